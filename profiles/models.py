@@ -1,0 +1,195 @@
+"""Rows: what was uploaded, what was found in it, what may be captured. Launches themselves live in the object store."""
+
+from __future__ import annotations
+
+from django.conf import settings
+from django.contrib.postgres.fields import ArrayField
+from django.contrib.postgres.indexes import GinIndex
+from django.db import models
+from django.db.models import Q
+
+
+class Profile(models.Model):
+    """One uploaded, captured or recorded profile. `status` is the truth of its ingest."""
+
+    class Status(models.TextChoices):
+        UPLOADED = "uploaded"       # bytes stored, waiting for an ingest worker
+        INGESTING = "ingesting"
+        READY = "ready"
+        FAILED = "failed"
+
+    class Kind(models.TextChoices):
+        UNKNOWN = ""
+        TRACE = "trace"             # what ran when
+        COUNTERS = "counters"       # hardware counters per launch
+
+    name = models.CharField(max_length=300)
+    status = models.CharField(max_length=12, choices=Status, default=Status.UPLOADED)
+    kind = models.CharField(max_length=12, choices=Kind, default=Kind.UNKNOWN, blank=True)
+    format = models.CharField(max_length=24, blank=True)
+    build = models.CharField(max_length=80, blank=True, db_index=True)     # git sha or name of the build
+    model = models.CharField(max_length=120, blank=True)
+    tags = ArrayField(models.CharField(max_length=60), default=list, blank=True)
+    notes = models.TextField(blank=True)
+    recorded = models.CharField(max_length=120, blank=True)                # "recorded on NVIDIA H200, 2026-10" for examples
+    owner = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL)
+    created = models.DateTimeField(auto_now_add=True)
+
+    file_name = models.CharField(max_length=300)
+    upload_key = models.CharField(max_length=400)
+    upload_bytes = models.BigIntegerField(default=0)
+    sha256 = models.CharField(max_length=64, blank=True, db_index=True)
+
+    error = models.JSONField(null=True, blank=True)                        # {"where", "what", "hint"}
+    integrity = models.JSONField(default=dict, blank=True)                 # trace.Integrity.as_json()
+    summary = models.JSONField(default=dict, blank=True)                   # analysis.breakdown.Breakdown / counters facts
+    metadata = models.JSONField(default=dict, blank=True)                  # versions and settings the file states
+
+    gpu = models.CharField(max_length=120, blank=True)
+    steps = models.IntegerField(null=True)
+    wall_ns = models.BigIntegerField(null=True)
+    busy_ns = models.BigIntegerField(null=True)
+    launches = models.BigIntegerField(default=0)                           # kernels only
+    gpu_time_ns = models.BigIntegerField(default=0)                        # summed kernel durations
+    top_kernel = models.TextField(blank=True)
+
+    worker = models.CharField(max_length=120, blank=True)                  # who holds the ingest
+    heartbeat = models.DateTimeField(null=True)
+    attempts = models.IntegerField(default=0)
+    seconds = models.FloatField(null=True)                                 # from opening the file to ready
+    peak_rss_bytes = models.BigIntegerField(null=True)
+    stored_bytes = models.BigIntegerField(null=True)                       # columns and tiles, without the upload
+
+    class Meta:
+        ordering = ["-created", "-id"]
+        indexes = [models.Index(fields=["status", "heartbeat"]), GinIndex(fields=["tags"])]
+        constraints = [
+            models.CheckConstraint(name="profile_failed_has_error", condition=~Q(status="failed") | Q(error__isnull=False)),
+            models.CheckConstraint(name="profile_upload_bytes_positive", condition=Q(upload_bytes__gte=0)),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class KernelStat(models.Model):
+    """One kernel of one profile: the row of the kernel table."""
+
+    profile = models.ForeignKey(Profile, on_delete=models.CASCADE, related_name="kernels")
+    name = models.TextField()                          # demangled, full
+    short_name = models.CharField(max_length=200)
+    category = models.CharField(max_length=16)         # "compute" | "communication"
+    launches = models.BigIntegerField()
+    total_ns = models.BigIntegerField()
+    mean_ns = models.FloatField()
+    p50_ns = models.FloatField()
+    p95_ns = models.FloatField()
+    min_ns = models.BigIntegerField()
+    max_ns = models.BigIntegerField()
+    share_pct = models.FloatField()                    # of the profile's summed kernel time, 0-100
+    bound = models.CharField(max_length=16, blank=True)       # "memory" | "compute" | "latency" | "" = unknown
+    bound_reason = models.TextField(blank=True)        # the numbers it rests on, or why it is unknown
+    registers_per_thread = models.IntegerField(null=True)
+    smem_bytes = models.BigIntegerField(null=True)
+    occupancy_pct = models.FloatField(null=True)
+
+    class Meta:
+        ordering = ["-total_ns", "id"]
+        constraints = [models.UniqueConstraint(fields=["profile", "name"], name="kernelstat_once_per_profile")]
+        indexes = [models.Index(fields=["short_name"])]
+
+    def __str__(self) -> str:
+        return self.short_name
+
+
+class LaunchCounters(models.Model):
+    """One launch with hardware counters. All raw metrics stay in the object store; `facts` is what pages read."""
+
+    profile = models.ForeignKey(Profile, on_delete=models.CASCADE, related_name="counter_launches")
+    kernel = models.ForeignKey(KernelStat, on_delete=models.CASCADE, related_name="counter_launches")
+    index = models.IntegerField()
+    duration_ns = models.FloatField(null=True)         # gpu__time_duration.sum
+    grid = models.CharField(max_length=60, blank=True)
+    block = models.CharField(max_length=60, blank=True)
+    facts = models.JSONField(default=dict)             # analysis.counters.LaunchFacts as JSON
+    rules = models.JSONField(default=list)             # [trace.Rule as JSON]
+    incomplete = models.TextField(blank=True)
+
+    class Meta:
+        ordering = ["index"]
+        constraints = [models.UniqueConstraint(fields=["profile", "index"], name="launchcounters_once")]
+
+    def __str__(self) -> str:
+        return f"{self.kernel} #{self.index}"
+
+
+class Finding(models.Model):
+    """Advice with the numbers it rests on, ranked."""
+
+    profile = models.ForeignKey(Profile, on_delete=models.CASCADE, related_name="findings")
+    kernel = models.ForeignKey(KernelStat, null=True, on_delete=models.CASCADE, related_name="findings")
+    rule = models.CharField(max_length=60)
+    severity = models.CharField(max_length=12)         # "high" | "medium" | "info"
+    title = models.TextField()                         # one sentence with numbers
+    advice = models.TextField(blank=True)
+    numbers = models.JSONField(default=dict)           # name -> value, units in the names
+    worth_ns = models.FloatField(null=True)            # time that could be won back, where it can be known
+
+    class Meta:
+        ordering = ["-worth_ns", "id"]
+
+    def __str__(self) -> str:
+        return self.title
+
+
+class CaptureTarget(models.Model):
+    """A program that owners allow to be profiled: an argument vector, never a shell string."""
+
+    name = models.CharField(max_length=120, unique=True)
+    description = models.TextField(blank=True)
+    argv = ArrayField(models.CharField(max_length=1000))
+    cwd = models.CharField(max_length=1000, blank=True)
+    env = models.JSONField(default=dict, blank=True)
+    enabled = models.BooleanField(default=True)
+    created = models.DateTimeField(auto_now_add=True)
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Capture(models.Model):
+    """One asked-for capture: an ncu replay or a torch.profiler trace of a target. `status` is its truth."""
+
+    class Status(models.TextChoices):
+        QUEUED = "queued"
+        RUNNING = "running"
+        DONE = "done"
+        FAILED = "failed"
+        CANCELLED = "cancelled"
+
+    class Tool(models.TextChoices):
+        NCU = "ncu"
+        TORCH = "torch"
+
+    target = models.ForeignKey(CaptureTarget, on_delete=models.PROTECT, related_name="captures")
+    tool = models.CharField(max_length=8, choices=Tool)
+    options = models.JSONField(default=dict)           # workers.capture.NcuOptions / TorchOptions as JSON
+    build = models.CharField(max_length=80, blank=True)
+    model = models.CharField(max_length=120, blank=True)
+    tags = ArrayField(models.CharField(max_length=60), default=list, blank=True)
+    status = models.CharField(max_length=12, choices=Status, default=Status.QUEUED)
+    error = models.JSONField(null=True, blank=True)    # {"where", "what", "hint"}
+    log = models.TextField(blank=True)                 # tail, bounded
+    profile = models.ForeignKey(Profile, null=True, on_delete=models.SET_NULL, related_name="captures")
+    owner = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL)
+    created = models.DateTimeField(auto_now_add=True)
+    started = models.DateTimeField(null=True)
+    finished = models.DateTimeField(null=True)
+    worker = models.CharField(max_length=120, blank=True)
+    heartbeat = models.DateTimeField(null=True)
+
+    class Meta:
+        ordering = ["-created", "-id"]
+
+    def __str__(self) -> str:
+        return f"{self.tool} {self.target}"

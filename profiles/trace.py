@@ -1,0 +1,187 @@
+"""The one in-memory shape of a profile between the stages: columns, never one object per launch.
+
+A reader in ``profiles.ingest`` turns a file into a `Trace` (what ran when) or a `Report` (hardware counters per
+launch); everything in ``profiles.analysis`` and ``profiles.store`` starts from these two and never asks the file again.
+
+Time is int64 nanoseconds since the trace's first record (`Trace.base_ns` holds the wall clock of that moment where the
+file knows it). Missing is a null, never -1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from enum import IntEnum
+from typing import Any
+
+import pyarrow as pa
+
+
+class TraceError(Exception):
+    """A file that cannot be read: where in it (byte, line or section), what is wrong, and what to do about it."""
+
+    def __init__(self, where: str, what: str, hint: str) -> None:
+        super().__init__(f"{where}: {what}. {hint}")
+        self.where, self.what, self.hint = where, what, hint
+
+    def as_json(self) -> dict[str, str]:
+        return {"where": self.where, "what": self.what, "hint": self.hint}
+
+
+class Category(IntEnum):
+    """What a slice is. The numbers are stored (columns, tiles) and known to static/js/timeline: append only."""
+
+    COMPUTE = 0         # GPU kernel that computes
+    COMMUNICATION = 1   # GPU kernel of a collective (NCCL, RCCL, …)
+    MEMCPY = 2
+    MEMSET = 3
+    RUNTIME = 4         # CUDA/HIP runtime or driver call on the CPU
+    CPU_OP = 5          # framework operator
+    PYTHON = 6
+    ANNOTATION = 7      # user_annotation, NVTX, ProfilerStep
+    GPU_ANNOTATION = 8  # the same, drawn over the GPU lane: not work
+    SYNC = 9            # synchronisation record on a GPU lane: not work
+    OVERHEAD = 10       # the profiler's own
+    OTHER = 11
+
+
+KERNELS = (Category.COMPUTE, Category.COMMUNICATION)
+GPU_WORK = (Category.COMPUTE, Category.COMMUNICATION, Category.MEMCPY, Category.MEMSET)
+
+_name = pa.dictionary(pa.int32(), pa.string())
+# One row per slice (or instant: dur_ns 0 and instant true), ordered by start_ns; the row number is the slice's id
+# until the store reorders it.
+SLICES = pa.schema([
+    ("start_ns", pa.int64()),
+    ("dur_ns", pa.int64()),
+    ("name", _name),
+    ("category", pa.uint8()),
+    ("track", pa.int32()),              # index into Trace.tracks
+    ("depth", pa.int16()),              # lane within the track: nesting, or overflow lane where slices overlap
+    ("instant", pa.bool_()),
+    ("correlation", pa.int64()),        # launch call <-> GPU work (one call may own many)
+    ("external_id", pa.int64()),        # operator <-> GPU work
+    ("device", pa.int32()),
+    ("stream", pa.int64()),
+    ("grid_x", pa.int32()), ("grid_y", pa.int32()), ("grid_z", pa.int32()),
+    ("block_x", pa.int32()), ("block_y", pa.int32()), ("block_z", pa.int32()),
+    ("registers_per_thread", pa.int32()),
+    ("smem_bytes", pa.int64()),         # static + dynamic, per block
+    ("occupancy_pct", pa.float32()),    # 0-100, as the file states it
+    ("bytes", pa.int64()),              # moved by a copy, a set or a collective
+    ("detail", _name),                  # the remaining arguments worth showing, as JSON text (shapes, dtypes, collective)
+])
+
+# Counter samples (ph "C", GPU metrics): one row per sample.
+SAMPLES = pa.schema([("track", pa.int32()), ("time_ns", pa.int64()), ("value", pa.float64())])
+
+# Flow ends that correlation ids do not already say (forward -> backward, user flows).
+FLOWS = pa.schema([
+    ("flow", pa.int64()), ("kind", _name), ("track", pa.int32()), ("time_ns", pa.int64()), ("is_end", pa.bool_()),
+])
+
+
+@dataclass(frozen=True)
+class Track:
+    """One row group of the timeline: a CPU thread, a GPU stream or a counter."""
+
+    kind: str                      # "thread" | "stream" | "counter" | "other"
+    name: str                      # "stream 7", "thread 476 (python)"
+    group: str                     # process or GPU it is drawn under: "python (476)", "GPU 0"
+    sort: int = 0
+    pid: str | None = None
+    tid: str | None = None
+    device: int | None = None
+    stream: int | None = None
+    unit: str | None = None        # counters only
+
+
+@dataclass(frozen=True)
+class Device:
+    """A GPU as the file describes it. Unknown is None."""
+
+    index: int
+    name: str
+    compute_capability: str | None = None   # "9.0"
+    sm_count: int | None = None
+    memory_bytes: int | None = None
+
+
+@dataclass
+class Integrity:
+    """What became of every record of the file. read == kept + sum(not_kept)."""
+
+    records_read: int = 0
+    records_kept: int = 0
+    kinds: dict[str, int] = field(default_factory=dict)      # records read by kind, as the file names them
+    not_kept: dict[str, int] = field(default_factory=dict)   # reason -> records
+    repaired: dict[str, int] = field(default_factory=dict)   # what was mended or looks wrong but was kept -> records
+    truncated_at: str | None = None                          # "byte 20727": the file ends before its end
+    notes: list[str] = field(default_factory=list)           # sentences for people
+
+    def drop(self, reason: str, n: int = 1) -> None:
+        if n:
+            self.not_kept[reason] = self.not_kept.get(reason, 0) + n
+
+    def repair(self, what: str, n: int = 1) -> None:
+        if n:
+            self.repaired[what] = self.repaired.get(what, 0) + n
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass
+class Trace:
+    """What ran when. Tables follow SLICES, SAMPLES, FLOWS."""
+
+    format: str                              # reader's name: "kineto"
+    slices: pa.Table
+    tracks: list[Track]
+    devices: list[Device]
+    integrity: Integrity
+    samples: pa.Table = field(default_factory=lambda: SAMPLES.empty_table())
+    flows: pa.Table = field(default_factory=lambda: FLOWS.empty_table())
+    base_ns: int | None = None               # epoch ns of time 0
+    rank: int | None = None
+    metadata: dict[str, Any] = field(default_factory=dict)   # versions and settings the file states
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One finding of NVIDIA's guided analysis, as the report holds it."""
+
+    identifier: str
+    section: str
+    title: str
+    severity: str                            # "optimization" | "warning" | "error" | "ok" | "info"
+    text: str
+    speedup_pct: float | None = None         # NVIDIA's own estimate
+    speedup_scope: str | None = None         # "global" | "local"
+    focus: tuple[dict[str, Any], ...] = ()   # metrics it rests on: {"name", "value", "info"}
+
+
+@dataclass
+class CounterLaunch:
+    """One profiled launch with its counters, in base units (ns, bytes, hz, percent 0-100)."""
+
+    index: int
+    kernel: str                              # demangled, full
+    device: Device
+    grid: tuple[int, int, int] | None
+    block: tuple[int, int, int] | None
+    context: int | None
+    stream: int | None
+    metrics: dict[str, float | str]          # metric name -> value; absent is unknown
+    rules: list[Rule] = field(default_factory=list)
+    incomplete: str | None = None            # why this launch must stay out of sums
+
+
+@dataclass
+class Report:
+    """Hardware counters of some launches (Nsight Compute)."""
+
+    format: str                              # "ncu-rep" | "ncu-csv"
+    launches: list[CounterLaunch]
+    units: dict[str, str]                    # metric name -> base unit
+    integrity: Integrity
+    metadata: dict[str, Any] = field(default_factory=dict)   # driver, CUDA, ncu version, command line

@@ -1,0 +1,125 @@
+"""Rows of the tuner: jobs, every trial of them (losers too), and the configurations that launches are served."""
+
+from __future__ import annotations
+
+from django.conf import settings
+from django.db import models
+from django.db.models import Q
+
+
+class TuneJob(models.Model):
+    """One search. `status` is its truth; a killed worker's job goes on from its trials."""
+
+    class Status(models.TextChoices):
+        QUEUED = "queued"
+        RUNNING = "running"
+        DONE = "done"
+        STOPPED = "stopped"       # by a person; what was measured is kept
+        FAILED = "failed"
+
+    operator = models.CharField(max_length=60)
+    shape = models.JSONField()                         # {"M": 4096, …}
+    dtype = models.CharField(max_length=16)
+    device = models.CharField(max_length=120)          # "gpu" or "replay:<landscape file stem>"
+    strategy = models.CharField(max_length=40)
+    seed = models.BigIntegerField(default=0)
+    budget_trials = models.IntegerField()
+    budget_seconds = models.FloatField()
+    status = models.CharField(max_length=12, choices=Status, default=Status.QUEUED)
+    stop_requested = models.BooleanField(default=False)
+    error = models.JSONField(null=True, blank=True)    # {"where", "what", "hint"}
+
+    gpu = models.CharField(max_length=120, blank=True)           # as the device reports it
+    recorded = models.CharField(max_length=120, blank=True)      # "recorded on NVIDIA H200, …" for replay
+    environment = models.JSONField(default=dict)       # driver, cuda, torch, triton, clocks at start
+    space_size = models.IntegerField(null=True)        # configurations in the space
+    valid_size = models.IntegerField(null=True)        # after pruning by constraints
+    pruned = models.JSONField(default=dict)            # reason -> configurations, before compiling
+    library_ms = models.FloatField(null=True)          # cuBLAS / torch in the same session
+    default_ms = models.FloatField(null=True)          # the operator's default configuration, same session
+    policy = models.JSONField(default=dict)            # how it was measured
+    best_ms = models.FloatField(null=True)
+    best_config = models.JSONField(null=True)
+    finalists = models.JSONField(default=list)         # interleaved re-measurement
+
+    owner = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL)
+    created = models.DateTimeField(auto_now_add=True)
+    started = models.DateTimeField(null=True)
+    finished = models.DateTimeField(null=True)
+    elapsed_s = models.FloatField(default=0)           # over all attempts
+    worker = models.CharField(max_length=120, blank=True)
+    heartbeat = models.DateTimeField(null=True)
+    attempts = models.IntegerField(default=0)
+
+    class Meta:
+        ordering = ["-created", "-id"]
+        indexes = [models.Index(fields=["status", "heartbeat"])]
+        constraints = [
+            models.CheckConstraint(name="tunejob_budget_positive", condition=Q(budget_trials__gt=0) & Q(budget_seconds__gt=0)),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.operator} {self.shape} on {self.device}"
+
+
+class TrialRow(models.Model):
+    """One configuration that was compiled or run, and what came of it."""
+
+    job = models.ForeignKey(TuneJob, on_delete=models.CASCADE, related_name="trials")
+    number = models.IntegerField()                     # order asked, from 0
+    config = models.JSONField()
+    config_key = models.CharField(max_length=200)      # canonical text of config: unique within the job
+    outcome = models.CharField(max_length=12)          # "measured" | "rejected"
+    reason = models.CharField(max_length=40, blank=True)       # rejected: trial.Reason
+    message = models.TextField(blank=True)
+    median_ms = models.FloatField(null=True)
+    min_ms = models.FloatField(null=True)
+    p90_ms = models.FloatField(null=True)
+    n = models.IntegerField(null=True)                 # samples
+    facts = models.JSONField(default=dict)             # registers, spills, smem_bytes, relative_error, compile_s, clocks
+    at_s = models.FloatField()                         # seconds of job time when it was known
+    created = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        ordering = ["number"]
+        constraints = [
+            models.UniqueConstraint(fields=["job", "config_key"], name="trial_once_per_config"),
+            models.UniqueConstraint(fields=["job", "number"], name="trial_number_once"),
+            models.CheckConstraint(name="trial_measured_has_time", condition=~Q(outcome="measured") | Q(median_ms__gt=0)),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.job_id}#{self.number}"
+
+
+class CachedConfig(models.Model):
+    """What launches are served for one key, with the job that proves it. Written only by a tune job."""
+
+    operator = models.CharField(max_length=60)
+    dtype = models.CharField(max_length=16)
+    shape_bucket = models.CharField(max_length=200)    # tuner.cache.bucket(shape)
+    gpu = models.CharField(max_length=120)             # model, never one physical device
+    compute_capability = models.CharField(max_length=8, blank=True)
+    toolkit = models.CharField(max_length=80)          # "cuda 13.0, triton 3.6.0"
+    source_hash = models.CharField(max_length=64, blank=True)    # of the kernel's source
+    config = models.JSONField()
+    median_ms = models.FloatField()
+    default_ms = models.FloatField(null=True)
+    library_ms = models.FloatField(null=True)
+    evidence = models.JSONField(default=dict)          # n, interval, near-ties, policy, clocks
+    recorded = models.CharField(max_length=120, blank=True)
+    state = models.CharField(max_length=16, default="verified")  # verified | unverified
+    job = models.ForeignKey(TuneJob, on_delete=models.PROTECT, related_name="cached")
+    updated = models.DateTimeField(auto_now=True)
+
+    class Meta:
+        ordering = ["operator", "dtype", "shape_bucket", "gpu"]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["operator", "dtype", "shape_bucket", "gpu", "toolkit", "source_hash", "recorded"],
+                name="cachedconfig_key",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.operator} {self.dtype} {self.shape_bucket} {self.gpu}"

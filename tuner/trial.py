@@ -1,0 +1,62 @@
+"""A configuration, and what came of trying it. A failure is a value with a reason, not an exception."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+Config = Mapping[str, int | str | bool]
+
+
+def config_key(config: Config) -> str:
+    """Canonical text of a configuration: equal configurations have equal keys, in any order of their parameters."""
+    return json.dumps(dict(config), sort_keys=True, separators=(",", ":"))
+
+
+class Reason(StrEnum):
+    """Why a configuration was rejected."""
+
+    COMPILE = "compile"                  # the compiler refused it
+    RESOURCES = "resources"              # registers, shared memory or threads beyond the GPU
+    WRONG = "wrong"                      # output differs from the reference
+    CRASH = "crash"                      # illegal access, dead child
+    TIMEOUT = "timeout"                  # compile or run over its limit
+    OTHER = "other"
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Times in ms over n samples, taken as `Policy` says."""
+
+    median_ms: float
+    min_ms: float
+    p90_ms: float
+    n: int
+    facts: Mapping[str, Any] = field(default_factory=dict)   # registers, spills, smem_bytes, relative_error, compile_s, clocks
+
+
+@dataclass(frozen=True)
+class Rejected:
+    reason: Reason
+    message: str = ""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+
+Outcome = Measured | Rejected
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One configuration that was compiled or run, in the order asked."""
+
+    number: int
+    config: Config
+    outcome: Outcome
+    at_s: float = 0.0                    # seconds of job time when it was known
+
+    @property
+    def median_ms(self) -> float | None:
+        return self.outcome.median_ms if isinstance(self.outcome, Measured) else None

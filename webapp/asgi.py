@@ -1,0 +1,21 @@
+"""HTTP and WebSocket entry."""
+
+import os
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "webapp.settings")
+
+from django.core.asgi import get_asgi_application  # noqa: E402
+
+http = get_asgi_application()      # before anything that needs the app registry
+
+from channels.auth import AuthMiddlewareStack  # noqa: E402
+from channels.routing import ProtocolTypeRouter, URLRouter  # noqa: E402
+from channels.security.websocket import AllowedHostsOriginValidator  # noqa: E402
+from django.urls import path  # noqa: E402
+
+from webapp.live import LiveConsumer  # noqa: E402
+
+application = ProtocolTypeRouter({
+    "http": http,
+    "websocket": AllowedHostsOriginValidator(AuthMiddlewareStack(URLRouter([path("ws/live/", LiveConsumer.as_asgi())]))),
+})

@@ -1,0 +1,20 @@
+"""The secret key of an installation: made once, kept in its data folder, readable by its owner alone."""
+
+import os
+import secrets
+from pathlib import Path
+
+
+def secret_key(home: Path) -> str:
+    path = home / "secret_key"
+    if not path.exists():
+        home.mkdir(parents=True, exist_ok=True)
+        fresh = path.with_name(f"secret_key.{os.getpid()}")
+        with open(os.open(fresh, os.O_CREAT | os.O_WRONLY | os.O_EXCL, 0o600), "w") as out:
+            out.write(secrets.token_urlsafe(48))
+        try:
+            os.link(fresh, path)      # the first of two starters wins, both read the same key
+        except FileExistsError:
+            pass
+        fresh.unlink()
+    return path.read_text()

@@ -1,0 +1,147 @@
+"""Settings: the environment is read once, here. No logic beyond that.
+
+DATABASE_URL, REDIS_URL    servers to use; `manage.py` starts private ones and sets both where they are absent
+RIDGEPOINT_HOME            data folder of the private servers and the object store (default: var/ beside this project)
+RIDGEPOINT_S3_BUCKET       object store in a bucket in place of the folder (AWS_* variables name endpoint and keys)
+RIDGEPOINT_SIGN_IN         1: people sign in; 0: single-user local mode, loopback only (the default)
+RIDGEPOINT_HOSTS           comma-separated host names the web server answers to
+"""
+
+import os
+from pathlib import Path
+from urllib.parse import parse_qs, unquote, urlsplit
+
+from webapp.embedded.secret import secret_key
+
+BASE_DIR = Path(__file__).resolve().parent.parent
+HOME = Path(os.environ.get("RIDGEPOINT_HOME", BASE_DIR / "var"))
+DEBUG = os.environ.get("RIDGEPOINT_DEBUG") == "1"
+SECRET_KEY = os.environ.get("RIDGEPOINT_SECRET_KEY") or secret_key(HOME)
+ALLOWED_HOSTS = os.environ.get("RIDGEPOINT_HOSTS", "localhost,127.0.0.1,[::1]").split(",")
+LOCAL_MODE = os.environ.get("RIDGEPOINT_SIGN_IN", "0") != "1"
+REDIS_URL = os.environ.get("REDIS_URL", "")
+
+INSTALLED_APPS = [
+    "django.contrib.admin",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "django.contrib.staticfiles",
+    "django.contrib.postgres",
+    "rest_framework",
+    "knox",
+    "drf_spectacular",
+    "drf_spectacular_sidecar",
+    "channels",
+    "csp",
+    "webapp",
+    "profiles",
+    "tuner",
+    "workers",
+]
+MIDDLEWARE = [
+    "django.middleware.security.SecurityMiddleware",
+    "csp.middleware.CSPMiddleware",
+    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "webapp.accounts.LocalModeMiddleware",
+    "django.contrib.auth.middleware.LoginRequiredMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+]
+ROOT_URLCONF = "webapp.urls"
+ASGI_APPLICATION = "webapp.asgi.application"
+TEMPLATES = [{
+    "BACKEND": "django.template.backends.django.DjangoTemplates",
+    "DIRS": [BASE_DIR / "templates"],
+    "APP_DIRS": True,
+    "OPTIONS": {
+        "context_processors": [
+            "django.template.context_processors.request",
+            "django.contrib.auth.context_processors.auth",
+            "django.contrib.messages.context_processors.messages",
+        ],
+        "builtins": ["webapp.templatetags.numbers"],
+    },
+}]
+
+
+def _database(url: str) -> dict:
+    parts, query = urlsplit(url), parse_qs(urlsplit(url).query)
+    return {
+        "ENGINE": "django.db.backends.postgresql",
+        "NAME": parts.path.lstrip("/") or "postgres",
+        "USER": unquote(parts.username or ""),
+        "PASSWORD": unquote(parts.password or ""),
+        "HOST": query.get("host", [parts.hostname or ""])[0],
+        "PORT": query.get("port", [str(parts.port or "")])[0],
+    }
+
+
+DATABASES = {"default": _database(os.environ.get("DATABASE_URL", ""))}
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+CHANNEL_LAYERS = {"default": {
+    "BACKEND": "channels_redis.pubsub.RedisPubSubChannelLayer",
+    "CONFIG": {"hosts": [REDIS_URL]},
+}}
+
+_BUCKET = os.environ.get("RIDGEPOINT_S3_BUCKET")
+STORAGES = {
+    "default": {"BACKEND": "storages.backends.s3.S3Storage", "OPTIONS": {
+        "bucket_name": _BUCKET, "endpoint_url": os.environ.get("AWS_ENDPOINT_URL_S3"), "file_overwrite": True,
+        "querystring_auth": False, "default_acl": None,
+    }} if _BUCKET else {"BACKEND": "django.core.files.storage.FileSystemStorage", "OPTIONS": {
+        "location": HOME / "store", "allow_overwrite": True,
+    }},
+    "staticfiles": {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"},
+}
+STATIC_URL = "/static/"
+STATICFILES_DIRS = [BASE_DIR / "static"]
+STATICFILES_FINDERS = [
+    "django.contrib.staticfiles.finders.FileSystemFinder",
+    "django.contrib.staticfiles.finders.AppDirectoriesFinder",
+    "webapp.bokeh_static.BokehFinder",
+]
+WHITENOISE_USE_FINDERS = True
+WHITENOISE_AUTOREFRESH = DEBUG
+FILE_UPLOAD_HANDLERS = ["django.core.files.uploadhandler.TemporaryFileUploadHandler"]   # to disk, never to memory
+FILE_UPLOAD_TEMP_DIR = None
+UPLOAD_MAX_BYTES = int(os.environ.get("RIDGEPOINT_UPLOAD_MAX_BYTES", 20 * 2**30))
+
+LOGIN_URL = "login"
+LOGIN_REDIRECT_URL = "home"
+LOGOUT_REDIRECT_URL = "login"
+SESSION_COOKIE_SAMESITE = "Lax"
+CSRF_COOKIE_SAMESITE = "Lax"
+X_FRAME_OPTIONS = "DENY"
+SECURE_REFERRER_POLICY = "same-origin"
+SECURE_CONTENT_TYPE_NOSNIFF = True
+CONTENT_SECURITY_POLICY = {"DIRECTIVES": {
+    "default-src": ["'none'"],
+    "script-src": ["'self'"],
+    "style-src": ["'self'", "'unsafe-inline'"],      # Bokeh and Tabulator set style elements
+    "img-src": ["'self'", "data:", "blob:"],
+    "font-src": ["'self'"],
+    "connect-src": ["'self'"],
+    "form-action": ["'self'"],
+    "frame-ancestors": ["'none'"],
+    "base-uri": ["'none'"],
+}}
+REST_FRAMEWORK = {
+    "DEFAULT_AUTHENTICATION_CLASSES": ["knox.auth.TokenAuthentication", "rest_framework.authentication.SessionAuthentication"],
+    "DEFAULT_PERMISSION_CLASSES": ["webapp.accounts.RolePermission"],
+    "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
+    "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
+    "EXCEPTION_HANDLER": "webapp.errors.exception_handler",
+}
+SPECTACULAR_SETTINGS = {
+    "TITLE": "Ridgepoint", "VERSION": "0.1.0", "SWAGGER_UI_DIST": "SIDECAR", "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
+    "SERVE_INCLUDE_SCHEMA": False,
+}
+TIME_ZONE = "UTC"
+USE_TZ = True
+USE_I18N = False

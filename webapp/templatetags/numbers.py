@@ -1,0 +1,4 @@
+"""Numbers for people."""
+from django import template
+
+register = template.Library()

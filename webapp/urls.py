@@ -1,0 +1,73 @@
+"""Every page and API route of the product, on one screen."""
+
+from django.contrib import admin
+from django.urls import include, path
+from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerView
+
+from profiles import api as profiles_api
+from profiles import capture_api, capture_pages
+from profiles import pages as profiles_pages
+from profiles import timeline_api
+from tuner import api as tuner_api
+from tuner import pages as tuner_pages
+from webapp import accounts, pages
+
+urlpatterns = [
+    # home
+    path("", pages.home, name="home"),
+    path("examples/", pages.examples_load, name="examples-load"),                  # POST
+    path("search/", pages.search, name="search"),
+    path("workers/", pages.workers, name="workers"),
+    # profiles
+    path("profiles/", profiles_pages.profile_list, name="profile-list"),
+    path("profiles/upload/", profiles_pages.profile_upload, name="profile-upload"),
+    path("profiles/<int:pk>/", profiles_pages.profile_detail, name="profile"),
+    path("profiles/<int:pk>/timeline/", profiles_pages.timeline, name="timeline"),
+    path("profiles/<int:pk>/roofline/", profiles_pages.roofline, name="roofline"),
+    path("profiles/<int:pk>/kernels/<int:kernel_pk>/", profiles_pages.kernel_detail, name="kernel"),
+    path("profiles/<int:pk>/delete/", profiles_pages.profile_delete, name="profile-delete"),   # POST
+    path("kernels/", profiles_pages.kernel_list, name="kernel-list"),
+    path("compare/", profiles_pages.compare, name="compare"),                      # ?a=1&b=2 or ?build_a=…&build_b=…
+    path("builds/", profiles_pages.build_list, name="build-list"),
+    # captures
+    path("captures/", capture_pages.capture_list, name="capture-list"),
+    path("captures/new/", capture_pages.capture_new, name="capture-new"),
+    path("captures/<int:pk>/", capture_pages.capture_detail, name="capture"),
+    path("captures/<int:pk>/stop/", capture_pages.capture_stop, name="capture-stop"),          # POST
+    # tuner
+    path("tune/", tuner_pages.tune_list, name="tune-list"),
+    path("tune/new/", tuner_pages.tune_new, name="tune-new"),
+    path("tune/<int:pk>/", tuner_pages.tune_detail, name="tune"),
+    path("tune/<int:pk>/stop/", tuner_pages.tune_stop, name="tune-stop"),          # POST
+    path("cache/", tuner_pages.cache_list, name="cache-list"),
+    path("cache/<int:pk>/", tuner_pages.cache_detail, name="cache"),
+    # people
+    path("accounts/", include(accounts.urlpatterns)),                              # sign in and out, tokens
+    path("admin/", admin.site.urls),
+    # API
+    path("api/profiles/", profiles_api.ProfileListApi.as_view(), name="api-profiles"),
+    path("api/profiles/<int:pk>/", profiles_api.ProfileApi.as_view(), name="api-profile"),
+    path("api/profiles/<int:pk>/kernels/", profiles_api.KernelListApi.as_view(), name="api-kernels"),
+    path("api/profiles/<int:pk>/counters/", profiles_api.CounterListApi.as_view(), name="api-counters"),
+    path("api/profiles/<int:pk>/roofline/", profiles_api.RooflineApi.as_view(), name="api-roofline"),
+    path("api/profiles/<int:pk>/timeline/", timeline_api.TimelineApi.as_view(), name="api-timeline"),
+    path("api/profiles/<int:pk>/names/", timeline_api.NamesApi.as_view(), name="api-names"),
+    path("api/profiles/<int:pk>/tiles/<int:level>/<int:index>/", timeline_api.TileApi.as_view(), name="api-tile"),
+    path("api/profiles/<int:pk>/slices/", timeline_api.SliceSearchApi.as_view(), name="api-slices"),
+    path("api/profiles/<int:pk>/slices/<int:slice_id>/", timeline_api.SliceApi.as_view(), name="api-slice"),
+    path("api/profiles/<int:pk>/selection/", timeline_api.SelectionApi.as_view(), name="api-selection"),
+    path("api/compare/", profiles_api.CompareApi.as_view(), name="api-compare"),
+    path("api/captures/", capture_api.CaptureListApi.as_view(), name="api-captures"),
+    path("api/captures/<int:pk>/", capture_api.CaptureApi.as_view(), name="api-capture"),
+    path("api/captures/<int:pk>/stop/", capture_api.CaptureStopApi.as_view(), name="api-capture-stop"),
+    path("api/tune/", tuner_api.TuneListApi.as_view(), name="api-tune-list"),
+    path("api/tune/<int:pk>/", tuner_api.TuneApi.as_view(), name="api-tune"),
+    path("api/tune/<int:pk>/trials/", tuner_api.TrialListApi.as_view(), name="api-trials"),
+    path("api/tune/<int:pk>/stop/", tuner_api.TuneStopApi.as_view(), name="api-tune-stop"),
+    path("api/configs/", tuner_api.ConfigListApi.as_view(), name="api-configs"),
+    path("api/configs/best/", tuner_api.ConfigBestApi.as_view(), name="api-config-best"),
+    path("api/workers/", pages.WorkersApi.as_view(), name="api-workers"),
+    path("api/schema/", SpectacularAPIView.as_view(), name="api-schema"),
+    path("api/docs/", SpectacularSwaggerView.as_view(url_name="api-schema"), name="api-docs"),
+    path("health/", pages.health, name="health"),
+]

@@ -1,0 +1,61 @@
+"""Queues, progress and the workers' own announcements. Imports nothing of ours: everybody may import it.
+
+The row of a job is the truth; a queue entry only wakes a worker and carries the row's id.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import lru_cache
+from typing import Any
+
+import redis
+from asgiref.sync import async_to_sync
+from channels.layers import get_channel_layer
+from django.conf import settings
+from rq import Queue
+
+QUEUES = ("ingest", "compile", "gpu", "replay")
+TASKS = {
+    "ingest": "workers.tasks.ingest_profile",
+    "tune": "workers.tasks.run_tune",
+    "capture": "workers.tasks.run_capture",
+}
+_WORKERS_KEY = "ridgepoint:worker:"
+_ANNOUNCE_TTL_S = 15
+
+
+@lru_cache(maxsize=1)
+def connection() -> redis.Redis:
+    return redis.Redis.from_url(settings.REDIS_URL)
+
+
+def enqueue(queue: str, task: str, row_id: int) -> None:
+    """Wake a worker of `queue` for the row. Twice does no harm: the task claims the row by a conditional update."""
+    Queue(queue, connection=connection()).enqueue(
+        TASKS[task], row_id, job_timeout=-1, result_ttl=0, failure_ttl=3600)
+
+
+def publish(topic: str, event: str, data: dict[str, Any]) -> None:
+    """Send {"topic", "event", "data"} to every page that watches `topic`: "profile.7", "tune.3", "capture.2", "home"."""
+    layer = get_channel_layer()
+    message = {"type": "live.message", "topic": topic, "event": event, "data": data}
+    async_to_sync(layer.group_send)(f"live.{topic}", message)
+
+
+def announce(worker: str, facts: dict[str, Any]) -> None:
+    """A worker says that it lives: queues, host, pid, GPU, tools and why a tool is missing. Kept for 15 s."""
+    connection().set(_WORKERS_KEY + worker, json.dumps(facts), ex=_ANNOUNCE_TTL_S)
+
+
+def retire(worker: str) -> None:
+    connection().delete(_WORKERS_KEY + worker)
+
+
+def workers() -> list[dict[str, Any]]:
+    """The workers that announced themselves in the last 15 s, by name."""
+    client = connection()
+    keys = sorted(client.scan_iter(_WORKERS_KEY + "*"))
+    values = client.mget(keys) if keys else []
+    return [{"name": key.decode().removeprefix(_WORKERS_KEY), **json.loads(value)}
+            for key, value in zip(keys, values, strict=True) if value]
