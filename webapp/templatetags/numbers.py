@@ -1,4 +1,132 @@
-"""Numbers for people."""
+"""Numbers for people: SI prefixes, three significant digits, the exact value on hover. Unknown is an em dash, never zero.
+
+`static/js/lib/units.js` writes the same text in the browser; tests/data/numbers.json holds the cases both must meet.
+For an attribute or a sentence without markup: ``{{ value|ns|striptags }}``.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
 from django import template
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
 
 register = template.Library()
+
+UNKNOWN = SafeString('<span class="unknown" title="unknown">—</span>')
+_UP = ("", "k", "M", "G", "T", "P", "E")
+_DOWN = ("", "m", "µ", "n", "p", "f")
+_TIMES = ((1.0, "ns"), (1e3, "µs"), (1e6, "ms"), (1e9, "s"), (60e9, "min"), (3600e9, "h"))
+_SMALL_UNITS = ("s", "J", "W", "V", "A", "m")     # units people write with m, µ, n; 0.250 FLOP/B keeps its zero
+_EXACT_COUNTS_BELOW = 100_000
+
+
+def _number(value: Any) -> float | None:
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        return None
+    return number if math.isfinite(number) else None
+
+
+def three_digits(value: float) -> str:
+    """Three significant digits without an exponent: 12.345 -> 12.3, 0.05 -> 0.0500."""
+    if value == 0:
+        return "0"
+    decimals = max(0, 2 - math.floor(math.log10(abs(value))))
+    if round(abs(value), decimals) >= 10 ** (3 - decimals):        # 9.996 -> 10.0, not 10.00
+        decimals = max(0, decimals - 1)
+    return f"{value:.{min(decimals, 12)}f}"
+
+
+def _plain(value: float) -> str:
+    """Without a prefix a whole number stays whole: 7 ns, not 7.00 ns."""
+    return f"{value:.0f}" if value == int(value) and abs(value) < 1000 else three_digits(value)
+
+
+def si_text(value: float, unit: str) -> str:
+    """1.23e12, "FLOP/s" -> "1.23 TFLOP/s"."""
+    size, step = abs(value), 0
+    while step < len(_UP) - 1 and size >= 999.5:
+        size, step = size / 1000, step + 1
+    while 0 < size < 0.9995 and -step < len(_DOWN) - 1 and unit in _SMALL_UNITS:
+        size, step = size * 1000, step - 1
+    prefix = _UP[step] if step >= 0 else _DOWN[-step]
+    number = math.copysign(size, value)
+    text = _plain(number) if step == 0 else three_digits(number)
+    return f"{text} {prefix}{unit}".rstrip()
+
+
+def ns_text(value: float) -> str:
+    """A duration from ns to h: 12400 -> "12.4 µs"."""
+    size = abs(value)
+    scale, unit = _TIMES[0]
+    for factor, name in _TIMES[1:]:
+        rounds_up = 0.9995 if factor <= 1e9 else 1.0               # 999.6 µs is 1.00 ms; 59.99 s stays seconds
+        if size >= factor * rounds_up:
+            scale, unit = factor, name
+    return f"{_plain(value / scale) if unit == 'ns' else three_digits(value / scale)} {unit}"
+
+
+def pct_text(value: float) -> str:
+    """0-100: "61.3 %"; what is smaller than 0.01 but not nothing says so."""
+    if value != 0 and abs(value) < 0.01:
+        return f"{'>' if value < 0 else '<'}{math.copysign(0.01, value)} %"
+    return f"{_plain(value)} %" if abs(value) >= 1 or value == 0 else f"{value:.2f} %"
+
+
+def count_text(value: float) -> str:
+    """Whole numbers, exact below 100,000."""
+    return f"{value:,.0f}" if abs(value) < _EXACT_COUNTS_BELOW else si_text(value, "")
+
+
+def _exact(value: float, unit: str) -> str:
+    return f"{value:,.0f} {unit}".rstrip() if value == int(value) else f"{value:,.6g} {unit}".rstrip()
+
+
+def _span(text: str, exact: str) -> SafeString:
+    return format_html('<span class="num" title="{}">{}</span>', exact, text.replace(" ", "\N{NO-BREAK SPACE}"))
+
+
+@register.filter
+def ns(value: Any) -> SafeString:
+    """Duration given in ns."""
+    number = _number(value)
+    return UNKNOWN if number is None else _span(ns_text(number), _exact(number, "ns"))
+
+
+@register.filter
+def ms_as_time(value: Any) -> SafeString:
+    """Duration given in ms."""
+    number = _number(value)
+    return UNKNOWN if number is None else _span(ns_text(number * 1e6), _exact(number, "ms"))
+
+
+@register.filter
+def nbytes(value: Any) -> SafeString:
+    """Bytes, decimal prefixes."""
+    number = _number(value)
+    return UNKNOWN if number is None else _span(si_text(number, "B"), _exact(number, "B"))
+
+
+@register.filter
+def si(value: Any, unit: str = "") -> SafeString:
+    """Any unit: ``{{ rate|si:"FLOP/s" }}``."""
+    number = _number(value)
+    return UNKNOWN if number is None else _span(si_text(number, unit), _exact(number, unit))
+
+
+@register.filter
+def pct(value: Any) -> SafeString:
+    """Percent given as 0-100."""
+    number = _number(value)
+    return UNKNOWN if number is None else _span(pct_text(number), _exact(number, "%"))
+
+
+@register.filter
+def count(value: Any) -> SafeString:
+    """How many."""
+    number = _number(value)
+    return UNKNOWN if number is None else _span(count_text(number), _exact(number, ""))
