@@ -1,0 +1,52 @@
+// The frame of every page: theme switch, keys, search box, live indicator, enhanced tables, times in words.
+
+import { bind, showHelp } from "./keys.js";
+import { onConnection } from "./live.js";
+import { toggle } from "./theme.js";
+import { ago } from "./time.js";
+
+const STATES = { live: "live", connecting: "connecting…", lost: "not live: reconnecting" };
+
+document.getElementById("theme-switch")?.addEventListener("click", toggle);
+document.getElementById("keys-help")?.addEventListener("click", showHelp);
+
+const search = /** @type {HTMLInputElement|null} */ (document.getElementById("search"));
+search?.addEventListener("keydown", (event) => { if (event.key === "Escape") search.blur(); });
+
+// A page may take "/" for its own search (the timeline): it marks the field with data-page-search.
+bind("/", "Search", () => {
+  const own = /** @type {HTMLInputElement|null} */ (document.querySelector("[data-page-search]"));
+  (own ?? search)?.focus();
+  (own ?? search)?.select();
+}, "Everywhere");
+bind("?", "Show the keys", showHelp, "Everywhere");
+for (const [key, path, name] of [["h", "/", "Home"], ["p", "/profiles/", "Profiles"], ["k", "/kernels/", "Kernels"], ["c", "/compare/", "Compare"],
+  ["b", "/builds/", "Builds"], ["t", "/tune/", "Tune"], ["a", "/cache/", "Cache"], ["r", "/captures/", "Captures"], ["w", "/workers/", "Workers"]]) {
+  bind(`g ${key}`, `Go to ${name}`, () => location.assign(path), "Everywhere");
+}
+
+const indicator = document.getElementById("live-state");
+onConnection((state) => {
+  if (!indicator) return;
+  indicator.hidden = state === null;
+  if (state === null) return;
+  indicator.dataset.state = state;
+  indicator.title = state === "live" ? "This page updates by itself" : "Connection to the server is down: numbers may be old";
+  indicator.querySelector(".live-text").textContent = STATES[state];
+});
+
+document.addEventListener("click", (event) => { // a menu closes when something else is clicked
+  for (const menu of document.querySelectorAll("details.menu[open]")) if (!menu.contains(/** @type {Node} */ (event.target))) menu.removeAttribute("open");
+});
+document.addEventListener("keydown", (event) => {
+  if (event.key === "Escape") for (const menu of document.querySelectorAll("details.menu[open]")) menu.removeAttribute("open");
+});
+
+function tellTimes() {
+  for (const time of document.querySelectorAll("time[data-ago]")) time.textContent = ago(time.getAttribute("datetime") ?? "");
+}
+tellTimes();
+setInterval(tellTimes, 15000);
+
+// The table library is fetched only where there is a table.
+if (document.querySelector("table[data-grid]")) import("./grid.js").then(({ enhanceAll }) => enhanceAll());

@@ -1,0 +1,94 @@
+"""One look for every Bokeh figure, and the categories' colours: the same as `--cat-…` in static/css/ridgepoint.css.
+
+The neutral colours set here suit the light theme. static/js/lib/figures.js repaints text, axes, grids and backgrounds
+from the page's custom properties when it embeds a figure and whenever the theme switches; glyphs keep their colour. A
+glyph or annotation that must follow the theme says so with `follows(model, line_color="--text")`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from bokeh.embed import json_item
+from bokeh.model import Model
+from bokeh.models import HoverTool, Legend, TapTool
+from bokeh.plotting import figure as bokeh_figure
+from bokeh.themes import Theme
+
+PALETTE: dict[str, str] = {
+    "compute": "#2a8fd0",
+    "communication": "#e09a00",
+    "memory": "#0aa27a",
+    "runtime": "#cc79a7",
+    "cpu": "#7cc4ec",
+    "python": "#d9cb33",
+    "annotation": "#97a1b3",
+    "idle": "#c9ced8",
+    "other": "#a08c7d",
+}
+# For series that are no category (builds, strategies, kernels): Okabe-Ito, in this order, readable on both themes.
+SERIES: tuple[str, ...] = ("#2a8fd0", "#e09a00", "#0aa27a", "#d5663b", "#cc79a7", "#7cc4ec", "#b3a625", "#97a1b3")
+# "Slower" and "faster" never by colour alone: give ▲ ▼ and a sign too.
+SLOWER, FASTER, NEUTRAL = "#d5663b", "#2a8fd0", "#97a1b3"
+
+_TEXT, _MUTED, _LINE = "#171b22", "#586173", "#dadee5"
+_FONT = "system-ui, -apple-system, Segoe UI, Roboto, sans-serif"
+TOOLS = "pan,wheel_zoom,box_zoom,reset,save"
+
+THEME = Theme(json={"attrs": {
+    "Plot": {"background_fill_color": None, "border_fill_color": None, "outline_line_color": _LINE},
+    "Axis": {
+        "axis_line_color": _LINE, "major_tick_line_color": _LINE, "minor_tick_line_color": None,
+        "major_label_text_color": _MUTED, "major_label_text_font": _FONT, "major_label_text_font_size": "12px",
+        "axis_label_text_color": _MUTED, "axis_label_text_font": _FONT, "axis_label_text_font_size": "12px",
+        "axis_label_text_font_style": "normal",
+    },
+    "Grid": {"grid_line_color": _LINE, "grid_line_alpha": 0.8},
+    "Title": {"text_color": _TEXT, "text_font": _FONT, "text_font_size": "13px", "text_font_style": "bold"},
+    "Legend": {
+        "background_fill_alpha": 0.0, "border_line_alpha": 0.0, "label_text_color": _TEXT, "label_text_font": _FONT,
+        "label_text_font_size": "12px", "glyph_height": 12, "glyph_width": 14, "spacing": 2, "padding": 4,
+    },
+    "ColorBar": {
+        "background_fill_alpha": 0.0, "title_text_font": _FONT, "title_text_color": _MUTED,
+        "major_label_text_color": _MUTED, "major_label_text_font": _FONT,
+    },
+    "Text": {"text_font": _FONT, "text_font_size": "12px"},
+    "Label": {"text_font": _FONT, "text_font_size": "12px", "text_color": _MUTED},
+    "LabelSet": {"text_font": _FONT, "text_font_size": "12px", "text_color": _TEXT},
+}})
+
+
+def figure(*, hover: Sequence[tuple[str, str]] | str | None = None, tap: bool = False, **options: Any) -> Any:
+    """A figure that fills its column. Any Bokeh option passes through.
+
+    hover: tooltips, [("kernel", "@name"), …]; a template string is shown as it is. Values are escaped by Bokeh unless
+    a field says `{safe}`, which no figure here may use: names come from uploaded files.
+    """
+    options = {"sizing_mode": "stretch_width", "height": 320, "tools": TOOLS, "toolbar_location": "above",
+               "output_backend": "canvas", "active_scroll": None, "min_border_right": 12, **options}
+    plot = bokeh_figure(**options)
+    plot.toolbar.logo = None
+    plot.toolbar.autohide = True
+    if hover is not None:
+        plot.add_tools(HoverTool(tooltips=hover))
+    if tap and not any(isinstance(tool, TapTool) for tool in plot.tools):
+        plot.add_tools(TapTool())
+    return plot
+
+
+def follows(model: Model, **properties: str) -> Model:
+    """Mark properties that take a custom property of the page: ``follows(span, line_color="--muted")``."""
+    model.tags = [*model.tags, {"follows": properties}]
+    return model
+
+
+def item(model: Model) -> dict[str, Any]:
+    """What a template hands to `json_script`: the themed model without a target; legends hide what is clicked."""
+    for legend in model.select({"type": Legend}):
+        if legend.click_policy == "none":
+            legend.click_policy = "hide"
+    embedded: dict[str, Any] = dict(json_item(model, theme=THEME))
+    embedded.pop("target_id", None)
+    return embedded

@@ -1,0 +1,81 @@
+// Requests to our own API: JSON in and out, one kind of error, uploads with progress.
+
+/** What went wrong, where, and what to do about it: the API's {"error", "where", "hint"}. */
+export class ApiError extends Error {
+  /** @param {number} status 0 = the server could not be reached @param {any} body parsed answer, if any */
+  constructor(status, body) {
+    const error = body?.error ?? body?.detail ?? fieldErrors(body) ?? (status ? `the server answered ${status}` : "the server cannot be reached");
+    super(String(error));
+    this.name = "ApiError";
+    this.status = status;
+    this.error = String(error);
+    this.where = body?.where ? String(body.where) : "";
+    this.hint = body?.hint ? String(body.hint) : status === 0 ? "check the connection, then try again" : "";
+    this.body = body;
+  }
+}
+
+/** @param {any} body DRF's {"field": ["message", …]} */
+function fieldErrors(body) {
+  if (!body || typeof body !== "object") return null;
+  const lines = Object.entries(body).filter(([, value]) => Array.isArray(value)).map(([name, value]) => `${name}: ${value.join(" ")}`);
+  return lines.length ? lines.join("; ") : null;
+}
+
+/** @returns {string} Django's CSRF token, from the cookie or the page */
+export function csrfToken() {
+  const cookie = document.cookie.split("; ").find((part) => part.startsWith("csrftoken="));
+  return cookie ? decodeURIComponent(cookie.slice(10)) : document.querySelector('meta[name="csrf-token"]')?.getAttribute("content") ?? "";
+}
+
+/** @param {string} text @returns {any} parsed JSON, or null when it is none */
+function parsed(text) {
+  try { return JSON.parse(text); } catch { return null; }
+}
+
+/** @param {string} url @param {RequestInit} options */
+async function request(url, options) {
+  let response;
+  try {
+    response = await fetch(url, { credentials: "same-origin", ...options });
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new ApiError(0, null);
+  }
+  const body = parsed(await response.text());
+  if (!response.ok) throw new ApiError(response.status, body);
+  return body;
+}
+
+/** @param {string} url @param {{signal?: AbortSignal}} options */
+export function getJson(url, { signal } = {}) {
+  return request(url, { headers: { Accept: "application/json" }, signal });
+}
+
+/** @param {string} url @param {unknown} body @param {{signal?: AbortSignal}} options */
+export function postJson(url, body = {}, { signal } = {}) {
+  const headers = { "Content-Type": "application/json", Accept: "application/json", "X-CSRFToken": csrfToken() };
+  return request(url, { method: "POST", headers, body: JSON.stringify(body), signal });
+}
+
+/**
+ * Send a form with files; XMLHttpRequest because fetch does not tell how much was sent.
+ * @param {string} url @param {FormData} formData
+ * @param {(sent_bytes: number, total_bytes: number) => void} onProgress
+ * @param {{signal?: AbortSignal}} options
+ * @returns {Promise<any>}
+ */
+export function upload(url, formData, onProgress = () => {}, { signal } = {}) {
+  return new Promise((resolve, reject) => {
+    const xhr = new XMLHttpRequest();
+    xhr.open("POST", url);
+    xhr.setRequestHeader("X-CSRFToken", csrfToken());
+    xhr.setRequestHeader("Accept", "application/json");
+    xhr.upload.onprogress = (event) => onProgress(event.loaded, event.lengthComputable ? event.total : 0);
+    xhr.onload = () => (xhr.status >= 200 && xhr.status < 300 ? resolve(parsed(xhr.responseText)) : reject(new ApiError(xhr.status, parsed(xhr.responseText))));
+    xhr.onerror = () => reject(new ApiError(0, null));
+    xhr.onabort = () => reject(new DOMException("upload stopped", "AbortError"));
+    signal?.addEventListener("abort", () => xhr.abort());
+    xhr.send(formData);
+  });
+}
