@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-Config = Mapping[str, int | str | bool]
+Value = int | float | str | bool
+Config = Mapping[str, Value]
 
 
 def config_key(config: Config) -> str:

@@ -1,0 +1,256 @@
+"""Recorded landscapes: every configuration of a space, measured once on a real GPU. The file defines the space.
+
+Format "h200": {"op", "gpu", "torch", "triton", "cuda", "space", "shapes": [{"shape", "flops", "bytes", "library_ms",
+"rows": [{"config", "median_ms", "min_ms", "p90_ms", "n", "regs", "spills", "shared", "relerr", "compile_s"} or {"config", "error"}]}]}.
+An `error` that begins with "pruned" was never compiled: it is counted by reason and is no trial.
+
+Also read: T4 results (schema T4/1.0.0 of the auto-tuning methodology) and Kernel Tuner cache files, one shape each.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import math
+import statistics
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tuner.space import Space
+from tuner.trial import Config, Measured, Outcome, Reason, Rejected, Value, config_key
+
+MAX_EXPANDED_BYTES = 512 * 2**20
+MAX_ROWS = 500_000
+WRONG_RELATIVE_ERROR = 0.1      # a recorded result this far off is wrong in every dtype
+_PRUNED = "pruned"
+_REASONS = (    # the words compilers and drivers use; the first line that matches gives the reason
+    (Reason.RESOURCES, ("outofresource", "out of resource", "too many resources", "out of memory")),
+    (Reason.TIMEOUT, ("timeout", "timed out", "hang")),
+    (Reason.WRONG, ("wrong", "mismatch", "incorrect", "accuracy", "correctness")),
+    (Reason.COMPILE, ("compil", "ptxas", "mlir", "llvm", "assert")),
+    (Reason.CRASH, ("illegal", "crash", "segfault", "misaligned", "launch failure", "died", "runtime")),
+)
+
+
+class LandscapeError(ValueError):
+    """A landscape file that cannot be used: where in it, what is wrong, what to do."""
+
+    def __init__(self, where: str, what: str, hint: str = "Give the file as it was recorded.") -> None:
+        super().__init__(f"{where}: {what}. {hint}")
+        self.where, self.what, self.hint = where, what, hint
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """One shape: what was pruned, and an outcome for every other configuration."""
+
+    shape: Mapping[str, int]
+    outcomes: Mapping[str, tuple[Config, Outcome]]      # canonical text -> configuration, outcome
+    pruned: Mapping[str, int]
+    library_ms: float | None = None
+    flops: int | None = None
+    bytes: int | None = None
+
+
+@dataclass(frozen=True)
+class Landscape:
+    stem: str                                # file name without .json.gz
+    operator: str
+    gpu: str
+    shapes: Sequence[Recorded]
+    environment: Mapping[str, Any] = field(default_factory=dict)
+    values: Mapping[str, Sequence[Value]] = field(default_factory=dict)     # of each parameter, in the file's order
+    dtype: str | None = None
+    compute_capability: str | None = None
+
+    @classmethod
+    def load(cls, path: Path | str) -> Landscape:
+        """Read and check a file; LandscapeError says what is wrong with it."""
+        path = Path(path)
+        document, stem = _read(path), path.name.removesuffix(".gz").removesuffix(".json")
+        for key, read in _READERS:
+            if key in document:
+                return read(document, stem)
+        raise LandscapeError(path.name, "this JSON is no landscape", "Known are files with shapes, T4 results and Kernel Tuner caches.")
+
+    @property
+    def recorded(self) -> str:
+        """The label that goes wherever a number of this file goes."""
+        named = (("torch", "torch"), ("triton", "Triton"))
+        versions = [f"{name} {str(self.environment[key]).split('+')[0]}" for key, name in named if self.environment.get(key)]
+        return "recorded on " + ", ".join([self.gpu or "an unnamed GPU", *versions])
+
+    def at(self, shape_index: int) -> Recorded:
+        if not 0 <= shape_index < len(self.shapes):
+            raise LandscapeError(self.stem, f"there is no shape {shape_index}", f"It has {len(self.shapes)}, numbered from 0.")
+        return self.shapes[shape_index]
+
+    def index_of(self, shape: Mapping[str, int]) -> int | None:
+        return next((i for i, one in enumerate(self.shapes) if dict(one.shape) == dict(shape)), None)
+
+    def space(self, shape_index: int) -> Space:
+        """What was possible at this shape."""
+        one = self.at(shape_index)
+        return Space.listed([config for config, _ in one.outcomes.values()], one.pruned, self.values)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        with path.open("rb") as raw:
+            zipped = raw.read(2) == b"\x1f\x8b"
+        with (gzip.open(path, "rb") if zipped else path.open("rb")) as stream:
+            text = stream.read(MAX_EXPANDED_BYTES + 1)
+    except (OSError, EOFError) as error:
+        raise LandscapeError(str(path.name), f"cannot be read: {error}") from error
+    if len(text) > MAX_EXPANDED_BYTES:
+        raise LandscapeError(path.name, f"holds more than {MAX_EXPANDED_BYTES // 2**20} MiB")
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise LandscapeError(path.name, f"is no JSON: {error}") from error
+    if not isinstance(document, dict):
+        raise LandscapeError(path.name, f"holds a {type(document).__name__}, not an object")
+    return document
+
+
+def reason_of(message: str) -> Reason:
+    """Reason of a recorded error text."""
+    text = message.lower()
+    return next((reason for reason, words in _REASONS if any(word in text for word in words)), Reason.OTHER)
+
+
+def _h200(document: dict[str, Any], stem: str) -> Landscape:
+    shapes = _list(document["shapes"], f"{stem}: shapes")
+    space = document.get("space")
+    values = {str(name): list(options) for name, options in space.items() if isinstance(options, list)} if isinstance(space, dict) else {}
+    return Landscape(
+        stem=stem, operator=str(document.get("op") or stem), gpu=str(document.get("gpu") or ""),
+        shapes=[_h200_shape(shape, f"{stem}: shape {i}") for i, shape in enumerate(shapes)],
+        environment={key: document[key] for key in ("torch", "triton", "cuda", "driver", "sms", "date") if key in document},
+        values=values, dtype=document.get("dtype") if isinstance(document.get("dtype"), str) else None,
+        compute_capability=document.get("cc") if isinstance(document.get("cc"), str) else None)
+
+
+def _h200_shape(shape: Any, where: str) -> Recorded:
+    if not isinstance(shape, dict) or not isinstance(shape.get("shape"), dict):
+        raise LandscapeError(where, 'has no "shape"')
+    outcomes: dict[str, tuple[Config, Outcome]] = {}
+    pruned: Counter[str] = Counter()
+    for number, row in enumerate(_list(shape.get("rows"), f"{where}, rows")):
+        here = f"{where}, row {number}"
+        config = _config(row, "config", here)
+        error = row.get("error")
+        if isinstance(error, str) and error.lower().startswith(_PRUNED):
+            pruned[error[len(_PRUNED):].strip(" :") or "pruned"] += 1
+        else:
+            _add(outcomes, config, _h200_outcome(row, here), here)
+    return Recorded(dict(shape["shape"]), outcomes, pruned, _positive(shape.get("library_ms")),
+                    _whole(shape.get("flops")), _whole(shape.get("bytes")))
+
+
+def _h200_outcome(row: dict[str, Any], where: str) -> Outcome:
+    names = {"regs": "registers", "spills": "spills", "shared": "smem_bytes", "relerr": "relative_error", "compile_s": "compile_s"}
+    facts = {name: row[key] for key, name in names.items() if row.get(key) is not None}
+    if row.get("error") is not None:
+        return Rejected(reason_of(str(row["error"])), str(row["error"])[:500], facts)
+    median = _positive(row.get("median_ms"))
+    if median is None:
+        raise LandscapeError(where, "has neither a positive median_ms nor an error")
+    error = row.get("relerr")
+    if isinstance(error, float) and not error <= WRONG_RELATIVE_ERROR:      # NaN too
+        return Rejected(Reason.WRONG, f"relative error {error:.3g}", facts)
+    return Measured(median, _positive(row.get("min_ms")) or median, _positive(row.get("p90_ms")) or median, _whole(row.get("n")) or 1, facts)
+
+
+def _t4(document: dict[str, Any], stem: str) -> Landscape:
+    """One record per configuration: "configuration", "times" {"runtimes" in ms, "compilation" in ms}, "invalidity"."""
+    outcomes: dict[str, tuple[Config, Outcome]] = {}
+    pruned: Counter[str] = Counter()
+    for number, row in enumerate(_list(document["results"], f"{stem}: results")):
+        where = f"{stem}: result {number}"
+        config = _config(row, "configuration", where)
+        invalidity = str(row.get("invalidity", "correct"))
+        times = row.get("times") if isinstance(row.get("times"), dict) else {}
+        if invalidity == "constraints":
+            pruned["constraints"] += 1
+        elif invalidity != "correct":
+            _add(outcomes, config, Rejected(reason_of(invalidity), invalidity, _compile_s(times.get("compilation"))), where)
+        else:
+            _add(outcomes, config, _samples(times.get("runtimes"), times.get("compilation"), where), where)
+    return Landscape(stem=stem, operator=stem.removesuffix("_T4"), gpu="", shapes=[Recorded({}, outcomes, pruned)])
+
+
+def _kernel_tuner(document: dict[str, Any], stem: str) -> Landscape:
+    """Cache entries by joined values: the parameters, "times" in ms or an error name in "time", "compile_time" in ms."""
+    cache = document["cache"]
+    names = document.get("tune_params_keys")
+    if not isinstance(cache, dict) or not isinstance(names, list) or len(cache) > MAX_ROWS:
+        raise LandscapeError(stem, "has no cache and tune_params_keys as Kernel Tuner writes them")
+    outcomes: dict[str, tuple[Config, Outcome]] = {}
+    for key, row in cache.items():
+        where = f"{stem}: {key[:80]}"
+        if not isinstance(row, dict):
+            raise LandscapeError(where, "is no record")
+        config = _config({"config": {name: row.get(name) for name in names}}, "config", where)
+        if isinstance(row.get("time"), str):
+            _add(outcomes, config, Rejected(reason_of(row["time"]), row["time"], _compile_s(row.get("compile_time"))), where)
+        else:
+            _add(outcomes, config, _samples(row.get("times") or [row.get("time")], row.get("compile_time"), where), where)
+    values = document.get("tune_params") if isinstance(document.get("tune_params"), dict) else {}
+    return Landscape(stem=stem, operator=str(document.get("kernel_name") or stem), gpu=str(document.get("device_name") or ""),
+                     shapes=[Recorded({}, outcomes, {})], values={k: v for k, v in (values or {}).items() if isinstance(v, list)})
+
+
+_READERS: tuple[tuple[str, Callable[[dict[str, Any], str], Landscape]], ...] = (
+    ("shapes", _h200), ("results", _t4), ("cache", _kernel_tuner))
+
+
+def _samples(runtimes: Any, compile_ms: Any, where: str) -> Outcome:
+    """Raw times in ms to an outcome."""
+    times = sorted(t for t in (_positive(value) for value in (runtimes or ())) if t is not None)
+    if not times:
+        raise LandscapeError(where, "is called correct and has no times")
+    p90 = times[min(len(times) - 1, math.ceil(0.9 * len(times)) - 1)]
+    return Measured(statistics.median(times), times[0], p90, len(times), _compile_s(compile_ms))
+
+
+def _compile_s(compile_ms: Any) -> dict[str, float]:
+    value = _positive(compile_ms)
+    return {} if value is None else {"compile_s": value / 1000}
+
+
+def _add(outcomes: dict[str, tuple[Config, Outcome]], config: Config, outcome: Outcome, where: str) -> None:
+    if outcomes and config.keys() != next(iter(outcomes.values()))[0].keys():
+        raise LandscapeError(where, f"has parameters {sorted(config)}, those before it others")
+    outcomes.setdefault(config_key(config), (config, outcome))     # a file that was appended to may repeat one: the first counts
+
+
+def _config(row: Any, key: str, where: str) -> dict[str, Value]:
+    config = row.get(key) if isinstance(row, dict) else None
+    if not isinstance(config, dict) or not config:
+        raise LandscapeError(where, f'has no "{key}"')
+    bad = [name for name, value in config.items()
+           if not isinstance(value, int | float | str) or (isinstance(value, float) and not math.isfinite(value))]
+    if bad:
+        raise LandscapeError(where, f"{bad[0]} is neither number nor text")
+    return dict(config)
+
+
+def _list(value: Any, where: str) -> list[Any]:
+    if not isinstance(value, list) or not value:
+        raise LandscapeError(where, "is empty or no list")
+    if len(value) > MAX_ROWS:
+        raise LandscapeError(where, f"has {len(value):,} entries; at most {MAX_ROWS:,}")
+    return value
+
+
+def _positive(value: Any) -> float | None:
+    return float(value) if isinstance(value, int | float) and math.isfinite(value) and value > 0 else None
+
+
+def _whole(value: Any) -> int | None:
+    number = _positive(value)
+    return None if number is None else int(number)

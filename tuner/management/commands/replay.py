@@ -1,0 +1,97 @@
+"""Search a recorded landscape from the command line: what the tuner would have tried, in order, and what it would have found."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from tuner.bench.landscape import Landscape, LandscapeError
+from tuner.bench.replay import ReplayRunner
+from tuner.loop import Budget, best, tune
+from tuner.operators import OPERATORS, limits
+from tuner.strategies import DEFAULT, STRATEGIES
+from tuner.trial import Config, Rejected, Trial, config_key
+
+SEEDS_PER_SHAPE = 3      # best configurations taken over from each shape of --history
+
+
+class Command(BaseCommand):
+    help = "Search a recorded landscape (h200, T4 or Kernel Tuner file) and print the trials and the winner."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("landscape", help="LANDSCAPE.json.gz")
+        parser.add_argument("--shape", type=int, default=0, metavar="I", help="index of the shape in the file (default 0)")
+        parser.add_argument("--strategy", default=DEFAULT, choices=list(STRATEGIES), help=f"default: {DEFAULT}")
+        parser.add_argument("--seed", type=int, default=0, metavar="K")
+        parser.add_argument("--trials", type=int, metavar="N", help="at most N trials (default: until nothing is left to try)")
+        parser.add_argument("--history", nargs="+", action="extend", default=[], metavar="LANDSCAPE:SHAPE",
+                            help="start from the best configurations of these other shapes")
+        parser.add_argument("--json", action="store_true", help="exactly one JSON document on standard output")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        if options["seed"] < 0 or (options["trials"] is not None and options["trials"] < 1):
+            raise CommandError("--seed must be 0 or more, --trials 1 or more")
+        try:
+            trials = _search(options)
+        except LandscapeError as error:
+            raise CommandError(str(error)) from error
+        result = _result(options["strategy"], trials)
+        if options["json"]:
+            self.stdout.write(json.dumps(result))
+        else:
+            self._table(result)
+
+    def _table(self, result: dict[str, Any]) -> None:
+        for number, trial in enumerate(result["trials"]):
+            came = f"{trial['median_ms']:.6g} ms" if trial["outcome"] == "measured" else f"rejected: {trial['reason']}"
+            self.stdout.write(f"{number:5}  {came:24}  {config_key(trial['config'])}")
+        winner = result["winner"]
+        self.stdout.write(f"{result['strategy']}: {len(result['trials'])} trials, winner "
+                          + (f"{winner['median_ms']:.6g} ms {config_key(winner['config'])}" if winner else "none: nothing could be measured"))
+
+
+def _search(options: dict[str, Any]) -> list[Trial]:
+    landscape = Landscape.load(options["landscape"])
+    shape_index = options["shape"]
+    runner = ReplayRunner(landscape, shape_index)
+    first = [*_default(landscape, shape_index), *_winners(options["history"])]
+    return list(tune(landscape.space(shape_index), options["strategy"], runner, Budget(trials=options["trials"]), options["seed"],
+                     first=first))
+
+
+def _default(landscape: Landscape, shape_index: int) -> list[Config]:
+    """The operator's own default configuration, where Ridgepoint knows the operator and it takes this shape."""
+    operator, shape = OPERATORS.get(landscape.operator), landscape.at(shape_index).shape
+    dtype = landscape.dtype or (operator.dtypes[0] if operator else "")
+    if operator is None or operator.problems(shape, dtype):
+        return []
+    return [operator.default_config(shape, dtype, limits(landscape.gpu, landscape.compute_capability))]
+
+
+def _winners(history: list[str]) -> list[Config]:
+    """The best configurations of other shapes: first the best of each, then the second best of each."""
+    ranked = []
+    for item in history:
+        path, _, index = item.rpartition(":")
+        if not path or not index.isdigit():
+            raise CommandError(f"--history {item}: give LANDSCAPE.json.gz:SHAPE, the index of a shape after a colon")
+        outcomes = Landscape.load(path).at(int(index)).outcomes.values()
+        timed = [(outcome.median_ms, config) for config, outcome in outcomes if not isinstance(outcome, Rejected)]
+        ranked.append([config for _, config in sorted(timed, key=lambda pair: pair[0])[:SEEDS_PER_SHAPE]])
+    return [configs[place] for place in range(SEEDS_PER_SHAPE) for configs in ranked if place < len(configs)]
+
+
+def _result(strategy: str, trials: list[Trial]) -> dict[str, Any]:
+    winner = best(trials)
+    return {
+        "strategy": strategy,
+        "trials": [{
+            "config": dict(trial.config),
+            "outcome": "rejected" if isinstance(trial.outcome, Rejected) else "measured",
+            "reason": str(trial.outcome.reason) if isinstance(trial.outcome, Rejected) else None,
+            "median_ms": trial.median_ms,
+        } for trial in trials],
+        "winner": {"config": dict(winner.config), "median_ms": winner.median_ms} if winner else None,
+    }

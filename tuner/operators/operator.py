@@ -1,0 +1,66 @@
+"""The one shape of an operator: plain functions and facts, collected in a frozen record."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from tuner.operators.limits import Limits
+from tuner.space import Space
+from tuner.trial import Config
+
+Shape = Mapping[str, int]
+BYTES = {"bf16": 2, "fp16": 2, "fp32": 4}
+
+
+@dataclass(frozen=True)
+class Dim:
+    """One number of a shape."""
+
+    name: str
+    meaning: str
+    low: int = 1
+    high: int = 1 << 20
+    exact: bool = False                # the kernel's code depends on it: never rounded into a bucket
+    only: tuple[int, ...] = ()         # when only these make sense
+
+    def problem(self, value: object) -> str | None:
+        """Why `value` cannot be this dimension, and what could."""
+        if isinstance(value, bool) or not isinstance(value, int):
+            return f"{self.name} ({self.meaning}) must be a whole number"
+        if self.only and value not in self.only:
+            return f"{self.name} ({self.meaning}) must be one of {', '.join(map(str, self.only))}"
+        if not self.low <= value <= self.high:
+            return f"{self.name} ({self.meaning}) must be between {self.low:,} and {self.high:,}"
+        return None
+
+
+@dataclass(frozen=True)
+class Operator:
+    name: str
+    title: str
+    dims: tuple[Dim, ...]
+    dtypes: tuple[str, ...]                                   # the first is the default
+    presets: tuple[Shape, ...]
+    space: Callable[[Shape, str, Limits], Space]
+    default_config: Callable[[Shape, str, Limits], Config]
+    flops: Callable[[Shape], int]                             # of the algorithm, a multiply-add is 2
+    bytes: Callable[[Shape, str], int]                        # each input read once, each output written once
+    kernel_module: str                                        # imported by the GPU child only
+    kernel_names: tuple[str, ...]                             # what it is called in profiles
+    tolerance: Mapping[str, float]                            # dtype -> largest error relative to the reference's largest value
+    unit: str                                                 # what a person compares: "FLOP/s" or "B/s"
+
+    def problems(self, shape: Mapping[str, object], dtype: str) -> dict[str, str]:
+        """Field -> why it is invalid; empty when the operator takes this shape and dtype."""
+        found = {dim.name: problem for dim in self.dims if (problem := dim.problem(shape.get(dim.name)))}
+        unknown = sorted(set(shape) - {dim.name for dim in self.dims})
+        if unknown:
+            found["shape"] = f"{self.name} has no {', '.join(unknown)}; it has {', '.join(d.name for d in self.dims)}"
+        if dtype not in self.dtypes:
+            found["dtype"] = f"{self.name} takes {', '.join(self.dtypes)}"
+        return found
+
+
+def power_of_two_at_least(value: int) -> int:
+    return 1 << max(0, value - 1).bit_length()

@@ -1,0 +1,159 @@
+"""What may be tried: parameters, the constraints between them, and the configurations that are left.
+
+A space is enumerated once into a matrix of value indices, one row per valid configuration; strategies work on row numbers.
+Constraints are functions with a reason, so that a page can say how many configurations each of them removed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tuner.trial import Config, Value, config_key
+
+MAX_PRODUCT = 1_000_000      # combinations that `enumerate` is willing to walk
+MAX_VALUES = 4096            # values of one parameter
+
+
+@dataclass(frozen=True)
+class Param:
+    """One tuning parameter with its values in order; `ordered` values have a next smaller and a next larger one."""
+
+    name: str
+    values: tuple[Value, ...]
+
+    def __post_init__(self) -> None:
+        if not self.name or not 1 <= len(self.values) <= MAX_VALUES:
+            raise ValueError(f"parameter {self.name!r} needs a name and 1 to {MAX_VALUES} values, has {len(self.values)}")
+        if len(set(self.values)) != len(self.values):
+            raise ValueError(f"parameter {self.name!r} names a value twice")
+
+    @property
+    def ordered(self) -> bool:
+        return all(isinstance(value, int | float) and not isinstance(value, bool) for value in self.values)
+
+
+@dataclass(frozen=True)
+class Constraint:
+    """`holds(config)` is false for configurations that cannot run; `reason` is what a person reads about them."""
+
+    reason: str
+    holds: Callable[[Config], bool]
+
+
+class Space:
+    """The valid configurations, as rows of value indices.
+
+    params  the parameters in order
+    rows    (N, P) index of each parameter's value
+    pruned  reason -> configurations that were removed before anything was compiled
+    """
+
+    def __init__(self, params: Sequence[Param], rows: NDArray[np.int32], pruned: Mapping[str, int]) -> None:
+        self.params = tuple(params)
+        self.rows = rows
+        self.pruned = dict(pruned)
+        self._keys = [config_key(self.config(row)) for row in range(len(rows))]
+        self._row_of_key = {key: row for row, key in enumerate(self._keys)}
+        self._row_of_indices = {tuple(indices): row for row, indices in enumerate(rows.tolist())}
+        if len(self._row_of_key) != len(rows):
+            raise ValueError("a configuration stands twice in the space")
+
+    @classmethod
+    def enumerate(cls, params: Sequence[Param], constraints: Sequence[Constraint] = ()) -> Space:
+        """Every combination that all constraints allow. The first constraint that does not hold gives the reason."""
+        combinations = math.prod(len(param.values) for param in params)
+        if combinations > MAX_PRODUCT:
+            raise ValueError(f"{combinations:,} combinations; at most {MAX_PRODUCT:,}: give fewer values")
+        names = [param.name for param in params]
+        rows: list[tuple[int, ...]] = []
+        pruned: Counter[str] = Counter()
+        for indices in product(*(range(len(param.values)) for param in params)):
+            config = {name: param.values[i] for name, param, i in zip(names, params, indices, strict=True)}
+            broken = next((c.reason for c in constraints if not c.holds(config)), None)
+            if broken is None:
+                rows.append(indices)
+            else:
+                pruned[broken] += 1
+        return cls(params, np.array(rows, dtype=np.int32).reshape(len(rows), len(params)), pruned)
+
+    @classmethod
+    def listed(cls, configs: Sequence[Config], pruned: Mapping[str, int] | None = None,
+               values: Mapping[str, Sequence[Value]] | None = None) -> Space:
+        """Exactly these configurations. `values` gives the order of a parameter's values; otherwise they are sorted."""
+        if not configs:
+            return cls((), np.zeros((0, 0), dtype=np.int32), pruned or {})
+        params = tuple(Param(name, _values(name, configs, (values or {}).get(name, ()))) for name in configs[0])
+        lookup = [{value: i for i, value in enumerate(param.values)} for param in params]
+        rows = [[index[config[param.name]] for param, index in zip(params, lookup, strict=True)] for config in configs]
+        return cls(params, np.array(rows, dtype=np.int32), pruned or {})
+
+    def __len__(self) -> int:
+        """Valid configurations."""
+        return len(self.rows)
+
+    @property
+    def size(self) -> int:
+        """Configurations before pruning."""
+        return len(self) + sum(self.pruned.values())
+
+    def __contains__(self, config: Config) -> bool:
+        return self.row(config) is not None
+
+    def row(self, config: Config) -> int | None:
+        """Row number of a configuration, None when it is not in the space."""
+        return self._row_of_key.get(config_key(config))
+
+    def config(self, row: int) -> dict[str, Value]:
+        return {param.name: param.values[i] for param, i in zip(self.params, self.rows[row], strict=True)}
+
+    def configs(self) -> Iterable[dict[str, Value]]:
+        return (self.config(row) for row in range(len(self)))
+
+    def neighbours(self, row: int) -> list[int]:
+        """Rows that differ in one parameter: the nearest valid value in each direction, or any when values have no order."""
+        indices = self.rows[row].tolist()
+        found = []
+        for position, param in enumerate(self.params):
+            here = indices[position]
+            if param.ordered:
+                directions: list[Iterable[int]] = [range(here - 1, -1, -1), range(here + 1, len(param.values))]
+            else:
+                directions = [[other] for other in range(len(param.values)) if other != here]
+            for candidates in directions:
+                found += self._first_valid(indices, position, candidates)
+        return found
+
+    def _first_valid(self, indices: list[int], position: int, candidates: Iterable[int]) -> list[int]:
+        for candidate in candidates:
+            row = self._row_of_indices.get((*indices[:position], candidate, *indices[position + 1:]))
+            if row is not None:
+                return [row]
+        return []
+
+    def encoding(self) -> NDArray[np.float64]:
+        """(N, P) in [0, 1]: the place of each value along its parameter, on a log scale for positive numbers."""
+        columns = [_positions(param)[self.rows[:, i]] for i, param in enumerate(self.params)]
+        return np.stack(columns, axis=1) if columns else np.zeros((len(self), 0))
+
+
+def _positions(param: Param) -> NDArray[np.float64]:
+    """One number in [0, 1] per value."""
+    places = np.arange(len(param.values), dtype=np.float64)
+    if param.ordered and all(isinstance(v, int | float) and v > 0 for v in param.values):
+        places = np.log2(np.array(param.values, dtype=np.float64))
+    span = places.max() - places.min()
+    return (places - places.min()) / span if span else np.zeros(len(places))
+
+
+def _values(name: str, configs: Sequence[Config], order: Sequence[Value]) -> tuple[Value, ...]:
+    seen = {config[name] for config in configs}
+    first = [value for value in order if value in seen]
+    rest = sorted(seen - set(first), key=lambda value: (isinstance(value, str), value))
+    return (*first, *rest)

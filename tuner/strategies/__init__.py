@@ -1,0 +1,59 @@
+"""Search methods. A strategy asks for configurations and is told what came of them; it never measures, waits or stores.
+
+A new one is one file and one line in STRATEGIES, and passes tests/conformance.py:StrategyTests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from tuner.space import Space
+from tuner.strategies.exhaustive import Exhaustive
+from tuner.strategies.local_search import LocalSearch
+from tuner.strategies.random_search import RandomSearch
+from tuner.trial import Config, Trial
+
+
+class Strategy(Protocol):
+    """What to try next. What it asks depends only on the space, the generator's seed and the set of trials told so far."""
+
+    def ask(self, n: int) -> list[Config]:
+        """At most `n` configurations that were neither asked nor told before; empty when there is none left."""
+        ...
+
+    def tell(self, trials: Sequence[Trial]) -> None:
+        """Trials in the order they were known: also those of an earlier attempt, which were never asked here."""
+        ...
+
+
+@dataclass(frozen=True)
+class Method:
+    """One line of the table: how to make the strategy, and what a person reads before choosing it."""
+
+    title: str
+    explanation: str
+    make: Callable[[Space, np.random.Generator], Strategy]
+
+
+STRATEGIES: dict[str, Method] = {
+    "local": Method(
+        "Local search",
+        "Starts from a few well-spread configurations, then walks from the fastest ones to their neighbours, "
+        "one parameter at a time; keeps looking elsewhere now and then.",
+        LocalSearch),
+    "random": Method(
+        "Random",
+        "Every valid configuration is equally likely. The baseline that the others must beat.",
+        RandomSearch),
+    "exhaustive": Method(
+        "Exhaustive",
+        "Every valid configuration, in order. Sure, and slow: give it a budget as large as the space.",
+        Exhaustive),
+}
+DEFAULT = "local"
+
+__all__ = ["DEFAULT", "STRATEGIES", "Method", "Strategy"]
