@@ -1,0 +1,235 @@
+// Tables that sort, filter, choose columns, copy and export, with virtual rows.
+//
+// `table[data-grid]` from the server: cells keep the very nodes the server rendered (links, forms, formatted numbers);
+// no HTML is ever built from text. `gridFrom` makes the same grid from JSON.
+
+import { TabulatorFull } from "../../vendor/tabulator/tabulator.min.js";
+import { columnTest, compareValues, toCsv, toJson, toTsv, wordsTest } from "./grid_query.js";
+import { addTools } from "./grid_tools.js";
+import { addKeys } from "./grid_keys.js";
+
+/** @typedef {import("./grid_query.js").Column & {help?: string, hidden?: boolean, width?: number, format?: (value: any, row: any) => string|Node, text?: (value: any, row: any) => string}} Column */
+
+const MAX_HEIGHT = "min(72vh, 900px)";
+const SMALL_ROWS = 8;
+
+const stylesheet = new URL("../../vendor/tabulator/tabulator.min.css", import.meta.url).href;
+let styled = null;
+
+/** The library's stylesheet goes before ours, so that css/grid.css has the last word. */
+function loadStyles() {
+  styled ??= new Promise((resolve) => {
+    const link = Object.assign(document.createElement("link"), { rel: "stylesheet", href: stylesheet });
+    link.onload = link.onerror = resolve;
+    document.head.prepend(link);
+  });
+  return styled;
+}
+
+/** One grid: the library's table, our columns, and what both server tables and JSON tables can do. */
+class Grid {
+  /** @param {HTMLElement} wrap @param {string} name @param {Column[]} columns @param {any[]} rows @param {{api?: string, tools?: boolean, onPick?: (row: any) => void, empty?: string, index?: string}} options */
+  constructor(wrap, name, columns, rows, options = {}) {
+    this.wrap = wrap;
+    this.name = name;
+    this.columns = columns;
+    this.options = options;
+    this.words = null;
+    wrap.classList.add("grid-wrap");
+    wrap.classList.toggle("grid-small", rows.length <= SMALL_ROWS);
+    this.holder = document.createElement("div");
+    wrap.append(this.holder);
+    this.table = new TabulatorFull(this.holder, this.settings(rows));
+    this.ready = new Promise((resolve) => this.table.on("tableBuilt", resolve));
+    this.ready.then(() => {
+      if (options.tools !== false) addTools(this);
+      addKeys(this);
+      this.readUrl();
+      this.table.on("dataSorted", () => this.writeUrl());
+      for (const event of ["dataFiltered", "dataProcessed", "rowAdded"]) this.table.on(event, (_, left) => this.onCount?.(Array.isArray(left) ? left.length : undefined));
+      this.onCount?.();
+    });
+  }
+
+  /** @param {any[]} rows */
+  settings(rows) {
+    return {
+      data: rows, index: this.options.index ?? "id", layout: "fitColumns", maxHeight: MAX_HEIGHT, renderVertical: "virtual",
+      columns: this.columns.map((column) => this.definition(column)), movableColumns: true, selectableRows: true,
+      selectableRowsRangeMode: "click", rowHeight: 28, headerSortTristate: true, columnHeaderVertAlign: "middle",
+      placeholder: () => Object.assign(document.createElement("span"), { textContent: this.options.empty ?? "No rows" }),
+      rowFormatter: (row) => this.dressRow(row), nestedFieldSeparator: false, autoResize: true, validationMode: "manual", debugInvalidOptions: false,
+    };
+  }
+
+  /** @param {Column} column */
+  definition(column) {
+    const number = column.type === "number";
+    return {
+      field: column.field, title: column.title, visible: !column.hidden, hozAlign: number ? "right" : "left", headerHozAlign: number ? "right" : "left",
+      cssClass: number ? "num" : "", widthGrow: column.width ? column.width : number ? 1 : 3, minWidth: column.minWidth ?? (number ? 84 : 110),
+      headerTooltip: column.help || false, headerSortStartingDir: number ? "desc" : "asc", resizable: "header",
+      titleFormatter: () => Object.assign(document.createElement("span"), { textContent: column.title }),
+      formatter: (cell) => this.cellNode(cell, column),
+      sorter: (a, b, _a, _b, _column, direction) => compareValues(a, b, column.type, direction),
+      headerFilter: "input", headerFilterPlaceholder: number ? "> 10, 1..5" : "contains", headerFilterFuncParams: { column },
+      headerFilterFunc: (query, value, row) => (columnTest(String(query), column) ?? (() => true))(value, this.text(row, column)),
+    };
+  }
+
+  /** @param {any} cell @param {Column} column */
+  cellNode(cell, column) {
+    const row = cell.getData();
+    const server = row.$cells?.[column.field];
+    if (server) {
+      if (server.className) cell.getElement().classList.add(...server.className.split(/\s+/).filter(Boolean));
+      return server.node;
+    }
+    const shown = column.format ? column.format(cell.getValue(), row) : cell.getValue() ?? "—";
+    if (shown instanceof Node) return shown;
+    return Object.assign(document.createElement("span"), { textContent: String(shown), title: String(cell.getValue() ?? "unknown") });
+  }
+
+  /** @param {any} row what filters and searches see of a cell: the shown text and the full value */
+  text(row, column) {
+    const server = row.$cells?.[column.field];
+    if (server) return server.text;
+    const value = row[column.field];
+    const shown = column.text ? column.text(value, row) : column.format && column.type === "number" ? column.format(value, row) : "";
+    return `${value ?? ""} ${shown instanceof Node ? shown.textContent : shown}`;
+  }
+
+  dressRow(row) {
+    const { $row } = row.getData();
+    if (!$row) return;
+    const element = row.getElement();
+    for (const { name, value } of $row) if (name === "class") element.classList.add(...value.split(/\s+/).filter(Boolean)); else element.setAttribute(name, value);
+  }
+
+  /** One box over all columns. @param {string} query */
+  search(query) {
+    this.query = query;
+    const test = query.trim() ? wordsTest(query) : null;
+    if (test) this.table.setFilter((row) => test(this.columns.map((column) => this.text(row, column)).join(" ")));
+    else this.table.clearFilter(false);
+    this.writeUrl();
+  }
+
+  /** Columns in view and the raw values of the selected rows, else of all that pass the filters. */
+  extract() {
+    const visible = this.table.getColumns().filter((column) => column.isVisible() && column.getField()).map((column) => column.getField());
+    const columns = visible.map((field) => this.columns.find((column) => column.field === field));
+    const selected = this.table.getSelectedData();
+    const data = selected.length ? selected : this.table.getData("active");
+    const value = (row, column) => (row[column.field] ?? "") === "" ? null : row[column.field];
+    return { columns, rows: data.map((row) => columns.map((column) => value(row, column))), selected: selected.length };
+  }
+
+  csv() { const { columns, rows } = this.extract(); return toCsv(columns, rows); }
+  json() { const { columns, rows } = this.extract(); return toJson(columns, rows); }
+  tsv() { const { columns, rows } = this.extract(); return toTsv(columns, rows); }
+
+  /** The URL is the state: ?kernels.q=gemm&kernels.sort=total:desc */
+  writeUrl() {
+    if (!this.name) return;
+    const url = new URL(location.href);
+    const sort = this.table.getSorters().map(({ field, dir }) => `${field}:${dir}`).join(",");
+    for (const [key, value] of [["q", this.query?.trim()], ["sort", sort]]) {
+      if (value) url.searchParams.set(`${this.name}.${key}`, value); else url.searchParams.delete(`${this.name}.${key}`);
+    }
+    if (url.href !== location.href) history.replaceState(history.state, "", url);
+  }
+
+  readUrl() {
+    const parameters = new URL(location.href).searchParams;
+    const query = this.name && parameters.get(`${this.name}.q`), sort = this.name && parameters.get(`${this.name}.sort`);
+    const sorters = (sort || "").split(",").map((part) => part.split(":")).filter(([field]) => this.columns.some((column) => column.field === field));
+    if (query) { this.search(query); this.showQuery?.(query); }
+    if (sorters.length) this.table.setSort(sorters.map(([column, dir]) => ({ column, dir: dir === "asc" ? "asc" : "desc" })).reverse());
+  }
+
+  /** @param {any[]} rows in place of all rows; scroll position, filters and sorting stay */
+  setRows(rows) { return this.ready.then(() => this.table.replaceData(rows)); }
+
+  /** @param {any} row appended, or in place of the one with the same id */
+  addRow(row) { return this.ready.then(() => this.table.updateOrAddData([row])).then(() => this.onCount?.()); }
+}
+
+/** @param {string} title @param {number} index "GPU time (ns)" -> "gpu_time_ns": what the URL calls a column */
+function fieldName(title, index) {
+  return title.toLowerCase().replace(/[^a-z0-9]+/g, "_").replace(/^_+|_+$/g, "") || `column_${index}`;
+}
+
+/** @param {HTMLTableCellElement} th @param {number} index @returns {Column} */
+function serverColumn(th, index, seen) {
+  let field = th.dataset.field ?? fieldName(th.textContent ?? "", index);
+  if (seen.has(field)) field += `_${index}`;
+  seen.add(field);
+  const type = /** @type {any} */ (th.dataset.type ?? "text");
+  const width = th.offsetWidth;
+  return { field, title: (th.textContent ?? "").trim().replace(/\s+/g, " "), type, unit: th.dataset.unit, help: th.title, hidden: "hidden" in th.dataset,
+    width: Math.max(width, 40), minWidth: type === "number" ? Math.max(Math.min(width, 150), 60) : Math.max(Math.min(width, 140), 60) };
+}
+
+/** @param {HTMLTableCellElement|undefined} td @param {Column} column the raw value */
+function rawValue(td, column) {
+  if (!td) return null;
+  const text = (td.textContent ?? "").trim().replace(/\s+/g, " ");
+  const raw = td.dataset.value ?? text;
+  if (column.type !== "number") return raw;
+  const number = raw === "" || raw === "None" ? NaN : Number(raw.replace(/,/g, ""));
+  return Number.isFinite(number) ? number : null;
+}
+
+/** @param {HTMLTableRowElement} tr @param {number} index @param {Column[]} columns */
+function serverRow(tr, index, columns) {
+  const row = { id: index, $cells: {}, $row: [...tr.attributes].filter(({ name }) => name === "class" || name === "id" || name.startsWith("data-")) };
+  columns.forEach((column, at) => {
+    const td = tr.cells[at];
+    row[column.field] = rawValue(td, column);
+    const node = document.createElement("div");
+    node.className = "cell";
+    if (td?.title) node.title = td.title;
+    const titles = [...td?.querySelectorAll("[title]") ?? []].map((element) => element.getAttribute("title"));
+    const text = `${td?.textContent ?? ""} ${td?.dataset.value ?? ""} ${titles.join(" ")}`;
+    if (td) node.append(...td.childNodes);
+    row.$cells[column.field] = { node, text, className: td?.className ?? "" };
+  });
+  return row;
+}
+
+/** @param {HTMLTableElement} table @returns {Promise<Grid|null>} */
+export async function enhance(table) {
+  if (table.dataset.enhanced || !table.tHead?.rows.length) return null;
+  table.dataset.enhanced = "1";
+  await loadStyles();
+  const seen = new Set(), heads = [...table.tHead.rows[table.tHead.rows.length - 1].cells];
+  const columns = heads.map((th, index) => serverColumn(th, index, seen));
+  const body = [...table.tBodies].flatMap((part) => [...part.rows]).filter((tr) => tr.cells.length === columns.length);
+  if (!body.length) return null; // one cell over all columns says why there are no rows: keep it
+  const rows = body.map((tr, index) => serverRow(tr, index, columns));
+  const wrap = document.createElement("div");
+  wrap.id = table.id || (table.dataset.name ? `table-${table.dataset.name}` : "");
+  if (table.caption) wrap.setAttribute("aria-label", table.caption.textContent ?? "");
+  table.replaceWith(wrap);
+  const grid = new Grid(wrap, table.dataset.name ?? "", columns, rows, { api: table.dataset.api, tools: table.dataset.tools !== "none" });
+  await grid.ready;
+  return grid;
+}
+
+/** @param {ParentNode} root */
+export function enhanceAll(root = document) {
+  return Promise.all([...root.querySelectorAll("table[data-grid]")].map((table) => enhance(/** @type {HTMLTableElement} */ (table))));
+}
+
+/**
+ * A grid from JSON rows. Columns: {field, title, type, unit?, hidden?, help?, format?(value, row) -> text or Node}. Texts are
+ * shown as text, whatever they contain. Rows with an `id` can be replaced by addRow.
+ * @param {HTMLElement} element @param {Column[]} columns @param {any[]} rows
+ * @param {{name?: string, api?: string, tools?: boolean, empty?: string, index?: string}} options
+ */
+export function gridFrom(element, columns, rows = [], options = {}) {
+  loadStyles();
+  element.replaceChildren();
+  return new Grid(element, options.name ?? element.dataset.name ?? "", columns, rows, options);
+}

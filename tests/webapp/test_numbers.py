@@ -1,0 +1,42 @@
+"""The number format: three digits, SI, exact on hover; the browser writes the same (tests/js/lib_units.test.js)."""
+
+import json
+from pathlib import Path
+
+import pytest
+from django.template import Context, Template
+
+from webapp.templatetags import numbers
+
+CASES = json.loads((Path(__file__).parents[1] / "data" / "numbers.json").read_text())
+
+
+def shown(markup: str) -> str:
+    return Template("{{ markup|striptags }}").render(Context({"markup": markup})).replace("\N{NO-BREAK SPACE}", " ").replace("&lt;", "<").replace(
+        "&gt;", ">").replace("&amp;", "&")
+
+
+@pytest.mark.parametrize("name", ["ns", "nbytes", "pct", "count"])
+def test_text_of_each_filter(name: str) -> None:
+    for value, text in CASES[name]:
+        assert shown(getattr(numbers, name)(value)) in (text, text.replace("<", "&lt;").replace(">", "&gt;"))
+
+
+def test_any_unit() -> None:
+    assert [shown(numbers.si(value, unit)) for value, unit, _ in CASES["si"]] == [text for *_, text in CASES["si"]]
+
+
+def test_ms_is_a_time() -> None:
+    assert shown(numbers.ms_as_time(0.1748)) == "175 µs"
+
+
+def test_exact_value_is_on_hover_and_markup_is_escaped() -> None:
+    assert 'title="12,400 ns"' in numbers.ns(12400)
+    assert 'title="0.176544 ms"' in numbers.ms_as_time(0.17654399573802948)
+    assert "<script>" not in numbers.si(1.0, "<script>")
+
+
+@pytest.mark.parametrize("unknown", [None, "", "n/a", float("nan"), float("inf")])
+def test_unknown_is_a_dash_never_zero(unknown: object) -> None:
+    for name in ("ns", "ms_as_time", "nbytes", "pct", "count", "si"):
+        assert getattr(numbers, name)(unknown) == '<span class="unknown" title="unknown">—</span>'
