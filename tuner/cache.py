@@ -13,13 +13,14 @@ from enum import StrEnum
 from tuner.trial import Config
 
 EXACT_UP_TO = 16          # dimensions this small change the tile that fits: each is its own bucket
-BUCKET_POLICY = (f"Each dimension falls into its nearest power of two (on a log scale); up to {EXACT_UP_TO}, and where the kernel's code "
-                 "depends on it, it is its own bucket.")
+BUCKET_POLICY = (f"Each dimension falls into its nearest power of two (on a log scale); up to {EXACT_UP_TO}, and where "
+                 "the kernel's code depends on it, it is its own bucket.")
 
 
 def bucket(shape: Mapping[str, int], exact: Collection[str] = ()) -> str:
     """Canonical text of a shape's bucket: {"M": 4100, "D": 64} -> "D=64 M=4096". Sorted by name."""
-    return " ".join(f"{name}={value if name in exact else _nearest_power(value)}" for name, value in sorted(shape.items()))
+    return " ".join(f"{name}={value if name in exact else _nearest_power(value)}"
+                    for name, value in sorted(shape.items()))
 
 
 def _nearest_power(value: int) -> int:
@@ -27,7 +28,10 @@ def _nearest_power(value: int) -> int:
 
 
 def bucket_distance(left: str, right: str) -> float | None:
-    """Sum of |log2| over the dimensions of two buckets; None when they have other dimensions or differ in a small or exact one."""
+    """Sum of |log2| over the dimensions of two buckets; None when they cannot stand in for each other.
+
+    That is when they have other dimensions or differ in one that is its own bucket.
+    """
     a, b = _parse(left), _parse(right)
     if a.keys() != b.keys():
         return None
@@ -107,7 +111,10 @@ class Served:
 
 
 def lookup(entries: Sequence[Entry], wanted: Key) -> Served | None:
-    """The entry that serves `wanted`, None when only the default can. An empty toolkit or source hash in `wanted` accepts any."""
+    """The entry that serves `wanted`, None when only the default can.
+
+    An empty toolkit or source hash in `wanted` accepts any.
+    """
     served = [found for entry in entries if (found := _serves(entry, wanted)) is not None]
     order = list(Rule)
     return min(served, key=lambda s: (order.index(s.rule), s.distance, s.entry.recorded, s.entry.id), default=None)

@@ -1,4 +1,7 @@
-"""The search loop: one generator of trials. The caller stores each; stopping is not taking the next, resuming is telling the history."""
+"""The search loop: one generator of trials.
+
+The caller stores each trial; stopping is not taking the next one, resuming is telling the history.
+"""
 
 from __future__ import annotations
 
@@ -102,13 +105,16 @@ def best(trials: Sequence[Trial]) -> Trial | None:
 
 
 def finish(runner: Runner, trials: Sequence[Trial], default: Config | None = None) -> list[Finalist]:
-    """The fastest trials and the default configuration, measured again in turn; fastest first. Empty when nothing was measured."""
+    """The fastest trials and the default configuration, measured again in turn; fastest first.
+
+    Empty when nothing was measured.
+    """
     winner = best(trials)
     if winner is None or winner.median_ms is None:
         return []
     limit = winner.median_ms * FINALIST_WITHIN
-    near = sorted((t for t in trials if t.median_ms is not None and t.median_ms <= limit), key=lambda t: (t.median_ms, t.number))
-    configs = [trial.config for trial in near[:FINALISTS]]
+    near = [t for t in trials if t.median_ms is not None and t.median_ms <= limit]
+    configs = [trial.config for trial in sorted(near, key=lambda t: (t.median_ms, t.number))[:FINALISTS]]
     tried = {config_key(trial.config) for trial in trials if trial.median_ms is not None}
     chosen = {config_key(config) for config in configs}
     if default is not None and config_key(default) in tried - chosen:
@@ -118,4 +124,5 @@ def finish(runner: Runner, trials: Sequence[Trial], default: Config | None = Non
     fastest = again[0].median_ms if again else None
     if fastest is None:
         return again
-    return [Finalist(f.config, f.outcome, f.median_ms is not None and f.median_ms <= fastest * TIE_WITHIN) for f in again]
+    limit = fastest * TIE_WITHIN
+    return [Finalist(f.config, f.outcome, f.median_ms is not None and f.median_ms <= limit) for f in again]

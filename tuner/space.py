@@ -1,7 +1,7 @@
 """What may be tried: parameters, the constraints between them, and the configurations that are left.
 
-A space is enumerated once into a matrix of value indices, one row per valid configuration; strategies work on row numbers.
-Constraints are functions with a reason, so that a page can say how many configurations each of them removed.
+A space is enumerated once into a matrix of value indices, one row per valid configuration; strategies work on row
+numbers. Constraints are functions with a reason, so that a page can say how many configurations each of them removed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Param:
 
     def __post_init__(self) -> None:
         if not self.name or not 1 <= len(self.values) <= MAX_VALUES:
-            raise ValueError(f"parameter {self.name!r} needs a name and 1 to {MAX_VALUES} values, has {len(self.values)}")
+            raise ValueError(f"parameter {self.name!r}: a name and 1 to {MAX_VALUES} values, not {len(self.values)}")
         if len(set(self.values)) != len(self.values):
             raise ValueError(f"parameter {self.name!r} names a value twice")
 
@@ -117,7 +117,7 @@ class Space:
         return (self.config(row) for row in range(len(self)))
 
     def neighbours(self, row: int) -> list[int]:
-        """Rows that differ in one parameter: the nearest valid value in each direction, or any when values have no order."""
+        """Rows that differ in one parameter: the nearest valid value either way; unordered values: any other one."""
         indices = self.rows[row].tolist()
         found = []
         for position, param in enumerate(self.params):

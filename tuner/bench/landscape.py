@@ -1,7 +1,8 @@
 """Recorded landscapes: every configuration of a space, measured once on a real GPU. The file defines the space.
 
 Format "h200": {"op", "gpu", "torch", "triton", "cuda", "space", "shapes": [{"shape", "flops", "bytes", "library_ms",
-"rows": [{"config", "median_ms", "min_ms", "p90_ms", "n", "regs", "spills", "shared", "relerr", "compile_s"} or {"config", "error"}]}]}.
+"rows": [{"config", "median_ms", "min_ms", "p90_ms", "n", "regs", "spills", "shared", "relerr", "compile_s"}
+or {"config", "error"}]}]}.
 An `error` that begins with "pruned" was never compiled: it is counted by reason and is no trial.
 
 Also read: T4 results (schema T4/1.0.0 of the auto-tuning methodology) and Kernel Tuner cache files, one shape each.
@@ -26,6 +27,9 @@ MAX_EXPANDED_BYTES = 512 * 2**20
 MAX_ROWS = 500_000
 WRONG_RELATIVE_ERROR = 0.1      # a recorded result this far off is wrong in every dtype
 _PRUNED = "pruned"
+_ENVIRONMENT = ("torch", "triton", "cuda", "driver", "sms", "date")
+_FACTS = (("regs", "registers"), ("spills", "spills"), ("shared", "smem_bytes"), ("relerr", "relative_error"),
+          ("compile_s", "compile_s"))
 _REASONS = (    # the words compilers and drivers use; the first line that matches gives the reason
     (Reason.RESOURCES, ("outofresource", "out of resource", "too many resources", "out of memory")),
     (Reason.TIMEOUT, ("timeout", "timed out", "hang")),
@@ -74,18 +78,20 @@ class Landscape:
         for key, read in _READERS:
             if key in document:
                 return read(document, stem)
-        raise LandscapeError(path.name, "this JSON is no landscape", "Known are files with shapes, T4 results and Kernel Tuner caches.")
+        raise LandscapeError(path.name, "this JSON is no landscape",
+                             "Known are files with shapes, T4 results and Kernel Tuner caches.")
 
     @property
     def recorded(self) -> str:
         """The label that goes wherever a number of this file goes."""
-        named = (("torch", "torch"), ("triton", "Triton"))
-        versions = [f"{name} {str(self.environment[key]).split('+')[0]}" for key, name in named if self.environment.get(key)]
+        versions = [f"{name} {str(self.environment[key]).split('+')[0]}"
+                    for key, name in (("torch", "torch"), ("triton", "Triton")) if self.environment.get(key)]
         return "recorded on " + ", ".join([self.gpu or "an unnamed GPU", *versions])
 
     def at(self, shape_index: int) -> Recorded:
         if not 0 <= shape_index < len(self.shapes):
-            raise LandscapeError(self.stem, f"there is no shape {shape_index}", f"It has {len(self.shapes)}, numbered from 0.")
+            raise LandscapeError(self.stem, f"there is no shape {shape_index}",
+                                 f"It has {len(self.shapes)}, numbered from 0.")
         return self.shapes[shape_index]
 
     def index_of(self, shape: Mapping[str, int]) -> int | None:
@@ -124,14 +130,12 @@ def reason_of(message: str) -> Reason:
 
 def _h200(document: dict[str, Any], stem: str) -> Landscape:
     shapes = _list(document["shapes"], f"{stem}: shapes")
-    space = document.get("space")
-    values = {str(name): list(options) for name, options in space.items() if isinstance(options, list)} if isinstance(space, dict) else {}
     return Landscape(
         stem=stem, operator=str(document.get("op") or stem), gpu=str(document.get("gpu") or ""),
         shapes=[_h200_shape(shape, f"{stem}: shape {i}") for i, shape in enumerate(shapes)],
-        environment={key: document[key] for key in ("torch", "triton", "cuda", "driver", "sms", "date") if key in document},
-        values=values, dtype=document.get("dtype") if isinstance(document.get("dtype"), str) else None,
-        compute_capability=document.get("cc") if isinstance(document.get("cc"), str) else None)
+        environment={key: document[key] for key in _ENVIRONMENT if key in document},
+        values=_options(document.get("space")), dtype=_text(document.get("dtype")),
+        compute_capability=_text(document.get("cc")))
 
 
 def _h200_shape(shape: Any, where: str) -> Recorded:
@@ -152,8 +156,7 @@ def _h200_shape(shape: Any, where: str) -> Recorded:
 
 
 def _h200_outcome(row: dict[str, Any], where: str) -> Outcome:
-    names = {"regs": "registers", "spills": "spills", "shared": "smem_bytes", "relerr": "relative_error", "compile_s": "compile_s"}
-    facts = {name: row[key] for key, name in names.items() if row.get(key) is not None}
+    facts = {name: row[key] for key, name in _FACTS if row.get(key) is not None}
     if row.get("error") is not None:
         return Rejected(reason_of(str(row["error"])), str(row["error"])[:500], facts)
     median = _positive(row.get("median_ms"))
@@ -162,7 +165,8 @@ def _h200_outcome(row: dict[str, Any], where: str) -> Outcome:
     error = row.get("relerr")
     if isinstance(error, float) and not error <= WRONG_RELATIVE_ERROR:      # NaN too
         return Rejected(Reason.WRONG, f"relative error {error:.3g}", facts)
-    return Measured(median, _positive(row.get("min_ms")) or median, _positive(row.get("p90_ms")) or median, _whole(row.get("n")) or 1, facts)
+    low, high = _positive(row.get("min_ms")) or median, _positive(row.get("p90_ms")) or median
+    return Measured(median, low, high, _whole(row.get("n")) or 1, facts)
 
 
 def _t4(document: dict[str, Any], stem: str) -> Landscape:
@@ -177,14 +181,16 @@ def _t4(document: dict[str, Any], stem: str) -> Landscape:
         if invalidity == "constraints":
             pruned["constraints"] += 1
         elif invalidity != "correct":
-            _add(outcomes, config, Rejected(reason_of(invalidity), invalidity, _compile_s(times.get("compilation"))), where)
+            facts = _compile_s(times.get("compilation"))
+            _add(outcomes, config, Rejected(reason_of(invalidity), invalidity, facts), where)
         else:
-            _add(outcomes, config, _samples(times.get("runtimes"), times.get("compilation"), where), where)
+            outcome = _samples(times.get("runtimes"), times.get("compilation"), where)
+            _add(outcomes, config, outcome, where)
     return Landscape(stem=stem, operator=stem.removesuffix("_T4"), gpu="", shapes=[Recorded({}, outcomes, pruned)])
 
 
 def _kernel_tuner(document: dict[str, Any], stem: str) -> Landscape:
-    """Cache entries by joined values: the parameters, "times" in ms or an error name in "time", "compile_time" in ms."""
+    """Entries by joined values: the parameters, "times" in ms or an error name in "time", "compile_time" in ms."""
     cache = document["cache"]
     names = document.get("tune_params_keys")
     if not isinstance(cache, dict) or not isinstance(names, list) or len(cache) > MAX_ROWS:
@@ -195,13 +201,14 @@ def _kernel_tuner(document: dict[str, Any], stem: str) -> Landscape:
         if not isinstance(row, dict):
             raise LandscapeError(where, "is no record")
         config = _config({"config": {name: row.get(name) for name in names}}, "config", where)
-        if isinstance(row.get("time"), str):
-            _add(outcomes, config, Rejected(reason_of(row["time"]), row["time"], _compile_s(row.get("compile_time"))), where)
+        time, compile_ms = row.get("time"), row.get("compile_time")
+        if isinstance(time, str):
+            _add(outcomes, config, Rejected(reason_of(time), time, _compile_s(compile_ms)), where)
         else:
-            _add(outcomes, config, _samples(row.get("times") or [row.get("time")], row.get("compile_time"), where), where)
-    values = document.get("tune_params") if isinstance(document.get("tune_params"), dict) else {}
-    return Landscape(stem=stem, operator=str(document.get("kernel_name") or stem), gpu=str(document.get("device_name") or ""),
-                     shapes=[Recorded({}, outcomes, {})], values={k: v for k, v in (values or {}).items() if isinstance(v, list)})
+            _add(outcomes, config, _samples(row.get("times") or [time], compile_ms, where), where)
+    return Landscape(
+        stem=stem, operator=str(document.get("kernel_name") or stem), gpu=str(document.get("device_name") or ""),
+        shapes=[Recorded({}, outcomes, {})], values=_options(document.get("tune_params")))
 
 
 _READERS: tuple[tuple[str, Callable[[dict[str, Any], str], Landscape]], ...] = (
@@ -225,7 +232,7 @@ def _compile_s(compile_ms: Any) -> dict[str, float]:
 def _add(outcomes: dict[str, tuple[Config, Outcome]], config: Config, outcome: Outcome, where: str) -> None:
     if outcomes and config.keys() != next(iter(outcomes.values()))[0].keys():
         raise LandscapeError(where, f"has parameters {sorted(config)}, those before it others")
-    outcomes.setdefault(config_key(config), (config, outcome))     # a file that was appended to may repeat one: the first counts
+    outcomes.setdefault(config_key(config), (config, outcome))     # of one that is repeated the first counts
 
 
 def _config(row: Any, key: str, where: str) -> dict[str, Value]:
@@ -245,6 +252,15 @@ def _list(value: Any, where: str) -> list[Any]:
     if len(value) > MAX_ROWS:
         raise LandscapeError(where, f"has {len(value):,} entries; at most {MAX_ROWS:,}")
     return value
+
+
+def _options(space: Any) -> dict[str, list[Value]]:
+    """Parameter -> its values in the file's order, where the file says so."""
+    return {str(name): v for name, v in space.items() if isinstance(v, list)} if isinstance(space, dict) else {}
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) else None
 
 
 def _positive(value: Any) -> float | None:

@@ -26,12 +26,13 @@ class ReplayRunner:
     def open(self) -> Session:
         one = self.recorded
         return Session(
-            gpu=self.landscape.gpu, compute_capability=self.landscape.compute_capability, recorded=self.landscape.recorded,
-            environment=dict(self.landscape.environment), policy=self._policy(), library_ms=one.library_ms, flops=one.flops,
-            bytes=one.bytes)
+            gpu=self.landscape.gpu, compute_capability=self.landscape.compute_capability,
+            recorded=self.landscape.recorded, environment=dict(self.landscape.environment), policy=self._policy(),
+            library_ms=one.library_ms, flops=one.flops, bytes=one.bytes)
 
     def _policy(self) -> dict[str, Any]:
-        policy: dict[str, Any] = {"timing": "as recorded: median of n samples each", "finalists": "recorded values, not measured again"}
+        policy: dict[str, Any] = {"timing": "as recorded: median of n samples each",
+                                  "finalists": "recorded values, not measured again"}
         if self.speed:
             low, high = TRIAL_S
             policy["replay_speed"] = self.speed
@@ -53,7 +54,8 @@ class ReplayRunner:
     def _outcome(self, config: Config) -> Outcome:
         found = self.recorded.outcomes.get(config_key(config))
         if found is None:
-            raise LandscapeError(self.landscape.stem, f"{config_key(config)} was not recorded", "Ask for configurations of its space only.")
+            raise LandscapeError(self.landscape.stem, f"{config_key(config)} was not recorded",
+                                 "Ask for configurations of its space only.")
         return found[1]
 
     def stop(self) -> None:

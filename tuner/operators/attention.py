@@ -54,7 +54,8 @@ def flops(shape: Shape) -> int:
 ATTENTION = Operator(
     name="attention", title="Attention forward",
     dims=(Dim("B", "batch", high=4096), Dim("H", "heads", high=1024), Dim("N", "tokens", low=16, high=1 << 17),
-          Dim("D", "head size", exact=True, only=(16, 32, 64, 128, 256)), Dim("causal", "1: each token sees only earlier ones", exact=True, only=(0, 1))),
+          Dim("D", "head size", exact=True, only=(16, 32, 64, 128, 256)),
+          Dim("causal", "1: each token sees only earlier ones", low=0, exact=True, only=(0, 1))),
     dtypes=("fp16", "bf16"),
     presets=({"B": 4, "H": 32, "N": 2048, "D": 64, "causal": 1}, {"B": 4, "H": 32, "N": 2048, "D": 128, "causal": 1},
              {"B": 16, "H": 16, "N": 512, "D": 64, "causal": 0}),

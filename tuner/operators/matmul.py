@@ -14,31 +14,26 @@ def space(shape: Shape, dtype: str, gpu: Limits) -> Space:
     """Tiles BM×BN×BK, groups of GM row tiles that share columns in L2, warps and pipeline stages."""
     size = BYTES[dtype]
 
-    def holds(name: str, config: Config) -> int:
+    def of(config: Config, name: str) -> int:
         value = config[name]
         return value if isinstance(value, int) else 0
 
     def fits_registers(c: Config) -> bool:
-        return holds("BM", c) * holds("BN", c) <= ACCUMULATORS_PER_THREAD * 32 * holds("num_warps", c)
+        return of(c, "BM") * of(c, "BN") <= ACCUMULATORS_PER_THREAD * 32 * of(c, "num_warps")
 
     def fits_smem(c: Config) -> bool:
-        stage = (holds("BM", c) + holds("BN", c)) * holds("BK", c) * size
+        stage = (of(c, "BM") + of(c, "BN")) * of(c, "BK") * size
         # Warp-group MMA keeps every stage in shared memory; older tensor cores hold the last one in registers.
-        return stage * (holds("num_stages", c) - (0 if gpu.warpgroup_mma else 1)) <= gpu.smem_bytes
+        return stage * (of(c, "num_stages") - (0 if gpu.warpgroup_mma else 1)) <= gpu.smem_bytes
 
     def fits_threads(c: Config) -> bool:
-        return 32 * holds("num_warps", c) <= gpu.threads
-
-    def needed(c: Config) -> bool:
-        return (holds("BM", c) <= max(16, 4 * power_of_two_at_least(shape["M"]))
-                and holds("BN", c) <= max(32, 4 * power_of_two_at_least(shape["N"]))
-                and holds("BK", c) <= max(32, power_of_two_at_least(shape["K"])))
+        return 32 * of(c, "num_warps") <= gpu.threads
 
     return Space.enumerate(
-        (Param("BM", (16, 32, 64, 128, 256)), Param("BN", (32, 64, 128, 256)), Param("BK", (32, 64, 128)), Param("GM", (8,)),
-         Param("num_warps", (2, 4, 8)), Param("num_stages", (2, 3, 4, 5))),
+        (Param("BM", (16, 32, 64, 128, 256)), Param("BN", (32, 64, 128, 256)), Param("BK", (32, 64, 128)),
+         Param("GM", (8,)), Param("num_warps", (2, 4, 8)), Param("num_stages", (2, 3, 4, 5))),
         (Constraint("accumulator registers", fits_registers), Constraint("shared memory", fits_smem),
-         Constraint("threads per block", fits_threads), Constraint("tile far larger than the matrix", needed)))
+         Constraint("threads per block", fits_threads)))
 
 
 def default_config(shape: Shape, dtype: str, gpu: Limits) -> Config:
@@ -50,7 +45,8 @@ def default_config(shape: Shape, dtype: str, gpu: Limits) -> Config:
 
 MATMUL = Operator(
     name="matmul", title="Matrix multiplication",
-    dims=(Dim("M", "rows of A and C", high=1 << 17), Dim("N", "columns of B and C", high=1 << 17), Dim("K", "columns of A, rows of B", high=1 << 17)),
+    dims=(Dim("M", "rows of A and C", high=1 << 17), Dim("N", "columns of B and C", high=1 << 17),
+          Dim("K", "columns of A, rows of B", high=1 << 17)),
     dtypes=("bf16", "fp16"),
     presets=({"M": 4096, "N": 4096, "K": 4096}, {"M": 16, "N": 4096, "K": 4096}, {"M": 2048, "N": 11008, "K": 4096},
              {"M": 1024, "N": 1024, "K": 1024}),

@@ -48,7 +48,7 @@ class Operator:
     bytes: Callable[[Shape, str], int]                        # each input read once, each output written once
     kernel_module: str                                        # imported by the GPU child only
     kernel_names: tuple[str, ...]                             # what it is called in profiles
-    tolerance: Mapping[str, float]                            # dtype -> largest error relative to the reference's largest value
+    tolerance: Mapping[str, float]                            # dtype -> largest error, see tuner.bench.accuracy
     unit: str                                                 # what a person compares: "FLOP/s" or "B/s"
 
     def problems(self, shape: Mapping[str, object], dtype: str) -> dict[str, str]:

@@ -19,7 +19,7 @@ from tuner.trial import Config, Trial
 
 
 class Strategy(Protocol):
-    """What to try next. What it asks depends only on the space, the generator's seed and the set of trials told so far."""
+    """What to try next. What is asked depends only on the space, the generator's seed and the trials told so far."""
 
     def ask(self, n: int) -> list[Config]:
         """At most `n` configurations that were neither asked nor told before; empty when there is none left."""

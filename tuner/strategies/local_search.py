@@ -1,9 +1,9 @@
 """Best-first local search: spread starts, then the untried neighbours of the fastest configurations found so far.
 
-Plain hill climbing stops at its first local optimum. Here every measured configuration stays a candidate, fastest first, so when
-the neighbourhood of the best is exhausted the next best is expanded, and every few trials a far-away configuration is tried.
-All choices come from one random ranking drawn at the start and from the set of trials told: a resumed search goes on exactly
-as the interrupted one would have.
+Plain hill climbing stops at its first local optimum. Here every measured configuration stays a candidate, fastest
+first: when the neighbourhood of the best is exhausted the next best is expanded, and every few trials a far-away
+configuration is tried. All choices come from one random ranking drawn at the start and from the trials told: a resumed
+search goes on exactly as the interrupted one would have.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Search a recorded landscape from the command line: what the tuner would have tried, in order, and what it would have found."""
+"""Search a recorded landscape from the command line: what the tuner would have tried, in order, and what it found."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("landscape", help="LANDSCAPE.json.gz")
-        parser.add_argument("--shape", type=int, default=0, metavar="I", help="index of the shape in the file (default 0)")
+        parser.add_argument("--shape", type=int, default=0, metavar="I", help="index of the shape in the file")
         parser.add_argument("--strategy", default=DEFAULT, choices=list(STRATEGIES), help=f"default: {DEFAULT}")
         parser.add_argument("--seed", type=int, default=0, metavar="K")
-        parser.add_argument("--trials", type=int, metavar="N", help="at most N trials (default: until nothing is left to try)")
+        parser.add_argument("--trials", type=int, metavar="N", help="at most N trials (default: all that there are)")
         parser.add_argument("--history", nargs="+", action="extend", default=[], metavar="LANDSCAPE:SHAPE",
                             help="start from the best configurations of these other shapes")
         parser.add_argument("--json", action="store_true", help="exactly one JSON document on standard output")
@@ -48,8 +48,8 @@ class Command(BaseCommand):
             came = f"{trial['median_ms']:.6g} ms" if trial["outcome"] == "measured" else f"rejected: {trial['reason']}"
             self.stdout.write(f"{number:5}  {came:24}  {config_key(trial['config'])}")
         winner = result["winner"]
-        self.stdout.write(f"{result['strategy']}: {len(result['trials'])} trials, winner "
-                          + (f"{winner['median_ms']:.6g} ms {config_key(winner['config'])}" if winner else "none: nothing could be measured"))
+        found = f"{winner['median_ms']:.6g} ms {config_key(winner['config'])}" if winner else "none could be measured"
+        self.stdout.write(f"{result['strategy']}: {len(result['trials'])} trials, winner {found}")
 
 
 def _search(options: dict[str, Any]) -> list[Trial]:
@@ -57,8 +57,8 @@ def _search(options: dict[str, Any]) -> list[Trial]:
     shape_index = options["shape"]
     runner = ReplayRunner(landscape, shape_index)
     first = [*_default(landscape, shape_index), *_winners(options["history"])]
-    return list(tune(landscape.space(shape_index), options["strategy"], runner, Budget(trials=options["trials"]), options["seed"],
-                     first=first))
+    budget = Budget(trials=options["trials"])
+    return list(tune(landscape.space(shape_index), options["strategy"], runner, budget, options["seed"], first=first))
 
 
 def _default(landscape: Landscape, shape_index: int) -> list[Config]:

@@ -1,0 +1,38 @@
+"""Compile each kernel's recorded best configuration for GPUs that are not here; prints one line each."""
+
+import re
+
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+from tuner.kernels.attention import attn_fwd
+from tuner.kernels.matmul import matmul
+from tuner.kernels.rowwise import layernorm_row, softmax_row
+
+CASES = [
+    (matmul, dict.fromkeys(("a", "b", "c"), "*bf16") | dict.fromkeys(("M", "N", "K", "sam", "sbk", "scm"), "i32"),
+     {"sak": 1, "sbn": 1, "scn": 1, "BM": 128, "BN": 256, "BK": 64, "GM": 8}, 8, 3),
+    (softmax_row, {"x": "*fp16", "y": "*fp16", "rows": "i32", "cols": "i32", "sx": "i32", "sy": "i32"},
+     {"BLOCK": 4096, "STEPS": 3}, 8, 3),
+    (layernorm_row, dict.fromkeys("xwby", "*fp16") | {"cols": "i32", "sx": "i32", "eps": "fp32"},
+     {"BLOCK": 1024}, 4, 2),
+    (attn_fwd, dict.fromkeys("qkvo", "*fp16") | dict.fromkeys(("sz", "sh", "sm", "H", "N"), "i32") | {"scale": "fp32"},
+     {"D": 64, "BM": 64, "BN": 64, "CAUSAL": True}, 4, 3),
+]
+
+
+def compiled(fn, types, constants, cc, num_warps, num_stages):
+    names = fn.arg_names
+    aligned = {(names.index(name),): [["tt.divisibility", 16]] for name, kind in types.items() if kind != "fp32"}
+    source = ASTSource(fn=fn, signature={name: types.get(name, "constexpr") for name in names}, attrs=aligned,
+                       constexprs={(names.index(name),): value for name, value in constants.items()})
+    return triton.compile(source, target=GPUTarget("cuda", cc, 32),
+                          options={"num_warps": num_warps, "num_stages": num_stages})
+
+
+for cc in (80, 90, 100):
+    for fn, types, constants, num_warps, num_stages in CASES:
+        kernel = compiled(fn, types, constants, cc, num_warps, num_stages)
+        dots = sorted(set(re.findall(r"(wgmma|tcgen05\.mma|mma\.sync)", kernel.asm["ptx"])))
+        print(f"sm_{cc}", fn.__name__, kernel.metadata.shared, len(kernel.asm["cubin"]), *dots)

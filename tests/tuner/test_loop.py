@@ -1,0 +1,88 @@
+from collections.abc import Iterator, Sequence
+
+from tests.conformance import bowl, bowl_outcome
+from tuner.bench.runner import Session
+from tuner.loop import Budget, best, finish, tune
+from tuner.trial import Config, Measured, Outcome, Reason, Rejected, Trial, config_key
+
+
+class Bowl:
+    """A runner over a formula that notes what it was asked."""
+
+    def __init__(self, stop_after: int | None = None) -> None:
+        self.asked: list[Config] = []
+        self.stop_after = stop_after
+
+    def open(self) -> Session:
+        return Session(gpu="formula", compute_capability=None)
+
+    def measure(self, configs: Sequence[Config]) -> Iterator[tuple[Config, Outcome]]:
+        for config in configs:
+            if self.stop_after is not None and len(self.asked) >= self.stop_after:
+                return
+            self.asked.append(config)
+            yield config, bowl_outcome(config)
+
+    def finalists(self, configs: Sequence[Config]) -> list[tuple[Config, Outcome]]:
+        return [(config, bowl_outcome(config)) for config in configs]
+
+    def stop(self) -> None: ...
+    def close(self) -> None: ...
+
+
+def test_the_default_configuration_comes_first_and_is_not_asked_again():
+    default = {"a": 1, "b": 1, "mode": "x"}
+    trials = list(tune(bowl(), "exhaustive", Bowl(), Budget(), 0, first=[default, {"a": 99}, default]))
+    assert trials[0].config == default
+    assert len({config_key(t.config) for t in trials}) == len(trials) == len(bowl())
+    assert [t.number for t in trials] == list(range(len(trials)))
+
+
+def test_trials_of_earlier_attempts_count_and_are_never_measured_again():
+    first = list(tune(bowl(), "random", Bowl(), Budget(trials=5), 1))
+    runner = Bowl()
+    rest = list(tune(bowl(), "random", runner, Budget(trials=8), 1, history=first))
+    assert [t.number for t in rest] == [5, 6, 7]
+    assert not {config_key(t.config) for t in first} & {config_key(c) for c in runner.asked}
+    whole = list(tune(bowl(), "random", Bowl(), Budget(trials=8), 1))
+    assert [t.config for t in first + rest] == [t.config for t in whole]
+
+
+def test_seconds_count_over_all_attempts():
+    now = iter(range(1000))
+    trials = list(tune(bowl(), "random", Bowl(), Budget(seconds=10), 0, elapsed_s=4, clock=lambda: float(next(now))))
+    assert trials
+    assert all(4 <= t.at_s <= 12 for t in trials)
+    assert not list(tune(bowl(), "random", Bowl(), Budget(seconds=3), 0, elapsed_s=3))
+
+
+def test_stop_is_seen_before_every_batch():
+    trials = []
+    for trial in tune(bowl(), "random", Bowl(), Budget(), 0, should_stop=lambda: len(trials) >= 3):
+        trials.append(trial)
+    assert len(trials) == 3
+
+
+def test_a_runner_that_was_stopped_ends_the_search():
+    assert len(list(tune(bowl(), "random", Bowl(stop_after=4), Budget(), 0, batch=3))) == 4
+
+
+def test_a_batch_never_exceeds_the_budget():
+    assert len(list(tune(bowl(), "local", Bowl(), Budget(trials=7), 0, batch=4))) == 7
+
+
+def test_best_ignores_rejected_trials():
+    rejected = Trial(0, {"a": 1}, Rejected(Reason.WRONG))
+    slow, fast = Trial(1, {"a": 2}, Measured(3, 3, 3, 1)), Trial(2, {"a": 3}, Measured(2, 2, 2, 1))
+    assert best([rejected, slow, fast]) is fast
+    assert best([rejected]) is None
+
+
+def test_finish_measures_the_fastest_and_the_default_again():
+    trials = list(tune(bowl(), "exhaustive", Bowl(), Budget(), 0))
+    default = {"a": 1, "b": 0, "mode": "x"}
+    finalists = finish(Bowl(), trials, default)
+    assert finalists[0].config == {"a": 4, "b": 2, "mode": "y"}
+    assert finalists[0].tie and not finalists[-1].tie
+    assert finalists[-1].config == default
+    assert finish(Bowl(), [Trial(0, default, Rejected(Reason.CRASH))], default) == []
