@@ -1,0 +1,96 @@
+"""The program of the GPU child itself, on the CPU: session facts, correctness before time, policy."""
+
+import math
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("triton")
+
+from tuner.bench import timing
+from tuner.trial import Measured, Reason, Rejected
+from workers.sandbox import Limits, SandboxError, SandboxRunner
+
+pytestmark = pytest.mark.torch
+
+SOFTMAX = {"STEPS": 1, "PER_SM": 1, "num_warps": 4}
+POLICY = {"max_samples": 10, "min_samples": 5, "rounds": 2}
+
+
+def make(operator="softmax", shape=None, dtype="fp16") -> SandboxRunner:
+    return SandboxRunner(operator, shape or {"R": 4, "C": 100}, dtype, policy=POLICY, seed=7, limits=Limits(open_s=60),
+                         child_module="tests.workers.interpreted_child")
+
+
+@pytest.fixture(scope="module")
+def runner():
+    runner = make()
+    runner.session = runner.open()
+    yield runner
+    runner.close()
+
+
+def test_session_states_versions_policy_and_library(runner):
+    session = runner.session
+    assert {"torch", "triton", "cuda", "source_hash"} <= set(session.environment)
+    assert len(session.environment["source_hash"]) == 64
+    assert session.policy.items() >= {"statistic": "median", "cold_l2": False, "rounds": 2}.items()
+    assert session.library_ms > 0
+    assert (session.flops, session.bytes) == (5 * 400, 2 * 2 * 400)
+
+
+def test_a_right_configuration_is_measured_with_its_error(runner):
+    [(_, outcome)] = runner.measure([SOFTMAX])
+    assert isinstance(outcome, Measured)
+    assert 0 < outcome.facts["relative_error"] < 2e-3
+    assert outcome.min_ms <= outcome.median_ms <= outcome.p90_ms and outcome.n == len(outcome.facts["samples_ms"]) >= 5
+
+
+@pytest.mark.parametrize(("lie", "words"), [
+    ("unwritten", "400 elements are not finite"), ("scaled", "relative error 0.05"), ("one element", "worst element")])
+def test_a_wrong_configuration_is_never_timed(runner, lie, words):
+    [(_, outcome)] = runner.measure([{**SOFTMAX, "lie": lie}])
+    assert isinstance(outcome, Rejected) and outcome.reason is Reason.WRONG and words in outcome.message
+
+
+def test_an_error_that_leaves_the_device_alive_keeps_the_child(runner):
+    [(_, outcome)] = runner.measure([{**SOFTMAX, "lie": "raises"}])
+    assert outcome.reason is Reason.OTHER and "ZeroDivisionError" in outcome.message and runner.replaced == 0
+
+
+def test_finalists_are_interleaved(runner):
+    other = {**SOFTMAX, "num_warps": 8}
+    answers = runner.finalists([SOFTMAX, other])
+    assert [config for config, _ in answers] == [SOFTMAX, other]
+    assert all(outcome.n == 10 and outcome.facts["interleaved"] == 2 for _, outcome in answers)
+
+
+def test_a_shape_the_kernel_cannot_take_is_refused_with_words():
+    with pytest.raises(SandboxError, match="D must be a power of two"):
+        make("attention", {"B": 1, "H": 1, "N": 16, "D": 24, "causal": 0}).open()
+
+
+def test_the_interval_of_the_median_is_distribution_free():
+    assert timing.half_width([1.0] * 20) == 0
+    assert timing.half_width([float(i) for i in range(1, 21)]) == pytest.approx((15 - 6) / 2 / 10.5)
+
+
+class Scripted:
+    def __init__(self, values):
+        self.values, self.at = values, 0
+
+    def samples(self, launch, count):
+        taken = [self.values[(self.at + i) % len(self.values)] for i in range(count)]
+        self.at += count
+        return taken
+
+    def about(self):
+        return {}
+
+
+@pytest.mark.parametrize(("values", "n", "ended"), [
+    ([1.0], 10, "settled"), ([1.0, 2.0], 50, "max_samples"), ([200.0], 5, "max_ms")])
+def test_sampling_stops_when_settled_or_spent(values, n, ended):
+    times = timing.measure(Scripted(values), lambda: None, timing.Policy())
+    assert (len(times.samples_ms), times.ended) == (n, ended)
+    assert math.isclose(timing.Times((3.0, 1.0, 2.0), "").as_json()["p90_ms"], 2.8)

@@ -1,0 +1,107 @@
+"""O = softmax(Q·Kᵀ/√D)·V per batch and head, online softmax: the forward kernel of the recorded H200 landscape.
+
+Shape: B, H, N, D and causal (0 or 1). Parameters: BM query rows, BN key rows, num_warps, num_stages.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+
+from tuner.kernels.problem import check_elements, full_precision, generator_on, normal, sizes, torch_dtype
+from tuner.trial import Config
+
+LOG2_E = 1.4426950408889634          # the kernel works with exp2
+SCORES_AT_ONCE = 2**28               # float32 scores the reference holds at a time: 1 GiB
+
+
+@triton.jit
+def attn_fwd(q, k, v, o, sz, sh, sm, H, N, scale,
+             D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, CAUSAL: tl.constexpr):
+    pm, ph = tl.program_id(0), tl.program_id(1)
+    base = (ph // H) * sz + (ph % H) * sh
+    rm = pm * BM + tl.arange(0, BM)
+    rd = tl.arange(0, D)
+    qv = tl.load(q + base + rm[:, None] * sm + rd[None, :], mask=rm[:, None] < N, other=0.0)
+    mi = tl.full((BM,), -1e30, tl.float32)
+    li = tl.zeros((BM,), tl.float32)
+    acc = tl.zeros((BM, D), tl.float32)
+    hi = N
+    if CAUSAL:
+        hi = tl.minimum(N, (pm + 1) * BM)
+    for n in range(0, hi, BN):
+        rn = n + tl.arange(0, BN)
+        kv = tl.load(k + base + rn[None, :] * sm + rd[:, None], mask=rn[None, :] < N, other=0.0)
+        s = tl.dot(qv, kv) * scale
+        ok = rn[None, :] < N
+        if CAUSAL:
+            ok = ok & (rm[:, None] >= rn[None, :])
+        s = tl.where(ok, s, -1e30)
+        mn = tl.maximum(mi, tl.max(s, 1))
+        p = tl.math.exp2(s - mn[:, None])
+        al = tl.math.exp2(mi - mn)
+        li = li * al + tl.sum(p, 1)
+        vv = tl.load(v + base + rn[:, None] * sm + rd[None, :], mask=rn[:, None] < N, other=0.0)
+        acc = tl.dot(p.to(vv.dtype), vv, acc * al[:, None])
+        mi = mn
+    tl.store(o + base + rm[:, None] * sm + rd[None, :], (acc / li[:, None]).to(o.dtype.element_ty),
+             mask=rm[:, None] < N)
+
+
+class Attention:
+    def __init__(self, shape: Mapping[str, Any], dtype: str, device: torch.device, seed: int) -> None:
+        self.B, self.H, self.N, self.D = sizes(shape, "B", "H", "N", "D")
+        if self.D < 16 or self.D & (self.D - 1):
+            raise ValueError(f"shape: D must be a power of two of at least 16, not {self.D}")
+        if self.B * self.H > 65535:
+            raise ValueError("shape: B·H may be at most 65,535, the grid's second extent")
+        self.causal = bool(shape.get("causal", 0))
+        check_elements(Q=self.B * self.H * self.N * self.D)
+        size = (self.B, self.H, self.N, self.D)
+        self.q, self.k, self.v, self.out = (
+            torch.empty(size, device=device, dtype=torch_dtype(dtype)) for _ in range(4))
+        self.refill(seed)
+
+    def refill(self, seed: int) -> None:
+        generator = generator_on(self.out.device, seed)
+        for tensor in (self.q, self.k, self.v):
+            normal(generator, tensor)
+
+    def reference(self) -> torch.Tensor:
+        full_precision()
+        q, k, v = (tensor.float().reshape(self.B * self.H, self.N, self.D) for tensor in (self.q, self.k, self.v))
+        mask = torch.ones(self.N, self.N, dtype=torch.bool, device=q.device).triu(1) if self.causal else None
+        heads = max(1, SCORES_AT_ONCE // self.N**2)
+        parts = []
+        for first in range(0, self.B * self.H, heads):
+            part = slice(first, first + heads)
+            scores = q[part] @ k[part].transpose(1, 2) / math.sqrt(self.D)
+            if mask is not None:
+                scores.masked_fill_(mask, -torch.inf)
+            parts.append(torch.softmax(scores, -1) @ v[part])
+        return torch.cat(parts).reshape(self.out.shape)
+
+    def library(self) -> torch.Tensor:
+        return torch.nn.functional.scaled_dot_product_attention(self.q, self.k, self.v, is_causal=self.causal)
+
+    def _call(self, config: Config) -> tuple[tuple[int, int], tuple[Any, ...], dict[str, Any]]:
+        grid = (triton.cdiv(self.N, config["BM"]), self.B * self.H)
+        args = (self.q, self.k, self.v, self.out, *self.q.stride()[:3], self.H, self.N, LOG2_E / math.sqrt(self.D))
+        return grid, args, {"D": self.D, "CAUSAL": self.causal,
+                            **{name: config[name] for name in ("BM", "BN", "num_warps", "num_stages")}}
+
+    def compile(self, config: Config) -> Any:
+        grid, args, options = self._call(config)
+        return attn_fwd.warmup(*args, grid=grid, **options)
+
+    def launch(self, config: Config) -> Any:
+        grid, args, options = self._call(config)
+        return attn_fwd[grid](*args, **options)
+
+
+PROBLEMS = {"attention": Attention}
