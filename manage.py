@@ -1,20 +1,41 @@
 #!/usr/bin/env python
-"""Django's entry. Starts the private servers where the environment names none."""
+"""Django's entry. Starts the private servers where the environment names none, and brings the tables up to date."""
 
 import os
+import signal
 import sys
 from pathlib import Path
 
 from webapp.embedded import ensure
 
+# Commands that read or make files only.
+SERVERLESS = {"help", "version", "--help", "-h", "--version", "collectstatic", "findstatic", "diffsettings", "spectacular"}
+# Commands that manage the tables themselves, or wait for others to do it.
+UNMIGRATED = {"migrate", "makemigrations", "showmigrations", "sqlmigrate", "optimizemigration", "squashmigrations",
+              "dbshell", "flush", "check", "shell", "web"}
+
 
 def main() -> None:
+    project = Path(__file__).resolve().parent
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "webapp.settings")
-    ensure.servers(Path(__file__).resolve().parent)
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))     # so that exit handlers run
+    command = sys.argv[1] if len(sys.argv) > 1 else "help"
+    if command not in SERVERLESS and "--help" not in sys.argv:
+        ensure.servers(Path(os.environ.get("RIDGEPOINT_HOME", project / "var")))
+        if command not in UNMIGRATED:
+            import django
+
+            django.setup()
+            from webapp import schema      # needs the app registry
+
+            schema.bring_up_to_date()
     from django.core.management import execute_from_command_line
 
     execute_from_command_line(sys.argv)
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except KeyboardInterrupt:
+        sys.exit(130)

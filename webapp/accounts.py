@@ -1,51 +1,142 @@
-"""Who may do what: roles are Django groups (viewer < engineer < owner); views ask for a model permission."""
+"""Who asks, and what they may do: sign-in, the single-user local mode, API tokens, permissions of the API."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from typing import Any
 
+from django import forms
 from django.conf import settings
-from django.contrib.auth import get_user_model, login
+from django.contrib.auth import get_user_model
 from django.contrib.auth import views as auth_views
+from django.contrib.auth.models import AbstractUser
+from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import path
+from django.utils import timezone
+from django.utils.functional import SimpleLazyObject
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_POST, require_safe
 from rest_framework.permissions import SAFE_METHODS, BasePermission
 from rest_framework.request import Request
 
-LOOPBACK = ("127.0.0.1", "::1")
+from webapp.models import ApiToken
+
+LOOPBACK = ("127.0.0.1", "::1", "::ffff:127.0.0.1")
 LOCAL_USER = "local"
+# A proxy on this machine speaks from loopback for the whole world: what it forwards is not local.
+FORWARDED = ("x-forwarded-for", "x-forwarded-host", "x-real-ip", "forwarded", "via")
+
+
+def is_local(client: str, headers: Mapping[str, str]) -> bool:
+    """Comes from this machine's loopback, and through no proxy."""
+    return client in LOOPBACK and not any(name in headers for name in FORWARDED)
 
 
 class LocalModeMiddleware:
-    """Single-user local mode: whoever comes from loopback is the owner "local"; anybody else must sign in."""
+    """Single-user local mode: whoever comes from loopback and is not signed in is the owner "local".
+
+    No session is made or written for that. Pages of other sites cannot use it: a foreign host name is refused before
+    (ALLOWED_HOSTS: DNS rebinding), answers stay unreadable to other origins, and every change needs the CSRF token.
+    """
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
         self.get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
-        if settings.LOCAL_MODE and not request.user.is_authenticated and request.META.get("REMOTE_ADDR") in LOOPBACK:
-            user, made = get_user_model().objects.get_or_create(
-                username=LOCAL_USER, defaults={"is_staff": True, "is_superuser": True})
-            if made:
-                user.set_unusable_password()
-                user.save()
-            login(request, user, backend="django.contrib.auth.backends.ModelBackend")
+        if settings.LOCAL_MODE and not _has_session(request) and is_local(request.META.get("REMOTE_ADDR", ""), _names(request)):
+            request.user = SimpleLazyObject(local_user)
         return self.get_response(request)
 
 
+def local_user() -> AbstractUser:
+    """The owner of a single-user installation; made at first use, with no password."""
+    users = get_user_model().objects
+    user = users.filter(username=LOCAL_USER).first()
+    if user is None:
+        user, _ = users.get_or_create(username=LOCAL_USER, defaults={
+            "is_staff": True, "is_superuser": True, "password": "!"})
+    return user
+
+
+def _has_session(request: HttpRequest) -> bool:
+    return settings.SESSION_COOKIE_NAME in request.COOKIES and request.user.is_authenticated
+
+
+def _names(request: HttpRequest) -> Mapping[str, str]:
+    return {name.lower(): value for name, value in request.headers.items()}
+
+
 class RolePermission(BasePermission):
-    """Reading needs a signed-in user; writing needs the view's `write_permission` ("profiles.add_profile")."""
+    """Reading needs a signed-in user; writing needs the view's `write_permission` ("profiles.add_profile").
+
+    A view may name one permission per method: {"POST": …, "DELETE": …}. A token of scope "read" never writes.
+    """
 
     def has_permission(self, request: Request, view: object) -> bool:
         if not request.user or not request.user.is_authenticated:
             return False
         if request.method in SAFE_METHODS:
             return True
+        if isinstance(request.auth, ApiToken) and request.auth.scope != ApiToken.Scope.WRITE:
+            return False
         needed = getattr(view, "write_permission", None)
+        if isinstance(needed, Mapping):
+            needed = needed.get(request.method)
         return needed is not None and request.user.has_perm(needed)
+
+
+class TokenForm(forms.Form):
+    """`days` empty: the token has no end."""
+
+    name = forms.CharField(max_length=80, label="Name", help_text="What will use it: “CI of model X”.")
+    scope = forms.ChoiceField(choices=[("write", "read and write: what you may do"), ("read", "read only")], initial="write")
+    days = forms.IntegerField(min_value=1, max_value=3660, required=False, initial=90, label="Days until it ends",
+                              help_text="Empty: it does not end.")
+
+
+@require_safe
+@never_cache
+def tokens(request: HttpRequest) -> HttpResponse:
+    return _tokens_page(request, TokenForm())
+
+
+@require_POST
+@never_cache
+def token_create(request: HttpRequest) -> HttpResponse:
+    """Answers with the page that shows the token: the only time that it can be read."""
+    form = TokenForm(request.POST)
+    if not form.is_valid():
+        return _tokens_page(request, form, status=400)
+    given = form.cleaned_data
+    expiry = timedelta(days=given["days"]) if given["days"] else None
+    _, token = ApiToken.objects.create(request.user, expiry=expiry, name=given["name"], scope=given["scope"])
+    return _tokens_page(request, TokenForm(), new_token=token)
+
+
+@require_POST
+def token_revoke(request: HttpRequest, digest: str) -> HttpResponse:
+    """Own tokens; owners may revoke anybody's. Takes effect with the next request."""
+    token = get_object_or_404(ApiToken, digest=digest)
+    if token.user_id != request.user.pk and not request.user.has_perm("webapp.delete_apitoken"):
+        raise PermissionDenied("this is another person's token")
+    token.delete()
+    return redirect("tokens")
+
+
+def _tokens_page(request: HttpRequest, form: TokenForm, *, new_token: str = "", status: int = 200) -> HttpResponse:
+    ApiToken.objects.filter(user=request.user.pk, expiry__lt=timezone.now()).delete()
+    context: dict[str, Any] = {
+        "tokens": ApiToken.objects.filter(user=request.user.pk), "new_token": new_token, "form": form}
+    return render(request, "accounts/tokens.html", context, status=status)
 
 
 urlpatterns = [
     path("login/", auth_views.LoginView.as_view(template_name="accounts/login.html"), name="login"),
     path("logout/", auth_views.LogoutView.as_view(), name="logout"),
+    path("tokens/", tokens, name="tokens"),
+    path("tokens/create/", token_create, name="token-create"),                       # POST
+    path("tokens/<str:digest>/revoke/", token_revoke, name="token-revoke"),          # POST
 ]

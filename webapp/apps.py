@@ -1,5 +1,13 @@
-from django.apps import AppConfig
+from django.apps import AppConfig, apps
+from django.db.models.signals import post_migrate
 
 
 class WebappConfig(AppConfig):
     name = "webapp"
+
+    def ready(self) -> None:
+        from webapp.roles import groups_update      # models are loaded now
+
+        # Sent for every app that has models, in order: after the last one all permissions exist.
+        last = [config for config in apps.get_app_configs() if config.models_module][-1]
+        post_migrate.connect(groups_update, sender=last, dispatch_uid="ridgepoint roles")

@@ -1,8 +1,9 @@
-"""HTTP and WebSocket entry."""
+"""HTTP and WebSocket entry. Who imports this is the web process."""
 
 import os
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "webapp.settings")
+os.environ.setdefault("RIDGEPOINT_WEB_PROCESS", "1")
 
 from django.core.asgi import get_asgi_application  # noqa: E402
 
@@ -10,12 +11,11 @@ http = get_asgi_application()      # before anything that needs the app registry
 
 from channels.auth import AuthMiddlewareStack  # noqa: E402
 from channels.routing import ProtocolTypeRouter, URLRouter  # noqa: E402
-from channels.security.websocket import AllowedHostsOriginValidator  # noqa: E402
 from django.urls import path  # noqa: E402
 
-from webapp.live import LiveConsumer  # noqa: E402
+from webapp.live import LiveConsumer, SameOrigin  # noqa: E402
 
 application = ProtocolTypeRouter({
     "http": http,
-    "websocket": AllowedHostsOriginValidator(AuthMiddlewareStack(URLRouter([path("ws/live/", LiveConsumer.as_asgi())]))),
+    "websocket": SameOrigin(AuthMiddlewareStack(URLRouter([path("ws/live/", LiveConsumer.as_asgi())]))),
 })

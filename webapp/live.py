@@ -6,29 +6,64 @@ The browser sends {"watch": ["profile.7", "tune.3"]} (again at any time: it repl
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Awaitable, Callable
+from typing import Any
+from urllib.parse import urlsplit
 
 from channels.generic.websocket import AsyncJsonWebsocketConsumer
+from channels.security.websocket import WebsocketDenier
 from django.conf import settings
+from django.http.request import split_domain_port, validate_host
+
+from webapp.accounts import is_local
 
 TOPIC = re.compile(r"(home|workers|(profile|tune|capture)\.\d{1,18})\Z")
 MAX_TOPICS = 200
 
 
+class SameOrigin:
+    """Refuse a handshake unless its Origin is the host it asks for, and that host is ours.
+
+    Browsers let any page open a WebSocket anywhere, cookies included, and DNS can be made to point a foreign name at
+    127.0.0.1: the origin must equal the Host header, and the Host must be an allowed one. No Origin, no answer.
+    """
+
+    def __init__(self, inner: Callable[..., Awaitable[None]]) -> None:
+        self.inner = inner
+
+    async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
+        headers = _headers(scope)
+        app = self.inner if same_origin(headers.get("origin", ""), headers.get("host", "")) else WebsocketDenier()
+        await app(scope, receive, send)
+
+
+def same_origin(origin: str, host: str) -> bool:
+    try:
+        asked = urlsplit(origin).netloc.lower()
+    except ValueError:
+        return False
+    domain, _ = split_domain_port(host.lower())
+    return bool(asked) and asked == host.lower() and validate_host(domain, settings.ALLOWED_HOSTS)
+
+
 class LiveConsumer(AsyncJsonWebsocketConsumer):
     async def connect(self) -> None:
         self.topics: set[str] = set()
-        if settings.LOCAL_MODE and _loopback(self.scope.get("client")) or self.scope["user"].is_authenticated:
+        client = self.scope.get("client") or [""]
+        local = settings.LOCAL_MODE and is_local(client[0], _headers(self.scope))
+        if local or self.scope["user"].is_authenticated:
             await self.accept()
         else:
             await self.close(code=4401)
 
-    async def receive_json(self, content: object, **_: object) -> None:
-        asked = content.get("watch") if isinstance(content, dict) else None
-        if not isinstance(asked, list) or len(asked) > MAX_TOPICS:
+    async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None, **_: object) -> None:
+        asked = _watch_list(text_data)
+        if asked is None:
             await self.send_json({"event": "error", "data": {"what": f"send {{\"watch\": [at most {MAX_TOPICS} topics]}}"}})
             return
-        wanted = {topic for topic in asked if isinstance(topic, str) and TOPIC.match(topic)}
+        wanted = {topic for topic in asked if TOPIC.match(topic)}
         for topic in self.topics - wanted:
             await self.channel_layer.group_discard(f"live.{topic}", self.channel_name)
         for topic in wanted - self.topics:
@@ -40,9 +75,21 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):
         for topic in self.topics:
             await self.channel_layer.group_discard(f"live.{topic}", self.channel_name)
 
-    async def live_message(self, message: dict) -> None:
+    async def live_message(self, message: dict[str, Any]) -> None:
         await self.send_json({key: message[key] for key in ("topic", "event", "data")})
 
 
-def _loopback(client: object) -> bool:
-    return isinstance(client, (list, tuple)) and bool(client) and str(client[0]) in ("127.0.0.1", "::1", "localhost")
+def _watch_list(text: str | None) -> list[str] | None:
+    """The topics of {"watch": [...]}; None for anything else."""
+    try:
+        content = json.loads(text or "")
+    except ValueError:
+        return None
+    asked = content.get("watch") if isinstance(content, dict) else None
+    if not isinstance(asked, list) or len(asked) > MAX_TOPICS:
+        return None
+    return [topic for topic in asked if isinstance(topic, str)]
+
+
+def _headers(scope: dict[str, Any]) -> dict[str, str]:
+    return {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}

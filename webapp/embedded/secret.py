@@ -1,5 +1,6 @@
 """The secret key of an installation: made once, kept in its data folder, readable by its owner alone."""
 
+import contextlib
 import os
 import secrets
 from pathlib import Path
@@ -12,9 +13,7 @@ def secret_key(home: Path) -> str:
         fresh = path.with_name(f"secret_key.{os.getpid()}")
         with open(os.open(fresh, os.O_CREAT | os.O_WRONLY | os.O_EXCL, 0o600), "w") as out:
             out.write(secrets.token_urlsafe(48))
-        try:
+        with contextlib.suppress(FileExistsError):
             os.link(fresh, path)      # the first of two starters wins, both read the same key
-        except FileExistsError:
-            pass
         fresh.unlink()
     return path.read_text()

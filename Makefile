@@ -1,0 +1,87 @@
+# One word per habit. `make help` lists them.
+VENV := .venv
+BIN := $(VENV)/bin
+# the first Python of 3.11 or later that runs here
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
+# what pyproject.toml asks for, with the extras named after it; versions are those of requirements.lock
+REQUIREMENTS = $(BIN)/python -c "import sys, tomllib; p = tomllib.load(open('pyproject.toml', 'rb'))['project']; \
+	print('\n'.join(p['dependencies'] + [r for e in sys.argv[1:] for r in p['optional-dependencies'][e]]))"
+INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check -c requirements.lock -r /dev/stdin
+GPU := $(shell command -v nvidia-smi >/dev/null 2>&1 && nvidia-smi -L 2>/dev/null | grep -q '^GPU' && echo yes)
+export HOST PORT
+
+.DEFAULT_GOAL := help
+.PHONY: help install run test test-gpu check golden bench lock clean browser
+
+help:      ## this list
+	@sed -n 's/^\([a-z-]*\): .*## /  make \1\t/p' Makefile | expand -t 18
+
+install: $(VENV)/.installed $(if $(GPU),$(VENV)/.installed-gpu) ## the environment in .venv
+
+$(VENV)/bin/python:
+	@test -n "$(PYTHON)" || { echo "Ridgepoint needs Python 3.11 or later: make install PYTHON=/path/to/python3.11"; exit 1; }
+	@echo "creating $(VENV) with $$($(PYTHON) --version)"
+	@$(PYTHON) -m venv $(VENV) 2>/dev/null \
+		|| { $(PYTHON) -m venv --clear --without-pip $(VENV) && $(PYTHON) -m pip --python $(BIN)/python install --quiet pip; } \
+		|| { rm -rf $(VENV); echo "this Python cannot make environments: install its venv package (Debian: apt-get install python3-venv)"; exit 1; }
+
+$(VENV)/.installed: pyproject.toml requirements.lock | $(VENV)/bin/python
+	@echo "installing the dependencies (about a minute, once)"
+	@$(REQUIREMENTS) | $(INSTALL)
+	@touch $@
+
+$(VENV)/.installed-%: $(VENV)/.installed
+	@echo "installing what $* needs (once)"
+	@$(REQUIREMENTS) $* | $(INSTALL)
+	@touch $@
+
+# CPU builds of torch and Triton, for the tests of the kernels; without them those tests say that they were skipped
+$(VENV)/.installed-torch: $(VENV)/.installed-test
+	@echo "installing torch and Triton for the kernels' tests (once)"
+	@$(REQUIREMENTS) gpu | $(INSTALL) $(if $(GPU),,--extra-index-url https://download.pytorch.org/whl/cpu) \
+		|| echo "torch could not be installed: its tests will be skipped"
+	@touch $@
+
+run: install ## start everything, print the address; Ctrl-C stops it   (HOST=… PORT=…)
+	@$(BIN)/python manage.py serve
+
+browser:
+	@command -v chromium chromium-browser google-chrome google-chrome-stable >/dev/null 2>&1 \
+		|| { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1 \
+			&& echo "installing chromium for the browser tests (once)" \
+			&& { apt-get install -y -qq --no-install-recommends chromium >/dev/null 2>&1 \
+				|| { apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium >/dev/null; }; }; } \
+		|| echo "no chromium, and none could be installed: the browser tests will be skipped"
+
+test: $(VENV)/.installed-test $(VENV)/.installed-torch browser ## every test, servers included; nothing else is needed first
+	@$(BIN)/python -m pytest -m "not gpu" $(ARGS)
+	@$(MAKE) --no-print-directory js
+
+test-gpu: $(VENV)/.installed-test $(VENV)/.installed-gpu ## the tests that need an NVIDIA GPU
+	@$(BIN)/python -m pytest -m gpu $(ARGS)
+
+js:
+	@if command -v node >/dev/null 2>&1; then node --test $$(ls tests/js/*.test.mjs tests/js/*.test.js tests/js/*_test.mjs 2>/dev/null); \
+	else echo "node is not installed: the tests in tests/js were skipped"; fi
+
+check: $(VENV)/.installed-test $(VENV)/.installed-check ## ruff, mypy strict on the core, layers, JS tests
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+	@$(BIN)/python -m pytest tests/test_layers.py
+	@$(MAKE) --no-print-directory js
+
+golden: $(VENV)/.installed-test ## rewrite the golden files; read the diff before you commit it
+	@RIDGEPOINT_GOLDEN=1 $(BIN)/python -m pytest -m "not gpu and not browser" $(ARGS)
+	@git diff --stat -- tests
+
+bench: $(VENV)/.installed-bench ## every speed beside its reference and budget -> docs/bench.md
+	@$(BIN)/python -m bench $(ARGS)
+
+lock: $(VENV)/.installed-test $(VENV)/.installed-check $(VENV)/.installed-bench ## requirements.lock from what is installed now
+	@{ sed -n '/^#/p' requirements.lock; $(BIN)/python -m pip freeze --exclude-editable | grep -Ev '^(ridgepoint|pip|setuptools|torch|triton|.*@ )'; } > requirements.new
+	@mv requirements.new requirements.lock
+
+clean:     ## forget the environment and caches; var/ (your data) stays
+	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache test-results
+	find . -name __pycache__ -not -path './var/*' -prune -exec rm -rf {} +

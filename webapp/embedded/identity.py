@@ -1,0 +1,102 @@
+"""As whom the private PostgreSQL runs. It refuses uid 0, so for root another identity has to be found.
+
+root      a user namespace that maps the caller to uid 65534: PostgreSQL sees an ordinary user while every file stays
+          the caller's, no account is made and a 0700 home works
+root, where namespaces are refused (some containers)    the account `nobody`
+anybody else    themselves
+A cluster keeps the identity that made it: its files belong to that user.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import pwd
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+_CLONE_NEWUSER = 0x10000000
+_UNMAPPED_UID = 65534
+_PR_SET_PDEATHSIG = 1
+_libc = ctypes.CDLL(None, use_errno=True)     # loaded here: between fork and exec nothing may be imported
+
+
+@dataclass(frozen=True)
+class Identity:
+    """`label`: "self", "userns" or "nobody"; `popen`: what subprocess needs to become it."""
+
+    label: str
+    popen: dict[str, Any]
+
+    def may_execute(self, path: Path) -> bool:
+        done = subprocess.run(["/bin/sh", "-c", 'test -x "$0"', str(path)], cwd="/", **self.popen)
+        return done.returncode == 0
+
+    def own(self, *folders: Path) -> None:
+        if self.label == "nobody":
+            for folder in folders:
+                os.chown(folder, self.popen["user"], self.popen["group"])
+
+
+def choose() -> Identity:
+    """RIDGEPOINT_PG_ROOT_MODE=nobody skips the namespace (a cluster made by `nobody` must keep it)."""
+    if os.geteuid() != 0:
+        return Identity("self", {})
+    if os.environ.get("RIDGEPOINT_PG_ROOT_MODE", "userns") == "userns" and _namespace_allowed():
+        return Identity("userns", {"preexec_fn": _enter_namespace})
+    nobody = pwd.getpwnam("nobody")
+    return Identity("nobody", {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": []})
+
+
+def tied_to_parent(before: Callable[[], None] | None, signal_number: int) -> Callable[[], None]:
+    """A preexec_fn: the new process gets the signal when the thread that started it dies, even by kill -9."""
+    def run() -> None:
+        if before:
+            before()
+        _libc.prctl(_PR_SET_PDEATHSIG, int(signal_number), 0, 0, 0)     # after the uid change, which would clear it
+    return run
+
+
+def public_copy(bin_dir: Path) -> Path:
+    """`nobody` cannot enter a 0700 home: put one copy of the binaries (40 MB) where it can. The copy's bin folder."""
+    version, package = bin_dir.parent, bin_dir.parent.parent
+    target = Path(tempfile.gettempdir()) / f"ridgepoint-pg-{int(bin_dir.stat().st_mtime)}"
+    out = target / package.name / version.name / "bin"
+    if out.exists():
+        return out
+    fresh = target.with_name(f"{target.name}.{os.getpid()}")
+    shutil.copytree(version, fresh / package.name / version.name)
+    shutil.copytree(package.with_name(package.name + ".libs"), fresh / (package.name + ".libs"))
+    for folder, _, files in os.walk(fresh):
+        os.chmod(folder, 0o755)
+        for name in files:
+            os.chmod(os.path.join(folder, name), 0o755)
+    with contextlib.suppress(OSError):      # another starter was first: its copy serves both
+        fresh.rename(target)
+    return out
+
+
+def _enter_namespace() -> None:
+    uid, gid = os.geteuid(), os.getegid()
+    if _libc.unshare(_CLONE_NEWUSER) != 0:
+        raise OSError(ctypes.get_errno(), "unshare")
+    for name, text in (("setgroups", "deny"), ("uid_map", f"{_UNMAPPED_UID} {uid} 1\n"), ("gid_map", f"{_UNMAPPED_UID} {gid} 1\n")):
+        Path("/proc/self", name).write_text(text)
+
+
+def _namespace_allowed() -> bool:
+    """Try it in a child: what is allowed differs between kernels and containers, and only trying tells."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            _enter_namespace()
+            os._exit(0)
+        except BaseException:
+            os._exit(1)
+    return os.waitpid(pid, 0)[1] == 0

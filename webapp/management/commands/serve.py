@@ -1,0 +1,137 @@
+"""`manage.py serve` (= `make run`): web and workers of one machine under one supervisor."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from webapp.accounts import LOOPBACK
+from webapp.roles import owner_exists
+from webapp.supervisor import Child, Supervisor
+
+DEFAULT_PORT, PORTS_TO_TRY = 8000, 50
+
+
+class Command(BaseCommand):
+    help = "Run web, ingest, replay and (where there are GPUs) gpu workers. Ctrl-C stops everything."
+    requires_system_checks: list[str] = []      # `make check` runs them; starting is quicker without
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("--host", default=os.environ.get("HOST") or "127.0.0.1")
+        parser.add_argument("--port", type=int, default=os.environ.get("PORT") or None, help="default: 8000 or the next free one")
+        parser.add_argument("--ingest", type=int, default=1, metavar="N", help="ingest workers (default 1)")
+        parser.add_argument("--gpus", type=int, metavar="N", help="gpu workers (default: one per GPU that nvidia-smi lists)")
+
+    def handle(self, *, host: str, port: int | None, ingest: int, gpus: int | None, **options: Any) -> None:
+        listener = _listen(host, port)
+        bound = listener.getsockname()[1]
+        env = _web_env(host)
+        children = [Child("web", _manage("web", "--fd", str(listener.fileno())), env, (listener.fileno(),))]
+        children += [Child(_numbered("ingest", i, ingest), _manage("worker", "ingest"), env) for i in range(ingest)]
+        children.append(Child("replay", _manage("worker", "replay"), env))
+        count = _gpu_count() if gpus is None else gpus
+        children += [Child(_numbered("gpu", i, count), _manage("worker", "gpu"), {**env, "CUDA_VISIBLE_DEVICES": str(i)})
+                     for i in range(count)]
+        supervisor = Supervisor(children)
+        supervisor.say(f"starting {', '.join(child.name for child in children)}; data in {settings.HOME}")
+        announcer = _Announcer(supervisor, host, bound, port, signed_in=env["RIDGEPOINT_SIGN_IN"] == "1")
+        supervisor.run(announcer)
+        listener.close()
+        supervisor.say("stopped")
+
+
+class _Announcer:
+    """Says where the pages are, once they answer."""
+
+    def __init__(self, supervisor: Supervisor, host: str, bound: int, wished: int | None, *, signed_in: bool) -> None:
+        self.supervisor, self.host, self.bound, self.wished, self.signed_in = supervisor, host, bound, wished, signed_in
+        self.done, self.next_try = False, 0.0
+
+    def __call__(self) -> None:
+        if self.done or time.monotonic() < self.next_try:
+            return
+        self.next_try = time.monotonic() + 0.25
+        reachable = "127.0.0.1" if self.host in ("0.0.0.0", "::", "") else self.host
+        shown = f"[{reachable}]" if ":" in reachable else reachable
+        if not _healthy(f"http://{shown}:{self.bound}/health/"):
+            return
+        self.done = True
+        if self.wished is None and self.bound != DEFAULT_PORT:
+            self.supervisor.say(f"port {DEFAULT_PORT} is taken, using {self.bound} (PORT=… chooses one)")
+        if not self.signed_in:
+            self.supervisor.say("single-user local mode: no sign-in, this machine only (HOST=0.0.0.0 opens it, with sign-in)")
+        elif not owner_exists():
+            self.supervisor.say("nobody can sign in yet. In another terminal: .venv/bin/python manage.py createowner NAME")
+        sys.stdout.write(f"Ridgepoint is at http://{shown}:{self.bound}/\n")
+        sys.stdout.flush()
+
+
+def _healthy(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(url, timeout=0.5) as answer:
+            return answer.status == 200
+    except (OSError, urllib.error.URLError):
+        return False
+
+
+def _listen(host: str, port: int | None) -> socket.socket:
+    """The listening socket stays with the supervisor: while the web process restarts, browsers wait instead of failing."""
+    for candidate in ([port] if port is not None else range(DEFAULT_PORT, DEFAULT_PORT + PORTS_TO_TRY)):
+        try:
+            family = socket.AF_INET6 if ":" in host else socket.AF_INET
+            listener = socket.socket(family)
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind((host, candidate))
+            listener.listen(2048)
+            return listener
+        except OSError as error:
+            listener.close()
+            failed = error
+    if port is None:
+        raise CommandError(f"no port from {DEFAULT_PORT} to {DEFAULT_PORT + PORTS_TO_TRY - 1} is free on {host}: {failed.strerror}")
+    raise CommandError(f"cannot listen on {host}:{port}: {failed.strerror}. Another one: make run PORT={port + 1}")
+
+
+def _web_env(host: str) -> dict[str, str]:
+    """On loopback a single user without sign-in; reachable from elsewhere only with sign-in."""
+    local = host in (*LOOPBACK, "localhost")
+    names = os.environ.get("RIDGEPOINT_HOSTS") or ",".join(_host_names(host, local))
+    return {"RIDGEPOINT_SIGN_IN": "0" if local and settings.LOCAL_MODE else "1", "RIDGEPOINT_HOSTS": names}
+
+
+def _host_names(host: str, local: bool) -> list[str]:
+    names = ["localhost", "127.0.0.1", "[::1]"]
+    if not local:
+        import psutil      # only here: what this machine is called on its networks
+
+        addresses = [a.address for each in psutil.net_if_addrs().values() for a in each if a.family == socket.AF_INET]
+        names += [socket.gethostname(), socket.getfqdn(), *addresses, *([host] if host not in ("0.0.0.0", "::") else [])]
+    return list(dict.fromkeys(name.lower() for name in names))
+
+
+def _gpu_count() -> int:
+    if not shutil.which("nvidia-smi"):
+        return 0
+    try:
+        listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=20)
+    except subprocess.TimeoutExpired:
+        return 0
+    return sum(line.startswith("GPU ") for line in listed.stdout.splitlines()) if listed.returncode == 0 else 0
+
+
+def _manage(*arguments: str) -> list[str]:
+    return [sys.executable, str(settings.BASE_DIR / "manage.py"), *arguments]
+
+
+def _numbered(name: str, index: int, count: int) -> str:
+    return f"{name}-{index}" if count > 1 else name

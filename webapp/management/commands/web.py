@@ -1,0 +1,31 @@
+"""`manage.py web`: the web server alone (HTTP and WebSocket), one process."""
+
+import os
+import socket
+from typing import Any
+
+import uvicorn
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandParser
+from django.urls import get_resolver
+
+
+class Command(BaseCommand):
+    help = "Serve HTTP and WebSocket. `serve` runs this beside the workers."
+    requires_system_checks: list[str] = []      # `make check` runs them; starting is quicker without
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("--host", default="127.0.0.1")
+        parser.add_argument("--port", type=int, default=8000)
+        parser.add_argument("--fd", type=int, help="a listening socket to inherit, in place of host and port")
+
+    def handle(self, *, host: str, port: int, fd: int | None, **options: Any) -> None:
+        get_resolver().url_patterns     # noqa: B018  a module that cannot be imported ends us here, not each request
+        config = uvicorn.Config(
+            "webapp.asgi:application", host=host, port=port,
+            lifespan="off",         # the ASGI application has no lifespan handler
+            proxy_headers=not settings.LOCAL_MODE,      # local mode trusts the socket's own address only
+            access_log=os.environ.get("RIDGEPOINT_ACCESS_LOG") == "1", log_level="warning", log_config=None,
+            timeout_graceful_shutdown=3, ws_max_size=1 << 20, server_header=False)
+        sockets = [socket.socket(fileno=fd)] if fd is not None else None
+        uvicorn.Server(config).run(sockets=sockets)

@@ -1,0 +1,19 @@
+"""`manage.py worker QUEUE…`: serve the queues until stopped."""
+
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandParser
+
+from workers import jobs
+from workers.process import work
+
+
+class Command(BaseCommand):
+    help = "Serve queues: ingest (files), replay (recorded landscapes), gpu (captures and tuning on this machine's GPU)."
+    requires_system_checks: list[str] = []      # `make check` runs them; starting is quicker without
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("queues", nargs="+", choices=jobs.QUEUES, metavar="QUEUE", help=", ".join(jobs.QUEUES))
+
+    def handle(self, *, queues: list[str], **options: Any) -> None:
+        work(list(dict.fromkeys(queues)))

@@ -1,0 +1,59 @@
+"""The three roles: groups with permissions, each role with what the one before it may.
+
+Views ask for a permission, never for a role. The groups are brought in line with this table after every migrate.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib.auth import get_user_model
+from django.contrib.auth.hashers import UNUSABLE_PASSWORD_PREFIX
+from django.contrib.auth.models import AbstractUser, Group, Permission
+from django.db.models import Q
+
+VIEWER, ENGINEER, OWNER = "viewer", "engineer", "owner"
+ROLES: dict[str, list[str]] = {
+    VIEWER: [],         # and the view permission of every row of profiles and tuner
+    ENGINEER: [
+        "profiles.add_profile", "profiles.change_profile", "profiles.delete_profile",
+        "profiles.add_capture", "profiles.change_capture",
+        "tuner.add_tunejob", "tuner.change_tunejob",
+    ],
+    OWNER: [
+        "profiles.add_capturetarget", "profiles.change_capturetarget", "profiles.delete_capturetarget",
+        "tuner.delete_tunejob", "tuner.change_cachedconfig", "tuner.delete_cachedconfig",
+        "auth.view_user", "auth.add_user", "auth.change_user", "auth.delete_user",
+        "webapp.view_apitoken", "webapp.delete_apitoken",
+    ],
+}
+
+
+def groups_update(**signal: Any) -> None:
+    """After migrate: every group holds exactly what its role says (post_migrate receiver)."""
+    allowed = Q(content_type__app_label__in=["profiles", "tuner"], codename__startswith="view_")
+    for role, names in ROLES.items():
+        for name in names:
+            app, codename = name.split(".")
+            allowed |= Q(content_type__app_label=app, codename=codename)
+        group, _ = Group.objects.get_or_create(name=role)
+        group.permissions.set(Permission.objects.filter(allowed))
+
+
+def role_of(user: AbstractUser) -> str:
+    """The highest role; "" for a person without one."""
+    names = set(user.groups.values_list("name", flat=True))
+    return next((role for role in (OWNER, ENGINEER, VIEWER) if role in names), "")
+
+
+def role_set(user: AbstractUser, role: str) -> None:
+    """Give exactly this role; owners may enter the admin."""
+    user.groups.set([Group.objects.get(name=role)])
+    user.is_staff = role == OWNER or user.is_superuser
+    user.save(update_fields=["is_staff"])
+
+
+def owner_exists() -> bool:
+    """Somebody who can sign in and manage people."""
+    people = get_user_model().objects.filter(Q(groups__name=OWNER) | Q(is_superuser=True), is_active=True)
+    return people.exclude(password__startswith=UNUSABLE_PASSWORD_PREFIX).exists()

@@ -1,0 +1,116 @@
+"""The worker process: RQ's forking worker, whose parent announces itself, sweeps, and never touches CUDA.
+
+The task runs in a forked child that dies with this process. A stop does not wait for it: the row goes back to the queue
+and nothing that was recorded is lost.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import os
+import signal
+import socket
+import threading
+import time
+from contextlib import suppress
+from types import FrameType
+from typing import Any
+
+import redis
+from django.conf import settings
+from django.db import connections
+from rq import Queue
+from rq import Worker as RqWorker
+from rq.job import Job
+
+from workers import facts, jobs
+from workers.sweep import release, sweep
+
+log = logging.getLogger(__name__)
+ANNOUNCE_EVERY_S = 5.0
+SWEEP_EVERY_S = 3.0
+_PR_SET_PDEATHSIG = 1
+_libc = ctypes.CDLL(None)
+
+
+class Worker(RqWorker):
+    """RQ's worker with three habits of ours: the task dies with it, a stop is at once, connections are not inherited."""
+
+    def fork_work_horse(self, job: Job, queue: Queue) -> None:
+        connections.close_all()         # two processes on one PostgreSQL connection corrupt each other's answers
+        super().fork_work_horse(job, queue)
+        if self._stop_requested:        # the signal came between the entry and the fork
+            self.kill_horse()
+
+    def main_work_horse(self, job: Job, queue: Queue) -> None:
+        _libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+        if os.getppid() != self.pid:    # it died before we asked to be told
+            os._exit(1)
+        super().main_work_horse(job, queue)
+
+    def request_stop(self, signum: int, frame: FrameType | None) -> None:
+        """Do not wait for the task: its row is released when the loop ends, and the next worker goes on from the rows."""
+        if self.horse_pid:
+            self._stop_requested = True
+            self.kill_horse()
+        else:
+            super().request_stop(signum, frame)
+
+    def kill_horse(self, sig: signal.Signals = signal.SIGKILL) -> None:
+        """With everything that the task started; the task alone while it has not left our process group yet."""
+        with suppress(ProcessLookupError):
+            group = os.getpgid(self.horse_pid)
+            if group == os.getpgrp():
+                os.kill(self.horse_pid, sig)
+            else:
+                os.killpg(group, sig)
+
+    def handle_work_horse_killed(self, job: Job, retpid: int, ret_val: int, rusage: Any) -> None:
+        if not self._stop_requested:
+            log.warning("the task of %s died (wait status %s): its row is taken up again", job.id, ret_val)
+
+
+def work(queues: list[str]) -> None:
+    """Serve the queues until a signal says stop."""
+    name = f"{'-'.join(queues)}@{socket.gethostname()}-{os.getpid()}"
+    client = redis.Redis.from_url(settings.REDIS_URL, health_check_interval=30)
+    worker = Worker([Queue(queue, connection=client) for queue in queues], name=name, connection=client,
+                    log_job_description=False, maintenance_interval=60)
+    done = threading.Event()
+    side = threading.Thread(target=_announce_and_sweep, args=(name, queues, done), name="announce", daemon=True)
+    side.start()
+    log.info("ready for %s", ", ".join(queues))
+    try:
+        worker.work(logging_level="CRITICAL")
+    finally:
+        done.set()
+        side.join(timeout=SWEEP_EVERY_S)
+        release(name)
+        jobs.retire(name)
+
+
+def _announce_and_sweep(name: str, queues: list[str], done: threading.Event) -> None:
+    """Both go on while a task runs. A server that is away is reported and tried again."""
+    said = {**facts.facts(queues), "since": time.time()}
+    announce_at = sweep_at = 0.0
+    while not done.wait(0.2):
+        now = time.monotonic()
+        try:
+            if now >= announce_at:
+                announce_at = now + ANNOUNCE_EVERY_S
+                jobs.announce(name, {**facts.live(said), "busy": _busy(name)})
+            if now >= sweep_at:
+                sweep_at = now + SWEEP_EVERY_S
+                sweep()
+        except Exception as error:
+            log.warning("announce or sweep failed, trying again: %s", error)
+        finally:
+            connections.close_all()     # never open while the parent forks
+    connections.close_all()
+
+
+def _busy(name: str) -> str | None:
+    """What the worker runs now, "tune 3", from RQ's own note of it; None when idle."""
+    entry = jobs.connection().hget(f"rq:worker:{name}", "current_job")
+    return " ".join(entry.decode().split("-")[:2]) if entry else None

@@ -1,0 +1,70 @@
+"""What a queue entry wakes: row id in, service, row ended. RQ finds these by their dotted names (`jobs.TASKS`).
+
+Each may run twice for one row without harm: the service claims the row by a conditional update. Whatever happens, the
+row does not stay `running`: an error that nobody expected ends it as failed, and the log has the trace.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable
+from typing import Any
+
+from django.utils import timezone
+
+from profiles.models import Capture, Profile
+from profiles.services import profile_ingest
+from tuner.models import TuneJob
+from workers import jobs
+from workers.heartbeat import beating
+from workers.sweep import HELD, Held, sweep
+
+log = logging.getLogger(__name__)
+__all__ = ["ingest_profile", "run_capture", "run_tune", "sweep"]
+
+
+def ingest_profile(profile_id: int) -> None:
+    _run(HELD["ingest"], profile_id, profile_ingest)
+
+
+def run_tune(job_id: int) -> None:
+    from workers.tune import run      # with the operators and strategies: an ingest worker needs neither
+
+    _run(HELD["tune"], job_id, run)
+
+
+def run_capture(capture_id: int) -> None:
+    from workers.capture import run
+
+    _run(HELD["capture"], capture_id, run)
+
+
+def worker_name() -> str:
+    """The name of the worker that this process works for, as it stands in the rows it holds."""
+    return os.environ.get("RQ_WORKER_ID") or f"process-{os.getpid()}"
+
+
+def _run(held: Held, row_id: int, service: Callable[[int, str], Any]) -> None:
+    worker = worker_name()
+    try:
+        with beating(held.model, row_id, worker):
+            service(row_id, worker)
+    except Exception as error:
+        log.exception("%s %s failed", held.task, row_id)
+        _fail(held, row_id, worker, error)
+
+
+def _fail(held: Held, row_id: int, worker: str, error: Exception) -> None:
+    what = f"unexpected {type(error).__name__}: {error}"[:500]
+    told = {"where": held.task, "what": what, "hint": "A fault of Ridgepoint: the worker's log has the trace. Try it again."}
+    fields: dict[str, Any] = {"status": "failed", "error": told, "heartbeat": None}
+    if any(field.name == "finished" for field in held.model._meta.get_fields()):
+        fields["finished"] = timezone.now()
+    mine = held.model._default_manager.filter(pk=row_id, status=held.running, worker=worker)
+    if mine.update(**fields):
+        topic = {Profile: "profile", TuneJob: "tune", Capture: "capture"}[held.model]
+        jobs.publish(f"{topic}.{row_id}", "status", {"id": row_id, "status": "failed", "error": told})
+        jobs.publish("home", topic, {"id": row_id, "status": "failed"})
+
+
