@@ -1,0 +1,168 @@
+// What a timeline is in memory: its tracks (from /timeline/) and tiles as typed arrays (from /tiles/). Knows no DOM.
+//
+// Times are nanoseconds since trace start in doubles: exact up to 2^53 ns (104 days).
+
+export const TILE_MAGIC = 0x31545052;   // "RPT1"
+export const INSTANT = 1;
+export const MERGED = 2;
+
+/**
+ * Categories by number (profiles.trace.Category): CSS custom property that colours them, words for people, and whether
+ * they are work. What is not work (annotations over a GPU lane, synchronisation, the profiler's overhead) is drawn lighter.
+ */
+export const CATEGORIES = [
+  { key: "compute", css: "--cat-compute", label: "Compute kernel", gpu: true },
+  { key: "communication", css: "--cat-communication", label: "Communication kernel", gpu: true },
+  { key: "memcpy", css: "--cat-memory", label: "Memory copy", gpu: true },
+  { key: "memset", css: "--cat-memory", label: "Memory set", gpu: true },
+  { key: "runtime", css: "--cat-runtime", label: "Runtime call" },
+  { key: "cpu_op", css: "--cat-cpu", label: "CPU operator" },
+  { key: "python", css: "--cat-python", label: "Python" },
+  { key: "annotation", css: "--cat-annotation", label: "Annotation" },
+  { key: "gpu_annotation", css: "--cat-annotation", label: "GPU annotation", faint: true },
+  { key: "sync", css: "--cat-idle", label: "Synchronisation", faint: true },
+  { key: "overhead", css: "--cat-other", label: "Profiler overhead", faint: true },
+  { key: "other", css: "--cat-other", label: "Other" },
+];
+export const SHADES = 8;
+
+/** Category facts for a number or an API word; unknown ones are "other". */
+export function category(value) {
+  if (typeof value === "number") return CATEGORIES[value] ?? CATEGORIES.at(-1);
+  const word = String(value).toLowerCase();
+  return CATEGORIES.find((c) => c.key === word) ?? CATEGORIES.at(-1);
+}
+
+/** FNV-1a of a text: the same name has the same shade in every profile. */
+export function hashText(text) {
+  let hash = 0x811c9dc5;
+  for (let i = 0; i < text.length; i++) hash = Math.imul(hash ^ text.charCodeAt(i), 0x01000193);
+  return (hash ^ (hash >>> 15)) >>> 0;
+}
+
+/**
+ * @typedef {{id: number, kind: string, name: string, group: string, device: ?number, stream: ?number, unit: ?string,
+ *   depths: number, slices: number, sort: number}} Track
+ */
+export class Timeline {
+  /** @param {object} meta answer of GET …/timeline/ */
+  constructor(meta) {
+    this.meta = meta;
+    this.startNs = meta.start_ns ?? 0;
+    this.endNs = Math.max(meta.end_ns, this.startNs + 1);
+    this.tileBins = meta.tile_bins ?? 1024;
+    this.topLevel = 0;
+    while (this.tileBins * 4 ** this.topLevel < this.endNs) this.topLevel++;
+    /** @type {Map<number, Track>} */
+    this.tracks = new Map(meta.tracks.map((track) => [track.id, track]));
+    this.groups = groupTracks(meta.tracks);
+    this.steps = meta.steps ?? [];
+    this.names = null;
+    this.shades = new Uint8Array(0);
+  }
+
+  get hasSlices() { return this.meta.tracks.some((t) => t.slices > 0 || t.kind === "counter"); }
+  get hasGpuWork() { return this.meta.tracks.some((t) => t.kind === "stream" && t.slices > 0); }
+
+  /** @param {string[]} names index is the name id of tiles */
+  setNames(names) {
+    this.names = names;
+    this.shades = Uint8Array.from(names, (name) => hashText(name) % SHADES);
+  }
+
+  name(id) { return this.names?.[id] ?? ""; }
+
+  /** Name ids whose name contains the text, as a byte per name; null without a text or names. */
+  matches(text) {
+    if (!text || !this.names) return null;
+    const wanted = text.toLowerCase();
+    return Uint8Array.from(this.names, (name) => (name.toLowerCase().includes(wanted) ? 1 : 0));
+  }
+}
+
+/** Tracks by the process or GPU they belong to; groups and tracks ordered by sort, then as the file has them. */
+export function groupTracks(tracks) {
+  const groups = new Map();
+  for (const track of tracks) {
+    if (!groups.has(track.group)) groups.set(track.group, { name: track.group, tracks: [], sort: Infinity });
+    const group = groups.get(track.group);
+    group.tracks.push(track);
+    group.sort = Math.min(group.sort, track.sort ?? 0);
+  }
+  const ordered = [...groups.values()].sort((a, b) => a.sort - b.sort);
+  for (const group of ordered) group.tracks.sort((a, b) => (a.sort ?? 0) - (b.sort ?? 0));
+  return ordered;
+}
+
+/**
+ * One track's rows of one tile: equally long columns ordered by depth, then start. `depthFrom[d]` is the first row of
+ * depth d, `depthFrom[d + 1]` the one behind its last.
+ * @typedef {{n: number, start: Float64Array, dur: Float64Array, name: Uint32Array, count: Uint32Array, slice: Uint32Array,
+ *   depth: Uint16Array, category: Uint8Array, flags: Uint8Array, depthFrom: Uint32Array,
+ *   m: number, time: Float64Array, value: Float64Array}} TrackTile
+ */
+
+/**
+ * @param {ArrayBuffer} buffer little-endian tile as the API sends it
+ * @returns {Map<number, TrackTile>} by track id
+ */
+export function decodeTile(buffer) {
+  const head = new DataView(buffer);
+  if (buffer.byteLength < 8 || head.getUint32(0, true) !== TILE_MAGIC) throw new Error("not a timeline tile");
+  const trackCount = head.getUint32(4, true);
+  const index = [];
+  let rows = 0, samples = 0;
+  for (let t = 0; t < trackCount; t++) {
+    const entry = { id: head.getUint32(8 + t * 16, true), n: head.getUint32(12 + t * 16, true), m: head.getUint32(16 + t * 16, true) };
+    index.push({ ...entry, row: rows, sample: samples });
+    rows += entry.n;
+    samples += entry.m;
+  }
+  let at = align8(8 + trackCount * 16);
+  const column = (Type, length) => {
+    const view = new Type(buffer, at, length);
+    at += view.byteLength;
+    return view;
+  };
+  const all = {
+    start: column(Float64Array, rows), dur: column(Float64Array, rows), name: column(Uint32Array, rows),
+    count: column(Uint32Array, rows), slice: column(Uint32Array, rows), depth: column(Uint16Array, rows),
+    category: column(Uint8Array, rows), flags: column(Uint8Array, rows),
+  };
+  at = align8(at);
+  const time = column(Float64Array, samples), value = column(Float64Array, samples);
+  return new Map(index.map(({ id, n, m, row, sample }) => {
+    const tile = { n, m, time: time.subarray(sample, sample + m), value: value.subarray(sample, sample + m) };
+    for (const key in all) tile[key] = all[key].subarray(row, row + n);
+    tile.depthFrom = depthStarts(tile.depth);
+    return [id, tile];
+  }));
+}
+
+const align8 = (offset) => (offset + 7) & ~7;
+
+function depthStarts(depth) {
+  const depths = depth.length ? depth[depth.length - 1] + 1 : 0;
+  const from = new Uint32Array(depths + 1);
+  for (let row = 0; row < depth.length; row++) from[depth[row] + 1] = row + 1;
+  for (let d = 1; d <= depths; d++) from[d] = Math.max(from[d], from[d - 1]);   // a depth without rows is empty
+  return from;
+}
+
+/** First row of [lo, hi) that ends after `ns` (slices of one depth follow each other, so ends ascend too). */
+export function firstEndingAfter(tile, lo, hi, ns) {
+  while (lo < hi) {
+    const mid = (lo + hi) >>> 1;
+    if (tile.start[mid] + tile.dur[mid] > ns) hi = mid; else lo = mid + 1;
+  }
+  return lo;
+}
+
+/** First index of an ascending array whose value is ≥ x. */
+export function lowerBound(array, x, lo = 0, hi = array.length) {
+  while (lo < hi) {
+    const mid = (lo + hi) >>> 1;
+    if (array[mid] < x) lo = mid + 1; else hi = mid;
+  }
+  return lo;
+}

@@ -1,0 +1,156 @@
+// The parts of the page that the timeline is drawn on: their sizes, scroll positions and painters. One frame paints what is due.
+
+import { TrackPainter } from "./draw.js";
+import { OverlayPainter } from "./draw_overlay.js";
+import { OVERVIEW_PX, OverviewPainter, RulerPainter, rulerHeight } from "./draw_ruler.js";
+import { Labels } from "./labels.js";
+import { depthAt, entryAt, rowsBetween } from "./layout.js";
+
+const HIT_PX = 4;
+const LABELS_MIN_PX = 90;
+const PINNED_SHARE = 0.45;      // of the stage at most
+
+export class Stage {
+  /** @param {HTMLElement} root `.tl-stage` of the page */
+  constructor(root, { viewport, tiles, timeline, labelActions }) {
+    Object.assign(this, { root, viewport, tiles, timeline });
+    const find = (selector) => root.querySelector(selector);
+    this.overview = new OverviewPainter(find(".tl-overview"));
+    this.ruler = new RulerPainter(find(".tl-ruler"));
+    this.overlay = new OverlayPainter(find(".tl-overlay"));
+    this.base = find(".tl-base");
+    this.panes = ["pinned", "main"].map((name) => {
+      const element = find(`.tl-${name}`);
+      return {
+        name, element, content: element.querySelector(".tl-content"), painter: new TrackPainter(element.querySelector("canvas")),
+        labels: new Labels(element.querySelector(".tl-labels"), labelActions), rows: { rows: [], height: 0, byTrack: new Map() }, top: 0, height: 0, scroll: 0,
+      };
+    });
+    [this.pinned, this.main] = this.panes;
+    this.labelWidth = Number(localStorage.getItem("ridgepoint.timeline.labels")) || 220;
+    this.entries = 0;
+  }
+
+  /** Take new rows; the panes keep their scroll positions. */
+  setRows({ main, pinned }) {
+    for (const [pane, rows] of [[this.main, main], [this.pinned, pinned]]) {
+      pane.rows = rows;
+      pane.content.style.height = `${rows.height}px`;
+    }
+    this.pinned.element.hidden = !pinned.rows.length;
+    this.measure();
+  }
+
+  setLabelWidth(px) {
+    this.labelWidth = Math.round(Math.min(Math.max(px, LABELS_MIN_PX), this.root.clientWidth * 0.6));
+    localStorage.setItem("ridgepoint.timeline.labels", String(this.labelWidth));
+    this.measure();
+  }
+
+  /** Read sizes from the page. Call it when something may have changed them, never while painting. */
+  measure() {
+    const labels = Math.min(this.labelWidth, this.root.clientWidth * 0.6);
+    this.root.style.setProperty("--tl-labels", `${labels}px`);
+    this.root.style.setProperty("--tl-ruler", `${rulerHeight(this.timeline)}px`);
+    this.root.style.setProperty("--tl-overview", `${OVERVIEW_PX}px`);
+    this.pinned.element.style.maxHeight = `${Math.round(this.root.clientHeight * PINNED_SHARE)}px`;
+    const width = Math.max(this.main.element.clientWidth - labels, 10);
+    this.root.style.setProperty("--tl-width", `${width}px`);
+    this.viewport.resize(width);
+    const origin = this.pinned.element.hidden ? this.main.element.offsetTop : this.pinned.element.offsetTop;
+    this.overlayTop = origin;
+    for (const pane of this.panes) {
+      pane.top = pane.element.offsetTop - origin;
+      pane.height = pane.element.hidden ? 0 : pane.element.clientHeight;
+      pane.scroll = pane.element.scrollTop;
+    }
+    this.overlayHeight = this.main.top + this.main.height;
+    this.root.style.setProperty("--tl-overlay-top", `${origin}px`);
+  }
+
+  scrollBy(px, element = this.main.element) {
+    element.scrollTop += px;
+    for (const pane of this.panes) pane.scroll = pane.element.scrollTop;
+  }
+
+  /** Track ids that the panes show (with a margin), for the tiles. */
+  visibleTracks(margin = 300) {
+    const ids = new Set();
+    for (const pane of this.panes) {
+      for (const row of rowsBetween(pane.rows, pane.scroll - margin, pane.scroll + pane.height + margin)) {
+        if (row.kind !== "group" || row.folded) for (const track of row.tracks) ids.add(track.id);
+      }
+    }
+    return [...ids].sort((a, b) => a - b);
+  }
+
+  /** @param {import("./draw.js").Scene} scene @param {{tracks: boolean, overlay: boolean}} due */
+  paint(scene, due, view) {
+    if (due.tracks) {
+      this.entries = 0;
+      for (const pane of this.panes) {
+        if (!pane.height) continue;
+        this.entries += pane.painter.paint(scene, pane.rows, pane.scroll, pane.height);
+        pane.labels.update(pane.rows, pane.scroll, pane.height, view);
+      }
+      this.overview.paint(scene);
+    }
+    if (due.tracks || due.ruler) {
+      const base = this.ruler.paint(scene);
+      const text = base ? `${scene.units.ns(base)} +` : "";
+      if (this.base.textContent !== text) this.base.textContent = text;
+    }
+    this.overlay.paint(scene, this.panes, this.overlayHeight);
+  }
+
+  /** Pane and place in its content for a point of the page. */
+  at(clientY) {
+    const y = clientY - this.root.getBoundingClientRect().top - this.overlayTop;
+    const pane = this.panes.find((p) => p.height && y >= p.top && y < p.top + p.height);
+    return pane ? { pane, y: y - pane.top + pane.scroll } : null;
+  }
+
+  /** Slice under a point: {track, entry} or null. */
+  hit({ x, y }) {
+    const place = this.at(y);
+    if (!place) return null;
+    const row = rowsBetween(place.pane.rows, place.y, place.y + 1)[0];
+    if (!row || row.kind === "counter" || (row.kind === "group" && !row.folded)) return row ? { row, track: row.track, entry: null } : null;
+    const depth = depthAt(row, place.y);
+    if (depth === null) return { row, track: row.track, entry: null };
+    const level = this.viewport.level(this.timeline.topLevel), ns = this.viewport.ns(x), tolerance = HIT_PX * this.viewport.nsPerPx;
+    for (const track of row.tracks) {
+      const runs = this.tiles.runs(track.id, level, this.viewport.start, this.viewport.end);
+      const found = entryAt(runs, depth, ns, row.kind === "group" ? this.viewport.nsPerPx : tolerance);
+      if (found) return { row, track, entry: found };
+    }
+    return { row, track: row.track, entry: null };
+  }
+
+  /** Tracks between two heights of the page, over both panes. */
+  tracksBetween(y0, y1) {
+    const top = this.root.getBoundingClientRect().top + this.overlayTop;
+    const [a, b] = [Math.min(y0, y1) - top, Math.max(y0, y1) - top];
+    const ids = new Set();
+    for (const pane of this.panes) {
+      const from = Math.max(a, pane.top), to = Math.min(b, pane.top + pane.height);
+      if (to < from || !pane.height) continue;
+      for (const row of rowsBetween(pane.rows, from - pane.top + pane.scroll, Math.max(to, from + 1) - pane.top + pane.scroll)) {
+        for (const track of row.tracks) if (row.kind !== "group" || row.folded || row.y >= from - pane.top + pane.scroll) ids.add(track.id);
+      }
+    }
+    return [...ids];
+  }
+
+  /** Scroll so that a depth of a track can be seen. */
+  reveal(track, depth) {
+    if (this.pinned.rows.byTrack.has(track)) return;
+    const row = this.main.rows.byTrack.get(track);
+    if (!row) return;
+    const y = row.y + (row.kind === "track" ? depth * row.lane : 0);
+    const { element, height } = this.main;
+    if (y < element.scrollTop + 24) element.scrollTop = Math.max(y - height / 3, 0);
+    else if (y > element.scrollTop + height - 40) element.scrollTop = y - height * 0.6;
+    this.main.scroll = element.scrollTop;
+  }
+}
