@@ -8,7 +8,6 @@ from django.contrib import admin
 from django.http import HttpRequest
 
 from profiles.models import Capture, CaptureTarget, Profile
-from profiles.services import profile_delete
 
 
 @admin.register(CaptureTarget)
@@ -36,12 +35,8 @@ class ProfileAdmin(ReadOnlyAdmin):
     list_filter = ("status", "kind")
     search_fields = ("name", "build", "model")
 
-    def delete_model(self, request: HttpRequest, obj: Profile) -> None:
-        profile_delete(obj)         # with its objects
-
-    def delete_queryset(self, request: HttpRequest, queryset: Any) -> None:
-        for profile in queryset:
-            profile_delete(profile)
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False        # its page deletes it together with its objects
 
 
 @admin.register(Capture)
