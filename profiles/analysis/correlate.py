@@ -1,0 +1,59 @@
+"""Who launched what: runtime call ↔ GPU work by correlation id, operator ↔ GPU work by external id."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from profiles.analysis.kernels import numbers
+from profiles.trace import GPU_WORK, Category, Trace
+
+Int64 = npt.NDArray[np.int64]
+NONE = -1
+_MISSING = -(2**63)
+
+
+def match(wanted: Int64, ids: Int64) -> Int64:
+    """For every wanted id the position of its last occurrence in `ids`, -1 where there is none."""
+    if not ids.size:
+        return np.full(wanted.size, NONE, np.int64)
+    order = np.argsort(ids, kind="stable")
+    at = np.searchsorted(ids[order], wanted, side="right") - 1
+    found = order[np.maximum(at, 0)]
+    return np.where((at >= 0) & (ids[found] == wanted) & (wanted != _MISSING), found, NONE)
+
+
+def launch_calls(trace: Trace) -> Int64:
+    """For every slice the row of the runtime call that launched it, -1 for CPU slices and where no call is known.
+
+    One call may own many: a graph launch owns every kernel of its graph.
+    """
+    category, correlation = numbers(trace.slices, "category"), numbers(trace.slices, "correlation", _MISSING)
+    return _linked(np.isin(category, [int(kind) for kind in GPU_WORK]), category == Category.RUNTIME, correlation)
+
+
+def operators(trace: Trace) -> Int64:
+    """For every GPU slice the row of the framework operator it belongs to, -1 otherwise.
+
+    The external id must be a `cpu_op`'s: in traces of PyTorch 2.2-2.4 unlinked calls carry their correlation id there.
+    """
+    category, external = numbers(trace.slices, "category"), numbers(trace.slices, "external_id", _MISSING)
+    return _linked(np.isin(category, [int(kind) for kind in GPU_WORK]), category == Category.CPU_OP, external)
+
+
+def _linked(wants: npt.NDArray[np.bool_], gives: npt.NDArray[np.bool_], ids: Int64) -> Int64:
+    out = np.full(ids.size, NONE, np.int64)
+    rows, givers = np.flatnonzero(wants), np.flatnonzero(gives)
+    found = match(ids[rows], ids[givers])
+    out[rows[found >= 0]] = givers[found[found >= 0]]
+    return out
+
+
+def launch_delay_ns(trace: Trace, calls: Int64) -> Int64:
+    """From the begin of the launch call to the begin of the GPU work, for every slice with a call (others: -1).
+
+    Negative delays are the file's clocks disagreeing (kineto #1380): they are 0 here.
+    """
+    start = numbers(trace.slices, "start_ns")
+    known = calls >= 0
+    return np.where(known, np.maximum(start - start[np.maximum(calls, 0)], 0), NONE)

@@ -1,0 +1,71 @@
+"""Sets of time intervals as two int64 columns (starts, ends), half open, in ns. Disjoint and ordered after `union`."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+Int64 = npt.NDArray[np.int64]
+
+
+class Intervals(NamedTuple):
+    start_ns: Int64
+    end_ns: Int64
+
+    @property
+    def length_ns(self) -> int:
+        return int((self.end_ns - self.start_ns).sum())
+
+
+EMPTY = Intervals(np.empty(0, np.int64), np.empty(0, np.int64))
+
+
+def union(start_ns: Int64, end_ns: Int64) -> Intervals:
+    """What at least one of the intervals covers. Intervals of no length cover nothing."""
+    keep = end_ns > start_ns
+    start, end = start_ns[keep], end_ns[keep]
+    if not start.size:
+        return EMPTY
+    order = np.argsort(start, kind="stable")
+    start, reach = start[order], np.maximum.accumulate(end[order])
+    first = np.concatenate(([True], start[1:] > reach[:-1]))
+    last = np.concatenate((first[1:], [True]))
+    return Intervals(start[first], reach[last])
+
+
+def join(*sets: Intervals) -> Intervals:
+    """What at least one of the sets covers."""
+    return union(np.concatenate([s.start_ns for s in sets]), np.concatenate([s.end_ns for s in sets]))
+
+
+def gaps(covered: Intervals, start_ns: int, end_ns: int) -> Intervals:
+    """What `covered` (disjoint, ordered) leaves free of [start_ns, end_ns)."""
+    inner = clip(covered, start_ns, end_ns)
+    start = np.concatenate(([start_ns], inner.end_ns))
+    end = np.concatenate((inner.start_ns, [end_ns]))
+    keep = end > start
+    return Intervals(start[keep], end[keep])
+
+
+def clip(intervals: Intervals, start_ns: int, end_ns: int) -> Intervals:
+    start = np.maximum(intervals.start_ns, start_ns)
+    end = np.minimum(intervals.end_ns, end_ns)
+    keep = end > start
+    return Intervals(start[keep], end[keep])
+
+
+def covered_before(covered: Intervals, times_ns: Int64) -> Int64:
+    """For each time, how many ns before it are covered (`covered` disjoint, ordered): differences give any window."""
+    if not covered.start_ns.size:
+        return np.zeros(times_ns.size, np.int64)
+    total = np.concatenate(([0], np.cumsum(covered.end_ns - covered.start_ns)))
+    began = np.searchsorted(covered.start_ns, times_ns, side="right")
+    inside = np.maximum(covered.end_ns[np.maximum(began - 1, 0)] - times_ns, 0)
+    return total[began] - np.where(began > 0, inside, 0)
+
+
+def overlap_ns(covered: Intervals, start_ns: Int64, end_ns: Int64) -> Int64:
+    """For each window, how many of its ns are covered."""
+    return covered_before(covered, end_ns) - covered_before(covered, start_ns)

@@ -1,0 +1,107 @@
+"""The kernel table of a trace: every kernel with its launches, times and resources."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from profiles.analysis.names import short_name
+from profiles.trace import KERNELS, Category, Trace
+
+
+@dataclass(frozen=True)
+class KernelRow:
+    """One kernel (code), summed over its launches. Unknown is None; `bound` "" is unknown."""
+
+    name: str
+    short_name: str
+    category: str                       # "compute" | "communication"
+    launches: int
+    total_ns: int
+    mean_ns: float
+    p50_ns: float                       # exact quantiles of all launches, linear between neighbours
+    p95_ns: float
+    min_ns: int
+    max_ns: int
+    share_pct: float                    # of the profile's summed kernel time, 0-100
+    bound: str = ""
+    bound_reason: str = ""
+    registers_per_thread: int | None = None
+    smem_bytes: int | None = None       # the largest of its launches
+    occupancy_pct: float | None = None  # as the file states it, weighted by time
+
+
+def numbers(table: pa.Table, name: str, missing: int = -1) -> npt.NDArray[Any]:
+    """A column of a slices table as numpy; nulls become `missing` (NaN in float columns)."""
+    column = table[name].combine_chunks()
+    if column.null_count:
+        column = column.fill_null(float("nan") if pa.types.is_floating(column.type) else missing)
+    values: npt.NDArray[Any] = column.to_numpy(zero_copy_only=False)
+    return values
+
+
+def dictionary(table: pa.Table, name: str) -> tuple[npt.NDArray[np.int32], list[str]]:
+    """Codes and values of a dictionary column; null is code -1."""
+    column = table[name].unify_dictionaries().combine_chunks() if table[name].num_chunks != 1 else table[name].chunk(0)
+    if isinstance(column, pa.ChunkedArray):
+        if not column.num_chunks:
+            return np.empty(0, np.int32), []
+        column = column.chunk(0)
+    return column.indices.fill_null(-1).to_numpy(zero_copy_only=False), column.dictionary.to_pylist()
+
+
+def kernel_table(trace: Trace) -> list[KernelRow]:
+    """Most time first. Kernels of one name are one row; instants, copies, sets and annotations are not launches."""
+    slices = trace.slices
+    category = numbers(slices, "category")
+    rows = np.flatnonzero(np.isin(category, [int(kind) for kind in KERNELS]) & ~numbers(slices, "instant").astype(np.bool_))
+    if not rows.size:
+        return []
+    codes, names = dictionary(slices, "name")
+    table = slices.select(["dur_ns", "registers_per_thread", "smem_bytes", "occupancy_pct"]).take(pa.array(rows))
+    dur = numbers(table, "dur_ns")
+    code, kind = codes[rows], category[rows]
+    order = np.lexsort((dur, code))
+    code, dur, kind = code[order], dur[order], kind[order]
+    starts = np.flatnonzero(np.concatenate(([True], code[1:] != code[:-1])))
+    counts = np.diff(np.concatenate((starts, [code.size])))
+    totals = np.add.reduceat(dur, starts)
+    everything = int(totals.sum())
+    p50, p95 = _quantile(dur, starts, counts, 0.5), _quantile(dur, starts, counts, 0.95)
+    registers = np.maximum.reduceat(numbers(table, "registers_per_thread")[order], starts)
+    smem = np.maximum.reduceat(numbers(table, "smem_bytes")[order], starts)
+    occupancy = _weighted(numbers(table, "occupancy_pct")[order], dur, starts)
+    made = [KernelRow(
+        name=names[code[at]], short_name=short_name(names[code[at]]),
+        category="communication" if kind[at] == Category.COMMUNICATION else "compute",
+        launches=int(counts[i]), total_ns=int(totals[i]), mean_ns=float(totals[i] / counts[i]),
+        p50_ns=float(p50[i]), p95_ns=float(p95[i]), min_ns=int(dur[at]), max_ns=int(dur[at + counts[i] - 1]),
+        share_pct=100.0 * int(totals[i]) / everything if everything else 0.0,
+        registers_per_thread=int(registers[i]) if registers[i] >= 0 else None,
+        smem_bytes=int(smem[i]) if smem[i] >= 0 else None,
+        occupancy_pct=float(occupancy[i]) if np.isfinite(occupancy[i]) else None,
+    ) for i, at in enumerate(starts.tolist())]
+    return sorted(made, key=lambda row: (-row.total_ns, row.name))
+
+
+def _quantile(ordered: npt.NDArray[np.int64], starts: npt.NDArray[np.intp], counts: npt.NDArray[np.intp],
+              q: float) -> npt.NDArray[np.float64]:
+    """Quantile of every group of `ordered` (ascending within groups)."""
+    place = (counts - 1) * q
+    low = np.floor(place).astype(np.intp)
+    high = np.minimum(low + 1, counts - 1)
+    below, above = ordered[starts + low].astype(np.float64), ordered[starts + high].astype(np.float64)
+    return below + (above - below) * (place - low)
+
+
+def _weighted(values: npt.NDArray[Any], weights: npt.NDArray[np.int64], starts: npt.NDArray[np.intp]) -> npt.NDArray[np.float64]:
+    """Mean of the known values of every group, weighted by time (1 ns at least)."""
+    known = np.isfinite(values)
+    weight = np.where(known, np.maximum(weights, 1), 0).astype(np.float64)
+    total = np.add.reduceat(weight, starts)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.add.reduceat(np.where(known, values, 0.0) * weight, starts) / total

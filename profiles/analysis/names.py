@@ -1,0 +1,103 @@
+"""Kernel names as compilers write them, as people want to read them, and as builds can be compared by."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+SHORT_CHARS = 120
+_COLLECTIVE = re.compile(r"^(void\s+)?(nccl|rccl|msccl|nvshmem|onccl|hccl|xccl|oneccl|deep_ep|.*(_allreduce|AllReduce|allgather|AllGather"
+                         r"|reducescatter|ReduceScatter|alltoall|AllToAll|cross_device_reduce))", re.IGNORECASE)
+_NOT_COLLECTIVE = re.compile(r"^(void\s+)?(at::|cub::|cutlass|cudnn|triton_)", re.IGNORECASE)
+_RETURN = re.compile(r"^(?:void|int|bool|float|double|enable_if<[^>]*>::type)\s+(?=\S)")
+_LAMBDA = re.compile(r"::?(?:\{lambda\([^{}]*\)#\d+\}|'lambda\d*'\([^()]*\)|\[lambda[^\]]*\])(?:::operator\(\)\([^()]*\)(?:\s*const)?)?")
+_ANONYMOUS = re.compile(r"\(anonymous namespace\)::|<unnamed>::|_GLOBAL__N__[0-9a-f_]+::")
+_FUNCTOR = re.compile(r"(?:at::native::|native::)?(\w*(?:[Ff]unctor\w*|_kernel_cuda|_kernel_impl|Ops))")
+_TILE = re.compile(r"(?:_?\d+x\d+(?:x\d+)*)|(?:stage(?:s)?_?\d+)|(?:warpsize\d+x\d+x\d+)")
+
+
+def is_collective(name: str) -> bool:
+    """Does the kernel move data between GPUs (NCCL, RCCL, custom all-reduce)? By name alone."""
+    return bool(_COLLECTIVE.match(name)) and not _NOT_COLLECTIVE.match(name)
+
+
+def strip_parameters(name: str) -> str:
+    """Without the call's parameter list: `f<T>(int, long)` -> `f<T>`. Brackets nest, so they are counted."""
+    if not name.endswith((")", "const")):
+        return name
+    depth, angle = 0, 0
+    text = name.removesuffix("const").rstrip()
+    for i in range(len(text) - 1, -1, -1):
+        c = text[i]
+        if c == ")":
+            depth += 1
+        elif c == "(":
+            depth -= 1
+            if depth == 0:
+                return text[:i].rstrip() or name
+        if angle < 0:
+            break
+    return name
+
+
+def fold_templates(name: str, keep: int = 0) -> str:
+    """Template arguments nested deeper than `keep` become `…`: `f<a<b>, 4>` -> `f<…>` (keep 0), `f<a<…>, 4>` (keep 1)."""
+    out: list[str] = []
+    depth = 0
+    previous = ""
+    for i, c in enumerate(name):
+        opening = c == "<" and name[i:i + 2] not in ("<<", "<=") and not previous.isspace()
+        if opening:
+            depth += 1
+            if depth <= keep + 1:
+                out.append("<" if depth <= keep else "<…")
+        elif c == ">" and depth and previous != "-":
+            if depth <= keep + 1:
+                out.append(">")
+            depth -= 1
+        elif depth <= keep:
+            out.append(c)
+        previous = c
+    return "".join(out)
+
+
+@lru_cache(maxsize=16384)
+def short_name(name: str) -> str:
+    """Readable in a table row (at most 120 characters), still telling kernels apart: the function without return type,
+    namespaces of ATen and lambdas; its functor and element types where the template names them."""
+    text = _ANONYMOUS.sub("", name.strip())
+    functor = _functor(text)
+    text = _RETURN.sub("", strip_parameters(text))
+    text = _LAMBDA.sub("", text)
+    text = fold_templates(text, keep=1)
+    if len(text) > SHORT_CHARS or functor:
+        text = fold_templates(text)
+    text = text.replace("at::native::", "").replace("<…>", "" if functor else "<…>")
+    if functor and functor not in text:
+        text = f"{text}<{functor}>"
+    text = re.sub(r"\s+", " ", text).strip() or name[:SHORT_CHARS]
+    return text if len(text) <= SHORT_CHARS else text[:SHORT_CHARS - 20] + "…" + text[-19:]
+
+
+def _functor(text: str) -> str | None:
+    """What an ATen elementwise or reduce kernel computes: the innermost functor named in its template arguments."""
+    if "at::native::" not in text:
+        return None
+    head = strip_parameters(text)
+    own = fold_templates(_RETURN.sub("", head)).rsplit("::", 1)[-1].split("<")[0]
+    found = [m for m in _FUNCTOR.findall(head) if m and m != own and m not in ("gpu_kernel_impl", "gpu_kernel_impl_nocast")]
+    return found[-1] if found else None
+
+
+@lru_cache(maxsize=16384)
+def family(name: str) -> str:
+    """Identity of a kernel that outlives a rebuild or a new library: the function's name without template arguments,
+    parameters, tile sizes, architecture prefixes and hashes."""
+    text = _RETURN.sub("", strip_parameters(_ANONYMOUS.sub("", name.strip())))
+    text = fold_templates(_LAMBDA.sub("", text)).replace("<…>", "")
+    text = re.sub(r"^(sm\d+|ampere|volta|turing|hopper|maxwell|nvjet)_", "", text)
+    if text.startswith("Cijk_"):                                 # Tensile: everything behind the contraction is tuning
+        text = "_".join(text.split("_")[:4])
+    text = _TILE.sub("", text)
+    text = re.sub(r"_[0-9a-f]{8,}\b|(?<=[a-zA-Z_])_\d+\b", "", text)
+    return re.sub(r"_{2,}", "_", re.sub(r"\s+", " ", text)).strip(" _:") or name

@@ -1,0 +1,33 @@
+"""Files in, `Trace` or `Report` out. One file per format, one line per format in READERS; content decides, never the name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from profiles.ingest import kineto
+from profiles.ingest.source import Limits, Progress, Source
+from profiles.ingest.unknown import refuse
+from profiles.trace import Report, Trace
+
+
+class Reader(NamedTuple):
+    name: str                                       # for people: "Kineto JSON"
+    sniff: Callable[[bytes], bool]                  # first bytes of the (unpacked) content -> is it mine?
+    read: Callable[[Source], Trace | Report]
+
+
+READERS: list[Reader] = [
+    Reader("PyTorch profiler (Kineto) JSON", kineto.sniff, kineto.read),
+]
+
+
+def read(path: str | Path, progress: Progress | None = None, limits: Limits | None = None) -> Trace | Report:
+    """Read one profile. Raises TraceError when nothing in it can be read."""
+    with Source(path, progress, limits) as source:
+        head = source.peek()
+        for reader in READERS:
+            if reader.sniff(head):
+                return reader.read(source)
+        raise refuse(head, [reader.name for reader in READERS])

@@ -1,0 +1,234 @@
+"""Records of a trace gathered piece by piece into columns; what they mean is decided once, at the end, in `kineto`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from profiles.ingest.columns import (
+    MISSING,
+    Ids,
+    Int32,
+    Int64,
+    decode_args,
+    detail_ids,
+    floats,
+    integers,
+    nanoseconds,
+    optional,
+    triples,
+)
+from profiles.ingest.events import (
+    GPU_DETAILS,
+    OP_DETAILS,
+    Event,
+    GpuArgs,
+    IdArgs,
+    MemoryArgs,
+    MetaArgs,
+    OpArgs,
+)
+from profiles.ingest.pieces import Pieces
+from profiles.trace import Integrity
+
+NAME_CHARS = 8192                # longer names are clipped
+GPU_LANE = frozenset({"kernel", "gpu_memcpy", "memcpy", "gpu_memset", "memset", "cuda_sync", "cuda_event",
+                      "gpu_user_annotation", "cuda_profiler_range"})
+_NO_ARGS = frozenset({"python_function", "trace"})
+_OPS = frozenset({"cpu_op", "operator"})
+_GPU_FORM = GPU_LANE - {"gpu_user_annotation", "cuda_profiler_range"}
+GPU_COLUMNS = ("row", "device", "stream", "registers", "smem", "bytes")
+
+
+class NameIds(Ids):
+    """Names, clipped so that a hostile one of 100 MB costs nothing."""
+
+    clipped = 0
+
+    def __missing__(self, key: Any) -> int:
+        if isinstance(key, str) and len(key) > NAME_CHARS:
+            self.clipped += 1
+            return self[key[:NAME_CHARS] + "…"]
+        return super().__missing__(key)
+
+
+@dataclass
+class Gathered:
+    """Columns of all slices and instants so far, as lists of one array per piece, and the other kinds of records."""
+
+    names: NameIds = field(default_factory=NameIds)
+    categories: Ids = field(default_factory=Ids)             # as the file spells them
+    phases: Ids = field(default_factory=Ids)
+    lanes: Ids = field(default_factory=Ids)                  # (pid, tid)
+    details: Ids = field(default_factory=Ids)
+    slices: dict[str, list[npt.NDArray[Any]]] = field(default_factory=dict)
+    gpu: dict[str, list[npt.NDArray[Any]]] = field(default_factory=dict)
+    flows: dict[str, list[npt.NDArray[Any]]] = field(default_factory=dict)
+    metadata: list[tuple[Any, Any, Any, MetaArgs]] = field(default_factory=list)   # name, pid, tid, args
+    samples: list[tuple[Int32, Int64, npt.NDArray[np.float64]]] = field(default_factory=list)
+    series: Ids = field(default_factory=Ids)                 # (pid, counter, series, unit) of samples
+    rows: int = 0                                            # slices and instants
+
+    def append(self, table: str, **columns: npt.NDArray[Any]) -> None:
+        target: dict[str, list[npt.NDArray[Any]]] = getattr(self, table)
+        for name, column in columns.items():
+            target.setdefault(name, []).append(column)
+
+
+def gather(pieces: Pieces, integrity: Integrity) -> Gathered:
+    """Read everything."""
+    out = Gathered()
+    for piece in pieces:
+        if piece:
+            _add(out, piece, pieces, integrity)
+    integrity.repair(f"names longer than {NAME_CHARS} characters were clipped", out.names.clipped)
+    return out
+
+
+def _add(out: Gathered, piece: list[Event], pieces: Pieces, integrity: Integrity) -> None:
+    phase = out.phases.column([e.ph for e in piece])
+    category = out.categories.column([e.cat for e in piece])
+    lane = out.lanes.column([(e.pid, e.tid) for e in piece])
+    start, bad = nanoseconds([e.ts for e in piece], lambda: pieces.exact_times(piece))
+    integrity.records_read += len(piece)
+    _count_kinds(out, phase, category, integrity)
+    by_phase = {value: phase == number for value, number in out.phases.items()}
+    none = np.zeros(len(piece), np.bool_)
+    instant = by_phase.get("i", none) | by_phase.get("I", none) | by_phase.get("R", none)
+    timed = by_phase.get("X", none) | instant
+    flow = by_phase.get("s", none) | by_phase.get("t", none) | by_phase.get("f", none)
+    counter, meta = by_phase.get("C", none), by_phase.get("M", none)
+    integrity.drop("no start time", int(np.count_nonzero(bad & (timed | flow | counter))))
+    timed, flow, counter = timed & ~bad, flow & ~bad, counter & ~bad
+    _slices(out, piece, np.flatnonzero(timed), start, instant, category, lane, integrity)
+    if flow.any():
+        rows = np.flatnonzero(flow)
+        chosen = [piece[i] for i in rows.tolist()]
+        out.append("flows", id=integers([MISSING if e.id is None else e.id for e in chosen]), start=start[rows],
+                   lane=lane[rows], category=category[rows],
+                   is_end=np.array([e.ph == "f" for e in chosen], np.bool_))
+    if counter.any():
+        _counters(out, [piece[i] for i in np.flatnonzero(counter).tolist()], start[counter], integrity)
+    if meta.any():
+        chosen = [piece[i] for i in np.flatnonzero(meta).tolist()]
+        args, _, _ = decode_args(MetaArgs, [e.args for e in chosen])
+        out.metadata += [(e.name, e.pid, e.tid, a) for e, a in zip(chosen, args, strict=True)]
+    for value, mask in by_phase.items():
+        if value not in ("X", "i", "I", "R", "s", "t", "f", "C", "M"):
+            integrity.drop(f"ph {value!s:.20} (this kind of record is not read yet)", int(np.count_nonzero(mask)))
+
+
+def _count_kinds(out: Gathered, phase: Int32, category: Int32, integrity: Integrity) -> None:
+    width = len(out.categories.values_in_order)
+    counts = np.bincount(phase.astype(np.int64) * width + category)
+    for number in np.flatnonzero(counts).tolist():
+        ph, cat = out.phases.values_in_order[number // width], out.categories.values_in_order[number % width]
+        kind = str(cat)[:80] if cat and ph == "X" else f"{cat} (ph {ph})"[:80] if cat else f"ph {ph}"[:80]
+        if kind not in integrity.kinds and len(integrity.kinds) >= 500:
+            kind = "other kinds"
+        integrity.kinds[kind] = integrity.kinds.get(kind, 0) + int(counts[number])
+
+
+def _slices(out: Gathered, piece: list[Event], rows: npt.NDArray[np.intp], start: Int64, instant: npt.NDArray[np.bool_],
+            category: Int32, lane: Int32, integrity: Integrity) -> None:
+    if not rows.size:
+        return
+    chosen = piece if rows.size == len(piece) else [piece[i] for i in rows.tolist()]
+    dur = np.zeros(rows.size, np.int64)
+    spans = np.flatnonzero(~instant[rows])
+    durations = [chosen[i].dur for i in spans.tolist()] if spans.size < rows.size else [e.dur for e in chosen]
+    dur[spans], unknown = nanoseconds(durations, lambda: [str(value) for value in durations])
+    integrity.repair("no duration: drawn as an instant of time", int(np.count_nonzero(unknown)))
+    integrity.repair("negative duration: drawn as an instant of time", int(np.count_nonzero(dur < 0)))
+    columns = _arguments(out, chosen, category[rows], integrity)
+    out.append("slices", start=start[rows], dur=np.maximum(dur, 0), name=out.names.column([e.name for e in chosen]),
+               category=category[rows], lane=lane[rows], instant=instant[rows], **columns)
+    _memory(out, chosen, start[rows], instant[rows])
+    out.rows += rows.size
+
+
+def _arguments(out: Gathered, chosen: list[Event], category: Int32, integrity: Integrity) -> dict[str, npt.NDArray[Any]]:
+    """Dense id columns of the chosen slices; what only GPU work has goes to `out.gpu` by row number."""
+    n = len(chosen)
+    correlation, external = np.full(n, MISSING, np.int64), np.full(n, MISSING, np.int64)
+    detail = np.full(n, -1, np.int32)
+    spelled = [str(value).lower() for value in out.categories.values_in_order]
+    plan: list[tuple[Any, npt.NDArray[np.intp]]] = []
+    for form, wanted in ((OpArgs, lambda c: c in _OPS), (GpuArgs, lambda c: c in _GPU_FORM),
+                         (IdArgs, lambda c: c not in _OPS and c not in _GPU_FORM and c not in _NO_ARGS)):
+        take = np.array([wanted(value) for value in spelled], np.bool_)
+        plan.append((form, np.flatnonzero(take[category])))
+    for form, rows in plan:
+        if not rows.size:
+            continue
+        args, bad, text = decode_args(form, [chosen[i].args for i in rows.tolist()])
+        integrity.repair("arguments that could not be understood were left out", bad)
+        external[rows] = integers([a.external_id for a in args])
+        if form is not OpArgs:
+            correlation[rows] = integers([a.correlation for a in args])
+        if form is not IdArgs:
+            old = rows if text is None or b'"external id"' in text else rows[:0]
+            if old.size:
+                lower = integers([a.external_id_old for a in args])
+                external[rows] = np.where(external[rows] == MISSING, lower, external[rows])
+            detail[rows] = detail_ids(out.details, args, OP_DETAILS if form is OpArgs else GPU_DETAILS, text)
+        if form is GpuArgs:
+            _gpu(out, args, rows + out.rows)
+    return {"correlation": correlation, "external": external, "detail": detail}
+
+
+def _gpu(out: Gathered, args: list[GpuArgs], rows: npt.NDArray[np.intp]) -> None:
+    out.append("gpu", row=rows.astype(np.int64), device=optional(a.device for a in args),
+               stream=optional(a.stream for a in args), registers=optional(a.registers for a in args),
+               smem=optional(a.shared_memory for a in args), bytes=_moved(args), grid=triples([a.grid for a in args]),
+               block=triples([a.block for a in args]), occupancy=floats([a.occupancy for a in args]),
+               collective=np.array([len(bytes(a.collective)) > 2 for a in args], np.bool_))
+
+
+_DTYPE_BYTES = {b"float": 4, b"float32": 4, b"int": 4, b"half": 2, b"float16": 2, b"bfloat16": 2, b"double": 8, b"long": 8,
+                b"int64": 8, b"byte": 1, b"char": 1, b"bool": 1, b"int8": 1, b"uint8": 1, b"short": 2}
+
+
+def _moved(args: list[GpuArgs]) -> Int64:
+    """Bytes of copies and sets as stated; of collectives the larger of what goes in and out, from elements and dtype."""
+    moved = optional(a.bytes for a in args)
+    for i, a in enumerate(args):
+        size = _DTYPE_BYTES.get(bytes(a.dtype).strip(b'"').lower()) if a.dtype else None
+        if size and moved[i] == MISSING:
+            elements = [int(raw) for raw in (bytes(a.in_elements), bytes(a.out_elements)) if raw.isdigit()]
+            if elements:
+                moved[i] = max(elements) * size
+    return moved
+
+
+def _counters(out: Gathered, chosen: list[Event], start: Int64, integrity: Integrity) -> None:
+    """ph C: one sample per number in the arguments; the counter is (pid, name, argument)."""
+    args, bad, _ = decode_args(dict, [e.args for e in chosen])
+    series, times, values = [], [], []
+    empty = bad
+    for event, arguments, time in zip(chosen, args, start.tolist(), strict=True):
+        numbers = [(key, value) for key, value in arguments.items() if isinstance(value, (int, float))]
+        empty += not numbers
+        for key, value in numbers[:64]:
+            series.append(out.series[(event.pid, f"{event.name}", key, None)])
+            times.append(time)
+            values.append(value)
+    integrity.drop("counter without a number", min(empty, len(chosen)))
+    out.samples.append((np.array(series, np.int32), np.array(times, np.int64), np.array(values, np.float64)))
+
+
+def _memory(out: Gathered, chosen: list[Event], start: Int64, instant: npt.NDArray[np.bool_]) -> None:
+    """`[memory]` instants also become counter tracks of what is allocated and reserved per device."""
+    rows = [i for i in np.flatnonzero(instant).tolist() if chosen[i].name == "[memory]"]
+    if not rows:
+        return
+    args, _, _ = decode_args(MemoryArgs, [chosen[i].args for i in rows])
+    for attribute, label in (("total_allocated", "memory allocated"), ("total_reserved", "memory reserved")):
+        values = optional(getattr(a, attribute) for a in args)
+        known = np.flatnonzero(values != MISSING)
+        keys = [(args[i].device_id if args[i].device_type == 1 else chosen[rows[i]].pid,
+                 f"{label} ({'GPU' if args[i].device_type == 1 else 'CPU'})", "", "bytes") for i in known.tolist()]
+        out.samples.append((out.series.column(keys), start[np.array(rows)][known], values[known].astype(np.float64)))

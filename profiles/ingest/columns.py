@@ -1,0 +1,181 @@
+"""Decoded records to columns, one batch per piece: after `add` no record object survives, only numpy arrays and ids."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from decimal import Decimal, InvalidOperation
+from itertools import repeat
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from profiles.ingest.events import MISSING
+
+Int64 = npt.NDArray[np.int64]
+Int32 = npt.NDArray[np.int32]
+NAME_CHARS = 8192                # longer names are clipped (and counted)
+_EXACT_US = float(2**43)         # below it a float64 of microseconds still rounds to the right nanosecond
+
+
+class Ids(dict[Hashable, int]):
+    """Value -> number, given out in order of first sight; `values` lists them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.values_in_order: list[Any] = []
+
+    def __missing__(self, key: Hashable) -> int:
+        number = self[key] = len(self.values_in_order)
+        self.values_in_order.append(key)
+        return number
+
+    def column(self, keys: Sequence[Any]) -> npt.NDArray[np.int32]:
+        try:
+            return np.fromiter(map(self.__getitem__, keys), np.int32, len(keys))
+        except TypeError:                                   # an unhashable value where a text belongs
+            return np.fromiter((self[_hashable(key)] for key in keys), np.int32, len(keys))
+
+
+def _hashable(value: Any) -> Hashable:
+    if isinstance(value, tuple):
+        return tuple(_hashable(part) for part in value)
+    return value if isinstance(value, (str, int, float, bytes, type(None))) else str(value)
+
+
+def nanoseconds(values: Sequence[Any], again: Callable[[], Sequence[Any]]) -> tuple[Int64, npt.NDArray[np.bool_]]:
+    """Microseconds as decoded -> int64 ns, and where a value was no number at all (its time is 0 then).
+
+    Decimal text below 2**43 µs survives float64 to the nanosecond, whole numbers survive to 2**53. Beyond that `again`
+    gives the values once more, as the texts in the file.
+    """
+    try:
+        us = np.array(values, dtype=np.float64)             # None becomes NaN
+    except (TypeError, ValueError, OverflowError):
+        return _by_text(values)
+    bad = ~np.isfinite(us)
+    us[bad] = 0.0
+    largest = np.abs(us).max(initial=0.0)
+    if largest < _EXACT_US:
+        return np.rint(us * 1000.0).astype(np.int64), bad
+    if largest < 2**53 and not any(type(value) is float for value in values):
+        return us.astype(np.int64) * 1000, bad
+    return _by_text(again())
+
+
+def _by_text(values: Sequence[Any]) -> tuple[Int64, npt.NDArray[np.bool_]]:
+    out = np.zeros(len(values), np.int64)
+    bad = np.zeros(len(values), np.bool_)
+    for i, value in enumerate(values):
+        text = bytes(value).decode("utf-8", "replace") if isinstance(value, msgspec.Raw) else str(value)
+        try:
+            ns = int((Decimal(text.strip('" ')) * 1000).to_integral_value())
+        except (InvalidOperation, ValueError, OverflowError):
+            bad[i] = True
+            continue
+        bad[i] = abs(ns) >= 2**62
+        out[i] = 0 if bad[i] else ns
+    return out, bad
+
+
+def integers(values: Sequence[Any]) -> Int64:
+    """Ids of any spelling -> int64; MISSING where there is none. Unsigned 64-bit ids keep their bits."""
+    try:
+        return np.array(values, dtype=np.int64)
+    except (TypeError, ValueError, OverflowError):
+        return np.array([_integer(value) for value in values], dtype=np.int64)
+
+
+def _integer(value: Any) -> int:
+    if isinstance(value, str):
+        try:
+            value = int(value, 0)
+        except ValueError:
+            return MISSING
+    if not isinstance(value, (int, float)) or value != value or abs(value) >= 2**64:
+        return MISSING
+    value = int(value)
+    return value - 2**64 if value >= 2**63 else max(value, MISSING + 1)
+
+
+def optional(values: Iterable[Any]) -> Int64:
+    """Like `integers`, with None for missing."""
+    return integers([MISSING if value is None else value for value in values])
+
+
+def floats(values: Sequence[Any]) -> npt.NDArray[np.float64]:
+    """Numbers of any spelling -> float64, NaN where there is none."""
+    try:
+        return np.array(values, dtype=np.float64)           # None becomes NaN
+    except (TypeError, ValueError, OverflowError):
+        out = np.full(len(values), np.nan)
+        for i, value in enumerate(values):
+            try:
+                out[i] = float(value)
+            except (TypeError, ValueError, OverflowError):
+                continue
+        return out
+
+
+def triples(values: Sequence[Any]) -> npt.NDArray[np.int64]:
+    """Grids and blocks [x, y, z] -> int64 (n, 3), MISSING where there is none."""
+    out = np.full((len(values), 3), MISSING, np.int64)
+    for i, value in enumerate(values):
+        if type(value) is list and len(value) == 3:
+            out[i] = [v if type(v) is int and abs(v) < 2**31 else MISSING for v in value]
+    return out
+
+
+def texts(values: Sequence[Any]) -> list[str]:
+    return [value if type(value) is str else "" if value is None else str(value) for value in values]
+
+
+def decode_args(form: Any, raws: Sequence[Any]) -> tuple[list[Any], int, bytes | None]:
+    """All argument texts of one kind in one call, how many could not be understood (they become empty), and the text
+    that was decoded (None where it had to be done one by one)."""
+    text = b"[" + b",".join([raw or b"{}" for raw in map(bytes, raws)]) + b"]"
+    if form not in _decoders:
+        _decoders[form] = msgspec.json.Decoder(list[form])
+    try:
+        return _decoders[form].decode(text), 0, text
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return *_one_by_one(form, raws), None
+
+
+_decoders: dict[Any, msgspec.json.Decoder[Any]] = {}
+
+
+def _one_by_one(form: Any, raws: Sequence[Any]) -> tuple[list[Any], int]:
+    out, bad = [], 0
+    single = msgspec.json.Decoder(form)
+    for raw in map(bytes, raws):
+        try:
+            out.append(single.decode(raw.decode("utf-8", "replace") or "{}"))
+        except (msgspec.DecodeError, RecursionError):
+            out.append(form())
+            bad += raw not in (b"", b"null")
+    return out, bad
+
+
+def detail_ids(ids: Ids, arguments: Sequence[Any], named: Sequence[tuple[str, str]], text: bytes | None) -> Int32:
+    """Per record the number of its shown arguments in `ids`, -1 where it has none.
+
+    A value of `ids` is (names in the file, raw JSON texts). Only names that occur in `text` at all are looked at.
+    """
+    if text is not None:
+        named = [(attribute, name) for attribute, name in named if b'"%b"' % name.encode() in text]
+    if not named:
+        return np.full(len(arguments), -1, np.int32)
+    names = tuple(name for _, name in named)
+    columns = [[bytes(getattr(a, attribute)) for a in arguments] for attribute, _ in named]
+    numbers = ids.column(list(zip(repeat(names), *columns)))
+    numbers[numbers == ids.get((names, *(b"",) * len(names)), -2)] = -1
+    return numbers
+
+
+def detail_text(value: tuple[Any, ...]) -> str:
+    """JSON text of one value of `detail_ids`."""
+    names, raws = value[0], value[1:]
+    return "{" + ", ".join(f'"{name}": {raw.decode("utf-8", "replace")}'
+                           for name, raw in zip(names, raws, strict=True) if raw not in (b"", b"null")) + "}"

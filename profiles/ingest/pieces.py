@@ -1,0 +1,320 @@
+"""Cut the text of a trace into pieces of whole records, decode each piece in one call, and lose only what is damaged.
+
+The decoder is the judge: a cut is right when the piece decodes. Where it does not, the error's byte says where the
+damage is; everything before it is decoded in one call, the record around it is mended or counted as lost, and reading
+goes on behind it with small windows that grow again (so that a file of nothing but damage still costs linear time).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import msgspec
+
+from profiles.ingest.damage import mend
+from profiles.ingest.events import EVENTS, EXACT_TIMES, Event
+from profiles.ingest.source import Source
+from profiles.trace import Integrity, TraceError
+
+CHUNK_BYTES = 8 << 20
+_KEY = rb'"(?:ph|name|cat|ts|pid|tid|id|dur|args|bp|s|tts|tdur|sf|cname)"\s*:'
+_BOUNDARY = re.compile(rb"\}[\s,]*(?=\{\s*" + _KEY + rb")")
+_ARRAY = re.compile(rb'"traceEvents"\s*:\s*\[')
+_BYTE = re.compile(r"\(byte (\d+)\)")
+_TRAILING = "trailing characters"
+_CLOSE = re.compile(rb"\}[\s,]*(?=\]\s*(?:,|\}|$))")
+_SEPARATORS = re.compile(rb"[\s,]*")
+_SMALL = 4096
+_MEND_BYTES = 1 << 18
+_NOTES = 8
+_TRIES, _TRY_BYTES = 24, 1 << 20         # how far a damaged record is looked for its end
+_PATIENCE = 2000                         # damaged records after which each gets one try only
+
+
+class Pieces:
+    """Iterate to get lists of `Event`; afterwards `head` and `tail` hold the keys around the array."""
+
+    def __init__(self, source: Source, integrity: Integrity) -> None:
+        self.source, self.integrity = source, integrity
+        self.head: dict[str, Any] = {}
+        self.tail: dict[str, Any] = {}
+        self.records = 0
+        self._buffer, self._offset = b"", 0      # undecoded text and its byte position in the content
+        self._ended = False                      # the array's ] was seen
+        self._damaged = 0
+        self._text = b""                         # of the piece handed out last
+
+    def __iter__(self) -> Iterator[list[Event]]:
+        self._find_array()
+        final = False
+        while not (final or self._ended):
+            more = self.source.read(CHUNK_BYTES)
+            final = len(more) < CHUNK_BYTES
+            self._buffer += more
+            for events in self._decode(final):
+                self.records += len(events)
+                yield events
+            self._bound()
+            self.source.progress("reading", self.records)
+        self._finish()
+
+    def exact_times(self, events: list[Event]) -> list[Any]:
+        """The times of the piece handed out last as their texts (raw JSON), where its text is still known."""
+        return [record.ts for record in EXACT_TIMES.decode(self._text)] if self._text else [e.ts for e in events]
+
+    # -- around the array
+
+    def _find_array(self) -> None:
+        text = self._buffer = self.source.read(CHUNK_BYTES)
+        start = len(text) - len(text.removeprefix(b"\xef\xbb\xbf").lstrip())
+        if text[start:start + 1] == b"[":
+            self._advance(start + 1)
+            return
+        searched = 0
+        while True:
+            for match in _ARRAY.finditer(self._buffer, searched):
+                if self._take_head(self._buffer[start:match.start()]):
+                    self._advance(match.end())
+                    return
+            searched = max(0, len(self._buffer) - 64)
+            more = self.source.read(CHUNK_BYTES)
+            self._buffer += more
+            if not more or len(self._buffer) > self.source.limits.record_bytes:
+                raise TraceError(f"byte {len(self._buffer)}", "no `traceEvents` array was found up to here",
+                                 "Export the trace again (`prof.export_chrome_trace`); this file holds no records.")
+
+    def _take_head(self, text: bytes) -> bool:
+        """Keys before the array. False where the name of the array was only found within a string."""
+        body = text.rstrip().rstrip(b",") + b"}"
+        try:
+            head = msgspec.json.decode(body)
+        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+            if text.count(b'"') % 2:
+                return False
+            head = mend(body)
+            if head is None:
+                self.integrity.notes.append("The keys before traceEvents are damaged: hardware and versions are unknown.")
+            else:
+                self.integrity.repair("damaged keys before traceEvents")
+        self.head = head if isinstance(head, dict) else {}
+        return True
+
+    def _finish(self) -> None:
+        end = self.source.position
+        if self._ended:
+            self._take_tail()
+        elif not self.integrity.truncated_at:
+            self.integrity.truncated_at = f"byte {end}"
+            self.integrity.notes.append("The array of records is not closed: the file ends before its end, "
+                                        "or the profiler never wrote the closing bracket.")
+        if self.source.damage:
+            self.integrity.truncated_at = self.integrity.truncated_at or f"byte {end}"
+            self.integrity.notes.append(f"The compressed stream is incomplete: {self.source.damage}.")
+
+    def _take_tail(self) -> None:
+        limit = self.source.limits.record_bytes
+        while len(self._buffer) < limit and (more := self.source.read(CHUNK_BYTES)):
+            self._buffer += more
+        text = self._buffer.strip().lstrip(b",").lstrip()
+        if not text.strip(b"}"):
+            return
+        tail = mend(b"{" + text) if text.endswith(b"}") else None
+        if tail is None:
+            self.integrity.notes.append("The keys after traceEvents are damaged and were not read.")
+        self.tail = tail or {}
+
+    # -- within the array
+
+    def _advance(self, count: int) -> None:
+        self._buffer = self._buffer[count:]
+        self._offset += count
+
+    def _bound(self) -> None:
+        if len(self._buffer) > self.source.limits.record_bytes and not self._ended:
+            self._lose("longer than the limit of one record", 0)
+            self._advance(len(self._buffer) - 64)
+        if self.records > self.source.limits.records:
+            raise TraceError(f"byte {self._offset}", f"more than {self.source.limits.records} records",
+                             "Profile fewer steps, or raise the limit of records.")
+
+    def _lose(self, reason: str, at: int, count: int = 1) -> None:
+        self.records += count
+        self.integrity.records_read += count
+        self.integrity.drop(reason, count)
+        if len(self.integrity.notes) < _NOTES:
+            self.integrity.notes.append(f"Record at byte {self._offset + at}: {reason}.")
+
+    def _decode(self, final: bool) -> Iterator[list[Event]]:
+        """Decode what can be decoded of the buffer; the rest stays in it. `final`: no more text will come."""
+        data = self._buffer
+        stop = (len(data), len(data)) if final else _last_boundary(data)
+        pos = _skip_separators(data, 0)
+        end, after = stop
+        window = _SMALL
+        while pos < stop[1] and not self._ended:
+            whole = final and end == stop[0]            # reaches into the text behind the array
+            outcome = _attempt(data, pos, end, closed=not whole)
+            if outcome.ok:
+                self._ended = whole or outcome.close is not None
+                yield self._known(outcome)
+                pos = _skip_separators(data, after if outcome.close is None else outcome.close)
+                window *= 8
+            else:
+                narrower = _narrower(data, pos, end, outcome.at, whole)
+                if narrower:
+                    end, after = narrower
+                    continue
+                taken = self._damaged_record(data, pos, stop[1], final)
+                if taken is None:                       # its end may lie in text still to come
+                    break
+                events, pos = taken
+                yield events
+                window = _SMALL
+            end, after = _boundary_after(data, pos + window, stop)
+        self._advance(min(pos, len(data)))
+
+    def _known(self, outcome: _Outcome) -> list[Event]:
+        self._text = outcome.text
+        if outcome.strangers:
+            self.integrity.records_read += outcome.strangers
+            self.records += outcome.strangers
+            self.integrity.drop("not an object", outcome.strangers)
+        return outcome.events
+
+    def _damaged_record(self, data: bytes, pos: int, stop: int, final: bool) -> tuple[list[Event], int] | None:
+        """The record at `pos`, mended, and where to go on; an empty list where it is lost; None to wait for more text."""
+        self._damaged += 1
+        if self._damaged > _PATIENCE * 10:
+            self._lose("unreadable", pos, 1 + sum(1 for _ in _BOUNDARY.finditer(data, pos, stop)))
+            return [], stop
+        tries = _TRIES if self._damaged < _PATIENCE else 2
+        first: int | None = None
+        for number, (end, after) in enumerate(_ends(data, pos, stop, final)):
+            if first is None:
+                first = after
+            if number == tries or end - pos > _TRY_BYTES:
+                break
+            outcome = _attempt(data, pos, end, closed=True)
+            if outcome.ok:
+                return self._known(outcome), _skip_separators(data, after)
+            record = mend(data[pos:end]) if end - pos < _MEND_BYTES else None
+            if record is not None:
+                self.integrity.repair("text that was not JSON")
+                self._text = b""
+                return [_event(record)], _skip_separators(data, after)
+        else:
+            if not final and stop - pos < self.source.limits.record_bytes // 2:
+                return None
+        if data[pos:pos + 1] == b"]":
+            self._ended = True
+            return [], pos + 1
+        if first is None or (final and first >= stop):
+            self._lose("cut off by the end of the file", pos)
+            self.integrity.truncated_at = f"byte {self._offset + pos}"
+            return [], stop
+        self._lose("unreadable", pos)
+        return [], _skip_separators(data, first)
+
+
+class _Outcome(NamedTuple):
+    """Of one attempt to decode. `at`: byte of the damage; `close`: byte behind the array's ] where it was met."""
+
+    ok: bool
+    events: list[Event]
+    at: int | None = None
+    close: int | None = None
+    strangers: int = 0                       # values in the array that are no objects
+    text: bytes = b""                        # what `events` was decoded from
+
+
+def _attempt(data: bytes, pos: int, end: int, closed: bool) -> _Outcome:
+    text = b"".join((b"[", memoryview(data)[pos:end], b"]" if closed else b""))
+    try:
+        return _Outcome(True, EVENTS.decode(text), text=text)
+    except msgspec.ValidationError:
+        return _loosely(text, pos)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        at = _byte(error)
+        if at is not None and _TRAILING in str(error):
+            close = text.rindex(b"]", 0, at) + 1
+            try:
+                return _Outcome(True, EVENTS.decode(text[:close]), close=pos + close - 1, text=text[:close])
+            except msgspec.ValidationError:
+                return _loosely(text[:close], pos)._replace(close=pos + close - 1)
+        return _Outcome(False, [], None if at is None else pos + max(at - 1, 0))
+
+
+def _loosely(text: bytes, pos: int) -> _Outcome:
+    """Records whose types surprised the typed decoder."""
+    try:
+        values = msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        at = _byte(error)
+        if at is not None and _TRAILING in str(error):
+            close = text.rindex(b"]", 0, at) + 1
+            return _loosely(text[:close], pos)._replace(close=pos + close - 1)
+        return _Outcome(False, [], None if at is None else pos + max(at - 1, 0))
+    events = [_event(value) for value in values if isinstance(value, dict)]
+    return _Outcome(True, events, strangers=len(values) - len(events))
+
+
+def _event(record: dict[str, Any]) -> Event:
+    known = {key: record[key] for key in ("ph", "cat", "name", "pid", "tid", "ts", "dur", "id") if key in record}
+    return Event(**known, args=msgspec.Raw(msgspec.json.encode(record.get("args") or {})))
+
+
+def _byte(error: Exception) -> int | None:
+    match = _BYTE.search(str(error))
+    return int(match[1]) if match else None
+
+
+def _skip_separators(data: bytes, pos: int) -> int:
+    match = _SEPARATORS.match(data, pos)
+    return match.end() if match else pos
+
+
+def _last_boundary(data: bytes) -> tuple[int, int]:
+    for back in (1 << 16, 1 << 20, len(data)):
+        found = None
+        for found in _BOUNDARY.finditer(data, max(0, len(data) - back)):
+            pass
+        if found:
+            return found.start() + 1, found.end()
+    return 0, 0
+
+
+def _boundary_after(data: bytes, goal: int, stop: tuple[int, int]) -> tuple[int, int]:
+    match = _BOUNDARY.search(data, goal) if goal < stop[0] else None
+    return (match.start() + 1, match.end()) if match and match.end() < stop[1] else stop
+
+
+def _narrower(data: bytes, pos: int, end: int, at: int | None, whole: bool) -> tuple[int, int] | None:
+    """A boundary before the damage: at the record that holds byte `at`; with no byte known, somewhere nearer to `pos`."""
+    limit = at if at is not None else end if whole else pos + (end - pos) // 8
+    for back in (1 << 12, 1 << 17, limit - pos):
+        found = None
+        for match in _BOUNDARY.finditer(data, max(pos, limit - back), min(limit + 256, end)):
+            if match.end() <= limit:
+                found = match
+        if found:
+            return found.start() + 1, found.end()
+    if at is None and not whole:                     # none before: the nearest behind, as long as it narrows
+        match = _BOUNDARY.search(data, limit, end)
+        if match:
+            return match.start() + 1, match.end()
+    return None
+
+
+def _ends(data: bytes, pos: int, stop: int, final: bool) -> Iterator[tuple[int, int]]:
+    """Where the record at `pos` may end, nearest first: before the next record, before the array's end, at the end."""
+    for match in _BOUNDARY.finditer(data, pos, stop + (0 if final else 256)):
+        if match.end() > stop:
+            return
+        yield match.start() + 1, match.end()
+    if final:
+        for match in _CLOSE.finditer(data, pos):
+            yield match.start() + 1, match.start() + 1
+        text = data[pos:stop].rstrip(b" \t\r\n,")
+        yield pos + len(text), stop

@@ -1,0 +1,45 @@
+"""What a file is that no reader takes: said by name, with what to do instead."""
+
+from __future__ import annotations
+
+from profiles.trace import TraceError
+
+# first bytes -> what it is, what to do
+_KNOWN: list[tuple[bytes, str, str]] = [
+    (b"version https://git-lfs", "a Git LFS pointer, not the file it stands for",
+     "Run `git lfs pull` where it was cloned and upload the real file."),
+    (b"PK\x03\x04", "a zip archive", "Unpack it and upload the profile inside."),
+    (b"\x28\xb5\x2f\xfd", "a zstd archive", "Unpack it (`zstd -d`) and upload the profile inside."),
+    (b"BZh", "a bzip2 archive", "Unpack it and upload the profile inside."),
+    (b"\xfd7zXZ", "an xz archive", "Unpack it and upload the profile inside."),
+    (b"SQLite format 3\0", "an SQLite database (an Nsight Systems export?)",
+     "Nsight Systems exports are not read yet."),
+    (b"NVIDIA Tegra Profiler Report", "an Nsight Systems report",
+     "Its format is closed and not read yet; a torch.profiler trace or an Nsight Compute report is."),
+    (b"NVR\0", "an Nsight Compute report", "Its reader (the ncu-report package) is missing here."),
+    (b"%PDF", "a PDF document", ""),
+    (b"\x89PNG", "a picture", ""),
+    (b"\x7fELF", "a program", ""),
+]
+
+
+def refuse(head: bytes, formats: list[str]) -> TraceError:
+    """The error for content that starts with `head`: what was seen, which formats are read."""
+    read = "Formats read: " + ", ".join(formats) + "; each also gzipped."
+    if not head:
+        return TraceError("byte 0", "the file is empty", "Check that the profiler finished writing, and upload it again.")
+    for magic, what, hint in _KNOWN:
+        if head.startswith(magic):
+            return TraceError("byte 0", f"this is {what}", f"{hint} {read}".strip())
+    text = head.removeprefix(b"\xef\xbb\xbf").lstrip()
+    if not text:
+        return TraceError("byte 0", "the file holds nothing but white space", read)
+    if text[:1] == b"<":
+        return TraceError("byte 0", "this is an HTML or XML page, probably an error or sign-in page saved as a file",
+                          f"Download the profile itself. {read}")
+    if text[:1] in b"{[":
+        return TraceError("byte 0", "this is JSON, but not of a profiler that is known here (no `traceEvents`)", read)
+    if b"\0" in head[:4096]:
+        return TraceError("byte 0", f"unknown binary content (it starts with {head[:8].hex(' ')})", read)
+    first = text.splitlines()[0][:60].decode("utf-8", "replace")
+    return TraceError("line 1", f"unknown text content (it starts with “{first}”)", read)
