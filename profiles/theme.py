@@ -36,28 +36,48 @@ _TEXT, _MUTED, _LINE = "#171b22", "#586173", "#dadee5"
 _FONT = "system-ui, -apple-system, Segoe UI, Roboto, sans-serif"
 TOOLS = "pan,wheel_zoom,box_zoom,reset,save"
 
-THEME = Theme(json={"attrs": {
-    "Plot": {"background_fill_color": None, "border_fill_color": None, "outline_line_color": _LINE},
-    "Axis": {
-        "axis_line_color": _LINE, "major_tick_line_color": _LINE, "minor_tick_line_color": None,
-        "major_label_text_color": _MUTED, "major_label_text_font": _FONT, "major_label_text_font_size": "12px",
-        "axis_label_text_color": _MUTED, "axis_label_text_font": _FONT, "axis_label_text_font_size": "12px",
-        "axis_label_text_font_style": "normal",
-    },
-    "Grid": {"grid_line_color": _LINE, "grid_line_alpha": 0.8},
-    "Title": {"text_color": _TEXT, "text_font": _FONT, "text_font_size": "13px", "text_font_style": "bold"},
-    "Legend": {
-        "background_fill_alpha": 0.0, "border_line_alpha": 0.0, "label_text_color": _TEXT, "label_text_font": _FONT,
-        "label_text_font_size": "12px", "glyph_height": 12, "glyph_width": 14, "spacing": 2, "padding": 4,
-    },
-    "ColorBar": {
-        "background_fill_alpha": 0.0, "title_text_font": _FONT, "title_text_color": _MUTED,
-        "major_label_text_color": _MUTED, "major_label_text_font": _FONT,
-    },
-    "Text": {"text_font": _FONT, "text_font_size": "12px"},
-    "Label": {"text_font": _FONT, "text_font_size": "12px", "text_color": _MUTED},
-    "LabelSet": {"text_font": _FONT, "text_font_size": "12px", "text_color": _TEXT},
-}})
+THEME = Theme(
+    json={
+        "attrs": {
+            "Plot": {"background_fill_color": None, "border_fill_color": None, "outline_line_color": _LINE},
+            "Axis": {
+                "axis_line_color": _LINE,
+                "major_tick_line_color": _LINE,
+                "minor_tick_line_color": None,
+                "major_label_text_color": _MUTED,
+                "major_label_text_font": _FONT,
+                "major_label_text_font_size": "12px",
+                "axis_label_text_color": _MUTED,
+                "axis_label_text_font": _FONT,
+                "axis_label_text_font_size": "12px",
+                "axis_label_text_font_style": "normal",
+            },
+            "Grid": {"grid_line_color": _LINE, "grid_line_alpha": 0.8},
+            "Title": {"text_color": _TEXT, "text_font": _FONT, "text_font_size": "13px", "text_font_style": "bold"},
+            "Legend": {
+                "background_fill_alpha": 0.0,
+                "border_line_alpha": 0.0,
+                "label_text_color": _TEXT,
+                "label_text_font": _FONT,
+                "label_text_font_size": "12px",
+                "glyph_height": 12,
+                "glyph_width": 14,
+                "spacing": 2,
+                "padding": 4,
+            },
+            "ColorBar": {
+                "background_fill_alpha": 0.0,
+                "title_text_font": _FONT,
+                "title_text_color": _MUTED,
+                "major_label_text_color": _MUTED,
+                "major_label_text_font": _FONT,
+            },
+            "Text": {"text_font": _FONT, "text_font_size": "12px"},
+            "Label": {"text_font": _FONT, "text_font_size": "12px", "text_color": _MUTED},
+            "LabelSet": {"text_font": _FONT, "text_font_size": "12px", "text_color": _TEXT},
+        }
+    }
+)
 
 
 def figure(*, hover: Sequence[tuple[str, str]] | str | None = None, tap: bool = False, **options: Any) -> Any:
@@ -66,8 +86,16 @@ def figure(*, hover: Sequence[tuple[str, str]] | str | None = None, tap: bool = 
     hover: tooltips, [("kernel", "@name"), …]; a template string is shown as it is. Values are escaped by Bokeh unless
     a field says `{safe}`, which no figure here may use: names come from uploaded files.
     """
-    options = {"sizing_mode": "stretch_width", "height": 320, "tools": TOOLS, "toolbar_location": "above",
-               "output_backend": "canvas", "active_scroll": None, "min_border_right": 12, **options}
+    options = {
+        "sizing_mode": "stretch_width",
+        "height": 320,
+        "tools": TOOLS,
+        "toolbar_location": "above",
+        "output_backend": "canvas",
+        "active_scroll": None,
+        "min_border_right": 12,
+        **options,
+    }
     plot = bokeh_figure(**options)
     plot.toolbar.logo = None
     plot.toolbar.autohide = True

@@ -12,8 +12,14 @@ CASES = json.loads((Path(__file__).parents[1] / "data" / "numbers.json").read_te
 
 
 def shown(markup: str) -> str:
-    return Template("{{ markup|striptags }}").render(Context({"markup": markup})).replace("\N{NO-BREAK SPACE}", " ").replace("&lt;", "<").replace(
-        "&gt;", ">").replace("&amp;", "&")
+    return (
+        Template("{{ markup|striptags }}")
+        .render(Context({"markup": markup}))
+        .replace("\N{NO-BREAK SPACE}", " ")
+        .replace("&lt;", "<")
+        .replace("&gt;", ">")
+        .replace("&amp;", "&")
+    )
 
 
 @pytest.mark.parametrize("name", ["ns", "nbytes", "pct", "count"])

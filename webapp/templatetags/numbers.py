@@ -1,4 +1,4 @@
-"""Numbers for people: SI prefixes, three significant digits, the exact value on hover. Unknown is an em dash, never zero.
+"""Numbers for people: SI prefixes, three significant digits, exact on hover. Unknown is an em dash, never zero.
 
 `static/js/lib/units.js` writes the same text in the browser; tests/data/numbers.json holds the cases both must meet.
 For an attribute or a sentence without markup: ``{{ value|ns|striptags }}``.
@@ -7,6 +7,8 @@ For an attribute or a sentence without markup: ``{{ value|ns|striptags }}``.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 from django import template
@@ -19,7 +21,7 @@ UNKNOWN = SafeString('<span class="unknown" title="unknown">—</span>')
 _UP = ("", "k", "M", "G", "T", "P", "E")
 _DOWN = ("", "m", "µ", "n", "p", "f")
 _TIMES = ((1.0, "ns"), (1e3, "µs"), (1e6, "ms"), (1e9, "s"), (60e9, "min"), (3600e9, "h"))
-_SMALL_UNITS = ("s", "J", "W", "V", "A", "m")     # units people write with m, µ, n; 0.250 FLOP/B keeps its zero
+_SMALL_UNITS = ("s", "J", "W", "V", "A", "m")  # units people write with m, µ, n; 0.250 FLOP/B keeps its zero
 _EXACT_COUNTS_BELOW = 100_000
 
 
@@ -36,7 +38,7 @@ def three_digits(value: float) -> str:
     if value == 0:
         return "0"
     decimals = max(0, 2 - math.floor(math.log10(abs(value))))
-    if round(abs(value), decimals) >= 10 ** (3 - decimals):        # 9.996 -> 10.0, not 10.00
+    if round(abs(value), decimals) >= 10 ** (3 - decimals):  # 9.996 -> 10.0, not 10.00
         decimals = max(0, decimals - 1)
     return f"{value:.{min(decimals, 12)}f}"
 
@@ -64,7 +66,7 @@ def ns_text(value: float) -> str:
     size = abs(value)
     scale, unit = _TIMES[0]
     for factor, name in _TIMES[1:]:
-        rounds_up = 0.9995 if factor <= 1e9 else 1.0               # 999.6 µs is 1.00 ms; 59.99 s stays seconds
+        rounds_up = 0.9995 if factor <= 1e9 else 1.0  # 999.6 µs is 1.00 ms; 59.99 s stays seconds
         if size >= factor * rounds_up:
             scale, unit = factor, name
     return f"{_plain(value / scale) if unit == 'ns' else three_digits(value / scale)} {unit}"
@@ -130,3 +132,34 @@ def count(value: Any) -> SafeString:
     """How many."""
     number = _number(value)
     return UNKNOWN if number is None else _span(count_text(number), _exact(number, ""))
+
+
+@register.filter
+def shape(value: Any) -> str:
+    """A shape of named dimensions as text: {"M": 4096, "K": 64} -> "M 4096 · K 64"."""
+    return (
+        " · ".join(f"{name} {size}" for name, size in value.items()) if isinstance(value, Mapping) else str(value or "")
+    )
+
+
+@register.filter
+def moment(value: Any) -> SafeString:
+    """A time from ISO text, epoch seconds or a datetime; the browser turns it into "3 min ago"."""
+    try:
+        when = (
+            value
+            if isinstance(value, datetime)
+            else (
+                datetime.fromtimestamp(value, UTC)
+                if isinstance(value, (int, float))
+                else datetime.fromisoformat(str(value))
+            )
+        )
+    except (ValueError, OverflowError, OSError):
+        return UNKNOWN
+    return format_html(
+        '<time data-ago datetime="{}" title="{}">{}</time>',
+        when.isoformat(),
+        when.strftime("%Y-%m-%d %H:%M:%S %Z").strip(),
+        when.strftime("%Y-%m-%d %H:%M"),
+    )

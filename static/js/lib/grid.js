@@ -67,7 +67,7 @@ class Grid {
     const number = column.type === "number";
     return {
       field: column.field, title: column.title, visible: !column.hidden, hozAlign: number ? "right" : "left", headerHozAlign: number ? "right" : "left",
-      cssClass: number ? "num" : "", widthGrow: column.width ? column.width : number ? 1 : 3, minWidth: column.minWidth ?? (number ? 84 : 110),
+      cssClass: number ? "num" : "", widthGrow: column.width ? Math.max(1, Math.round(column.width / 40)) : number ? 1 : 3, minWidth: column.minWidth ?? (number ? 84 : 110),
       headerTooltip: column.help || false, headerSortStartingDir: number ? "desc" : "asc", resizable: "header",
       titleFormatter: () => Object.assign(document.createElement("span"), { textContent: column.title }),
       formatter: (cell) => this.cellNode(cell, column),

@@ -80,7 +80,7 @@ export function addTools(grid) {
   };
   grid.table.on("rowSelectionChanged", () => grid.onCount());
 
-  const each = make("button", { type: "button", className: "btn btn-small", title: "Filter by column: words, > 1ms, 10..20, !without" }, "Column filters");
+  const each = make("button", { type: "button", className: "btn btn-small grid-each", title: "Filter by column: words, > 1ms, 10..20, !without" }, "Column filters");
   each.setAttribute("aria-pressed", "false");
   each.addEventListener("click", () => {
     const on = grid.wrap.classList.toggle("with-filters");

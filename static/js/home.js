@@ -1,0 +1,48 @@
+// Home: jobs in progress move by themselves; the rest of the page follows when one of them ends.
+
+import { watch } from "./lib/live.js";
+import { refresh, refreshSoon } from "./lib/refresh.js";
+import { bytes, count, ns } from "./lib/units.js";
+
+const STATUSES = new Set(["status", "profile", "tune", "capture"]);
+
+/** What the page shows decides what is watched: the jobs in progress, and "home" for new ones. */
+function topics() {
+  return ["home", ...[...document.querySelectorAll("[data-topic]")].map((row) => row.dataset.topic)];
+}
+
+/** @param {string} topic @param {any} data */
+function showProgress(topic, data) {
+  const row = document.querySelector(`[data-topic="${CSS.escape(topic)}"]`);
+  const bar = row?.querySelector("progress"), text = row?.querySelector(".progress-text");
+  if (!bar || !text) return;
+  if (data.total_bytes) { bar.max = data.total_bytes; bar.value = data.done_bytes; } else bar.removeAttribute("value");
+  const parts = [data.phase];
+  if (data.total_bytes) parts.push(`${bytes(data.done_bytes)} of ${bytes(data.total_bytes)}`);
+  if (data.records) parts.push(`${count(data.records)} records`);
+  if (data.rate_bytes_s) parts.push(`${bytes(data.rate_bytes_s)}/s`);
+  if (data.eta_s) parts.push(`${ns(data.eta_s * 1e9)} left`);
+  text.textContent = parts.filter(Boolean).join(" · ");
+}
+
+/** @param {string} topic @param {any} trial */
+function showTrial(topic, trial) {
+  const text = document.querySelector(`[data-topic="${CSS.escape(topic)}"] .progress-text`);
+  const bar = document.querySelector(`[data-topic="${CSS.escape(topic)}"] progress`);
+  if (bar && Number.isFinite(trial.number)) bar.value = trial.number + 1;
+  if (text && Number.isFinite(trial.number)) text.textContent = `${count(trial.number + 1)} of ${count(bar?.max)} trials`;
+}
+
+const follow = () => handle.set(topics());
+const handle = watch(topics(), ({ topic, event, data }) => {
+  if (event === "progress") showProgress(topic, data);
+  else if (event === "trial") showTrial(topic, data);
+  else if (STATUSES.has(event)) refreshSoon(follow);
+}, (state) => {
+  if (state === "live") refresh(() => { if (topics().join() !== watched) { watched = topics().join(); follow(); } });
+});
+let watched = topics().join();
+
+// The drop zone is the uploader of the upload page; without it the link in the zone leads there.
+const zone = document.querySelector("[data-uploader]");
+if (zone) import("./upload.js").then(({ mountUploader }) => mountUploader(zone)).catch(() => {});

@@ -1,0 +1,200 @@
+"""What the home page and the workers page say: what is worth fixing, what is under way, who can measure."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlencode
+
+from django.core.cache import cache
+from django.db.models import Count, Q, Sum
+from django.urls import reverse
+from rq import Queue
+
+from profiles.models import Capture, Finding, KernelStat, Profile
+from profiles.selectors import build_list, kernel_families
+from profiles.selectors_compare import comparison
+from profiles.trace import TraceError
+from tuner.models import TuneJob
+from workers import jobs
+
+WORTH_FIXING = 8
+KEEP_S = 24 * 3600
+# What a kernel's name says about the operator that can be tuned in its place.
+_OPERATORS = (
+    ("attention", ("flash", "fmha", "attention", "attn")),
+    ("softmax", ("softmax",)),
+    ("layernorm", ("layer_norm", "layernorm", "ln_fwd")),
+    ("matmul", ("gemm", "matmul", "cutlass", "nvjet", "_mm_", "cublas")),
+)
+_SERVES = {
+    "ingest": "reads uploaded files",
+    "compile": "compiles Triton variants ahead of the GPU",
+    "gpu": "captures and tunes on its own GPU",
+    "replay": "tunes over recorded landscapes",
+}
+
+
+@dataclass(frozen=True)
+class Fix:
+    """One line of "worth fixing". Unknown is None."""
+
+    title: str
+    why: str
+    gpu_time_ns: float | None
+    worth_ns: float | None
+    kernel: KernelStat | None
+    profile: Profile
+    operator: str  # "" where no operator of the tuner stands for it
+    severity: str = ""
+    is_kernel: bool = True
+
+
+def operator_of(kernel_name: str) -> str:
+    """The tuner's operator that a kernel's name points to, "" where none does."""
+    lower = kernel_name.lower()
+    return next((operator for operator, words in _OPERATORS if any(word in lower for word in words)), "")
+
+
+def worth_fixing(limit: int = WORTH_FIXING) -> list[Fix]:
+    """Findings by the time that could be won back, each rule once per kernel family; then families by GPU time."""
+    fixes, seen = [], set()
+    ranked = Finding.objects.filter(worth_ns__gt=0, profile__status=Profile.Status.READY).select_related(
+        "profile", "kernel"
+    )
+    for found in ranked.order_by("-worth_ns", "id")[:200]:
+        key = found.kernel.short_name if found.kernel else (found.profile_id, found.rule)
+        if key in seen or len(fixes) == limit:
+            continue
+        seen.add(key)
+        fixes.append(
+            Fix(
+                title=found.kernel.short_name if found.kernel else found.profile.name,
+                why=found.title,
+                gpu_time_ns=found.kernel.total_ns if found.kernel else found.profile.gpu_time_ns,
+                worth_ns=found.worth_ns,
+                kernel=found.kernel,
+                profile=found.profile,
+                operator=operator_of(found.kernel.name) if found.kernel else "",
+                severity=found.severity,
+                is_kernel=found.kernel is not None,
+            )
+        )
+    for family in kernel_families({}):
+        if len(fixes) >= limit:
+            break
+        if family.name in seen:
+            continue
+        kernel = KernelStat.objects.select_related("profile").get(pk=family.kernel_id)
+        fixes.append(
+            Fix(
+                title=family.name,
+                gpu_time_ns=family.total_ns,
+                worth_ns=None,
+                kernel=kernel,
+                profile=kernel.profile,
+                why=f"{family.share_pct:.0f} % of the kernel time of all traces in {family.launches:,} launches",
+                operator=operator_of(kernel.name),
+            )
+        )
+    return fixes
+
+
+def got_slower(limit: int = 5) -> dict[str, Any] | None:
+    """Kernels that the newest build made slower than the build before it; None where no two builds can be compared.
+
+    Reading the launches of two builds takes longer than a page may, and a profile never changes: the answer is kept.
+    """
+    builds = [build for build in build_list() if build["ready"]]
+    if len(builds) < 2:
+        return None
+    new = builds[0]
+    old = next((each for each in builds[1:] if any(each[kind] and new[kind] for kind in ("traces", "counters"))), None)
+    if old is None:
+        return None
+    query = {"build_a": old["build"], "build_b": new["build"]}
+    key = f"got-slower:{json.dumps(query)}:{old['ready']}:{old['last']}:{new['ready']}:{new['last']}".encode()
+    return cache.get_or_set(hashlib.sha256(key).hexdigest(), lambda: _slower(query, limit), KEEP_S)
+
+
+def _slower(query: dict[str, str], limit: int) -> dict[str, Any]:
+    found = {"old": query["build_a"], "new": query["build_b"], "url": f"{reverse('compare')}?{urlencode(query)}"}
+    try:
+        compared = comparison(query)
+    except TraceError as error:
+        return {**found, "rows": [], "error": str(error)}
+    rows = [row for row in compared.result.rows if row.verdict == "slower"]
+    return {**found, "rows": rows[:limit], "more": len(rows) - limit, "verdicts": compared.result.verdicts()}
+
+
+@dataclass(frozen=True)
+class Busy:
+    """One job that waits or runs."""
+
+    kind: str  # "profile" | "tune" | "capture": topic and page
+    row: Any
+    waiting: bool
+    progress: dict[str, Any]
+
+    @property
+    def topic(self) -> str:
+        return f"{self.kind}.{self.row.pk}"
+
+
+def in_progress(limit: int = 20) -> list[Busy]:
+    """Profiles being read, tune jobs and captures, running before waiting."""
+    uploads = Profile.objects.filter(status__in=[Profile.Status.UPLOADED, Profile.Status.INGESTING])
+    tunes = TuneJob.objects.filter(status__in=[TuneJob.Status.QUEUED, TuneJob.Status.RUNNING]).annotate(
+        measured=Count("trials", filter=Q(trials__outcome="measured")), asked=Count("trials")
+    )
+    captures = Capture.objects.filter(status__in=[Capture.Status.QUEUED, Capture.Status.RUNNING]).select_related(
+        "target"
+    )
+    busy = [
+        Busy("profile", row, row.status == Profile.Status.UPLOADED, row.summary.get("progress", {}))
+        for row in uploads[:limit]
+    ]
+    busy += [Busy("tune", row, row.status == TuneJob.Status.QUEUED, {}) for row in tunes[:limit]]
+    busy += [Busy("capture", row, row.status == Capture.Status.QUEUED, {}) for row in captures[:limit]]
+    return sorted(busy, key=lambda each: each.waiting)[:limit]
+
+
+def totals() -> dict[str, Any]:
+    """How much there is. Kernel time is of traces: what jobs ran, not what a profiler replayed."""
+    return Profile.objects.aggregate(
+        profiles=Count("pk"),
+        ready=Count("pk", filter=Q(status=Profile.Status.READY)),
+        failed=Count("pk", filter=Q(status=Profile.Status.FAILED)),
+        builds=Count("build", distinct=True, filter=~Q(build="")),
+        gpu_time_ns=Sum("gpu_time_ns", filter=Q(status=Profile.Status.READY, kind=Profile.Kind.TRACE)),
+        idle_wall_ns=Sum("wall_ns", filter=Q(busy_ns__isnull=False)),
+        idle_busy_ns=Sum("busy_ns"),
+    )
+
+
+def queues() -> list[dict[str, Any]]:
+    """Every queue: entries that wait, what serves it."""
+    alive = jobs.workers()
+    return [
+        {
+            "name": name,
+            "waiting": Queue(name, connection=jobs.connection()).count,
+            "does": _SERVES.get(name, ""),
+            "workers": sum(name in worker.get("queues", ()) for worker in alive),
+        }
+        for name in jobs.QUEUES
+    ]
+
+
+def missing_workers(alive: list[dict[str, Any]]) -> list[dict[str, str]]:
+    """What nobody can do at the moment, and how to change that. One worker per need is enough; compile is optional."""
+    served = {queue for worker in alive for queue in worker.get("queues", ())}
+    wants = {
+        "ingest": "Uploaded files wait: start one with `manage.py worker ingest`.",
+        "replay": "Tune jobs on recorded landscapes wait: start one with `manage.py worker replay`.",
+        "gpu": "Captures and tuning on a real GPU are not possible: start `manage.py worker gpu` on a machine with an "
+        "NVIDIA GPU that reaches this database and Redis.",
+    }
+    return [{"queue": queue, "what": what} for queue, what in wants.items() if queue not in served]
