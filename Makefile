@@ -29,6 +29,7 @@ $(VENV)/bin/python:
 $(VENV)/.installed: pyproject.toml requirements.lock | $(VENV)/bin/python
 	@echo "installing the dependencies (about a minute, once)"
 	@$(REQUIREMENTS) | $(INSTALL)
+	@pwd > "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/ridgepoint.pth"
 	@touch $@
 
 $(VENV)/.installed-%: $(VENV)/.installed

@@ -10,6 +10,7 @@ RIDGEPOINT_LOG             level of our own log, on standard error (default: INF
 """
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import parse_qs, unquote, urlsplit
 
@@ -96,14 +97,20 @@ CHANNEL_LAYERS = {"default": {
     "CONFIG": {"hosts": [REDIS_URL], "prefix": CHANNEL_PREFIX},
 }}
 
-_BUCKET = os.environ.get("RIDGEPOINT_S3_BUCKET")
+
+
+def object_store(env: Mapping[str, str]) -> dict:
+    """Where profiles live: a bucket where one is named, else a folder. Keys are chosen by us, so the same key is overwritten."""
+    if env.get("RIDGEPOINT_S3_BUCKET"):
+        return {"BACKEND": "storages.backends.s3.S3Storage", "OPTIONS": {
+            "bucket_name": env["RIDGEPOINT_S3_BUCKET"], "endpoint_url": env.get("AWS_ENDPOINT_URL_S3"), "file_overwrite": True,
+            "querystring_auth": False, "default_acl": None,
+        }}
+    return {"BACKEND": "django.core.files.storage.FileSystemStorage", "OPTIONS": {"location": HOME / "store", "allow_overwrite": True}}
+
+
 STORAGES = {
-    "default": {"BACKEND": "storages.backends.s3.S3Storage", "OPTIONS": {
-        "bucket_name": _BUCKET, "endpoint_url": os.environ.get("AWS_ENDPOINT_URL_S3"), "file_overwrite": True,
-        "querystring_auth": False, "default_acl": None,
-    }} if _BUCKET else {"BACKEND": "django.core.files.storage.FileSystemStorage", "OPTIONS": {
-        "location": HOME / "store", "allow_overwrite": True,
-    }},
+    "default": object_store(os.environ),
     "staticfiles": {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"},
 }
 STATIC_URL = "/static/"
@@ -119,6 +126,8 @@ FILE_UPLOAD_HANDLERS = ["django.core.files.uploadhandler.TemporaryFileUploadHand
 FILE_UPLOAD_TEMP_DIR = None
 UPLOAD_MAX_BYTES = int(os.environ.get("RIDGEPOINT_UPLOAD_MAX_BYTES", 20 * 2**30))
 
+AUTH_PASSWORD_VALIDATORS = [{"NAME": f"django.contrib.auth.password_validation.{name}"} for name in (
+    "UserAttributeSimilarityValidator", "MinimumLengthValidator", "CommonPasswordValidator", "NumericPasswordValidator")]
 LOGIN_URL = "login"
 LOGIN_REDIRECT_URL = "home"
 LOGOUT_REDIRECT_URL = "login"
@@ -149,6 +158,7 @@ REST_FRAMEWORK = {
     "EXCEPTION_HANDLER": "webapp.errors.exception_handler",
 }
 KNOX_TOKEN_MODEL = "webapp.ApiToken"
+MIGRATION_MODULES = {"knox": None}      # its migrations make its own table even where the model is swapped for ours
 REST_KNOX = {"TOKEN_TTL": None, "TOKEN_PREFIX": "rp_"}       # the expiry is chosen with each token
 SPECTACULAR_SETTINGS = {
     "TITLE": "Ridgepoint", "VERSION": "0.1.0", "SWAGGER_UI_DIST": "SIDECAR", "SWAGGER_UI_FAVICON_HREF": "SIDECAR",

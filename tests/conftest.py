@@ -1,0 +1,125 @@
+"""People, API clients, and a whole running product for the tests that need one.
+
+alice may upload, tune and capture (engineer); bob reads (viewer); olga manages (owner).
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.product import Product
+
+CHROMIUM = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+BROWSER_ARGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+                "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage"]
+
+
+def chromium() -> str | None:
+    return os.environ.get("RIDGEPOINT_CHROMIUM") or next(filter(None, map(shutil.which, CHROMIUM)), None)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Browser tests are marked, skipped without a browser, and come last.
+
+    Playwright's synchronous API keeps an event loop running in this thread until the session ends: no other
+    asynchronous test could run after it.
+    """
+    missing = pytest.mark.skip(reason="no chromium on this machine: apt-get install chromium, or RIDGEPOINT_CHROMIUM=path")
+    for item in items:
+        if "tests/browser/" in item.nodeid:
+            item.add_marker("browser")
+        if item.get_closest_marker("browser") and not chromium():
+            item.add_marker(missing)
+    items.sort(key=lambda item: item.get_closest_marker("browser") is not None)
+
+
+def _person(name: str, role: str) -> Any:
+    from django.contrib.auth import get_user_model
+
+    from webapp.roles import role_set
+
+    user = get_user_model().objects.create_user(name, f"{name}@example.org", "correct horse battery")
+    role_set(user, role)
+    return user
+
+
+@pytest.fixture
+def alice(db: None) -> Any:
+    """An engineer."""
+    return _person("alice", "engineer")
+
+
+@pytest.fixture
+def bob(db: None) -> Any:
+    """A viewer."""
+    return _person("bob", "viewer")
+
+
+@pytest.fixture
+def olga(db: None) -> Any:
+    """An owner."""
+    return _person("olga", "owner")
+
+
+@pytest.fixture
+def sign_in_mode(settings: Any) -> None:
+    """As on a shared server: nobody is let in without signing in."""
+    settings.LOCAL_MODE = False
+
+
+@pytest.fixture
+def api(db: None) -> Callable[..., Any]:
+    """`api(alice)` is an API client with a token of hers; `api()` one without."""
+    from rest_framework.test import APIClient
+
+    from webapp.models import ApiToken
+
+    def client_of(person: Any = None, scope: str = "write") -> Any:
+        client = APIClient()
+        if person is not None:
+            _, token = ApiToken.objects.create(person, name="test", scope=scope)
+            client.credentials(HTTP_AUTHORIZATION=f"Token {token}")
+        return client
+    return client_of
+
+
+@pytest.fixture(scope="session")
+def product(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Product]:
+    """Everything as `make run` starts it, as processes of their own, with a database and a data folder of their own."""
+    started = Product(tmp_path_factory.mktemp("product"))
+    try:
+        started.wait_until_up()
+        yield started
+    finally:
+        started.stop()
+
+
+@pytest.fixture(scope="session")
+def server_url(product: Product) -> str:
+    """The address of the running product, in single-user local mode, empty at first."""
+    return product.url
+
+
+@pytest.fixture(scope="session")
+def base_url(request: pytest.FixtureRequest) -> str:
+    """So that `page.goto("/")` works in browser tests."""
+    return request.getfixturevalue("server_url")
+
+
+@pytest.fixture(scope="session")
+def browser_type_launch_args(browser_type_launch_args: dict[str, Any]) -> dict[str, Any]:
+    return {**browser_type_launch_args, "executable_path": chromium(), "args": BROWSER_ARGS}
+
+
+@pytest.fixture
+def tmp_store(settings: Any, tmp_path: Path) -> Path:
+    """An object store of the test's own."""
+    settings.STORAGES = {**settings.STORAGES, "default": {
+        "BACKEND": "django.core.files.storage.FileSystemStorage", "OPTIONS": {"location": tmp_path, "allow_overwrite": True}}}
+    return tmp_path

@@ -1,0 +1,209 @@
+"""Who may import whom, and nothing else. The table is the architecture; ARCHITECTURE.md explains it.
+
+A module belongs to the first layer whose pattern matches it. It may import its own layer's modules, the layers and
+modules its row names, the standard library, and of third-party packages only what the row names. "*" is everything.
+"""
+
+from __future__ import annotations
+
+import ast
+import fnmatch
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+OURS = ("profiles", "tuner", "webapp", "workers")
+OUTSIDE_OURS = ("tests", "bench", "var", ".venv", "build", "static", "templates", "docs")
+
+NUMERIC = ("numpy", "pyarrow")
+PARSING = (*NUMERIC, "msgspec", "isal", "ncu_report", "google")
+ROWS = ("django", "psycopg")
+WEB = ("django", "rest_framework", "drf_spectacular")
+
+
+@dataclass(frozen=True)
+class Layer:
+    name: str
+    modules: tuple[str, ...]            # patterns of dotted names
+    ours: tuple[str, ...] = ()          # patterns of our modules that it may import
+    packages: tuple[str, ...] = ()      # third-party packages that it may import
+
+
+LAYERS = [
+    # profiles: core
+    Layer("trace", ("profiles.trace",), packages=NUMERIC),
+    Layer("ingest", ("profiles.ingest", "profiles.ingest.*"), ours=("profiles.trace", "profiles.analysis.names", "profiles.analysis.lanes"),      # two pure helpers of columns
+          packages=PARSING),
+    Layer("analysis", ("profiles.analysis", "profiles.analysis.*"), ours=("profiles.trace",), packages=NUMERIC),
+    # tuner: core
+    Layer("trial and space", ("tuner.trial", "tuner.space"), packages=NUMERIC),
+    Layer("GPU child", ("tuner.kernels", "tuner.kernels.*", "tuner.bench.timing", "tuner.bench.accuracy", "tuner.bench.child",
+                        "tuner.bench.nvml", "tuner.bench.device", "tuner.bench.session"),
+          ours=("tuner.trial", "tuner.space", "tuner.operators*", "tuner.cache", "tuner.bench.*", "profiles.analysis.gpus"),
+          packages=(*NUMERIC, "torch", "triton", "pynvml")),
+    Layer("search", ("tuner.loop", "tuner.cache", "tuner.strategies", "tuner.strategies.*", "tuner.operators", "tuner.operators.*",
+                     "tuner.bench", "tuner.bench.*"),
+          ours=("tuner.trial", "tuner.space", "profiles.analysis.gpus"), packages=(*NUMERIC, "msgspec", "isal")),
+    Layer("client", ("tuner.client",), ours=("tuner.trial", "tuner.cache")),
+    # rows and the store
+    Layer("theme", ("profiles.theme",), packages=("bokeh",)),
+    Layer("queues", ("workers.jobs",), packages=("django", "redis", "rq", "channels", "asgiref")),
+    Layer("profiles rows", ("profiles.models", "profiles.rows", "profiles.objects", "profiles.store*", "profiles.progress"),
+          ours=("profiles.trace", "profiles.analysis*", "workers.jobs"), packages=(*ROWS, *PARSING)),
+    Layer("tuner rows", ("tuner.models", "tuner.rows"), ours=("tuner.trial", "tuner.space", "profiles.models"), packages=ROWS),
+    # what people and programs see of profiles (first: its names are more special)
+    Layer("profiles pages", ("profiles.pages", "profiles.api", "profiles.*_pages", "profiles.*_api", "profiles.pages_*",
+                             "profiles.api_*", "profiles.forms*", "profiles.*_forms", "profiles.admin", "profiles.serializers"),
+          ours=("profiles.services*", "profiles.*_services", "profiles.selectors*", "profiles.*_selectors", "profiles.charts*",
+                "profiles.*_charts", "profiles.models", "profiles.trace", "profiles.tables", "profiles.capture_*",
+                "profiles.analysis.*", "workers.jobs"),
+          packages=(*WEB, "numpy")),
+    # services and selectors
+    Layer("profiles services", ("profiles.services", "profiles.services_*", "profiles.selectors", "profiles.*_selectors",
+                                "profiles.selectors_*", "profiles.ingested", "profiles.*_services", "profiles.examples",
+                                "profiles.capture_*", "profiles.tables", "profiles.management.*"),
+          ours=("profiles.trace", "profiles.ingest*", "profiles.analysis*", "profiles.models", "profiles.rows", "profiles.objects",
+                "profiles.store*", "profiles.progress", "workers.jobs"),
+          packages=(*ROWS, *PARSING, "psutil")),
+    Layer("tuner services", ("tuner.services", "tuner.selectors", "tuner.*_services", "tuner.*_selectors", "tuner.management.*"),
+          ours=("tuner.*", "profiles.analysis.gpus", "profiles.models", "workers.jobs"), packages=(*ROWS, *NUMERIC)),
+    # what people and programs see
+    Layer("profiles charts", ("profiles.charts*", "profiles.*_charts"), ours=("profiles.analysis*", "profiles.trace", "profiles.theme"),
+          packages=("bokeh", "numpy")),
+    Layer("tuner charts", ("tuner.charts*", "tuner.*_charts"),
+          ours=("tuner.trial", "tuner.space", "tuner.loop", "tuner.operators*", "profiles.theme"), packages=("bokeh", "numpy")),
+    Layer("tuner pages", ("tuner.pages", "tuner.api", "tuner.*_pages", "tuner.*_api", "tuner.forms*", "tuner.admin"),
+          ours=("tuner.services", "tuner.*_services", "tuner.selectors", "tuner.*_selectors", "tuner.charts*", "tuner.models",
+                "tuner.operators*", "tuner.strategies*", "tuner.trial", "tuner.cache", "workers.jobs"),
+          packages=WEB),
+    # what workers run
+    Layer("GPU side of workers", ("workers.sandbox", "workers.gpu", "workers.facts"),
+          ours=("tuner.bench.*", "tuner.trial", "tuner.space", "tuner.operators*"), packages=("pynvml",)),
+    Layer("programs that captures run", ("workers.targets", "workers.targets.*", "workers.torch_capture"), ours=("tuner.kernels*",),
+          packages=("torch", "triton", "numpy")),
+    Layer("workers", ("workers.*",),
+          ours=("workers.*", "profiles.models", "profiles.services", "profiles.*_services", "profiles.capture_*", "profiles.trace",
+                "profiles.analysis*", "tuner.*"),
+          packages=("django", "redis", "rq", "psutil")),
+    Layer("Django's own", ("profiles.apps", "tuner.apps", "workers.apps", "*.migrations", "*.migrations.*", "profiles", "tuner", "workers", "*.management", "*.management.commands"),
+          packages=("django",)),
+    # nobody imports it but Django, manage.py and tests
+    Layer("embedded servers", ("webapp.embedded", "webapp.embedded.*"), ours=("webapp.embedded*",)),
+    Layer("webapp", ("webapp", "webapp.*"), ours=("*",), packages=("*",)),
+]
+NEVER = {       # stated apart, because they are the rules that matter most
+    "profiles.analysis": ("profiles.ingest",),
+    "profiles": ("tuner", "webapp"),
+    "tuner": ("webapp",),
+    "workers": ("webapp",),
+}
+
+
+@dataclass(frozen=True)
+class Import:
+    path: Path
+    line: int
+    importer: str
+    imported: str
+
+    def __str__(self) -> str:
+        return f"{self.path.relative_to(ROOT)}:{self.line}: {self.importer} imports {self.imported}"
+
+
+def modules() -> Iterator[tuple[str, Path]]:
+    for package in OURS:
+        for path in sorted((ROOT / package).rglob("*.py")):
+            dotted = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+            yield dotted.removesuffix(".__init__"), path
+
+
+def imports(module: str, path: Path, known: set[str]) -> Iterator[Import]:
+    """Every import of a file, those inside functions too; `from a import b` counts as a.b where that is a module."""
+    package = module if path.name == "__init__.py" else module.rpartition(".")[0]
+    for node in ast.walk(ast.parse(path.read_text())):
+        names: list[str] = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            base = ".".join(package.split(".")[: len(package.split(".")) - node.level + 1]) if node.level else ""
+            origin = ".".join(filter(None, (base, node.module)))
+            inner = [f"{origin}.{alias.name}" for alias in node.names]
+            names = [name if name in known else origin for name in inner]
+        for name in dict.fromkeys(names):
+            yield Import(path, node.lineno, module, name)
+
+
+def layer_of(module: str) -> Layer | None:
+    return next((layer for layer in LAYERS if matches(module, layer.modules)), None)
+
+
+def matches(name: str, patterns: tuple[str, ...]) -> bool:
+    return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def allowed(found: Import, layer: Layer) -> bool:
+    top = found.imported.split(".")[0]
+    if top in sys.stdlib_module_names:
+        return True
+    if top in OURS:
+        return layer_of(found.imported) is layer or matches(found.imported, layer.ours)
+    return matches(top, layer.packages)
+
+
+def all_imports() -> list[Import]:
+    known = dict(modules())
+    return [found for module, path in known.items() for found in imports(module, path, set(known))]
+
+
+def test_every_module_has_a_layer() -> None:
+    homeless = [module for module, _ in modules() if layer_of(module) is None]
+    assert not homeless, f"say in LAYERS where these belong: {homeless}"
+
+
+def test_imports_follow_the_table() -> None:
+    wrong = [found for found in all_imports() if (layer := layer_of(found.importer)) and not allowed(found, layer)]
+    assert not wrong, "\n" + "\n".join(f"{each}   (layer: {layer_of(each.importer).name})" for each in wrong)
+
+
+def test_the_arrows_that_never_turn() -> None:
+    wrong = [found for found in all_imports() for package, never in NEVER.items()
+             if (found.importer + ".").startswith(package + ".") and (found.imported + ".").startswith(tuple(n + "." for n in never))]
+    assert not wrong, "\n" + "\n".join(map(str, wrong))
+
+
+def test_nobody_outside_imports_what_is_not_a_package() -> None:
+    """Product code never reaches into tests or benchmarks."""
+    wrong = [found for found in all_imports() if found.imported.split(".")[0] in OUTSIDE_OURS]
+    assert not wrong, "\n" + "\n".join(map(str, wrong))
+
+
+@pytest.mark.parametrize(("source", "expected"), [
+    ("import torch", ["torch"]),
+    ("from profiles import trace", ["profiles.trace"]),
+    ("from profiles.trace import Trace", ["profiles.trace"]),
+    ("def f():\n    from profiles.ingest import read", ["profiles.ingest"]),
+    ("from . import gpus", ["profiles.analysis.gpus"]),
+])
+def test_the_parser_sees_every_form_of_import(tmp_path: Path, source: str, expected: list[str]) -> None:
+    path = tmp_path / "kernels.py"
+    path.write_text(source)
+    known = {"profiles.trace", "profiles.ingest", "profiles.analysis.gpus"}
+    assert [found.imported for found in imports("profiles.analysis.kernels", path, known)] == expected
+
+
+def test_a_wrong_import_is_refused() -> None:
+    def may(importer: str, imported: str) -> bool:
+        layer = layer_of(importer)
+        assert layer is not None
+        return allowed(Import(ROOT, 1, importer, imported), layer)
+
+    assert not may("profiles.analysis.kernels", "profiles.ingest.kineto")
+    assert not may("profiles.ingest.kineto", "django.db")
+    assert not may("tuner.loop", "torch")
+    assert not may("profiles.services", "tuner.models")
+    assert may("tuner.bench.timing", "torch")
+    assert may("profiles.analysis.kernels", "profiles.trace")

@@ -1,0 +1,35 @@
+"""The OpenAPI schema names the token scheme, and every page carries the strict policy."""
+
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.urls import reverse
+from drf_spectacular.drainage import GENERATOR_STATS
+from drf_spectacular.generators import SchemaGenerator
+
+pytestmark = pytest.mark.django_db
+
+
+def test_the_schema_knows_how_to_authenticate() -> None:
+    GENERATOR_STATS.reset()
+    schema: dict[str, Any] = SchemaGenerator().get_schema(request=None, public=True)
+    told = [message for message in GENERATOR_STATS._warn_cache if "uthentic" in message]
+    assert not told, told
+    scheme = schema["components"]["securitySchemes"]["knoxApiToken"]
+    assert scheme["in"] == "header" and scheme["name"] == "Authorization"
+    assert {"/api/profiles/", "/api/tune/", "/api/workers/"} <= set(schema["paths"])
+
+
+def test_schema_and_docs_are_served_without_inline_script(client: Client) -> None:
+    assert client.get(reverse("api-schema")).status_code == 200
+    docs = client.get(reverse("api-docs"))
+    assert docs.status_code == 200
+    assert b"<script>" not in docs.content and b"cdn.jsdelivr" not in docs.content
+
+
+def test_the_policy_allows_no_inline_script_and_no_other_site(client: Client) -> None:
+    policy = client.get(reverse("tokens"))["Content-Security-Policy"]
+    rules = dict(rule.strip().split(" ", 1) for rule in policy.split(";") if rule.strip())
+    assert rules["script-src"] == "'self'" and rules["default-src"] == "'none'" and rules["connect-src"] == "'self'"
+    assert rules["frame-ancestors"] == "'none'" and rules["form-action"] == "'self'"

@@ -1,0 +1,73 @@
+"""The object store is Django's storages API: a bucket of an S3-compatible server behaves as the folder does."""
+
+import hashlib
+import io
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import boto3
+import pytest
+from django.core.files.base import ContentFile, File
+from django.core.files.storage import storages
+from moto.server import ThreadedMotoServer
+
+BUCKET = "ridgepoint-test"
+
+
+@pytest.fixture
+def bucket(monkeypatch: pytest.MonkeyPatch, settings: Any) -> Iterator[Any]:
+    """An S3-compatible server in this process, with the settings that RIDGEPOINT_S3_BUCKET and AWS_* make."""
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    endpoint = f"http://{host}:{port}"
+    for name, value in {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_DEFAULT_REGION": "us-east-1"}.items():
+        monkeypatch.setenv(name, value)
+    client = boto3.client("s3", endpoint_url=endpoint)
+    client.create_bucket(Bucket=BUCKET)
+    from webapp.settings import object_store
+
+    settings.STORAGES = {**settings.STORAGES, "default": object_store({"RIDGEPOINT_S3_BUCKET": BUCKET, "AWS_ENDPOINT_URL_S3": endpoint})}
+    yield client
+    server.stop()
+
+
+@pytest.fixture(params=["folder", "bucket"])
+def store(request: pytest.FixtureRequest) -> Any:
+    request.getfixturevalue("bucket" if request.param == "bucket" else "tmp_store")
+    return storages["default"]
+
+
+def test_save_read_overwrite_list_delete(store: Any) -> None:
+    key = "profiles/7/upload/trace.json.gz"
+    assert store.save(key, ContentFile(b"first")) == key
+    assert store.exists(key) and store.size(key) == 5
+    assert store.save(key, ContentFile(b"second one")) == key       # an ingest that runs twice writes the same keys
+    with store.open(key) as file:
+        assert file.read() == b"second one"
+    assert store.listdir("profiles/7/upload")[1] == ["trace.json.gz"]
+    store.delete(key)
+    assert not store.exists(key)
+
+
+def test_a_large_file_streams_both_ways(store: Any, tmp_path: Any) -> None:
+    path = tmp_path / "large"
+    path.write_bytes(os.urandom(1 << 20) * 20)
+    with path.open("rb") as source:
+        store.save("profiles/8/slices.parquet", File(source))
+    digest = hashlib.sha256()
+    with store.open("profiles/8/slices.parquet") as file:
+        for chunk in iter(lambda: file.read(1 << 20), b""):
+            digest.update(chunk)
+    assert digest.digest() == hashlib.sha256(path.read_bytes()).digest()
+
+
+@pytest.mark.django_db
+def test_an_upload_goes_through_it(store: Any, alice: Any) -> None:
+    from profiles.services import profile_create
+
+    file = File(io.BytesIO(b'{"traceEvents": []}'), name="trace.json")
+    profile = profile_create(owner=alice, file=file, worker="test")
+    with store.open(profile.upload_key) as stored:
+        assert stored.read() == b'{"traceEvents": []}'
