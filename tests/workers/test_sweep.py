@@ -1,0 +1,105 @@
+"""Rows that nobody holds are woken again; rows that somebody holds are left alone."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.utils import timezone
+from rq import Queue
+
+from profiles.models import Capture, CaptureTarget, Profile
+from tuner.models import TuneJob
+from workers import jobs, sweep, tasks
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture(autouse=True)
+def empty_redis() -> None:
+    jobs.connection().flushdb()
+
+
+def tune_job(device: str, **fields: Any) -> TuneJob:
+    return TuneJob.objects.create(operator="matmul", shape={"M": 1}, dtype="fp16", device=device, strategy="random",
+                                  budget_trials=1, budget_seconds=1, **fields)
+
+
+def ago(seconds: float) -> Any:
+    return timezone.now() - timedelta(seconds=seconds)
+
+
+def aged(row: Any, seconds: float = 60) -> Any:
+    type(row).objects.filter(pk=row.pk).update(created=ago(seconds))
+    return row
+
+
+def entries(queue: str) -> list[tuple[str, int]]:
+    return [(job.func_name.rpartition(".")[2], job.args[0]) for job in Queue(queue, connection=jobs.connection()).jobs]
+
+
+def test_running_rows_whose_heartbeat_is_stale_are_woken_on_their_own_queue() -> None:
+    stale = tune_job("replay:matmul", status="running", worker="dead", heartbeat=ago(11))
+    on_gpu = tune_job("gpu", status="running", worker="dead", heartbeat=ago(11))
+    tune_job("gpu", status="running", worker="alive", heartbeat=ago(9))
+    tune_job("gpu", status="done")
+    assert sweep.sweep()["tune"] == [on_gpu.pk, stale.pk]
+    assert entries("replay") == [("run_tune", stale.pk)] and entries("gpu") == [("run_tune", on_gpu.pk)]
+
+
+def test_waiting_rows_without_an_entry_are_woken_once() -> None:
+    lost = aged(tune_job("gpu"))
+    waiting = aged(tune_job("gpu"))
+    jobs.enqueue("gpu", "tune", waiting.pk)
+    fresh = tune_job("gpu")
+    assert sweep.sweep()["tune"] == [lost.pk]
+    jobs.connection().delete("ridgepoint:sweep")
+    assert sweep.sweep()["tune"] == [] and fresh.pk not in jobs.waiting("tune")
+
+
+def test_profiles_and_captures_are_swept_too() -> None:
+    profile = Profile.objects.create(name="p", status="ingesting", worker="dead", heartbeat=ago(11), attempts=1)
+    target = CaptureTarget.objects.create(name="t", argv=["true"])
+    capture = Capture.objects.create(target=target, tool="ncu", status="running", worker="dead", heartbeat=ago(11))
+    woken = sweep.sweep()
+    assert woken["ingest"] == [profile.pk] and woken["capture"] == [capture.pk]
+    assert entries("ingest") == [("ingest_profile", profile.pk)] and entries("gpu") == [("run_capture", capture.pk)]
+
+
+def test_one_worker_sweeps_at_a_time() -> None:
+    assert sweep.sweep() and sweep.sweep() == {}
+
+
+def test_a_stopped_worker_hands_its_rows_back() -> None:
+    mine = tune_job("replay:matmul", status="running", worker="me", heartbeat=ago(0), attempts=1)
+    other = tune_job("replay:matmul", status="running", worker="other", heartbeat=ago(0), attempts=1)
+    sweep.release("me")
+    mine.refresh_from_db()
+    other.refresh_from_db()
+    assert (mine.status, mine.worker, mine.heartbeat, mine.attempts) == ("queued", "", None, 0)
+    assert other.status == "running" and other.worker == "other"
+    assert entries("replay") == [("run_tune", mine.pk)]
+
+
+def test_an_unexpected_error_ends_the_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RQ_WORKER_ID", "me")
+    job = tune_job("gpu", status="running", worker="me", heartbeat=ago(0))
+
+    def broken(row_id: int, worker: str) -> None:
+        raise RuntimeError(f"no luck with {row_id}")
+
+    tasks._run(sweep.TUNE_JOBS, job.pk, broken)
+    job.refresh_from_db()
+    assert job.status == "failed" and job.finished and job.error["what"] == f"unexpected RuntimeError: no luck with {job.pk}"
+    assert set(job.error) == {"where", "what", "hint"}
+
+
+def test_an_error_does_not_end_a_row_that_another_worker_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RQ_WORKER_ID", "me")
+    job = tune_job("gpu", status="running", worker="other", heartbeat=ago(0))
+
+    def broken(row_id: int, worker: str) -> None:
+        raise RuntimeError("late")
+
+    tasks._run(sweep.TUNE_JOBS, job.pk, broken)
+    job.refresh_from_db()
+    assert job.status == "running"
