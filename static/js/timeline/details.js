@@ -36,14 +36,14 @@ function sliceFacts(slice) {
     ["Duration", num(ns(slice.dur_ns), exactNs(slice.dur_ns))],
     ["End", num(clock(slice.start_ns + slice.dur_ns), exactNs(slice.start_ns + slice.dur_ns))],
     ["Track", `${slice.group} / ${slice.track_name}`],
-    ["Depth", known(slice.depth) && slice.depth > 0 ? String(slice.depth) : null],
+    ["Depth", slice.depth > 0 ? slice.depth : null],
   ];
 }
 
 function launchColumn(slice) {
   const rows = [
     ["Grid", dims(slice.grid)], ["Block", dims(slice.block)],
-    ["Threads", slice.grid && slice.block ? [...slice.grid, ...slice.block].reduce((a, b) => a * b, 1).toLocaleString("en-US") : null],
+    ["Threads", slice.grid && slice.block ? [...slice.grid, ...slice.block].reduce((a, b) => a * b, 1) : null],
     ["Registers per thread", slice.registers_per_thread],
     ["Shared memory per block", known(slice.smem_bytes) ? num(bytes(slice.smem_bytes), `${slice.smem_bytes.toLocaleString("en-US")} B`) : null],
     ["Occupancy", known(slice.occupancy_pct) ? el("span", {}, num(pct(slice.occupancy_pct), `${slice.occupancy_pct} %`), slice.occupancy_source ? el("span", { class: "muted" }, ` ${slice.occupancy_source}`) : null) : null],
@@ -74,9 +74,9 @@ function detailColumn(slice) {
 
 function facts(title, rows) {
   return el("section", {}, el("h3", {}, title),
-    el("dl", { class: "kv" }, rows.filter(([, value]) => known(value)).flatMap(([name, value]) => [el("dt", {}, name), el("dd", {}, typeof value === "object" ? value : String(value))])));
+    el("dl", { class: "kv" }, rows.filter(([, value]) => known(value)).flatMap(([name, value]) => [el("dt", {}, name), el("dd", {}, typeof value === "object" ? value : typeof value === "number" ? num(String(value)) : value)])));
 }
 
 const known = (value) => value !== null && value !== undefined;
-const num = (text, exact) => el("span", { class: "num", title: exact }, text);
+const num = (text, exact) => el("span", { class: "num", title: exact ?? null }, text);
 const dims = (xyz) => (xyz ? num(xyz.join(" × "), xyz.reduce((a, b) => a * b, 1).toLocaleString("en-US")) : null);

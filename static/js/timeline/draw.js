@@ -300,6 +300,11 @@ function hatchPattern(context, colour) {
   return pattern;
 }
 
+export function textWidth(context, font, text) {
+  context.font = font;
+  return context.measureText(text).width;
+}
+
 /** Give a canvas the device pixels of its CSS size. Only when it changed: setting a size clears it. */
 export function fit(canvas, width, height, dpr) {
   const w = Math.max(Math.round(width * dpr), 1), h = Math.max(Math.round(height * dpr), 1);

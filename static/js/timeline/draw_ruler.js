@@ -186,7 +186,7 @@ export class RulerPainter {
   }
 
   /** A marked stretch of time with its duration between its ends. */
-  span({ viewport, charPx, units }, start, end, colour) {
+  span({ viewport, palette, charPx, units }, start, end, colour) {
     const { context } = this;
     const a = viewport.x(start), b = viewport.x(end);
     if (b < 0 || a > viewport.width) return;
@@ -201,7 +201,7 @@ export class RulerPainter {
     if (wide < textPx + 12) return;
     const x = left + (wide - textPx) / 2;
     context.fillRect(x - 5, 2, textPx + 10, TICK_BAND - 7);
-    context.fillStyle = "#ffffff";
+    context.fillStyle = palette["accent-ink"];
     context.fillText(text, x, TICK_BAND / 2 - 1.5);
   }
 }

@@ -6,8 +6,12 @@ import { groupKey, rowsBetween, trackKey } from "./layout.js";
 const MARGIN_PX = 400;
 
 export class Labels {
-  /** @param {HTMLElement} root @param {{fold: (key: string) => void, pin: (track: number) => void}} actions */
-  constructor(root, actions) {
+  /**
+   * @param {HTMLElement} root @param {{fold: (key: string) => void, pin: (track: number) => void}} actions
+   * @param {boolean} named tracks stand without their group and say it
+   */
+  constructor(root, actions, named) {
+    this.named = named;
     this.root = root;
     this.actions = actions;
     this.shown = new Map();
@@ -61,7 +65,7 @@ export class Labels {
         class: "tl-fold", type: foldable ? "button" : null, "data-part": "fold",
         "aria-expanded": foldable ? String(!row.folded) : null, title: `${row.group.name} / ${track.name}: ${facts}`,
         ...(foldable ? { onclick: () => this.actions.fold(trackKey(track)) } : {}),
-      }, foldable ? icon("chevron") : el("i", { class: "tl-icon" }), el("span", { class: "tl-name" }, track.name),
+      }, foldable ? icon("chevron") : el("i", { class: "tl-icon" }), el("span", { class: "tl-name" }, this.named ? `${row.group.name} / ${track.name}` : track.name),
       el("span", { class: "tl-count" }, facts)),
       el("button", {
         class: "tl-pin", type: "button", "data-part": "pin", "aria-pressed": String(pinned),

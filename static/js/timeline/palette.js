@@ -23,7 +23,7 @@ export function makePalette(css) {
     for (let shade = 0; shade < SHADES; shade++) {
       const full = shift(base, ...STEPS[shade]);
       const exact = category.faint ? mix(full, panel, 0.5) : full;
-      const variants = [exact, mix(exact, panel, 0.4), mix(exact, panel, 0.82), mix(exact, panel, 0.88)];
+      const variants = [exact, mix(exact, panel, 0.4), mix(exact, panel, 0.76), mix(exact, panel, 0.84)];
       variants.forEach((colour, v) => {
         const at = v * VARIANT + c * SHADES + shade;
         pixels[at] = pixel(colour);
@@ -32,7 +32,7 @@ export function makePalette(css) {
       });
     }
   });
-  const plain = Object.fromEntries(["bg", "panel", "raised", "line", "text", "muted", "accent", "warn"].map((k) => [k, css(`--${k}`)]));
+  const plain = Object.fromEntries(["bg", "panel", "raised", "line", "text", "muted", "accent", "accent-ink", "warn"].map((k) => [k, css(`--${k}`)]));
   return { pixels, fills, inks, ...plain, panelRgb: panel };
 }
 

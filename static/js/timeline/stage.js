@@ -1,6 +1,6 @@
 // The parts of the page that the timeline is drawn on: their sizes, scroll positions and painters. One frame paints what is due.
 
-import { TrackPainter } from "./draw.js";
+import { textWidth, TrackPainter } from "./draw.js";
 import { OverlayPainter } from "./draw_overlay.js";
 import { OVERVIEW_PX, OverviewPainter, RulerPainter, rulerHeight } from "./draw_ruler.js";
 import { Labels } from "./labels.js";
@@ -19,17 +19,23 @@ export class Stage {
     this.ruler = new RulerPainter(find(".tl-ruler"));
     this.overlay = new OverlayPainter(find(".tl-overlay"));
     this.base = find(".tl-base");
+    this.nothing = find("#tl-none");
     this.panes = ["pinned", "main"].map((name) => {
       const element = find(`.tl-${name}`);
       return {
         name, element, content: element.querySelector(".tl-content"), painter: new TrackPainter(element.querySelector("canvas")),
-        labels: new Labels(element.querySelector(".tl-labels"), labelActions), rows: { rows: [], height: 0, byTrack: new Map() }, top: 0, height: 0, scroll: 0,
+        labels: new Labels(element.querySelector(".tl-labels"), labelActions, name === "pinned"), rows: { rows: [], height: 0, byTrack: new Map() }, top: 0, height: 0, scroll: 0,
       };
     });
     [this.pinned, this.main] = this.panes;
     this.labelWidth = Number(localStorage.getItem("ridgepoint.timeline.labels")) || 220;
     this.entries = 0;
   }
+
+  textWidth(font, text) { return textWidth(this.overlay.context, font, text); }
+
+  /** Tracks that a row stands for, folded or not. */
+  shownTracks() { return [...this.main.rows.byTrack.keys()]; }
 
   /** Take new rows; the panes keep their scroll positions. */
   setRows({ main, pinned }) {
@@ -38,6 +44,7 @@ export class Stage {
       pane.content.style.height = `${rows.height}px`;
     }
     this.pinned.element.hidden = !pinned.rows.length;
+    this.nothing.hidden = main.rows.length > 0 || !this.timeline.hasSlices;
     this.measure();
   }
 

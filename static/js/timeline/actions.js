@@ -1,0 +1,110 @@
+// What input means: gestures and commands become changes of the view.
+
+import { ns as nsText } from "../lib/units.js";
+import { el } from "./dom.js";
+import { overviewNs, overviewPart } from "./draw_ruler.js";
+import { category, MERGED } from "./model.js";
+import { clock, exactNs } from "./viewport.js";
+
+const PAGE_SHARE = 0.85;        // of the pane that PageDown scrolls
+const CURSORS = { start: "ew-resize", end: "ew-resize", window: "grab", new: "crosshair" };
+
+export class Actions {
+  /** @param {import("./app.js").App} app @param {HTMLElement} tip */
+  constructor(app, tip) {
+    this.app = app;
+    this.tipElement = tip;
+    this.grip = null;
+    const { controls, chosen, viewport } = app;
+    this.commands = {
+      fit: () => app.fit(), whole: () => app.go(viewport.min, viewport.max), mark: () => app.mark(),
+      previous: () => chosen.neighbour(-1), next: () => chosen.neighbour(1), clear: () => this.clear(),
+      "hit-next": () => controls.step(1), "hit-previous": () => controls.step(-1), search: () => controls.focusSearch(),
+      "page-up": () => this.scroll(-PAGE_SHARE * app.stage.main.height), "page-down": () => this.scroll(PAGE_SHARE * app.stage.main.height),
+      "select-all": () => chosen.selectArea({ start: Math.floor(viewport.start), end: Math.ceil(viewport.end), tracks: app.stage.shownTracks() }, true),
+    };
+  }
+
+  wake() { this.app.changed("tracks"); }
+  command(name) { this.commands[name](); }
+  zoom(x, factor) { this.app.moved(() => this.app.viewport.zoomAt(x, factor)); }
+  pan(px) { this.app.moved(() => this.app.viewport.pan(px * this.app.viewport.nsPerPx)); }
+  resizePanel(y, relative) { this.app.chosen.resize(y, relative); }
+
+  scroll(px, pane) {
+    this.app.stage.scrollBy(px, pane ?? undefined);
+    this.app.changed("tracks");
+    this.app.history.remember();
+  }
+
+  resize(x, relative) {
+    const { stage } = this.app;
+    stage.setLabelWidth(relative ? stage.labelWidth + x : x - stage.root.getBoundingClientRect().left);
+    this.app.changed("tracks");
+  }
+
+  clear() {
+    const { chosen, controls } = this.app;
+    if (chosen.slice || chosen.area) chosen.select(null);
+    else controls.lookFor("");
+  }
+
+  hover(point) {
+    const { app } = this;
+    const hit = point && !point.ruler ? app.stage.hit(point) : null;
+    app.cursorX = point ? point.x : null;
+    app.hover = hit?.entry ? { track: hit.track.id, depth: hit.entry.depth, start_ns: hit.entry.start, dur_ns: hit.entry.dur } : null;
+    this.tip(point, hit?.entry);
+    app.changed("overlay");
+  }
+
+  tip(point, entry) {
+    const { tipElement: tip, app: { timeline, stage } } = this;
+    tip.hidden = !entry;
+    if (!entry) return;
+    const what = entry.flags & MERGED ? `${entry.count.toLocaleString("en-US")} slices in ${nsText(entry.dur)}; the longest is named` : `${nsText(entry.dur)} (${exactNs(entry.dur)})`;
+    tip.replaceChildren(el("b", { class: "mono" }, timeline.name(entry.name) || "…"), el("span", {}, what),
+      el("span", { class: "muted" }, `${category(entry.category).label} · at ${clock(entry.start)}`));
+    const box = stage.root.getBoundingClientRect(), below = point.y - box.top + 18;
+    tip.style.left = `${Math.max(Math.min(point.x + stage.labelWidth + 14, box.width - tip.offsetWidth - 8), 0)}px`;
+    tip.style.top = `${below + tip.offsetHeight > box.height ? below - tip.offsetHeight - 30 : below}px`;
+  }
+
+  click(point) {
+    const { app } = this, hit = app.stage.hit(point);
+    app.focus();
+    if (!hit?.entry) return app.chosen.select(null);
+    const { entry, track } = hit;
+    return app.chosen.select({ id: entry.slice, track: track.id, depth: entry.depth, start_ns: entry.start, dur_ns: entry.dur, merged: entry.flags & MERGED ? entry.count : 0 });
+  }
+
+  /** Double click: zoom to the slice. */
+  open(point) {
+    const { app } = this, entry = app.stage.hit(point)?.entry;
+    if (entry) app.go(...app.viewport.around(entry.start, entry.start + entry.dur));
+  }
+
+  area(a, b, done, isRuler) {
+    const { viewport, stage, chosen } = this.app;
+    const at = (x) => Math.round(viewport.ns(Math.min(Math.max(x, 0), viewport.width)));
+    const tracks = isRuler ? stage.shownTracks() : stage.tracksBetween(a.y, b.y);
+    this.tip(null, null);
+    chosen.selectArea({ start: at(Math.min(a.x, b.x)), end: at(Math.max(a.x, b.x)), tracks }, done);
+  }
+
+  overview(phase, x) {
+    const { timeline, viewport, stage, history } = this.app;
+    const at = overviewNs(timeline, x, viewport.width);
+    if (phase === "hover") stage.overview.canvas.style.cursor = CURSORS[overviewPart(timeline, viewport, x)];
+    else if (phase === "start") this.grip = { part: overviewPart(timeline, viewport, x), at, start: viewport.start, end: viewport.end };
+    else if (phase === "end") history.remember(true);
+    else this.app.moved(() => this.dragWindow(at));
+  }
+
+  dragWindow(at) {
+    const { viewport } = this.app, { part, at: from, start, end } = this.grip;
+    if (part === "window") return viewport.set(start + at - from, end + at - from);
+    const fixed = { new: from, start: end, end: start }[part];
+    return viewport.set(Math.min(at, fixed), Math.max(at, fixed));
+  }
+}

@@ -1,0 +1,179 @@
+// The timeline's state and its one frame: who may change what is in actions, chosen, controls and history.
+
+import { css } from "../lib/theme.js";
+import * as units from "../lib/units.js";
+import { Actions } from "./actions.js";
+import { Chosen } from "./chosen.js";
+import { Controls } from "./controls.js";
+import { History } from "./history.js";
+import { groupKey, layout } from "./layout.js";
+import { Timeline } from "./model.js";
+import { makePalette } from "./palette.js";
+import { Search } from "./search.js";
+import { Stage } from "./stage.js";
+import { Tiles } from "./tiles.js";
+import { between, Viewport } from "./viewport.js";
+
+const MOVE_MS = 220;
+const MANY_TRACKS = 60;         // beyond this, processes with many threads start folded
+const MANY_THREADS = 4;
+const FRAMES_KEPT = 600;        // times of the last frames, for measurements
+
+export class App {
+  /** @param {HTMLElement} root @param {import("./tiles.js").Api} api @param {object} meta of GET …/timeline/ */
+  constructor(root, api, meta) {
+    this.api = api;
+    this.timeline = new Timeline(meta);
+    const { timeline } = this, tracks = [...timeline.tracks.values()];
+    this.viewport = new Viewport(timeline.startNs, timeline.endNs);
+    this.search = new Search(api, () => this.searched());
+    this.controls = new Controls(this);
+    this.tiles = new Tiles({
+      fetchTile: (...request) => api.tile(...request), endNs: timeline.endNs, topLevel: timeline.topLevel, tileBins: timeline.tileBins,
+      onChange: () => this.changed("tracks"), onError: (error) => this.controls.fail(error),
+    });
+    this.tiles.setOverview(tracks.filter((t) => t.slices).sort((a, b) => (b.kind === "stream") - (a.kind === "stream") || b.slices - a.slices).map((t) => t.id));
+    this.stage = new Stage(root.querySelector("#tl-stage"), {
+      viewport: this.viewport, tiles: this.tiles, timeline, labelActions: { fold: (key) => this.fold(key), pin: (track) => this.pin(track) },
+    });
+    this.view = { folded: new Set(), pinned: new Set(), filter: "" };
+    this.marks = [];
+    this.hover = this.cursorX = this.match = this.motion = this.animation = this.lastTime = null;
+    this.due = {};
+    this.frames = [];
+    this.chosen = new Chosen(this, root);
+    this.history = new History(this);
+    this.actions = new Actions(this, root.querySelector("#tl-tip"));
+    this.repaint();
+  }
+
+  /** Colours and font of the theme. */
+  repaint() {
+    this.palette = { ...makePalette(css), id: (this.palette?.id ?? 0) + 1 };
+    this.font = `11px ${css("--mono") || "monospace"}`;
+    this.charPx = this.stage.textWidth(this.font, "0123456789") / 10;
+    this.changed("tracks");
+  }
+
+  /** @param {"tracks"|"ruler"|"overlay"} what must be painted anew: everything, all but the tracks, only what moves */
+  changed(what) {
+    this.due[what] = true;
+    this.scheduled ??= requestAnimationFrame((time) => this.frame(time));
+  }
+
+  frame(time) {
+    const began = performance.now();
+    this.scheduled = null;
+    this.advance(time);
+    const { due, viewport } = this;
+    if (due.tracks) this.tiles.want(viewport.level(this.timeline.topLevel), viewport.start, viewport.end, this.stage.visibleTracks());
+    this.due = {};
+    this.stage.paint(this.scene(), due, this.view);
+    if (due.tracks) this.controls.tell();
+    this.frames.push({ time, ms: performance.now() - began, entries: this.stage.entries });
+    if (this.frames.length > FRAMES_KEPT) this.frames.splice(0, FRAMES_KEPT / 2);
+    if (this.motion?.isMoving || this.animation) this.changed("tracks");
+    else this.lastTime = null;
+  }
+
+  /** All that painting needs. */
+  scene() {
+    const { timeline, viewport, tiles, palette, match, font, charPx, hover, cursorX, marks, chosen } = this;
+    return {
+      timeline, viewport, tiles, palette, match, units, font, charPx, hover, cursorX, marks, hits: this.search.hits,
+      selection: { slice: chosen.slice, area: chosen.area }, dpr: devicePixelRatio || 1,
+    };
+  }
+
+  /** Move by held keys and by the running animation. */
+  advance(time) {
+    const seconds = Math.min((time - (this.lastTime ?? time - 16)) / 1000, 0.1);
+    this.lastTime = time;
+    if (this.motion?.isMoving) {
+      const moved = this.motion.advance(seconds), { viewport } = this;
+      if (moved.zoom) viewport.zoomAt(this.cursorX ?? viewport.width / 2, Math.exp(moved.zoom));
+      if (moved.pan) viewport.pan(moved.pan * viewport.span);
+      if (moved.scroll) this.stage.scrollBy(moved.scroll * 100);
+      this.animation = null;
+      this.history.remember();
+    }
+    if (!this.animation) return;
+    const { from, to } = this.animation, t = Math.min((time - (this.animation.began ??= time)) / MOVE_MS, 1);
+    const now = t < 1 ? between(from, to, 1 - (1 - t) ** 3) : to;
+    this.viewport.set(now.start, now.end);
+    if (t >= 1) this.animation = null;
+  }
+
+  /** Glide to a window; at once where motion is not wanted. @returns {{start: number, end: number}} where it ends */
+  animate(start, end) {
+    const { viewport } = this, to = Object.assign(new Viewport(viewport.min, viewport.max), { width: viewport.width });
+    to.set(start, end);
+    const still = matchMedia("(prefers-reduced-motion: reduce)").matches;
+    this.animation = still ? null : { from: { start: viewport.start, end: viewport.end }, to };
+    if (still) viewport.set(to.start, to.end);
+    this.changed("tracks");
+    return to;
+  }
+
+  /** Go to a window; `push` makes it a step of the browser's history. */
+  go(start, end, push = true) {
+    this.history.remember(push, this.animate(start, end));
+  }
+
+  /** Change the window by hand: whatever glided stops. */
+  moved(change) {
+    this.animation = null;
+    change();
+    this.changed("tracks");
+    this.history.remember();
+  }
+
+  fit() {
+    const span = this.chosen.span;
+    if (span) this.go(...this.viewport.around(span.start, span.end, this.chosen.area ? 0.05 : 0.15));
+    else this.go(this.viewport.min, this.viewport.max);
+  }
+
+  /** Mark what is selected, or take its mark away. */
+  mark() {
+    const span = this.chosen.span;
+    if (!span) return;
+    const at = this.marks.findIndex((m) => m.start === span.start && m.end === span.end);
+    if (at >= 0) this.marks.splice(at, 1);
+    else this.marks.push(span);
+    this.changed("ruler");
+    this.history.remember(true);
+  }
+
+  fold(key) {
+    if (!this.view.folded.delete(key)) this.view.folded.add(key);
+    this.foldedByHand = true;
+    this.relayout();
+    this.history.remember();
+  }
+
+  pin(track) {
+    if (!this.view.pinned.delete(track)) this.view.pinned.add(track);
+    this.relayout();
+    this.history.remember();
+  }
+
+  usuallyFolded() {
+    const { groups, tracks } = this.timeline;
+    if (tracks.size <= MANY_TRACKS) return [];
+    return groups.filter((g) => !g.tracks.some((t) => t.kind === "stream") && g.tracks.length > MANY_THREADS).map(groupKey);
+  }
+
+  relayout() {
+    this.stage.setRows(layout(this.timeline, this.view));
+    this.changed("tracks");
+  }
+
+  searched() {
+    this.match = this.timeline.matches(this.search.query);
+    this.controls.tellSearch(this.search);
+    this.changed("tracks");
+  }
+
+  focus() { this.stage.main.element.focus({ preventScroll: true }); }
+}

@@ -1,0 +1,154 @@
+// What is selected (a slice or an area), the panel that tells about it, and the ways from one slice to another.
+
+import { ApiError } from "../lib/http.js";
+import { sliceDetails } from "./details.js";
+import { el } from "./dom.js";
+import { groupKey } from "./layout.js";
+import { selectionDetails } from "./selection.js";
+
+const NEIGHBOURS = 400;         // slices looked through for the next one of the same depth
+const JUMP_SPANS = 60;          // a slice too small to see is shown with this many of its durations
+const JUMP_MIN_NS = 200;
+
+export class Chosen {
+  /** @param {import("./app.js").App} app */
+  constructor(app, root) {
+    this.app = app;
+    this.kernelUrl = (id) => root.dataset.kernelUrl.replace("/0/", `/${id}/`);
+    this.panel = root.querySelector("#tl-panel");
+    this.body = root.querySelector("#tl-panel-body");
+    this.slice = this.area = null;
+  }
+
+  /** Start and end of what is selected, or null. */
+  get span() {
+    if (this.slice) return { start: this.slice.start_ns, end: this.slice.start_ns + this.slice.dur_ns };
+    return this.area ? { start: this.area.start, end: this.area.end } : null;
+  }
+
+  signal() {
+    this.fetching?.abort();
+    this.fetching = new AbortController();
+    return this.fetching.signal;
+  }
+
+  /** Select a slice (or nothing) and show what the server knows about it. @returns {Promise<?object>} */
+  async select(slice, push = true) {
+    const { app } = this, signal = this.signal();
+    this.slice = slice;
+    this.area = null;
+    app.changed("ruler");
+    if (push) app.history.remember(true);
+    if (!slice) {
+      this.show(null);
+      return null;
+    }
+    try {
+      const full = await app.api.slice(slice.id, signal);
+      const merged = slice.merged ?? 0;
+      this.slice = { ...full, merged };
+      this.show(sliceDetails(full, { kernelUrl: this.kernelUrl, jump: (link) => this.jump(link), zoom: () => app.fit(), merged }));
+      app.changed("tracks");
+      return this.slice;
+    } catch (error) {
+      return this.failed(error, () => this.select(slice, false));
+    }
+  }
+
+  /** @param {{start: number, end: number, tracks: number[]}} area @param {boolean} done false while it is being drawn */
+  async selectArea(area, done, push = true) {
+    const { app } = this, signal = this.signal();
+    this.slice = null;
+    this.area = area;
+    app.changed("ruler");
+    if (!done) return;
+    if (push) app.history.remember(true);
+    const query = { start: area.start, end: area.end, tracks: area.tracks.join(",") };
+    try {
+      const answer = await app.api.selection(query, signal);
+      this.show(selectionDetails(answer, { zoom: () => app.fit(), dataUrl: app.api.url("selection/", query), search: (name) => app.controls.lookFor(name) }));
+    } catch (error) {
+      this.failed(error, () => this.selectArea(area, true, false));
+    }
+  }
+
+  async restore(view) {
+    if (view.area) return this.selectArea(view.area, true, false);
+    if (view.slice === null) return this.select(null, false);
+    if (view.slice === this.slice?.id) return undefined;
+    const slice = await this.select({ id: view.slice, track: -1, depth: 0, start_ns: 0, dur_ns: 0 }, false);
+    if (slice && !view.window) await this.jump(slice);
+    return undefined;
+  }
+
+  show(content) {
+    this.panel.hidden = !content;
+    this.body.replaceChildren(...(content ? [content] : []));
+    this.body.scrollTop = 0;
+    this.app.stage.measure();
+  }
+
+  failed(error, again) {
+    if (error.name === "AbortError") return null;
+    const hint = error instanceof ApiError && error.hint ? ` ${error.hint}` : "";
+    this.show(el("p", { class: "notice notice-error", role: "alert" }, `${error.message}.${hint} `, el("button", { class: "btn btn-small", type: "button", onclick: again }, "Try again")));
+    return null;
+  }
+
+  resize(y, relative) {
+    const box = this.panel.getBoundingClientRect();
+    const height = relative ? box.height - y : box.bottom - y;
+    this.panel.style.height = `${Math.min(Math.max(height, 90), this.panel.parentElement.clientHeight * 0.75)}px`;
+  }
+
+  /** Select a slice and bring it into view. */
+  async jump(slice) {
+    const { app } = this, { viewport } = app, end = slice.start_ns + slice.dur_ns;
+    this.uncover(slice.track);
+    const tooSmall = slice.dur_ns / viewport.nsPerPx < 3;
+    if (slice.dur_ns > 0.9 * viewport.span) app.go(...viewport.around(slice.start_ns, end), false);
+    else if (tooSmall || slice.start_ns < viewport.start || end > viewport.end) {
+      const span = tooSmall ? Math.max(slice.dur_ns * JUMP_SPANS, JUMP_MIN_NS) : viewport.span;
+      const middle = slice.start_ns + slice.dur_ns / 2;
+      app.go(middle - span / 2, middle + span / 2, false);
+    }
+    app.stage.reveal(slice.track, slice.depth);
+    const full = await this.select(slice);
+    app.stage.reveal(slice.track, slice.depth);     // the panel may have opened over it
+    app.changed("tracks");
+    return full;
+  }
+
+  /** Show a track that the filter or a folded group hides. */
+  uncover(track) {
+    const { app } = this;
+    if (!app.stage.main.rows.byTrack.has(track)) app.controls.filter("");
+    const group = app.timeline.groups.find((g) => g.tracks.some((t) => t.id === track));
+    if (group && app.view.folded.delete(groupKey(group))) app.relayout();
+  }
+
+  /** The slice before or after the selected one on its track and depth; without one, the first that begins in the window. */
+  async neighbour(direction) {
+    const { app, slice } = this;
+    try {
+      if (!slice) return await this.firstVisible();
+      const { track, depth } = slice;
+      const query = { track, limit: NEIGHBOURS, ...(direction > 0 ? { start: slice.start_ns } : { end: slice.start_ns }) };
+      let { slices, total } = await app.api.slices(query);
+      if (direction < 0 && total > slices.length) ({ slices } = await app.api.slices({ ...query, offset: total - NEIGHBOURS }));
+      const same = slices.filter((s) => s.depth === depth && s.id !== slice.id && (direction > 0 ? s.start_ns >= slice.start_ns : s.start_ns <= slice.start_ns));
+      const found = direction > 0 ? same[0] : same.at(-1);
+      return found ? await this.jump(found) : null;
+    } catch (error) {
+      return this.failed(error, () => this.neighbour(direction));
+    }
+  }
+
+  async firstVisible() {
+    const { app } = this, { start, end } = app.viewport;
+    const query = { start: Math.floor(start), end: Math.ceil(end), limit: NEIGHBOURS, track: app.stage.visibleTracks(0).join(",") };
+    const { slices } = await app.api.slices(query);
+    const first = slices.find((s) => s.start_ns >= start) ?? slices[0];
+    return first ? this.jump(first) : null;
+  }
+}

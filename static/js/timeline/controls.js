@@ -1,0 +1,158 @@
+// The bar above the timeline: search, filter, zoom buttons, link, data; and what the page says in words.
+
+import * as units from "../lib/units.js";
+import { copyText, el } from "./dom.js";
+import { clock, exactNs, Viewport } from "./viewport.js";
+
+const SEARCH_SETTLE_MS = 220;
+const SPEAK_SETTLE_MS = 700;
+const SAID_MS = 1400;
+
+const $ = (id) => document.getElementById(id);
+
+export class Controls {
+  /** @param {import("./app.js").App} app */
+  constructor(app) {
+    this.app = app;
+    this.query = $("tl-q");
+    this.filterField = $("tl-filter");
+  }
+
+  start() {
+    const { app, query, filterField } = this;
+    query.addEventListener("input", () => { clearTimeout(this.searchTimer); this.searchTimer = setTimeout(() => this.look(), SEARCH_SETTLE_MS); });
+    query.addEventListener("keydown", (event) => this.searchKey(event));
+    filterField.addEventListener("input", () => this.filter(filterField.value));
+    filterField.addEventListener("keydown", (event) => { if (event.key === "Escape") { this.filter(""); app.focus(); } });
+    const press = (id, run) => $(id).addEventListener("click", run);
+    press("tl-hit-previous", () => this.step(-1));
+    press("tl-hit-next", () => this.step(1));
+    press("tl-zoom-in", () => this.zoom(0.5));
+    press("tl-zoom-out", () => this.zoom(2));
+    press("tl-fit", () => app.fit());
+    press("tl-whole", () => app.go(app.viewport.min, app.viewport.max));
+    press("tl-panel-close", () => app.chosen.select(null));
+    press("tl-retry", () => { $("tl-error").hidden = true; app.tiles.retry(); });
+    press("tl-link", (event) => this.copyLink(event.target));
+    $("tl-data").addEventListener("toggle", () => this.dataLinks());
+  }
+
+  /** Fill the fields from a restored view. */
+  show(view) {
+    this.query.value = view.query;
+    this.filterField.value = view.filter;
+  }
+
+  searchKey(event) {
+    if (event.key === "Enter") {
+      event.preventDefault();
+      this.step(event.shiftKey ? -1 : 1);
+    }
+    if (event.key !== "Escape") return;
+    event.preventDefault();
+    if (!this.query.value) this.app.focus();
+    this.lookFor("");
+  }
+
+  lookFor(text) {
+    this.query.value = text;
+    this.look();
+  }
+
+  look() {
+    clearTimeout(this.searchTimer);
+    this.app.search.set(this.query.value);
+    this.app.searched();
+    this.app.history.remember();
+  }
+
+  /** "3 / 120" beside the search field. */
+  tellSearch({ text, total }) {
+    $("tl-hits").textContent = text;
+    for (const id of ["tl-hit-previous", "tl-hit-next"]) $(id).disabled = !total;
+  }
+
+  async step(direction) {
+    const { app } = this;
+    if (this.query.value.trim() !== app.search.query) this.look();
+    const hit = await app.search.step(direction, app.chosen.slice?.start_ns ?? app.viewport.start).catch(() => null);
+    if (hit) await app.chosen.jump(hit);
+  }
+
+  filter(text) {
+    this.filterField.value = this.app.view.filter = text;
+    this.app.relayout();
+    this.app.history.remember();
+  }
+
+  focusSearch() {
+    this.query.focus();
+    this.query.select();
+  }
+
+  zoom(factor) {
+    const { viewport } = this.app, goal = Object.assign(new Viewport(viewport.min, viewport.max), viewport);
+    goal.zoomAt(viewport.width / 2, factor);
+    this.app.go(goal.start, goal.end, false);
+  }
+
+  async copyLink(button) {
+    this.app.history.write(false);
+    await copyText(location.href);
+    button.textContent = "Link copied";
+    setTimeout(() => { button.textContent = "Copy link"; }, SAID_MS);
+  }
+
+  /** Addresses of what is on screen, so that a script can fetch it. */
+  dataLinks() {
+    const { api, chosen, viewport, stage } = this.app, { area, slice } = chosen;
+    const window = { start: Math.floor(viewport.start), end: Math.ceil(viewport.end) };
+    const links = [
+      ["Tracks, steps, integrity", api.url("timeline/")], ["Slices of this window", api.url("slices/", window)],
+      ["Summary of this window", api.url("selection/", { ...window, tracks: stage.shownTracks().join(",") })],
+    ];
+    if (area) links.push(["Summary of the selection", api.url("selection/", { start: area.start, end: area.end, tracks: area.tracks.join(",") })]);
+    if (slice) links.push(["The selected slice", api.url(`slices/${slice.id}/`)]);
+    $("tl-data-links").replaceChildren(...links.map(([text, href]) => el("a", { href }, `${text} (JSON)`)));
+  }
+
+  /** The window and what is loading; soon after, the same in a sentence for screen readers. */
+  tell() {
+    const { viewport, tiles } = this.app;
+    const text = `${clock(viewport.start)} – ${clock(viewport.end)}`;
+    if ($("tl-window").textContent !== text) {
+      $("tl-window").textContent = text;
+      $("tl-span").textContent = units.ns(viewport.span);
+      $("tl-span").title = exactNs(viewport.span);
+    }
+    const pending = tiles.pending;
+    $("tl-loading").hidden = !pending;
+    $("tl-loading").textContent = pending ? `loading ${pending} ${pending === 1 ? "tile" : "tiles"}` : "";
+    clearTimeout(this.speakTimer);
+    this.speakTimer = setTimeout(() => { $("tl-live").textContent = this.sentence(); }, SPEAK_SETTLE_MS);
+  }
+
+  sentence() {
+    const { viewport, timeline, stage, chosen: { slice, area } } = this.app;
+    const chosen = slice?.name ? ` Selected: ${slice.name}, ${units.ns(slice.dur_ns)}, on ${slice.track_name}.`
+      : area ? ` Selected: ${units.ns(area.end - area.start)} on ${area.tracks.length} tracks.` : "";
+    return `Showing ${units.ns(viewport.span)} from ${units.ns(viewport.start)} of ${units.ns(timeline.endNs)}; ${stage.shownTracks().length} tracks.${chosen}`;
+  }
+
+  fail(error) {
+    $("tl-error").hidden = false;
+    $("tl-error-text").textContent = `Part of the timeline could not be loaded: ${error.message}.`;
+  }
+
+  /** What the whole page should say about the trace: records lost, no GPU work, nothing at all. */
+  tellTrace() {
+    const { timeline } = this.app, { integrity } = timeline.meta, lostBy = Object.entries(integrity?.not_kept ?? {});
+    const lost = lostBy.reduce((sum, [, n]) => sum + n, 0), mark = $("tl-integrity");
+    const records = `${units.count(lost)} ${lost === 1 ? "record" : "records"} not kept`;
+    mark.hidden = !lost && !integrity?.truncated_at;
+    mark.textContent = integrity?.truncated_at ? `file is truncated${lost ? `, ${records}` : ""}` : records;
+    mark.title = lostBy.map(([reason, n]) => `${n} × ${reason}`).join("\n");
+    $("tl-no-gpu").hidden = timeline.hasGpuWork || !timeline.hasSlices;
+    $("tl-empty").hidden = timeline.hasSlices;
+  }
+}
