@@ -45,10 +45,10 @@ export class Api {
 export class Tiles {
   /**
    * @param {{fetchTile: Function, endNs: number, topLevel: number, tileBins: number, onChange: () => void,
-   *   onError: (error: Error) => void, maxBytes?: number}} options
+   *   onError: (error: Error) => void, maxBytes?: number, retriesMs?: number[]}} options
    */
-  constructor({ fetchTile, endNs, topLevel, tileBins, onChange, onError, maxBytes = MAX_BYTES }) {
-    Object.assign(this, { fetchTile, endNs, topLevel, tileBins, onChange, onError, maxBytes });
+  constructor({ fetchTile, endNs, topLevel, tileBins, onChange, onError, maxBytes = MAX_BYTES, retriesMs = RETRIES_MS }) {
+    Object.assign(this, { fetchTile, endNs, topLevel, tileBins, onChange, onError, maxBytes, retriesMs });
     /** @type {Map<string, {tracks: Map<number, {tile: object, batch: object}>}>} by "level/index" */
     this.cells = new Map();
     this.batches = new Set();       // in order of last use: the first is the next to go
@@ -150,7 +150,7 @@ export class Tiles {
 
   failed(cell, request, error) {
     const tries = (this.failures.get(cell)?.tries ?? 0) + 1;
-    const wait = RETRIES_MS[tries - 1];
+    const wait = this.retriesMs[tries - 1];
     this.failures.set(cell, { tries, notBefore: wait ? Date.now() + wait : Infinity });
     this.queue.push(request);
     if (wait) setTimeout(() => this.pump(), wait + 1);
