@@ -43,7 +43,7 @@ class Fix:
 
     title: str
     why: str
-    gpu_time_ns: float | None
+    of_ns: float | None  # what worth_ns is a part of: the kernel's time, else the wall time of the profile
     worth_ns: float | None
     kernel: KernelStat | None
     profile: Profile
@@ -72,8 +72,8 @@ def worth_fixing(limit: int = WORTH_FIXING) -> list[Fix]:
         fixes.append(
             Fix(
                 title=found.kernel.short_name if found.kernel else found.profile.name,
-                why=found.title,
-                gpu_time_ns=found.kernel.total_ns if found.kernel else found.profile.gpu_time_ns,
+                why=found.title.removeprefix(f"{found.kernel.short_name}: ") if found.kernel else found.title,
+                of_ns=found.kernel.total_ns if found.kernel else found.profile.wall_ns,
                 worth_ns=found.worth_ns,
                 kernel=found.kernel,
                 profile=found.profile,
@@ -82,16 +82,13 @@ def worth_fixing(limit: int = WORTH_FIXING) -> list[Fix]:
                 is_kernel=found.kernel is not None,
             )
         )
-    for family in kernel_families({}):
-        if len(fixes) >= limit:
-            break
-        if family.name in seen:
-            continue
+    families = kernel_families({}) if len(fixes) < limit else []
+    for family in [each for each in families if each.name not in seen][: limit - len(fixes)]:
         kernel = KernelStat.objects.select_related("profile").get(pk=family.kernel_id)
         fixes.append(
             Fix(
                 title=family.name,
-                gpu_time_ns=family.total_ns,
+                of_ns=family.total_ns,
                 worth_ns=None,
                 kernel=kernel,
                 profile=kernel.profile,
@@ -192,9 +189,13 @@ def missing_workers(alive: list[dict[str, Any]]) -> list[dict[str, str]]:
     """What nobody can do at the moment, and how to change that. One worker per need is enough; compile is optional."""
     served = {queue for worker in alive for queue in worker.get("queues", ())}
     wants = {
-        "ingest": "Uploaded files wait: start one with `manage.py worker ingest`.",
-        "replay": "Tune jobs on recorded landscapes wait: start one with `manage.py worker replay`.",
-        "gpu": "Captures and tuning on a real GPU are not possible: start `manage.py worker gpu` on a machine with an "
-        "NVIDIA GPU that reaches this database and Redis.",
+        "ingest": "Uploaded files wait to be read.",
+        "replay": "Tune jobs on recorded landscapes wait.",
+        "gpu": "Captures and tuning on a real GPU need one, on a machine with an NVIDIA GPU that reaches this database "
+        "and Redis.",
     }
-    return [{"queue": queue, "what": what} for queue, what in wants.items() if queue not in served]
+    return [
+        {"queue": queue, "what": what, "start": f"manage.py worker {queue}"}
+        for queue, what in wants.items()
+        if queue not in served
+    ]

@@ -4,6 +4,7 @@ import { watch } from "./lib/live.js";
 import { refresh, refreshSoon } from "./lib/refresh.js";
 import { bytes, count, ns } from "./lib/units.js";
 
+const EVERY_MS = 15000;
 const STATUSES = new Set(["status", "profile", "tune", "capture"]);
 
 /** What the page shows decides what is watched: the jobs in progress, and "home" for new ones. */
@@ -33,15 +34,23 @@ function showTrial(topic, trial) {
   if (text && Number.isFinite(trial.number)) text.textContent = `${count(trial.number + 1)} of ${count(bar?.max)} trials`;
 }
 
-const follow = () => handle.set(topics());
+let watched = topics().join();
 const handle = watch(topics(), ({ topic, event, data }) => {
   if (event === "progress") showProgress(topic, data);
   else if (event === "trial") showTrial(topic, data);
   else if (STATUSES.has(event)) refreshSoon(follow);
-}, (state) => {
-  if (state === "live") refresh(() => { if (topics().join() !== watched) { watched = topics().join(); follow(); } });
-});
-let watched = topics().join();
+}, (state) => { if (state === "live") refresh(follow); });
+
+/** The page shows other jobs now: watch those. */
+function follow() {
+  const now = topics();
+  if (now.join() === watched) return;
+  watched = now.join();
+  handle.set(now);
+}
+
+// Workers come and go without a message.
+setInterval(() => { if (!document.hidden) refresh(follow); }, EVERY_MS);
 
 // The drop zone is the uploader of the upload page; without it the link in the zone leads there.
 const zone = document.querySelector("[data-uploader]");

@@ -46,3 +46,14 @@ def test_exact_value_is_on_hover_and_markup_is_escaped() -> None:
 def test_unknown_is_a_dash_never_zero(unknown: object) -> None:
     for name in ("ns", "ms_as_time", "nbytes", "pct", "count", "si"):
         assert getattr(numbers, name)(unknown) == '<span class="unknown" title="unknown">—</span>'
+
+
+def test_backticks_become_code_and_nothing_else_does() -> None:
+    assert numbers.ticked("waits in `aten::item` <b>") == "waits in <code>aten::item</code> &lt;b&gt;"
+    assert numbers.ticked("one ` only <i>") == "one ` only &lt;i&gt;"
+
+
+def test_shapes_and_moments() -> None:
+    assert numbers.shape({"M": 4096, "K": 64}) == "M 4096 · K 64"
+    assert 'datetime="2026-01-01T12:00:00+00:00"' in numbers.moment(1767268800)
+    assert "—" in numbers.moment("yesterday")

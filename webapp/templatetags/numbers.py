@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from django import template
-from django.utils.html import format_html
+from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 register = template.Library()
@@ -139,6 +139,17 @@ def shape(value: Any) -> str:
     """A shape of named dimensions as text: {"M": 4096, "K": 64} -> "M 4096 · K 64"."""
     return (
         " · ".join(f"{name} {size}" for name, size in value.items()) if isinstance(value, Mapping) else str(value or "")
+    )
+
+
+@register.filter
+def ticked(value: Any) -> SafeString:
+    """A sentence in which `names` in backticks become code; everything is escaped."""
+    parts = str(value or "").split("`")
+    if len(parts) % 2 == 0:  # one that is not closed is a backtick
+        return format_html("{}", "`".join(parts))
+    return format_html_join(
+        "", "{}", ((format_html("<code>{}</code>", part) if at % 2 else part,) for at, part in enumerate(parts))
     )
 
 

@@ -47,6 +47,7 @@ function tellTimes() {
 }
 tellTimes();
 setInterval(tellTimes, 15000);
+document.addEventListener("refreshed", tellTimes);
 
 // The table library is fetched only where there is a table.
 if (document.querySelector("table[data-grid]")) import("./grid.js").then(({ enhanceAll }) => enhanceAll());

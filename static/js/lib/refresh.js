@@ -27,6 +27,7 @@ export async function refresh(after = () => {}) {
         if (next.innerHTML !== part.innerHTML) part.replaceChildren(...next.childNodes);
       }
     }
+    document.dispatchEvent(new Event("refreshed")); // the frame words the times anew
     after();
     return true;
   } catch (error) {
