@@ -4,7 +4,7 @@ import { CATEGORIES, SHADES } from "./model.js";
 
 // Hue (degrees) and lightness (0-1) steps of the shades: kernels differ, the category stays recognisable.
 const STEPS = [[0, 0], [-9, 0.07], [9, -0.06], [-4, -0.1], [5, 0.11], [14, 0.03], [-14, -0.03], [0, 0.16]];
-const INK_TURNS = 0.18;         // luminance at which black and white text are equally easy to read
+const INK_TURNS = 0.179;        // luminance at which black and white text are equally easy to read
 const CATEGORY_SLOTS = 16;
 const VARIANT = CATEGORY_SLOTS * SHADES;
 
@@ -29,7 +29,7 @@ export function makePalette(css) {
         const at = v * VARIANT + c * SHADES + shade;
         pixels[at] = pixel(colour);
         fills[at] = hex(colour);
-        inks[at] = v >= 2 ? css("--muted") : luminance(colour) > INK_TURNS ? "#0b0e14" : "#ffffff";
+        inks[at] = v >= 2 ? css("--muted") : luminance(colour) > INK_TURNS ? "#000000" : "#ffffff";
       });
     }
   });
