@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from profiles.ingest import kineto
+from profiles.ingest import kineto, ncu_csv, ncu_report
 from profiles.ingest.source import Limits, Progress, Source
 from profiles.ingest.unknown import refuse
 from profiles.trace import Report, Trace
@@ -20,6 +20,8 @@ class Reader(NamedTuple):
 
 READERS: list[Reader] = [
     Reader("PyTorch profiler (Kineto) JSON", kineto.sniff, kineto.read),
+    Reader("Nsight Compute report (.ncu-rep)", ncu_report.sniff, ncu_report.read),
+    Reader("Nsight Compute CSV (ncu --csv --page raw)", ncu_csv.sniff, ncu_csv.read),
 ]
 
 

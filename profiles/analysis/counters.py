@@ -1,0 +1,368 @@
+"""What the counters of one launch say: speed of light, occupancy, stalls, roofline point, and what bounds it.
+
+Metric names and sections are those of Nsight Compute ("Kernel Profiling Guide", sections SpeedOfLight, Occupancy,
+WarpStateStats, SchedulerStats, MemoryWorkloadAnalysis); the vendor's own details page is the oracle of the tests.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+import numpy as np
+
+from profiles.analysis import gpus, roofline, stalls
+from profiles.analysis.kernels import KernelRow
+from profiles.analysis.names import is_collective, short_name
+from profiles.analysis.occupancy import LIMITER_WORDS, Occupancy, from_limits, occupancy, waves
+from profiles.analysis.roofline import Metrics, Point, Roofs, number
+from profiles.analysis.sentences import pct_text
+from profiles.analysis.words import si_text
+from profiles.trace import CounterLaunch, Report
+
+# A unit that is busy for less than this share of its peak does not bound a kernel; below it on both sides latency does.
+# The same border as NVIDIA's SOLBottleneck rule.
+THRESHOLDS = {
+    "busy_pct": 60.0,
+    "few_waves": 0.75,        # a grid that fills less than this of the GPU's block slots is too small
+}
+_ELAPSED = ".avg.pct_of_peak_sustained_elapsed"
+LIMITERS = ("warps", "registers", "shared_mem", "blocks", "barriers")
+
+
+@dataclass(frozen=True)
+class SpeedOfLight:
+    """Share of peak, 0-100, while the kernel ran."""
+
+    sm_pct: float | None
+    memory_pct: float | None
+    dram_pct: float | None
+    l2_pct: float | None
+    l1_pct: float | None
+
+
+@dataclass(frozen=True)
+class OccupancyFacts:
+    theoretical_pct: float | None
+    achieved_pct: float | None
+    blocks_per_sm: int | None
+    warps_per_sm: int | None
+    limits: dict[str, int]                   # limiter -> blocks per SM
+    limiters: list[str]
+    waves: float | None
+    tail_pct: float | None                   # how full the last wave is
+    tail_loss_pct: float | None              # of all block slots, left empty by the last wave
+    source: str                              # "report" | "computed" | ""
+
+
+@dataclass(frozen=True)
+class Scheduler:
+    """Per scheduler and active cycle."""
+
+    active_warps: float | None
+    eligible_warps: float | None
+    issued: float | None                     # 0-1
+    ipc: float | None                        # instructions per SM cycle
+
+
+@dataclass(frozen=True)
+class Caches:
+    l1_hit_pct: float | None
+    l2_hit_pct: float | None
+    dram_read_bytes: float | None
+    dram_write_bytes: float | None
+
+
+@dataclass(frozen=True)
+class LaunchFacts:
+    """One launch, as pages read it. Units are in the names."""
+
+    index: int
+    kernel: str
+    device: str
+    compute_capability: str | None
+    duration_ns: float | None
+    sm_clock_hz: float | None
+    dram_clock_hz: float | None
+    grid: list[int] | None
+    block: list[int] | None
+    sol: SpeedOfLight
+    occupancy: OccupancyFacts
+    launch: dict[str, float | str]           # launch parameters the report states
+    stalls: list[stalls.Stall]
+    samples: dict[str, int]
+    scheduler: Scheduler
+    caches: Caches
+    roofs: Roofs
+    point: Point
+    tensor_instructions: dict[str, float]    # operations by instruction: "hgmma", "hmma", …
+    bound: str                               # "memory" | "compute" | "latency" | ""
+    bound_reason: str
+    incomplete: str | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+LAUNCH_PARAMETERS: dict[str, tuple[str, str]] = {
+    # key -> metric, label
+    "grid_size": ("launch__grid_size", "Blocks"),
+    "block_size": ("launch__block_size", "Threads per block"),
+    "thread_count": ("launch__thread_count", "Threads"),
+    "cluster_size": ("launch__cluster_size", "Blocks per cluster"),
+    "registers_per_thread": ("launch__registers_per_thread", "Registers per thread"),
+    "smem_static_bytes": ("launch__shared_mem_per_block_static", "Static shared memory per block"),
+    "smem_dynamic_bytes": ("launch__shared_mem_per_block_dynamic", "Dynamic shared memory per block"),
+    "smem_driver_bytes": ("launch__shared_mem_per_block_driver", "Driver shared memory per block"),
+    "smem_config_bytes": ("launch__shared_mem_config_size", "Shared memory configured per SM"),
+    "stack_bytes": ("launch__stack_size", "Stack size"),
+    "barriers": ("launch__barrier_count", "Barriers"),
+    "waves_per_sm": ("launch__waves_per_multiprocessor", "Waves per SM"),
+    "sm_count": ("launch__sm_count", "SMs used"),
+    "cache_config": ("launch__func_cache_config", "Cache configuration"),
+    "green_context": ("launch__uses_green_context", "Green context"),
+}
+
+
+def facts(launch: CounterLaunch) -> LaunchFacts:
+    """Everything above for one launch. Metrics that were not collected leave None, never 0."""
+    metrics, device = launch.metrics, launch.device
+    roofs = roofline.roofs(metrics, device.name, device.compute_capability, device.sm_count)
+    duration = None if launch.incomplete else number(metrics, roofline.DURATION)
+    point = roofline.point(duration, roofline.work(metrics), roofline.dram_bytes(metrics), roofs)
+    sol, occupied, waiting = _sol(metrics), _occupancy(launch), stalls.stalls(metrics)
+    scheduler = Scheduler(
+        number(metrics, "smsp__warps_active.avg.per_cycle_active"),
+        number(metrics, "smsp__warps_eligible.avg.per_cycle_active"),
+        number(metrics, "smsp__issue_active.avg.per_cycle_active"),
+        number(metrics, "sm__inst_executed.avg.per_cycle_active"))
+    bound, reason = classify(sol, point, occupied, waiting)
+    return LaunchFacts(
+        index=launch.index,
+        kernel=launch.kernel,
+        device=device.name,
+        compute_capability=device.compute_capability,
+        duration_ns=duration,
+        sm_clock_hz=number(metrics, "gpc__cycles_elapsed.avg.per_second") or roofs.sm_clock_hz,
+        dram_clock_hz=number(metrics, "dram__cycles_elapsed.avg.per_second"),
+        grid=list(launch.grid) if launch.grid else None,
+        block=list(launch.block) if launch.block else None,
+        sol=sol,
+        occupancy=occupied,
+        launch=_launch_parameters(metrics),
+        stalls=waiting,
+        samples=stalls.samples(metrics),
+        scheduler=scheduler,
+        caches=_caches(metrics),
+        roofs=roofs,
+        point=point,
+        tensor_instructions=roofline.tensor_instructions(metrics),
+        bound="" if launch.incomplete else bound,
+        bound_reason=launch.incomplete or reason,
+        incomplete=launch.incomplete,
+    )
+
+
+def _sol(metrics: Metrics) -> SpeedOfLight:
+    return SpeedOfLight(
+        sm_pct=number(metrics, "sm__throughput" + _ELAPSED),
+        memory_pct=number(metrics, "gpu__compute_memory_throughput" + _ELAPSED),
+        dram_pct=number(metrics, "gpu__dram_throughput" + _ELAPSED, "dram__throughput" + _ELAPSED),
+        l2_pct=number(metrics, "lts__throughput" + _ELAPSED),
+        l1_pct=number(metrics, "l1tex__throughput.avg.pct_of_peak_sustained_active", "l1tex__throughput" + _ELAPSED),
+    )
+
+
+def _caches(metrics: Metrics) -> Caches:
+    return Caches(
+        number(metrics, "l1tex__t_sector_hit_rate.pct"), number(metrics, "lts__t_sector_hit_rate.pct"),
+        number(metrics, "dram__bytes_read.sum"), number(metrics, "dram__bytes_write.sum"))
+
+
+def _launch_parameters(metrics: Metrics) -> dict[str, float | str]:
+    return {key: metrics[metric] for key, (metric, _) in LAUNCH_PARAMETERS.items() if metric in metrics}
+
+
+def _whole(metrics: Metrics, name: str) -> int | None:
+    value = number(metrics, name)
+    return None if value is None else int(value)
+
+
+def _occupancy(launch: CounterLaunch) -> OccupancyFacts:
+    """The report's own limits first; where it has none, CUDA's rules on the launch parameters."""
+    metrics = launch.metrics
+    limits = gpus.limits(launch.device.compute_capability)
+    found, source = _stated_occupancy(launch, limits), "report"
+    if found is None:
+        found, source = _computed_occupancy(launch, limits), "computed"
+    blocks, sms = _whole(metrics, "launch__grid_size"), launch.device.sm_count
+    spread = waves(blocks, found.blocks_per_sm, sms) if found and blocks and sms else None
+    stated = number(metrics, "sm__maximum_warps_per_active_cycle_pct")
+    return OccupancyFacts(
+        theoretical_pct=stated if stated is not None else found.theoretical_pct if found else None,
+        achieved_pct=number(metrics, "sm__warps_active.avg.pct_of_peak_sustained_active"),
+        blocks_per_sm=found.blocks_per_sm if found else None, warps_per_sm=found.warps_per_sm if found else None,
+        limits=found.limits if found else {}, limiters=list(found.limiters) if found else [],
+        waves=number(metrics, "launch__waves_per_multiprocessor") or (spread.waves if spread else None),
+        tail_pct=spread.tail_pct if spread else None, tail_loss_pct=spread.loss_pct if spread else None,
+        source=source if found else "",
+    )
+
+
+def _stated_occupancy(launch: CounterLaunch, limits: gpus.Limits | None) -> Occupancy | None:
+    stated = {name: value for name in LIMITERS
+              if (value := _whole(launch.metrics, f"launch__occupancy_limit_{name}")) is not None}
+    threads = _whole(launch.metrics, "launch__block_size")
+    if limits is None or not threads or not {"warps", "registers", "shared_mem", "blocks"} <= stated.keys():
+        return None
+    return from_limits(limits, -(-threads // limits.warp_threads), stated)
+
+
+def _computed_occupancy(launch: CounterLaunch, limits: gpus.Limits | None) -> Occupancy | None:
+    metrics = launch.metrics
+    threads = _whole(metrics, "launch__block_size") or (int(np.prod(launch.block)) if launch.block else None)
+    registers = _whole(metrics, "launch__registers_per_thread")
+    if limits is None or not threads or registers is None:
+        return None
+    smem = sum(_whole(metrics, f"launch__shared_mem_per_block_{part}") or 0 for part in ("static", "dynamic"))
+    return occupancy(
+        limits, threads, registers, smem, smem_config_bytes=_whole(metrics, "launch__shared_mem_config_size")
+    )
+
+
+def classify(sol: SpeedOfLight, point: Point, occupied: OccupancyFacts,
+             waiting: Sequence[stalls.Stall]) -> tuple[str, str]:
+    """("memory" | "compute" | "latency" | "", the sentence of numbers it rests on)."""
+    sm, memory = sol.sm_pct, sol.memory_pct if sol.memory_pct is not None else sol.dram_pct
+    if sm is None or memory is None:
+        return "", "the report has no speed-of-light metrics: capture with --set basic or more"
+    if max(sm, memory) < THRESHOLDS["busy_pct"]:
+        return "latency", _latency_words(sm, memory, sol, occupied, waiting)
+    if memory >= sm:
+        return "memory", f"{_memory_words(sol, point, memory)}; compute {pct_text(sm)}"
+    return "compute", f"{_compute_words(point, sm)}; {_memory_words(sol, point, memory)}"
+
+
+def _memory_words(sol: SpeedOfLight, point: Point, memory: float) -> str:
+    """Which memory level the figure belongs to, with the bandwidth it stands for."""
+    if sol.dram_pct is not None and memory - sol.dram_pct < 1.0:
+        peak = f" {si_text(point.dram_roof, 'B/s')}" if point.dram_roof else ""
+        return f"DRAM {pct_text(sol.dram_pct)} of peak{peak}"
+    dram = f" (DRAM {pct_text(sol.dram_pct)})" if sol.dram_pct is not None else ""
+    for name, value in (("L1", sol.l1_pct), ("L2", sol.l2_pct)):
+        if value is not None and abs(memory - value) < 1.0:
+            return f"{name} {pct_text(value)} of peak{dram}"
+    return f"memory system {pct_text(memory)} of peak{dram}"
+
+
+def _compute_words(point: Point, sm: float) -> str:
+    text = f"compute {pct_text(sm)} of peak"
+    if point.flop_s and point.precision and point.compute_roof:
+        name = gpus.PRECISIONS.get(point.precision, point.precision)
+        share = 100.0 * point.flop_s / point.compute_roof
+        rate = f"{name} {si_text(point.flop_s, 'FLOP/s')} of {si_text(point.compute_roof, 'FLOP/s')}"
+        # SM throughput is that of its busiest part: issue slots, special functions or integer work as well as FLOPs
+        text += f" ({rate})" if share > sm - 10.0 else f" (its busiest pipe or the issue slots; {rate})"
+    return text
+
+
+def _latency_words(sm: float, memory: float, sol: SpeedOfLight, occupied: OccupancyFacts,
+                   waiting: Sequence[stalls.Stall]) -> str:
+    text = f"neither compute ({pct_text(sm)} of peak) nor memory ({pct_text(memory)}) is busy"
+    if occupied.waves is not None and occupied.waves < THRESHOLDS["few_waves"]:
+        return f"{text}; the grid fills {pct_text(100 * occupied.waves)} of the GPU's block slots"
+    top = next((stall for stall in waiting if stall.reason not in ("selected", "not_selected")), None)
+    if top:
+        text += f"; warps wait {pct_text(top.share_pct)} of their time on {stalls.explain(top.reason).title.lower()}"
+    if occupied.achieved_pct is not None:
+        text += f"; occupancy {pct_text(occupied.achieved_pct)}"
+    return text
+
+
+def limiter_words(found: OccupancyFacts) -> str:
+    """"registers and shared memory", the resources that allow the fewest blocks."""
+    return " and ".join(LIMITER_WORDS.get(name, name) for name in found.limiters)
+
+
+def combined(launches: Sequence[LaunchFacts]) -> LaunchFacts | None:
+    """One kernel from its complete launches: the longest one's facts with summed work and time-weighted shares."""
+    whole = [each for each in launches if each.duration_ns]
+    if not whole:
+        return None
+    longest = max(whole, key=lambda each: each.duration_ns or 0.0)
+    sol = SpeedOfLight(**{f.name: _weighted((getattr(x.sol, f.name), x.duration_ns) for x in whole)
+                          for f in fields(SpeedOfLight)})
+    point = combined_point(whole)
+    bound, reason = classify(sol, point, longest.occupancy, longest.stalls)
+    return LaunchFacts(**{**{f.name: getattr(longest, f.name) for f in fields(LaunchFacts)},
+                          "sol": sol, "point": point, "bound": bound, "bound_reason": reason})
+
+
+def combined_point(launches: Sequence[LaunchFacts]) -> Point:
+    """Σ work, Σ bytes, Σ time under the time-weighted roofs. One launch without counts makes the sum unknown."""
+    if len(launches) == 1:
+        return launches[0].point
+    flop: dict[str, float] = defaultdict(float)
+    for each in launches:
+        for precision, amount in each.point.by_precision.items():
+            flop[precision] += amount
+    unknown = next((x.point.reason for x in launches if x.point.reason
+                    and (x.point.flop is None or (x.point.flop and x.point.dram_bytes))), None)
+    note = next((x.point.notes[0] for x in launches if x.point.notes), None)
+    moved = [x.point.dram_bytes for x in launches]
+    roofs = Roofs(
+        dram_bytes_s=_weighted((x.roofs.dram_bytes_s, x.duration_ns) for x in launches),
+        compute={p: value for p in gpus.PRECISIONS
+                 if (value := _weighted((x.roofs.compute.get(p), x.duration_ns) for x in launches)) is not None},
+        per_cycle={}, sm_clock_hz=_weighted((x.sm_clock_hz, x.duration_ns) for x in launches), source={})
+    return roofline.point(sum(x.duration_ns or 0.0 for x in launches), roofline.Work(dict(flop), {}, unknown, note),
+                          None if None in moved else float(sum(m for m in moved if m is not None)), roofs)
+
+
+def _weighted(pairs: Iterable[tuple[float | None, float | None]]) -> float | None:
+    known = [(value, weight) for value, weight in pairs if value is not None and weight]
+    total = sum(weight for _, weight in known)
+    return sum(value * weight for value, weight in known) / total if total else None
+
+
+def kernel_table(report: Report) -> list[KernelRow]:
+    """Kernels of a report, most time first. Incomplete launches are no part of it."""
+    groups: dict[str, list[LaunchFacts]] = defaultdict(list)
+    for launch in report.launches:
+        if not launch.incomplete:
+            groups[launch.kernel].append(facts(launch))
+    everything = sum(each.duration_ns or 0.0 for group in groups.values() for each in group)
+    rows = [_kernel_row(name, group, everything) for name, group in groups.items()]
+    return sorted(rows, key=lambda row: -row.total_ns)
+
+
+def _kernel_row(name: str, group: list[LaunchFacts], everything_ns: float) -> KernelRow:
+    durations = np.array([each.duration_ns or 0.0 for each in group])
+    whole = combined(group)
+    launch = whole.launch if whole else {}
+    smem = [launch.get(f"smem_{part}_bytes") for part in ("static", "dynamic")]
+    registers = launch.get("registers_per_thread")
+    return KernelRow(
+        name=name, short_name=short_name(name), category="communication" if is_collective(name) else "compute",
+        launches=len(group), total_ns=round(float(durations.sum())), mean_ns=float(durations.mean()),
+        p50_ns=float(np.percentile(durations, 50)), p95_ns=float(np.percentile(durations, 95)),
+        min_ns=round(float(durations.min())), max_ns=round(float(durations.max())),
+        share_pct=100.0 * float(durations.sum()) / everything_ns if everything_ns else 0.0,
+        bound=whole.bound if whole else "", bound_reason=whole.bound_reason if whole else "",
+        registers_per_thread=int(registers) if isinstance(registers, (int, float)) else None,
+        smem_bytes=int(sum(x for x in smem if isinstance(x, (int, float)))) if None not in smem else None,
+        occupancy_pct=whole.occupancy.achieved_pct if whole and whole.occupancy.achieved_pct is not None
+        else whole.occupancy.theoretical_pct if whole else None,
+    )
+
+
+def from_json(document: Mapping[str, Any]) -> LaunchFacts:
+    """`LaunchFacts.as_json()` read back from a row."""
+    return LaunchFacts(**{
+        **document, "sol": SpeedOfLight(**document["sol"]), "occupancy": OccupancyFacts(**document["occupancy"]),
+        "scheduler": Scheduler(**document["scheduler"]), "caches": Caches(**document["caches"]),
+        "stalls": [stalls.Stall(**each) for each in document["stalls"]], "roofs": Roofs(**document["roofs"]),
+        "point": Point(**{**document["point"], "notes": tuple(document["point"]["notes"])}),
+    })

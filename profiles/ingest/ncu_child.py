@@ -1,0 +1,114 @@
+"""The process in which NVIDIA's native report reader runs: `python -I ncu_child.py REPORT MEMORY_BYTES CPU_SECONDS`.
+
+A program of its own, importing nothing of this project: a damaged file may crash or hang the native code, and then
+takes only this process down. Prints one JSON document per line on standard output: ``{"ranges": n, "results": n}``
+first, then one per profiled launch, then ``{"end": true}``. Nothing but text crosses the pipe.
+"""
+
+import ctypes
+import json
+import math
+import resource
+import signal
+import sys
+
+# Opcodes kept of an instanced metric: what the tensor pipe and the half-precision pipe ran.
+OPCODES = ("HMMA", "IMMA", "DMMA", "BMMA", "HGMMA", "IGMMA", "BGMMA", "QGMMA", "QMMA", "OMMA", "UTC",
+           "HFMA2", "HADD2", "HMUL2")
+OPCODE_METRIC = "sass__inst_executed_per_opcode_with_modifier_all"
+SEVERITY = {0: "info", 1: "info", 2: "optimization", 3: "warning", 4: "error"}     # ncu_report.MsgType
+SPEEDUP_SCOPE = {1: "local", 2: "global"}                                            # ncu_report.SpeedupType
+
+
+def main(path, memory_bytes, cpu_seconds):
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)      # PR_SET_PDEATHSIG: never outlive the worker
+    resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
+    resource.setrlimit(resource.RLIMIT_CPU, (cpu_seconds, cpu_seconds))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    import ncu_report  # after the limits: loading it is part of what they bound
+
+    context = ncu_report.load_report(path)
+    ranges = [context.range_by_idx(i) for i in range(context.num_ranges())]
+    say({"ranges": len(ranges), "results": sum(r.num_actions() for r in ranges)})
+    units = {}
+    for range_index, actions in enumerate(ranges):
+        for index in range(actions.num_actions()):
+            action = actions.action_by_idx(index)
+            say({"unreadable": True} if action is None else launch(ncu_report, action, range_index, units))
+    say({"end": True})
+
+
+def launch(ncu_report, action, range_index, units):
+    """One profiled launch: names, every metric with a value, units not said before, rules."""
+    metrics, new_units, valueless, breakdowns = {}, {}, 0, {}
+    opcodes = {}
+    for name in action.metric_names():
+        metric = action.metric_by_name(name)
+        if metric is None or not metric.has_value():
+            valueless += 1
+            continue
+        value = metric.value()
+        if isinstance(value, float) and not math.isfinite(value):
+            valueless += 1
+            continue
+        if name.startswith(("breakdown:", "group:")):
+            breakdowns[name] = str(value)           # a list of metric names, not a value
+            continue
+        metrics[name] = value if isinstance(value, (int, float)) else str(value)
+        if name not in units:
+            units[name] = new_units[name] = metric.unit()
+        if name == OPCODE_METRIC:
+            opcodes = kept_opcodes(metric)
+    for opcode, count in opcodes.items():
+        metrics[f"{OPCODE_METRIC}[{opcode}]"] = count
+    return {
+        "name": action.name(ncu_report.IAction.NameBase_DEMANGLED) or action.name(),
+        "workload": action.workload_type(), "range": range_index,
+        "metrics": metrics, "units": new_units, "valueless": valueless, "breakdowns": breakdowns,
+        "rules": [rule(r) for r in action.rule_results()],
+    }
+
+
+def kept_opcodes(metric):
+    """Warp instructions executed per opcode of OPCODES; the others stay in the file."""
+    if not metric.has_correlation_ids():
+        return {}
+    names, counts = metric.correlation_ids(), {}
+    for i in range(metric.num_instances()):
+        opcode = str(names.value(i))
+        if opcode.startswith(OPCODES):
+            counts[opcode] = counts.get(opcode, 0) + metric.value(i)
+    return counts
+
+
+def rule(result):
+    message = result.rule_message() if result.has_rule_message() else {"title": "", "message": "", "type": 0}
+    speedup = result.speedup_estimation() if result.has_speedup_estimation() else None
+    return {
+        "identifier": result.rule_identifier(), "section": result.section_identifier(),
+        "title": message["title"] or result.name(), "text": message["message"],
+        "severity": SEVERITY.get(message["type"], "info"),
+        "speedup_pct": finite(speedup["speedup"]) if speedup else None,
+        "speedup_scope": SPEEDUP_SCOPE.get(speedup["type"]) if speedup else None,
+        "focus": [{"name": f["name"], "value": finite(f["value"]), "info": f["info"]} for f in result.focus_metrics()],
+    }
+
+
+def finite(value):
+    return value if isinstance(value, (int, float)) and math.isfinite(value) else None
+
+
+def say(document):
+    # a damaged string may hold half characters: they become "?", or the line would be no JSON
+    line = json.dumps(document, allow_nan=False, ensure_ascii=False) + "\n"
+    sys.stdout.buffer.write(line.encode("utf-8", "replace"))
+    sys.stdout.buffer.flush()
+
+
+if __name__ == "__main__":
+    try:
+        main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))
+    except ModuleNotFoundError as error:
+        say({"missing": str(error.name)})
+    except MemoryError:
+        say({"memory": True})

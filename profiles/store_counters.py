@@ -1,0 +1,99 @@
+"""Counters of a profile: every metric of every launch in one columnar object, what pages read as rows.
+
+counters.parquet: one row per launch and metric, ordered by launch, then name: launch (int32), metric and unit
+(dictionary strings), value (float64, null where the metric is a word), text (the word). zstd; a launch's metrics are a
+few row groups, whatever the report's size.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from django.core.files.base import ContentFile
+from django.core.files.storage import default_storage
+
+from profiles.analysis import counters
+from profiles.models import LaunchCounters
+from profiles.rows import json_safe, text
+from profiles.trace import Report
+
+_word = pa.dictionary(pa.int32(), pa.string())
+METRICS = pa.schema(
+    [("launch", pa.int32()), ("metric", _word), ("unit", _word), ("value", pa.float64()), ("text", _word)]
+)
+ROW_GROUP = 1 << 15
+BATCH = 500
+
+
+def key(profile_id: int) -> str:
+    return f"profiles/{profile_id}/counters.parquet"
+
+
+def write_report(profile_id: int, report: Report) -> int:
+    """Store every metric of every launch; returns the stored bytes."""
+    out = io.BytesIO()
+    with pq.ParquetWriter(out, METRICS, compression="zstd", store_schema=False) as writer:
+        for start in range(0, len(report.launches), BATCH):
+            writer.write_table(_table(report, start), row_group_size=ROW_GROUP)
+    if default_storage.exists(key(profile_id)):
+        default_storage.delete(key(profile_id))
+    default_storage.save(key(profile_id), ContentFile(out.getvalue()))
+    return out.tell()
+
+
+def _table(report: Report, start: int) -> pa.Table:
+    rows = [(launch.index, name, value) for launch in report.launches[start:start + BATCH]
+            for name, value in sorted(launch.metrics.items())]
+    return pa.table({
+        "launch": [index for index, _, _ in rows],
+        "metric": [text(name) for _, name, _ in rows],
+        "unit": [report.units.get(name, "") for _, name, _ in rows],
+        "value": [None if isinstance(value, str) else float(value) for _, _, value in rows],
+        "text": [text(value) if isinstance(value, str) else None for _, _, value in rows],
+    }).cast(METRICS)
+
+
+def metrics_of(profile_id: int, launch: int) -> list[dict[str, Any]]:
+    """All metrics of one launch by name: {"metric", "unit", "value" (number or word)}. Empty where none is stored."""
+    try:
+        with default_storage.open(key(profile_id), "rb") as file:
+            table = pq.read_table(file, filters=pc.field("launch") == launch)
+    except FileNotFoundError:
+        return []
+    return [
+        {"metric": row["metric"], "unit": row["unit"], "value": row["text"] if row["value"] is None else row["value"]}
+        for row in table.to_pylist()
+    ]
+
+
+def launch_rows(report: Report) -> Iterator[dict[str, Any]]:
+    """Fields of a LaunchCounters row per launch, with its kernel's full name in place of the key."""
+    for launch in report.launches:
+        found = counters.facts(launch)
+        yield {
+            "kernel_name": text(launch.kernel), "index": launch.index, "duration_ns": json_safe(found.duration_ns),
+            "grid": _dim3(launch.grid), "block": _dim3(launch.block), "facts": json_safe(found.as_json()),
+            "rules": json_safe([asdict(rule) for rule in launch.rules]), "incomplete": text(launch.incomplete or ""),
+        }
+
+
+def write_rows(profile_id: int, report: Report, kernel_ids: dict[str, int]) -> None:
+    """LaunchCounters of a report. A kernel of which no launch was measured has no row to belong to: it is counted in
+    the integrity report and its metrics are in the object."""
+    rows = []
+    for fields in launch_rows(report):
+        kernel_id = kernel_ids.get(fields.pop("kernel_name"))
+        if kernel_id is not None:
+            rows.append(LaunchCounters(profile_id=profile_id, kernel_id=kernel_id, **fields))
+    LaunchCounters.objects.bulk_create(rows, batch_size=BATCH)
+
+
+def _dim3(size: tuple[int, int, int] | None) -> str:
+    """(256, 1, 1) -> "256 × 1 × 1"."""
+    return " × ".join(str(side) for side in size) if size else ""
