@@ -52,7 +52,7 @@ LAYERS = [
     # rows and the store
     Layer("theme", ("profiles.theme",), packages=("bokeh",)),
     Layer("queues", ("workers.jobs",), packages=("django", "redis", "rq", "channels", "asgiref")),
-    Layer("profiles rows", ("profiles.models", "profiles.rows", "profiles.objects", "profiles.store*", "profiles.progress"),
+    Layer("profiles rows", ("profiles.models", "profiles.rows", "profiles.objects", "profiles.store*", "profiles.*_store", "profiles.progress"),
           ours=("profiles.trace", "profiles.analysis*", "workers.jobs"), packages=(*ROWS, *PARSING)),
     Layer("tuner rows", ("tuner.models", "tuner.rows"), ours=("tuner.trial", "tuner.space", "profiles.models"), packages=ROWS),
     # what people and programs see of profiles (first: its names are more special)
@@ -67,7 +67,7 @@ LAYERS = [
                                 "profiles.selectors_*", "profiles.ingested", "profiles.*_services", "profiles.examples",
                                 "profiles.capture_*", "profiles.tables", "profiles.management.*"),
           ours=("profiles.trace", "profiles.ingest*", "profiles.analysis*", "profiles.models", "profiles.rows", "profiles.objects",
-                "profiles.store*", "profiles.progress", "workers.jobs"),
+                "profiles.store*", "profiles.*_store", "profiles.progress", "workers.jobs"),
           packages=(*ROWS, *PARSING, "psutil")),
     Layer("tuner services", ("tuner.services", "tuner.selectors", "tuner.*_services", "tuner.*_selectors", "tuner.management.*"),
           ours=("tuner.*", "profiles.analysis.gpus", "profiles.models", "workers.jobs"), packages=(*ROWS, *NUMERIC)),

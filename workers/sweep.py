@@ -20,6 +20,7 @@ from django.utils import timezone
 from profiles.models import Capture, Profile
 from profiles.services import profile_requeue_stale
 from tuner.models import TuneJob
+from tuner.services import queue_of
 from workers import jobs
 
 log = logging.getLogger(__name__)
@@ -40,8 +41,7 @@ class Held:
 
 
 PROFILES = Held(Profile, "ingest", Profile.Status.UPLOADED, Profile.Status.INGESTING, lambda row: "ingest")
-TUNE_JOBS = Held(TuneJob, "tune", TuneJob.Status.QUEUED, TuneJob.Status.RUNNING,
-                 lambda row: "gpu" if row.device == "gpu" else "replay")
+TUNE_JOBS = Held(TuneJob, "tune", TuneJob.Status.QUEUED, TuneJob.Status.RUNNING, queue_of)
 CAPTURES = Held(Capture, "capture", Capture.Status.QUEUED, Capture.Status.RUNNING, lambda row: "gpu")
 HELD = {held.task: held for held in (PROFILES, TUNE_JOBS, CAPTURES)}
 
