@@ -114,6 +114,11 @@ export function watch(topics, onMessage, onState = () => {}) {
   };
 }
 
+/** Drop the connection and make a new one: pages catch up as after any loss. */
+export function reconnect() {
+  socket?.close();
+}
+
 /** The frame's indicator: the connection's state, or null while nothing is watched. @param {(state: State|null) => void} listener */
 export function onConnection(listener) {
   listeners.add(listener);
