@@ -32,6 +32,7 @@ urlpatterns = [
     # captures
     path("captures/", capture_pages.capture_list, name="capture-list"),
     path("captures/new/", capture_pages.capture_new, name="capture-new"),
+    path("captures/targets/", capture_pages.capture_targets, name="capture-targets"),
     path("captures/<int:pk>/", capture_pages.capture_detail, name="capture"),
     path("captures/<int:pk>/stop/", capture_pages.capture_stop, name="capture-stop"),          # POST
     # tuner
@@ -58,6 +59,8 @@ urlpatterns = [
     path("api/profiles/<int:pk>/selection/", timeline_api.SelectionApi.as_view(), name="api-selection"),
     path("api/compare/", profiles_api.CompareApi.as_view(), name="api-compare"),
     path("api/captures/", capture_api.CaptureListApi.as_view(), name="api-captures"),
+    path("api/captures/preview/", capture_api.CapturePreviewApi.as_view(), name="api-capture-preview"),  # POST
+    path("api/captures/targets/", capture_api.CaptureTargetListApi.as_view(), name="api-capture-targets"),
     path("api/captures/<int:pk>/", capture_api.CaptureApi.as_view(), name="api-capture"),
     path("api/captures/<int:pk>/stop/", capture_api.CaptureStopApi.as_view(), name="api-capture-stop"),
     path("api/tune/", tuner_api.TuneListApi.as_view(), name="api-tune-list"),

@@ -1,0 +1,111 @@
+"""The GPUs of this host, and the lease that keeps one process on one GPU."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tuner.bench import nvml
+
+_QUERY = ("index", "uuid", "name", "compute_cap", "driver_version", "memory.total")
+_SMI_TIMEOUT_S = 20.0
+_LOOK_AGAIN_S = 0.25
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """One physical GPU, `index` as nvidia-smi numbers it."""
+
+    index: int
+    uuid: str
+    name: str
+    cc: str                     # compute capability, "9.0"
+    driver: str
+    memory_bytes: int
+
+    def as_json(self) -> dict[str, Any]:
+        return {"index": self.index, "name": self.name, "cc": self.cc, "driver": self.driver, "uuid": self.uuid,
+                "memory_bytes": self.memory_bytes}
+
+
+def gpus() -> list[Gpu]:
+    """What NVML or nvidia-smi shows, within CUDA_VISIBLE_DEVICES; empty where there is no GPU or no driver."""
+    found = [Gpu(**device) for device in nvml.devices()] or _from_smi()
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is None:
+        return found
+    wanted = [part.strip() for part in visible.split(",") if part.strip()]
+    return [gpu for gpu in found if str(gpu.index) in wanted or any(gpu.uuid.startswith(part) for part in wanted)]
+
+
+def _from_smi() -> list[Gpu]:
+    command = ["nvidia-smi", f"--query-gpu={','.join(_QUERY)}", "--format=csv,noheader,nounits"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_SMI_TIMEOUT_S, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return []
+    return parse_smi(done.stdout)
+
+
+def parse_smi(text: str) -> list[Gpu]:
+    """Lines of `nvidia-smi --query-gpu=… --format=csv,noheader,nounits`; what is no such line is passed over."""
+    found = []
+    for line in text.splitlines():
+        cells = [cell.strip() for cell in line.split(",")]
+        if len(cells) == len(_QUERY) and cells[0].isdigit():
+            index, uuid, name, cc, driver, memory_mib = cells
+            memory_bytes = int(memory_mib) * 2**20 if memory_mib.isdigit() else 0
+            found.append(Gpu(int(index), uuid, name, cc, driver, memory_bytes))
+    return found
+
+
+def reading(gpu: Gpu) -> dict[str, Any]:
+    """Clocks, temperature, power and throttling now; empty without NVML."""
+    return nvml.reading(gpu.index)
+
+
+class NoLease(Exception):
+    """Told to stop, or the time to wait was over, before a GPU became free."""
+
+
+@contextmanager
+def lease(candidates: Sequence[Gpu], *, should_stop: Callable[[], bool] = lambda: False,
+          wait_s: float | None = None, folder: Path | None = None) -> Iterator[Gpu]:
+    """Hold one of `candidates` for this process alone; waits until one is free.
+
+    A lock file per GPU (flock): the operating system releases it however the holder dies. Raises NoLease.
+    """
+    end = None if wait_s is None else time.monotonic() + wait_s
+    while True:
+        for gpu in candidates:
+            held = _try_lock((folder or Path(tempfile.gettempdir())) / f"ridgepoint-{gpu.uuid}.lock")
+            if held is not None:
+                try:
+                    yield gpu
+                finally:
+                    os.close(held)
+                return
+        if should_stop() or (end is not None and time.monotonic() > end):
+            raise NoLease("no GPU became free" if candidates else "this host has no GPU")
+        time.sleep(_LOOK_AGAIN_S)
+
+
+def _try_lock(path: Path) -> int | None:
+    """An open descriptor that holds the lock, or None. All users of the host share the file; it is never removed."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        return None
+    with suppress(OSError):
+        os.fchmod(descriptor, 0o666)          # whatever the umask of the first user was
+    return descriptor
