@@ -2,12 +2,15 @@
 
 import { textWidth, TrackPainter } from "./draw.js";
 import { OverlayPainter } from "./draw_overlay.js";
-import { OVERVIEW_PX, OverviewPainter, RulerPainter, rulerHeight } from "./draw_ruler.js";
+import { el } from "./dom.js";
+import { OVERVIEW_PX, overviewGroups, OverviewPainter, RulerPainter, rulerHeight } from "./draw_ruler.js";
 import { Labels } from "./labels.js";
 import { depthAt, entryAt, rowsBetween } from "./layout.js";
+import { clock } from "./viewport.js";
 
 const HIT_PX = 4;
 const LABELS_MIN_PX = 90;
+const NAMED_LINES = 4;          // of the overview: with more there is no room for their names
 const PINNED_SHARE = 0.45;      // of the stage at most
 
 export class Stage {
@@ -20,6 +23,8 @@ export class Stage {
     this.overlay = new OverlayPainter(find(".tl-overlay"));
     this.base = find(".tl-base");
     this.nothing = find("#tl-none");
+    const groups = overviewGroups(timeline);
+    if (groups.length > 1 && groups.length <= NAMED_LINES) find(".tl-overview-names").replaceChildren(...groups.map((g) => el("span", {}, g.name)));
     this.panes = ["pinned", "main"].map((name) => {
       const element = find(`.tl-${name}`);
       return {
@@ -104,7 +109,7 @@ export class Stage {
     }
     if (due.tracks || due.ruler) {
       const base = this.ruler.paint(scene);
-      const text = base ? `${scene.units.ns(base)} +` : "";
+      const text = base ? `${clock(base)} +` : "";
       if (this.base.textContent !== text) this.base.textContent = text;
     }
     this.overlay.paint(scene, this.panes, this.overlayHeight);

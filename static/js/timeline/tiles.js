@@ -29,7 +29,8 @@ export class Api {
   selection(parameters, signal) { return this.getJson(this.url("selection/", parameters), { signal }); }
 
   async tile(level, index, tracks, signal) {
-    const answer = await fetch(this.url(`tiles/${level}/${index}/`, { tracks: tracks.join(",") }), { signal, credentials: "same-origin" });
+    const answer = await fetch(this.url(`tiles/${level}/${index}/`, { tracks: tracks.join(",") }), { signal, credentials: "same-origin" })
+      .catch((error) => { throw error.name === "AbortError" ? error : new Error("the server cannot be reached"); });
     if (!answer.ok) {
       const problem = await answer.json().catch(() => ({}));
       throw Object.assign(new Error(problem.error ?? problem.detail ?? `the server answered ${answer.status}`), { status: answer.status });
