@@ -11,8 +11,10 @@ from bokeh.models import ColumnDataSource, Span
 from profiles import theme
 
 CSS = (Path(__file__).parents[2] / "static" / "css" / "ridgepoint.css").read_text()
-TEXT_ON = [("text", "bg"), ("text", "panel"), ("text", "raised"), ("muted", "bg"), ("muted", "panel"), ("muted", "raised"),
-           ("accent", "bg"), ("accent", "panel"), ("accent", "raised"), ("accent-ink", "accent"), ("ok", "panel"), ("warn", "panel"),
+TEXT_ON = [("text", "bg"), ("text", "panel"), ("text", "raised"), ("muted", "bg"), ("muted", "panel"),
+           ("muted", "raised"),
+           ("accent", "bg"), ("accent", "panel"), ("accent", "raised"), ("accent-ink", "accent"), ("ok", "panel"),
+           ("warn", "panel"),
            ("bad", "panel"), ("ok", "ok-soft"), ("warn", "warn-soft"), ("bad", "bad-soft"), ("text", "accent-soft"),
            ("text", "bad-soft"), ("muted", "bad-soft"), ("text", "warn-soft")]  # fmt: skip
 CATEGORIES = [name for name in theme.PALETTE if name != "idle"]

@@ -12,6 +12,9 @@ import { addKeys } from "./grid_keys.js";
 
 const MAX_HEIGHT = "min(72vh, 900px)";
 const SMALL_ROWS = 8;
+const MAX_NATURAL = 460; // a column wider than this does not ask for more
+const MIN_TEXT = 150; // text is cut below its width rather than pushing columns out of view
+const MIN_FIRST = 260; // what the row is about
 
 const stylesheet = new URL("../../vendor/tabulator/tabulator.min.css", import.meta.url).href;
 let styled = null;
@@ -24,6 +27,14 @@ function loadStyles() {
     document.head.prepend(link);
   });
   return styled;
+}
+
+const measure = document.createElement("canvas").getContext("2d");
+
+/** A heading is never cut: its text, the sort arrow and the padding. @param {string} title @returns {number} CSS pixels */
+function titleWidth(title) {
+  measure.font = `600 12px ${getComputedStyle(document.body).fontFamily}`;
+  return Math.ceil(measure.measureText(title).width) + 36;
 }
 
 /** One grid: the library's table, our columns, and what both server tables and JSON tables can do. */
@@ -67,7 +78,7 @@ class Grid {
     const number = column.type === "number";
     return {
       field: column.field, title: column.title, visible: !column.hidden, hozAlign: number ? "right" : "left", headerHozAlign: number ? "right" : "left",
-      cssClass: number ? "num" : "", widthGrow: column.width ? Math.max(1, Math.round(column.width / 40)) : number ? 1 : 3, minWidth: column.minWidth ?? (number ? 84 : 110),
+      cssClass: number ? "num" : "", widthGrow: column.width ? Math.max(1, Math.round(column.width / 20)) : number ? 1 : 3, minWidth: Math.max(column.minWidth ?? (number ? 76 : 110), titleWidth(column.title)),
       headerTooltip: column.help || false, headerSortStartingDir: number ? "desc" : "asc", resizable: "header",
       titleFormatter: () => Object.assign(document.createElement("span"), { textContent: column.title }),
       formatter: (cell) => this.cellNode(cell, column),
@@ -166,9 +177,9 @@ function serverColumn(th, index, seen) {
   if (seen.has(field)) field += `_${index}`;
   seen.add(field);
   const type = /** @type {any} */ (th.dataset.type ?? "text");
-  const width = th.offsetWidth;
+  const width = Math.min(th.offsetWidth, MAX_NATURAL);
   return { field, title: (th.textContent ?? "").trim().replace(/\s+/g, " "), type, unit: th.dataset.unit, help: th.title, hidden: "hidden" in th.dataset,
-    width: Math.max(width, 40), minWidth: type === "number" ? Math.max(Math.min(width, 150), 60) : Math.max(Math.min(width, 140), 60) };
+    width, minWidth: type === "number" ? width : Math.min(width + 2, index === 0 ? MIN_FIRST : MIN_TEXT) };
 }
 
 /** @param {HTMLTableCellElement|undefined} td @param {Column} column the raw value */
@@ -203,6 +214,7 @@ export async function enhance(table) {
   if (table.dataset.enhanced || !table.tHead?.rows.length) return null;
   table.dataset.enhanced = "1";
   await loadStyles();
+  table.style.cssText = "width: auto; white-space: nowrap"; // how wide each column would be on one line
   const seen = new Set(), heads = [...table.tHead.rows[table.tHead.rows.length - 1].cells];
   const columns = heads.map((th, index) => serverColumn(th, index, seen));
   const body = [...table.tBodies].flatMap((part) => [...part.rows]).filter((tr) => tr.cells.length === columns.length);
