@@ -150,7 +150,7 @@ def test_search_steps_through_hits(timeline: Any, profile_id: int) -> None:
     poll(timeline, f"{APP}.chosen.slice?.id === {found['slices'][0]['id']}")
     a, b = window(timeline)
     assert a <= found["slices"][0]["start_ns"] <= b
-    assert query(timeline)["q"] == [GEMM]
+    assert poll(timeline, f"new URLSearchParams(location.search).get('q') === '{GEMM}'")
 
 
 def test_a_click_tells_about_the_launch_and_draws_its_arrow(timeline: Any, profile_id: int) -> None:

@@ -34,7 +34,7 @@ const align = (n) => Math.ceil(n / 8) * 8;
 export function metaOf(endNs = 1_000_000, extra = {}) {
   const track = (id, kind, name, group, depths, sort) => ({ id, kind, name, group, depths, slices: 10, sort, unit: null });
   return {
-    id: 1, name: "t", start_ns: 0, end_ns: endNs, levels: 6, tile_bins: 1024, steps: [], integrity: {},
+    id: 1, name: "t", start_ns: 0, end_ns: endNs, levels: 1 + Math.max(Math.ceil(Math.log2(endNs / 1024) / 2), 0), tile_bins: 1024, steps: [], integrity: {},
     tracks: [track(0, "thread", "thread 1 (python)", "python (1)", 3, 0), track(1, "stream", "stream 7", "GPU 0", 1, 10), track(2, "stream", "stream 8", "GPU 0", 2, 11), track(3, "counter", "memory", "GPU 0", 1, 12)],
     ...extra,
   };

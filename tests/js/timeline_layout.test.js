@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 import { decodeTile, Timeline } from "../../static/js/timeline/model.js";
-import { depthAt, entryAt, groupKey, LANE, laneTop, layout, rowsBetween, trackKey } from "../../static/js/timeline/layout.js";
+import { depthAt, entryAt, groupKey, LANE, laneTop, layout, rowsBetween, trackKey, valueAt } from "../../static/js/timeline/layout.js";
 import { encodeTile, metaOf } from "./timeline_fixture.js";
 
 const view = (changes = {}) => ({ folded: new Set(), pinned: new Set(), filter: "", ...changes });
@@ -68,4 +68,10 @@ test("the entry under the pointer, or the nearest within reach", () => {
   assert.equal(at(0, 102, 3), 2);
   assert.equal(at(1, 4, 0), 3);
   assert.equal(at(7, 4, 0), undefined);
+});
+
+test("a counter holds its value until the next sample", () => {
+  const tile = decodeTile(encodeTile([[0, [], [[10, 1], [20, 5]]]])).get(0);
+  const runs = [{ level: 0, from: 0, to: 1024, tiles: [{ tile, start: 0 }] }];
+  assert.deepEqual([5, 10, 19, 20, 900].map((ns) => valueAt(runs, ns)), [null, 1, 1, 5, 5]);
 });

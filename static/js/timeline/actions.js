@@ -54,20 +54,24 @@ export class Actions {
     const hit = point && !point.ruler ? app.stage.hit(point) : null;
     app.cursorX = point ? point.x : null;
     app.hover = hit?.entry ? { track: hit.track.id, depth: hit.entry.depth, start_ns: hit.entry.start, dur_ns: hit.entry.dur } : null;
-    this.tip(point, hit?.entry);
+    this.tip(point, hit);
     app.changed("overlay");
   }
 
-  tip(point, entry) {
-    const { tipElement: tip, app: { timeline, stage } } = this;
-    tip.hidden = !entry;
-    if (!entry) return;
-    const what = entry.flags & MERGED ? `${entry.count.toLocaleString("en-US")} slices in ${nsText(entry.dur)}; the longest is named` : `${nsText(entry.dur)} (${exactNs(entry.dur)})`;
-    tip.replaceChildren(el("b", { class: "mono" }, timeline.name(entry.name) || "…"), el("span", {}, what),
-      el("span", { class: "muted" }, `${category(entry.category).label} · at ${clock(entry.start)}`));
+  tip(point, hit) {
+    const { tipElement: tip, app: { stage } } = this;
+    const lines = hit?.entry ? this.sliceLines(hit.entry) : hit?.value != null ? counterLines(hit) : null;
+    tip.hidden = !lines;
+    if (!lines) return;
+    tip.replaceChildren(el("b", { class: "mono" }, lines[0]), el("span", {}, lines[1]), el("span", { class: "muted" }, lines[2]));
     const box = stage.root.getBoundingClientRect(), below = point.y - box.top + 18;
     tip.style.left = `${Math.max(Math.min(point.x + stage.labelWidth + 14, box.width - tip.offsetWidth - 8), 0)}px`;
     tip.style.top = `${below + tip.offsetHeight > box.height ? below - tip.offsetHeight - 30 : below}px`;
+  }
+
+  sliceLines(entry) {
+    const what = entry.flags & MERGED ? `${entry.count.toLocaleString("en-US")} slices in ${nsText(entry.dur)}; the longest is named` : `${nsText(entry.dur)} (${exactNs(entry.dur)})`;
+    return [this.app.timeline.name(entry.name) || "…", what, `${category(entry.category).label} · at ${clock(entry.start)}`];
   }
 
   click(point) {
@@ -108,3 +112,5 @@ export class Actions {
     return viewport.set(Math.min(at, fixed), Math.max(at, fixed));
   }
 }
+
+const counterLines = ({ track, value, ns }) => [track.name, `${value.toLocaleString("en-US")}${track.unit ? ` ${track.unit}` : ""}`, `at ${clock(ns)}`];

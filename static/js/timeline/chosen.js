@@ -77,7 +77,7 @@ export class Chosen {
     if (view.slice === null) return this.select(null, false);
     if (view.slice === this.slice?.id) return undefined;
     const slice = await this.select({ id: view.slice, track: -1, depth: 0, start_ns: 0, dur_ns: 0 }, false);
-    if (slice && !view.window) await this.jump(slice);
+    if (slice && !view.window) await this.jump(slice, false);
     return undefined;
   }
 
@@ -101,8 +101,8 @@ export class Chosen {
     this.panel.style.height = `${Math.min(Math.max(height, 90), this.panel.parentElement.clientHeight * 0.75)}px`;
   }
 
-  /** Select a slice and bring it into view. */
-  async jump(slice) {
+  /** Select a slice and bring it into view; `push` makes it a step of the browser's history. */
+  async jump(slice, push = true) {
     const { app } = this, { viewport } = app, end = slice.start_ns + slice.dur_ns;
     this.uncover(slice.track);
     const tooSmall = slice.dur_ns / viewport.nsPerPx < 3;
@@ -113,7 +113,8 @@ export class Chosen {
       app.go(middle - span / 2, middle + span / 2, false);
     }
     app.stage.reveal(slice.track, slice.depth);
-    const full = await this.select(slice);
+    const full = await this.select(slice, push);
+    if (!push) app.history.remember();
     app.stage.reveal(slice.track, slice.depth);     // the panel may have opened over it
     app.changed("tracks");
     return full;
@@ -138,7 +139,7 @@ export class Chosen {
       if (direction < 0 && total > slices.length) ({ slices } = await app.api.slices({ ...query, offset: total - NEIGHBOURS }));
       const same = slices.filter((s) => s.depth === depth && s.id !== slice.id && (direction > 0 ? s.start_ns >= slice.start_ns : s.start_ns <= slice.start_ns));
       const found = direction > 0 ? same[0] : same.at(-1);
-      return found ? await this.jump(found) : null;
+      return found ? await this.jump(found, false) : null;
     } catch (error) {
       return this.failed(error, () => this.neighbour(direction));
     }
@@ -149,6 +150,6 @@ export class Chosen {
     const query = { start: Math.floor(start), end: Math.ceil(end), limit: NEIGHBOURS, track: app.stage.visibleTracks(0).join(",") };
     const { slices } = await app.api.slices(query);
     const first = slices.find((s) => s.start_ns >= start) ?? slices[0];
-    return first ? this.jump(first) : null;
+    return first ? this.jump(first, false) : null;
   }
 }

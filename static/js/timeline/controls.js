@@ -76,7 +76,7 @@ export class Controls {
     const { app } = this;
     if (this.query.value.trim() !== app.search.query) this.look();
     const hit = await app.search.step(direction, app.chosen.slice?.start_ns ?? app.viewport.start).catch(() => null);
-    if (hit) await app.chosen.jump(hit);
+    if (hit) await app.chosen.jump(hit, false);
   }
 
   filter(text) {

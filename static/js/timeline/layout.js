@@ -1,6 +1,6 @@
 // Which rows the timeline shows and where: groups, tracks, their depths. And what lies under a point. Knows no DOM.
 
-import { firstEndingAfter } from "./model.js";
+import { firstEndingAfter, lowerBound } from "./model.js";
 
 export const LANE = 18;             // px of one depth
 export const COMPACT_LANE = 6;      // of one depth of a folded track
@@ -113,6 +113,16 @@ export function entryAt(runs, depth, ns, tolerance) {
     }
   }
   return best;
+}
+
+/** Value of a counter at `ns`: its last sample up to then; null before the first. */
+export function valueAt(runs, ns) {
+  const run = runs.find((r) => ns >= r.from && ns < r.to);
+  for (const { tile } of [...(run?.tiles ?? [])].reverse()) {
+    const at = lowerBound(tile.time, ns + 1e-3) - 1;
+    if (at >= 0) return tile.value[at];
+  }
+  return null;
 }
 
 function entry(tile, row) {

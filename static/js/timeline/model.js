@@ -51,8 +51,7 @@ export class Timeline {
     this.startNs = meta.start_ns ?? 0;
     this.endNs = Math.max(meta.end_ns, this.startNs + 1);
     this.tileBins = meta.tile_bins ?? 1024;
-    this.topLevel = 0;
-    while (this.tileBins * 4 ** this.topLevel < this.endNs) this.topLevel++;
+    this.topLevel = meta.levels - 1;    // one tile of this level covers the trace
     /** @type {Map<number, Track>} */
     this.tracks = new Map(meta.tracks.map((track) => [track.id, track]));
     this.groups = groupTracks(meta.tracks);

@@ -5,7 +5,7 @@ import { OverlayPainter } from "./draw_overlay.js";
 import { el } from "./dom.js";
 import { OVERVIEW_PX, overviewGroups, OverviewPainter, RulerPainter, rulerHeight } from "./draw_ruler.js";
 import { Labels } from "./labels.js";
-import { depthAt, entryAt, rowsBetween } from "./layout.js";
+import { depthAt, entryAt, rowsBetween, valueAt } from "./layout.js";
 import { clock } from "./viewport.js";
 
 const HIT_PX = 4;
@@ -122,21 +122,21 @@ export class Stage {
     return pane ? { pane, y: y - pane.top + pane.scroll } : null;
   }
 
-  /** Slice under a point: {track, entry} or null. */
+  /** What is under a point: a slice {track, entry}, a counter's {track, value, ns}, or null. */
   hit({ x, y }) {
     const place = this.at(y);
     if (!place) return null;
     const row = rowsBetween(place.pane.rows, place.y, place.y + 1)[0];
-    if (!row || row.kind === "counter" || (row.kind === "group" && !row.folded)) return row ? { row, track: row.track, entry: null } : null;
-    const depth = depthAt(row, place.y);
-    if (depth === null) return { row, track: row.track, entry: null };
-    const level = this.viewport.level(this.timeline.topLevel), ns = this.viewport.ns(x), tolerance = HIT_PX * this.viewport.nsPerPx;
+    if (!row || (row.kind === "group" && !row.folded)) return null;
+    const depth = depthAt(row, place.y), { viewport } = this, ns = viewport.ns(x);
+    const reach = (row.kind === "group" ? 1 : HIT_PX) * viewport.nsPerPx;
     for (const track of row.tracks) {
-      const runs = this.tiles.runs(track.id, level, this.viewport.start, this.viewport.end);
-      const found = entryAt(runs, depth, ns, row.kind === "group" ? this.viewport.nsPerPx : tolerance);
-      if (found) return { row, track, entry: found };
+      const runs = this.tiles.runs(track.id, viewport.level(this.timeline.topLevel), viewport.start, viewport.end);
+      if (row.kind === "counter") return { track, entry: null, value: valueAt(runs, ns), ns };
+      const entry = depth === null ? null : entryAt(runs, depth, ns, reach);
+      if (entry) return { track, entry };
     }
-    return { row, track: row.track, entry: null };
+    return null;
   }
 
   /** Tracks between two heights of the page, over both panes. */
