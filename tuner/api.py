@@ -1,27 +1,147 @@
-"""Placeholder while the tree grows: replaced by its owner."""
-from django.http import HttpResponse
+"""JSON over HTTP: tune jobs, their trials, and the configurations that launches are served."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.shortcuts import get_object_or_404
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter, extend_schema
+from rest_framework import serializers
+from rest_framework.exceptions import ValidationError
+from rest_framework.request import Request
+from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from tuner import selectors, services
+from tuner.models import TuneJob
+from tuner.operators import OPERATORS
+from tuner.strategies import DEFAULT
 
-class ConfigBestApi(APIView):
-    pass
-
-
-class ConfigListApi(APIView):
-    pass
-
-
-class TrialListApi(APIView):
-    pass
+JSON = OpenApiTypes.OBJECT
+LIST_LIMIT = 200
+TRIALS_LIMIT = 5000
 
 
-class TuneApi(APIView):
-    pass
+class TuneRequest(serializers.Serializer):
+    """What a job needs; the same checks as on the page."""
+
+    operator = serializers.CharField(max_length=60)
+    shape = serializers.DictField(child=serializers.IntegerField())
+    dtype = serializers.CharField(max_length=16, required=False)
+    device = serializers.CharField(max_length=120, help_text='"gpu", or "replay:" and the stem of a recorded landscape')
+    strategy = serializers.CharField(max_length=40, default=DEFAULT)
+    budget_trials = serializers.IntegerField(default=120)
+    budget_seconds = serializers.FloatField(default=600)
+    seed = serializers.IntegerField(default=0)
 
 
 class TuneListApi(APIView):
-    pass
+    write_permission = "tuner.add_tunejob"
+
+    @extend_schema(responses=JSON, parameters=[
+        OpenApiParameter("limit", int), OpenApiParameter("offset", int), OpenApiParameter("status", str),
+        OpenApiParameter("operator", str)])
+    def get(self, request: Request) -> Response:
+        """Newest first."""
+        jobs = selectors.job_list()
+        for name in ("status", "operator"):
+            if request.query_params.get(name):
+                jobs = jobs.filter(**{name: request.query_params[name]})
+        limit, offset = _whole(request, "limit", 50, LIST_LIMIT), _whole(request, "offset", 0, 10**9)
+        page = [selectors.job_json(job) for job in jobs[offset:offset + limit]]
+        return Response({"total": jobs.count(), "jobs": page})
+
+    @extend_schema(request=TuneRequest, responses={201: JSON})
+    def post(self, request: Request) -> Response:
+        asked = TuneRequest(data=request.data)
+        asked.is_valid(raise_exception=True)
+        given: dict[str, Any] = dict(asked.validated_data)
+        if "dtype" not in given:
+            operator = OPERATORS.get(given["operator"])
+            given["dtype"] = operator.dtypes[0] if operator else ""
+        try:
+            job = services.tune_create(owner=request.user, **given)
+        except services.TuneError as error:
+            raise ValidationError({name: [problem] for name, problem in error.fields.items()}) from error
+        return Response(selectors.job_json(job), status=201)
+
+
+class TuneApi(APIView):
+    @extend_schema(responses=JSON)
+    def get(self, request: Request, pk: int) -> Response:
+        job = get_object_or_404(TuneJob, pk=pk)
+        return Response({**selectors.job_json(job), "failures": selectors.failures(job),
+                         "triton": selectors.triton_config(job.best_config)})
+
+
+class TrialListApi(APIView):
+    @extend_schema(responses=JSON, parameters=[
+        OpenApiParameter("after", int, description="only trials with a greater number"),
+        OpenApiParameter("limit", int)])
+    def get(self, request: Request, pk: int) -> Response:
+        """In the order asked. `next_after` is null when there are no more."""
+        job = get_object_or_404(TuneJob, pk=pk)
+        after = _whole(request, "after", -1, 10**9, low=-1)
+        limit = _whole(request, "limit", TRIALS_LIMIT, TRIALS_LIMIT, low=1)
+        rows = list(selectors.trial_list(job, after)[:limit + 1])
+        trials = [selectors.trial_json(row) for row in rows[:limit]]
+        return Response({"job": pk, "status": job.status, "trials": trials,
+                         "next_after": trials[-1]["number"] if len(rows) > limit else None})
 
 
 class TuneStopApi(APIView):
-    pass
+    write_permission = "tuner.change_tunejob"
+
+    @extend_schema(request=None, responses=JSON)
+    def post(self, request: Request, pk: int) -> Response:
+        return Response(selectors.job_json(services.tune_stop(get_object_or_404(TuneJob, pk=pk))))
+
+
+class ConfigListApi(APIView):
+    @extend_schema(responses=JSON, parameters=[
+        OpenApiParameter("operator", str), OpenApiParameter("gpu", str), OpenApiParameter("dtype", str)])
+    def get(self, request: Request) -> Response:
+        entries = selectors.config_list()
+        for name in ("operator", "gpu", "dtype"):
+            if request.query_params.get(name):
+                entries = entries.filter(**{name: request.query_params[name]})
+        return Response({"configs": [selectors.config_json(entry) for entry in entries[:TRIALS_LIMIT]]})
+
+
+class ConfigBestApi(APIView):
+    """?operator=matmul&dtype=bf16&gpu=NVIDIA H200&M=4096&N=4096&K=4096[&toolkit=cuda 13.0, triton 3.6.0]"""
+
+    @extend_schema(responses=JSON, parameters=[
+        OpenApiParameter("operator", str, required=True), OpenApiParameter("gpu", str, required=True),
+        OpenApiParameter("dtype", str), OpenApiParameter("toolkit", str),
+        OpenApiParameter("M", int, description="and the operator's other dimensions by name")])
+    def get(self, request: Request) -> Response:
+        """The configuration that a launch gets, and which rule served it."""
+        query = request.query_params
+        operator = OPERATORS.get(query.get("operator", ""))
+        if operator is None:
+            raise ValidationError({"operator": [f"choose one of {', '.join(OPERATORS)}"]})
+        if not query.get("gpu"):
+            raise ValidationError({"gpu": ["name the GPU as its driver does, for example NVIDIA H200"]})
+        dtype = query.get("dtype") or operator.dtypes[0]
+        shape = {dim.name: _dimension(query.get(dim.name)) for dim in operator.dims}
+        problems = operator.problems(shape, dtype)
+        if problems:
+            raise ValidationError({name: [problem] for name, problem in problems.items()})
+        return Response(selectors.config_best(operator.name, dtype, query["gpu"], shape, query.get("toolkit", "")))
+
+
+def _dimension(text: str | None) -> int:
+    """-1 is no dimension of any operator: the operator's own check then says what would be valid."""
+    return int(text) if text and text.lstrip("-").isdecimal() and len(text) < 12 else -1
+
+
+def _whole(request: Request, name: str, default: int, high: int, low: int = 0) -> int:
+    text = request.query_params.get(name)
+    if text is None:
+        return default
+    try:
+        return max(low, min(high, int(text)))
+    except ValueError as error:
+        raise ValidationError({name: ["must be a whole number"]}) from error

@@ -14,6 +14,7 @@ from django.db.models import Count, Q, QuerySet
 
 from tuner import cache
 from tuner.bench.landscape import Landscape, LandscapeError
+from tuner.bench.replay import SPEED, pace_s
 from tuner.models import CachedConfig, TrialRow, TuneJob
 from tuner.operators import OPERATORS, limits
 from tuner.trial import Measured, Outcome, Reason, Rejected, Trial
@@ -22,6 +23,8 @@ from workers import jobs
 RECORDINGS = settings.BASE_DIR / "tests" / "data"
 REPLAY = "replay:"
 GPU = "gpu"
+PARAMETERS = tuple(dict.fromkeys(        # in the order people write them
+    name for op in OPERATORS.values() for name in op.default_config(op.presets[0], op.dtypes[0], limits(""))))
 ENDED = (TuneJob.Status.DONE, TuneJob.Status.STOPPED, TuneJob.Status.FAILED)
 
 
@@ -72,7 +75,7 @@ def devices() -> list[Device]:
     gpu_workers = [worker for worker in alive if GPU in worker.get("queues", [])]
     gpus = sorted({gpu["name"] for worker in gpu_workers for gpu in worker.get("gpus") or []})
     no_replay = "" if any("replay" in worker.get("queues", []) for worker in alive) else (
-        "no replay worker is running: start one with `manage.py worker replay`")
+        "no replay worker is running; start one: manage.py worker replay")
     found = [Device(GPU, f"GPU: {', '.join(gpus)}" if gpus else "GPU", why_not=_why_no_gpu(gpu_workers, gpus))]
     for stem in landscape_paths():
         try:
@@ -80,7 +83,7 @@ def devices() -> list[Device]:
         except LandscapeError as error:
             found.append(Device(REPLAY + stem, stem, why_not=str(error)))
             continue
-        found.append(Device(REPLAY + stem, f"Replay: {stem}", one.recorded, one.operator,
+        found.append(Device(REPLAY + stem, f"Replay of {stem}, {one.recorded}", one.recorded, one.operator,
                             tuple(dict(s.shape) for s in one.shapes), landscape_dtype(one), no_replay))
     return found
 
@@ -90,14 +93,16 @@ def _why_no_gpu(gpu_workers: Sequence[Mapping[str, Any]], gpus: Sequence[str]) -
         return ""
     if gpu_workers:
         return "the gpu worker that is running sees no NVIDIA GPU"
-    return "no gpu worker is running: start one on a machine with a GPU with `manage.py worker gpu`"
+    return "no gpu worker is running; start one on a machine with a GPU: manage.py worker gpu"
 
 
 # ---- jobs and trials ----
 
 def job_list() -> QuerySet[TuneJob]:
+    """Newest first, with their trials counted."""
     return TuneJob.objects.select_related("owner").annotate(
-        n_trials=Count("trials"), n_rejected=Count("trials", filter=Q(trials__outcome="rejected")))
+        n_trials=Count("trials"), n_rejected=Count("trials", filter=Q(trials__outcome="rejected")),
+    ).order_by("-created", "-id")
 
 
 def trial_list(job: TuneJob, after: int = -1) -> QuerySet[TrialRow]:
@@ -107,7 +112,7 @@ def trial_list(job: TuneJob, after: int = -1) -> QuerySet[TrialRow]:
 
 def history(job: TuneJob) -> list[Trial]:
     """The trials of earlier attempts, as the loop wants them."""
-    return [Trial(row.number, row.config, _outcome(row), row.at_s) for row in trial_list(job)]
+    return [Trial(row.number, config_in_order(row.config), _outcome(row), row.at_s) for row in trial_list(job)]
 
 
 def _outcome(row: TrialRow) -> Outcome:
@@ -119,9 +124,10 @@ def _outcome(row: TrialRow) -> Outcome:
 
 def trial_json(row: TrialRow) -> dict[str, Any]:
     """One trial as pages and API see it; the raw samples stay in the row."""
-    names = ("number", "config", "outcome", "reason", "message", "median_ms", "min_ms", "p90_ms", "n", "at_s")
+    names = ("number", "outcome", "reason", "message", "median_ms", "min_ms", "p90_ms", "n", "at_s")
     facts = {name: value for name, value in row.facts.items() if name != "samples_ms"}
-    return {"id": row.number, **{name: getattr(row, name) for name in names}, "facts": facts}
+    return {"id": row.number, "config": config_in_order(row.config), **{name: getattr(row, name) for name in names},
+            "facts": facts}
 
 
 def job_json(job: TuneJob) -> dict[str, Any]:
@@ -132,10 +138,40 @@ def job_json(job: TuneJob) -> dict[str, Any]:
              "worker", "attempts")
     dates = {name: value.isoformat() if (value := getattr(job, name)) else None
              for name in ("created", "started", "finished")}
+    ordered = {"shape": in_order(job.operator, job.shape),
+               "best_config": config_in_order(job.best_config) if job.best_config else None}
     counts = Counter(job.trials.values_list("outcome", flat=True))
-    return {**{name: getattr(job, name) for name in names}, **dates, "trials": sum(counts.values()),
+    return {**{name: getattr(job, name) for name in names}, **ordered, **dates, "trials": sum(counts.values()),
             "rejected": counts["rejected"], "owner": job.owner.get_username() if job.owner else None,
             "rate": rate(job, job.best_ms)}
+
+
+def in_order(job_operator: str, shape: Mapping[str, Any]) -> dict[str, Any]:
+    """A shape with its dimensions as the operator names them: the database does not keep the order of keys."""
+    operator = OPERATORS.get(job_operator)
+    names = [dim.name for dim in operator.dims] if operator else []
+    return {name: shape[name] for name in (*(n for n in names if n in shape), *(n for n in shape if n not in names))}
+
+
+def config_in_order(config: Mapping[str, Any]) -> dict[str, Any]:
+    """A configuration as one writes it: the kernel's own parameters, then warps and stages."""
+    last = [name for name in ("num_warps", "num_stages") if name in config]
+    known = [name for name in PARAMETERS if name in config and name not in last]
+    rest = [name for name in config if name not in known and name not in last]
+    return {name: config[name] for name in (*known, *rest, *last)}
+
+
+def measured_with(job: TuneJob) -> list[tuple[str, str]]:
+    """Environment and policy as label and text."""
+    pairs = [*job.environment.items(), *job.policy.items()]
+    return [(name.replace("_", " "), ", ".join(map(str, value)) if isinstance(value, list) else str(value))
+            for name, value in pairs if name != "source_hash" and value not in (None, "", [], {})]
+
+
+def facts_text(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """What is known of a compiled configuration, as label and text."""
+    return [(name.replace("_", " "), f"{value:.3g}" if isinstance(value, float) else str(value))
+            for name, value in facts.items() if isinstance(value, int | float | str)]
 
 
 def failures(job: TuneJob) -> list[dict[str, Any]]:
@@ -159,17 +195,49 @@ def triton_config(config: Mapping[str, Any] | None) -> str:
     """What one pastes into a Triton autotune list."""
     if not config:
         return ""
+    config = config_in_order(config)
     options = {name: config[name] for name in ("num_warps", "num_stages") if name in config}
     meta = {name: value for name, value in config.items() if name not in options}
     inside = ", ".join([repr(meta), *(f"{name}={value}" for name, value in options.items())])
     return f"triton.Config({inside})"
 
 
-def seconds_per_trial(device: str) -> float | None:
-    """From the jobs that ran on such a device; None when none did."""
-    done = job_list().filter(device=device, status=TuneJob.Status.DONE, elapsed_s__gt=0)[:20]
+def gpu_seconds_per_trial(operator: str | None = None) -> float | None:
+    """From the jobs that ran on a GPU, compiling included; None when none did."""
+    done = job_list().filter(device=GPU, status=TuneJob.Status.DONE, elapsed_s__gt=0)
+    done = done.filter(operator=operator)[:20] if operator else done[:20]
     trials = sum(job.n_trials for job in done)
     return sum(job.elapsed_s for job in done) / trials if trials else None
+
+
+def replay_facts(device: Device) -> list[dict[str, Any]]:
+    """For each shape of a recorded landscape: valid configurations, and seconds that a trial of its replay takes."""
+    try:
+        one = landscape(device.value.removeprefix(REPLAY))
+    except LandscapeError:
+        return []
+    facts = []
+    for recorded in one.shapes:
+        paces = [pace_s(outcome, SPEED) for _, outcome in recorded.outcomes.values()]
+        trial_s = sum(paces) / len(paces) if paces else None
+        facts.append({"shape": dict(recorded.shape), "valid": len(paces), "trial_s": trial_s})
+    return facts
+
+
+def progress(job: TuneJob, trials: int) -> dict[str, Any]:
+    """How far a job is: share of whichever part of the budget ends it first, and seconds left at the present rate."""
+    most = min(job.budget_trials, job.valid_size or job.budget_trials)
+    by_trials, by_seconds = trials / most if most else 0.0, job.elapsed_s / job.budget_seconds
+    left = None
+    if trials and job.elapsed_s:
+        left = max(0.0, min((most - trials) * job.elapsed_s / trials, job.budget_seconds - job.elapsed_s))
+    return {"trials": trials, "most": most, "share_pct": min(100.0, 100 * max(by_trials, by_seconds)), "left_s": left}
+
+
+def speedups(job: TuneJob) -> dict[str, float | None]:
+    """How many times faster the best is than the default configuration and the vendor library of the same session."""
+    return {name: ms / job.best_ms if ms and job.best_ms else None
+            for name, ms in (("default", job.default_ms), ("library", job.library_ms))}
 
 
 # ---- the cache ----

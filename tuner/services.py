@@ -19,7 +19,7 @@ from tuner.bench.landscape import LandscapeError
 from tuner.bench.runner import Session
 from tuner.loop import Finalist
 from tuner.models import CachedConfig, TrialRow, TuneJob
-from tuner.operators import OPERATORS
+from tuner.operators import OPERATORS, limits
 from tuner.space import Space
 from tuner.strategies import STRATEGIES
 from tuner.trial import Config, Measured, Rejected, Trial, config_key
@@ -238,7 +238,8 @@ def _config_put(job: TuneJob, session: Session, winner: Measured, source_hash: s
         "environment": job.environment, "ties": [f["config"] for f in job.finalists if f.get("tie")][1:],
         "history": [*past, {**found, "kept": True}][-50:],
     }
-    values = {"compute_capability": session.compute_capability or "", "config": job.best_config, "job": job,
+    capability = session.compute_capability or limits(session.gpu).compute_capability
+    values = {"compute_capability": capability, "config": job.best_config, "job": job,
               "median_ms": winner.median_ms, "default_ms": job.default_ms, "library_ms": job.library_ms,
               "evidence": evidence, "state": "verified"}
     return CachedConfig.objects.update_or_create(**key, defaults=values)[0]

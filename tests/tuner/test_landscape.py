@@ -52,7 +52,7 @@ def test_session_carries_label_and_environment():
 
 def test_pace_is_bounded():
     quick, slow = Measured(1, 1, 1, 20, {"compile_s": 0.0}), Measured(1, 1, 1, 20, {"compile_s": 999.0})
-    assert pace_s(quick, 50) == 0.04
+    assert pace_s(quick, 50) == 0.08
     assert pace_s(slow, 50) == 0.5
     assert pace_s(Rejected(Reason.COMPILE, facts={"compile_s": 10.0}), 50) == pytest.approx(0.2)
 

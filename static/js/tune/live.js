@@ -1,0 +1,163 @@
+// The page of one job: catches up from the API, then follows the WebSocket. The server renders the sentences and cards;
+// this fills the curve, the table and the progress in between.
+
+import { source } from "../lib/figures.js";
+import { gridFrom } from "../lib/grid.js";
+import { getJson, postJson } from "../lib/http.js";
+import { watch } from "../lib/live.js";
+import { refresh } from "../lib/refresh.js";
+import { bytes, count, msAsTime } from "../lib/units.js";
+import { secondsLeft, Trials } from "./trials.js";
+import "./copy.js";
+
+const REFRESH_EVERY_MS = 1500; // the server's part of the page while trials come in
+const ENDED = new Set(["done", "stopped", "failed"]);
+
+const state = JSON.parse(document.getElementById("tune-state").textContent);
+const trials = new Trials();
+let job = { ...state, most: state.budget_trials, elapsed_s: 0 };
+let grid = null;
+let tabled = -1; // the table holds every trial up to this number
+let filling = Promise.resolve();
+let best_ms = Infinity;
+let painted = -1;
+let frame = 0;
+let refreshAt = 0;
+
+/** @param {any} row */
+function outcomeNode(row) {
+  if (row.outcome === "measured") return "measured";
+  const node = Object.assign(document.createElement("span"), { className: "mark-bad", textContent: `✕ ${row.reason}`, title: row.message || row.reason });
+  return node;
+}
+
+/** @param {any} trial a row of the table: facts and parameters become columns */
+function tableRow(trial) {
+  const { facts } = trial;
+  return { ...trial, id: trial.number, trial: trial.number + 1, ...Object.fromEntries(Object.entries(trial.config).map(([name, value]) => [`config_${name}`, value])),
+    registers: facts.registers ?? null, spills: facts.spills ?? null, smem_bytes: facts.smem_bytes ?? null, compile_s: facts.compile_s ?? null, error: facts.relative_error ?? null };
+}
+
+/** @param {Record<string, any>} config */
+function tableColumns(config) {
+  return [
+    { field: "trial", title: "trial", type: "number" },
+    ...Object.entries(config).map(([name, value]) => ({ field: `config_${name}`, title: name, type: typeof value === "number" ? "number" : "text", minWidth: 42 + 9 * name.length })),
+    { field: "median_ms", title: "median", type: "number", unit: "ms", format: (value) => msAsTime(value) },
+    { field: "min_ms", title: "min", type: "number", unit: "ms", format: (value) => msAsTime(value) },
+    { field: "p90_ms", title: "p90", type: "number", unit: "ms", format: (value) => msAsTime(value) },
+    { field: "n", title: "n", type: "number", help: "samples" },
+    { field: "registers", title: "registers", type: "number", minWidth: 96, help: "per thread" },
+    { field: "spills", title: "spills", type: "number", help: "bytes or registers spilled, as the compiler reports" },
+    { field: "smem_bytes", title: "shared", type: "number", unit: "B", help: "shared memory of a block", format: (value) => value === null ? "—" : bytes(value) },
+    { field: "error", title: "error", type: "number", hidden: true, help: "relative error against the reference", format: (value) => value === null ? "—" : Number(value).toExponential(1) },
+    { field: "compile_s", title: "compile", type: "number", unit: "s", format: (value) => value === null ? "—" : `${Number(value).toFixed(3)} s` },
+    { field: "outcome", title: "outcome", type: "text", format: (_, row) => outcomeNode(row), text: (_, row) => `${row.outcome} ${row.reason} ${row.message}` },
+    { field: "at_s", title: "at", type: "number", unit: "s", help: "job time when it was known", format: (value) => `${Number(value).toFixed(1)} s` },
+  ];
+}
+
+/** Rows go in one after the other, in order; what comes late or in bulk sets all of them anew. @param {any[]} fresh */
+async function fillTable(fresh) {
+  grid ??= gridFrom(document.getElementById("trials"), tableColumns(fresh[0].config), [], { name: "trials", index: "id", empty: "No trial yet" });
+  await grid.ready;
+  const inTurn = fresh.every((trial, at) => trial.number === tabled + 1 + at);
+  if (inTurn && fresh.length <= 20) for (const trial of fresh) await grid.addRow(tableRow(trial));
+  else await grid.setRows(trials.inOrder().map(tableRow));
+  tabled = inTurn ? fresh[fresh.length - 1].number : trials.contiguous;
+}
+
+async function paintCurve() {
+  frame = 0;
+  if (painted === trials.size) return;
+  painted = trials.size;
+  const live = await source("live");
+  const columns = trials.columns(), shown = live.data.number.length;
+  const same = shown <= columns.number.length && (shown === 0 || live.data.number[shown - 1] === columns.number[shown - 1]);
+  if (!same) live.data = columns; // something came late: draw anew
+  else if (shown < columns.number.length) live.stream(Object.fromEntries(Object.entries(columns).map(([name, values]) => [name, values.slice(shown)])));
+}
+
+/** @param {string} name @param {number|null} ms */
+async function level(name, ms) {
+  const [line, width] = [await source(name), await source("width")];
+  if (width.end !== job.most + 1) width.setv({ bounds: [0, job.most + 1], end: job.most + 1 });
+  line.data = ms ? { number: [0, job.most + 1], ms: [ms, ms] } : { number: [], ms: [] };
+}
+
+function showProgress() {
+  const bar = document.querySelector("#tune-progress progress"), text = document.querySelector("#tune-progress .progress-text");
+  if (!bar || !text) return;
+  const used = Math.max(job.most ? trials.size / job.most : 0, job.elapsed_s / job.budget_seconds);
+  bar.value = Math.min(100, used * 100);
+  const parts = [`${count(trials.size)} of ${count(job.most)} trials`, `${job.elapsed_s.toFixed(0)} of ${job.budget_seconds.toFixed(0)} s`];
+  if (job.elapsed_s > 0.5) parts.push(`${(trials.size / job.elapsed_s).toPrecision(2)} trials/s`);
+  const left = secondsLeft({ trials: trials.size, most: job.most, elapsed_s: job.elapsed_s, budget_seconds: job.budget_seconds });
+  if (left !== null) parts.push(left < 1 ? "about to end" : `about ${left < 90 ? `${Math.round(left)} s` : `${Math.round(left / 60)} min`} left`);
+  text.textContent = parts.join(" · ");
+}
+
+/** @param {any[]} more */
+function take(more) {
+  const fresh = more.filter((trial) => trials.add(trial));
+  if (!fresh.length) return;
+  for (const trial of fresh) {
+    job.elapsed_s = Math.max(job.elapsed_s, trial.at_s);
+    if (trial.median_ms !== null && trial.median_ms < best_ms) best_ms = trial.median_ms;
+  }
+  filling = filling.then(() => fillTable(fresh)).catch((error) => console.error(error));
+  if (!frame) frame = requestAnimationFrame(paintCurve);
+  showProgress();
+  if (!ENDED.has(job.status)) refreshServerParts();
+}
+
+/** At most every REFRESH_EVERY_MS, and once after the last change. */
+function refreshServerParts(at_once = false) {
+  if (refreshAt && !at_once) return;
+  clearTimeout(refreshAt);
+  refreshAt = setTimeout(async () => { refreshAt = 0; await refresh(showProgress); }, at_once ? 0 : REFRESH_EVERY_MS);
+}
+
+/** @param {any} next */
+function takeStatus(next) {
+  const most = Math.min(next.budget_trials, next.valid_size ?? next.budget_trials);
+  job = { ...job, status: next.status, most, elapsed_s: Math.max(job.elapsed_s, next.elapsed_s ?? 0), budget_seconds: next.budget_seconds };
+  level("default", next.default_ms);
+  level("library", next.library_ms);
+  refreshServerParts(true);
+}
+
+async function catchUp() {
+  let after = trials.contiguous;
+  for (;;) {
+    const page = await getJson(`/api/tune/${state.id}/trials/?after=${after}`);
+    take(page.trials);
+    if (page.next_after === null) break;
+    after = page.next_after;
+  }
+  takeStatus(await getJson(`/api/tune/${state.id}/`));
+}
+
+document.addEventListener("submit", async (event) => {
+  const form = event.target instanceof HTMLFormElement ? event.target : null;
+  if (!form?.dataset.stop) return;
+  event.preventDefault();
+  const button = form.querySelector("button");
+  button.blur(); // a part that holds the focus is not refreshed
+  button.disabled = true;
+  button.textContent = "Stopping…";
+  try {
+    takeStatus(await postJson(form.dataset.stop));
+  } catch (error) {
+    button.disabled = false;
+    button.textContent = `Stop (${error.message})`;
+  }
+});
+
+watch([`tune.${state.id}`], ({ event, data }) => {
+  if (event === "trial") take([data]);
+  else if (event === "status") takeStatus(data);
+}, (connection) => {
+  document.getElementById("not-live").hidden = connection !== "lost" || ENDED.has(job.status);
+  if (connection === "live") catchUp().catch(() => {});
+});

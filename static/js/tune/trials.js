@@ -1,0 +1,52 @@
+// The trials of a job in order, whatever order they arrive in: over the WebSocket, from the API, twice.
+
+/** @typedef {{number: number, config: Record<string, any>, outcome: string, reason: string, message: string, median_ms: number|null, min_ms: number|null, p90_ms: number|null, n: number|null, facts: Record<string, any>, at_s: number}} Trial */
+
+export class Trials {
+  constructor() {
+    /** @type {Map<number, Trial>} */
+    this.known = new Map();
+    this.contiguous = -1; // every trial up to this number is known
+  }
+
+  /** @param {Trial} trial @returns {boolean} whether it is new */
+  add(trial) {
+    if (this.known.has(trial.number)) return false;
+    this.known.set(trial.number, trial);
+    while (this.known.has(this.contiguous + 1)) this.contiguous += 1;
+    return true;
+  }
+
+  get size() { return this.known.size; }
+
+  /** @returns {Trial[]} by number */
+  inOrder() { return [...this.known.values()].sort((a, b) => a.number - b.number); }
+
+  /** Columns of the figure's live source: measured trials and the best so far, times in ms. Same as tuner/charts.py. */
+  columns() {
+    const columns = { number: [], ms: [], best: [], config: [], at_s: [] };
+    let best = Infinity;
+    for (const trial of this.inOrder()) {
+      if (trial.median_ms === null) continue;
+      best = Math.min(best, trial.median_ms);
+      columns.number.push(trial.number + 1);
+      columns.ms.push(trial.median_ms);
+      columns.best.push(best);
+      columns.config.push(configText(trial.config));
+      columns.at_s.push(trial.at_s);
+    }
+    return columns;
+  }
+}
+
+/** @param {Record<string, any>} config */
+export const configText = (config) => Object.entries(config).map(([name, value]) => `${name}=${value}`).join(" ");
+
+/**
+ * Seconds left at the present rate, by whichever budget ends first; null while unknown.
+ * @param {{trials: number, most: number, elapsed_s: number, budget_seconds: number}} job
+ */
+export function secondsLeft({ trials, most, elapsed_s, budget_seconds }) {
+  if (!trials || !elapsed_s) return null;
+  return Math.max(0, Math.min((most - trials) * elapsed_s / trials, budget_seconds - elapsed_s));
+}

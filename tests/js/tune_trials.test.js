@@ -1,0 +1,31 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import { secondsLeft, Trials } from "../../static/js/tune/trials.js";
+
+const trial = (number, median_ms) => ({ number, median_ms, config: { BM: number }, outcome: median_ms === null ? "rejected" : "measured", reason: "", message: "", min_ms: median_ms, p90_ms: median_ms, n: 1, facts: {}, at_s: number });
+
+test("the best so far is the same in whatever order trials arrive, twice or once", () => {
+  const trials = new Trials();
+  for (const one of [trial(2, 3), trial(0, 5), trial(2, 3), trial(1, null), trial(3, 4)]) trials.add(one);
+  assert.equal(trials.size, 4);
+  assert.deepEqual(trials.columns().number, [1, 3, 4]);
+  assert.deepEqual(trials.columns().best, [5, 3, 3]);
+  assert.equal(trials.columns().config[1], "BM=2");
+});
+
+test("a page catches up from the last trial before the first gap", () => {
+  const trials = new Trials();
+  assert.equal(trials.contiguous, -1);
+  trials.add(trial(0, 1));
+  trials.add(trial(2, 1));
+  assert.equal(trials.contiguous, 0);
+  trials.add(trial(1, 1));
+  assert.equal(trials.contiguous, 2);
+});
+
+test("time left is of the budget that ends first, and unknown before the first trial", () => {
+  assert.equal(secondsLeft({ trials: 0, most: 10, elapsed_s: 0, budget_seconds: 60 }), null);
+  assert.equal(secondsLeft({ trials: 5, most: 10, elapsed_s: 10, budget_seconds: 60 }), 10);
+  assert.equal(secondsLeft({ trials: 5, most: 1000, elapsed_s: 10, budget_seconds: 12 }), 2);
+});
