@@ -12,7 +12,7 @@ GPU := $(shell command -v nvidia-smi >/dev/null 2>&1 && nvidia-smi -L 2>/dev/nul
 export HOST PORT
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test test-gpu check golden bench lock clean browser
+.PHONY: help install install-gpu run test test-gpu check golden bench lock clean browser js
 
 help:      ## this list
 	@sed -n 's/^\([a-z-]*\): .*## /  make \1\t/p' Makefile | expand -t 18
@@ -30,6 +30,20 @@ $(VENV)/.installed: pyproject.toml requirements.lock | $(VENV)/bin/python
 	@echo "installing the dependencies (about a minute, once)"
 	@$(REQUIREMENTS) | $(INSTALL)
 	@pwd > "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/ridgepoint.pth"
+	@touch $@
+
+install-gpu: $(VENV)/.installed-gpu ## and torch and Triton for this machine's GPU (those of the system's Python where it has them)
+
+$(VENV)/.installed-gpu: $(VENV)/.installed
+	@found=$$($(PYTHON) -c 'import importlib.util as u; \
+		print(u.find_spec("torch").submodule_search_locations[0].rpartition("/")[0]) if u.find_spec("torch") and u.find_spec("triton") else 0' 2>/dev/null); \
+	if [ -n "$$found" ] && [ -d "$$found" ]; then \
+		echo "using torch and Triton of $$found"; \
+		echo "$$found" > "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/torch-of-the-system.pth"; \
+	else \
+		echo "installing torch and Triton (several GB, once)"; \
+		$(REQUIREMENTS) gpu | $(INSTALL) || echo "not installed: the gpu worker can capture with ncu, but not tune"; \
+	fi
 	@touch $@
 
 $(VENV)/.installed-%: $(VENV)/.installed

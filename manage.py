@@ -26,7 +26,7 @@ def main() -> None:
             import django
 
             django.setup()
-            from webapp import schema      # needs the app registry
+            from webapp import schema  # needs the app registry
 
             schema.bring_up_to_date()
     from django.core.management import execute_from_command_line

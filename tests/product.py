@@ -83,5 +83,6 @@ class Product:
 def clean_env(home: Path) -> dict[str, str]:
     """The environment of a bare machine: nothing of this run's servers or settings, all data in `home`."""
     foreign = ("DATABASE_URL", "REDIS_URL", "PORT", "HOST", "DJANGO_SETTINGS_MODULE", "RQ_WORKER_ID")
-    kept = {name: value for name, value in os.environ.items() if name not in foreign and not name.startswith(("RIDGEPOINT_", "PYTEST_"))}
+    kept = {name: value for name, value in os.environ.items()
+            if name not in foreign and not name.startswith(("RIDGEPOINT_", "PYTEST_"))}
     return {**kept, "RIDGEPOINT_HOME": str(home)}

@@ -23,8 +23,9 @@ admin.site.unregister(User)
 
 
 class RoleMixin(forms.ModelForm):
-    role = forms.ChoiceField(choices=[(role, role) for role in ROLES], initial=VIEWER,
-                             help_text="viewer reads; engineer uploads, tunes and captures; owner manages people and what may be executed.")
+    role = forms.ChoiceField(
+        choices=[(role, role) for role in ROLES], initial=VIEWER,
+        help_text="viewer reads; engineer uploads, tunes and captures; owner manages people and what may be executed.")
 
 
 class PersonCreationForm(RoleMixin, AdminUserCreationForm):

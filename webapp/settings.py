@@ -106,7 +106,9 @@ def object_store(env: Mapping[str, str]) -> dict:
             "bucket_name": env["RIDGEPOINT_S3_BUCKET"], "endpoint_url": env.get("AWS_ENDPOINT_URL_S3"), "file_overwrite": True,
             "querystring_auth": False, "default_acl": None,
         }}
-    return {"BACKEND": "django.core.files.storage.FileSystemStorage", "OPTIONS": {"location": HOME / "store", "allow_overwrite": True}}
+    return {"BACKEND": "django.core.files.storage.FileSystemStorage", "OPTIONS": {
+        "location": HOME / "store", "allow_overwrite": True,
+    }}
 
 
 STORAGES = {

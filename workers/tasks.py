@@ -29,7 +29,7 @@ def ingest_profile(profile_id: int) -> None:
 
 
 def run_tune(job_id: int) -> None:
-    from workers.tune import run      # with the operators and strategies: an ingest worker needs neither
+    from workers.tune import run  # with the operators and strategies: an ingest worker needs neither
 
     _run(HELD["tune"], job_id, run)
 

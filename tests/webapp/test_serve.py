@@ -198,7 +198,8 @@ def test_commands_that_start_together_share_the_servers(tmp_path: Path) -> None:
 def test_named_servers_are_used_and_left_alone(tmp_path: Path) -> None:
     """DATABASE_URL and REDIS_URL of the environment: here, those of this test run."""
     named = {name: os.environ[name] for name in ("DATABASE_URL", "REDIS_URL")}
-    answer = manage(tmp_path, "shell", "-v0", "-c", "from django.conf import settings as s; print(s.DATABASES['default']['HOST'])", **named)
+    code = "from django.conf import settings as s; print(s.DATABASES['default']['HOST'])"
+    answer = manage(tmp_path, "shell", "-v0", "-c", code, **named)
     assert answer.stdout.strip() in named["DATABASE_URL"]
     assert not (tmp_path / "pg").exists() and not (tmp_path / "redis").exists()
     with socket.socket(socket.AF_UNIX) as redis:

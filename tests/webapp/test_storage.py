@@ -28,7 +28,8 @@ def bucket(monkeypatch: pytest.MonkeyPatch, settings: Any) -> Iterator[Any]:
     client.create_bucket(Bucket=BUCKET)
     from webapp.settings import object_store
 
-    settings.STORAGES = {**settings.STORAGES, "default": object_store({"RIDGEPOINT_S3_BUCKET": BUCKET, "AWS_ENDPOINT_URL_S3": endpoint})}
+    default = object_store({"RIDGEPOINT_S3_BUCKET": BUCKET, "AWS_ENDPOINT_URL_S3": endpoint})
+    settings.STORAGES = {**settings.STORAGES, "default": default}
     yield client
     server.stop()
 

@@ -83,7 +83,8 @@ def test_a_worker_killed_in_a_tune_job_is_replaced_and_nothing_is_measured_twice
     task = psutil.Process(first.process.pid).children(recursive=True)
     os.kill(first.process.pid, signal.SIGKILL)
     psutil.wait_procs(task, timeout=5)
-    assert not any(process.is_running() and process.status() != psutil.STATUS_ZOMBIE for process in task), "the task outlived its worker"
+    outlived = [process for process in task if process.is_running() and process.status() != psutil.STATUS_ZOMBIE]
+    assert not outlived, "the task must die with its worker"
     measured = {trial.number: (trial.config_key, trial.created) for trial in job.trials.all()}
     killed = of_job(job)
     assert killed.status == "running" and len(measured) < 60

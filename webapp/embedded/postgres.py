@@ -132,7 +132,8 @@ def _run_until_ready(command: list, bin_dir: Path, data: Path, sockets: Path, wh
         if subprocess.run(ready, stdout=subprocess.DEVNULL).returncode == 0 and alive(data):
             return
         if time.monotonic() > end:
-            raise TimeoutError(f"PostgreSQL did not answer in {timeout_s:.0f} s:\n{(data.parent / 'postgres.log').read_text()[-2000:]}")
+            said = (data.parent / "postgres.log").read_text()[-2000:]
+            raise TimeoutError(f"PostgreSQL did not answer in {timeout_s:.0f} s:\n{said}")
         time.sleep(0.05)
 
 

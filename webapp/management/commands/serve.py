@@ -112,7 +112,7 @@ def _web_env(host: str) -> dict[str, str]:
 def _host_names(host: str, local: bool) -> list[str]:
     names = ["localhost", "127.0.0.1", "[::1]"]
     if not local:
-        import psutil      # only here: what this machine is called on its networks
+        import psutil  # only here: what this machine is called on its networks
 
         addresses = [a.address for each in psutil.net_if_addrs().values() for a in each if a.family == socket.AF_INET]
         names += [socket.gethostname(), socket.getfqdn(), *addresses, *([host] if host not in ("0.0.0.0", "::") else [])]
