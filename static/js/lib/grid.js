@@ -214,11 +214,12 @@ export async function enhance(table) {
   if (table.dataset.enhanced || !table.tHead?.rows.length) return null;
   table.dataset.enhanced = "1";
   await loadStyles();
-  table.style.cssText = "width: auto; white-space: nowrap"; // how wide each column would be on one line
-  const seen = new Set(), heads = [...table.tHead.rows[table.tHead.rows.length - 1].cells];
-  const columns = heads.map((th, index) => serverColumn(th, index, seen));
-  const body = [...table.tBodies].flatMap((part) => [...part.rows]).filter((tr) => tr.cells.length === columns.length);
+  const heads = [...table.tHead.rows[table.tHead.rows.length - 1].cells];
+  const body = [...table.tBodies].flatMap((part) => [...part.rows]).filter((tr) => tr.cells.length === heads.length);
   if (!body.length) return null; // one cell over all columns says why there are no rows: keep it
+  table.style.cssText = "width: auto; white-space: nowrap"; // how wide each column would be on one line
+  const seen = new Set();
+  const columns = heads.map((th, index) => serverColumn(th, index, seen));
   const rows = body.map((tr, index) => serverRow(tr, index, columns));
   const wrap = document.createElement("div");
   wrap.id = table.id || (table.dataset.name ? `table-${table.dataset.name}` : "");
