@@ -1,27 +1,232 @@
-"""Placeholder while the tree grows: replaced by its owner."""
+"""JSON over HTTP: profiles in and out, their tables, comparisons. Each view parses, calls one service or selector, answers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.conf import settings
 from django.http import HttpResponse
+from django.shortcuts import get_object_or_404
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter, extend_schema, extend_schema_field
+from rest_framework import serializers
+from rest_framework.pagination import LimitOffsetPagination
+from rest_framework.parsers import FormParser, JSONParser, MultiPartParser
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.reverse import reverse
 from rest_framework.views import APIView
 
+from profiles import selectors, selectors_compare, selectors_counters, selectors_profile, services
+from profiles.models import Finding, KernelStat, Profile
+from profiles.tables import table_response
+from profiles.trace import TraceError
 
-class CompareApi(APIView):
-    pass
+JSON = OpenApiTypes.OBJECT
+AS = OpenApiParameter("as", str, enum=["json", "csv"], description="The whole table as a file")
+KERNEL_COLUMNS = (
+    "name", "short_name", "category", "launches", "total_ns", "mean_ns", "p50_ns", "p95_ns", "min_ns", "max_ns",
+    "share_pct", "bound", "bound_reason", "registers_per_thread", "smem_bytes", "occupancy_pct")
 
 
-class CounterListApi(APIView):
-    pass
+class KernelSerializer(serializers.ModelSerializer):
+    class Meta:
+        model = KernelStat
+        fields = ("id", *KERNEL_COLUMNS)
 
 
-class KernelListApi(APIView):
-    pass
+class FindingSerializer(serializers.ModelSerializer):
+    class Meta:
+        model = Finding
+        fields = ("rule", "severity", "title", "advice", "numbers", "worth_ns", "kernel")
 
 
-class ProfileApi(APIView):
-    pass
+class ProfileSerializer(serializers.ModelSerializer):
+    """A row of the list. `progress` is set while the ingest runs."""
+
+    owner = serializers.CharField(source="owner.username", default=None, read_only=True)
+    busy_pct = serializers.SerializerMethodField()
+    progress = serializers.SerializerMethodField()
+    links = serializers.SerializerMethodField()
+
+    class Meta:
+        model = Profile
+        fields = (
+            "id", "name", "status", "error", "kind", "format", "build", "model", "tags", "notes", "recorded", "owner",
+            "created", "file_name", "upload_bytes", "sha256", "gpu", "steps", "wall_ns", "busy_ns", "busy_pct", "launches",
+            "gpu_time_ns", "top_kernel", "seconds", "peak_rss_bytes", "stored_bytes", "progress", "links")
+
+    def get_busy_pct(self, profile: Profile) -> float | None:
+        return selectors_profile.busy_pct(profile)
+
+    @extend_schema_field(JSON)
+    def get_progress(self, profile: Profile) -> Any:
+        return profile.summary.get("progress") if profile.status == Profile.Status.INGESTING else None
+
+    @extend_schema_field(JSON)
+    def get_links(self, profile: Profile) -> dict[str, str]:
+        request = self.context.get("request")
+        names = {"self": "api-profile", "page": "profile", "kernels": "api-kernels"}
+        if profile.kind == Profile.Kind.TRACE:
+            names |= {"timeline": "timeline"}
+        if profile.kind == Profile.Kind.COUNTERS:
+            names |= {"counters": "api-counters", "roofline": "api-roofline"}
+        return {key: reverse(name, args=[profile.pk], request=request) for key, name in names.items()}
+
+
+class ProfileDetailSerializer(ProfileSerializer):
+    """Everything that was found."""
+
+    findings = serializers.SerializerMethodField()
+    duplicates = serializers.SerializerMethodField()
+
+    class Meta(ProfileSerializer.Meta):
+        fields = (*ProfileSerializer.Meta.fields, "summary", "integrity", "metadata", "findings", "duplicates")
+
+    @extend_schema_field(FindingSerializer(many=True))
+    def get_findings(self, profile: Profile) -> Any:
+        return FindingSerializer(selectors_profile.finding_rows(profile), many=True).data
+
+    @extend_schema_field(serializers.ListField(child=serializers.IntegerField()))
+    def get_duplicates(self, profile: Profile) -> list[int]:
+        return list(selectors_profile.duplicates(profile).values_list("pk", flat=True))
+
+
+class UploadSerializer(serializers.Serializer):
+    """Multipart form: `file` once or several times."""
+
+    file = serializers.FileField(allow_empty_file=True, required=False)
+    name = serializers.CharField(required=False, allow_blank=True, max_length=300)
+    build = serializers.CharField(required=False, allow_blank=True, max_length=80)
+    model = serializers.CharField(required=False, allow_blank=True, max_length=120)
+    tags = serializers.CharField(required=False, allow_blank=True, help_text="Separated by commas or spaces")
+    notes = serializers.CharField(required=False, allow_blank=True)
+
+
+class EditSerializer(serializers.Serializer):
+    name = serializers.CharField(required=False, max_length=300)
+    build = serializers.CharField(required=False, allow_blank=True, max_length=80)
+    model = serializers.CharField(required=False, allow_blank=True, max_length=120)
+    tags = serializers.ListField(required=False, child=serializers.CharField(max_length=60), max_length=50)
+    notes = serializers.CharField(required=False, allow_blank=True)
+
+
+class Pages(LimitOffsetPagination):
+    default_limit = 100
+    max_limit = 1000
+
+
+def tags_parse(text: str) -> list[str]:
+    return [tag for tag in text.replace(",", " ").split() if tag]
 
 
 class ProfileListApi(APIView):
-    pass
+    write_permission = "profiles.add_profile"
+    parser_classes = [MultiPartParser, FormParser, JSONParser]
+
+    @extend_schema(
+        operation_id="profiles_list", responses=ProfileSerializer(many=True),
+        parameters=[OpenApiParameter(name, str) for name in (*selectors.FILTERS, "order")]
+        + [OpenApiParameter("limit", int), OpenApiParameter("offset", int), AS])
+    def get(self, request: Request) -> Response | HttpResponse:
+        """Profiles, newest first. Unknown filters ask nothing."""
+        found = selectors.profile_list(request.query_params)
+        if request.query_params.get("as") in ("csv", "json"):
+            rows = ProfileSerializer(found, many=True, context={"request": request}).data
+            columns = [name for name in ProfileSerializer.Meta.fields if name not in ("progress", "links", "error", "notes")]
+            return table_response(request.query_params["as"], "profiles", columns, rows)
+        pages = Pages()
+        page = pages.paginate_queryset(found, request, view=self)
+        return pages.get_paginated_response(ProfileSerializer(page, many=True, context={"request": request}).data)
+
+    @extend_schema(operation_id="profiles_create", request={"multipart/form-data": UploadSerializer},
+                   responses={201: ProfileDetailSerializer})
+    def post(self, request: Request) -> Response:
+        """Upload one or several files. 201 with the profile (one file) or {"profiles": […], "errors": […]} (several)."""
+        length = int(request.META.get("CONTENT_LENGTH") or 0)
+        if length > settings.UPLOAD_MAX_BYTES + (1 << 20):
+            raise TraceError("request", f"the upload has {length:,} bytes; at most {settings.UPLOAD_MAX_BYTES:,} are taken",
+                             "compress the file (.gz) or record fewer steps")
+        files = request.FILES.getlist("file") or list(request.FILES.values())
+        fields = UploadSerializer(data={key: request.data.get(key, "") for key in ("name", "build", "model", "tags", "notes")})
+        fields.is_valid(raise_exception=True)
+        given = {**fields.validated_data, "tags": tags_parse(fields.validated_data.get("tags", "")), "owner": request.user}
+        if len(files) <= 1:
+            profile = services.profile_create(file=services.upload_check(files[0] if files else None), **given)
+            return Response(self._shown(profile), status=201)
+        created, errors = [], []
+        for file in files:
+            try:
+                profile = services.profile_create(file=services.upload_check(file), **{**given, "name": ""})
+                created.append(self._shown(profile))
+            except TraceError as error:
+                errors.append({"file": file.name, "error": error.what, "where": error.where, "hint": error.hint})
+        return Response({"profiles": created, "errors": errors}, status=201 if created else 400)
+
+    def _shown(self, profile: Profile) -> Any:
+        return ProfileDetailSerializer(profile, context={"request": self.request}).data
+
+
+class ProfileApi(APIView):
+    @property
+    def write_permission(self) -> str:
+        return "profiles.delete_profile" if self.request.method == "DELETE" else "profiles.change_profile"
+
+    @extend_schema(operation_id="profiles_get", responses=ProfileDetailSerializer)
+    def get(self, request: Request, pk: int) -> Response:
+        """One profile with summary, integrity report and findings."""
+        profile = get_object_or_404(Profile.objects.select_related("owner"), pk=pk)
+        return Response(ProfileDetailSerializer(profile, context={"request": request}).data)
+
+    @extend_schema(operation_id="profiles_edit", request=EditSerializer, responses=ProfileDetailSerializer)
+    def patch(self, request: Request, pk: int) -> Response:
+        """Change name, build, model, tags or notes; what is not sent stays."""
+        fields = EditSerializer(data=request.data)
+        fields.is_valid(raise_exception=True)
+        profile = services.profile_update(get_object_or_404(Profile, pk=pk), **fields.validated_data)
+        return Response(ProfileDetailSerializer(profile, context={"request": request}).data)
+
+    @extend_schema(operation_id="profiles_delete", responses={204: None})
+    def delete(self, request: Request, pk: int) -> Response:
+        """Remove the profile with its upload and everything derived from it."""
+        services.profile_delete(get_object_or_404(Profile, pk=pk))
+        return Response(status=204)
+
+
+class KernelListApi(APIView):
+    @extend_schema(operation_id="profiles_kernels", responses=KernelSerializer(many=True), parameters=[AS])
+    def get(self, request: Request, pk: int) -> Response | HttpResponse:
+        """The kernel table, largest total first; `?as=csv` for a file."""
+        profile = get_object_or_404(Profile, pk=pk)
+        rows = KernelSerializer(selectors_profile.kernel_rows(profile), many=True).data
+        if request.query_params.get("as") in ("csv", "json"):
+            return table_response(request.query_params["as"], f"profile-{pk}-kernels", KERNEL_COLUMNS, rows)
+        return Response({"profile": pk, "kernels": rows})
+
+
+class CounterListApi(APIView):
+    @extend_schema(operation_id="profiles_counters", responses=JSON)
+    def get(self, request: Request, pk: int) -> Response:
+        """Launches with hardware counters: facts, and the vendor's rule findings."""
+        profile = get_object_or_404(Profile, pk=pk)
+        return Response(selectors_counters.counters_json(profile, request.query_params))
 
 
 class RooflineApi(APIView):
-    pass
+    @extend_schema(operation_id="profiles_roofline", responses=JSON)
+    def get(self, request: Request, pk: int) -> Response:
+        """Ceilings and one named point per kernel."""
+        return Response(selectors_counters.roofline_json(get_object_or_404(Profile, pk=pk), request.query_params))
+
+
+class CompareApi(APIView):
+    @extend_schema(operation_id="compare", responses=JSON, parameters=[
+        OpenApiParameter("a", int), OpenApiParameter("b", int), OpenApiParameter("build_a", str),
+        OpenApiParameter("build_b", str), OpenApiParameter("kind", str, enum=["trace", "counters"]),
+        OpenApiParameter("per", str, enum=["total", "step"]), AS])
+    def get(self, request: Request) -> Response | HttpResponse:
+        """Two profiles (`a`, `b`) or two builds (`build_a`, `build_b`) kernel by kernel; `b` is the new one."""
+        result = selectors_compare.comparison(request.query_params)
+        if request.query_params.get("as") in ("csv", "json"):
+            return table_response(request.query_params["as"], "compare", selectors_compare.COLUMNS, result.table())
+        return Response(result.as_json())

@@ -1,43 +1,206 @@
-"""Placeholder while the tree grows: replaced by its owner."""
-from django.http import HttpResponse
-from rest_framework.views import APIView
+"""HTML of profiles. Each view authorises, parses, calls a service or selector, renders."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import messages
+from django.contrib.auth.decorators import permission_required
+from django.core.files.storage import default_storage
+from django.core.paginator import Paginator
+from django.http import FileResponse, Http404, HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.views.decorators.http import require_http_methods, require_safe
+
+from profiles import (
+    charts_compare,
+    charts_counters,
+    charts_counters,
+    charts_trace,
+    selectors,
+    selectors_compare,
+    selectors_counters,
+    selectors_profile,
+    services,
+)
+from profiles.api import tags_parse
+from profiles.models import KernelStat, Profile
+from profiles.trace import TraceError
+
+PAGE_ROWS = 200
+_UPLOAD_FIELDS = ("build", "model", "tags", "notes")
 
 
-def build_list(request, **kw):
-    return HttpResponse("build_list: not built yet", status=501)
+@require_safe
+def profile_list(request: HttpRequest) -> HttpResponse:
+    """Which runs do we have?"""
+    page = Paginator(selectors.profile_list(request.GET), PAGE_ROWS).get_page(request.GET.get("page"))
+    chosen = {name: request.GET.get(name, "") for name in selectors.FILTERS}
+    return render(request, "profiles/list.html", {
+        "page": page, "rows": [selectors_profile.profile_row(profile) for profile in page], "chosen": chosen,
+        "filtered": any(chosen.values()), "choices": selectors.filter_choices(), "totals": selectors.totals(),
+        "query": selectors.query_without(request.GET, "page"),
+    })
 
 
-def compare(request, **kw):
-    return HttpResponse("compare: not built yet", status=501)
+@permission_required("profiles.add_profile", raise_exception=True)
+@require_http_methods(["GET", "HEAD", "POST"])
+def profile_upload(request: HttpRequest) -> HttpResponse:
+    """The form with drag and drop; without scripts a plain form of several files."""
+    fields = {name: request.POST.get(name, request.GET.get(name, "")) for name in _UPLOAD_FIELDS}
+    created, errors = [], []
+    if request.method == "POST":
+        given = {**fields, "tags": tags_parse(fields["tags"]), "owner": request.user}
+        for file in request.FILES.getlist("file") or [None]:
+            try:
+                created.append(services.profile_create(file=services.upload_check(file), **given))
+            except TraceError as error:
+                errors.append(error)
+        if created and not errors:
+            messages.success(request, f"{len(created)} file(s) uploaded; the ingest has begun.")
+            return redirect("profile", created[0].pk) if len(created) == 1 else redirect("profile-list")
+    return render(request, "profiles/upload.html", {
+        "fields": fields, "created": created, "errors": errors, "choices": selectors.filter_choices(),
+        "max_bytes": services.settings.UPLOAD_MAX_BYTES,
+    }, status=400 if errors and not created else 200)
 
 
-def kernel_detail(request, **kw):
-    return HttpResponse("kernel_detail: not built yet", status=501)
+@require_http_methods(["GET", "HEAD", "POST"])
+def profile_detail(request: HttpRequest, pk: int) -> HttpResponse:
+    """Where did the time go? POST edits name, build, model, tags and notes; `?download=0` hands out the upload."""
+    profile = get_object_or_404(Profile.objects.select_related("owner"), pk=pk)
+    if request.method == "POST":
+        return _edit(request, profile)
+    if "download" in request.GET:
+        return _download(profile, request.GET["download"])
+    context: dict[str, Any] = {
+        "profile": profile, "row": selectors_profile.profile_row(profile), "uploads": selectors_profile.uploads(profile),
+        "duplicates": selectors_profile.duplicates(profile)[:5],
+        "integrity": selectors_profile.integrity_card(profile), "choices": selectors.filter_choices(),
+    }
+    if profile.status == Profile.Status.READY:
+        context |= _found(profile)
+    return render(request, "profiles/detail.html", context)
 
 
-def kernel_list(request, **kw):
-    return HttpResponse("kernel_list: not built yet", status=501)
+def _found(profile: Profile) -> dict[str, Any]:
+    """What a ready profile's page shows beyond its row."""
+    findings = selectors_profile.finding_lines(profile)
+    found = {
+        "answer": selectors_profile.answer(profile, findings), "findings": findings,
+        "kernels": selectors_profile.kernel_table(profile), "metadata": selectors_profile.metadata_rows(profile),
+        "others": selectors_profile.comparable_profiles(profile)[:50],
+    }
+    if profile.kind == Profile.Kind.TRACE:
+        return {**found, "time": charts_trace.time_bars(profile.summary)}
+    return {**found, "launches": selectors_profile.launch_lines(profile)}
 
 
-def profile_delete(request, **kw):
-    return HttpResponse("profile_delete: not built yet", status=501)
+def _edit(request: HttpRequest, profile: Profile) -> HttpResponse:
+    if not request.user.has_perm("profiles.change_profile"):
+        return HttpResponse("Editing needs the role engineer.", status=403)
+    changes = {name: request.POST[name] for name in ("name", "build", "model", "notes") if name in request.POST}
+    if "tags" in request.POST:
+        changes["tags"] = tags_parse(request.POST["tags"])
+    services.profile_update(profile, **changes)
+    messages.success(request, "Saved.")
+    return redirect("profile", profile.pk)
 
 
-def profile_detail(request, **kw):
-    return HttpResponse("profile_detail: not built yet", status=501)
+def _download(profile: Profile, which: str) -> FileResponse:
+    """The upload as it came, always as an attachment: nothing a user sent is ever shown by the browser."""
+    uploads = selectors_profile.uploads(profile)
+    if not which.isdigit() or int(which) >= len(uploads):
+        raise Http404("no such upload")
+    upload = uploads[int(which)]
+    try:
+        file = default_storage.open(upload["key"], "rb")
+    except FileNotFoundError as error:
+        raise Http404("the upload is not in the store") from error
+    return FileResponse(file, as_attachment=True, filename=upload["name"], content_type="application/octet-stream")
 
 
-def profile_list(request, **kw):
-    return HttpResponse("profile_list: not built yet", status=501)
+@permission_required("profiles.delete_profile", raise_exception=True)
+@require_http_methods(["GET", "HEAD", "POST"])
+def profile_delete(request: HttpRequest, pk: int) -> HttpResponse:
+    """GET asks, POST deletes."""
+    profile = get_object_or_404(Profile, pk=pk)
+    if request.method == "POST":
+        services.profile_delete(profile)
+        messages.success(request, f"Deleted {profile.name}.")
+        return redirect("profile-list")
+    return render(request, "profiles/confirm_delete.html", {"profile": profile, "captures": selectors_profile.captures_of(profile)})
 
 
-def profile_upload(request, **kw):
-    return HttpResponse("profile_upload: not built yet", status=501)
+@require_safe
+def timeline(request: HttpRequest, pk: int) -> HttpResponse:
+    """What happened when? The viewer fetches tiles; only the frame comes from here."""
+    profile = get_object_or_404(Profile, pk=pk)
+    if profile.status != Profile.Status.READY or profile.kind != Profile.Kind.TRACE:
+        return redirect("profile", profile.pk)
+    return render(request, "profiles/timeline.html", {"profile": profile})
 
 
-def roofline(request, **kw):
-    return HttpResponse("roofline: not built yet", status=501)
+@require_safe
+def kernel_detail(request: HttpRequest, pk: int, kernel_pk: int) -> HttpResponse:
+    """Why is this kernel slow?"""
+    kernel = get_object_or_404(KernelStat.objects.select_related("profile"), pk=kernel_pk, profile_id=pk)
+    page = selectors_counters.kernel_page(kernel)
+    return render(request, "profiles/kernel.html", page | charts_counters.kernel_figures(page))
 
 
-def timeline(request, **kw):
-    return HttpResponse("timeline: not built yet", status=501)
+@require_safe
+def roofline(request: HttpRequest, pk: int) -> HttpResponse:
+    """How far from which roof?"""
+    profile = get_object_or_404(Profile, pk=pk)
+    if profile.status != Profile.Status.READY:
+        return redirect("profile", profile.pk)
+    page = selectors_counters.roofline_page(profile, request.GET)
+    return render(request, "profiles/roofline.html", page | charts_counters.roofline_figures(page))
+
+
+@require_safe
+def kernel_list(request: HttpRequest) -> HttpResponse:
+    """What owns our GPU-hours?"""
+    families = selectors.kernel_families(request.GET)
+    chosen = {name: request.GET.get(name, "") for name in ("q", "build", "model", "gpu", "tag", "kind")}
+    rest = families[12:]
+    return render(request, "profiles/kernel_list.html", {
+        "lines": [{"family": family, "operator": selectors_profile.operator_of(family.name)} for family in families],
+        "top_pct": sum(family.share_pct for family in families[:5]), "rest_count": len(rest),
+        "rest_pct": sum(family.share_pct for family in rest), "families": families, "total_ns": sum(family.total_ns for family in families), "chosen": chosen,
+        "filtered": any(chosen.values()), "choices": selectors.filter_choices(), "scope": selectors.fleet_scope(request.GET),
+    })
+
+
+@require_safe
+def compare(request: HttpRequest) -> HttpResponse:
+    """What changed? Without a question, the form to ask it."""
+    query = {name: request.GET.get(name, "") for name in ("a", "b", "build_a", "build_b", "kind", "per")}
+    context: dict[str, Any] = {"query": query, "choices": selectors_compare.choices()}
+    if any(query[name] for name in ("a", "b", "build_a", "build_b")):
+        try:
+            compared = selectors_compare.comparison(query)
+        except TraceError as error:
+            return render(request, "profiles/compare.html", {**context, "error": error}, status=400)
+        context |= {"compared": compared, "links": _compare_links(query), "has_counters": bool(compared.counters),
+                    "counter_names": [name for _, name, _ in selectors_compare.COUNTERS],
+                    "answer": selectors_compare.answer(compared),
+                    "rows": selectors_compare.rows(compared),
+                    "bars": charts_compare.paired_bars(compared.result, compared.old.label, compared.new.label),
+                    "arrows": charts_compare.roofline_arrows(compared.result.rows, compared.facts)}
+    return render(request, "profiles/compare.html", context)
+
+
+def _compare_links(query: dict[str, str]) -> dict[str, str]:
+    """Query strings of the same comparison: of another kind, per something else, the other way round."""
+    swapped = {**query, "a": query["b"], "b": query["a"], "build_a": query["build_b"], "build_b": query["build_a"]}
+    return {"all": selectors.query_without(query), "kind": selectors.query_without(query, "kind"),
+            "per": selectors.query_without(query, "per"), "swap": selectors.query_without(swapped)}
+
+
+@require_safe
+def build_list(request: HttpRequest) -> HttpResponse:
+    """Did we get slower? Builds, newest first, and their kernels side by side."""
+    return render(request, "profiles/builds.html", {
+        "builds": selectors.build_list(), "heat": selectors_compare.build_heat(request.GET.get("kind", ""))})

@@ -1,0 +1,305 @@
+"""Advice from a trace: each rule is a pure function of the facts and its thresholds, and says the numbers it rests on.
+
+RULES is the list, thresholds included, as data. `worth_ns` is the time that would be won if the cause went away
+entirely, an upper bound from this trace alone; None where the trace cannot say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from profiles.analysis.breakdown import Breakdown
+from profiles.analysis.host import Activity, Host, Syncs
+from profiles.analysis.kernels import KernelRow
+from profiles.analysis.names import short_name
+from profiles.analysis.sentences import pct_text, plural, time_text, times_text
+from profiles.trace import KERNELS, Category, Trace
+
+SEVERITIES = ("high", "medium", "info")
+_AUTOGRAD = "autograd::engine::evaluate_function: "
+
+
+@dataclass(frozen=True)
+class Found:
+    """One finding: a sentence with numbers, what to do, and the numbers with units in their names."""
+
+    rule: str
+    severity: str
+    title: str
+    advice: str
+    numbers: dict[str, Any]
+    worth_ns: float | None = None
+    kernel: str | None = None           # full name, where it is about one kernel
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What rules may look at. `time` is `Breakdown.as_json()`."""
+
+    trace: Trace
+    kernels: Sequence[KernelRow]
+    time: Mapping[str, Any]
+    host: Host
+
+    @property
+    def wall_ns(self) -> int:
+        return int(self.time["wall_ns"] or 0)
+
+    @property
+    def steps(self) -> int:
+        return len(self.time["steps"])
+
+    @property
+    def gpu_time_ns(self) -> int:
+        return sum(kernel.total_ns for kernel in self.kernels)
+
+
+Limits = Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """`find(facts, limits)` yields findings; `limits` holds its thresholds, units in the names."""
+
+    name: str
+    find: Callable[[Facts, Limits], Iterator[Found]]
+    limits: Limits
+
+
+def find(trace: Trace, kernels: Sequence[KernelRow], time: Breakdown) -> list[Found]:
+    """All findings, the worst first: by severity, then by what they are worth."""
+    facts = Facts(trace, kernels, time.as_json(), Host(trace))
+    found = [each for rule in RULES for each in rule.find(facts, rule.limits)]
+    return sorted(found, key=lambda each: (SEVERITIES.index(each.severity), -(each.worth_ns or 0)))
+
+
+def gpu_idle(facts: Facts, limits: Limits) -> Iterator[Found]:
+    """A GPU without work between its first and its last, and whether its host was late."""
+    for device in facts.time["devices"]:
+        share_pct, in_span_pct = _pct(device["idle_ns"], device["wall_ns"]), _pct(device["idle_in_span_ns"], device["span_ns"])
+        if in_span_pct < limits["idle_pct"]:
+            continue
+        gaps = facts.host.gaps(device["index"], facts.time["start_ns"], facts.time["start_ns"] + device["wall_ns"])
+        activity, syncs = facts.host.activity(gaps), facts.host.syncs(gaps)
+        late_pct = _pct(activity.starved_ns, device["idle_ns"])
+        host_bound = _pct(activity.starved_ns, device["idle_in_span_ns"]) >= limits["host_late_pct"]
+        title = f"GPU {device['index']} is idle {pct_text(share_pct)} of {time_text(device['wall_ns'])}"
+        if host_bound:
+            title += f": for {pct_text(late_pct)} of that time the host had launched nothing (host-bound)"
+        if host_bound and syncs.count:
+            title += f"; it waits for the GPU {times_text(syncs.count)}{_caller_text(syncs, facts.steps)}"
+        yield Found(
+            "gpu_idle", "high" if in_span_pct >= limits["high_pct"] else "medium", title,
+            _idle_advice(host_bound, activity, syncs),
+            {"gpu": device["index"], "wall_ns": device["wall_ns"], "idle_ns": device["idle_ns"], "idle_pct": share_pct,
+             "idle_between_work_ns": device["idle_in_span_ns"], "host_late_ns": activity.starved_ns, "gaps": len(gaps.start_ns),
+             **_activity_numbers(activity), **_sync_numbers(syncs)},
+            worth_ns=float(device["idle_in_span_ns"]))
+
+
+def _pct(part: float, whole: float) -> float:
+    return 100 * part / whole if whole else 0.0
+
+
+def _caller_text(syncs: Syncs, steps: int) -> str:
+    """" in `aten::item`, once per step"."""
+    caller = max(syncs.callers, key=lambda name: syncs.callers[name])
+    calls = syncs.callers[caller]
+    often = f", {times_text(calls // steps)} per step" if caller and steps and calls % steps == 0 else ""
+    return f" ({times_text(calls)} in `{caller}`{often})" if caller else ""
+
+
+def _idle_advice(host_bound: bool, activity: Activity, syncs: Syncs) -> str:
+    if not host_bound:
+        return "The work was launched in time but did not start: look at stream waits and launch latency in the timeline."
+    parts = [f"the longest on the host were {_names_text(activity)}"] if activity.names else []
+    if syncs.count and any(_is_item(name) for name in syncs.callers):
+        parts.append("read values such as `loss.item()` rarely or without waiting, so that launches run ahead")
+    if activity.outside_ns > activity.starved_ns / 3:
+        parts.append("much of it is outside any operator: Python, data loading or the optimizer's own code")
+    parts.append("torch.compile or CUDA graphs launch many kernels at once; larger batches give each launch more work")
+    text = "; ".join(parts)
+    return text[0].upper() + text[1:] + "."
+
+
+def _names_text(activity: Activity) -> str:
+    named = [(name.removeprefix(_AUTOGRAD), ns) for name, ns in list(activity.names.items())[:3]]
+    return ", ".join(f"`{short_name(name)}` ({time_text(ns)})" for name, ns in named)
+
+
+def _is_item(name: str) -> bool:
+    return name in ("aten::item", "aten::_local_scalar_dense", "aten::is_nonzero", "aten::nonzero", "aten::equal")
+
+
+def _activity_numbers(activity: Activity) -> dict[str, Any]:
+    return {"host_synchronising_ns": activity.synchronising_ns, "host_runtime_calls_ns": activity.runtime_ns,
+            "host_operators_ns": activity.operator_ns, "host_outside_operators_ns": activity.outside_ns,
+            "host_profiler_ns": activity.profiler_ns, "host_names_ns": activity.names}
+
+
+def _sync_numbers(syncs: Syncs) -> dict[str, Any]:
+    return {"syncs": syncs.count, "sync_waited_ns": syncs.waited_ns, "idle_after_sync_ns": syncs.drained_ns,
+            "sync_callers": syncs.callers, "sync_calls": syncs.calls}
+
+
+def host_syncs(facts: Facts, limits: Limits) -> Iterator[Found]:
+    """Operators that make the host wait for the GPU, and the idle time that follows because nothing is queued."""
+    for device in facts.time["devices"]:
+        start_ns, wall_ns = facts.time["start_ns"], device["wall_ns"]
+        syncs = facts.host.syncs(facts.host.gaps(device["index"], start_ns, start_ns + wall_ns))
+        callers = {name: calls for name, calls in syncs.callers.items() if name}
+        share_pct = _pct(syncs.drained_ns, wall_ns)
+        if not callers or share_pct < limits["drained_pct"]:
+            continue
+        caller = max(callers, key=lambda name: callers[name])
+        yield Found(
+            "host_syncs", "high" if share_pct >= limits["high_pct"] else "medium",
+            f"The host waits for GPU {device['index']} {times_text(syncs.count)} (`{caller}` "
+            f"{times_text(callers[caller])}): {time_text(syncs.waited_ns)} waiting, then the GPU is idle "
+            f"{time_text(syncs.drained_ns)} until new work arrives",
+            "Keep the value on the GPU and read it every few steps, or copy it with non_blocking=True and read it later.",
+            {"gpu": device["index"], **_sync_numbers(syncs), "idle_after_sync_pct": share_pct},
+            worth_ns=float(syncs.drained_ns))
+
+
+def short_kernels(facts: Facts, limits: Limits) -> Iterator[Found]:
+    """Many launches too short to hide the cost of launching them."""
+    duration_ns = _durations_ns(facts.trace)
+    if not len(duration_ns):
+        return
+    short = duration_ns < limits["short_ns"]
+    share_pct = 100 * float(short.mean())
+    if len(duration_ns) < limits["launches"] or share_pct < limits["short_pct"]:
+        return
+    call_ns = facts.host.launch_call_ns()
+    numbers: dict[str, Any] = {
+        "launches": len(duration_ns), "short_launches": int(short.sum()), "short_ns": limits["short_ns"],
+        "short_pct": share_pct, "short_time_pct": 100 * float(duration_ns[short].sum() / max(1, duration_ns.sum())),
+        "median_kernel_ns": float(np.median(duration_ns)),
+        "median_launch_call_ns": float(np.median(call_ns)) if len(call_ns) else None}
+    bound = len(call_ns) and numbers["median_launch_call_ns"] > numbers["median_kernel_ns"]
+    title = (f"{pct_text(share_pct)} of {len(duration_ns):,} launches are shorter than {time_text(limits['short_ns'])} "
+             f"and make {pct_text(numbers['short_time_pct'])} of the kernel time")
+    if bound:
+        title += (f"; launching takes longer ({time_text(numbers['median_launch_call_ns'])} a call) than running "
+                  f"({time_text(numbers['median_kernel_ns'])} a kernel, medians)")
+    medium = bound or numbers["short_time_pct"] >= limits["time_pct"]
+    yield Found("short_kernels", "medium" if medium else "info", title,
+                "Fuse them (torch.compile, a fused optimizer) or launch them as one CUDA graph.", numbers)
+
+
+def top_kernel(facts: Facts, limits: Limits) -> Iterator[Found]:
+    """One kernel that owns much of the kernel time: the first to tune."""
+    if not facts.kernels or facts.gpu_time_ns <= 0:
+        return
+    kernel = max(facts.kernels, key=lambda each: each.total_ns)
+    share_pct = 100 * kernel.total_ns / facts.gpu_time_ns
+    if share_pct < limits["share_pct"]:
+        return
+    collective = kernel.category == "communication"
+    yield Found(
+        "top_kernel", "info" if collective else "medium",
+        f"`{kernel.short_name}` takes {pct_text(share_pct)} of the kernel time: {time_text(kernel.total_ns)} in "
+        f"{plural(kernel.launches, 'launch')}, {time_text(kernel.mean_ns)} each",
+        "It includes waiting for the other ranks: compare with their traces before changing the collective." if collective
+        else "Capture its counters to see what bounds it; tune it if it is yours or a Triton kernel.",
+        {"launches": kernel.launches, "total_ns": kernel.total_ns, "mean_ns": kernel.mean_ns, "share_pct": share_pct},
+        kernel=kernel.name)
+
+
+def exposed_time(facts: Facts, limits: Limits) -> Iterator[Found]:
+    """Communication or copies while no kernel computes: they are not hidden."""
+    kinds = (("communication", "exposed_communication",
+              "Overlap it: bucket gradients earlier, give it its own stream, or make the messages fewer and larger."),
+             ("memory", "exposed_copies",
+              "Copy from pinned memory with non_blocking=True on its own stream, prefetch the next batch, or keep the data "
+              "on the GPU."))
+    for device in facts.time["devices"]:
+        for kind, rule, advice in kinds:
+            exposed_ns = device[f"{kind}_ns"]
+            share_pct = _pct(exposed_ns, device["wall_ns"])
+            if share_pct < limits["exposed_pct"]:
+                continue
+            word = "communicates" if kind == "communication" else "copies or sets memory"
+            yield Found(
+                rule, "high" if share_pct >= limits["high_pct"] else "medium",
+                f"GPU {device['index']} only {word} for {time_text(exposed_ns)} ({pct_text(share_pct)} of "
+                f"{time_text(device['wall_ns'])}): nothing computes meanwhile", advice,
+                {"gpu": device["index"], f"{kind}_exposed_ns": exposed_ns, "share_pct": share_pct,
+                 "wall_ns": device["wall_ns"]},
+                worth_ns=float(exposed_ns))
+
+
+def low_occupancy(facts: Facts, limits: Limits) -> Iterator[Found]:
+    """A kernel with a share of the time and few resident warps. An estimate of 0 is Kineto's word for "not computed"."""
+    for kernel in facts.kernels:
+        share_pct, occupancy_pct = _pct(kernel.total_ns, facts.gpu_time_ns), kernel.occupancy_pct
+        if not occupancy_pct or share_pct < limits["share_pct"] or occupancy_pct >= limits["occupancy_pct"]:
+            continue
+        yield Found(
+            "low_occupancy", "info",
+            f"`{kernel.short_name}` ({pct_text(share_pct)} of the kernel time) runs at {pct_text(occupancy_pct)} "
+            "occupancy as the trace estimates it",
+            "Tensor-core kernels are often best at low occupancy: look at its counters before changing anything.",
+            {"occupancy_pct": occupancy_pct, "registers_per_thread": kernel.registers_per_thread,
+             "smem_bytes": kernel.smem_bytes, "share_pct": share_pct, "total_ns": kernel.total_ns},
+            kernel=kernel.name)
+
+
+def pageable_copies(facts: Facts, limits: Limits) -> Iterator[Found]:
+    """Copies from or to pageable host memory: they go through a staging buffer and block the host."""
+    slices = facts.trace.slices
+    copies = slices.filter(pc.equal(slices["category"], pa.scalar(int(Category.MEMCPY), pa.uint8())))
+    copies = copies.filter(pc.match_substring(copies["name"].cast(pa.string()), "ageable"))
+    time_ns = int(pc.sum(copies["dur_ns"]).as_py() or 0)
+    if not time_ns or 100 * time_ns / max(1, facts.wall_ns) < limits["time_pct"]:
+        return
+    copied_bytes = int(pc.sum(copies["bytes"]).as_py() or 0)
+    yield Found(
+        "pageable_copies", "medium",
+        f"{plural(len(copies), 'copy')} from or to pageable host memory take {time_text(time_ns)}"
+        + (f" for {copied_bytes / 1e6:,.1f} MB" if copied_bytes else ""),
+        "Pin the host memory (pin_memory=True) and copy with non_blocking=True.",
+        {"copies": len(copies), "time_ns": time_ns, "copied_bytes": copied_bytes,
+         "gbytes_per_s": copied_bytes / time_ns if copied_bytes else None},
+        worth_ns=float(time_ns))
+
+
+def launch_delay(facts: Facts, limits: Limits) -> Iterator[Found]:
+    """How far the launches run ahead of the GPU: hardly at all means that every host delay is a GPU delay."""
+    delay_ns = facts.host.launch_delays_ns()
+    if len(delay_ns) < limits["launches"]:
+        return
+    median_ns = float(np.median(delay_ns))
+    if median_ns > limits["delay_ns"]:
+        return
+    yield Found(
+        "launch_delay", "info",
+        f"Half of the work starts within {time_text(median_ns)} of its launch call: the queue is nearly empty, every "
+        "delay of the host becomes idle time of the GPU",
+        "Let launches run ahead: fewer waits on the host, larger or fewer kernels, CUDA graphs.",
+        {"launches": len(delay_ns), "median_delay_ns": median_ns, "p95_delay_ns": float(np.percentile(delay_ns, 95))})
+
+
+def _durations_ns(trace: Trace) -> Any:
+    slices = trace.slices
+    kernel = pc.is_in(slices["category"], value_set=pa.array([int(each) for each in KERNELS], pa.uint8()))
+    return slices.filter(pc.and_(kernel, pc.invert(pc.fill_null(slices["instant"], False))))["dur_ns"].to_numpy()
+
+
+RULES: tuple[Rule, ...] = (
+    Rule("gpu_idle", gpu_idle, {"idle_pct": 20, "high_pct": 40, "host_late_pct": 50}),
+    Rule("host_syncs", host_syncs, {"drained_pct": 2, "high_pct": 25}),
+    Rule("short_kernels", short_kernels, {"short_ns": 10_000, "short_pct": 50, "time_pct": 25, "launches": 20}),
+    Rule("top_kernel", top_kernel, {"share_pct": 25}),
+    Rule("exposed", exposed_time, {"exposed_pct": 5, "high_pct": 25}),
+    Rule("low_occupancy", low_occupancy, {"share_pct": 10, "occupancy_pct": 25}),
+    Rule("pageable_copies", pageable_copies, {"time_pct": 0.5}),
+    Rule("launch_delay", launch_delay, {"delay_ns": 20_000, "launches": 20}),
+)

@@ -1,0 +1,71 @@
+"""Kernel launches one by one, as columns: what a comparison of two profiles is made from.
+
+Kept beside the profile (a few bytes per launch), so that comparing reads nothing else.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from profiles.trace import KERNELS, Report, Trace
+
+_name = pa.dictionary(pa.int32(), pa.string())
+# Ordered by kernel, within a kernel by start: the order is the only trace of which problem a launch worked on.
+LAUNCHES = pa.schema([
+    ("name", _name),                    # demangled, full
+    ("grid_x", pa.int32()), ("grid_y", pa.int32()), ("grid_z", pa.int32()),
+    ("block_x", pa.int32()), ("block_y", pa.int32()), ("block_z", pa.int32()),
+    ("registers_per_thread", pa.int32()),
+    ("smem_bytes", pa.int64()),
+    ("dur_ns", pa.float64()),
+    ("index", pa.int64()),              # position among the kernels of the profile, by start
+])
+SHAPE = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z", "registers_per_thread", "smem_bytes")
+
+
+def launches_of_trace(trace: Trace) -> pa.Table:
+    """LAUNCHES of every kernel of the trace (annotations, copies and instants are no launches)."""
+    slices = trace.slices
+    kernel = pc.and_(
+        pc.is_in(slices["category"], value_set=pa.array([int(each) for each in KERNELS], pa.uint8())),
+        pc.invert(pc.fill_null(slices["instant"], False)))
+    found = slices.filter(kernel).select(["name", *SHAPE, "dur_ns", "start_ns"])
+    found = found.sort_by("start_ns").drop_columns(["start_ns"])
+    found = found.append_column("index", pa.array(range(len(found)), pa.int64()))
+    return _ordered(found.cast(LAUNCHES))
+
+
+def launches_of_report(report: Report) -> pa.Table:
+    """LAUNCHES of the launches with a duration; those that profiling left incomplete stay out."""
+    rows = []
+    for launch in report.launches:
+        duration = launch.metrics.get("gpu__time_duration.sum")
+        if launch.incomplete or not isinstance(duration, (int, float)):
+            continue
+        grid, block = launch.grid or (None,) * 3, launch.block or (None,) * 3
+        rows.append({
+            "name": launch.kernel, "grid_x": grid[0], "grid_y": grid[1], "grid_z": grid[2],
+            "block_x": block[0], "block_y": block[1], "block_z": block[2],
+            "registers_per_thread": _whole(launch.metrics.get("launch__registers_per_thread")),
+            "smem_bytes": _smem_bytes(launch.metrics), "dur_ns": float(duration), "index": launch.index,
+        })
+    return _ordered(pa.Table.from_pylist(rows, LAUNCHES))
+
+
+def _ordered(table: pa.Table) -> pa.Table:
+    """By name, then by position; one chunk, one dictionary."""
+    plain = table.set_column(0, "name", table["name"].cast(pa.string()))
+    plain = plain.sort_by([("name", "ascending"), ("index", "ascending")]).combine_chunks()
+    return plain.cast(LAUNCHES).unify_dictionaries().combine_chunks()
+
+
+def _whole(value: object) -> int | None:
+    return int(value) if isinstance(value, (int, float)) else None
+
+
+def _smem_bytes(metrics: dict[str, float | str]) -> int | None:
+    """Static and dynamic shared memory of a block, without what the driver adds."""
+    parts = [_whole(metrics.get(f"launch__shared_mem_per_block_{kind}")) for kind in ("static", "dynamic")]
+    known = [part for part in parts if part is not None]
+    return sum(known) if known else None

@@ -1,0 +1,124 @@
+"""The pictures of a trace's profile page, as numbers for HTML bars: they need no script and say their exact values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+PARTS = (("compute", "compute"), ("communication", "communication"), ("memory", "memory"), ("idle", "idle"))
+CAUSES = (("host_late_ns", "host late", "nothing was queued: the host launched too late"),
+          ("queued_ns", "queued", "work was queued but had not started: launch latency or a dependency"),
+          ("unknown_ns", "cause unknown", "the trace has no launch call for what came next"),
+          ("before_and_after_ns", "before and after", "before the first and after the last GPU work of the trace"))
+
+
+@dataclass(frozen=True)
+class Part:
+    """One piece of a stacked bar; width in percent of the bar."""
+
+    category: str
+    label: str
+    ns: int
+    pct: float
+    why: str = ""
+
+    @property
+    def css(self) -> str:
+        """For a style attribute: locale-free."""
+        return f"{self.pct:.4f}"
+
+
+@dataclass(frozen=True)
+class DeviceBar:
+    """Where one GPU's wall time went: the parts add up to `wall_ns` exactly."""
+
+    index: int
+    name: str
+    wall_ns: int
+    busy_ns: int
+    parts: list[Part]
+    hidden: list[Part]              # communication and copies behind compute: not in the bar, said below it
+    gaps: list[Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class StepBox:
+    """A step on the strip below the bars; left and width in percent of the wall time."""
+
+    name: str
+    start_ns: int
+    end_ns: int
+    busy_pct: float
+    parts: list[Part]
+    left: str
+    width: str
+
+    @property
+    def dur_ns(self) -> int:
+        return self.end_ns - self.start_ns
+
+    @property
+    def number(self) -> str:
+        return self.name.rsplit("#", 1)[-1]
+
+
+@dataclass(frozen=True)
+class TimeBars:
+    start_ns: int
+    wall_ns: int
+    devices: list[DeviceBar]
+    lanes: list[list[StepBox]]      # steps of several ranks overlap: one lane each
+    slowest: StepBox | None
+
+
+def time_bars(summary: Mapping[str, Any]) -> TimeBars:
+    """`summary` is `analysis.breakdown.Breakdown.as_json()`."""
+    wall_ns, start_ns = summary["wall_ns"], summary["start_ns"]
+    steps = [_step(step, start_ns, wall_ns) for step in summary["steps"]]
+    return TimeBars(start_ns, wall_ns, [_device(device) for device in summary["devices"]], _lanes(steps),
+                    max(steps, key=lambda step: step.dur_ns, default=None))
+
+
+def _lanes(steps: list[StepBox]) -> list[list[StepBox]]:
+    """Each step on the first lane that is free when it begins."""
+    lanes: list[list[StepBox]] = []
+    for step in sorted(steps, key=lambda each: each.start_ns):
+        lane = next((lane for lane in lanes if lane[-1].end_ns <= step.start_ns), None)
+        if lane is None:
+            lanes.append([step])
+        else:
+            lane.append(step)
+    return lanes
+
+
+def _device(device: Mapping[str, Any]) -> DeviceBar:
+    wall_ns = device["wall_ns"]
+    hidden = [Part(kind, f"{kind} hidden behind compute", device[f"{kind}_overlapped_ns"],
+                   _pct(device[f"{kind}_overlapped_ns"], wall_ns))
+              for kind in ("communication", "memory") if device[f"{kind}_overlapped_ns"]]
+    return DeviceBar(device["index"], device["name"], wall_ns, device["busy_ns"],
+                     [*_parts(device, wall_ns)[:-1], *_idle(device)], hidden, device["longest_gaps"])
+
+
+def _parts(time: Mapping[str, Any], of_ns: int) -> list[Part]:
+    return [Part(kind, label, time[f"{kind}_ns"], _pct(time[f"{kind}_ns"], of_ns)) for kind, label in PARTS]
+
+
+def _idle(device: Mapping[str, Any]) -> list[Part]:
+    """Idle time by cause; what no cause explains is idle without one."""
+    causes, wall_ns = device["idle_causes"], device["wall_ns"]
+    parts = [Part("idle", f"idle, {label}", causes[key], _pct(causes[key], wall_ns), why)
+             for key, label, why in CAUSES if causes.get(key)]
+    rest_ns = device["idle_ns"] - sum(part.ns for part in parts)
+    return [*parts, Part("idle", "idle", rest_ns, _pct(rest_ns, wall_ns))] if rest_ns else parts
+
+
+def _step(step: Mapping[str, Any], start_ns: int, wall_ns: int) -> StepBox:
+    dur_ns = step["end_ns"] - step["start_ns"]
+    return StepBox(step["name"], step["start_ns"], step["end_ns"], _pct(step["busy_ns"], dur_ns), _parts(step, dur_ns),
+                   f"{_pct(step['start_ns'] - start_ns, wall_ns):.4f}", f"{_pct(dur_ns, wall_ns):.4f}")
+
+
+def _pct(ns: int, of_ns: int) -> float:
+    return 100 * ns / of_ns if of_ns else 0.0

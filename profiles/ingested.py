@@ -1,0 +1,116 @@
+"""What an ingest finds in an upload, and the objects it stores: the same steps for a trace and for a counter report."""
+
+from __future__ import annotations
+
+import resource
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from profiles import ingest, store, store_counters
+from profiles.analysis import counters, findings, findings_counters
+from profiles.analysis.breakdown import breakdown
+from profiles.analysis.kernels import KernelRow, kernel_table
+from profiles.analysis.launches import launches_of_report, launches_of_trace
+from profiles.analysis.merge import merge
+from profiles.analysis.names import short_name
+from profiles.models import Profile
+from profiles.progress import Progress
+from profiles.store_launches import launches_write
+from profiles.trace import Report, Trace, TraceError
+
+
+@dataclass
+class Ingested:
+    """Everything the rows need; the objects are stored already."""
+
+    kernels: Sequence[KernelRow]
+    findings: Sequence[Any]                     # analysis.findings.Found
+    fields: dict[str, Any]                      # of the Profile row
+    metadata: dict[str, Any]
+    stored_bytes: int
+    rows_write: Callable[[int, dict[str, int]], None] = field(default=lambda profile_id, kernel_ids: None)
+
+
+def read_and_store(profile: Profile, progress: Progress) -> Ingested:
+    """Read the upload (the upload's content decides how), analyse it, store columns and tiles. Raises TraceError."""
+    paths = [store.local_path(key) for key in _keys(profile)]
+    found = ingest.read(paths[0], progress) if len(paths) == 1 else _read_group(profile, paths, progress)
+    progress.now("analysing", records=found.integrity.records_kept)
+    if isinstance(found, Trace):
+        return _trace(profile.pk, found, progress)
+    return _report(profile.pk, found, progress)
+
+
+def _keys(profile: Profile) -> list[str]:
+    return [each["key"] for each in profile.metadata.get("files", [])] or [profile.upload_key]
+
+
+def _read_group(profile: Profile, paths: Sequence[Path], progress: Progress) -> Trace:
+    names = [each["name"] for each in profile.metadata["files"]]
+    traces = []
+    for name, path in zip(names, paths, strict=True):
+        found = ingest.read(path, progress)
+        if not isinstance(found, Trace):
+            raise TraceError(name, "a counter report cannot be part of a job's timeline",
+                             "Group the traces of one job; upload counter reports on their own.")
+        traces.append((name, found))
+    return merge(traces)
+
+
+def _trace(profile_id: int, trace: Trace, progress: Progress) -> Ingested:
+    kernels, time = kernel_table(trace), breakdown(trace)
+    advice = findings.find(trace, kernels, time)
+    progress.now("storing", records=trace.integrity.records_kept)
+    stored_bytes = store.write_trace(profile_id, trace) + launches_write(profile_id, launches_of_trace(trace))
+    summary = time.as_json()
+    devices = summary["devices"]
+    return Ingested(
+        kernels=kernels, findings=advice, metadata=trace.metadata, stored_bytes=stored_bytes,
+        fields=_fields(trace, Profile.Kind.TRACE, kernels) | {
+            "summary": summary, "gpu": _gpu_names([device.name for device in trace.devices]),
+            "steps": len({step["name"] for step in summary["steps"]}) or None, "wall_ns": summary["wall_ns"],
+            "busy_ns": sum(device["busy_ns"] for device in devices) if devices else None,
+        })
+
+
+def _report(profile_id: int, report: Report, progress: Progress) -> Ingested:
+    kernels = counters.kernel_table(report)
+    progress.now("storing", records=report.integrity.records_kept)
+    stored_bytes = store_counters.write_report(profile_id, report)
+    stored_bytes += launches_write(profile_id, launches_of_report(report))
+    return Ingested(
+        kernels=kernels, findings=findings_counters.find(report), metadata=report.metadata, stored_bytes=stored_bytes,
+        fields=_fields(report, Profile.Kind.COUNTERS, kernels) | {
+            # a launch that profiling left incomplete did run: it counts as one, and has no time to add
+            "launches": len(report.launches), "summary": {}, "gpu": _gpu_names([launch.device.name for launch in report.launches]),
+            "steps": None, "wall_ns": None, "busy_ns": None,
+        },
+        rows_write=lambda pk, kernel_ids: store_counters.write_rows(pk, report, kernel_ids))
+
+
+def _fields(found: Trace | Report, kind: str, kernels: Sequence[KernelRow]) -> dict[str, Any]:
+    return {
+        "kind": kind, "format": found.format[:24], "integrity": found.integrity.as_json(),
+        "launches": sum(kernel.launches for kernel in kernels),
+        "gpu_time_ns": sum(kernel.total_ns for kernel in kernels),
+        "top_kernel": short_name(kernels[0].name) if kernels else "",
+    }
+
+
+def _gpu_names(names: Sequence[str]) -> str:
+    """Each model once: "NVIDIA H200"."""
+    return ", ".join(dict.fromkeys(name for name in names if name))[:120]
+
+
+def peak_rss_bytes() -> int:
+    """The largest resident set of this process and of the children it waited for.
+
+    VmHWM and not ru_maxrss for this process: ru_maxrss outlives exec, a child of a large parent starts with its parent's.
+    """
+    own = 0
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("VmHWM:"):
+            own = int(line.split()[1]) * 1024
+    return max(own, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024)

@@ -1,0 +1,271 @@
+"""What may be done to a profile: create, ingest, edit, delete. The row is the truth; a queue entry only wakes a worker."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import time
+from collections.abc import Collection, Iterable, Sequence
+from datetime import timedelta
+from pathlib import PurePosixPath
+from typing import Any
+
+from django.conf import settings
+from django.core.files.base import File
+from django.core.files.storage import default_storage
+from django.db import transaction
+from django.db.models import F, Q
+from django.utils import timezone
+from django.utils.text import get_valid_filename
+
+from profiles import ingested
+from profiles.models import Finding, Profile
+from profiles.objects import derived_delete, objects_delete
+from profiles.progress import Progress, Superseded
+from profiles.rows import json_safe, kernels_copy, text
+from profiles.trace import TraceError
+from workers import jobs
+
+log = logging.getLogger(__name__)
+CHUNK_BYTES = 1 << 20
+STALE_AFTER = timedelta(seconds=10)
+MAX_ATTEMPTS = 3        # a file that took its worker down this often is not tried again
+
+
+def upload_check(file: File | None) -> File:
+    """What can be known before a byte is read; a form or an API refuses with it. Raises TraceError."""
+    if file is None:
+        raise TraceError("request", "no file in the upload", "send one or several files in the field `file`")
+    where = text(str(file.name or "upload"), 200)
+    if not file.size:
+        raise TraceError(where, "the file is empty (0 bytes)",
+                         "write the trace again: the profiler may have been stopped before it exported")
+    if file.size > settings.UPLOAD_MAX_BYTES:
+        raise TraceError(where, f"the file has {file.size:,} bytes; at most {settings.UPLOAD_MAX_BYTES:,} are taken",
+                         "compress it (.gz), record fewer steps, or let the owner raise RIDGEPOINT_UPLOAD_MAX_BYTES")
+    return file
+
+
+def profile_create(*, owner: Any, file: File, name: str = "", build: str = "", model: str = "",
+                   tags: Iterable[str] = (), notes: str = "", recorded: str = "", worker: str = "",
+                   more_files: Sequence[File] = ()) -> Profile:
+    """Store the bytes and the row, wake an ingest worker on commit.
+
+    `worker`: born claimed by that worker, nobody is woken (the command line ingests in its own child).
+    `more_files`: further files of the same job (ranks); one profile holds them all.
+    """
+    shown = text(PurePosixPath(str(file.name or "upload").replace("\\", "/")).name or "upload", 300)
+    with transaction.atomic():
+        profile = Profile(
+            name=text(name.strip(), 300) or shown, file_name=shown, owner=owner, build=text(build.strip(), 80),
+            model=text(model.strip(), 120), tags=tags_clean(tags), notes=text(notes), recorded=text(recorded, 120))
+        if worker:
+            profile.status, profile.worker, profile.heartbeat = Profile.Status.INGESTING, worker, timezone.now()
+        profile.save()
+        stored = [_bytes_store(profile.pk, index, each) for index, each in enumerate([file, *more_files])]
+        profile.upload_key, profile.sha256 = stored[0]["key"], stored[0]["sha256"]
+        profile.upload_bytes = sum(each["bytes"] for each in stored)
+        if more_files:
+            profile.metadata = {"files": stored}
+            profile.sha256 = hashlib.sha256("".join(each["sha256"] for each in stored).encode()).hexdigest()
+        profile.save()
+        if not worker:
+            transaction.on_commit(lambda: jobs.enqueue("ingest", "ingest", profile.pk))
+    _publish(profile)
+    return profile
+
+
+def tags_clean(tags: Iterable[str]) -> list[str]:
+    """Trimmed, cut to 60 characters, each once, in order."""
+    return list(dict.fromkeys(text(tag.strip(), 60) for tag in tags if tag.strip()))[:50]
+
+
+def _bytes_store(profile_id: int, index: int, file: File) -> dict[str, Any]:
+    """Stream to the store in chunks with the digest; the bound holds whatever size the client announced."""
+    digest, size = hashlib.sha256(), 0
+    file.seek(0)
+    while chunk := file.read(CHUNK_BYTES):
+        size += len(chunk)
+        if size > settings.UPLOAD_MAX_BYTES:
+            raise TraceError(str(file.name), f"more than {settings.UPLOAD_MAX_BYTES:,} bytes", "record fewer steps")
+        digest.update(chunk)
+    file.seek(0)
+    plain = PurePosixPath(str(file.name or "upload").replace("\\", "/")).name
+    try:
+        safe = get_valid_filename(text(plain))[-120:]
+    except ValueError:       # SuspiciousFileOperation: nothing valid is left of the name
+        safe = "upload"
+    folder = f"profiles/{profile_id}/upload/" + (f"{index}/" if index else "")
+    key = default_storage.save(folder + safe, file)
+    return {"key": key, "name": text(plain, 300), "bytes": size, "sha256": digest.hexdigest()}
+
+
+def profile_ingest(profile_id: int, worker: str) -> Profile | None:
+    """Read the upload, store columns and tiles, write the rows. Safe twice, and after a kill at any point.
+
+    Returns the row as it stands, None when it is gone. `ready` or `failed` are set in one transaction with everything
+    that belongs to them, so that no half profile is ever seen; objects of an earlier attempt are overwritten.
+    """
+    profile = _claim(profile_id, worker)
+    if profile is None:
+        return Profile.objects.filter(pk=profile_id).first()
+    _publish(profile)
+    opened_s = time.monotonic()
+    try:
+        result = ingested.read_and_store(profile, Progress(profile_id, worker))
+        _keep(profile_id, worker, result, opened_s)
+    except Superseded:
+        log.info("profile %s: deleted or taken by another worker, stopped", profile_id)
+        if not Profile.objects.filter(pk=profile_id).exists():
+            objects_delete(profile_id)
+            return None
+    except TraceError as error:
+        log.info("profile %s: %s", profile_id, error)
+        _fail(profile_id, worker, error.as_json(), opened_s)
+    except Exception as error:
+        log.exception("profile %s: ingest failed", profile_id)
+        _fail(profile_id, worker, {
+            "where": "ingest", "what": f"unexpected {type(error).__name__}: {error}"[:500],
+            "hint": "This is a fault of Ridgepoint, not necessarily of the file: the worker's log has the traceback. "
+                    "The upload is kept; upload it again after an update."}, opened_s)
+    profile = Profile.objects.filter(pk=profile_id).first()
+    if profile is not None:
+        _publish(profile)
+    return profile
+
+
+def _claim(profile_id: int, worker: str) -> Profile | None:
+    """One conditional update: waiting rows, rows that lost their worker, and those born claimed by this one."""
+    now = timezone.now()
+    free = Q(status=Profile.Status.UPLOADED) | Q(status=Profile.Status.INGESTING) & (
+        Q(heartbeat__lt=now - STALE_AFTER) | Q(heartbeat=None) | Q(worker=worker, attempts=0))
+    claimed = Profile.objects.filter(free, pk=profile_id, attempts__lt=MAX_ATTEMPTS).update(
+        status=Profile.Status.INGESTING, worker=worker, heartbeat=now, attempts=F("attempts") + 1, error=None)
+    return Profile.objects.get(pk=profile_id) if claimed else None
+
+
+def _mine(profile_id: int, worker: str) -> Profile:
+    row = Profile.objects.select_for_update().filter(
+        pk=profile_id, status=Profile.Status.INGESTING, worker=worker).first()
+    if row is None:
+        raise Superseded(profile_id)
+    return row
+
+
+def _keep(profile_id: int, worker: str, result: ingested.Ingested, opened_s: float) -> None:
+    """Rows of the result and `ready`, in one transaction."""
+    with transaction.atomic():
+        row = _mine(profile_id, worker)
+        _rows_clear(row)
+        ids = kernels_copy(profile_id, result.kernels)
+        result.rows_write(profile_id, ids)
+        Finding.objects.bulk_create([
+            Finding(profile_id=profile_id, kernel_id=ids.get(text(found.kernel)) if found.kernel else None,
+                    rule=found.rule, severity=found.severity, title=text(found.title), advice=text(found.advice),
+                    numbers=json_safe(found.numbers), worth_ns=json_safe(found.worth_ns))
+            for found in result.findings])
+        for field, value in result.fields.items():
+            setattr(row, field, json_safe(value))
+        row.metadata = {**row.metadata, **row_metadata(row.metadata, result)}
+        row.status, row.error, row.heartbeat = Profile.Status.READY, None, None
+        row.peak_rss_bytes, row.stored_bytes = ingested.peak_rss_bytes(), result.stored_bytes
+        row.seconds = time.monotonic() - opened_s
+        row.save()
+
+
+def row_metadata(before: dict[str, Any], result: ingested.Ingested) -> dict[str, Any]:
+    """What the file states; the list of uploaded files of a group stays."""
+    kept = {"files": before["files"]} if "files" in before else {}
+    return {**json_safe(result.metadata), **kept}
+
+
+def profile_fail(profile_id: int, worker: str, *, what: str, hint: str) -> None:
+    """End a row whose ingest did not end it: its process died."""
+    _fail(profile_id, worker, {"where": "ingest", "what": what, "hint": hint}, time.monotonic())
+    profile = Profile.objects.filter(pk=profile_id).first()
+    if profile is not None:
+        _publish(profile)
+
+
+def _fail(profile_id: int, worker: str, error: dict[str, str], opened_s: float) -> None:
+    try:
+        with transaction.atomic():
+            row = _mine(profile_id, worker)
+            _rows_clear(row)
+            row.status, row.error, row.summary, row.heartbeat = Profile.Status.FAILED, json_safe(error), {}, None
+            row.seconds, row.peak_rss_bytes = time.monotonic() - opened_s, ingested.peak_rss_bytes()
+            row.save()
+    except Superseded:
+        log.info("profile %s: failed, but no longer this worker's", profile_id)
+        return
+    derived_delete(profile_id)
+
+
+def _rows_clear(row: Profile) -> None:
+    row.findings.all().delete()
+    row.counter_launches.all().delete()
+    row.kernels.all().delete()
+
+
+def profile_update(profile: Profile, *, name: str | None = None, build: str | None = None, model: str | None = None,
+                   tags: Iterable[str] | None = None, notes: str | None = None) -> Profile:
+    """Edit what people may edit; None leaves a field as it is."""
+    changes: dict[str, Any] = {}
+    if name is not None and name.strip():
+        changes["name"] = text(name.strip(), 300)
+    if build is not None:
+        changes["build"] = text(build.strip(), 80)
+    if model is not None:
+        changes["model"] = text(model.strip(), 120)
+    if tags is not None:
+        changes["tags"] = tags_clean(tags)
+    if notes is not None:
+        changes["notes"] = text(notes)
+    for field, value in changes.items():
+        setattr(profile, field, value)
+    if changes:
+        profile.save(update_fields=list(changes))
+    return profile
+
+
+def profile_delete(profile: Profile) -> None:
+    """Rows now, objects when that is committed; an ingest that runs notices and stops."""
+    profile_id = profile.pk
+    with transaction.atomic():
+        profile.delete()
+        transaction.on_commit(lambda: objects_delete(profile_id))
+    jobs.publish(f"profile.{profile_id}", "status", {"status": "deleted"})
+    jobs.publish("home", "profile", {"id": profile_id, "status": "deleted"})
+
+
+def profile_requeue_stale(waiting: Collection[int] = ()) -> list[int]:
+    """Rows whose worker died, and waiting rows that no queue entry (`waiting`: ids) wakes, are enqueued again.
+
+    A row that took its worker down `MAX_ATTEMPTS` times fails with that as its error.
+    """
+    now = timezone.now()
+    lost = Profile.objects.filter(Q(heartbeat__lt=now - STALE_AFTER) | Q(heartbeat=None),
+                                  status=Profile.Status.INGESTING)
+    for profile in lost.filter(attempts__gte=MAX_ATTEMPTS):
+        profile_fail(profile.pk, profile.worker,
+                     what=f"the worker died {profile.attempts} times while it read this file",
+                     hint="It may need more memory than the worker has: see the worker's log, or record fewer steps.")
+    woken = list(lost.filter(attempts__lt=MAX_ATTEMPTS).values_list("pk", flat=True))
+    lost.filter(pk__in=woken).update(status=Profile.Status.UPLOADED, worker="")
+    forgotten = Profile.objects.filter(status=Profile.Status.UPLOADED, created__lt=now - STALE_AFTER)
+    woken += [pk for pk in forgotten.values_list("pk", flat=True) if pk not in waiting and pk not in woken]
+    for pk in woken:
+        jobs.enqueue("ingest", "ingest", pk)
+    return woken
+
+
+def _publish(profile: Profile) -> None:
+    data = {
+        "status": profile.status, "error": profile.error, "format": profile.format, "kind": profile.kind,
+        "launches": profile.launches, "gpu_time_ns": profile.gpu_time_ns, "gpu": profile.gpu, "name": profile.name,
+        "seconds": profile.seconds, "records_read": profile.integrity.get("records_read"),
+        "records_kept": profile.integrity.get("records_kept"),
+    }
+    jobs.publish(f"profile.{profile.pk}", "status", data)
+    jobs.publish("home", "profile", {"id": profile.pk, "status": profile.status})
+

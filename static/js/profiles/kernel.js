@@ -1,0 +1,50 @@
+// The kernel page: its tables, and every raw metric of a launch, fetched when the section comes near.
+
+import { enhanceAll, gridFrom } from "../lib/grid.js";
+import { getJson } from "../lib/http.js";
+import { bytes, ns, pct, si } from "../lib/units.js";
+
+/** @param {number|string|null} value @param {string} unit @returns {string} */
+export function shown(value, unit) {
+  if (typeof value !== "number") return value ?? "—";
+  if (unit === "ns") return ns(value);
+  if (unit === "%") return pct(value);
+  if (unit === "byte") return bytes(value);
+  if (unit === "hz") return si(value, "Hz");
+  if (unit === "byte/s") return si(value, "B/s");
+  return Number.isInteger(value) ? value.toLocaleString("en-US") : String(Number(value.toPrecision(6)));
+}
+
+const COLUMNS = [
+  { field: "metric", title: "Metric", type: "text", width: 420 },
+  { field: "value", title: "Value", type: "number", format: (value, row) => shown(value, row.unit) },
+  { field: "unit", title: "Base unit", type: "text", width: 90 },
+];
+
+function metrics(element) {
+  const select = /** @type {HTMLSelectElement} */ (document.getElementById("metrics-launch"));
+  let grid = null;
+  const load = async () => {
+    const address = `${element.dataset.url}?launch=${select.value}`;
+    try {
+      const { metrics: rows } = await getJson(address);
+      if (grid) grid.setRows(rows);
+      else grid = gridFrom(element, COLUMNS, rows, { name: "metrics", api: address, index: "metric", empty: "No metrics are stored" });
+    } catch (error) {
+      element.replaceChildren(Object.assign(document.createElement("p"), { className: "notice notice-error", textContent: `The metrics could not be fetched: ${error.message}` }));
+      grid = null;
+    }
+  };
+  select.addEventListener("change", load);
+  new IntersectionObserver((entries, observer) => {
+    if (!entries.some((entry) => entry.isIntersecting)) return;
+    observer.disconnect();
+    load();
+  }, { rootMargin: "300px" }).observe(element);
+}
+
+if (typeof document !== "undefined") {
+  enhanceAll();
+  const element = document.getElementById("metrics-grid");
+  if (element) metrics(element);
+}

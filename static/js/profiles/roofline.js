@@ -1,0 +1,109 @@
+// The roofline page: filters act on the figure's data and on the rows below it; a tapped dot opens its kernel.
+
+import { source } from "../lib/figures.js";
+import { gridFrom } from "../lib/grid.js";
+import { ns, pct, si } from "../lib/units.js";
+
+/**
+ * Which dots pass. @param {{name: string, short_name: string, precision_label: string, time_ns: number}} point
+ * @param {{q: string, precisions: Set<string>|null, minNs: number}} filter
+ */
+export function passes(point, filter) {
+  const words = filter.q.toLowerCase().split(/\s+/).filter(Boolean);
+  const text = `${point.short_name} ${point.name}`.toLowerCase();
+  return words.every((word) => text.includes(word)) && point.time_ns >= filter.minNs && (!filter.precisions || filter.precisions.has(point.precision_label));
+}
+
+/** Columns of a data source reduced to some rows. @param {Record<string, any>} columns @param {boolean[]} keep */
+export function reduced(columns, keep) {
+  return Object.fromEntries(Object.entries(columns).map(([name, values]) => [name, Array.from(values).filter((_, index) => keep[index])]));
+}
+
+const link = (value, row) => Object.assign(document.createElement("a"), { href: row.url, textContent: row.short_name, title: row.name, className: "mono" });
+const COLUMNS = [
+  { field: "short_name", title: "Kernel", type: "text", format: link, width: 320 },
+  { field: "time_ns", title: "Time (ns)", type: "number", format: (value) => ns(value) },
+  { field: "launches", title: "Launches", type: "number" },
+  { field: "flop_s", title: "FLOP/s", type: "number", format: (value) => si(value, "FLOP/s") },
+  { field: "intensity", title: "FLOP/B", type: "number", format: (value) => si(value) },
+  { field: "roof_pct", title: "Of its roof (%)", type: "number", format: (value) => pct(value) },
+  { field: "dram_bytes_s", title: "DRAM (B/s)", type: "number", format: (value) => si(value, "B/s") },
+  { field: "side", title: "Roof", type: "text", width: 90 },
+  { field: "precision_label", title: "Precision", type: "text", width: 110 },
+  { field: "bound", title: "Bound", type: "text", width: 90 },
+];
+
+class Filters {
+  /** @param {HTMLFormElement} form */
+  constructor(form) {
+    this.form = form;
+    const url = new URL(location.href);
+    form.q.value = url.searchParams.get("q") ?? "";
+    form.min_us.value = url.searchParams.get("min_us") ?? "";
+    const chosen = url.searchParams.getAll("precision");
+    this.boxes = [...form.querySelectorAll("input[name=precision]")];
+    if (chosen.length) for (const box of this.boxes) box.checked = chosen.includes(box.value);
+  }
+
+  now() {
+    const on = this.boxes.filter((box) => box.checked).map((box) => box.value);
+    return { q: this.form.q.value, minNs: Number(this.form.min_us.value || 0) * 1000, precisions: on.length === this.boxes.length ? null : new Set(on) };
+  }
+
+  /** The URL holds the view. */
+  url() {
+    const url = new URL(location.href), { q, precisions } = this.now();
+    url.searchParams.delete("precision");
+    for (const [name, value] of [["q", q.trim()], ["min_us", this.form.min_us.value], ["per", this.form.per.value === "kernel" ? "" : this.form.per.value], ["colour", this.form.colour.value === "bound" ? "" : this.form.colour.value]]) {
+      if (value) url.searchParams.set(name, value); else url.searchParams.delete(name);
+    }
+    for (const name of precisions ?? []) url.searchParams.append("precision", name);
+    return url;
+  }
+}
+
+/** Every group of dots with all its rows. */
+async function groups() {
+  const found = [];
+  for (let index = 0; ; index += 1) {
+    const data = index ? await Promise.race([source(`points-${index}`), new Promise((resolve) => setTimeout(resolve, 0))]) : await source("points-0");
+    if (!data) return found;
+    found.push({ data, whole: Object.fromEntries(Object.entries(data.data).map(([name, values]) => [name, Array.from(values)])) });
+  }
+}
+
+async function start() {
+  const form = /** @type {HTMLFormElement|null} */ (document.getElementById("roofline-filters"));
+  if (!form) return;
+  const filters = new Filters(form);
+  for (const name of ["per", "colour"]) form[name].addEventListener("change", () => { location.href = filters.url().href; });
+  form.addEventListener("submit", (event) => event.preventDefault());
+  const script = document.getElementById("roofline-points");
+  if (!script) return;
+  const points = JSON.parse(script.textContent ?? "[]"), holder = document.getElementById("roofline-rows");
+  points.forEach((point, index) => { point.id = index; });
+  const grid = gridFrom(holder, COLUMNS, points, { name: "dots", api: holder.dataset.api, empty: "No dot passes the filters" });
+  const sources = await groups();
+  for (const { data } of sources) {
+    data.selected.properties.indices.change.connect(() => {
+      const [index] = data.selected.indices;
+      if (index !== undefined) location.href = data.data.url[index];
+    });
+  }
+  const apply = () => {
+    const filter = filters.now(), kept = points.filter((point) => passes(point, filter));
+    for (const { data, whole } of sources) {
+      const keep = whole.name.map((_, index) => passes({ name: "", short_name: whole.full_name[index], precision_label: whole.precision[index], time_ns: whole.time_ns[index] }, filter));
+      data.data = reduced(whole, keep);
+    }
+    grid.setRows(kept);
+    document.getElementById("roofline-count").textContent = `${kept.length} of ${points.length} dot${points.length === 1 ? "" : "s"}`;
+    history.replaceState(history.state, "", filters.url());
+  };
+  form.addEventListener("input", (event) => { if (!["per", "colour"].includes(event.target.name)) apply(); });
+  const { q, minNs, precisions } = filters.now();
+  await grid.ready;
+  if (q || minNs || precisions) apply();
+}
+
+if (typeof document !== "undefined") start();
