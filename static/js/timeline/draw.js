@@ -237,7 +237,7 @@ export class TrackPainter {
     context.fillStyle = palette.muted;
     context.font = scene.font;
     context.textBaseline = "top";
-    context.fillText(`${compact(range.max)}${row.track.unit ? ` ${row.track.unit}` : ""}`, 4, top + 3);
+    context.fillText(scene.units.si(range.max, row.track.unit ?? ""), 4, top + 3);
   }
 }
 
@@ -278,9 +278,6 @@ function valueBefore(tiles, timeline, level, track, firstTime, ns) {
   }
   return null;
 }
-
-const compactFormat = new Intl.NumberFormat("en-US", { notation: "compact", maximumSignificantDigits: 3 });
-export const compact = (value) => compactFormat.format(value);
 
 const patterns = new Map();
 function hatchPattern(context, colour) {

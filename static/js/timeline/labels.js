@@ -58,7 +58,7 @@ export class Labels {
 
   track(row, view) {
     const { track } = row, pinned = view.pinned.has(track.id);
-    const facts = track.kind === "counter" ? track.unit ?? "counter" : `${track.slices.toLocaleString("en-US")} slices`;
+    const facts = track.kind === "counter" ? track.unit ?? "counter" : `${track.slices.toLocaleString("en-US")} ${track.slices === 1 ? "slice" : "slices"}`;
     const foldable = track.depths > 1 || track.kind === "counter";
     return el("div", { class: `tl-label tl-label-${track.kind}`, "data-track": track.id },
       el(foldable ? "button" : "span", {

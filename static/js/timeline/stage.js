@@ -10,6 +10,7 @@ import { clock } from "./viewport.js";
 
 const HIT_PX = 4;
 const LABELS_MIN_PX = 90;
+const NARROW_PX = 700;          // a phone: names get a third at most
 const NAMED_LINES = 4;          // of the overview: with more there is no room for their names
 const PINNED_SHARE = 0.45;      // of the stage at most
 
@@ -61,7 +62,8 @@ export class Stage {
 
   /** Read sizes from the page. Call it when something may have changed them, never while painting. */
   measure() {
-    const labels = Math.min(this.labelWidth, this.root.clientWidth * 0.6);
+    const { clientWidth } = this.root;
+    const labels = Math.min(this.labelWidth, clientWidth * (clientWidth < NARROW_PX ? 0.34 : 0.6));
     this.root.style.setProperty("--tl-labels", `${labels}px`);
     this.root.style.setProperty("--tl-ruler", `${rulerHeight(this.timeline)}px`);
     this.root.style.setProperty("--tl-overview", `${OVERVIEW_PX}px`);
