@@ -31,18 +31,13 @@ def depths(track: npt.NDArray[np.int32], start_ns: Int64, dur_ns: Int64,
     rest = np.arange(order.size)
     overflowed = 0
     for round_number in range(_ROUNDS + 1):
-        if round_number == _ROUNDS:
-            found, spilled = _first_fit(start[rest], end[rest]), np.zeros(rest.size, np.bool_)
-        else:
-            found, spilled = _nest(start[rest], end[rest])
-        kept = rest[~spilled]
-        depth[kept] = found[~spilled] + base[tracks[kept]]
-        if round_number == 0:
-            overflowed = int(np.count_nonzero(spilled))
-        if not spilled.any():
+        kept, found = (rest, _first_fit(start[rest], end[rest])) if round_number == _ROUNDS else _settle(start, end, rest)
+        depth[kept] = found + base[tracks[kept]]
+        if kept.size == rest.size:
             break
         np.maximum.at(base, tracks[kept], depth[kept] + 1)
-        rest = rest[spilled]
+        rest = np.setdiff1d(rest, kept, assume_unique=True)
+        overflowed = overflowed or rest.size
     out[spans[order]] = depth
     _place_instants(out, track, start_ns, instant, spans, dur_ns)
     return np.minimum(out, MAX_DEPTH).astype(np.int16), overflowed
@@ -68,19 +63,34 @@ def _apart(track: npt.NDArray[np.int32], start_ns: Int64, dur_ns: Int64) -> tupl
     return np.searchsorted(times, start_ns) + offset, np.searchsorted(times, end_ns) + offset
 
 
-def _nest(start: Int64, end: Int64) -> tuple[Int64, npt.NDArray[np.bool_]]:
-    """Depths as if all nested (input ordered by start, longest first), and which slices contradict that."""
+def _settle(start: Int64, end: Int64, rows: Int64) -> tuple[Int64, Int64]:
+    """Those of `rows` that nest once the others are taken out, and their depths."""
+    for round_number in range(_ROUNDS):
+        depth, against = _nest(start[rows], end[rows])
+        spilled = against >= 0
+        if not spilled.any():
+            return rows, depth
+        if round_number < _ROUNDS - 4:                      # what clashes with a slice that goes may yet fit
+            spilled &= ~spilled[np.maximum(against, 0)]
+        rows = rows[~spilled]
+    return rows, _first_fit(start[rows], end[rows])
+
+
+def _nest(start: Int64, end: Int64) -> tuple[Int64, Int64]:
+    """Depths as if all nested (input ordered by start, longest first), and for every slice that contradicts it the
+    earlier one it contradicts (-1: none)."""
     n = start.size
     depth = np.arange(n) - np.searchsorted(np.sort(end), start, side="right")     # how many are open at the start
     by_depth = np.argsort(depth, kind="stable")
     sorted_start, sorted_end, sorted_depth = start[by_depth], end[by_depth], depth[by_depth]
-    spilled = np.zeros(n, np.bool_)
-    clash = (sorted_depth[1:] == sorted_depth[:-1]) & (sorted_start[1:] < sorted_end[:-1])
-    spilled[by_depth[1:][clash]] = True
-    parent = _parents(depth, by_depth, sorted_depth)
+    against = np.full(n, -1, np.int64)
     inner = np.flatnonzero(depth > 0)
-    spilled[inner[end[inner] > end[parent[inner]]]] = True
-    return depth, spilled
+    parent = _parents(depth, by_depth, sorted_depth)[inner]
+    beyond = end[inner] > end[parent]
+    against[inner[beyond]] = parent[beyond]
+    clash = np.flatnonzero((sorted_depth[1:] == sorted_depth[:-1]) & (sorted_start[1:] < sorted_end[:-1]))
+    against[by_depth[clash + 1]] = by_depth[clash]
+    return depth, against
 
 
 def _parents(depth: Int64, by_depth: Int64, sorted_depth: Int64) -> Int64:

@@ -51,7 +51,7 @@ class NameIds(Ids):
     def __missing__(self, key: Any) -> int:
         if isinstance(key, str) and len(key) > NAME_CHARS:
             self.clipped += 1
-            return self[key[:NAME_CHARS] + "…"]
+            return self[key[:NAME_CHARS - 1] + "…"]
         return super().__missing__(key)
 
 

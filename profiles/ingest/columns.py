@@ -58,7 +58,8 @@ def nanoseconds(values: Sequence[Any], again: Callable[[], Sequence[Any]]) -> tu
     us[bad] = 0.0
     largest = np.abs(us).max(initial=0.0)
     if largest < _EXACT_US:
-        return np.rint(us * 1000.0).astype(np.int64), bad
+        whole = np.floor(us)                                # apart: the product of both would round once more
+        return whole.astype(np.int64) * 1000 + np.rint((us - whole) * 1000.0).astype(np.int64), bad
     if largest < 2**53 and not any(type(value) is float for value in values):
         return us.astype(np.int64) * 1000, bad
     return _by_text(again())
@@ -93,10 +94,9 @@ def _integer(value: Any) -> int:
             value = int(value, 0)
         except ValueError:
             return MISSING
-    if not isinstance(value, (int, float)) or value != value or abs(value) >= 2**64:
+    if not isinstance(value, (int, float)) or not MISSING < value < 2**64:      # NaN is neither
         return MISSING
-    value = int(value)
-    return value - 2**64 if value >= 2**63 else max(value, MISSING + 1)
+    return int(value) - 2**64 if value >= 2**63 else int(value)
 
 
 def optional(values: Iterable[Any]) -> Int64:

@@ -11,6 +11,8 @@ import json
 import re
 from typing import Any
 
+_CONTROLS = bytes(32 if c < 32 and c not in b"\t\n\r" else c for c in range(256))
+_BARE = re.compile(rb'("\s*:\s*)(?:N/A|[-+]?(?:nan|inf(?:inity)?))(\s*[,}])', re.IGNORECASE)
 _STRING = r'"(?:[^"\\]|\\.)*"'
 _LITERAL = re.compile(rf"({_STRING})|([-+]?\b(?:N/A|nan|inf(?:inity)?|undefined|none|null)\b)", re.IGNORECASE | re.DOTALL)
 _COMMAS = re.compile(rf"({_STRING})|,(?=\s*[,}}\]])|(?<=[{{\[])\s*,", re.DOTALL)
@@ -18,7 +20,7 @@ _TEXT = re.compile(_STRING, re.DOTALL)
 _BAD_ESCAPE = re.compile(r'\\(?!["\\/bfnrt]|u[0-9a-fA-F]{4})')
 # A value that should be a string runs to the last quote that a known key, or the end, follows.
 _KEYS = r"(?:ph|cat|name|pid|tid|ts|dur|id|args|bp|s)"
-_TEXT_VALUE = re.compile(rf'("(?:name|cat)"\s*:\s*")(.*?)("\s*(?:,\s*"{_KEYS}"\s*:|\}}\s*$))', re.DOTALL)
+_TEXT_VALUE = re.compile(rf'("(?:name|cat)"\s*:\s*")(.*?)("(?=\s*(?:,\s*"{_KEYS}"\s*:|\}}\s*$)))', re.DOTALL)
 
 
 def mend(raw: bytes) -> dict[str, Any] | None:
@@ -32,6 +34,18 @@ def mend(raw: bytes) -> dict[str, Any] | None:
             continue
         return _clean(record) if isinstance(record, dict) else None
     return None
+
+
+def cleanse(data: bytes, error: Exception) -> bytes:
+    """All of `data` without the kind of damage that `error` met, where it can be mended in bulk: whole files carry
+    Windows paths, NaN or bytes that are not UTF-8 in every record."""
+    if isinstance(error, UnicodeDecodeError):
+        return data.decode("utf-8", "replace").encode()
+    if "escape" in str(error):
+        return _escapes(data.decode("utf-8", "replace")).encode()
+    if "invalid character" in str(error):
+        return _BARE.sub(rb"\1null\2", data.translate(_CONTROLS))
+    return data
 
 
 def _same(text: str) -> str:

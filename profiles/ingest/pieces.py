@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from profiles.ingest.damage import mend
+from profiles.ingest.damage import cleanse, mend
 from profiles.ingest.events import EVENTS, EXACT_TIMES, Event
 from profiles.ingest.source import Source
 from profiles.trace import Integrity, TraceError
@@ -25,12 +25,14 @@ _ARRAY = re.compile(rb'"traceEvents"\s*:\s*\[')
 _BYTE = re.compile(r"\(byte (\d+)\)")
 _TRAILING = "trailing characters"
 _CLOSE = re.compile(rb"\}[\s,]*(?=\]\s*(?:,|\}|$))")
+_INNER = re.compile(rb"[,\]\}][\s,]*(?=\{\s*" + _KEY + rb")")
 _SEPARATORS = re.compile(rb"[\s,]*")
 _SMALL = 4096
 _MEND_BYTES = 1 << 18
 _NOTES = 8
 _TRIES, _TRY_BYTES = 24, 1 << 20         # how far a damaged record is looked for its end
-_PATIENCE = 2000                         # damaged records after which each gets one try only
+_MENDS = 3                               # of the tries, how many are mended and not only decoded
+_PATIENCE_BYTES = 4 << 20                # of text mended, beyond which damage is only counted
 
 
 class Pieces:
@@ -43,7 +45,7 @@ class Pieces:
         self.records = 0
         self._buffer, self._offset = b"", 0      # undecoded text and its byte position in the content
         self._ended = False                      # the array's ] was seen
-        self._damaged = 0
+        self._mended_bytes = 0
         self._text = b""                         # of the piece handed out last
 
     def __iter__(self) -> Iterator[list[Event]]:
@@ -149,6 +151,7 @@ class Pieces:
     def _decode(self, final: bool) -> Iterator[list[Event]]:
         """Decode what can be decoded of the buffer; the rest stays in it. `final`: no more text will come."""
         data = self._buffer
+        self._tried: set[str] = set()
         stop = (len(data), len(data)) if final else _last_boundary(data)
         pos = _skip_separators(data, 0)
         end, after = stop
@@ -161,6 +164,11 @@ class Pieces:
                 yield self._known(outcome)
                 pos = _skip_separators(data, after if outcome.close is None else outcome.close)
                 window *= 8
+            elif outcome.error and (clean := self._cleanse(data, pos, outcome.error)) is not None:
+                data, pos = clean, 0
+                stop = (len(data), len(data)) if final else _last_boundary(data)
+                end, after = stop
+                continue
             else:
                 narrower = _narrower(data, pos, end, outcome.at, whole)
                 if narrower:
@@ -173,7 +181,24 @@ class Pieces:
                 yield events
                 window = _SMALL
             end, after = _boundary_after(data, pos + window, stop)
+        self._offset += len(self._buffer) - len(data)   # of text that grew in mending: positions stay near
+        self._buffer = data
         self._advance(min(pos, len(data)))
+
+    def _cleanse(self, data: bytes, pos: int, error: Exception) -> bytes | None:
+        """The rest of the buffer without one kind of damage; None where that changes nothing or was done already."""
+        kind = type(error).__name__ + _BYTE.sub("", str(error))[:60]
+        if kind in self._tried:
+            return None
+        self._tried.add(kind)
+        rest = data[pos:]
+        clean = cleanse(rest, error)
+        if clean == rest:
+            return None
+        self.integrity.repair("pieces with text that was not JSON")
+        self._offset += pos
+        self._buffer = clean
+        return clean
 
     def _known(self, outcome: _Outcome) -> list[Event]:
         self._text = outcome.text
@@ -185,21 +210,22 @@ class Pieces:
 
     def _damaged_record(self, data: bytes, pos: int, stop: int, final: bool) -> tuple[list[Event], int] | None:
         """The record at `pos`, mended, and where to go on; an empty list where it is lost; None to wait for more text."""
-        self._damaged += 1
-        if self._damaged > _PATIENCE * 10:
+        if self._mended_bytes > _PATIENCE_BYTES:
             self._lose("unreadable", pos, 1 + sum(1 for _ in _BOUNDARY.finditer(data, pos, stop)))
             return [], stop
-        tries = _TRIES if self._damaged < _PATIENCE else 2
         first: int | None = None
         for number, (end, after) in enumerate(_ends(data, pos, stop, final)):
             if first is None:
                 first = after
-            if number == tries or end - pos > _TRY_BYTES:
+            if number == _TRIES or end - pos > _TRY_BYTES:
                 break
             outcome = _attempt(data, pos, end, closed=True)
             if outcome.ok:
                 return self._known(outcome), _skip_separators(data, after)
-            record = mend(data[pos:end]) if end - pos < _MEND_BYTES else None
+            record = None
+            if number < (_MENDS if self._mended_bytes < _PATIENCE_BYTES // 8 else 1) and end - pos < _MEND_BYTES:
+                self._mended_bytes += end - pos
+                record = mend(data[pos:end])
             if record is not None:
                 self.integrity.repair("text that was not JSON")
                 self._text = b""
@@ -215,7 +241,7 @@ class Pieces:
             self.integrity.truncated_at = f"byte {self._offset + pos}"
             return [], stop
         self._lose("unreadable", pos)
-        return [], _skip_separators(data, first)
+        return [], _inner_record(data, pos, first) or _skip_separators(data, first)
 
 
 class _Outcome(NamedTuple):
@@ -227,6 +253,7 @@ class _Outcome(NamedTuple):
     close: int | None = None
     strangers: int = 0                       # values in the array that are no objects
     text: bytes = b""                        # what `events` was decoded from
+    error: Exception | None = None
 
 
 def _attempt(data: bytes, pos: int, end: int, closed: bool) -> _Outcome:
@@ -243,7 +270,7 @@ def _attempt(data: bytes, pos: int, end: int, closed: bool) -> _Outcome:
                 return _Outcome(True, EVENTS.decode(text[:close]), close=pos + close - 1, text=text[:close])
             except msgspec.ValidationError:
                 return _loosely(text[:close], pos)._replace(close=pos + close - 1)
-        return _Outcome(False, [], None if at is None else pos + max(at - 1, 0))
+        return _Outcome(False, [], None if at is None else pos + max(at - 1, 0), error=error)
 
 
 def _loosely(text: bytes, pos: int) -> _Outcome:
@@ -255,7 +282,7 @@ def _loosely(text: bytes, pos: int) -> _Outcome:
         if at is not None and _TRAILING in str(error):
             close = text.rindex(b"]", 0, at) + 1
             return _loosely(text[:close], pos)._replace(close=pos + close - 1)
-        return _Outcome(False, [], None if at is None else pos + max(at - 1, 0))
+        return _Outcome(False, [], None if at is None else pos + max(at - 1, 0), error=error)
     events = [_event(value) for value in values if isinstance(value, dict)]
     return _Outcome(True, events, strangers=len(values) - len(events))
 
@@ -307,6 +334,15 @@ def _narrower(data: bytes, pos: int, end: int, at: int | None, whole: bool) -> t
     return None
 
 
+def _inner_record(data: bytes, pos: int, after: int) -> int | None:
+    """Where a whole record begins within damage that ends with it: `{{{{, {"ph": …}`."""
+    end = data.rfind(b"}", pos, after) + 1
+    for match in reversed(list(_INNER.finditer(data, pos + 1, end))[-_TRIES:]):
+        if _attempt(data, match.end(), end, closed=True).ok:
+            return match.end()
+    return None
+
+
 def _ends(data: bytes, pos: int, stop: int, final: bool) -> Iterator[tuple[int, int]]:
     """Where the record at `pos` may end, nearest first: before the next record, before the array's end, at the end."""
     for match in _BOUNDARY.finditer(data, pos, stop + (0 if final else 256)):
@@ -318,3 +354,6 @@ def _ends(data: bytes, pos: int, stop: int, final: bool) -> Iterator[tuple[int, 
             yield match.start() + 1, match.start() + 1
         text = data[pos:stop].rstrip(b" \t\r\n,")
         yield pos + len(text), stop
+        whole = text.rfind(b"}") + 1                    # a whole record, and the begin of one that is cut off
+        if 0 < whole < len(text):
+            yield pos + whole, pos + whole

@@ -1,0 +1,156 @@
+"""Damaged files: what can be read is read, what is lost is counted, and neither time nor memory runs away."""
+
+import gzip
+import json
+import time
+
+import pytest
+
+from profiles import ingest
+from profiles.analysis.kernels import kernel_table
+from profiles.ingest import pieces
+from profiles.ingest.source import Limits
+from profiles.trace import TraceError
+from tests.profiles.corpus import CORPUS
+from tests.profiles.test_kineto import record, written
+
+BROKEN = CORPUS / "broken"
+# file -> records read, kept
+COUNTS = {
+    "hta_event_sync_truncated.json": (86, 85), "hta_event_sync_truncated.json.gz": (112, 111),
+    "hta_event_sync_trailing_commas.json": (149, 149), "hta_event_sync_nan_inf.json": (149, 149),
+    "hta_event_sync_unescaped_names.json": (149, 149), "hta_event_sync_na_literal.json": (149, 149),
+    "hta_event_sync_double_gzip.json.gz": (149, 149), "hta_event_sync_bom.json": (149, 149),
+    "hta_event_sync_dup_keys.json": (149, 149), "hta_event_sync_neg_dur.json": (149, 149),
+}
+
+
+@pytest.mark.parametrize("name", COUNTS)
+@pytest.mark.parametrize("chunk", [1 << 23, 4096, 700])
+def test_what_can_be_read_is_read(name, chunk, monkeypatch):
+    monkeypatch.setattr(pieces, "CHUNK_BYTES", chunk)
+    integrity = ingest.read(BROKEN / name).integrity
+    assert (integrity.records_read, integrity.records_kept) == COUNTS[name]
+    assert integrity.records_read == integrity.records_kept + sum(integrity.not_kept.values())
+    assert bool(integrity.truncated_at) == ("truncated" in name)
+
+
+def test_kernels_survive_the_damage():
+    whole = kernel_table(ingest.read(CORPUS / "kineto/hta_cuda_event_sync_multi_stream_a100.json.gz"))
+    for name in COUNTS:
+        if "truncated" not in name:
+            row, = kernel_table(ingest.read(BROKEN / name))
+            assert (row.launches, row.total_ns) == (3, 369_000) == (whole[0].launches, whole[0].total_ns), name
+
+
+def test_damaged_names_are_mended_readably():
+    names = ingest.read(BROKEN / "hta_event_sync_unescaped_names.json").slices["name"].to_pylist()
+    assert r"C:\temp\new\x_matmul" in names
+    assert 'lib = torch.library.Library("_inductor_test", "IMPL")\n(1): mm' in names
+    assert any(name.startswith("cfg") and name.endswith(" matmul") for name in names)
+
+
+@pytest.mark.parametrize(("name", "words"), [
+    ("empty.json", "empty"), ("lfs_pointer.ncu-rep", "Git LFS"),
+])
+def test_what_is_no_profile_is_named(name, words):
+    with pytest.raises(TraceError, match=words):
+        ingest.read(BROKEN / name)
+
+
+@pytest.mark.parametrize(("content", "words"), [
+    (b"<!doctype html><html>", "HTML"), (b"PK\x03\x04abc", "zip"), (b"\x00\x01\x02\x03" * 9, "unknown binary"),
+    (b"hello\nworld", "unknown text"), (b'{"a": 1}', "JSON, but not"), (b"   \n ", "white space"),
+    (b'{"schemaVersion": 1, "traceEvents": []}', "no records"), (b'{"schemaVersion":1,"deviceProperties":[]}', "no `traceEvents`"),
+    (b'{"traceEvents": [1, 2, null, "x"]}', "none of the 4 records"), (b"\x1f\x8b", "gzip"), (b"\x1f\x8b" + b"x" * 99, "gzip"),
+    (b'{"traceEvents": ' + b"[" * 100_000, "records"), (b'{"traceEvents": {"a": 1}}', "no `traceEvents` array"),
+])
+def test_errors_say_what_was_seen_and_what_to_do(content, words, tmp_path):
+    path = tmp_path / "upload.json"
+    path.write_bytes(content)
+    with pytest.raises(TraceError, match=words) as caught:
+        ingest.read(path)
+    assert caught.value.where and caught.value.hint
+
+
+def damaged(tmp_path, middle: str, count: int = 40):
+    """`count` good records before and after `middle`."""
+    good = [json.dumps(record(ts=i)) for i in range(count)]
+    return written(tmp_path, text='{"schemaVersion":1,"traceEvents":[' + ",\n".join(good) + "," + middle + ","
+                   + ",\n".join(good) + "]}")
+
+
+@pytest.mark.parametrize(("middle", "kept"), [
+    ('{"ph":"X","name":"a"b"c","pid":0,"tid":7,"ts":1,"dur":1}', 81),
+    ('{"ph":"X","name":"a}, {\\"ph\\":\\"X\\", ","pid":0,"tid":7,"ts":1,"dur":1}', 81),
+    ('{"ph":"X","name":"tab\there","pid":0,"tid":7,"ts":1,"dur":1}', 81),
+    ('{"ph":"X","name":"k","pid":0,"tid":7,"ts":1,"dur":-nan,"args":{"a":inf,,}}', 81),
+    ('{"ph":"X","name":"k","pid":0,"tid":7,"ts":nan,"dur":1}', 80),
+    ('{"ph":"X","name":"k","pid":0,"tid":7,"ts":1,"dur":1,"args":{"x":[{"ph":1},{"ph":2}]}}', 81),
+    ('{"ph":"X","name":"k","pid":0,', 80),
+    ('{"ph":"X","name":"k" "pid":0}', 80),
+    ("17,null", 80),
+    ("{{{{{{", 80), ("}}}]", 80), ('"', 80),
+])
+@pytest.mark.parametrize("chunk", [1 << 23, 900])
+def test_only_the_damaged_record_is_lost(middle, kept, chunk, tmp_path, monkeypatch):
+    monkeypatch.setattr(pieces, "CHUNK_BYTES", chunk)
+    integrity = ingest.read(damaged(tmp_path, middle)).integrity
+    assert integrity.records_kept >= kept - 1
+    assert integrity.records_kept <= kept
+    assert integrity.records_read == integrity.records_kept + sum(integrity.not_kept.values())
+
+
+def test_every_cut_of_a_file_gives_the_records_before_it(tmp_path):
+    text = json.dumps({"schemaVersion": 1, "traceEvents": [record(ts=i, name=f"k{i}") for i in range(30)]})
+    begin = text.index("[") + 1
+    for cut in range(begin + 1, len(text), 37):
+        path = written(tmp_path, text=text[:cut])
+        whole = text[begin:cut].count("}")
+        if not whole:
+            continue
+        integrity = ingest.read(path).integrity
+        assert integrity.records_kept == whole, cut
+        assert integrity.truncated_at or cut == len(text)
+
+
+def elapsed(path, limits: Limits | None = None):
+    began = time.perf_counter()
+    try:
+        return ingest.read(path, limits=limits), time.perf_counter() - began
+    except TraceError as error:
+        return error, time.perf_counter() - began
+
+
+def test_nothing_but_damage_costs_linear_time(tmp_path):
+    bad = '{"ph":"X","name":"a,"pid":0,"tid":7,"ts":x1,"dur":1}'
+    _, short = elapsed(written(tmp_path, text='{"schemaVersion":1,"traceEvents":[' + ",".join([bad] * 10_000) + "]}"))
+    found, long = elapsed(written(tmp_path, text='{"schemaVersion":1,"traceEvents":[' + ",".join([bad] * 80_000) + "]}"))
+    assert isinstance(found, TraceError)
+    assert long < 30 * max(short, 0.1)
+
+
+def test_hostile_shapes_are_bounded(tmp_path):
+    good = json.dumps(record())
+    deep = '{"ph":"X","name":"deep","ts":1,"args":' + "[" * 2_000_000 + "]" * 2_000_000 + "}"
+    found, _ = elapsed(written(tmp_path, text='{"schemaVersion":1,"traceEvents":[' + ",".join([good, deep, good]) + "]}"))
+    assert found.integrity.records_kept == 2
+    huge = json.dumps(record(name="x" * 30_000_000))
+    found, _ = elapsed(written(tmp_path, text='{"schemaVersion":1,"traceEvents":[' + ",".join([good, huge, good]) + "]}"))
+    assert found.integrity.records_kept == 3
+    assert max(len(name) for name in found.slices["name"].to_pylist()) < 10_000
+    lanes = [record(tid=i, ts=i) for i in range(50_000)]
+    found, _ = elapsed(written(tmp_path, *lanes))
+    assert len(found.tracks) == 50_000
+
+
+def test_a_bomb_ends_at_its_limit(tmp_path):
+    path = tmp_path / "bomb.json.gz"
+    with gzip.open(path, "wb", compresslevel=1) as file:
+        file.write(b'{"schemaVersion":1,"traceEvents":[')
+        for _ in range(64):
+            file.write(b" " * (1 << 20))
+    found, _ = elapsed(path, Limits(expanded_bytes=32 << 20))
+    assert isinstance(found, TraceError) and "expands to more than" in found.what
+    found, _ = elapsed(path, Limits(record_bytes=8 << 20))
+    assert isinstance(found, TraceError)
