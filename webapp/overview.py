@@ -24,7 +24,7 @@ WORTH_FIXING = 8
 KEEP_S = 24 * 3600
 # What a kernel's name says about the operator that can be tuned in its place.
 _OPERATORS = (
-    ("attention", ("flash", "fmha", "attention", "attn")),
+    ("attention", ("flash", "sdpa", "fmha", "attention", "attn")),
     ("softmax", ("softmax",)),
     ("layernorm", ("layer_norm", "layernorm", "ln_fwd")),
     ("matmul", ("gemm", "matmul", "cutlass", "nvjet", "_mm_", "cublas")),
