@@ -152,6 +152,15 @@ export class App {
     this.history.remember();
   }
 
+  /** Fold all groups, or open all when none is open. */
+  foldAll() {
+    const keys = this.timeline.groups.map(groupKey), open = keys.some((key) => !this.view.folded.has(key));
+    for (const key of keys) this.view.folded[open ? "add" : "delete"](key);
+    this.foldedByHand = true;
+    this.relayout();
+    this.history.remember();
+  }
+
   pin(track) {
     if (!this.view.pinned.delete(track)) this.view.pinned.add(track);
     this.relayout();

@@ -29,6 +29,7 @@ export class Controls {
     press("tl-hit-next", () => this.step(1));
     press("tl-zoom-in", () => this.zoom(0.5));
     press("tl-zoom-out", () => this.zoom(2));
+    press("tl-fold-all", () => app.foldAll());
     press("tl-fit", () => app.fit());
     press("tl-whole", () => app.go(app.viewport.min, app.viewport.max));
     press("tl-panel-close", () => app.chosen.select(null));

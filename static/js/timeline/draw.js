@@ -3,8 +3,8 @@
 // Slices are rastered into one line of pixels per depth and the line is stretched to the lane's height, so a frame costs
 // what its pixels cost (a thousand slices or a million). Text, hatches and counters are drawn over it.
 
-import { COUNTER, laneHeight, laneTop, rowsBetween } from "./layout.js";
-import { firstEndingAfter, INSTANT, lowerBound, MERGED, SHADES } from "./model.js";
+import { COUNTER, GROUP_DEPTHS, laneHeight, laneTop, rowsBetween } from "./layout.js";
+import { ANNOTATIONS, firstEndingAfter, INSTANT, lowerBound, MERGED, SHADES } from "./model.js";
 import { DIM, DIM_SOFT, EXACT, SOFT } from "./palette.js";
 import { ticks } from "./viewport.js";
 
@@ -84,9 +84,11 @@ export class TrackPainter {
     const level = viewport.level(timeline.topLevel);
     if (row.kind === "group") {
       if (!row.folded) return;
-      const line = this.newLine(job, laneTop(row, 0) - scroll, laneHeight(row));
+      const line = this.newLine(job, laneTop(row, 0) - scroll, laneHeight(row), true);
       for (const track of row.tracks) {
-        if (track.kind !== "counter") this.rasterLane(scene, tiles.runs(track.id, level, viewport.start, viewport.end), 0, line, job, false);
+        if (track.kind === "counter") continue;
+        const runs = tiles.runs(track.id, level, viewport.start, viewport.end);
+        for (let depth = 0; depth < GROUP_DEPTHS; depth++) this.rasterLane(scene, runs, depth, line, job, false);
       }
       return;
     }
@@ -98,15 +100,18 @@ export class TrackPainter {
     }
   }
 
-  newLine(job, y, height) {
-    const line = { at: job.lanes.length, y, height };
+  newLine(job, y, height, workOnly = false) {
+    const line = { at: job.lanes.length, y, height, workOnly };
     job.lanes.push(line);
     const w = this.image.width;
     this.pixels.fill(0, line.at * w, (line.at + 1) * w);
     return line;
   }
 
-  /** Slices of one depth as pixels of one line; what is wide enough is remembered for its text or hatch. */
+  /**
+   * Slices of one depth as pixels of one line; what is wide enough is remembered for its text or hatch.
+   * The line of a folded group leaves annotations out: they would cover the work.
+   */
   rasterLane(scene, runs, depth, line, job, labelled) {
     const { viewport, palette, match, dpr, timeline } = scene, { pixels } = this, { pixels: colours } = palette;
     const shades = timeline.shades, width = this.image.width, base = line.at * width;
@@ -124,6 +129,7 @@ export class TrackPainter {
         for (let i = firstEndingAfter(tile, tile.depthFrom[depth], hi, fromNs - 1 / scale); i < hi; i++) {
           const s = start[i];
           if (t > 0 && s < tileStart) continue;        // the tile before has drawn it
+          if (line.workOnly && ANNOTATIONS.has(category[i])) continue;
           let a = (s - startNs) * scale;
           if (a >= to) break;
           const d = dur[i];

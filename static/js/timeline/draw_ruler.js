@@ -1,7 +1,7 @@
 // Paints what stands above the tracks: the overview of the whole trace and the ruler with its steps and marks.
 
 import { fit } from "./draw.js";
-import { CATEGORIES } from "./model.js";
+import { ANNOTATIONS, CATEGORIES } from "./model.js";
 import { mix, pixel, rgb, slot, EXACT } from "./palette.js";
 import { ticks } from "./viewport.js";
 
@@ -11,7 +11,6 @@ export const STEP_BAND = 17;
 export const rulerHeight = (timeline) => TICK_BAND + (timeline.steps.length ? STEP_BAND : 0);
 const HANDLE_PX = 6;
 const THREAD_DEPTHS = 3;        // of a thread that its line of the overview is made of
-const ANNOTATIONS = new Set([7, 8]);
 
 /** Pixel of the overview for a time, and back. */
 export const overviewX = (timeline, ns, width) => ((ns - timeline.startNs) / (timeline.endNs - timeline.startNs)) * width;

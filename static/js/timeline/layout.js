@@ -1,11 +1,12 @@
 // Which rows the timeline shows and where: groups, tracks, their depths. And what lies under a point. Knows no DOM.
 
-import { firstEndingAfter, lowerBound } from "./model.js";
+import { ANNOTATIONS, firstEndingAfter, lowerBound } from "./model.js";
 
 export const LANE = 18;             // px of one depth
 export const COMPACT_LANE = 6;      // of one depth of a folded track
 export const GROUP = 26;
 export const COUNTER = 46;
+export const GROUP_DEPTHS = 3;      // depths that a folded group lays over each other
 const PAD = 3;                      // above and below the lanes of a track
 const FOLDED_LANES = 3;             // depths that a folded track still shows
 
@@ -113,6 +114,15 @@ export function entryAt(runs, depth, ns, tolerance) {
     }
   }
   return best;
+}
+
+/** Entry of a folded group's track at `ns`: the deepest that is drawn there. */
+export function groupEntryAt(runs, ns, tolerance) {
+  for (let depth = GROUP_DEPTHS - 1; depth >= 0; depth--) {
+    const found = entryAt(runs, depth, ns, tolerance);
+    if (found && !ANNOTATIONS.has(found.category)) return found;
+  }
+  return null;
 }
 
 /** Value of a counter at `ns`: its last sample up to then; null before the first. */

@@ -25,6 +25,7 @@ export const CATEGORIES = [
   { key: "other", css: "--cat-other", label: "Other" },
 ];
 export const SHADES = 8;
+export const ANNOTATIONS = new Set([7, 8]);     // they cover work without being work
 
 /** Category facts for a number or an API word; unknown ones are "other". */
 export function category(value) {

@@ -5,7 +5,7 @@ import { OverlayPainter } from "./draw_overlay.js";
 import { el } from "./dom.js";
 import { OVERVIEW_PX, overviewGroups, OverviewPainter, RulerPainter, rulerHeight } from "./draw_ruler.js";
 import { Labels } from "./labels.js";
-import { depthAt, entryAt, rowsBetween, valueAt } from "./layout.js";
+import { depthAt, entryAt, groupEntryAt, rowsBetween, valueAt } from "./layout.js";
 import { clock } from "./viewport.js";
 
 const HIT_PX = 4;
@@ -135,7 +135,7 @@ export class Stage {
     for (const track of row.tracks) {
       const runs = this.tiles.runs(track.id, viewport.level(this.timeline.topLevel), viewport.start, viewport.end);
       if (row.kind === "counter") return { track, entry: null, value: valueAt(runs, ns), ns };
-      const entry = depth === null ? null : entryAt(runs, depth, ns, reach);
+      const entry = row.kind === "group" ? groupEntryAt(runs, ns, reach) : depth === null ? null : entryAt(runs, depth, ns, reach);
       if (entry) return { track, entry };
     }
     return null;
