@@ -7,11 +7,11 @@ const code = Object.fromEntries(readdirSync(FOLDER).map((name) => [name, readFil
 
 // Each may import what stands above it, and lib.
 const LAYERS = [
-  ["model.js", "viewport.js", "url.js", "dom.js"], ["layout.js", "tiles.js", "search.js", "palette.js"],
+  ["model.js", "viewport.js", "url.js", "dom.js"], ["layout.js", "tiles.js", "search.js", "palette.js", "neighbours.js"],
   ["draw.js", "labels.js", "input.js", "details.js", "selection.js"], ["draw_ruler.js", "draw_overlay.js"], ["stage.js"],
   ["actions.js", "chosen.js", "controls.js", "history.js"], ["app.js"], ["main.js"],
 ];
-const PURE = ["model.js", "viewport.js", "url.js", "layout.js", "search.js", "palette.js"];
+const PURE = ["model.js", "viewport.js", "url.js", "layout.js", "search.js", "palette.js", "neighbours.js"];
 
 /** Names of the modules whose code has a word. */
 const having = (word) => Object.keys(code).filter((name) => word.test(code[name]));

@@ -4,9 +4,10 @@ import { ApiError } from "../lib/http.js";
 import { sliceDetails } from "./details.js";
 import { el } from "./dom.js";
 import { groupKey } from "./layout.js";
+import { decodeTile } from "./model.js";
+import { neighbour } from "./neighbours.js";
 import { selectionDetails } from "./selection.js";
 
-const NEIGHBOURS = 400;         // slices looked through for the next one of the same depth
 const JUMP_SPANS = 60;          // a slice too small to see is shown with this many of its durations
 const JUMP_MIN_NS = 200;
 
@@ -130,26 +131,16 @@ export class Chosen {
 
   /** The slice before or after the selected one on its track and depth; without one, the first that begins in the window. */
   async neighbour(direction) {
-    const { app, slice } = this;
+    const { app } = this, track = this.slice?.track ?? app.stage.topTrack();
+    if (track === undefined) return null;
+    const from = this.slice ?? { depth: 0, start_ns: Math.ceil(app.viewport.start) - 1 };
+    const signal = this.signal();
+    const readTile = async (level, index) => decodeTile(await app.api.tile(level, index, [track], signal)).get(track);
     try {
-      if (!slice) return await this.firstVisible();
-      const { track, depth } = slice;
-      const query = { track, limit: NEIGHBOURS, ...(direction > 0 ? { start: slice.start_ns } : { end: slice.start_ns }) };
-      let { slices, total } = await app.api.slices(query);
-      if (direction < 0 && total > slices.length) ({ slices } = await app.api.slices({ ...query, offset: total - NEIGHBOURS }));
-      const same = slices.filter((s) => s.depth === depth && s.id !== slice.id && (direction > 0 ? s.start_ns >= slice.start_ns : s.start_ns <= slice.start_ns));
-      const found = direction > 0 ? same[0] : same.at(-1);
-      return found ? await this.jump(found, false) : null;
+      const found = await neighbour(readTile, app.timeline, from, this.slice ? direction : 1);
+      return found ? await this.jump({ ...found, track, merged: 0 }, false) : null;
     } catch (error) {
       return this.failed(error, () => this.neighbour(direction));
     }
-  }
-
-  async firstVisible() {
-    const { app } = this, { start, end } = app.viewport;
-    const query = { start: Math.floor(start), end: Math.ceil(end), limit: NEIGHBOURS, track: app.stage.visibleTracks(0).join(",") };
-    const { slices } = await app.api.slices(query);
-    const first = slices.find((s) => s.start_ns >= start) ?? slices[0];
-    return first ? this.jump(first, false) : null;
   }
 }

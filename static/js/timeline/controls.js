@@ -106,12 +106,13 @@ export class Controls {
 
   /** Addresses of what is on screen, so that a script can fetch it. */
   dataLinks() {
-    const { api, chosen, viewport, stage } = this.app, { area, slice } = chosen;
+    const { api, chosen, viewport, stage, search } = this.app, { area, slice } = chosen;
     const window = { start: Math.floor(viewport.start), end: Math.ceil(viewport.end) };
     const links = [
-      ["Tracks, steps, integrity", api.url("timeline/")], ["Slices of this window", api.url("slices/", window)],
+      ["Tracks, steps, integrity", api.url("timeline/")],
       ["Summary of this window", api.url("selection/", { ...window, tracks: stage.shownTracks().join(",") })],
     ];
+    if (search.query) links.push(["Hits in this window", api.url("slices/", { q: search.query, ...window })]);
     if (area) links.push(["Summary of the selection", api.url("selection/", { start: area.start, end: area.end, tracks: area.tracks.join(",") })]);
     if (slice) links.push(["The selected slice", api.url(`slices/${slice.id}/`)]);
     $("tl-data-links").replaceChildren(...links.map(([text, href]) => el("a", { href }, `${text} (JSON)`)));

@@ -7,6 +7,7 @@ import { clock, exactNs } from "./viewport.js";
 
 const ROLE = {
   "launched by": "Launched by", launches: "Launches", operator: "Operator", forward: "Forward operator", backward: "Backward operator",
+  to: "Flows to", from: "Flows from",
 };
 
 /**

@@ -5,7 +5,7 @@ import { fit } from "./draw.js";
 import { laneHeight, laneTop, rowsBetween } from "./layout.js";
 
 // Links that are a flow of control, and whether the arrow leaves the selected slice or arrives at it.
-const LEAVES = { "launches": true, "launched by": false, "backward": true, "forward": false };
+const LEAVES = { launches: true, "launched by": false, backward: true, forward: false, to: true, from: false };
 
 /**
  * @typedef {{rows: import("./layout.js").Rows, top: number, height: number, scroll: number}} Pane

@@ -43,6 +43,12 @@ export class Stage {
   /** Tracks that a row stands for, folded or not. */
   shownTracks() { return [...this.main.rows.byTrack.keys()]; }
 
+  /** Uppermost track with slices that the panes show. */
+  topTrack() {
+    const inView = (pane) => rowsBetween(pane.rows, pane.scroll, pane.scroll + pane.height);
+    return this.panes.flatMap(inView).flatMap((row) => (row.kind === "track" || row.folded ? row.tracks : [])).find((t) => t.slices > 0)?.id;
+  }
+
   /** Take new rows; the panes keep their scroll positions. */
   setRows({ main, pinned }) {
     for (const [pane, rows] of [[this.main, main], [this.pinned, pinned]]) {
