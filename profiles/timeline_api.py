@@ -1,27 +1,146 @@
-"""Placeholder while the tree grows: replaced by its owner."""
+"""JSON and bytes of a timeline. Every answer is a read; tiles never change and may be cached for ever."""
+
+from __future__ import annotations
+
+from typing import Any
+
 from django.http import HttpResponse
+from django.shortcuts import get_object_or_404
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
+from rest_framework import serializers, status
+from rest_framework.exceptions import NotFound
+from rest_framework.request import Request
+from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from profiles import timeline_selectors as selectors
+from profiles.models import Profile
+from profiles.timeline_store import Timeline
 
-class NamesApi(APIView):
-    pass
-
-
-class SelectionApi(APIView):
-    pass
-
-
-class SliceApi(APIView):
-    pass
+_YEAR_NS = 366 * 86_400 * 10**9
+_JSON = {200: OpenApiTypes.OBJECT, 404: OpenApiTypes.OBJECT, 409: OpenApiTypes.OBJECT}
 
 
-class SliceSearchApi(APIView):
-    pass
+class TimelineView(APIView):
+    """A read of one profile's timeline: 404 where there is no such profile, 409 where it has no timeline (yet)."""
+
+    def open(self, pk: int) -> tuple[Profile, Timeline]:
+        profile = get_object_or_404(Profile, pk=pk)
+        return profile, selectors.timeline_open(profile)
+
+    def handle_exception(self, exc: Exception) -> Response:
+        if isinstance(exc, selectors.NotReady):
+            return Response({"error": str(exc), "where": "profile", "hint": "See the profile's page for its status."},
+                            status=status.HTTP_409_CONFLICT)
+        return super().handle_exception(exc)
 
 
-class TileApi(APIView):
-    pass
+class TracksField(serializers.Field[Any, Any, Any, Any]):
+    """Track numbers "0,3,5"; each must exist. Absent means all."""
+
+    def to_internal_value(self, data: Any) -> list[int]:
+        count = self.context["tracks"]
+        try:
+            numbers = sorted({int(part) for part in str(data).split(",") if part.strip()})
+        except ValueError:
+            raise serializers.ValidationError("Give track numbers separated by commas: 0,3,5.") from None
+        if any(not 0 <= number < count for number in numbers):
+            raise serializers.ValidationError(f"This trace has the tracks 0 to {count - 1}.")
+        return numbers
+
+    def to_representation(self, value: Any) -> Any:
+        return value
 
 
-class TimelineApi(APIView):
-    pass
+class TileQuery(serializers.Serializer[Any]):
+    tracks = TracksField(required=False, default=None, help_text="Track numbers separated by commas; all if absent.")
+
+
+class SearchQuery(serializers.Serializer[Any]):
+    q = serializers.CharField(max_length=1000, help_text="Text within the name, any case.")
+    track = TracksField(required=False, default=None)
+    start = serializers.IntegerField(required=False, default=None, min_value=0, max_value=_YEAR_NS)
+    end = serializers.IntegerField(required=False, default=None, min_value=0, max_value=_YEAR_NS)
+    limit = serializers.IntegerField(required=False, default=selectors.MAX_HITS, min_value=0, max_value=selectors.MAX_HITS)
+    offset = serializers.IntegerField(required=False, default=0, min_value=0)
+
+
+class SelectionQuery(serializers.Serializer[Any]):
+    start = serializers.IntegerField(min_value=0, max_value=_YEAR_NS)
+    end = serializers.IntegerField(min_value=0, max_value=_YEAR_NS)
+    tracks = TracksField(required=False, default=None)
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        if attrs["end"] < attrs["start"]:
+            raise serializers.ValidationError({"end": "The end lies before the start."})
+        return attrs
+
+
+def _query(form: type[serializers.Serializer[Any]], request: Request, found: Timeline) -> dict[str, Any]:
+    query = form(data=request.query_params.dict(), context={"tracks": len(found.tracks)})
+    query.is_valid(raise_exception=True)
+    return dict(query.validated_data)
+
+
+class TimelineApi(TimelineView):
+    @extend_schema(summary="Tracks, levels, steps and integrity of a timeline", responses=_JSON)
+    def get(self, request: Request, pk: int) -> Response:
+        return Response(selectors.document(get_object_or_404(Profile, pk=pk)))
+
+
+class NamesApi(TimelineView):
+    @extend_schema(summary="Names of slices by name id", responses=_JSON)
+    def get(self, request: Request, pk: int) -> Response:
+        _, found = self.open(pk)
+        return Response({"names": found.names}, headers={"ETag": f'"names-{found.etag}"'})
+
+
+class TileApi(TimelineView):
+    @extend_schema(
+        summary="One tile of the timeline, as little-endian columns", parameters=[
+            OpenApiParameter("tracks", str, description="Track numbers separated by commas; all if absent.")],
+        responses={(200, "application/octet-stream"): OpenApiTypes.BINARY,
+                   304: OpenApiResponse(description="The tile the client holds is current."),
+                   404: OpenApiTypes.OBJECT, 409: OpenApiTypes.OBJECT})
+    def get(self, request: Request, pk: int, level: int, index: int) -> HttpResponse | Response:
+        _, found = self.open(pk)
+        if not selectors.tile_exists(found, level, index):
+            raise NotFound(f"Level {level} of this timeline has no tile {index}.")
+        tracks = _query(TileQuery, request, found)["tracks"]
+        tag = f'"{found.etag}"'
+        answer: HttpResponse
+        if tag in request.headers.get("If-None-Match", ""):
+            answer = HttpResponse(status=status.HTTP_304_NOT_MODIFIED)
+        else:
+            body = selectors.tile_gzip(found, level, index, selectors.every_track(found) if tracks is None else tracks)
+            answer = HttpResponse(body, content_type="application/octet-stream", headers={"Content-Encoding": "gzip"})
+        answer["ETag"] = tag
+        answer["Cache-Control"] = "private, max-age=31536000, immutable"
+        return answer
+
+
+class SliceSearchApi(TimelineView):
+    @extend_schema(summary="Search slices by name", parameters=[SearchQuery], responses=_JSON)
+    def get(self, request: Request, pk: int) -> Response:
+        _, found = self.open(pk)
+        query = _query(SearchQuery, request, found)
+        return Response(selectors.search(found, query["q"], query["track"], query["start"], query["end"], query["limit"],
+                                         query["offset"]))
+
+
+class SliceApi(TimelineView):
+    @extend_schema(summary="One slice with its arguments and links", responses=_JSON)
+    def get(self, request: Request, pk: int, slice_id: int) -> Response:
+        profile, found = self.open(pk)
+        if slice_id >= found.slices.rows:
+            raise NotFound(f"This timeline has {found.slices.rows} slices.")
+        return Response(selectors.slice_detail(profile, found, slice_id))
+
+
+class SelectionApi(TimelineView):
+    @extend_schema(summary="Summary of an area of the timeline", parameters=[SelectionQuery], responses=_JSON)
+    def get(self, request: Request, pk: int) -> Response:
+        _, found = self.open(pk)
+        query = _query(SelectionQuery, request, found)
+        return Response(selectors.selection(found, query["start"], query["end"], query["tracks"]))

@@ -72,6 +72,20 @@ class Columns:
         return {name: parts[0][i] if len(parts) == 1 else np.concatenate([part[i] for part in parts])
                 for i, name in enumerate(names)}
 
+    def take(self, rows: npt.NDArray[np.intp], names: tuple[str, ...]) -> dict[str, Array]:
+        """Scattered rows of some columns, in the given order."""
+        out = {name: values.repeat(0) for name, values in self.read(0, 0, names).items()}
+        if not rows.size:
+            return out
+        group = np.searchsorted(self.bounds, rows, side="right") - 1
+        for number in np.unique(group).tolist():
+            mine = np.flatnonzero(group == number)
+            for name, values in zip(names, self._group(number, names), strict=True):
+                if out[name].size != rows.size:
+                    out[name] = np.zeros(rows.size, values.dtype)
+                out[name][mine] = values[rows[mine] - self.bounds[number]]
+        return out
+
     def _group(self, number: int, names: tuple[str, ...]) -> list[Array]:
         found = {name: cache.get((*self._identity, number, name)) for name in names}
         absent = [name for name, values in found.items() if values is None]

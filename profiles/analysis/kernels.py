@@ -85,7 +85,7 @@ def kernel_table(trace: Trace) -> list[KernelRow]:
         smem_bytes=int(smem[i]) if smem[i] >= 0 else None,
         occupancy_pct=float(occupancy[i]) if np.isfinite(occupancy[i]) else None,
     ) for i, at in enumerate(starts.tolist())]
-    return sorted(made, key=lambda row: (-row.total_ns, row.name))
+    return sorted(made, key=lambda row: -row.total_ns)      # ties stay in the order of the file
 
 
 def _quantile(ordered: npt.NDArray[np.int64], starts: npt.NDArray[np.intp], counts: npt.NDArray[np.intp],
@@ -95,7 +95,8 @@ def _quantile(ordered: npt.NDArray[np.int64], starts: npt.NDArray[np.intp], coun
     low = np.floor(place).astype(np.intp)
     high = np.minimum(low + 1, counts - 1)
     below, above = ordered[starts + low].astype(np.float64), ordered[starts + high].astype(np.float64)
-    return below + (above - below) * (place - low)
+    found: npt.NDArray[np.float64] = below + (above - below) * (place - low)
+    return found
 
 
 def _weighted(values: npt.NDArray[Any], weights: npt.NDArray[np.int64], starts: npt.NDArray[np.intp]) -> npt.NDArray[np.float64]:

@@ -6,11 +6,12 @@ import re
 from functools import lru_cache
 
 SHORT_CHARS = 120
-_COLLECTIVE = re.compile(r"^(void\s+)?(nccl|rccl|msccl|nvshmem|onccl|hccl|xccl|oneccl|deep_ep|.*(_allreduce|AllReduce|allgather|AllGather"
-                         r"|reducescatter|ReduceScatter|alltoall|AllToAll|cross_device_reduce))", re.IGNORECASE)
+_COLLECTIVE = re.compile(r"^(void\s+)?(nccl|rccl|msccl|nvshmem|onccl|hccl|xccl|oneccl|deep_ep|.*(_?allreduce|allgather"
+                         r"|reducescatter|alltoall|cross_device_reduce))", re.IGNORECASE)
 _NOT_COLLECTIVE = re.compile(r"^(void\s+)?(at::|cub::|cutlass|cudnn|triton_)", re.IGNORECASE)
 _RETURN = re.compile(r"^(?:void|int|bool|float|double|enable_if<[^>]*>::type)\s+(?=\S)")
-_LAMBDA = re.compile(r"::?(?:\{lambda\([^{}]*\)#\d+\}|'lambda\d*'\([^()]*\)|\[lambda[^\]]*\])(?:::operator\(\)\([^()]*\)(?:\s*const)?)?")
+_LAMBDA = re.compile(r"::?(?:\{lambda\([^{}]*\)#\d+\}|'lambda\d*'\([^()]*\)|\[lambda[^\]]*\])"
+                     r"(?:::operator\(\)\([^()]*\)(?:\s*const)?)?")
 _ANONYMOUS = re.compile(r"\(anonymous namespace\)::|<unnamed>::|_GLOBAL__N__[0-9a-f_]+::")
 _FUNCTOR = re.compile(r"(?:at::native::|native::)?(\w*(?:[Ff]unctor\w*|_kernel_cuda|_kernel_impl|Ops))")
 _TILE = re.compile(r"(?:_?\d+x\d+(?:x\d+)*)|(?:stage(?:s)?_?\d+)|(?:warpsize\d+x\d+x\d+)")

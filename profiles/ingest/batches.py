@@ -9,7 +9,6 @@ import numpy as np
 import numpy.typing as npt
 
 from profiles.ingest.columns import (
-    MISSING,
     Ids,
     Int32,
     Int64,
@@ -23,6 +22,7 @@ from profiles.ingest.columns import (
 )
 from profiles.ingest.events import (
     GPU_DETAILS,
+    MISSING,
     OP_DETAILS,
     Event,
     GpuArgs,
@@ -156,11 +156,8 @@ def _arguments(out: Gathered, chosen: list[Event], category: Int32, integrity: I
     correlation, external = np.full(n, MISSING, np.int64), np.full(n, MISSING, np.int64)
     detail = np.full(n, -1, np.int32)
     spelled = [str(value).lower() for value in out.categories.values_in_order]
-    plan: list[tuple[Any, npt.NDArray[np.intp]]] = []
-    for form, wanted in ((OpArgs, lambda c: c in _OPS), (GpuArgs, lambda c: c in _GPU_FORM),
-                         (IdArgs, lambda c: c not in _OPS and c not in _GPU_FORM and c not in _NO_ARGS)):
-        take = np.array([wanted(value) for value in spelled], np.bool_)
-        plan.append((form, np.flatnonzero(take[category])))
+    form_of = np.array([_form(value) for value in spelled], np.int8)[category]
+    plan = [(form, np.flatnonzero(form_of == number)) for number, form in enumerate(_FORMS)]
     for form, rows in plan:
         if not rows.size:
             continue
@@ -178,6 +175,14 @@ def _arguments(out: Gathered, chosen: list[Event], category: Int32, integrity: I
         if form is GpuArgs:
             _gpu(out, args, rows + out.rows)
     return {"correlation": correlation, "external": external, "detail": detail}
+
+
+_FORMS: tuple[Any, ...] = (OpArgs, GpuArgs, IdArgs)
+
+
+def _form(category: str) -> int:
+    """Number of the form in which the arguments of a category are read, -1 where none of them matters."""
+    return 0 if category in _OPS else 1 if category in _GPU_FORM else -1 if category in _NO_ARGS else 2
 
 
 def _gpu(out: Gathered, args: list[GpuArgs], rows: npt.NDArray[np.intp]) -> None:

@@ -15,7 +15,8 @@ import pyarrow as pa
 from profiles.analysis.lanes import depths
 from profiles.analysis.names import is_collective
 from profiles.ingest.batches import GPU_LANE, Gathered, gather
-from profiles.ingest.columns import MISSING, Int64, detail_text
+from profiles.ingest.columns import Int64, detail_text
+from profiles.ingest.events import MISSING
 from profiles.ingest.pieces import Pieces
 from profiles.ingest.source import Source
 from profiles.ingest.tracks import Lanes, counter_tracks, lane_tracks

@@ -304,11 +304,9 @@ def _skip_separators(data: bytes, pos: int) -> int:
 
 def _last_boundary(data: bytes) -> tuple[int, int]:
     for back in (1 << 16, 1 << 20, len(data)):
-        found = None
-        for found in _BOUNDARY.finditer(data, max(0, len(data) - back)):
-            pass
+        found = list(_BOUNDARY.finditer(data, max(0, len(data) - back)))
         if found:
-            return found.start() + 1, found.end()
+            return found[-1].start() + 1, found[-1].end()
     return 0, 0
 
 
@@ -321,12 +319,10 @@ def _narrower(data: bytes, pos: int, end: int, at: int | None, whole: bool) -> t
     """A boundary before the damage: at the record that holds byte `at`; with no byte known, somewhere nearer to `pos`."""
     limit = at if at is not None else end if whole else pos + (end - pos) // 8
     for back in (1 << 12, 1 << 17, limit - pos):
-        found = None
-        for match in _BOUNDARY.finditer(data, max(pos, limit - back), min(limit + 256, end)):
-            if match.end() <= limit:
-                found = match
+        found = [match for match in _BOUNDARY.finditer(data, max(pos, limit - back), min(limit + 256, end))
+                 if match.end() <= limit]
         if found:
-            return found.start() + 1, found.end()
+            return found[-1].start() + 1, found[-1].end()
     if at is None and not whole:                     # none before: the nearest behind, as long as it narrows
         match = _BOUNDARY.search(data, limit, end)
         if match:

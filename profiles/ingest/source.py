@@ -17,6 +17,7 @@ HEAD_BYTES = 1 << 20          # what a reader may look at to recognise its forma
 _GZIP = b"\x1f\x8b"
 _BLOCK = 4 << 20
 _MAX_LAYERS = 3
+_Damaged: type[Exception] = igzip_lib.IsalError  # type: ignore[assignment]  # the stub calls it an instance
 Progress = Callable[[str, int, int, int], None]     # phase, done bytes of the upload, its size, records so far
 
 
@@ -84,7 +85,7 @@ class _Gunzip:
             return b""
         try:
             out: bytes = self._inflate.decompress(block, size)
-        except (igzip_lib.IsalError, EOFError, ValueError) as error:
+        except (_Damaged, EOFError, ValueError) as error:
             self.damage = f"byte {self.taken} of the gzip stream: it is damaged ({error})"
             self._ended = True
             return b""

@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from profiles.ingest.batches import Gathered
-from profiles.ingest.columns import MISSING, Int64
+from profiles.ingest.columns import Int64
+from profiles.ingest.events import MISSING
 from profiles.trace import Track
 
 _NUMBER = re.compile(r"(-?\d+)\s*$")

@@ -123,7 +123,7 @@ def test_tracks_of_the_layer():
 def test_memory_instants_become_counters():
     trace = read(H200 / "kineto_layer_stack.json.gz")
     counters = [track for track in trace.tracks if track.kind == "counter"]
-    assert [c.name for c in counters][0].startswith("memory allocated (GPU)")
+    assert counters[0].name.startswith("memory allocated (GPU)")
     assert trace.samples.num_rows > 100
     assert counters[0].device == 0
 

@@ -1,5 +1,7 @@
 """Depths: nested where slices contain each other, overflow lanes where they overlap, never two at one place."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -39,7 +41,7 @@ def test_tracks_far_apart_in_time():
 def test_no_two_slices_share_a_place(rows):
     depth, _ = laid_out(rows)
     places = sorted((track, d, start, start + max(dur, 1)) for (track, start, dur), d in zip(rows, depth, strict=True))
-    for one, other in zip(places, places[1:], strict=False):
+    for one, other in pairwise(places):
         if one[:2] == other[:2]:
             assert other[2] >= one[3]
 
