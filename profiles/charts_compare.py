@@ -14,7 +14,9 @@ from profiles.theme import FASTER, NEUTRAL, SERIES, SLOWER, figure, item
 
 MOST_KERNELS = 16
 _SIGNS = {"slower": "▲", "faster": "▼", "new": "+", "gone": "−", "unchanged": "=", "unknown": "?"}
-_COLOURS = {"slower": SLOWER, "faster": FASTER}
+# Bars of the new side: colour and word by verdict.
+_NEW = ((("slower",), " ▲ slower", SLOWER), (("faster",), " ▼ faster", FASTER),
+        (("unchanged", "unknown", "new", "gone"), "", SERIES[2]))
 _LABEL_CHARS = 44
 
 
@@ -28,10 +30,14 @@ def paired_bars(result: Comparison, old: str, new: str) -> dict[str, Any] | None
         height=90 + 40 * len(chosen), y_range=list(reversed(labels)), x_axis_label="kernel time (ms)",
         hover=[("kernel", "@kernel"), ("", "@side"), ("time", "@time"), ("launches", "@launches"),
                ("mean", "@mean"), ("change", "@change")])
-    for offset, which, label, colour in ((0.19, "old", old, NEUTRAL), (-0.19, "new", new, SERIES[0])):
-        source = ColumnDataSource(_bars(chosen, labels, which, label, offset))
-        plot.hbar(y="y", right="ms", height=0.34, source=source, legend_label=_short(label, 40), line_color=None,
-                  fill_color=colour if which == "old" else "colour")
+    plot.hbar(y="y", right="ms", height=0.34, source=ColumnDataSource(_bars(chosen, labels, "old", old, 0.19)),
+              legend_label=_short(old, 40), line_color=None, fill_color=NEUTRAL)
+    for verdicts, word, colour in _NEW:
+        mine = [at for at, row in enumerate(chosen) if row.verdict in verdicts]
+        if mine:
+            bars = _bars([chosen[at] for at in mine], [labels[at] for at in mine], "new", new, -0.19)
+            plot.hbar(y="y", right="ms", height=0.34, source=ColumnDataSource(bars), line_color=None, fill_color=colour,
+                      legend_label=f"{_short(new, 30)}{word}")
     plot.x_range.start = 0
     plot.xaxis.formatter = NumeralTickFormatter(format="0,0.[000]")
     plot.ygrid.grid_line_color = None
@@ -49,7 +55,6 @@ def _bars(rows: Sequence[Row], labels: Sequence[str], which: str, label: str, of
         "launches": [f"{side.launches:,}" if side else "none" for side in sides],
         "mean": [time_text(side.mean_ns) if side else "—" for side in sides],
         "change": [_change(row) for row in rows],
-        "colour": [_COLOURS.get(row.verdict, SERIES[0]) for row in rows],
     }
 
 
@@ -74,8 +79,9 @@ def _short(text: str, chars: int) -> str:
 
 
 def roofline_arrows(rows: Sequence[Row], facts: Mapping[int, tuple[Sequence[Any], Sequence[Any]]]) -> dict[str, Any] | None:
-    """An arrow from old to new for every kernel with a roofline point on both sides; None where there is none."""
-    pairs = [(row, *facts[at]) for at, row in enumerate(rows) if at in facts and all(facts[at])]
+    """An arrow from old to new for every kernel that changed beyond noise and has a roofline point on both sides."""
+    pairs = [(row, *facts[at]) for at, row in enumerate(rows)
+             if at in facts and all(facts[at]) and row.verdict != "unchanged"]
     old = [charts_counters.compare_point(_name(row), a) for row, a, _ in pairs]
     new = [charts_counters.compare_point(_name(row), b) for row, _, b in pairs]
     return charts_counters.compare_figure(old, new) if pairs else None

@@ -24,6 +24,11 @@ class Part:
     why: str = ""
 
     @property
+    def wide(self) -> bool:
+        """Wide enough to be written in; a narrow one is named in the legend only."""
+        return self.pct >= 5 + len(self.label) / 4
+
+    @property
     def css(self) -> str:
         """For a style attribute: locale-free."""
         return f"{self.pct:.4f}"

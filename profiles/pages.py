@@ -6,6 +6,7 @@ from typing import Any
 
 from django.contrib import messages
 from django.contrib.auth.decorators import permission_required
+from django.core.cache import cache
 from django.core.files.storage import default_storage
 from django.core.paginator import Paginator
 from django.http import FileResponse, Http404, HttpRequest, HttpResponse
@@ -28,6 +29,7 @@ from profiles.models import KernelStat, Profile
 from profiles.trace import TraceError
 
 PAGE_ROWS = 200
+FIGURES_KEPT_S = 3600
 _UPLOAD_FIELDS = ("build", "model", "tags", "notes")
 
 
@@ -187,9 +189,18 @@ def compare(request: HttpRequest) -> HttpResponse:
                     "counter_names": [name for _, name, _ in selectors_compare.COUNTERS],
                     "answer": selectors_compare.answer(compared),
                     "rows": selectors_compare.rows(compared),
-                    "bars": charts_compare.paired_bars(compared.result, compared.old.label, compared.new.label),
-                    "arrows": charts_compare.roofline_arrows(compared.result.rows, compared.facts)}
+                    **_compare_figures(compared)}
     return render(request, "profiles/compare.html", context)
+
+
+def _compare_figures(compared: selectors_compare.Compared) -> dict[str, Any]:
+    """Made once: Bokeh takes longer over a figure than everything else of the page together."""
+    def make() -> dict[str, Any]:
+        return {"bars": charts_compare.paired_bars(compared.result, compared.old.label, compared.new.label),
+                "arrows": charts_compare.roofline_arrows(compared.result.rows, compared.facts)}
+
+    found: dict[str, Any] = cache.get_or_set(f"compare-figures:{compared.identity}", make, FIGURES_KEPT_S)
+    return found
 
 
 def _compare_links(query: dict[str, str]) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -74,6 +75,12 @@ class Compared:
     @property
     def sides(self) -> tuple[SidePicked, SidePicked]:
         return self.old, self.new
+
+    @property
+    def identity(self) -> str:
+        """The same for the same comparison of the same profiles, as long as none of them is read again or renamed."""
+        sides = [[side.label, *((p.pk, p.attempts, p.sha256) for p in side.profiles)] for side in self.sides]
+        return hashlib.sha256(repr([sides, self.kind, self.per]).encode()).hexdigest()
 
     @property
     def recorded(self) -> list[str]:
@@ -204,6 +211,17 @@ class Line:
     @property
     def sign(self) -> str:
         return SIGNS[self.row.verdict]
+
+    @property
+    def full_name(self) -> str:
+        side = self.row.new or self.row.old
+        return side.name if side else self.row.kernel
+
+    @property
+    def launches_text(self) -> str:
+        """"3", or "3 → 6" where they differ."""
+        old, new = (f"{side.launches:,}" if side else "0" for side in (self.row.old, self.row.new))
+        return old if old == new else f"{old} → {new}"
 
     @property
     def shape_text(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -228,13 +229,17 @@ def uploads(profile: Profile) -> list[dict[str, Any]]:
 
 def metadata_rows(profile: Profile) -> list[tuple[str, str]]:
     """What the file states, flat and short."""
-    rows = []
-    for key, value in profile.metadata.items():
-        if key in ("files", "breakdowns") or value in (None, "", [], {}):
+    return [(key, text[:400]) for key, text in _flat(profile.metadata)]
+
+
+def _flat(metadata: dict[str, Any], above: str = "") -> Iterator[tuple[str, str]]:
+    for key, value in metadata.items():
+        if above == "" and key in ("files", "breakdowns"):
             continue
-        text = ", ".join(f"{k} {v}" for k, v in value.items()) if isinstance(value, dict) else str(value)
-        rows.append((key, text[:400]))
-    return rows
+        if isinstance(value, dict):
+            yield from _flat(value, f"{above}{key} · ")
+        elif value not in (None, "", []):
+            yield f"{above}{key}", str(value)
 
 
 def comparable_profiles(profile: Profile) -> QuerySet[Profile]:

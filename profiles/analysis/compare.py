@@ -26,7 +26,8 @@ Floats = npt.NDArray[np.float64]
 
 # How much medians of identical code vary from process to process on an H200 with free clocks (coefficient of variation,
 # the worst seen in 24 processes): kernels below `below_ns`, percent. One profile is one process, so no number of
-# launches within it sees this part of the noise.
+# launches within it sees this part of the noise. Over all pairs of those processes (13 kernels) identical code is called
+# changed in 2.0 % of the comparisons with 3 launches a side, in 0.8 % of those with 100.
 PROCESS_CV_PCT = ((20_000.0, 2.6), (float("inf"), 0.9))
 SIGMAS = 2.0            # a change counts when it is beyond this many standard deviations of the noise
 MAX_SHAPES = 64         # a kernel with more launch shapes than this is compared as a whole

@@ -1,0 +1,54 @@
+"""Traces of one job's ranks in one profile."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from profiles.analysis.breakdown import breakdown
+from profiles.analysis.correlate import launch_calls
+from profiles.analysis.kernels import kernel_table
+from profiles.analysis.merge import merge
+from profiles.ingest import read
+from tests.builders import trace
+
+H200 = Path(__file__).parent.parent / "data" / "h200"
+LANES = """
+python (1) / main:   cudaLaunchKernel 0-2 corr=1
+GPU 0 / stream 7:    gemm 10-20 corr=1
+"""
+
+
+def test_ranks_keep_their_tracks_gpus_and_correlation():
+    both = merge([("a.json", trace(LANES, rank=0, base_ns=1000)), ("b.json", trace(LANES, rank=1, base_ns=6000))])
+    assert [track.group for track in both.tracks] == [
+        "rank 0: python (1)", "rank 0: GPU 0", "rank 1: python (1)", "rank 1: GPU 0"]
+    assert [device.index for device in both.devices] == [0, 1]
+    found = both.slices.to_pylist()
+    assert [row["start_ns"] for row in found] == [0, 5_000, 10_000, 15_000]       # one clock: rank 1 began 5 µs later
+    assert both.base_ns == 1000 and not both.integrity.notes
+    calls = launch_calls(both)
+    assert [int(call) for call in calls] == [-1, -1, 0, 1]                        # correlation 1 of each is its own
+    assert [device.launches for device in breakdown(both).devices] == [1, 1]
+    assert both.integrity.records_read == 4
+
+
+def test_without_a_common_clock_it_says_so():
+    both = merge([("a.json", trace(LANES, base_ns=1000)), ("b.json", trace(LANES))])
+    assert both.base_ns is None and "not aligned" in both.integrity.notes[0]
+    assert [row["start_ns"] for row in both.slices.to_pylist()] == [0, 0, 10_000, 10_000]
+    assert both.tracks[0].group == "0: a.json: python (1)"
+
+
+def test_recorded_ranks_add_up():
+    ranks = [read(H200 / f"ddp_even_rank{rank}.json.gz") for rank in (0, 1)]
+    both = merge([(f"rank{rank}", each) for rank, each in enumerate(ranks)])
+    assert sum(row.total_ns for row in kernel_table(both)) == sum(
+        row.total_ns for each in ranks for row in kernel_table(each))
+    found = breakdown(both).devices
+    assert [device.busy_ns for device in found] == [breakdown(each).devices[0].busy_ns for each in ranks]
+    assert all(device.compute_ns + device.communication_ns + device.memory_ns + device.idle_ns == device.wall_ns
+               for device in found)
+    assert both.slices.num_rows == sum(each.slices.num_rows for each in ranks)
+    assert both.slices["start_ns"].to_pylist()[0] == pytest.approx(0, abs=0)
