@@ -27,7 +27,7 @@ def capture_list(request: HttpRequest) -> HttpResponse:
     page = Paginator(selectors.captures(request.GET.dict()), PAGE_ROWS).get_page(request.GET.get("page"))
     running = Capture.objects.filter(status__in=[Capture.Status.QUEUED, Capture.Status.RUNNING]).count()
     return render(request, "profiles/capture_list.html", {
-        "page": page, "running": running, "filters": request.GET, "ability": selectors.ability(),
+        "page": page, "running": running, "filters": request.GET, "answer": selectors.sentence(selectors.ability()),
         "statuses": Capture.Status.choices, "names": selectors.NAMES})
 
 
@@ -76,9 +76,9 @@ def _show_errors(errors: dict[str, str], *candidates: forms.Form) -> None:
 
 def _new_page(request: HttpRequest, what: WhatForm, tools: dict[str, Any], tool: str, *,
               status: int = 200) -> HttpResponse:
-    targets = list(selectors.targets())
+    targets, able = list(selectors.targets()), selectors.ability()
     return render(request, "profiles/capture_new.html", {
-        "what": what, "tools": tools, "tool": tool, "ability": selectors.ability(), "names": selectors.NAMES,
+        "what": what, "tools": tools, "tool": tool, "ability": able, "answer": selectors.sentence(able),
         "targets": targets, "may_define": request.user.has_perm("profiles.add_capturetarget"),
         "may_capture": request.user.has_perm("profiles.add_capture")}, status=status)
 
@@ -96,7 +96,7 @@ def capture_detail(request: HttpRequest, pk: int) -> HttpResponse:
     capture = get_object_or_404(Capture.objects.select_related("target", "owner", "profile"), pk=pk)
     live = capture.status in (Capture.Status.QUEUED, Capture.Status.RUNNING)
     return render(request, "profiles/capture_detail.html", {
-        "capture": capture, "live": live, "command": selectors.command_text(capture),
+        "capture": capture, "live": live, "options": selectors.options_shown(capture), "command": selectors.command_text(capture),
         "name": selectors.NAMES[capture.tool], "ability": selectors.ability()[capture.tool],
         "may_stop": live and request.user.has_perm("profiles.add_capture")})
 

@@ -36,6 +36,15 @@ def ability() -> dict[str, Ability]:
     return {tool: _ability(tool, serving) for tool in NAMES}
 
 
+def sentence(able: Mapping[str, Ability]) -> str:
+    """What can be captured at this moment, or why nothing can."""
+    ready = [tool for tool in able if able[tool].able]
+    if not ready:
+        return f"Nobody can capture at the moment. {able['ncu'].why}"
+    lacking = next((f" {one.why}" for one in able.values() if not one.able), "")
+    return f"{able[ready[0]].gpu} can be captured now with {' and '.join(NAMES[tool] for tool in ready)}.{lacking}"
+
+
 def _ability(tool: str, serving: list[dict[str, Any]]) -> Ability:
     if not serving:
         return Ability(False, f"No gpu worker is running: {START_ONE}.")
@@ -80,6 +89,15 @@ def command_text(capture: Capture) -> str:
         return capture_command.shown(capture_command.command(options, capture.target.argv))
     except (OptionsError, capture_command.TargetError) as error:
         return f"({error})"
+
+
+def options_shown(capture: Capture) -> list[tuple[str, str]]:
+    """Options in the order of the form, as text."""
+    def text(value: Any) -> str:
+        if isinstance(value, bool):
+            return "yes" if value else "no"
+        return ", ".join(value) if isinstance(value, list) else str(value)
+    return [(name, text(capture.options[name])) for name in OPTIONS[capture.tool].READ if name in capture.options]
 
 
 def capture_json(capture: Capture, log: bool = False) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from tuner.bench import nvml
 from workers import gpu
 
 PROJECT = Path(__file__).resolve().parent.parent
@@ -34,9 +35,8 @@ def facts(queues: list[str]) -> dict[str, Any]:
 
 
 def live(said: dict[str, Any]) -> dict[str, Any]:
-    """The same announcement with the GPUs' clocks, temperature and power of now."""
-    now = {card.index: gpu.reading(card) for card in gpu.gpus()} if said["gpus"] else {}
-    return {**said, "gpus": [{**card, **now.get(card["index"], {})} for card in said["gpus"]]}
+    """The same announcement with the GPUs' clocks, temperature and power of now, where NVML tells them."""
+    return {**said, "gpus": [{**card, **nvml.reading(card["index"])} for card in said["gpus"]]}
 
 
 @lru_cache(maxsize=1)

@@ -29,6 +29,7 @@ function show(row) {
   document.getElementById("capture-error").hidden = !row.error;
   for (const part of ["where", "what", "hint"]) document.getElementById(`capture-error-${part}`).textContent = row.error?.[part] ?? "";
   document.getElementById("capture-next").hidden = live;
+  document.getElementById("capture-log-note").textContent = live ? "as it comes" : "complete";
   const stop = document.getElementById("capture-stop");
   if (stop) stop.hidden = !live;
   const profile = /** @type {HTMLAnchorElement} */ (document.getElementById("capture-profile"));
