@@ -14,12 +14,12 @@ const REFRESH_EVERY_MS = 1500; // the server's part of the page while trials com
 const ENDED = new Set(["done", "stopped", "failed"]);
 
 const state = JSON.parse(document.getElementById("tune-state").textContent);
+const stopForm = /** @type {HTMLFormElement|null} */ (document.getElementById("stop"));
 const trials = new Trials();
 let job = { ...state, most: state.budget_trials, elapsed_s: 0 };
 let grid = null;
 let tabled = -1; // the table holds every trial up to this number
 let filling = Promise.resolve();
-let best_ms = Infinity;
 let painted = -1;
 let frame = 0;
 let refreshAt = 0;
@@ -103,7 +103,6 @@ function take(more) {
   if (!fresh.length) return;
   for (const trial of fresh) {
     job.elapsed_s = Math.max(job.elapsed_s, trial.at_s);
-    if (trial.median_ms !== null && trial.median_ms < best_ms) best_ms = trial.median_ms;
   }
   filling = filling.then(() => fillTable(fresh)).catch((error) => console.error(error));
   if (!frame) frame = requestAnimationFrame(paintCurve);
@@ -111,17 +110,22 @@ function take(more) {
   if (!ENDED.has(job.status)) refreshServerParts();
 }
 
-/** At most every REFRESH_EVERY_MS, and once after the last change. */
+/** At most every REFRESH_EVERY_MS, and only after the last one has come: a slow server is not asked faster. */
 function refreshServerParts(at_once = false) {
   if (refreshAt && !at_once) return;
   clearTimeout(refreshAt);
-  refreshAt = setTimeout(async () => { refreshAt = 0; await refresh(showProgress); }, at_once ? 0 : REFRESH_EVERY_MS);
+  const mine = refreshAt = setTimeout(async () => {
+    await refresh(showProgress);
+    if (refreshAt === mine) refreshAt = 0;
+  }, at_once ? 0 : REFRESH_EVERY_MS);
 }
 
 /** @param {any} next */
 function takeStatus(next) {
   const most = Math.min(next.budget_trials, next.valid_size ?? next.budget_trials);
   job = { ...job, status: next.status, most, elapsed_s: Math.max(job.elapsed_s, next.elapsed_s ?? 0), budget_seconds: next.budget_seconds };
+  if (ENDED.has(next.status)) stopForm?.remove();
+  else if (next.stop_requested) showStop("Stopping…", false);
   level("default", next.default_ms);
   level("library", next.library_ms);
   refreshServerParts(true);
@@ -138,19 +142,21 @@ async function catchUp() {
   takeStatus(await getJson(`/api/tune/${state.id}/`));
 }
 
-document.addEventListener("submit", async (event) => {
-  const form = event.target instanceof HTMLFormElement ? event.target : null;
-  if (!form?.dataset.stop) return;
+/** @param {string} text @param {boolean} enabled */
+function showStop(text, enabled) {
+  const button = stopForm?.querySelector("button");
+  if (!button) return;
+  button.disabled = !enabled;
+  button.textContent = text;
+}
+
+stopForm?.addEventListener("submit", async (event) => {
   event.preventDefault();
-  const button = form.querySelector("button");
-  button.blur(); // a part that holds the focus is not refreshed
-  button.disabled = true;
-  button.textContent = "Stopping…";
+  showStop("Stopping…", false);
   try {
-    takeStatus(await postJson(form.dataset.stop));
+    takeStatus(await postJson(stopForm.dataset.api));
   } catch (error) {
-    button.disabled = false;
-    button.textContent = `Stop (${error.message})`;
+    showStop(`Stop (${error.message})`, true);
   }
 });
 
