@@ -72,9 +72,9 @@ THEME = Theme(
                 "major_label_text_color": _MUTED,
                 "major_label_text_font": _FONT,
             },
-            "Text": {"text_font": _FONT, "text_font_size": "12px"},
+            "Text": {"text_font": {"value": _FONT}, "text_font_size": "12px"},     # a bare string would name a column
             "Label": {"text_font": _FONT, "text_font_size": "12px", "text_color": _MUTED},
-            "LabelSet": {"text_font": _FONT, "text_font_size": "12px", "text_color": _TEXT},
+            "LabelSet": {"text_font": {"value": _FONT}, "text_font_size": "12px", "text_color": _TEXT},
         }
     }
 )

@@ -314,6 +314,7 @@ def combined_point(launches: Sequence[LaunchFacts]) -> Point:
     moved = [x.point.dram_bytes for x in launches]
     roofs = Roofs(
         dram_bytes_s=_weighted((x.roofs.dram_bytes_s, x.duration_ns) for x in launches),
+        l2_bytes_s=None,
         compute={p: value for p in gpus.PRECISIONS
                  if (value := _weighted((x.roofs.compute.get(p), x.duration_ns) for x in launches)) is not None},
         per_cycle={}, sm_clock_hz=_weighted((x.sm_clock_hz, x.duration_ns) for x in launches), source={})

@@ -62,10 +62,11 @@ class Roofs:
     """Ceilings at the clocks of the measurement. Rates are dense operations per second, bytes per second."""
 
     dram_bytes_s: float | None
+    l2_bytes_s: float | None
     compute: dict[str, float]                 # precision -> operations per second at sm_clock_hz
     per_cycle: dict[str, float]               # the same per SM clock cycle of the whole GPU
     sm_clock_hz: float | None
-    source: dict[str, str]                    # "dram" or precision -> where the figure is from
+    source: dict[str, str]                    # "dram", "l2" or precision -> where the figure is from
 
 
 @dataclass(frozen=True)
@@ -279,7 +280,7 @@ def roofs(
         if precision not in compute:
             compute[precision] = peak
             source[precision] = f"data sheet at {model.boost_hz / 1e6:.0f} MHz: {model.source}" if model else ""
-    return Roofs(_dram_roof(metrics, model, source), compute, per_cycle, clock, source)
+    return Roofs(_dram_roof(metrics, model, source), _l2_roof(metrics, source), compute, per_cycle, clock, source)
 
 
 def _stated_rates(metrics: Metrics, source: dict[str, str]) -> dict[str, float]:
@@ -316,6 +317,18 @@ def _dram_roof(metrics: Metrics, model: gpus.Gpu | None, source: dict[str, str])
         return None
     source["dram"] = f"data sheet: {model.source}"
     return model.dram_bytes_s
+
+
+def _l2_roof(metrics: Metrics, source: dict[str, str]) -> float | None:
+    """What the L2 can hand to the SMs: 32 B per cycle and port (`lts__lts2xbar…`), at the L2's clock."""
+    per_cycle, clock = (
+        number(metrics, "lts__lts2xbar_cycles_active.sum.peak_sustained"),
+        number(metrics, "lts__cycles_elapsed.avg.per_second"),
+    )
+    if not per_cycle or not clock:
+        return None
+    source["l2"] = "lts__lts2xbar_cycles_active.sum.peak_sustained × 32 B × lts__cycles_elapsed.avg.per_second"
+    return 32.0 * per_cycle * clock
 
 
 def point(duration_ns: float | None, done: Work, moved_bytes: float | None, ceilings: Roofs) -> Point:

@@ -11,6 +11,7 @@ import math
 import resource
 import signal
 import sys
+from typing import Any
 
 # Opcodes kept of an instanced metric: what the tensor pipe and the half-precision pipe ran.
 OPCODES = ("HMMA", "IMMA", "DMMA", "BMMA", "HGMMA", "IGMMA", "BGMMA", "QGMMA", "QMMA", "OMMA", "UTC",
@@ -20,7 +21,7 @@ SEVERITY = {0: "info", 1: "info", 2: "optimization", 3: "warning", 4: "error"}  
 SPEEDUP_SCOPE = {1: "local", 2: "global"}                                            # ncu_report.SpeedupType
 
 
-def main(path, memory_bytes, cpu_seconds):
+def main(path: str, memory_bytes: int, cpu_seconds: int) -> None:
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)      # PR_SET_PDEATHSIG: never outlive the worker
     resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
     resource.setrlimit(resource.RLIMIT_CPU, (cpu_seconds, cpu_seconds))
@@ -30,7 +31,7 @@ def main(path, memory_bytes, cpu_seconds):
     context = ncu_report.load_report(path)
     ranges = [context.range_by_idx(i) for i in range(context.num_ranges())]
     say({"ranges": len(ranges), "results": sum(r.num_actions() for r in ranges)})
-    units = {}
+    units: dict[str, str] = {}
     for range_index, actions in enumerate(ranges):
         for index in range(actions.num_actions()):
             action = actions.action_by_idx(index)
@@ -38,10 +39,13 @@ def main(path, memory_bytes, cpu_seconds):
     say({"end": True})
 
 
-def launch(ncu_report, action, range_index, units):
+def launch(ncu_report: Any, action: Any, range_index: int, units: dict[str, str]) -> dict[str, Any]:
     """One profiled launch: names, every metric with a value, units not said before, rules."""
-    metrics, new_units, valueless, breakdowns = {}, {}, 0, {}
-    opcodes = {}
+    metrics: dict[str, float | str] = {}
+    new_units: dict[str, str] = {}
+    breakdowns: dict[str, str] = {}
+    opcodes: dict[str, float] = {}
+    valueless = 0
     for name in action.metric_names():
         metric = action.metric_by_name(name)
         if metric is None or not metric.has_value():
@@ -69,11 +73,12 @@ def launch(ncu_report, action, range_index, units):
     }
 
 
-def kept_opcodes(metric):
+def kept_opcodes(metric: Any) -> dict[str, float]:
     """Warp instructions executed per opcode of OPCODES; the others stay in the file."""
     if not metric.has_correlation_ids():
         return {}
-    names, counts = metric.correlation_ids(), {}
+    names = metric.correlation_ids()
+    counts: dict[str, float] = {}
     for i in range(metric.num_instances()):
         opcode = str(names.value(i))
         if opcode.startswith(OPCODES):
@@ -81,8 +86,8 @@ def kept_opcodes(metric):
     return counts
 
 
-def rule(result):
-    message = result.rule_message() if result.has_rule_message() else {"title": "", "message": "", "type": 0}
+def rule(result: Any) -> dict[str, Any]:
+    message: dict[str, Any] = result.rule_message() if result.has_rule_message() else {"title": "", "message": "", "type": 0}
     speedup = result.speedup_estimation() if result.has_speedup_estimation() else None
     return {
         "identifier": result.rule_identifier(), "section": result.section_identifier(),
@@ -94,11 +99,11 @@ def rule(result):
     }
 
 
-def finite(value):
+def finite(value: Any) -> float | None:
     return value if isinstance(value, (int, float)) and math.isfinite(value) else None
 
 
-def say(document):
+def say(document: dict[str, Any]) -> None:
     # a damaged string may hold half characters: they become "?", or the line would be no JSON
     line = json.dumps(document, allow_nan=False, ensure_ascii=False) + "\n"
     sys.stdout.buffer.write(line.encode("utf-8", "replace"))

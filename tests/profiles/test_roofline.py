@@ -162,7 +162,7 @@ def test_peaks_are_dense() -> None:
 
 
 def test_a_mix_of_precisions_is_bound_by_the_pipe_that_fills_first() -> None:
-    ceilings = Roofs(1e12, {"fp32": 10e12, "bf16_tensor": 1000e12}, {}, 1e9, {})
+    ceilings = Roofs(1e12, None, {"fp32": 10e12, "bf16_tensor": 1000e12}, {}, 1e9, {})
     point = roofline.point(1e6, Work({"fp32": 1e9, "bf16_tensor": 50e9}, {}), 1e6, ceilings)
     assert point.precision == "fp32"
     assert point.compute_roof == pytest.approx(51e9 / (1e9 / 10e12))

@@ -5,7 +5,7 @@ import { getJson } from "../lib/http.js";
 import { bytes, ns, pct, si } from "../lib/units.js";
 
 /** @param {number|string|null} value @param {string} unit @returns {string} */
-export function shown(value, unit) {
+function shown(value, unit) {
   if (typeof value !== "number") return value ?? "—";
   if (unit === "ns") return ns(value);
   if (unit === "%") return pct(value);
@@ -43,8 +43,6 @@ function metrics(element) {
   }, { rootMargin: "300px" }).observe(element);
 }
 
-if (typeof document !== "undefined") {
-  enhanceAll();
-  const element = document.getElementById("metrics-grid");
-  if (element) metrics(element);
-}
+enhanceAll();
+const element = document.getElementById("metrics-grid");
+if (element) metrics(element);

@@ -3,31 +3,17 @@
 import { source } from "../lib/figures.js";
 import { gridFrom } from "../lib/grid.js";
 import { ns, pct, si } from "../lib/units.js";
-
-/**
- * Which dots pass. @param {{name: string, short_name: string, precision_label: string, time_ns: number}} point
- * @param {{q: string, precisions: Set<string>|null, minNs: number}} filter
- */
-export function passes(point, filter) {
-  const words = filter.q.toLowerCase().split(/\s+/).filter(Boolean);
-  const text = `${point.short_name} ${point.name}`.toLowerCase();
-  return words.every((word) => text.includes(word)) && point.time_ns >= filter.minNs && (!filter.precisions || filter.precisions.has(point.precision_label));
-}
-
-/** Columns of a data source reduced to some rows. @param {Record<string, any>} columns @param {boolean[]} keep */
-export function reduced(columns, keep) {
-  return Object.fromEntries(Object.entries(columns).map(([name, values]) => [name, Array.from(values).filter((_, index) => keep[index])]));
-}
+import { passes, reduced } from "./roofline_filter.js";
 
 const link = (value, row) => Object.assign(document.createElement("a"), { href: row.url, textContent: row.short_name, title: row.name, className: "mono" });
 const COLUMNS = [
-  { field: "short_name", title: "Kernel", type: "text", format: link, width: 320 },
+  { field: "short_name", title: "Kernel", type: "text", format: link, width: 320, minWidth: 220 },
   { field: "time_ns", title: "Time (ns)", type: "number", format: (value) => ns(value) },
   { field: "launches", title: "Launches", type: "number" },
-  { field: "flop_s", title: "FLOP/s", type: "number", format: (value) => si(value, "FLOP/s") },
+  { field: "flop_s", title: "FLOP/s", type: "number", minWidth: 118, format: (value) => si(value, "FLOP/s") },
   { field: "intensity", title: "FLOP/B", type: "number", format: (value) => si(value) },
-  { field: "roof_pct", title: "Of its roof (%)", type: "number", format: (value) => pct(value) },
-  { field: "dram_bytes_s", title: "DRAM (B/s)", type: "number", format: (value) => si(value, "B/s") },
+  { field: "roof_pct", title: "Of its roof (%)", type: "number", minWidth: 110, format: (value) => pct(value) },
+  { field: "dram_bytes_s", title: "DRAM (B/s)", type: "number", minWidth: 104, format: (value) => si(value, "B/s") },
   { field: "side", title: "Roof", type: "text", width: 90 },
   { field: "precision_label", title: "Precision", type: "text", width: 110 },
   { field: "bound", title: "Bound", type: "text", width: 90 },
@@ -106,4 +92,4 @@ async function start() {
   if (q || minNs || precisions) apply();
 }
 
-if (typeof document !== "undefined") start();
+start();

@@ -1,0 +1,155 @@
+"""Reports from the upload to the kernel page, the roofline and their API."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Callable
+from html import unescape
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.files.base import File
+from django.test import Client
+
+from profiles import charts_counters, selectors_counters, services, store_counters
+from profiles.models import KernelStat, LaunchCounters, Profile
+
+DATA = Path(__file__).resolve().parent.parent / "data"
+Read = Callable[[str], Profile]
+
+
+@pytest.fixture
+def read(alice: Any, tmp_store: Path) -> Read:
+    """Upload and ingest one file of tests/data, here and now."""
+    def ingested(name: str) -> Profile:
+        path = DATA / name
+        profile = services.profile_create(
+            owner=alice, file=File(io.BytesIO(path.read_bytes()), name=path.name), name=path.name, build="", model="", tags=[],
+            notes="")
+        services.profile_ingest(profile.pk, "test")
+        profile.refresh_from_db()
+        assert profile.status == Profile.Status.READY, profile.error
+        return profile
+    return ingested
+
+
+def text_of(answer: Any) -> str:
+    assert answer.status_code == 200
+    html = re.sub(r"<script.*?</script>", "", answer.content.decode(), flags=re.DOTALL)
+    return re.sub(r"\s+", " ", unescape(re.sub(r"<[^>]+>", "", html)))
+
+
+def test_rows_and_object_of_a_report(read: Read) -> None:
+    profile = read("h200/full.ncu-rep.gz")
+    assert (profile.kind, profile.launches, profile.gpu_time_ns, profile.gpu) == ("counters", 11, 1749184, "NVIDIA H200")
+    assert LaunchCounters.objects.filter(profile=profile).count() == 11
+    assert profile.findings.filter(rule="counters.bound").exists()
+    gemm = profile.kernels.get(name__startswith="nvjet_sm90_tst_256x128")
+    assert gemm.bound == "compute" and gemm.registers_per_thread == 168
+    metrics = {row["metric"]: row for row in store_counters.metrics_of(profile.pk, 0)}
+    assert len(metrics) > 2000
+    assert metrics["gpu__time_duration.sum"] == {"metric": "gpu__time_duration.sum", "unit": "ns", "value": 174848.0}
+    assert metrics["launch__func_cache_config"]["value"] == "CachePreferNone"
+    assert store_counters.metrics_of(profile.pk, 99) == []
+    assert store_counters.metrics_of(profile.pk + 1, 0) == []
+    assert profile.stored_bytes and profile.stored_bytes < 200_000
+
+
+def test_the_kernel_page_answers_first_and_cleans_the_vendors_markup(read: Read) -> None:
+    profile = read("h200/full.ncu-rep.gz")
+    gemm = profile.kernels.get(name__startswith="nvjet_sm90_tst_256x128")
+    page = text_of(Client().get(f"/profiles/{profile.pk}/kernels/{gemm.pk}/"))
+    assert "Compute-bound: compute 90 % of peak (BF16 tensor 786 TFLOP/s of 870 TFLOP/s)" in page
+    assert "limited by registers and shared memory" in page
+    assert "137 GFLOP" in page and "NVIDIA's estimates" in page and "Barrier Stalls" in page
+    assert "@section" not in page and "@url" not in page
+    assert "Waits for the other warps of its block at a barrier." in page
+
+
+def test_two_kernels_of_equal_time_get_opposite_advice(read: Read) -> None:
+    profile = read("h200/full.ncu-rep.gz")
+    pages = {name: text_of(Client().get(f"/profiles/{profile.pk}/kernels/{profile.kernels.get(name__contains=name).pk}/"))
+             for name in ("MulFunctor", "direct_copy_kernel_cuda(at::TensorIteratorBase &)::[lambda() (instance 3)]")
+             if profile.kernels.filter(name__contains=name).count() == 1}
+    assert "Memory-bound: DRAM 82 % of peak" in pages["MulFunctor"]
+    assert "Move fewer bytes" in pages["MulFunctor"]
+
+
+def test_the_kernel_page_of_a_trace_says_that_counters_are_unknown(read: Read) -> None:
+    profile = read("h200/kineto_layer.json.gz")
+    kernel = profile.kernels.first()
+    assert kernel is not None
+    answer = Client().get(f"/profiles/{profile.pk}/kernels/{kernel.pk}/")
+    assert "Why it takes that long is unknown" in text_of(answer)
+    assert "Capture its counters" in text_of(answer)
+    assert "/captures/new/?kernel=" in answer.content.decode()
+    without = text_of(Client().get(f"/profiles/{profile.pk}/roofline/"))
+    assert "no roofline without hardware counters" in without
+
+
+def test_unknown_is_never_zero(read: Read) -> None:
+    profile = read("corpus/ncu/esmm_a10g_incomplete_last_kernel.ncu-rep")
+    page = text_of(Client().get(f"/profiles/{profile.pk}/roofline/"))
+    assert "there is no dot to draw" in page
+    assert page.count("no FLOP counters in the report") == 3
+    kernel = profile.kernels.first()
+    assert kernel is not None
+    assert "No dot: no FLOP counters" in text_of(Client().get(f"/profiles/{profile.pk}/kernels/{kernel.pk}/"))
+
+
+def test_a_csv_of_the_same_report_gives_the_same_kernels(read: Read) -> None:
+    report, table = read("h200/buildA.ncu-rep.gz"), read("h200/buildA_raw.csv.gz")
+    def facts(profile: Profile) -> list[tuple[str, int, str]]:
+        return [(kernel.name, kernel.total_ns, kernel.bound) for kernel in profile.kernels.all()]
+    assert facts(report) == facts(table)
+
+
+def test_roofline_points_and_api(read: Read) -> None:
+    profile = read("h200/buildA.ncu-rep.gz")
+    kernels = selectors_counters.roofline_points(profile)
+    assert [point["launches"] for point in kernels] == [3, 6, 3, 3]
+    assert len(selectors_counters.roofline_points(profile, per_launch=True)) == 15
+    answer = Client().get(f"/api/profiles/{profile.pk}/roofline/?per=launch").json()
+    gemm = next(point for point in answer["points"] if point["flop"] == 2 * 4096**3)
+    assert gemm["precision"] == "bf16_tensor" and gemm["side"] == "compute"
+    lines = {line["precision"] or line["kind"]: line for line in answer["ceilings"]}
+    assert set(lines) == {"dram", "l2", "fp32", "fp16", "fp16_tensor", "bf16_tensor"}
+    assert lines["dram"]["value"] == pytest.approx(4.81e12, rel=0.01)
+    for point in answer["points"]:       # no dot above its line
+        if point["precision"]:
+            assert point["flop_s"] < lines[point["precision"]]["value"] * 1.001 or len(point["by_precision"]) > 1
+    metrics = Client().get(f"/api/profiles/{profile.pk}/counters/?launch=3").json()["metrics"]
+    assert {"metric": "gpu__time_duration.sum", "unit": "ns", "value": 13664.0} in metrics
+
+
+@pytest.mark.parametrize("query", ["", "?per=launch", "?colour=precision", "?per=nonsense&colour=nonsense"])
+def test_the_roofline_page_in_its_variants(read: Read, query: str) -> None:
+    profile = read("h200/buildA.ncu-rep.gz")
+    answer = Client().get(f"/profiles/{profile.pk}/roofline/{query}")
+    page = text_of(answer)
+    assert "stands under the memory roof" in page
+    assert answer.content.count(b"data-figure=") == 1
+
+
+def test_names_of_dots_cover_no_other() -> None:
+    frame = charts_counters.Frame(0.1, 1000, 1e9, 1e15, 640, 400)
+    points = [{"intensity": 1 + i / 50, "flop_s": 1e12, "time_ns": 10.0 - i, "short_name": f"kernel_number_{i}"} for i in range(6)]
+    places = charts_counters.label_places(points, frame)
+    shown = [place for place in places if place["label"]]
+    assert shown and places[0]["label"] == "kernel_number_0"
+    assert len({(place["dx"], place["dy"], place["align"]) for place in shown}) == len(shown)
+
+
+def test_arrows_from_before_to_after(read: Read) -> None:
+    old, new = read("h200/buildA.ncu-rep.gz"), read("h200/buildB.ncu-rep.gz")
+
+    def points(profile: Profile) -> list[Any]:
+        return [charts_counters.compare_point(kernel.short_name, [row.facts for row in kernel.counter_launches.all()])
+                for kernel in KernelStat.objects.filter(profile=profile).order_by("name")]
+    a, b = points(old), points(new)
+    assert all(a) and all(b)
+    assert charts_counters.compare_figure(a, b)
+    assert charts_counters.compare_figure([None], b[:1]) is None
+    assert charts_counters.compare_figure([], []) is None
