@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from tuner.space import Space
 from tuner.trial import Config, Trial
 
-STARTS = 6              # spread configurations before the first walk
+STARTS = 4              # spread configurations before the first walk
 EXPLORE_EVERY = 8       # one trial in so many goes to where nothing was tried
 SPREAD_SAMPLE = 256     # candidates that compete to be the most distant
 
