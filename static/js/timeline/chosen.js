@@ -67,7 +67,8 @@ export class Chosen {
     const query = { start: area.start, end: area.end, tracks: area.tracks.join(",") };
     try {
       const answer = await app.api.selection(query, signal);
-      this.show(selectionDetails(answer, { zoom: () => app.fit(), dataUrl: app.api.url("selection/", query), search: (name) => app.controls.lookFor(name) }));
+      const gpuTracks = area.tracks.filter((id) => app.timeline.tracks.get(id)?.kind === "stream").length;
+      this.show(selectionDetails(answer, { gpuTracks, zoom: () => app.fit(), dataUrl: app.api.url("selection/", query), search: (name) => app.controls.lookFor(name) }));
     } catch (error) {
       this.failed(error, () => this.selectArea(area, true, false));
     }

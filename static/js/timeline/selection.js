@@ -30,7 +30,7 @@ export function toCsv(rows) {
 const toText = (rows) => [COLUMNS.map((c) => c.key), ...rows.map((row) => COLUMNS.map((c) => row[c.key]))].map((line) => line.join("\t")).join("\n");
 
 /**
- * @param {object} answer of GET …/selection/ @param {{zoom: () => void, search: (name: string) => void, dataUrl: string}} context
+ * @param {object} answer of GET …/selection/ @param {{zoom: () => void, search: (name: string) => void, dataUrl: string, gpuTracks: number}} context
  * @returns {HTMLElement}
  */
 export function selectionDetails(answer, context) {
@@ -53,7 +53,7 @@ export function selectionDetails(answer, context) {
       el("h2", {}, el("span", { class: "num", title: exactNs(span) }, ns(span)), " selected"),
       el("span", { class: "chip", title: `${exactNs(answer.start_ns)} to ${exactNs(answer.end_ns)}` }, `${clock(answer.start_ns)} – ${clock(answer.end_ns)}`),
       el("span", { class: "chip" }, `${count(answer.slices)} slices on ${count(answer.tracks)} tracks`),
-      el("span", { class: "chip", title: `${exactNs(answer.busy_ns)} in which at least one selected GPU track worked` }, "GPU busy ", el("b", {}, `${ns(answer.busy_ns)} (${pct(span ? (100 * answer.busy_ns) / span : 0)})`)),
+      busyChip(answer, context.gpuTracks),
       el("button", { class: "btn btn-small", type: "button", onclick: context.zoom }, "Zoom to it (F)"),
       copyButton("Copy", () => toText(sortRows(answer.rows, order.key, order.descending))),
       el("button", { class: "btn btn-small", type: "button", onclick: () => download("selection.csv", "text/csv", toCsv(sortRows(answer.rows, order.key, order.descending))) }, "CSV"),
@@ -62,6 +62,12 @@ export function selectionDetails(answer, context) {
     answer.rows.length
       ? el("div", { class: "table-scroll" }, el("table", { class: "plain tl-summary" }, el("thead", {}, el("tr", {}, headers)), body))
       : el("p", { class: "muted" }, "Nothing ran here on the selected tracks."));
+}
+
+function busyChip({ busy_ns: busy, start_ns: start, end_ns: end }, gpuTracks) {
+  if (!gpuTracks) return el("span", { class: "chip", title: "No GPU stream is among the selected tracks" }, "GPU busy —");
+  const share = end > start ? (100 * busy) / (end - start) : 0;
+  return el("span", { class: "chip", title: `${exactNs(busy)} in which at least one selected GPU track worked` }, "GPU busy ", el("b", {}, `${ns(busy)} (${pct(share)})`));
 }
 
 function tableRow(row, context) {
