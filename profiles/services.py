@@ -11,6 +11,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from django.conf import settings
+from django.core.exceptions import SuspiciousFileOperation
 from django.core.files.base import File
 from django.core.files.storage import default_storage
 from django.db import transaction
@@ -93,7 +94,7 @@ def _bytes_store(profile_id: int, index: int, file: File) -> dict[str, Any]:
     plain = PurePosixPath(str(file.name or "upload").replace("\\", "/")).name
     try:
         safe = get_valid_filename(text(plain))[-120:]
-    except ValueError:       # SuspiciousFileOperation: nothing valid is left of the name
+    except SuspiciousFileOperation:       # nothing valid is left of the name
         safe = "upload"
     folder = f"profiles/{profile_id}/upload/" + (f"{index}/" if index else "")
     key = default_storage.save(folder + safe, file)
