@@ -51,11 +51,16 @@ $(VENV)/.installed-%: $(VENV)/.installed
 	@$(REQUIREMENTS) $* | $(INSTALL)
 	@touch $@
 
-# CPU builds of torch and Triton, for the tests of the kernels; without them those tests say that they were skipped
-$(VENV)/.installed-torch: $(VENV)/.installed-test
+# CPU builds of torch and Triton (200 MB, not 5 GB), for the tests of the kernels; without them those say that they were skipped
+TORCH_CPU := https://download.pytorch.org/whl/cpu
+$(VENV)/.installed-torch: $(VENV)/.installed-test $(if $(GPU),$(VENV)/.installed-gpu)
+ifndef GPU
 	@echo "installing torch and Triton for the kernels' tests (once)"
-	@$(REQUIREMENTS) gpu | $(INSTALL) $(if $(GPU),,--extra-index-url https://download.pytorch.org/whl/cpu) \
-		|| echo "torch could not be installed: its tests will be skipped"
+	@$(BIN)/python -c "import urllib.request as u; u.urlopen('$(TORCH_CPU)/torch/', timeout=5)" 2>/dev/null \
+		&& index="--extra-index-url $(TORCH_CPU)"; \
+	$(REQUIREMENTS) gpu | sed 's/^torch==.*/&+cpu/' | $(INSTALL) $$index 2>/dev/null \
+		|| echo "torch could not be installed: the tests of the kernels will be skipped"
+endif
 	@touch $@
 
 run: install ## start everything, print the address; Ctrl-C stops it   (HOST=… PORT=…)

@@ -5,9 +5,11 @@ alice may upload, tune and capture (engineer); bob reads (viewer); olga manages 
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ import pytest
 
 from tests.product import Product
 
+BUCKET = "ridgepoint-test"
 CHROMIUM = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 BROWSER_ARGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
                 "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage"]
@@ -24,18 +27,26 @@ def chromium() -> str | None:
     return os.environ.get("RIDGEPOINT_CHROMIUM") or next(filter(None, map(shutil.which, CHROMIUM)), None)
 
 
+NEEDS = {       # marker -> is it there, what to say when it is not
+    "browser": (chromium, "no chromium on this machine: apt-get install chromium, or RIDGEPOINT_CHROMIUM=path"),
+    "torch": (lambda: find_spec("torch") and find_spec("triton"), "torch and Triton are not installed (make test tries)"),
+    "gpu": (lambda: shutil.which("nvidia-smi"), "no NVIDIA GPU on this machine (make test-gpu runs these where there is one)"),
+}
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Browser tests are marked, skipped without a browser, and come last.
+    """Tests that need what this machine lacks are skipped and say so; browser tests are marked and come last.
 
     Playwright's synchronous API keeps an event loop running in this thread until the session ends: no other
     asynchronous test could run after it.
     """
-    missing = pytest.mark.skip(reason="no chromium on this machine: apt-get install chromium, or RIDGEPOINT_CHROMIUM=path")
+    lacking = {marker: reason for marker, (there, reason) in NEEDS.items() if not there()}
     for item in items:
         if "tests/browser/" in item.nodeid:
             item.add_marker("browser")
-        if item.get_closest_marker("browser") and not chromium():
-            item.add_marker(missing)
+        for marker, reason in lacking.items():
+            if item.get_closest_marker(marker):
+                item.add_marker(pytest.mark.skip(reason=reason))
     items.sort(key=lambda item: item.get_closest_marker("browser") is not None)
 
 
@@ -123,3 +134,23 @@ def tmp_store(settings: Any, tmp_path: Path) -> Path:
     settings.STORAGES = {**settings.STORAGES, "default": {
         "BACKEND": "django.core.files.storage.FileSystemStorage", "OPTIONS": {"location": tmp_path, "allow_overwrite": True}}}
     return tmp_path
+
+
+@pytest.fixture
+def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """A client of an empty bucket on an S3-compatible server of this process; AWS_* hold its keys."""
+    import boto3
+    from moto.server import ThreadedMotoServer
+
+    for name, value in {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_DEFAULT_REGION": "us-east-1"}.items():
+        monkeypatch.setenv(name, value)
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    client = boto3.client("s3", endpoint_url=f"http://{host}:{port}")
+    client.create_bucket(Bucket=BUCKET)
+    yield client
+    for row in client.list_objects_v2(Bucket=BUCKET).get("Contents", []):       # moto's state outlives its server
+        client.delete_object(Bucket=BUCKET, Key=row["Key"])
+    server.stop()

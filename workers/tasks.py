@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -46,13 +47,16 @@ def worker_name() -> str:
 
 
 def _run(held: Held, row_id: int, service: Callable[[int, str], Any]) -> None:
-    worker = worker_name()
+    worker, began_s = worker_name(), time.monotonic()
+    log.info("%s %s: taken up", held.task, row_id)
     try:
         with beating(held.model, row_id, worker):
             service(row_id, worker)
     except Exception as error:
         log.exception("%s %s failed", held.task, row_id)
         _fail(held, row_id, worker, error)
+    status = held.model._default_manager.filter(pk=row_id).values_list("status", flat=True).first()
+    log.info("%s %s: %s after %.1f s", held.task, row_id, status or "deleted", time.monotonic() - began_s)
 
 
 def _fail(held: Held, row_id: int, worker: str, error: Exception) -> None:

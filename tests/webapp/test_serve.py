@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import signal
@@ -15,9 +16,11 @@ from typing import Any
 
 import psutil
 import pytest
+import requests
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
+from tests.conftest import BUCKET
 from tests.product import PROJECT, Product, clean_env
 
 
@@ -204,3 +207,34 @@ def test_named_servers_are_used_and_left_alone(tmp_path: Path) -> None:
     assert not (tmp_path / "pg").exists() and not (tmp_path / "redis").exists()
     with socket.socket(socket.AF_UNIX) as redis:
         redis.connect(named["REDIS_URL"].removeprefix("unix://"))
+
+
+def test_the_whole_path_over_a_bucket(tmp_path: Path, bucket: Any) -> None:
+    """A trace goes up through the API with a token, is ingested by the worker and read back: columns live in S3."""
+    endpoint = bucket.meta.endpoint_url
+    product = Product(tmp_path, env={"RIDGEPOINT_S3_BUCKET": BUCKET, "AWS_ENDPOINT_URL_S3": endpoint})
+    try:
+        product.wait_until_up()
+        headers = {"Authorization": f"Token {token_of(tmp_path)}"}
+        with gzip.open(PROJECT / "tests" / "data" / "h200" / "kineto_train.json.gz") as trace:
+            answer = requests.post(f"{product.url}/api/profiles/", headers=headers, files={"file": ("t.json", trace)}, timeout=30)
+        assert answer.status_code == 201, answer.text
+        here = f"{product.url}/api/profiles/{answer.json()['id']}/"
+        deadline = time.monotonic() + 60
+        while (profile := requests.get(here, timeout=30).json())["status"] not in ("ready", "failed"):
+            assert time.monotonic() < deadline, profile
+            time.sleep(0.2)
+        assert profile["status"] == "ready" and profile["launches"] > 0, profile
+        timeline = requests.get(here + "timeline/", timeout=30).json()
+        assert timeline.get("tracks"), (timeline, product.log)
+    finally:
+        product.stop()
+    keys = {row["Key"] for row in bucket.list_objects_v2(Bucket=BUCKET)["Contents"]}
+    assert any(key.endswith("/upload/t.json") for key in keys) and any(key.endswith("slices.parquet") for key in keys), keys
+    assert not (tmp_path / "store").exists()
+
+
+def token_of(home: Path) -> str:
+    code = ("from webapp.accounts import local_user; from webapp.models import ApiToken; "
+            "print(ApiToken.objects.create(local_user(), name='test')[1])")
+    return manage(home, "shell", "-v0", "-c", code).stdout.strip()

@@ -3,40 +3,26 @@
 import hashlib
 import io
 import os
-from collections.abc import Iterator
 from typing import Any
 
-import boto3
 import pytest
 from django.core.files.base import ContentFile, File
 from django.core.files.storage import storages
-from moto.server import ThreadedMotoServer
 
-BUCKET = "ridgepoint-test"
-
-
-@pytest.fixture
-def bucket(monkeypatch: pytest.MonkeyPatch, settings: Any) -> Iterator[Any]:
-    """An S3-compatible server in this process, with the settings that RIDGEPOINT_S3_BUCKET and AWS_* make."""
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    endpoint = f"http://{host}:{port}"
-    for name, value in {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_DEFAULT_REGION": "us-east-1"}.items():
-        monkeypatch.setenv(name, value)
-    client = boto3.client("s3", endpoint_url=endpoint)
-    client.create_bucket(Bucket=BUCKET)
-    from webapp.settings import object_store
-
-    default = object_store({"RIDGEPOINT_S3_BUCKET": BUCKET, "AWS_ENDPOINT_URL_S3": endpoint})
-    settings.STORAGES = {**settings.STORAGES, "default": default}
-    yield client
-    server.stop()
+from tests.conftest import BUCKET
+from webapp.settings import object_store
 
 
 @pytest.fixture(params=["folder", "bucket"])
 def store(request: pytest.FixtureRequest) -> Any:
-    request.getfixturevalue("bucket" if request.param == "bucket" else "tmp_store")
+    """Either kind, with the settings that RIDGEPOINT_S3_BUCKET and AWS_* make."""
+    if request.param == "folder":
+        request.getfixturevalue("tmp_store")
+        return storages["default"]
+    endpoint = request.getfixturevalue("bucket").meta.endpoint_url
+    settings = request.getfixturevalue("settings")
+    default = object_store({"RIDGEPOINT_S3_BUCKET": BUCKET, "AWS_ENDPOINT_URL_S3": endpoint})
+    settings.STORAGES = {**settings.STORAGES, "default": default}
     return storages["default"]
 
 
