@@ -21,6 +21,7 @@ BOUND_WORDS = {"memory": "memory-bound", "compute": "compute-bound", "latency": 
 MARKERS = ("circle", "square", "triangle", "diamond", "hex", "inverted_triangle", "star", "plus")
 SIZES_PX = (9.0, 34.0)           # of the shortest and the longest dot, by the square root of time
 WIDTH_PX = 640                   # of the plane on a page of some 1100 px, for placing names
+LETTER_PX = 6.2                  # of 11 px text, on average
 NAMED = 14                       # dots with their name beside them; the rest say it on hover
 _HOVER = [("kernel", "@name"), ("time", "@time_text"), ("launches", "@launches"), ("rate", "@rate_text"),
           ("intensity", "@intensity_text"), ("of its roof", "@roof_text"), ("DRAM", "@dram_text"), ("work", "@work_text"),
@@ -96,7 +97,7 @@ def label_places(points: Sequence[Mapping[str, Any]], frame: Frame, taken: Seque
     for index in sorted(range(len(points)), key=lambda i: -points[i]["time_ns"])[:NAMED]:
         text = _short(points[index]["short_name"])
         x, y = frame.at(points[index]["intensity"], points[index]["flop_s"])
-        width = 6.2 * len(text)
+        width = LETTER_PX * len(text)
         for dx, dy, align in ((15, 0, "left"), (-15, 0, "right"), (10, 17, "left"), (10, -17, "left"), (-10, 17, "right"),
                               (-10, -17, "right"), (14, 30, "left"), (14, -30, "left"), (-14, 30, "right"), (-14, -30, "right")):
             left = x + dx if align == "left" else x + dx - width
@@ -150,7 +151,8 @@ def _groups(dots: Sequence[Mapping[str, Any]], colour: str) -> list[tuple[str, s
             for bound in BOUND_WORDS if (chosen := {id(dot) for dot in dots if dot["bound"] == bound})]
 
 
-def _plane(dots: Sequence[Mapping[str, Any]], ceilings: Sequence[Mapping[str, Any]], height: int) -> Frame:
+def _plane(dots: Sequence[Mapping[str, Any]], ceilings: Sequence[Mapping[str, Any]], height: int,
+           width_px: float = WIDTH_PX) -> Frame:
     """Wide enough for the dots and for every ridge, at least three decades of rates."""
     slopes = [each["value"] for each in ceilings if each["kind"] == "dram"]
     levels = [each["value"] for each in ceilings if each["kind"] == "compute"]
@@ -159,7 +161,7 @@ def _plane(dots: Sequence[Mapping[str, Any]], ceilings: Sequence[Mapping[str, An
     left, right = min(xs) / 4, max(xs) * 10
     top = max([dot["flop_s"] for dot in dots] + levels) * 3
     bottom = min([dot["flop_s"] / 3 for dot in dots] + [top / 1e4])
-    return Frame(left, right, bottom, top, WIDTH_PX, height - 170)
+    return Frame(left, right, bottom, top, width_px, height - 170)
 
 
 def _plot(frame: Frame, ceilings: Sequence[Mapping[str, Any]], height: int, tap: bool) -> Any:
@@ -169,17 +171,31 @@ def _plot(frame: Frame, ceilings: Sequence[Mapping[str, Any]], height: int, tap:
                   x_axis_label="arithmetic intensity (FLOP per byte of DRAM traffic)", y_axis_label="FLOP/s")
     _ticks(plot.xaxis[0], range(-6, 9), "")
     _ticks(plot.yaxis[0], range(3, 19), "FLOP/s")
-    for each in ceilings:
-        line = _line(each, ceilings, frame)
-        xs, ys = [x for x, _ in line], [y for _, y in line]
-        drawn = plot.line(xs, ys, line_width=1.6, line_dash="dashed" if each["kind"] == "l2" else "solid",
-                          legend_label=each["label"], line_alpha=0.85)
+    labels = _level_labels(frame, ceilings)
+    for index, each in enumerate(ceilings):
+        xs, ys = zip(*_line(each, ceilings, frame), strict=True)
+        # the rate of a level stands at its line, that of a slope in the legend
+        entry = each["label"] if each["kind"] != "compute" else each["name"]
+        drawn = plot.line(list(xs), list(ys), line_width=1.6, line_dash="dashed" if each["kind"] == "l2" else "solid",
+                          legend_label=entry, line_alpha=0.85)
         follows(drawn.glyph, line_color="--muted")
-        if each["kind"] == "compute":
-            name = plot.text([xs[1]], [ys[1]], text=[each["label"]], x_offset=-4, y_offset=-3, text_align="right",
-                             text_baseline="bottom", text_font_size="11px", legend_label=each["label"])
+        if index in labels:
+            name = plot.text([xs[1]], [ys[1]], text=[each["label"]], x_offset=labels[index], y_offset=-3, text_align="right",
+                             text_baseline="bottom", text_font_size="11px", legend_label=entry)
             follows(name.glyph, text_color="--muted")
     return plot
+
+
+def _level_labels(frame: Frame, ceilings: Sequence[Mapping[str, Any]]) -> dict[int, float]:
+    """Pixels from the right edge where the name of each level ends: levels close together put theirs side by side."""
+    places: dict[int, float] = {}
+    levels = sorted((each["value"], index) for index, each in enumerate(ceilings) if each["kind"] == "compute")
+    last_y, shift = -math.inf, -4.0
+    for value, index in levels:
+        _, y = frame.at(frame.right, value)
+        shift = shift - LETTER_PX * (len(ceilings[index]["label"]) + 2) if y - last_y < 14 else -4.0
+        places[index], last_y = shift, y
+    return places
 
 
 def _line(each: Mapping[str, Any], ceilings: Sequence[Mapping[str, Any]], frame: Frame) -> list[tuple[float, float]]:
@@ -195,10 +211,9 @@ def _line(each: Mapping[str, Any], ceilings: Sequence[Mapping[str, Any]], frame:
 def _roof_boxes(frame: Frame, ceilings: Sequence[Mapping[str, Any]]) -> list[tuple[float, float, float, float]]:
     """Where the names of the levels stand, so that dots put theirs elsewhere."""
     boxes = []
-    for each in ceilings:
-        if each["kind"] == "compute":
-            x, y = frame.at(frame.right, each["value"])
-            boxes.append((x - 6.2 * len(each["label"]), y, x, y + 16))
+    for index, shift in _level_labels(frame, ceilings).items():
+        x, y = frame.at(frame.right, ceilings[index]["value"])
+        boxes.append((x + shift - LETTER_PX * len(ceilings[index]["label"]), y, x + shift, y + 16))
     return boxes
 
 
@@ -217,11 +232,11 @@ def _power_text(power: int, unit: str) -> str:
     return f"{10 ** (power - 3 * prefix):g} {('', 'k', 'M', 'G', 'T', 'P', 'E')[prefix]}{unit}"
 
 
-def _legend(plot: Any) -> None:
+def _legend(plot: Any, columns: int = 4) -> None:
     """Below the plane, which keeps the whole width; a click hides what it names."""
     legend = plot.legend[0]
     plot.add_layout(legend, "below")
-    legend.orientation, legend.ncols, legend.click_policy = "horizontal", 4, "hide"
+    legend.orientation, legend.ncols, legend.location, legend.click_policy = "horizontal", columns, "left", "hide"
 
 
 def stall_figure(stalls: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
@@ -286,7 +301,7 @@ def compare_point(name: str, facts: Sequence[Mapping[str, Any]]) -> dict[str, An
         return None
     return {"name": name, "intensity": whole.point.intensity, "flop_s": whole.point.flop_s, "roof_pct": whole.point.roof_pct,
             "time_ns": whole.point.duration_ns, "launches": len(launches), "bound": whole.bound,
-            "dram_roof": whole.roofs.dram_bytes_s, "compute_roof": whole.point.compute_roof,
+            "dram_roof": whole.roofs.dram_bytes_s, "compute_roof": whole.roofs.compute.get(whole.point.precision or ""),
             "precision": gpus.PRECISIONS.get(whole.point.precision or "", "")}
 
 
@@ -300,7 +315,7 @@ def compare_figure(old: Sequence[Mapping[str, Any] | None], new: Sequence[Mappin
         return None
     both = [point for pair in pairs for point in pair]
     ceilings = _compare_ceilings(both)
-    frame = _plane(both, ceilings, 460)
+    frame = _plane(both, ceilings, 460, width_px=430)
     plot = _plot(frame, ceilings, 460, tap=False)
     after = [b for _, b in pairs]
     places = label_places([{**b, "short_name": b["name"]} for b in after], frame, _roof_boxes(frame, ceilings))
@@ -312,7 +327,7 @@ def compare_figure(old: Sequence[Mapping[str, Any] | None], new: Sequence[Mappin
     plot.hover.tooltips = [("kernel", "@name"), ("", "@side"), ("mean time", "@time_text"), ("change", "@change"),
                            ("rate", "@rate_text"), ("intensity", "@intensity_text"), ("of its roof", "@roof_text")]
     plot.hover.renderers = [each for each in plot.renderers if each.name == "dots"]
-    _legend(plot)
+    _legend(plot, 3)
     return item(plot)
 
 
@@ -325,11 +340,12 @@ def _compare_ceilings(points: Sequence[Mapping[str, Any]]) -> list[dict[str, Any
     found = []
     dram = max((p["dram_roof"] for p in points if p["dram_roof"]), default=None)
     if dram:
-        found.append({"kind": "dram", "label": f"DRAM {si_text(dram, 'B/s')}", "value": dram, "device": ""})
+        found.append({"kind": "dram", "name": "DRAM", "label": f"DRAM {si_text(dram, 'B/s')}", "value": dram, "device": ""})
     for precision in dict.fromkeys(p["precision"] for p in points):
         peak = max((p["compute_roof"] for p in points if p["precision"] == precision and p["compute_roof"]), default=None)
         if peak:
-            found.append({"kind": "compute", "label": f"{precision} {si_text(peak, 'FLOP/s')}", "value": peak, "device": ""})
+            found.append({"kind": "compute", "name": precision, "label": f"{precision} {si_text(peak, 'FLOP/s')}", "value": peak,
+                          "device": ""})
     return found
 
 

@@ -12,12 +12,10 @@ from profiles.analysis.ceilings import ceilings
 from profiles.analysis.counters import LAUNCH_PARAMETERS, LaunchFacts, limiter_words
 from profiles.analysis.findings import SEVERITIES
 from profiles.models import Finding, KernelStat, LaunchCounters, Profile
+from profiles.selectors_profile import operator_of
 from profiles.store_counters import metrics_of
 
 BOUNDS = ("memory", "compute", "latency")
-# What a kernel's name says about the operator that the tuner has for it.
-OPERATORS = (("attention", ("attn", "attention", "flash", "fmha")), ("softmax", ("softmax",)),
-             ("layernorm", ("layernorm", "layer_norm")), ("matmul", ("matmul", "gemm", "nvjet", "cutlass")))
 UNITS = {"smem_static_bytes": "B", "smem_dynamic_bytes": "B", "smem_driver_bytes": "B", "smem_config_bytes": "B",
          "stack_bytes": "B"}
 
@@ -59,12 +57,6 @@ def kernel_page(kernel: KernelStat) -> dict[str, Any]:
         "ceilings": [each.as_json() for each in ceilings(known)], "thresholds": counters.THRESHOLDS,
         "work": _work(whole), "same_shape": len({(str(f.grid), str(f.block)) for f in known}) == 1,
     }
-
-
-def operator_of(name: str) -> str:
-    """The tuner's operator that a kernel's name points to, "" where none does."""
-    lower = name.lower()
-    return next((operator for operator, words in OPERATORS if any(word in lower for word in words)), "")
 
 
 def _findings(kernel: KernelStat) -> list[dict[str, Any]]:

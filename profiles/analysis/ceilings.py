@@ -20,7 +20,8 @@ class Ceiling:
     """One line: bytes/s (`kind` "dram" or "l2": a slope) or operations/s (`kind` "compute": level)."""
 
     kind: str
-    label: str
+    name: str                    # "DRAM", "BF16 tensor"
+    label: str                   # the same with its rate
     value: float
     source: str
     precision: str = ""
@@ -45,7 +46,7 @@ def _of_device(device: str, launches: Sequence[LaunchFacts]) -> list[Ceiling]:
         known = [(value, x) for x in launches if (value := getattr(x.roofs, f"{kind}_bytes_s")) is not None]
         if known:
             value, at = max(known, key=lambda pair: pair[0])
-            found.append(Ceiling(kind, f"{name} {si_text(value, 'B/s')}", value, at.roofs.source.get(kind, ""),
+            found.append(Ceiling(kind, name, f"{name} {si_text(value, 'B/s')}", value, at.roofs.source.get(kind, ""),
                                  device=device, clock_hz=at.dram_clock_hz if kind == "dram" else None))
     occurring = {precision for x in launches for precision in x.point.by_precision}
     for precision, name in gpus.PRECISIONS.items():
@@ -53,6 +54,6 @@ def _of_device(device: str, launches: Sequence[LaunchFacts]) -> list[Ceiling]:
         if precision in occurring and rated:
             value, at = max(rated, key=lambda pair: pair[0])
             unit = "OP/s" if precision.startswith("int") else "FLOP/s"
-            found.append(Ceiling("compute", f"{name} {si_text(value, unit)}", value, at.roofs.source.get(precision, ""),
+            found.append(Ceiling("compute", name, f"{name} {si_text(value, unit)}", value, at.roofs.source.get(precision, ""),
                                  precision=precision, device=device, clock_hz=at.roofs.sm_clock_hz))
     return found
