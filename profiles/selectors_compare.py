@@ -178,7 +178,8 @@ def _notes(old: SidePicked, new: SidePicked, per: str) -> list[str]:
     if per == "run" and max(len(old.profiles), len(new.profiles)) > 1:
         notes.append(f"Times are per profile: {old.label} has {len(old.profiles)}, {new.label} has {len(new.profiles)}.")
     if per == "total" and (old.steps or 0) != (new.steps or 0) and old.steps and new.steps:
-        notes.append(f"{old.label} has {old.steps} steps and {new.label} has {new.steps}: launch counts differ for that reason alone.")
+        notes.append(f"{old.label} has {old.steps} steps and {new.label} has {new.steps}: launch counts differ for that "
+                     "reason alone.")
     if {p.pk for p in old.profiles} & {p.pk for p in new.profiles}:
         notes.append("Both sides hold the same profile.")
     return notes

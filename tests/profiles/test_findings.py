@@ -22,9 +22,10 @@ def find(made: Trace) -> dict[str, Found]:
     return {each.rule: each for each in findings.find(made, kernel_table(made), breakdown(made))}
 
 
+STEP = "ProfilerStep#0@annotation 0-100"
 WAIT, LATE = "cudaStreamSynchronize 31-49", "cudaLaunchKernel 85-88 corr=2"
 LATE_HOST = f"""
-python (1) / main:   ProfilerStep#0@annotation 0-100 | cudaLaunchKernel 8-10 corr=1 | aten::item 30-50 | {WAIT} | aten::mm 60-90 | {LATE}
+python (1) / main:   {STEP} | cudaLaunchKernel 8-10 corr=1 | aten::item 30-50 | {WAIT} | aten::mm 60-90 | {LATE}
 GPU 0 / stream 7:    gemm 12-40 corr=1 | gemm 90-100 corr=2
 """
 
