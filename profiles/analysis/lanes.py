@@ -58,7 +58,7 @@ def _apart(track: npt.NDArray[np.int32], start_ns: Int64, dur_ns: Int64) -> tupl
     if float(span.astype(np.float64).sum()) < 2.0**62:
         shift = np.where(used, np.concatenate(([0], np.cumsum(span)[:-1])) - np.where(used, first, 0), 0)
         return start_ns + shift[track], end_ns + shift[track]
-    times = np.unique(np.concatenate((start_ns, end_ns)))   # too far apart for int64: ranks keep the order
+    times = _distinct(start_ns, end_ns)                     # too far apart for int64: ranks keep the order
     offset = track.astype(np.int64) * times.size
     return np.searchsorted(times, start_ns) + offset, np.searchsorted(times, end_ns) + offset
 
@@ -120,13 +120,19 @@ def _first_fit(start: Int64, end: Int64) -> Int64:
     return lanes
 
 
+def _distinct(*values: Int64) -> Int64:
+    """Sorted, each once (np.unique hashes, which is slower for times: nearly all differ)."""
+    ordered = np.sort(np.concatenate(values))
+    return ordered[np.concatenate(([True], ordered[1:] != ordered[:-1]))]
+
+
 def _place_instants(out: Int64, track: npt.NDArray[np.int32], start_ns: Int64, instant: npt.NDArray[np.bool_],
                     spans: npt.NDArray[np.intp], dur_ns: Int64) -> None:
     """Instants one below the deepest slice that is open then, at most (their track's slices are counted, not nested)."""
     marks = np.flatnonzero(instant)
     if not marks.size:
         return
-    times = np.unique(np.concatenate((start_ns[spans], start_ns[spans] + dur_ns[spans], start_ns[marks])))
+    times = _distinct(start_ns[spans], start_ns[spans] + dur_ns[spans], start_ns[marks])
     stride = np.int64(times.size + 1)
     lane = track.astype(np.int64) * stride
     starts = np.sort(lane[spans] + np.searchsorted(times, start_ns[spans]))

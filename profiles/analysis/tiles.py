@@ -71,8 +71,10 @@ def merge(track: npt.NDArray[np.int32], depth: npt.NDArray[np.int16], start_ns: 
     Level k merges the entries of level k-1 and the slices whose home is k-1: every slice is sorted once per level only
     as long as it stays alone in its bin. `dur_ns` of an entry runs to its last end; `slice` is the longest of them.
     """
-    lane_key = np.unique(track.astype(np.int64) << 16 | depth.astype(np.int64))
-    lane = np.searchsorted(lane_key, track.astype(np.int64) << 16 | depth.astype(np.int64))
+    key = track.astype(np.int64) << 16 | depth.astype(np.int64)
+    present = np.bincount(key, minlength=1) > 0 if key.max(initial=0) < 1 << 26 else None
+    lane_key = np.unique(key) if present is None else np.flatnonzero(present)
+    lane = np.searchsorted(lane_key, key) if present is None else (np.cumsum(present) - 1)[key]
     entries = {name: np.empty(0, np.int64) for name in ("lane", "start_ns", "end_ns", "dur_ns", "slice", "count")}
     levels: list[Table] = []
     numbers: list[npt.NDArray[np.int8]] = []

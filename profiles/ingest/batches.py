@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -34,6 +36,7 @@ from profiles.ingest.events import (
 from profiles.ingest.pieces import Pieces
 from profiles.trace import Integrity
 
+_LANE = attrgetter("pid", "tid")
 NAME_CHARS = 8192                # longer names are clipped
 GPU_LANE = frozenset({"kernel", "gpu_memcpy", "memcpy", "gpu_memset", "memset", "cuda_sync", "cuda_event",
                       "gpu_user_annotation", "cuda_profiler_range"})
@@ -81,9 +84,15 @@ class Gathered:
 def gather(pieces: Pieces, integrity: Integrity) -> Gathered:
     """Read everything."""
     out = Gathered()
-    for piece in pieces:
-        if piece:
-            _add(out, piece, pieces, integrity)
+    collecting = gc.isenabled()
+    gc.disable()                     # records live for one piece and hold no cycles: walking them costs a third
+    try:
+        for piece in pieces:
+            if piece:
+                _add(out, piece, pieces, integrity)
+    finally:
+        if collecting:
+            gc.enable()
     integrity.repair(f"names longer than {NAME_CHARS} characters were clipped", out.names.clipped)
     return out
 
@@ -91,7 +100,7 @@ def gather(pieces: Pieces, integrity: Integrity) -> Gathered:
 def _add(out: Gathered, piece: list[Event], pieces: Pieces, integrity: Integrity) -> None:
     phase = out.phases.column([e.ph for e in piece])
     category = out.categories.column([e.cat for e in piece])
-    lane = out.lanes.column([(e.pid, e.tid) for e in piece])
+    lane = out.lanes.column(list(map(_LANE, piece)))
     start, bad = nanoseconds([e.ts for e in piece], lambda: pieces.exact_times(piece))
     integrity.records_read += len(piece)
     _count_kinds(out, phase, category, integrity)
@@ -114,7 +123,7 @@ def _add(out: Gathered, piece: list[Event], pieces: Pieces, integrity: Integrity
         _counters(out, [piece[i] for i in np.flatnonzero(counter).tolist()], start[counter], integrity)
     if meta.any():
         chosen = [piece[i] for i in np.flatnonzero(meta).tolist()]
-        args, _, _ = decode_args(MetaArgs, [e.args for e in chosen])
+        args, _ = decode_args(MetaArgs, [e.args for e in chosen])
         out.metadata += [(e.name, e.pid, e.tid, a) for e, a in zip(chosen, args, strict=True)]
     for value, mask in by_phase.items():
         if value not in ("X", "i", "I", "R", "s", "t", "f", "C", "M"):
@@ -161,17 +170,16 @@ def _arguments(out: Gathered, chosen: list[Event], category: Int32, integrity: I
     for form, rows in plan:
         if not rows.size:
             continue
-        args, bad, text = decode_args(form, [chosen[i].args for i in rows.tolist()])
+        args, bad = decode_args(form, [chosen[i].args for i in rows.tolist()])
         integrity.repair("arguments that could not be understood were left out", bad)
         external[rows] = integers([a.external_id for a in args])
         if form is not OpArgs:
             correlation[rows] = integers([a.correlation for a in args])
         if form is not IdArgs:
-            old = rows if text is None or b'"external id"' in text else rows[:0]
-            if old.size:
+            if (external[rows] == MISSING).any():
                 lower = integers([a.external_id_old for a in args])
                 external[rows] = np.where(external[rows] == MISSING, lower, external[rows])
-            detail[rows] = detail_ids(out.details, args, OP_DETAILS if form is OpArgs else GPU_DETAILS, text)
+            detail[rows] = detail_ids(out.details, args, OP_DETAILS if form is OpArgs else GPU_DETAILS)
         if form is GpuArgs:
             _gpu(out, args, rows + out.rows)
     return {"correlation": correlation, "external": external, "detail": detail}
@@ -211,7 +219,7 @@ def _moved(args: list[GpuArgs]) -> Int64:
 
 def _counters(out: Gathered, chosen: list[Event], start: Int64, integrity: Integrity) -> None:
     """ph C: one sample per number in the arguments; the counter is (pid, name, argument)."""
-    args, bad, _ = decode_args(dict, [e.args for e in chosen])
+    args, bad = decode_args(dict, [e.args for e in chosen])
     series, times, values = [], [], []
     empty = bad
     for event, arguments, time in zip(chosen, args, start.tolist(), strict=True):
@@ -230,7 +238,7 @@ def _memory(out: Gathered, chosen: list[Event], start: Int64, instant: npt.NDArr
     rows = [i for i in np.flatnonzero(instant).tolist() if chosen[i].name == "[memory]"]
     if not rows:
         return
-    args, _, _ = decode_args(MemoryArgs, [chosen[i].args for i in rows])
+    args, _ = decode_args(MemoryArgs, [chosen[i].args for i in rows])
     for attribute, label in (("total_allocated", "memory allocated"), ("total_reserved", "memory reserved")):
         values = optional(getattr(a, attribute) for a in args)
         known = np.flatnonzero(values != MISSING)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from decimal import Decimal, InvalidOperation
-from itertools import repeat
+from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -120,6 +120,12 @@ def floats(values: Sequence[Any]) -> npt.NDArray[np.float64]:
 
 def triples(values: Sequence[Any]) -> npt.NDArray[np.int64]:
     """Grids and blocks [x, y, z] -> int64 (n, 3), MISSING where there is none."""
+    try:
+        whole = np.array(values, np.int64)
+        if whole.shape == (len(values), 3) and np.abs(whole).max(initial=0) < 2**31:
+            return whole
+    except (TypeError, ValueError, OverflowError):
+        pass
     out = np.full((len(values), 3), MISSING, np.int64)
     for i, value in enumerate(values):
         if type(value) is list and len(value) == 3:
@@ -131,16 +137,18 @@ def texts(values: Sequence[Any]) -> list[str]:
     return [value if type(value) is str else "" if value is None else str(value) for value in values]
 
 
-def decode_args(form: Any, raws: Sequence[Any]) -> tuple[list[Any], int, bytes | None]:
-    """All argument texts of one kind in one call, how many could not be understood (they become empty), and the text
-    that was decoded (None where it had to be done one by one)."""
-    text = b"[" + b",".join([raw or b"{}" for raw in map(bytes, raws)]) + b"]"
+def decode_args(form: Any, raws: Sequence[Any]) -> tuple[list[Any], int]:
+    """All argument texts of one kind in one call, and how many could not be understood (they become empty)."""
     if form not in _decoders:
         _decoders[form] = msgspec.json.Decoder(list[form])
-    try:
-        return _decoders[form].decode(text), 0, text
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return *_one_by_one(form, raws), None
+    for texts in (raws, [raw or b"{}" for raw in map(bytes, raws)] if not all(raws) else ()):   # some have no arguments
+        try:
+            found = _decoders[form].decode(b"[" + b",".join(texts) + b"]")
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            continue
+        if len(found) == len(raws):
+            return found, 0
+    return _one_by_one(form, raws)
 
 
 _decoders: dict[Any, msgspec.json.Decoder[Any]] = {}
@@ -158,24 +166,23 @@ def _one_by_one(form: Any, raws: Sequence[Any]) -> tuple[list[Any], int]:
     return out, bad
 
 
-def detail_ids(ids: Ids, arguments: Sequence[Any], named: Sequence[tuple[str, str]], text: bytes | None) -> Int32:
+def detail_ids(ids: Ids, arguments: Sequence[Any], named: Sequence[tuple[str, str]]) -> Int32:
     """Per record the number of its shown arguments in `ids`, -1 where it has none.
 
-    A value of `ids` is (names in the file, raw JSON texts). Only names that occur in `text` at all are looked at.
+    A value of `ids` is (names in the file, their raw JSON texts joined by NUL).
     """
-    if text is not None:
-        named = [(attribute, name) for attribute, name in named if b'"%b"' % name.encode() in text]
-    if not named:
-        return np.full(len(arguments), -1, np.int32)
     names = tuple(name for _, name in named)
-    columns = [[bytes(getattr(a, attribute)) for a in arguments] for attribute, _ in named]
-    numbers = ids.column(list(zip(repeat(names), *columns)))
-    numbers[numbers == ids.get((names, *(b"",) * len(names)), -2)] = -1
-    return numbers
+    values = map(attrgetter(*(attribute for attribute, _ in named)), arguments)
+    here = Ids()                                            # of this piece: its few hundred texts then join all others
+    numbers = here.column(list(map(b"\0".join, values)))
+    nothing = b"\0" * (len(named) - 1)
+    known = [-1 if key == nothing else ids[names, key] for key in here.values_in_order]
+    return np.array(known, np.int32)[numbers]
 
 
 def detail_text(value: tuple[Any, ...]) -> str:
     """JSON text of one value of `detail_ids`."""
-    names, raws = value[0], value[1:]
-    return "{" + ", ".join(f'"{name}": {raw.decode("utf-8", "replace")}'
-                           for name, raw in zip(names, raws, strict=True) if raw not in (b"", b"null")) + "}"
+    names, texts = value
+    shown = [f'"{name}": {raw.decode("utf-8", "replace")}'
+             for name, raw in zip(names, texts.split(b"\0"), strict=True) if raw not in (b"", b"null")]
+    return "{" + ", ".join(shown) + "}"

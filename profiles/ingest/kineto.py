@@ -162,7 +162,9 @@ def _used(ids: npt.NDArray[np.int32], values: list[str]) -> tuple[list[str], npt
     """Only the values that occur, equal ones as one, and the ids renumbered to match. -1 stays."""
     first: dict[str, int] = {}
     renumber = np.full(len(values) + 1, -1, np.int32)
-    for old in np.unique(ids[ids >= 0]).tolist():
+    seen = np.zeros(len(values) + 1, np.bool_)
+    seen[ids] = True                                        # -1 marks the extra place at the end
+    for old in np.flatnonzero(seen[:-1]).tolist():
         renumber[old] = first.setdefault(values[old], len(first))
     return list(first), renumber[ids]
 

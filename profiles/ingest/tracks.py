@@ -21,7 +21,9 @@ class Lanes:
 
     def __init__(self, rows: Gathered, lane: npt.NDArray[np.int32], gpu: npt.NDArray[np.bool_]) -> None:
         both = lane.astype(np.int64) * 2 + gpu
-        self.used, inverse = np.unique(both, return_inverse=True)
+        present = np.bincount(both, minlength=1) > 0
+        self.used = np.flatnonzero(present)
+        inverse = (np.cumsum(present) - 1)[both]
         self.keys = [rows.lanes.values_in_order[int(value) // 2] for value in self.used]
         self.is_gpu = (self.used % 2).astype(np.bool_)
         self.track = inverse.astype(np.int32)
