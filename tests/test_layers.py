@@ -62,7 +62,7 @@ LAYERS = [
                              "profiles.api_*", "profiles.forms*", "profiles.*_forms", "profiles.admin", "profiles.serializers"),
           ours=("profiles.services*", "profiles.*_services", "profiles.selectors*", "profiles.*_selectors", "profiles.charts*",
                 "profiles.*_charts", "profiles.models", "profiles.trace", "profiles.tables", "profiles.capture_*",
-                "profiles.analysis.*", "workers.jobs"),
+                "profiles.analysis.*", "profiles.timeline_store", "workers.jobs"),      # the type that its selector returns
           packages=(*WEB, "numpy")),
     # services and selectors
     Layer("profiles services", ("profiles.services", "profiles.services_*", "profiles.selectors", "profiles.*_selectors",

@@ -86,6 +86,7 @@ def _database(url: str) -> dict:
         "PORT": query.get("port", [str(parts.port or "")])[0],
         # A pool serves the web's many threads; workers fork, and a pool must not be forked.
         "OPTIONS": {"pool": {"min_size": 1, "max_size": 16, "timeout": 15}} if WEB_PROCESS else {},
+        "CONN_HEALTH_CHECKS": True,     # a database that came back is found by the next request
     }
 
 

@@ -22,6 +22,7 @@ from websockets.sync.client import connect
 
 from tests.conftest import BUCKET
 from tests.product import PROJECT, Product, clean_env
+from webapp.embedded import postgres
 
 
 @pytest.fixture(scope="module")
@@ -118,6 +119,19 @@ def test_a_dying_web_and_a_dying_worker_come_back(running: Product) -> None:
     assert running.get("/health/")[0] == 200      # asked while it restarts: it waits, and is answered
     assert "web was killed by SIGKILL; starting it again" in running.log
     assert now["worker replay"].pid == before["worker replay"].pid
+
+
+def test_dying_private_servers_come_back(running: Product, home: Path) -> None:
+    postmaster = postgres.alive(home / "pg" / "data")
+    assert postmaster is not None
+    os.kill(postmaster, signal.SIGKILL)
+    os.kill(int((home / "redis" / "redis.pid").read_text()), signal.SIGKILL)
+    deadline = time.monotonic() + 30
+    while running.get("/health/")[0] != 200 or "PostgreSQL had died" not in running.log:
+        assert time.monotonic() < deadline, running.log
+        time.sleep(0.3)
+    assert "Valkey had died" in running.log
+    running.get_json("/api/profiles/")
 
 
 def test_a_second_one_takes_the_next_port_and_says_so(running: Product, home: Path) -> None:

@@ -14,6 +14,8 @@ from typing import TextIO
 
 from webapp.embedded import postgres, redis
 
+_kept: list[tuple[Path, str]] = []      # (data folder, variable) of the private servers of this process
+
 
 def servers(home: Path) -> None:
     """Set DATABASE_URL and REDIS_URL where the environment does not, to private servers that are up on return."""
@@ -28,6 +30,20 @@ def servers(home: Path) -> None:
         os.environ["DATABASE_URL"] = postgres.start(home / "pg" / "data")
     if "REDIS_URL" in private:
         os.environ["REDIS_URL"] = redis.start(home / "redis")
+    _kept.extend((home, name) for name in private)
+
+
+def keep_up() -> list[str]:
+    """Start again what died of the private servers that this process asked for; their names. Cheap while all is well."""
+    revived = []
+    for home, name in _kept:
+        if name == "DATABASE_URL" and postgres.alive((home / "pg" / "data").resolve()) is None:
+            postgres.start(home / "pg" / "data")
+            revived.append("PostgreSQL")
+        if name == "REDIS_URL" and not redis.ping(redis.socket_path((home / "redis").resolve())):
+            redis.start(home / "redis")
+            revived.append("Valkey")
+    return revived
 
 
 def _leave(users: TextIO, home: Path, owner_pid: int) -> None:

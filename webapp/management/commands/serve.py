@@ -16,10 +16,12 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from webapp.accounts import LOOPBACK
+from webapp.embedded import ensure
 from webapp.roles import owner_exists
 from webapp.supervisor import Child, Supervisor
 
 DEFAULT_PORT, PORTS_TO_TRY = 8000, 50
+LOOK_EVERY_S = 2.0
 
 
 class Command(BaseCommand):
@@ -45,9 +47,29 @@ class Command(BaseCommand):
         supervisor = Supervisor(children)
         supervisor.say(f"starting {', '.join(child.name for child in children)}; data in {settings.HOME}")
         announcer = _Announcer(supervisor, host, bound, port, signed_in=env["RIDGEPOINT_SIGN_IN"] == "1")
-        supervisor.run(announcer)
+        watch = _ServerWatch(supervisor)
+
+        def tick() -> None:
+            announcer()
+            watch()
+
+        supervisor.run(tick)
         listener.close()
         supervisor.say("stopped")
+
+
+class _ServerWatch:
+    """Brings private servers back that died, the memory killer's victims for one."""
+
+    def __init__(self, supervisor: Supervisor) -> None:
+        self.supervisor, self.next_look = supervisor, 0.0
+
+    def __call__(self) -> None:
+        if time.monotonic() < self.next_look:
+            return
+        for name in ensure.keep_up():
+            self.supervisor.say(f"{name} had died and was started again")
+        self.next_look = time.monotonic() + LOOK_EVERY_S
 
 
 class _Announcer:
