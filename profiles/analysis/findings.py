@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from profiles.analysis.breakdown import Breakdown
-from profiles.analysis.host import Activity, Host, Syncs
+from profiles.analysis.host import Activity, Gaps, Host, Syncs
 from profiles.analysis.kernels import KernelRow
 from profiles.analysis.names import short_name
 from profiles.analysis.sentences import pct_text, plural, time_text, times_text
@@ -46,6 +47,13 @@ class Facts:
     kernels: Sequence[KernelRow]
     time: Mapping[str, Any]
     host: Host
+
+    @cached_property
+    def gaps(self) -> dict[int, Gaps]:
+        """Idle gaps by GPU."""
+        start_ns = self.time["start_ns"]
+        return {device["index"]: self.host.gaps(device["index"], start_ns, start_ns + device["wall_ns"])
+                for device in self.time["devices"]}
 
     @property
     def wall_ns(self) -> int:
@@ -85,7 +93,7 @@ def gpu_idle(facts: Facts, limits: Limits) -> Iterator[Found]:
         share_pct, in_span_pct = _pct(device["idle_ns"], device["wall_ns"]), _pct(device["idle_in_span_ns"], device["span_ns"])
         if in_span_pct < limits["idle_pct"]:
             continue
-        gaps = facts.host.gaps(device["index"], facts.time["start_ns"], facts.time["start_ns"] + device["wall_ns"])
+        gaps = facts.gaps[device["index"]]
         activity, syncs = facts.host.activity(gaps), facts.host.syncs(gaps)
         late_pct = _pct(activity.starved_ns, device["idle_ns"])
         host_bound = _pct(activity.starved_ns, device["idle_in_span_ns"]) >= limits["host_late_pct"]
@@ -151,10 +159,9 @@ def _sync_numbers(syncs: Syncs) -> dict[str, Any]:
 def host_syncs(facts: Facts, limits: Limits) -> Iterator[Found]:
     """Operators that make the host wait for the GPU, and the idle time that follows because nothing is queued."""
     for device in facts.time["devices"]:
-        start_ns, wall_ns = facts.time["start_ns"], device["wall_ns"]
-        syncs = facts.host.syncs(facts.host.gaps(device["index"], start_ns, start_ns + wall_ns))
+        syncs = facts.host.syncs(facts.gaps[device["index"]])
         callers = {name: calls for name, calls in syncs.callers.items() if name}
-        share_pct = _pct(syncs.drained_ns, wall_ns)
+        share_pct = _pct(syncs.drained_ns, device["wall_ns"])
         if not callers or share_pct < limits["drained_pct"]:
             continue
         caller = max(callers, key=lambda name: callers[name])

@@ -5,9 +5,10 @@ Kept beside the profile (a few bytes per launch), so that comparing reads nothin
 
 from __future__ import annotations
 
+import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from profiles.analysis.kernels import dictionary, numbers
 from profiles.trace import KERNELS, Report, Trace
 
 _name = pa.dictionary(pa.int32(), pa.string())
@@ -27,13 +28,11 @@ SHAPE = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z", "registe
 def launches_of_trace(trace: Trace) -> pa.Table:
     """LAUNCHES of every kernel of the trace (annotations, copies and instants are no launches)."""
     slices = trace.slices
-    kernel = pc.and_(
-        pc.is_in(slices["category"], value_set=pa.array([int(each) for each in KERNELS], pa.uint8())),
-        pc.invert(pc.fill_null(slices["instant"], False)))
-    found = slices.filter(kernel).select(["name", *SHAPE, "dur_ns", "start_ns"])
-    found = found.sort_by("start_ns").drop_columns(["start_ns"])
-    found = found.append_column("index", pa.array(range(len(found)), pa.int64()))
-    return _ordered(found.cast(LAUNCHES))
+    kernel = np.isin(numbers(slices, "category"), [int(each) for each in KERNELS])
+    rows = np.flatnonzero(kernel & ~numbers(slices, "instant").astype(bool))
+    rows = rows[np.argsort(numbers(slices, "start_ns")[rows], kind="stable")]
+    found = slices.select(["name", *SHAPE, "dur_ns"]).take(pa.array(rows))
+    return _ordered(found.append_column("index", pa.array(np.arange(len(rows)))))
 
 
 def launches_of_report(report: Report) -> pa.Table:
@@ -54,10 +53,13 @@ def launches_of_report(report: Report) -> pa.Table:
 
 
 def _ordered(table: pa.Table) -> pa.Table:
-    """By name, then by position; one chunk, one dictionary."""
-    plain = table.set_column(0, "name", table["name"].cast(pa.string()))
-    plain = plain.sort_by([("name", "ascending"), ("index", "ascending")]).combine_chunks()
-    return plain.cast(LAUNCHES).unify_dictionaries().combine_chunks()
+    """By name, then by position; one chunk, and a dictionary of the names that occur."""
+    codes, names = dictionary(table, "name")
+    used, ranks = np.unique(codes, return_inverse=True)
+    order = np.lexsort((numbers(table, "index"), ranks))
+    name = pa.DictionaryArray.from_arrays(pa.array(ranks[order], pa.int32()),
+                                          pa.array([names[code] for code in used.tolist()], pa.string()))
+    return table.take(pa.array(order)).set_column(0, "name", name).cast(LAUNCHES).combine_chunks()
 
 
 def _whole(value: object) -> int | None:
