@@ -46,6 +46,7 @@ class ProfileSerializer(serializers.ModelSerializer):
 
     owner = serializers.CharField(source="owner.username", default=None, read_only=True)
     busy_pct = serializers.SerializerMethodField()
+    integrity_mark = serializers.SerializerMethodField(help_text="ok, warn or bad, and why; empty while it is not read")
     progress = serializers.SerializerMethodField()
     links = serializers.SerializerMethodField()
 
@@ -53,11 +54,16 @@ class ProfileSerializer(serializers.ModelSerializer):
         model = Profile
         fields = (
             "id", "name", "status", "error", "kind", "format", "build", "model", "tags", "notes", "recorded", "owner",
-            "created", "file_name", "upload_bytes", "sha256", "gpu", "steps", "wall_ns", "busy_ns", "busy_pct", "launches",
+            "created", "file_name", "upload_bytes", "sha256", "gpu", "steps", "wall_ns", "busy_ns", "busy_pct", "integrity_mark",
+            "launches",
             "gpu_time_ns", "top_kernel", "seconds", "peak_rss_bytes", "stored_bytes", "progress", "links")
 
     def get_busy_pct(self, profile: Profile) -> float | None:
         return selectors_profile.busy_pct(profile)
+
+    @extend_schema_field(serializers.ListField(child=serializers.CharField()))
+    def get_integrity_mark(self, profile: Profile) -> tuple[str, str]:
+        return selectors_profile.integrity_mark(profile)
 
     @extend_schema_field(JSON)
     def get_progress(self, profile: Profile) -> Any:

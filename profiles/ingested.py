@@ -39,7 +39,7 @@ def read_and_store(profile: Profile, progress: Progress) -> Ingested:
     found = ingest.read(paths[0], progress) if len(paths) == 1 else _read_group(profile, paths, progress)
     progress.now("analysing", records=found.integrity.records_kept)
     if isinstance(found, Trace):
-        return _trace(profile.pk, found, progress)
+        return _trace(profile.pk, found, progress, ranks=len(paths))
     return _report(profile.pk, found, progress)
 
 
@@ -59,18 +59,18 @@ def _read_group(profile: Profile, paths: Sequence[Path], progress: Progress) -> 
     return merge(traces)
 
 
-def _trace(profile_id: int, trace: Trace, progress: Progress) -> Ingested:
+def _trace(profile_id: int, trace: Trace, progress: Progress, ranks: int) -> Ingested:
     kernels, time = kernel_table(trace), breakdown(trace)
     advice = findings.find(trace, kernels, time)
     progress.now("storing", records=trace.integrity.records_kept)
     stored_bytes = store.write_trace(profile_id, trace) + launches_write(profile_id, launches_of_trace(trace))
     summary = time.as_json()
-    devices = summary["devices"]
+    devices, steps = summary["devices"], [step["name"] for step in summary["steps"]]
     return Ingested(
         kernels=kernels, findings=advice, metadata=trace.metadata, stored_bytes=stored_bytes,
         fields=_fields(trace, Profile.Kind.TRACE, kernels) | {
             "summary": summary, "gpu": _gpu_names([device.name for device in trace.devices]),
-            "steps": len({step["name"] for step in summary["steps"]}) or None, "wall_ns": summary["wall_ns"],
+            "steps": len(set(steps) if ranks > 1 else steps) or None, "wall_ns": summary["wall_ns"],
             "busy_ns": sum(device["busy_ns"] for device in devices) if devices else None,
         })
 

@@ -5,7 +5,11 @@ import { watch } from "../lib/live.js";
 import { count, ns, pct } from "../lib/units.js";
 
 const SHOWN = { gpu: (x) => x || "", steps: count, wall_ns: ns, busy_pct: pct, launches: count, gpu_time_ns: ns, top_kernel: (x) => x };
+// What the grid calls these columns
+const FIELD = { gpu: "gpu", steps: "steps", wall_ns: "wall", busy_pct: "busy", launches: "launches", gpu_time_ns: "kernel_time", top_kernel: "top_kernel" };
 const MARKS = { ready: ["mark-ok", "ready"], failed: ["mark-bad", "✕ failed"], deleted: ["muted", "deleted"], uploaded: ["muted", "waiting"] };
+
+const GRADES = { ok: "✓ whole", warn: "! see report", bad: "✕ loss" };
 
 const ids = new Set([...document.querySelectorAll("[data-live]")].map((row) => Number(row.dataset.live)));
 /** @param {number} id cells are looked up each time: the grid moves them and draws only the rows in view */
@@ -44,8 +48,20 @@ async function refresh(id) {
     const cell = cells?.querySelector(`[data-cell="${name}"], [tabulator-field="${FIELD[name]}"] .cell`);
     if (cell) cell.textContent = show(row[name]);
   }
+  const [grade, why] = row.integrity_mark;
+  const cell = cells?.querySelector('[data-cell="mark"], [tabulator-field="integrity"] .cell');
+  if (cell && grade) cell.replaceChildren(Object.assign(document.createElement("span"), { className: `mark-${grade}`, title: why, textContent: GRADES[grade] }));
+  recount();
 }
-const FIELD = { gpu: "gpu", steps: "steps", wall_ns: "wall", busy_pct: "busy", launches: "launches", gpu_time_ns: "kernel_time", top_kernel: "top_kernel" };
+
+/** The sentence at the top counts what is there: take it from the server again. */
+async function recount() {
+  const answer = await fetch(location.href, { headers: { Accept: "text/html" } }).catch(() => null);
+  if (!answer?.ok) return;
+  const now = new DOMParser().parseFromString(await answer.text(), "text/html").querySelector(".answer");
+  if (now) document.querySelector(".answer")?.replaceChildren(...now.childNodes);
+}
+
 
 if (ids.size) {
   watch([...ids].map((id) => `profile.${id}`), ({ topic, event, data }) => {
