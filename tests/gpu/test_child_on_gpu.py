@@ -55,7 +55,7 @@ def test_faults_are_contained_and_children_replaced(report):
             again_s[fault] = round(time.monotonic() - started, 2)
             assert isinstance(fine, Measured), (fault, fine)
             seen[fault] = outcome.message[:200]
-        too_much = {**MATMUL, "BM": 256, "BN": 256, "BK": 128, "num_stages": 5}
+        too_much = {**MATMUL, "BN": 256, "BK": 128, "num_stages": 5}         # 480 KiB of shared memory
         [(_, outcome)] = runner.measure([too_much])
         assert isinstance(outcome, Rejected) and outcome.reason is Reason.RESOURCES, outcome
         assert runner.replaced == 3

@@ -1,0 +1,55 @@
+"""The capture form in a real browser, on a machine without a GPU: it shows everything and says why it cannot run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+WAIT_MS = 5000
+
+
+@pytest.fixture
+def form(page: Any, server_url: str) -> Any:
+    """The form of a new capture, with the bundled example programs."""
+    wrong: list[str] = []
+    page.on("pageerror", lambda error: wrong.append(str(error)))
+    page.on("console", lambda said: wrong.append(said.text) if said.type == "error" else None)
+    page.goto(f"{server_url}/captures/targets/")
+    page.get_by_role("button", name="Add the example programs").click()
+    page.goto(f"{server_url}/captures/new/?kernel=void%20at::native::softmax_warp%3C4%3E(int)")
+    yield page
+    assert not wrong
+
+
+def test_the_form_says_why_it_cannot_run_and_shows_what_would(form: Any) -> None:
+    assert "No gpu worker is running" in form.locator("#capture-answer").inner_text()
+    assert form.locator("#capture-submit").is_disabled()
+    form.locator("#capture-command", has_text="--kernel-name regex:softmax_warp").wait_for(timeout=WAIT_MS)
+
+
+def test_the_command_follows_the_fields(form: Any) -> None:
+    form.fill('[name="ncu-launch_count"]', "3")
+    form.select_option('[name="ncu-set"]', "basic")
+    form.locator("#capture-command", has_text="--launch-count 3").wait_for(timeout=WAIT_MS)
+    assert "--set basic" in form.locator("#capture-command").inner_text()
+    form.locator("summary", has_text="Sections").click()
+    form.check('[name="ncu-sections"][value="Occupancy"]')
+    form.locator("#capture-command", has_text="--section Occupancy").wait_for(timeout=WAIT_MS)
+
+
+def test_an_invalid_field_says_what_would_be_valid(form: Any) -> None:
+    form.fill('[name="ncu-kernel"]', "mat(")
+    error = form.locator('[data-field="kernel"] .field-error')
+    error.wait_for(timeout=WAIT_MS)
+    assert "no regular expression" in error.inner_text()
+    form.fill('[name="ncu-kernel"]', "matmul")
+    error.wait_for(state="detached", timeout=WAIT_MS)
+
+
+def test_the_other_tool_has_its_own_fields(form: Any) -> None:
+    form.check('[name="tool"][value="torch"]')
+    form.select_option('[name="target"]', label="Example: transformer layer")
+    form.fill('[name="torch-active"]', "5")
+    form.locator("#capture-command", has_text="--active 5").wait_for(timeout=WAIT_MS)
+    assert not form.locator('[name="ncu-kernel"]').is_visible()
