@@ -47,6 +47,11 @@ class Cache:
             while self._used > self._limit and len(self._held) > 1:
                 self._used -= self._held.popitem(last=False)[1].nbytes
 
+    def clear(self) -> None:
+        with self._lock:
+            self._held.clear()
+            self._used = 0
+
 
 cache = Cache(CACHE_BYTES)
 
@@ -267,3 +272,10 @@ def timeline(profile_id: int) -> Timeline:
         while len(_open) > OPEN_TIMELINES:
             _open.popitem(last=False)
     return made
+
+
+def forget() -> None:
+    """Close everything and drop what is decoded (benches measure from here)."""
+    with _open_lock:
+        _open.clear()
+    cache.clear()

@@ -120,21 +120,14 @@ def floats(values: Sequence[Any]) -> npt.NDArray[np.float64]:
 
 def triples(values: Sequence[Any]) -> npt.NDArray[np.int64]:
     """Grids and blocks [x, y, z] -> int64 (n, 3), MISSING where there is none."""
-    try:
-        whole = np.array(values, np.int64)
-        if whole.shape == (len(values), 3) and np.abs(whole).max(initial=0) < 2**31:
-            return whole
-    except (TypeError, ValueError, OverflowError):
-        pass
     out = np.full((len(values), 3), MISSING, np.int64)
-    for i, value in enumerate(values):
-        if type(value) is list and len(value) == 3:
-            out[i] = [v if type(v) is int and abs(v) < 2**31 else MISSING for v in value]
+    rows = [i for i, value in enumerate(values) if type(value) is list and len(value) == 3]
+    try:
+        whole = np.array([values[i] for i in rows], np.int64).reshape(-1, 3)
+    except (TypeError, ValueError, OverflowError):          # something in them is no number
+        whole = np.array([[_integer(part) for part in values[i]] for i in rows], np.int64).reshape(-1, 3)
+    out[rows] = np.where((whole > -2**31) & (whole < 2**31), whole, MISSING)
     return out
-
-
-def texts(values: Sequence[Any]) -> list[str]:
-    return [value if type(value) is str else "" if value is None else str(value) for value in values]
 
 
 def decode_args(form: Any, raws: Sequence[Any]) -> tuple[list[Any], int]:

@@ -18,7 +18,7 @@ from profiles.ingest.events import EVENTS, EXACT_TIMES, Event
 from profiles.ingest.source import Source
 from profiles.trace import Integrity, TraceError
 
-CHUNK_BYTES = 8 << 20
+CHUNK_BYTES = 2 << 20                    # its objects fit the processor's cache: measured best of 0.25 to 8 MB
 _KEY = rb'"(?:ph|name|cat|ts|pid|tid|id|dur|args|bp|s|tts|tdur|sf|cname)"\s*:'
 _BOUNDARY = re.compile(rb"\}[\s,]*(?=\{\s*" + _KEY + rb")")
 _ARRAY = re.compile(rb'"traceEvents"\s*:\s*\[')
