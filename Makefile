@@ -51,15 +51,12 @@ $(VENV)/.installed-%: $(VENV)/.installed
 	@$(REQUIREMENTS) $* | $(INSTALL)
 	@touch $@
 
-# CPU builds of torch and Triton (200 MB, not 5 GB), for the tests of the kernels; without them those say that they were skipped
-TORCH_CPU := https://download.pytorch.org/whl/cpu
+# CPU builds of torch and Triton (200 MB, not 5 GB), for the tests of the kernels; TORCH_INDEX=… names an index that has them
 $(VENV)/.installed-torch: $(VENV)/.installed-test $(if $(GPU),$(VENV)/.installed-gpu)
-ifndef GPU
+ifeq ($(GPU),)
 	@echo "installing torch and Triton for the kernels' tests (once)"
-	@$(BIN)/python -c "import urllib.request as u; u.urlopen('$(TORCH_CPU)/torch/', timeout=5)" 2>/dev/null \
-		&& index="--extra-index-url $(TORCH_CPU)"; \
-	$(REQUIREMENTS) gpu | sed 's/^torch==.*/&+cpu/' | $(INSTALL) $$index 2>/dev/null \
-		|| echo "torch could not be installed: the tests of the kernels will be skipped"
+	@$(REQUIREMENTS) gpu | sed 's/^torch==.*/&+cpu/' | $(INSTALL) $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) 2>/dev/null \
+		|| echo "no CPU build of torch found (TORCH_INDEX=… names PyTorch's index of them): the tests of the kernels will be skipped"
 endif
 	@touch $@
 

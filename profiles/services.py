@@ -6,7 +6,6 @@ import hashlib
 import logging
 import time
 from collections.abc import Collection, Iterable, Sequence
-from datetime import timedelta
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -29,7 +28,6 @@ from workers import jobs
 
 log = logging.getLogger(__name__)
 CHUNK_BYTES = 1 << 20
-STALE_AFTER = timedelta(seconds=10)
 MAX_ATTEMPTS = 3        # a file that took its worker down this often is not tried again
 
 
@@ -139,7 +137,7 @@ def _claim(profile_id: int, worker: str) -> Profile | None:
     """One conditional update: waiting rows, rows that lost their worker, and those born claimed by this one."""
     now = timezone.now()
     free = Q(status=Profile.Status.UPLOADED) | Q(status=Profile.Status.INGESTING) & (
-        Q(heartbeat__lt=now - STALE_AFTER) | Q(heartbeat=None) | Q(worker=worker, attempts=0))
+        Q(heartbeat__lt=now - jobs.STALE_AFTER) | Q(heartbeat=None) | Q(worker=worker, attempts=0))
     claimed = Profile.objects.filter(free, pk=profile_id, attempts__lt=MAX_ATTEMPTS).update(
         status=Profile.Status.INGESTING, worker=worker, heartbeat=now, attempts=F("attempts") + 1, error=None)
     return Profile.objects.get(pk=profile_id) if claimed else None
@@ -245,7 +243,7 @@ def profile_requeue_stale(waiting: Collection[int] = ()) -> list[int]:
     A row that took its worker down `MAX_ATTEMPTS` times fails with that as its error.
     """
     now = timezone.now()
-    lost = Profile.objects.filter(Q(heartbeat__lt=now - STALE_AFTER) | Q(heartbeat=None),
+    lost = Profile.objects.filter(Q(heartbeat__lt=now - jobs.STALE_AFTER) | Q(heartbeat=None),
                                   status=Profile.Status.INGESTING)
     for profile in lost.filter(attempts__gte=MAX_ATTEMPTS):
         profile_fail(profile.pk, profile.worker,
@@ -253,7 +251,7 @@ def profile_requeue_stale(waiting: Collection[int] = ()) -> list[int]:
                      hint="It may need more memory than the worker has: see the worker's log, or record fewer steps.")
     woken = list(lost.filter(attempts__lt=MAX_ATTEMPTS).values_list("pk", flat=True))
     lost.filter(pk__in=woken).update(status=Profile.Status.UPLOADED, worker="")
-    forgotten = Profile.objects.filter(status=Profile.Status.UPLOADED, created__lt=now - STALE_AFTER)
+    forgotten = Profile.objects.filter(status=Profile.Status.UPLOADED, created__lt=now - jobs.STALE_AFTER)
     woken += [pk for pk in forgotten.values_list("pk", flat=True) if pk not in waiting and pk not in woken]
     for pk in woken:
         jobs.enqueue("ingest", "ingest", pk)

@@ -37,6 +37,7 @@ _ARGUMENTS = ("correlation", "external_id", "device", "stream", "grid_x", "grid_
               "block_z", "registers_per_thread", "smem_bytes", "occupancy_pct", "bytes")
 _DELTA = "DELTA_BINARY_PACKED"
 _CACHE_SECONDS = 30
+_CACHE_BYTES = 20 << 30              # of fetched objects on this machine
 
 
 def key(profile_id: int, name: str) -> str:
@@ -128,7 +129,7 @@ def _document(trace: Trace, top: int, end_ns: int, track: npt.NDArray[np.int32],
 def local_path(name: str) -> Path:
     """A local file with the content of the object `name`: the object itself where the store is a folder, otherwise a
     copy that is fetched once per version. Raises FileNotFoundError."""
-    if isinstance(default_storage._wrapped if hasattr(default_storage, "_wrapped") else default_storage, FileSystemStorage):
+    if isinstance(default_storage, FileSystemStorage):
         path = Path(default_storage.path(name))
         if not path.is_file():
             raise FileNotFoundError(name)
@@ -153,5 +154,18 @@ def _fetched(name: str) -> Path:
         with default_storage.open(name, "rb") as source, tempfile.NamedTemporaryFile(dir=folder, delete=False) as target:
             shutil.copyfileobj(source, target, 1 << 20)
         os.replace(target.name, path)
+        _prune(folder, keep=path)
     _versions[name] = (time.monotonic(), path)
     return path
+
+
+def _prune(folder: Path, keep: Path) -> None:
+    """Forget the objects fetched longest ago. Whoever has one mapped keeps it until it is closed."""
+    held = sorted((path.stat().st_mtime, path.stat().st_size, path) for path in folder.iterdir())
+    used = sum(size for _, size, _ in held)
+    for _, size, path in held:
+        if used <= _CACHE_BYTES:
+            return
+        if path != keep:
+            path.unlink(missing_ok=True)
+            used -= size

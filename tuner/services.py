@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
 from typing import Any
 
 from django.db import transaction
@@ -28,7 +27,6 @@ from workers import jobs
 MAX_TRIALS = 100_000
 MAX_SECONDS = 7 * 24 * 3600
 MAX_ATTEMPTS = 20                          # workers that may die over one job
-STALE_AFTER = timedelta(seconds=10)
 KEY_CHARACTERS = 200
 SAME_SPEED = 1.01                          # an entry is not replaced by one that is no faster than this
 Status = TuneJob.Status
@@ -105,7 +103,7 @@ def _budget_problems(trials: int, seconds: float, seed: int) -> dict[str, str]:
 def tune_claim(job_id: int, worker: str) -> TuneJob | None:
     """Take a job that waits, or whose worker is gone. None when somebody else has it or it has ended."""
     now = timezone.now()
-    lost = Q(status=Status.RUNNING) & (Q(heartbeat=None) | Q(heartbeat__lt=now - STALE_AFTER))
+    lost = Q(status=Status.RUNNING) & (Q(heartbeat=None) | Q(heartbeat__lt=now - jobs.STALE_AFTER))
     free = TuneJob.objects.filter(Q(status=Status.QUEUED) | lost, pk=job_id)
     if not free.update(status=Status.RUNNING, worker=worker, heartbeat=now, attempts=F("attempts") + 1):
         return None
@@ -211,7 +209,7 @@ def tune_stop(job: TuneJob) -> TuneJob:
     """Ask for the end. A job that no living worker holds ends here and now; a running one within a second."""
     now = timezone.now()
     TuneJob.objects.filter(pk=job.pk, status__in=[Status.QUEUED, Status.RUNNING]).update(stop_requested=True)
-    unheld = Q(status=Status.QUEUED) | Q(status=Status.RUNNING, heartbeat__lt=now - STALE_AFTER)
+    unheld = Q(status=Status.QUEUED) | Q(status=Status.RUNNING, heartbeat__lt=now - jobs.STALE_AFTER)
     TuneJob.objects.filter(unheld, pk=job.pk).update(status=Status.STOPPED, finished=now, heartbeat=None)
     job.refresh_from_db()
     _publish(job)

@@ -6,7 +6,7 @@ class WebappConfig(AppConfig):
     name = "webapp"
 
     def ready(self) -> None:
-        from webapp.roles import groups_update      # models are loaded now
+        from webapp.roles import groups_update  # models are loaded now
 
         # Sent for every app that has models, in order: after the last one all permissions exist.
         last = [config for config in apps.get_app_configs() if config.models_module][-1]

@@ -5,9 +5,8 @@ from django.urls import include, path
 from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitView
 
 from profiles import api as profiles_api
-from profiles import capture_api, capture_pages
+from profiles import capture_api, capture_pages, timeline_api
 from profiles import pages as profiles_pages
-from profiles import timeline_api
 from tuner import api as tuner_api
 from tuner import pages as tuner_pages
 from webapp import accounts, pages

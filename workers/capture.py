@@ -12,7 +12,6 @@ import tempfile
 import time
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +25,11 @@ from profiles.capture_options import OPTIONS, NcuOptions, OptionsError, TorchOpt
 from profiles.capture_services import capture_published
 from profiles.models import Capture
 from profiles.services import profile_create
-from workers import facts, gpu
+from workers import facts, gpu, jobs
 from workers.capture_log import Log
 
 log = logging.getLogger(__name__)
 PROJECT = Path(__file__).resolve().parent.parent
-STALE_AFTER = timedelta(seconds=10)
 FLUSH_EVERY_S = 0.4
 # What a target has no business with.
 _PRIVATE = ("DATABASE_URL", "REDIS_URL", "RIDGEPOINT_SECRET_KEY", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY",
@@ -105,7 +103,7 @@ def run(capture_id: int, worker: str) -> None:
 
 def _claim(capture_id: int, worker: str) -> Capture | None:
     now = timezone.now()
-    lost = Q(heartbeat__lt=now - STALE_AFTER) | Q(heartbeat=None)
+    lost = Q(heartbeat__lt=now - jobs.STALE_AFTER) | Q(heartbeat=None)
     free = Q(status=Capture.Status.QUEUED) | Q(status=Capture.Status.RUNNING) & lost
     claimed = Capture.objects.filter(free, pk=capture_id).update(
         status=Capture.Status.RUNNING, worker=worker, heartbeat=now, started=now, log="", error=None)

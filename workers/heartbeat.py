@@ -1,4 +1,4 @@
-"""A running row's sign of life: without it for 10 s, the row belongs to nobody and is taken again."""
+"""A running row's sign of life: without it for 8 s, the row belongs to nobody and is taken again."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BEAT_EVERY_S = 2.0
 def beating(model: type[models.Model], row_id: int, worker: str | None = None) -> Iterator[None]:
     """Keep `heartbeat` of the row fresh while the block runs, as long as the row says that `worker` (if given) holds it.
 
-    From a thread with a database connection of its own: the block may be deep in a C library for longer than 10 s.
+    From a thread with a database connection of its own: the block may be deep in a C library for longer than 8 s.
     """
     done = threading.Event()
     thread = threading.Thread(target=_beat, args=(model, row_id, worker, done), name="heartbeat", daemon=True)

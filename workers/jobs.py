@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import logging
 import secrets
+from datetime import timedelta
 from functools import lru_cache
 from typing import Any
 
@@ -23,6 +24,7 @@ TASKS = {
     "tune": "workers.tasks.run_tune",
     "capture": "workers.tasks.run_capture",
 }
+STALE_AFTER = timedelta(seconds=8)      # a running row whose heartbeat (one in 2 s) is older belongs to nobody
 _WORKERS_KEY = "ridgepoint:worker:"
 _ANNOUNCE_TTL_S = 15
 

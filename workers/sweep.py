@@ -1,7 +1,7 @@
 """Rows that no living worker holds and no queue entry wakes are woken again. Every worker runs this every few seconds.
 
 A worker that is killed at any point loses nothing: what it had is in rows, and its row is found here within
-`STALE_AFTER` plus one sweep. A worker that is stopped hands its row back at once (`release`).
+`jobs.STALE_AFTER` plus one sweep. A worker that is stopped hands its row back at once (`release`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from tuner.services import queue_of
 from workers import jobs
 
 log = logging.getLogger(__name__)
-STALE_AFTER = timedelta(seconds=10)
 FORGOTTEN_AFTER = timedelta(seconds=5)      # a row this young may be on its way into the queue
 _TURN_KEY, _TURN_MS = "ridgepoint:sweep", 2000
 
@@ -73,7 +72,7 @@ def release(worker: str) -> None:
 
 def _requeue(held: Held) -> list[int]:
     now = timezone.now()
-    lost = Q(status=held.running) & (Q(heartbeat__lt=now - STALE_AFTER) | Q(heartbeat=None))
+    lost = Q(status=held.running) & (Q(heartbeat__lt=now - jobs.STALE_AFTER) | Q(heartbeat=None))
     forgotten = Q(status=held.waiting, created__lt=now - FORGOTTEN_AFTER)
     rows = held.model._default_manager.filter(lost | forgotten).exclude(pk__in=jobs.waiting(held.task))
     for row in rows:

@@ -3,7 +3,8 @@
 Wall time runs from the first to the last slice of anything (CPU or GPU; the profiler's own overhead and marks aside)
 and is the same for all GPUs of a trace. Compute counts whenever a computing kernel runs; communication is *exposed*
 while no kernel computes, memory traffic while neither computes nor communicates. `..._overlapped_ns` is the rest of
-each. Holistic Trace Analysis measures from the first to the last GPU slice instead: `span_ns` and `idle_in_span_ns`.
+each. Holistic Trace Analysis measures from the first to the last GPU slice instead: `span_ns` and `idle_in_span_ns`
+(it also cuts all times to whole µs, counts `cuda_sync` records as work and by default leaves the last step out).
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from profiles.trace import GPU_WORK, Category, Trace
 
 LONGEST = 10                     # gaps that are listed
 _WALL = (*GPU_WORK, Category.RUNTIME, Category.CPU_OP, Category.PYTHON, Category.ANNOTATION)
-_STEP = re.compile(r"ProfilerStep#(\d+)$")
+STEP = re.compile(r"ProfilerStep#(\d+)$")
 
 
 @dataclass(frozen=True)
@@ -137,7 +138,7 @@ def _device(index: int, name: str, category: npt.NDArray[Any], dur: npt.NDArray[
 def _steps(trace: Trace, category: npt.NDArray[Any], start: npt.NDArray[np.int64], end: npt.NDArray[np.int64],
            work: _Work) -> list[Step]:
     codes, names = dictionary(trace.slices, "name")
-    wanted = np.array([bool(_STEP.match(name)) for name in names] or [False], np.bool_)
+    wanted = np.array([bool(STEP.match(name)) for name in names] or [False], np.bool_)
     rows = np.flatnonzero((category == Category.ANNOTATION) & (codes >= 0) & wanted[codes])
     rows = rows[np.argsort(start[rows], kind="stable")]
     first, last = start[rows], end[rows]

@@ -14,13 +14,14 @@ import pyarrow as pa
 
 from profiles.analysis.lanes import depths
 from profiles.analysis.names import is_collective
+from profiles.analysis.remarks import remark
 from profiles.ingest.batches import GPU_LANE, Gathered, gather
 from profiles.ingest.columns import Int64, detail_text
 from profiles.ingest.events import MISSING
 from profiles.ingest.pieces import Pieces
 from profiles.ingest.source import Source
 from profiles.ingest.tracks import Lanes, counter_tracks, lane_tracks
-from profiles.trace import FLOWS, GPU_WORK, SAMPLES, SLICES, Category, Device, Integrity, Trace, TraceError
+from profiles.trace import FLOWS, SAMPLES, SLICES, Category, Device, Integrity, Trace, TraceError
 
 # libkineto's categories, lower case; PyTorch 1.8-1.10 wrote the first line
 CATEGORIES = {
@@ -57,6 +58,7 @@ def read(source: Source) -> Trace:
                          "Check that the profiled steps ran while the profiler was recording, and export the trace again.")
     source.progress("columns", integrity.records_read)
     trace = _assemble(rows, keys, integrity)
+    remark(trace)
     integrity.records_kept = integrity.records_read - sum(integrity.not_kept.values())
     return trace
 
@@ -78,8 +80,6 @@ def _assemble(rows: Gathered, keys: dict[str, Any], integrity: Integrity) -> Tra
     counters = counter_tracks(rows)
     depth, overlapping = depths(lanes.track, columns["start"], columns["dur"], columns["instant"])
     integrity.repair("overlapping slices were moved to overflow lanes", overlapping)
-    integrity.repair("GPU work without a correlation id",
-                     int(np.count_nonzero(np.isin(category, GPU_WORK) & (columns["correlation"] == MISSING))))
     order = np.argsort(columns["start"], kind="stable")
     table = _table(rows, columns, category, lanes, depth, order)
     flows = _flows(rows, lanes, columns, zero)

@@ -110,6 +110,9 @@ def _track(names: _Names, pid: Any, tid: Any, gpu: bool) -> tuple[tuple[int, int
         return (1, device), Track(kind="stream", name=f"stream {stream}" if stream is not None else str(tid)[:200],
                                   group=f"GPU {device}" if device != MISSING else f"GPU {process[:100]}", sort=inner,
                                   pid=process, tid=str(tid), device=None if device == MISSING else device, stream=stream)
+    if pid == -1:                                            # libkineto's own: buffer flushes and the like
+        return (2, 0), Track(kind="other", name="overhead" if tid in (0, -1) else f"overhead {tid}", group="profiler",
+                             sort=inner, pid=process, tid=str(tid))
     if isinstance(pid, str) and not _NUMBER.search(pid):
         return (2, 0), Track(kind="other", name=str(tid)[:200] or "trace", group=pid[:200] or "trace", sort=inner,
                              pid=process, tid=str(tid))

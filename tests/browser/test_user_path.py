@@ -1,0 +1,134 @@
+"""A new user's path through an empty installation, in a real browser: examples, timeline, roofline, tune, compare."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.browser.test_timeline import APP, poll, settled, window
+from tests.product import Product
+
+READ_WITHIN_MS = 180_000       # seven recordings on a shared machine
+KERNEL = "nvjet"               # the training trace's matrix multiplications
+
+
+@pytest.fixture(scope="module")
+def fresh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Product]:
+    """Everything as `make run` starts it on a bare machine: nothing in the database."""
+    started = Product(tmp_path_factory.mktemp("fresh"))
+    try:
+        started.wait_until_up()
+        yield started
+    finally:
+        started.stop()
+
+
+@pytest.fixture
+def visitor(page: Any, fresh: Product) -> Iterator[Any]:
+    """A browser on the fresh installation; console errors fail the test."""
+    wrong: list[str] = []
+    page.on("console", lambda message: wrong.append(message.text) if message.type == "error" else None)
+    page.on("pageerror", lambda error: wrong.append(str(error)))
+    page.emulate_media(reduced_motion="reduce")
+    page.set_viewport_size({"width": 1440, "height": 900})
+    yield page
+    assert wrong == []
+
+
+def profiles(page: Any, fresh: Product) -> list[dict[str, Any]]:
+    found = page.request.get(f"{fresh.url}/api/profiles/").json()
+    rows: list[dict[str, Any]] = found["results"]
+    return rows
+
+
+def test_a_new_user_goes_from_examples_to_a_comparison(visitor: Any, fresh: Product) -> None:
+    page = visitor
+
+    page.goto(fresh.url)
+    page.get_by_role("button", name="Load the example recordings").click()
+    for _ in range(READ_WITHIN_MS // 500):
+        rows = profiles(page, fresh)
+        if rows and all(row["status"] in ("ready", "failed") for row in rows):
+            break
+        page.wait_for_timeout(500)
+    assert {row["status"] for row in rows} == {"ready"}, [row["error"] for row in rows]
+    by_file = {row["file_name"]: row for row in rows}
+    training = by_file["kineto_train.json.gz"]
+
+    # The profile page says where the time went: the recording's GPU is idle about two thirds of the time.
+    page.goto(f"{fresh.url}/profiles/{training['id']}/")
+    idle = re.search(r"idle (\d+) %", page.inner_text(".answer"))
+    assert idle and 60 <= int(idle[1]) <= 75
+    page.get_by_role("link", name="Timeline", exact=True).first.click()
+
+    # The timeline: zoom with W, search a kernel, click it.
+    settled(page)
+    start, end = window(page)
+    box = page.locator(".tl-ruler").bounding_box()
+    page.mouse.move(box["x"] + box["width"] / 3, 500)
+    page.keyboard.down("w")
+    page.wait_for_timeout(300)
+    page.keyboard.up("w")
+    settled(page)
+    assert window(page)[1] - window(page)[0] < end - start
+    page.keyboard.press("/")
+    page.keyboard.type(KERNEL)
+    page.keyboard.press("Enter")
+    page.wait_for_selector(".tl-details")
+    told = page.inner_text(".tl-details")
+    assert KERNEL in told and "Grid" in told and "Registers per thread" in told
+    assert poll(page, f"{APP}.chosen.slice.links.some((link) => link.role === 'launched by')")
+
+    # The roofline of a report with counters, and from it to a kernel.
+    report = by_file["buildA.ncu-rep.gz"]
+    page.goto(f"{fresh.url}/profiles/{report['id']}/roofline/")
+    page.wait_for_selector("#roofline .bk-Figure, .figure .bk-Figure")
+    assert "roof" in page.inner_text(".answer")
+    page.get_by_role("link", name="softmax_row").first.click()
+    page.wait_for_url(re.compile(r"/kernels/\d+/$"))
+    assert re.search(r"(memory|compute|latency)-bound", page.inner_text(".answer"), re.IGNORECASE)
+
+    # A tune job on the replay device, live to its end and into the cache.
+    page.goto(f"{fresh.url}/tune/new/?operator=matmul")
+    page.fill("[name=budget_trials]", "40")
+    page.get_by_role("button", name="Start tuning").click()
+    page.wait_for_url(re.compile(r"/tune/\d+/$"))
+    page.wait_for_selector("#tune-figure .bk-Figure")
+    seen_running = False
+    for _ in range(600):
+        text = page.inner_text("#tune-answer")
+        seen_running = seen_running or "Best so far" in text
+        if "Fastest" in text:
+            break
+        page.wait_for_timeout(200)
+    assert "Fastest" in text and seen_running, text          # it was live: the page was never reloaded
+    assert "recorded on NVIDIA H200" in page.inner_text("body")
+    page.goto(f"{fresh.url}/cache/")
+    assert "matmul" in page.inner_text("main")
+
+    # Two builds side by side: three kernels slower, one faster, one unchanged.
+    page.goto(f"{fresh.url}/compare/?build_a=buildA&build_b=buildB")
+    answer = page.inner_text(".answer")
+    assert "3 kernels slower" in answer and "1 faster" in answer and "1 within the noise" in answer, answer
+
+
+def test_a_wrong_file_is_told_on_the_page_and_disturbs_nothing(visitor: Any, fresh: Product, tmp_path: Path) -> None:
+    page, wrong = visitor, tmp_path / "holiday.json"
+    wrong.write_text('{"photos": ["beach.jpg"]}')
+    before = {row["id"]: row["status"] for row in profiles(page, fresh)}
+    page.goto(f"{fresh.url}/profiles/upload/")
+    page.set_input_files("input[type=file]", [str(wrong)])
+    submit = page.get_by_role("button", name=re.compile("^Upload"))
+    if submit.count() and submit.first.is_enabled():
+        submit.first.click()
+    page.get_by_text("failed").first.wait_for(timeout=30_000)
+    after = {row["id"]: row for row in profiles(page, fresh)}
+    failed = next(row for pk, row in after.items() if pk not in before)
+    assert failed["status"] == "failed" and set(failed["error"]) == {"where", "what", "hint"}
+    assert {pk: row["status"] for pk, row in after.items() if pk in before} == before
+    page.goto(f"{fresh.url}/profiles/{failed['id']}/")
+    assert failed["error"]["what"] in page.inner_text("main")
