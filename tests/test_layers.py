@@ -37,7 +37,8 @@ LAYERS = [
     # profiles: core
     Layer("trace", ("profiles.trace",), packages=NUMERIC),
     Layer("ingest", ("profiles.ingest", "profiles.ingest.*"),
-          ours=("profiles.trace", "profiles.analysis.names", "profiles.analysis.lanes"),      # two pure helpers of columns
+          # pure helpers: what a collective is called, where slices lie, what is remarkable about a finished trace
+          ours=("profiles.trace", "profiles.analysis.names", "profiles.analysis.lanes", "profiles.analysis.remarks"),
           packages=PARSING),
     Layer("analysis", ("profiles.analysis", "profiles.analysis.*"), ours=("profiles.trace",), packages=NUMERIC),
     # tuner: core

@@ -2,9 +2,11 @@
 
 import pytest
 
+from profiles import ingest
 from profiles.analysis.breakdown import breakdown
 from profiles.analysis.correlate import launch_calls, launch_delay_ns, operators
 from tests.builders import trace
+from tests.profiles.corpus import CORPUS
 
 
 def test_parts_exclude_each_other_and_add_up():
@@ -87,3 +89,10 @@ def test_operators_are_operators(linked):
     names = linked.slices["name"].to_pylist()
     owner = dict(zip(names, operators(linked).tolist(), strict=True))
     assert (names[owner["a"]], owner["c"]) == ("aten::mm", -1)
+
+
+def test_against_holistic_trace_analysis():
+    """A file with whole microseconds: get_temporal_breakdown of HTA 0.5.0, last step included, says the same."""
+    device, = breakdown(ingest.read(CORPUS / "kineto/hta_sampled_rank-0_of128.json.gz")).devices
+    assert (device.span_ns, device.idle_in_span_ns) == (1_222_847_000, 675_191_000)
+    assert (device.compute_ns, device.busy_ns - device.compute_ns) == (210_320_000, 337_336_000)
