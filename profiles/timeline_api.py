@@ -7,7 +7,7 @@ from typing import Any
 from django.http import HttpResponse
 from django.shortcuts import get_object_or_404
 from drf_spectacular.types import OpenApiTypes
-from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
+from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema, extend_schema_field
 from rest_framework import serializers, status
 from rest_framework.exceptions import NotFound
 from rest_framework.request import Request
@@ -36,6 +36,7 @@ class TimelineView(APIView):
         return super().handle_exception(exc)
 
 
+@extend_schema_field(OpenApiTypes.STR)
 class TracksField(serializers.Field[Any, Any, Any, Any]):
     """Track numbers "0,3,5"; each must exist. Absent means all."""
 
