@@ -26,6 +26,7 @@ from profiles.trace import CounterLaunch, Report
 # The same border as NVIDIA's SOLBottleneck rule.
 THRESHOLDS = {
     "busy_pct": 60.0,
+    "balanced_pct": 10.0,     # compute and memory busy and nearer to each other than this: the side of the ridge decides
     "few_waves": 0.75,        # a grid that fills less than this of the GPU's block slots is too small
 }
 _ELAPSED = ".avg.pct_of_peak_sustained_elapsed"
@@ -240,7 +241,8 @@ def classify(sol: SpeedOfLight, point: Point, occupied: OccupancyFacts,
         return "", "the report has no speed-of-light metrics: capture with --set basic or more"
     if max(sm, memory) < THRESHOLDS["busy_pct"]:
         return "latency", _latency_words(sm, memory, sol, occupied, waiting)
-    if memory >= sm:
+    balanced = min(sm, memory) >= THRESHOLDS["busy_pct"] and abs(sm - memory) < THRESHOLDS["balanced_pct"]
+    if point.side == "memory" if balanced and point.side else memory >= sm:
         return "memory", f"{_memory_words(sol, point, memory)}; compute {pct_text(sm)}"
     return "compute", f"{_compute_words(point, sm)}; {_memory_words(sol, point, memory)}"
 
