@@ -189,6 +189,7 @@ class Capture(models.Model):
     finished = models.DateTimeField(null=True)
     worker = models.CharField(max_length=120, blank=True)
     heartbeat = models.DateTimeField(null=True)
+    attempts = models.IntegerField(default=0)
 
     class Meta:
         ordering = ["-created", "-id"]

@@ -17,7 +17,7 @@ from typing import Any
 
 from django.core.files.base import File
 from django.db import transaction
-from django.db.models import Q
+from django.db.models import F, Q
 from django.utils import timezone
 
 from profiles import capture_command
@@ -31,6 +31,7 @@ from workers.capture_log import Log
 log = logging.getLogger(__name__)
 PROJECT = Path(__file__).resolve().parent.parent
 FLUSH_EVERY_S = 0.4
+MAX_ATTEMPTS = 3        # a capture that took its worker down this often is not tried again
 # What a target has no business with.
 _PRIVATE = ("DATABASE_URL", "REDIS_URL", "RIDGEPOINT_SECRET_KEY", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY",
             "AWS_SESSION_TOKEN")
@@ -86,12 +87,18 @@ class Plan:
 
 
 def run(capture_id: int, worker: str) -> None:
-    """Claim the row and end it as done, failed or cancelled. Safe twice: a claimed row is not claimed again."""
+    """Claim the row and end it as done, failed or cancelled. Safe twice: a claimed row is not claimed again.
+
+    A row that is claimed once too often fails before anything is started: it ended `MAX_ATTEMPTS` workers.
+    """
     capture = _claim(capture_id, worker)
     if capture is None:
         return
     capture_published(capture)
     try:
+        if capture.attempts > MAX_ATTEMPTS:
+            raise CaptureError("worker", f"{MAX_ATTEMPTS} workers died over this capture",
+                               "see the workers' logs; capture fewer launches, or run the target by hand on that machine")
         with tempfile.TemporaryDirectory(prefix="ridgepoint-capture-") as folder:
             _capture(capture, worker, Path(folder))
     except CaptureError as error:
@@ -106,7 +113,8 @@ def _claim(capture_id: int, worker: str) -> Capture | None:
     lost = Q(heartbeat__lt=now - jobs.STALE_AFTER) | Q(heartbeat=None)
     free = Q(status=Capture.Status.QUEUED) | Q(status=Capture.Status.RUNNING) & lost
     claimed = Capture.objects.filter(free, pk=capture_id).update(
-        status=Capture.Status.RUNNING, worker=worker, heartbeat=now, started=now, log="", error=None)
+        status=Capture.Status.RUNNING, worker=worker, heartbeat=now, started=now, log="", error=None,
+        attempts=F("attempts") + 1)
     return Capture.objects.select_related("target", "owner").get(pk=capture_id) if claimed else None
 
 

@@ -64,8 +64,7 @@ def release(worker: str) -> None:
         mine = held.model._default_manager.filter(status=held.running, worker=worker)
         ids = list(mine.values_list("pk", flat=True))
         # A stop is nobody's fault: the attempt does not count.
-        fewer = {"attempts": Greatest(F("attempts") - 1, 0)} if hasattr(held.model, "attempts") else {}
-        mine.update(status=held.waiting, worker="", heartbeat=None, **fewer)
+        mine.update(status=held.waiting, worker="", heartbeat=None, attempts=Greatest(F("attempts") - 1, 0))
         for row in held.model._default_manager.filter(pk__in=ids):
             jobs.enqueue(held.queue(row), held.task, row.pk)
 

@@ -196,6 +196,18 @@ def test_a_worker_killed_in_the_middle_leaves_no_process(alice, host, told):
     wait_for(lambda: not subprocess.run(["pgrep", "-f", "-x", "sleep 82.(25|5)"], capture_output=True).stdout)
 
 
+def test_a_capture_that_kills_its_worker_again_and_again_fails(alice, host, told):
+    row = queued(alice)
+    Capture.objects.filter(pk=row.pk).update(status="running", worker="dead", heartbeat=None, attempts=2)
+    stand_ins.ncu(host, "echo started; exit 1")
+    assert ran(row).attempts == 3 and "started" in row.log               # the third try is one
+    Capture.objects.filter(pk=row.pk).update(status="running", worker="dead", heartbeat=None, error=None)
+    row = ran(row)
+    assert (row.status, row.profile, row.log) == ("failed", None, "")       # the fourth is none: nothing was started
+    assert row.error["where"] == "worker" and row.error["what"] == "3 workers died over this capture"
+    assert "logs" in row.error["hint"] and row.finished and row.heartbeat is None
+
+
 def test_targets_do_not_see_the_products_secrets(alice, host, told, tmp_store, tmp_path):
     stand_ins.ncu(host, f"env > {tmp_path}/seen\nexit 1")
     row = queued(alice)

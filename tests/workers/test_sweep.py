@@ -40,7 +40,7 @@ def entries(queue: str) -> list[tuple[str, int]]:
 def test_running_rows_whose_heartbeat_is_stale_are_woken_on_their_own_queue() -> None:
     stale = tune_job("replay:matmul", status="running", worker="dead", heartbeat=ago(11))
     on_gpu = tune_job("gpu", status="running", worker="dead", heartbeat=ago(11))
-    tune_job("gpu", status="running", worker="alive", heartbeat=ago(9))
+    tune_job("gpu", status="running", worker="alive", heartbeat=ago(6))
     tune_job("gpu", status="done")
     assert sweep.sweep()["tune"] == [on_gpu.pk, stale.pk]
     assert entries("replay") == [("run_tune", stale.pk)] and entries("gpu") == [("run_tune", on_gpu.pk)]
@@ -72,8 +72,12 @@ def test_one_worker_sweeps_at_a_time() -> None:
 def test_a_stopped_worker_hands_its_rows_back() -> None:
     mine = tune_job("replay:matmul", status="running", worker="me", heartbeat=ago(0), attempts=1)
     other = tune_job("replay:matmul", status="running", worker="other", heartbeat=ago(0), attempts=1)
+    target = CaptureTarget.objects.create(name="t", argv=["true"])
+    capture = Capture.objects.create(target=target, tool="ncu", status="running", worker="me", heartbeat=ago(0), attempts=2)
     sweep.release("me")
     mine.refresh_from_db()
+    capture.refresh_from_db()
+    assert (capture.status, capture.worker, capture.attempts) == ("queued", "", 1)
     other.refresh_from_db()
     assert (mine.status, mine.worker, mine.heartbeat, mine.attempts) == ("queued", "", None, 0)
     assert other.status == "running" and other.worker == "other"
