@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import logging
 import time
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -52,26 +53,43 @@ def profile_create(*, owner: Any, file: File, name: str = "", build: str = "", m
 
     `worker`: born claimed by that worker, nobody is woken (the command line ingests in its own child).
     `more_files`: further files of the same job (ranks); one profile holds them all.
+    Where it fails, neither row nor bytes stay.
     """
     shown = text(PurePosixPath(str(file.name or "upload").replace("\\", "/")).name or "upload", 300)
+    profile = Profile(
+        name=text(name.strip(), 300) or shown, file_name=shown, owner=owner, build=text(build.strip(), 80),
+        model=text(model.strip(), 120), tags=tags_clean(tags), notes=text(notes), recorded=text(recorded, 120))
+    if worker:
+        profile.status, profile.worker, profile.heartbeat = Profile.Status.INGESTING, worker, timezone.now()
     with transaction.atomic():
-        profile = Profile(
-            name=text(name.strip(), 300) or shown, file_name=shown, owner=owner, build=text(build.strip(), 80),
-            model=text(model.strip(), 120), tags=tags_clean(tags), notes=text(notes), recorded=text(recorded, 120))
-        if worker:
-            profile.status, profile.worker, profile.heartbeat = Profile.Status.INGESTING, worker, timezone.now()
         profile.save()
-        stored = [_bytes_store(profile.pk, index, each) for index, each in enumerate([file, *more_files])]
-        profile.upload_key, profile.sha256 = stored[0]["key"], stored[0]["sha256"]
-        profile.upload_bytes = sum(each["bytes"] for each in stored)
-        if more_files:
-            profile.metadata = {"files": stored}
-            profile.sha256 = hashlib.sha256("".join(each["sha256"] for each in stored).encode()).hexdigest()
-        profile.save()
+        with _objects_only_if_kept(profile.pk):
+            _uploads_store(profile, [file, *more_files])
+            profile.save()
         if not worker:
             transaction.on_commit(lambda: jobs.enqueue("ingest", "ingest", profile.pk))
     _publish(profile)
     return profile
+
+
+@contextmanager
+def _objects_only_if_kept(profile_id: int) -> Iterator[None]:
+    """The store knows no transaction: what was stored for a row that is rolled back goes with it. Ids are never used twice."""
+    try:
+        yield
+    except BaseException:
+        objects_delete(profile_id)
+        raise
+
+
+def _uploads_store(profile: Profile, files: Sequence[File]) -> None:
+    """Bytes into the store, what is known of them onto the row; the digest of several files is that of their digests."""
+    stored = [_bytes_store(profile.pk, index, each) for index, each in enumerate(files)]
+    profile.upload_key, profile.sha256 = stored[0]["key"], stored[0]["sha256"]
+    profile.upload_bytes = sum(each["bytes"] for each in stored)
+    if len(files) > 1:
+        profile.metadata = {"files": stored}
+        profile.sha256 = hashlib.sha256("".join(each["sha256"] for each in stored).encode()).hexdigest()
 
 
 def tags_clean(tags: Iterable[str]) -> list[str]:

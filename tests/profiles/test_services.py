@@ -74,6 +74,15 @@ def test_a_rolled_back_upload_leaves_no_row_and_wakes_nobody(django_capture_on_c
     assert not callbacks and not Profile.objects.exists()
 
 
+def test_bytes_of_an_upload_that_is_rolled_back_do_not_stay(settings, tmp_store):
+    """Two ranks, the second too large: the first lies in the store already when that shows."""
+    settings.UPLOAD_MAX_BYTES = len(json.dumps(TINY))
+    with pytest.raises(TraceError, match="more than"):
+        create(upload(), more_files=[upload("rank1.json", json.dumps(TINY).encode() + b" ")])
+    assert not Profile.objects.exists()
+    assert not [path for path in tmp_store.rglob("*") if path.is_file()]
+
+
 @pytest.mark.parametrize("name", ["../../etc/passwd", "C:\\traces\\t.json", "a\x00b.json", "\ud800.json", "..", "", "x" * 400])
 def test_hostile_file_names_stay_in_the_profiles_folder(name):
     file = upload()
