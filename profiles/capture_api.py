@@ -57,7 +57,7 @@ def refused(error: services.CaptureRefused) -> Response:
 class CaptureListApi(APIView):
     write_permission = "profiles.add_capture"
 
-    @extend_schema(responses=JSON, description="Newest first, without their logs.", parameters=[
+    @extend_schema(operation_id="captures_list", responses=JSON, description="Newest first, without their logs.", parameters=[
         OpenApiParameter("status", str), OpenApiParameter("tool", str), OpenApiParameter("target", int),
         OpenApiParameter("limit", int), OpenApiParameter("offset", int)])
     def get(self, request: Request) -> Response:
@@ -67,7 +67,7 @@ class CaptureListApi(APIView):
         return Response({"count": found.count(), "results": [selectors.capture_json(row) for row in rows],
                          "ability": {tool: able.as_json() for tool, able in selectors.ability().items()}})
 
-    @extend_schema(request=CaptureSerializer, responses={201: JSON})
+    @extend_schema(operation_id="captures_create", request=CaptureSerializer, responses={201: JSON})
     def post(self, request: Request) -> Response:
         asked = CaptureSerializer(data=request.data)
         asked.is_valid(raise_exception=True)
@@ -85,7 +85,7 @@ class CapturePreviewApi(APIView):
 
     write_permission = "profiles.add_capture"
 
-    @extend_schema(request=CaptureSerializer, responses=inline_serializer("CapturePreview", {
+    @extend_schema(operation_id="captures_preview", request=CaptureSerializer, responses=inline_serializer("CapturePreview", {
         "command": serializers.CharField(), "argv": serializers.ListField(), "fields": serializers.DictField()}))
     def post(self, request: Request) -> Response:
         asked = CaptureSerializer(data=request.data)
@@ -100,7 +100,7 @@ class CapturePreviewApi(APIView):
 
 
 class CaptureApi(APIView):
-    @extend_schema(responses=JSON, description="The capture with the tail of its log.")
+    @extend_schema(operation_id="captures_get", responses=JSON, description="The capture with the tail of its log.")
     def get(self, request: Request, pk: int) -> Response:
         capture = get_object_or_404(Capture.objects.select_related("target", "owner"), pk=pk)
         return Response(selectors.capture_json(capture, log=True))
@@ -109,7 +109,8 @@ class CaptureApi(APIView):
 class CaptureStopApi(APIView):
     write_permission = "profiles.add_capture"
 
-    @extend_schema(request=None, responses=JSON, description="Ends a queued or running capture within a second.")
+    @extend_schema(operation_id="captures_stop", request=None, responses=JSON,
+                   description="Ends a queued or running capture within a second.")
     def post(self, request: Request, pk: int) -> Response:
         services.capture_stop(get_object_or_404(Capture, pk=pk))
         capture = get_object_or_404(Capture.objects.select_related("target", "owner"), pk=pk)
@@ -119,13 +120,14 @@ class CaptureStopApi(APIView):
 class CaptureTargetListApi(APIView):
     write_permission = "profiles.add_capturetarget"
 
-    @extend_schema(responses=JSON, description="What may be captured. Environments are shown to owners only.")
+    @extend_schema(operation_id="captures_targets", responses=JSON,
+                   description="What may be captured. Environments are shown to owners only.")
     def get(self, request: Request) -> Response:
         owner = request.user.has_perm("profiles.change_capturetarget")
         found = selectors.targets(enabled_only=not owner)
         return Response({"results": [selectors.target_json(target, env=owner) for target in found]})
 
-    @extend_schema(request=TargetSerializer, responses={201: JSON})
+    @extend_schema(operation_id="captures_targets_create", request=TargetSerializer, responses={201: JSON})
     def post(self, request: Request) -> Response:
         asked = TargetSerializer(data=request.data)
         asked.is_valid(raise_exception=True)

@@ -85,13 +85,13 @@ def _query(form: type[serializers.Serializer[Any]], request: Request, found: Tim
 
 
 class TimelineApi(TimelineView):
-    @extend_schema(summary="Tracks, levels, steps and integrity of a timeline", responses=_JSON)
+    @extend_schema(operation_id="profiles_timeline", summary="Tracks, levels, steps and integrity of a timeline", responses=_JSON)
     def get(self, request: Request, pk: int) -> Response:
         return Response(selectors.document(get_object_or_404(Profile, pk=pk)))
 
 
 class NamesApi(TimelineView):
-    @extend_schema(summary="Names of slices by name id", responses=_JSON)
+    @extend_schema(operation_id="profiles_names", summary="Names of slices by name id", responses=_JSON)
     def get(self, request: Request, pk: int) -> Response:
         _, found = self.open(pk)
         return Response({"names": found.names}, headers={"ETag": f'"names-{found.etag}"'})
@@ -99,7 +99,7 @@ class NamesApi(TimelineView):
 
 class TileApi(TimelineView):
     @extend_schema(
-        summary="One tile of the timeline, as little-endian columns", parameters=[
+        operation_id="profiles_tile", summary="One tile of the timeline, as little-endian columns", parameters=[
             OpenApiParameter("tracks", str, description="Track numbers separated by commas; all if absent.")],
         responses={(200, "application/octet-stream"): OpenApiTypes.BINARY,
                    304: OpenApiResponse(description="The tile the client holds is current."),
@@ -122,7 +122,7 @@ class TileApi(TimelineView):
 
 
 class SliceSearchApi(TimelineView):
-    @extend_schema(summary="Search slices by name", parameters=[SearchQuery], responses=_JSON)
+    @extend_schema(operation_id="profiles_slices", summary="Search slices by name", parameters=[SearchQuery], responses=_JSON)
     def get(self, request: Request, pk: int) -> Response:
         _, found = self.open(pk)
         query = _query(SearchQuery, request, found)
@@ -131,7 +131,7 @@ class SliceSearchApi(TimelineView):
 
 
 class SliceApi(TimelineView):
-    @extend_schema(summary="One slice with its arguments and links", responses=_JSON)
+    @extend_schema(operation_id="profiles_slice", summary="One slice with its arguments and links", responses=_JSON)
     def get(self, request: Request, pk: int, slice_id: int) -> Response:
         profile, found = self.open(pk)
         if slice_id >= found.slices.rows:
@@ -140,7 +140,8 @@ class SliceApi(TimelineView):
 
 
 class SelectionApi(TimelineView):
-    @extend_schema(summary="Summary of an area of the timeline", parameters=[SelectionQuery], responses=_JSON)
+    @extend_schema(operation_id="profiles_selection", summary="Summary of an area of the timeline",
+                   parameters=[SelectionQuery], responses=_JSON)
     def get(self, request: Request, pk: int) -> Response:
         _, found = self.open(pk)
         query = _query(SelectionQuery, request, found)

@@ -39,7 +39,7 @@ class TuneRequest(serializers.Serializer):
 class TuneListApi(APIView):
     write_permission = "tuner.add_tunejob"
 
-    @extend_schema(responses=JSON, parameters=[
+    @extend_schema(operation_id="tune_list", responses=JSON, parameters=[
         OpenApiParameter("limit", int), OpenApiParameter("offset", int), OpenApiParameter("status", str),
         OpenApiParameter("operator", str)])
     def get(self, request: Request) -> Response:
@@ -52,7 +52,7 @@ class TuneListApi(APIView):
         page = [selectors.job_json(job) for job in jobs[offset:offset + limit]]
         return Response({"total": jobs.count(), "jobs": page})
 
-    @extend_schema(request=TuneRequest, responses={201: JSON})
+    @extend_schema(operation_id="tune_create", request=TuneRequest, responses={201: JSON})
     def post(self, request: Request) -> Response:
         asked = TuneRequest(data=request.data)
         asked.is_valid(raise_exception=True)
@@ -68,7 +68,7 @@ class TuneListApi(APIView):
 
 
 class TuneApi(APIView):
-    @extend_schema(responses=JSON)
+    @extend_schema(operation_id="tune_get", responses=JSON)
     def get(self, request: Request, pk: int) -> Response:
         job = get_object_or_404(TuneJob, pk=pk)
         return Response({**selectors.job_json(job), "failures": selectors.failures(job),
@@ -76,7 +76,7 @@ class TuneApi(APIView):
 
 
 class TrialListApi(APIView):
-    @extend_schema(responses=JSON, parameters=[
+    @extend_schema(operation_id="tune_trials", responses=JSON, parameters=[
         OpenApiParameter("after", int, description="only trials with a greater number"),
         OpenApiParameter("limit", int)])
     def get(self, request: Request, pk: int) -> Response:
@@ -93,13 +93,13 @@ class TrialListApi(APIView):
 class TuneStopApi(APIView):
     write_permission = "tuner.change_tunejob"
 
-    @extend_schema(request=None, responses=JSON)
+    @extend_schema(operation_id="tune_stop", request=None, responses=JSON)
     def post(self, request: Request, pk: int) -> Response:
         return Response(selectors.job_json(services.tune_stop(get_object_or_404(TuneJob, pk=pk))))
 
 
 class ConfigListApi(APIView):
-    @extend_schema(responses=JSON, parameters=[
+    @extend_schema(operation_id="configs_list", responses=JSON, parameters=[
         OpenApiParameter("operator", str), OpenApiParameter("gpu", str), OpenApiParameter("dtype", str)])
     def get(self, request: Request) -> Response:
         entries = selectors.config_list()
@@ -112,7 +112,7 @@ class ConfigListApi(APIView):
 class ConfigBestApi(APIView):
     """?operator=matmul&dtype=bf16&gpu=NVIDIA H200&M=4096&N=4096&K=4096[&toolkit=cuda 13.0, triton 3.6.0]"""
 
-    @extend_schema(responses=JSON, parameters=[
+    @extend_schema(operation_id="configs_best", responses=JSON, parameters=[
         OpenApiParameter("operator", str, required=True), OpenApiParameter("gpu", str, required=True),
         OpenApiParameter("dtype", str), OpenApiParameter("toolkit", str),
         OpenApiParameter("M", int, description="and the operator's other dimensions by name")])

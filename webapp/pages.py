@@ -90,7 +90,7 @@ def workers(request: HttpRequest) -> HttpResponse:
 class WorkersApi(APIView):
     """Workers that announced themselves in the last 15 s, the queues, and what nobody can do at the moment."""
 
-    @extend_schema(responses=OpenApiTypes.OBJECT)
+    @extend_schema(operation_id="workers", responses=OpenApiTypes.OBJECT)
     def get(self, request: Request) -> Response:
         alive = jobs.workers()
         return Response({"workers": alive, "queues": overview.queues(), "missing": overview.missing_workers(alive)})
