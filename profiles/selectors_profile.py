@@ -8,23 +8,11 @@ from typing import Any
 
 from django.db.models import QuerySet
 
+from profiles.analysis.findings import SEVERITIES
+from profiles.analysis.names import operator_of
 from profiles.analysis.sentences import pct_text, plural, time_text
 from profiles.models import Capture, Finding, KernelStat, LaunchCounters, Profile
 
-SEVERITY_RANK = {"high": 0, "medium": 1, "info": 2}
-# What a kernel's name says about the operator that can be tuned in its place (names of tuner.operators).
-OPERATORS = (
-    ("attention", ("flash", "fmha", "attention", "attn")),
-    ("softmax", ("softmax",)),
-    ("layernorm", ("layer_norm", "layernorm", "ln_fwd")),
-    ("matmul", ("gemm", "matmul", "cutlass", "nvjet", "_mm_", "cublas", "cijk_")),
-)
-
-
-def operator_of(kernel_name: str) -> str:
-    """The tuner's operator that a kernel's name points to, "" where none does."""
-    lower = kernel_name.lower()
-    return next((operator for operator, words in OPERATORS if any(word in lower for word in words)), "")
 
 
 @dataclass(frozen=True)
@@ -70,7 +58,7 @@ def integrity_mark(profile: Profile) -> tuple[str, str]:
     if read != kept:
         return "warn", f"{read - kept:,} of {read:,} records are not kept"
     if found.get("repaired"):
-        return "warn", f"all {read:,} records kept; {sum(found['repaired'].values()):,} of them mended or remarkable"
+        return "warn", f"all {read:,} records kept; {sum(found['repaired'].values()):,} of them mended"
     return "ok", f"all {read:,} records kept"
 
 
@@ -85,6 +73,7 @@ class IntegrityCard:
     truncated_at: str | None
     not_kept: list[tuple[str, int]]
     repaired: list[tuple[str, int]]
+    remarks: list[tuple[str, int]]
     kinds: list[tuple[str, int]]
     notes: list[str]
 
@@ -98,7 +87,7 @@ def integrity_card(profile: Profile) -> IntegrityCard | None:
 
     mark, sentence = integrity_mark(profile)
     return IntegrityCard(mark, sentence, found["records_read"], found["records_kept"], found.get("truncated_at"),
-                         largest("not_kept"), largest("repaired"), largest("kinds"), found.get("notes", []))
+                         largest("not_kept"), largest("repaired"), largest("remarks"), largest("kinds"), found.get("notes", []))
 
 
 def kernel_rows(profile: Profile) -> QuerySet[KernelStat]:
@@ -121,7 +110,7 @@ def kernel_table(profile: Profile) -> list[KernelLine]:
 def finding_rows(profile: Profile) -> list[Finding]:
     """High before medium before info; within, by what they are worth."""
     return sorted(profile.findings.select_related("kernel"),
-                  key=lambda found: (SEVERITY_RANK.get(found.severity, 3), -(found.worth_ns or 0), found.pk))
+                  key=lambda found: (SEVERITIES.index(found.severity), -(found.worth_ns or 0), found.pk))
 
 
 @dataclass(frozen=True)

@@ -115,6 +115,7 @@ class Integrity:
     kinds: dict[str, int] = field(default_factory=dict)      # records read by kind, as the file names them
     not_kept: dict[str, int] = field(default_factory=dict)   # reason -> records
     repaired: dict[str, int] = field(default_factory=dict)   # what was mended or looks wrong but was kept -> records
+    remarks: dict[str, int] = field(default_factory=dict)    # kept as the file says, and worth knowing -> records
     truncated_at: str | None = None                          # "byte 20727": the file ends before its end
     notes: list[str] = field(default_factory=list)           # sentences for people
 
@@ -125,6 +126,10 @@ class Integrity:
     def repair(self, what: str, n: int = 1) -> None:
         if n:
             self.repaired[what] = self.repaired.get(what, 0) + n
+
+    def remark(self, what: str, n: int = 1) -> None:
+        if n:
+            self.remarks[what] = self.remarks.get(what, 0) + n
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)

@@ -52,9 +52,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def _person(name: str, role: str) -> Any:
     from django.contrib.auth import get_user_model
+    from django.contrib.auth.models import Group
+    from django.core.management.sql import emit_post_migrate_signal
 
     from webapp.roles import role_set
 
+    if not Group.objects.exists():        # a transactional test before this one emptied every table
+        emit_post_migrate_signal(verbosity=0, interactive=False, db="default")
     user = get_user_model().objects.create_user(name, f"{name}@example.org", "correct horse battery")
     role_set(user, role)
     return user

@@ -112,7 +112,8 @@ def _integrity(reports: Sequence[Integrity]) -> Integrity:
     for report in reports:
         total.records_read += report.records_read
         total.records_kept += report.records_kept
-        for mine, theirs in ((total.kinds, report.kinds), (total.not_kept, report.not_kept), (total.repaired, report.repaired)):
+        for mine, theirs in ((total.kinds, report.kinds), (total.not_kept, report.not_kept), (total.repaired, report.repaired),
+                             (total.remarks, report.remarks)):
             for key, count in theirs.items():
                 mine[key] = mine.get(key, 0) + count
         total.notes += report.notes

@@ -18,12 +18,12 @@ def remark(trace: Trace) -> None:
     work = np.flatnonzero(np.isin(category, [int(kind) for kind in GPU_WORK]))
     known = ~slices["correlation"].combine_chunks().is_null().to_numpy(zero_copy_only=False)[work]
     launched = launch_calls(trace)[work] >= 0
-    integrity.repair("GPU work without a correlation id", int(np.count_nonzero(~known)))
-    integrity.repair("GPU work whose launch call is not in the file", int(np.count_nonzero(known & ~launched)))
-    integrity.repair("GPU work of no duration", int(np.count_nonzero(dur[work] == 0)))
+    integrity.remark("GPU work without a correlation id", int(np.count_nonzero(~known)))
+    integrity.remark("GPU work whose launch call is not in the file", int(np.count_nonzero(known & ~launched)))
+    integrity.remark("GPU work of no duration", int(np.count_nonzero(dur[work] == 0)))
     codes, names = dictionary(slices, "name")
     named = np.array([bool(STEP.match(name)) for name in names] or [False], np.bool_)
     steps = np.flatnonzero((category == Category.ANNOTATION) & named[codes])
     if steps.size:
         inside = overlap_ns(union(start[steps], start[steps] + dur[steps]), start[work], start[work] + 1)
-        integrity.repair("GPU work that began outside every step", int(np.count_nonzero(inside == 0)))
+        integrity.remark("GPU work that began outside every step", int(np.count_nonzero(inside == 0)))
