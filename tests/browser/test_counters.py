@@ -86,7 +86,9 @@ def test_a_tapped_dot_opens_its_kernel(quiet_page: Any, server_url: str, report_
 def test_every_metric_of_a_launch_is_there_to_search(quiet_page: Any, server_url: str, report_id: int) -> None:
     page = quiet_page
     page.goto(f"{server_url}/profiles/{report_id}/roofline/")
-    page.click("#roofline-rows a >> text=nvjet_sm90_tst_256x128")
+    poll(page, "document.querySelectorAll('#roofline-rows .tabulator-row').length === 10")      # the grid replaces the table
+    page.click("#roofline-rows .tabulator-row a >> text=nvjet_sm90_tst_256x128")
+    page.wait_for_url("**/kernels/*/")
     page.locator("#metrics").scroll_into_view_if_needed()
     poll(page, "document.querySelectorAll('#metrics-grid .tabulator-row').length > 5")
     page.fill("#metrics-grid input[type=search]", "gpu__time_duration.sum")
