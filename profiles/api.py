@@ -18,15 +18,13 @@ from rest_framework.reverse import reverse
 from rest_framework.views import APIView
 
 from profiles import selectors, selectors_compare, selectors_counters, selectors_profile, services
+from profiles.analysis.kernels import KERNEL_COLUMNS
 from profiles.models import Finding, KernelStat, Profile
 from profiles.tables import table_response
 from profiles.trace import TraceError
 
 JSON = OpenApiTypes.OBJECT
 AS = OpenApiParameter("as", str, enum=["json", "csv"], description="The whole table as a file")
-KERNEL_COLUMNS = (
-    "name", "short_name", "category", "launches", "total_ns", "mean_ns", "p50_ns", "p95_ns", "min_ns", "max_ns",
-    "share_pct", "bound", "bound_reason", "registers_per_thread", "smem_bytes", "occupancy_pct")
 
 
 class KernelSerializer(serializers.ModelSerializer):
@@ -55,8 +53,7 @@ class ProfileSerializer(serializers.ModelSerializer):
         fields = (
             "id", "name", "status", "error", "kind", "format", "build", "model", "tags", "notes", "recorded", "owner",
             "created", "file_name", "upload_bytes", "sha256", "gpu", "steps", "wall_ns", "busy_ns", "busy_pct", "integrity_mark",
-            "launches",
-            "gpu_time_ns", "top_kernel", "seconds", "peak_rss_bytes", "stored_bytes", "progress", "links")
+            "launches", "gpu_time_ns", "top_kernel", "seconds", "peak_rss_bytes", "stored_bytes", "progress", "links")
 
     def get_busy_pct(self, profile: Profile) -> float | None:
         return selectors_profile.busy_pct(profile)
@@ -122,10 +119,6 @@ class Pages(LimitOffsetPagination):
     max_limit = 1000
 
 
-def tags_parse(text: str) -> list[str]:
-    return [tag for tag in text.replace(",", " ").split() if tag]
-
-
 class ProfileListApi(APIView):
     write_permission = "profiles.add_profile"
     parser_classes = [MultiPartParser, FormParser, JSONParser]
@@ -156,7 +149,7 @@ class ProfileListApi(APIView):
         files = request.FILES.getlist("file") or list(request.FILES.values())
         fields = UploadSerializer(data={key: request.data.get(key, "") for key in ("name", "build", "model", "tags", "notes")})
         fields.is_valid(raise_exception=True)
-        given = {**fields.validated_data, "tags": tags_parse(fields.validated_data.get("tags", "")), "owner": request.user}
+        given = {**fields.validated_data, "tags": services.tags_parse(fields.validated_data.get("tags", "")), "owner": request.user}
         if len(files) <= 1:
             profile = services.profile_create(file=services.upload_check(files[0] if files else None), **given)
             return Response(self._shown(profile), status=201)

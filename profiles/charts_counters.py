@@ -11,7 +11,7 @@ from typing import Any
 from bokeh.models import ColumnDataSource, FixedTicker, Range1d
 
 from profiles.analysis import counters, gpus
-from profiles.analysis.words import si_text
+from profiles.analysis.sentences import si_text
 from profiles.theme import FASTER, PALETTE, SERIES, SLOWER, figure, follows, item
 
 BOUND_COLOURS = {"memory": PALETTE["memory"], "compute": PALETTE["compute"], "latency": PALETTE["communication"],

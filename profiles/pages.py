@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth.decorators import permission_required
 from django.core.cache import cache
@@ -23,7 +24,7 @@ from profiles import (
     selectors_profile,
     services,
 )
-from profiles.api import tags_parse
+from profiles.analysis.names import operator_of
 from profiles.models import KernelStat, Profile
 from profiles.trace import TraceError
 
@@ -52,7 +53,7 @@ def profile_upload(request: HttpRequest) -> HttpResponse:
     fields = {name: request.POST.get(name, request.GET.get(name, "")) for name in _UPLOAD_FIELDS}
     created, errors = [], []
     if request.method == "POST":
-        given = {**fields, "tags": tags_parse(fields["tags"]), "owner": request.user}
+        given = {**fields, "tags": services.tags_parse(fields["tags"]), "owner": request.user}
         for file in request.FILES.getlist("file") or [None]:
             try:
                 created.append(services.profile_create(file=services.upload_check(file), **given))
@@ -63,7 +64,7 @@ def profile_upload(request: HttpRequest) -> HttpResponse:
             return redirect("profile", created[0].pk) if len(created) == 1 else redirect("profile-list")
     return render(request, "profiles/upload.html", {
         "fields": fields, "created": created, "errors": errors, "choices": selectors.filter_choices(),
-        "max_bytes": services.settings.UPLOAD_MAX_BYTES,
+        "max_bytes": settings.UPLOAD_MAX_BYTES,
     }, status=400 if errors and not created else 200)
 
 
@@ -95,7 +96,7 @@ def _found(profile: Profile) -> dict[str, Any]:
     }
     if profile.kind == Profile.Kind.TRACE:
         return {**found, "time": charts_trace.time_bars(profile.summary)}
-    return {**found, "launches": selectors_profile.launch_lines(profile)}
+    return {**found, "launches": selectors_counters.launch_rows(profile)}
 
 
 def _edit(request: HttpRequest, profile: Profile) -> HttpResponse:
@@ -103,7 +104,7 @@ def _edit(request: HttpRequest, profile: Profile) -> HttpResponse:
         return HttpResponse("Editing needs the role engineer.", status=403)
     changes = {name: request.POST[name] for name in ("name", "build", "model", "notes") if name in request.POST}
     if "tags" in request.POST:
-        changes["tags"] = tags_parse(request.POST["tags"])
+        changes["tags"] = services.tags_parse(request.POST["tags"])
     services.profile_update(profile, **changes)
     messages.success(request, "Saved.")
     return redirect("profile", profile.pk)
@@ -169,7 +170,7 @@ def kernel_list(request: HttpRequest) -> HttpResponse:
     rest = families[BAR_FAMILIES:]
     return render(request, "profiles/kernel_list.html", {
         "families": families, "chosen": chosen, "filtered": any(chosen.values()),
-        "lines": [{"family": family, "operator": selectors_profile.operator_of(family.name)} for family in families],
+        "lines": [{"family": family, "operator": operator_of(family.name)} for family in families],
         "top_pct": sum(family.share_pct for family in families[:5]),
         "total_ns": sum(family.total_ns for family in families),
         "rest_count": len(rest), "rest_pct": sum(family.share_pct for family in rest),

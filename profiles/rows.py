@@ -8,12 +8,8 @@ from typing import Any
 
 from django.db import connection
 
+from profiles.analysis.kernels import KERNEL_COLUMNS, KernelRow
 from profiles.models import KernelStat
-
-KERNEL_COLUMNS = (
-    "name", "short_name", "category", "launches", "total_ns", "mean_ns", "p50_ns", "p95_ns", "min_ns", "max_ns",
-    "share_pct", "bound", "bound_reason", "registers_per_thread", "smem_bytes", "occupancy_pct",
-)
 
 
 def text(value: str, limit: int | None = None) -> str:
@@ -35,8 +31,8 @@ def json_safe(value: Any) -> Any:
     return value
 
 
-def kernels_copy(profile_id: int, kernels: Sequence[Any]) -> dict[str, int]:
-    """COPY of `analysis.kernels.KernelRow` values; returns the row id of each kernel name."""
+def kernels_copy(profile_id: int, kernels: Sequence[KernelRow]) -> dict[str, int]:
+    """COPY of the kernel table; returns the row id of each kernel name."""
     limits = {field.name: getattr(field, "max_length", None) for field in KernelStat._meta.concrete_fields}
     sql = f"COPY {KernelStat._meta.db_table} (profile_id, {', '.join(KERNEL_COLUMNS)}) FROM STDIN"
     with connection.cursor() as cursor:
@@ -47,7 +43,7 @@ def kernels_copy(profile_id: int, kernels: Sequence[Any]) -> dict[str, int]:
         return dict(cursor.fetchall())
 
 
-def _fields(kernel: Any, limits: dict[str, int | None]) -> Iterable[Any]:
+def _fields(kernel: KernelRow, limits: dict[str, int | None]) -> Iterable[Any]:
     for column in KERNEL_COLUMNS:
         value = getattr(kernel, column)
         yield text(value, limits[column]) if isinstance(value, str) else value

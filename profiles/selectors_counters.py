@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from django.db.models import QuerySet
 from django.urls import reverse
 
 from profiles.analysis import counters, gpus, rules, stalls
 from profiles.analysis.ceilings import ceilings
 from profiles.analysis.counters import LAUNCH_PARAMETERS, LaunchFacts, limiter_words
 from profiles.analysis.findings import SEVERITIES
+from profiles.analysis.names import operator_of
 from profiles.models import Finding, KernelStat, LaunchCounters, Profile
-from profiles.selectors_profile import operator_of
 from profiles.store_counters import metrics_of
 
 BOUNDS = ("memory", "compute", "latency")
@@ -24,17 +25,9 @@ def _facts(rows: Sequence[LaunchCounters]) -> list[LaunchFacts]:
     return [counters.from_json(row.facts) for row in rows]
 
 
-def launch_rows(profile: Profile) -> list[dict[str, Any]]:
-    """The launches of a report in their order, for the table on the profile and kernel pages."""
-    return _launch_rows(list(profile.counter_launches.select_related("kernel")))
-
-
-def _launch_rows(rows: Sequence[LaunchCounters]) -> list[dict[str, Any]]:
-    return [{
-        "row": row, "kernel": row.kernel, "index": row.index, "duration_ns": row.duration_ns, "grid": row.grid,
-        "block": row.block, "incomplete": row.incomplete, "facts": row.facts, "sol": row.facts["sol"],
-        "occupancy": row.facts["occupancy"], "point": row.facts["point"], "bound": row.facts["bound"],
-    } for row in rows]
+def launch_rows(profile: Profile) -> QuerySet[LaunchCounters]:
+    """The launches of a report in their order, for the table on its page."""
+    return profile.counter_launches.select_related("kernel").defer("rules")
 
 
 def kernel_page(kernel: KernelStat) -> dict[str, Any]:
@@ -43,7 +36,7 @@ def kernel_page(kernel: KernelStat) -> dict[str, Any]:
     known = _facts([row for row in rows if not row.incomplete])
     whole = counters.combined(known)
     page: dict[str, Any] = {
-        "kernel": kernel, "profile": kernel.profile, "launches": _launch_rows(rows), "whole": whole,
+        "kernel": kernel, "profile": kernel.profile, "launches": rows, "whole": whole,
         "operator": operator_of(kernel.name), "elsewhere": _elsewhere(kernel), "findings": _findings(kernel),
         "version": ("kernel", kernel.pk, kernel.profile.sha256, kernel.total_ns),
     }

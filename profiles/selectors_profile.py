@@ -11,8 +11,7 @@ from django.db.models import QuerySet
 from profiles.analysis.findings import SEVERITIES
 from profiles.analysis.names import operator_of
 from profiles.analysis.sentences import pct_text, plural, time_text
-from profiles.models import Capture, Finding, KernelStat, LaunchCounters, Profile
-
+from profiles.models import Capture, Finding, KernelStat, Profile
 
 
 @dataclass(frozen=True)
@@ -184,23 +183,6 @@ def _counters_answer(profile: Profile) -> list[tuple[str, bool]]:
         return [(f"{plural(profile.launches, 'launch')}, none of them measured to its end.", False)]
     bound = f", {top.bound}-bound" if top.bound else ""
     return [(f"{text}; ", False), (top.short_name, True), (f" takes {pct_text(top.share_pct)} of it{bound}.", False)]
-
-
-@dataclass(frozen=True)
-class LaunchLine:
-    """One launch with counters, as the profile page lists it."""
-
-    row: LaunchCounters
-    sol: dict[str, Any]
-    occupancy: dict[str, Any]
-    point: dict[str, Any]
-    bound: str
-
-
-def launch_lines(profile: Profile) -> list[LaunchLine]:
-    rows = profile.counter_launches.select_related("kernel").defer("rules")
-    return [LaunchLine(row, row.facts.get("sol", {}), row.facts.get("occupancy", {}), row.facts.get("point", {}),
-                       row.facts.get("bound", "")) for row in rows]
 
 
 def duplicates(profile: Profile) -> QuerySet[Profile]:

@@ -92,6 +92,11 @@ def _uploads_store(profile: Profile, files: Sequence[File]) -> None:
         profile.sha256 = hashlib.sha256("".join(each["sha256"] for each in stored).encode()).hexdigest()
 
 
+def tags_parse(typed: str) -> list[str]:
+    """"a, b c" -> ["a", "b", "c"]: as people type them into one field."""
+    return typed.replace(",", " ").split()
+
+
 def tags_clean(tags: Iterable[str]) -> list[str]:
     """Trimmed, cut to 60 characters, each once, in order."""
     return list(dict.fromkeys(text(tag.strip(), 60) for tag in tags if tag.strip()))[:50]

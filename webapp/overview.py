@@ -13,6 +13,7 @@ from django.db.models import Count, Q, Sum
 from django.urls import reverse
 from rq import Queue
 
+from profiles.analysis.names import operator_of
 from profiles.models import Capture, Finding, KernelStat, Profile
 from profiles.selectors import build_list, kernel_families
 from profiles.selectors_compare import comparison
@@ -22,13 +23,6 @@ from workers import jobs
 
 WORTH_FIXING = 8
 KEEP_S = 24 * 3600
-# What a kernel's name says about the operator that can be tuned in its place.
-_OPERATORS = (
-    ("attention", ("flash", "sdpa", "fmha", "attention", "attn")),
-    ("softmax", ("softmax",)),
-    ("layernorm", ("layer_norm", "layernorm", "ln_fwd")),
-    ("matmul", ("gemm", "matmul", "cutlass", "nvjet", "_mm_", "cublas")),
-)
 _SERVES = {
     "ingest": "reads uploaded files",
     "compile": "compiles Triton variants ahead of the GPU",
@@ -50,12 +44,6 @@ class Fix:
     operator: str  # "" where no operator of the tuner stands for it
     severity: str = ""
     is_kernel: bool = True
-
-
-def operator_of(kernel_name: str) -> str:
-    """The tuner's operator that a kernel's name points to, "" where none does."""
-    lower = kernel_name.lower()
-    return next((operator for operator, words in _OPERATORS if any(word in lower for word in words)), "")
 
 
 def worth_fixing(limit: int = WORTH_FIXING) -> list[Fix]:

@@ -12,7 +12,7 @@ from typing import Any
 
 from profiles.analysis import gpus
 from profiles.analysis.counters import LaunchFacts
-from profiles.analysis.words import si_text
+from profiles.analysis.sentences import si_text
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,7 @@ from profiles.analysis.kernels import KernelRow
 from profiles.analysis.names import is_collective, short_name
 from profiles.analysis.occupancy import LIMITER_WORDS, Occupancy, from_limits, occupancy, waves
 from profiles.analysis.roofline import Metrics, Point, Roofs, number
-from profiles.analysis.sentences import pct_text
-from profiles.analysis.words import si_text
+from profiles.analysis.sentences import pct_text, si_text
 from profiles.trace import CounterLaunch, Report
 
 # A unit that is busy for less than this share of its peak does not bound a kernel; below it on both sides latency does.

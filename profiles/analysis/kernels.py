@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -33,6 +33,9 @@ class KernelRow:
     registers_per_thread: int | None = None
     smem_bytes: int | None = None       # the largest of its launches
     occupancy_pct: float | None = None  # as the file states it, weighted by time
+
+
+KERNEL_COLUMNS = tuple(column.name for column in fields(KernelRow))     # also of the rows and of the exported file
 
 
 def numbers(table: pa.Table, name: str, missing: int = -1) -> npt.NDArray[Any]:

@@ -16,6 +16,14 @@ _ANONYMOUS = re.compile(r"\(anonymous namespace\)::|<unnamed>::|_GLOBAL__N__[0-9
 _FUNCTOR = re.compile(r"(?:at::native::|native::)?(\w*(?:[Ff]unctor\w*|_kernel_cuda|_kernel_impl|Ops))")
 _TILE = re.compile(r"(?:_?\d+x\d+(?:x\d+)*)|(?:stage(?:s)?_?\d+)|(?:warpsize\d+x\d+x\d+)")
 
+# Words in a kernel's name -> the operator of the tuner that can be tuned in its place; the first that is found.
+_OPERATORS = (
+    ("attention", ("flash", "sdpa", "fmha", "attention", "attn")),
+    ("softmax", ("softmax",)),
+    ("layernorm", ("layer_norm", "layernorm", "ln_fwd")),
+    ("matmul", ("gemm", "matmul", "cutlass", "nvjet", "_mm_", "cublas", "cijk_")),
+)
+
 
 def is_collective(name: str) -> bool:
     """Does the kernel move data between GPUs (NCCL, RCCL, custom all-reduce)? By name alone."""
@@ -102,3 +110,9 @@ def family(name: str) -> str:
     text = _TILE.sub("", text)
     text = re.sub(r"_[0-9a-f]{8,}\b|(?<=[a-zA-Z_])_\d+\b", "", text)
     return re.sub(r"_{2,}", "_", re.sub(r"\s+", " ", text)).strip(" _:") or name
+
+
+def operator_of(name: str) -> str:
+    """The tuner's operator that a kernel's name points to, "" where none does."""
+    lower = name.lower()
+    return next((operator for operator, words in _OPERATORS if any(word in lower for word in words)), "")

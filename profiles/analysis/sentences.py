@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 _TIMES = ((1e9, "s"), (1e6, "ms"), (1e3, "µs"))
+_UP = ("", "k", "M", "G", "T", "P", "E")
 
 
 def time_text(ns: float) -> str:
@@ -11,6 +12,14 @@ def time_text(ns: float) -> str:
         if abs(ns) >= scale * 0.9995:
             return f"{digits(ns / scale)} {unit}"
     return f"{ns:.0f} ns"
+
+
+def si_text(value: float, unit: str) -> str:
+    """1.23e12, "FLOP/s" -> "1.23 TFLOP/s"."""
+    step = 0
+    while step < len(_UP) - 1 and abs(value) >= 999.5:
+        value, step = value / 1000, step + 1
+    return f"{digits(value)} {_UP[step]}{unit}"
 
 
 def pct_text(pct: float) -> str:

@@ -5,10 +5,11 @@ import pytest
 
 from profiles import ingest
 from profiles.analysis.kernels import kernel_table
-from profiles.analysis.names import family, is_collective, short_name
+from profiles.analysis.names import family, is_collective, operator_of, short_name
 from profiles.trace import KERNELS
 from tests.builders import trace
 from tests.profiles.corpus import H200, TRUTH
+from tuner.operators import OPERATORS
 
 
 def test_table_of_a_drawn_trace():
@@ -72,6 +73,17 @@ def test_short_names_are_short_and_say_something(truth):
 ])
 def test_a_family_outlives_a_rebuild(one, other):
     assert family(one) == family(other)
+
+
+@pytest.mark.parametrize(("kernel", "operator"), [
+    ("nvjet_sm90_tst_128x256_64x4_2x1_v_bz_coopA_NTN", "matmul"), ("Cijk_Alik_Bljk_BBS_BH_Bias_HA_S_SAV", "matmul"),
+    ("void (anonymous namespace)::softmax_warp_forward<float, float, float, 10, false, false>(float*)", "softmax"),
+    ("void at::native::vectorized_layer_norm_kernel<float, float>(int, float)", "layernorm"),
+    ("pytorch_flash::flash_fwd_kernel", "attention"), ("cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma", "attention"),
+    ("vectorized_elementwise_kernel", ""),
+])
+def test_kernels_point_to_operators_that_can_be_tuned(kernel, operator):
+    assert operator_of(kernel) == operator and (not operator or operator in OPERATORS)
 
 
 def test_families_keep_kernels_apart():
