@@ -15,6 +15,7 @@ import pyarrow as pa
 from profiles.analysis.lanes import depths
 from profiles.analysis.names import is_collective
 from profiles.analysis.remarks import remark
+from profiles.ingest import clock
 from profiles.ingest.batches import GPU_LANE, Gathered, gather
 from profiles.ingest.columns import Int64, detail_text
 from profiles.ingest.events import MISSING
@@ -72,8 +73,8 @@ def _nothing(integrity: Integrity) -> str:
 def _assemble(rows: Gathered, keys: dict[str, Any], integrity: Integrity) -> Trace:
     columns = {name: np.concatenate(parts) for name, parts in rows.slices.items()} if rows.rows else _no_slices()
     samples = _samples(rows)
-    zero = _time_zero(columns["start"], samples[1], integrity)
-    columns["start"] = columns["start"] - zero
+    flow = {name: np.concatenate(parts) for name, parts in rows.flows.items()}
+    zero = clock.from_zero(columns, samples[1], flow.get("start", np.empty(0, np.int64)), integrity)
     category, gpu_lane = _categories(rows, columns)
     lanes = Lanes(rows, columns["lane"], gpu_lane)
     tracks = lane_tracks(rows, lanes, columns)
@@ -82,17 +83,17 @@ def _assemble(rows: Gathered, keys: dict[str, Any], integrity: Integrity) -> Tra
     integrity.repair("overlapping slices were moved to overflow lanes", overlapping)
     order = np.argsort(columns["start"], kind="stable")
     table = _table(rows, columns, category, lanes, depth, order)
-    flows = _flows(rows, lanes, columns, zero)
+    flows = _flows(rows, flow, lanes, columns)
     base = keys.get("baseTimeNanoseconds")
-    base_ns = zero + int(base) if isinstance(base, (int, float)) else zero if zero > _YEAR_2001_NS else None
+    base_ns = zero + int(base) if isinstance(base, (int, float)) and abs(base) < 2**62 else zero if zero > _YEAR_2001_NS else None
     info = keys.get("distributedInfo")
     rank = info.get("rank") if isinstance(info, dict) else None
     known = {name for name in rows.categories if isinstance(name, str) and name.lower() in CATEGORIES}
     return Trace(
         format="kineto" if known or any(mark in keys for mark in _MARKS) else "chrome",
         slices=table, tracks=tracks + counters, devices=_devices(keys, tracks), integrity=integrity,
-        samples=_samples_table(samples, zero, len(tracks)), flows=flows, base_ns=base_ns,
-        rank=rank if isinstance(rank, int) else None, metadata={k: keys[k] for k in _KEPT_KEYS if k in keys},
+        samples=_samples_table(samples, len(tracks)), flows=flows, base_ns=base_ns,
+        rank=rank if isinstance(rank, int) and 0 <= rank < 2**31 else None, metadata={k: keys[k] for k in _KEPT_KEYS if k in keys},
     )
 
 
@@ -100,18 +101,6 @@ def _no_slices() -> dict[str, npt.NDArray[Any]]:
     empty = {name: np.empty(0, np.int64) for name in ("start", "dur", "correlation", "external")}
     return {**empty, **{name: np.empty(0, np.int32) for name in ("name", "category", "lane", "detail")},
             "instant": np.empty(0, np.bool_)}
-
-
-def _time_zero(start: Int64, sample_times: Int64, integrity: Integrity) -> int:
-    """The earliest time. A time of exactly 0 among epoch times is a clock that was never read (kineto #109): it is put
-    at the earliest of the others instead of 1970."""
-    zeros = start == 0
-    if zeros.any() and not zeros.all() and start[~zeros].min() > 10**15:
-        first = int(start[~zeros].min())
-        start[zeros] = first
-        integrity.repair("time 0 (the clock was not read): put at the start of the trace", int(np.count_nonzero(zeros)))
-    times = [int(values.min()) for values in (start, sample_times) if values.size]
-    return min(times, default=0)
 
 
 def _categories(rows: Gathered, columns: dict[str, npt.NDArray[Any]]) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.bool_]]:
@@ -184,11 +173,10 @@ def _nullable(values: Int64, kind: pa.DataType) -> pa.Array:
     return pa.array(values, kind, mask=absent)
 
 
-def _flows(rows: Gathered, lanes: Lanes, columns: dict[str, npt.NDArray[Any]], zero: int) -> pa.Table:
+def _flows(rows: Gathered, flow: dict[str, npt.NDArray[Any]], lanes: Lanes, columns: dict[str, npt.NDArray[Any]]) -> pa.Table:
     """Flow ends that the correlation ids do not already say (ac2g repeats them, with an end for every runtime call)."""
-    if not rows.flows:
+    if not flow:
         return FLOWS.empty_table()
-    flow = {name: np.concatenate(parts) for name, parts in rows.flows.items()}
     spelled = [str(value) for value in rows.categories.values_in_order]
     launch = np.array([value.lower() in ("ac2g", "async", "async_gpu") for value in spelled], np.bool_)[flow["category"]]
     keep = ~(launch & np.isin(flow["id"], columns["correlation"]))
@@ -197,7 +185,7 @@ def _flows(rows: Gathered, lanes: Lanes, columns: dict[str, npt.NDArray[Any]], z
     kinds, kind_ids = _used(flow["category"][keep], spelled)
     return pa.table([
         pa.array(flow["id"][keep]), pa.DictionaryArray.from_arrays(pa.array(kind_ids), pa.array(kinds, pa.string())),
-        pa.array(track[keep]), pa.array(flow["start"][keep] - zero), pa.array(flow["is_end"][keep]),
+        pa.array(track[keep]), pa.array(flow["start"][keep]), pa.array(flow["is_end"][keep]),
     ], schema=FLOWS)
 
 
@@ -208,10 +196,10 @@ def _samples(rows: Gathered) -> tuple[npt.NDArray[np.int32], Int64, npt.NDArray[
     return np.concatenate(series), np.concatenate(times), np.concatenate(values)
 
 
-def _samples_table(samples: tuple[npt.NDArray[np.int32], Int64, npt.NDArray[np.float64]], zero: int, first: int) -> pa.Table:
+def _samples_table(samples: tuple[npt.NDArray[np.int32], Int64, npt.NDArray[np.float64]], first: int) -> pa.Table:
     series, times, values = samples
     order = np.lexsort((times, series))
-    return pa.table([pa.array((series[order] + first).astype(np.int32)), pa.array(times[order] - zero), pa.array(values[order])],
+    return pa.table([pa.array((series[order] + first).astype(np.int32)), pa.array(times[order]), pa.array(values[order])],
                     schema=SAMPLES)
 
 
@@ -221,7 +209,7 @@ def _devices(keys: dict[str, Any], tracks: list[Any]) -> list[Device]:
     out = {}
     for number, entry in enumerate(listed if isinstance(listed, list) else []):
         if isinstance(entry, dict):
-            index = entry["id"] if isinstance(entry.get("id"), int) else number
+            index = entry["id"] if isinstance(entry.get("id"), int) and 0 <= entry["id"] < 2**31 else number
             major, minor = entry.get("computeMajor"), entry.get("computeMinor")
             out[index] = Device(index, str(entry.get("name") or ""), f"{major}.{minor}" if major is not None else None,
                                 entry.get("numSms"), entry.get("totalGlobalMem"))

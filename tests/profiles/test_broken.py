@@ -154,3 +154,32 @@ def test_a_bomb_ends_at_its_limit(tmp_path):
     assert isinstance(found, TraceError) and "expands to more than" in found.what
     found, _ = elapsed(path, Limits(record_bytes=8 << 20))
     assert isinstance(found, TraceError)
+
+
+GOOD = record(ts=10)
+
+
+@pytest.mark.parametrize(("ts", "dur"), [
+    (1e300, 1), (-4611686018427387, 1), (4000000000000000, 4000000000000000), (1, 1e15), (1, 4611686018427387), (-4e15, 4e15),
+    ("1e999999999", 1), (1, "1e9999999"),
+])
+def test_times_that_no_trace_has_leave_the_others_where_they_are(ts, dur, tmp_path):
+    """Sums of times fit: an axis longer than 2**53 ns broke the store (Parquet, JavaScript) and int64."""
+    odd = record(name="odd", ts=ts, dur=dur)
+    trace = ingest.read(written(tmp_path, GOOD, odd, record(ts=12)))
+    start, dur_ns = (trace.slices[name].to_numpy() for name in ("start_ns", "dur_ns"))
+    assert start.min() >= 0 and (start + dur_ns).max() <= 2**53
+    found = dict(zip(trace.slices["name"].to_pylist(), start.tolist(), strict=True))
+    assert max(start) <= 12_000, found
+    integrity = trace.integrity
+    assert integrity.records_read == 3 == integrity.records_kept + sum(integrity.not_kept.values())
+    assert integrity.repaired or integrity.not_kept
+
+
+@pytest.mark.parametrize("head", [
+    '"baseTimeNanoseconds":1e400', '"distributedInfo":{"rank":1e30}', '"distributedInfo":{"rank":99999999999999999999}',
+    '"deviceProperties":[{"id":1e30,"name":{},"numSms":"x"},7,null,{"id":99999999999999999999}]', '"deviceProperties":{"a":1}',
+])
+def test_keys_around_the_records_may_be_anything(head, tmp_path):
+    path = written(tmp_path, text='{"schemaVersion":1,' + head + ',"traceEvents":[' + json.dumps(GOOD) + "]}")
+    assert ingest.read(path).integrity.records_kept == 1
