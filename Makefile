@@ -88,9 +88,9 @@ check: $(VENV)/.installed-test $(VENV)/.installed-check ## ruff, mypy strict on 
 	@$(BIN)/python -m pytest tests/test_layers.py
 	@$(MAKE) --no-print-directory js
 
-golden: $(VENV)/.installed-test ## rewrite the golden files; read the diff before you commit it
-	@RIDGEPOINT_GOLDEN=1 $(BIN)/python -m pytest -m "not gpu and not browser" $(ARGS)
-	@git diff --stat -- tests
+golden: $(VENV)/.installed-test ## write tests/data/golden anew; read the diff before you commit it
+	@RIDGEPOINT_GOLDEN=1 $(BIN)/python -m pytest -m golden $(ARGS)
+	@git diff --stat -- tests/data/golden
 
 # what Ridgepoint is measured against lives in its own environment: its pandas must not meet ours
 $(VENV)-bench/.installed: pyproject.toml | $(VENV)/.installed
