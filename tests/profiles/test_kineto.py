@@ -196,6 +196,16 @@ def test_helper_threads_with_pid_0_are_not_gpu_lanes(tmp_path):
     assert sorted(track.kind for track in trace.tracks) == ["stream", "thread"]
 
 
+def test_one_thread_written_as_number_and_as_text_is_one_track(tmp_path):
+    """PyTorch 1.9: operators under tid "25738", memory instants and flow begins under tid 25738."""
+    trace = read(CORPUS / "kineto/kineto_tbplugin_resnet50_v100_1623143089861.pt.trace.json.gz")
+    threads = [(track.pid, track.tid) for track in trace.tracks if track.kind == "thread"]
+    assert sorted(threads) == [("25738", "25738"), ("25738", "25772")]
+    outer = {"ph": "X", "cat": "cpu_op", "name": "outer", "pid": 1, "tid": "7", "ts": 0, "dur": 9}
+    trace = read(written(tmp_path, outer, {**outer, "name": "inner", "tid": 7, "ts": 1, "dur": 2}))
+    assert (len(trace.tracks), trace.slices["depth"].to_pylist()) == (1, [0, 1])
+
+
 def test_other_chrome_traces_are_told_apart(tmp_path):
     found = read(CORPUS / "chrome/speedscope_multiprocess.json")
     assert (found.format, found.integrity.records_kept) == ("chrome", 17)
