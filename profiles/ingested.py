@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import resource
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from profiles.analysis.kernels import KernelRow, kernel_table
 from profiles.analysis.launches import launches_of_report, launches_of_trace
 from profiles.analysis.merge import merge
 from profiles.analysis.names import short_name
+from profiles.analysis.remarks import remark
 from profiles.models import Profile
 from profiles.progress import Progress
 from profiles.store_launches import launches_write
@@ -36,7 +38,7 @@ class Ingested:
 def read_and_store(profile: Profile, progress: Progress) -> Ingested:
     """Read the upload (the upload's content decides how), analyse it, store columns and tiles. Raises TraceError."""
     paths = [store.local_path(key) for key in _keys(profile)]
-    found = ingest.read(paths[0], progress) if len(paths) == 1 else _read_group(profile, paths, progress)
+    found = _read(paths[0], progress) if len(paths) == 1 else _read_group(profile, paths, progress)
     progress.now("analysing", records=found.integrity.records_kept)
     if isinstance(found, Trace):
         return _trace(profile.pk, found, progress, ranks=len(paths))
@@ -47,11 +49,18 @@ def _keys(profile: Profile) -> list[str]:
     return [each["key"] for each in profile.metadata.get("files", [])] or [profile.upload_key]
 
 
+def _read(path: Path, progress: Progress) -> Trace | Report:
+    found = ingest.read(path, progress)
+    if isinstance(found, Trace):
+        remark(found)
+    return found
+
+
 def _read_group(profile: Profile, paths: Sequence[Path], progress: Progress) -> Trace:
     names = [each["name"] for each in profile.metadata["files"]]
     traces = []
     for name, path in zip(names, paths, strict=True):
-        found = ingest.read(path, progress)
+        found = _read(path, progress)
         if not isinstance(found, Trace):
             raise TraceError(name, "a counter report cannot be part of a job's timeline",
                              "Group the traces of one job; upload counter reports on their own.")
@@ -60,10 +69,13 @@ def _read_group(profile: Profile, paths: Sequence[Path], progress: Progress) -> 
 
 
 def _trace(profile_id: int, trace: Trace, progress: Progress, ranks: int) -> Ingested:
-    kernels, time = kernel_table(trace), breakdown(trace)
-    advice = findings.find(trace, kernels, time)
-    progress.now("storing", records=trace.integrity.records_kept)
-    stored_bytes = store.write_trace(profile_id, trace) + launches_write(profile_id, launches_of_trace(trace))
+    with ThreadPoolExecutor(1) as pool:                  # both sides spend most of their time outside the interpreter
+        stored = pool.submit(store.write_trace, profile_id, trace)
+        kernels, time = kernel_table(trace), breakdown(trace)
+        advice = findings.find(trace, kernels, time)
+        launches = launches_of_trace(trace)
+        progress.now("storing", records=trace.integrity.records_kept)
+        stored_bytes = stored.result() + launches_write(profile_id, launches)
     summary = time.as_json()
     devices, steps = summary["devices"], [step["name"] for step in summary["steps"]]
     return Ingested(

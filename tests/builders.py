@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from profiles.analysis.lanes import depths
+from profiles.ingest.lanes import depths
 from profiles.analysis.names import is_collective
 from profiles.trace import FLOWS, SAMPLES, SLICES, Category, Device, Integrity, Trace, Track
 

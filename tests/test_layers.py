@@ -37,8 +37,7 @@ LAYERS = [
     # profiles: core
     Layer("trace", ("profiles.trace",), packages=NUMERIC),
     Layer("ingest", ("profiles.ingest", "profiles.ingest.*"),
-          # pure helpers: what a collective is called, where slices lie, what is remarkable about a finished trace
-          ours=("profiles.trace", "profiles.analysis.names", "profiles.analysis.lanes", "profiles.analysis.remarks"),
+          ours=("profiles.trace", "profiles.analysis.names"),       # what a collective is called
           packages=PARSING),
     Layer("analysis", ("profiles.analysis", "profiles.analysis.*"), ours=("profiles.trace",), packages=NUMERIC),
     # tuner: core

@@ -12,13 +12,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from profiles.analysis.lanes import depths
 from profiles.analysis.names import is_collective
-from profiles.analysis.remarks import remark
 from profiles.ingest import clock
 from profiles.ingest.batches import GPU_LANE, Gathered, gather
 from profiles.ingest.columns import Int64, detail_text
 from profiles.ingest.events import MISSING
+from profiles.ingest.lanes import depths
 from profiles.ingest.pieces import Pieces
 from profiles.ingest.source import Source
 from profiles.ingest.tracks import Lanes, counter_tracks, lane_tracks
@@ -59,7 +58,6 @@ def read(source: Source) -> Trace:
                          "Check that the profiled steps ran while the profiler was recording, and export the trace again.")
     source.progress("columns", integrity.records_read)
     trace = _assemble(rows, keys, integrity)
-    remark(trace)
     integrity.records_kept = integrity.records_read - sum(integrity.not_kept.values())
     return trace
 

@@ -16,6 +16,7 @@ from profiles.analysis import counters, findings, findings_counters
 from profiles.analysis.breakdown import breakdown
 from profiles.analysis.findings import Found
 from profiles.analysis.kernels import KernelRow, kernel_table
+from profiles.analysis.remarks import remark
 from profiles.trace import Integrity, Report, Trace
 from tests.profiles.corpus import DATA, H200
 
@@ -28,6 +29,8 @@ _STEP = ("start_ns", "end_ns", "busy_ns", "idle_ns", "compute_ns", "communicatio
 @pytest.mark.parametrize("recording", ["kineto_train.json.gz", "buildA.ncu-rep.gz"])
 def test_what_is_said_of_a_recording(recording: str) -> None:
     found = ingest.read(H200 / recording)
+    if isinstance(found, Trace):
+        remark(found)
     lines = [f"{recording} read as {found.format}", "", *_integrity(found.integrity), ""]
     lines += _trace(found) if isinstance(found, Trace) else _report(found)
     text = "\n".join(line.rstrip() for line in lines) + "\n"

@@ -10,6 +10,7 @@ import pytest
 from profiles import ingest
 from profiles.analysis.breakdown import breakdown
 from profiles.analysis.kernels import kernel_table, numbers
+from profiles.analysis.remarks import remark
 from profiles.trace import Category, Trace
 from tests.profiles.corpus import CORPUS, H200, TRUTH
 
@@ -138,6 +139,8 @@ def test_old_spelling_of_streams_and_ids():
     kernels = trace.slices.filter(numbers(trace.slices, "category") == Category.COMPUTE)
     assert set(kernels["stream"].to_pylist()) == {7}
     assert kernels["external_id"].null_count == 0
+    calls = trace.slices.filter(numbers(trace.slices, "category") == Category.RUNTIME)
+    assert (calls.num_rows, calls["external_id"].null_count) == (11_923, 0)
     assert kernels["registers_per_thread"].null_count == 0
 
 
@@ -234,6 +237,7 @@ def test_remarks_are_counted(tmp_path):
     step = {"ph": "X", "cat": "user_annotation", "name": "ProfilerStep#3", "pid": 5, "tid": 5, "ts": 0, "dur": 10}
     trace = read(written(tmp_path, step, {**call, "args": {"correlation": 1}}, record(ts=2, args={"correlation": 1}),
                          record(ts=4, dur=0, args={"correlation": 2}), record(ts=20), record(ts=1, dur=-1, cat="cpu_op")))
+    remark(trace)
     assert trace.integrity.repaired == {"negative duration: drawn as an instant of time": 1}
     assert trace.integrity.remarks == {
         "GPU work without a correlation id": 1,

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from profiles.analysis.lanes import depths
+from profiles.ingest.lanes import depths
 
 
 def laid_out(rows):

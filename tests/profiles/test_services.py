@@ -118,6 +118,10 @@ def test_trace_becomes_ready_with_everything():
     assert profile.stored_bytes == stored and stored < 0.1 * 4_900_000       # 10 % of the raw JSON
 
 
+def test_what_is_remarkable_is_in_the_integrity_report():
+    assert ingested(create(upload())).integrity["remarks"] == {"GPU work whose launch call is not in the file": 1}
+
+
 def test_counter_report_becomes_ready_with_its_launches():
     profile = ingested(recording("buildA.ncu-rep.gz", build="A"))
     assert (profile.status, profile.kind, profile.launches, profile.gpu_time_ns) == ("ready", "counters", 15, 1_661_568)
