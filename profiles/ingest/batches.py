@@ -175,10 +175,9 @@ def _arguments(out: Gathered, chosen: list[Event], category: Int32, integrity: I
         external[rows] = integers([a.external_id for a in args])
         if form is not OpArgs:
             correlation[rows] = integers([a.correlation for a in args])
+        without = np.flatnonzero(external[rows] == MISSING)
+        external[rows[without]] = integers([args[i].external_id_old for i in without.tolist()])
         if form is not IdArgs:
-            if (external[rows] == MISSING).any():
-                lower = integers([a.external_id_old for a in args])
-                external[rows] = np.where(external[rows] == MISSING, lower, external[rows])
             detail[rows] = detail_ids(out.details, args, OP_DETAILS if form is OpArgs else GPU_DETAILS)
         if form is GpuArgs:
             _gpu(out, args, rows + out.rows)

@@ -36,6 +36,7 @@ class IdArgs(msgspec.Struct, gc=False):
 
     external_id: Any = _named("External id", MISSING)
     correlation: Any = MISSING
+    external_id_old: Any = _named("external id", MISSING)       # PyTorch 1.8-1.10
 
 
 class OpArgs(msgspec.Struct, gc=False):

@@ -52,8 +52,9 @@ class Pieces:
         self._find_array()
         final = False
         while not (final or self._ended):
-            more = self.source.read(CHUNK_BYTES)
-            final = len(more) < CHUNK_BYTES
+            wanted = max(CHUNK_BYTES, len(self._buffer) // 2)       # a long record is looked at a few times, not per chunk
+            more = self.source.read(wanted)
+            final = len(more) < wanted
             self._buffer += more
             for events in self._decode(final):
                 self.records += len(events)
@@ -142,11 +143,16 @@ class Pieces:
                              "Profile fewer steps, or raise the limit of records.")
 
     def _lose(self, reason: str, at: int, count: int = 1) -> None:
-        self.records += count
-        self.integrity.records_read += count
-        self.integrity.drop(reason, count)
+        self._count_unread("damaged text", reason, count)
         if len(self.integrity.notes) < _NOTES:
             self.integrity.notes.append(f"Record at byte {self._offset + at}: {reason}.")
+
+    def _count_unread(self, kind: str, reason: str, count: int) -> None:
+        """Records that never become an `Event`: they have been read all the same, and their kinds add up with the others."""
+        self.records += count
+        self.integrity.records_read += count
+        self.integrity.kinds[kind] = self.integrity.kinds.get(kind, 0) + count
+        self.integrity.drop(reason, count)
 
     def _decode(self, final: bool) -> Iterator[list[Event]]:
         """Decode what can be decoded of the buffer; the rest stays in it. `final`: no more text will come."""
@@ -203,9 +209,7 @@ class Pieces:
     def _known(self, outcome: _Outcome) -> list[Event]:
         self._text = outcome.text
         if outcome.strangers:
-            self.integrity.records_read += outcome.strangers
-            self.records += outcome.strangers
-            self.integrity.drop("not an object", outcome.strangers)
+            self._count_unread("not an object", "not an object", outcome.strangers)
         return outcome.events
 
     def _damaged_record(self, data: bytes, pos: int, stop: int, final: bool) -> tuple[list[Event], int] | None:

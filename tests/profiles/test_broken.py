@@ -32,6 +32,7 @@ def test_what_can_be_read_is_read(name, chunk, monkeypatch):
     integrity = ingest.read(BROKEN / name).integrity
     assert (integrity.records_read, integrity.records_kept) == COUNTS[name]
     assert integrity.records_read == integrity.records_kept + sum(integrity.not_kept.values())
+    assert integrity.records_read == sum(integrity.kinds.values())
     assert bool(integrity.truncated_at) == ("truncated" in name)
 
 
