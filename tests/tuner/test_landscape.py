@@ -126,6 +126,12 @@ def test_a_wrong_file_says_what_is_wrong(tmp_path, content, says):
         Landscape.load(path)
 
 
+def test_values_that_are_equal_and_of_two_types(tmp_path):
+    path = write(tmp_path, rows({"config": {"U": 1}, "median_ms": 2.0}, {"config": {"U": True}, "median_ms": 1.0}))
+    with pytest.raises(LandscapeError, match="shape 0: a configuration stands twice"):
+        Landscape.load(path).space(0)
+
+
 def test_a_shape_that_is_not_there():
     with pytest.raises(LandscapeError, match="there is no shape 9"):
         ReplayRunner(Landscape.load(FOLDER / "softmax.json.gz"), 9)

@@ -100,7 +100,11 @@ class Landscape:
     def space(self, shape_index: int) -> Space:
         """What was possible at this shape."""
         one = self.at(shape_index)
-        return Space.listed([config for config, _ in one.outcomes.values()], one.pruned, self.values)
+        try:
+            return Space.listed([config for config, _ in one.outcomes.values()], one.pruned, self.values)
+        except ValueError as error:                         # 1, 1.0 and true are one value
+            raise LandscapeError(f"{self.stem}: shape {shape_index}", str(error),
+                                 "Write the values of a parameter as one type.") from error
 
 
 def _read(path: Path) -> dict[str, Any]:
