@@ -1,6 +1,7 @@
 """Why warps wait: each stall reason of Nsight Compute in a sentence, with its usual fix.
 
-Source of the meanings: Nsight Compute documentation, Kernel Profiling Guide, "Warp Stall Reasons".
+Source of the meanings: Nsight Compute documentation, Kernel Profiling Guide, "Warp Stall Reasons":
+https://docs.nvidia.com/nsight-compute/ProfilingGuide/index.html#metrics-reference
 """
 
 from __future__ import annotations
@@ -8,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-SOURCE = "https://docs.nvidia.com/nsight-compute/ProfilingGuide/index.html#metrics-reference"
 PREFIX, SUFFIX = "smsp__average_warps_issue_stalled_", "_per_issue_active.ratio"
 SAMPLE_PREFIX = "smsp__pcsamp_warps_issue_stalled_"
 LATENCY = "smsp__average_warp_latency_per_inst_issued.ratio"
