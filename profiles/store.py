@@ -15,6 +15,8 @@ import os
 import shutil
 import tempfile
 import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +60,15 @@ def write_trace(profile_id: int, trace: Trace) -> int:
 
 
 def _write(folder: Path, trace: Trace) -> None:
+    """Encoding and compression leave the interpreter free: each table is written while the next one is made."""
+    with ThreadPoolExecutor(2) as pool:
+        written: list[Future[None]] = []
+        _write_tables(folder, trace, lambda *table: written.append(pool.submit(_parquet, *table)))
+    for each in written:
+        each.result()
+
+
+def _write_tables(folder: Path, trace: Trace, write: Callable[..., None]) -> None:
     slices = trace.slices
     track, start, dur = (numbers(slices, name) for name in ("track", "start_ns", "dur_ns"))
     depth, instant = numbers(slices, "depth"), numbers(slices, "instant").astype(np.bool_)
@@ -70,24 +81,24 @@ def _write(folder: Path, trace: Trace) -> None:
     rows = order.rows
     drawn = {"track": track[rows], "depth": depth[rows], "start_ns": start[rows], "dur_ns": dur[rows],
              "name_id": name_id[rows], "category": category[rows], "instant": instant[rows]}
-    _parquet(folder / "slices.parquet", drawn, ["start_ns"], ROW_GROUP)
+    write(folder / "slices.parquet", drawn, ["start_ns"], ROW_GROUP)
     taken = slices.select(list(_ARGUMENTS)).combine_chunks().take(pa.array(rows))
     taken = taken.append_column("detail_id", pa.array(detail_id[rows], mask=detail_id[rows] < 0))
-    _parquet(folder / "arguments.parquet", taken, ["correlation", "external_id"], 4 * ROW_GROUP)
+    write(folder / "arguments.parquet", taken, ["correlation", "external_id"], 4 * ROW_GROUP)
     bins, bin_runs = tiles.merge(drawn["track"], drawn["depth"], drawn["start_ns"], drawn["dur_ns"], order.level, top)
     longest = bins["slice"]
     bins |= {"name_id": drawn["name_id"][longest], "category": drawn["category"][longest],
              "instant": drawn["instant"][longest] & (bins["count"] == 1)}
     bins["count"], bins["slice"] = bins["count"].astype(np.uint32), bins["slice"].astype(np.uint32)
-    _parquet(folder / "bins.parquet", bins, ["start_ns", "slice"], ROW_GROUP)
-    _parquet(folder / "index.parquet", _index(tiles.runs(order.level, order.tile), bin_runs), ["tile", "row"], 1 << 20)
-    _parquet(folder / "names.parquet", pa.table({"name": pa.array(names, pa.string())}), [], 1 << 16)
-    _parquet(folder / "details.parquet", pa.table({"detail": pa.array(details, pa.string())}), [], 1 << 16)
+    write(folder / "bins.parquet", bins, ["start_ns", "slice"], ROW_GROUP)
+    write(folder / "index.parquet", _index(tiles.runs(order.level, order.tile), bin_runs), ["tile", "row"], 1 << 20)
+    write(folder / "names.parquet", pa.table({"name": pa.array(names, pa.string())}), [], 1 << 16)
+    write(folder / "details.parquet", pa.table({"detail": pa.array(details, pa.string())}), [], 1 << 16)
     if trace.samples.num_rows:
-        _parquet(folder / "samples.parquet", trace.samples, ["time_ns"], ROW_GROUP)
+        write(folder / "samples.parquet", trace.samples, ["time_ns"], ROW_GROUP)
     if trace.flows.num_rows:
         flows = trace.flows.set_column(1, "kind", trace.flows["kind"].cast(pa.string()))
-        _parquet(folder / "flows.parquet", flows, ["flow", "time_ns"], ROW_GROUP)
+        write(folder / "flows.parquet", flows, ["flow", "time_ns"], ROW_GROUP)
     (folder / "timeline.json").write_text(json.dumps(_document(trace, top, end_ns, track, depth)))
 
 
