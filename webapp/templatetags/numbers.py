@@ -7,7 +7,7 @@ For an attribute or a sentence without markup: ``{{ value|ns|striptags }}``.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -92,46 +92,46 @@ def _span(text: str, exact: str) -> SafeString:
     return format_html('<span class="num" title="{}">{}</span>', exact, text.replace(" ", "\N{NO-BREAK SPACE}"))
 
 
+def _shown(value: Any, unit: str, text: Callable[[float], str]) -> SafeString:
+    """The text of a number with its exact value on hover."""
+    number = _number(value)
+    return UNKNOWN if number is None else _span(text(number), _exact(number, unit))
+
+
 @register.filter
 def ns(value: Any) -> SafeString:
     """Duration given in ns."""
-    number = _number(value)
-    return UNKNOWN if number is None else _span(ns_text(number), _exact(number, "ns"))
+    return _shown(value, "ns", ns_text)
 
 
 @register.filter
 def ms_as_time(value: Any) -> SafeString:
     """Duration given in ms."""
-    number = _number(value)
-    return UNKNOWN if number is None else _span(ns_text(number * 1e6), _exact(number, "ms"))
+    return _shown(value, "ms", lambda ms: ns_text(ms * 1e6))
 
 
 @register.filter
 def nbytes(value: Any) -> SafeString:
     """Bytes, decimal prefixes."""
-    number = _number(value)
-    return UNKNOWN if number is None else _span(si_text(number, "B"), _exact(number, "B"))
+    return si(value, "B")
 
 
 @register.filter
 def si(value: Any, unit: str = "") -> SafeString:
     """Any unit: ``{{ rate|si:"FLOP/s" }}``."""
-    number = _number(value)
-    return UNKNOWN if number is None else _span(si_text(number, unit), _exact(number, unit))
+    return _shown(value, unit, lambda number: si_text(number, unit))
 
 
 @register.filter
 def pct(value: Any) -> SafeString:
     """Percent given as 0-100."""
-    number = _number(value)
-    return UNKNOWN if number is None else _span(pct_text(number), _exact(number, "%"))
+    return _shown(value, "%", pct_text)
 
 
 @register.filter
 def count(value: Any) -> SafeString:
     """How many."""
-    number = _number(value)
-    return UNKNOWN if number is None else _span(count_text(number), _exact(number, ""))
+    return _shown(value, "", count_text)
 
 
 @register.filter
@@ -157,15 +157,10 @@ def ticked(value: Any) -> SafeString:
 def moment(value: Any) -> SafeString:
     """A time from ISO text, epoch seconds or a datetime; the browser turns it into "3 min ago"."""
     try:
-        when = (
-            value
-            if isinstance(value, datetime)
-            else (
-                datetime.fromtimestamp(value, UTC)
-                if isinstance(value, (int, float))
-                else datetime.fromisoformat(str(value))
-            )
-        )
+        if isinstance(value, int | float):
+            when = datetime.fromtimestamp(value, UTC)
+        else:
+            when = value if isinstance(value, datetime) else datetime.fromisoformat(str(value))
     except (ValueError, OverflowError, OSError):
         return UNKNOWN
     return format_html(
