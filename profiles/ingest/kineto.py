@@ -56,10 +56,20 @@ def read(source: Source) -> Trace:
     if not integrity.records_read or integrity.records_read == sum(integrity.not_kept.values()):
         raise TraceError(f"byte {source.position}", _nothing(integrity),
                          "Check that the profiled steps ran while the profiler was recording, and export the trace again.")
+    if not _of_pytorch(rows, keys):
+        raise TraceError("traceEvents", "a Chrome trace, but not one of PyTorch's profiler: none of its records has a "
+                         "category of it, so kernels cannot be told from other work",
+                         "Only torch.profiler's traces are read yet; export with `prof.export_chrome_trace`.")
     source.progress("columns", integrity.records_read)
     trace = _assemble(rows, keys, integrity)
     integrity.records_kept = integrity.records_read - sum(integrity.not_kept.values())
     return trace
+
+
+def _of_pytorch(rows: Gathered, keys: dict[str, Any]) -> bool:
+    """Other tools name and nest their records otherwise: read as PyTorch's, their kernels would count as none."""
+    return any(isinstance(name, str) and name.lower() in CATEGORIES for name in rows.categories) or any(
+        mark in keys for mark in _MARKS)
 
 
 def _nothing(integrity: Integrity) -> str:
@@ -86,10 +96,8 @@ def _assemble(rows: Gathered, keys: dict[str, Any], integrity: Integrity) -> Tra
     base_ns = zero + int(base) if isinstance(base, (int, float)) and abs(base) < 2**62 else zero if zero > _YEAR_2001_NS else None
     info = keys.get("distributedInfo")
     rank = info.get("rank") if isinstance(info, dict) else None
-    known = {name for name in rows.categories if isinstance(name, str) and name.lower() in CATEGORIES}
     return Trace(
-        format="kineto" if known or any(mark in keys for mark in _MARKS) else "chrome",
-        slices=table, tracks=tracks + counters, devices=_devices(keys, tracks), integrity=integrity,
+        format="kineto", slices=table, tracks=tracks + counters, devices=_devices(keys, tracks), integrity=integrity,
         samples=_samples_table(samples, len(tracks)), flows=flows, base_ns=base_ns,
         rank=rank if isinstance(rank, int) and 0 <= rank < 2**31 else None, metadata={k: keys[k] for k in _KEPT_KEYS if k in keys},
     )
