@@ -10,16 +10,13 @@ WAIT_MS = 5000
 
 
 @pytest.fixture
-def form(page: Any, server_url: str) -> Any:
+def form(watched: Any, server_url: str) -> Any:
     """The form of a new capture, with the bundled example programs."""
-    wrong: list[str] = []
-    page.on("pageerror", lambda error: wrong.append(str(error)))
-    page.on("console", lambda said: wrong.append(said.text) if said.type == "error" else None)
+    page = watched
     page.goto(f"{server_url}/captures/targets/")
     page.get_by_role("button", name="Add the example programs").click()
     page.goto(f"{server_url}/captures/new/?kernel=void%20at::native::softmax_warp%3C4%3E(int)")
-    yield page
-    assert not wrong
+    return page
 
 
 def test_the_form_says_why_it_cannot_run_and_shows_what_would(form: Any) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-REPORT = Path(__file__).parents[1] / "data" / "h200" / "full.ncu-rep.gz"
+from tests.browser.visit import H200, poll, uploaded
+
+REPORT = H200 / "full.ncu-rep.gz"
 DOTS = "Bokeh.documents.flatMap(d => [0, 1, 2].map(i => d.get_model_by_name('points-' + i))).filter(Boolean)"
 # where the first dot of a group stands on the page
 AT = """() => {
@@ -18,47 +18,14 @@ AT = """() => {
 }"""
 
 
-def poll(page: Any, script: str, within_ms: int = 20_000) -> Any:
-    """`page.wait_for_function` needs eval, which the CSP forbids."""
-    for _ in range(within_ms // 50):
-        if found := page.evaluate(script):
-            return found
-        page.wait_for_timeout(50)
-    raise TimeoutError(script)
-
-
 @pytest.fixture(scope="module")
 def report_id(server_url: str, playwright: Any) -> int:
     """The recorded report, uploaded and read."""
-    client = playwright.request.new_context(base_url=server_url)
-    client.get("/")
-    token = next(c["value"] for c in client.storage_state()["cookies"] if c["name"] == "csrftoken")
-    answer = client.post("/api/profiles/", headers={"X-CSRFToken": token, "Referer": server_url}, multipart={
-        "file": {"name": REPORT.name, "mimeType": "application/gzip", "buffer": REPORT.read_bytes()}, "name": "eleven kernels"})
-    assert answer.status == 201, answer.text()
-    pk = answer.json()["id"]
-    for _ in range(300):
-        profile = client.get(f"/api/profiles/{pk}/").json()
-        if profile["status"] in ("ready", "failed"):
-            break
-        time.sleep(0.2)
-    assert profile["status"] == "ready", profile["error"]
-    client.dispose()
-    return int(pk)
+    return uploaded(playwright, server_url, REPORT, name="eleven kernels")
 
 
-@pytest.fixture
-def quiet_page(page: Any) -> Any:
-    """Console errors (a CSP violation is one) fail the test."""
-    wrong: list[str] = []
-    page.on("console", lambda message: wrong.append(message.text) if message.type == "error" else None)
-    page.on("pageerror", lambda error: wrong.append(str(error)))
-    yield page
-    assert not wrong
-
-
-def test_filters_act_on_dots_rows_and_address(quiet_page: Any, server_url: str, report_id: int) -> None:
-    page = quiet_page
+def test_filters_act_on_dots_rows_and_address(watched: Any, server_url: str, report_id: int) -> None:
+    page = watched
     page.goto(f"{server_url}/profiles/{report_id}/roofline/")
     poll(page, f"window.Bokeh && {DOTS}.length === 3 && document.querySelectorAll('#roofline-rows .tabulator-row').length === 10")
     page.fill("#f-q", "nvjet")
@@ -70,8 +37,8 @@ def test_filters_act_on_dots_rows_and_address(quiet_page: Any, server_url: str, 
     poll(page, "document.getElementById('roofline-count').textContent === '2 of 10 dots'")
 
 
-def test_a_tapped_dot_opens_its_kernel(quiet_page: Any, server_url: str, report_id: int) -> None:
-    page = quiet_page
+def test_a_tapped_dot_opens_its_kernel(watched: Any, server_url: str, report_id: int) -> None:
+    page = watched
     page.set_viewport_size({"width": 1440, "height": 900})
     page.goto(f"{server_url}/profiles/{report_id}/roofline/")
     poll(page, "window.Bokeh && document.querySelector('#roofline')?.dataset.state === 'ready'")
@@ -83,8 +50,8 @@ def test_a_tapped_dot_opens_its_kernel(quiet_page: Any, server_url: str, report_
     assert "bound" in page.inner_text(".answer")
 
 
-def test_every_metric_of_a_launch_is_there_to_search(quiet_page: Any, server_url: str, report_id: int) -> None:
-    page = quiet_page
+def test_every_metric_of_a_launch_is_there_to_search(watched: Any, server_url: str, report_id: int) -> None:
+    page = watched
     page.goto(f"{server_url}/profiles/{report_id}/roofline/")
     poll(page, "document.querySelectorAll('#roofline-rows .tabulator-row').length === 10")      # the grid replaces the table
     page.click("#roofline-rows .tabulator-row a >> text=nvjet_sm90_tst_256x128")

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Iterator
 from typing import Any
 from urllib.request import urlopen
 
 import pytest
 
+from tests.browser.visit import poll
 from tests.product import Product
 
 PAGES = (
@@ -28,31 +27,6 @@ PAGES = (
     "/search/?q=gemm",
     "/accounts/tokens/",
 )
-
-
-@pytest.fixture
-def watched(page: Any) -> Iterator[Any]:
-    """A page whose console errors, uncaught errors and requests to elsewhere fail the test."""
-    wrong: list[str] = []
-    page.on("console", lambda message: wrong.append(message.text) if message.type == "error" else None)
-    page.on("pageerror", lambda error: wrong.append(str(error)))
-    page.on(
-        "request",
-        lambda request: (
-            None if re.match(r"(http|ws)://127\.0\.0\.1|blob:|data:", request.url) else wrong.append(request.url)
-        ),
-    )
-    yield page
-    assert wrong == []
-
-
-def poll(page: Any, script: str, within_ms: int = 30_000) -> Any:
-    """`page.wait_for_function` needs eval, which the CSP forbids."""
-    for _ in range(within_ms // 100):
-        if found := page.evaluate(script):
-            return found
-        page.wait_for_timeout(100)
-    raise TimeoutError(script)
 
 
 def examples_loaded(product: Product, page: Any) -> None:

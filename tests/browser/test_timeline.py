@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,54 +11,28 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-RECORDING = Path(__file__).parents[1] / "data" / "h200" / "kineto_train.json.gz"
+from tests.browser.visit import H200, poll, uploaded
+
+RECORDING = H200 / "kineto_train.json.gz"
 APP = "document.getElementById('timeline').timeline"
-READ_WITHIN_S = 60
 GEMM = "nvjet"                       # the recording's matrix multiplications
-
-
-def poll(page: Any, script: str, within_ms: int = 15_000) -> Any:
-    """`page.wait_for_function` needs eval, which the CSP forbids."""
-    for _ in range(within_ms // 50):
-        if found := page.evaluate(script):
-            return found
-        page.wait_for_timeout(50)
-    raise TimeoutError(script)
 
 
 @pytest.fixture(scope="session")
 def profile_id(server_url: str, playwright: Any) -> int:
     """The recorded training run, uploaded through the API as a browser would, and read."""
-    client = playwright.request.new_context(base_url=server_url)
-    client.get("/")
-    token = next(c["value"] for c in client.storage_state()["cookies"] if c["name"] == "csrftoken")
-    answer = client.post("/api/profiles/", headers={"X-CSRFToken": token, "Referer": server_url}, multipart={
-        "file": {"name": RECORDING.name, "mimeType": "application/gzip", "buffer": RECORDING.read_bytes()},
-        "name": "train-step", "build": "4f2c1e"})
-    assert answer.status == 201, answer.text()
-    pk = answer.json()["id"]
-    for _ in range(READ_WITHIN_S * 5):
-        profile = client.get(f"/api/profiles/{pk}/").json()
-        if profile["status"] in ("ready", "failed"):
-            break
-        time.sleep(0.2)
-    assert profile["status"] == "ready", profile["error"]
-    client.dispose()
-    return int(pk)
+    return uploaded(playwright, server_url, RECORDING, name="train-step", build="4f2c1e")
 
 
 @pytest.fixture
-def timeline(page: Any, server_url: str, profile_id: int) -> Iterator[Any]:
-    """The opened timeline without gliding; console errors fail the test."""
-    wrong: list[str] = []
-    page.on("console", lambda message: wrong.append(message.text) if message.type == "error" else None)
-    page.on("pageerror", lambda error: wrong.append(str(error)))
+def timeline(watched: Any, server_url: str, profile_id: int) -> Iterator[Any]:
+    """The opened timeline without gliding."""
+    page = watched
     page.emulate_media(reduced_motion="reduce")
     page.set_viewport_size({"width": 1440, "height": 900})
     page.goto(f"{server_url}/profiles/{profile_id}/timeline/")
     settled(page)
-    yield page
-    assert wrong == []
+    return page
 
 
 def settled(page: Any) -> None:

@@ -8,10 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.browser.test_frame import poll, watched
-
-H200 = Path(__file__).parent.parent / "data" / "h200"
-__all__ = ["watched"]
+from tests.browser.visit import H200, poll
 
 DROP = """(name) => {
   const transfer = new DataTransfer();

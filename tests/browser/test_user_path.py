@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.browser.test_timeline import APP, poll, settled, window
+from tests.browser.test_timeline import APP, settled, window
+from tests.browser.visit import poll
 from tests.product import Product
 
 READ_WITHIN_MS = 180_000       # seven recordings on a shared machine
@@ -28,15 +29,12 @@ def fresh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Product]:
 
 
 @pytest.fixture
-def visitor(page: Any, fresh: Product) -> Iterator[Any]:
-    """A browser on the fresh installation; console errors fail the test."""
-    wrong: list[str] = []
-    page.on("console", lambda message: wrong.append(message.text) if message.type == "error" else None)
-    page.on("pageerror", lambda error: wrong.append(str(error)))
+def visitor(watched: Any, fresh: Product) -> Any:
+    """A browser on the fresh installation."""
+    page = watched
     page.emulate_media(reduced_motion="reduce")
     page.set_viewport_size({"width": 1440, "height": 900})
-    yield page
-    assert wrong == []
+    return page
 
 
 def profiles(page: Any, fresh: Product) -> list[dict[str, Any]]:
@@ -46,8 +44,15 @@ def profiles(page: Any, fresh: Product) -> list[dict[str, Any]]:
 
 
 def test_a_new_user_goes_from_examples_to_a_comparison(visitor: Any, fresh: Product) -> None:
-    page = visitor
+    by_file = {row["file_name"]: row for row in examples_loaded(visitor, fresh)}
+    where_the_time_went(visitor, f"{fresh.url}/profiles/{by_file['kineto_train.json.gz']['id']}/")
+    a_kernel_in_the_timeline(visitor)
+    from_the_roofline_to_a_kernel(visitor, f"{fresh.url}/profiles/{by_file['buildA.ncu-rep.gz']['id']}/roofline/")
+    a_tune_job_watched_to_its_end(visitor, fresh)
+    two_builds_side_by_side(visitor, fresh)
 
+
+def examples_loaded(page: Any, fresh: Product) -> list[dict[str, Any]]:
     page.goto(fresh.url)
     page.get_by_role("button", name="Load the example recordings").click()
     for _ in range(READ_WITHIN_MS // 500):
@@ -56,16 +61,19 @@ def test_a_new_user_goes_from_examples_to_a_comparison(visitor: Any, fresh: Prod
             break
         page.wait_for_timeout(500)
     assert {row["status"] for row in rows} == {"ready"}, [row["error"] for row in rows]
-    by_file = {row["file_name"]: row for row in rows}
-    training = by_file["kineto_train.json.gz"]
+    return rows
 
-    # The profile page says where the time went: the recording's GPU is idle about two thirds of the time.
-    page.goto(f"{fresh.url}/profiles/{training['id']}/")
+
+def where_the_time_went(page: Any, address: str) -> None:
+    """The recording's GPU is idle about two thirds of the time. Ends in the timeline."""
+    page.goto(address)
     idle = re.search(r"idle (\d+) %", page.inner_text(".answer"))
     assert idle and 60 <= int(idle[1]) <= 75
     page.get_by_role("link", name="Timeline", exact=True).first.click()
 
-    # The timeline: zoom with W, search a kernel, click it.
+
+def a_kernel_in_the_timeline(page: Any) -> None:
+    """Zoom with W, search a kernel, click it."""
     settled(page)
     start, end = window(page)
     box = page.locator(".tl-ruler").bounding_box()
@@ -83,16 +91,18 @@ def test_a_new_user_goes_from_examples_to_a_comparison(visitor: Any, fresh: Prod
     assert KERNEL in told and "Grid" in told and "Registers per thread" in told
     assert poll(page, f"{APP}.chosen.slice.links.some((link) => link.role === 'launched by')")
 
-    # The roofline of a report with counters, and from it to a kernel.
-    report = by_file["buildA.ncu-rep.gz"]
-    page.goto(f"{fresh.url}/profiles/{report['id']}/roofline/")
+
+def from_the_roofline_to_a_kernel(page: Any, address: str) -> None:
+    page.goto(address)
     page.wait_for_selector("#roofline .bk-Figure, .figure .bk-Figure")
     assert "roof" in page.inner_text(".answer")
     page.get_by_role("link", name="softmax_row").first.click()
     page.wait_for_url(re.compile(r"/kernels/\d+/$"))
     assert re.search(r"(memory|compute|latency)-bound", page.inner_text(".answer"), re.IGNORECASE)
 
-    # A tune job on the replay device, live to its end and into the cache.
+
+def a_tune_job_watched_to_its_end(page: Any, fresh: Product) -> None:
+    """On the replay device, live, and into the cache."""
     page.goto(f"{fresh.url}/tune/new/?operator=matmul")
     page.fill("[name=budget_trials]", "40")
     page.get_by_role("button", name="Start tuning").click()
@@ -110,7 +120,9 @@ def test_a_new_user_goes_from_examples_to_a_comparison(visitor: Any, fresh: Prod
     page.goto(f"{fresh.url}/cache/")
     assert "matmul" in page.inner_text("main")
 
-    # Two builds side by side: three kernels slower, one faster, one unchanged.
+
+def two_builds_side_by_side(page: Any, fresh: Product) -> None:
+    """Three kernels slower, one faster, one unchanged."""
     page.goto(f"{fresh.url}/compare/?build_a=buildA&build_b=buildB")
     answer = page.inner_text(".answer")
     assert "3 kernels slower" in answer and "1 faster" in answer and "1 within the noise" in answer, answer
