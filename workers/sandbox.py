@@ -220,7 +220,7 @@ class SandboxRunner:
         self._child = self._spare = None
 
     def _ask(self, message: dict[str, Any], limit_s: float) -> Any:
-        """The child's answer, or Rejected; afterwards there is a living child again."""
+        """The child's answer, or Rejected where it died or hung; the next question then goes to a new child."""
         if self._stop.is_set():
             raise Stopped
         if self._child is None:
