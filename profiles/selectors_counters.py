@@ -16,7 +16,6 @@ from profiles.analysis.names import operator_of
 from profiles.models import Finding, KernelStat, LaunchCounters, Profile
 from profiles.store_counters import metrics_of
 
-BOUNDS = ("memory", "compute", "latency")
 UNITS = {"smem_static_bytes": "B", "smem_dynamic_bytes": "B", "smem_driver_bytes": "B", "smem_config_bytes": "B",
          "stack_bytes": "B"}
 

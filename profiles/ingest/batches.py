@@ -43,7 +43,6 @@ GPU_LANE = frozenset({"kernel", "gpu_memcpy", "memcpy", "gpu_memset", "memset", 
 _NO_ARGS = frozenset({"python_function", "trace"})
 _OPS = frozenset({"cpu_op", "operator"})
 _GPU_FORM = GPU_LANE - {"gpu_user_annotation", "cuda_profiler_range"}
-GPU_COLUMNS = ("row", "device", "stream", "registers", "smem", "bytes")
 
 
 class NameIds(Ids):
