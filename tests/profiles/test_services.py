@@ -12,7 +12,8 @@ from django.core.files.base import ContentFile, File
 from django.core.files.storage import default_storage
 from django.utils import timezone
 
-from profiles import ingested, services, store
+from profiles import ingested as steps
+from profiles import services, store
 from profiles.models import Finding, KernelStat, LaunchCounters, Profile
 from profiles.progress import Progress, Superseded
 from profiles.services import (
@@ -221,13 +222,13 @@ def test_a_worker_that_lost_its_row_writes_nothing():
 
 def test_deleted_while_it_is_read_leaves_nothing(monkeypatch):
     profile = create(upload())
-    write = ingested.launches_write
+    write = steps.launches_write
 
     def delete_meanwhile(profile_id: int, launches: Any) -> int:
         Profile.objects.filter(pk=profile_id).delete()
         return write(profile_id, launches)
 
-    monkeypatch.setattr(ingested, "launches_write", delete_meanwhile)
+    monkeypatch.setattr(steps, "launches_write", delete_meanwhile)
     assert profile_ingest(profile.pk, "test") is None
     assert not Path(default_storage.path(f"profiles/{profile.pk}")).exists()
 
