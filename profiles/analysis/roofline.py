@@ -368,10 +368,3 @@ def _no_dot(duration_ns: float | None, flop: float | None, moved_bytes: float | 
         return ("no bytes moved to or from DRAM" if moved_bytes == 0.0 else
                 "no DRAM byte counters in the report: capture with --set full")
     return None
-
-
-def launch_point(metrics: Metrics, device: str = "", compute_capability: str | None = None,
-                 sm_count: int | None = None) -> Point:
-    """The point of one launch."""
-    return point(number(metrics, DURATION), work(metrics), dram_bytes(metrics),
-                 roofs(metrics, device, compute_capability, sm_count))

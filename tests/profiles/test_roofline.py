@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from profiles import ingest
-from profiles.analysis import roofline
+from profiles.analysis import counters, roofline
 from profiles.analysis.roofline import Metrics, Roofs, Work
 from profiles.trace import CounterLaunch, Report
 
@@ -22,8 +22,7 @@ def launches(path: Path) -> list[CounterLaunch]:
 
 
 def of(launch: CounterLaunch) -> roofline.Point:
-    device = launch.device
-    return roofline.launch_point(launch.metrics, device.name, device.compute_capability, device.sm_count)
+    return counters.facts(launch).point
 
 
 @pytest.fixture(scope="module")
@@ -171,9 +170,11 @@ def test_a_mix_of_precisions_is_bound_by_the_pipe_that_fills_first() -> None:
 
 
 def test_unknown_stays_unknown() -> None:
-    point = roofline.launch_point({"gpu__time_duration.sum": 5.0})
+    def point_of(metrics: roofline.Metrics) -> roofline.Point:
+        return roofline.point(5.0, roofline.work(metrics), roofline.dram_bytes(metrics), roofline.roofs(metrics))
+
+    point = point_of({})
     assert point.flop is None and point.intensity is None and point.roof_pct is None
     assert point.reason and "no FLOP counters" in point.reason
-    busy = roofline.launch_point({"gpu__time_duration.sum": 5.0, roofline.TENSOR_PIPE[0]: 40.0,
-                                  "smsp__sass_thread_inst_executed_op_ffma_pred_on.sum": 3.0})
+    busy = point_of({roofline.TENSOR_PIPE[0]: 40.0, "smsp__sass_thread_inst_executed_op_ffma_pred_on.sum": 3.0})
     assert busy.reason and "tensor cores were used" in busy.reason
