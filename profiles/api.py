@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from django.conf import settings
@@ -146,6 +147,8 @@ class ProfileListApi(APIView):
         if length > settings.UPLOAD_MAX_BYTES + (1 << 20):
             raise TraceError("request", f"the upload has {length:,} bytes; at most {settings.UPLOAD_MAX_BYTES:,} are taken",
                              "compress the file (.gz) or record fewer steps")
+        if not isinstance(request.data, Mapping):
+            raise TraceError("request", "this is no form", "send multipart/form-data with one or several files in the field `file`")
         files = request.FILES.getlist("file") or list(request.FILES.values())
         fields = UploadSerializer(data={key: request.data.get(key, "") for key in ("name", "build", "model", "tags", "notes")})
         fields.is_valid(raise_exception=True)

@@ -140,4 +140,4 @@ class CaptureTargetListApi(APIView):
 
 def _whole(request: Request, name: str, default: int) -> int:
     text = request.query_params.get(name, "")
-    return int(text) if text.isdigit() and len(text) < 10 else default
+    return int(text) if text.isdecimal() and len(text) < 10 else default

@@ -119,7 +119,7 @@ def capture_targets(request: HttpRequest) -> HttpResponse:
         messages.success(request, "The example programs can be captured now.")
         return redirect((request.POST.get("next") == "new" and "capture-new") or "capture-targets")
     chosen = request.POST.get("edit") or request.GET.get("edit") or ""
-    edited = get_object_or_404(CaptureTarget, pk=int(chosen)) if chosen.isdigit() else None
+    edited = get_object_or_404(CaptureTarget, pk=int(chosen)) if chosen.isdecimal() and len(chosen) < 19 else None
     form = TargetForm(request.POST) if request.method == "POST" else TargetForm.of(edited) if edited else TargetForm()
     status = 200
     if request.method == "POST":

@@ -72,7 +72,7 @@ def captures(filters: Mapping[str, str] | None = None) -> QuerySet[Capture]:
     for name in ("status", "tool"):
         if value := (filters or {}).get(name, "").strip():
             found = found.filter(**{name: value})
-    if (target := (filters or {}).get("target", "")).isdigit():
+    if (target := (filters or {}).get("target", "")).isdecimal() and len(target) < 19:
         found = found.filter(target_id=int(target))
     return found
 

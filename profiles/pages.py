@@ -113,7 +113,7 @@ def _edit(request: HttpRequest, profile: Profile) -> HttpResponse:
 def _download(profile: Profile, which: str) -> FileResponse:
     """The upload as it came, always as an attachment: nothing a user sent is ever shown by the browser."""
     uploads = selectors_profile.uploads(profile)
-    if not which.isdigit() or int(which) >= len(uploads):
+    if not which.isdecimal() or len(which) > 9 or int(which) >= len(uploads):
         raise Http404("no such upload")
     upload = uploads[int(which)]
     try:

@@ -128,7 +128,7 @@ def _picked(query: Mapping[str, str], which: str) -> SidePicked:
             raise TraceError(f"build_{which}", f"no ready profile of build {build}", "choose a build that has profiles")
         return SidePicked(build, found, build)
     text = query.get(which, "").strip()
-    ids = [int(part) for part in text.split(",") if part.isdigit() and len(part) < 19]
+    ids = [int(part) for part in text.split(",") if part.isdecimal() and len(part) < 19]
     found = list(Profile.objects.filter(pk__in=ids, status=Profile.Status.READY))
     if not ids or len(found) != len(set(ids)):
         raise TraceError(which, f"no ready profile {text}" if text else f"no profile given for {which}",

@@ -190,7 +190,7 @@ def _roofline_answer(dots: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 def counters_json(profile: Profile, params: Mapping[str, str] | None = None) -> dict[str, Any]:
     """Facts and rules of every launch; with `?launch=INDEX` every raw metric of that one."""
     asked = (params or {}).get("launch", "")
-    if asked.isdigit():
+    if asked.isdecimal() and len(asked) < 10:
         return {"profile": profile.pk, "launch": int(asked), "metrics": metrics_of(profile.pk, int(asked))}
     return {"profile": profile.pk, "launches": [{
         "index": row.index, "kernel_id": row.kernel_id, "kernel": row.kernel.name, "duration_ns": row.duration_ns,

@@ -23,6 +23,7 @@ from rest_framework.permissions import SAFE_METHODS, BasePermission
 from rest_framework.request import Request
 
 from webapp.models import ApiToken
+from webapp.sign_in import SignInForm
 
 LOOPBACK = ("127.0.0.1", "::1", "::ffff:127.0.0.1")
 LOCAL_USER = "local"
@@ -134,7 +135,7 @@ def _tokens_page(request: HttpRequest, form: TokenForm, *, new_token: str = "", 
 
 
 urlpatterns = [
-    path("login/", auth_views.LoginView.as_view(template_name="accounts/login.html"), name="login"),
+    path("login/", auth_views.LoginView.as_view(template_name="accounts/login.html", authentication_form=SignInForm), name="login"),
     path("logout/", auth_views.LogoutView.as_view(), name="logout"),
     path("tokens/", tokens, name="tokens"),
     path("tokens/create/", token_create, name="token-create"),                       # POST

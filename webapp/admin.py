@@ -15,9 +15,11 @@ from django.http import HttpRequest
 
 from webapp.models import ApiToken
 from webapp.roles import ROLES, VIEWER, role_of, role_set
+from webapp.sign_in import AdminSignInForm
 
 User = get_user_model()
 admin.site.site_header = admin.site.site_title = "Ridgepoint"
+admin.site.login_form = AdminSignInForm
 admin.site.unregister(Group)        # the roles are code: webapp.roles
 admin.site.unregister(User)
 

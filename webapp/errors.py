@@ -1,9 +1,15 @@
-"""Domain errors become an answer in one place: JSON for the API."""
+"""Errors become an answer in one place: JSON for the API, pages for people."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
+from django.core.exceptions import BadRequest
+from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.views import defaults
+from rest_framework.exceptions import ParseError
 from rest_framework.response import Response
 from rest_framework.views import exception_handler as drf_exception_handler
 
@@ -15,6 +21,10 @@ def exception_handler(error: Exception, context: dict[str, Any]) -> Response | N
 
     A field error keeps DRF's shape under "fields" too, so that a form can put each message beside its field.
     """
+    if isinstance(error, RecursionError):              # of the JSON parser: [[[[[…
+        error = ParseError("the JSON is nested too deeply")
+    if isinstance(error, UnicodeDecodeError):          # of knox, for a token that is no text
+        error = ParseError("the request holds text that is not UTF-8")
     if isinstance(error, TraceError):
         return Response({"error": error.what, "where": error.where, "hint": error.hint}, status=400)
     response = drf_exception_handler(error, context)
@@ -36,9 +46,37 @@ def _first(told: Any) -> str:
     return str(told[0]) if isinstance(told, list) and told else str(told)
 
 
+class NoNul:
+    """Refuse addresses with a NUL: PostgreSQL's texts hold none, so that nothing could match. Forms refuse their own."""
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        if "%00" in request.META.get("QUERY_STRING", "") or "\0" in request.path:
+            raise BadRequest("the address holds a NUL character")
+        return self.get_response(request)
+
+
+def _answer(request: HttpRequest, exception: Exception | None = None, *, status: int) -> HttpResponse:
+    """Of errors that no view saw: the API speaks JSON there too."""
+    if not request.path.startswith("/api/"):
+        page = _PAGES[status]
+        return page(request) if exception is None else page(request, exception)
+    what = str(exception) if status == 400 and exception else _WHAT[status]
+    return JsonResponse({"error": what, "where": request.path, "hint": HINTS[status]}, status=status)
+
+
+bad_request, forbidden, not_found, server_error = (partial(_answer, status=status) for status in (400, 403, 404, 500))
+_PAGES: dict[int, Callable[..., HttpResponse]] = {
+    400: defaults.bad_request, 403: defaults.permission_denied, 404: defaults.page_not_found, 500: defaults.server_error}
+_WHAT = {400: "the request cannot be understood", 403: "this is not allowed", 404: "there is nothing at this address",
+         500: "the server made a mistake"}
 HINTS = {
+    400: "see /api/docs/ for what this address takes",
     401: "sign in, or send “Authorization: Token …” with a token from Accounts → Tokens",
     403: "ask an owner for the role that may do this; from a page, reload it",
     404: "it may have been deleted",
+    500: "nothing that was stored is lost; the server's log has the trace",
     405: "see /api/docs/ for what this address takes",
 }

@@ -11,6 +11,9 @@ from tuner import api as tuner_api
 from tuner import pages as tuner_pages
 from webapp import accounts, pages
 
+handler400, handler403, handler404, handler500 = (
+    f"webapp.errors.{name}" for name in ("bad_request", "forbidden", "not_found", "server_error"))
+
 urlpatterns = [
     # home
     path("", pages.home, name="home"),

@@ -13,6 +13,7 @@ from django.utils import timezone
 from webapp.accounts import LOCAL_USER
 from webapp.models import ApiToken
 from webapp.roles import owner_exists, role_of
+from webapp.sign_in import FAILURES
 
 pytestmark = pytest.mark.django_db
 
@@ -157,3 +158,20 @@ def test_the_first_owner_needs_a_password_that_holds(monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("RIDGEPOINT_PASSWORD", "123")
     with pytest.raises(CommandError, match="too short"):
         call_command("createowner", "olga")
+
+
+@pytest.mark.parametrize("door", ["login", "admin:login"])
+def test_guessing_passwords_comes_to_rest(door: str, client: Client, sign_in_mode: None, olga: Any) -> None:
+    here = {"REMOTE_ADDR": f"192.0.2.{len(door)}"}          # failures are counted per name and address, in Redis
+    right = {"username": "olga", "password": "correct horse battery"}
+    for _ in range(FAILURES):
+        assert b"Too many" not in client.post(reverse(door), {**right, "password": "wrong"}, **here).content
+    assert b"Too many failed sign-ins" in client.post(reverse(door), right, **here).content
+    assert client.post(reverse(door), {**right, "next": "/tune/"}, REMOTE_ADDR="192.0.2.99").status_code == 302
+
+
+@pytest.mark.parametrize("target", ["https://evil.example/", "//evil.example/", "/\\\\evil.example", "javascript:alert(1)",
+                                    "https:evil.example", "///evil.example"])
+def test_sign_in_leads_nowhere_else(target: str, client: Client, sign_in_mode: None, alice: Any) -> None:
+    answer = client.post(reverse("login"), {"username": "alice", "password": "correct horse battery", "next": target})
+    assert answer["Location"] == "/"
