@@ -209,7 +209,7 @@ def _moved(args: list[GpuArgs]) -> Int64:
     for i, a in enumerate(args):
         size = _DTYPE_BYTES.get(bytes(a.dtype).strip(b'"').lower()) if a.dtype else None
         if size and moved[i] == MISSING:
-            elements = [int(raw) for raw in (bytes(a.in_elements), bytes(a.out_elements)) if raw.isdigit()]
+            elements = [int(raw) for raw in (bytes(a.in_elements), bytes(a.out_elements)) if raw.isdigit() and len(raw) < 19]
             if elements:
                 moved[i] = max(elements) * size
     return moved

@@ -28,6 +28,7 @@ _ID_COLUMNS = {
 _SEVERITY = {"OPT": "optimization", "WRN": "warning", "ERR": "error", "INF": "info", "OK": "info"}
 _BLOCK_BYTES = 1 << 20
 _MAX_LINE_BYTES = 64 << 20
+MAX_CELLS = 6_000_000               # kept of one file: 4,000 launches of a full set, a few hundred MB
 LOCALE_ROWS = 200                    # rows looked at to learn the decimal sign
 
 
@@ -40,6 +41,8 @@ class Table:
     rows: list[list[str]] = field(default_factory=list)
     other_lines: int = 0
     damaged: int = 0
+    cells: int = 0
+    beyond: int = 0                  # rows that came after MAX_CELLS
 
 
 def sniff(head: bytes) -> bool:
@@ -116,7 +119,11 @@ def _row(table: Table, line: str) -> str:
         else:
             table.other_lines += 1
         return ""
-    table.rows.append(cells)
+    table.cells += len(cells)
+    if table.cells > MAX_CELLS:
+        table.beyond += 1
+    else:
+        table.rows.append(cells)
     return ""
 
 
@@ -134,8 +141,9 @@ def _lines(source: Source) -> Iterator[str]:
 
 
 def _integrity(table: Table, records: int, kind: str) -> Integrity:
-    integrity = Integrity(records_read=records + table.damaged, records_kept=records)
-    integrity.kinds = {kind: records + table.damaged}
+    read = records + table.damaged + table.beyond
+    integrity = Integrity(records_read=read, records_kept=records, kinds={kind: read})
+    integrity.drop(f"beyond the limit of {MAX_CELLS:,} cells", table.beyond)
     integrity.drop("a row with too few or too many cells", table.damaged)
     return integrity
 
@@ -178,22 +186,27 @@ def _cell(table: Table, row: list[str], column: str) -> str:
     return row[index].strip() if index < len(row) else ""
 
 
+def _small(text: str) -> bool:
+    """A whole number that an int64 holds."""
+    return text.isdecimal() and len(text) < 19
+
+
 def _identity(table: Table, row: list[str]) -> dict[str, float | str]:
     """What the first columns say, under the names of the metrics that say the same."""
     metrics: dict[str, float | str] = {}
     for column, prefix in (("Grid Size", "launch__grid_dim_"), ("Block Size", "launch__block_dim_")):
         sizes = _cell(table, row, column).strip("()").replace(";", ",").split(",")
-        if len(sizes) == 3 and all(size.strip().isdigit() for size in sizes):
+        if len(sizes) == 3 and all(_small(size.strip()) for size in sizes):
             metrics.update({prefix + axis: int(size) for axis, size in zip("xyz", sizes, strict=True)})
     for column, name in (
         ("Context", "launch__context_id"),
         ("Stream", "launch__stream_id"),
         ("Device", "launch__device_id"),
     ):
-        if _cell(table, row, column).isdigit():
+        if _small(_cell(table, row, column)):
             metrics[name] = int(_cell(table, row, column))
     major, dot, minor = _cell(table, row, "CC").partition(".")
-    if dot and major.isdigit() and minor.isdigit():
+    if dot and _small(major) and _small(minor):
         metrics["device__attribute_compute_capability_major"] = int(major)
         metrics["device__attribute_compute_capability_minor"] = int(minor)
     return metrics

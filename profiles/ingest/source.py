@@ -23,9 +23,11 @@ Progress = Callable[[str, int, int, int], None]     # phase, done bytes of the u
 
 @dataclass(frozen=True)
 class Limits:
-    """How much one upload may cost. Expansion is bounded by bytes, not by ratio: honest traces shrink 30 times."""
+    """How much one upload may cost. Honest traces shrink 30 times; beyond `free_bytes` none shrinks `expansion` times."""
 
     expanded_bytes: int = 64 << 30
+    free_bytes: int = 1 << 30
+    expansion: int = 250
     record_bytes: int = 128 << 20        # one record, or all text before the first
     records: int = 200_000_000
 
@@ -168,10 +170,16 @@ class Source:
             self._expanded += len(more)
             out = out + more if out else more
         self.position += len(out)
+        self._bound()
+        return out
+
+    def _bound(self) -> None:
         if self._expanded > self.limits.expanded_bytes:
             raise TraceError(f"byte {self.position}", f"the content expands to more than {self.limits.expanded_bytes} bytes",
                              "Profile fewer steps, or raise the limit of expanded bytes.")
-        return out
+        if self._expanded > max(self.limits.free_bytes, self.limits.expansion * self.total_bytes):
+            raise TraceError(f"byte {self.position}", f"the content expands to more than {self.limits.expansion} times the upload",
+                             "No profiler writes such a file. If it is honest, upload it unpacked.")
 
     def progress(self, phase: str, records: int) -> None:
         if self._progress:

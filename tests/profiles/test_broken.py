@@ -8,7 +8,7 @@ import pytest
 
 from profiles import ingest
 from profiles.analysis.kernels import kernel_table
-from profiles.ingest import pieces
+from profiles.ingest import ncu_csv, pieces
 from profiles.ingest.source import Limits
 from profiles.trace import TraceError
 from tests.profiles.corpus import CORPUS
@@ -184,3 +184,27 @@ def test_times_that_no_trace_has_leave_the_others_where_they_are(ts, dur, tmp_pa
 def test_keys_around_the_records_may_be_anything(head, tmp_path):
     path = written(tmp_path, text='{"schemaVersion":1,' + head + ',"traceEvents":[' + json.dumps(GOOD) + "]}")
     assert ingest.read(path).integrity.records_kept == 1
+
+
+def test_what_shrinks_like_no_trace_is_refused_early(tmp_path):
+    path = tmp_path / "bomb.json.gz"
+    with gzip.open(path, "wb", compresslevel=9) as file:
+        file.write(b'{"schemaVersion":1,"traceEvents":[' + json.dumps(GOOD).encode() + b",")
+        for _ in range(24):
+            file.write(b" " * (1 << 20))
+    found, _ = elapsed(path, Limits(free_bytes=8 << 20))
+    assert isinstance(found, TraceError) and "times the upload" in found.what and found.hint
+    assert ingest.read(path).integrity.records_kept == 1
+
+
+def test_a_table_of_more_cells_than_are_kept_says_how_many_rows_are_lost(tmp_path, monkeypatch):
+    monkeypatch.setattr(ncu_csv, "MAX_CELLS", 60)
+    columns = ["ID", "Process ID", "Process Name", "Host Name", "Kernel Name", "Context", "Stream", "Block Size", "Grid Size",
+               "Device", "CC", "gpu__time_duration.sum"]
+    lines = [columns, [""] * 11 + ["ns"],
+             *[[str(i), "1", "p", "h", "k", "9" * 5000, "7", f"({'9' * 5000}, 1, 1)", "(1, 1, ²)", "0", "9.²", "100"]
+               for i in range(10)]]
+    path = tmp_path / "raw.csv"
+    path.write_text("\n".join(",".join(f'"{cell}"' for cell in line) for line in lines))
+    integrity = ingest.read(path).integrity
+    assert (integrity.records_read, integrity.records_kept, sum(integrity.not_kept.values())) == (10, 4, 6)
