@@ -132,6 +132,7 @@ def _capture(capture: Capture, worker: str, folder: Path) -> None:
     with gpu.lease(cards, should_stop=stopped) as card:
         text.add(f"ridgepoint: on {card.name} (GPU {card.index}, driver {card.driver})")
         status = execute(plan, {"CUDA_VISIBLE_DEVICES": card.uuid}, text)
+    text.flush(force=True)              # of a tool that fails at once, the last lines say why
     if not plan.result.exists():
         raise _failure(plan.argv[0], status, text)
     if status:

@@ -107,6 +107,7 @@ def test_common_failures_are_recognised(alice, host, told, body, what, hint):
     row = ran(queued(alice))
     assert row.status == "failed" and row.profile is None
     assert what in row.error["what"] and hint in row.error["hint"] and row.error["where"].startswith("ncu, exit status")
+    assert body.split('"')[1] in row.log                    # the log is whole, however soon the tool failed
 
 
 def test_without_ncu_it_says_where_it_looked(alice, host, told, monkeypatch):
