@@ -23,6 +23,7 @@ from profiles.analysis.kernels import dictionary, numbers
 from profiles.trace import GPU_WORK, Category, Trace
 
 LONGEST = 10                     # gaps that are listed
+MAX_DEVICES = 64         # broken down one by one; a node has 8 or 16
 _WALL = (*GPU_WORK, Category.RUNTIME, Category.CPU_OP, Category.PYTHON, Category.ANNOTATION)
 STEP = re.compile(r"ProfilerStep#(\d+)$")
 
@@ -100,7 +101,7 @@ def breakdown(trace: Trace) -> Breakdown:
     names = {each.index: each.name for each in trace.devices}
     calls = launch_calls(trace)
     devices = []
-    for index in np.unique(device[gpu]).tolist():
+    for index in np.unique(device[gpu])[:MAX_DEVICES].tolist():
         rows = np.flatnonzero(gpu & (device == index))
         work = _work(category[rows], start[rows], end[rows])
         causes, longest = _idle(trace, rows, work, calls, wall_start, wall_end)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from profiles.analysis.breakdown import STEP
+from profiles.analysis.breakdown import MAX_DEVICES, STEP
 from profiles.analysis.correlate import launch_calls
 from profiles.analysis.intervals import overlap_ns, union
 from profiles.analysis.kernels import dictionary, numbers
@@ -21,6 +21,8 @@ def remark(trace: Trace) -> None:
     integrity.remark("GPU work without a correlation id", int(np.count_nonzero(~known)))
     integrity.remark("GPU work whose launch call is not in the file", int(np.count_nonzero(known & ~launched)))
     integrity.remark("GPU work of no duration", int(np.count_nonzero(dur[work] == 0)))
+    devices = np.unique(numbers(slices, "device")[work])
+    integrity.remark(f"GPUs beyond the {MAX_DEVICES} that are broken down", max(0, devices.size - MAX_DEVICES))
     codes, names = dictionary(slices, "name")
     named = np.array([bool(STEP.match(name)) for name in names] or [False], np.bool_)
     steps = np.flatnonzero((category == Category.ANNOTATION) & named[codes])

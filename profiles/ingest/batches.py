@@ -37,6 +37,8 @@ from profiles.ingest.pieces import Pieces
 from profiles.trace import Integrity
 
 _LANE = attrgetter("pid", "tid")
+MAX_LANES = 65_536
+FURTHER = ("further lanes", "further lanes")
 NAME_CHARS = 8192                # longer names are clipped
 GPU_LANE = frozenset({"kernel", "gpu_memcpy", "memcpy", "gpu_memset", "memset", "cuda_sync", "cuda_event",
                       "gpu_user_annotation", "cuda_profiler_range"})
@@ -57,6 +59,18 @@ class NameIds(Ids):
         return super().__missing__(key)
 
 
+class LaneIds(Ids):
+    """(pid, tid) pairs; those beyond MAX_LANES share one, so that a hostile file cannot make a million tracks."""
+
+    shared = 0
+
+    def __missing__(self, key: Any) -> int:
+        if len(self.values_in_order) < MAX_LANES or key == FURTHER:
+            return super().__missing__(key)
+        self.shared += 1
+        return self[FURTHER]
+
+
 @dataclass
 class Gathered:
     """Columns of all slices and instants so far, as lists of one array per piece, and the other kinds of records."""
@@ -64,7 +78,7 @@ class Gathered:
     names: NameIds = field(default_factory=NameIds)
     categories: Ids = field(default_factory=Ids)             # as the file spells them
     phases: Ids = field(default_factory=Ids)
-    lanes: Ids = field(default_factory=Ids)                  # (pid, tid)
+    lanes: LaneIds = field(default_factory=LaneIds)                  # (pid, tid)
     details: Ids = field(default_factory=Ids)
     slices: dict[str, list[npt.NDArray[Any]]] = field(default_factory=dict)
     gpu: dict[str, list[npt.NDArray[Any]]] = field(default_factory=dict)
@@ -92,6 +106,7 @@ def gather(pieces: Pieces, integrity: Integrity) -> Gathered:
     finally:
         if collecting:
             gc.enable()
+    integrity.repair(f"records of lanes beyond the first {MAX_LANES:,}: drawn on one track", out.lanes.shared)
     integrity.repair(f"names longer than {NAME_CHARS} characters were clipped", out.names.clipped)
     return out
 

@@ -7,8 +7,9 @@ import time
 import pytest
 
 from profiles import ingest
+from profiles.analysis.breakdown import MAX_DEVICES, breakdown
 from profiles.analysis.kernels import kernel_table
-from profiles.ingest import ncu_csv, pieces
+from profiles.ingest import batches, ncu_csv, pieces
 from profiles.ingest.source import Limits
 from profiles.trace import TraceError
 from tests.profiles.corpus import CORPUS
@@ -208,3 +209,11 @@ def test_a_table_of_more_cells_than_are_kept_says_how_many_rows_are_lost(tmp_pat
     path.write_text("\n".join(",".join(f'"{cell}"' for cell in line) for line in lines))
     integrity = ingest.read(path).integrity
     assert (integrity.records_read, integrity.records_kept, sum(integrity.not_kept.values())) == (10, 4, 6)
+
+
+def test_a_file_of_nothing_but_lanes_and_devices_is_bounded(tmp_path, monkeypatch):
+    monkeypatch.setattr(batches, "MAX_LANES", 100)
+    trace = ingest.read(written(tmp_path, *[record(pid=i, tid=i, ts=i, args={"device": i, "stream": i}) for i in range(300)]))
+    assert len(trace.tracks) == 101 and trace.slices.num_rows == 300
+    assert any("lanes beyond" in reason for reason in trace.integrity.repaired)
+    assert len(breakdown(trace).devices) == MAX_DEVICES
