@@ -22,6 +22,8 @@ from profiles.progress import Progress
 from profiles.store_launches import launches_write
 from profiles.trace import Report, Trace, TraceError
 
+KERNEL_ROWS = 20_000        # rows of the kernel table; honest traces hold hundreds of names
+
 
 @dataclass
 class Ingested:
@@ -74,12 +76,14 @@ def _trace(profile_id: int, trace: Trace, progress: Progress, ranks: int) -> Ing
         kernels, time = kernel_table(trace), breakdown(trace)
         advice = findings.find(trace, kernels, time)
         launches = launches_of_trace(trace)
+        trace.integrity.remark(f"kernel names beyond the {KERNEL_ROWS:,} of most time: in all sums, in no table",
+                               max(0, len(kernels) - KERNEL_ROWS))
         progress.now("storing", records=trace.integrity.records_kept)
         stored_bytes = stored.result() + launches_write(profile_id, launches)
     summary = time.as_json()
     devices, steps = summary["devices"], [step["name"] for step in summary["steps"]]
     return Ingested(
-        kernels=kernels, findings=advice, metadata=trace.metadata, stored_bytes=stored_bytes,
+        kernels=kernels[:KERNEL_ROWS], findings=advice, metadata=trace.metadata, stored_bytes=stored_bytes,
         fields=_fields(trace, Profile.Kind.TRACE, kernels) | {
             "summary": summary, "gpu": _gpu_names([device.name for device in trace.devices]),
             "steps": len(set(steps) if ranks > 1 else steps) or None, "wall_ns": summary["wall_ns"],

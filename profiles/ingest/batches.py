@@ -37,6 +37,7 @@ from profiles.ingest.pieces import Pieces
 from profiles.trace import Integrity
 
 _LANE = attrgetter("pid", "tid")
+_PHASES = ("X", "i", "I", "R", "s", "t", "f", "C", "M")      # that are read
 MAX_LANES = 65_536
 FURTHER = ("further lanes", "further lanes")
 NAME_CHARS = 8192                # longer names are clipped
@@ -118,7 +119,7 @@ def _add(out: Gathered, piece: list[Event], pieces: Pieces, integrity: Integrity
     start, bad = nanoseconds([e.ts for e in piece], lambda: pieces.exact_times(piece))
     integrity.records_read += len(piece)
     _count_kinds(out, phase, category, integrity)
-    by_phase = {value: phase == number for value, number in out.phases.items()}
+    by_phase = {value: phase == out.phases[value] for value in _PHASES if value in out.phases}
     none = np.zeros(len(piece), np.bool_)
     instant = by_phase.get("i", none) | by_phase.get("I", none) | by_phase.get("R", none)
     timed = by_phase.get("X", none) | instant
@@ -139,20 +140,26 @@ def _add(out: Gathered, piece: list[Event], pieces: Pieces, integrity: Integrity
         chosen = [piece[i] for i in np.flatnonzero(meta).tolist()]
         args, _ = decode_args(MetaArgs, [e.args for e in chosen])
         out.metadata += [(e.name, e.pid, e.tid, a) for e, a in zip(chosen, args, strict=True)]
-    for value, mask in by_phase.items():
-        if value not in ("X", "i", "I", "R", "s", "t", "f", "C", "M"):
-            integrity.drop(f"ph {value!s:.20} (this kind of record is not read yet)", int(np.count_nonzero(mask)))
+    _strangers(out, phase[~np.isin(phase, [out.phases[value] for value in by_phase])], integrity)
+
+
+def _strangers(out: Gathered, phase: Int32, integrity: Integrity) -> None:
+    """Records of kinds that are not read; a hostile file has more kinds than a report can list."""
+    for number, count in zip(*(each.tolist() for each in np.unique(phase, return_counts=True)), strict=True):
+        reason = f"ph {out.phases.values_in_order[number]!s:.20} (this kind of record is not read yet)"
+        listed = reason in integrity.not_kept or len(integrity.not_kept) < 50
+        integrity.drop(reason if listed else "other kinds of record that are not read yet", count)
 
 
 def _count_kinds(out: Gathered, phase: Int32, category: Int32, integrity: Integrity) -> None:
     width = len(out.categories.values_in_order)
-    counts = np.bincount(phase.astype(np.int64) * width + category)
-    for number in np.flatnonzero(counts).tolist():
+    found, counts = np.unique(phase.astype(np.int64) * width + category, return_counts=True)
+    for number, count in zip(found.tolist(), counts.tolist(), strict=True):
         ph, cat = out.phases.values_in_order[number // width], out.categories.values_in_order[number % width]
         kind = str(cat)[:80] if cat and ph == "X" else f"{cat} (ph {ph})"[:80] if cat else f"ph {ph}"[:80]
         if kind not in integrity.kinds and len(integrity.kinds) >= 500:
             kind = "other kinds"
-        integrity.kinds[kind] = integrity.kinds.get(kind, 0) + int(counts[number])
+        integrity.kinds[kind] = integrity.kinds.get(kind, 0) + count
 
 
 def _slices(out: Gathered, piece: list[Event], rows: npt.NDArray[np.intp], start: Int64, instant: npt.NDArray[np.bool_],

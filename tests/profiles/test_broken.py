@@ -217,3 +217,12 @@ def test_a_file_of_nothing_but_lanes_and_devices_is_bounded(tmp_path, monkeypatc
     assert len(trace.tracks) == 101 and trace.slices.num_rows == 300
     assert any("lanes beyond" in reason for reason in trace.integrity.repaired)
     assert len(breakdown(trace).devices) == MAX_DEVICES
+
+
+def test_a_file_of_nothing_but_kinds_is_bounded(tmp_path):
+    strange = [record(ph=f"Z{i}", cat=f"cat{i}") for i in range(20_000)]
+    found, seconds = elapsed(written(tmp_path, GOOD, *strange))
+    integrity = found.integrity
+    assert (integrity.records_read, integrity.records_kept) == (20_001, 1) and seconds < 10
+    assert sum(integrity.not_kept.values()) == 20_000 == sum(integrity.kinds.values()) - 1
+    assert len(integrity.not_kept) <= 51 and len(integrity.kinds) <= 501

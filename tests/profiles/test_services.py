@@ -264,3 +264,12 @@ def test_update_changes_what_is_given_and_cleans_it():
     profile_update(profile, tags=["x", "x", " "], notes="nul\x00", name="  ")
     profile.refresh_from_db()
     assert profile.tags == ["x"] and "\x00" not in profile.notes and profile.name == "t.json"
+
+
+def test_more_kernel_names_than_a_table_takes_stay_in_the_sums(monkeypatch):
+    monkeypatch.setattr(steps, "KERNEL_ROWS", 3)
+    records = [{"ph": "X", "cat": "kernel", "name": f"k{i}", "pid": 0, "tid": 7, "ts": i * 10, "dur": 1 + i} for i in range(8)]
+    profile = ingested(create(upload(content={"schemaVersion": 1, "traceEvents": records})))
+    assert [row.name for row in profile.kernels.order_by("-total_ns")] == ["k7", "k6", "k5"]
+    assert (profile.launches, profile.gpu_time_ns) == (8, 36_000)
+    assert any("kernel names beyond" in what and n == 5 for what, n in profile.integrity["remarks"].items())
