@@ -82,7 +82,7 @@ def _write_tables(folder: Path, trace: Trace, write: Callable[..., None]) -> Non
     drawn = {"track": track[rows], "depth": depth[rows], "start_ns": start[rows], "dur_ns": dur[rows],
              "name_id": name_id[rows], "category": category[rows], "instant": instant[rows]}
     write(folder / "slices.parquet", drawn, ["start_ns"], ROW_GROUP)
-    taken = slices.select(list(_ARGUMENTS)).combine_chunks().take(pa.array(rows))
+    taken = slices.select(list(_ARGUMENTS)).take(pa.array(rows))
     taken = taken.append_column("detail_id", pa.array(detail_id[rows], mask=detail_id[rows] < 0))
     write(folder / "arguments.parquet", taken, ["correlation", "external_id"], 4 * ROW_GROUP)
     bins, bin_runs = tiles.merge(drawn["track"], drawn["depth"], drawn["start_ns"], drawn["dur_ns"], order.level, top)

@@ -40,7 +40,8 @@ KERNEL_COLUMNS = tuple(column.name for column in fields(KernelRow))     # also o
 
 def numbers(table: pa.Table, name: str, missing: int = -1) -> npt.NDArray[Any]:
     """A column of a slices table as numpy; nulls become `missing` (NaN in float columns)."""
-    column = table[name].combine_chunks()
+    column = table[name]
+    column = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()      # combining copies even one
     if column.null_count:
         column = column.fill_null(float("nan") if pa.types.is_floating(column.type) else missing)
     values: npt.NDArray[Any] = column.to_numpy(zero_copy_only=False)
