@@ -63,7 +63,7 @@ class Facts:
     def steps(self) -> int:
         return len(self.time["steps"])
 
-    @property
+    @cached_property
     def gpu_time_ns(self) -> int:
         return sum(kernel.total_ns for kernel in self.kernels)
 

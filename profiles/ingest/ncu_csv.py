@@ -28,7 +28,9 @@ _ID_COLUMNS = {
 _SEVERITY = {"OPT": "optimization", "WRN": "warning", "ERR": "error", "INF": "info", "OK": "info"}
 _BLOCK_BYTES = 1 << 20
 _MAX_LINE_BYTES = 64 << 20
+_MAX_ROW_LINES = 10_000              # a rule's text has a few
 MAX_CELLS = 6_000_000               # kept of one file: 4,000 launches of a full set, a few hundred MB
+MAX_LINES = 5_000_000                # looked at of one file, program output included
 LOCALE_ROWS = 200                    # rows looked at to learn the decimal sign
 
 
@@ -79,52 +81,71 @@ def _header(line: str) -> tuple[list[str], str] | None:
     if "Kernel Name" not in line or "ID" not in line:
         return None
     for delimiter in (",", ";", "\t"):
-        columns = next(csv.reader([line.lstrip("\ufeff")], delimiter=delimiter))
+        columns = _cells(line.lstrip("\ufeff"), delimiter)
         if all(key in columns for key in _KEYS):
             return columns, delimiter
     return None
 
 
+def _cells(line: str, delimiter: str) -> list[str]:
+    try:
+        return next(csv.reader([line], delimiter=delimiter))
+    except csv.Error:                        # a cell beyond the limit of the csv module: 128 kB
+        return []
+
+
 def _table(source: Source) -> Table:
     table: Table | None = None
-    pending = ""
-    for line in _lines(source):
+    pending: list[str] = []                  # lines of a row with a line break in a cell
+    for number, line in enumerate(_lines(source), 1):
+        if number > MAX_LINES:
+            raise TraceError(f"line {number:,}", "the file goes on beyond what is read of a table of counters",
+                             "Export fewer launches (ncu --launch-count), or keep the program's own output out of the file.")
         header = _header(line)
         if header and (table is None or header[0] == table.header):
             table = table or Table(*header)
-            pending = ""
+            pending = []
             continue
         if table is None:
             continue
-        pending = _row(table, f"{pending}\n{line}" if pending else line)
+        pending = _joined(table, pending, line) if pending else _row(table, line)
     if table is None:
         raise TraceError("line 1", "no header of an Nsight Compute table was found", RAW_HINT)
     table.damaged += bool(pending)
     return table
 
 
-def _row(table: Table, line: str) -> str:
-    """Take one line; returns what must be joined with the next one (a cell with a line break in it)."""
+def _joined(table: Table, pending: list[str], line: str) -> list[str]:
+    """One more line of a row; looks at each line once, however many the row has."""
+    pending.append(line)
+    if len(pending) > _MAX_ROW_LINES:
+        table.damaged += 1
+        return []
+    return _row(table, "\n".join(pending)) if line.count('"') % 2 else pending
+
+
+def _row(table: Table, line: str) -> list[str]:
+    """Take one row; returns what must be joined with the next line (a cell with a line break in it)."""
     starts = line.startswith(('"', table.delimiter)) or line[:1].isdigit()
     if not starts:
         table.other_lines += bool(line.strip())
-        return ""
+        return []
     if line.count('"') % 2:
-        return line if len(line) < _MAX_LINE_BYTES else ""
-    cells = next(csv.reader([line], delimiter=table.delimiter))
+        return [line]
+    cells = _cells(line, table.delimiter)
     shortest = table.header.index("Metric Value") if "Metric Value" in table.header else len(table.header)
     if len(cells) < shortest or len(cells) > len(table.header) + 1:
         if line.startswith('"'):
             table.damaged += 1
         else:
             table.other_lines += 1
-        return ""
+        return []
     table.cells += len(cells)
     if table.cells > MAX_CELLS:
         table.beyond += 1
     else:
         table.rows.append(cells)
-    return ""
+    return []
 
 
 def _lines(source: Source) -> Iterator[str]:

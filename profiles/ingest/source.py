@@ -27,7 +27,7 @@ class Limits:
 
     expanded_bytes: int = 64 << 30
     free_bytes: int = 1 << 30
-    expansion: int = 250
+    expansion: int = 150
     record_bytes: int = 128 << 20        # one record, or all text before the first
     records: int = 200_000_000
 

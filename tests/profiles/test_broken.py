@@ -226,3 +226,17 @@ def test_a_file_of_nothing_but_kinds_is_bounded(tmp_path):
     assert (integrity.records_read, integrity.records_kept) == (20_001, 1) and seconds < 10
     assert sum(integrity.not_kept.values()) == 20_000 == sum(integrity.kinds.values()) - 1
     assert len(integrity.not_kept) <= 51 and len(integrity.kinds) <= 501
+
+
+def test_hostile_cells_cost_their_row_only(tmp_path):
+    def row(number: int, name: str) -> str:
+        return f'"{number}","1","p","h","{name}","1","7","(1, 1, 1)","(1, 1, 1)","0","9.0","100"'
+
+    head = '"ID","Process ID","Process Name","Host Name","Kernel Name","Context","Stream","Block Size","Grid Size","Device","CC"'
+    path = tmp_path / "raw.csv"
+    path.write_text("\n".join([
+        head.replace("Host", "H" * 200_000), head + ',"gpu__time_duration.sum"', '"",' * 11 + '"ns"', row(0, "a"),
+        row(1, "k" * 1_000_000), row(2, "two\nlines"), row(3, "z"), '"open', *['1abc ""'] * 200_000]))
+    found, seconds = elapsed(path)
+    assert [launch.kernel for launch in found.launches] == ["a", "two\nlines", "z"]
+    assert sum(found.integrity.not_kept.values()) == 2 and seconds < 20
