@@ -180,3 +180,11 @@ def test_values() -> None:
     assert value_of("-nan", ".") is value_of("n/a", ".") is value_of("", ".") is value_of("no data", ".") is None
     assert value_of("5 (1; 2; 2)", ".") == 5
     assert value_of("No-CC", ".") == "No-CC"
+
+
+def test_a_table_without_an_end_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("profiles.ingest.ncu_csv.MAX_LINES", 5)
+    path = tmp_path / "endless.csv"
+    path.write_text("\n".join([*cells(H200 / "full_raw.csv.gz")[:4], *["program output"] * 5]))
+    with pytest.raises(TraceError, match="line 6"):
+        ingest.read(path)
