@@ -22,7 +22,7 @@ from profiles.progress import Progress
 from profiles.store_launches import launches_write
 from profiles.trace import Report, Trace, TraceError
 
-KERNEL_ROWS = 20_000        # rows of the kernel table; honest traces hold hundreds of names
+KERNEL_ROWS = 5_000        # rows of the kernel table; honest traces hold hundreds of names
 
 
 @dataclass

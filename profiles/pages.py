@@ -30,6 +30,7 @@ from profiles.trace import TraceError
 
 PAGE_ROWS = 200
 BAR_FAMILIES = 12           # named in the bar of the fleet's kernels; kernel_list.html draws as many
+LISTED_FAMILIES = 2000           # rows of the table over all profiles, most time first
 FIGURES_KEPT_S = 3600
 _UPLOAD_FIELDS = ("build", "model", "tags", "notes")
 
@@ -170,7 +171,8 @@ def kernel_list(request: HttpRequest) -> HttpResponse:
     rest = families[BAR_FAMILIES:]
     return render(request, "profiles/kernel_list.html", {
         "families": families, "chosen": chosen, "filtered": any(chosen.values()),
-        "lines": [{"family": family, "operator": operator_of(family.name)} for family in families],
+        "lines": [{"family": family, "operator": operator_of(family.name)} for family in families[:LISTED_FAMILIES]],
+        "unlisted": max(0, len(families) - LISTED_FAMILIES),
         "top_pct": sum(family.share_pct for family in families[:5]),
         "total_ns": sum(family.total_ns for family in families),
         "rest_count": len(rest), "rest_pct": sum(family.share_pct for family in rest),

@@ -11,7 +11,8 @@ import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 
-from profiles.models import Profile
+from profiles import pages
+from profiles.models import KernelStat, Profile
 from profiles.services import profile_ingest
 from tests.profiles.test_services import TINY, create, recording, upload
 
@@ -180,3 +181,14 @@ def test_kernel_and_roofline_pages_are_reached(bob):
     assert kernel.short_name in page(bob, f"/profiles/{profile.pk}/kernels/{kernel.pk}/")
     assert "matmul" in page(bob, f"/profiles/{profile.pk}/roofline/")
     page(bob, f"/profiles/{profile.pk + 1}/kernels/{kernel.pk}/", 404)
+
+
+def test_the_list_of_all_kernels_is_bounded(client, alice, monkeypatch):
+    client.force_login(alice)
+    monkeypatch.setattr(pages, "LISTED_FAMILIES", 2)
+    profile = Profile.objects.create(name="many", status="ready", kind="trace")
+    KernelStat.objects.bulk_create([
+        KernelStat(profile=profile, name=name, short_name=name, category="compute", launches=1, total_ns=at, mean_ns=at,
+                   p50_ns=at, p95_ns=at, min_ns=at, max_ns=at, share_pct=20) for at, name in enumerate("abcde", 1)])
+    page = client.get("/kernels/").content.decode()
+    assert page.count("<tr>") == 3 and "more kernels with less time are not listed" in page
