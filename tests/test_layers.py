@@ -20,7 +20,7 @@ OURS = ("profiles", "tuner", "webapp", "workers")
 OUTSIDE_OURS = ("tests", "bench", "var", ".venv", "build", "static", "templates", "docs")
 
 NUMERIC = ("numpy", "pyarrow")
-PARSING = (*NUMERIC, "msgspec", "isal", "ncu_report", "google")
+PARSING = (*NUMERIC, "msgspec", "isal", "zstandard", "ncu_report", "google", "perfetto")
 ROWS = ("django", "psycopg")
 WEB = ("django", "rest_framework", "drf_spectacular")
 
