@@ -1,7 +1,8 @@
 """The one in-memory shape of a profile between the stages: columns, never one object per launch.
 
-A reader in ``profiles.ingest`` turns a file into a `Trace` (what ran when) or a `Report` (hardware counters per
-launch); everything in ``profiles.analysis`` and ``profiles.store`` starts from these two and never asks the file again.
+A reader in ``profiles.ingest`` turns a file into a `Trace` (what ran when), a `Report` (hardware counters per launch) or
+a `Summary` (sums that the tool made; it wrote no times of its records); everything in ``profiles.analysis`` and
+``profiles.store`` starts from these three and never asks the file again.
 
 Time is int64 nanoseconds since the trace's first record (`Trace.base_ns` holds the wall clock of that moment where the
 file knows it). Missing is a null, never -1.
@@ -190,3 +191,59 @@ class Report:
     units: dict[str, str]                    # metric name -> base unit
     integrity: Integrity
     metadata: dict[str, Any] = field(default_factory=dict)   # driver, CUDA, ncu version, command line
+
+
+Cell = str | int | float | None
+
+
+@dataclass(frozen=True)
+class KernelSum:
+    """One kernel as a tool summed it. What the file does not state is None; nothing is estimated."""
+
+    name: str                                # demangled, full
+    launches: int
+    total_ns: int
+    category: str = "compute"                # "compute" | "communication"
+    mean_ns: float | None = None             # None: total / launches
+    p50_ns: float | None = None
+    p95_ns: float | None = None
+    min_ns: float | None = None
+    max_ns: float | None = None
+    std_ns: float | None = None
+    grid: tuple[int, int, int] | None = None
+    block: tuple[int, int, int] | None = None
+    registers_per_thread: int | None = None
+    smem_bytes: int | None = None            # static + dynamic, per block
+    occupancy_pct: float | None = None       # 0-100, as the file states it
+
+
+@dataclass(frozen=True)
+class SummaryColumn:
+    """A column of a `SummaryTable`. `unit` chooses how numbers show: "ns", "bytes", "pct" (0-100), "count", "" (plain), or
+    an SI unit ("FLOP/s", "B/s"). Text columns have unit "" and `text` true."""
+
+    name: str
+    unit: str = ""
+    text: bool = False
+
+
+@dataclass
+class SummaryTable:
+    """A table as the file holds it (API calls, ranges, copies, problems that were profiled), in base units."""
+
+    title: str
+    columns: list[SummaryColumn]
+    rows: list[list[Cell]]                   # one cell per column; None is unknown
+    note: str = ""                           # one sentence for people: what is summed over what
+
+
+@dataclass
+class Summary:
+    """Statistics without a timeline: what a tool summed before it wrote the file."""
+
+    format: str                              # "nsys-stats" | "proton" | "cutlass" | …
+    kernels: list[KernelSum]                 # several of one name (per grid, per scope) become one row of the kernel table
+    tables: list[SummaryTable]
+    integrity: Integrity
+    devices: list[Device] = field(default_factory=list)
+    metadata: dict[str, Any] = field(default_factory=dict)
