@@ -23,6 +23,7 @@ class Profile(models.Model):
         UNKNOWN = ""
         TRACE = "trace"             # what ran when
         COUNTERS = "counters"       # hardware counters per launch
+        SUMMARY = "summary"         # sums that a tool made: kernels and tables, no timeline
 
     name = models.CharField(max_length=300)
     status = models.CharField(max_length=12, choices=Status, default=Status.UPLOADED)
@@ -83,10 +84,10 @@ class KernelStat(models.Model):
     launches = models.BigIntegerField()
     total_ns = models.BigIntegerField()
     mean_ns = models.FloatField()
-    p50_ns = models.FloatField()
-    p95_ns = models.FloatField()
-    min_ns = models.BigIntegerField()
-    max_ns = models.BigIntegerField()
+    p50_ns = models.FloatField(null=True)              # these four: null where a tool's sums do not state them
+    p95_ns = models.FloatField(null=True)
+    min_ns = models.BigIntegerField(null=True)
+    max_ns = models.BigIntegerField(null=True)
     share_pct = models.FloatField()                    # of the profile's summed kernel time, 0-100
     bound = models.CharField(max_length=16, blank=True)       # "memory" | "compute" | "latency" | "" = unknown
     bound_reason = models.TextField(blank=True)        # the numbers it rests on, or why it is unknown

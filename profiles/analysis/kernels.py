@@ -23,10 +23,10 @@ class KernelRow:
     launches: int
     total_ns: int
     mean_ns: float
-    p50_ns: float                       # exact quantiles of all launches, linear between neighbours
-    p95_ns: float
-    min_ns: int
-    max_ns: int
+    p50_ns: float | None                # exact quantiles of all launches, linear between neighbours; None: a tool's sums
+    p95_ns: float | None
+    min_ns: int | None
+    max_ns: int | None
     share_pct: float                    # of the profile's summed kernel time, 0-100
     bound: str = ""
     bound_reason: str = ""
