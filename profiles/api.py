@@ -11,6 +11,7 @@ from django.shortcuts import get_object_or_404
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema, extend_schema_field
 from rest_framework import serializers
+from rest_framework.exceptions import NotFound
 from rest_framework.pagination import LimitOffsetPagination
 from rest_framework.parsers import FormParser, JSONParser, MultiPartParser
 from rest_framework.request import Request
@@ -75,6 +76,8 @@ class ProfileSerializer(serializers.ModelSerializer):
             names |= {"timeline": "timeline"}
         if profile.kind == Profile.Kind.COUNTERS:
             names |= {"counters": "api-counters", "roofline": "api-roofline"}
+        if profile.kind == Profile.Kind.SUMMARY:
+            names |= {"tables": "api-tables"}
         return {key: reverse(name, args=[profile.pk], request=request) for key, name in names.items()}
 
 
@@ -212,6 +215,24 @@ class CounterListApi(APIView):
         """Launches with hardware counters: facts, and the vendor's rule findings."""
         profile = get_object_or_404(Profile, pk=pk)
         return Response(selectors_counters.counters_json(profile, request.query_params))
+
+
+class TableListApi(APIView):
+    @extend_schema(operation_id="profiles_tables", responses=JSON, parameters=[
+        OpenApiParameter("table", int, description="Only this one, by its number from 0"), AS])
+    def get(self, request: Request, pk: int) -> Response | HttpResponse:
+        """Tables of sums as the tool wrote them, in base units; `?table=0&as=csv` for one as a file."""
+        tables = selectors_profile.tables(get_object_or_404(Profile, pk=pk))
+        asked = request.query_params.get("table", "")
+        if asked:
+            tables = tables[int(asked):][:1] if asked.isdecimal() and len(asked) < 4 else []
+            if not tables:
+                raise NotFound(f"no table {asked[:20]}")
+        if request.query_params.get("as") in ("csv", "json") and len(tables) == 1:
+            columns = [column["name"] + (f" ({column['unit']})" if column["unit"] else "") for column in tables[0]["columns"]]
+            rows = [dict(zip(columns, row, strict=False)) for row in tables[0]["rows"]]
+            return table_response(request.query_params["as"], f"profile-{pk}-table-{asked or 0}", columns, rows)
+        return Response({"profile": pk, "tables": tables})
 
 
 class RooflineApi(APIView):

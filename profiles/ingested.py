@@ -1,4 +1,4 @@
-"""What an ingest finds in an upload, and the objects it stores: the same steps for a trace and for a counter report."""
+"""What an ingest finds in an upload, and the objects it stores: the same steps for a trace, a counter report and sums."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from profiles import ingest, store, store_counters
-from profiles.analysis import counters, findings, findings_counters
+from profiles import ingest, store, store_counters, store_summary
+from profiles.analysis import counters, findings, findings_counters, summaries
 from profiles.analysis.breakdown import breakdown
 from profiles.analysis.kernels import KernelRow, kernel_table
 from profiles.analysis.launches import launches_of_report, launches_of_trace
@@ -20,9 +20,10 @@ from profiles.analysis.remarks import remark
 from profiles.models import Profile
 from profiles.progress import Progress
 from profiles.store_launches import launches_write
-from profiles.trace import Report, Trace, TraceError
+from profiles.trace import Report, Summary, Trace, TraceError
 
 KERNEL_ROWS = 5_000        # rows of the kernel table; honest traces hold hundreds of names
+_BEYOND_TABLE = f"kernel names beyond the {KERNEL_ROWS:,} of most time: in all sums, in no table"
 
 
 @dataclass
@@ -44,14 +45,14 @@ def read_and_store(profile: Profile, progress: Progress) -> Ingested:
     progress.now("analysing", records=found.integrity.records_kept)
     if isinstance(found, Trace):
         return _trace(profile.pk, found, progress, ranks=len(paths))
-    return _report(profile.pk, found, progress)
+    return _report(profile.pk, found, progress) if isinstance(found, Report) else _summary(profile.pk, found, progress)
 
 
 def _keys(profile: Profile) -> list[str]:
     return [each["key"] for each in profile.metadata.get("files", [])] or [profile.upload_key]
 
 
-def _read(path: Path, progress: Progress) -> Trace | Report:
+def _read(path: Path, progress: Progress) -> Trace | Report | Summary:
     found = ingest.read(path, progress)
     if isinstance(found, Trace):
         remark(found)
@@ -64,8 +65,9 @@ def _read_group(profile: Profile, paths: Sequence[Path], progress: Progress) -> 
     for name, path in zip(names, paths, strict=True):
         found = _read(path, progress)
         if not isinstance(found, Trace):
-            raise TraceError(name, "a counter report cannot be part of a job's timeline",
-                             "Group the traces of one job; upload counter reports on their own.")
+            what = "a counter report" if isinstance(found, Report) else "a table of sums"
+            raise TraceError(name, f"{what} cannot be part of a job's timeline",
+                             "Group the traces of one job; upload counter reports and sums on their own.")
         traces.append((name, found))
     return merge(traces)
 
@@ -76,8 +78,7 @@ def _trace(profile_id: int, trace: Trace, progress: Progress, ranks: int) -> Ing
         kernels, time = kernel_table(trace), breakdown(trace)
         advice = findings.find(trace, kernels, time)
         launches = launches_of_trace(trace)
-        trace.integrity.remark(f"kernel names beyond the {KERNEL_ROWS:,} of most time: in all sums, in no table",
-                               max(0, len(kernels) - KERNEL_ROWS))
+        trace.integrity.remark(_BEYOND_TABLE, max(0, len(kernels) - KERNEL_ROWS))
         progress.now("storing", records=trace.integrity.records_kept)
         stored_bytes = stored.result() + launches_write(profile_id, launches)
     summary = time.as_json()
@@ -106,7 +107,21 @@ def _report(profile_id: int, report: Report, progress: Progress) -> Ingested:
         rows_write=lambda pk, kernel_ids: store_counters.write_rows(pk, report, kernel_ids))
 
 
-def _fields(found: Trace | Report, kind: str, kernels: Sequence[KernelRow]) -> dict[str, Any]:
+def _summary(profile_id: int, summary: Summary, progress: Progress) -> Ingested:
+    summaries.bound(summary)
+    kernels = summaries.kernel_rows(summary)
+    summary.integrity.remark(_BEYOND_TABLE, max(0, len(kernels) - KERNEL_ROWS))
+    progress.now("storing", records=summary.integrity.records_kept)
+    return Ingested(
+        kernels=kernels[:KERNEL_ROWS], findings=[], metadata=summary.metadata,
+        stored_bytes=store_summary.write_summary(profile_id, summary),
+        fields=_fields(summary, Profile.Kind.SUMMARY, kernels) | {
+            "summary": {"tables": [{"title": table.title[:300], "rows": len(table.rows)} for table in summary.tables]},
+            "gpu": _gpu_names([device.name for device in summary.devices]), "steps": None, "wall_ns": None, "busy_ns": None,
+        })
+
+
+def _fields(found: Trace | Report | Summary, kind: str, kernels: Sequence[KernelRow]) -> dict[str, Any]:
     return {
         "kind": kind, "format": found.format[:24], "integrity": found.integrity.as_json(),
         "launches": sum(kernel.launches for kernel in kernels),

@@ -29,6 +29,7 @@ from profiles.models import KernelStat, Profile
 from profiles.trace import TraceError
 
 PAGE_ROWS = 200
+PAGE_TABLE_ROWS = 500       # of each table of sums; the whole table is a file
 BAR_FAMILIES = 12           # named in the bar of the fleet's kernels; kernel_list.html draws as many
 LISTED_FAMILIES = 2000           # rows of the table over all profiles, most time first
 FIGURES_KEPT_S = 3600
@@ -97,6 +98,8 @@ def _found(profile: Profile) -> dict[str, Any]:
     }
     if profile.kind == Profile.Kind.TRACE:
         return {**found, "time": charts_trace.time_bars(profile.summary)}
+    if profile.kind == Profile.Kind.SUMMARY:
+        return {**found, "others": [], "tables": selectors_profile.summary_tables(profile, PAGE_TABLE_ROWS)}
     return {**found, "launches": selectors_counters.launch_rows(profile)}
 
 

@@ -109,7 +109,7 @@ def comparison(query: Mapping[str, str]) -> Compared:
     old, new = _picked(query, "a"), _picked(query, "b")
     kinds = [kind for kind in KINDS if all(any(p.kind == kind for p in side.profiles) for side in (old, new))]
     if not kinds:
-        raise TraceError("a, b", "one side has only traces and the other only counters",
+        raise TraceError("a, b", "one side has only traces and the other only counters, or one has only sums",
                          "compare traces with traces and counter reports with counter reports")
     kind = query.get("kind") if query.get("kind") in kinds else kinds[0]
     old, new = (SidePicked(side.label, [p for p in side.profiles if p.kind == kind], side.build) for side in (old, new))

@@ -8,6 +8,7 @@ from typing import Any
 
 from django.db.models import QuerySet
 
+from profiles import store_summary
 from profiles.analysis.findings import SEVERITIES
 from profiles.analysis.names import operator_of
 from profiles.analysis.sentences import pct_text, plural, time_text
@@ -162,6 +163,8 @@ def answer(profile: Profile, findings: list[FindingLine]) -> list[tuple[str, boo
     devices = profile.summary.get("devices") or []
     if profile.kind == Profile.Kind.COUNTERS:
         return _counters_answer(profile)
+    if profile.kind == Profile.Kind.SUMMARY:
+        return _summary_answer(profile)
     if not devices:
         return [(f"No GPU work in this trace: {profile.integrity.get('records_kept', 0):,} records of the CPU over "
                  f"{time_text(profile.wall_ns or 0)}.", False)]
@@ -183,6 +186,31 @@ def _counters_answer(profile: Profile) -> list[tuple[str, bool]]:
         return [(f"{plural(profile.launches, 'launch')}, none of them measured to its end.", False)]
     bound = f", {top.bound}-bound" if top.bound else ""
     return [(f"{text}; ", False), (top.short_name, True), (f" takes {pct_text(top.share_pct)} of it{bound}.", False)]
+
+
+def _summary_answer(profile: Profile) -> list[tuple[str, bool]]:
+    top = profile.kernels.first()
+    if top is None:
+        tables = profile.summary.get("tables") or []
+        rows = sum(table["rows"] for table in tables)
+        return [(f"{plural(rows, 'row')} in {plural(len(tables), 'table')}; none of them sums GPU kernels.", False)]
+    kernels = plural(profile.kernels.count(), "kernel")
+    return [(f"{plural(profile.launches, 'launch')} of {kernels} take {time_text(profile.gpu_time_ns)}; ", False),
+            (top.short_name, True), (f" takes {pct_text(top.share_pct)} of it.", False)]
+
+
+def tables(profile: Profile) -> list[dict[str, Any]]:
+    """Tables of a summary, whole: title, note, columns {"name", "unit", "text"}, rows."""
+    return store_summary.tables_of(profile.pk)
+
+
+def summary_tables(profile: Profile, rows: int) -> list[dict[str, Any]]:
+    """Tables of a summary with at most `rows` rows each; cells are (value, unit, text) for a template."""
+    return [{
+        **table, "number": number, "total": len(table["rows"]),
+        "rows": [[(cell, column["unit"], column["text"]) for cell, column in zip(row, table["columns"], strict=False)]
+                 for row in table["rows"][:rows]],
+    } for number, table in enumerate(tables(profile))]
 
 
 def duplicates(profile: Profile) -> QuerySet[Profile]:

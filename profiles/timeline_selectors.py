@@ -37,6 +37,8 @@ def timeline_open(profile: Profile) -> Timeline:
     """Raises NotReady."""
     if profile.status != Profile.Status.READY:
         raise NotReady(f"This profile is {profile.status}: its timeline exists once it is ready.")
+    if profile.kind == Profile.Kind.SUMMARY:
+        raise NotReady("This profile holds sums: the tool that wrote it wrote no timeline.")
     if profile.kind != Profile.Kind.TRACE:
         raise NotReady("This profile holds counters per launch and no times: it has no timeline.")
     try:

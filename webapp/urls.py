@@ -52,6 +52,7 @@ urlpatterns = [
     path("api/profiles/<int:pk>/", profiles_api.ProfileApi.as_view(), name="api-profile"),
     path("api/profiles/<int:pk>/kernels/", profiles_api.KernelListApi.as_view(), name="api-kernels"),
     path("api/profiles/<int:pk>/counters/", profiles_api.CounterListApi.as_view(), name="api-counters"),
+    path("api/profiles/<int:pk>/tables/", profiles_api.TableListApi.as_view(), name="api-tables"),
     path("api/profiles/<int:pk>/roofline/", profiles_api.RooflineApi.as_view(), name="api-roofline"),
     path("api/profiles/<int:pk>/timeline/", timeline_api.TimelineApi.as_view(), name="api-timeline"),
     path("api/profiles/<int:pk>/names/", timeline_api.NamesApi.as_view(), name="api-names"),

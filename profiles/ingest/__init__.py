@@ -1,4 +1,4 @@
-"""Files in, `Trace` or `Report` out. One file per format, one line per format in READERS; content decides, never the name."""
+"""Files in, `Trace`, `Report` or `Summary` out. One file per format, one line each in READERS; content decides, not the name."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import NamedTuple
 from profiles.ingest import kineto, ncu_csv, ncu_report
 from profiles.ingest.source import Limits, Progress, Source
 from profiles.ingest.unknown import refuse
-from profiles.trace import Report, Trace
+from profiles.trace import Report, Summary, Trace
 
 
 class Reader(NamedTuple):
     name: str                                       # for people: "Kineto JSON"
     sniff: Callable[[bytes], bool]                  # first bytes of the (unpacked) content -> is it mine?
-    read: Callable[[Source], Trace | Report]
+    read: Callable[[Source], Trace | Report | Summary]
 
 
 READERS: list[Reader] = [
@@ -25,7 +25,7 @@ READERS: list[Reader] = [
 ]
 
 
-def read(path: str | Path, progress: Progress | None = None, limits: Limits | None = None) -> Trace | Report:
+def read(path: str | Path, progress: Progress | None = None, limits: Limits | None = None) -> Trace | Report | Summary:
     """Read one profile. Raises TraceError when nothing in it can be read."""
     with Source(path, progress, limits) as source:
         head = source.peek()
