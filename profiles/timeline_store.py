@@ -77,6 +77,16 @@ class Columns:
         return {name: parts[0][i] if len(parts) == 1 else np.concatenate([part[i] for part in parts])
                 for i, name in enumerate(names)}
 
+    def uncached(self, first: int, last: int, names: tuple[str, ...]) -> dict[str, Array]:
+        """As `read`, past the cache: who sums up millions of rows must not push out the tiles of everybody else."""
+        groups = list(range(int(np.searchsorted(self.bounds, first, side="right")) - 1, int(np.searchsorted(self.bounds, last))))
+        if last <= first or not groups:
+            return self.read(0, 0, names)
+        with self._lock:
+            table = self._file.read_row_groups(groups, columns=list(names))
+        begin = int(self.bounds[groups[0]])
+        return {name: _plain(table[name])[first - begin:last - begin] for name in names}
+
     def take(self, rows: npt.NDArray[np.intp], names: tuple[str, ...]) -> dict[str, Array]:
         """Scattered rows of some columns, in the given order."""
         out = {name: values.repeat(0) for name, values in self.read(0, 0, names).items()}
@@ -185,21 +195,43 @@ class Timeline:
         lo, hi = int(np.searchsorted(tile, first_tile)), int(np.searchsorted(tile, last_tile, side="right"))
         return (int(row[lo]), int(self._ends[place][hi - 1])) if hi > lo else (0, 0)
 
-    def window(self, start_ns: int, end_ns: int, least_level: int, tracks: npt.NDArray[np.bool_],
-               names: tuple[str, ...] = DRAWN) -> dict[str, Array]:
-        """Slices of home level `least_level` or more that overlap [start_ns, end_ns), with their ids as "slice"."""
-        parts = []
+    def ranges(self, start_ns: int, end_ns: int, least_level: int = 0) -> list[tuple[int, int]]:
+        """Rows [first, last) of slices.parquet, per home level, among which are all that overlap [start_ns, end_ns)."""
+        out = []
         for level in range(least_level, self.top + 1):
             bits = 2 * level + tiles.BIN_BITS
             # a slice of this home level is shorter than four of its bins, so it began in this tile or the one before
             first = max(start_ns - (4 << (2 * level)), 0) >> bits
             lo, hi = self._range(0, level, first, max(end_ns - 1, 0) >> bits)
             if hi > lo:
-                part = self.slices.read(lo, hi, names)
-                part["slice"] = np.arange(lo, hi)
-                keep = ((part["start_ns"] < end_ns) & tracks[part["track"]]
-                        & (part["start_ns"] + np.maximum(part["dur_ns"], 1) > start_ns))
-                parts.append({name: values[keep] for name, values in part.items()})
+                out.append((lo, hi))
+        return out
+
+    def cuts(self, start_ns: int, end_ns: int, rows: int) -> list[tuple[int, int]]:
+        """[start_ns, end_ns) cut into windows in which about `rows` slices begin each, by the index alone."""
+        begins, counts = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+        for (table, level), (tile, row) in self._runs.items():
+            if table == 0:
+                begins.append(tile << (2 * level + tiles.BIN_BITS))
+                counts.append(self._ends[(table, level)] - row)
+        begin, count = np.concatenate(begins), np.concatenate(counts)
+        inside = (begin >= start_ns) & (begin < end_ns)
+        order = np.argsort(begin[inside], kind="stable")
+        begin, filled = begin[inside][order], np.cumsum(count[inside][order])
+        step = np.searchsorted(filled, np.arange(rows, int(filled[-1]) if filled.size else 0, rows))
+        edges = [start_ns, *(int(each) for each in np.unique(begin[step]) if each > start_ns), end_ns]
+        return list(zip(edges[:-1], edges[1:], strict=True))
+
+    def window(self, start_ns: int, end_ns: int, least_level: int, tracks: npt.NDArray[np.bool_],
+               names: tuple[str, ...] = DRAWN) -> dict[str, Array]:
+        """Slices of home level `least_level` or more that overlap [start_ns, end_ns), with their ids as "slice"."""
+        parts = []
+        for lo, hi in self.ranges(start_ns, end_ns, least_level):
+            part = self.slices.read(lo, hi, names)
+            part["slice"] = np.arange(lo, hi)
+            keep = ((part["start_ns"] < end_ns) & tracks[part["track"]]
+                    & (part["start_ns"] + np.maximum(part["dur_ns"], 1) > start_ns))
+            parts.append({name: values[keep] for name, values in part.items()})
         if not parts:
             return {**self.slices.read(0, 0, names), "slice": np.empty(0, np.int64)}
         return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
