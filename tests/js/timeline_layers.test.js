@@ -9,7 +9,7 @@ const code = Object.fromEntries(readdirSync(FOLDER).map((name) => [name, readFil
 const LAYERS = [
   ["model.js", "viewport.js", "url.js", "dom.js"], ["layout.js", "tiles.js", "search.js", "palette.js", "neighbours.js"],
   ["draw.js", "labels.js", "input.js", "details.js", "selection.js"], ["draw_ruler.js", "draw_overlay.js"], ["stage.js"],
-  ["actions.js", "chosen.js", "controls.js", "history.js"], ["app.js"], ["main.js"],
+  ["actions.js", "chosen.js", "controls.js", "history.js"], ["app.js"], ["open.js"], ["main.js"],
 ];
 const PURE = ["model.js", "viewport.js", "url.js", "layout.js", "search.js", "palette.js", "neighbours.js"];
 

@@ -5,6 +5,7 @@ import * as units from "../lib/units.js";
 import { Actions } from "./actions.js";
 import { Chosen } from "./chosen.js";
 import { Controls } from "./controls.js";
+import { part } from "./dom.js";
 import { History } from "./history.js";
 import { groupKey, layout } from "./layout.js";
 import { Timeline } from "./model.js";
@@ -22,18 +23,19 @@ const FRAMES_KEPT = 600;        // times of the last frames, for measurements
 export class App {
   /** @param {HTMLElement} root @param {import("./tiles.js").Api} api @param {object} meta of GET …/timeline/ */
   constructor(root, api, meta) {
+    this.root = root;
     this.api = api;
     this.timeline = new Timeline(meta);
     const { timeline } = this, tracks = [...timeline.tracks.values()];
     this.viewport = new Viewport(timeline.startNs, timeline.endNs);
     this.search = new Search(api, () => this.searched());
-    this.controls = new Controls(this);
+    this.controls = new Controls(this, root);
     this.tiles = new Tiles({
       fetchTile: (...request) => api.tile(...request), endNs: timeline.endNs, topLevel: timeline.topLevel, tileBins: timeline.tileBins,
       onChange: () => this.changed("tracks"), onError: (error) => this.controls.fail(error),
     });
     this.tiles.setOverview(tracks.filter((t) => t.slices).sort((a, b) => (b.kind === "stream") - (a.kind === "stream") || b.slices - a.slices).map((t) => t.id));
-    this.stage = new Stage(root.querySelector("#tl-stage"), {
+    this.stage = new Stage(part(root, "tl-stage"), {
       viewport: this.viewport, tiles: this.tiles, timeline, labelActions: { fold: (key) => this.fold(key), pin: (track) => this.pin(track) },
     });
     this.view = { folded: new Set(), pinned: new Set(), filter: "" };
@@ -43,7 +45,7 @@ export class App {
     this.frames = [];
     this.chosen = new Chosen(this, root);
     this.history = new History(this);
-    this.actions = new Actions(this, root.querySelector("#tl-tip"));
+    this.actions = new Actions(this, part(root, "tl-tip"));
     this.repaint();
   }
 

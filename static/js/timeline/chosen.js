@@ -2,7 +2,7 @@
 
 import { ApiError } from "../lib/http.js";
 import { sliceDetails } from "./details.js";
-import { el } from "./dom.js";
+import { el, part } from "./dom.js";
 import { groupKey } from "./layout.js";
 import { decodeTile } from "./model.js";
 import { neighbour } from "./neighbours.js";
@@ -16,8 +16,8 @@ export class Chosen {
   constructor(app, root) {
     this.app = app;
     this.kernelUrl = (id) => root.dataset.kernelUrl.replace("/0/", `/${id}/`);
-    this.panel = root.querySelector("#tl-panel");
-    this.body = root.querySelector("#tl-panel-body");
+    this.panel = part(root, "tl-panel");
+    this.body = part(root, "tl-panel-body");
     this.slice = this.area = null;
   }
 

@@ -1,21 +1,20 @@
 // The bar above the timeline: search, filter, zoom buttons, link, data; and what the page says in words.
 
 import * as units from "../lib/units.js";
-import { copyText, el } from "./dom.js";
+import { copyText, el, part } from "./dom.js";
 import { clock, exactNs, Viewport } from "./viewport.js";
 
 const SEARCH_SETTLE_MS = 220;
 const SPEAK_SETTLE_MS = 700;
 const SAID_MS = 1400;
 
-const $ = (id) => document.getElementById(id);
-
 export class Controls {
-  /** @param {import("./app.js").App} app */
-  constructor(app) {
+  /** @param {import("./app.js").App} app @param {HTMLElement} root `.tl` */
+  constructor(app, root) {
     this.app = app;
-    this.query = $("tl-q");
-    this.filterField = $("tl-filter");
+    this.part = (id) => part(root, id);
+    this.query = this.part("tl-q");
+    this.filterField = this.part("tl-filter");
   }
 
   start() {
@@ -24,7 +23,7 @@ export class Controls {
     query.addEventListener("keydown", (event) => this.searchKey(event));
     filterField.addEventListener("input", () => this.filter(filterField.value));
     filterField.addEventListener("keydown", (event) => { if (event.key === "Escape") { this.filter(""); app.focus(); } });
-    const press = (id, run) => $(id).addEventListener("click", run);
+    const press = (id, run) => this.part(id).addEventListener("click", run);
     press("tl-hit-previous", () => this.step(-1));
     press("tl-hit-next", () => this.step(1));
     press("tl-zoom-in", () => this.zoom(0.5));
@@ -33,9 +32,9 @@ export class Controls {
     press("tl-fit", () => app.fit());
     press("tl-whole", () => app.go(app.viewport.min, app.viewport.max));
     press("tl-panel-close", () => app.chosen.select(null));
-    press("tl-retry", () => { $("tl-error").hidden = true; app.tiles.retry(); });
+    press("tl-retry", () => { this.part("tl-error").hidden = true; app.tiles.retry(); });
     press("tl-link", (event) => this.copyLink(event.target));
-    $("tl-data").addEventListener("toggle", () => this.dataLinks());
+    this.part("tl-data").addEventListener("toggle", () => this.dataLinks());
   }
 
   /** Fill the fields from a restored view. */
@@ -69,8 +68,8 @@ export class Controls {
 
   /** "3 / 120" beside the search field. */
   tellSearch({ text, total }) {
-    $("tl-hits").textContent = text;
-    for (const id of ["tl-hit-previous", "tl-hit-next"]) $(id).disabled = !total;
+    this.part("tl-hits").textContent = text;
+    for (const id of ["tl-hit-previous", "tl-hit-next"]) this.part(id).disabled = !total;
   }
 
   async step(direction) {
@@ -115,23 +114,23 @@ export class Controls {
     if (search.query) links.push(["Hits in this window", api.url("slices/", { q: search.query, ...window })]);
     if (area) links.push(["Summary of the selection", api.url("selection/", { start: area.start, end: area.end, tracks: area.tracks.join(",") })]);
     if (slice) links.push(["The selected slice", api.url(`slices/${slice.id}/`)]);
-    $("tl-data-links").replaceChildren(...links.map(([text, href]) => el("a", { href }, `${text} (JSON)`)));
+    this.part("tl-data-links").replaceChildren(...links.map(([text, href]) => el("a", { href }, `${text} (JSON)`)));
   }
 
   /** The window and what is loading; soon after, the same in a sentence for screen readers. */
   tell() {
     const { viewport, tiles } = this.app;
     const text = `${clock(viewport.start)} – ${clock(viewport.end)}`;
-    if ($("tl-window").textContent !== text) {
-      $("tl-window").textContent = text;
-      $("tl-span").textContent = units.ns(viewport.span);
-      $("tl-span").title = exactNs(viewport.span);
+    if (this.part("tl-window").textContent !== text) {
+      this.part("tl-window").textContent = text;
+      this.part("tl-span").textContent = units.ns(viewport.span);
+      this.part("tl-span").title = exactNs(viewport.span);
     }
     const pending = tiles.pending;
-    $("tl-loading").hidden = !pending;
-    $("tl-loading").textContent = pending ? `loading ${pending} ${pending === 1 ? "tile" : "tiles"}` : "";
+    this.part("tl-loading").hidden = !pending;
+    this.part("tl-loading").textContent = pending ? `loading ${pending} ${pending === 1 ? "tile" : "tiles"}` : "";
     clearTimeout(this.speakTimer);
-    this.speakTimer = setTimeout(() => { $("tl-live").textContent = this.sentence(); }, SPEAK_SETTLE_MS);
+    this.speakTimer = setTimeout(() => { this.part("tl-live").textContent = this.sentence(); }, SPEAK_SETTLE_MS);
   }
 
   sentence() {
@@ -142,19 +141,19 @@ export class Controls {
   }
 
   fail(error) {
-    $("tl-error").hidden = false;
-    $("tl-error-text").textContent = `Part of the timeline could not be loaded: ${error.message}.`;
+    this.part("tl-error").hidden = false;
+    this.part("tl-error-text").textContent = `Part of the timeline could not be loaded: ${error.message}.`;
   }
 
   /** What the whole page should say about the trace: records lost, no GPU work, nothing at all. */
   tellTrace() {
     const { timeline } = this.app, { integrity } = timeline.meta, lostBy = Object.entries(integrity?.not_kept ?? {});
-    const lost = lostBy.reduce((sum, [, n]) => sum + n, 0), mark = $("tl-integrity");
+    const lost = lostBy.reduce((sum, [, n]) => sum + n, 0), mark = this.part("tl-integrity");
     const records = `${units.count(lost)} ${lost === 1 ? "record" : "records"} not kept`;
     mark.hidden = !lost && !integrity?.truncated_at;
     mark.textContent = integrity?.truncated_at ? `file is truncated${lost ? `, ${records}` : ""}` : records;
     mark.title = lostBy.map(([reason, n]) => `${n} × ${reason}`).join("\n");
-    $("tl-no-gpu").hidden = timeline.hasGpuWork || !timeline.hasSlices;
-    $("tl-empty").hidden = timeline.hasSlices;
+    this.part("tl-no-gpu").hidden = timeline.hasGpuWork || !timeline.hasSlices;
+    this.part("tl-empty").hidden = timeline.hasSlices;
   }
 }

@@ -1,5 +1,8 @@
 // Elements from words: el("button", {class: "btn", onclick: …}, "Text"). Texts are always text, never markup.
 
+/** A part of one timeline by its id: two timelines of a page differ by the suffix of their ids. @param {HTMLElement} root `.tl` */
+export const part = (root, name) => document.getElementById(`${name}${root.dataset.suffix ?? ""}`);
+
 /** @param {string} tag @param {object} attributes "on…" are listeners, null and false are left out @param {...any} children */
 export function el(tag, attributes = {}, ...children) {
   const element = document.createElement(tag);

@@ -2,7 +2,7 @@
 
 import { textWidth, TrackPainter } from "./draw.js";
 import { OverlayPainter } from "./draw_overlay.js";
-import { el } from "./dom.js";
+import { el, part } from "./dom.js";
 import { OVERVIEW_PX, overviewGroups, OverviewPainter, RulerPainter, rulerHeight } from "./draw_ruler.js";
 import { Labels } from "./labels.js";
 import { depthAt, entryAt, groupEntryAt, rowsBetween, valueAt } from "./layout.js";
@@ -23,7 +23,7 @@ export class Stage {
     this.ruler = new RulerPainter(find(".tl-ruler"));
     this.overlay = new OverlayPainter(find(".tl-overlay"));
     this.base = find(".tl-base");
-    this.nothing = find("#tl-none");
+    this.nothing = part(root.closest(".tl"), "tl-none");
     const groups = overviewGroups(timeline);
     if (groups.length > 1 && groups.length <= NAMED_LINES) find(".tl-overview-names").replaceChildren(...groups.map((g) => el("span", {}, g.name)));
     this.panes = ["pinned", "main"].map((name) => {
