@@ -108,6 +108,7 @@ class UploadSerializer(serializers.Serializer):
     model = serializers.CharField(required=False, allow_blank=True, max_length=120)
     tags = serializers.CharField(required=False, allow_blank=True, help_text="Separated by commas or spaces")
     notes = serializers.CharField(required=False, allow_blank=True)
+    together = serializers.BooleanField(required=False, default=False, help_text="The files are ranks of one job: one profile")
 
 
 class EditSerializer(serializers.Serializer):
@@ -145,7 +146,8 @@ class ProfileListApi(APIView):
     @extend_schema(operation_id="profiles_create", request={"multipart/form-data": UploadSerializer},
                    responses={201: ProfileDetailSerializer})
     def post(self, request: Request) -> Response:
-        """Upload one or several files. 201 with the profile (one file) or {"profiles": […], "errors": […]} (several)."""
+        """Upload one or several files. 201 with the profile (one file, or several `together`) or
+        {"profiles": […], "errors": […]} (several)."""
         length = int(request.META.get("CONTENT_LENGTH") or 0)
         if length > settings.UPLOAD_MAX_BYTES + (1 << 20):
             raise TraceError("request", f"the upload has {length:,} bytes; at most {settings.UPLOAD_MAX_BYTES:,} are taken",
@@ -153,12 +155,13 @@ class ProfileListApi(APIView):
         if not isinstance(request.data, Mapping):
             raise TraceError("request", "this is no form", "send multipart/form-data with one or several files in the field `file`")
         files = request.FILES.getlist("file") or list(request.FILES.values())
-        fields = UploadSerializer(data={key: request.data.get(key, "") for key in ("name", "build", "model", "tags", "notes")})
+        known = ("name", "build", "model", "tags", "notes", "together")
+        fields = UploadSerializer(data={key: request.data[key] for key in known if key in request.data})
         fields.is_valid(raise_exception=True)
         given = {**fields.validated_data, "tags": services.tags_parse(fields.validated_data.get("tags", "")), "owner": request.user}
-        if len(files) <= 1:
-            profile = services.profile_create(file=services.upload_check(files[0] if files else None), **given)
-            return Response(self._shown(profile), status=201)
+        if given.pop("together") or len(files) <= 1:
+            first, *more = [services.upload_check(file) for file in files or [None]]
+            return Response(self._shown(services.profile_create(file=first, more_files=more, **given)), status=201)
         created, errors = [], []
         for file in files:
             try:

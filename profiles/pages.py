@@ -56,17 +56,19 @@ def profile_upload(request: HttpRequest) -> HttpResponse:
     created, errors = [], []
     if request.method == "POST":
         given = {**fields, "tags": services.tags_parse(fields["tags"]), "owner": request.user}
-        for file in request.FILES.getlist("file") or [None]:
+        files = request.FILES.getlist("file") or [None]
+        for first, *more in [files] if "together" in request.POST else [[file] for file in files]:
             try:
-                created.append(services.profile_create(file=services.upload_check(file), **given))
+                created.append(services.profile_create(
+                    file=services.upload_check(first), more_files=[services.upload_check(file) for file in more], **given))
             except TraceError as error:
                 errors.append(error)
         if created and not errors:
-            messages.success(request, f"{len(created)} file(s) uploaded; the ingest has begun.")
+            messages.success(request, f"{len(created)} profile(s) uploaded; the ingest has begun.")
             return redirect("profile", created[0].pk) if len(created) == 1 else redirect("profile-list")
     return render(request, "profiles/upload.html", {
         "fields": fields, "created": created, "errors": errors, "choices": selectors.filter_choices(),
-        "max_bytes": settings.UPLOAD_MAX_BYTES,
+        "max_bytes": settings.UPLOAD_MAX_BYTES, "formats": selectors.formats_read(), "together": "together" in request.POST,
     }, status=400 if errors and not created else 200)
 
 

@@ -10,6 +10,7 @@ from django.db.models import Count, F, FloatField, Max, Min, Q, QuerySet, Sum
 from django.db.models.functions import Cast
 from django.utils.http import urlencode
 
+from profiles.ingest import READERS
 from profiles.models import KernelStat, Profile
 
 FILTERS = ("q", "status", "build", "model", "gpu", "tag", "kind", "format", "owner")
@@ -17,6 +18,11 @@ ORDERS = {
     "created": ("created", "id"), "name": ("name",), "build": ("build",), "gpu": ("gpu",), "steps": ("steps",),
     "wall": ("wall_ns",), "launches": ("launches",), "gpu_time": ("gpu_time_ns",), "size": ("upload_bytes",),
 }
+
+
+def formats_read() -> list[str]:
+    """What may be uploaded, as the readers call it."""
+    return [reader.name for reader in READERS]
 
 
 def profile_list(filters: Mapping[str, str]) -> QuerySet[Profile]:

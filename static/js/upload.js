@@ -69,6 +69,9 @@ class Uploader {
   }
 
   listen() {
+    const together = this.element.querySelector("[data-together]");
+    const offer = () => { together.hidden = this.input.files.length < 2; };
+    if (together) { offer(); this.input.addEventListener("change", offer); }
     for (const kind of ["dragenter", "dragover"]) this.zone.addEventListener(kind, (event) => { event.preventDefault(); this.zone.classList.add("over"); });
     for (const kind of ["dragleave", "drop"]) this.zone.addEventListener(kind, () => this.zone.classList.remove("over"));
     this.zone.addEventListener("drop", (event) => { event.preventDefault(); this.add(event.dataTransfer?.files ?? []); });
@@ -86,11 +89,12 @@ class Uploader {
   add(files) {
     const fields = Object.fromEntries(FIELDS.map((name) => [name, this.form?.elements.namedItem(name)?.value ?? ""]));
     for (const [name, value] of Object.entries(fields)) if (this.form) localStorage.setItem(REMEMBERED + name, value);
-    for (const file of files) {
-      const each = new Upload(file, fields, this);
+    const together = this.form?.elements.namedItem("together")?.checked && files.length > 1;
+    for (const set of together ? [[...files]] : [...files].map((file) => [file])) {
+      const each = new Upload(set, fields, this), empty = set.find((file) => !file.size);
       this.list.append(each.row);
-      if (!file.size) each.failed({ error: "the file is empty (0 bytes)", where: file.name, hint: "write the trace again" });
-      else if (file.size > this.maxBytes) each.failed({ error: `${bytes(file.size)} are more than the ${bytes(this.maxBytes)} that are taken`, where: file.name, hint: "compress it (.gz) or record fewer steps" });
+      if (empty) each.failed({ error: "the file is empty (0 bytes)", where: empty.name, hint: "write the trace again" });
+      else if (each.size > this.maxBytes) each.failed({ error: `${bytes(each.size)} are more than the ${bytes(this.maxBytes)} that are taken`, where: each.title, hint: "compress it (.gz) or record fewer steps" });
       else this.waiting.push(each);
     }
     this.input.value = "";
@@ -146,20 +150,22 @@ class Uploader {
 }
 
 class Upload {
-  /** @param {File} file @param {Record<string, string>} fields @param {Uploader} owner */
-  constructor(file, fields, owner) {
-    this.file = file;
+  /** @param {File[]} files one, or the ranks of one job @param {Record<string, string>} fields @param {Uploader} owner */
+  constructor(files, fields, owner) {
+    this.files = files;
+    this.title = files.length > 1 ? `${files[0].name} and ${files.length - 1} more: one job` : files[0].name;
+    this.size = files.reduce((sum, file) => sum + file.size, 0);
     this.fields = fields;
     this.owner = owner;
     this.id = 0;
-    this.name = make("span", { className: "what mono", textContent: file.name });
-    this.bar = make("progress", { max: file.size || 1, value: 0 });
-    this.bar.setAttribute("aria-label", `Progress of ${file.name}`);
+    this.name = make("span", { className: "what mono", textContent: this.title });
+    this.bar = make("progress", { max: this.size || 1, value: 0 });
+    this.bar.setAttribute("aria-label", `Progress of ${this.title}`);
     this.text = make("span", { className: "progress-text", textContent: "waits" });
     this.stop = make("button", { type: "button", className: "btn btn-small", textContent: "Stop" });
     this.why = make("span", { className: "why", hidden: true });
     this.state = make("span", { className: "progress push" }, this.bar, this.text, this.stop);
-    this.row = make("li", {}, this.name, make("span", { className: "muted", textContent: bytes(file.size) }), this.state, this.why);
+    this.row = make("li", {}, this.name, make("span", { className: "muted", textContent: bytes(this.size) }), this.state, this.why);
     this.abort = new AbortController();
     this.stop.addEventListener("click", () => this.abort.abort());
   }
@@ -169,14 +175,15 @@ class Upload {
   /** @param {string} url */
   async send(url) {
     const data = new FormData();
-    data.append("file", this.file);
+    for (const file of this.files) data.append("file", file);
+    if (this.files.length > 1) data.append("together", "true");
     for (const [name, value] of Object.entries(this.fields)) if (value) data.append(name, value);
     const began = performance.now();
     try {
       const row = await upload(url, data, (sent, total) => this.sending(sent, total, began), { signal: this.abort.signal });
       this.taken(row);
     } catch (error) {
-      if (error.name === "AbortError") this.failed({ error: "stopped", where: this.file.name, hint: "" });
+      if (error.name === "AbortError") this.failed({ error: "stopped", where: this.title, hint: "" });
       else this.failed(error);
     }
   }
@@ -184,7 +191,7 @@ class Upload {
   sending(sent, total, began) {
     const seconds = (performance.now() - began) / 1000;
     const rate = seconds > 0.3 ? sent / seconds : 0;
-    this.bar.max = total || this.file.size;
+    this.bar.max = total || this.size;
     this.bar.value = sent;
     const left = rate ? ` · ${si(rate, "B/s")} · ${ns(((this.bar.max - sent) / rate) * 1e9)} left` : "";
     this.say(sent >= this.bar.max ? "storing" : `uploading ${bytes(sent)} of ${bytes(this.bar.max)}${left}`);
@@ -195,7 +202,7 @@ class Upload {
     this.stop.remove();
     this.bar.removeAttribute("value");
     this.say("waits for an ingest worker");
-    this.name.replaceChildren(make("a", { href: `/profiles/${row.id}/`, textContent: this.file.name }));
+    this.name.replaceChildren(make("a", { href: `/profiles/${row.id}/`, textContent: this.title }));
     if (row.duplicates?.length) {
       this.explain("The same bytes were uploaded before: ", make("a", { href: `/profiles/${row.duplicates[0]}/`, textContent: `profile ${row.duplicates[0]}` }), ".");
     }

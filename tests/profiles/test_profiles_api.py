@@ -166,3 +166,11 @@ def test_the_schema_names_these_routes(api, bob):
     assert answer.status_code == 200
     paths = answer.json()["paths"]
     assert {"get", "post"} <= set(paths["/api/profiles/"]) and "/api/compare/" in paths
+
+
+def test_files_sent_together_are_one_profile(api, alice):
+    ranks = [sent(name="rank0.json"), sent(name="rank1.json")]
+    answer = api(alice).post(URL, {"file": ranks, "together": "true", "build": "4f2c1e"})
+    assert answer.status_code == 201, answer.json()
+    assert [each["name"] for each in answer.json()["metadata"]["files"]] == ["rank0.json", "rank1.json"]
+    assert Profile.objects.get().build == "4f2c1e"
