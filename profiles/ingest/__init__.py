@@ -25,9 +25,18 @@ READERS: list[Reader] = [
 ]
 
 
-def read(path: str | Path, progress: Progress | None = None, limits: Limits | None = None) -> Trace | Report | Summary:
-    """Read one profile. Raises TraceError when nothing in it can be read."""
-    with Source(path, progress, limits) as source:
+def known(head: bytes) -> bool:
+    """Is content that starts like this a profile that some reader takes?"""
+    return any(reader.sniff(head) for reader in READERS)
+
+
+def read(path: str | Path, progress: Progress | None = None, limits: Limits | None = None,
+         entry: int | None = None) -> Trace | Report | Summary:
+    """Read one profile; of a zip archive of several the one with the number `entry` (see SeveralProfiles).
+
+    Raises TraceError when nothing in it can be read.
+    """
+    with Source(path, progress, limits, wanted=known, entry=entry) as source:
         head = source.peek()
         for reader in READERS:
             if reader.sniff(head):

@@ -1,23 +1,22 @@
-"""Bytes of an upload as a reader wants them: decompressed by content, counted, bounded, never whole in memory."""
+"""Bytes of an upload as a reader wants them: unwrapped by content, counted, bounded, never whole in memory."""
 
 from __future__ import annotations
 
+import re
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import IO, Any
 
-from isal import igzip_lib
-
+from profiles.ingest import zip_archive
+from profiles.ingest.containers import BLOCK, Bounded, File, Head, Stream, nothing_inside, unpacker, wrapping
 from profiles.trace import TraceError
 
 HEAD_BYTES = 1 << 20          # what a reader may look at to recognise its format
-_GZIP = b"\x1f\x8b"
-_BLOCK = 4 << 20
+MAX_LOOKED_AT = 256           # entries of a zip archive whose first bytes are read to find the profile
 _MAX_LAYERS = 3
-_Damaged: type[Exception] = igzip_lib.IsalError  # type: ignore[assignment]  # the stub calls it an instance
 Progress = Callable[[str, int, int, int], None]     # phase, done bytes of the upload, its size, records so far
 
 
@@ -32,154 +31,159 @@ class Limits:
     records: int = 200_000_000
 
 
-class _Stream(Protocol):
-    damage: str | None
+class SeveralProfiles(TraceError):
+    """A zip archive of more than one profile: `entries` are (number to pass as `Source(entry=…)`, name)."""
 
-    def read(self, size: int) -> bytes: ...
-
-
-class _File:
-    """The upload itself."""
-
-    damage: str | None = None
-
-    def __init__(self, path: Path) -> None:
-        self.file = path.open("rb")
-        self.done = 0
-
-    def read(self, size: int) -> bytes:
-        block = self.file.read(size)
-        self.done += len(block)
-        return block
-
-
-class _Gunzip:
-    """Gzip members one after the other. A cut or damaged stream ends early and says where in `damage`."""
-
-    def __init__(self, inner: _Stream, head: bytes) -> None:
-        self.inner, self.pending, self.taken = inner, head, 0
-        self.damage: str | None = None
-        self._ended = False
-        self._start()
-
-    def _start(self) -> None:
-        self._inflate = igzip_lib.IgzipDecompressor(flag=igzip_lib.DECOMP_GZIP)
-
-    def _feed(self) -> bytes:
-        block, self.pending = self.pending or self.inner.read(_BLOCK), b""
-        self.taken += len(block)
-        return block
-
-    def read(self, size: int) -> bytes:
-        parts: list[bytes] = []
-        got = 0
-        while got < size and not self._ended:
-            block = self._next(size - got)
-            parts.append(block)
-            got += len(block)
-        return b"".join(parts)
-
-    def _next(self, size: int) -> bytes:
-        block = self._feed() if self._inflate.needs_input else b""
-        if self._inflate.needs_input and not block:
-            self.damage = self.inner.damage or f"byte {self.taken} of the gzip stream: it ends before its end mark"
-            self._ended = True
-            return b""
-        try:
-            out: bytes = self._inflate.decompress(block, size)
-        except (_Damaged, EOFError, ValueError) as error:
-            self.damage = f"byte {self.taken} of the gzip stream: it is damaged ({error})"
-            self._ended = True
-            return b""
-        if self._inflate.eof:
-            self._next_member()
-        return out
-
-    def _next_member(self) -> None:
-        self.pending = self._inflate.unused_data
-        while len(self.pending) < 2 and (more := self.inner.read(_BLOCK)):
-            self.pending += more
-        if self.pending[:2] == _GZIP:
-            self._start()
-            return
-        self._ended = True
-        self.damage = self.inner.damage
-        if self.pending.strip(b"\0"):
-            self.damage = f"byte {self.taken} of the gzip stream: bytes that are not gzip follow its end"
+    def __init__(self, entries: Sequence[tuple[int, str]]) -> None:
+        names = ", ".join(zip_archive.shown(name) for _, name in entries[:8]) + (", …" if len(entries) > 8 else "")
+        self.entries = list(entries)
+        self.ranks = len({re.sub(r"\d+", "#", name) for _, name in entries}) == 1
+        super().__init__(
+            "zip directory", f"a zip archive of {len(entries)} profiles ({names})",
+            "They are named like the ranks of one job: upload them together as the files of one profile." if self.ranks else
+            "Upload each on its own, or the ranks of one job together as the files of one profile.")
 
 
 class Source:
-    """An upload opened for one reader. Use as a context manager."""
+    """An upload opened for one reader. Use as a context manager.
 
-    def __init__(self, path: str | Path, progress: Progress | None = None, limits: Limits | None = None) -> None:
+    Of a zip archive the one entry is read whose first bytes `wanted` takes, or the one with the number `entry`; where
+    several would do, SeveralProfiles is raised.
+    """
+
+    def __init__(self, path: str | Path, progress: Progress | None = None, limits: Limits | None = None,
+                 wanted: Callable[[bytes], bool] | None = None, entry: int | None = None) -> None:
         self.path = Path(path)
         self.limits = limits or Limits()
         self.total_bytes = self.path.stat().st_size
-        self.layers: list[str] = []              # "gzip" for every wrapping taken off
+        self.layers: list[str] = []              # "gzip", "zstd", "zip" for every wrapping taken off
         self.position = 0                        # expanded bytes handed out
         self._progress = progress
-        self._file = _File(self.path)
-        self._stream: _Stream = self._file
-        self._head = b""
-        self._expanded = 0
-        self._open()
+        self._wanted, self._entry = wanted, entry
+        self._archive_damage: str | None = None
+        self._file = File(self.path.open("rb"))
+        self._spooled: list[IO[bytes]] = []
+        self._ended = False
+        try:
+            self._stream, self._head = self._open()
+        except BaseException:
+            self._close()
+            raise
+        self._taken = 0                          # of `_head`
 
-    def _open(self) -> None:
-        head = self._stream.read(_BLOCK)
-        while head[:2] == _GZIP:
-            if len(self.layers) == _MAX_LAYERS:
-                raise TraceError("byte 0", f"gzip within gzip more than {_MAX_LAYERS} times",
-                                 "Unpack the file and upload what is inside.")
-            self.layers.append("gzip")
-            self._stream = _Gunzip(self._stream, head)
-            head = self._stream.read(HEAD_BYTES)
-            if not head and self._stream.damage:
-                raise TraceError(self._stream.damage.split(":")[0], "a gzip file of which nothing can be unpacked "
-                                 f"({self._stream.damage})", "Compress or copy the file again.")
-        self._head = head
-        self._expanded = len(head)
+    def _open(self) -> tuple[Stream, bytes]:
+        stream: Stream = self._limited(self._file)
+        head = stream.read(BLOCK)
+        while kind := wrapping(head):
+            self._layer(kind)
+            if kind == "zip":
+                stream = self._limited(self._zip_entry(Head(stream, head)))
+            else:
+                stream = self._limited(unpacker(kind, Head(stream, head)))
+            head = stream.read(HEAD_BYTES)
+            if not head and stream.damage:
+                raise nothing_inside(kind, stream.damage)
+        return stream, head
+
+    def _layer(self, kind: str) -> None:
+        if len(self.layers) == _MAX_LAYERS:
+            within = " within ".join([*self.layers, kind])
+            raise TraceError("byte 0", f"{within}: wrapped more than {_MAX_LAYERS} times",
+                             "Unpack the file and upload what is inside.")
+        self.layers.append(kind)
+
+    def _limited(self, stream: Stream) -> Bounded:
+        limits = self.limits
+        ratio = max(limits.free_bytes, limits.expansion * self.total_bytes)
+        if ratio < limits.expanded_bytes:
+            return Bounded(stream, ratio, (f"the content expands to more than {limits.expansion} times the upload",
+                                           "No profiler writes such a file. If it is honest, upload it unpacked."))
+        return Bounded(stream, limits.expanded_bytes, (f"the content expands to more than {limits.expanded_bytes} bytes",
+                                                       "Profile fewer steps, or raise the limit of expanded bytes."))
+
+    def _zip_entry(self, archive: Stream) -> Stream:
+        """The profile of a zip archive; an archive that is itself packed is unpacked to a temporary file first."""
+        file = self._file
+        if len(self.layers) > 1:
+            self._spooled.append(tempfile.TemporaryFile(prefix="ridgepoint-"))      # noqa: SIM115  # closed with the source
+            while block := archive.read(BLOCK):
+                self._spooled[-1].write(block)
+                self.progress("unpacking", 0)
+            file = File(self._spooled[-1])
+        entries, self._archive_damage = zip_archive.entries(file.file)
+        if len(entries) == 1:
+            return zip_archive.open_entry(file, entries[0])
+        if self._entry is not None:
+            if not 0 <= self._entry < len(entries):
+                raise TraceError("zip directory", f"the archive has no entry {self._entry}", "Read its list of entries again.")
+            chosen, self._entry = entries[self._entry], None
+            return zip_archive.open_entry(file, chosen)
+        if len(entries) > MAX_LOOKED_AT:
+            raise TraceError("zip directory", f"a zip archive of {len(entries)} files", "Upload the profile alone.")
+        found = [number for number, entry in enumerate(entries) if self._takes(file, entry)]
+        if not found:
+            names = ", ".join(zip_archive.shown(entry.name) for entry in entries[:8])
+            raise TraceError("zip directory", f"none of the archive's {len(entries)} files is a profile known here ({names})",
+                             "Unpack it and upload the profile inside.")
+        if len(found) > 1:
+            raise SeveralProfiles([(number, entries[number].name) for number in found])
+        return zip_archive.open_entry(file, entries[found[0]])
+
+    def _takes(self, file: File, entry: zip_archive.Entry) -> bool:
+        """Does the entry start like a profile, once its own wrappings are taken off?"""
+        if self._wanted is None:
+            return True
+        try:
+            stream: Stream = self._limited(zip_archive.open_entry(file, entry))
+            head = stream.read(HEAD_BYTES)
+            for _ in range(_MAX_LAYERS - len(self.layers)):
+                kind = wrapping(head)
+                if kind in (None, "zip"):
+                    break
+                stream = self._limited(unpacker(str(kind), Head(stream, head)))
+                head = stream.read(HEAD_BYTES)
+        except TraceError:
+            return False
+        return wrapping(head) == "zip" or self._wanted(head)
 
     def __enter__(self) -> Source:
         return self
 
     def __exit__(self, *error: Any) -> None:
-        self._file.file.close()
+        self._close()
+
+    def _close(self) -> None:
+        for file in (self._file.file, *self._spooled):
+            file.close()
 
     @property
     def damage(self) -> str | None:
         """Where and how the compressed stream ended early, once its end was reached."""
-        return self._stream.damage
+        return self._stream.damage or self._archive_damage
 
     @property
     def done_bytes(self) -> int:
         """Bytes of the upload consumed so far: with `total_bytes` the progress."""
-        return self._file.done
+        return self.total_bytes if self._ended else self._file.done
 
     def peek(self, size: int = HEAD_BYTES) -> bytes:
         """The first bytes of the content (at most HEAD_BYTES), which `read` hands out again."""
         while len(self._head) < size and (more := self._stream.read(size - len(self._head))):
             self._head += more
-            self._expanded += len(more)
         return self._head[:size]
 
     def read(self, size: int) -> bytes:
         """The next bytes of the content; fewer only at its end. Raises TraceError beyond `limits.expanded_bytes`."""
-        out, self._head = self._head[:size], self._head[size:]
+        out = self._head[self._taken:self._taken + size]
+        self._taken += len(out)
+        if self._head and self._taken == len(self._head):
+            self._head, self._taken = b"", 0
         if len(out) < size:
             more = self._stream.read(size - len(out))
-            self._expanded += len(more)
+            self._ended |= len(out) + len(more) < size
             out = out + more if out else more
         self.position += len(out)
-        self._bound()
         return out
-
-    def _bound(self) -> None:
-        if self._expanded > self.limits.expanded_bytes:
-            raise TraceError(f"byte {self.position}", f"the content expands to more than {self.limits.expanded_bytes} bytes",
-                             "Profile fewer steps, or raise the limit of expanded bytes.")
-        if self._expanded > max(self.limits.free_bytes, self.limits.expansion * self.total_bytes):
-            raise TraceError(f"byte {self.position}", f"the content expands to more than {self.limits.expansion} times the upload",
-                             "No profiler writes such a file. If it is honest, upload it unpacked.")
 
     def progress(self, phase: str, records: int) -> None:
         if self._progress:
@@ -194,9 +198,7 @@ class Source:
         with tempfile.TemporaryDirectory(prefix="ridgepoint-") as folder:
             plain = Path(folder) / "content"
             with plain.open("wb") as out:
-                while block := self.read(_BLOCK):
+                while block := self.read(BLOCK):
                     out.write(block)
                     self.progress("unpacking", 0)
             yield plain
-
-

@@ -8,8 +8,6 @@ from profiles.trace import TraceError
 _KNOWN: list[tuple[bytes, str, str]] = [
     (b"version https://git-lfs", "a Git LFS pointer, not the file it stands for",
      "Run `git lfs pull` where it was cloned and upload the real file."),
-    (b"PK\x03\x04", "a zip archive", "Unpack it and upload the profile inside."),
-    (b"\x28\xb5\x2f\xfd", "a zstd archive", "Unpack it (`zstd -d`) and upload the profile inside."),
     (b"BZh", "a bzip2 archive", "Unpack it and upload the profile inside."),
     (b"\xfd7zXZ", "an xz archive", "Unpack it and upload the profile inside."),
     (b"SQLite format 3\0", "an SQLite database (an Nsight Systems export?)",
@@ -25,7 +23,7 @@ _KNOWN: list[tuple[bytes, str, str]] = [
 
 def refuse(head: bytes, formats: list[str]) -> TraceError:
     """The error for content that starts with `head`: what was seen, which formats are read."""
-    read = "Formats read: " + ", ".join(formats) + "; each also gzipped."
+    read = "Formats read: " + ", ".join(formats) + "; each also in gzip, zstd or zip."
     if not head:
         return TraceError("byte 0", "the file is empty", "Check that the profiler finished writing, and upload it again.")
     for magic, what, hint in _KNOWN:
