@@ -10,12 +10,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from profiles.analysis.names import is_collective
+from profiles.ingest.build import TraceBuilder
 from profiles.ingest.columns import (
     Ids,
     Int32,
     Int64,
+    Table,
     decode_args,
     detail_ids,
+    detail_text,
     floats,
     integers,
     nanoseconds,
@@ -33,71 +37,55 @@ from profiles.ingest.events import (
     MetaArgs,
     OpArgs,
 )
+from profiles.ingest.kineto_kinds import CATEGORIES, GPU_ARGUMENTS, GPU_LANE, LAUNCH_FLOWS, NO_ARGUMENTS, OPERATORS
 from profiles.ingest.pieces import Pieces
-from profiles.trace import Integrity
+from profiles.ingest.tracks import FURTHER, Lanes, counter_track
+from profiles.trace import Category, Integrity
 
 _LANE = attrgetter("pid", "tid")
 _PHASES = ("X", "i", "I", "R", "s", "t", "f", "C", "M")      # that are read
 MAX_LANES = 65_536
-FURTHER = ("further lanes", "further lanes")
-NAME_CHARS = 8192                # longer names are clipped
-GPU_LANE = frozenset({"kernel", "gpu_memcpy", "memcpy", "gpu_memset", "memset", "cuda_sync", "cuda_event",
-                      "gpu_user_annotation", "cuda_profiler_range"})
-_NO_ARGS = frozenset({"python_function", "trace"})
-_OPS = frozenset({"cpu_op", "operator"})
-_GPU_FORM = GPU_LANE - {"gpu_user_annotation", "cuda_profiler_range"}
-
-
-class NameIds(Ids):
-    """Names, clipped so that a hostile one of 100 MB costs nothing."""
-
-    clipped = 0
-
-    def __missing__(self, key: Any) -> int:
-        if isinstance(key, str) and len(key) > NAME_CHARS:
-            self.clipped += 1
-            return self[key[:NAME_CHARS - 1] + "…"]
-        return super().__missing__(key)
 
 
 class LaneIds(Ids):
     """(pid, tid) pairs; those beyond MAX_LANES share one, so that a hostile file cannot make a million tracks."""
 
-    shared = 0
-
     def __missing__(self, key: Any) -> int:
         if len(self.values_in_order) < MAX_LANES or key == FURTHER:
             return super().__missing__(key)
-        self.shared += 1
         return self[FURTHER]
 
 
 @dataclass
 class Gathered:
-    """Columns of all slices and instants so far, as lists of one array per piece, and the other kinds of records."""
+    """What the pieces share: ids of texts, what they stand for, and the records that name processes and threads."""
 
-    names: NameIds = field(default_factory=NameIds)
+    builder: TraceBuilder
     categories: Ids = field(default_factory=Ids)             # as the file spells them
     phases: Ids = field(default_factory=Ids)
     lanes: LaneIds = field(default_factory=LaneIds)                  # (pid, tid)
-    details: Ids = field(default_factory=Ids)
-    slices: dict[str, list[npt.NDArray[Any]]] = field(default_factory=dict)
-    gpu: dict[str, list[npt.NDArray[Any]]] = field(default_factory=dict)
-    flows: dict[str, list[npt.NDArray[Any]]] = field(default_factory=dict)
+    details: Ids = field(default_factory=Ids)                # (names in the file, raw texts)
     metadata: list[tuple[Any, Any, Any, MetaArgs]] = field(default_factory=list)   # name, pid, tid, args
-    samples: list[tuple[Int32, Int64, npt.NDArray[np.float64]]] = field(default_factory=list)
     series: Ids = field(default_factory=Ids)                 # (pid, counter, series, unit) of samples
-    rows: int = 0                                            # slices and instants
 
-    def append(self, table: str, **columns: npt.NDArray[Any]) -> None:
-        target: dict[str, list[npt.NDArray[Any]]] = getattr(self, table)
-        for name, column in columns.items():
-            target.setdefault(name, []).append(column)
+    def __post_init__(self) -> None:
+        self.tracks = Lanes(self.builder, self.lanes)
+        self.kind = Table(self.categories, lambda value: CATEGORIES.get(str(value).lower(), Category.OTHER), np.uint8)
+        self.on_gpu = Table(self.categories, lambda value: str(value).lower() in GPU_LANE, np.bool_)
+        self.launches = Table(self.categories, lambda value: str(value).lower() in LAUNCH_FLOWS, np.bool_)
+        self.form = Table(self.categories, lambda value: _form(str(value).lower()), np.int8)
+        self.collective = Table(self.builder.names, lambda value: is_collective(str(value)), np.bool_)
+        self.shown = Table(self.details, lambda value: self.builder.details[detail_text(value)], np.int32)
+        self.counter = Table(self.series, self._counter, np.int32)
+
+    def _counter(self, key: tuple[Any, str, str, str | None]) -> int:
+        track, order = counter_track(self.series[key], key)
+        return self.builder.track(("counter", key), lambda: track, order)
 
 
-def gather(pieces: Pieces, integrity: Integrity) -> Gathered:
+def gather(pieces: Pieces, integrity: Integrity, builder: TraceBuilder) -> Gathered:
     """Read everything."""
-    out = Gathered()
+    out = Gathered(builder)
     collecting = gc.isenabled()
     gc.disable()                     # records live for one piece and hold no cycles: walking them costs a third
     try:
@@ -107,8 +95,6 @@ def gather(pieces: Pieces, integrity: Integrity) -> Gathered:
     finally:
         if collecting:
             gc.enable()
-    integrity.repair(f"records of lanes beyond the first {MAX_LANES:,}: drawn on one track", out.lanes.shared)
-    integrity.repair(f"names longer than {NAME_CHARS} characters were clipped", out.names.clipped)
     return out
 
 
@@ -131,9 +117,10 @@ def _add(out: Gathered, piece: list[Event], pieces: Pieces, integrity: Integrity
     if flow.any():
         rows = np.flatnonzero(flow)
         chosen = [piece[i] for i in rows.tolist()]
-        out.append("flows", id=integers([MISSING if e.id is None else e.id for e in chosen]), start=start[rows],
-                   lane=lane[rows], category=category[rows],
-                   is_end=np.array([e.ph == "f" for e in chosen], np.bool_))
+        out.builder.add_flows(
+            integers([MISSING if e.id is None else e.id for e in chosen]), [str(e.cat) for e in chosen],
+            out.tracks.ends(lane[rows]), start[rows], np.array([e.ph == "f" for e in chosen], np.bool_),
+            launch=out.launches(category[rows]))
     if counter.any():
         _counters(out, [piece[i] for i in np.flatnonzero(counter).tolist()], start[counter], integrity)
     if meta.any():
@@ -172,37 +159,43 @@ def _slices(out: Gathered, piece: list[Event], rows: npt.NDArray[np.intp], start
     durations = [chosen[i].dur for i in spans.tolist()] if spans.size < rows.size else [e.dur for e in chosen]
     dur[spans], unknown = nanoseconds(durations, lambda: [str(value) for value in durations])
     integrity.repair("no duration: drawn as an instant of time", int(np.count_nonzero(unknown)))
-    integrity.repair("negative duration: drawn as an instant of time", int(np.count_nonzero(dur < 0)))
     columns = _arguments(out, chosen, category[rows], integrity)
-    out.append("slices", start=start[rows], dur=np.maximum(dur, 0), name=out.names.column([e.name for e in chosen]),
-               category=category[rows], lane=lane[rows], instant=instant[rows], **columns)
+    name = out.builder.names.column([e.name for e in chosen])
+    kind, on_gpu = out.kind(category[rows]), out.on_gpu(category[rows])
+    kind[(kind == Category.COMPUTE) & (out.collective(name) | columns.pop("collective"))] = Category.COMMUNICATION
+    track, device, stream = out.tracks.tracks(lane[rows], on_gpu)
+    columns["device"] = np.where(columns["device"] == MISSING, device, columns["device"])
+    columns["stream"] = np.where(columns["stream"] == MISSING, stream, columns["stream"])
+    out.builder.add(start_ns=start[rows], dur_ns=dur, name=name, category=kind, track=track, instant=instant[rows], **columns)
     _memory(out, chosen, start[rows], instant[rows])
-    out.rows += rows.size
 
 
 def _arguments(out: Gathered, chosen: list[Event], category: Int32, integrity: Integrity) -> dict[str, npt.NDArray[Any]]:
-    """Dense id columns of the chosen slices; what only GPU work has goes to `out.gpu` by row number."""
+    """Id columns of the chosen slices, and what only GPU work has (MISSING elsewhere)."""
     n = len(chosen)
-    correlation, external = np.full(n, MISSING, np.int64), np.full(n, MISSING, np.int64)
-    detail = np.full(n, -1, np.int32)
-    spelled = [str(value).lower() for value in out.categories.values_in_order]
-    form_of = np.array([_form(value) for value in spelled], np.int8)[category]
-    plan = [(form, np.flatnonzero(form_of == number)) for number, form in enumerate(_FORMS)]
-    for form, rows in plan:
+    columns: dict[str, npt.NDArray[Any]] = {
+        **{key: np.full(n, MISSING, np.int64) for key in ("correlation", "external_id", *_GPU_NUMBERS)},
+        "grid": np.full((n, 3), MISSING, np.int64), "block": np.full((n, 3), MISSING, np.int64),
+        "occupancy_pct": np.full(n, np.nan), "detail": np.full(n, -1, np.int32), "collective": np.zeros(n, np.bool_)}
+    external, form_of = columns["external_id"], out.form(category)
+    for number, form in enumerate(_FORMS):
+        rows = np.flatnonzero(form_of == number)
         if not rows.size:
             continue
         args, bad = decode_args(form, [chosen[i].args for i in rows.tolist()])
         integrity.repair("arguments that could not be understood were left out", bad)
         external[rows] = integers([a.external_id for a in args])
         if form is not OpArgs:
-            correlation[rows] = integers([a.correlation for a in args])
+            columns["correlation"][rows] = integers([a.correlation for a in args])
         without = np.flatnonzero(external[rows] == MISSING)
         external[rows[without]] = integers([args[i].external_id_old for i in without.tolist()])
         if form is not IdArgs:
-            detail[rows] = detail_ids(out.details, args, OP_DETAILS if form is OpArgs else GPU_DETAILS)
+            shown = detail_ids(out.details, args, OP_DETAILS if form is OpArgs else GPU_DETAILS)
+            columns["detail"][rows] = np.where(shown >= 0, out.shown(shown), -1)
         if form is GpuArgs:
-            _gpu(out, args, rows + out.rows)
-    return {"correlation": correlation, "external": external, "detail": detail}
+            for key, values in _gpu(args).items():
+                columns[key][rows] = values
+    return columns
 
 
 _FORMS: tuple[Any, ...] = (OpArgs, GpuArgs, IdArgs)
@@ -210,15 +203,19 @@ _FORMS: tuple[Any, ...] = (OpArgs, GpuArgs, IdArgs)
 
 def _form(category: str) -> int:
     """Number of the form in which the arguments of a category are read, -1 where none of them matters."""
-    return 0 if category in _OPS else 1 if category in _GPU_FORM else -1 if category in _NO_ARGS else 2
+    return 0 if category in OPERATORS else 1 if category in GPU_ARGUMENTS else -1 if category in NO_ARGUMENTS else 2
 
 
-def _gpu(out: Gathered, args: list[GpuArgs], rows: npt.NDArray[np.intp]) -> None:
-    out.append("gpu", row=rows.astype(np.int64), device=optional(a.device for a in args),
-               stream=optional(a.stream for a in args), registers=optional(a.registers for a in args),
-               smem=optional(a.shared_memory for a in args), bytes=_moved(args), grid=triples([a.grid for a in args]),
-               block=triples([a.block for a in args]), occupancy=floats([a.occupancy for a in args]),
-               collective=np.array([len(bytes(a.collective)) > 2 for a in args], np.bool_))
+_GPU_NUMBERS = ("device", "stream", "registers_per_thread", "smem_bytes", "bytes")
+
+
+def _gpu(args: list[GpuArgs]) -> dict[str, npt.NDArray[Any]]:
+    return {
+        "device": optional(a.device for a in args), "stream": optional(a.stream for a in args),
+        "registers_per_thread": optional(a.registers for a in args), "smem_bytes": optional(a.shared_memory for a in args),
+        "bytes": _moved(args), "grid": triples([a.grid for a in args]), "block": triples([a.block for a in args]),
+        "occupancy_pct": floats([a.occupancy for a in args]),
+        "collective": np.array([len(bytes(a.collective)) > 2 for a in args], np.bool_)}
 
 
 _DTYPE_BYTES = {b"float": 4, b"float32": 4, b"int": 4, b"half": 2, b"float16": 2, b"bfloat16": 2, b"double": 8, b"long": 8,
@@ -250,7 +247,7 @@ def _counters(out: Gathered, chosen: list[Event], start: Int64, integrity: Integ
             times.append(time)
             values.append(value)
     integrity.drop("counter without a number", min(empty, len(chosen)))
-    out.samples.append((np.array(series, np.int32), np.array(times, np.int64), np.array(values, np.float64)))
+    out.builder.add_samples(out.counter(np.array(series, np.int32)), np.array(times, np.int64), np.array(values, np.float64))
 
 
 def _memory(out: Gathered, chosen: list[Event], start: Int64, instant: npt.NDArray[np.bool_]) -> None:
@@ -264,4 +261,5 @@ def _memory(out: Gathered, chosen: list[Event], start: Int64, instant: npt.NDArr
         known = np.flatnonzero(values != MISSING)
         keys = [(args[i].device_id if args[i].device_type == 1 else chosen[rows[i]].pid,
                  f"{label} ({'GPU' if args[i].device_type == 1 else 'CPU'})", "", "bytes") for i in known.tolist()]
-        out.samples.append((out.series.column(keys), start[np.array(rows)][known], values[known].astype(np.float64)))
+        track = out.counter(out.series.column(keys))
+        out.builder.add_samples(track, start[np.array(rows)][known], values[known].astype(np.float64))

@@ -38,6 +38,36 @@ class Ids(dict[Hashable, int]):
             return np.fromiter((self[_hashable(key)] for key in keys), np.int32, len(keys))
 
 
+class NameIds(Ids):
+    """Names, clipped so that a hostile one of 100 MB costs nothing."""
+
+    clipped = 0
+
+    def __missing__(self, key: Any) -> int:
+        if isinstance(key, str) and len(key) > NAME_CHARS:
+            self.clipped += 1
+            return self[key[:NAME_CHARS - 1] + "…"]
+        return super().__missing__(key)
+
+
+class Table:
+    """Something that follows from each value of an `Ids`, worked out once per value and looked up for whole columns."""
+
+    def __init__(self, ids: Ids, make: Callable[[Any], Any], kind: Any) -> None:
+        self._ids, self._make, self._known = ids, make, 0
+        self._values = np.empty(64, kind)
+
+    def __call__(self, column: npt.NDArray[np.int32]) -> npt.NDArray[Any]:
+        count = len(self._ids.values_in_order)
+        if count > self._values.size:
+            self._values = np.concatenate((self._values, np.empty(count, self._values.dtype)))
+        for number in range(self._known, count):
+            self._values[number] = self._make(self._ids.values_in_order[number])
+        self._known = max(self._known, count)
+        found: npt.NDArray[Any] = self._values[column]
+        return found
+
+
 def _hashable(value: Any) -> Hashable:
     if isinstance(value, tuple):
         return tuple(_hashable(part) for part in value)

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from profiles.ingest.batches import Gathered
-from profiles.ingest.columns import Int64
-from profiles.ingest.events import MISSING
+from profiles.ingest.build import TraceBuilder
+from profiles.ingest.columns import Ids, Int32, Int64
+from profiles.ingest.events import MISSING, MetaArgs
 from profiles.trace import Track
 
+FURTHER = ("further lanes", "further lanes")      # the lane of all that are beyond the limit
 _NUMBER = re.compile(r"(-?\d+)\s*$")
 
 
@@ -22,37 +24,69 @@ class Lanes:
     7 and "7" are one thread: PyTorch 1.9 wrote its operators with one and its memory instants with the other.
     """
 
-    def __init__(self, rows: Gathered, lane: npt.NDArray[np.int32], gpu: npt.NDArray[np.bool_]) -> None:
-        first: dict[tuple[str, str], int] = {}
-        self._same = np.array([first.setdefault((str(pid), str(tid)), number)
-                               for number, (pid, tid) in enumerate(rows.lanes.values_in_order)], np.int64)
-        both = self._same[lane] * 2 + gpu
-        present = np.bincount(both, minlength=1) > 0
-        self.used = np.flatnonzero(present)
-        inverse = (np.cumsum(present) - 1)[both]
-        self.keys = [rows.lanes.values_in_order[int(value) // 2] for value in self.used]
-        self.is_gpu = (self.used % 2).astype(np.bool_)
-        self.track = inverse.astype(np.int32)
-        device = np.array([_integer(pid) if gpu else MISSING for (pid, _), gpu in zip(self.keys, self.is_gpu, strict=True)],
-                          np.int64)
-        stream = np.array([_integer(tid) if gpu else MISSING for (_, tid), gpu in zip(self.keys, self.is_gpu, strict=True)],
-                          np.int64)
-        self.device: Int64 = device[self.track] if device.size else np.empty(0, np.int64)
-        self.stream: Int64 = stream[self.track] if stream.size else np.empty(0, np.int64)
+    def __init__(self, builder: TraceBuilder, lanes: Ids) -> None:
+        self._builder, self._lanes = builder, lanes
+        self._first: dict[tuple[str, str], int] = {}
+        self._same: list[int] = []                          # of every lane the first one that reads the same
+        self._numbers = np.full((3, 64), -1, np.int32)      # of lanes: as thread, as GPU lane, as where flows end
+        self._device = self._stream = np.full(64, MISSING, np.int64)        # by track number
 
-    def renumber(self, order: npt.NDArray[np.intp]) -> None:
-        """Track numbers follow `order` (old numbers in their new sequence)."""
-        place = np.empty(order.size, np.int32)
-        place[order] = np.arange(order.size, dtype=np.int32)
-        self.track = place[self.track] if self.track.size else self.track
-        self.used, self.is_gpu = self.used[order], self.is_gpu[order]
-        self.keys = [self.keys[i] for i in order.tolist()]
+    def tracks(self, lane: Int32, gpu: npt.NDArray[np.bool_]) -> tuple[Int32, Int64, Int64]:
+        """Provisional track number of every slice, and the device and stream its lane stands for."""
+        same = self._known(lane)
+        out = self._numbers[gpu.astype(np.intp), same]
+        if (out < 0).any():
+            for both in np.unique(same[out < 0] * 2 + gpu[out < 0]).tolist():
+                self._track(both // 2, both % 2)
+            out = self._numbers[gpu.astype(np.intp), same]
+        return out, self._device[out], self._stream[out]
 
-    def track_at(self, lane: npt.NDArray[np.int32], _: npt.NDArray[np.bool_]) -> npt.NDArray[np.int32]:
-        """Track of a lane number alone (flow ends do not say whether they end on a GPU lane), -1 where it has no slices."""
-        table = np.full(self._same.size, -1, np.int32)
-        table[self.used // 2] = np.arange(self.used.size, dtype=np.int32)
-        return table[self._same[lane]]
+    def ends(self, lane: Int32) -> Int32:
+        """Stand-in track numbers of flow ends: they do not say whether they lie on the GPU's side of their lane."""
+        same = self._known(lane)
+        for number in np.unique(same[self._numbers[2, same] < 0]).tolist():
+            self._numbers[2, number] = self._builder.stand_in()
+        ends: Int32 = self._numbers[2, same]
+        return ends
+
+    def _known(self, lane: Int32) -> npt.NDArray[np.int64]:
+        for number in range(len(self._same), len(self._lanes.values_in_order)):
+            pid, tid = self._lanes.values_in_order[number]
+            self._same.append(self._first.setdefault((str(pid), str(tid)), number))
+        if self._numbers.shape[1] < len(self._same):
+            self._numbers = _wider(self._numbers, 2 * len(self._same), -1)
+        return np.array(self._same, np.int64)[lane]
+
+    def _track(self, lane: int, gpu: int) -> None:
+        pid, tid = key = self._lanes.values_in_order[lane]
+        number = self._builder.further() if key == FURTHER else self._builder.track(
+            (lane, gpu), lambda: _track(_Names([]), pid, tid, bool(gpu))[1])
+        self._numbers[gpu, lane] = number
+        if number >= self._device.size:
+            self._device, self._stream = (_wider(values, 2 * number + 2, MISSING) for values in (self._device, self._stream))
+        self._device[number], self._stream[number] = (_integer(pid), _integer(tid)) if gpu else (MISSING, MISSING)
+
+    def finish(self, metadata: Sequence[tuple[Any, Any, Any, MetaArgs]]) -> list[Track]:
+        """Name and order the tracks: CPU processes, then GPUs, then the profiler's own marks."""
+        names = _Names(metadata)
+        made = []
+        for lane in range(len(self._same)):
+            for gpu in (0, 1):
+                if (number := int(self._numbers[gpu, lane])) >= 0 and number != self._builder.shared:
+                    pid, tid = self._lanes.values_in_order[lane]
+                    rank, track = _track(names, pid, tid, bool(gpu))
+                    self._builder.describe(number, track, (rank, track.group, track.sort, track.name))
+                    made.append(track)
+            if (number := int(self._numbers[2, lane])) >= 0:
+                place = int(max(self._numbers[1, lane], self._numbers[0, lane] if self._numbers[1, lane] < 0 else -1))
+                self._builder.alias(number, place if place >= 0 else None)
+        return made
+
+
+def _wider(values: npt.NDArray[Any], width: int, fill: int) -> npt.NDArray[Any]:
+    wide = np.full((*values.shape[:-1], width), fill, values.dtype)
+    wide[..., :values.shape[-1]] = values
+    return wide
 
 
 def _integer(value: Any) -> int:
@@ -66,13 +100,13 @@ def _integer(value: Any) -> int:
 class _Names:
     """What ph M records say of processes and threads."""
 
-    def __init__(self, rows: Gathered) -> None:
+    def __init__(self, metadata: Sequence[tuple[Any, Any, Any, MetaArgs]]) -> None:
         self.process: dict[str, str] = {}
         self.labels: dict[str, str] = {}
         self.process_order: dict[str, int] = {}
         self.thread: dict[tuple[str, str], str] = {}
         self.thread_order: dict[tuple[str, str], int] = {}
-        for name, pid, tid, args in rows.metadata:
+        for name, pid, tid, args in metadata:
             process, thread = str(pid), (str(pid), str(tid))
             if name == "process_name" and args.name:
                 self.process[process] = str(args.name)[:200]
@@ -90,19 +124,6 @@ class _Names:
         known = self.thread.get(thread, "")
         if not known or "python" in known or "python" not in name:
             self.thread[thread] = name
-
-
-def lane_tracks(rows: Gathered, lanes: Lanes, columns: dict[str, npt.NDArray[Any]]) -> list[Track]:
-    """The tracks in the order they are drawn: CPU processes, then GPUs, then the profiler's own marks."""
-    names = _Names(rows)
-    made = [_track(names, pid, tid, bool(gpu)) for (pid, tid), gpu in zip(lanes.keys, lanes.is_gpu, strict=True)]
-    order = sorted(range(len(made)), key=lambda i: (made[i][0], made[i][1].group, made[i][1].sort, made[i][1].name))
-    lanes.renumber(np.array(order, np.intp))
-    return [_sorted(made[i][1], place) for place, i in enumerate(order)]
-
-
-def _sorted(track: Track, place: int) -> Track:
-    return Track(**{**track.__dict__, "sort": place})
 
 
 def _track(names: _Names, pid: Any, tid: Any, gpu: bool) -> tuple[tuple[int, int], Track]:
@@ -128,15 +149,14 @@ def _track(names: _Names, pid: Any, tid: Any, gpu: bool) -> tuple[tuple[int, int
         pid=process, tid=str(tid))
 
 
-def counter_tracks(rows: Gathered) -> list[Track]:
-    """One track per counter; `GPU 0 Counters` and device indices are drawn under their GPU."""
-    out = []
-    for number, (pid, counter, series, unit) in enumerate(rows.series.values_in_order):
-        text = str(pid)
-        gpu = re.match(r"GPU (\d+)", text) if isinstance(pid, str) else None
-        on_gpu = gpu is not None or counter.endswith("(GPU)")
-        index = int(gpu[1]) if gpu else pid if on_gpu and isinstance(pid, int) else None
-        out.append(Track(kind="counter", name=f"{counter} {series}".strip()[:200],
-                         group=f"GPU {index}" if index is not None else f"process {text[:100]}", sort=1_000_000 + number,
-                         pid=text, device=index, unit=unit))
-    return out
+def counter_track(number: int, key: tuple[Any, str, str, str | None]) -> tuple[Track, tuple[Any, ...]]:
+    """The track of the `number`-th counter (pid, counter, series, unit) and where it is drawn: `GPU 0 Counters` and
+    device indices under their GPU."""
+    pid, counter, series, unit = key
+    text = str(pid)
+    gpu = re.match(r"GPU (\d+)", text) if isinstance(pid, str) else None
+    on_gpu = gpu is not None or counter.endswith("(GPU)")
+    index = int(gpu[1]) if gpu else pid if on_gpu and isinstance(pid, int) else None
+    return Track(kind="counter", name=f"{counter} {series}".strip()[:200],
+                 group=f"GPU {index}" if index is not None else f"process {text[:100]}", sort=1_000_000 + number,
+                 pid=text, device=index, unit=unit), ((3, number), "", 0, "")

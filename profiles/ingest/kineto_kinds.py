@@ -1,0 +1,23 @@
+"""What libkineto's categories mean, from PyTorch 1.8 to today (ActivityType.h, output_json.cpp of pytorch/kineto)."""
+
+from __future__ import annotations
+
+from profiles.trace import Category
+
+# lower case; PyTorch 1.8-1.10 wrote the first line
+CATEGORIES = {
+    "operator": Category.CPU_OP, "runtime": Category.RUNTIME, "memcpy": Category.MEMCPY, "memset": Category.MEMSET,
+    "kernel": Category.COMPUTE, "gpu_memcpy": Category.MEMCPY, "gpu_memset": Category.MEMSET,
+    "cpu_op": Category.CPU_OP, "python_function": Category.PYTHON,
+    "user_annotation": Category.ANNOTATION, "gpu_user_annotation": Category.GPU_ANNOTATION,
+    "cuda_runtime": Category.RUNTIME, "cuda_driver": Category.RUNTIME, "mtia_runtime": Category.RUNTIME,
+    "glow_runtime": Category.RUNTIME, "xpu_runtime": Category.RUNTIME, "xpu_driver": Category.RUNTIME,
+    "privateuse1_runtime": Category.RUNTIME, "privateuse1_driver": Category.RUNTIME,
+    "cuda_sync": Category.SYNC, "cuda_event": Category.SYNC, "xpu_sync": Category.SYNC, "overhead": Category.OVERHEAD,
+}
+GPU_LANE = frozenset({"kernel", "gpu_memcpy", "memcpy", "gpu_memset", "memset", "cuda_sync", "cuda_event",
+                      "gpu_user_annotation", "cuda_profiler_range"})
+LAUNCH_FLOWS = frozenset({"ac2g", "async", "async_gpu"})      # from launch call to GPU work: correlation ids say the same
+OPERATORS = frozenset({"cpu_op", "operator"})
+GPU_ARGUMENTS = GPU_LANE - {"gpu_user_annotation", "cuda_profiler_range"}
+NO_ARGUMENTS = frozenset({"python_function", "trace"})        # none that is read
