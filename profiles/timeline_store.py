@@ -6,6 +6,7 @@ import json
 import threading
 from collections import OrderedDict
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +67,7 @@ class Columns:
         counts = [self._file.metadata.row_group(i).num_rows for i in range(self._file.num_row_groups)]
         self.bounds = np.concatenate(([0], np.cumsum(counts))).astype(np.int64)
         self.rows = int(self.bounds[-1])
+        self.names = frozenset(self._file.schema_arrow.names)
 
     def read(self, first: int, last: int, names: tuple[str, ...]) -> dict[str, Array]:
         """Rows [first, last) of some columns. Nulls are the least number of their type, NaN in float columns."""
@@ -82,8 +84,8 @@ class Columns:
         groups = list(range(int(np.searchsorted(self.bounds, first, side="right")) - 1, int(np.searchsorted(self.bounds, last))))
         if last <= first or not groups:
             return self.read(0, 0, names)
-        with self._lock:
-            table = self._file.read_row_groups(groups, columns=list(names))
+        file = pq.ParquetFile(self._identity[0], memory_map=True, metadata=self._file.metadata)     # tiles do not wait for it
+        table = file.read_row_groups(groups, columns=list(names))
         begin = int(self.bounds[groups[0]])
         return {name: _plain(table[name])[first - begin:last - begin] for name in names}
 
@@ -220,7 +222,7 @@ class Timeline:
         begin, filled = begin[inside][order], np.cumsum(count[inside][order])
         step = np.searchsorted(filled, np.arange(rows, int(filled[-1]) if filled.size else 0, rows))
         edges = [start_ns, *(int(each) for each in np.unique(begin[step]) if each > start_ns), end_ns]
-        return list(zip(edges[:-1], edges[1:], strict=True))
+        return list(pairwise(edges))
 
     def window(self, start_ns: int, end_ns: int, least_level: int, tracks: npt.NDArray[np.bool_],
                names: tuple[str, ...] = DRAWN) -> dict[str, Array]:
