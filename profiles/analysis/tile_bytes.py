@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-MAGIC = 0x31545052                # "RPT1"
+MAGIC = 0x32545052                # "RPT2"
 INSTANT, MERGED = 1, 2            # bits of `flags`
 COLUMNS: tuple[tuple[str, str], ...] = (
     ("start_ns", "<f8"), ("dur_ns", "<f8"), ("name_id", "<u4"), ("count", "<u4"), ("slice_id", "<u4"), ("depth", "<u2"),
-    ("category", "u1"), ("flags", "u1"))
+    ("category", "u1"), ("flags", "u1"), ("fill", "u1"))
 
 
 @dataclass(frozen=True)
@@ -26,17 +27,21 @@ class TileRows:
     value: npt.NDArray[np.float64]
 
 
-def pack(tracks: list[int], rows: TileRows) -> bytes:
-    """u32 magic, u32 tracks T, T × (u32 track, u32 rows, u32 samples, u32 0), padding, the columns, padding, the samples.
+def pack(units: Sequence[tuple[int, int, int]], rows: TileRows) -> bytes:
+    """u32 magic, u32 units, units × (u32 track, u32 rows, u32 samples, u16 first depth, u16 last depth), padding, the
+    columns, padding, the samples. `fill` is the share of an entry's length that its slices cover, 255 being all of it.
 
-    `rows` hold nothing but the given tracks, in that order.
+    `rows` hold nothing but the given units (track, first and last depth; ascending), in that order; the samples of a
+    track go to its unit of depth 0.
     """
-    width = max(tracks, default=0) + 1
-    counts = np.bincount(rows.track, minlength=width)
-    samples = np.bincount(rows.sample_track, minlength=width)
-    head = np.zeros((len(tracks), 4), "<u4")
-    head[:, 0], head[:, 1], head[:, 2] = tracks, counts[tracks], samples[tracks]
-    out = bytearray(np.array([MAGIC, len(tracks)], "<u4").tobytes() + head.tobytes())
+    track, first, last = (np.array([unit[i] for unit in units], np.int64) for i in range(3))
+    lane = rows.track.astype(np.int64) << 16 | rows.columns["depth"]
+    head = np.zeros((len(units), 4), "<u4")
+    head[:, 0], head[:, 3] = track, first | last << 16
+    head[:, 1] = np.searchsorted(lane, track << 16 | last, side="right") - np.searchsorted(lane, track << 16 | first)
+    samples = np.bincount(rows.sample_track, minlength=int(track.max(initial=0)) + 1)
+    head[:, 2] = np.where(first == 0, samples[track], 0)
+    out = bytearray(np.array([MAGIC, len(units)], "<u4").tobytes() + head.tobytes())
     _pad(out)
     for name, kind in COLUMNS:
         out += np.ascontiguousarray(rows.columns[name], dtype=kind).tobytes()

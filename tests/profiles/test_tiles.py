@@ -63,13 +63,15 @@ def test_runs_are_tiles():
 
 def test_packed_bytes_read_back():
     rows = {"start_ns": [1, 5, 2**50 + 1], "dur_ns": [4, 1, 0], "name_id": [7, 8, 9], "count": [1, 3, 1],
-            "slice_id": [0, 2, 4], "depth": [0, 1, 0], "category": [0, 2, 5], "flags": [0, 2, 1]}
-    data = pack([1, 4, 6], TileRows(np.array([1, 1, 6], np.int32), {k: np.array(v) for k, v in rows.items()},
-                                    np.array([4], np.int32), np.array([9]), np.array([0.5])))
+            "slice_id": [0, 2, 4], "depth": [0, 1, 0], "category": [0, 2, 5], "flags": [0, 2, 1], "fill": [255, 90, 255]}
+    units = [(1, 0, 0), (1, 1, 7), (4, 0, 0xFFFF), (6, 0, 0)]
+    data = pack(units, TileRows(np.array([1, 1, 6], np.int32), {k: np.array(v) for k, v in rows.items()},
+                                np.array([4], np.int32), np.array([9]), np.array([0.5])))
     magic, count = np.frombuffer(data, "<u4", 2)
-    assert (magic, count) == (MAGIC, 3)
-    assert np.frombuffer(data, "<u4", 12, 8).reshape(3, 4).tolist() == [[1, 2, 0, 0], [4, 0, 1, 0], [6, 1, 0, 0]]
-    at = 56
+    assert (magic, count) == (MAGIC, 4)
+    assert np.frombuffer(data, "<u4", 16, 8).reshape(4, 4).tolist() == [
+        [1, 1, 0, 0], [1, 1, 0, 7 << 16 | 1], [4, 0, 1, 0xFFFF << 16], [6, 1, 0, 0]]
+    at = 72
     for name, kind in COLUMNS:
         assert np.frombuffer(data, kind, 3, at).tolist() == rows[name], name
         at += 3 * np.dtype(kind).itemsize
