@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from itertools import pairwise
 from typing import Any
 
 from django.http import HttpResponse
@@ -16,10 +18,11 @@ from rest_framework.views import APIView
 
 from profiles import timeline_selectors as selectors
 from profiles.models import Profile
-from profiles.timeline_store import Timeline
+from profiles.timeline_store import ALL_DEPTHS, Timeline, Unit
 
-_YEAR_NS = 366 * 86_400 * 10**9
-_JSON = {200: OpenApiTypes.OBJECT, 404: OpenApiTypes.OBJECT, 409: OpenApiTypes.OBJECT}
+_LANE = re.compile(r"([0-9]{1,9}):([0-9]{1,5})-([0-9]{1,5})")
+YEAR_NS = 366 * 86_400 * 10**9
+JSON = {200: OpenApiTypes.OBJECT, 404: OpenApiTypes.OBJECT, 409: OpenApiTypes.OBJECT}
 
 
 class TimelineView(APIView):
@@ -54,44 +57,54 @@ class TracksField(serializers.Field[Any, Any, Any, Any]):
         return value
 
 
+@extend_schema_field(OpenApiTypes.STR)
+class LanesField(serializers.Field[Any, Any, Any, Any]):
+    """Depths of tracks "0:0-7,3:8-15": track, first and last depth; none twice."""
+
+    def to_internal_value(self, data: Any) -> list[Unit]:
+        found = [_LANE.fullmatch(part) for part in str(data).split(",") if part]
+        units = sorted((int(each[1]), int(each[2]), int(each[3])) for each in found if each)
+        if len(units) != len(found):
+            raise serializers.ValidationError("Give track:first-last separated by commas: 0:0-7,3:8-15.")
+        if any(track >= self.context["tracks"] or first > last or last > ALL_DEPTHS[1] for track, first, last in units):
+            raise serializers.ValidationError(f"This trace has the tracks 0 to {self.context['tracks'] - 1}; depths go to "
+                                              f"{ALL_DEPTHS[1]}.")
+        if any(a[0] == b[0] and b[1] <= a[2] for a, b in pairwise(units)):
+            raise serializers.ValidationError("A depth is asked for twice.")
+        return units
+
+    def to_representation(self, value: Any) -> Any:
+        return value
+
+
 class TileQuery(serializers.Serializer[Any]):
     tracks = TracksField(required=False, default=None, help_text="Track numbers separated by commas; all if absent.")
+    lanes = LanesField(required=False, default=None, help_text="Depths of tracks, 0:0-7,3:8-15, in place of tracks.")
 
 
 class SearchQuery(serializers.Serializer[Any]):
     q = serializers.CharField(max_length=1000, help_text="Text within the name, any case.")
     track = TracksField(required=False, default=None)
-    start = serializers.IntegerField(required=False, default=None, min_value=0, max_value=_YEAR_NS)
-    end = serializers.IntegerField(required=False, default=None, min_value=0, max_value=_YEAR_NS)
+    start = serializers.IntegerField(required=False, default=None, min_value=0, max_value=YEAR_NS)
+    end = serializers.IntegerField(required=False, default=None, min_value=0, max_value=YEAR_NS)
     limit = serializers.IntegerField(required=False, default=selectors.MAX_HITS, min_value=0, max_value=selectors.MAX_HITS)
     offset = serializers.IntegerField(required=False, default=0, min_value=0)
 
 
-class SelectionQuery(serializers.Serializer[Any]):
-    start = serializers.IntegerField(min_value=0, max_value=_YEAR_NS)
-    end = serializers.IntegerField(min_value=0, max_value=_YEAR_NS)
-    tracks = TracksField(required=False, default=None)
-
-    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
-        if attrs["end"] < attrs["start"]:
-            raise serializers.ValidationError({"end": "The end lies before the start."})
-        return attrs
-
-
-def _query(form: type[serializers.Serializer[Any]], request: Request, found: Timeline) -> dict[str, Any]:
+def parsed(form: type[serializers.Serializer[Any]], request: Request, found: Timeline) -> dict[str, Any]:
     query = form(data=request.query_params.dict(), context={"tracks": len(found.tracks)})
     query.is_valid(raise_exception=True)
     return dict(query.validated_data)
 
 
 class TimelineApi(TimelineView):
-    @extend_schema(operation_id="profiles_timeline", summary="Tracks, levels, steps and integrity of a timeline", responses=_JSON)
+    @extend_schema(operation_id="profiles_timeline", summary="Tracks, levels, steps and integrity of a timeline", responses=JSON)
     def get(self, request: Request, pk: int) -> Response:
         return Response(selectors.document(get_object_or_404(Profile, pk=pk)))
 
 
 class NamesApi(TimelineView):
-    @extend_schema(operation_id="profiles_names", summary="Names of slices by name id", responses=_JSON)
+    @extend_schema(operation_id="profiles_names", summary="Names of slices by name id", responses=JSON)
     def get(self, request: Request, pk: int) -> Response:
         _, found = self.open(pk)
         return Response({"names": found.names}, headers={"ETag": f'"names-{found.etag}"'})
@@ -100,7 +113,8 @@ class NamesApi(TimelineView):
 class TileApi(TimelineView):
     @extend_schema(
         operation_id="profiles_tile", summary="One tile of the timeline, as little-endian columns", parameters=[
-            OpenApiParameter("tracks", str, description="Track numbers separated by commas; all if absent.")],
+            OpenApiParameter("tracks", str, description="Track numbers separated by commas; all if absent."),
+            OpenApiParameter("lanes", str, description="Depths of tracks, 0:0-7,3:8-15, in place of tracks.")],
         responses={(200, "application/octet-stream"): OpenApiTypes.BINARY,
                    304: OpenApiResponse(description="The tile the client holds is current."),
                    404: OpenApiTypes.OBJECT, 409: OpenApiTypes.OBJECT})
@@ -108,13 +122,15 @@ class TileApi(TimelineView):
         _, found = self.open(pk)
         if not selectors.tile_exists(found, level, index):
             raise NotFound(f"Level {level} of this timeline has no tile {index}.")
-        tracks = _query(TileQuery, request, found)["tracks"]
+        query = parsed(TileQuery, request, found)
         tag = f'"{found.etag}"'
         answer: HttpResponse
         if tag in request.headers.get("If-None-Match", ""):
             answer = HttpResponse(status=status.HTTP_304_NOT_MODIFIED)
         else:
-            body = selectors.tile_gzip(found, level, index, selectors.every_track(found) if tracks is None else tracks)
+            tracks = selectors.every_track(found) if query["tracks"] is None else query["tracks"]
+            units = selectors.whole(tracks) if query["lanes"] is None else query["lanes"]
+            body = selectors.tile_gzip(found, level, index, units)
             answer = HttpResponse(body, content_type="application/octet-stream", headers={"Content-Encoding": "gzip"})
         answer["ETag"] = tag
         answer["Cache-Control"] = "private, max-age=31536000, immutable"
@@ -122,27 +138,9 @@ class TileApi(TimelineView):
 
 
 class SliceSearchApi(TimelineView):
-    @extend_schema(operation_id="profiles_slices", summary="Search slices by name", parameters=[SearchQuery], responses=_JSON)
+    @extend_schema(operation_id="profiles_slices", summary="Search slices by name", parameters=[SearchQuery], responses=JSON)
     def get(self, request: Request, pk: int) -> Response:
         _, found = self.open(pk)
-        query = _query(SearchQuery, request, found)
+        query = parsed(SearchQuery, request, found)
         return Response(selectors.search(found, query["q"], query["track"], query["start"], query["end"], query["limit"],
                                          query["offset"]))
-
-
-class SliceApi(TimelineView):
-    @extend_schema(operation_id="profiles_slice", summary="One slice with its arguments and links", responses=_JSON)
-    def get(self, request: Request, pk: int, slice_id: int) -> Response:
-        profile, found = self.open(pk)
-        if slice_id >= found.slices.rows:
-            raise NotFound(f"This timeline has {found.slices.rows} slices.")
-        return Response(selectors.slice_detail(profile, found, slice_id))
-
-
-class SelectionApi(TimelineView):
-    @extend_schema(operation_id="profiles_selection", summary="Summary of an area of the timeline",
-                   parameters=[SelectionQuery], responses=_JSON)
-    def get(self, request: Request, pk: int) -> Response:
-        _, found = self.open(pk)
-        query = _query(SelectionQuery, request, found)
-        return Response(selectors.selection(found, query["start"], query["end"], query["tracks"]))

@@ -57,19 +57,23 @@ LAYERS = [
                             "profiles.progress"),
           ours=("profiles.trace", "profiles.analysis*", "workers.jobs"), packages=(*ROWS, *PARSING)),
     Layer("tuner rows", ("tuner.models", "tuner.rows"), ours=("tuner.trial", "tuner.space", "profiles.models"), packages=ROWS),
+    # the process of a query and what stands between it and the web: no Django
+    Layer("queries", ("profiles.sql_child", "profiles.sql_check", "profiles.sql_walls", "profiles.sql_process", "profiles.sql_cells",
+                      "profiles.sql_tables"), ours=("profiles.trace",), packages=("duckdb", "pyarrow")),
     # what people and programs see of profiles (first: its names are more special)
     Layer("profiles pages", ("profiles.pages", "profiles.api", "profiles.*_pages", "profiles.*_api", "profiles.pages_*",
                              "profiles.api_*", "profiles.forms*", "profiles.*_forms", "profiles.admin", "profiles.serializers"),
           ours=("profiles.services*", "profiles.*_services", "profiles.selectors*", "profiles.*_selectors", "profiles.charts*",
-                "profiles.*_charts", "profiles.models", "profiles.trace", "profiles.tables", "profiles.capture_*",
-                "profiles.analysis.*", "profiles.timeline_store", "workers.jobs"),      # the type that its selector returns
-          packages=(*WEB, "numpy")),
+                "profiles.*_charts", "profiles.models", "profiles.trace", "profiles.tables", "profiles.exports",
+                "profiles.capture_*", "profiles.area_store", "profiles.columns_store",
+                "profiles.analysis.*", "profiles.timeline_store", "profiles.sql_*", "workers.jobs"),      # types of its selectors
+          packages=(*WEB, "numpy", "asgiref")),
     # services and selectors
     Layer("profiles services", ("profiles.services", "profiles.services_*", "profiles.selectors", "profiles.*_selectors",
                                 "profiles.selectors_*", "profiles.ingested", "profiles.*_services", "profiles.examples",
-                                "profiles.capture_*", "profiles.tables", "profiles.management.*"),
+                                "profiles.capture_*", "profiles.tables", "profiles.exports", "profiles.management.*"),
           ours=("profiles.trace", "profiles.ingest*", "profiles.analysis*", "profiles.models", "profiles.rows", "profiles.objects",
-                "profiles.store*", "profiles.*_store", "profiles.progress", "workers.jobs"),
+                "profiles.store*", "profiles.*_store", "profiles.progress", "profiles.sql_*", "workers.jobs"),
           packages=(*ROWS, *PARSING, "psutil")),
     Layer("tuner services", ("tuner.services", "tuner.selectors", "tuner.*_services", "tuner.*_selectors", "tuner.management.*"),
           ours=("tuner.*", "profiles.analysis.gpus", "profiles.models", "workers.jobs"), packages=(*ROWS, *NUMERIC)),

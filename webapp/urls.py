@@ -5,7 +5,7 @@ from django.urls import include, path
 from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitView
 
 from profiles import api as profiles_api
-from profiles import capture_api, capture_pages, timeline_api
+from profiles import capture_api, capture_pages, exports_api, selection_api, timeline_api
 from profiles import pages as profiles_pages
 from tuner import api as tuner_api
 from tuner import pages as tuner_pages
@@ -58,8 +58,12 @@ urlpatterns = [
     path("api/profiles/<int:pk>/names/", timeline_api.NamesApi.as_view(), name="api-names"),
     path("api/profiles/<int:pk>/tiles/<int:level>/<int:index>/", timeline_api.TileApi.as_view(), name="api-tile"),
     path("api/profiles/<int:pk>/slices/", timeline_api.SliceSearchApi.as_view(), name="api-slices"),
-    path("api/profiles/<int:pk>/slices/<int:slice_id>/", timeline_api.SliceApi.as_view(), name="api-slice"),
-    path("api/profiles/<int:pk>/selection/", timeline_api.SelectionApi.as_view(), name="api-selection"),
+    path("api/profiles/<int:pk>/slices/<int:slice_id>/", selection_api.SliceApi.as_view(), name="api-slice"),
+    path("api/profiles/<int:pk>/selection/", selection_api.SelectionApi.as_view(), name="api-selection"),
+    path("api/profiles/<int:pk>/selection/columns/", selection_api.AreaColumnsApi.as_view(), name="api-selection-columns"),
+    path("api/profiles/<int:pk>/selection/histogram/", selection_api.HistogramApi.as_view(), name="api-selection-histogram"),
+    path("api/profiles/<int:pk>/selection/slices/", selection_api.AreaSlicesApi.as_view(), name="api-selection-slices"),
+    path("api/tables/", exports_api.TableApi.as_view(), name="api-table"),                # POST: cells in, a file out
     path("api/compare/", profiles_api.CompareApi.as_view(), name="api-compare"),
     path("api/captures/", capture_api.CaptureListApi.as_view(), name="api-captures"),
     path("api/captures/preview/", capture_api.CapturePreviewApi.as_view(), name="api-capture-preview"),  # POST

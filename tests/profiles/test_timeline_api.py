@@ -55,7 +55,7 @@ def test_document(get, profile):
 
 def unpack(body: bytes) -> dict:
     magic, count = np.frombuffer(body, "<u4", 2)
-    assert magic == 0x31545052
+    assert magic == 0x32545052
     head = np.frombuffer(body, "<u4", 4 * count, 8).reshape(-1, 4)
     rows, at, out = int(head[:, 1].sum()), 8 + 16 * int(count), {"tracks": head[:, :3].tolist()}
     at += -at % 8
@@ -136,7 +136,7 @@ def test_slice_detail_and_links(get, profile):
     assert [(k["role"], k["name"]) for k in detail(get, profile, "cudaLaunch")["links"]] == [
         ("launches", "gemm"), ("operator", "aten::mm")]
     assert [(k["role"], k["name"]) for k in detail(get, profile, "aten::mm")["links"]] == [
-        ("launches", "gemm"), ("backward", "MmBackward0")]
+        ("launches", "gemm"), ("calls", "cudaLaunchKernel"), ("backward", "MmBackward0")]
     assert [(k["role"], k["name"]) for k in detail(get, profile, "MmBackward0")["links"]] == [("forward", "aten::mm")]
     nccl = detail(get, profile, "nccl")
     assert (nccl["grid"], nccl["occupancy_pct"], nccl["links"], nccl["launch_delay_ns"]) == (None, None, [], None)
@@ -160,4 +160,4 @@ def test_a_real_trace_has_links_both_ways(get):
     assert kernel["id"] in [link["id"] for link in call["links"] if link["role"] == "launches"]
     backward = detail(get, profile, "MeanBackward0")
     assert json.dumps(backward)
-    assert [link["role"] for link in backward["links"]] == ["forward"] or backward["links"] == []
+    assert {link["role"] for link in backward["links"]} <= {"launches", "calls", "forward"}

@@ -1,0 +1,54 @@
+"""Tables as files: `?format=csv|json|parquet|arrow` of the lists of the API, and of any table that a page holds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.http import HttpResponse
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.views import APIView
+
+from profiles.exports import KINDS, table_of_cells, table_response
+from profiles.trace import TraceError
+
+FORMAT = OpenApiParameter("format", str, enum=list(KINDS), description="The whole table as a file (also `as`)")
+MAX_BYTES = 48 << 20
+MAX_COLUMNS, MAX_ROWS = 500, 500_000
+FILE = {(200, content_type.split(";")[0]): OpenApiTypes.BINARY for content_type in KINDS.values()}
+
+
+def asked_format(request: Request) -> str:
+    """The kind of file that `?format=` (or `?as=`) asks for, "" for none. Raises TraceError for unknown ones."""
+    kind = request.query_params.get("format") or request.query_params.get("as") or ""
+    if kind and kind not in KINDS:
+        raise TraceError("format", f"there is no format {kind[:40]!r}", f"ask for one of {', '.join(KINDS)}")
+    return kind
+
+
+class CellsSerializer(serializers.Serializer[Any]):
+    """A table as a page holds it: rows of plain values in the order of the columns."""
+
+    name = serializers.CharField(max_length=200, required=False, default="table", allow_blank=True)
+    columns = serializers.ListField(child=serializers.DictField(), min_length=1, max_length=MAX_COLUMNS,
+                                    help_text='{"name", "type": "number" or "text"} each')
+    rows = serializers.ListField(max_length=MAX_ROWS, child=serializers.ListField(max_length=MAX_COLUMNS))
+
+
+class TableApi(APIView):
+    write_permission = "profiles.view_profile"      # nothing is written: the table comes back as a file
+
+    @extend_schema(operation_id="tables_convert", summary="A table of a page as a file", request=CellsSerializer,
+                   parameters=[FORMAT], responses={**FILE, 400: OpenApiResponse(description="What is wrong, as JSON")})
+    def post(self, request: Request) -> HttpResponse:
+        """The rows that were sent, as CSV, JSON, Parquet or Arrow."""
+        if int(request.META.get("CONTENT_LENGTH") or 0) > MAX_BYTES:
+            raise TraceError("request", f"the table has more than {MAX_BYTES >> 20} MB", "filter it, or take the API's own address")
+        kind = asked_format(request) or "csv"
+        given = CellsSerializer(data=request.data)
+        given.is_valid(raise_exception=True)
+        named = [(str(each.get("name", ""))[:200] or f"column {i + 1}", str(each.get("type", "")))
+                 for i, each in enumerate(given.validated_data["columns"])]
+        return table_response(table_of_cells(named, given.validated_data["rows"]), given.validated_data["name"] or "table", kind)

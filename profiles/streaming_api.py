@@ -1,0 +1,104 @@
+"""Answers that take long: progress on the way, stopped when nobody waits any more, and given up after a stated time."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import AsyncIterator, Generator, Iterator
+from typing import Any
+
+from asgiref.sync import sync_to_async
+from django.core.handlers.asgi import ASGIRequest
+from django.http import HttpRequest, HttpResponseBase, StreamingHttpResponse
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+LIMIT_S = 120.0
+_TELL_S = 0.25                  # between two lines of progress
+Work = Generator[float, None, dict[str, Any]]
+
+
+class TooLong(Exception):
+    """The work was given up."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(f"this took longer than {seconds:.0f} s and was stopped")
+
+
+def answer(request: Request, work: Work, limit_s: float = LIMIT_S) -> HttpResponseBase:
+    """JSON; with `?stream=1` lines of it: {"progress": 0-1}…, then {"result": …} or {"error": …, "hint": …}."""
+    if request.query_params.get("stream") not in ("1", "true"):
+        return Response(finished(work, limit_s))
+    return stream(request._request, _lines(work, limit_s), "application/x-ndjson")
+
+
+def finished(work: Work, limit_s: float = LIMIT_S) -> dict[str, Any]:
+    """The result. Raises TooLong."""
+    began = time.monotonic()
+    while True:
+        try:
+            next(work)
+        except StopIteration as end:
+            return dict(end.value)
+        if time.monotonic() - began > limit_s:
+            work.close()
+            raise TooLong(limit_s)
+
+
+def _lines(work: Work, limit_s: float) -> Iterator[bytes]:
+    began = told = time.monotonic()
+    try:
+        while True:
+            try:
+                done = next(work)
+            except StopIteration as end:
+                yield _line({"result": end.value})
+                return
+            now = time.monotonic()
+            if now - began > limit_s:
+                raise TooLong(limit_s)
+            if now - told > _TELL_S:
+                told = now
+                yield _line({"progress": round(done, 4)})
+    except Exception as error:      # the status is sent already: the error is the last line
+        known = isinstance(error, (TooLong, ValueError, KeyError))
+        yield _line({"error": str(error.args[0]) if known and error.args else "the server made a mistake",
+                     "hint": "choose less time or fewer tracks" if known else "the server's log has the trace"})
+        if not known:
+            raise
+    finally:
+        work.close()
+
+
+def _line(value: dict[str, Any]) -> bytes:
+    return json.dumps(value).encode() + b"\n"
+
+
+def stream(request: HttpRequest, chunks: Iterator[bytes], content_type: str, **headers: str) -> StreamingHttpResponse:
+    """Chunks as they are made. Under ASGI each is made in a thread, and none any more once the client is gone."""
+    content: Any = _drained(chunks) if isinstance(request, ASGIRequest) else chunks
+    return StreamingHttpResponse(content, content_type=content_type, headers={
+        "Cache-Control": "no-store", "X-Accel-Buffering": "no", **headers})
+
+
+_END = object()
+
+
+async def _drained(chunks: Iterator[bytes]) -> AsyncIterator[bytes]:
+    busy = threading.Lock()
+
+    def step() -> Any:
+        with busy:
+            return next(chunks, _END)
+
+    def close() -> None:
+        with busy:              # the last step still runs in its thread when the client is gone
+            if isinstance(chunks, Generator):
+                chunks.close()
+
+    try:
+        while (chunk := await sync_to_async(step, thread_sensitive=False)()) is not _END:
+            yield chunk
+    finally:
+        threading.Thread(target=close, daemon=True).start()
