@@ -148,16 +148,16 @@ def test_a_click_tells_about_the_launch_and_draws_its_arrow(timeline: Any, profi
     poll(timeline, f"{APP}.chosen.slice?.category && {APP}.chosen.slice.id !== {kernel['id']}")
 
 
-def test_brackets_go_along_the_track(timeline: Any, profile_id: int) -> None:
+def test_comma_and_full_stop_go_along_the_track(timeline: Any, profile_id: int) -> None:
     kernels = get_json(timeline, f"/api/profiles/{profile_id}/slices/?q={GEMM}&limit=1")["slices"]
     timeline.evaluate(f"(s) => {APP}.chosen.jump(s)", kernels[0])
     timeline.wait_for_selector(".tl-details")
     timeline.locator(".tl-main").focus()
-    timeline.keyboard.press("]")
+    timeline.keyboard.press(".")
     first = kernels[0]
     poll(timeline, f"(({{id, track}}) => id !== {first['id']} && track === {first['track']})({APP}.chosen.slice)")
     assert timeline.evaluate(f"{APP}.chosen.slice.start_ns") > kernels[0]["start_ns"]
-    timeline.keyboard.press("[")
+    timeline.keyboard.press(",")
     poll(timeline, f"{APP}.chosen.slice.id === {kernels[0]['id']}")
     timeline.keyboard.press("f")
     settled(timeline)
@@ -234,7 +234,7 @@ def test_filter_fold_keys_and_themes(timeline: Any) -> None:
     timeline.keyboard.press("Escape")
     settled(timeline)
     timeline.keyboard.press("?")
-    assert "Zoom in at the pointer" in timeline.inner_text("dialog[open]")
+    assert "Zoom in and out at the pointer" in timeline.inner_text("dialog[open]")
     timeline.keyboard.press("Escape")
     light = pixels(timeline, ".tl-main canvas")[0]
     timeline.click("#theme-switch")

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import test from "node:test";
-import { Motion } from "../../static/js/timeline/input.js";
+import { Motion } from "../../static/js/timeline/motion.js";
 
 /** Distance of an axis over `seconds` in frames of 1/60 s. */
 function run(motion, axis, seconds) {

@@ -7,11 +7,12 @@ const code = Object.fromEntries(readdirSync(FOLDER).map((name) => [name, readFil
 
 // Each may import what stands above it, and lib.
 const LAYERS = [
-  ["model.js", "viewport.js", "url.js", "dom.js"], ["layout.js", "tiles.js", "search.js", "palette.js", "neighbours.js"],
-  ["draw.js", "labels.js", "input.js", "details.js", "selection.js"], ["draw_ruler.js", "draw_overlay.js"], ["stage.js"],
-  ["actions.js", "chosen.js", "controls.js", "history.js"], ["app.js"], ["open.js"], ["main.js"],
+  ["model.js", "viewport.js", "url.js", "dom.js", "keymap.js", "arrange.js", "flows.js"],
+  ["layout.js", "tiles.js", "search.js", "palette.js", "neighbours.js", "motion.js", "pointer.js"], ["snap.js"],
+  ["draw.js", "labels.js", "input.js", "details.js", "selection.js"], ["draw_ruler.js", "draw_overlay.js"], ["draw_hits.js"], ["stage.js"],
+  ["actions.js", "chosen.js", "controls.js", "history.js", "label_keys.js", "measure.js", "search_bar.js", "tracks.js", "walk.js"], ["app.js"], ["open.js"], ["main.js"],
 ];
-const PURE = ["model.js", "viewport.js", "url.js", "layout.js", "search.js", "palette.js", "neighbours.js"];
+const PURE = ["model.js", "viewport.js", "url.js", "keymap.js", "arrange.js", "flows.js", "motion.js", "snap.js", "layout.js", "search.js", "palette.js", "neighbours.js"];
 
 /** Names of the modules whose code has a word. */
 const having = (word) => Object.keys(code).filter((name) => word.test(code[name]));
@@ -29,9 +30,9 @@ test("the core knows no DOM", () => {
   for (const name of PURE) assert.doesNotMatch(code[name], /\b(document|window\.|HTMLElement|addEventListener)\b/, name);
 });
 
-test("one module fetches, few draw, one listens to the stage", () => {
+test("one module fetches, few draw, two listen to the stage", () => {
   assert.deepEqual(having(/\bfetch\(/), ["tiles.js"]);
   assert.ok(having(/getContext\(/).every((name) => name.startsWith("draw")));
-  assert.deepEqual(having(/"(pointerdown|wheel|keyup|dblclick)"/), ["input.js"]);
+  assert.deepEqual(having(/"(pointerdown|wheel|keyup|dblclick)"/), ["input.js", "pointer.js"]);
   assert.deepEqual(having(/history\[|history\.(push|replace)State/), ["history.js"]);
 });

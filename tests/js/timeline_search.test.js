@@ -1,17 +1,18 @@
 import assert from "node:assert/strict";
 import test from "node:test";
-import { Search } from "../../static/js/timeline/search.js";
+import { argumentQuery, Search } from "../../static/js/timeline/search.js";
+
+const noStrip = async () => { throw new Error("no strip"); };
 
 /** An API with `n` hits, ten ns apart; it counts what was asked. */
 function searchOver(n) {
   const all = Array.from({ length: n }, (_, i) => ({ id: i, start_ns: i * 10, dur_ns: 5 }));
   const asked = [];
-  const slices = async ({ offset = 0, limit, start = -Infinity }) => {
-    asked.push({ offset, limit, start });
-    const found = all.filter((s) => s.start_ns >= start);
-    return { total: found.length, slices: found.slice(offset, offset + limit) };
+  const slices = async ({ offset = 0, limit, around }) => {
+    asked.push({ offset, limit });
+    return { total: n, complete: true, counted_to_ns: n * 10, names: [3], slices: all.slice(offset, offset + limit), ...(around === undefined ? {} : { before: all.filter((s) => s.start_ns < around).length }) };
   };
-  return { search: new Search({ slices }, () => {}), asked };
+  return { search: new Search({ slices, hits: noStrip }, () => {}), asked };
 }
 
 test("the first step starts from the window, then goes round", async () => {
@@ -51,7 +52,7 @@ test("nothing found, nothing to step to", async () => {
 
 test("the answer to an older question is dropped", async () => {
   let release;
-  const search = new Search({ slices: ({ q }) => (q === "old" ? new Promise((resolve) => { release = () => resolve({ total: 9, slices: [] }); }) : Promise.resolve({ total: 1, slices: [{ id: 7, start_ns: 0 }] })) }, () => {});
+  const search = new Search({ hits: noStrip, slices: ({ q }) => (q === "old" ? new Promise((resolve) => { release = () => resolve({ total: 9, slices: [] }); }) : Promise.resolve({ total: 1, slices: [{ id: 7, start_ns: 0 }] })) }, () => {});
   const old = search.set("old");
   await search.set("new");
   release();
@@ -61,10 +62,44 @@ test("the answer to an older question is dropped", async () => {
 
 test("a failed search says so and can be repeated", async () => {
   let broken = true;
-  const search = new Search({ slices: async () => { if (broken) throw new Error("down"); return { total: 2, slices: [] }; } }, () => {});
+  const search = new Search({ hits: noStrip, slices: async () => { if (broken) throw new Error("down"); return { total: 2, slices: [] }; } }, () => {});
   await search.set("x");
   assert.equal(search.text, "failed");
   broken = false;
   await search.set("x");
   assert.equal(search.total, 2);
+});
+
+test("the server counts on while it is asked again", async () => {
+  let counted = 0;
+  const answer = () => { counted += 400; return { total: counted, complete: counted >= 1200, counted_to_ns: counted }; };
+  const search = new Search({ slices: async () => ({ ...answer(), slices: [] }), hits: async () => ({ total: counted, complete: counted >= 1200, bins: [counted] }) }, () => {});
+  await search.set("x");
+  assert.match(search.text, /…$/);
+  while (!search.complete) await new Promise((resolve) => { setTimeout(resolve, 20); });
+  assert.equal(search.text, "– / 1,200");
+  assert.deepEqual(search.strip, [1200]);
+});
+
+test("a click on the strip goes to the first hit there, or the last one", async () => {
+  const { search } = searchOver(5);
+  await search.set("x");
+  assert.equal((await search.goTo(21)).id, 3);
+  assert.equal((await search.goTo(1e9)).id, 4);
+});
+
+test("the way of searching is part of the question", async () => {
+  const { search } = searchOver(5);
+  await search.set("a.*b", "regex");
+  assert.deepEqual(search.parameters, { q: "a.*b", mode: "regex" });
+  await search.set("Input Dims:[[64", "argument");
+  assert.deepEqual(search.parameters, { q: "Input Dims=[[64", mode: "argument" });
+});
+
+test("arguments are asked with a colon or an equals sign", () => {
+  assert.equal(argumentQuery("stream:7"), "stream=7");
+  assert.equal(argumentQuery("stream = 7"), "stream = 7");
+  assert.equal(argumentQuery("bytes>100"), "bytes>100");
+  assert.equal(argumentQuery("Call stack:a.py:12"), "Call stack=a.py:12");
+  assert.equal(argumentQuery("64"), "64");
 });

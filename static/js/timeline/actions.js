@@ -3,6 +3,7 @@
 import { ns as nsText } from "../lib/units.js";
 import { el } from "./dom.js";
 import { overviewNs, overviewPart } from "./draw_ruler.js";
+import { rowsBetween } from "./layout.js";
 import { category, MERGED } from "./model.js";
 import { clock, exactNs } from "./viewport.js";
 
@@ -14,19 +15,27 @@ export class Actions {
   constructor(app, tip) {
     this.app = app;
     this.tipElement = tip;
-    this.grip = null;
+    this.grips = null;
     const { controls, chosen, viewport } = app;
+    /** By name: other modules add theirs. @type {Object<string, () => void>} */
     this.commands = {
-      fit: () => app.fit(), whole: () => app.go(viewport.min, viewport.max), mark: () => app.mark(),
-      previous: () => chosen.neighbour(-1), next: () => chosen.neighbour(1), clear: () => this.clear(),
+      fit: () => app.fit(), whole: () => app.go(viewport.min, viewport.max), mark: () => app.mark(), clear: () => this.clear(),
       "hit-next": () => controls.step(1), "hit-previous": () => controls.step(-1), search: () => controls.focusSearch(),
       "page-up": () => this.scroll(-PAGE_SHARE * app.stage.main.height), "page-down": () => this.scroll(PAGE_SHARE * app.stage.main.height),
       "select-all": () => chosen.selectArea({ start: Math.floor(viewport.start), end: Math.ceil(viewport.end), tracks: app.stage.shownTracks() }, true),
+      ...app.walk.commands, ...app.labelKeys.commands,
     };
   }
 
+  /** What the keys act on depends on it. */
+  state() {
+    const { slice, area } = this.app.chosen;
+    return { slice: Boolean(slice), chosen: Boolean(slice || area) };
+  }
+
+  isActive() { return this.app.isActive; }
   wake() { this.app.changed("tracks"); }
-  command(name) { this.commands[name](); }
+  command(name) { this.commands[name]?.(); }
   zoom(x, factor) { this.app.moved(() => this.app.viewport.zoomAt(x, factor)); }
   pan(px) { this.app.moved(() => this.app.viewport.pan(px * this.app.viewport.nsPerPx)); }
   resizePanel(y, relative) { this.app.chosen.resize(y, relative); }
@@ -51,9 +60,11 @@ export class Actions {
 
   hover(point) {
     const { app } = this;
-    const hit = point && !point.ruler ? app.stage.hit(point) : null;
+    const hit = point && !point.ruler ? app.stage.hit(point) : null, place = point && !point.ruler ? app.stage.at(point.y) : null;
     app.cursorX = point ? point.x : null;
+    app.hoverTrack = place ? rowsBetween(place.pane.rows, place.y, place.y + 1)[0]?.track?.id ?? null : null;
     app.hover = hit?.entry ? { track: hit.track.id, depth: hit.entry.depth, start_ns: hit.entry.start, dur_ns: hit.entry.dur } : null;
+    app.measure.show(point);
     this.tip(point, hit);
     app.changed("overlay");
   }
@@ -89,24 +100,27 @@ export class Actions {
   }
 
   area(a, b, done, isRuler) {
-    const { viewport, stage, chosen } = this.app;
-    const at = (x) => Math.round(viewport.ns(Math.min(Math.max(x, 0), viewport.width)));
+    const { stage, chosen, measure } = this.app;
     const tracks = isRuler ? stage.shownTracks() : stage.tracksBetween(a.y, b.y);
     this.tip(null, null);
-    chosen.selectArea({ start: at(Math.min(a.x, b.x)), end: at(Math.max(a.x, b.x)), tracks }, done);
+    a.ns ??= measure.at(a, isRuler);        // where the drag began stays, whatever is loaded or scrolled meanwhile
+    chosen.selectArea(measure.span(a.ns, b, isRuler, tracks), done);
   }
+
+  grip(point, isRuler) { return this.app.measure.grip(point, isRuler); }
+  edge(grip, point, done) { this.app.chosen.selectArea(this.app.measure.span(grip.fixed, point, true, grip.tracks), done); }
 
   overview(phase, x) {
     const { timeline, viewport, stage, history } = this.app;
     const at = overviewNs(timeline, x, viewport.width);
     if (phase === "hover") stage.overview.canvas.style.cursor = CURSORS[overviewPart(timeline, viewport, x)];
-    else if (phase === "start") this.grip = { part: overviewPart(timeline, viewport, x), at, start: viewport.start, end: viewport.end };
+    else if (phase === "start") this.grips = { part: overviewPart(timeline, viewport, x), at, start: viewport.start, end: viewport.end };
     else if (phase === "end") history.remember(true);
     else this.app.moved(() => this.dragWindow(at));
   }
 
   dragWindow(at) {
-    const { viewport } = this.app, { part, at: from, start, end } = this.grip;
+    const { viewport } = this.app, { part, at: from, start, end } = this.grips;
     if (part === "window") return viewport.set(start + at - from, end + at - from);
     const fixed = { new: from, start: end, end: start }[part];
     return viewport.set(Math.min(at, fixed), Math.max(at, fixed));

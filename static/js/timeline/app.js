@@ -6,45 +6,57 @@ import { Actions } from "./actions.js";
 import { Chosen } from "./chosen.js";
 import { Controls } from "./controls.js";
 import { part } from "./dom.js";
+import { HitsPainter } from "./draw_hits.js";
 import { History } from "./history.js";
-import { groupKey, layout } from "./layout.js";
+import { LabelKeys } from "./label_keys.js";
+import { Measure } from "./measure.js";
 import { Timeline } from "./model.js";
 import { makePalette } from "./palette.js";
 import { Search } from "./search.js";
+import { SearchBar } from "./search_bar.js";
 import { Stage } from "./stage.js";
 import { Tiles } from "./tiles.js";
+import { Tracks } from "./tracks.js";
 import { between, Viewport } from "./viewport.js";
+import { Walk } from "./walk.js";
 
 const MOVE_MS = 220;
-const MANY_TRACKS = 60;         // beyond this, processes with many threads start folded
-const MANY_THREADS = 4;
 const FRAMES_KEPT = 600;        // times of the last frames, for measurements
 
 export class App {
+  /** @type {?App} the timeline that has or had the focus last */
+  static active = null;
+
   /** @param {HTMLElement} root @param {import("./tiles.js").Api} api @param {object} meta of GET …/timeline/ */
   constructor(root, api, meta) {
     this.root = root;
     this.api = api;
     this.timeline = new Timeline(meta);
-    const { timeline } = this, tracks = [...timeline.tracks.values()];
+    const { timeline } = this, all = [...timeline.tracks.values()];
     this.viewport = new Viewport(timeline.startNs, timeline.endNs);
     this.search = new Search(api, () => this.searched());
+    this.tracks = new Tracks(this);
+    this.searchBar = new SearchBar(this, root);
     this.controls = new Controls(this, root);
     this.tiles = new Tiles({
       fetchTile: (...request) => api.tile(...request), endNs: timeline.endNs, topLevel: timeline.topLevel, tileBins: timeline.tileBins,
       onChange: () => this.changed("tracks"), onError: (error) => this.controls.fail(error),
     });
-    this.tiles.setOverview(tracks.filter((t) => t.slices).sort((a, b) => (b.kind === "stream") - (a.kind === "stream") || b.slices - a.slices).map((t) => t.id));
+    this.tiles.setOverview(all.filter((t) => t.slices).sort((a, b) => (b.kind === "stream") - (a.kind === "stream") || b.slices - a.slices).map((t) => t.id));
     this.stage = new Stage(part(root, "tl-stage"), {
-      viewport: this.viewport, tiles: this.tiles, timeline, labelActions: { fold: (key) => this.fold(key), pin: (track) => this.pin(track) },
+      viewport: this.viewport, tiles: this.tiles, timeline, labelActions: this.tracks,
     });
-    this.view = { folded: new Set(), pinned: new Set(), filter: "" };
+    this.view = Tracks.view();
     this.marks = [];
-    this.hover = this.cursorX = this.match = this.motion = this.animation = this.lastTime = null;
+    this.hover = this.hoverTrack = this.cursorX = this.match = this.motion = this.animation = this.lastTime = null;
     this.due = {};
     this.frames = [];
     this.chosen = new Chosen(this, root);
     this.history = new History(this);
+    this.hitsPainter = new HitsPainter(root.querySelector(".tl-hits"));
+    this.measure = new Measure(this);
+    this.walk = new Walk(this);
+    this.labelKeys = new LabelKeys(this);
     this.actions = new Actions(this, part(root, "tl-tip"));
     this.repaint();
   }
@@ -71,6 +83,7 @@ export class App {
     if (due.tracks) this.tiles.want(viewport.level(this.timeline.topLevel), viewport.start, viewport.end, this.stage.visibleTracks());
     this.due = {};
     this.stage.paint(this.scene(), due, this.view);
+    if (due.tracks || due.ruler) this.hitsPainter.paint(this.scene(), this.search);
     if (due.tracks) this.controls.tell();
     this.frames.push({ time, ms: performance.now() - began, entries: this.stage.entries });
     if (this.frames.length > FRAMES_KEPT) this.frames.splice(0, FRAMES_KEPT / 2);
@@ -147,44 +160,20 @@ export class App {
     this.history.remember(true);
   }
 
-  fold(key) {
-    if (!this.view.folded.delete(key)) this.view.folded.add(key);
-    this.foldedByHand = true;
-    this.relayout();
-    this.history.remember();
-  }
-
-  /** Fold all groups, or open all when none is open. */
-  foldAll() {
-    const keys = this.timeline.groups.map(groupKey), open = keys.some((key) => !this.view.folded.has(key));
-    for (const key of keys) this.view.folded[open ? "add" : "delete"](key);
-    this.foldedByHand = true;
-    this.relayout();
-    this.history.remember();
-  }
-
-  pin(track) {
-    if (!this.view.pinned.delete(track)) this.view.pinned.add(track);
-    this.relayout();
-    this.history.remember();
-  }
-
-  usuallyFolded() {
-    const { groups, tracks } = this.timeline;
-    if (tracks.size <= MANY_TRACKS) return [];
-    return groups.filter((g) => !g.tracks.some((t) => t.kind === "stream") && g.tracks.length > MANY_THREADS).map(groupKey);
-  }
-
-  relayout() {
-    this.stage.setRows(layout(this.timeline, this.view));
-    this.changed("tracks");
-  }
+  relayout() { this.tracks.relayout(); }
 
   searched() {
-    this.match = this.timeline.matches(this.search.query);
-    this.controls.tellSearch(this.search);
+    const { names, mode, query } = this.search;
+    this.match = names ? this.timeline.matchIds(names) : mode === "name" ? this.timeline.matches(query) : null;
+    this.searchBar.tell(this.search);
     this.changed("tracks");
   }
+
+  /** Whether keys are meant for this timeline of the page. */
+  get isActive() { return (App.active ?? this) === this; }
+  activate() { App.active = this; }
+
+  say(text) { this.controls.say(text); }
 
   focus() { this.stage.main.element.focus({ preventScroll: true }); }
 }

@@ -4,31 +4,30 @@ import * as units from "../lib/units.js";
 import { copyText, el, part } from "./dom.js";
 import { clock, exactNs, Viewport } from "./viewport.js";
 
-const SEARCH_SETTLE_MS = 220;
+const FILTER_HELP = "Words that the name of a track holds, or a pattern: stream [0-3]$, /nccl|memcpy/";
 const SPEAK_SETTLE_MS = 700;
 const SAID_MS = 1400;
+const SAY_MS = 3500;
 
 export class Controls {
   /** @param {import("./app.js").App} app @param {HTMLElement} root `.tl` */
   constructor(app, root) {
     this.app = app;
     this.part = (id) => part(root, id);
-    this.query = this.part("tl-q");
+    this.search = app.searchBar;
     this.filterField = this.part("tl-filter");
   }
 
   start() {
-    const { app, query, filterField } = this;
-    query.addEventListener("input", () => { clearTimeout(this.searchTimer); this.searchTimer = setTimeout(() => this.look(), SEARCH_SETTLE_MS); });
-    query.addEventListener("keydown", (event) => this.searchKey(event));
+    const { app, filterField } = this;
+    this.search.start();
     filterField.addEventListener("input", () => this.filter(filterField.value));
     filterField.addEventListener("keydown", (event) => { if (event.key === "Escape") { this.filter(""); app.focus(); } });
     const press = (id, run) => this.part(id).addEventListener("click", run);
-    press("tl-hit-previous", () => this.step(-1));
-    press("tl-hit-next", () => this.step(1));
     press("tl-zoom-in", () => this.zoom(0.5));
     press("tl-zoom-out", () => this.zoom(2));
-    press("tl-fold-all", () => app.foldAll());
+    press("tl-fold-all", () => app.tracks.foldAll());
+    press("tl-show-all", () => app.tracks.showAll());
     press("tl-fit", () => app.fit());
     press("tl-whole", () => app.go(app.viewport.min, app.viewport.max));
     press("tl-panel-close", () => app.chosen.select(null));
@@ -39,55 +38,27 @@ export class Controls {
 
   /** Fill the fields from a restored view. */
   show(view) {
-    this.query.value = view.query;
+    this.search.field.value = view.query;
     this.filterField.value = view.filter;
   }
 
-  searchKey(event) {
-    if (event.key === "Enter") {
-      event.preventDefault();
-      this.step(event.shiftKey ? -1 : 1);
-    }
-    if (event.key !== "Escape") return;
-    event.preventDefault();
-    if (!this.query.value) this.app.focus();
-    this.lookFor("");
-  }
-
-  lookFor(text) {
-    this.query.value = text;
-    this.look();
-  }
-
-  look() {
-    clearTimeout(this.searchTimer);
-    this.app.search.set(this.query.value);
-    this.app.searched();
-    this.app.history.remember();
-  }
-
-  /** "3 / 120" beside the search field. */
-  tellSearch({ text, total }) {
-    this.part("tl-hits").textContent = text;
-    for (const id of ["tl-hit-previous", "tl-hit-next"]) this.part(id).disabled = !total;
-  }
-
-  async step(direction) {
-    const { app } = this;
-    if (this.query.value.trim() !== app.search.query) this.look();
-    const hit = await app.search.step(direction, app.chosen.slice?.start_ns ?? app.viewport.start).catch(() => null);
-    if (hit) await app.chosen.jump(hit, false);
-  }
+  lookFor(text) { this.search.lookFor(text); }
+  step(direction) { return this.search.step(direction); }
+  focusSearch() { this.search.focus(); }
 
   filter(text) {
-    this.filterField.value = this.app.view.filter = text;
-    this.app.relayout();
-    this.app.history.remember();
+    this.filterField.value = text;
+    this.app.tracks.filter(text);
   }
 
-  focusSearch() {
-    this.query.focus();
-    this.query.select();
+  /** How many tracks are not shown, and a way back; what is wrong with the filter. */
+  tellTracks({ byHand, byFilter, error }) {
+    const button = this.part("tl-show-all"), hidden = byHand + byFilter, { filterField } = this;
+    button.hidden = !hidden;
+    button.textContent = `${hidden.toLocaleString("en-US")} hidden: show`;
+    button.title = [byHand && `${byHand} hidden by hand`, byFilter && `${byFilter} by the filter`].filter(Boolean).join(", ");
+    filterField.setAttribute("aria-invalid", String(Boolean(error)));
+    filterField.title = error ? `Not a pattern: ${error}` : FILTER_HELP;
   }
 
   zoom(factor) {
@@ -111,7 +82,7 @@ export class Controls {
       ["Tracks, steps, integrity", api.url("timeline/")],
       ["Summary of this window", api.url("selection/", { ...window, tracks: stage.shownTracks().join(",") })],
     ];
-    if (search.query) links.push(["Hits in this window", api.url("slices/", { q: search.query, ...window })]);
+    if (search.query) links.push(["Hits in this window", api.url("slices/", { ...search.parameters, ...window })]);
     if (area) links.push(["Summary of the selection", api.url("selection/", { start: area.start, end: area.end, tracks: area.tracks.join(",") })]);
     if (slice) links.push(["The selected slice", api.url(`slices/${slice.id}/`)]);
     this.part("tl-data-links").replaceChildren(...links.map(([text, href]) => el("a", { href }, `${text} (JSON)`)));
@@ -138,6 +109,15 @@ export class Controls {
     const chosen = slice?.name ? ` Selected: ${slice.name}, ${units.ns(slice.dur_ns)}, on ${slice.track_name}.`
       : area ? ` Selected: ${units.ns(area.end - area.start)} on ${area.tracks.length} tracks.` : "";
     return `Showing ${units.ns(viewport.span)} from ${units.ns(viewport.start)} of ${units.ns(timeline.endNs)}; ${stage.shownTracks().length} tracks.${chosen}`;
+  }
+
+  /** A short message that goes away by itself; heard by screen readers too. */
+  say(text) {
+    const said = this.part("tl-said");
+    said.textContent = text;
+    said.hidden = false;
+    clearTimeout(this.sayTimer);
+    this.sayTimer = setTimeout(() => { said.hidden = true; said.textContent = ""; }, SAY_MS);
   }
 
   fail(error) {

@@ -16,6 +16,7 @@ export function el(tag, attributes = {}, ...children) {
 
 const ICONS = {
   chevron: "M6 4l4 4-4 4",
+  hide: "M2 8c3-5 9-5 12 0-3 5-9 5-12 0zM3 13L13 3",
   pin: "M10 2l4 4-3 1-2 3-1 3-5-5 3-1 3-2zM5.5 10.5L2 14",
 };
 

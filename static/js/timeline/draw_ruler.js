@@ -45,7 +45,6 @@ export class OverviewPainter {
       const tall = (OVERVIEW_PX - 8) / this.lines;
       for (let i = 0; i < this.lines; i++) context.drawImage(this.density, 0, i, this.density.width, 1, 0, 4 + i * tall, width, Math.max(tall - 2, 2));
     }
-    this.hits(scene);
     const a = overviewX(timeline, viewport.start, width), b = overviewX(timeline, viewport.end, width);
     context.fillStyle = palette.bg;
     context.globalAlpha = 0.66;
@@ -58,11 +57,6 @@ export class OverviewPainter {
     if (viewport.isWhole) return;
     context.fillStyle = palette.accent;
     for (const x of [a, b]) context.fillRect(x - 1.5, OVERVIEW_PX / 2 - 8, 3, 16);
-  }
-
-  hits({ hits, viewport, timeline, palette }) {
-    this.context.fillStyle = palette.warn;
-    for (const hit of hits) this.context.fillRect(Math.round(overviewX(timeline, hit.start_ns, viewport.width)), OVERVIEW_PX - 6, 1.5, 6);
   }
 
   /** One line of pixels per group: how busy, in the colour of what it mostly did. */

@@ -1,14 +1,19 @@
 // The URL is the view: written when the view comes to rest, taken over on load and on Back.
 
-import { fromQuery, toQuery } from "./url.js";
+import { foreignEntries, fromQuery, joined, registered, toEntries } from "./url.js";
 
 const SETTLE_MS = 300;
+
+/** What the page's URL is made of, in order: one part for each timeline, and one for what links two. @type {{entries: (window?: object) => [string, string][]}[]} */
+export const parts = [];
 
 export class History {
   /** @param {import("./app.js").App} app */
   constructor(app) {
     this.app = app;
+    this.prefix = app.root.dataset.prefix ?? "";        // keeps the keys of two timelines apart
     this.timer = 0;
+    parts.push(this);
   }
 
   start() {
@@ -17,12 +22,19 @@ export class History {
   }
 
   view(window) {
-    const { app } = this, { viewport } = app, shown = window ?? viewport;
+    const { app } = this, { viewport, view, stage } = app, shown = window ?? viewport;
     return {
       window: shown.start <= viewport.min && shown.end >= viewport.max ? null : [shown.start, shown.end],
-      slice: app.chosen.slice?.id ?? null, area: app.chosen.area, query: app.search.query, filter: app.view.filter,
-      pinned: [...app.view.pinned], folded: app.foldedByHand ? [...app.view.folded] : null, marks: app.marks, scroll: app.stage.main.scroll,
+      slice: app.chosen.slice?.id ?? null, area: app.chosen.area, query: app.search.query, filter: view.filter,
+      pinned: [...view.pinned], hidden: [...view.hidden], moves: view.moves, folded: view.foldedByHand ? [...view.folded] : null,
+      marks: app.marks, scroll: stage.main.scroll, pinnedScroll: stage.pinned.scroll,
+      extra: Object.fromEntries([...registered].map(([key, { get }]) => [key, get(app)])),
     };
+  }
+
+  /** @param {{start: number, end: number}} window where a running animation leads; else what is shown */
+  entries(window = this.app.animation?.to) {
+    return toEntries(this.view(window)).map(([key, value]) => [this.prefix + key, value]);
   }
 
   /** Keep the URL at the view: at once as a new step of the history, or soon in place. */
@@ -32,28 +44,27 @@ export class History {
     else this.timer = setTimeout(() => this.write(false), SETTLE_MS);
   }
 
-  /** @param {{start: number, end: number}} window where a running animation leads; else what is shown */
-  write(push, window = this.app.animation?.to) {
-    const url = `${location.pathname}${toQuery(this.view(window))}`;
+  write(push, window = undefined) {
+    const kept = foreignEntries(location.search, parts.map((part) => part.prefix));
+    const entries = [...kept, ...parts.flatMap((part) => (part === this ? part.entries(window) : part.entries()))];
+    const url = `${location.pathname}${joined(entries)}`;
     if (url !== location.pathname + location.search) history[push ? "pushState" : "replaceState"](null, "", url);
   }
 
   restore(animate) {
     clearTimeout(this.timer);
-    const { app } = this, view = fromQuery(location.search);
-    app.foldedByHand = view.folded !== null;
-    app.view = {
-      folded: new Set(view.folded ?? app.usuallyFolded()), filter: view.filter,
-      pinned: new Set(view.pinned.filter((id) => app.timeline.tracks.has(id))),
-    };
+    const { app } = this, { stage, viewport } = app, view = fromQuery(location.search, this.prefix);
+    app.tracks.restore(view);
     app.marks = view.marks;
+    for (const [key, { set }] of registered) set(app, view.extra[key]);
     app.controls.show(view);
     app.relayout();
-    const [start, end] = view.window ?? [app.viewport.min, app.viewport.max];
+    const [start, end] = view.window ?? [viewport.min, viewport.max];
     if (animate) app.animate(start, end);
-    else app.viewport.set(start, end);
-    app.stage.main.element.scrollTop = view.scroll;
-    app.stage.measure();
+    else viewport.set(start, end);
+    stage.main.element.scrollTop = view.scroll;
+    stage.pinned.element.scrollTop = view.pinnedScroll;
+    stage.measure();
     app.search.set(view.query);
     app.searched();
     app.chosen.restore(view);

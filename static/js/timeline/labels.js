@@ -48,19 +48,23 @@ export class Labels {
 
   group(row) {
     const slices = row.tracks.reduce((sum, t) => sum + t.slices, 0);
-    return el("div", { class: "tl-label tl-label-group" },
+    return el("div", { class: "tl-label tl-label-group", draggable: "true" },
       el("button", {
         class: "tl-fold", type: "button", "data-part": "fold", "aria-expanded": String(!row.folded),
         title: `${row.group.name}: ${row.tracks.length} tracks, ${slices.toLocaleString("en-US")} slices`,
         onclick: () => this.actions.fold(groupKey(row.group)),
-      }, icon("chevron"), el("span", { class: "tl-name" }, row.group.name), el("span", { class: "tl-count" }, String(row.tracks.length))));
+      }, icon("chevron"), el("span", { class: "tl-name" }, row.group.name), el("span", { class: "tl-count" }, String(row.tracks.length))),
+      el("button", {
+        class: "tl-pin tl-hide", type: "button", "data-part": "hide", "aria-label": `Hide ${row.group.name}`, title: "Hide the group (H)",
+        onclick: () => this.actions.hide(row.group.tracks.map((track) => track.id)),
+      }, icon("hide")));
   }
 
   track(row, view) {
     const { track } = row, pinned = view.pinned.has(track.id);
     const facts = track.kind === "counter" ? track.unit ?? "counter" : `${track.slices.toLocaleString("en-US")} ${track.slices === 1 ? "slice" : "slices"}`;
     const foldable = track.depths > 1 || track.kind === "counter";
-    return el("div", { class: `tl-label tl-label-${track.kind}`, "data-track": track.id },
+    return el("div", { class: `tl-label tl-label-${track.kind}`, "data-track": track.id, draggable: "true" },
       el(foldable ? "button" : "span", {
         class: "tl-fold", type: foldable ? "button" : null, "data-part": "fold",
         "aria-expanded": foldable ? String(!row.folded) : null, title: `${row.group.name} / ${track.name}: ${facts}`,
@@ -71,6 +75,10 @@ export class Labels {
         class: "tl-pin", type: "button", "data-part": "pin", "aria-pressed": String(pinned),
         "aria-label": `${pinned ? "Unpin" : "Pin"} ${track.name}`, title: pinned ? "Unpin" : "Pin to the top",
         onclick: () => this.actions.pin(track.id),
-      }, icon("pin")));
+      }, icon("pin")),
+      el("button", {
+        class: "tl-pin tl-hide", type: "button", "data-part": "hide", "aria-label": `Hide ${track.name}`, title: "Hide (H)",
+        onclick: () => this.actions.hide([track.id]),
+      }, icon("hide")));
   }
 }

@@ -1,5 +1,6 @@
 // Which rows the timeline shows and where: groups, tracks, their depths. And what lies under a point. Knows no DOM.
 
+import { arrange } from "./arrange.js";
 import { ANNOTATIONS, firstEndingAfter, lowerBound } from "./model.js";
 
 export const LANE = 18;             // px of one depth
@@ -21,27 +22,18 @@ export const trackKey = (track) => `t:${track.id}`;
 
 /**
  * @param {import("./model.js").Timeline} timeline
- * @param {{folded: Set<string>, pinned: Set<number>, filter: string}} view
- * @returns {{main: Rows, pinned: Rows}}
+ * @param {import("./arrange.js").View & {folded: Set<string>}} view
+ * @returns {{main: Rows, pinned: Rows, arranged: ReturnType<typeof arrange>}}
  */
 export function layout(timeline, view) {
-  const words = view.filter.toLowerCase().split(/\s+/).filter(Boolean);
-  const main = [], pinned = [];
-  for (const group of timeline.groups) {
-    const shown = group.tracks.filter((track) => isShown(track, words));
-    if (!shown.length) continue;
-    const folded = view.folded.has(groupKey(group)) && !words.length;
+  const main = [], pinned = [], arranged = arrange(timeline, view);
+  for (const { group, shown } of arranged.groups) {
+    const folded = view.folded.has(groupKey(group)) && !arranged.isFiltered;
     main.push({ key: groupKey(group), kind: "group", height: GROUP, lane: GROUP - 8, lanes: 1, folded, group, track: null, tracks: shown });
     if (!folded) for (const track of shown) main.push(trackRow(track, group, view.folded));
-    for (const track of group.tracks) if (view.pinned.has(track.id)) pinned.push(trackRow(track, group, view.folded));
   }
-  return { main: stack(main), pinned: stack(pinned) };
-}
-
-function isShown(track, words) {
-  if (!track.slices && track.kind !== "counter") return false;
-  const text = `${track.name} ${track.group} ${track.kind}`.toLowerCase();
-  return words.every((word) => text.includes(word));
+  for (const { group, track } of arranged.pinned) pinned.push(trackRow(track, group, view.folded));
+  return { main: stack(main), pinned: stack(pinned), arranged };
 }
 
 function trackRow(track, group, foldedKeys) {

@@ -2,7 +2,7 @@
 //
 // Times are nanoseconds since trace start in doubles: exact up to 2^53 ns (104 days).
 
-export const TILE_MAGIC = 0x31545052;   // "RPT1"
+export const TILE_MAGIC = 0x32545052;   // "RPT2"
 export const INSTANT = 1;
 export const MERGED = 2;
 
@@ -72,6 +72,13 @@ export class Timeline {
 
   name(id) { return this.names?.[id] ?? ""; }
 
+  /** Name ids that a search found, as a byte per name. @param {number[]} ids */
+  matchIds(ids) {
+    const bytes = new Uint8Array(Math.max(this.names?.length ?? 0, ...ids.slice(-1).map((id) => id + 1)));
+    for (const id of ids) bytes[id] = 1;
+    return bytes;
+  }
+
   /** Name ids whose name contains the text, as a byte per name; null without a text or names. */
   matches(text) {
     if (!text || !this.names) return null;
@@ -98,27 +105,26 @@ export function groupTracks(tracks) {
  * One track's rows of one tile: equally long columns ordered by depth, then start. `depthFrom[d]` is the first row of
  * depth d, `depthFrom[d + 1]` the one behind its last.
  * @typedef {{n: number, start: Float64Array, dur: Float64Array, name: Uint32Array, count: Uint32Array, slice: Uint32Array,
- *   depth: Uint16Array, category: Uint8Array, flags: Uint8Array, depthFrom: Uint32Array,
+ *   depth: Uint16Array, category: Uint8Array, flags: Uint8Array, fill: Uint8Array, depthFrom: Uint32Array,
  *   m: number, time: Float64Array, value: Float64Array}} TrackTile
  */
 
 /**
  * @param {ArrayBuffer} buffer little-endian tile as the API sends it
- * @returns {Map<number, TrackTile>} by track id
+ * @returns {{track: number, first: number, last: number, tile: TrackTile}[]} what was asked for: a track's depths first…last
  */
-export function decodeTile(buffer) {
+export function decodeUnits(buffer) {
   const head = new DataView(buffer);
   if (buffer.byteLength < 8 || head.getUint32(0, true) !== TILE_MAGIC) throw new Error("not a timeline tile");
-  const trackCount = head.getUint32(4, true);
-  const index = [];
+  const count = head.getUint32(4, true), units = [];
   let rows = 0, samples = 0;
-  for (let t = 0; t < trackCount; t++) {
-    const entry = { id: head.getUint32(8 + t * 16, true), n: head.getUint32(12 + t * 16, true), m: head.getUint32(16 + t * 16, true) };
-    index.push({ ...entry, row: rows, sample: samples });
-    rows += entry.n;
-    samples += entry.m;
+  for (let u = 0; u < count; u++) {
+    const at = 8 + u * 16, n = head.getUint32(at + 4, true), m = head.getUint32(at + 8, true);
+    units.push({ track: head.getUint32(at, true), first: head.getUint16(at + 12, true), last: head.getUint16(at + 14, true), n, m, row: rows, sample: samples });
+    rows += n;
+    samples += m;
   }
-  let at = align8(8 + trackCount * 16);
+  let at = align8(8 + count * 16);
   const column = (Type, length) => {
     const view = new Type(buffer, at, length);
     at += view.byteLength;
@@ -127,17 +133,20 @@ export function decodeTile(buffer) {
   const all = {
     start: column(Float64Array, rows), dur: column(Float64Array, rows), name: column(Uint32Array, rows),
     count: column(Uint32Array, rows), slice: column(Uint32Array, rows), depth: column(Uint16Array, rows),
-    category: column(Uint8Array, rows), flags: column(Uint8Array, rows),
+    category: column(Uint8Array, rows), flags: column(Uint8Array, rows), fill: column(Uint8Array, rows),
   };
   at = align8(at);
   const time = column(Float64Array, samples), value = column(Float64Array, samples);
-  return new Map(index.map(({ id, n, m, row, sample }) => {
+  return units.map(({ track, first, last, n, m, row, sample }) => {
     const tile = { n, m, time: time.subarray(sample, sample + m), value: value.subarray(sample, sample + m) };
     for (const key in all) tile[key] = all[key].subarray(row, row + n);
     tile.depthFrom = depthStarts(tile.depth);
-    return [id, tile];
-  }));
+    return { track, first, last, tile };
+  });
 }
+
+/** A tile of whole tracks. @param {ArrayBuffer} buffer @returns {Map<number, TrackTile>} by track id */
+export const decodeTile = (buffer) => new Map(decodeUnits(buffer).map(({ track, tile }) => [track, tile]));
 
 const align8 = (offset) => (offset + 7) & ~7;
 

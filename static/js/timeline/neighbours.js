@@ -4,7 +4,7 @@
 // 1024 · 4^k ns, which is a bin of level k + 5: what a merged entry of level k + 5 could hide beside the moment was seen
 // at level k. So levels 0, 5, 10, … are enough, and level 0 then names the slice at the edge of a merged entry.
 
-import { lowerBound, MERGED } from "./model.js";
+import { firstEndingAfter, lowerBound, MERGED } from "./model.js";
 
 const LEVEL_STEP = 5;
 
@@ -39,8 +39,36 @@ async function nearest(readTile, { topLevel, tileBins, endNs }, level, { depth, 
     const lo = tile.depthFrom[depth], hi = tile.depthFrom[depth + 1];
     const row = direction > 0 ? lowerBound(tile.start, start_ns + 1, lo, hi) : lowerBound(tile.start, start_ns, lo, hi) - 1;
     if (row < lo || row >= hi) continue;
-    const found = { id: tile.slice[row], depth, start_ns: tile.start[row], dur_ns: tile.dur[row], merged: Boolean(tile.flags[row] & MERGED) };
+    const found = entryOf(tile, row, depth);
     if (!best || direction * (found.start_ns - best.start_ns) < 0) best = found;
   }
   return best;
+}
+
+const entryOf = (tile, row, depth) => ({ id: tile.slice[row], depth, start_ns: tile.start[row], dur_ns: tile.dur[row], merged: Boolean(tile.flags[row] & MERGED) });
+
+/** The slice of a depth that covers a time, from the tile in which every slice stands exactly; null where there is none. */
+export async function sliceAt(readTile, { tileBins, endNs }, depth, ns) {
+  const time = Math.min(Math.max(ns, 0), endNs - 1), tile = await readTile(0, Math.floor(time / tileBins));
+  if (depth < 0 || depth + 1 >= tile.depthFrom.length) return null;
+  const hi = tile.depthFrom[depth + 1], row = firstEndingAfter(tile, tile.depthFrom[depth], hi, time);
+  return row < hi && tile.start[row] <= time ? entryOf(tile, row, depth) : null;
+}
+
+/** The deepest slice that covers a time. */
+export async function deepestAt(readTile, timeline, depths, ns) {
+  for (let depth = depths - 1; depth >= 0; depth--) {
+    const found = await sliceAt(readTile, timeline, depth, ns);
+    if (found) return found;
+  }
+  return null;
+}
+
+/** The slice of a depth that covers a time, else the one whose edge is nearest to it. */
+export async function nearestAt(readTile, timeline, depth, ns) {
+  const covering = await sliceAt(readTile, timeline, depth, ns);
+  if (covering) return covering;
+  const before = await neighbour(readTile, timeline, { depth, start_ns: ns }, -1), after = await neighbour(readTile, timeline, { depth, start_ns: ns }, 1);
+  if (!before || !after) return before ?? after;
+  return ns - (before.start_ns + before.dur_ns) <= after.start_ns - ns ? before : after;
 }

@@ -14,6 +14,7 @@ function wire(app, root) {
     root, stage: stage.root, overview: find(".tl-overview"), ruler: find(".tl-ruler"), tracks: stage.panes.map((pane) => pane.element),
     resizer: part(root, "tl-resizer"), panelHandle: part(root, "tl-panel-handle"),
   }, app.actions);
+  for (const kind of ["focusin", "mousedown"]) root.addEventListener(kind, () => app.activate());
   app.controls.start();
   app.controls.tellTrace();
   app.history.start();

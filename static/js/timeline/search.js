@@ -1,49 +1,84 @@
-// Search over the slices of the whole trace: hits in order of time, fetched a page at a time. Knows no DOM.
+// Search over the slices of the whole trace: hits in order of time, a page at a time, counted by the server. Knows no DOM.
 
 const PAGE = 1000;
+const STRIP_BINS = 512;
+const AGAIN_MS = 250;           // the server counts about a second of work at a time and goes on when asked again
+
+export const MODES = ["name", "regex", "argument"];
+
+/** "stream:7" and "stream=7" ask the same; a colon inside a value stays. */
+export function argumentQuery(text) {
+  const found = /^([^:=<>]+):(.*)$/s.exec(text);
+  return found ? `${found[1].trim()}=${found[2].trim()}` : text;
+}
 
 export class Search {
   /** @param {import("./tiles.js").Api} api @param {() => void} onChange */
   constructor(api, onChange) {
     this.api = api;
     this.onChange = onChange;
+    this.mode = "name";
     this.reset("");
   }
 
   reset(query) {
     this.controller?.abort();
+    clearTimeout(this.timer);
     this.query = query;
     this.total = null;          // null: not known yet
+    this.complete = true;
+    this.names = null;          // ids of the names that match; null: not a matter of names
     this.index = -1;            // hit that is selected
+    this.current = null;        // that hit
     this.pages = new Map();
+    this.strip = null;          // hits per part of the trace
     this.error = null;
   }
 
   /** Look for a text; an empty one ends the search. @returns {Promise<void>} */
-  async set(query) {
+  async set(query, mode = this.mode) {
     const text = query.trim();
-    if (text === this.query && !this.error) return this.ready;
+    if (text === this.query && mode === this.mode && !this.error) return this.ready;
     this.reset(text);
+    this.mode = mode;
     this.onChange();
     if (!text) return undefined;
-    this.ready = this.page(0).then(() => undefined, () => undefined);
+    this.controller = new AbortController();
+    this.ready = this.page(0).then(() => { this.count(); }, () => undefined);
     return this.ready;
   }
 
+  get parameters() {
+    return { q: this.mode === "argument" ? argumentQuery(this.query) : this.query, mode: this.mode === "name" ? undefined : this.mode };
+  }
+
+  /** Ask again while the server has not counted to the end, and for where the hits lie. */
+  async count() {
+    const { signal } = this.controller;
+    if (this.total === null) return;
+    const strip = await this.api.hits({ ...this.parameters, bins: STRIP_BINS }, signal).catch(() => null);
+    if (signal.aborted) return;
+    if (strip) Object.assign(this, { strip: strip.bins, total: strip.total, complete: strip.complete ?? true, countedTo: strip.counted_to_ns });
+    this.onChange();
+    if (!this.complete) this.timer = setTimeout(() => { this.pages.delete(this.lastPage); this.page(0).then(() => this.count(), () => undefined); }, AGAIN_MS);
+  }
+
+  /** The page that may still grow. */
+  get lastPage() { return Math.floor(Math.max(this.total - 1, 0) / PAGE); }
+
   async page(number) {
     if (this.pages.has(number)) return this.pages.get(number);
-    const query = this.query;
-    this.controller ??= new AbortController();
-    if (this.controller.signal.aborted) this.controller = new AbortController();
+    const { signal } = this.controller;
     try {
-      const answer = await this.api.slices({ q: query, limit: PAGE, offset: number * PAGE }, this.controller.signal);
-      if (query !== this.query) return [];
-      this.total = answer.total;
+      const answer = await this.api.slices({ ...this.parameters, limit: PAGE, offset: number * PAGE }, signal);
+      if (signal.aborted) return [];
+      Object.assign(this, { total: answer.total, complete: answer.complete ?? true, countedTo: answer.counted_to_ns });
+      if (number === 0) this.names = answer.names ?? null;
       this.pages.set(number, answer.slices);
       this.onChange();
       return answer.slices;
     } catch (error) {
-      if (error.name !== "AbortError" && query === this.query) {
+      if (error.name !== "AbortError" && !signal.aborted) {
         this.error = error;
         this.onChange();
       }
@@ -51,16 +86,17 @@ export class Search {
     }
   }
 
-  /** Hits that are here, for the strip above the tracks. */
+  /** Hits that are here. */
   get hits() { return [...this.pages.values()].flat(); }
 
-  /** "3 / 120", "no hits", "…" */
+  /** "3 / 120", "3 / 4,000…" while it is counted, "no hits", "…" */
   get text() {
     if (!this.query) return "";
-    if (this.error) return "failed";
+    if (this.error) return this.error.status === 400 ? "not valid" : "failed";
     if (this.total === null) return "…";
-    if (!this.total) return "no hits";
-    return `${this.index < 0 ? "–" : (this.index + 1).toLocaleString("en-US")} / ${this.total.toLocaleString("en-US")}`;
+    if (!this.total) return this.complete ? "no hits" : "none yet…";
+    const total = `${this.total.toLocaleString("en-US")}${this.complete ? "" : "…"}`;
+    return `${this.index < 0 ? "–" : (this.index + 1).toLocaleString("en-US")} / ${total}`;
   }
 
   /**
@@ -70,18 +106,33 @@ export class Search {
   async step(direction, fromNs) {
     await this.ready;
     if (!this.total) return null;
-    if (this.index < 0) this.index = await this.nearest(direction, fromNs);
-    else this.index = (this.index + direction + this.total) % this.total;
-    const page = await this.page(Math.floor(this.index / PAGE));
+    const index = this.index < 0 ? await this.nearest(direction, fromNs) : (this.index + direction + this.total) % this.total;
+    return this.select(index);
+  }
+
+  /** The first hit at or after a time, else the last. @returns {Promise<?object>} */
+  async goTo(ns) {
+    await this.ready;
+    return this.total ? this.select(Math.min(await this.before(ns), this.total - 1)) : null;
+  }
+
+  async select(index) {
+    this.index = index;
+    const page = await this.page(Math.floor(index / PAGE));
+    this.current = page[index % PAGE] ?? null;
     this.onChange();
-    return page[this.index % PAGE] ?? null;
+    return this.current;
   }
 
   /** Index of the first hit that starts at or after a time (or the last before it). */
   async nearest(direction, fromNs) {
-    let before;
-    if (this.total <= PAGE) before = (await this.page(0)).filter((hit) => hit.start_ns < fromNs).length;
-    else before = this.total - (await this.api.slices({ q: this.query, limit: 1, start: Math.ceil(fromNs) })).total;
+    const before = await this.before(fromNs);
     return (direction > 0 ? before : before - 1 + this.total) % this.total;
+  }
+
+  /** How many hits start before a time. */
+  async before(ns) {
+    if (this.total <= PAGE) return (await this.page(0)).filter((hit) => hit.start_ns < ns).length;
+    return (await this.api.slices({ ...this.parameters, limit: 1, around: Math.ceil(ns) }, this.controller.signal)).before;
   }
 }

@@ -70,6 +70,7 @@ export class Stage {
   measure() {
     const { clientWidth } = this.root;
     const labels = Math.min(this.labelWidth, clientWidth * (clientWidth < NARROW_PX ? 0.34 : 0.6));
+    this.labelPx = labels;
     this.root.style.setProperty("--tl-labels", `${labels}px`);
     this.root.style.setProperty("--tl-ruler", `${rulerHeight(this.timeline)}px`);
     this.root.style.setProperty("--tl-overview", `${OVERVIEW_PX}px`);

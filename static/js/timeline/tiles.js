@@ -1,43 +1,25 @@
-// The only module that talks to the server: which tiles a window needs, fetching them in batches of tracks, keeping the
-// most recent within a budget of bytes, and finding what to draw while finer ones are under way.
+// Which tiles a window needs, fetching them, keeping the most recent within a budget of bytes, and finding what to draw
+// while finer ones are under way.
+//
+// What is fetched and kept is a unit: four depths of one track. A stack of sixty depths costs what its visible part costs,
+// and a request takes as many units as fit in some 80 kB.
 
-import { decodeTile } from "./model.js";
+import { decodeUnits } from "./model.js";
 
-const MAX_BYTES = 128 * 2 ** 20;
+const MAX_BYTES = 64 * 2 ** 20;
 const MAX_INFLIGHT = 5;
 const SETTLE_MS = 35;           // a fast zoom passes levels quicker than this: they are never asked for
 const RETRIES_MS = [400, 1500, 4000];
-const OVERVIEW_TRACKS = 64;
+const ROWS_PER_REQUEST = 6000;  // of some 13 compressed bytes
+const UNITS_PER_REQUEST = 48;
+const COARSER = 2;              // levels: what is fetched around the window in one tile, to pan into
+export const BAND = 4;                 // depths of a unit
+const BANDS = 2 ** 14;
 
-/** Addresses of one profile's timeline API and the two ways to read them. */
-export class Api {
-  /** @param {string} base "/api/profiles/3/" @param {(url: string, options?: object) => Promise<any>} getJson */
-  constructor(base, getJson) {
-    this.base = base;
-    this.getJson = getJson;
-  }
-
-  url(path, parameters = {}) {
-    const query = new URLSearchParams(Object.entries(parameters).filter(([, value]) => value !== undefined && value !== null));
-    return `${this.base}${path}${query.size ? `?${query}` : ""}`;
-  }
-
-  timeline() { return this.getJson(this.url("timeline/")); }
-  names() { return this.getJson(this.url("names/")); }
-  slice(id, signal) { return this.getJson(this.url(`slices/${id}/`), { signal }); }
-  slices(parameters, signal) { return this.getJson(this.url("slices/", parameters), { signal }); }
-  selection(parameters, signal) { return this.getJson(this.url("selection/", parameters), { signal }); }
-
-  async tile(level, index, tracks, signal) {
-    const answer = await fetch(this.url(`tiles/${level}/${index}/`, { tracks: tracks.join(",") }), { signal, credentials: "same-origin" })
-      .catch((error) => { throw error.name === "AbortError" ? error : new Error("the server cannot be reached"); });
-    if (!answer.ok) {
-      const problem = await answer.json().catch(() => ({}));
-      throw Object.assign(new Error(problem.error ?? problem.detail ?? `the server answered ${answer.status}`), { status: answer.status });
-    }
-    return answer.arrayBuffer();
-  }
-}
+/** Number of the unit that holds a depth of a track, and what a unit stands for. */
+export const unitOf = (track, depth) => track * BANDS + Math.floor(depth / BAND);
+export const unitTrack = (unit) => Math.floor(unit / BANDS);
+export const unitDepth = (unit) => (unit % BANDS) * BAND;
 
 /**
  * @typedef {{level: number, from: number, to: number, tiles: {tile: import("./model.js").TrackTile, start: number}[]}} Run
@@ -45,42 +27,43 @@ export class Api {
  */
 export class Tiles {
   /**
-   * @param {{fetchTile: Function, endNs: number, topLevel: number, tileBins: number, onChange: () => void,
-   *   onError: (error: Error) => void, maxBytes?: number, retriesMs?: number[]}} options
+   * @param {{fetchTile: (level: number, index: number, units: number[], signal: AbortSignal) => Promise<ArrayBuffer>, endNs: number,
+   *   topLevel: number, tileBins: number, onChange: () => void, onError: (error: Error) => void, tracks?: Map<number, object>,
+   *   maxBytes?: number, retriesMs?: number[]}} options
    */
-  constructor({ fetchTile, endNs, topLevel, tileBins, onChange, onError, maxBytes = MAX_BYTES, retriesMs = RETRIES_MS }) {
-    Object.assign(this, { fetchTile, endNs, topLevel, tileBins, onChange, onError, maxBytes, retriesMs });
-    /** @type {Map<string, {tracks: Map<number, {tile: object, batch: object}>}>} by "level/index" */
+  constructor({ fetchTile, endNs, topLevel, tileBins, onChange, onError, tracks = new Map(), maxBytes = MAX_BYTES, retriesMs = RETRIES_MS }) {
+    Object.assign(this, { fetchTile, endNs, topLevel, tileBins, onChange, onError, tracks, maxBytes, retriesMs });
+    /** @type {Map<string, Map<number, {tile: object, batch: object}>>} "level/index" -> unit */
     this.cells = new Map();
     this.batches = new Set();       // in order of last use: the first is the next to go
     this.bytes = 0;
-    this.inflight = new Map();      // "level/index/tracks" -> {controller, level, index, tracks}
+    this.inflight = new Map();      // "level/index/first unit" -> request
     this.failures = new Map();      // "level/index" -> {tries, notBefore}
     this.queue = [];
     this.version = 0;
     this.runCache = new Map();
     this.timer = 0;
-    this.overviewTracks = [];
+    this.wanted = null;
   }
 
-  get overviewLevel() { return Math.max(this.topLevel - 1, 0); }
-  get pending() { return this.queue.filter((r) => !this.isGivenUp(r)).length + this.inflight.size; }
-  isGivenUp(request) { return this.failures.get(`${request.level}/${request.index}`)?.notBefore === Infinity; }
+  get pending() {
+    let waiting = this.inflight.size;
+    for (const request of this.queue) if (!this.isGivenUp(request)) waiting++;
+    return waiting;
+  }
+
+  isGivenUp(request) { return this.failures.get(request.cell)?.notBefore === Infinity; }
   tileSpan(level) { return this.tileBins * 4 ** level; }
-
-  /** Tracks whose coarse tiles are always kept: the overview draws them. */
-  setOverview(tracks) {
-    this.overviewTracks = tracks.slice(0, OVERVIEW_TRACKS);
-  }
 
   /**
    * Say what is on screen; call it on every frame whose window or rows changed.
-   * @param {number} level @param {number} start @param {number} end @param {number[]} tracks visible ones
+   * @param {number} level @param {number} start @param {number} end @param {number[]} units visible ones, ascending
+   * @param {number[]} [near] units beyond the edges: fetched last
    */
-  want(level, start, end, tracks) {
-    const key = `${level} ${this.indexOf(level, start)} ${this.indexOf(level, end)} ${tracks.join(",")}`;
-    if (key === this.wanted?.key) return;
-    this.wanted = { key, level, start, end, tracks };
+  want(level, start, end, units, near = []) {
+    const { wanted } = this, first = this.indexOf(level, start), last = this.indexOf(level, end);
+    if (wanted && wanted.level === level && wanted.first === first && wanted.last === last && same(wanted.units, units) && same(wanted.near, near)) return;
+    this.wanted = { level, first, last, units, near };
     clearTimeout(this.timer);
     this.timer = setTimeout(() => this.plan(), this.cells.size && level !== this.plannedLevel ? SETTLE_MS : 0);
   }
@@ -89,43 +72,62 @@ export class Tiles {
     return Math.floor(Math.min(Math.max(ns, 0), this.endNs - 1) / this.tileSpan(level));
   }
 
-  /** Build the queue anew: coarse tiles of new tracks, the window, the overview, then one screen to each side. */
+  /** Build the queue anew: the coarsest tile of new units, the window from its middle, one coarser tile around it, then the sides. */
   plan() {
     if (!this.wanted) return;
-    const { level, start, end, tracks } = this.wanted;
+    const { level, first, last, units, near } = this.wanted;
     this.plannedLevel = level;
     this.queue = [];
-    const wantedCells = new Set();
-    const add = (k, index, ids) => {
-      wantedCells.add(`${k}/${index}`);
-      const missing = ids.filter((id) => !this.cells.get(`${k}/${index}`)?.has(id) && !this.isUnderWay(k, index, id));
-      if (missing.length) this.queue.push({ level: k, index, tracks: missing });
-    };
-    add(this.topLevel, 0, tracks);
-    const first = this.indexOf(level, start), last = this.indexOf(level, end);
-    const middle = (first + last) / 2;
-    const order = Array.from({ length: last - first + 1 }, (_, i) => first + i).sort((a, b) => Math.abs(a - middle) - Math.abs(b - middle));
-    for (const index of order) add(level, index, tracks);
-    const overviewEnd = this.indexOf(this.overviewLevel, this.endNs);
-    for (let index = 0; index <= overviewEnd; index++) add(this.overviewLevel, index, this.overviewTracks);
-    const margin = end - start;
-    for (let i = last + 1; i <= this.indexOf(level, end + margin); i++) add(level, i, tracks);
-    for (let i = first - 1; i >= this.indexOf(level, start - margin); i--) add(level, i, tracks);
-    for (const request of this.inflight.values()) {
-      if (!wantedCells.has(`${request.level}/${request.index}`)) request.controller.abort();
-    }
+    this.wantedCells = new Set();
+    this.ask(this.topLevel, 0, units);
+    const middle = (first + last) / 2, order = Array.from({ length: last - first + 1 }, (_, i) => first + i).sort((a, b) => Math.abs(a - middle) - Math.abs(b - middle));
+    for (const index of order) this.ask(level, index, units);
+    const coarse = Math.min(level + COARSER, this.topLevel), from = Math.floor(first / 4 ** (coarse - level)), to = Math.floor(last / 4 ** (coarse - level));
+    for (let index = from; index <= to; index++) this.ask(coarse, index, units);
+    const lastOfAll = this.indexOf(level, this.endNs);
+    if (last < lastOfAll) this.ask(level, last + 1, units);
+    if (first > 0) this.ask(level, first - 1, units);
+    if (near.length) this.ask(coarse, Math.floor(middle / 4 ** (coarse - level)), near);
+    for (const request of this.inflight.values()) if (!this.wantedCells.has(request.cell)) request.controller.abort();
     this.pump();
   }
 
-  isUnderWay(level, index, track) {
-    for (const r of this.inflight.values()) if (r.level === level && r.index === index && r.tracks.includes(track)) return true;
+  /** Put what is missing of a tile in the queue, in requests of a bounded size. */
+  ask(level, index, units) {
+    const cell = `${level}/${index}`, held = this.cells.get(cell);
+    this.wantedCells.add(cell);
+    let request = null, rows = 0;
+    for (const unit of units) {
+      if (held?.has(unit) || this.isUnderWay(cell, unit)) continue;
+      const more = this.likelyRows(level, unit);
+      if (!request || rows + more > ROWS_PER_REQUEST || request.units.length >= UNITS_PER_REQUEST) {
+        request = { level, index, cell, units: [] };
+        rows = 0;
+        this.queue.push(request);
+      }
+      request.units.push(unit);
+      rows += more;
+    }
+  }
+
+  /** Rows that a unit may have in a tile: as many as its track's slices would give if they were spread evenly, one or two per bin at most. */
+  likelyRows(level, unit) {
+    const track = this.tracks.get(unitTrack(unit));
+    if (!track) return ROWS_PER_REQUEST / UNITS_PER_REQUEST;
+    const depths = Math.max(Math.min(track.depths - unitDepth(unit), BAND), 1), share = Math.min(this.tileSpan(level) / this.endNs, 1);
+    const spread = (track.slices / Math.max(track.depths, 1)) * share * 4;
+    return (Math.min(spread, 1.2 * this.tileBins) + 8) * depths;
+  }
+
+  isUnderWay(cell, unit) {
+    for (const r of this.inflight.values()) if (r.cell === cell && !r.controller.signal.aborted && r.units.includes(unit)) return true;
     return false;
   }
 
   pump() {
     const now = Date.now();
     while (this.inflight.size < MAX_INFLIGHT) {
-      const at = this.queue.findIndex((r) => (this.failures.get(`${r.level}/${r.index}`)?.notBefore ?? 0) <= now);
+      const at = this.queue.findIndex((r) => (this.failures.get(r.cell)?.notBefore ?? 0) <= now);
       if (at < 0) break;
       this.load(this.queue.splice(at, 1)[0]);
     }
@@ -133,26 +135,24 @@ export class Tiles {
   }
 
   async load(request) {
-    const cell = `${request.level}/${request.index}`;
-    const key = `${cell}/${request.tracks.join(",")}`;
+    const key = `${request.cell}/${request.units[0]}`;
     request.controller = new AbortController();
     this.inflight.set(key, request);
     try {
-      const buffer = await this.fetchTile(request.level, request.index, request.tracks, request.controller.signal);
-      this.store(cell, decodeTile(buffer), buffer.byteLength);
-      this.failures.delete(cell);
+      const buffer = await this.fetchTile(request.level, request.index, request.units, request.controller.signal);
+      this.store(request, decodeUnits(buffer), buffer.byteLength);
+      this.failures.delete(request.cell);
     } catch (error) {
-      if (error.name !== "AbortError") this.failed(cell, request, error);
+      if (error.name !== "AbortError") this.failed(request, error);
     } finally {
-      this.inflight.delete(key);
+      if (this.inflight.get(key) === request) this.inflight.delete(key);
       this.pump();
     }
   }
 
-  failed(cell, request, error) {
-    const tries = (this.failures.get(cell)?.tries ?? 0) + 1;
-    const wait = this.retriesMs[tries - 1];
-    this.failures.set(cell, { tries, notBefore: wait ? Date.now() + wait : Infinity });
+  failed(request, error) {
+    const tries = (this.failures.get(request.cell)?.tries ?? 0) + 1, wait = this.retriesMs[tries - 1];
+    this.failures.set(request.cell, { tries, notBefore: wait ? Date.now() + wait : Infinity });
     this.queue.push(request);
     if (wait) setTimeout(() => this.pump(), wait + 1);
     else this.onError(error);
@@ -164,62 +164,57 @@ export class Tiles {
     this.plan();
   }
 
-  store(cell, tracks, bytes) {
-    const batch = { cell, ids: [...tracks.keys()], bytes: Math.max(bytes, 256), keep: this.isKept(cell) };
+  store({ cell, level }, units, bytes) {
+    const batch = { cell, units: units.map(({ track, first }) => unitOf(track, first)), bytes: Math.max(bytes, 256), keep: level === this.topLevel };
     if (!this.cells.has(cell)) this.cells.set(cell, new Map());
-    for (const [id, tile] of tracks) this.cells.get(cell).set(id, { tile, batch });
+    const held = this.cells.get(cell);
+    units.forEach(({ tile }, i) => held.set(batch.units[i], { tile, batch }));
     this.batches.add(batch);
     this.bytes += batch.bytes;
     this.evict(batch);
-    this.changed();
-  }
-
-  isKept(cell) {
-    const level = Number(cell.split("/")[0]);
-    return level === this.topLevel || level === this.overviewLevel;
-  }
-
-  evict(newest) {
-    for (const batch of this.batches) {
-      if (this.bytes <= this.maxBytes) break;
-      if (batch.keep || batch === newest) continue;
-      this.batches.delete(batch);
-      this.bytes -= batch.bytes;
-      const cell = this.cells.get(batch.cell);
-      for (const id of batch.ids) if (cell?.get(id)?.batch === batch) cell.delete(id);
-      if (cell && !cell.size) this.cells.delete(batch.cell);
-    }
-  }
-
-  changed() {
     this.version++;
     this.runCache.clear();
   }
 
-  get(level, index, track) {
-    return this.cells.get(`${level}/${index}`)?.get(track);
+  /** Forget what was used longest ago; the coarsest tiles last, because they stand in for all others. */
+  evict(newest) {
+    for (const keep of [false, true]) {
+      for (const batch of this.batches) {
+        if (this.bytes <= this.maxBytes) return;
+        if (batch.keep !== keep || batch === newest) continue;
+        this.batches.delete(batch);
+        this.bytes -= batch.bytes;
+        const cell = this.cells.get(batch.cell);
+        for (const unit of batch.units) if (cell?.get(unit)?.batch === batch) cell.delete(unit);
+        if (cell && !cell.size) this.cells.delete(batch.cell);
+      }
+    }
+  }
+
+  /** What is here of a tile: the unit with a depth of a track. */
+  get(level, index, track, depth = 0) {
+    return this.cells.get(`${level}/${index}`)?.get(unitOf(track, depth));
   }
 
   /**
-   * What to draw of a track between start and end: tiles of `level` where they are here, else the nearest coarser ones.
+   * What to draw of a track's depths (the four of a unit, `depth` being one of them) between start and end: tiles of
+   * `level` where they are here, else the nearest coarser ones.
    * @returns {Run[]} ordered by time, without overlap
    */
-  runs(track, level, start, end) {
-    const first = this.indexOf(level, start), last = this.indexOf(level, end);
-    const key = `${track} ${level} ${first} ${last}`;
-    const known = this.runCache.get(key);
-    if (known) return known;
+  runs(track, level, start, end, depth = 0) {
+    const first = this.indexOf(level, start), last = this.indexOf(level, end), unit = unitOf(track, depth);
+    const known = this.runCache.get(unit);
+    if (known && known.level === level && known.first === first && known.last === last) return known.runs;
     const runs = [];
-    for (let index = first; index <= last; index++) this.appendRun(runs, track, level, index);
-    if (this.runCache.size > 4000) this.runCache.clear();
-    this.runCache.set(key, runs);
+    for (let index = first; index <= last; index++) this.appendRun(runs, unit, level, index);
+    this.runCache.set(unit, { level, first, last, runs });
     return runs;
   }
 
-  appendRun(runs, track, level, index) {
+  appendRun(runs, unit, level, index) {
     const span = this.tileSpan(level);
     for (let k = level, i = index; k <= this.topLevel; k++, i = Math.floor(i / 4)) {
-      const found = this.get(k, i, track);
+      const found = this.cells.get(`${k}/${i}`)?.get(unit);
       if (!found) continue;
       this.batches.delete(found.batch);       // most recently used goes last
       this.batches.add(found.batch);
@@ -236,10 +231,16 @@ export class Tiles {
   }
 
   /** Are all tiles of the window in their own resolution here? */
-  isComplete(level, start, end, tracks) {
+  isComplete(level, start, end, units) {
     for (let i = this.indexOf(level, start); i <= this.indexOf(level, end); i++) {
-      for (const track of tracks) if (!this.get(level, i, track)) return false;
+      for (const unit of units) if (!this.cells.get(`${level}/${i}`)?.has(unit)) return false;
     }
     return true;
   }
+}
+
+function same(a, b) {
+  if (a.length !== b.length) return false;
+  for (let i = 0; i < a.length; i++) if (a[i] !== b[i]) return false;
+  return true;
 }
