@@ -3,9 +3,6 @@
 import { ApiError } from "../lib/http.js";
 import { sliceDetails } from "./details.js";
 import { el, part } from "./dom.js";
-import { groupKey } from "./layout.js";
-import { decodeTile } from "./model.js";
-import { neighbour } from "./neighbours.js";
 import { selectionDetails } from "./selection.js";
 
 const JUMP_SPANS = 60;          // a slice too small to see is shown with this many of its durations
@@ -106,7 +103,7 @@ export class Chosen {
   /** Select a slice and bring it into view; `push` makes it a step of the browser's history. */
   async jump(slice, push = true) {
     const { app } = this, { viewport } = app, end = slice.start_ns + slice.dur_ns;
-    this.uncover(slice.track);
+    app.tracks.uncover(slice.track);
     const tooSmall = slice.dur_ns / viewport.nsPerPx < 3;
     if (slice.dur_ns > 0.9 * viewport.span) app.go(...viewport.around(slice.start_ns, end), false);
     else if (tooSmall || slice.start_ns < viewport.start || end > viewport.end) {
@@ -120,28 +117,5 @@ export class Chosen {
     app.stage.reveal(slice.track, slice.depth);     // the panel may have opened over it
     app.changed("tracks");
     return full;
-  }
-
-  /** Show a track that the filter or a folded group hides. */
-  uncover(track) {
-    const { app } = this;
-    if (!app.stage.main.rows.byTrack.has(track)) app.controls.filter("");
-    const group = app.timeline.groups.find((g) => g.tracks.some((t) => t.id === track));
-    if (group && app.view.folded.delete(groupKey(group))) app.relayout();
-  }
-
-  /** The slice before or after the selected one on its track and depth; without one, the first that begins in the window. */
-  async neighbour(direction) {
-    const { app } = this, track = this.slice?.track ?? app.stage.topTrack();
-    if (track === undefined) return null;
-    const from = this.slice ?? { depth: 0, start_ns: Math.ceil(app.viewport.start) - 1 };
-    const signal = this.signal();
-    const readTile = async (level, index) => decodeTile(await app.api.tile(level, index, [track], signal)).get(track);
-    try {
-      const found = await neighbour(readTile, app.timeline, from, this.slice ? direction : 1);
-      return found ? await this.jump({ ...found, track, merged: 0 }, false) : null;
-    } catch (error) {
-      return this.failed(error, () => this.neighbour(direction));
-    }
   }
 }

@@ -138,9 +138,8 @@ export class Tracks {
   /** Show a track that the filter, a hand or a folded group hides. */
   uncover(id) {
     const { app } = this, group = this.groupOf(id);
-    app.view.hidden.delete(id);
-    if (group) app.view.folded.delete(groupKey(group));
-    this.relayout();
+    const wasHidden = app.view.hidden.delete(id), wasFolded = group && app.view.folded.delete(groupKey(group));
+    if (wasHidden || wasFolded) this.relayout();
     if (!app.stage.main.rows.byTrack.has(id)) app.controls.filter("");
   }
 
