@@ -11,6 +11,7 @@ from __future__ import annotations
 import gzip
 import json
 import math
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ FILES = {path.name: path for folder in ("corpus/kineto", "h200") for path in (DA
 OTHER_RULE = ("hta_alexnet_a100_critical_path.json.gz", "hta_cuda_event_sync_multi_stream_a100.json.gz",
                 "hta_triton_example_a100.json.gz", "kineto_docs_out_of_order_h100.json",
                 "vllm_mi300_decode_full_graph_capture_rank0.pt.trace.json.gz")
+NO_KERNEL = re.compile("Memcpy|Memset|.* Sync$")
 TOLERANCE = 0.001
 
 
@@ -61,7 +63,7 @@ def by_their_rule(path: Path) -> Times:
     """Every record with a stream of 0 or more is work; by its name it is a copy, a set, a `… Sync` or else a kernel."""
     text = path.read_bytes()
     events = json.loads(gzip.decompress(text) if path.suffix == ".gz" else text)["traceEvents"]
-    rows = [(round(each["ts"] * 1e3), round(each["dur"] * 1e3), each["name"].startswith(("Memcpy", "Memset")) or each["name"].endswith(" Sync"))
+    rows = [(round(each["ts"] * 1e3), round(each["dur"] * 1e3), bool(NO_KERNEL.match(each["name"])))
             for each in events if each.get("ph") == "X" and each.get("args", {}).get("stream", -1) >= 0]
     start, dur, other = (np.array(column) for column in zip(*rows, strict=True))
     kernel = ~other.astype(bool)
