@@ -11,8 +11,8 @@ from rest_framework.exceptions import NotFound
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from profiles import flame_selectors, slice_selectors
 from profiles import selection_selectors as selectors
-from profiles import slice_selectors
 from profiles.analysis.groups import TooManyGroups
 from profiles.area_store import Area
 from profiles.columns_store import UnknownColumn, column, condition
@@ -45,6 +45,13 @@ class PageQuery(AreaQuery):
     offset = serializers.IntegerField(required=False, default=0, min_value=0, max_value=100_000_000)
 
 
+class FlameQuery(AreaQuery):
+    mode = serializers.ChoiceField(flame_selectors.MODES, required=False, default="cpu",
+                                   help_text="cpu: nested slices of threads; gpu: GPU time under the stack that launched it")
+    merged = serializers.BooleanField(required=False, default=True, help_text="All threads as one")
+    focus = serializers.IntegerField(required=False, default=None, min_value=0, help_text="Name id: its callers and callees")
+
+
 class ViewQuery(serializers.Serializer[Any]):
     start = serializers.IntegerField(required=False, default=None, min_value=0, max_value=YEAR_NS)
     end = serializers.IntegerField(required=False, default=None, min_value=0, max_value=YEAR_NS)
@@ -63,7 +70,7 @@ class AreaView(TimelineView):
         if isinstance(exc, (UnknownColumn, TooManyGroups)):
             hint = "Group by columns that repeat: name, category, grid …"
             return Response({"error": str(exc.args[0]), "where": "by", "hint": hint}, status=status.HTTP_400_BAD_REQUEST)
-        if isinstance(exc, TooLong):
+        if isinstance(exc, (TooLong, flame_selectors.TooMuch)):
             return Response({"error": str(exc), "where": "area", "hint": "Choose less time or fewer tracks."},
                             status=status.HTTP_503_SERVICE_UNAVAILABLE)
         return super().handle_exception(exc)
@@ -124,3 +131,15 @@ class AreaColumnsApi(TimelineView):
     def get(self, request: Request, pk: int) -> Response:
         _, found = self.open(pk)
         return Response({"columns": selectors.columns(found)})
+
+
+class FlameApi(AreaView):
+    @extend_schema(operation_id="profiles_flame", summary="Flame graph of an area", parameters=[FlameQuery, WHERE, STREAM],
+                   responses=JSON)
+    def get(self, request: Request, pk: int) -> HttpResponseBase:
+        """Nodes as columns, parents before children; labels are name ids, negative ones stand for tracks and the rest."""
+        _, found = self.open(pk)
+        area, query = self.area(request, found, FlameQuery)
+        if query["focus"] is not None and query["focus"] >= len(found.names):
+            raise NotFound(f"This timeline has {len(found.names)} names.")
+        return answer(request, flame_selectors.graph(found, area, query["mode"], query["merged"], query["focus"]))

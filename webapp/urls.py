@@ -5,7 +5,7 @@ from django.urls import include, path
 from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitView
 
 from profiles import api as profiles_api
-from profiles import capture_api, capture_pages, exports_api, selection_api, timeline_api
+from profiles import capture_api, capture_pages, exports_api, note_api, selection_api, timeline_api
 from profiles import pages as profiles_pages
 from tuner import api as tuner_api
 from tuner import pages as tuner_pages
@@ -63,7 +63,10 @@ urlpatterns = [
     path("api/profiles/<int:pk>/selection/columns/", selection_api.AreaColumnsApi.as_view(), name="api-selection-columns"),
     path("api/profiles/<int:pk>/selection/histogram/", selection_api.HistogramApi.as_view(), name="api-selection-histogram"),
     path("api/profiles/<int:pk>/selection/slices/", selection_api.AreaSlicesApi.as_view(), name="api-selection-slices"),
+    path("api/profiles/<int:pk>/selection/flame/", selection_api.FlameApi.as_view(), name="api-selection-flame"),
     path("api/tables/", exports_api.TableApi.as_view(), name="api-table"),                # POST: cells in, a file out
+    path("api/profiles/<int:pk>/notes/", note_api.NoteListApi.as_view(), name="api-notes"),
+    path("api/profiles/<int:pk>/notes/<int:note_pk>/", note_api.NoteApi.as_view(), name="api-note"),
     path("api/compare/", profiles_api.CompareApi.as_view(), name="api-compare"),
     path("api/captures/", capture_api.CaptureListApi.as_view(), name="api-captures"),
     path("api/captures/preview/", capture_api.CapturePreviewApi.as_view(), name="api-capture-preview"),  # POST
