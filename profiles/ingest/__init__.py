@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from profiles.ingest import kineto, ncu_csv, ncu_report
+from profiles.ingest import chrome, kineto, ncu_csv, ncu_report, nsys_sqlite
 from profiles.ingest.source import Limits, Progress, Source
 from profiles.ingest.unknown import refuse
 from profiles.trace import Report, Summary, Trace
@@ -19,9 +19,11 @@ class Reader(NamedTuple):
 
 
 READERS: list[Reader] = [
-    Reader("PyTorch profiler (Kineto) JSON", kineto.sniff, kineto.read),
+    Reader("PyTorch profiler (Kineto) JSON", chrome.of_pytorch, kineto.read),
+    Reader("Chrome trace JSON", chrome.sniff, chrome.read),
     Reader("Nsight Compute report (.ncu-rep)", ncu_report.sniff, ncu_report.read),
     Reader("Nsight Compute CSV (ncu --csv --page raw)", ncu_csv.sniff, ncu_csv.read),
+    Reader("Nsight Systems export (SQLite)", nsys_sqlite.sniff, nsys_sqlite.read),
 ]
 
 

@@ -67,6 +67,18 @@ class Pieces:
         """The times of the piece handed out last as their texts (raw JSON), where its text is still known."""
         return [record.ts for record in EXACT_TIMES.decode(self._text)] if self._text else [e.ts for e in events]
 
+    def holds(self, text: bytes) -> bool:
+        """Whether the text of the piece handed out last contains `text`."""
+        return text in self._text
+
+    def again(self, decoder: msgspec.json.Decoder[list[Any]], events: list[Event]) -> list[Any] | None:
+        """The piece handed out last in another form, record by record; None where its text is not known any more."""
+        try:
+            found = decoder.decode(self._text) if self._text else []
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return None
+        return found if len(found) == len(events) else None
+
     # -- around the array
 
     def _find_array(self) -> None:
