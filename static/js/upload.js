@@ -16,6 +16,11 @@ function make(tag, properties = {}, ...children) {
   return element;
 }
 
+/** A sentence as nodes; `names` in backticks are code. @param {string} text */
+function ticked(text) {
+  return text.split("`").map((part, at) => (at % 2 ? make("code", { textContent: part }) : part));
+}
+
 /** @param {HTMLElement} element a form, or a drop zone; data-url: where to send files */
 export function mountUploader(element) {
   if (element.dataset.mounted) return;
@@ -230,7 +235,7 @@ class Upload {
     this.stop.remove();
     this.bar.remove();
     this.text.replaceChildren(make("span", { className: "mark-bad", textContent: "✕ failed" }));
-    this.explain([error.where, error.what ?? error.error].filter(Boolean).join(": "), error.hint ? `. ${error.hint}` : "");
+    this.explain(...ticked([error.where, error.what ?? error.error].filter(Boolean).join(": ") + (error.hint ? `. ${error.hint}` : "")));
   }
 
   explain(...nodes) {
