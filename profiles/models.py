@@ -197,3 +197,26 @@ class Capture(models.Model):
 
     def __str__(self) -> str:
         return f"{self.tool} {self.target}"
+
+
+class TimelineNote(models.Model):
+    """What somebody wrote at a place of a timeline, for everybody who reads the profile; without a text, a bookmark."""
+
+    profile = models.ForeignKey(Profile, on_delete=models.CASCADE, related_name="timeline_notes")
+    author = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL)
+    track = models.IntegerField(null=True)             # number of the track; null: bound to the time alone
+    depth = models.IntegerField(null=True)             # of the slice that it stands on
+    start_ns = models.BigIntegerField()
+    end_ns = models.BigIntegerField()                  # = start_ns: a moment
+    text = models.TextField(blank=True)
+    created = models.DateTimeField(auto_now_add=True)
+    changed = models.DateTimeField(auto_now=True)
+
+    class Meta:
+        ordering = ["start_ns", "id"]
+        constraints = [models.CheckConstraint(name="timelinenote_ends_after_start",
+                                              condition=Q(end_ns__gte=F("start_ns"), start_ns__gte=0))]
+        permissions = [("moderate_timelinenote", "Can change and delete notes of others")]
+
+    def __str__(self) -> str:
+        return self.text[:60] or f"bookmark at {self.start_ns} ns"
