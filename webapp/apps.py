@@ -1,4 +1,5 @@
 from django.apps import AppConfig, apps
+from django.contrib.auth.signals import user_logged_out
 from django.db.models.signals import post_migrate
 
 
@@ -6,8 +7,10 @@ class WebappConfig(AppConfig):
     name = "webapp"
 
     def ready(self) -> None:
-        from webapp.roles import groups_update  # models are loaded now
+        from webapp.live import connections_close  # models are loaded now
+        from webapp.roles import groups_update
 
         # Sent for every app that has models, in order: after the last one all permissions exist.
         last = [config for config in apps.get_app_configs() if config.models_module][-1]
+        user_logged_out.connect(connections_close, dispatch_uid="ridgepoint connections")
         post_migrate.connect(groups_update, sender=last, dispatch_uid="ridgepoint roles")

@@ -6,6 +6,7 @@ The browser sends {"watch": ["profile.7", "tune.3"]} (again at any time: it repl
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Awaitable, Callable
@@ -18,9 +19,11 @@ from django.conf import settings
 from django.http.request import split_domain_port, validate_host
 
 from webapp.accounts import is_local
+from workers import jobs
 
 TOPIC = re.compile(r"(home|workers|(profile|tune|capture)\.\d{1,18})\Z")
 MAX_TOPICS = 200
+SIGNED_OUT = 4401
 
 
 class SameOrigin:
@@ -51,12 +54,16 @@ def same_origin(origin: str, host: str) -> bool:
 class LiveConsumer(AsyncJsonWebsocketConsumer):
     async def connect(self) -> None:
         self.topics: set[str] = set()
+        self.session = ""
         client = self.scope.get("client") or [""]
         local = settings.LOCAL_MODE and is_local(client[0], _headers(self.scope))
-        if local or self.scope["user"].is_authenticated:
-            await self.accept()
-        else:
-            await self.close(code=4401)
+        if not local and not self.scope["user"].is_authenticated:
+            await self.close(code=SIGNED_OUT)
+            return
+        await self.accept()
+        if self.scope["user"].is_authenticated:
+            self.session = session_topic(self.scope["session"].session_key)
+            await self.channel_layer.group_add(f"live.{self.session}", self.channel_name)
 
     async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None, **_: object) -> None:
         asked = _watch_list(text_data)
@@ -72,11 +79,25 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):
         await self.send_json({"event": "watching", "data": {"topics": sorted(wanted)}})
 
     async def disconnect(self, code: int) -> None:
-        for topic in self.topics:
+        for topic in filter(None, (*self.topics, self.session)):
             await self.channel_layer.group_discard(f"live.{topic}", self.channel_name)
 
     async def live_message(self, message: dict[str, Any]) -> None:
+        if message["topic"] == self.session:
+            await self.close(code=SIGNED_OUT)
+            return
         await self.send_json({key: message[key] for key in ("topic", "event", "data")})
+
+
+def session_topic(session_key: str) -> str:
+    """The topic on which the connections of a session are told that it ended: no page can watch it, or guess the key from it."""
+    return f"session.{hashlib.sha256(session_key.encode()).hexdigest()[:32]}"
+
+
+def connections_close(request: Any = None, **signal: Any) -> None:
+    """After sign-out nothing more is forwarded to the pages that are still open (user_logged_out receiver)."""
+    if request is not None and request.session.session_key:
+        jobs.publish(session_topic(request.session.session_key), "signed-out", {})
 
 
 def _watch_list(text: str | None) -> list[str] | None:

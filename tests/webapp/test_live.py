@@ -6,10 +6,11 @@ from typing import Any
 import pytest
 from asgiref.sync import sync_to_async
 from django.conf import settings as django_settings
+from django.test import Client
 
 from tests.socket_visitor import SocketVisitor
 from webapp.asgi import application
-from webapp.live import MAX_TOPICS, same_origin
+from webapp.live import MAX_TOPICS, SIGNED_OUT, same_origin, session_topic
 from workers import jobs
 
 HOST, ORIGIN = b"localhost:8000", b"http://localhost:8000"
@@ -74,3 +75,30 @@ async def test_a_session_opens_it_on_a_shared_server(sign_in_mode: None, bob: An
 def test_same_origin() -> None:
     assert same_origin("http://localhost:8000", "localhost:8000") and same_origin("https://[::1]:8000", "[::1]:8000")
     assert not same_origin("http://localhost", "localhost:8000") and not same_origin("", "") and not same_origin("http://[", "x")
+
+
+@pytest.mark.django_db(transaction=True)
+async def test_signing_out_closes_the_pages_of_that_session_only(sign_in_mode: None, alice: Any, bob: Any) -> None:
+    def signed_in(person: Any) -> tuple[Client, str]:
+        browser = Client()
+        browser.force_login(person)
+        return browser, f"{django_settings.SESSION_COOKIE_NAME}={browser.cookies[django_settings.SESSION_COOKIE_NAME].value}"
+
+    browser, cookie = await sync_to_async(signed_in)(alice)
+    _, other = await sync_to_async(signed_in)(bob)
+    left, stays = knock(client="10.0.0.9", cookie=cookie), knock(client="10.0.0.9", cookie=other)
+    for page in (left, stays):
+        assert await page.connect()
+        await page.watch("home")
+    await sync_to_async(browser.post)("/accounts/logout/")
+    assert (await left.receive_output(5))["code"] == SIGNED_OUT
+    jobs.publish("home", "profile", {"id": 1})
+    assert (await stays.receive())["event"] == "profile"
+    await stays.close()
+
+
+async def test_nobody_can_watch_the_topics_of_sessions() -> None:
+    page = knock()
+    await page.connect()
+    assert await page.watch(session_topic("abc")) == {"event": "watching", "data": {"topics": []}}
+    await page.close()

@@ -4,6 +4,7 @@
 const FIRST_WAIT_MS = 500;
 const LONGEST_WAIT_MS = 10000;
 const LOST_AFTER_MS = 3000;
+const SIGNED_OUT = 4401;
 
 /** @typedef {"live"|"connecting"|"lost"} State */
 /** @typedef {{topic: string, event: string, data: any}} Message */
@@ -59,10 +60,12 @@ function received(event) {
   for (const watcher of [...watchers]) if (watcher.topics.has(message.topic)) watcher.onMessage(message);
 }
 
-function closed() {
+/** @param {CloseEvent} event */
+function closed(event) {
   socket = null;
   for (const watcher of watchers) watcher.fresh = true;
   if (!watchers.size) return;
+  if (event.code === SIGNED_OUT) { tellAll("lost"); return; }    // another page signed out: only signing in helps
   if (state === "live") tellAll("connecting");
   clearTimeout(lostTimer);
   lostTimer = setTimeout(() => { if (state !== "live") tellAll("lost"); }, LOST_AFTER_MS);
