@@ -1,0 +1,124 @@
+"""Nsight Systems exports (`nsys export --type sqlite`), schemas of 2021 to today, to a `Trace`.
+
+Times are integer ns since the session began, exactly as stored. The file's own SQL is never run (`sqlite_pages`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from profiles.ingest import nsys_counters, nsys_cpu, nsys_gpu
+from profiles.ingest.build import TraceBuilder
+from profiles.ingest.nsys_export import Export
+from profiles.ingest.nsys_lanes import Lanes, devices
+from profiles.ingest.nsys_nvtx import Nvtx
+from profiles.ingest.nsys_tables import WARNING
+from profiles.ingest.source import Source
+from profiles.ingest.sqlite_pages import MAGIC, Database
+from profiles.trace import Integrity, Trace, TraceError
+
+FORMAT = "nsys-sqlite"
+_NOTES = 20
+_EXPORT = {"EXPORT_PRODUCT_VERSION": "nsys version", "EXPORT_SCHEMA_VERSION": "schema version"}
+# of TARGET_INFO_SYSTEM_ENV only these: the table also holds the program's environment, with whatever secrets that has
+_SYSTEM = {"Hostname": "host", "OsDescription": "operating system", "CpuDescription": "CPU", "NvDriverVersion": "driver",
+           "CudaDriverVersion": "CUDA driver API"}
+
+
+def sniff(head: bytes) -> bool:
+    return head.startswith(MAGIC)
+
+
+def read(source: Source) -> Trace:
+    """Raises TraceError where this is another database, or none of its events can be read."""
+    with source.as_file() as path:
+        database = Database(path)
+        integrity = Integrity(truncated_at=database.cut)
+        _check(database)
+        return _read(database, source, integrity)
+
+
+def _check(database: Database) -> None:
+    names = set(database.tables)
+    if not names & {"StringIds", "META_DATA_EXPORT", "EXPORT_META_DATA", "NVTX_EVENTS"} and not any(
+            name.startswith("CUPTI_ACTIVITY_KIND_") for name in names):
+        if database.schema.pages_lost or not names:
+            raise TraceError(f"page {database.schema.first_lost or 1}", "an SQLite database whose list of tables is lost or empty",
+                             "Export the report again (`nsys export --type sqlite`) and copy the whole file.")
+        shown = ", ".join(sorted(names)[:5])
+        raise TraceError("the schema", f"an SQLite database, but not an export of Nsight Systems (its tables: {shown[:300]})",
+                         "Exports of `nsys export --type sqlite` are read.")
+
+
+def _read(database: Database, source: Source, integrity: Integrity) -> Trace:
+    export = Export(database, source, integrity)
+    build = TraceBuilder(source, FORMAT, integrity)
+    lanes = Lanes(export, build)
+    _notes(database, export)
+    nsys_gpu.read(export, lanes, build)
+    Nvtx(export, lanes, build).read()
+    nsys_cpu.read(export, lanes, build)
+    nsys_counters.read(export, lanes, build)
+    _diagnostics(export)
+    nsys_cpu.rest(export, lanes, build)
+    lanes.finish()
+    trace = build.finish(devices=devices(export, lanes.gpus()), base_ns=_session_start(export), rank=_rank(export),
+                         metadata=_metadata(export))
+    integrity.records_kept = integrity.records_read - sum(integrity.not_kept.values())
+    return trace
+
+
+def _notes(database: Database, export: Export) -> None:
+    notes = export.integrity.notes
+    if database.not_tables:
+        notes.append(f"Views and virtual tables are not looked into: {', '.join(database.not_tables[:5])[:300]}.")
+    if database.schema.pages_lost:
+        notes.append(f"{database.schema.pages_lost} pages of the list of tables are lost (the first: page "
+                     f"{database.schema.first_lost}): tables that they name are missing, and nobody knows which.")
+    if database.write_ahead:
+        notes.append("The database was in write-ahead mode: what stood only in its -wal file is not in the upload.")
+
+
+def _diagnostics(export: Export) -> None:
+    """The tool's own warnings are notes of the report, each text once; what it says for information is counted."""
+    texts: dict[str, int] = {}
+    informed = 0
+    for batch in export.events("DIAGNOSTIC_EVENT", ["severity", "text"]):
+        severity = batch.ints("severity", WARNING)
+        for level, text in zip(severity.tolist(), batch.texts("text", 1_000), strict=True):
+            if level >= WARNING and text and (text in texts or len(texts) < 1_000):
+                texts[text] = texts.get(text, 0) + 1
+            else:
+                informed += 1
+    export.integrity.drop("messages of nsys for information", informed)
+    for text, count in list(texts.items())[:_NOTES]:
+        export.integrity.notes.append(f"nsys says{f' ({count} times)' if count > 1 else ''}: {text.strip()[:400]}")
+    export.integrity.drop(f"messages of nsys beyond the first {_NOTES} warnings", sum(list(texts.values())[_NOTES:]))
+
+
+def _session_start(export: Export) -> int | None:
+    """Epoch ns of time 0."""
+    for batch in export.described("TARGET_INFO_SESSION_START_TIME", ["utcEpochNs"]):
+        for value in batch.ints("utcEpochNs").tolist():
+            if 0 < value < 2**62:
+                return int(value)
+    return None
+
+
+def _rank(export: Export) -> int | None:
+    """The rank of the one MPI process that was recorded."""
+    ranks: set[int] = set()
+    for batch in export.described("MPI_RANKS", ["rank"]):
+        ranks.update(batch.ints("rank").tolist())
+    only = ranks.pop() if len(ranks) == 1 else None
+    return only if only is not None and 0 <= only < 2**31 else None
+
+
+def _metadata(export: Export) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for table, wanted in (("META_DATA_EXPORT", _EXPORT), ("TARGET_INFO_SYSTEM_ENV", _SYSTEM)):
+        for batch in export.described(table, ["name", "value"]):
+            for name, value in zip(batch.texts("name", 200), batch.texts("value", 200), strict=True):
+                if name in wanted and value:
+                    found.setdefault(wanted[name], value)
+    return found
