@@ -2,15 +2,16 @@
 
 /**
  * Encode a tile as the API does. @param {[number, {start: number, dur: number, name?: number, count?: number, slice?: number,
- * depth?: number, category?: number, flags?: number}[], [number, number][]?][]} tracks [id, rows, samples]
+ * depth?: number, category?: number, flags?: number, fill?: number}[], [number, number][]?, [number, number]?][]} tracks
+ *   [id, rows, samples, first and last depth]
  */
 export function encodeTile(tracks) {
   const rows = tracks.flatMap(([, r]) => r), samples = tracks.flatMap(([, , s]) => s ?? []);
-  const head = align(8 + 16 * tracks.length), body = align(head + rows.length * (8 + 8 + 4 + 4 + 4 + 2 + 1 + 1));
+  const head = align(8 + 16 * tracks.length), body = align(head + rows.length * (8 + 8 + 4 + 4 + 4 + 2 + 1 + 1 + 1));
   const view = new DataView(new ArrayBuffer(body + samples.length * 16));
-  view.setUint32(0, 0x31545052, true);
+  view.setUint32(0, 0x32545052, true);
   view.setUint32(4, tracks.length, true);
-  tracks.forEach(([id, r, s], i) => [id, r.length, s?.length ?? 0, 0].forEach((n, j) => view.setUint32(8 + i * 16 + j * 4, n, true)));
+  tracks.forEach(([id, r, s, depths = [0, 0xffff]], i) => [id, r.length, s?.length ?? 0, depths[0] + depths[1] * 65536].forEach((n, j) => view.setUint32(8 + i * 16 + j * 4, n, true)));
   let at = head;
   const column = (key, bytes, set, usual) => rows.forEach((row) => { set(at, row[key] ?? usual); at += bytes; });
   const f64 = (o, v) => view.setFloat64(o, v, true), u32 = (o, v) => view.setUint32(o, v, true);
@@ -22,6 +23,7 @@ export function encodeTile(tracks) {
   column("depth", 2, (o, v) => view.setUint16(o, v, true), 0);
   column("category", 1, (o, v) => view.setUint8(o, v), 0);
   column("flags", 1, (o, v) => view.setUint8(o, v), 0);
+  column("fill", 1, (o, v) => view.setUint8(o, v), 255);
   at = body;
   samples.forEach(([t]) => { f64(at, t); at += 8; });
   samples.forEach(([, v]) => { f64(at, v); at += 8; });

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import test from "node:test";
 import { CATEGORIES, SHADES } from "../../static/js/timeline/model.js";
-import { EXACT, luminance, makePalette, rgb, slot, SOFT } from "../../static/js/timeline/palette.js";
+import { EXACT, luminance, makePalette, rgb, slot, soft } from "../../static/js/timeline/palette.js";
 
 const sheet = readFileSync(new URL("../../static/css/ridgepoint.css", import.meta.url), "utf8");
 
@@ -20,7 +20,7 @@ for (const dark of [false, true]) {
     const palette = makePalette(theme(dark));
     CATEGORIES.forEach((category, c) => {
       for (let shade = 0; shade < SHADES; shade++) {
-        for (const variant of [EXACT, SOFT]) {
+        for (const variant of [EXACT, soft(0), soft(100), soft(255)]) {
           const at = slot(variant, c, shade);
           const ratio = contrast(luminance(rgb(palette.fills[at])), luminance(rgb(palette.inks[at])));
           assert.ok(ratio >= 4.5, `${category.key} ${shade}: ${palette.inks[at]} on ${palette.fills[at]} is ${ratio.toFixed(2)}`);

@@ -41,13 +41,13 @@ test("there is an end to zooming in", () => {
   assert.deepEqual([short.start, short.end], [0, 3]);
 });
 
-test("bins of the chosen level are not wider than a pixel", () => {
+test("bins of the chosen level are half a pixel to two pixels wide", () => {
   const v = viewport(4 ** 12, 1000);
   for (const span of [10, 1000, 1024, 4096, 100_000, 4 ** 12]) {
     v.set(0, span);
     const level = v.level(20);
-    assert.ok(4 ** level <= Math.max(v.nsPerPx, 1) + 1e-9, `${span}`);
-    assert.ok(4 ** (level + 1) > v.nsPerPx, `${span}`);
+    assert.ok(4 ** level <= Math.max(2 * v.nsPerPx, 1) + 1e-9, `${span}`);
+    assert.ok(4 ** (level + 1) > 2 * v.nsPerPx, `${span}`);
   }
   assert.equal(v.level(2), 2);
 });

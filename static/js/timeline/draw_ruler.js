@@ -1,7 +1,6 @@
 // Paints what stands above the tracks: the overview of the whole trace and the ruler with its steps and marks.
 
-import { fit } from "./draw.js";
-import { ANNOTATIONS, CATEGORIES } from "./model.js";
+import { firstStep, fit } from "./draw.js";
 import { mix, pixel, rgb, slot, EXACT } from "./palette.js";
 import { ticks } from "./viewport.js";
 
@@ -10,7 +9,9 @@ export const TICK_BAND = 22;
 export const STEP_BAND = 17;
 export const rulerHeight = (timeline) => TICK_BAND + (timeline.steps.length ? STEP_BAND : 0);
 const HANDLE_PX = 6;
-const THREAD_DEPTHS = 3;        // of a thread that its line of the overview is made of
+const MOST_STEPS = 600;         // drawn in a frame
+const GPU_LINES = 24;
+const SINGLE_LINES = 8;         // with more lines than this all processes share one
 
 /** Pixel of the overview for a time, and back. */
 export const overviewX = (timeline, ns, width) => ((ns - timeline.startNs) / (timeline.endNs - timeline.startNs)) * width;
@@ -43,7 +44,7 @@ export class OverviewPainter {
     context.imageSmoothingEnabled = false;
     if (this.lines) {
       const tall = (OVERVIEW_PX - 8) / this.lines;
-      for (let i = 0; i < this.lines; i++) context.drawImage(this.density, 0, i, this.density.width, 1, 0, 4 + i * tall, width, Math.max(tall - 2, 2));
+      for (let i = 0; i < this.lines; i++) context.drawImage(this.density, 0, i, this.density.width, 1, 0, 4 + i * tall, width, Math.max(tall - (tall > 5 ? 2 : 0.5), 1));
     }
     const a = overviewX(timeline, viewport.start, width), b = overviewX(timeline, viewport.end, width);
     context.fillStyle = palette.bg;
@@ -60,60 +61,46 @@ export class OverviewPainter {
   }
 
   /** One line of pixels per group: how busy, in the colour of what it mostly did. */
-  refresh({ tiles, timeline, palette }, width) {
-    const key = `${tiles.version} ${width} ${palette.id}`;
+  refresh({ timeline, palette }, width) {
+    const { density } = timeline, key = `${density ? 1 : 0} ${width} ${palette.id}`;
     if (key === this.key) return;
     this.key = key;
     const groups = overviewGroups(timeline);
-    this.lines = groups.length;
-    if (!groups.length) return;
-    const image = new ImageData(width, groups.length);
-    const pixels = new Uint32Array(image.data.buffer);
-    groups.forEach((group, line) => paintDensity(pixels.subarray(line * width, (line + 1) * width), group, { tiles, timeline, palette, width }));
+    this.lines = density ? groups.length : 0;
+    if (!this.lines) return;
+    const image = new ImageData(width, groups.length), pixels = new Uint32Array(image.data.buffer);
+    groups.forEach((group, line) => paintDensity(pixels.subarray(line * width, (line + 1) * width), group, { density, timeline, palette, width }));
     fit(this.density, width, groups.length, 1);
     this.density.getContext("2d").putImageData(image, 0, 0);
   }
 }
 
-/** Groups worth a line of the overview: GPUs first, then the processes with most slices. */
+/** Groups worth a line of the overview: every GPU (the first of very many), then the processes: each its own, or one for all where they are many. */
 export function overviewGroups(timeline) {
-  const weigh = (group) => group.tracks.reduce((sum, t) => sum + t.slices, 0);
-  const isGpu = (group) => group.tracks.some((t) => t.kind === "stream");
-  const useful = timeline.groups.filter((g) => weigh(g) > 0);
-  return [...useful.filter(isGpu), ...useful.filter((g) => !isGpu(g)).sort((a, b) => weigh(b) - weigh(a)).slice(0, 2)].slice(0, 8);
+  const useful = timeline.groups.filter((g) => g.tracks.some((t) => t.slices > 0));
+  const gpus = useful.filter((g) => g.tracks.some((t) => t.kind === "stream")).slice(0, GPU_LINES), others = useful.filter((g) => !gpus.includes(g));
+  if (!others.length || gpus.length + others.length <= SINGLE_LINES) return [...gpus, ...others];
+  return [...gpus, { name: `${others.length} processes`, tracks: others.flatMap((g) => g.tracks) }];
 }
 
-function paintDensity(line, group, { tiles, timeline, palette, width }) {
-  const gpu = group.tracks.some((t) => t.kind === "stream");
-  const classes = CATEGORIES.length;
-  const busy = new Float32Array(width * classes);
-  const scale = width / (timeline.endNs - timeline.startNs);
-  let tracks = 0;
-  for (const track of group.tracks) {
-    const runs = tiles.runs(track.id, tiles.overviewLevel, timeline.startNs, timeline.endNs);
-    if (runs.length && track.slices) tracks++;
-    for (const run of runs) for (const { tile, start } of run.tiles) addBusy(busy, tile, start, { gpu, scale, width, classes, origin: timeline.startNs });
-  }
-  const full = gpu ? 1 : Math.max(Math.min(tracks, 3), 1);
+function paintDensity(line, group, { density: { bins, binNs, share, category }, timeline, palette, width }) {
+  const tracks = group.tracks.filter((t) => t.slices > 0 && t.id * bins < share.length), isGpu = tracks.some((t) => t.kind === "stream");
+  const full = 255 * (isGpu ? 1 : Math.max(tracks.length > SINGLE_LINES ? tracks.length / 2 : 1, 1));
+  const perPixel = (timeline.endNs - timeline.startNs) / binNs / width;
   for (let x = 0; x < width; x++) {
-    let sum = 0, top = 0;
-    for (let c = 0; c < classes; c++) {
-      const share = busy[x * classes + c];
-      sum += share;
-      if (share > busy[x * classes + top]) top = c;
+    const from = Math.min(Math.floor(x * perPixel), bins - 1), to = Math.min(Math.max(Math.ceil((x + 1) * perPixel), from + 1), bins);
+    let sum = 0, best = 0, top = 0;
+    for (const track of tracks) {
+      for (let bin = from; bin < to; bin++) {
+        const value = share[track.id * bins + bin];
+        sum += value;
+        if (value > best) {
+          best = value;
+          top = category[track.id * bins + bin];
+        }
+      }
     }
-    if (sum > 0) line[x] = pixel(mix(palette.panelRgb, rgb(palette.fills[slot(EXACT, top, 0)]), 0.12 + 0.88 * Math.min(sum / full, 1)));
-  }
-}
-
-/** Add the share of each pixel that slices cover: work on GPU lanes at any depth, the outer slices of threads without annotations. */
-function addBusy(busy, tile, tileStart, { gpu, scale, width, classes, origin }) {
-  const rows = gpu ? tile.n : tile.depthFrom[Math.min(THREAD_DEPTHS, tile.depthFrom.length - 1)];
-  for (let i = 0; i < rows; i++) {
-    const category = tile.category[i];
-    if ((gpu ? category > 3 : ANNOTATIONS.has(category)) || (tile.start[i] < tileStart && tileStart > origin)) continue;
-    const a = Math.max((tile.start[i] - origin) * scale, 0), b = Math.min(a + tile.dur[i] * scale, width);
-    for (let x = Math.floor(a); x < b; x++) busy[x * classes + category] += Math.min(b, x + 1) - Math.max(a, x);
+    if (sum) line[x] = pixel(mix(palette.panelRgb, rgb(palette.fills[slot(EXACT, top, 0)]), 0.12 + 0.88 * Math.min(sum / (to - from) / full, 1)));
   }
 }
 
@@ -163,19 +150,21 @@ export class RulerPainter {
   steps({ viewport, palette, timeline, charPx }) {
     const { context } = this;
     context.textBaseline = "middle";
-    timeline.steps.forEach((step, i) => {
-      const a = Math.max(viewport.x(step.start_ns), 0), b = Math.min(viewport.x(step.end_ns), viewport.width);
-      if (b <= 0 || a >= viewport.width || b - a < 0.5) return;
+    const first = Math.max(firstStep(timeline.steps, viewport.start) - 1, 0), last = firstStep(timeline.steps, viewport.end);
+    const crowd = Math.max(Math.ceil((last - first) / MOST_STEPS), 1);
+    for (let i = first; i < last; i += crowd) {
+      const step = timeline.steps[i], a = Math.max(viewport.x(step.start_ns), 0), b = Math.min(viewport.x(step.end_ns), viewport.width);
+      if (b <= 0 || a >= viewport.width || b - a < 0.5) continue;
       context.globalAlpha = i % 2 ? 0.16 : 0.3;
       context.fillStyle = palette.accent;
       context.fillRect(a, TICK_BAND, Math.max(b - a - 1, 1), STEP_BAND - 2);
       context.globalAlpha = 1;
       const room = Math.floor((b - a - 8) / charPx);
-      if (room < 2) return;
+      if (room < 2) continue;
       const text = step.name.length <= room ? step.name : shortStep(step.name, room);
       context.fillStyle = palette.text;
       context.fillText(text, a + 4, TICK_BAND + STEP_BAND / 2 - 1);
-    });
+    }
   }
 
   /** A marked stretch of time with its duration between its ends. */

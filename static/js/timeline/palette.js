@@ -7,34 +7,40 @@ const STEPS = [[0, 0], [-9, 0.07], [9, -0.06], [-4, -0.1], [5, 0.11], [14, 0.03]
 const INK_TURNS = 0.179;        // luminance at which black and white text are equally easy to read
 const CATEGORY_SLOTS = 16;
 const VARIANT = CATEGORY_SLOTS * SHADES;
+const SOFT_STEPS = 8;           // of merged entries: from hardly busy to always busy
+const SOFT_MIX = 0.62;          // of the panel's colour in what is hardly busy
 
-/** Offsets into `Palette.pixels`: add category * SHADES + shade. */
-export const EXACT = 0, SOFT = VARIANT, DIM = 2 * VARIANT, DIM_SOFT = 3 * VARIANT;
+/** Offsets into `Palette.pixels`: add category * SHADES + shade. Slices, what a search did not find, and merged of it. */
+export const EXACT = 0, DIM = VARIANT, DIM_SOFT = 2 * VARIANT;
+const SOFT = 3 * VARIANT;
+/** Offset for a merged entry that slices fill to a share of 0…255. */
+export const soft = (fill) => SOFT + (fill >> 5) * VARIANT;
 
 /**
  * @param {(property: string) => string} css value of a custom property as "#rrggbb"
  * @returns {{pixels: Uint32Array, fills: string[], inks: string[], [name: string]: any}} pixels are 0xAABBGGRR
  */
 export function makePalette(css) {
-  const panel = rgb(css("--panel"));
-  const pixels = new Uint32Array(4 * VARIANT);
-  const fills = new Array(4 * VARIANT).fill(""), inks = new Array(4 * VARIANT).fill("");
+  const panel = rgb(css("--panel")), variants = 3 + SOFT_STEPS;
+  const pixels = new Uint32Array(variants * VARIANT);
+  const fills = new Array(variants * VARIANT).fill(""), inks = new Array(variants * VARIANT).fill("");
   CATEGORIES.forEach((category, c) => {
     const base = rgb(css(category.css));
     for (let shade = 0; shade < SHADES; shade++) {
       const full = shift(base, ...STEPS[shade]);
       const exact = category.faint ? mix(full, panel, 0.5) : full;
-      const variants = [exact, mix(exact, panel, 0.4), mix(exact, panel, 0.76), mix(exact, panel, 0.84)];
-      variants.forEach((colour, v) => {
+      const colours = [exact, mix(exact, panel, 0.76), mix(exact, panel, 0.84)];
+      for (let step = 0; step < SOFT_STEPS; step++) colours.push(mix(exact, panel, SOFT_MIX * (1 - step / (SOFT_STEPS - 1)) + 0.08));
+      colours.forEach((colour, v) => {
         const at = v * VARIANT + c * SHADES + shade;
         pixels[at] = pixel(colour);
         fills[at] = hex(colour);
-        inks[at] = v >= 2 ? css("--muted") : luminance(colour) > INK_TURNS ? "#000000" : "#ffffff";
+        inks[at] = v === 1 || v === 2 ? css("--muted") : luminance(colour) > INK_TURNS ? "#000000" : "#ffffff";
       });
     }
   });
   const plain = Object.fromEntries(["bg", "panel", "raised", "line", "text", "muted", "accent", "accent-ink", "warn"].map((k) => [k, css(`--${k}`)]));
-  return { pixels, fills, inks, ...plain, panelRgb: panel };
+  return { pixels, fills, inks, inkColours: [...new Set(inks.filter(Boolean))], ...plain, panelRgb: panel };
 }
 
 /** Colour of category c, shade s in a variant. */

@@ -60,9 +60,9 @@ export class Viewport {
     return [middle - span * (0.5 + air), middle + span * (0.5 + air)];
   }
 
-  /** Finest level whose bin is not wider than a pixel: the greatest k with 4^k ≤ ns per pixel. */
+  /** Level whose bins are half a pixel to two pixels wide: the greatest k with 4^k ≤ 2 ns per pixel. */
   level(topLevel) {
-    const k = Math.floor(Math.log2(this.nsPerPx) / 2 + 1e-9);
+    const k = Math.floor((Math.log2(this.nsPerPx) + 1) / 2 + 1e-9);
     return Math.min(Math.max(k, 0), topLevel);
   }
 }

@@ -1,0 +1,44 @@
+// The only module that talks to the server: addresses of one profile's timeline and the two ways to read them.
+
+import { BAND, unitDepth, unitTrack } from "./tiles.js";
+
+/** Addresses of one profile's timeline API and the two ways to read them. */
+export class Api {
+  /** @param {string} base "/api/profiles/3/" @param {(url: string, options?: object) => Promise<any>} getJson */
+  constructor(base, getJson) {
+    this.base = base;
+    this.getJson = getJson;
+  }
+
+  url(path, parameters = {}) {
+    const query = new URLSearchParams(Object.entries(parameters).filter(([, value]) => value !== undefined && value !== null));
+    return `${this.base}${path}${query.size ? `?${query}` : ""}`;
+  }
+
+  timeline() { return this.getJson(this.url("timeline/")); }
+  names(ids = undefined) { return this.getJson(this.url("names/", { ids: ids?.join(",") })); }
+  density(signal) { return this.bytes("density/", {}, signal); }
+  slice(id, signal) { return this.getJson(this.url(`slices/${id}/`), { signal }); }
+  slices(parameters, signal) { return this.getJson(this.url("slices/", parameters), { signal }); }
+  hits(parameters, signal) { return this.getJson(this.url("hits/", parameters), { signal }); }
+  selection(parameters, signal) { return this.getJson(this.url("selection/", parameters), { signal }); }
+
+  /** Whole tracks of a tile. @param {number[]} tracks @returns {Promise<ArrayBuffer>} */
+  tile(level, index, tracks, signal) { return this.bytes(`tiles/${level}/${index}/`, { tracks: tracks.join(",") }, signal); }
+
+  /** Some units of a tile. @param {number[]} units ascending @returns {Promise<ArrayBuffer>} */
+  units(level, index, units, signal) {
+    const lanes = units.map((unit) => `${unitTrack(unit)}:${unitDepth(unit)}-${unitDepth(unit) + BAND - 1}`).join(",");
+    return this.bytes(`tiles/${level}/${index}/`, { lanes }, signal);
+  }
+
+  async bytes(path, parameters, signal) {
+    const answer = await fetch(this.url(path, parameters), { signal, credentials: "same-origin" })
+      .catch((error) => { throw error.name === "AbortError" ? error : new Error("the server cannot be reached"); });
+    if (!answer.ok) {
+      const problem = await answer.json().catch(() => ({}));
+      throw Object.assign(new Error(problem.error ?? problem.detail ?? `the server answered ${answer.status}`), { status: answer.status });
+    }
+    return answer.arrayBuffer();
+  }
+}
