@@ -35,11 +35,11 @@ class Layer:
 
 LAYERS = [
     # profiles: core
-    Layer("trace", ("profiles.trace",), packages=NUMERIC),
+    Layer("trace", ("profiles.trace", "profiles.windows"), packages=NUMERIC),
     Layer("ingest", ("profiles.ingest", "profiles.ingest.*"),
-          ours=("profiles.trace", "profiles.analysis.names"),       # what a collective is called
+          ours=("profiles.trace", "profiles.windows", "profiles.analysis.names"),       # what a collective is called
           packages=PARSING),
-    Layer("analysis", ("profiles.analysis", "profiles.analysis.*"), ours=("profiles.trace",), packages=NUMERIC),
+    Layer("analysis", ("profiles.analysis", "profiles.analysis.*"), ours=("profiles.trace", "profiles.windows"), packages=NUMERIC),
     # tuner: core
     Layer("trial and space", ("tuner.trial", "tuner.space"), packages=NUMERIC),
     Layer("GPU child", ("tuner.kernels", "tuner.kernels.*", "tuner.bench.timing", "tuner.bench.accuracy", "tuner.bench.child",
@@ -58,8 +58,8 @@ LAYERS = [
           ours=("profiles.trace", "profiles.analysis*", "workers.jobs"), packages=(*ROWS, *PARSING)),
     Layer("tuner rows", ("tuner.models", "tuner.rows"), ours=("tuner.trial", "tuner.space", "profiles.models"), packages=ROWS),
     # the process of a query and what stands between it and the web: no Django
-    Layer("queries", ("profiles.sql_child", "profiles.sql_check", "profiles.sql_walls", "profiles.sql_process", "profiles.sql_cells",
-                      "profiles.sql_tables"), ours=("profiles.trace",), packages=("duckdb", "pyarrow")),
+    Layer("queries", ("profiles.sql_child", "profiles.sql_check", "profiles.sql_walls", "profiles.sql_process",
+                      "profiles.sql_cells", "profiles.sql_tables"), ours=("profiles.trace",), packages=("duckdb", "pyarrow")),
     # what people and programs see of profiles (first: its names are more special)
     Layer("profiles pages", ("profiles.pages", "profiles.api", "profiles.*_pages", "profiles.*_api", "profiles.pages_*",
                              "profiles.api_*", "profiles.forms*", "profiles.*_forms", "profiles.admin", "profiles.serializers"),
@@ -71,7 +71,8 @@ LAYERS = [
     # services and selectors
     Layer("profiles services", ("profiles.services", "profiles.services_*", "profiles.selectors", "profiles.*_selectors",
                                 "profiles.selectors_*", "profiles.ingested", "profiles.*_services", "profiles.examples",
-                                "profiles.capture_*", "profiles.tables", "profiles.exports", "profiles.management.*"),
+                                "profiles.capture_*", "profiles.tables", "profiles.exports", "profiles.management.*",
+                                "profiles.sql_views"),
           ours=("profiles.trace", "profiles.ingest*", "profiles.analysis*", "profiles.models", "profiles.rows", "profiles.objects",
                 "profiles.store*", "profiles.*_store", "profiles.progress", "profiles.sql_*", "workers.jobs"),
           packages=(*ROWS, *PARSING, "psutil")),
