@@ -39,7 +39,7 @@ function titleWidth(title) {
 
 /** One grid: the library's table, our columns, and what both server tables and JSON tables can do. */
 class Grid {
-  /** @param {HTMLElement} wrap @param {string} name @param {Column[]} columns @param {any[]} rows @param {{api?: string, tools?: boolean, onPick?: (row: any) => void, empty?: string, index?: string}} options */
+  /** @param {HTMLElement} wrap @param {string} name @param {Column[]} columns @param {any[]} rows @param {{api?: string, tools?: boolean, onPick?: (row: any) => void, empty?: string, index?: string, url?: boolean, file?: string, maxHeight?: string}} options onPick: a click or Enter on a row */
   constructor(wrap, name, columns, rows, options = {}) {
     this.wrap = wrap;
     this.name = name;
@@ -55,6 +55,7 @@ class Grid {
     this.ready.then(() => {
       if (options.tools !== false) addTools(this);
       addKeys(this);
+      if (options.onPick) this.table.on("rowClick", (_, row) => options.onPick(row.getData()));
       this.readUrl();
       this.table.on("dataSorted", () => this.writeUrl());
       for (const event of ["dataFiltered", "dataProcessed", "rowAdded"]) this.table.on(event, (_, left) => this.onCount?.(Array.isArray(left) ? left.length : undefined));
@@ -65,7 +66,7 @@ class Grid {
   /** @param {any[]} rows */
   settings(rows) {
     return {
-      data: rows, index: this.options.index ?? "id", layout: "fitColumns", maxHeight: MAX_HEIGHT, renderVertical: "virtual",
+      data: rows, index: this.options.index ?? "id", layout: "fitColumns", maxHeight: this.options.maxHeight ?? MAX_HEIGHT, renderVertical: "virtual",
       columns: this.columns.map((column) => this.definition(column)), movableColumns: true, selectableRows: true,
       selectableRowsRangeMode: "click", rowHeight: 28, headerSortTristate: true, columnHeaderVertAlign: "middle",
       placeholder: () => Object.assign(document.createElement("span"), { textContent: this.options.empty ?? "No rows" }),
@@ -142,7 +143,7 @@ class Grid {
 
   /** The URL is the state: ?kernels.q=gemm&kernels.sort=total:desc */
   writeUrl() {
-    if (!this.name) return;
+    if (!this.name || this.options.url === false) return;
     const url = new URL(location.href);
     const sort = this.table.getSorters().map(({ field, dir }) => `${field}:${dir}`).join(",");
     for (const [key, value] of [["q", this.query?.trim()], ["sort", sort]]) {
@@ -239,7 +240,7 @@ export function enhanceAll(root = document) {
  * A grid from JSON rows. Columns: {field, title, type, unit?, hidden?, help?, format?(value, row) -> text or Node}. Texts are
  * shown as text, whatever they contain. Rows with an `id` can be replaced by addRow.
  * @param {HTMLElement} element @param {Column[]} columns @param {any[]} rows
- * @param {{name?: string, api?: string, tools?: boolean, empty?: string, index?: string}} options
+ * @param {{name?: string, api?: string, tools?: boolean, empty?: string, index?: string, onPick?: (row: any) => void, url?: boolean, file?: string, maxHeight?: string}} options
  */
 export function gridFrom(element, columns, rows = [], options = {}) {
   loadStyles();

@@ -34,7 +34,8 @@ export function addKeys(grid) {
       const rows = grid.table.getRows("active");
       if (rows.length) move(event, rows);
     } else if (event.key === "Enter" && current && event.target === holder) {
-      current.getElement().querySelector("a[href]")?.click();
+      if (grid.options.onPick) grid.options.onPick(current.getData());
+      else current.getElement().querySelector("a[href]")?.click();
     } else if (event.key === " " && current && event.target === holder) {
       current.toggleSelect();
     } else if (control && event.key === "a") {

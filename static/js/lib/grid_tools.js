@@ -1,5 +1,7 @@
 // The line above a table: filter box, how many rows, filters per column, columns, copy, export.
 
+import { convert } from "./http.js";
+
 /** @param {string} tag @param {Record<string, any>} properties @param {(Node|string)[]} children */
 function make(tag, properties = {}, ...children) {
   const element = Object.assign(document.createElement(tag), properties);
@@ -23,12 +25,15 @@ export async function copyText(text, button) {
   setTimeout(() => { button.textContent = before; }, 1200);
 }
 
-/** @param {string} name @param {string} type @param {string} text */
-function download(name, type, text) {
-  const url = URL.createObjectURL(new Blob([text], { type }));
+/** @param {string} name @param {Blob} blob */
+function save(name, blob) {
+  const url = URL.createObjectURL(blob);
   make("a", { href: url, download: name }).click();
-  setTimeout(() => URL.revokeObjectURL(url), 1000);
+  setTimeout(() => URL.revokeObjectURL(url), 10000);
 }
+
+/** @param {string} name @param {string} type @param {string} text */
+const download = (name, type, text) => save(name, new Blob([text], { type }));
 
 /** @param {string} title @param {...HTMLElement} body */
 function menu(title, ...body) {
@@ -56,11 +61,25 @@ function columnMenu(grid) {
   return menu("Columns", ...boxes);
 }
 
+/** The rows in view as a file: texts made here, Parquet and Arrow by the server of the very same cells. */
 function exportMenu(grid) {
-  const file = grid.name || "table";
-  const csv = make("button", { type: "button", onclick: () => download(`${file}.csv`, "text/csv", grid.csv()) }, "CSV");
-  const json = make("button", { type: "button", onclick: () => download(`${file}.json`, "application/json", grid.json()) }, "JSON");
-  return menu("Export", csv, json, ...(grid.options.api ? [make("a", { href: grid.options.api }, "This data in the API")] : []));
+  const file = grid.options.file || grid.name || "table";
+  const said = make("p", { className: "muted", hidden: true });
+  said.setAttribute("role", "status");
+  const say = (text) => { said.hidden = !text; said.textContent = text; };
+  const item = (title, run) => make("button", { type: "button", onclick: run }, title);
+  const made = (format) => async () => {
+    const { columns, rows } = grid.extract();
+    say("making the file…");
+    try {
+      save(`${file}.${format}`, await convert(format, { name: file, columns: columns.map(({ title, field, type }) => ({ name: title || field, type: type === "number" ? "number" : "text" })), rows }));
+      say("");
+    } catch (error) {
+      say(`${error.message}. ${error.hint ?? ""}`);
+    }
+  };
+  return menu("Export", item("CSV", () => download(`${file}.csv`, "text/csv", grid.csv())), item("JSON", () => download(`${file}.json`, "application/json", grid.json())),
+    item("Parquet", made("parquet")), item("Arrow", made("arrow")), said, ...(grid.options.api ? [make("a", { href: grid.options.api }, "This data in the API")] : []));
 }
 
 /** @param {any} grid */

@@ -52,11 +52,48 @@ export function getJson(url, { signal } = {}) {
   return request(url, { headers: { Accept: "application/json" }, signal });
 }
 
-/** @param {string} url @param {unknown} body @param {{signal?: AbortSignal}} options */
-export function postJson(url, body = {}, { signal } = {}) {
-  const headers = { "Content-Type": "application/json", Accept: "application/json", "X-CSRFToken": csrfToken() };
-  return request(url, { method: "POST", headers, body: JSON.stringify(body), signal });
+/**
+ * A long answer in lines of JSON: {"progress": 0-1}…, then {"result": …} or {"error": …, "hint": …}. Aborting stops the server's work.
+ * @param {string} url @param {{signal?: AbortSignal, onProgress?: (share: number) => void}} options @returns {Promise<any>} the result
+ */
+export async function getStream(url, { signal, onProgress = () => {} } = {}) {
+  const response = await fetch(url, { credentials: "same-origin", headers: { Accept: "application/json" }, signal })
+    .catch((error) => { throw error.name === "AbortError" ? error : new ApiError(0, null); });
+  if (!response.ok) throw new ApiError(response.status, parsed(await response.text()));
+  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+  const pieces = [];
+  let line = {};
+  for (let next = await reader.read(); !next.done; next = await reader.read()) {
+    pieces.push(next.value);
+    if (!next.value.includes("\n")) continue;
+    const lines = pieces.splice(0).join("").split("\n");
+    pieces.push(lines.pop());
+    for (const text of lines.filter(Boolean)) {
+      line = parsed(text) ?? {};
+      if (line.progress !== undefined) onProgress(line.progress);
+    }
+  }
+  if (line.result === undefined) throw new ApiError(200, line.error ? line : { error: "the answer broke off", hint: "try again" });
+  return line.result;
 }
+
+/** A table as a file made by the server, for forms that browsers cannot write. @param {string} format "parquet" or "arrow" @returns {Promise<Blob>} */
+export async function convert(format, table) {
+  const headers = { "Content-Type": "application/json", Accept: "*/*", "X-CSRFToken": csrfToken() };
+  const response = await fetch(`/api/tables/?format=${format}`, { method: "POST", credentials: "same-origin", headers, body: JSON.stringify(table) })
+    .catch(() => { throw new ApiError(0, null); });
+  if (!response.ok) throw new ApiError(response.status, parsed(await response.text()));
+  return response.blob();
+}
+
+/** @param {"POST"|"PATCH"|"PUT"|"DELETE"} method @param {string} url @param {unknown} body @param {{signal?: AbortSignal}} options */
+export function sendJson(method, url, body = {}, { signal } = {}) {
+  const headers = { "Content-Type": "application/json", Accept: "application/json", "X-CSRFToken": csrfToken() };
+  return request(url, { method, headers, body: JSON.stringify(body), signal });
+}
+
+/** @param {string} url @param {unknown} body @param {{signal?: AbortSignal}} options */
+export const postJson = (url, body = {}, options = {}) => sendJson("POST", url, body, options);
 
 /**
  * Send a form with files; XMLHttpRequest because fetch does not tell how much was sent.

@@ -1,9 +1,9 @@
 // What is selected (a slice or an area), the panel that tells about it, and the ways from one slice to another.
 
 import { ApiError } from "../lib/http.js";
+import { AreaPanel } from "./area.js";
 import { sliceDetails } from "./details.js";
 import { el, part } from "./dom.js";
-import { selectionDetails } from "./selection.js";
 
 const JUMP_SPANS = 60;          // a slice too small to see is shown with this many of its durations
 const JUMP_MIN_NS = 200;
@@ -16,6 +16,9 @@ export class Chosen {
     this.panel = part(root, "tl-panel");
     this.body = part(root, "tl-panel-body");
     this.slice = this.area = null;
+    /** Slices that stand out, by start; the one with `current` most. @type {object[]} */
+    this.highlights = [];
+    this.areaPanel = new AreaPanel(app, this);
   }
 
   /** Start and end of what is selected, or null. */
@@ -35,6 +38,7 @@ export class Chosen {
     const { app } = this, signal = this.signal();
     this.slice = slice;
     this.area = null;
+    this.setHighlights([]);
     app.changed("ruler");
     if (push) app.history.remember(true);
     if (!slice) {
@@ -42,7 +46,7 @@ export class Chosen {
       return null;
     }
     try {
-      const full = await app.api.slice(slice.id, signal);
+      const full = await app.api.slice(slice.id, signal, app.viewport);
       const merged = slice.merged ?? 0;
       this.slice = { ...full, merged };
       this.show(sliceDetails(full, { kernelUrl: this.kernelUrl, jump: (link) => this.jump(link), zoom: () => app.fit(), merged }));
@@ -54,25 +58,35 @@ export class Chosen {
   }
 
   /** @param {{start: number, end: number, tracks: number[]}} area @param {boolean} done false while it is being drawn */
-  async selectArea(area, done, push = true) {
+  async selectArea(area, done, push = true, keepRow = false) {
     const { app } = this, signal = this.signal();
     this.slice = null;
     this.area = area;
+    this.setHighlights([]);
     app.changed("ruler");
     if (!done) return;
     if (push) app.history.remember(true);
-    const query = { start: area.start, end: area.end, tracks: area.tracks.join(",") };
-    try {
-      const answer = await app.api.selection(query, signal);
-      const gpuTracks = area.tracks.filter((id) => app.timeline.tracks.get(id)?.kind === "stream").length;
-      this.show(selectionDetails(answer, { gpuTracks, zoom: () => app.fit(), dataUrl: app.api.url("selection/", query), search: (name) => app.controls.lookFor(name) }));
-    } catch (error) {
-      this.failed(error, () => this.selectArea(area, true, false));
-    }
+    await this.areaPanel.open(area, signal, keepRow);
+  }
+
+  /** @param {object[]} slices by start @param {?object} current the one that stepping is at */
+  setHighlights(slices, current = null) {
+    if (!slices.length && !this.highlights.length) return;
+    this.highlights = slices.map((slice) => (slice.id === current?.id ? { ...slice, current: true } : slice));
+    this.app.changed("overlay");
+  }
+
+  /** Every slice of one name in the whole trace, as a selection whose row it is. */
+  selectName(slice) {
+    const { app } = this, tracks = [...app.timeline.tracks.values()].filter((track) => track.slices > 0).map((track) => track.id);
+    Object.assign(this.areaPanel.state, { tab: "histogram", row: [slice.name_key], range: null });
+    this.areaPanel.rowName = slice.name;
+    return this.selectArea({ start: app.timeline.startNs, end: app.timeline.endNs + 1, tracks }, true, true, true);
   }
 
   async restore(view) {
-    if (view.area) return this.selectArea(view.area, true, false);
+    const tracks = view.area?.tracks.filter((id) => this.app.timeline.tracks.has(id));
+    if (tracks?.length) return this.selectArea({ ...view.area, tracks }, true, false, true);
     if (view.slice === null) return this.select(null, false);
     if (view.slice === this.slice?.id) return undefined;
     const slice = await this.select({ id: view.slice, track: -1, depth: 0, start_ns: 0, dur_ns: 0 }, false);
@@ -85,6 +99,12 @@ export class Chosen {
     this.body.replaceChildren(...(content ? [content] : []));
     this.body.scrollTop = 0;
     this.app.stage.measure();
+  }
+
+  /** To the table, the drawing or the first button of the panel. */
+  focusPanel() {
+    if (this.panel.hidden) return;
+    this.body.querySelector(".tabulator-tableholder, canvas[tabindex], button")?.focus();
   }
 
   failed(error, again) {
@@ -100,8 +120,8 @@ export class Chosen {
     this.panel.style.height = `${Math.min(Math.max(height, 90), this.panel.parentElement.clientHeight * 0.75)}px`;
   }
 
-  /** Select a slice and bring it into view; `push` makes it a step of the browser's history. */
-  async jump(slice, push = true) {
+  /** Bring a slice into view without selecting it. */
+  bring(slice) {
     const { app } = this, { viewport } = app, end = slice.start_ns + slice.dur_ns;
     app.tracks.uncover(slice.track);
     const tooSmall = slice.dur_ns / viewport.nsPerPx < 3;
@@ -112,6 +132,12 @@ export class Chosen {
       app.go(middle - span / 2, middle + span / 2, false);
     }
     app.stage.reveal(slice.track, slice.depth);
+  }
+
+  /** Select a slice and bring it into view; `push` makes it a step of the browser's history. */
+  async jump(slice, push = true) {
+    const { app } = this;
+    this.bring(slice);
     const full = await this.select(slice, push);
     if (!push) app.history.remember();
     app.stage.reveal(slice.track, slice.depth);     // the panel may have opened over it
