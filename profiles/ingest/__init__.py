@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from profiles.ingest import chrome, kineto, ncu_csv, ncu_report, nsys_sqlite
+from profiles.ingest import chrome, kineto, ncu_csv, ncu_report, nsys_report, nsys_sqlite, nsys_stats
 from profiles.ingest.source import Limits, Progress, Source
 from profiles.ingest.unknown import refuse
 from profiles.trace import Report, Summary, Trace
@@ -24,6 +24,8 @@ READERS: list[Reader] = [
     Reader("Nsight Compute report (.ncu-rep)", ncu_report.sniff, ncu_report.read),
     Reader("Nsight Compute CSV (ncu --csv --page raw)", ncu_csv.sniff, ncu_csv.read),
     Reader("Nsight Systems export (SQLite)", nsys_sqlite.sniff, nsys_sqlite.read),
+    Reader("Nsight Systems report (.nsys-rep, .qdrep)", nsys_report.sniff, nsys_report.read),
+    Reader("nsys stats CSV or JSON", nsys_stats.sniff, nsys_stats.read),
 ]
 
 
