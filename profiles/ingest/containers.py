@@ -247,10 +247,13 @@ class Bounded:
 
     def read(self, size: int) -> bytes:
         block = self.inner.read(size)
-        self.given += len(block)
+        self.count(len(block))
+        return block
+
+    def count(self, size: int) -> None:
+        self.given += size
         if self.given > self.allowed:
             raise TraceError(f"byte {self.allowed}", *self.why)
-        return block
 
 
 def nothing_inside(kind: str, damage: str) -> TraceError:

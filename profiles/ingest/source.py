@@ -70,6 +70,7 @@ class Source:
             self._close()
             raise
         self._taken = 0                          # of `_head`
+        self._unpacked = self._limited(self._file)
 
     def _open(self) -> tuple[Stream, bytes]:
         stream: Stream = self._limited(self._file)
@@ -184,6 +185,10 @@ class Source:
             out = out + more if out else more
         self.position += len(out)
         return out
+
+    def count_expanded(self, size: int) -> None:
+        """Count bytes that a reader itself unpacked from the content against the limits of expansion."""
+        self._unpacked.count(size)
 
     def progress(self, phase: str, records: int) -> None:
         if self._progress:
