@@ -7,12 +7,11 @@ that a flow is found from the slice.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from profiles.ingest.build import TraceBuilder
 from profiles.ingest.chrome_lanes import ChromeLanes
@@ -85,53 +84,90 @@ class Flows:
 
 
 def bind(trace: Trace) -> None:
-    """Move the ends of `trace.flows` to the start of the slices they belong to, in place."""
+    """Move the ends of `trace.flows` to the start of the slices they belong to, in one pass over the trace's windows."""
     flows = trace.flows
     if not flows.num_rows:
         return
     raw, track, time = (flows[name].to_numpy() for name in ("flow", "track", "time_ns"))
     following, moved = (raw & 1).astype(np.bool_), time.copy()
-    slices = trace.slices.filter(pc.and_(pc.is_in(trace.slices["track"], pa.array(np.unique(track))),
-                                         pc.invert(trace.slices["instant"])))
-    on, start, dur, depth = (slices[name].to_numpy() for name in ("track", "start_ns", "dur_ns", "depth"))
-    order = np.lexsort((start, on))
-    keys = _Keys(on[order], start[order])
-    at = keys.place(track[following], time[following], "left")
-    moved[following] = np.where(keys.same(at, track[following]), keys.start(at), time[following])
-    found = np.full(time.size, -1, np.int64)
-    for level in np.unique(depth)[:_LEVELS].tolist():        # of a track and depth no two slices overlap
-        rows = np.flatnonzero(depth[order] == level)
-        inner = _Keys(on[order][rows], start[order][rows])
-        at = inner.place(track, time, "right") - 1
-        length = dur[order][rows][np.clip(at, 0, rows.size - 1)]
-        inside = inner.same(at, track) & (time < inner.start(at) + np.maximum(length, 1))
-        found[inside] = inner.start(at)[inside]
-    taken = ~following & (found >= 0)
-    moved[taken] = found[taken]
+    order = np.argsort(time, kind="stable")
+    on, done = np.unique(track), 0
+    pending = np.empty(0, np.intp)                           # ends that wait for the next slice of their track
+    carried = _Slices.none()
+    for window in trace.parts.windows():
+        here = _Slices.of(window.columns, on)
+        settled = int(np.searchsorted(time[order], window.next_ns))
+        batch, done = order[done:settled], settled
+        _around(here.and_with(carried), batch[~following[batch]], track, time, moved)
+        pending = np.concatenate((pending, batch[following[batch]]))
+        found = here.after(track[pending], time[pending])
+        moved[pending[found >= 0]] = here.start[found[found >= 0]]
+        pending = pending[found < 0]
+        carried = here.and_with(carried).open_at(window.next_ns)
+    rest = order[done:]
+    _around(carried, rest[~following[rest]], track, time, moved)
     trace.flows = pa.table([pa.array(raw >> 1), flows["kind"], flows["track"], pa.array(moved), flows["is_end"]], schema=FLOWS)
 
 
-class _Keys:
-    """Slices ordered by track and start, to be searched for both at once."""
+class _Slices(NamedTuple):
+    """Slices by track and start."""
 
-    def __init__(self, track: npt.NDArray[np.int32], start: npt.NDArray[np.int64]) -> None:
-        self._track, self._start = track, start
-        self._tracks, self._first = np.unique(track, return_index=True)
+    track: npt.NDArray[Any]
+    start: npt.NDArray[Any]
+    end: npt.NDArray[Any]
+    depth: npt.NDArray[Any]
 
-    def place(self, track: npt.NDArray[np.int32], time: npt.NDArray[np.int64], side: str) -> npt.NDArray[np.int64]:
-        """Where (track, time) would stand among the slices of its track."""
-        out = np.full(track.size, self._start.size, np.int64)
-        for number, first, stop in zip(self._tracks.tolist(), self._first.tolist(),
-                                       [*self._first.tolist()[1:], self._start.size], strict=True):
+    @staticmethod
+    def none() -> _Slices:
+        return _Slices(np.empty(0, np.int32), np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.int16))
+
+    @staticmethod
+    def of(columns: dict[str, npt.NDArray[Any]], on: npt.NDArray[Any]) -> _Slices:
+        rows = np.flatnonzero(np.isin(columns["track"], on) & ~columns["instant"])
+        start = columns["start_ns"][rows]
+        end = start + np.maximum(columns["dur_ns"][rows], 1)
+        return _Slices(columns["track"][rows], start, end, columns["depth"][rows])._ordered()
+
+    def _ordered(self) -> _Slices:
+        return self._taken(np.lexsort((self.start, self.track)))
+
+    def _taken(self, rows: npt.NDArray[Any]) -> _Slices:
+        return _Slices(*(column[rows] for column in self))
+
+    def and_with(self, other: _Slices) -> _Slices:
+        return _Slices(*(np.concatenate(pair) for pair in zip(self, other, strict=True)))._ordered()
+
+    def open_at(self, time_ns: int) -> _Slices:
+        return self._taken(np.flatnonzero(self.end > time_ns))
+
+    def at_depth(self, depth: int) -> _Slices:
+        return self._taken(np.flatnonzero(self.depth == depth))
+
+    def after(self, track: npt.NDArray[Any], time: npt.NDArray[Any]) -> npt.NDArray[np.intp]:
+        """The first slice of each track that begins at a time or later; -1 where there is none."""
+        return self._search(track, time, "left", 0)
+
+    def before(self, track: npt.NDArray[Any], time: npt.NDArray[Any]) -> npt.NDArray[np.intp]:
+        """The last slice of each track that begins at a time or earlier; -1 where there is none."""
+        return self._search(track, time, "right", -1)
+
+    def _search(self, track: npt.NDArray[Any], time: npt.NDArray[Any], side: str, step: int) -> npt.NDArray[np.intp]:
+        out = np.full(track.size, -1, np.intp)
+        for number in np.unique(track).tolist():
+            first, stop = np.searchsorted(self.track, [number, number + 1]).tolist()
             rows = np.flatnonzero(track == number)
-            if rows.size:
-                out[rows] = first + np.searchsorted(self._start[first:stop], time[rows], side=side)  # type: ignore[call-overload]
+            place = first + np.searchsorted(self.start[first:stop], time[rows], side=side) + step   # type: ignore[call-overload]
+            out[rows] = np.where((place >= first) & (place < stop), place, -1)
         return out
 
-    def same(self, at: npt.NDArray[np.int64], track: npt.NDArray[np.int32]) -> npt.NDArray[np.bool_]:
-        """Is the slice at a place one of that track?"""
-        inside = (at >= 0) & (at < self._start.size)
-        return inside & (self._track[np.clip(at, 0, max(self._start.size - 1, 0))] == track) if self._start.size else inside
 
-    def start(self, at: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        return self._start[np.clip(at, 0, self._start.size - 1)] if self._start.size else np.zeros(at.size, np.int64)
+def _around(slices: _Slices, ends: npt.NDArray[Any], track: npt.NDArray[Any], time: npt.NDArray[Any],
+            moved: npt.NDArray[np.int64]) -> None:
+    """Move `ends` to the innermost of `slices` around them. Of one track and depth no two overlap."""
+    if not ends.size:
+        return
+    for depth in np.unique(slices.depth)[:_LEVELS].tolist():
+        level = slices.at_depth(depth)
+        found = level.before(track[ends], time[ends])
+        inside = (found >= 0) & (time[ends] < level.end[found])
+        moved[ends[inside]] = level.start[found[inside]]

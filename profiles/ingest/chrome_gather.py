@@ -22,6 +22,8 @@ from profiles.ingest.chrome_kinds import (
     NAMED_COLLECTIVE,
     NAMED_MEMCPY,
     NAMED_MEMSET,
+    NAMED_PYTHON,
+    NAMED_SCOPE,
     UNKNOWN,
     category_code,
     name_code,
@@ -52,8 +54,9 @@ from profiles.trace import GPU_WORK, Category, Integrity
 _LANE = attrgetter("pid", "tid")
 _ON_GPU = [int(kind) for kind in (*GPU_WORK, Category.GPU_ANNOTATION, Category.SYNC)]
 _WORK = [int(kind) for kind in GPU_WORK]
-_NAMED = ((NAMED_MEMCPY, Category.MEMCPY), (NAMED_MEMSET, Category.MEMSET), (NAMED_COLLECTIVE, Category.COMMUNICATION))
-IN_FILE_ORDER = 1 << 20               # rows that are held back so that equal slices nest in file order
+_NAMED = ((NAMED_MEMCPY, Category.MEMCPY), (NAMED_MEMSET, Category.MEMSET), (NAMED_COLLECTIVE, Category.COMMUNICATION),
+          (NAMED_SCOPE, Category.GPU_ANNOTATION))
+IN_FILE_ORDER = 1 << 17               # rows that are held back so that equal slices nest in file order
 _REASONS = 50
 
 
@@ -161,6 +164,7 @@ class Gather:
         out[said == UNKNOWN] = np.where(gpu, Category.COMPUTE, np.where(call, Category.RUNTIME, Category.CPU_OP))[said == UNKNOWN]
         for code, kind in _NAMED:
             out[(out == Category.COMPUTE) & (named == code)] = kind
+        out[(said == UNKNOWN) & ~gpu & (named == NAMED_PYTHON)] = Category.PYTHON
         out[gpu & (derived & np.isin(out, _WORK) | (out == Category.ANNOTATION))] = Category.GPU_ANNOTATION
         return out, np.isin(out, _ON_GPU)
 
@@ -179,7 +183,6 @@ class Gather:
         kind, on_gpu = self._classify(here.category[rows], name, here.lane[rows])
         self.flows.of_slices(here, rows, self.lanes)
         columns = self.arguments.columns([e.args for e in chosen], kind, on_gpu)
-        self.arguments.kinds(columns, kind)
         self._put(here.number[rows], here.lane[rows], on_gpu,
                   {**columns, "start_ns": here.start[rows], "dur_ns": dur, "name": name, "category": kind, "instant": ~span})
 

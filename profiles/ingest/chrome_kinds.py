@@ -47,7 +47,11 @@ _CALL = re.compile(r"^(?:cuda[A-Z]|cu[A-Z][a-z]|hip[A-Z]|hsa_)\w+$")
 _MEMCPY = re.compile(r"^(?:\[CUDA |gpu_)?mem(?:ory)?\s?cpy|^CopyHostToDevice|^CopyDeviceToHost", re.IGNORECASE)
 _MEMSET = re.compile(r"^(?:\[CUDA |gpu_)?memset", re.IGNORECASE)
 _NUMBER = re.compile(r"(-?\d+)\s*$")
-PLAIN, NAMED_MEMCPY, NAMED_MEMSET, NAMED_COLLECTIVE, NAMED_CALL = range(5)
+# operations of XLA that move data between devices, and those that only hold others
+_XLA_COLLECTIVE = re.compile(r"^(?:async-)?(?:all-reduce|all-gather|reduce-scatter|all-to-all|ragged-all-to-all|collective-\w+)\b")
+_XLA_SCOPE = re.compile(r"^(?:while|conditional|call)(?:\.\d+)?$")
+_PYTHON = re.compile(r"^\$(?:<|\S+:\d+ )")                          # $profiler.py:101 start_trace
+PLAIN, NAMED_MEMCPY, NAMED_MEMSET, NAMED_COLLECTIVE, NAMED_CALL, NAMED_SCOPE, NAMED_PYTHON = range(7)
 
 
 class Lane(NamedTuple):
@@ -77,7 +81,11 @@ def name_code(value: Any) -> int:
         return NAMED_MEMSET
     if _CALL.match(name):
         return NAMED_CALL
-    return NAMED_COLLECTIVE if is_collective(name) else PLAIN
+    if _PYTHON.match(name):
+        return NAMED_PYTHON
+    if _XLA_SCOPE.match(name):
+        return NAMED_SCOPE
+    return NAMED_COLLECTIVE if is_collective(name) or _XLA_COLLECTIVE.match(name) else PLAIN
 
 
 def lane_of(pid: Any, tid: Any, process: str, thread: str) -> Lane:

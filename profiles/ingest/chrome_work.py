@@ -61,7 +61,7 @@ class Arguments:
         self.builder, self.cut, self.misread = builder, 0, 0
 
     def columns(self, raws: Sequence[Any], kind: npt.NDArray[np.uint8], on_gpu: npt.NDArray[np.bool_]) -> Columns:
-        """All optional columns of `TraceBuilder.add`, MISSING where nothing is said."""
+        """All optional columns of `TraceBuilder.add`, MISSING where nothing is said. May put `kind` right, in place."""
         n = len(raws)
         out = blank(n)
         out["detail"] = self.details(raws)
@@ -86,9 +86,6 @@ class Arguments:
         for key in ("grid", "block"):
             out[key][rows] = triples([_triple(getattr(each, key)) for each in args])
         out["occupancy_pct"][rows] = floats([each.occupancy for each in args])
-
-    def kinds(self, columns: Columns, kind: npt.NDArray[np.uint8]) -> None:
-        """Correct the categories, in place, by what the arguments said."""
 
     def details(self, raws: Sequence[Any]) -> Int32:
         """Number of every record's arguments as they stand in the file; -1 where it has none."""

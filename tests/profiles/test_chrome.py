@@ -5,7 +5,7 @@ import json
 import pytest
 
 from profiles import ingest
-from profiles.ingest import chrome, chrome_gather, pieces
+from profiles.ingest import build, chrome, chrome_gather, pieces, spooled
 from profiles.trace import Category, Trace, TraceError
 from tests.profiles.corpus import CORPUS
 
@@ -234,27 +234,55 @@ def test_flows_bind_to_slices(tmp_path):
         end("f", 22, 2, bp="e"),
         {**end("s", 30), "id": 6},
     )
-    got = [(row["flow"], row["track"], row["time_ns"] / 1000, row["is_end"]) for row in trace.flows.to_pylist()]
-    go = got[0][0]
-    assert got[:5] == [(go, 0, 2, False), (go, 1, 0, True), (go, 1, 0, False), (go, 1, 20, True), (go, 1, 20, True)]
-    assert got[5][1:] == (0, 30, False)
-    assert got[5][0] != go
+    rows = [(row["flow"], row["time_ns"] / 1000, row["track"], row["is_end"]) for row in trace.flows.to_pylist()]
+    go = next(row[0] for row in rows if row[1] == 2)
+    assert sorted(row[1:] for row in rows if row[0] == go) == [
+        (0, 1, False),
+        (0, 1, True),
+        (2, 0, False),
+        (20, 1, True),
+        (20, 1, True),
+    ]
+    assert [row[1:] for row in rows if row[0] != go] == [(30, 0, False)]
+
+
+def test_flows_bind_across_windows(tmp_path, monkeypatch):
+    """The slice around an end began windows ago; the slice after it comes windows later."""
+    monkeypatch.setattr(build, "IN_MEMORY_ROWS", 0)
+    monkeypatch.setattr(spooled, "WINDOW_ROWS", 8)
+    filler = [span(f"s{i}", 10 * i, 5, tid=2) for i in range(100)]
+    flow = {"ph": "s", "id": 1, "name": "go", "cat": "go", "pid": 1}
+    trace = trace_of(
+        tmp_path,
+        span("long", 0, 1000),
+        *filler,
+        span("last", 990, 1),
+        {**flow, "tid": 1, "ts": 700},
+        {**flow, "ph": "f", "tid": 2, "ts": 306},
+        {**flow, "ph": "f", "tid": 1, "ts": 500},
+        {**flow, "ph": "f", "tid": 2, "ts": 2000},
+    )
+    assert sorted((row["time_ns"] / 1000, row["track"], row["is_end"]) for row in trace.flows.to_pylist()) == [
+        (0, 0, False),
+        (310, 1, True),
+        (990, 0, True),
+        (2000, 1, True),
+    ]
 
 
 def test_flows_of_version_two():
     trace = ingest.read(CORPUS / "chrome/perfetto_flow_events_v2.json")
     name = {(row["track"], row["start_ns"]): row["name"] for row in trace.slices.to_pylist()}
     ends = [(row["flow"], name[row["track"], row["time_ns"]], row["is_end"]) for row in trace.flows.to_pylist()]
-    first, second = ends[0][0], ends[1][0]
-    assert ends == [
-        (first, "SenderA", False),
-        (second, "SenderB", False),
-        (second, "Blergh", True),
-        (first, "OtherSlice", True),
-        (first, "OtherSlice", False),
-        (first, "SomeSlice", True),
-        (first, "SomeOtherSlice", True),
-    ]
+    first = next(flow for flow, name, _ in ends if name == "SenderA")
+    assert {end[1:] for end in ends if end[0] == first} == {
+        ("SenderA", False),
+        ("OtherSlice", True),
+        ("OtherSlice", False),
+        ("SomeSlice", True),
+        ("SomeOtherSlice", True),
+    }
+    assert {end[1:] for end in ends if end[0] != first} == {("SenderB", False), ("Blergh", True)}
 
 
 def test_stack_samples(tmp_path):
