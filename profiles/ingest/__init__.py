@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from profiles.ingest import chrome, kineto, ncu_csv, ncu_report, nsys_report, nsys_sqlite, nsys_stats
+from profiles.ingest import chrome, kineto, ncu_csv, ncu_report, nsys_report, nsys_sqlite, nsys_stats, perfetto, xplane, xprof
 from profiles.ingest.source import Limits, Progress, Source
 from profiles.ingest.unknown import refuse
 from profiles.trace import Report, Summary, Trace
@@ -19,6 +19,8 @@ class Reader(NamedTuple):
 
 
 READERS: list[Reader] = [
+    Reader("XProf trace JSON (JAX, TensorFlow)", xprof.sniff, xprof.read),
+    Reader("XPlane protobuf (.xplane.pb of JAX, TensorFlow)", xplane.sniff, xplane.read),
     Reader("PyTorch profiler (Kineto) JSON", chrome.of_pytorch, kineto.read),
     Reader("Chrome trace JSON", chrome.sniff, chrome.read),
     Reader("Nsight Compute report (.ncu-rep)", ncu_report.sniff, ncu_report.read),
@@ -26,6 +28,7 @@ READERS: list[Reader] = [
     Reader("Nsight Systems export (SQLite)", nsys_sqlite.sniff, nsys_sqlite.read),
     Reader("Nsight Systems report (.nsys-rep, .qdrep)", nsys_report.sniff, nsys_report.read),
     Reader("nsys stats CSV or JSON", nsys_stats.sniff, nsys_stats.read),
+    Reader("Perfetto trace (protobuf)", perfetto.sniff, perfetto.read),
 ]
 
 
