@@ -7,6 +7,10 @@ import { laneHeight, laneTop, rowsBetween } from "./layout.js";
 // Links that are a flow of control, and whether the arrow leaves the selected slice or arrives at it.
 const LEAVES = { launches: true, "launched by": false, backward: true, forward: false, to: true, from: false };
 
+const REACH_PX = 40;            // beyond the border that an arrow is drawn
+const LABEL_PX = 260;
+const MOST_LABELS = 24;
+
 /**
  * @typedef {{rows: import("./layout.js").Rows, top: number, height: number, scroll: number}} Pane
  *   top and height in the overlay's pixels; scroll in the pane's content
@@ -15,6 +19,7 @@ export class OverlayPainter {
   constructor(canvas) {
     this.canvas = canvas;
     this.context = canvas.getContext("2d");
+    this.ends = [];                 // labels of arrows' ends that are off screen, as last painted
   }
 
   /** @param {import("./draw.js").Scene} scene @param {Pane[]} panes pinned first */
@@ -36,11 +41,13 @@ export class OverlayPainter {
       context.beginPath();
       context.rect(0, pane.top, viewport.width, pane.height);
       context.clip();
+      for (const slice of highlightsIn(scene)) this.outline(scene, pane, slice, palette.accent, slice.current ? 3 : 1.5);
       if (scene.hover) this.outline(scene, pane, scene.hover, palette.text, 1);
       if (selection.slice) this.outline(scene, pane, selection.slice, palette.text, 2.5);
       context.restore();
     }
-    if (selection.slice) for (const link of selection.slice.links ?? []) this.arrow(scene, panes, selection.slice, link);
+    this.ends.length = 0;
+    for (const { kind, from, to, far } of arrowsOf(selection.slice)) this.arrow(scene, panes, kind, from, to, far);
   }
 
   edges({ viewport }, start, end, colour, height) {
@@ -87,36 +94,78 @@ export class OverlayPainter {
     context.strokeRect(x0, y, w, h);
   }
 
-  /** From the call to what it launched (or forward to backward), across panes too. */
-  arrow(scene, panes, slice, link) {
-    if (!(link.role in LEAVES)) return;
-    const { context } = this, { viewport, palette } = scene;
-    const [from, to] = LEAVES[link.role] ? [slice, link] : [link, slice];
+  /**
+   * From the call to what it launched (or forward to backward), across panes too. An end beyond the window is shown where
+   * the arrow leaves it, with its name: `ends` says where, so that a click can follow.
+   */
+  arrow(scene, panes, kind, from, to, far) {
+    const { viewport } = scene, { width } = viewport;
     const a = place(panes, from), b = place(panes, to);
-    if (!a || !b) return;
-    const leave = Math.max(Math.min(from.start_ns + from.dur_ns, to.start_ns), from.start_ns);
+    if (!a || !b || (kind === "operator" && from.track === to.track)) return;
+    const leave = kind === "operator" ? from.start_ns : Math.max(Math.min(from.start_ns + from.dur_ns, to.start_ns), from.start_ns);
     const x0 = viewport.x(leave), x1 = viewport.x(to.start_ns);
-    const limit = 20 * viewport.width;
-    if (Math.max(x0, x1) < -limit || Math.min(x0, x1) > limit || Math.abs(x1 - x0) > 2 * limit) return;
-    const bend = Math.max(Math.min(Math.abs(x1 - x0) / 2, 120), 24);
+    if ((x0 < 0 && x1 < 0) || (x0 > width && x1 > width)) return;
+    const left = Math.min(Math.max(x0, -REACH_PX), width + REACH_PX), right = Math.min(Math.max(x1, -REACH_PX), width + REACH_PX);
+    this.curve(scene.palette, left, a.y, right, b.y);
+    const end = far === to ? { x: x1, y: b.y } : { x: x0, y: a.y };
+    if (far && (end.x < 0 || end.x > width)) this.label(scene, far, end.x < 0, end.y);
+  }
+
+  curve(palette, x0, y0, x1, y1) {
+    const { context } = this, bend = Math.max(Math.min(Math.abs(x1 - x0) / 2, 120), 24);
     for (const [colour, width] of [[palette.panel, 4], [palette.accent, 1.8]]) {
       context.strokeStyle = context.fillStyle = colour;
       context.lineWidth = width;
       context.beginPath();
-      context.moveTo(x0, a.y);
-      context.bezierCurveTo(x0 + bend, a.y, x1 - bend, b.y, x1 - 5, b.y);
+      context.moveTo(x0, y0);
+      context.bezierCurveTo(x0 + bend, y0, x1 - bend, y1, x1 - 5, y1);
       context.stroke();
       context.beginPath();
-      context.moveTo(x1, b.y);
-      context.lineTo(x1 - 7, b.y - 4);
-      context.lineTo(x1 - 7, b.y + 4);
+      context.moveTo(x1, y1);
+      context.lineTo(x1 - 7, y1 - 4);
+      context.lineTo(x1 - 7, y1 + 4);
       context.closePath();
       context.fill();
     }
     context.beginPath();
-    context.arc(x0, a.y, 2.5, 0, 7);
+    context.arc(x0, y0, 2.5, 0, 7);
     context.fill();
   }
+
+  /** The name of an end that is off screen, at the border; below those that stand there already. */
+  label({ viewport, palette, font, charPx }, slice, isLeft, y) {
+    const { context } = this, room = Math.floor((Math.min(LABEL_PX, viewport.width / 3) - 26) / charPx);
+    if (this.ends.length >= MOST_LABELS) return;
+    const name = slice.name ?? "", text = name.length > room ? `${name.slice(0, room - 1)}…` : name;
+    const w = text.length * charPx + 26, x = isLeft ? 2 : viewport.width - w - 2;
+    let top = y - 9;
+    while (this.ends.some((end) => end.isLeft === isLeft && Math.abs(end.top - top) < 19)) top += 19;
+    context.fillStyle = palette.accent;
+    context.fillRect(x, top, w, 18);
+    context.fillStyle = palette["accent-ink"];
+    context.font = font;
+    context.textBaseline = "middle";
+    context.fillText(isLeft ? `← ${text}` : `${text} →`, x + 5, top + 9.5);
+    this.ends.push({ slice, isLeft, top, x, w });
+  }
+
+  /** The slice whose label of an off-screen end is at a point of the overlay, or null. */
+  endAt(x, y) {
+    return this.ends.find((end) => x >= end.x && x <= end.x + end.w && y >= end.top && y <= end.top + 18)?.slice ?? null;
+  }
+}
+
+/** Arrows of the selected slice, and which end is the other one. Older answers say links alone. */
+function arrowsOf(slice) {
+  if (!slice) return [];
+  if (slice.arrows) return slice.arrows.map((arrow) => ({ ...arrow, far: arrow.from.id === slice.id ? arrow.to : arrow.from }));
+  return (slice.links ?? []).filter((link) => link.role in LEAVES).map((link) => (
+    { kind: "launch", from: LEAVES[link.role] ? slice : link, to: LEAVES[link.role] ? link : slice, far: link }));
+}
+
+/** Highlighted slices that the window shows: they are ordered by start, and few reach in from before. */
+function highlightsIn({ highlights, viewport }) {
+  return highlights?.length ? highlights.filter((slice) => slice.start_ns <= viewport.end && slice.start_ns + slice.dur_ns >= viewport.start) : [];
 }
 
 /** Where a slice stands on the overlay: in the pinned pane if its track is there; at the pane's edge if scrolled away. */
