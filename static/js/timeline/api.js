@@ -18,7 +18,11 @@ export class Api {
   timeline() { return this.getJson(this.url("timeline/")); }
   names(ids = undefined) { return this.getJson(this.url("names/", { ids: ids?.join(",") })); }
   density(signal) { return this.bytes("density/", {}, signal); }
-  slice(id, signal) { return this.getJson(this.url(`slices/${id}/`), { signal }); }
+  /** @param {?{start: number, end: number}} view of many linked slices, those nearest to it are told */
+  slice(id, signal, view = null) {
+    const shown = view && { start: Math.max(Math.floor(view.start), 0), end: Math.max(Math.ceil(view.end), 0) };
+    return this.getJson(this.url(`slices/${id}/`, shown ?? {}), { signal });
+  }
   slices(parameters, signal) { return this.getJson(this.url("slices/", parameters), { signal }); }
   hits(parameters, signal) { return this.getJson(this.url("hits/", parameters), { signal }); }
   selection(parameters, signal) { return this.getJson(this.url("selection/", parameters), { signal }); }

@@ -6,7 +6,7 @@
 
 import { decodeUnits } from "./model.js";
 
-const MAX_BYTES = 64 * 2 ** 20;
+const MAX_BYTES = 40 * 2 ** 20;     // the process holds some three times as much: what was freed stays with its allocator for a while
 const MAX_INFLIGHT = 5;
 const SETTLE_MS = 35;           // a fast zoom passes levels quicker than this: they are never asked for
 const RETRIES_MS = [400, 1500, 4000];
