@@ -10,11 +10,16 @@ file knows it). Missing is a null, never -1.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from enum import IntEnum
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
+
+from profiles.windows import MISSING, MISSING32, SLICES, Slices, TableSlices, Window, table_of
+
+__all__ = ["MISSING", "MISSING32", "SLICES"]      # of profiles.windows, for all who import them from here
 
 
 class TraceError(Exception):
@@ -48,36 +53,13 @@ class Category(IntEnum):
 KERNELS = (Category.COMPUTE, Category.COMMUNICATION)
 GPU_WORK = (Category.COMPUTE, Category.COMMUNICATION, Category.MEMCPY, Category.MEMSET)
 
-_name = pa.dictionary(pa.int32(), pa.string())
-# One row per slice (or instant: dur_ns 0 and instant true), ordered by start_ns; the row number is the slice's id
-# until the store reorders it.
-SLICES = pa.schema([
-    ("start_ns", pa.int64()),
-    ("dur_ns", pa.int64()),
-    ("name", _name),
-    ("category", pa.uint8()),
-    ("track", pa.int32()),              # index into Trace.tracks
-    ("depth", pa.int16()),              # lane within the track: nesting, or overflow lane where slices overlap
-    ("instant", pa.bool_()),
-    ("correlation", pa.int64()),        # launch call <-> GPU work (one call may own many)
-    ("external_id", pa.int64()),        # operator <-> GPU work
-    ("device", pa.int32()),
-    ("stream", pa.int64()),
-    ("grid_x", pa.int32()), ("grid_y", pa.int32()), ("grid_z", pa.int32()),
-    ("block_x", pa.int32()), ("block_y", pa.int32()), ("block_z", pa.int32()),
-    ("registers_per_thread", pa.int32()),
-    ("smem_bytes", pa.int64()),         # static + dynamic, per block
-    ("occupancy_pct", pa.float32()),    # 0-100, as the file states it
-    ("bytes", pa.int64()),              # moved by a copy, a set or a collective
-    ("detail", _name),                  # the remaining arguments worth showing, as JSON text (shapes, dtypes, collective)
-])
-
 # Counter samples (ph "C", GPU metrics): one row per sample.
 SAMPLES = pa.schema([("track", pa.int32()), ("time_ns", pa.int64()), ("value", pa.float64())])
 
 # Flow ends that correlation ids do not already say (forward -> backward, user flows).
 FLOWS = pa.schema([
-    ("flow", pa.int64()), ("kind", _name), ("track", pa.int32()), ("time_ns", pa.int64()), ("is_end", pa.bool_()),
+    ("flow", pa.int64()), ("kind", pa.dictionary(pa.int32(), pa.string())),
+    ("track", pa.int32()), ("time_ns", pa.int64()), ("is_end", pa.bool_()),
 ])
 
 
@@ -136,20 +118,37 @@ class Integrity:
         return asdict(self)
 
 
-@dataclass
 class Trace:
-    """What ran when. Tables follow SLICES, SAMPLES, FLOWS."""
+    """What ran when. Tables follow SLICES, SAMPLES, FLOWS.
 
-    format: str                              # reader's name: "kineto"
-    slices: pa.Table
-    tracks: list[Track]
-    devices: list[Device]
-    integrity: Integrity
-    samples: pa.Table = field(default_factory=lambda: SAMPLES.empty_table())
-    flows: pa.Table = field(default_factory=lambda: FLOWS.empty_table())
-    base_ns: int | None = None               # epoch ns of time 0
-    rank: int | None = None
-    metadata: dict[str, Any] = field(default_factory=dict)   # versions and settings the file states
+    `slices` is a table, or of a large trace something that gives windows; `windows()` serves both.
+    """
+
+    def __init__(self, format: str, slices: pa.Table | Slices, tracks: list[Track], devices: list[Device],
+                 integrity: Integrity, samples: pa.Table | None = None, flows: pa.Table | None = None,
+                 base_ns: int | None = None, rank: int | None = None, metadata: dict[str, Any] | None = None) -> None:
+        self.format = format                 # reader's name: "kineto"
+        table: pa.Table | None = slices if isinstance(slices, pa.Table) else None
+        self.parts: Slices = cast(Slices, slices) if table is None else TableSlices(table)
+        self._table = table
+        self.tracks, self.devices, self.integrity = tracks, devices, integrity
+        self.samples = SAMPLES.empty_table() if samples is None else samples
+        self.flows = FLOWS.empty_table() if flows is None else flows
+        self.base_ns = base_ns               # epoch ns of time 0
+        self.rank = rank
+        self.metadata: dict[str, Any] = {} if metadata is None else metadata     # versions and settings the file states
+        self.digest: Any = None              # analysis.digest's, made once
+
+    @property
+    def slices(self) -> pa.Table:
+        """All slices as one table: for small traces and tests."""
+        if self._table is None:
+            self._table = table_of(self.parts)
+        return self._table
+
+    def windows(self) -> Iterator[Window]:
+        """All slices in order of time. Each window has some 100,000 rows, more only where many begin at one moment."""
+        return self.parts.windows()
 
 
 @dataclass(frozen=True)

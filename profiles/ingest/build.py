@@ -13,21 +13,22 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from profiles.ingest import clock
 from profiles.ingest.columns import NAME_CHARS, Ids, Int32, Int64, NameIds
-from profiles.ingest.events import MISSING
-from profiles.ingest.lanes import depths
+from profiles.ingest.marks import FLOW, SAMPLE, Batches, flow_table, sample_table
 from profiles.ingest.source import Source
-from profiles.trace import FLOWS, SAMPLES, SLICES, Device, Integrity, Trace, TraceError, Track
+from profiles.ingest.spill import Spill
+from profiles.ingest.spool import Columns, Runs, narrow
+from profiles.ingest.spooled import SpooledSlices
+from profiles.trace import Device, Integrity, Trace, TraceError, Track
+from profiles.windows import MISSING, MISSING32, table_of
 
 MAX_LANES = 65_536
 _YEAR_2001_NS = 10**18
 _RANK = {"thread": 0, "stream": 1, "other": 2, "counter": 3}
 _DIGITS = re.compile(r"(\d+)")
-_OPTIONAL = ("correlation", "external_id", "device", "stream", "registers_per_thread", "smem_bytes", "bytes")
-Column = npt.NDArray[Any]
+IN_MEMORY_ROWS = 131_072         # a trace of no more is one table
 Order = tuple[Any, ...]         # how tracks are sorted; starts with a tuple of numbers, the kind's rank first
 _LAST: Order = ((9,),)
 
@@ -46,9 +47,11 @@ class TraceBuilder:
         self._order: list[Order | None] = []
         self._aliases: dict[int, int | None] = {}
         self.shared: int | None = None                              # the track of all that are beyond the limit
-        self._slices: list[dict[str, Column]] = []
-        self._samples: list[tuple[Int32, Int64, npt.NDArray[np.float64]]] = []
-        self._flows: list[dict[str, Column]] = []
+        self._used: set[int] = set()
+        self._further = 0
+        self._spill = Spill()
+        self._samples = Batches(SAMPLE)
+        self._flows = Batches(FLOW)
         self._kinds = Ids()
 
     def track(self, key: Hashable, make: Callable[[], Track], order: Order | None = None) -> int:
@@ -103,36 +106,42 @@ class TraceBuilder:
         n = start_ns.size
         if not n:
             return
-        negative = int(np.count_nonzero(dur_ns < 0))
-        if negative:
-            self.integrity.repair("negative duration: drawn as an instant of time", negative)
-            dur_ns = np.maximum(dur_ns, 0)
-        columns: dict[str, Column] = {
-            "start": start_ns.astype(np.int64), "dur": dur_ns.astype(np.int64), "name": name, "category": category.astype(np.uint8),
-            "track": track, "instant": np.zeros(n, np.bool_) if instant is None else instant}
-        given = {"correlation": correlation, "external_id": external_id, "device": device, "stream": stream,
-                 "registers_per_thread": registers_per_thread, "smem_bytes": smem_bytes, "bytes": bytes}
-        columns |= {key: np.full(n, MISSING, np.int64) if values is None else values for key, values in given.items()}
+        columns: Columns = {
+            "start_ns": start_ns.astype(np.int64, copy=False), "dur_ns": self._durations(dur_ns), "name": name,
+            "category": category.astype(np.uint8, copy=False), "track": track, "instant": _or(instant, n, np.bool_, False),
+            "correlation": _or(correlation, n, np.int64, MISSING), "external_id": _or(external_id, n, np.int64, MISSING),
+            "detail": _or(detail, n, np.int32, -1), "occupancy_pct": _or(occupancy_pct, n, np.float32, np.nan),
+            "stream": _or(stream, n, np.int64, MISSING), "smem_bytes": _or(smem_bytes, n, np.int64, MISSING),
+            "bytes": _or(bytes, n, np.int64, MISSING), "device": _narrow(device, n),
+            "registers_per_thread": _narrow(registers_per_thread, n)}
         for key, triple in (("grid", grid), ("block", block)):
-            columns[key] = np.full((n, 3), MISSING, np.int64) if triple is None else triple
-        columns["occupancy_pct"] = np.full(n, np.nan, np.float32) if occupancy_pct is None else occupancy_pct.astype(np.float32)
-        columns["detail"] = np.full(n, -1, np.int32) if detail is None else detail
-        self._slices.append(columns)
+            columns |= {f"{key}_{axis}": _narrow(None if triple is None else triple[:, i], n) for i, axis in enumerate("xyz")}
+        if self.shared is not None:
+            self._further += int(np.count_nonzero(track == self.shared))
+        self._used.update(np.unique(track).tolist())
+        self._spill.add(columns)
         self.rows += n
+
+    def _durations(self, dur_ns: Int64) -> Int64:
+        """Without those that are not believable: they become instants of time, and are counted."""
+        negative, endless = dur_ns < 0, dur_ns > clock.LONGEST_NS
+        if negative.any() or endless.any():
+            self.integrity.repair("negative duration: drawn as an instant of time", int(np.count_nonzero(negative)))
+            self.integrity.repair(clock.ENDLESS, int(np.count_nonzero(endless)))
+            dur_ns = np.where(negative | endless, 0, dur_ns)
+        return dur_ns.astype(np.int64, copy=False)
 
     def add_samples(self, track: Int32, time_ns: Int64, value: npt.NDArray[np.float64]) -> None:
         """Counter samples: track numbers, times, values."""
-        if time_ns.size:
-            self._samples.append((track.astype(np.int32), time_ns.astype(np.int64), value.astype(np.float64)))
+        self._used.update(np.unique(track).tolist())
+        self._samples.add(track=track, time_ns=time_ns, value=value)
 
     def add_flows(self, flow: Int64, kind: Sequence[str] | str, track: Int32, time_ns: Int64, is_end: npt.NDArray[np.bool_],
                   launch: npt.NDArray[np.bool_] | None = None) -> None:
         """Flow ends. Those marked `launch` are left out where a slice carries their id as its correlation."""
-        if not time_ns.size:
-            return
         kinds = np.full(time_ns.size, self._kinds[kind], np.int32) if isinstance(kind, str) else self._kinds.column(kind)
-        self._flows.append({"flow": flow, "kind": kinds, "track": track, "time": time_ns.astype(np.int64), "is_end": is_end,
-                            "launch": np.zeros(time_ns.size, np.bool_) if launch is None else launch})
+        self._flows.add(flow=flow, kind=kinds, track=track, time_ns=time_ns, is_end=is_end,
+                        launch=np.zeros(time_ns.size, np.bool_) if launch is None else launch)
 
     def finish(self, *, devices: list[Device], base_ns: int | None = None, rank: int | None = None,
                metadata: dict[str, Any] | None = None) -> Trace:
@@ -140,40 +149,47 @@ class TraceBuilder:
 
         Raises TraceError when nothing at all was kept.
         """
-        if not self.rows and not self._samples:
+        if not self.rows and not self._samples.rows:
             raise TraceError(f"byte {self.source.position}", "nothing in the file is a slice, an instant or a counter sample",
                              "Check that the profiled steps ran while the profiler was recording, and export it again.")
         self.source.progress("columns", self.integrity.records_read)
-        columns = {key: np.concatenate([part[key] for part in self._slices]) for key in self._slices[0]} if self.rows else _empty()
-        samples: list[Any] = [np.concatenate(part) for part in zip(*self._samples, strict=True)] if self._samples else [
-            np.empty(0, np.int32), np.empty(0, np.int64), np.empty(0, np.float64)]
-        flows = {key: np.concatenate([part[key] for part in self._flows]) for key in self._flows[0]} if self._flows else {}
-        zero = clock.from_zero(columns, samples[1], flows.get("time", np.empty(0, np.int64)), self.integrity)
-        self._count(columns["track"])
-        place, tracks = self._placed(columns["track"], samples[0])
-        columns["track"] = place[columns["track"]]
-        depth, overlapping = depths(columns["track"], columns["start"], columns["dur"], columns["instant"])
-        self.integrity.repair("overlapping slices were moved to overflow lanes", overlapping)
+        runs = self._spill.finish()
+        found = self._clock(runs)
+        place, tracks = self._placed()
+        slices = SpooledSlices(runs, found, place, self.names.values_in_order, self.details.values_in_order, self.integrity)
+        self._count(found, runs, slices)
+        zero = found.zero
         return Trace(
-            format=self.format, slices=self._table(columns, depth), tracks=tracks, devices=devices, integrity=self.integrity,
-            samples=_samples(place[samples[0]], samples[1], samples[2]),
-            flows=self._flow_table(flows, place, columns["correlation"]),
+            format=self.format, slices=table_of(slices) if self.rows <= IN_MEMORY_ROWS else slices, tracks=tracks, devices=devices,
+            integrity=self.integrity, samples=sample_table(self._samples.records(), found, place),
+            flows=flow_table(self._flows.records(), found, place, self._kinds.values_in_order, self._spill.correlations),
             base_ns=zero + base_ns if base_ns is not None else zero if zero > _YEAR_2001_NS else None, rank=rank,
-            metadata=metadata or {})
+            metadata=metadata)
 
-    def _count(self, track: Int32) -> None:
-        beyond = 0 if self.shared is None else int(np.count_nonzero(track == self.shared))
-        self.integrity.repair(f"records of lanes beyond the first {MAX_LANES:,}: drawn on one track", beyond)
+    def _clock(self, runs: Runs) -> clock.Clock:
+        samples, flows = self._samples.times(), self._flows.times()
+
+        def least_near(low: int, high: int) -> int:
+            firsts = [runs.least(run, low, high) for run in runs.runs] + [self._samples.least(low, high)]
+            return min((first for first in firsts if first is not None), default=low)
+
+        return clock.decide(runs.times(), samples, flows, least_near)
+
+    def _count(self, found: clock.Clock, runs: Runs, slices: SpooledSlices) -> None:
+        zeros = sum(run.zeros for run in runs.runs) if found.unread is not None else 0
+        far = slices.misplaced - zeros + self._samples.outside(found.low, found.high)
+        clock.count(self.integrity, found, zeros, max(far, 0))
+        self.integrity.repair(f"records of lanes beyond the first {MAX_LANES:,}: drawn on one track", self._further)
         self.integrity.repair(f"names longer than {NAME_CHARS} characters were clipped", self.names.clipped)
 
-    def _placed(self, of_slices: Int32, of_samples: Int32) -> tuple[Int32, list[Track]]:
+    def _placed(self) -> tuple[Int32, list[Track]]:
         """Final number of every provisional one (-1: left out), and the tracks in the order they are drawn."""
         count = len(self._tracks)
         real = np.arange(count + 1, dtype=np.int32)
         for number, other in self._aliases.items():
             real[number] = -1 if other is None else other
         used = np.zeros(count + 1, np.bool_)
-        used[real[of_slices]] = used[real[of_samples]] = True
+        used[real[[number for number in self._used if number < count]]] = True
         least: dict[tuple[int, str], int] = {}
         for track in self._tracks:
             group = (_RANK.get(track.kind, 2), track.group)
@@ -184,40 +200,13 @@ class TraceBuilder:
         place[wanted] = np.arange(len(wanted), dtype=np.int32)
         return place[real], [replace(self._tracks[i], sort=new) for new, i in enumerate(wanted)]
 
-    def _table(self, columns: dict[str, Column], depth: npt.NDArray[np.int16]) -> pa.Table:
-        order = np.argsort(columns["start"], kind="stable")
-        taken = {key: values[order] for key, values in columns.items()}
-        names, name_ids = _used(taken["name"], [str(value) for value in self.names.values_in_order])
-        details, detail_ids = _used(taken["detail"], [str(value) for value in self.details.values_in_order])
-        arrays = {
-            "start_ns": pa.array(taken["start"]), "dur_ns": pa.array(taken["dur"]),
-            "name": pa.DictionaryArray.from_arrays(pa.array(name_ids), pa.array(names, pa.string())),
-            "category": pa.array(taken["category"]), "track": pa.array(taken["track"]), "depth": pa.array(depth[order]),
-            "instant": pa.array(taken["instant"]),
-            "occupancy_pct": pa.array(taken["occupancy_pct"], mask=np.isnan(taken["occupancy_pct"])),
-            "detail": pa.DictionaryArray.from_arrays(pa.array(detail_ids, mask=detail_ids < 0), pa.array(details, pa.string())),
-        }
-        arrays |= {key: nullable(taken[key], SLICES.field(key).type) for key in _OPTIONAL}
-        arrays |= {f"{key}_{axis}": nullable(taken[key][:, i], pa.int32())
-                   for key in ("grid", "block") for i, axis in enumerate("xyz")}
-        return pa.Table.from_arrays([arrays[key] for key in SLICES.names], schema=SLICES)
 
-    def _flow_table(self, flows: dict[str, Column], place: Int32, correlation: Int64) -> pa.Table:
-        if not flows:
-            return FLOWS.empty_table()
-        track = place[flows["track"]]
-        keep = ~(flows["launch"] & np.isin(flows["flow"], correlation)) & (track >= 0)
-        kinds, kind_ids = _used(flows["kind"][keep], [str(value) for value in self._kinds.values_in_order])
-        return pa.table([
-            pa.array(flows["flow"][keep]), pa.DictionaryArray.from_arrays(pa.array(kind_ids), pa.array(kinds, pa.string())),
-            pa.array(track[keep]), pa.array(flows["time"][keep]), pa.array(flows["is_end"][keep])], schema=FLOWS)
+def _or(values: Any, n: int, kind: Any, missing: Any) -> Any:
+    return np.full(n, missing, kind) if values is None else values.astype(kind, copy=False)
 
 
-def _empty() -> dict[str, Column]:
-    wide = {key: np.empty(0, np.int64) for key in ("start", "dur", *_OPTIONAL)}
-    return {**wide, "name": np.empty(0, np.int32), "category": np.empty(0, np.uint8), "track": np.empty(0, np.int32),
-            "instant": np.empty(0, np.bool_), "grid": np.empty((0, 3), np.int64), "block": np.empty((0, 3), np.int64),
-            "occupancy_pct": np.empty(0, np.float32), "detail": np.empty(0, np.int32)}
+def _narrow(values: Int64 | None, n: int) -> Int32:
+    return np.full(n, MISSING32, np.int32) if values is None else narrow(values)
 
 
 def _drawn(track: Track, least: dict[tuple[int, str], int]) -> Order:
@@ -228,28 +217,3 @@ def _drawn(track: Track, least: dict[tuple[int, str], int]) -> Order:
 def _natural(text: str) -> tuple[tuple[int, int, str], ...]:
     """"GPU 2" before "GPU 10"."""
     return tuple((0, int(part), "") if part.isdigit() and len(part) < 19 else (1, 0, part) for part in _DIGITS.split(text))
-
-
-def _used(ids: npt.NDArray[np.int32], values: list[str]) -> tuple[list[str], npt.NDArray[np.int32]]:
-    """Only the values that occur, equal ones as one, and the ids renumbered to match. -1 stays."""
-    first: dict[str, int] = {}
-    renumber = np.full(len(values) + 1, -1, np.int32)
-    seen = np.zeros(len(values) + 1, np.bool_)
-    seen[ids] = True                                        # -1 marks the extra place at the end
-    for old in np.flatnonzero(seen[:-1]).tolist():
-        renumber[old] = first.setdefault(values[old], len(first))
-    return list(first), renumber[ids]
-
-
-def nullable(values: Int64, kind: pa.DataType) -> pa.Array:
-    """MISSING, and what an int32 column cannot hold, as null."""
-    absent = values == MISSING
-    if kind == pa.int32():
-        absent |= np.abs(values) >= 2**31
-        values = np.where(absent, 0, values).astype(np.int32)
-    return pa.array(values, kind, mask=absent)
-
-
-def _samples(track: Int32, time_ns: Int64, value: npt.NDArray[np.float64]) -> pa.Table:
-    order = np.lexsort((time_ns, track))
-    return pa.table([pa.array(track[order]), pa.array(time_ns[order]), pa.array(value[order])], schema=SAMPLES)

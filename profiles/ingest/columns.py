@@ -44,7 +44,9 @@ class NameIds(Ids):
     clipped = 0
 
     def __missing__(self, key: Any) -> int:
-        if isinstance(key, str) and len(key) > NAME_CHARS:
+        if not isinstance(key, str):
+            return self[str(key)]
+        if len(key) > NAME_CHARS:
             self.clipped += 1
             return self[key[:NAME_CHARS - 1] + "…"]
         return super().__missing__(key)

@@ -1,143 +1,237 @@
-"""At which depth of its track a slice is drawn: nested where it lies within another, in an overflow lane where slices
-partly overlap. Never dropped: Perfetto's viewer lost such slices for a year (google/perfetto #6284)."""
+"""At which depth of its track a slice is drawn: nested where it lies within another, in a free lane below where slices
+partly overlap. Never dropped: Perfetto's viewer lost such slices for a year (google/perfetto #6284).
+
+The depth of a slice follows from those that began before it alone, so that a trace can be laid out window by window:
+
+- where slices nest, the depth is the number of slices that are open;
+- a slice that ends after one it began in (it *overflows*) takes the lowest lane that is free, below the innermost slice
+  that encloses it; so do all that begin before it and everything that began after it has ended.
+"""
 
 from __future__ import annotations
 
-import heapq
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from profiles.windows import Window
+
 Int64 = npt.NDArray[np.int64]
 MAX_DEPTH = 32_000
-_ROUNDS = 12
+_LOOKED_AT = 64              # lanes from the lowest upwards that are searched for a free one: a hostile file has thousands
 
 
-def depths(track: npt.NDArray[np.int32], start_ns: Int64, dur_ns: Int64,
-           instant: npt.NDArray[np.bool_]) -> tuple[npt.NDArray[np.int16], int]:
-    """Depth of every slice (int16, any input order) and how many went to overflow lanes.
+@dataclass
+class _Open:
+    """Slices that have not ended where a window ends, by track and lane."""
 
-    Two slices of one track and depth never overlap. Instants lie at the depth of the innermost slice around them.
-    """
-    out = np.zeros(track.size, np.int64)
-    spans = np.flatnonzero(~instant)
-    if not spans.size:
-        return out.astype(np.int16), 0
-    start, end = _apart(track[spans], start_ns[spans], dur_ns[spans])
-    order = np.lexsort((-end, start))
-    start, end, tracks = start[order], end[order], track[spans][order]
-    depth = np.zeros(order.size, np.int64)
-    base = np.zeros(int(track.max()) + 1, np.int64)         # first free depth of every track
-    rest = np.arange(order.size)
-    overflowed = 0
-    for round_number in range(_ROUNDS + 1):
-        kept, found = (rest, _first_fit(start[rest], end[rest])) if round_number == _ROUNDS else _settle(start, end, rest)
-        depth[kept] = found + base[tracks[kept]]
-        if kept.size == rest.size:
+    track: Int64
+    end: Int64
+    nominal_end: Int64              # without the 1 ns that a slice of no duration is given
+    lane: Int64
+
+    def until(self, time_ns: int) -> _Open:
+        """Those that are still open at a moment."""
+        keep = self.end > time_ns
+        return _Open(self.track[keep], self.end[keep], self.nominal_end[keep], self.lane[keep])
+
+
+def _none() -> _Open:
+    return _Open(*(np.empty(0, np.int64) for _ in range(4)))
+
+
+class Depths:
+    """Lays out windows in order of time."""
+
+    def __init__(self) -> None:
+        self.overflowed = 0                          # slices that went to overflow lanes
+        self._open = _none()
+        self._until: dict[int, int] = {}             # tracks whose lanes hold overlapping slices: until when
+
+    def add(self, window: Window) -> npt.NDArray[np.int16]:
+        """Depth of every slice of the window. Two slices of one track and depth never overlap; instants lie at the depth
+        of the innermost slice around them."""
+        columns = window.columns
+        track, start, dur = columns["track"].astype(np.int64), columns["start_ns"], columns["dur_ns"]
+        spans = np.flatnonzero(~columns["instant"])
+        rows = _Rows(self._open, track[spans], start[spans], dur[spans], int(start.min(initial=window.end_ns)), window.end_ns)
+        lane = rows.nested()
+        self.overflowed += _settle(rows, lane, self._until)
+        out = np.zeros(track.size, np.int64)
+        fresh = rows.source >= 0
+        out[spans[rows.source[fresh]]] = lane[fresh]
+        marks = np.flatnonzero(columns["instant"])
+        if marks.size:
+            out[marks] = rows.around(track[marks], start[marks])
+        self._open = rows.left(lane, window.next_ns)
+        self._until = {each: until for each, until in self._until.items() if until > window.next_ns}
+        return np.minimum(out, MAX_DEPTH).astype(np.int16)
+
+
+class _Rows:
+    """The spans of a window behind those still open, by track, start and length."""
+
+    def __init__(self, before: _Open, track: Int64, start: Int64, dur: Int64, first_ns: int, end_ns: int) -> None:
+        self.window_end = end_ns
+        before = before.until(first_ns)
+        old = before.track.size
+        begin = first_ns - 1                                    # what is open began before
+        all_track = np.concatenate((before.track, track))
+        all_start = np.concatenate((np.full(old, begin), start))
+        all_end = np.concatenate((before.end, start + np.maximum(dur, 1)))
+        nominal = np.concatenate((before.nominal_end, start + dur))
+        self._tracks, number = np.unique(all_track, return_inverse=True)
+        self._base, self._span = begin, end_ns - begin + 2
+        self._times: Int64 | None = None
+        if float(self._tracks.size) * self._span >= 2.0**62:    # too far apart for int64: ranks keep the order
+            self._times = _distinct(all_start, np.minimum(all_end, end_ns), np.minimum(nominal, end_ns))
+            self._span = self._times.size + 2
+        at = self._at(all_start) + number * self._span
+        order = np.lexsort((-all_end, at))
+        if old:                                                 # those open stay in the order of their lanes
+            order = np.concatenate((order[order < old], order[order >= old]))
+            order = order[np.argsort(at[order], kind="stable")]
+        self.at, self.number = at[order], number[order]
+        self.closing = self._at(all_end)[order] + self.number * self._span
+        self.closing_nominal = self._at(nominal)[order] + self.number * self._span
+        self.track, self.start, self.end, self.nominal = all_track[order], all_start[order], all_end[order], nominal[order]
+        self.source = order - old                               # row of the window; below 0: was open before
+        self.lane = np.concatenate((before.lane, np.full(track.size, -1)))[order]
+        self.count = np.arange(order.size) - np.searchsorted(np.sort(self.closing), self.at, side="right")
+
+    def _at(self, time_ns: Int64) -> Int64:
+        """Times on the window's own axis; beyond its end they are all the same."""
+        inside = np.minimum(time_ns, self.window_end)
+        return inside - self._base if self._times is None else np.searchsorted(self._times, inside)
+
+    def nested(self) -> Int64:
+        """Lanes as if all nested: how many are open at the start. Those open before keep theirs."""
+        return np.where(self.lane >= 0, self.lane, self.count)
+
+    def parents(self) -> Int64:
+        """For every row the last one before it that is one deeper in count, -1 where there is none on its track."""
+        n = self.count.size
+        by_count = np.argsort(self.count, kind="stable")
+        key = self.count[by_count] * np.int64(n) + by_count     # ascending: count, then position
+        found = np.searchsorted(key, (self.count - 1) * np.int64(n) + np.arange(n)) - 1
+        parent = by_count[np.maximum(found, 0)]
+        good = (self.count > 0) & (found >= 0) & (self.number[parent] == self.number)
+        return np.where(good, parent, -1)
+
+    def around(self, track: Int64, time_ns: Int64) -> Int64:
+        """Depth of the innermost slice open at a moment, at most; 0 where none is."""
+        place = np.minimum(np.searchsorted(self._tracks, track), max(self._tracks.size - 1, 0))
+        if not self._tracks.size:
+            return np.zeros(track.size, np.int64)
+        known = self._tracks[place] == track
+        if self._times is None:
+            moment = self._at(time_ns) + place * self._span
+        else:                                                   # between the ranks of known times
+            moment = np.searchsorted(self._times, time_ns, side="right") - 1 + place * self._span
+        opened = np.searchsorted(self.at, moment, side="right")
+        closed = np.searchsorted(np.sort(self.closing_nominal), moment, side="right")
+        return np.where(known, np.maximum(opened - closed - 1, 0), 0)
+
+    def left(self, lane: Int64, next_ns: int) -> _Open:
+        """What is still open where the next window begins, by track and lane."""
+        rows = np.flatnonzero((self.end > next_ns) & (lane <= MAX_DEPTH))
+        rows = rows[np.lexsort((lane[rows], self.number[rows]))]
+        return _Open(self.track[rows], self.end[rows], self.nominal[rows], lane[rows])
+
+
+def _settle(rows: _Rows, lane: Int64, until: dict[int, int]) -> int:
+    """Give lanes to slices that overlap and to all near them, in place; returns how many overflowed."""
+    parent = rows.parents()
+    fresh = rows.source >= 0
+    first = fresh & (rows.count > 0) & ((parent < 0) | (rows.end > rows.end[np.maximum(parent, 0)]))
+    if until:
+        held = np.array(sorted(until), np.int64)
+        first |= fresh & np.isin(rows.track, held) & (rows.start < np.array([until[each] for each in held.tolist()], np.int64)[
+            np.minimum(np.searchsorted(held, rows.track), held.size - 1)])
+    done = overflowed = 0
+    for position in np.flatnonzero(first).tolist():
+        if position >= done:
+            done, count = _place(rows, lane, parent, position, until)
+            overflowed += count
+    return overflowed
+
+
+def _place(rows: _Rows, lane: Int64, parent: Int64, first: int, until: dict[int, int]) -> tuple[int, int]:
+    """Lanes from `first` on, one by one, until all that began since have ended. Returns where that is and how many
+    overflowed."""
+    track = int(rows.track[first])
+    base, ends, reach = _opening(rows, lane, parent, first, until.get(track))
+    position, overflowed = first, 0
+    stop = int(np.searchsorted(rows.number, rows.number[first], side="right"))
+    while position < stop:
+        block = slice(position, min(position + 4096, stop))
+        placed: list[int] = []
+        for start, end in zip(rows.start[block].tolist(), rows.end[block].tolist(), strict=True):
+            if start >= reach:
+                break
+            reach = max(reach, end)
+            chosen, over = _lane(ends, start, end)
+            overflowed += over
+            placed.append(chosen + base)
+        lane[position:position + len(placed)] = placed
+        position += len(placed)
+        if len(placed) < block.stop - block.start:
             break
-        np.maximum.at(base, tracks[kept], depth[kept] + 1)
-        rest = np.setdiff1d(rest, kept, assume_unique=True)
-        overflowed = overflowed or rest.size
-    out[spans[order]] = depth
-    _place_instants(out, track, start_ns, instant, spans, dur_ns)
-    return np.minimum(out, MAX_DEPTH).astype(np.int16), overflowed
+    until[track] = reach
+    return position, overflowed
 
 
-def _apart(track: npt.NDArray[np.int32], start_ns: Int64, dur_ns: Int64) -> tuple[Int64, Int64]:
-    """Starts and ends moved so that tracks follow one another in time: all of them nest in one pass.
-
-    A slice of no duration counts as 1 ns long, so that it has a place of its own.
-    """
-    end_ns = start_ns + np.maximum(dur_ns, 1)
-    first = np.full(int(track.max()) + 1, np.iinfo(np.int64).max)
-    last = np.full(first.size, np.iinfo(np.int64).min)
-    np.minimum.at(first, track, start_ns)
-    np.maximum.at(last, track, end_ns)
-    used = last > first
-    span = np.where(used, last - np.where(used, first, 0), 0)
-    if float(span.astype(np.float64).sum()) < 2.0**62:
-        shift = np.where(used, np.concatenate(([0], np.cumsum(span)[:-1])) - np.where(used, first, 0), 0)
-        return start_ns + shift[track], end_ns + shift[track]
-    times = _distinct(start_ns, end_ns)                     # too far apart for int64: ranks keep the order
-    offset = track.astype(np.int64) * times.size
-    return np.searchsorted(times, start_ns) + offset, np.searchsorted(times, end_ns) + offset
+def _opening(rows: _Rows, lane: Int64, parent: Int64, first: int, reach: int | None) -> tuple[int, list[int], int]:
+    """Number of the first lane that is looked at, the ends in it and those below, and until when they matter."""
+    start = int(rows.start[first])
+    if reach is not None and reach > start:                     # the window began among overlapping slices
+        mine = np.flatnonzero((rows.number[:first] == rows.number[first]) & (rows.end[:first] > start))
+        held = {int(lane[row]): int(rows.end[row]) for row in mine.tolist()}
+    else:
+        reach, held, row = int(rows.end[first]), {}, int(parent[first])
+        while row >= 0 and len(held) < _LOOKED_AT:
+            held[int(lane[row])] = int(rows.end[row])
+            row = int(parent[row])
+    top = max(held, default=-1) + 1
+    base = max(0, top - _LOOKED_AT)
+    return base, [held.get(number, 0) for number in range(base, top)], reach
 
 
-def _settle(start: Int64, end: Int64, rows: Int64) -> tuple[Int64, Int64]:
-    """Those of `rows` that nest once the others are taken out, and their depths."""
-    for round_number in range(_ROUNDS):
-        depth, against = _nest(start[rows], end[rows])
-        spilled = against >= 0
-        if not spilled.any():
-            return rows, depth
-        if round_number < _ROUNDS - 4:                      # what clashes with a slice that goes may yet fit
-            spilled &= ~spilled[np.maximum(against, 0)]
-        rows = rows[~spilled]
-    return rows, _first_fit(start[rows], end[rows])
-
-
-def _nest(start: Int64, end: Int64) -> tuple[Int64, Int64]:
-    """Depths as if all nested (input ordered by start, longest first), and for every slice that contradicts it the
-    earlier one it contradicts (-1: none)."""
-    n = start.size
-    depth = np.arange(n) - np.searchsorted(np.sort(end), start, side="right")     # how many are open at the start
-    by_depth = np.argsort(depth, kind="stable")
-    sorted_start, sorted_end, sorted_depth = start[by_depth], end[by_depth], depth[by_depth]
-    against = np.full(n, -1, np.int64)
-    inner = np.flatnonzero(depth > 0)
-    parent = _parents(depth, by_depth, sorted_depth)[inner]
-    beyond = end[inner] > end[parent]
-    against[inner[beyond]] = parent[beyond]
-    clash = np.flatnonzero((sorted_depth[1:] == sorted_depth[:-1]) & (sorted_start[1:] < sorted_end[:-1]))
-    against[by_depth[clash + 1]] = by_depth[clash]
-    return depth, against
-
-
-def _parents(depth: Int64, by_depth: Int64, sorted_depth: Int64) -> Int64:
-    """For every slice the last one before it that is one level up (0 where there is none)."""
-    n = depth.size
-    key = sorted_depth * np.int64(n) + by_depth                                   # ascending: depth, then position
-    wanted = (depth - 1) * np.int64(n) + np.arange(n)
-    found = np.searchsorted(key, wanted) - 1
-    return by_depth[np.maximum(found, 0)]
-
-
-def _first_fit(start: Int64, end: Int64) -> Int64:
-    """Each slice in the lowest lane that is free: for what no nesting explains. One heap step per slice."""
-    lanes = np.zeros(start.size, np.int64)
-    free: list[int] = []
-    busy: list[tuple[int, int]] = []
-    opened = 0
-    for i, (begin, finish) in enumerate(zip(start.tolist(), end.tolist(), strict=True)):
-        while busy and busy[0][0] <= begin:
-            heapq.heappush(free, heapq.heappop(busy)[1])
-        if free:
-            lane = heapq.heappop(free)
-        else:
-            lane, opened = opened, opened + 1
-        lanes[i] = lane
-        heapq.heappush(busy, (finish, lane))
-    return lanes
+def _lane(ends: list[int], start: int, end: int) -> tuple[int, bool]:
+    """The lowest free lane below the innermost slice that encloses [start, end), and whether that is not the next one."""
+    while ends and ends[-1] <= start:
+        ends.pop()
+    top = len(ends)
+    lowest = max(0, top - _LOOKED_AT)
+    inside = top - 1
+    while inside >= lowest and not (ends[inside] > start and ends[inside] >= end):
+        inside -= 1
+    chosen = inside + 1
+    while chosen < top and ends[chosen] > start:
+        chosen += 1
+    if chosen == top:
+        ends.append(end)
+    else:
+        ends[chosen] = end
+    return chosen, chosen != inside + 1
 
 
 def _distinct(*values: Int64) -> Int64:
     """Sorted, each once (np.unique hashes, which is slower for times: nearly all differ)."""
     ordered = np.sort(np.concatenate(values))
-    return ordered[np.concatenate(([True], ordered[1:] != ordered[:-1]))]
+    return ordered[np.concatenate(([True], ordered[1:] != ordered[:-1]))] if ordered.size else ordered
 
 
-def _place_instants(out: Int64, track: npt.NDArray[np.int32], start_ns: Int64, instant: npt.NDArray[np.bool_],
-                    spans: npt.NDArray[np.intp], dur_ns: Int64) -> None:
-    """Instants one below the deepest slice that is open then, at most (their track's slices are counted, not nested)."""
-    marks = np.flatnonzero(instant)
-    if not marks.size:
-        return
-    times = _distinct(start_ns[spans], start_ns[spans] + dur_ns[spans], start_ns[marks])
-    stride = np.int64(times.size + 1)
-    lane = track.astype(np.int64) * stride
-    starts = np.sort(lane[spans] + np.searchsorted(times, start_ns[spans]))
-    ends = np.sort(lane[spans] + np.searchsorted(times, start_ns[spans] + dur_ns[spans]))
-    at = lane[marks] + np.searchsorted(times, start_ns[marks])
-    opened = np.searchsorted(starts, at, side="right") - np.searchsorted(starts, lane[marks])
-    closed = np.searchsorted(ends, at, side="right") - np.searchsorted(ends, lane[marks])
-    out[marks] = np.maximum(opened - closed - 1, 0)
+def depths(track: npt.NDArray[np.int32], start_ns: Int64, dur_ns: Int64,
+           instant: npt.NDArray[np.bool_]) -> tuple[npt.NDArray[np.int16], int]:
+    """Depth of every slice (any input order) of a whole trace, and how many went to overflow lanes."""
+    order = np.argsort(start_ns, kind="stable")
+    given: dict[str, npt.NDArray[Any]] = {"track": track, "start_ns": start_ns, "dur_ns": dur_ns, "instant": instant}
+    columns = {name: values[order] for name, values in given.items()}
+    laid = Depths()
+    out = np.zeros(track.size, np.int16)
+    if track.size:
+        out[order] = laid.add(Window(columns, int(start_ns.max()) + 1))
+    return out, laid.overflowed

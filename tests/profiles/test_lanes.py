@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from profiles.ingest.lanes import depths
+from profiles.ingest.lanes import Depths, depths
+from profiles.windows import Window
 
 
 def laid_out(rows):
@@ -63,3 +64,38 @@ def test_nested_slices_have_their_parents_depth_and_one(data):
 
     grow(0, data.draw(st.integers(3, 120)), 0)
     assert laid_out(rows) == (expected, 0)
+
+
+def in_windows(rows, edges):
+    """Depths laid out window by window; `edges`: times at which one ends and the next begins."""
+    track, start, dur = (np.array([row[i] for row in rows], np.int64) for i in range(3))
+    instant = np.array([len(row) > 3 for row in rows], bool)
+    out, laid, last = np.full(len(rows), -1), Depths(), None
+    for edge in [*sorted(edges), 10_000]:
+        mine = np.flatnonzero((start < edge) & (True if last is None else start >= last))
+        mine = mine[np.argsort(start[mine], kind="stable")]
+        out[mine] = laid.add(Window({"track": track[mine].astype(np.int32), "start_ns": start[mine], "dur_ns": dur[mine],
+                                     "instant": instant[mine]}, edge))
+        last = edge
+    return out.tolist(), laid.overflowed
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.lists(st.one_of(st.tuples(st.integers(0, 2), st.integers(0, 60), st.integers(0, 30)),
+                          st.tuples(st.integers(0, 2), st.integers(0, 60), st.just(0), st.just(True))), max_size=50),
+       st.sets(st.integers(1, 70), max_size=6))
+def test_windows_lay_out_as_the_whole_trace(rows, edges):
+    assert in_windows(rows, edges) == laid_out(rows)
+
+
+def test_a_slice_that_overflows_costs_only_its_own_place():
+    """What follows it nests as if nothing had been; what begins while it lasts keeps clear of it."""
+    rows = [(0, 0, 100), (0, 10, 10), (0, 15, 20), (0, 16, 2), (0, 40, 20), (0, 45, 5)]
+    assert laid_out(rows) == ([0, 1, 2, 3, 1, 2], 1)
+
+
+def test_many_overlaps_cost_linear_time():
+    n = 60_000
+    start = np.arange(n, dtype=np.int64) * 2
+    depth, overflowed = depths(np.zeros(n, np.int32), start, np.full(n, 10 * n, np.int64) + start, np.zeros(n, bool))
+    assert depth[:100].tolist() == list(range(100)) and overflowed > n // 2

@@ -1,0 +1,94 @@
+"""A trace that goes over the disk in small runs and windows is the trace that is held whole, to the last column."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from profiles import ingest
+from profiles.ingest import build, marks, spill, spooled
+from profiles.ingest.spill import Numbers
+from profiles.ingest.spool import Spool
+from profiles.trace import TraceError
+from tests.profiles.corpus import CORPUS, H200
+from tests.profiles.test_kineto import record, written
+
+FILES = [CORPUS / "kineto/hta_nccl_data_a100_rank0of2.json.gz", CORPUS / "kineto/kineto_tbplugin_resnet50_v100_1623143089861.pt.trace.json.gz",
+         H200 / "kineto_train.json.gz", H200 / "kineto_layer_stack.json.gz", H200 / "ddp_even_rank0.json.gz",
+         CORPUS / "kineto/hta_mi250_minitoy_rocm62.json.gz"]
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """Runs of 500 rows, windows of 300."""
+    def turn(runs: int = 500, windows: int = 300) -> None:
+        monkeypatch.setattr(spill, "RUN_ROWS", runs)
+        monkeypatch.setattr(spooled, "WINDOW_ROWS", windows)
+        monkeypatch.setattr(marks, "_PART_ROWS", 100)
+        monkeypatch.setattr(build, "IN_MEMORY_ROWS", 0)
+    return turn
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+def test_the_same_trace(path, small):
+    whole = ingest.read(path)
+    small()
+    streamed = ingest.read(path)
+    windows = list(streamed.windows())
+    assert len(windows) > 1 or whole.slices.num_rows < 400
+    assert all(one.next_ns <= other.columns["start_ns"][0] for one, other in zip(windows, windows[1:], strict=False))
+    assert streamed.slices.equals(whole.slices)
+    assert streamed.samples.equals(whole.samples) and streamed.flows.equals(whole.flows)
+    assert streamed.tracks == whole.tracks and streamed.base_ns == whole.base_ns
+    assert streamed.integrity == whole.integrity
+    assert streamed.parts.end_ns == whole.parts.end_ns
+
+
+def rows_of(trace):
+    """Everything but the depths, which depend on the order of slices that begin at one moment."""
+    names = [name for name in trace.slices.column_names if name != "depth"]
+    return sorted((tuple(map(str, row)) for row in zip(*(trace.slices[name].to_pylist() for name in names), strict=True)))
+
+
+@pytest.mark.parametrize("odd", [
+    [record(ts=0)], [record(ts=-4611686018427387)], [record(ts=4000000000000000, dur=4000000000000000)], [record(ts=1e300)],
+    [record(ts=0, name=f"z{i}") for i in range(900)], [record(ts=-4e15, name=f"far{i}") for i in range(700)],
+])
+def test_times_that_no_trace_has(odd, tmp_path, small):
+    good = [record(ts=1695835535123456 + i // 3, tid=i % 5, dur=2 + i % 7) for i in range(2000)]
+    path = written(tmp_path, *good[:1000], *odd, *good[1000:])
+    whole = ingest.read(path)
+    small()
+    streamed = ingest.read(path)
+    assert rows_of(streamed) == rows_of(whole)
+    assert streamed.integrity.repaired.keys() >= whole.integrity.repaired.keys() - {spooled.OVERLAPPING}
+    assert streamed.base_ns == whole.base_ns
+
+
+def test_all_at_one_moment_goes_in_several_windows(tmp_path, small):
+    path = written(tmp_path, *[record(ts=5, dur=3, name=f"k{i}") for i in range(5000)])
+    small()
+    trace = ingest.read(path)
+    windows = [len(window) for window in trace.windows()]
+    assert sum(windows) == 5000 and max(windows) <= 4 * 300
+    assert sorted(trace.slices["depth"].to_pylist()) == list(range(5000))
+
+
+def test_a_set_of_ids():
+    ids, other = Numbers(), np.arange(0, 10**9, 999_983)
+    ids.add(other)
+    ids.add(np.array([-5, 2**62, 7, 7], np.int64))
+    assert ids.hold(np.array([7, 8, -5, 2**62, 999_983, 999_984], np.int64)).tolist() == [True, False, True, True, True, False]
+
+
+def test_a_full_disk_is_said(monkeypatch, tmp_path, small):
+    small()
+
+    def full(self, view):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Spool, "_put", full)
+    with pytest.raises(TraceError, match="No space left on device"):
+        ingest.read(written(tmp_path, *json.loads(json.dumps([record(ts=i) for i in range(1000)]))))
