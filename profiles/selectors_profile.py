@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -211,6 +212,15 @@ def summary_tables(profile: Profile, rows: int) -> list[dict[str, Any]]:
         "rows": [[(cell, column["unit"], column["text"]) for cell, column in zip(row, table["columns"], strict=False)]
                  for row in table["rows"][:rows]],
     } for number, table in enumerate(tables(profile))]
+
+
+_COMMAND = re.compile(r"`(nsys export [^`]+)`")
+
+
+def command(profile: Profile) -> str:
+    """The command that a failed profile's error says to run, "" where it names none."""
+    found = _COMMAND.search((profile.error or {}).get("hint", ""))
+    return found[1] if found else ""
 
 
 def duplicates(profile: Profile) -> QuerySet[Profile]:

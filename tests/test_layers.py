@@ -59,19 +59,19 @@ LAYERS = [
     Layer("tuner rows", ("tuner.models", "tuner.rows"), ours=("tuner.trial", "tuner.space", "profiles.models"), packages=ROWS),
     # the process of a query and what stands between it and the web: no Django
     Layer("queries", ("profiles.sql_child", "profiles.sql_check", "profiles.sql_walls", "profiles.sql_process",
-                      "profiles.sql_cells", "profiles.sql_tables"), ours=("profiles.trace",), packages=("duckdb", "pyarrow")),
+                      "profiles.sql_cells", "profiles.sql_tables", "profiles.sql_examples"), ours=("profiles.trace",), packages=("duckdb", "pyarrow")),
     # what people and programs see of profiles (first: its names are more special)
     Layer("profiles pages", ("profiles.pages", "profiles.api", "profiles.*_pages", "profiles.*_api", "profiles.pages_*",
                              "profiles.api_*", "profiles.forms*", "profiles.*_forms", "profiles.admin", "profiles.serializers"),
           ours=("profiles.services*", "profiles.*_services", "profiles.selectors*", "profiles.*_selectors", "profiles.charts*",
-                "profiles.*_charts", "profiles.models", "profiles.trace", "profiles.tables", "profiles.exports",
+                "profiles.*_charts", "profiles.models", "profiles.trace", "profiles.tables", "profiles.exports*",
                 "profiles.capture_*", "profiles.area_store", "profiles.columns_store",
                 "profiles.analysis.*", "profiles.timeline_store", "profiles.sql_*", "workers.jobs"),      # types of its selectors
           packages=(*WEB, "numpy", "asgiref")),
     # services and selectors
     Layer("profiles services", ("profiles.services", "profiles.services_*", "profiles.selectors", "profiles.*_selectors",
                                 "profiles.selectors_*", "profiles.ingested", "profiles.*_services", "profiles.examples",
-                                "profiles.capture_*", "profiles.tables", "profiles.exports", "profiles.management.*",
+                                "profiles.capture_*", "profiles.tables", "profiles.exports*", "profiles.management.*",
                                 "profiles.sql_views"),
           ours=("profiles.trace", "profiles.ingest*", "profiles.analysis*", "profiles.models", "profiles.rows", "profiles.objects",
                 "profiles.store*", "profiles.*_store", "profiles.progress", "profiles.sql_*", "workers.jobs"),
@@ -90,7 +90,8 @@ LAYERS = [
           packages=WEB),
     # what workers run
     Layer("GPU side of workers", ("workers.sandbox", "workers.gpu", "workers.facts"),
-          ours=("tuner.bench.*", "tuner.trial", "tuner.space", "tuner.operators*"), packages=("pynvml",)),
+          ours=("tuner.bench.*", "tuner.trial", "tuner.space", "tuner.operators*", "profiles.ingest.nsys_tool"),
+          packages=("pynvml",)),
     Layer("programs that captures run", ("workers.targets", "workers.targets.*", "workers.torch_capture"), ours=("tuner.kernels*",),
           packages=("torch", "triton", "numpy")),
     Layer("workers", ("workers.*",),

@@ -13,6 +13,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from profiles.ingest.nsys_tool import nsys_path
 from tuner.bench import nvml
 from workers import gpu
 
@@ -28,7 +29,8 @@ def facts(queues: list[str]) -> dict[str, Any]:
     return {
         "queues": list(queues), "host": socket.gethostname(), "pid": os.getpid(),
         "gpus": [card.as_json() for card in found],
-        "tools": {"ncu": ncu(), "torch": package("torch"), "triton": package("triton")} if on_gpu else {},
+        "tools": ({"ncu": ncu(), "torch": package("torch"), "triton": package("triton")} if on_gpu else {})
+        | ({"nsys": nsys()} if "ingest" in queues else {}),
         "replay": landscapes() if "replay" in queues else [],
         "busy": None,
     }
@@ -45,14 +47,28 @@ def ncu() -> dict[str, str]:
     path = ncu_path()
     if path is None:
         return {"missing": f"ncu is neither on PATH nor at {', '.join(NCU_PLACES)}; RIDGEPOINT_NCU may name it"}
+    return _version(path)
+
+
+def _version(path: str) -> dict[str, str]:
     try:
         done = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=_VERSION_TIMEOUT_S)
     except (OSError, subprocess.SubprocessError) as error:
         return {"missing": f"{path} does not run: {error}"}
-    version = re.search(r"Version (\S+)", done.stdout)
+    version = re.search(r"[Vv]ersion (\S+)", done.stdout)
     if done.returncode or not version:
         return {"missing": f"{path} --version says: {(done.stdout + done.stderr).strip()[:300]}"}
     return {"path": path, "version": version[1]}
+
+
+@lru_cache(maxsize=1)
+def nsys() -> dict[str, str]:
+    """{"path", "version"} of Nsight Systems' command line, which exports its closed reports, or {"missing": why}."""
+    path = nsys_path()
+    if path is None:
+        return {"missing": "nsys is neither on PATH nor where NVIDIA installs it; RIDGEPOINT_NSYS may name it. "
+                           ".nsys-rep files need it, SQLite exports do not"}
+    return _version(path)
 
 
 def ncu_path() -> str | None:

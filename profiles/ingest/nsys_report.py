@@ -6,10 +6,8 @@ has not, one error names the version that wrote it and the command to run.
 
 from __future__ import annotations
 
-import glob
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -20,14 +18,13 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from profiles.ingest import nsys_sqlite
+from profiles.ingest.nsys_tool import nsys_path
 from profiles.ingest.source import Source
 from profiles.trace import Trace, TraceError
 
 FORMAT = "nsys-rep"
 MAGIC = b"NVIDIA Tegra Profiler Report "
 CHILD = Path(__file__).with_name("nsys_child.py")
-PLACES = ("/opt/nvidia/nsight-systems/*/bin/nsys", "/opt/nvidia/nsight-systems-cli/*/bin/nsys", "/usr/local/cuda*/bin/nsys",
-          "/usr/local/bin/nsys")
 TIME_S = 1800.0
 CPU_S = 3600
 MEMORY_BYTES = 16 << 30             # address space: nsys maps its libraries and the report
@@ -43,7 +40,7 @@ def sniff(head: bytes) -> bool:
 def read(source: Source) -> Trace:
     """Raises TraceError where no `nsys` is here, or it refuses the report."""
     version = version_of(source.peek(200))
-    nsys = find()
+    nsys = nsys_path()
     if nsys is None:
         raise TraceError("byte 0", f"an Nsight Systems report{_written(version)}: its format is closed, and this worker has no "
                          "`nsys` to export it", _hint(version))
@@ -62,14 +59,6 @@ def version_of(head: bytes) -> str:
     found = _HEAD.search(head)
     text = found[1].decode("ascii", "replace") if found else ""
     return text.split("-")[0].replace("@", ".").strip(".") if "@" in text else ""
-
-
-def find() -> str | None:
-    """Path of `nsys`: what RIDGEPOINT_NSYS names, else on PATH, else where NVIDIA installs it (the newest)."""
-    named = os.environ.get("RIDGEPOINT_NSYS")
-    if named:
-        return named if os.access(named, os.X_OK) else None
-    return shutil.which("nsys") or max((path for place in PLACES for path in glob.glob(place)), default=None)
 
 
 def _written(version: str) -> str:

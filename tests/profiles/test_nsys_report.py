@@ -46,7 +46,7 @@ def test_the_version_that_wrote_it_is_read_from_its_head(head, version):
 
 
 def test_without_nsys_the_error_names_the_version_and_the_one_command(monkeypatch):
-    monkeypatch.setattr(nsys_report, "find", lambda: None)
+    monkeypatch.setattr(nsys_report, "nsys_path", lambda: None)
     with pytest.raises(TraceError) as raised:
         ingest.read(REPORT)
     assert raised.value.what.startswith("an Nsight Systems report written by nsys 2025.1.1.110")
@@ -55,7 +55,7 @@ def test_without_nsys_the_error_names_the_version_and_the_one_command(monkeypatc
 
 
 def test_a_qdrep_is_recognised_too(tmp_path, monkeypatch):
-    monkeypatch.setattr(nsys_report, "find", lambda: None)
+    monkeypatch.setattr(nsys_report, "nsys_path", lambda: None)
     path = tmp_path / "x.bin"
     path.write_bytes(b"NVIDIA Tegra Profiler Report 1.\n" + bytes(100))
     with pytest.raises(TraceError, match=r"before 2021\.4"):

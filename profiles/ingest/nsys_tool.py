@@ -1,0 +1,24 @@
+"""Where NVIDIA's `nsys` is on this machine: needed only to export its own closed reports."""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+import shutil
+
+PLACES = ("/opt/nvidia/nsight-systems/*/bin/nsys", "/opt/nvidia/nsight-systems-cli/*/bin/nsys", "/usr/local/cuda*/bin/nsys",
+          "/usr/local/bin/nsys")
+
+
+def nsys_path() -> str | None:
+    """What RIDGEPOINT_NSYS names, else `nsys` on PATH, else the newest where NVIDIA installs it."""
+    named = os.environ.get("RIDGEPOINT_NSYS")
+    if named:
+        return named if os.access(named, os.X_OK) else None
+    newest = sorted((path for place in PLACES for path in glob.glob(place)), key=_numbers, reverse=True)
+    return shutil.which("nsys") or next((path for path in newest if os.access(path, os.X_OK)), None)
+
+
+def _numbers(path: str) -> list[int]:
+    return [int(number) for number in re.findall(r"\d+", path)]
