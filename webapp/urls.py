@@ -5,7 +5,7 @@ from django.urls import include, path
 from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitView
 
 from profiles import api as profiles_api
-from profiles import capture_api, capture_pages, exports_api, note_api, selection_api, timeline_api
+from profiles import capture_api, capture_pages, exports_api, exports_timeline_api, note_api, selection_api, timeline_api
 from profiles import pages as profiles_pages
 from tuner import api as tuner_api
 from tuner import pages as tuner_pages
@@ -64,6 +64,8 @@ urlpatterns = [
     path("api/profiles/<int:pk>/selection/histogram/", selection_api.HistogramApi.as_view(), name="api-selection-histogram"),
     path("api/profiles/<int:pk>/selection/slices/", selection_api.AreaSlicesApi.as_view(), name="api-selection-slices"),
     path("api/profiles/<int:pk>/selection/flame/", selection_api.FlameApi.as_view(), name="api-selection-flame"),
+    path("api/profiles/<int:pk>/export/trace/", exports_timeline_api.TraceExportApi.as_view(), name="api-export-trace"),
+    path("api/profiles/<int:pk>/export/slices/", exports_timeline_api.SlicesExportApi.as_view(), name="api-export-slices"),
     path("api/tables/", exports_api.TableApi.as_view(), name="api-table"),                # POST: cells in, a file out
     path("api/profiles/<int:pk>/notes/", note_api.NoteListApi.as_view(), name="api-notes"),
     path("api/profiles/<int:pk>/notes/<int:note_pk>/", note_api.NoteApi.as_view(), name="api-note"),
