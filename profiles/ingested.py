@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from profiles import ingest, store, store_counters, store_summary
-from profiles.analysis import counters, findings, findings_counters, summaries
+from profiles.analysis import counters, cpu_time, findings, findings_counters, summaries
 from profiles.analysis.breakdown import breakdown
 from profiles.analysis.kernels import KernelRow, kernel_table
 from profiles.analysis.launches import launches_of_report, launches_of_trace
@@ -82,6 +82,8 @@ def _trace(profile_id: int, trace: Trace, progress: Progress, ranks: int) -> Ing
         progress.now("storing", records=trace.integrity.records_kept)
         stored_bytes = stored.result() + launches_write(profile_id, launches)
     summary = time.as_json()
+    if not kernels:
+        stored_bytes += _cpu_time(profile_id, trace, summary)
     devices, steps = summary["devices"], [step["name"] for step in summary["steps"]]
     return Ingested(
         kernels=kernels[:KERNEL_ROWS], findings=advice, metadata=trace.metadata, stored_bytes=stored_bytes,
@@ -90,6 +92,15 @@ def _trace(profile_id: int, trace: Trace, progress: Progress, ranks: int) -> Ing
             "steps": len(set(steps) if ranks > 1 else steps) or None, "wall_ns": summary["wall_ns"],
             "busy_ns": sum(device["busy_ns"] for device in devices) if devices else None,
         })
+
+
+def _cpu_time(profile_id: int, trace: Trace, summary: dict[str, Any]) -> int:
+    """What a trace without kernels has to tell: tables of CPU time, and in its summary the name of most; the stored bytes."""
+    tables = cpu_time.tables(trace)
+    if tables and tables[0].title == cpu_time.BY_NAME:
+        name, _, _, share_pct, *_ = tables[0].rows[0]
+        summary["cpu_top"] = {"name": str(name)[:300], "share_pct": share_pct}
+    return store_summary.write_summary(profile_id, Summary(trace.format, [], tables, trace.integrity))
 
 
 def _report(profile_id: int, report: Report, progress: Progress) -> Ingested:

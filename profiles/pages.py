@@ -100,7 +100,8 @@ def _found(profile: Profile) -> dict[str, Any]:
         "others": selectors_profile.comparable_profiles(profile)[:50],
     }
     if profile.kind == Profile.Kind.TRACE:
-        return {**found, "time": charts_trace.time_bars(profile.summary)}
+        tables = selectors_profile.summary_tables(profile, PAGE_TABLE_ROWS) if not profile.launches else []
+        return {**found, "time": charts_trace.time_bars(profile.summary), "tables": tables}
     if profile.kind == Profile.Kind.SUMMARY:
         return {**found, "others": [], "tables": selectors_profile.summary_tables(profile, PAGE_TABLE_ROWS)}
     return {**found, "launches": selectors_counters.launch_rows(profile)}

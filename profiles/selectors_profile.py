@@ -167,8 +167,12 @@ def answer(profile: Profile, findings: list[FindingLine]) -> list[tuple[str, boo
     if profile.kind == Profile.Kind.SUMMARY:
         return _summary_answer(profile)
     if not devices:
-        return [(f"No GPU work in this trace: {profile.integrity.get('records_kept', 0):,} records of the CPU over "
-                 f"{time_text(profile.wall_ns or 0)}.", False)]
+        text = (f"No GPU work in this trace: {profile.integrity.get('records_kept', 0):,} records of the CPU over "
+                f"{time_text(profile.wall_ns or 0)}")
+        top = profile.summary.get("cpu_top")
+        share = [("; ", False), (top["name"], True),
+                 (f" itself takes {pct_text(top['share_pct'])} of its threads' time", False)] if top else []
+        return [(text, False), *share, (".", False)]
     first = next((line for line in findings if line.found.rule == "gpu_idle"), None)
     if first:
         return [*first.title, (".", False)]

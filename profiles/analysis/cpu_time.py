@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from profiles.trace import SummaryColumn, SummaryTable, Trace
 
+BY_NAME = "CPU time by name"
 ROWS = 500                       # of each table
 _LEVELS = 1024                   # of nesting at which self time is told apart
 _BY_NAME = [SummaryColumn("Name", text=True), SummaryColumn("Slices", "count"), SummaryColumn("Self", "ns"),
@@ -110,7 +111,7 @@ class _Sums:
         top = found[np.argsort(-own[found], kind="stable")][:ROWS]
         rows: list[list[Any]] = [[self._names[i], int(self._count[i]), int(own[i]), 100 * own[i] / whole, int(self._total[i]),
                                   self._total[i] / self._count[i]] for i in top.tolist()]
-        return SummaryTable("CPU time by name", _BY_NAME, rows, "Self: without the slices within. Share: of the self time of all "
+        return SummaryTable(BY_NAME, _BY_NAME, rows, "Self: without the slices within. Share: of the self time of all "
                             "threads." + _of(found.size))
 
     def by_track(self) -> SummaryTable:
