@@ -154,6 +154,7 @@ CONTENT_SECURITY_POLICY = {"DIRECTIVES": {
     "frame-ancestors": ["'none'"],
     "base-uri": ["'none'"],
 }}
+PERFETTO_URL = os.environ.get("RIDGEPOINT_PERFETTO_URL", "https://ui.perfetto.dev")     # or one's own, where that is out of reach
 REST_FRAMEWORK = {
     "DEFAULT_AUTHENTICATION_CLASSES": ["knox.auth.TokenAuthentication", "rest_framework.authentication.SessionAuthentication"],
     "DEFAULT_PERMISSION_CLASSES": ["webapp.accounts.RolePermission"],
