@@ -6,6 +6,9 @@ import re
 from functools import lru_cache
 
 SHORT_CHARS = 120
+_MANGLED = re.compile(r"L[a-z]n?\d+E|[ST]\d*_|([1-9]\d*)")
+_WORD = re.compile(r"[A-Za-z_]\w*")
+_NAMESPACES = frozenset({"at", "native", "std", "cuda", "c10", "detail", "internal", "binary_internal", "cub", "cutlass", "thrust"})
 _COLLECTIVE = re.compile(r"^(void\s+)?(nccl|rccl|msccl|nvshmem|onccl|hccl|xccl|oneccl|deep_ep|.*(_?allreduce|allgather"
                          r"|reducescatter|alltoall|cross_device_reduce))", re.IGNORECASE)
 _NOT_COLLECTIVE = re.compile(r"^(void\s+)?(at::|cub::|cutlass|cudnn|triton_)", re.IGNORECASE)
@@ -75,6 +78,8 @@ def short_name(name: str) -> str:
     """Readable in a table row (at most 120 characters), still telling kernels apart: the function without return type,
     namespaces of ATen and lambdas; its functor and element types where the template names them."""
     text = _ANONYMOUS.sub("", name.strip())
+    if text.startswith("_Z"):
+        return _mangled(text) or name[:SHORT_CHARS]
     functor = _functor(text)
     text = _RETURN.sub("", strip_parameters(text))
     text = _LAMBDA.sub("", text)
@@ -85,6 +90,33 @@ def short_name(name: str) -> str:
     if functor and functor not in text:
         text = f"{text}<{functor}>"
     text = re.sub(r"\s+", " ", text).strip() or name[:SHORT_CHARS]
+    return text if len(text) <= SHORT_CHARS else text[:SHORT_CHARS - 20] + "…" + text[-19:]
+
+
+def _mangled(name: str) -> str:
+    """What can be read in a mangled name (Itanium C++ ABI) without demangling it: the function's own name and, in <…>, the
+    names within its template arguments that are not namespaces. Literals (Li128E) and back references (S0_, T1_) are no names."""
+    outer: list[str] = []
+    inner: dict[str, None] = {}
+    own, at = True, 2
+    while at < len(name) and len(inner) < 40:
+        token = _MANGLED.match(name, at)
+        if token and token[1]:
+            at = token.end() + int(token[1][:4])
+            word = name[token.end():at]
+            if not _WORD.fullmatch(word):
+                continue
+            if own:
+                outer.append(word)
+            elif word not in _NAMESPACES and not word.startswith("_GLOBAL__N_"):
+                inner[word] = None
+            continue
+        own = own and name[at] not in "IEv" and not (outer and name[at] != "I" and name[2] != "N")
+        at = token.end() if token else at + 1
+    if not outer:
+        return ""
+    shown = [word for word in inner if not word.startswith(("TensorIterator", "basic_")) and word != outer[-1]][:4]
+    text = outer[-1] + (f"<{', '.join(shown)}>" if shown else "")
     return text if len(text) <= SHORT_CHARS else text[:SHORT_CHARS - 20] + "…" + text[-19:]
 
 
