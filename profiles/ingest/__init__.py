@@ -6,7 +6,20 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from profiles.ingest import chrome, kineto, ncu_csv, ncu_report, nsys_report, nsys_sqlite, nsys_stats, perfetto, xplane, xprof
+from profiles.ingest import (
+    chrome,
+    cutlass,
+    kineto,
+    ncu_csv,
+    ncu_report,
+    nsys_report,
+    nsys_sqlite,
+    nsys_stats,
+    perfetto,
+    proton,
+    xplane,
+    xprof,
+)
 from profiles.ingest.source import Limits, Progress, Source
 from profiles.ingest.unknown import refuse
 from profiles.trace import Report, Summary, Trace
@@ -29,6 +42,8 @@ READERS: list[Reader] = [
     Reader("Nsight Systems report (.nsys-rep, .qdrep)", nsys_report.sniff, nsys_report.read),
     Reader("nsys stats CSV or JSON", nsys_stats.sniff, nsys_stats.read),
     Reader("Perfetto trace (protobuf)", perfetto.sniff, perfetto.read),
+    Reader("Triton Proton tree (.hatchet)", proton.sniff, proton.read),
+    Reader("CUTLASS profiler CSV", cutlass.sniff, cutlass.read),
 ]
 
 
