@@ -14,6 +14,7 @@ import numpy.typing as npt
 import pyarrow.parquet as pq
 
 CACHE_BYTES = 192 << 20
+MOST_KEPT = 64                      # row groups of one scattered read that the cache takes in
 Array = npt.NDArray[Any]
 
 
@@ -117,9 +118,12 @@ class Columns:
         if not rows.size:
             return out
         group = np.searchsorted(self.bounds, rows, side="right") - 1
-        for number in np.unique(group).tolist():
+        touched = np.unique(group).tolist()
+        for number in touched:
             mine = np.flatnonzero(group == number)
-            for name, values in zip(names, self._group(number, names), strict=True):
+            columns = self._group(number, names) if len(touched) <= MOST_KEPT else list(self.uncached(
+                int(self.bounds[number]), int(self.bounds[number + 1]), names).values())
+            for name, values in zip(names, columns, strict=True):
                 if out[name].size != rows.size:
                     out[name] = np.zeros(rows.size, values.dtype)
                 out[name][mine] = values[rows[mine] - self.bounds[number]]

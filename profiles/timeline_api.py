@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import time
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
@@ -21,8 +23,13 @@ from profiles.models import Profile
 from profiles.timeline_store import ALL_DEPTHS, Timeline, Unit
 
 _LANE = re.compile(r"([0-9]{1,9}):([0-9]{1,5})-([0-9]{1,5})")
+MOST_IDS = 2000
 YEAR_NS = 366 * 86_400 * 10**9
 JSON = {200: OpenApiTypes.OBJECT, 404: OpenApiTypes.OBJECT, 409: OpenApiTypes.OBJECT}
+
+_BYTES = {(200, "application/octet-stream"): OpenApiTypes.BINARY,
+          304: OpenApiResponse(description="What the client holds is current."),
+          404: OpenApiTypes.OBJECT, 409: OpenApiTypes.OBJECT}
 
 
 class TimelineView(APIView):
@@ -77,18 +84,42 @@ class LanesField(serializers.Field[Any, Any, Any, Any]):
         return value
 
 
+class IdsField(serializers.Field[Any, Any, Any, Any]):
+    """Name ids "1,5,9"."""
+
+    def to_internal_value(self, data: Any) -> list[int]:
+        parts = str(data).split(",")
+        if len(parts) > MOST_IDS or not all(part.isascii() and part.isdigit() and len(part) < 10 for part in parts):
+            raise serializers.ValidationError(f"Give up to {MOST_IDS} name ids separated by commas: 1,5,9.")
+        return [int(part) for part in parts]
+
+    def to_representation(self, value: Any) -> Any:
+        return value
+
+
+class NamesQuery(serializers.Serializer[Any]):
+    ids = extend_schema_field(OpenApiTypes.STR)(IdsField)(
+        required=False, default=None, help_text="Name ids; absent: all, or the first 20,000 of very many.")
+
+
 class TileQuery(serializers.Serializer[Any]):
     tracks = TracksField(required=False, default=None, help_text="Track numbers separated by commas; all if absent.")
     lanes = LanesField(required=False, default=None, help_text="Depths of tracks, 0:0-7,3:8-15, in place of tracks.")
 
 
 class SearchQuery(serializers.Serializer[Any]):
-    q = serializers.CharField(max_length=1000, help_text="Text within the name, any case.")
+    q = serializers.CharField(max_length=1000, help_text="What to look for.")
+    mode = serializers.ChoiceField(selectors.MODES, required=False, default="name", help_text=(
+        "name: text within the name, any case. regex: RE2 over the name. argument: `key=value`, `key=`, `bytes>1000`, or a text "
+        "within the arguments."))
     track = TracksField(required=False, default=None)
     start = serializers.IntegerField(required=False, default=None, min_value=0, max_value=YEAR_NS)
     end = serializers.IntegerField(required=False, default=None, min_value=0, max_value=YEAR_NS)
     limit = serializers.IntegerField(required=False, default=selectors.MAX_HITS, min_value=0, max_value=selectors.MAX_HITS)
     offset = serializers.IntegerField(required=False, default=0, min_value=0)
+    around = serializers.IntegerField(required=False, default=None, min_value=0, max_value=YEAR_NS,
+                                      help_text="A time: the answer says how many hits begin before it.")
+    bins = serializers.IntegerField(required=False, default=512, min_value=1, max_value=8192, help_text="Of hits/ alone.")
 
 
 def parsed(form: type[serializers.Serializer[Any]], request: Request, found: Timeline) -> dict[str, Any]:
@@ -104,10 +135,11 @@ class TimelineApi(TimelineView):
 
 
 class NamesApi(TimelineView):
-    @extend_schema(operation_id="profiles_names", summary="Names of slices by name id", responses=JSON)
+    @extend_schema(operation_id="profiles_names", summary="Names of slices by name id", parameters=[NamesQuery], responses=JSON)
     def get(self, request: Request, pk: int) -> Response:
         _, found = self.open(pk)
-        return Response({"names": found.names}, headers={"ETag": f'"names-{found.etag}"'})
+        ids = parsed(NamesQuery, request, found)["ids"]
+        return Response(selectors.names(found, ids), headers={"ETag": f'"names-{found.etag}"'})
 
 
 class TileApi(TimelineView):
@@ -115,32 +147,58 @@ class TileApi(TimelineView):
         operation_id="profiles_tile", summary="One tile of the timeline, as little-endian columns", parameters=[
             OpenApiParameter("tracks", str, description="Track numbers separated by commas; all if absent."),
             OpenApiParameter("lanes", str, description="Depths of tracks, 0:0-7,3:8-15, in place of tracks.")],
-        responses={(200, "application/octet-stream"): OpenApiTypes.BINARY,
-                   304: OpenApiResponse(description="The tile the client holds is current."),
-                   404: OpenApiTypes.OBJECT, 409: OpenApiTypes.OBJECT})
+        responses=_BYTES)
     def get(self, request: Request, pk: int, level: int, index: int) -> HttpResponse | Response:
         _, found = self.open(pk)
         if not selectors.tile_exists(found, level, index):
             raise NotFound(f"Level {level} of this timeline has no tile {index}.")
         query = parsed(TileQuery, request, found)
-        tag = f'"{found.etag}"'
-        answer: HttpResponse
-        if tag in request.headers.get("If-None-Match", ""):
-            answer = HttpResponse(status=status.HTTP_304_NOT_MODIFIED)
-        else:
-            tracks = selectors.every_track(found) if query["tracks"] is None else query["tracks"]
-            units = selectors.whole(tracks) if query["lanes"] is None else query["lanes"]
-            body = selectors.tile_gzip(found, level, index, units)
-            answer = HttpResponse(body, content_type="application/octet-stream", headers={"Content-Encoding": "gzip"})
-        answer["ETag"] = tag
-        answer["Cache-Control"] = "private, max-age=31536000, immutable"
-        return answer
+        tracks = selectors.every_track(found) if query["tracks"] is None else query["tracks"]
+        units = selectors.whole(tracks) if query["lanes"] is None else query["lanes"]
+        return _unchanging(request, found, lambda: selectors.tile_gzip(found, level, index, units))
+
+
+class DensityApi(TimelineView):
+    @extend_schema(operation_id="profiles_density", summary="How busy each track is along the trace, as bytes", responses=_BYTES)
+    def get(self, request: Request, pk: int) -> HttpResponse | Response:
+        _, found = self.open(pk)
+        return _unchanging(request, found, lambda: selectors.density_gzip(found))
+
+
+def _unchanging(request: Request, found: Timeline, body: Callable[[], bytes]) -> HttpResponse:
+    """Compressed bytes that stay what they are for as long as the stored trace does."""
+    tag = f'"{found.etag}"'
+    answer: HttpResponse
+    if tag in request.headers.get("If-None-Match", ""):
+        answer = HttpResponse(status=status.HTTP_304_NOT_MODIFIED)
+    else:
+        began = time.perf_counter()
+        answer = HttpResponse(body(), content_type="application/octet-stream", headers={"Content-Encoding": "gzip"})
+        answer["Server-Timing"] = f"read;dur={(time.perf_counter() - began) * 1e3:.1f}"
+    answer["ETag"] = tag
+    answer["Cache-Control"] = "private, max-age=31536000, immutable"
+    return answer
 
 
 class SliceSearchApi(TimelineView):
-    @extend_schema(operation_id="profiles_slices", summary="Search slices by name", parameters=[SearchQuery], responses=JSON)
+    @extend_schema(operation_id="profiles_slices", summary="Search slices by name, pattern or argument", parameters=[SearchQuery],
+                   responses=JSON)
+    def get(self, request: Request, pk: int) -> Response:
+        _, found = self.open(pk)
+        return _asked(lambda: selectors.search(found, parsed(SearchQuery, request, found)))
+
+
+class HitsApi(TimelineView):
+    @extend_schema(operation_id="profiles_hits", summary="Where in the trace a search's hits begin", parameters=[SearchQuery],
+                   responses=JSON)
     def get(self, request: Request, pk: int) -> Response:
         _, found = self.open(pk)
         query = parsed(SearchQuery, request, found)
-        return Response(selectors.search(found, query["q"], query["track"], query["start"], query["end"], query["limit"],
-                                         query["offset"]))
+        return _asked(lambda: selectors.hits(found, query, query["bins"]))
+
+
+def _asked(answer: Callable[[], dict[str, Any]]) -> Response:
+    try:
+        return Response(answer())
+    except ValueError as error:
+        raise serializers.ValidationError({"q": str(error)}) from error

@@ -7,16 +7,18 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
-import pyarrow.compute as pc
 from isal import igzip
 
 from profiles.analysis.tile_bytes import pack
+from profiles.density_store import density
 from profiles.models import Profile
+from profiles.search_store import Scan, scan
+from profiles.store_terms import MODES as MODES
 from profiles.timeline_store import ALL_DEPTHS, Timeline, Unit, timeline
 from profiles.trace import Category
 
 MAX_HITS = 1000
+NAMES_AT_ONCE = 20_000              # of an answer; further ones are asked for by id
 _NAMES = [each.name.lower() for each in Category]
 
 
@@ -52,6 +54,19 @@ def tile_gzip(found: Timeline, level: int, index: int, units: Sequence[Unit]) ->
     return packed
 
 
+def names(found: Timeline, ids: list[int] | None) -> dict[str, Any]:
+    """All names where they are few, else the first of them; or those of some ids."""
+    if ids is not None:
+        return {"names": {str(number): found.names[number] for number in ids if number < len(found.names)}}
+    return {"names": found.names[:NAMES_AT_ONCE], "total": len(found.names)}
+
+
+def density_gzip(found: Timeline) -> bytes:
+    """How busy each track is along the trace, as bytes of `density_store`, compressed."""
+    packed: bytes = igzip.compress(density(found).pack(), compresslevel=2)
+    return packed
+
+
 def tile_exists(found: Timeline, level: int, index: int) -> bool:
     return level <= found.top and index << (2 * level + 10) <= found.document["end_ns"]
 
@@ -71,22 +86,35 @@ def _wanted(found: Timeline, tracks: list[int] | None) -> npt.NDArray[np.bool_]:
     return mask
 
 
-def search(found: Timeline, text: str, tracks: list[int] | None, start_ns: int | None, end_ns: int | None, limit: int,
-           offset: int) -> dict[str, Any]:
-    """Slices whose name contains `text` (any case), ordered by start: how many, and one page of them."""
-    hits = pc.match_substring(pa.array(found.names, pa.string()), text, ignore_case=True)
-    hit = hits.to_numpy(zero_copy_only=False).astype(np.bool_) if len(hits) else np.zeros(0, np.bool_)
-    if not hit.any():
-        return {"total": 0, "slices": []}
-    every = found.slices.read(0, found.slices.rows, ("name_id", "track", "start_ns"))
-    keep = hit[every["name_id"]] & _wanted(found, tracks)[every["track"]]
-    if start_ns is not None or end_ns is not None:
-        dur = found.slices.read(0, found.slices.rows, ("dur_ns",))["dur_ns"]
-        keep &= every["start_ns"] < (end_ns if end_ns is not None else np.iinfo(np.int64).max)
-        keep &= every["start_ns"] + np.maximum(dur, 1) > (start_ns or 0)
-    rows = np.flatnonzero(keep)
-    rows = rows[np.argsort(every["start_ns"][rows], kind="stable")]
-    return {"total": int(rows.size), "slices": described(found, rows[offset:offset + limit])}
+def search(found: Timeline, query: dict[str, Any]) -> dict[str, Any]:
+    """Slices that a query finds, ordered by start: how many so far, and one page of them. `query`: q, mode, track, start,
+    end, limit, offset, around. Raises ValueError where q is no valid question."""
+    wanted = _scan(found, query)
+    answer: dict[str, Any] = {**_counted(wanted), "names": wanted.terms.names,
+                              "slices": described(found, wanted.page(query["offset"], query["limit"]))}
+    if query["around"] is not None:
+        answer["before"] = wanted.before(query["around"])
+    return answer
+
+
+def hits(found: Timeline, query: dict[str, Any], bins: int) -> dict[str, Any]:
+    """How many hits begin in each part of the trace. Raises ValueError."""
+    wanted = _scan(found, query)
+    return {**_counted(wanted), "bins": wanted.strip(bins)}
+
+
+def _scan(found: Timeline, query: dict[str, Any]) -> Scan:
+    window = None
+    if query["start"] is not None or query["end"] is not None:
+        window = (query["start"] or 0, query["end"] if query["end"] is not None else int(found.document["end_ns"]) + 1)
+    wanted = scan(found, query["q"], query["mode"], _wanted(found, query["track"]), window)
+    wanted.work()
+    return wanted
+
+
+def _counted(wanted: Scan) -> dict[str, Any]:
+    """Rows are looked at in the order in which they are stored, so before the end no stretch of time is known whole."""
+    return {"total": wanted.total, "complete": wanted.complete, "counted_to_ns": wanted.end_ns - 1 if wanted.complete else None}
 
 
 def described(found: Timeline, rows: npt.NDArray[np.intp]) -> list[dict[str, Any]]:

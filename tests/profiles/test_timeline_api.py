@@ -116,7 +116,35 @@ def test_search(get, profile):
     assert get("slices", profile.pk, q="mm", limit=1, offset=2).json()["slices"][0]["name"] == "MmBackward0"
     assert get("slices", profile.pk, q="mm", track="1").json()["total"] == 1
     assert get("slices", profile.pk, q="mm", start=45_000, end=50_000).json()["total"] == 1
-    assert get("slices", profile.pk, q="nothing like it").json() == {"total": 0, "slices": []}
+    assert get("slices", profile.pk, q="nothing like it").json() == {
+        "total": 0, "slices": [], "complete": True, "counted_to_ns": 100_000, "names": []}
+
+
+def test_search_by_pattern(get, profile):
+    found = get("slices", profile.pk, q="^(aten::mm|gemm)$", mode="regex").json()
+    names = get("names", profile.pk).json()["names"]
+    assert [s["name"] for s in found["slices"]] == ["aten::mm", "gemm"]
+    assert sorted(names[i] for i in found["names"]) == ["aten::mm", "gemm"]
+    assert get("slices", profile.pk, q="(?i)MM", mode="regex").json()["total"] == 3
+    wrong = get("slices", profile.pk, q="(", mode="regex")
+    assert wrong.status_code == 400 and "regular expression" in str(wrong.json())
+
+
+@pytest.mark.parametrize(("text", "names"), [
+    ("correlation=1", ["cudaLaunchKernel", "gemm"]), ("external_id = 7", ["aten::mm", "cudaLaunchKernel", "gemm"]),
+    ("grid_x>3", ["gemm"]), ("grid_x > 4", []), ("registers<=64", ["gemm"]), ("occupancy_pct>=50", ["gemm"]),
+    ("context=1", ["gemm"]), ("context=2", []), ("context=", ["gemm"]), ("context", ["gemm"]), ("no such thing", []),
+])
+def test_search_by_argument(get, profile, text, names):
+    found = get("slices", profile.pk, q=text, mode="argument").json()
+    assert [s["name"] for s in found["slices"]] == names and found["names"] is None and found["complete"]
+
+
+def test_hits_lie_where_they_begin(get, profile):
+    found = get("hits", profile.pk, q="mm", bins=10).json()
+    assert (found["total"], found["complete"], sum(found["bins"])) == (3, True, 3)
+    assert found["bins"] == [1, 1, 0, 0, 1, 0, 0, 0, 0, 0]
+    assert get("slices", profile.pk, q="mm", around=12_001, limit=0).json()["before"] == 2
 
 
 def detail(get, profile, name: str) -> dict:
@@ -161,3 +189,12 @@ def test_a_real_trace_has_links_both_ways(get):
     backward = detail(get, profile, "MeanBackward0")
     assert json.dumps(backward)
     assert {link["role"] for link in backward["links"]} <= {"launches", "calls", "forward"}
+
+
+def test_names_by_id(get, profile, monkeypatch):
+    every = get("names", profile.pk).json()
+    assert every["total"] == len(every["names"]) > 3
+    assert get("names", profile.pk, ids="2,0,9999").json() == {"names": {"2": every["names"][2], "0": every["names"][0]}}
+    assert get("names", profile.pk, ids="a").status_code == 400
+    monkeypatch.setattr("profiles.timeline_selectors.NAMES_AT_ONCE", 2)
+    assert get("names", profile.pk).json() == {"names": every["names"][:2], "total": every["total"]}
