@@ -220,3 +220,23 @@ class TimelineNote(models.Model):
 
     def __str__(self) -> str:
         return self.text[:60] or f"bookmark at {self.start_ns} ns"
+
+
+class SavedQuery(models.Model):
+    """A query that somebody keeps for the team: everybody may run it, its owner and the product's owners may change it."""
+
+    name = models.CharField(max_length=120)
+    description = models.TextField(blank=True)
+    sql = models.TextField()
+    chart = models.JSONField(default=dict, blank=True)     # {"kind", "x", "y"}: how its rows are drawn
+    owner = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL)
+    created = models.DateTimeField(auto_now_add=True)
+    changed = models.DateTimeField(auto_now=True)
+
+    class Meta:
+        ordering = ["name", "id"]
+        verbose_name_plural = "saved queries"
+        permissions = [("moderate_savedquery", "Can change and delete queries of others")]
+
+    def __str__(self) -> str:
+        return self.name

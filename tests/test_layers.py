@@ -72,7 +72,7 @@ LAYERS = [
     Layer("profiles services", ("profiles.services", "profiles.services_*", "profiles.selectors", "profiles.*_selectors",
                                 "profiles.selectors_*", "profiles.ingested", "profiles.*_services", "profiles.examples",
                                 "profiles.capture_*", "profiles.tables", "profiles.exports*", "profiles.management.*",
-                                "profiles.sql_views"),
+                                "profiles.sql_views", "profiles.sql_tracks"),
           ours=("profiles.trace", "profiles.ingest*", "profiles.analysis*", "profiles.models", "profiles.rows", "profiles.objects",
                 "profiles.store*", "profiles.*_store", "profiles.progress", "profiles.sql_*", "workers.jobs"),
           packages=(*ROWS, *PARSING, "psutil")),

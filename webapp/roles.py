@@ -19,9 +19,11 @@ ROLES: dict[str, list[str]] = {
         "profiles.add_profile", "profiles.change_profile", "profiles.delete_profile",
         "profiles.add_capture", "profiles.change_capture",
         "profiles.add_timelinenote", "profiles.change_timelinenote", "profiles.delete_timelinenote",
+        "profiles.add_savedquery", "profiles.change_savedquery", "profiles.delete_savedquery",
         "tuner.add_tunejob", "tuner.change_tunejob",
     ],
     OWNER: [
+        "profiles.moderate_savedquery",
         "profiles.moderate_timelinenote",
         "profiles.add_capturetarget", "profiles.change_capturetarget", "profiles.delete_capturetarget",
         "tuner.delete_tunejob", "tuner.change_cachedconfig", "tuner.delete_cachedconfig",

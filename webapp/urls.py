@@ -5,7 +5,18 @@ from django.urls import include, path
 from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitView
 
 from profiles import api as profiles_api
-from profiles import capture_api, capture_pages, exports_api, exports_timeline_api, note_api, selection_api, timeline_api
+from profiles import (
+    capture_api,
+    capture_pages,
+    exports_api,
+    exports_timeline_api,
+    note_api,
+    selection_api,
+    sql_api,
+    sql_pages,
+    sql_track_api,
+    timeline_api,
+)
 from profiles import pages as profiles_pages
 from tuner import api as tuner_api
 from tuner import pages as tuner_pages
@@ -31,6 +42,7 @@ urlpatterns = [
     path("kernels/", profiles_pages.kernel_list, name="kernel-list"),
     path("compare/", profiles_pages.compare, name="compare"),                      # ?a=1&b=2 or ?build_a=…&build_b=…
     path("builds/", profiles_pages.build_list, name="build-list"),
+    path("sql/", sql_pages.sql_console, name="sql"),                               # ?profiles=1,2 ?query=3
     # captures
     path("captures/", capture_pages.capture_list, name="capture-list"),
     path("captures/new/", capture_pages.capture_new, name="capture-new"),
@@ -69,6 +81,13 @@ urlpatterns = [
     path("api/tables/", exports_api.TableApi.as_view(), name="api-table"),                # POST: cells in, a file out
     path("api/profiles/<int:pk>/notes/", note_api.NoteListApi.as_view(), name="api-notes"),
     path("api/profiles/<int:pk>/notes/<int:note_pk>/", note_api.NoteApi.as_view(), name="api-note"),
+    path("api/profiles/<int:pk>/sql/<str:queries>/", sql_track_api.SqlTimelineApi.as_view(), {"rest": ""}),
+    path("api/profiles/<int:pk>/sql/<str:queries>/<path:rest>", sql_track_api.SqlTimelineApi.as_view(), name="api-sql-timeline"),
+    path("api/sql/", sql_api.SqlApi.as_view(), name="api-sql"),                    # POST
+    path("api/sql/stop/", sql_api.SqlStopApi.as_view(), name="api-sql-stop"),      # POST
+    path("api/sql/tables/", sql_api.SqlTablesApi.as_view(), name="api-sql-tables"),
+    path("api/queries/", sql_api.QueryListApi.as_view(), name="api-queries"),
+    path("api/queries/<int:pk>/", sql_api.QueryApi.as_view(), name="api-query"),
     path("api/compare/", profiles_api.CompareApi.as_view(), name="api-compare"),
     path("api/captures/", capture_api.CaptureListApi.as_view(), name="api-captures"),
     path("api/captures/preview/", capture_api.CapturePreviewApi.as_view(), name="api-capture-preview"),  # POST
