@@ -88,7 +88,8 @@ class Pairs:
         if self._file is None:
             yield from self._part(iter([np.concatenate(self._waiting)] if self._waiting else []), end_ns)
             return
-        self._spill()
+        if self._waiting:
+            self._spill()
         with self._file as file:
             for part in self._parts.values():
                 yield from self._part(self._blocks(file, part), end_ns)

@@ -19,7 +19,7 @@ from profiles.ingest.source import Source
 from profiles.trace import Integrity, TraceError
 
 CHUNK_BYTES = 2 << 20                    # its objects fit the processor's cache: measured best of 0.25 to 8 MB
-_KEY = rb'"(?:ph|name|cat|ts|pid|tid|id|dur|args|bp|s|tts|tdur|sf|cname)"\s*:'
+_KEY = rb'"(?:ph|name|cat|ts|pid|tid|id2?|dur|args|bp|s|tts|tdur|sf|cname|bind_id|flow_in|flow_out|scope|stack)"\s*:'
 _BOUNDARY = re.compile(rb"\}[\s,]*(?=\{\s*" + _KEY + rb")")
 _ARRAY = re.compile(rb'"traceEvents"\s*:\s*\[')
 _BYTE = re.compile(r"\(byte (\d+)\)")
