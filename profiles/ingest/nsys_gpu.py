@@ -148,7 +148,7 @@ def _synchronisation(export: Export, lanes: Lanes, build: TraceBuilder) -> None:
         name = _named(build, [batch.ints("syncType")], lambda kind: SYNC_TYPES.get(kind[0], "Synchronisation"))
         event = batch.ints("eventId")
         _work(batch, lanes, build, name, Category.SYNC, details(build, {
-            "context": batch.ints("contextId"), "event": np.where(event < 2**32 - 1, event, MISSING)}), side="synchronisation")
+            "context": batch.ints("contextId"), "event": np.where(event < 2**32 - 1, event, MISSING)}), side="waits")
 
 
 def _recorded_events(export: Export, lanes: Lanes, build: TraceBuilder) -> None:
@@ -160,7 +160,7 @@ def _recorded_events(export: Export, lanes: Lanes, build: TraceBuilder) -> None:
         start = batch.ints("timestamp")
         kept = (start > 0) & (start < 2**62)
         build.integrity.drop(without, int(np.count_nonzero(~kept)))
-        track, device, stream = lanes.of_streams(batch, "synchronisation")
+        track, device, stream = lanes.of_streams(batch, "waits")
         columns = {
             "start_ns": start, "dur_ns": np.zeros_like(start), "name": np.full(start.size, build.names["Event record"], np.int32),
             "category": np.full(start.size, int(Category.SYNC), np.uint8), "instant": np.ones(start.size, np.bool_),

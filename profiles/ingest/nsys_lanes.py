@@ -12,7 +12,7 @@ from profiles.ingest.events import MISSING
 from profiles.ingest.nsys_export import Batch, Export, per_row, per_value
 from profiles.trace import Device, Track
 
-_IDLE = 2**44              # processes without GPU work are drawn after the others
+_LAST = 9                  # rank of processes without GPU work: behind threads (0), streams (1) and counters (3)
 _SIDE = ("", "CUDA graphs", "UCX", "OS runtime", "system calls", "scheduling", "samples", "profiler overhead", "CUPTI overhead")
 
 
@@ -38,6 +38,7 @@ class Lanes:
         self._contexts: dict[int, set[tuple[int, int]]] = {}                # GPU -> (pid, context) that worked on it
         self._worked: dict[tuple[int, int], int] = {}                       # (pid, context) -> the GPU it worked on
         self._streams: dict[int, tuple[int, int, int, int, str]] = {}       # track -> device, pid, context, stream, what
+        self._sides: dict[int, dict[str, int]] = {}                         # thread -> what lies beside it -> track
         for batch in export.described("PROCESSES", ["globalPid", "pid", "name"]):
             for pid, name in zip(batch.ints("pid").tolist(), batch.texts("name", 500), strict=True):
                 if name:
@@ -74,16 +75,27 @@ class Lanes:
         return per_value(serials, lambda serial: self._thread(serial, side))
 
     def _thread(self, serial: int, side: str) -> int:
-        return self.build.track(("thread", serial, side), lambda: self._thread_track(serial, side))
+        created: list[Track] = []
+
+        def make() -> Track:
+            created.append(self._thread_track(serial, side))
+            return created[0]
+
+        number = self.build.track(("thread", serial, side), make)
+        if created:                                         # else it is known, or one of those that share a track
+            self._sides.setdefault(serial, {})[side] = number
+        return number
 
     def _thread_track(self, serial: int, side: str) -> Track:
+        """The main thread first, then those that called something, then those of which only the system tells."""
         if serial == MISSING:
             return Track(kind="thread", name=side or "calls of unknown threads", group="process unknown", sort=2**45)
         pid, tid = pid_of(serial), tid_of(serial)
-        name = self.threads.get(serial) or "thread"
+        name = f"{self.threads.get(serial) or 'thread'} ({tid})"
         place = _SIDE.index(side) if side in _SIDE else len(_SIDE)
-        return Track(kind="thread", name=f"{name} ({tid})" + (f" · {side}" if side else ""), group=self.process(pid),
-                     sort=(0 if pid in self._rank else _IDLE) + (0 if tid == pid else tid << 8) + place, pid=str(pid), tid=str(tid))
+        called = 0 if "" in self._sides.get(serial, {}) else 1 << 32
+        return Track(kind="thread", name=f"{side} · {name}" if side else name, group=self.process(pid),
+                     sort=(0 if tid == pid else called + (tid << 8)) + place, pid=str(pid), tid=str(tid))
 
     def process(self, pid: int) -> str:
         name = self.processes.get(pid)
@@ -97,7 +109,7 @@ class Lanes:
             kind=kind, name=name, group=group, sort=2**45, pid=str(pid) if pid is not None else None))
 
     def of_streams(self, batch: Batch, what: str = "") -> tuple[Int32, Int64, Int64]:
-        """Tracks, GPU numbers and stream ids of GPU work. `what` "synchronisation" lies beside the streams."""
+        """Tracks, GPU numbers and stream ids of GPU work. `what` ("waits") lies beside the streams."""
         columns = [batch.ints(name) for name in ("deviceId", "globalPid", "contextId", "streamId")]
         track = per_row(columns, lambda values: self._stream(values, what))
         gpus = per_row(columns[:3], lambda values: self._gpu_at(values, what)).astype(np.int64)
@@ -118,9 +130,14 @@ class Lanes:
         _, serial, context, stream = values
         pid = pid_of(serial) if serial != MISSING else -1
         gpu = self._gpu_at(values, what)
-        number = self.build.track(("stream", gpu, pid, context, stream, what),
-                                  lambda: self._stream_track(gpu, pid, context, stream, what, apart=False))
-        if number not in self._streams:
+        created: list[Track] = []
+
+        def make() -> Track:
+            created.append(self._stream_track(gpu, pid, context, stream, what, apart=False))
+            return created[0]
+
+        number = self.build.track(("stream", gpu, pid, context, stream, what), make)
+        if created:
             self._streams[number] = gpu, pid, context, stream, what
             if not what:
                 self._worked[serial, context] = gpu
@@ -129,9 +146,9 @@ class Lanes:
 
     def _stream_track(self, gpu: int, pid: int, context: int, stream: int, what: str, apart: bool) -> Track:
         known = 0 <= stream < 2**31
-        name = f"stream {stream}" if known else "all streams"
+        name = f"{what} · " if what else ""
+        name += f"stream {stream}" if known else "all streams"
         name += " (default)" if (pid, context, stream) in self._default_streams else ""
-        name += f" · {what}" if what else ""
         name += f" · {self.processes.get(pid, 'process')} {pid}, context {context}" if apart else ""
         return Track(kind="other" if what else "stream", name=name, group=f"GPU {gpu}" if gpu >= 0 else "GPU unknown",
                      sort=stream if known else 2**31, pid=str(pid) if pid >= 0 else None, device=gpu if gpu >= 0 else None,
@@ -143,7 +160,12 @@ class Lanes:
             kind=kind, name=name[:200], group=f"GPU {gpu}", sort=2**32 + sort, device=gpu, unit=unit))
 
     def finish(self) -> None:
-        """Streams of a GPU that several processes or contexts use say whose they are."""
+        """Streams of a GPU that several processes or contexts use say whose they are; threads find their place."""
+        for serial, sides in self._sides.items():
+            for side, number in sides.items():
+                track, pid = self._thread_track(serial, side), pid_of(serial)
+                behind = ((_LAST, pid), (), track.sort, ())
+                self.build.describe(number, track, None if pid in self._rank or not self._rank else behind)
         for number, (gpu, pid, context, stream, what) in self._streams.items():
             if len(self._contexts[gpu]) > 1:
                 self.build.describe(number, self._stream_track(gpu, pid, context, stream, what, apart=True))

@@ -71,7 +71,7 @@ class Nvtx:
         build = self.build
         kind = batch.ints("eventType", nsys.NVTX_PUSH_POP[0])
         names = np.isin(kind, (nsys.NVTX_CATEGORY, nsys.NVTX_DOMAIN, nsys.NVTX_THREAD, nsys.NVTX_DOMAIN_END))
-        build.integrity.drop("NVTX names of domains, categories and threads: used as names", int(np.count_nonzero(names)))
+        build.integrity.remark("NVTX records that name domains, categories and threads", int(np.count_nonzero(names)))
         marks = np.isin(kind, nsys.NVTX_MARKS)
         pairs = np.isin(kind, nsys.NVTX_START_END)
         ranges = np.isin(kind, nsys.NVTX_PUSH_POP)

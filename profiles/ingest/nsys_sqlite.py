@@ -59,11 +59,11 @@ def _read(database: Database, source: Source, integrity: Integrity) -> Trace:
     Nvtx(export, lanes, build).read()
     nsys_cpu.read(export, lanes, build)
     nsys_counters.read(export, lanes, build)
-    _diagnostics(export)
+    messages = _diagnostics(export)
     nsys_cpu.rest(export, lanes, build)
     lanes.finish()
     trace = build.finish(devices=devices(export, lanes.gpus()), base_ns=_session_start(export), rank=_rank(export),
-                         metadata=_metadata(export))
+                         metadata=_metadata(export) | ({"nsys messages": messages} if messages else {}))
     integrity.records_kept = integrity.records_read - sum(integrity.not_kept.values())
     return trace
 
@@ -79,21 +79,21 @@ def _notes(database: Database, export: Export) -> None:
         notes.append("The database was in write-ahead mode: what stood only in its -wal file is not in the upload.")
 
 
-def _diagnostics(export: Export) -> None:
-    """The tool's own warnings are notes of the report, each text once; what it says for information is counted."""
-    texts: dict[str, int] = {}
-    informed = 0
+def _diagnostics(export: Export) -> list[str]:
+    """The tool's own warnings become notes of the report; returns what it says for information. Each text once."""
+    warned: dict[str, int] = {}
+    informed: dict[str, int] = {}
     for batch in export.events("DIAGNOSTIC_EVENT", ["severity", "text"]):
         severity = batch.ints("severity", WARNING)
         for level, text in zip(severity.tolist(), batch.texts("text", 1_000), strict=True):
-            if level >= WARNING and text and (text in texts or len(texts) < 1_000):
-                texts[text] = texts.get(text, 0) + 1
+            said = (text or "").strip()[:400]
+            texts = warned if level >= WARNING else informed
+            if said in texts or len(texts) < _NOTES:
+                texts[said] = texts.get(said, 0) + 1
             else:
-                informed += 1
-    export.integrity.drop("messages of nsys for information", informed)
-    for text, count in list(texts.items())[:_NOTES]:
-        export.integrity.notes.append(f"nsys says{f' ({count} times)' if count > 1 else ''}: {text.strip()[:400]}")
-    export.integrity.drop(f"messages of nsys beyond the first {_NOTES} warnings", sum(list(texts.values())[_NOTES:]))
+                export.integrity.drop(f"messages of nsys beyond the first {_NOTES}")
+    export.integrity.notes += [f"nsys says{f' ({count} times)' if count > 1 else ''}: {text}" for text, count in warned.items()]
+    return list(informed)
 
 
 def _session_start(export: Export) -> int | None:

@@ -93,7 +93,7 @@ def test_two_gpus_have_their_streams_and_are_told_apart():
     streams = {(track.group, track.name) for track in trace.tracks if track.kind == "stream"}
     assert streams == {("GPU 0", "stream 7"), ("GPU 1", "stream 15")}
     assert [device.index for device in trace.devices] == [0, 1]
-    waits = {track.group for track in trace.tracks if track.name.endswith("synchronisation")}
+    waits = {track.group for track in trace.tracks if track.name.startswith("waits")}
     assert waits == {"GPU 0", "GPU 1"}          # the file says device 0 of all of them; their contexts know better
 
 
@@ -136,6 +136,7 @@ def test_devices_versions_and_messages_are_those_of_the_file():
     assert trace.metadata["nsys version"] == "2025.1.1.110" and trace.metadata["schema version"] == "3.17.1"
     assert "TOKEN" not in json.dumps(trace.metadata) and "PATH=" not in json.dumps(trace.metadata)     # no environment
     assert any("No NVTX events collected" in note for note in trace.integrity.notes)
+    assert trace.metadata["nsys messages"] and trace.integrity.records_kept == trace.integrity.records_read
 
 
 def test_a_cut_export_gives_what_stands_before_the_cut():
@@ -229,8 +230,8 @@ def test_nvtx_of_every_kind(tmp_path):
     assert json.loads(found["open"]["detail"])["payload"] == 0.5 and found["open"]["dur_ns"] == 400       # to the last record
     thread, pairs = (trace.tracks[found[name]["track"]].name for name in ("outer", "crossing 1"))
     assert thread == "the main one (4712)" and pairs == "NVTX start/end ranges"
-    assert trace.integrity.not_kept == {"NVTX names of domains, categories and threads: used as names": 3,
-                                        "NVTX records of a kind that is not known here": 1}
+    assert trace.integrity.not_kept == {"NVTX records of a kind that is not known here": 1}
+    assert trace.integrity.remarks["NVTX records that name domains, categories and threads"] == 3
     assert trace.integrity.repaired["NVTX ranges that never ended: drawn to the last record"] == 1
 
 
@@ -270,8 +271,8 @@ def test_scheduling_samples_memory_and_libraries(tmp_path):
     by_track: dict[str, list[tuple[str, int, int]]] = {}
     for row in trace.slices.to_pylist():
         by_track.setdefault(trace.tracks[row["track"]].name, []).append((row["name"], row["start_ns"] + 1, row["dur_ns"]))
-    assert by_track["thread (4712) · scheduling"] == [("runs on CPU 1", 10, 20), ("runs on CPU 2", 40, 20)]
-    assert by_track["thread (4712) · samples"] == [("leaf", 50, 0), ("CPU sample", 55, 0)]
+    assert by_track["scheduling · thread (4712)"] == [("runs on CPU 1", 10, 20), ("runs on CPU 2", 40, 20)]
+    assert by_track["samples · thread (4712)"] == [("leaf", 50, 0), ("CPU sample", 55, 0)]
     assert by_track["thread (4712)"] == [("cublasSgemm_v2", 1, 8), ("MPI_Allreduce", 2, 6)]
     assert trace.samples["value"].to_pylist() == [100.0, 150.0, 50.0] and trace.rank == 3
     assert trace.integrity.not_kept == {
