@@ -3,12 +3,13 @@
 slices.parquet     what is drawn, in the order of `analysis.tiles` (the row number is the slice's id)
 arguments.parquet  what a click shows, row for row the same
 bins.parquet       merged entries of every level
-index.parquet      where each (table, level, tile) begins
+index.parquet      (table, level, tile, track, depth) of every 1,024th row of each level: 0 slices, 1 bins
 names.parquet, details.parquet, samples.parquet, flows.parquet, timeline.json
 """
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -16,28 +17,24 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.parquet as pq
 from django.conf import settings
 from django.core.files import File
 from django.core.files.storage import FileSystemStorage, default_storage
 
 from profiles.analysis import tiles
-from profiles.analysis.breakdown import breakdown
-from profiles.analysis.kernels import dictionary, numbers
-from profiles.trace import Category, Trace
+from profiles.analysis.digest import Digest, digest_of
+from profiles.analysis.kernels import numbers
+from profiles.store_tables import ROW_GROUP, Stored, write_parquet
+from profiles.trace import Category, Trace, TraceError
+from profiles.windows import Window
 
-VERSION = 1                          # of the stored form: part of every tile's ETag
-ROW_GROUP = 16_384                   # of what tiles read: small pieces decode in a millisecond
-_ARGUMENTS = ("correlation", "external_id", "device", "stream", "grid_x", "grid_y", "grid_z", "block_x", "block_y",
-              "block_z", "registers_per_thread", "smem_bytes", "occupancy_pct", "bytes")
-_DELTA = "DELTA_BINARY_PACKED"
+VERSION = 2                          # of the stored form: part of every tile's ETag
+_NOT_WORK = (int(Category.SYNC), int(Category.GPU_ANNOTATION))      # on a GPU's stream: no work
 _CACHE_SECONDS = 30
 _CACHE_BYTES = 20 << 30              # of fetched objects on this machine
 
@@ -46,93 +43,78 @@ def key(profile_id: int, name: str) -> str:
     return f"profiles/{profile_id}/{name}"
 
 
-def write_trace(profile_id: int, trace: Trace) -> int:
-    """Store columns and tiles; returns their bytes. Overwrites what an earlier ingest of this profile left."""
+def write_trace(profile_id: int, trace: Trace, progress: Callable[[str, int, int], None] | None = None) -> int:
+    """Store columns and tiles; returns their bytes. Overwrites what an earlier ingest of this profile left.
+
+    All windows of the trace pass once; whatever else wants to see them is `trace.digest` (analysis.digest). `progress` is told
+    the phase, the slices done in it and their number.
+    """
+    tell = progress or (lambda phase, done, total: None)
     with tempfile.TemporaryDirectory(prefix="ridgepoint-") as folder:
-        _write(Path(folder), trace)
-        total = 0
-        # timeline.json last: it is what says that the rest is there
-        for path in sorted(Path(folder).iterdir(), key=lambda p: (p.suffix == ".json", p.name)):
-            total += path.stat().st_size
-            with path.open("rb") as file:
-                default_storage.save(key(profile_id, path.name), File(file))
+        try:
+            _write(Path(folder), trace, tell)
+            total = 0
+            # timeline.json last: it is what says that the rest is there
+            for path in sorted(Path(folder).iterdir(), key=lambda p: (p.suffix == ".json", p.name)):
+                total += path.stat().st_size
+                with path.open("rb") as file:
+                    default_storage.save(key(profile_id, path.name), File(file))
+        except OSError as error:
+            if error.errno != errno.ENOSPC:
+                raise
+            raise TraceError("object store", f"no room for the profile's columns ({error.strerror})",
+                             "Free some space, or delete profiles that nobody needs, and ingest it again.") from error
     return total
 
 
-def _write(folder: Path, trace: Trace) -> None:
-    """Encoding and compression leave the interpreter free: each table is written while the next one is made."""
-    with ThreadPoolExecutor(2) as pool:
-        written: list[Future[None]] = []
-        _write_tables(folder, trace, lambda *table: written.append(pool.submit(_parquet, *table)))
-    for each in written:
-        each.result()
-
-
-def _write_tables(folder: Path, trace: Trace, write: Callable[..., None]) -> None:
-    slices = trace.slices
-    track, start, dur = (numbers(slices, name) for name in ("track", "start_ns", "dur_ns"))
-    depth, instant = numbers(slices, "depth"), numbers(slices, "instant").astype(np.bool_)
-    name_id, names = dictionary(slices, "name")
-    detail_id, details = dictionary(slices, "detail")
-    category = numbers(slices, "category")
-    end_ns = int(max((start + dur).max(initial=0), numbers(trace.samples, "time_ns").max(initial=0)))
-    top = tiles.top_level(end_ns)
-    order = tiles.order(track, start, dur, top)
-    rows = order.rows
-    drawn = {"track": track[rows], "depth": depth[rows], "start_ns": start[rows], "dur_ns": dur[rows],
-             "name_id": name_id[rows], "category": category[rows], "instant": instant[rows]}
-    write(folder / "slices.parquet", drawn, ["start_ns"], ROW_GROUP)
-    taken = slices.select(list(_ARGUMENTS)).take(pa.array(rows))
-    taken = taken.append_column("detail_id", pa.array(detail_id[rows], mask=detail_id[rows] < 0))
-    write(folder / "arguments.parquet", taken, ["correlation", "external_id"], 4 * ROW_GROUP)
-    bins, bin_runs = tiles.merge(drawn["track"], drawn["depth"], drawn["start_ns"], drawn["dur_ns"], order.level, top)
-    longest = bins["slice"]
-    bins |= {"name_id": drawn["name_id"][longest], "category": drawn["category"][longest],
-             "instant": drawn["instant"][longest] & (bins["count"] == 1)}
-    bins["count"], bins["slice"] = bins["count"].astype(np.uint32), bins["slice"].astype(np.uint32)
-    write(folder / "bins.parquet", bins, ["start_ns", "slice"], ROW_GROUP)
-    write(folder / "index.parquet", _index(tiles.runs(order.level, order.tile), bin_runs), ["tile", "row"], 1 << 20)
-    write(folder / "names.parquet", pa.table({"name": pa.array(names, pa.string())}), [], 1 << 16)
-    write(folder / "details.parquet", pa.table({"detail": pa.array(details, pa.string())}), [], 1 << 16)
+def _write(folder: Path, trace: Trace, tell: Callable[[str, int, int], None]) -> None:
+    last_sample = int(numbers(trace.samples, "time_ns").max(initial=0))
+    end_ns = max(trace.parts.end_ns, last_sample)
+    stored, facts = Stored(tiles.top_level(end_ns)), Facts(len(trace.tracks), last_sample)
+    found = digest_of(trace, lambda window: (stored.levels.add(window.columns, window.next_ns), facts.add(window)), tell)
+    stored.levels.finish()
+    stored.encode(folder, lambda rows: tell("storing", rows, trace.parts.rows))
+    write_parquet(folder / "names.parquet", pa.table({"name": pa.array(trace.parts.names, pa.string())}), [], 4096)
+    write_parquet(folder / "details.parquet", pa.table({"detail": pa.array(trace.parts.details, pa.string())}), [], 4096)
     if trace.samples.num_rows:
-        write(folder / "samples.parquet", trace.samples, ["time_ns"], ROW_GROUP)
+        write_parquet(folder / "samples.parquet", trace.samples, ["time_ns"], ROW_GROUP)
     if trace.flows.num_rows:
         flows = trace.flows.set_column(1, "kind", trace.flows["kind"].cast(pa.string()))
-        write(folder / "flows.parquet", flows, ["flow", "time_ns"], ROW_GROUP)
-    (folder / "timeline.json").write_text(json.dumps(_document(trace, top, end_ns, track, depth)))
+        write_parquet(folder / "flows.parquet", flows, ["flow", "time_ns"], ROW_GROUP)
+    (folder / "timeline.json").write_text(json.dumps(_document(trace, stored.levels.top, end_ns, facts, found)))
 
 
-def _parquet(path: Path, columns: pa.Table | dict[str, npt.NDArray[Any]], delta: list[str], group: int) -> None:
-    table = columns if isinstance(columns, pa.Table) else pa.table(columns)
-    plain = [name for name in table.column_names if name not in delta]
-    pq.write_table(table, path, compression="zstd", compression_level=3, row_group_size=group, use_dictionary=plain,
-                   column_encoding=dict.fromkeys(delta, _DELTA), write_statistics=True)
+class Facts:
+    """Per track: how deep, how many, how long."""
+
+    def __init__(self, tracks: int, last_ns: int) -> None:
+        self.depths, self.slices, self.busy_ns = (np.zeros(tracks, np.int64) for _ in range(3))
+        self.last_ns = last_ns               # of samples and of slices, marks aside
+
+    def add(self, window: Window) -> None:
+        columns = window.columns
+        track, depth, dur = columns["track"], columns["depth"], columns["dur_ns"]
+        np.maximum.at(self.depths, track, depth.astype(np.int64) + 1)
+        self.slices += np.bincount(track, minlength=self.slices.size)
+        busy = (depth == 0) & ~np.isin(columns["category"], _NOT_WORK)
+        self.busy_ns += np.bincount(track[busy], weights=dur[busy], minlength=self.slices.size).astype(np.int64)
+        spans = ~columns["instant"]
+        self.last_ns = max(self.last_ns, int((columns["start_ns"] + dur)[spans].max(initial=0)))
 
 
-def _index(slices: tiles.Table, bins: tiles.Table) -> pa.Table:
-    parts = [(0, slices), (1, bins)]
-    return pa.table({
-        "table": np.concatenate([np.full(part["row"].size, number, np.int8) for number, part in parts]),
-        **{name: np.concatenate([part[name] for _, part in parts]) for name in ("level", "tile", "row")},
-    })
-
-
-def _document(trace: Trace, top: int, end_ns: int, track: npt.NDArray[np.int32], depth: npt.NDArray[np.int16]) -> dict[str, Any]:
+def _document(trace: Trace, top: int, end_ns: int, facts: Facts, found: Digest) -> dict[str, Any]:
     """timeline.json: everything about the timeline that is small."""
-    depths = np.zeros(len(trace.tracks), np.int64)
-    np.maximum.at(depths, track, depth.astype(np.int64) + 1)
-    counts = np.bincount(track, minlength=len(trace.tracks))
     samples = np.bincount(numbers(trace.samples, "track"), minlength=len(trace.tracks))
     return {
-        "version": VERSION, "written": time.time_ns(), "end_ns": end_ns, "levels": top + 1, "tile_bins": tiles.BINS,
-        "base_ns": trace.base_ns, "categories": [each.name.lower() for each in Category],
-        "slices": trace.slices.num_rows,
+        "version": VERSION, "written": time.time_ns(), "end_ns": end_ns, "last_ns": facts.last_ns or end_ns, "levels": top + 1,
+        "tile_bins": tiles.BINS, "base_ns": trace.base_ns, "categories": [each.name.lower() for each in Category],
+        "slices": trace.parts.rows,
         "tracks": [{
             "id": i, "kind": each.kind, "name": each.name, "group": each.group, "pid": each.pid, "tid": each.tid,
-            "device": each.device, "stream": each.stream, "unit": each.unit, "depths": int(depths[i]),
-            "slices": int(counts[i]), "samples": int(samples[i]), "sort": each.sort,
+            "device": each.device, "stream": each.stream, "unit": each.unit, "depths": int(facts.depths[i]),
+            "slices": int(facts.slices[i]), "samples": int(samples[i]), "sort": each.sort, "busy_ns": int(facts.busy_ns[i]),
         } for i, each in enumerate(trace.tracks)],
-        "steps": [{"name": step.name, "start_ns": step.start_ns, "end_ns": step.end_ns} for step in breakdown(trace).steps],
+        "steps": [{"name": name, "start_ns": start, "end_ns": end} for name, start, end in found.steps()],
         "integrity": trace.integrity.as_json(),
     }
 

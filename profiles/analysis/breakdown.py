@@ -9,7 +9,6 @@ each. Holistic Trace Analysis measures from the first to the last GPU slice inst
 
 from __future__ import annotations
 
-import re
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -17,15 +16,14 @@ import numpy as np
 import numpy.typing as npt
 
 from profiles.analysis import intervals
-from profiles.analysis.correlate import launch_calls
+from profiles.analysis.digest import STEP, Digest, digest_of
 from profiles.analysis.intervals import Intervals
-from profiles.analysis.kernels import dictionary, numbers
-from profiles.trace import GPU_WORK, Category, Trace
+from profiles.trace import Category, Trace
+
+__all__ = ["STEP", "Breakdown", "DeviceTime", "Step", "breakdown"]
 
 LONGEST = 10                     # gaps that are listed
 MAX_DEVICES = 64         # broken down one by one; a node has 8 or 16
-_WALL = (*GPU_WORK, Category.RUNTIME, Category.CPU_OP, Category.PYTHON, Category.ANNOTATION)
-STEP = re.compile(r"ProfilerStep#(\d+)$")
 
 
 @dataclass(frozen=True)
@@ -88,27 +86,22 @@ class _Work:
 
 def breakdown(trace: Trace) -> Breakdown:
     """Every device that worked, and every step."""
-    slices = trace.slices
-    category, start, dur = (numbers(slices, name) for name in ("category", "start_ns", "dur_ns"))
-    device = numbers(slices, "device")
-    real = ~numbers(slices, "instant").astype(np.bool_)
+    found = digest_of(trace)
+    wall_start, wall_end = found.wall
+    real = ~found.work["instant"]
+    category, start = found.work["category"], found.work["start_ns"]
+    dur, device = found.work["dur_ns"], found.work["device"]
     end = start + dur
-    counted = real & np.isin(category, [int(kind) for kind in _WALL])
-    counted = counted if counted.any() else real
-    wall_start = int(start[counted].min()) if counted.any() else 0
-    wall_end = int(end[counted].max()) if counted.any() else 0
-    gpu = real & np.isin(category, [int(kind) for kind in GPU_WORK])
-    names = {each.index: each.name for each in trace.devices}
-    calls = launch_calls(trace)
-    devices = []
-    for index in np.unique(device[gpu])[:MAX_DEVICES].tolist():
-        rows = np.flatnonzero(gpu & (device == index))
+    devices, longest = [], _Longest(found)
+    for index in np.unique(device[real])[:MAX_DEVICES].tolist():
+        rows = np.flatnonzero(real & (device == index))
         work = _work(category[rows], start[rows], end[rows])
-        causes, longest = _idle(trace, rows, work, calls, wall_start, wall_end)
-        devices.append(_device(index, names.get(index, ""), category[rows], dur[rows], work, wall_start, wall_end,
-                               causes, longest))
-    everything = _work(category[gpu], start[gpu], end[gpu])
-    return Breakdown(wall_start, wall_end - wall_start, devices, _steps(trace, category, start, end, everything))
+        causes = _idle(found, rows, work, wall_start, wall_end, longest)
+        devices.append(_device(index, found.device_names.get(index, ""), category[rows], dur[rows], work, wall_start, wall_end,
+                               causes, longest.of_last))
+    longest.fill()
+    everything = _work(category[real], start[real], end[real])
+    return Breakdown(wall_start, wall_end - wall_start, devices, _steps(found, everything))
 
 
 def _work(category: npt.NDArray[Any], start: npt.NDArray[np.int64], end: npt.NDArray[np.int64]) -> _Work:
@@ -136,58 +129,65 @@ def _device(index: int, name: str, category: npt.NDArray[Any], dur: npt.NDArray[
         kernel_ns=int(dur[launched].sum()), idle_causes=causes, longest_gaps=longest)
 
 
-def _steps(trace: Trace, category: npt.NDArray[Any], start: npt.NDArray[np.int64], end: npt.NDArray[np.int64],
-           work: _Work) -> list[Step]:
-    codes, names = dictionary(trace.slices, "name")
-    wanted = np.array([bool(STEP.match(name)) for name in names] or [False], np.bool_)
-    rows = np.flatnonzero((category == Category.ANNOTATION) & (codes >= 0) & wanted[codes])
-    rows = rows[np.argsort(start[rows], kind="stable")]
-    first, last = start[rows], end[rows]
+def _steps(found: Digest, work: _Work) -> list[Step]:
+    steps = found.steps()
+    first, last = (np.array([step[i] for step in steps], np.int64) for i in (1, 2))
     busy, compute, kernels = (intervals.overlap_ns(part, first, last) for part in (work.busy, work.compute, work.kernels))
-    return [Step(names[codes[row]], int(first[i]), int(last[i]), int(busy[i]), int(last[i] - first[i] - busy[i]),
-                 int(compute[i]), int(kernels[i] - compute[i]), int(busy[i] - kernels[i]))
-            for i, row in enumerate(rows.tolist())]
+    return [Step(name, start, end, int(busy[i]), int(end - start - busy[i]), int(compute[i]), int(kernels[i] - compute[i]),
+                 int(busy[i] - kernels[i])) for i, (name, start, end) in enumerate(steps)]
 
 
-def _idle(trace: Trace, rows: npt.NDArray[np.intp], work: _Work, calls: npt.NDArray[np.int64], start_ns: int,
-          end_ns: int) -> tuple[dict[str, int], list[dict[str, Any]]]:
-    """Idle time by cause, and the longest gaps.
+def _idle(found: Digest, rows: npt.NDArray[np.intp], work: _Work, start_ns: int, end_ns: int,
+          longest: _Longest) -> dict[str, int]:
+    """Idle time by cause; the longest gaps go to `longest`.
 
     The work that ends a gap was launched by a call: until that call ended the host was late; from then on the work was
     queued and waited (launch latency, or another stream's or copy's result).
     """
     gaps = intervals.gaps(work.busy, start_ns, end_ns)
-    start = numbers(trace.slices, "start_ns")
-    begins = start[rows]
-    order = np.argsort(begins, kind="stable")
-    at = np.searchsorted(begins[order], gaps.end_ns)
-    inside = (at < order.size) & (gaps.start_ns > start_ns)
-    after = rows[order[np.minimum(at, order.size - 1)]]
-    call = np.where(inside, calls[after], -1)
-    call_end = start[np.maximum(call, 0)] + numbers(trace.slices, "dur_ns")[np.maximum(call, 0)]
+    begins = found.work["start_ns"][rows]                      # rows are in order of start
+    at = np.searchsorted(begins, gaps.end_ns)
+    inside = (at < begins.size) & (gaps.start_ns > start_ns)
+    after = rows[np.minimum(at, begins.size - 1)]
+    called = inside & (found.call[after] >= 0)
     length = gaps.end_ns - gaps.start_ns
-    late = np.where(call >= 0, np.clip(call_end - gaps.start_ns, 0, length), 0)
-    causes = {
-        "host_late_ns": int(late.sum()), "queued_ns": int((length - late)[call >= 0].sum()),
-        "unknown_ns": int(length[inside & (call < 0)].sum()), "before_and_after_ns": int(length[~inside].sum()),
+    late = np.where(called, np.clip(found.call_end_ns[after] - gaps.start_ns, 0, length), 0)
+    longest.take(gaps, length, after, inside, called, late)
+    return {
+        "host_late_ns": int(late.sum()), "queued_ns": int((length - late)[called].sum()),
+        "unknown_ns": int(length[inside & ~called].sum()), "before_and_after_ns": int(length[~inside].sum()),
     }
-    codes, names = dictionary(trace.slices, "name")
-    longest = [{
-        "start_ns": int(gaps.start_ns[i]), "end_ns": int(gaps.end_ns[i]), "dur_ns": int(length[i]),
-        "next": names[codes[after[i]]] if inside[i] else None,
-        "host_late_ns": int(late[i]) if call[i] >= 0 else None,
-        "cpu": _cpu_during(trace, int(call[i]), int(gaps.start_ns[i]), int(gaps.end_ns[i])) if call[i] >= 0 else [],
-    } for i in np.argsort(-length, kind="stable")[:LONGEST].tolist()]
-    return causes, longest
 
 
-def _cpu_during(trace: Trace, call: int, start_ns: int, end_ns: int, most: int = 3) -> list[dict[str, Any]]:
-    """What the launching thread spent a gap in: the names with the most time within it (nested ones each in full)."""
-    slices = trace.slices
-    track = slices["track"][call].as_py()
-    start, dur = numbers(slices, "start_ns"), numbers(slices, "dur_ns")
-    rows = np.flatnonzero((numbers(slices, "track") == track) & (start < end_ns) & (start + dur > start_ns))
-    overlap = np.minimum(start[rows] + dur[rows], end_ns) - np.maximum(start[rows], start_ns)
-    codes, names = dictionary(slices, "name")
-    total = np.bincount(codes[rows], weights=overlap.astype(np.float64), minlength=1)
-    return [{"name": names[code], "ns": int(total[code])} for code in np.argsort(-total)[:most].tolist() if total[code] > 0]
+class _Longest:
+    """The longest gaps of every GPU, and what the launching threads did in them: one pass over the CPU's slices."""
+
+    def __init__(self, found: Digest) -> None:
+        self._found = found
+        self._asked: list[tuple[int, dict[str, Any], dict[int, int]]] = []      # thread, gap, ns by name
+        self.of_last: list[dict[str, Any]] = []
+
+    def take(self, gaps: Intervals, length: npt.NDArray[np.int64], after: npt.NDArray[np.intp], inside: npt.NDArray[np.bool_],
+             called: npt.NDArray[np.bool_], late: npt.NDArray[np.int64]) -> None:
+        names, name = self._found.names, self._found.work["name"]
+        self.of_last = []
+        for i in np.argsort(-length, kind="stable")[:LONGEST].tolist():
+            gap: dict[str, Any] = {
+                "start_ns": int(gaps.start_ns[i]), "end_ns": int(gaps.end_ns[i]), "dur_ns": int(length[i]),
+                "next": names[name[after[i]]] if inside[i] else None,
+                "host_late_ns": int(late[i]) if called[i] else None, "cpu": []}
+            self.of_last.append(gap)
+            if called[i]:
+                self._asked.append((int(self._found.call_track[after[i]]), gap, {}))
+
+    def fill(self, most: int = 3) -> None:
+        """The names with the most time within each gap (nested ones each in full)."""
+        for rows in self._found.host_rows() if self._asked else ():
+            for track, gap, total in self._asked:
+                mine = rows[(rows["start_ns"] < gap["end_ns"]) & (rows["end_ns"] > gap["start_ns"]) & (rows["track"] == track)]
+                overlap = np.minimum(mine["end_ns"], gap["end_ns"]) - np.maximum(mine["start_ns"], gap["start_ns"])
+                for code, ns in zip(mine["name"].tolist(), overlap.tolist(), strict=True):
+                    total[code] = total.get(code, 0) + ns
+        for _, gap, total in self._asked:
+            ordered = sorted(total.items(), key=lambda pair: (-pair[1], pair[0]))[:most]
+            gap["cpu"] = [{"name": self._found.names[code], "ns": ns} for code, ns in ordered if ns > 0]

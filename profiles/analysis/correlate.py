@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from profiles.analysis.kernels import numbers
+from profiles.analysis.columns import numbers
 from profiles.trace import GPU_WORK, Category, Trace
 
 Int64 = npt.NDArray[np.int64]

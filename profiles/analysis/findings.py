@@ -12,15 +12,15 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from profiles.analysis.breakdown import Breakdown
+from profiles.analysis.digest import Digest
 from profiles.analysis.host import Activity, Gaps, Host, Syncs
 from profiles.analysis.kernels import KernelRow
 from profiles.analysis.names import short_name
 from profiles.analysis.sentences import pct_text, plural, time_text, times_text
 from profiles.trace import KERNELS, Category, Trace
+from profiles.windows import MISSING
 
 SEVERITIES = ("high", "medium", "info")
 _AUTOGRAD = "autograd::engine::evaluate_function: "
@@ -43,7 +43,6 @@ class Found:
 class Facts:
     """What rules may look at. `time` is `Breakdown.as_json()`."""
 
-    trace: Trace
     kernels: Sequence[KernelRow]
     time: Mapping[str, Any]
     host: Host
@@ -54,6 +53,11 @@ class Facts:
         start_ns = self.time["start_ns"]
         return {device["index"]: self.host.gaps(device["index"], start_ns, start_ns + device["wall_ns"])
                 for device in self.time["devices"]}
+
+    @cached_property
+    def activities(self) -> dict[int, Activity]:
+        """What the host did while each GPU starved."""
+        return dict(zip(self.gaps, self.host.activities(list(self.gaps.values())), strict=True))
 
     @property
     def wall_ns(self) -> int:
@@ -82,7 +86,7 @@ class Rule:
 
 def find(trace: Trace, kernels: Sequence[KernelRow], time: Breakdown) -> list[Found]:
     """All findings, the worst first: by severity, then by what they are worth."""
-    facts = Facts(trace, kernels, time.as_json(), Host(trace))
+    facts = Facts(kernels, time.as_json(), Host(trace))
     found = [each for rule in RULES for each in rule.find(facts, rule.limits)]
     return sorted(found, key=lambda each: (SEVERITIES.index(each.severity), -(each.worth_ns or 0)))
 
@@ -94,7 +98,7 @@ def gpu_idle(facts: Facts, limits: Limits) -> Iterator[Found]:
         if in_span_pct < limits["idle_pct"]:
             continue
         gaps = facts.gaps[device["index"]]
-        activity, syncs = facts.host.activity(gaps), facts.host.syncs(gaps)
+        activity, syncs = facts.activities[device["index"]], facts.host.syncs(gaps)
         late_pct = _pct(activity.starved_ns, device["idle_ns"])
         host_bound = _pct(activity.starved_ns, device["idle_in_span_ns"]) >= limits["host_late_pct"]
         title = f"GPU {device['index']} is idle {pct_text(share_pct)} of {time_text(device['wall_ns'])}"
@@ -177,7 +181,7 @@ def host_syncs(facts: Facts, limits: Limits) -> Iterator[Found]:
 
 def short_kernels(facts: Facts, limits: Limits) -> Iterator[Found]:
     """Many launches too short to hide the cost of launching them."""
-    duration_ns = _durations_ns(facts.trace)
+    duration_ns = _durations_ns(facts.host.digest)
     if not len(duration_ns):
         return
     short = duration_ns < limits["short_ns"]
@@ -261,19 +265,21 @@ def low_occupancy(facts: Facts, limits: Limits) -> Iterator[Found]:
 
 def pageable_copies(facts: Facts, limits: Limits) -> Iterator[Found]:
     """Copies from or to pageable host memory: they go through a staging buffer and block the host."""
-    slices = facts.trace.slices
-    copies = slices.filter(pc.equal(slices["category"], pa.scalar(int(Category.MEMCPY), pa.uint8())))
-    copies = copies.filter(pc.match_substring(copies["name"].cast(pa.string()), "ageable"))
-    time_ns = int(pc.sum(copies["dur_ns"]).as_py() or 0)
+    work, names = facts.host.digest.work, facts.host.digest.names
+    rows = np.flatnonzero(work["category"] == Category.MEMCPY)
+    used, code = np.unique(work["name"][rows], return_inverse=True)
+    rows = rows[np.array(["ageable" in names[each] for each in used.tolist()] or [False], np.bool_)[code]]
+    time_ns = int(work["dur_ns"][rows].sum())
     if not time_ns or 100 * time_ns / max(1, facts.wall_ns) < limits["time_pct"]:
         return
-    copied_bytes = int(pc.sum(copies["bytes"]).as_py() or 0)
+    moved = work["bytes"][rows]
+    copied_bytes = int(moved[moved != MISSING].sum())
     yield Found(
         "pageable_copies", "medium",
-        f"{plural(len(copies), 'copy')} from or to pageable host memory take {time_text(time_ns)}"
+        f"{plural(rows.size, 'copy')} from or to pageable host memory take {time_text(time_ns)}"
         + (f" for {copied_bytes / 1e6:,.1f} MB" if copied_bytes else ""),
         "Pin the host memory (pin_memory=True) and copy with non_blocking=True.",
-        {"copies": len(copies), "time_ns": time_ns, "copied_bytes": copied_bytes,
+        {"copies": rows.size, "time_ns": time_ns, "copied_bytes": copied_bytes,
          "gbytes_per_s": copied_bytes / time_ns if copied_bytes else None},
         worth_ns=float(time_ns))
 
@@ -294,10 +300,9 @@ def launch_delay(facts: Facts, limits: Limits) -> Iterator[Found]:
         {"launches": len(delay_ns), "median_delay_ns": median_ns, "p95_delay_ns": float(np.percentile(delay_ns, 95))})
 
 
-def _durations_ns(trace: Trace) -> Any:
-    slices = trace.slices
-    kernel = pc.is_in(slices["category"], value_set=pa.array([int(each) for each in KERNELS], pa.uint8()))
-    return slices.filter(pc.and_(kernel, pc.invert(pc.fill_null(slices["instant"], False))))["dur_ns"].to_numpy()
+def _durations_ns(found: Digest) -> Any:
+    kernel = np.isin(found.work["category"], [int(each) for each in KERNELS])
+    return found.work["dur_ns"][kernel & ~found.work["instant"]]
 
 
 RULES: tuple[Rule, ...] = (

@@ -7,10 +7,13 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
+from profiles.analysis.columns import dictionary, numbers
+from profiles.analysis.digest import digest_of
 from profiles.analysis.names import short_name
 from profiles.trace import KERNELS, Category, Trace
+
+__all__ = ["KERNEL_COLUMNS", "KernelRow", "dictionary", "kernel_table", "numbers"]
 
 
 @dataclass(frozen=True)
@@ -38,37 +41,15 @@ class KernelRow:
 KERNEL_COLUMNS = tuple(column.name for column in fields(KernelRow))     # also of the rows and of the exported file
 
 
-def numbers(table: pa.Table, name: str, missing: int = -1) -> npt.NDArray[Any]:
-    """A column of a slices table as numpy; nulls become `missing` (NaN in float columns)."""
-    column = table[name]
-    column = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()      # combining copies even one
-    if column.null_count:
-        column = column.fill_null(float("nan") if pa.types.is_floating(column.type) else missing)
-    values: npt.NDArray[Any] = column.to_numpy(zero_copy_only=False)
-    return values
-
-
-def dictionary(table: pa.Table, name: str) -> tuple[npt.NDArray[np.int32], list[str]]:
-    """Codes and values of a dictionary column; null is code -1."""
-    column = table[name].unify_dictionaries().combine_chunks() if table[name].num_chunks != 1 else table[name].chunk(0)
-    if isinstance(column, pa.ChunkedArray):
-        if not column.num_chunks:
-            return np.empty(0, np.int32), []
-        column = column.chunk(0)
-    return column.indices.fill_null(-1).to_numpy(zero_copy_only=False), column.dictionary.to_pylist()
-
-
 def kernel_table(trace: Trace) -> list[KernelRow]:
     """Most time first. Kernels of one name are one row; instants, copies, sets and annotations are not launches."""
-    slices = trace.slices
-    category = numbers(slices, "category")
-    rows = np.flatnonzero(np.isin(category, [int(kind) for kind in KERNELS]) & ~numbers(slices, "instant").astype(np.bool_))
+    found, names = digest_of(trace).work, trace.parts.names
+    rows = np.flatnonzero(np.isin(found["category"], [int(kind) for kind in KERNELS]) & ~found["instant"])
     if not rows.size:
         return []
-    codes, names = dictionary(slices, "name")
-    table = slices.select(["dur_ns", "registers_per_thread", "smem_bytes", "occupancy_pct"]).take(pa.array(rows))
-    dur = numbers(table, "dur_ns")
-    code, kind = codes[rows], category[rows]
+    columns = ("dur_ns", "name", "category", "registers_per_thread", "smem_bytes", "occupancy_pct")
+    work = {name: found[name][rows] for name in columns}
+    dur, code, kind = work["dur_ns"], work["name"], work["category"]
     order = np.lexsort((dur, code))
     code, dur, kind = code[order], dur[order], kind[order]
     starts = np.flatnonzero(np.concatenate(([True], code[1:] != code[:-1])))
@@ -76,9 +57,9 @@ def kernel_table(trace: Trace) -> list[KernelRow]:
     totals = np.add.reduceat(dur, starts)
     everything = int(totals.sum())
     p50, p95 = _quantile(dur, starts, counts, 0.5), _quantile(dur, starts, counts, 0.95)
-    registers = np.maximum.reduceat(numbers(table, "registers_per_thread")[order], starts)
-    smem = np.maximum.reduceat(numbers(table, "smem_bytes")[order], starts)
-    occupancy = _weighted(numbers(table, "occupancy_pct")[order], dur, starts)
+    registers = np.maximum.reduceat(work["registers_per_thread"][order], starts)
+    smem = np.maximum.reduceat(work["smem_bytes"][order], starts)
+    occupancy = _weighted(work["occupancy_pct"][order].astype(np.float64), dur, starts)
     made = [KernelRow(
         name=names[code[at]], short_name=short_name(names[code[at]]),
         category="communication" if kind[at] == Category.COMMUNICATION else "compute",

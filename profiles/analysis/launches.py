@@ -8,9 +8,12 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
+from profiles.analysis.digest import SHAPE, digest_of
 from profiles.analysis.kernels import dictionary, numbers
 from profiles.trace import KERNELS, Report, Trace
+from profiles.windows import MISSING, MISSING32
 
+__all__ = ["LAUNCHES", "SHAPE", "launches_of_report", "launches_of_trace"]
 _name = pa.dictionary(pa.int32(), pa.string())
 # Ordered by kernel, within a kernel by start: the order is the only trace of which problem a launch worked on.
 LAUNCHES = pa.schema([
@@ -22,17 +25,20 @@ LAUNCHES = pa.schema([
     ("dur_ns", pa.float64()),
     ("index", pa.int64()),              # position among the kernels of the profile, by start
 ])
-SHAPE = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z", "registers_per_thread", "smem_bytes")
 
 
 def launches_of_trace(trace: Trace) -> pa.Table:
     """LAUNCHES of every kernel of the trace (annotations, copies and instants are no launches)."""
-    slices = trace.slices
-    kernel = np.isin(numbers(slices, "category"), [int(each) for each in KERNELS])
-    rows = np.flatnonzero(kernel & ~numbers(slices, "instant").astype(bool))
-    rows = rows[np.argsort(numbers(slices, "start_ns")[rows], kind="stable")]
-    found = slices.select(["name", *SHAPE, "dur_ns"]).take(pa.array(rows))
-    return _ordered(found.append_column("index", pa.array(np.arange(len(rows)))))
+    work, names = digest_of(trace).work, trace.parts.names
+    rows = np.flatnonzero(np.isin(work["category"], [int(each) for each in KERNELS]) & ~work["instant"])
+    used, code = np.unique(work["name"][rows], return_inverse=True)
+    texts = pa.array([names[each] for each in used.tolist()], pa.string())
+    arrays = {"name": pa.DictionaryArray.from_arrays(pa.array(code.astype(np.int32)), texts),
+              "dur_ns": pa.array(work["dur_ns"][rows]), "index": pa.array(np.arange(rows.size))}
+    for name in SHAPE:
+        values = work[name][rows]
+        arrays[name] = pa.array(values, mask=values == (MISSING if name == "smem_bytes" else MISSING32))
+    return _ordered(pa.table({name: arrays[name] for name in LAUNCHES.names}))
 
 
 def launches_of_report(report: Report) -> pa.Table:

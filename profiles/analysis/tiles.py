@@ -6,12 +6,13 @@ entries: per track, depth and bin (by their start) one entry from the first star
 the longest and the number merged. So a tile holds at most one entry per bin and depth besides slices as wide as a bin,
 however large the trace is. (XProf assigns slices to their coarsest visible level in the same way.)
 
-Both tables are ordered by (level, tile, track, …): whatever a tile needs of a level lies together.
+Both tables are ordered by (level, tile, track, depth, start): whatever a tile needs of a level lies together. They are
+made window by window: a tile is sorted and handed on once no slice can begin in it any more, and so is a bin.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -19,9 +20,10 @@ import numpy.typing as npt
 
 BINS = 1024
 BIN_BITS = 10
+LEVEL_BITS = 40                     # of a slice's place: home level above, row within the level below
 Int64 = npt.NDArray[np.int64]
 Table = dict[str, npt.NDArray[Any]]
-BIN_COLUMNS = ("track", "depth", "start_ns", "dur_ns", "slice", "count")
+_END = 2**62
 
 
 def home_levels(dur_ns: Int64) -> npt.NDArray[np.int8]:
@@ -39,80 +41,135 @@ def top_level(end_ns: int) -> int:
     return level
 
 
-@dataclass(frozen=True)
-class Order:
-    """Stored sequence of the slices. `rows[i]` is the row of the trace that is stored as slice i."""
+class Levels:
+    """Takes slices in order of time; gives them and their merged entries to `write(kind, level, table)` in stored order.
 
-    rows: npt.NDArray[np.intp]
-    level: npt.NDArray[np.int8]          # of each stored slice
-    tile: Int64                          # at that level
-
-
-def order(track: npt.NDArray[np.int32], start_ns: Int64, dur_ns: Int64, top: int) -> Order:
-    """Slices by (home level, tile of their start at that level, track, start)."""
-    level = np.minimum(home_levels(dur_ns), top).astype(np.int8)
-    tile = start_ns >> (2 * level.astype(np.int64) + BIN_BITS)
-    rows = np.lexsort((start_ns, track, tile, level))
-    return Order(rows, level[rows], tile[rows])
-
-
-def runs(level: npt.NDArray[np.int8], tile: Int64) -> Table:
-    """Where each (level, tile) begins in a table ordered by both: one row per pair that occurs."""
-    if not level.size:
-        return {"level": np.empty(0, np.int8), "tile": np.empty(0, np.int64), "row": np.empty(0, np.int64)}
-    first = np.flatnonzero(np.concatenate(([True], (level[1:] != level[:-1]) | (tile[1:] != tile[:-1]))))
-    return {"level": level[first], "tile": tile[first], "row": first.astype(np.int64)}
-
-
-def merge(track: npt.NDArray[np.int32], depth: npt.NDArray[np.int16], start_ns: Int64, dur_ns: Int64,
-          level: npt.NDArray[np.int8], top: int) -> tuple[Table, Table]:
-    """Merged entries of all levels 1..top, and their `runs`. Slices are given in stored order.
-
-    Level k merges the entries of level k-1 and the slices whose home is k-1: every slice is sorted once per level only
-    as long as it stays alone in its bin. `dur_ns` of an entry runs to its last end; `slice` is the longest of them.
+    kind 0: slices, with all columns they came with. kind 1: merged entries of levels 1 … top, columns track, depth,
+    start_ns, dur_ns, name, category, instant (of the longest), count, busy_ns (sum of durations) and place (home level of
+    the longest << LEVEL_BITS | its row within that level).
     """
-    key = track.astype(np.int64) << 16 | depth.astype(np.int64)
-    present = np.bincount(key, minlength=1) > 0 if key.max(initial=0) < 1 << 26 else None
-    lane_key = np.unique(key) if present is None else np.flatnonzero(present)
-    lane = np.searchsorted(lane_key, key) if present is None else (np.cumsum(present) - 1)[key]
-    entries = {name: np.empty(0, np.int64) for name in ("lane", "start_ns", "end_ns", "dur_ns", "slice", "count")}
-    levels: list[Table] = []
-    numbers: list[npt.NDArray[np.int8]] = []
-    by_level = np.searchsorted(level, np.arange(top + 2))
-    for k in range(1, top + 1):
-        new = slice(int(by_level[k - 1]), int(by_level[k]))
-        entries = _coarser(entries, {
-            "lane": lane[new], "start_ns": start_ns[new], "end_ns": start_ns[new] + dur_ns[new], "dur_ns": dur_ns[new],
-            "slice": np.arange(new.start, new.stop), "count": np.ones(new.stop - new.start, np.int64)}, k)
-        tile = entries["start_ns"] >> (2 * k + BIN_BITS)
-        sequence = np.lexsort((entries["start_ns"], entries["lane"], tile))
-        levels.append({name: values[sequence] for name, values in entries.items()} | {"tile": tile[sequence]})
-        numbers.append(np.full(sequence.size, k, np.int8))
-    if not levels:
-        return {name: np.empty(0, np.int64) for name in BIN_COLUMNS}, runs(np.empty(0, np.int8), np.empty(0, np.int64))
-    table = {name: np.concatenate([part[name] for part in levels]) for name in levels[0]}
-    lanes = lane_key[table.pop("lane")] if lane_key.size else np.empty(0, np.int64)
-    index = runs(np.concatenate(numbers), table.pop("tile"))
-    table["dur_ns"] = table.pop("end_ns") - table["start_ns"]
-    return {"track": (lanes >> 16).astype(np.int32), "depth": (lanes & 0xFFFF).astype(np.int16), **table}, index
+
+    def __init__(self, top: int, write: Callable[[int, int, Table], None]) -> None:
+        self.top, self._write = top, write
+        self._slices = [_Waiting() for _ in range(top + 1)]
+        self._inputs = [_Waiting() for _ in range(top + 2)]      # of the bins of each level: finer bins, slices at home there
+        self._bins = [_Waiting() for _ in range(top + 1)]
+        self._slices_done = [0] * (top + 1)
+        self._bins_done = [_END] + [0] * top
+        self.rows = [0] * (top + 1)                              # slices handed on, per level
+
+    def add(self, columns: Table, next_ns: int) -> None:
+        """Slices; those of later calls do not begin before `next_ns`."""
+        level = np.minimum(home_levels(columns["dur_ns"]), self.top)
+        order = np.argsort(level, kind="stable")
+        ends = np.cumsum(np.bincount(level, minlength=self.top + 1)).tolist()
+        for k, (first, last) in enumerate(zip([0, *ends], ends, strict=False)):
+            if last > first:
+                self._slices[k].add({name: values[order[first:last]] for name, values in columns.items()})
+        self._advance(next_ns)
+
+    def finish(self) -> None:
+        self._advance(_END)
+
+    def _advance(self, time_ns: int) -> None:
+        for k in range(self.top + 1):
+            bits = 2 * k + BIN_BITS
+            done = time_ns if time_ns == _END else time_ns >> bits << bits
+            if done > self._slices_done[k]:
+                self._slices_done[k] = done
+                self._hand_on_slices(k, self._slices[k].take(done), bits)
+            if k:
+                self._merge(k, bits)
+
+    def _hand_on_slices(self, k: int, slices: Table | None, bits: int) -> None:
+        if slices is None:
+            return
+        order = _stored_order(slices, bits)
+        slices = {name: values[order] for name, values in slices.items()}
+        first, count = self.rows[k], order.size
+        self.rows[k] += count
+        self._write(0, k, slices)
+        if k < self.top:
+            self._inputs[k + 1].add({
+                "lane": slices["track"].astype(np.int64) << 16 | slices["depth"].astype(np.int64),
+                "start_ns": slices["start_ns"], "end_ns": slices["start_ns"] + slices["dur_ns"], "dur_ns": slices["dur_ns"],
+                "busy_ns": slices["dur_ns"], "count": np.ones(count, np.int64),
+                "place": (k << LEVEL_BITS) + np.arange(first, first + count),
+                **{name: slices[name] for name in ("name", "category", "instant")}})
+
+    def _merge(self, k: int, bits: int) -> None:
+        """Bins of level k that nothing can join any more, and tiles of them."""
+        known = min(self._bins_done[k - 1], self._slices_done[k - 1])
+        done = known if known == _END else known >> (2 * k) << (2 * k)
+        if done <= self._bins_done[k]:
+            return
+        tiles_before = self._bins_done[k] >> bits
+        self._bins_done[k] = done
+        inputs = self._inputs[k].take(done)
+        if inputs is not None:
+            merged = coarser(inputs, k)
+            self._bins[k].add(merged)
+            if k < self.top:
+                self._inputs[k + 1].add(merged)
+        if done == _END or done >> bits > tiles_before:
+            bins = self._bins[k].take(done if done == _END else done >> bits << bits)
+            if bins is not None:
+                table: Table = {"track": (bins["lane"] >> 16).astype(np.int32), "depth": (bins["lane"] & 0xFFFF).astype(np.int16),
+                                **bins}
+                order = _stored_order(table, bits)
+                table["dur_ns"] = table.pop("end_ns") - table["start_ns"]
+                del table["lane"]
+                table["instant"] = table["instant"] & (table["count"] == 1)
+                self._write(1, k, {name: values[order] for name, values in table.items()})
 
 
-def _coarser(entries: Table, slices: Table, k: int) -> Table:
-    """Entries of level k-1 and slices at home there -> entries of level k."""
-    both = {name: np.concatenate((entries[name], slices[name])) for name in entries}
-    if not both["lane"].size:
-        return both
-    sequence = np.lexsort((both["start_ns"], both["lane"]))
-    both = {name: values[sequence] for name, values in both.items()}
-    bins = both["start_ns"] >> (2 * k)
-    first = np.concatenate(([True], (bins[1:] != bins[:-1]) | (both["lane"][1:] != both["lane"][:-1])))
+class _Waiting:
+    """Rows that wait until no more can come before some time."""
+
+    def __init__(self) -> None:
+        self._parts: list[Table] = []
+
+    def add(self, part: Table) -> None:
+        self._parts.append(part)
+
+    def take(self, before_ns: int) -> Table | None:
+        """Rows that begin before a time; the others stay. None where there are none."""
+        if not self._parts:
+            return None
+        parts, self._parts = self._parts, []
+        table = parts[0] if len(parts) == 1 else {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        if before_ns == _END:
+            return table
+        begins = table["start_ns"] < before_ns
+        count = int(np.count_nonzero(begins))
+        if count == begins.size:
+            return table
+        if not count:
+            self._parts = [table]
+            return None
+        self._parts = [{name: values[~begins] for name, values in table.items()}]
+        return {name: values[begins] for name, values in table.items()}
+
+
+def _stored_order(table: Table, bits: int) -> npt.NDArray[np.intp]:
+    """By (tile, track, depth, start)."""
+    lane = table["track"].astype(np.int64) << 16 | table["depth"].astype(np.int64)
+    return np.lexsort((table["start_ns"], lane, table["start_ns"] >> bits))
+
+
+def coarser(entries: Table, k: int) -> Table:
+    """Entries and slices shorter than a bin of level k as one entry per lane and bin, ordered by lane and start."""
+    order = np.lexsort((entries["start_ns"], entries["lane"]))
+    entries = {name: values[order] for name, values in entries.items()}
+    bins, lane = entries["start_ns"] >> (2 * k), entries["lane"]
+    first = np.concatenate(([True], (bins[1:] != bins[:-1]) | (lane[1:] != lane[:-1])))
     starts = np.flatnonzero(first)
-    longest = np.maximum.reduceat(both["dur_ns"], starts)
+    longest = np.maximum.reduceat(entries["dur_ns"], starts)
     group = np.cumsum(first) - 1
-    candidates = np.flatnonzero(both["dur_ns"] == longest[group])
+    candidates = np.flatnonzero(entries["dur_ns"] == longest[group])
     winner = candidates[np.concatenate(([True], group[candidates][1:] != group[candidates][:-1]))]
     return {
-        "lane": both["lane"][starts], "start_ns": both["start_ns"][starts],
-        "end_ns": np.maximum.reduceat(both["end_ns"], starts), "dur_ns": longest, "slice": both["slice"][winner],
-        "count": np.add.reduceat(both["count"], starts),
-    }
+        "lane": lane[starts], "start_ns": entries["start_ns"][starts], "end_ns": np.maximum.reduceat(entries["end_ns"], starts),
+        "dur_ns": longest, "busy_ns": np.add.reduceat(entries["busy_ns"], starts),
+        "count": np.add.reduceat(entries["count"], starts),
+        **{name: entries[name][winner] for name in ("place", "name", "category", "instant")}}

@@ -11,7 +11,7 @@ import pyarrow as pa
 from profiles.ingest.clock import Clock, Times
 from profiles.ingest.columns import Int32
 from profiles.ingest.spill import Numbers
-from profiles.ingest.spool import Records
+from profiles.spool import Records
 from profiles.trace import FLOWS, SAMPLES
 
 SAMPLE = [("track", np.int32), ("time_ns", np.int64), ("value", np.float64)]

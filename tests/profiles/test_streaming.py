@@ -10,7 +10,7 @@ import pytest
 from profiles import ingest
 from profiles.ingest import build, marks, spill, spooled
 from profiles.ingest.spill import Numbers
-from profiles.ingest.spool import Spool
+from profiles.spool import Spool
 from profiles.trace import TraceError
 from tests.profiles.corpus import CORPUS, H200
 from tests.profiles.test_kineto import record, written

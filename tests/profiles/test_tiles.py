@@ -26,39 +26,54 @@ def many(n: int, seed: int = 0):
             rng.integers(0, 3_000_000, n).astype(np.int64), dur)
 
 
-def test_merged_entries_hold_every_shorter_slice_once():
+def stored(track, depth, start, dur, edges=()):
+    """Slices and merged entries per level, as `Levels` hands them on; the slices pass in windows that end at `edges`."""
+    tables = {}
+    top = tiles.top_level(int((start + dur).max()))
+    levels = tiles.Levels(top, lambda kind, level, table: tables.setdefault((kind, level), []).append(table))
+    order = np.argsort(start, kind="stable")
+    columns = {"track": track, "depth": depth, "start_ns": start, "dur_ns": dur, "name": np.arange(start.size, dtype=np.int32),
+               "category": np.zeros(start.size, np.uint8), "instant": np.zeros(start.size, bool)}
+    columns = {name: values[order] for name, values in columns.items()}
+    first = 0
+    for edge in [*sorted(edges), int(start.max()) + 1]:
+        last = int(np.searchsorted(columns["start_ns"], edge))
+        levels.add({name: values[first:last] for name, values in columns.items()}, edge)
+        first = last
+    levels.finish()
+    return top, {place: {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+                 for place, parts in tables.items()}
+
+
+@pytest.mark.parametrize("edges", [(), (700_000, 700_001, 1_500_000, 2_000_000), tuple(range(1000, 3_000_000, 9_973))])
+def test_merged_entries_hold_every_shorter_slice_once(edges):
     track, depth, start, dur = many(5000)
-    top = tiles.top_level(int((start + dur).max()))
-    order = tiles.order(track, start, dur, top)
-    track, depth, start, dur = (values[order.rows] for values in (track, depth, start, dur))
-    bins, runs = tiles.merge(track, depth, start, dur, order.level, top)
-    ends = np.append(runs["row"][1:], bins["track"].size)
+    top, tables = stored(track, depth, start, dur, edges)
+    home = np.minimum(tiles.home_levels(dur), top)
     for level in range(1, top + 1):
-        short = order.level < level
-        place = np.flatnonzero(runs["level"] == level)
-        rows = np.concatenate([np.arange(runs["row"][i], ends[i]) for i in place])
-        assert bins["count"][rows].sum() == np.count_nonzero(short)
-        keys = list(zip(bins["track"][rows].tolist(), bins["depth"][rows].tolist(),
-                        (bins["start_ns"][rows] >> (2 * level)).tolist(), strict=True))
+        short, found = home < level, tables[1, level]
+        assert found["count"].sum() == np.count_nonzero(short)
+        keys = list(zip(found["track"].tolist(), found["depth"].tolist(), (found["start_ns"] >> (2 * level)).tolist(), strict=True))
         assert len(keys) == len(set(keys))                              # one entry per track, depth and bin
-        for row, key in zip(rows.tolist(), keys, strict=True):
+        for row, key in enumerate(keys):
             inside = np.flatnonzero(short & (track == key[0]) & (depth == key[1]) & (start >> (2 * level) == key[2]))
-            assert bins["start_ns"][row] == start[inside].min()
-            assert bins["start_ns"][row] + bins["dur_ns"][row] == (start + dur)[inside].max()
-            assert bins["count"][row] == inside.size
-            assert dur[bins["slice"][row]] == dur[inside].max() and bins["slice"][row] in inside
+            assert found["start_ns"][row] == start[inside].min()
+            assert found["start_ns"][row] + found["dur_ns"][row] == (start + dur)[inside].max()
+            assert (found["count"][row], found["busy_ns"][row]) == (inside.size, dur[inside].sum())
+            place = int(found["place"][row])
+            longest = tables[0, place >> tiles.LEVEL_BITS]["name"][place & ((1 << tiles.LEVEL_BITS) - 1)]
+            assert longest == found["name"][row] and longest in inside and dur[longest] == dur[inside].max()
 
 
-def test_runs_are_tiles():
-    track, _, start, dur = many(2000, seed=1)
-    top = tiles.top_level(int((start + dur).max()))
-    order = tiles.order(track, start, dur, top)
-    runs = tiles.runs(order.level, order.tile)
-    ends = np.append(runs["row"][1:], order.rows.size)
-    for level, tile, lo, hi in zip(*(runs[name].tolist() for name in ("level", "tile", "row")), ends.tolist(), strict=True):
-        rows = order.rows[lo:hi]
-        assert (start[rows] >> (2 * level + tiles.BIN_BITS) == tile).all()
-        assert (np.diff(track[rows]) >= 0).all()
+@pytest.mark.parametrize("edges", [(), tuple(range(1000, 3_000_000, 50_000))])
+def test_stored_order_is_tile_track_depth_start(edges):
+    track, depth, start, dur = many(2000, seed=1)
+    top, tables = stored(track, depth, start, dur, edges)
+    assert sorted(np.concatenate([table["name"] for (kind, _), table in tables.items() if kind == 0]).tolist()) == list(range(2000))
+    for (kind, level), table in tables.items():
+        keys = np.stack([table["start_ns"], table["depth"], table["track"], table["start_ns"] >> (2 * level + tiles.BIN_BITS)])
+        assert (np.lexsort(keys) == np.arange(table["start_ns"].size)).all()
+        assert kind == 1 or (np.minimum(tiles.home_levels(table["dur_ns"]), top) == level).all()
 
 
 def test_packed_bytes_read_back():
