@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 from django import forms
@@ -42,7 +41,7 @@ def capture_new(request: HttpRequest) -> HttpResponse:
     prefilled = ("set", "metrics", "launch_skip", "launch_count")
     asked = {name: request.GET[name] for name in prefilled if name in request.GET}
     if "kernel" in request.GET:
-        asked["kernel"] = kernel_regex(request.GET["kernel"])
+        asked["kernel"] = selectors.kernel_regex(request.GET["kernel"])
     tools = {"ncu": FORMS["ncu"](initial=asked), "torch": FORMS["torch"]()}
     return _new_page(request, what, tools, tool if tool in tools else "ncu")
 
@@ -81,14 +80,6 @@ def _new_page(request: HttpRequest, what: WhatForm, tools: dict[str, Any], tool:
         "what": what, "tools": tools, "tool": tool, "ability": able, "answer": selectors.sentence(able),
         "targets": targets, "may_define": request.user.has_perm("profiles.add_capturetarget"),
         "may_capture": request.user.has_perm("profiles.add_capture")}, status=status)
-
-
-def kernel_regex(name: str) -> str:
-    """A kernel's name as it stands in a profile → an expression that finds it: ncu matches the bare function name."""
-    if re.search(r"[*+?|^$\\]", name):
-        return name                                    # an expression already
-    bare = re.split(r"[<(]", name, maxsplit=1)[0].strip().split(" ")[-1].split("::")[-1]
-    return re.escape(bare)
 
 
 @require_safe

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -117,3 +118,16 @@ def target_json(target: CaptureTarget, env: bool = False) -> dict[str, Any]:
     data = {"id": target.pk, "name": target.name, "description": target.description, "argv": target.argv,
             "cwd": target.cwd, "enabled": target.enabled}
     return {**data, "env": target.env} if env else data
+
+
+def bare_name(name: str) -> str:
+    """The function's name alone, which is what ncu compares an expression with."""
+    named = name.replace("(anonymous namespace)::", "").replace("<unnamed>::", "")
+    return re.split(r"[<(]", named, maxsplit=1)[0].strip().split(" ")[-1].split("::")[-1]
+
+
+def kernel_regex(name: str) -> str:
+    """A kernel's name as it stands in a profile → an expression that finds it."""
+    if re.search(r"[*+?|^$\\]", name):
+        return name                                    # an expression already
+    return re.escape(bare_name(name))

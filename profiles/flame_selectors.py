@@ -83,14 +83,16 @@ def _tree(found: Timeline, area: Area, mode: str, merged: bool) -> Growing:
     return made
 
 
-def _of_kind(found: Timeline, kind: str, negated: bool = False) -> npt.NDArray[np.bool_]:
-    return np.array([(track["kind"] == kind) != negated for track in found.tracks], np.bool_)
+def _of_kind(found: Timeline, kind: str) -> npt.NDArray[np.bool_]:
+    return np.array([track["kind"] == kind for track in found.tracks], np.bool_)
 
 
 def _nested(found: Timeline, area: Area, merged: bool) -> Growing:
     """Time of threads by call path."""
     tree = Tree()
-    host = _of_kind(found, "stream", negated=True) & area.mask(found)
+    host = _of_kind(found, "thread") & area.mask(found)
+    if not host.any():                                  # no thread among them: whatever is not a GPU stream
+        host = ~_of_kind(found, "stream") & area.mask(found)
     narrowed = Area(area.start_ns, area.end_ns, tuple(np.flatnonzero(host).tolist()), area.where, area.least_ns, area.most_ns)
     for window in windows(found, narrowed, _NAMED):
         spans = np.flatnonzero(~window.rows["instant"])

@@ -11,7 +11,7 @@ from rest_framework.exceptions import NotFound
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from profiles import flame_selectors, slice_selectors
+from profiles import flame_selectors, kernel_selectors, slice_selectors
 from profiles import selection_selectors as selectors
 from profiles.analysis.groups import TooManyGroups
 from profiles.area_store import Area
@@ -87,6 +87,16 @@ class SliceApi(TimelineView):
         query = parsed(ViewQuery, request, found)
         view = (query["start"], query["end"]) if None not in (query["start"], query["end"]) else None
         return Response(slice_selectors.slice_detail(profile, found, slice_id, view))
+
+
+class SliceKernelApi(AreaView):
+    @extend_schema(operation_id="profiles_slice_kernel", summary="What a launch leads to: counters, capture, tune",
+                   parameters=[STREAM], responses=JSON)
+    def get(self, request: Request, pk: int, slice_id: int) -> HttpResponseBase:
+        profile, found = self.open(pk)
+        if slice_id >= found.slices.rows:
+            raise NotFound(f"This timeline has {found.slices.rows} slices.")
+        return answer(request, kernel_selectors.slice_kernel(profile, found, slice_id))
 
 
 class SelectionApi(AreaView):

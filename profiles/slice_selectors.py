@@ -16,6 +16,7 @@ from profiles.timeline_selectors import described
 from profiles.timeline_store import Timeline
 from profiles.trace import KERNELS, Category
 
+STACK = 200                     # frames at most
 NULLS = (-(2**63), -(2**31))
 _ARGUMENTS = ("correlation", "external_id", "device", "stream", "grid_x", "grid_y", "grid_z", "block_x", "block_y",
               "block_z", "registers_per_thread", "smem_bytes", "occupancy_pct", "bytes", "detail_id")
@@ -28,6 +29,7 @@ def slice_detail(profile: Profile, found: Timeline, row: int, view: tuple[int, i
     names = found.slices.read(row, row + 1, ("name_id",))
     track = found.tracks[base["track"]]
     occupancy = float(arguments["occupancy_pct"])
+    links = _links(found, base, known(arguments["correlation"]), known(arguments["external_id"]), view)
     kernel = base["category"] in (each.name.lower() for each in KERNELS)
     return {
         **base, "track_name": track["name"], "group": track["group"], "short_name": short_name(base["name"]),
@@ -39,10 +41,26 @@ def slice_detail(profile: Profile, found: Timeline, row: int, view: tuple[int, i
         "bytes": known(arguments["bytes"]), "correlation": known(arguments["correlation"]),
         "external_id": known(arguments["external_id"]), "device": known(arguments["device"]),
         "stream": known(arguments["stream"]), "detail": detail(found, known(arguments["detail_id"])),
+        "stack": _stack(found, base, links["links"]),
         "kernel_id": KernelStat.objects.filter(profile=profile, name=base["name"]).values_list("pk", flat=True).first()
         if kernel else None, "is_kernel": kernel,
-        **_links(found, base, known(arguments["correlation"]), known(arguments["external_id"]), view),
+        **links,
     }
+
+
+def _stack(found: Timeline, base: dict[str, Any], links: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What is around the slice on its thread, innermost first; of GPU work, its launch call and what is around that."""
+    call = next((link for link in links if link["role"] == "launched by"), None)
+    inner = call or base
+    mask = np.zeros(len(found.tracks), np.bool_)
+    mask[inner["track"]] = found.tracks[inner["track"]]["kind"] != "stream"
+    rows = found.window(inner["start_ns"], inner["start_ns"] + 1, 0, mask)
+    end = inner["start_ns"] + inner["dur_ns"]
+    around = np.flatnonzero((rows["depth"] < inner["depth"]) & (rows["start_ns"] + rows["dur_ns"] >= end) & ~rows["instant"])
+    ids = rows["slice"][around[np.argsort(-rows["depth"][around].astype(np.int64), kind="stable")]][:STACK]
+    told = ([call] if call else []) + described(found, ids)
+    numbers = found.arguments.take(np.array([each["id"] for each in told], np.intp), ("detail_id",))["detail_id"]
+    return [{**each, "detail": detail(found, known(number))} for each, number in zip(told, numbers.tolist(), strict=True)]
 
 
 def known(value: Any) -> int | None:

@@ -71,6 +71,7 @@ urlpatterns = [
     path("api/profiles/<int:pk>/tiles/<int:level>/<int:index>/", timeline_api.TileApi.as_view(), name="api-tile"),
     path("api/profiles/<int:pk>/slices/", timeline_api.SliceSearchApi.as_view(), name="api-slices"),
     path("api/profiles/<int:pk>/slices/<int:slice_id>/", selection_api.SliceApi.as_view(), name="api-slice"),
+    path("api/profiles/<int:pk>/slices/<int:slice_id>/kernel/", selection_api.SliceKernelApi.as_view(), name="api-slice-kernel"),
     path("api/profiles/<int:pk>/selection/", selection_api.SelectionApi.as_view(), name="api-selection"),
     path("api/profiles/<int:pk>/selection/columns/", selection_api.AreaColumnsApi.as_view(), name="api-selection-columns"),
     path("api/profiles/<int:pk>/selection/histogram/", selection_api.HistogramApi.as_view(), name="api-selection-histogram"),

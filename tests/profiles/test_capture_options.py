@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from profiles.capture_command import TargetError, command, shown, target_problems
 from profiles.capture_options import NcuOptions, OptionsError, TorchOptions
-from profiles.capture_pages import kernel_regex
+from profiles.capture_selectors import kernel_regex
 
 TARGET = ["{python}", "-m", "train", "--lr", "0.1"]
 # Options of ncu that take a value, as the builder writes them.

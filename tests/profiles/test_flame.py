@@ -115,7 +115,7 @@ def stacks(recorded: Trace, rows: list[dict]) -> tuple[dict[int, tuple], dict[tu
     stack_of: dict[int, tuple] = {}
     by_path: dict[tuple, list[int]] = defaultdict(list)
     for number, track in enumerate(recorded.tracks):
-        if track.kind == "stream":
+        if track.kind != "thread":
             continue
         mine = [i for i, row in enumerate(rows) if row["track"] == number and not row["instant"]]
         depth, start, dur = (np.array([rows[i][name] for i in mine], np.int64) for name in ("depth", "start_ns", "dur_ns"))

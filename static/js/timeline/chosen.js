@@ -4,6 +4,7 @@ import { ApiError } from "../lib/http.js";
 import { AreaPanel } from "./area.js";
 import { sliceDetails } from "./details.js";
 import { el, part } from "./dom.js";
+import { launchesCard } from "./launches_card.js";
 
 const JUMP_SPANS = 60;          // a slice too small to see is shown with this many of its durations
 const JUMP_MIN_NS = 200;
@@ -49,7 +50,8 @@ export class Chosen {
       const full = await app.api.slice(slice.id, signal, app.viewport);
       const merged = slice.merged ?? 0;
       this.slice = { ...full, merged };
-      this.show(sliceDetails(full, { kernelUrl: this.kernelUrl, jump: (link) => this.jump(link), zoom: () => app.fit(), merged }));
+      const context = { kernelUrl: this.kernelUrl, jump: (link) => this.jump(link), zoom: () => app.fit(), merged };
+      this.show(sliceDetails(full, { ...context, more: launchesCard(full, app.api, signal, { ...context, all: () => this.selectName(full) }) }));
       app.changed("tracks");
       return this.slice;
     } catch (error) {

@@ -7,13 +7,14 @@ import { clock, exactNs } from "./viewport.js";
 
 const ROLE = {
   "launched by": "Launched by", launches: "Launches", operator: "Operator", forward: "Forward operator", backward: "Backward operator",
-  to: "Flows to", from: "Flows from",
+  to: "Flows to", from: "Flows from", calls: "Launch calls",
 };
+const STACK = /^(call stack|python stack|stack)$/i;     // arguments that hold frames
 
 /**
  * @param {object} slice answer of GET …/slices/<id>/
- * @param {{kernelUrl: (id: number) => string, jump: (slice: object) => void, zoom: (slice: object) => void, merged: number}} context
- *   merged: how many slices the clicked entry stood for
+ * @param {{kernelUrl: (id: number) => string, jump: (slice: object) => void, zoom: (slice: object) => void, merged: number,
+ *   more: ?HTMLElement}} context merged: how many slices the clicked entry stood for; more: a section of its own
  * @returns {HTMLElement}
  */
 export function sliceDetails(slice, context) {
@@ -27,7 +28,7 @@ export function sliceDetails(slice, context) {
       el("button", { class: "btn btn-small", type: "button", onclick: () => context.zoom(slice) }, "Zoom to it (F)"),
       copyButton("Copy name", () => slice.name)),
     context.merged > 1 ? el("p", { class: "notice" }, `Longest of ${context.merged.toLocaleString("en-US")} slices that are closer together than a pixel here. Zoom in to see each.`) : null,
-    el("div", { class: "tl-columns" }, facts("Slice", sliceFacts(slice)), launchColumn(slice), linkColumn(slice, context), detailColumn(slice)));
+    el("div", { class: "tl-columns" }, facts("Slice", sliceFacts(slice)), launchColumn(slice), context.more, linkColumn(slice, context), stackColumn(slice, context), detailColumn(slice)));
 }
 
 function sliceFacts(slice) {
@@ -59,16 +60,35 @@ function launchColumn(slice) {
 
 function linkColumn(slice, context) {
   if (!slice.links?.length) return null;
+  const shown = Object.entries(slice.link_counts ?? {}).filter(([role, n]) => n > slice.links.filter((link) => link.role === role).length);
   return el("section", {}, el("h3", {}, "Linked slices"),
-    el("ul", { class: "tl-links" }, slice.links.map((link) => el("li", {},
-      el("span", { class: "muted" }, `${ROLE[link.role] ?? link.role} `),
-      el("button", { class: "tl-jump", type: "button", title: `${link.name}\n${exactNs(link.start_ns)}`, onclick: () => context.jump(link) },
-        el("span", { class: "swatch", style: `--cat: var(${category(link.category).css})` }), el("span", { class: "mono" }, link.name)),
-      num(ns(link.dur_ns), exactNs(link.dur_ns))))));
+    el("ul", { class: "tl-links" }, slice.links.map((link) => el("li", {}, el("span", { class: "muted" }, `${ROLE[link.role] ?? link.role} `), jumpTo(link, context)))),
+    shown.map(([role, n]) => el("p", { class: "muted" }, `${ROLE[role] ?? role}: ${n.toLocaleString("en-US")} in all; those nearest to the view are listed and drawn.`)));
 }
 
+/** A slice as a button that goes there, with its duration. */
+export const jumpTo = (slice, context) => [
+  el("button", { class: "tl-jump", type: "button", title: `${slice.name}\n${exactNs(slice.start_ns)}`, onclick: () => context.jump(slice) },
+    el("span", { class: "swatch", style: `--cat: var(${category(slice.category).css})` }), el("span", { class: "mono" }, slice.title ?? slice.name)),
+  num(ns(slice.dur_ns), exactNs(slice.dur_ns))];
+
+/** What is around it, innermost first: of a kernel, around its launch call; and frames that the file itself tells. */
+function stackColumn(slice, context) {
+  const told = Object.entries(slice.detail ?? {}).filter(([key]) => STACK.test(key)).flatMap(([, value]) => frames(value));
+  const around = slice.stack ?? [];
+  if (!told.length && !around.length) return null;
+  const text = () => [...around.map((frame) => frame.name), ...told].join("\n");
+  return el("section", { class: "tl-stack" }, el("h3", {}, "Stack ", copyButton("Copy stack", text)),
+    around.length ? el("ol", { class: "tl-links" }, around.map((frame) => el("li", {}, jumpTo(frame, context)))) : null,
+    told.length ? el("ol", { class: "tl-frames mono" }, told.map((frame) => el("li", {}, frame))) : null);
+}
+
+/** Frames of a text such as "file.py(3): f;other.py(4): g", or of a list. */
+export const frames = (value) => (Array.isArray(value) ? value.map(String) : String(value).split(/;\s*|\r?\n/)).map((frame) => frame.trim()).filter(Boolean);
+
+
 function detailColumn(slice) {
-  const rows = Object.entries(slice.detail ?? {}).filter(([, value]) => known(value) && value !== "")
+  const rows = Object.entries(slice.detail ?? {}).filter(([key, value]) => known(value) && value !== "" && !STACK.test(key))
     .map(([key, value]) => [key, el("span", { class: "mono tl-full" }, typeof value === "object" ? JSON.stringify(value) : String(value))]);
   return rows.length ? facts("Arguments", rows) : null;
 }

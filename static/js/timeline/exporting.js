@@ -12,16 +12,16 @@ export class Exporting {
   /** @param {import("./app.js").App} app @param {HTMLElement} root */
   constructor(app, root) {
     this.app = app;
-    this.menu = part(root, "tl-export");
-    this.address = this.menu?.dataset.perfetto || "https://ui.perfetto.dev";
+    this.menu = part(root, "tl-data");
+    this.body = part(root, "tl-export");
+    this.address = this.body.dataset.perfetto || "https://ui.perfetto.dev";
     this.scope = null;                  // null: the selection where there is one, else the window
     this.said = el("p", { role: "status" });
     this.commands = { export: () => this.toggle() };
-    this.menu?.addEventListener("toggle", () => { if (this.menu.open) this.fill(); });
+    this.menu.addEventListener("toggle", () => { if (this.menu.open) this.fill(); });
   }
 
   toggle() {
-    if (!this.menu) return;
     this.menu.open = !this.menu.open;
     this.fill();
     this.menu.querySelector(this.menu.open ? "select" : "summary").focus();
@@ -50,7 +50,7 @@ export class Exporting {
     const scopes = this.scopes(), [now, , parameters] = this.chosenScope, { api } = this.app;
     const select = el("select", { "aria-label": "What to export", onchange: () => { this.scope = select.value; this.fill(); this.menu.querySelector("select").focus(); } },
       scopes.map(([key, title]) => el("option", { value: key, selected: key === now }, title)));
-    this.menu.querySelector(".menu-body").replaceChildren(
+    this.body.replaceChildren(
       el("div", { class: "tl-export-scope" }, select),
       el("a", { href: api.url("export/trace/", parameters), download: true }, "Trace for Perfetto and others (.json.gz)"),
       el("button", { type: "button", class: "tl-perfetto", onclick: () => this.perfetto() }, "Open in Perfetto"),
