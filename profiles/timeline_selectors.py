@@ -42,10 +42,12 @@ def timeline_open(profile: Profile) -> Timeline:
 
 def document(profile: Profile) -> dict[str, Any]:
     """Tracks, levels, steps and the integrity report: what a page needs before the first tile."""
-    found = timeline_open(profile).document
+    opened = timeline_open(profile)
+    found = {**opened.document, "tracks": opened.tracks}
     return {"id": profile.pk, "name": profile.name, "start_ns": 0, "recorded": profile.recorded,
             **{key: found[key] for key in ("end_ns", "levels", "tile_bins", "base_ns", "tracks", "categories", "steps",
-                                           "integrity", "slices")}}
+                                           "integrity", "slices")},
+            "last_ns": found.get("last_ns")}
 
 
 def tile_gzip(found: Timeline, level: int, index: int, units: Sequence[Unit]) -> bytes:

@@ -16,9 +16,10 @@ import pyarrow.parquet as pq
 
 from profiles import store
 from profiles.analysis import tiles
-from profiles.analysis.tile_bytes import INSTANT, MERGED, TileRows, downsample
+from profiles.analysis.tile_bytes import INSTANT, MERGED, TileRows
 from profiles.store_columns import Array, Columns, cache
 from profiles.store_places import Places, joined
+from profiles.store_samples import Counters
 
 OPEN_TIMELINES = 64
 LEVEL_WIDTHS = 4                    # of its bins that a slice is shorter than: it began in its tile or the one before
@@ -34,7 +35,8 @@ class Timeline:
     def __init__(self, profile_id: int, document: dict[str, Any]) -> None:
         self.profile_id, self.document = profile_id, document
         self.top = int(document["levels"]) - 1
-        self.tracks: list[dict[str, Any]] = document["tracks"]
+        self.counters = Counters(profile_id, document)
+        self.tracks: list[dict[str, Any]] = [*document["tracks"], *self.counters.derived]
         index = pq.read_table(store.local_path(store.key(profile_id, "index.parquet")))
         self.places = Places(index, {0: self.slices.rows, 1: self.bins.rows}, len(self.tracks) and max(
             track["depths"] for track in self.tracks), len(self.tracks))
@@ -53,10 +55,6 @@ class Timeline:
     @cached_property
     def bins(self) -> Columns:
         return self._columns("bins.parquet")
-
-    @cached_property
-    def samples(self) -> Columns | None:
-        return self._columns("samples.parquet") if any(track["samples"] for track in self.tracks) else None
 
     @cached_property
     def names(self) -> list[str]:
@@ -110,7 +108,7 @@ class Timeline:
         order = np.lexsort((rows["start_ns"], rows["depth"], rows["track"]))
         rows = {name: values[order] for name, values in rows.items()}
         flags = rows["instant"].astype(np.uint8) * INSTANT | (rows["count"] > 1).astype(np.uint8) * MERGED
-        time_ns, value, sample_track = self._sampled(begin, end, level, [track for track, first, _ in units if not first])
+        time_ns, value, sample_track = self.counters.tile(begin, end, level, [track for track, first, _ in units if not first])
         return TileRows(
             track=rows["track"], sample_track=sample_track, time_ns=time_ns, value=value,
             columns={"start_ns": rows["start_ns"], "dur_ns": rows["dur_ns"], "name_id": rows["name_id"],
@@ -136,37 +134,6 @@ class Timeline:
             part["start_ns"] < end) & (part["start_ns"] + np.maximum(part["dur_ns"], 1) > begin) & lanes.hold(part))
         share = found.pop("busy_ns") / np.maximum(found["dur_ns"], 1) if busy else np.ones(found["row"].size)
         return {**found, "fill": np.clip(np.rint(share * 255), 1, 255).astype(np.uint8)}
-
-    @cached_property
-    def _sample_rows(self) -> npt.NDArray[np.int64]:
-        """First row of every track's samples (and the end)."""
-        return np.concatenate(([0], np.cumsum([track["samples"] for track in self.tracks]))).astype(np.int64)
-
-    def _sampled(self, begin: int, end: int, level: int, tracks: list[int]) -> tuple[Array, Array, Array]:
-        """Samples of the tile, at most two per bin, and the one before it (a counter holds its value until the next)."""
-        times, values, owners = [np.empty(0, np.int64)], [np.empty(0)], [np.empty(0, np.int32)]
-        for track in tracks:
-            lo, hi = int(self._sample_rows[track]), int(self._sample_rows[track + 1])
-            if hi > lo and self.samples is not None:
-                part = self.samples.read(*self._around(lo, hi, begin, end), ("time_ns", "value"))
-                first = max(int(np.searchsorted(part["time_ns"], begin)) - 1, 0)
-                last = int(np.searchsorted(part["time_ns"], end))
-                time_ns, value = part["time_ns"][first:last], part["value"][first:last]
-                keep = downsample(time_ns, value, level)
-                times.append(time_ns[keep])
-                values.append(value[keep])
-                owners.append(np.full(keep.size, track, np.int32))
-        return np.concatenate(times), np.concatenate(values), np.concatenate(owners)
-
-    def _around(self, lo: int, hi: int, begin: int, end: int) -> tuple[int, int]:
-        """Of a track's sample rows [lo, hi) those whose row groups matter between two times."""
-        if self.samples is None:
-            return lo, lo
-        bounds, least = self.samples.bounds, self.samples.least("time_ns")
-        first, last = int(np.searchsorted(bounds, lo, side="right")), int(np.searchsorted(bounds, hi))   # whole groups behind lo's
-        inside = least[first:last]
-        a, b = int(np.searchsorted(inside, begin, side="left")) - 1, int(np.searchsorted(inside, end))
-        return max(lo, int(bounds[first + a])) if a >= 0 else lo, min(hi, int(bounds[first + b])) if b < inside.size else hi
 
 
 class Lanes:
