@@ -13,6 +13,7 @@ from profiles.ingest.nsys_export import Batch, Export, per_row, per_value
 from profiles.trace import Device, Track
 
 _LAST = 9                  # rank of processes without GPU work: behind threads (0), streams (1) and counters (3)
+_SEEN = frozenset({"scheduling", "samples", "profiler overhead", "CUPTI overhead"})     # what the system tells of any thread
 _SIDE = ("", "CUDA graphs", "UCX", "OS runtime", "system calls", "scheduling", "samples", "profiler overhead", "CUPTI overhead")
 
 
@@ -87,15 +88,23 @@ class Lanes:
         return number
 
     def _thread_track(self, serial: int, side: str) -> Track:
-        """The main thread first, then those that called something, then those of which only the system tells."""
+        """The main thread first, then those that called something; those of which only the system tells are a group apart."""
         if serial == MISSING:
             return Track(kind="thread", name=side or "calls of unknown threads", group="process unknown", sort=2**45)
         pid, tid = pid_of(serial), tid_of(serial)
         name = f"{self.threads.get(serial) or 'thread'} ({tid})"
         place = _SIDE.index(side) if side in _SIDE else len(_SIDE)
-        called = 0 if "" in self._sides.get(serial, {}) else 1 << 32
-        return Track(kind="thread", name=f"{side} · {name}" if side else name, group=self.process(pid),
-                     sort=(0 if tid == pid else called + (tid << 8)) + place, pid=str(pid), tid=str(tid))
+        group = f"{self.process(pid)} · threads without calls" if self._silent(serial) else self.process(pid)
+        return Track(kind="thread", name=f"{side} · {name}" if side else name, group=group,
+                     sort=(0 if tid == pid else tid << 8) + place, pid=str(pid), tid=str(tid))
+
+    def _silent(self, serial: int) -> bool:
+        """Of a process with GPU work: threads that called nothing."""
+        return self._works(serial) and tid_of(serial) != pid_of(serial) and self._sides.get(serial, {}).keys() <= _SEEN
+
+    def _works(self, serial: int) -> bool:
+        """Had the thread's process GPU work, or no process any?"""
+        return pid_of(serial) in self._rank or not self._rank
 
     def process(self, pid: int) -> str:
         name = self.processes.get(pid)
@@ -146,9 +155,9 @@ class Lanes:
 
     def _stream_track(self, gpu: int, pid: int, context: int, stream: int, what: str, apart: bool) -> Track:
         known = 0 <= stream < 2**31
-        name = f"{what} · " if what else ""
-        name += f"stream {stream}" if known else "all streams"
-        name += " (default)" if (pid, context, stream) in self._default_streams else ""
+        number = f"{stream}" if known else "all"            # short: labels are narrow, and these stand below their stream
+        name = f"{what} · {number}" if what else f"stream {number}" if known else "all streams"
+        name += " (default)" if not what and (pid, context, stream) in self._default_streams else ""
         name += f" · {self.processes.get(pid, 'process')} {pid}, context {context}" if apart else ""
         return Track(kind="other" if what else "stream", name=name, group=f"GPU {gpu}" if gpu >= 0 else "GPU unknown",
                      sort=stream if known else 2**31, pid=str(pid) if pid >= 0 else None, device=gpu if gpu >= 0 else None,
@@ -164,8 +173,9 @@ class Lanes:
         for serial, sides in self._sides.items():
             for side, number in sides.items():
                 track, pid = self._thread_track(serial, side), pid_of(serial)
-                behind = ((_LAST, pid), (), track.sort, ())
-                self.build.describe(number, track, None if pid in self._rank or not self._rank else behind)
+                behind = ((_LAST, pid, int(self._silent(serial))), (), track.sort, ())
+                first = self._works(serial) and not self._silent(serial)
+                self.build.describe(number, track, None if first else behind)
         for number, (gpu, pid, context, stream, what) in self._streams.items():
             if len(self._contexts[gpu]) > 1:
                 self.build.describe(number, self._stream_track(gpu, pid, context, stream, what, apart=True))

@@ -176,6 +176,14 @@ def kernel(start: int, end: int, corr: int = 1, pid: int = GPID, device: int = 0
     return (start, end, device, context, stream, corr, pid, name, name, node, 32, 1024, 512, 4, 1, 1, 128, 1, 1)
 
 
+def test_processes_and_threads_without_gpu_work_are_drawn_last():
+    trace = read(CORPUS / "nsys/fuser_h200_report1.sqlite.gz")
+    groups = list(dict.fromkeys(track.group for track in trace.tracks))
+    assert groups[:3] == ["pytest (50556)", "python3 (50922)", "GPU 0"]
+    assert {"pytest (50556) · threads without calls", "process 50623"} <= set(groups[2:])
+    assert trace.tracks[0].name == "pytest (50556)"
+
+
 def test_a_graph_launch_owns_its_kernels(tmp_path):
     trace = read(made(
         tmp_path / "g.sqlite", STRINGS, KERNEL, RUNTIME, StringIds=[(1, "gemm(float*)"), (2, "cudaGraphLaunch_v10000")],
