@@ -137,6 +137,7 @@ class Trace:
         self.base_ns = base_ns               # epoch ns of time 0
         self.rank = rank
         self.metadata: dict[str, Any] = {} if metadata is None else metadata     # versions and settings the file states
+        self.tables: list[SummaryTable] = []      # what the file says beside the timeline (memory snapshots)
         self.digest: Any = None              # analysis.digest's, made once
 
     @property

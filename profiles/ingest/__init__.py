@@ -17,6 +17,7 @@ from profiles.ingest import (
     nsys_stats,
     perfetto,
     proton,
+    snapshot,
     xplane,
     xprof,
 )
@@ -44,6 +45,7 @@ READERS: list[Reader] = [
     Reader("Perfetto trace (protobuf)", perfetto.sniff, perfetto.read),
     Reader("Triton Proton tree (.hatchet)", proton.sniff, proton.read),
     Reader("CUTLASS profiler CSV", cutlass.sniff, cutlass.read),
+    Reader("PyTorch memory snapshot (.pickle)", snapshot.sniff, snapshot.read),
 ]
 
 
