@@ -16,6 +16,8 @@ from profiles.ingest.events import MISSING
 from profiles.trace import Category
 
 DETAIL_BYTES = 16 << 10                  # longer arguments are cut, and counted
+LEFT_OUT = -2
+MAX_DETAILS, DETAIL_ROOM = 1_000_000, 128 << 20      # distinct texts of arguments, and their characters: held until the end
 Columns = dict[str, npt.NDArray[Any]]
 _NUMBERS = ("correlation", "external_id", "device", "stream", "registers_per_thread", "smem_bytes", "bytes")
 _TRIPLE = re.compile(r"\D*(\d+)\D+(\d+)\D+(\d+)\D*$")
@@ -58,7 +60,8 @@ class Arguments:
     """Columns of arguments, by record. Subclasses know the words of one exporter."""
 
     def __init__(self, builder: TraceBuilder) -> None:
-        self.builder, self.cut, self.misread = builder, 0, 0
+        self.builder, self.cut, self.misread, self.left_out = builder, 0, 0, 0
+        self._room = DETAIL_ROOM
 
     def columns(self, raws: Sequence[Any], kind: npt.NDArray[np.uint8], on_gpu: npt.NDArray[np.bool_]) -> Columns:
         """All optional columns of `TraceBuilder.add`, MISSING where nothing is said. May put `kind` right, in place."""
@@ -91,8 +94,9 @@ class Arguments:
         """Number of every record's arguments as they stand in the file; -1 where it has none."""
         here = Ids()
         numbers = here.column(list(map(bytes, raws)))
-        known = np.array([self._detail(raw) for raw in here.values_in_order] or [-1], np.int32)
-        return known[numbers]
+        known = np.array([self._detail(raw) for raw in here.values_in_order] or [-1], np.int32)[numbers]
+        self.left_out += int(np.count_nonzero(known == LEFT_OUT))
+        return np.maximum(known, -1)
 
     def _detail(self, raw: bytes) -> int:
         text = raw.strip()
@@ -104,6 +108,13 @@ class Arguments:
         return self.add_detail((text if text[:1] == b"{" else b'{"args": ' + text + b"}").decode("utf-8", "replace"))
 
     def add_detail(self, text: str) -> int:
+        """Number of a text; LEFT_OUT where there are too many distinct ones to keep."""
+        number = self.builder.details.get(text)
+        if number is not None:
+            return number
+        if self._room < len(text) or len(self.builder.details.values_in_order) >= MAX_DETAILS:
+            return LEFT_OUT
+        self._room -= len(text)
         return int(self.builder.details[text])
 
     def both(self, begin: Int32, end: Int32) -> Int32:
@@ -113,7 +124,8 @@ class Arguments:
         for at in np.flatnonzero((begin >= 0) & (end >= 0) & (begin != end)).tolist():
             first, second = str(texts[begin[at]]).rstrip(), str(texts[end[at]]).lstrip()
             joined = f"{first[:-1].rstrip()}, {second[1:].lstrip()}"
-            out[at] = self.add_detail(joined) if len(joined) <= 2 * DETAIL_BYTES else begin[at]
+            number = self.add_detail(joined) if len(joined) <= 2 * DETAIL_BYTES else LEFT_OUT
+            out[at] = number if number != LEFT_OUT else begin[at]
         return out.astype(np.int32)
 
 

@@ -27,7 +27,7 @@ ROW = np.dtype([("stack", "<i8"), ("time", "<i8"), ("sequence", "<i8"), ("name",
                 ("detail", "<i4"), ("track", "<i4"), ("step", "i1")])
 BEGIN, END, MARK = 1, -1, 0              # ROW.step; a mark is an instant that lies in the stack
 NAMELESS = -1                            # ROW.name of an end without a name
-MEMORY_ROWS = 1 << 21
+MEMORY_ROWS = 1 << 19
 _SPREAD = 0x9E3779B97F4A7C15             # 2**64 / golden ratio: neighbouring stack numbers go to different parts
 _PARTS_BITS = 5
 

@@ -90,7 +90,7 @@ class _Space:
         self._metadata: dict[str, Any] = {}
         self._flows: dict[str, list[Any]] = {"key": [], "track": [], "time": [], "is_end": []}
         self._base_ns: int | None = None
-        self._finer = self._unnamed = self._cut = 0
+        self._finer = self._unnamed = self._cut = self._left_out = 0
 
     def read(self) -> Trace:
         with (self._path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as pages,
@@ -103,6 +103,7 @@ class _Space:
                              "Check that the profiled steps ran between start and stop, and copy the file again.")
         integrity.repair("event whose name is not in the file", self._unnamed)
         integrity.repair("statistics longer than 16 KiB were cut", self._cut)
+        integrity.repair("statistics left out: the file has too many distinct ones", self._left_out)
         integrity.remark("times finer than 1 ns: cut to the nanosecond below", self._finer)
         self._add_flows()
         trace = self._builder.finish(devices=[self._devices[index] for index in sorted(self._devices)], base_ns=self._base_ns,
@@ -154,6 +155,7 @@ class _Space:
                 self._damaged(damage)
             self._line(data, (number, place), plane, stats, line, span)
         self._cut += stats.cut
+        self._left_out += stats.left_out
 
     def _line(self, data: Any, key: tuple[int, int], plane: Plane, stats: Stats, line: Any, span: Span) -> None:
         name = text(line.display_name or line.name)[:200]

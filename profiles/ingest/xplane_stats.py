@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from profiles.ingest.build import TraceBuilder
-from profiles.ingest.chrome_work import DETAIL_BYTES
+from profiles.ingest.chrome_work import DETAIL_BYTES, MAX_DETAILS
 from profiles.ingest.events import MISSING
 from profiles.ingest.protobuf_messages import text
 from profiles.ingest.xplane_wire import Plane
@@ -16,6 +16,7 @@ from profiles.ingest.xprof_details import Shape, bytes_of, shape_of
 _VALUE = "union_1"                   # the values of an XStat exclude one another
 _NO_SHAPE = Shape()
 _TEXT_CHARS = 2000
+_REMEMBERED = 200_000                # sets of statistics that are known by heart
 # of one event: columns and flows, no details. _p, _pt and _c, _ct: what this event produced and consumed (id, type)
 _OWN = frozenset({"correlation_id", "device_id", "context_id", "_p", "_pt", "_c", "_ct", "_a", "_r", "flow"})
 
@@ -36,7 +37,7 @@ class Stats:
         self._builder, self._plane = builder, plane
         self._own = {number: name for number, name in plane.stats.items() if name in _OWN}
         self._known: dict[Any, Said] = {}
-        self.cut = 0
+        self.cut = self.left_out = 0
 
     def of(self, event: Any) -> tuple[Said, dict[str, int]]:
         """What an event says, and the numbers that are its own."""
@@ -55,6 +56,8 @@ class Stats:
         key = tuple(shared)
         found = self._known.get(key)
         if found is None:
+            if len(self._known) >= _REMEMBERED:
+                self._known.clear()
             found = self._known[key] = self._said(event.metadata_id, shared[1:])
         return found, own
 
@@ -78,7 +81,11 @@ class Stats:
             if len(shown) > DETAIL_BYTES:
                 self.cut += 1
                 shown = msgspec.json.encode({key: value for key, value in named.items() if len(str(value)) < 200}).decode()
-            detail = self._builder.details[shown]
+            details = self._builder.details
+            if shown in details or len(details.values_in_order) < MAX_DETAILS:
+                detail = details[shown]
+            else:
+                self.left_out += 1
         return Said(detail, shape_of(str(named["kernel_details"])) if kind == "kernel" else _NO_SHAPE, kind,
                     bytes_of(str(named[f"{kind}_details"])) if kind in ("memcpy", "memset") else MISSING)
 

@@ -19,7 +19,7 @@ from profiles.ingest.chrome import assemble
 from profiles.ingest.chrome import sniff as is_chrome
 from profiles.ingest.chrome_gather import Gather
 from profiles.ingest.chrome_records import Index, Piece
-from profiles.ingest.chrome_work import Arguments, Columns
+from profiles.ingest.chrome_work import LEFT_OUT, Arguments, Columns
 from profiles.ingest.columns import decode_args, integers
 from profiles.ingest.events import MISSING
 from profiles.ingest.pieces import Pieces
@@ -29,6 +29,7 @@ from profiles.trace import GPU_WORK, Category, Integrity, Trace
 
 _MARK = re.compile(rb'"highres-ticks"|"name"\s*:\s*"/(?:device:(?:GPU|TPU|CUSTOM):\d+|host:CPU)"')
 _IDS = frozenset({"correlation_id", "flow", "device_id"})            # of one record: columns, no details
+_REMEMBERED = 200_000                                                # sets of arguments whose text is known
 _FLOW_IN, _FLOW_OUT = 1, 2                                           # the lowest two bits of a flow's number
 
 
@@ -74,7 +75,9 @@ class _Arguments(Arguments):
             return out
         args, bad = decode_args(dict[str, msgspec.Raw], [raws[i] for i in rows.tolist()])
         self.misread += bad
-        out["detail"][rows] = [self._detail_of(each) for each in args]
+        numbers = np.array([self._detail_of(each) for each in args], np.int32)
+        self.left_out += int(np.count_nonzero(numbers == LEFT_OUT))
+        out["detail"][rows] = np.maximum(numbers, -1)
         out["correlation"][rows] = integers([_number(each.get("correlation_id")) for each in args])
         self.flow[rows] = integers([_number(each.get("flow")) for each in args])
         for at, each in zip(rows.tolist(), args, strict=True):
@@ -88,6 +91,8 @@ class _Arguments(Arguments):
             return -1
         number = self._numbers.get(shown)
         if number is None:
+            if len(self._numbers) >= _REMEMBERED:
+                self._numbers.clear()
             pairs = (f"{msgspec.json.encode(key).decode()}: {value.decode('utf-8', 'replace')}" for key, value in shown)
             number = self._numbers[shown] = self._detail(("{" + ", ".join(pairs) + "}").encode())
         return number

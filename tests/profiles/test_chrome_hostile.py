@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from profiles import ingest
-from profiles.ingest import pairs, pieces
+from profiles.ingest import chrome_work, pairs, pieces
 from profiles.ingest.pairs import BEGIN, END, ROW, Pairs
 from profiles.trace import Trace, TraceError
 from tests.profiles.corpus import CORPUS
@@ -301,3 +301,10 @@ def test_chains_that_never_end_are_linear(tmp_path):
     found = within(60, 400, path)
     assert isinstance(found, Trace)
     assert found.integrity.not_kept == {"end without the begin of its asynchronous slice": 60_000}
+
+
+def test_arguments_that_are_all_different_are_bounded(tmp_path, monkeypatch):
+    monkeypatch.setattr(chrome_work, "MAX_DETAILS", 5)
+    trace = trace_of(tmp_path, *({"ph": "X", "name": "a", "ts": i, "dur": 1, "args": {"i": i}} for i in range(9)))
+    assert [row is None for row in trace.slices["detail"].to_pylist()] == [False] * 5 + [True] * 4
+    assert trace.integrity.repaired == {"arguments left out: the trace has too many distinct ones": 4}
