@@ -165,8 +165,9 @@ def _place(rows: _Rows, lane: Int64, parent: Int64, first: int, until: dict[int,
     base, ends, reach = _opening(rows, lane, parent, first, until.get(track))
     position, overflowed = first, 0
     stop = int(np.searchsorted(rows.number, rows.number[first], side="right"))
+    taken = 8                                                   # most clashes are of two slices, some of thousands
     while position < stop:
-        block = slice(position, min(position + 4096, stop))
+        block, taken = slice(position, min(position + taken, stop)), min(4 * taken, 4096)
         placed: list[int] = []
         for start, end in zip(rows.start[block].tolist(), rows.end[block].tolist(), strict=True):
             if start >= reach:
