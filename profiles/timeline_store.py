@@ -16,7 +16,8 @@ import pyarrow.parquet as pq
 
 from profiles import store
 from profiles.analysis import tiles
-from profiles.analysis.tile_bytes import INSTANT, MERGED, TileRows
+from profiles.analysis.overflow import overflowing
+from profiles.analysis.tile_bytes import INSTANT, MERGED, OVERFLOW, TileRows
 from profiles.store_columns import Array, Columns, cache
 from profiles.store_places import Places, joined
 from profiles.store_samples import Counters
@@ -102,12 +103,12 @@ class Timeline:
     def tile(self, level: int, index: int, units: Sequence[Unit]) -> TileRows:
         """Everything the tile shows of the given lanes (units ascending, none overlapping another)."""
         begin, end = index << (2 * level + tiles.BIN_BITS), (index + 1) << (2 * level + tiles.BIN_BITS)
-        lanes = Lanes(units)
-        exact, merged = self._exact(level, begin, end, lanes), self._merged(level, index, lanes)
-        rows = {name: np.concatenate((exact[name], merged[name])) for name in (*DRAWN, "slice", "count", "fill")}
+        exact, merged = self._exact(level, begin, end, units), self._merged(level, index, Lanes(units))
+        rows = {name: np.concatenate((exact[name], merged[name])) for name in (*DRAWN, "slice", "count", "fill", "over")}
         order = np.lexsort((rows["start_ns"], rows["depth"], rows["track"]))
         rows = {name: values[order] for name, values in rows.items()}
-        flags = rows["instant"].astype(np.uint8) * INSTANT | (rows["count"] > 1).astype(np.uint8) * MERGED
+        flags = (rows["instant"].astype(np.uint8) * INSTANT | (rows["count"] > 1).astype(np.uint8) * MERGED
+                 | rows["over"].astype(np.uint8) * OVERFLOW)
         time_ns, value, sample_track = self.counters.tile(begin, end, level, [track for track, first, _ in units if not first])
         return TileRows(
             track=rows["track"], sample_track=sample_track, time_ns=time_ns, value=value,
@@ -115,13 +116,20 @@ class Timeline:
                      "count": rows["count"], "slice_id": rows["slice"], "depth": rows["depth"],
                      "category": rows["category"], "flags": flags, "fill": rows["fill"]})
 
-    def _exact(self, level: int, begin: int, end: int, lanes: Lanes) -> dict[str, Array]:
-        ranges = []
+    def _exact(self, level: int, begin: int, end: int, units: Sequence[Unit]) -> dict[str, Array]:
+        """Slices that are drawn as they are. Whoever contains one is longer, so the lane above says what overflows."""
+        ranges, lanes, asked = [], Lanes(_with_above(units)), Lanes(units)
         for home in range(level, self.top + 1):
             first, last = self._tiles(home, begin, end)
             ranges += joined(self.places.rows(0, home, (tile, tile), *lanes.ends) for tile in range(first, last + 1))
         found = self.slices.chosen(ranges, _PLACE, _LOOK, lambda part: (
             part["start_ns"] < end) & (part["start_ns"] + np.maximum(part["dur_ns"], 1) > begin) & lanes.hold(part))
+        order = np.lexsort((found["start_ns"], found["depth"], found["track"]))
+        found = {name: values[order] for name, values in found.items()}
+        over = overflowing(found["track"].astype(np.int64) << 16 | found["depth"], found["start_ns"],
+                           found["start_ns"] + found["dur_ns"]) & ~found["instant"]
+        keep = asked.hold(found)
+        found = {name: values[keep] for name, values in (found | {"over": over}).items()}
         number = found.pop("row")
         return {**found, "slice": number, "count": np.ones(number.size, np.uint32), "fill": np.full(number.size, 255, np.uint8)}
 
@@ -133,7 +141,16 @@ class Timeline:
         found = self.bins.chosen(ranges, _PLACE, (*_LOOK, "slice", "count", *busy), lambda part: (
             part["start_ns"] < end) & (part["start_ns"] + np.maximum(part["dur_ns"], 1) > begin) & lanes.hold(part))
         share = found.pop("busy_ns") / np.maximum(found["dur_ns"], 1) if busy else np.ones(found["row"].size)
-        return {**found, "fill": np.clip(np.rint(share * 255), 1, 255).astype(np.uint8)}
+        return {**found, "fill": np.clip(np.rint(share * 255), 1, 255).astype(np.uint8), "over": np.zeros(share.size, np.bool_)}
+
+
+def _with_above(units: Sequence[Unit]) -> list[Unit]:
+    """Units with the depth above each, where that is not another unit's."""
+    out: list[Unit] = []
+    for track, first, last in units:
+        follows = out and out[-1][0] == track and out[-1][2] >= first - 1
+        out.append((track, first if follows else max(first - 1, 0), last))
+    return out
 
 
 class Lanes:

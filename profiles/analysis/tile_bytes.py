@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 MAGIC = 0x32545052                # "RPT2"
-INSTANT, MERGED = 1, 2            # bits of `flags`
+INSTANT, MERGED, OVERFLOW = 1, 2, 4      # bits of `flags`
 COLUMNS: tuple[tuple[str, str], ...] = (
     ("start_ns", "<f8"), ("dur_ns", "<f8"), ("name_id", "<u4"), ("count", "<u4"), ("slice_id", "<u4"), ("depth", "<u2"),
     ("category", "u1"), ("flags", "u1"), ("fill", "u1"))

@@ -10,6 +10,7 @@ from django.core.files.storage import default_storage
 from profiles import ingest, store, timeline_store
 from profiles.analysis import tiles
 from profiles.analysis.kernels import numbers
+from profiles.analysis.tile_bytes import OVERFLOW
 from profiles.store_places import Places, joined
 from profiles.timeline_selectors import whole
 from tests.builders import trace as drawn
@@ -170,3 +171,13 @@ def test_a_sampled_index_finds_every_row(real):
         assert (key["level"][lo:hi] == key["level"][at]).all()
     assert places.rows(0, 99, (0, 0)) == (0, 0)
     assert joined([(5, 9), (0, 3), (8, 12), (3, 3)]) == [(0, 3), (5, 12)]
+
+
+def test_overflow_lanes_are_told_from_nesting():
+    found, _ = stored(drawn("GPU 0 / stream 7: a 0-100 | inside 20-40 | crossing 50-140 | after 200-300"), 113)
+    rows = found.tile(2, 0, whole([0])) if found.top < 2 else found.tile(found.top, 0, whole([0]))
+    flags = {found.names[i]: bool(f & OVERFLOW) for i, f in zip(rows.columns["name_id"], rows.columns["flags"], strict=True)}
+    assert flags == {"a": False, "inside": False, "crossing": True, "after": False}
+    depth = int(rows.columns["depth"][rows.columns["flags"] & OVERFLOW > 0][0])
+    some = found.tile(found.top, 0, [(0, depth, depth + 3)])
+    assert (some.columns["depth"] >= depth).all() and (some.columns["flags"] & OVERFLOW).any()
