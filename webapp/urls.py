@@ -16,6 +16,7 @@ from profiles import (
     sql_pages,
     sql_track_api,
     timeline_api,
+    timeline_pages,
 )
 from profiles import pages as profiles_pages
 from tuner import api as tuner_api
@@ -35,7 +36,9 @@ urlpatterns = [
     path("profiles/", profiles_pages.profile_list, name="profile-list"),
     path("profiles/upload/", profiles_pages.profile_upload, name="profile-upload"),
     path("profiles/<int:pk>/", profiles_pages.profile_detail, name="profile"),
-    path("profiles/<int:pk>/timeline/", profiles_pages.timeline, name="timeline"),
+    path("profiles/<int:pk>/timeline/", timeline_pages.timeline, name="timeline"),
+    path("timelines/", timeline_pages.timelines_choose, name="timelines-choose"),               # ?a=1&b=2
+    path("timelines/<int:a>/<int:b>/", timeline_pages.timelines, name="timelines"),
     path("profiles/<int:pk>/roofline/", profiles_pages.roofline, name="roofline"),
     path("profiles/<int:pk>/kernels/<int:kernel_pk>/", profiles_pages.kernel_detail, name="kernel"),
     path("profiles/<int:pk>/delete/", profiles_pages.profile_delete, name="profile-delete"),   # POST
@@ -68,8 +71,10 @@ urlpatterns = [
     path("api/profiles/<int:pk>/roofline/", profiles_api.RooflineApi.as_view(), name="api-roofline"),
     path("api/profiles/<int:pk>/timeline/", timeline_api.TimelineApi.as_view(), name="api-timeline"),
     path("api/profiles/<int:pk>/names/", timeline_api.NamesApi.as_view(), name="api-names"),
+    path("api/profiles/<int:pk>/density/", timeline_api.DensityApi.as_view(), name="api-density"),
     path("api/profiles/<int:pk>/tiles/<int:level>/<int:index>/", timeline_api.TileApi.as_view(), name="api-tile"),
     path("api/profiles/<int:pk>/slices/", timeline_api.SliceSearchApi.as_view(), name="api-slices"),
+    path("api/profiles/<int:pk>/hits/", timeline_api.HitsApi.as_view(), name="api-hits"),
     path("api/profiles/<int:pk>/slices/<int:slice_id>/", selection_api.SliceApi.as_view(), name="api-slice"),
     path("api/profiles/<int:pk>/slices/<int:slice_id>/kernel/", selection_api.SliceKernelApi.as_view(), name="api-slice-kernel"),
     path("api/profiles/<int:pk>/selection/", selection_api.SelectionApi.as_view(), name="api-selection"),

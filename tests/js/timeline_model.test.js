@@ -58,3 +58,22 @@ test("rows are found by time", () => {
   assert.deepEqual([-1, 4, 5, 12, 26].map((ns) => firstEndingAfter(tile, 0, 3, ns)), [0, 0, 1, 1, 3]);
   assert.deepEqual([0, 10, 11, 99].map((ns) => lowerBound(tile.start, ns)), [0, 1, 2, 3]);
 });
+
+test("of very many names the first come at once, the others when they are wanted", () => {
+  const timeline = new Timeline(metaOf());
+  timeline.setNames(["a", "b"], 5);
+  assert.equal(timeline.name(1), "b");
+  assert.equal(timeline.name(4), "");
+  assert.deepEqual([...timeline.namesMissing], [4]);
+  timeline.addNames({ 4: "late" });
+  assert.equal(timeline.name(4), "late");
+  assert.equal(timeline.namesMissing.size, 0);
+  assert.equal(timeline.name(9), "");
+  assert.equal(timeline.namesMissing.size, 0);
+});
+
+test("a mark far behind the last slice does not shrink the first picture", () => {
+  assert.deepEqual(new Timeline(metaOf(1_000_000, { last_ns: 400_000 })).opening, [0, 408_000]);
+  assert.deepEqual(new Timeline(metaOf(1_000_000, { last_ns: 990_000 })).opening, [0, 1_000_000]);
+  assert.deepEqual(new Timeline(metaOf(1_000_000)).opening, [0, 1_000_000]);
+});

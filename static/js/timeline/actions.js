@@ -19,11 +19,13 @@ export class Actions {
     const { controls, chosen, viewport } = app;
     /** By name: other modules add theirs. @type {Object<string, () => void>} */
     this.commands = {
-      fit: () => app.fit(), whole: () => app.go(viewport.min, viewport.max), mark: () => app.mark(), clear: () => this.clear(),
+      fit: () => app.fit(), whole: () => app.whole(), mark: () => app.mark(), clear: () => this.clear(),
       "hit-next": () => controls.step(1), "hit-previous": () => controls.step(-1), search: () => controls.focusSearch(),
       "page-up": () => this.scroll(-PAGE_SHARE * app.stage.main.height), "page-down": () => this.scroll(PAGE_SHARE * app.stage.main.height),
       "select-all": () => chosen.selectArea({ start: Math.floor(viewport.start), end: Math.ceil(viewport.end), tracks: app.stage.shownTracks() }, true),
-      ...app.walk.commands, ...app.labelKeys.commands,
+      "tab-next": () => chosen.areaPanel.nextTab(1), "tab-previous": () => chosen.areaPanel.nextTab(-1), "into-panel": () => chosen.focusPanel(),
+      "row-next": () => chosen.areaPanel.step(1), "row-previous": () => chosen.areaPanel.step(-1),
+      ...app.walk.commands, ...app.exporting.commands, ...app.labelKeys.commands, ...app.notes.commands,
     };
   }
 
@@ -86,8 +88,9 @@ export class Actions {
   }
 
   click(point) {
-    const { app } = this, hit = app.stage.hit(point);
+    const { app } = this, hit = app.stage.hit(point), far = app.stage.endAt(point);
     app.focus();
+    if (far) return app.chosen.jump(far);
     if (!hit?.entry) return app.chosen.select(null);
     const { entry, track } = hit;
     return app.chosen.select({ id: entry.slice, track: track.id, depth: entry.depth, start_ns: entry.start, dur_ns: entry.dur, merged: entry.flags & MERGED ? entry.count : 0 });

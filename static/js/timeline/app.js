@@ -5,12 +5,14 @@ import * as units from "../lib/units.js";
 import { Actions } from "./actions.js";
 import { Chosen } from "./chosen.js";
 import { Controls } from "./controls.js";
+import { Exporting } from "./exporting.js";
 import { part } from "./dom.js";
 import { HitsPainter } from "./draw_hits.js";
 import { History } from "./history.js";
 import { LabelKeys } from "./label_keys.js";
 import { Measure } from "./measure.js";
 import { Timeline } from "./model.js";
+import { NotesView } from "./notes_view.js";
 import { makePalette } from "./palette.js";
 import { Search } from "./search.js";
 import { SearchBar } from "./search_bar.js";
@@ -21,6 +23,8 @@ import { between, Viewport } from "./viewport.js";
 import { Walk } from "./walk.js";
 
 const MOVE_MS = 220;
+const USE_SETTLE_MS = 200;      // the view rests: how busy the tracks are is told anew
+const NAMES_PER_REQUEST = 500;
 const FRAMES_KEPT = 600;        // times of the last frames, for measurements
 
 export class App {
@@ -32,17 +36,16 @@ export class App {
     this.root = root;
     this.api = api;
     this.timeline = new Timeline(meta);
-    const { timeline } = this, all = [...timeline.tracks.values()];
+    const { timeline } = this;
     this.viewport = new Viewport(timeline.startNs, timeline.endNs);
     this.search = new Search(api, () => this.searched());
     this.tracks = new Tracks(this);
     this.searchBar = new SearchBar(this, root);
     this.controls = new Controls(this, root);
     this.tiles = new Tiles({
-      fetchTile: (...request) => api.tile(...request), endNs: timeline.endNs, topLevel: timeline.topLevel, tileBins: timeline.tileBins,
+      fetchTile: (...request) => api.units(...request), tracks: timeline.tracks, endNs: timeline.endNs, topLevel: timeline.topLevel, tileBins: timeline.tileBins,
       onChange: () => this.changed("tracks"), onError: (error) => this.controls.fail(error),
     });
-    this.tiles.setOverview(all.filter((t) => t.slices).sort((a, b) => (b.kind === "stream") - (a.kind === "stream") || b.slices - a.slices).map((t) => t.id));
     this.stage = new Stage(part(root, "tl-stage"), {
       viewport: this.viewport, tiles: this.tiles, timeline, labelActions: this.tracks,
     });
@@ -57,6 +60,8 @@ export class App {
     this.measure = new Measure(this);
     this.walk = new Walk(this);
     this.labelKeys = new LabelKeys(this);
+    this.notes = new NotesView(this, root);
+    this.exporting = new Exporting(this, root);
     this.actions = new Actions(this, part(root, "tl-tip"));
     this.repaint();
   }
@@ -66,6 +71,7 @@ export class App {
     this.palette = { ...makePalette(css), id: (this.palette?.id ?? 0) + 1 };
     this.font = `11px ${css("--mono") || "monospace"}`;
     this.charPx = this.stage.textWidth(this.font, "0123456789") / 10;
+    this.chosen.areaPanel.repaint();
     this.changed("tracks");
   }
 
@@ -79,16 +85,37 @@ export class App {
     const began = performance.now();
     this.scheduled = null;
     this.advance(time);
+    this.onFrame?.(time);           // another timeline may go with this one
     const { due, viewport } = this;
-    if (due.tracks) this.tiles.want(viewport.level(this.timeline.topLevel), viewport.start, viewport.end, this.stage.visibleTracks());
+    if (due.tracks) {
+      const { units: shown, near } = this.stage.visibleUnits();
+      this.tiles.want(viewport.level(this.timeline.topLevel), viewport.start, viewport.end, shown, near);
+    }
     this.due = {};
     this.stage.paint(this.scene(), due, this.view);
     if (due.tracks || due.ruler) this.hitsPainter.paint(this.scene(), this.search);
-    if (due.tracks) this.controls.tell();
+    this.notes.flags.place();
+    if (due.tracks) {
+      this.controls.tell();
+      clearTimeout(this.useTimer);
+      this.useTimer = setTimeout(() => this.stage.tellUse(), USE_SETTLE_MS);
+    }
+    if (this.timeline.namesMissing.size) this.askNames();
     this.frames.push({ time, ms: performance.now() - began, entries: this.stage.entries });
     if (this.frames.length > FRAMES_KEPT) this.frames.splice(0, FRAMES_KEPT / 2);
     if (this.motion?.isMoving || this.animation) this.changed("tracks");
     else this.lastTime = null;
+  }
+
+  /** Names of slices that were drawn without: traces with very many names send them by and by. */
+  askNames() {
+    if (this.namesUnderWay) return;
+    const ids = [...this.timeline.namesMissing].slice(0, NAMES_PER_REQUEST);
+    this.namesUnderWay = this.api.names(ids).then(({ names }) => {
+      for (const id of ids) this.timeline.namesMissing.delete(id);
+      this.timeline.addNames(names);
+      this.changed("tracks");
+    }, () => undefined).finally(() => { this.namesUnderWay = null; });
   }
 
   /** All that painting needs. */
@@ -96,7 +123,7 @@ export class App {
     const { timeline, viewport, tiles, palette, match, font, charPx, hover, cursorX, marks, chosen } = this;
     return {
       timeline, viewport, tiles, palette, match, units, font, charPx, hover, cursorX, marks, hits: this.search.hits,
-      selection: { slice: chosen.slice, area: chosen.area }, dpr: devicePixelRatio || 1,
+      selection: { slice: chosen.slice, area: chosen.area }, highlights: chosen.highlights, dpr: devicePixelRatio || 1,
     };
   }
 
@@ -116,7 +143,9 @@ export class App {
     const { from, to } = this.animation, t = Math.min((time - (this.animation.began ??= time)) / MOVE_MS, 1);
     const now = t < 1 ? between(from, to, 1 - (1 - t) ** 3) : to;
     this.viewport.set(now.start, now.end);
-    if (t >= 1) this.animation = null;
+    if (t < 1) return;
+    this.animation = null;
+    this.history.remember();        // of another timeline that went along, too
   }
 
   /** Glide to a window; at once where motion is not wanted. @returns {{start: number, end: number}} where it ends */
@@ -146,13 +175,30 @@ export class App {
   fit() {
     const span = this.chosen.span;
     if (span) this.go(...this.viewport.around(span.start, span.end, this.chosen.area ? 0.05 : 0.15));
-    else this.go(this.viewport.min, this.viewport.max);
+    else this.whole();
+  }
+
+  /** The window that the timeline opens on: up to its last slice, where the record goes on behind it. */
+  get opening() {
+    const { timeline: { opening, endNs }, viewport } = this;
+    return [Math.max(opening[0], viewport.min), opening[1] < endNs ? opening[1] : viewport.max];
+  }
+
+  isOpening({ start, end }) {
+    const [from, to] = this.opening, slack = (to - from) * 1e-6;
+    return Math.abs(start - from) <= slack && Math.abs(end - to) <= slack;
+  }
+
+  /** All slices; once more: all of the record. */
+  whole() {
+    const { viewport } = this;
+    this.go(...(this.isOpening(viewport) ? [viewport.min, viewport.max] : this.opening));
   }
 
   /** Mark what is selected, or take its mark away. */
   mark() {
     const span = this.chosen.span;
-    if (!span) return;
+    if (!span) { this.say("Select a slice or drag over an area first."); return; }
     const at = this.marks.findIndex((m) => m.start === span.start && m.end === span.end);
     if (at >= 0) this.marks.splice(at, 1);
     else this.marks.push(span);

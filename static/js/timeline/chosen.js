@@ -106,7 +106,8 @@ export class Chosen {
   /** To the table, the drawing or the first button of the panel. */
   focusPanel() {
     if (this.panel.hidden) return;
-    this.body.querySelector(".tabulator-tableholder, canvas[tabindex], button")?.focus();
+    const first = [".tabulator-tableholder", "canvas[tabindex]", ".tl-details a, .tl-details button", "button"].map((each) => this.body.querySelector(each)).find(Boolean);
+    first?.focus();
   }
 
   failed(error, again) {

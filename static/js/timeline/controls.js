@@ -29,7 +29,8 @@ export class Controls {
     press("tl-fold-all", () => app.tracks.foldAll());
     press("tl-show-all", () => app.tracks.showAll());
     press("tl-fit", () => app.fit());
-    press("tl-whole", () => app.go(app.viewport.min, app.viewport.max));
+    press("tl-whole", () => app.whole());
+    press("tl-mark", () => app.mark());
     press("tl-panel-close", () => app.chosen.select(null));
     press("tl-retry", () => { this.part("tl-error").hidden = true; app.tiles.retry(); });
     press("tl-link", (event) => this.copyLink(event.target));

@@ -4,7 +4,7 @@ import { foreignEntries, fromQuery, joined, registered, toEntries } from "./url.
 
 const SETTLE_MS = 300;
 
-/** What the page's URL is made of, in order: one part for each timeline, and one for what links two. @type {{entries: (window?: object) => [string, string][]}[]} */
+/** What the page's URL is made of, in order: one part for each timeline, and one for what links two. @type {{prefix: string, keys?: string[], entries: (window?: object) => [string, string][]}[]} */
 export const parts = [];
 
 export class History {
@@ -24,7 +24,7 @@ export class History {
   view(window) {
     const { app } = this, { viewport, view, stage } = app, shown = window ?? viewport;
     return {
-      window: shown.start <= viewport.min && shown.end >= viewport.max ? null : [shown.start, shown.end],
+      window: app.isOpening(shown) ? null : [shown.start, shown.end],
       slice: app.chosen.slice?.id ?? null, area: app.chosen.area, query: app.search.query, filter: view.filter,
       pinned: [...view.pinned], hidden: [...view.hidden], moves: view.moves, folded: view.foldedByHand ? [...view.folded] : null,
       marks: app.marks, scroll: stage.main.scroll, pinnedScroll: stage.pinned.scroll,
@@ -45,7 +45,7 @@ export class History {
   }
 
   write(push, window = undefined) {
-    const kept = foreignEntries(location.search, parts.map((part) => part.prefix));
+    const kept = foreignEntries(location.search, parts.map((part) => part.prefix), parts.flatMap((part) => part.keys ?? []));
     const entries = [...kept, ...parts.flatMap((part) => (part === this ? part.entries(window) : part.entries()))];
     const url = `${location.pathname}${joined(entries)}`;
     if (url !== location.pathname + location.search) history[push ? "pushState" : "replaceState"](null, "", url);
@@ -59,7 +59,7 @@ export class History {
     for (const [key, { set }] of registered) set(app, view.extra[key]);
     app.controls.show(view);
     app.relayout();
-    const [start, end] = view.window ?? [viewport.min, viewport.max];
+    const [start, end] = view.window ?? app.opening;
     if (animate) app.animate(start, end);
     else viewport.set(start, end);
     stage.main.element.scrollTop = view.scroll;

@@ -2,6 +2,7 @@
 
 import { el, icon } from "./dom.js";
 import { groupKey, rowsBetween, trackKey } from "./layout.js";
+import { shareText } from "./utilisation.js";
 
 const MARGIN_PX = 400;
 
@@ -46,6 +47,19 @@ export class Labels {
     if (focused && !this.root.contains(document.activeElement)) this.shown.get(focused)?.querySelector(`[data-part="${focusedPart}"]`)?.focus({ preventScroll: true });
   }
 
+  /** Say beside the names how busy their tracks are in the window. @param {(track: object) => ?number} shareOf 0…1 */
+  tellUse(shareOf) {
+    for (const [key, element] of this.shown) {
+      const row = this.rows.rows.find((each) => each.key === key), place = element.querySelector(".tl-use");
+      if (!place || !row?.track) continue;
+      const share = shareOf(row.track), text = shareText(share);
+      if (place.textContent === text) continue;
+      place.textContent = text;
+      place.title = share === null ? "" : `busy ${text} of the visible window`;
+      place.style.setProperty("--use", `${Math.round((share ?? 0) * 100)}%`);
+    }
+  }
+
   group(row) {
     const slices = row.tracks.reduce((sum, t) => sum + t.slices, 0);
     return el("div", { class: "tl-label tl-label-group", draggable: "true" },
@@ -70,7 +84,7 @@ export class Labels {
         "aria-expanded": foldable ? String(!row.folded) : null, title: `${row.group.name} / ${track.name}: ${facts}`,
         ...(foldable ? { onclick: () => this.actions.fold(trackKey(track)) } : {}),
       }, foldable ? icon("chevron") : el("i", { class: "tl-icon" }), el("span", { class: "tl-name" }, this.named ? `${row.group.name} / ${track.name}` : track.name),
-      el("span", { class: "tl-count" }, facts)),
+      el("span", { class: "tl-count" }, facts), track.kind === "counter" ? null : el("span", { class: "tl-use num", "data-use": track.id })),
       el("button", {
         class: "tl-pin", type: "button", "data-part": "pin", "aria-pressed": String(pinned),
         "aria-label": `${pinned ? "Unpin" : "Pin"} ${track.name}`, title: pinned ? "Unpin" : "Pin to the top",

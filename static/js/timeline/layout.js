@@ -84,6 +84,13 @@ export function depthAt(row, y) {
   return depth < 0 || depth >= row.lanes ? null : depth;
 }
 
+/** First and last depth of a row that touch [y0, y1); a folded group lays its tracks' first ones over each other. */
+export function depthsBetween(row, y0, y1) {
+  if (row.kind !== "track") return [0, 0];
+  const first = Math.floor((y0 - row.y - PAD) / row.lane), last = Math.floor((y1 - row.y - PAD) / row.lane);
+  return [Math.min(Math.max(first, 0), row.lanes - 1), Math.min(Math.max(last, 0), row.lanes - 1)];
+}
+
 /**
  * Entry at `ns` in the drawn runs of one track and depth: what contains the time, else the nearest within `tolerance` ns.
  * @returns {?{start: number, dur: number, name: number, count: number, slice: number, category: number, flags: number, depth: number}}

@@ -3,8 +3,10 @@
 // Times are nanoseconds since trace start in doubles: exact up to 2^53 ns (104 days).
 
 export const TILE_MAGIC = 0x32545052;   // "RPT2"
+export const DENSITY_MAGIC = 0x31445052;     // "RPD1"
 export const INSTANT = 1;
 export const MERGED = 2;
+export const OVERFLOW = 4;              // overlaps another slice in part: its lane is no nesting
 
 /**
  * Categories by number (profiles.trace.Category): CSS custom property that colours them, words for people, and whether
@@ -25,6 +27,7 @@ export const CATEGORIES = [
   { key: "other", css: "--cat-other", label: "Other" },
 ];
 export const SHADES = 8;
+const OPENING_AIR = 0.02;       // behind the last slice, as a share of the window
 export const ANNOTATIONS = new Set([7, 8]);     // they cover work without being work
 
 /** Category facts for a number or an API word; unknown ones are "other". */
@@ -51,12 +54,17 @@ export class Timeline {
     this.meta = meta;
     this.startNs = meta.start_ns ?? 0;
     this.endNs = Math.max(meta.end_ns, this.startNs + 1);
+    // The window that opens: up to the last slice or sample. A mark of the profiler's (Record Window End) may lie far behind it.
+    const last = meta.last_ns > 0 ? Math.min(meta.last_ns + (meta.last_ns - this.startNs) * OPENING_AIR, this.endNs) : this.endNs;
+    this.opening = [this.startNs, this.endNs - last > (this.endNs - this.startNs) * OPENING_AIR ? last : this.endNs];
     this.tileBins = meta.tile_bins ?? 1024;
     this.topLevel = meta.levels - 1;    // one tile of this level covers the trace
     /** @type {Map<number, Track>} */
     this.tracks = new Map(meta.tracks.map((track) => [track.id, track]));
     this.groups = groupTracks(meta.tracks);
     this.steps = meta.steps ?? [];
+    this.density = null;
+    this.namesMissing = new Set();      // ids whose names were wanted and are to be asked for
     this.names = null;
     this.shades = new Uint8Array(0);
   }
@@ -64,13 +72,29 @@ export class Timeline {
   get hasSlices() { return this.meta.tracks.some((t) => t.slices > 0 || t.kind === "counter"); }
   get hasGpuWork() { return this.meta.tracks.some((t) => t.kind === "stream" && t.slices > 0); }
 
-  /** @param {string[]} names index is the name id of tiles */
-  setNames(names) {
+  /** @param {string[]} names index is the name id of tiles: all of them, or the first of very many @param {number} total */
+  setNames(names, total = names.length) {
     this.names = names;
-    this.shades = Uint8Array.from(names, (name) => hashText(name) % SHADES);
+    this.namesTotal = total;
+    this.shades = new Uint8Array(total);
+    names.forEach((name, id) => { this.shades[id] = hashText(name) % SHADES; });
   }
 
-  name(id) { return this.names?.[id] ?? ""; }
+  /** Names that were asked for by id. @param {Record<string, string>} found */
+  addNames(found) {
+    for (const [id, name] of Object.entries(found)) {
+      this.names[id] = name;
+      this.shades[id] = hashText(name) % SHADES;
+      this.namesMissing.delete(Number(id));
+    }
+  }
+
+  /** "" while it is not here yet; `namesMissing` then holds its id. */
+  name(id) {
+    const name = this.names?.[id];
+    if (name === undefined && this.names && id < this.namesTotal) this.namesMissing.add(id);
+    return name ?? "";
+  }
 
   /** Name ids that a search found, as a byte per name. @param {number[]} ids */
   matchIds(ids) {
@@ -147,6 +171,14 @@ export function decodeUnits(buffer) {
 
 /** A tile of whole tracks. @param {ArrayBuffer} buffer @returns {Map<number, TrackTile>} by track id */
 export const decodeTile = (buffer) => new Map(decodeUnits(buffer).map(({ track, tile }) => [track, tile]));
+
+/** How busy each track is along the trace. @param {ArrayBuffer} buffer as the API sends it */
+export function decodeDensity(buffer) {
+  const head = new DataView(buffer);
+  if (buffer.byteLength < 24 || head.getUint32(0, true) !== DENSITY_MAGIC) throw new Error("not a timeline's density");
+  const tracks = head.getUint32(4, true), bins = head.getUint32(8, true), size = tracks * bins;
+  return { bins, binNs: head.getFloat64(16, true), share: new Uint8Array(buffer, 24, size), category: new Uint8Array(buffer, 24 + size, size) };
+}
 
 const align8 = (offset) => (offset + 7) & ~7;
 

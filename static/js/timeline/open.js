@@ -2,10 +2,11 @@
 
 import { ApiError, getJson } from "../lib/http.js";
 import { onChange as onThemeChange } from "../lib/theme.js";
+import { Api } from "./api.js";
 import { App } from "./app.js";
 import { el, part } from "./dom.js";
 import { listen } from "./input.js";
-import { Api } from "./tiles.js";
+import { decodeDensity } from "./model.js";
 
 function wire(app, root) {
   const find = (selector) => root.querySelector(selector);
@@ -18,12 +19,14 @@ function wire(app, root) {
   app.controls.start();
   app.controls.tellTrace();
   app.history.start();
+  app.notes.start();
   new ResizeObserver(() => { stage.measure(); app.changed("tracks"); }).observe(stage.root);
   for (const pane of stage.panes) {
     pane.element.addEventListener("scroll", () => { pane.scroll = pane.element.scrollTop; app.changed("tracks"); app.history.remember(); }, { passive: true });
   }
   onThemeChange(() => app.repaint());
-  app.api.names().then(({ names }) => { app.timeline.setNames(names); app.searched(); }, (error) => app.controls.fail(error));
+  app.api.density().then((bytes) => { app.timeline.density = decodeDensity(bytes); app.changed("tracks"); }, () => {});     // the overview stays empty
+  app.api.names().then(({ names, total }) => { app.timeline.setNames(names, total); app.searched(); }, (error) => app.controls.fail(error));
 }
 
 /**

@@ -5,10 +5,13 @@ import { OverlayPainter } from "./draw_overlay.js";
 import { el, part } from "./dom.js";
 import { OVERVIEW_PX, overviewGroups, OverviewPainter, RulerPainter, rulerHeight } from "./draw_ruler.js";
 import { Labels } from "./labels.js";
-import { depthAt, entryAt, groupEntryAt, rowsBetween, valueAt } from "./layout.js";
+import { depthAt, depthsBetween, entryAt, groupEntryAt, rowsBetween, valueAt } from "./layout.js";
+import { BAND, unitOf } from "./tiles.js";
+import { busyShare } from "./utilisation.js";
 import { clock } from "./viewport.js";
 
 const HIT_PX = 4;
+const NEAR_PX = 400;            // beyond the edges whose tiles are fetched ahead
 const LABELS_MIN_PX = 90;
 const NARROW_PX = 700;          // a phone: names get a third at most
 const NAMED_LINES = 4;          // of the overview: with more there is no room for their names
@@ -94,15 +97,22 @@ export class Stage {
     for (const pane of this.panes) pane.scroll = pane.element.scrollTop;
   }
 
-  /** Track ids that the panes show (with a margin), for the tiles. */
-  visibleTracks(margin = 300) {
-    const ids = new Set();
+  /** Units (four depths of a track) that the panes show, for the tiles; and those just beyond their edges. */
+  visibleUnits() {
+    const seen = (this.seen ??= { panes: [], units: [], near: [] });
+    const isOld = this.panes.some((pane, i) => seen.panes[i]?.rows !== pane.rows || seen.panes[i].scroll !== pane.scroll || seen.panes[i].height !== pane.height);
+    if (!isOld) return seen;
+    const shown = new Set(), near = new Set();
     for (const pane of this.panes) {
-      for (const row of rowsBetween(pane.rows, pane.scroll - margin, pane.scroll + pane.height + margin)) {
-        if (row.kind !== "group" || row.folded) for (const track of row.tracks) ids.add(track.id);
-      }
+      if (!pane.height) continue;
+      unitsBetween(pane.rows, pane.scroll, pane.scroll + pane.height, shown);
+      unitsBetween(pane.rows, pane.scroll - NEAR_PX, pane.scroll + pane.height + NEAR_PX, near);
     }
-    return [...ids].sort((a, b) => a - b);
+    this.seen = {
+      panes: this.panes.map(({ rows, scroll, height }) => ({ rows, scroll, height })),
+      units: [...shown].sort((x, y) => x - y), near: [...near].filter((unit) => !shown.has(unit)).sort((x, y) => x - y),
+    };
+    return this.seen;
   }
 
   /** @param {import("./draw.js").Scene} scene @param {{tracks: boolean, overlay: boolean}} due */
@@ -124,6 +134,12 @@ export class Stage {
     this.overlay.paint(scene, this.panes, this.overlayHeight);
   }
 
+  /** Beside each name, how busy the track is in the window. */
+  tellUse() {
+    const { viewport, tiles, timeline } = this, level = viewport.level(timeline.topLevel);
+    for (const pane of this.panes) if (pane.height) pane.labels.tellUse((track) => busyShare(tiles, track, level, viewport.start, viewport.end));
+  }
+
   /** Pane and place in its content for a point of the page. */
   at(clientY) {
     const y = clientY - this.root.getBoundingClientRect().top - this.overlayTop;
@@ -140,13 +156,16 @@ export class Stage {
     const depth = depthAt(row, place.y), { viewport } = this, ns = viewport.ns(x);
     const reach = (row.kind === "group" ? 1 : HIT_PX) * viewport.nsPerPx;
     for (const track of row.tracks) {
-      const runs = this.tiles.runs(track.id, viewport.level(this.timeline.topLevel), viewport.start, viewport.end);
+      const runs = this.tiles.runs(track.id, viewport.level(this.timeline.topLevel), viewport.start, viewport.end, row.kind === "group" ? 0 : depth ?? 0);
       if (row.kind === "counter") return { track, entry: null, value: valueAt(runs, ns), ns };
       const entry = row.kind === "group" ? groupEntryAt(runs, ns, reach) : depth === null ? null : entryAt(runs, depth, ns, reach);
       if (entry) return { track, entry };
     }
     return null;
   }
+
+  /** The slice at the other end of an arrow whose label is at a point. */
+  endAt({ x, y }) { return this.overlay.endAt(x, y - this.root.getBoundingClientRect().top - this.overlayTop); }
 
   /** Tracks between two heights of the page, over both panes. */
   tracksBetween(y0, y1) {
@@ -173,5 +192,13 @@ export class Stage {
     if (y < element.scrollTop + 24) element.scrollTop = Math.max(y - height / 3, 0);
     else if (y > element.scrollTop + height - 40) element.scrollTop = y - height * 0.6;
     this.main.scroll = element.scrollTop;
+  }
+}
+
+function unitsBetween(rows, y0, y1, into) {
+  for (const row of rowsBetween(rows, y0, y1)) {
+    if (row.kind === "group" && !row.folded) continue;
+    const [first, last] = depthsBetween(row, y0, y1);
+    for (const track of row.tracks) for (let depth = first - (first % BAND); depth <= last; depth += BAND) into.add(unitOf(track.id, depth));
   }
 }

@@ -21,10 +21,10 @@ export function registerKey(key, { get, set }) {
 
 const OWN = new Set(["w", "s", "a", "q", "f", "pin", "hide", "mv", "fold", "m", "y", "py"]);
 
-/** Entries of a query that are no timeline's: they stay as they are. @param {string[]} prefixes of the timelines of the page */
-export function foreignEntries(text, prefixes) {
+/** Entries of a query that are no timeline's: they stay as they are. @param {string[]} prefixes of the timelines of the page @param {string[]} others that are written anew, too */
+export function foreignEntries(text, prefixes, others = []) {
   const own = (key) => prefixes.some((prefix) => key.startsWith(prefix) && (OWN.has(key.slice(prefix.length)) || registered.has(key.slice(prefix.length))));
-  return [...new URLSearchParams(text)].filter(([key]) => !own(key));
+  return [...new URLSearchParams(text)].filter(([key]) => !own(key) && !others.includes(key));
 }
 
 /** @param {View} view @returns {[string, string][]} what a query holds */

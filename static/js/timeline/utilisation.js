@@ -1,0 +1,47 @@
+// How much of the visible window a track is busy, from the tiles that are drawn. Knows no DOM.
+
+import { ANNOTATIONS, CATEGORIES, firstEndingAfter } from "./model.js";
+
+const OUTER_DEPTHS = 3;         // of a thread: annotations often stand around its operators
+const GPU = CATEGORIES.map((category) => Boolean(category.gpu));
+
+/**
+ * Share of [start, end] in which a track works: a stream by its GPU work, a thread by its outer slices other than
+ * annotations. Merged entries count with the time that their slices cover.
+ * @param {import("./tiles.js").Tiles} tiles @returns {?number} 0…1, null where nothing is here yet
+ */
+export function busyShare(tiles, track, level, start, end) {
+  const runs = tiles.runs(track.id, level, start, end), isStream = track.kind === "stream";
+  if (!runs.length || end <= start) return null;
+  let sum = 0, most = 0;
+  for (let depth = 0; depth < Math.min(track.depths, isStream ? 4 : OUTER_DEPTHS); depth++) {
+    const covered = coverOf(runs, depth, start, end, isStream);
+    sum += covered;
+    most = Math.max(most, covered);
+  }
+  return Math.min((isStream ? sum : most) / (end - start), 1);
+}
+
+function coverOf(runs, depth, start, end, isStream) {
+  let covered = 0;
+  for (const run of runs) {
+    const from = Math.max(run.from, start), to = Math.min(run.to, end);
+    for (let t = 0; t < run.tiles.length; t++) {
+      const { tile, start: tileStart } = run.tiles[t];
+      if (depth + 1 >= tile.depthFrom.length) continue;
+      const hi = tile.depthFrom[depth + 1];
+      for (let i = firstEndingAfter(tile, tile.depthFrom[depth], hi, from); i < hi && tile.start[i] < to; i++) {
+        if ((t > 0 && tile.start[i] < tileStart) || (isStream ? !GPU[tile.category[i]] : ANNOTATIONS.has(tile.category[i]))) continue;
+        covered += ((Math.min(tile.start[i] + tile.dur[i], to) - Math.max(tile.start[i], from)) * tile.fill[i]) / 255;
+      }
+    }
+  }
+  return covered;
+}
+
+/** "37 %", "<1 %", "0" */
+export function shareText(share) {
+  if (share === null) return "";
+  if (share === 0) return "0 %";
+  return share < 0.01 ? "<1 %" : `${Math.round(share * 100)} %`;
+}
