@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import resource
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from profiles import ingest, store, store_counters, store_summary
+from profiles import ingest, store, store_counters, store_derived, store_summary
 from profiles.analysis import counters, cpu_time, findings, findings_counters, summaries
 from profiles.analysis.breakdown import breakdown
 from profiles.analysis.kernels import KernelRow, kernel_table
@@ -18,7 +18,7 @@ from profiles.analysis.merge import merge
 from profiles.analysis.names import short_name
 from profiles.analysis.remarks import remark
 from profiles.models import Profile
-from profiles.progress import Progress
+from profiles.progress import PUBLISH_EVERY_S, Progress
 from profiles.store_launches import launches_write
 from profiles.trace import Report, Summary, Trace, TraceError
 
@@ -42,7 +42,6 @@ def read_and_store(profile: Profile, progress: Progress) -> Ingested:
     """Read the upload (the upload's content decides how), analyse it, store columns and tiles. Raises TraceError."""
     paths = [store.local_path(key) for key in _keys(profile)]
     found = _read(paths[0], progress) if len(paths) == 1 else _read_group(profile, paths, progress)
-    progress.now("analysing", records=found.integrity.records_kept)
     if isinstance(found, Trace):
         return _trace(profile.pk, found, progress, ranks=len(paths))
     return _report(profile.pk, found, progress) if isinstance(found, Report) else _summary(profile.pk, found, progress)
@@ -53,10 +52,7 @@ def _keys(profile: Profile) -> list[str]:
 
 
 def _read(path: Path, progress: Progress) -> Trace | Report | Summary:
-    found = ingest.read(path, progress)
-    if isinstance(found, Trace):
-        remark(found)
-    return found
+    return ingest.read(path, progress)
 
 
 def _read_group(profile: Profile, paths: Sequence[Path], progress: Progress) -> Trace:
@@ -73,14 +69,19 @@ def _read_group(profile: Profile, paths: Sequence[Path], progress: Progress) -> 
 
 
 def _trace(profile_id: int, trace: Trace, progress: Progress, ranks: int) -> Ingested:
+    prepared = store.prepare(trace, progress.slices)
+    remark(trace)
+    kernels = kernel_table(trace)
+    trace.integrity.remark(_BEYOND_TABLE, max(0, len(kernels) - KERNEL_ROWS))
     with ThreadPoolExecutor(1) as pool:                  # both sides spend most of their time outside the interpreter
-        stored = pool.submit(store.write_trace, profile_id, trace)
-        kernels, time = kernel_table(trace), breakdown(trace)
+        stored = pool.submit(prepared.write, profile_id)
+        time = breakdown(trace)
         advice = findings.find(trace, kernels, time)
         launches = launches_of_trace(trace)
-        trace.integrity.remark(_BEYOND_TABLE, max(0, len(kernels) - KERNEL_ROWS))
-        progress.now("storing", records=trace.integrity.records_kept)
+        while not wait([stored], timeout=PUBLISH_EVERY_S).done:      # rows and messages are written by this thread alone
+            progress.slices("storing", prepared.rows_done, trace.parts.rows)
         stored_bytes = stored.result() + launches_write(profile_id, launches)
+    stored_bytes += store_derived.derive(profile_id)
     summary = time.as_json()
     if not kernels:
         stored_bytes += _cpu_time(profile_id, trace, summary)
@@ -96,7 +97,7 @@ def _trace(profile_id: int, trace: Trace, progress: Progress, ranks: int) -> Ing
 
 def _cpu_time(profile_id: int, trace: Trace, summary: dict[str, Any]) -> int:
     """What a trace without kernels has to tell: tables of CPU time, and in its summary the name of most; the stored bytes."""
-    tables = cpu_time.tables(trace)
+    tables = trace.tables or cpu_time.tables(trace)
     if tables and tables[0].title == cpu_time.BY_NAME:
         name, _, _, share_pct, *_ = tables[0].rows[0]
         summary["cpu_top"] = {"name": str(name)[:300], "share_pct": share_pct}
@@ -104,6 +105,7 @@ def _cpu_time(profile_id: int, trace: Trace, summary: dict[str, Any]) -> int:
 
 
 def _report(profile_id: int, report: Report, progress: Progress) -> Ingested:
+    progress.now("analysing", records=report.integrity.records_kept)
     kernels = counters.kernel_table(report)
     progress.now("storing", records=report.integrity.records_kept)
     stored_bytes = store_counters.write_report(profile_id, report)

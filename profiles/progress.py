@@ -28,9 +28,11 @@ class Progress:
         self.profile_id, self.worker = profile_id, worker
         self.phase, self.phase_began_s = "", time.monotonic()
         self.published_s = self.kept_s = 0.0
+        self.upload_bytes = 0
 
     def __call__(self, phase: str, done_bytes: int, total_bytes: int, records: int) -> None:
         now_s = time.monotonic()
+        self.upload_bytes = max(self.upload_bytes, total_bytes)
         if phase != self.phase:
             self.phase, self.phase_began_s = phase, now_s
         if now_s - self.published_s < PUBLISH_EVERY_S:
@@ -41,6 +43,11 @@ class Progress:
             self.kept_s = now_s
             self._keep(state)
         jobs.publish(f"profile.{self.profile_id}", "progress", {"status": Profile.Status.INGESTING, **state})
+
+    def slices(self, phase: str, done: int, total: int) -> None:
+        """A phase that goes over the slices: told as the share of the upload that they are, so that the bar, the rate and
+        the time left read the same in all phases."""
+        self(phase, self.upload_bytes * min(done, total) // max(total, 1), self.upload_bytes, done)
 
     def now(self, phase: str, records: int = 0) -> None:
         """A phase without bytes to count (analysing, storing) begins: told at once."""

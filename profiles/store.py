@@ -9,7 +9,6 @@ names.parquet, details.parquet, samples.parquet, flows.parquet, timeline.json
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
 import os
@@ -17,6 +16,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,7 @@ from profiles.analysis import tiles
 from profiles.analysis.digest import Digest, digest_of
 from profiles.analysis.kernels import numbers
 from profiles.store_tables import ROW_GROUP, Stored, write_parquet
-from profiles.trace import Category, Trace, TraceError
+from profiles.trace import Category, Trace
 from profiles.windows import Window
 
 VERSION = 2                          # of the stored form: part of every tile's ETag
@@ -43,45 +43,64 @@ def key(profile_id: int, name: str) -> str:
     return f"profiles/{profile_id}/{name}"
 
 
-def write_trace(profile_id: int, trace: Trace, progress: Callable[[str, int, int], None] | None = None) -> int:
-    """Store columns and tiles; returns their bytes. Overwrites what an earlier ingest of this profile left.
+def write_trace(profile_id: int, trace: Trace) -> int:
+    """Store columns and tiles; returns their bytes. Overwrites what an earlier ingest of this profile left."""
+    return prepare(trace).write(profile_id)
 
-    All windows of the trace pass once; whatever else wants to see them is `trace.digest` (analysis.digest). `progress` is told
-    the phase, the slices done in it and their number.
-    """
-    tell = progress or (lambda phase, done, total: None)
-    with tempfile.TemporaryDirectory(prefix="ridgepoint-") as folder:
-        try:
-            _write(Path(folder), trace, tell)
-            total = 0
+
+@dataclass
+class Prepared:
+    """A trace whose windows have passed: its digest stands (`digest_of`), its tables wait to be encoded."""
+
+    trace: Trace
+    stored: Stored
+    facts: Facts
+    end_ns: int
+    rows_done: int = 0                   # of the slices, by `write`
+
+    def write(self, profile_id: int) -> int:
+        """Encode and store; returns the bytes."""
+        with tempfile.TemporaryDirectory(prefix="ridgepoint-") as name:
+            folder, total = Path(name), 0
+            self._encode(folder)
             # timeline.json last: it is what says that the rest is there
-            for path in sorted(Path(folder).iterdir(), key=lambda p: (p.suffix == ".json", p.name)):
+            for path in sorted(folder.iterdir(), key=lambda p: (p.suffix == ".json", p.name)):
                 total += path.stat().st_size
                 with path.open("rb") as file:
                     default_storage.save(key(profile_id, path.name), File(file))
-        except OSError as error:
-            if error.errno != errno.ENOSPC:
-                raise
-            raise TraceError("object store", f"no room for the profile's columns ({error.strerror})",
-                             "Free some space, or delete profiles that nobody needs, and ingest it again.") from error
-    return total
+        return total
+
+    def _encode(self, folder: Path) -> None:
+        trace = self.trace
+        self.stored.encode(folder, self._done)
+        write_parquet(folder / "names.parquet", pa.table({"name": pa.array(trace.parts.names, pa.string())}), [], 4096)
+        write_parquet(folder / "details.parquet", pa.table({"detail": pa.array(trace.parts.details, pa.string())}), [], 4096)
+        if trace.samples.num_rows:
+            write_parquet(folder / "samples.parquet", trace.samples, ["time_ns"], ROW_GROUP)
+        if trace.flows.num_rows:
+            flows = trace.flows.set_column(1, "kind", trace.flows["kind"].cast(pa.string()))
+            write_parquet(folder / "flows.parquet", flows, ["flow", "time_ns"], ROW_GROUP)
+        document = _document(trace, self.stored.levels.top, self.end_ns, self.facts, digest_of(trace))
+        (folder / "timeline.json").write_text(json.dumps(document))
+
+    def _done(self, rows: int) -> None:
+        self.rows_done = rows
 
 
-def _write(folder: Path, trace: Trace, tell: Callable[[str, int, int], None]) -> None:
+def prepare(trace: Trace, tell: Callable[[str, int, int], None] | None = None) -> Prepared:
+    """Let all windows of the trace pass once: into tables in stored order, and into its digest. `tell` is told the phase,
+    the slices done and their number."""
     last_sample = int(numbers(trace.samples, "time_ns").max(initial=0))
     end_ns = max(trace.parts.end_ns, last_sample)
     stored, facts = Stored(tiles.top_level(end_ns)), Facts(len(trace.tracks), last_sample)
-    found = digest_of(trace, lambda window: (stored.levels.add(window.columns, window.next_ns), facts.add(window)), tell)
+
+    def take(window: Window) -> None:
+        stored.levels.add(window.columns, window.next_ns)
+        facts.add(window)
+
+    digest_of(trace, take, tell)
     stored.levels.finish()
-    stored.encode(folder, lambda rows: tell("storing", rows, trace.parts.rows))
-    write_parquet(folder / "names.parquet", pa.table({"name": pa.array(trace.parts.names, pa.string())}), [], 4096)
-    write_parquet(folder / "details.parquet", pa.table({"detail": pa.array(trace.parts.details, pa.string())}), [], 4096)
-    if trace.samples.num_rows:
-        write_parquet(folder / "samples.parquet", trace.samples, ["time_ns"], ROW_GROUP)
-    if trace.flows.num_rows:
-        flows = trace.flows.set_column(1, "kind", trace.flows["kind"].cast(pa.string()))
-        write_parquet(folder / "flows.parquet", flows, ["flow", "time_ns"], ROW_GROUP)
-    (folder / "timeline.json").write_text(json.dumps(_document(trace, stored.levels.top, end_ns, facts, found)))
+    return Prepared(trace, stored, facts, end_ns)
 
 
 class Facts:

@@ -76,6 +76,11 @@ class Slices(Protocol):
         """Of the slice that ends last."""
         ...
 
+    @property
+    def devices(self) -> list[int]:
+        """Numbers of the GPUs that slices name, ascending."""
+        ...
+
     def windows(self) -> Iterator[Window]: ...
 
 
@@ -89,6 +94,7 @@ class TableSlices:
         self.names, self.details = self._texts("name"), self._texts("detail")
         start, dur = (table[name].to_numpy() for name in ("start_ns", "dur_ns"))
         self.end_ns = int((start + dur).max()) if len(start) else 0
+        self.devices: list[int] = sorted(each for each in table["device"].unique().to_pylist() if each is not None)
 
     def _texts(self, column: str) -> list[str]:
         encoded = self._table[column].unify_dictionaries().combine_chunks()

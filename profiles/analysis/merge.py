@@ -6,43 +6,64 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from profiles.trace import FLOWS, SAMPLES, SLICES, Device, Integrity, Trace, Track
+from profiles.analysis.align import RankClock, align, collectives
+from profiles.analysis.merged import MergedSlices, MovedSlices
+from profiles.trace import FLOWS, SAMPLES, Category, Device, Integrity, Trace, Track
+from profiles.windows import MISSING, table_of
 
+_IN_MEMORY_ROWS = 131_072
 _PER_RANK = 1 << 40        # correlation, external and flow ids of the i-th trace begin at i * _PER_RANK
 
 
 def merge(traces: Sequence[tuple[str, Trace]]) -> Trace:
     """One trace of several, given (file name, trace). GPUs are numbered anew: rank 0 and 1 may both call theirs 0.
 
-    Times are shifted by each file's base time; where one states none, every trace starts at 0 and a note says so.
+    Clocks are aligned as `analysis.align` says; the rule and what is left of the differences stand in
+    `metadata["alignment"]` and in the integrity report.
     """
     labels = _labels(traces)
-    bases = [trace.base_ns for _, trace in traces]
-    known = [base for base in bases if base is not None]
-    aligned = len(known) == len(bases)
-    first_ns = min(known) if aligned else None
-    parts = [_Part(index, label, trace, (base or 0) - first_ns if first_ns is not None else 0)
-             for index, (label, (_, trace), base) in enumerate(zip(labels, traces, bases, strict=True))]
+    alignment = align([RankClock(label, trace.base_ns, collectives(_common(trace)))
+                       for label, (_, trace) in zip(labels, traces, strict=True)])
+    parts = [_Part(index, label, trace, rank.shift_ns)
+             for index, (label, (_, trace), rank) in enumerate(zip(labels, traces, alignment.ranks, strict=True))]
     tracks: list[Track] = []
     devices: list[Device] = []
-    slices, samples, flows = [], [], []
+    samples, flows, ranks = [], [], []
     for part in parts:
-        slices.append(part.slices(len(tracks), len(devices)))
+        ranks.append(MovedSlices(part.trace.parts, part.shift_ns, len(tracks), part.index * _PER_RANK,
+                                 {number: len(devices) + position for number, position in part.number.items()}))
         samples.append(part.shifted(part.trace.samples, SAMPLES, len(tracks)))
         flows.append(part.shifted(part.trace.flows, FLOWS, len(tracks)))
         tracks += part.tracks(len(devices))
         devices += part.devices(len(devices))
     integrity = _integrity([trace.integrity for _, trace in traces])
-    if not aligned:
-        integrity.notes.append("Not every file states when it began: all of them start at 0, their clocks are not aligned.")
+    integrity.notes.append(alignment.sentence)
+    slices = MergedSlices(ranks)
     return Trace(
-        format=traces[0][1].format, slices=_table(slices, SLICES).sort_by("start_ns"), tracks=tracks, devices=devices,
-        integrity=integrity, samples=_table(samples, SAMPLES), flows=_table(flows, FLOWS), base_ns=first_ns,
+        format=traces[0][1].format, slices=table_of(slices) if slices.rows <= _IN_MEMORY_ROWS else slices, tracks=tracks,
+        devices=devices, integrity=integrity, samples=_table(samples, SAMPLES), flows=_table(flows, FLOWS),
+        base_ns=alignment.base_ns,
         metadata={"ranks": {label: {"file": name, **trace.metadata}
-                            for label, (name, trace) in zip(labels, traces, strict=True)}})
+                            for label, (name, trace) in zip(labels, traces, strict=True)}, "alignment": alignment.as_json()})
+
+
+def _common(trace: Trace) -> pa.Table:
+    """What ranks have in common: kernels of collectives, and steps."""
+    names = ("name", "category", "start_ns", "dur_ns", "bytes", "instant")
+    kept = []
+    for window in trace.windows():
+        rows = np.isin(window.columns["category"], (Category.COMMUNICATION, Category.ANNOTATION))
+        kept.append({name: window.columns[name][rows] for name in names})
+    columns = {name: np.concatenate([part[name] for part in kept] or [np.empty(0, np.int64)]) for name in names}
+    used, code = np.unique(columns.pop("name"), return_inverse=True)
+    texts = pa.array([trace.parts.names[each] for each in used.tolist()], pa.string())
+    moved = columns.pop("bytes")
+    return pa.table({"name": pa.DictionaryArray.from_arrays(pa.array(code.astype(np.int32)), texts),
+                     "bytes": pa.array(moved, pa.int64(), mask=moved == MISSING), **columns})
 
 
 class _Part:
@@ -50,9 +71,7 @@ class _Part:
 
     def __init__(self, index: int, label: str, trace: Trace, shift_ns: int) -> None:
         self.index, self.label, self.trace, self.shift_ns = index, label, trace, shift_ns
-        present = pc.unique(trace.slices["device"].combine_chunks()).drop_null().to_pylist()
-        named = {device.index for device in trace.devices}
-        worked = sorted(present) or sorted(named)
+        worked = trace.parts.devices or sorted({device.index for device in trace.devices})
         self.number = {device: position for position, device in enumerate(worked)}      # of GPUs that did something
 
     def devices(self, first: int) -> list[Device]:
@@ -65,19 +84,6 @@ class _Part:
             track, group=f"{self.label}: {track.group}", sort=self.index * 1_000_000 + track.sort,
             device=None if track.device is None else first_device + self.number.get(track.device, 0))
             for track in self.trace.tracks]
-
-    def slices(self, first_track: int, first_device: int) -> pa.Table:
-        table = self.trace.slices
-        moved: dict[str, Any] = {
-            "start_ns": pc.add(table["start_ns"], self.shift_ns), "track": pc.add(table["track"], first_track),
-            "correlation": pc.add(table["correlation"], self.index * _PER_RANK),
-            "external_id": pc.add(table["external_id"], self.index * _PER_RANK),
-            "device": self._devices(table["device"], first_device)}
-        return _replaced(table, moved)
-
-    def _devices(self, column: pa.ChunkedArray, first: int) -> pa.ChunkedArray:
-        indexes = pa.array(list(self.number), pa.int32())
-        return pc.add(pc.index_in(column, value_set=indexes), first) if len(indexes) else column
 
     def shifted(self, table: pa.Table, schema: pa.Schema, first_track: int) -> pa.Table:
         """Samples or flows on the common clock and track numbers."""

@@ -48,6 +48,7 @@ class TraceBuilder:
         self._aliases: dict[int, int | None] = {}
         self.shared: int | None = None                              # the track of all that are beyond the limit
         self._used: set[int] = set()
+        self._devices: set[int] = set()
         self._further = 0
         self._spill = Spill()
         self._samples = Batches(SAMPLE)
@@ -119,6 +120,7 @@ class TraceBuilder:
         if self.shared is not None:
             self._further += int(np.count_nonzero(track == self.shared))
         self._used.update(np.unique(track).tolist())
+        self._devices.update(each for each in np.unique(columns["device"]).tolist() if each != MISSING32)
         self._spill.add(columns)
         self.rows += n
 
@@ -156,7 +158,8 @@ class TraceBuilder:
         runs = self._spill.finish()
         found = self._clock(runs)
         place, tracks = self._placed()
-        slices = SpooledSlices(runs, found, place, self.names.values_in_order, self.details.values_in_order, self.integrity)
+        slices = SpooledSlices(runs, found, place, self.names.values_in_order, self.details.values_in_order,
+                               sorted(self._devices), self.integrity)
         self._count(found, runs, slices)
         zero = found.zero
         return Trace(

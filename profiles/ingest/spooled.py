@@ -22,9 +22,9 @@ class SpooledSlices:
     """`profiles.windows.Slices` of a builder's runs. `place`: final number of every provisional track."""
 
     def __init__(self, runs: Runs, clock: Clock, place: npt.NDArray[np.int32], names: list[str], details: Sequence[str],
-                 integrity: Integrity) -> None:
+                 devices: list[int], integrity: Integrity) -> None:
         self._runs, self._clock, self._place, self._integrity = runs, clock, place, integrity
-        self.names, self.details = names, details
+        self.names, self.details, self.devices = names, details, devices
         self.rows = sum(run.rows for run in runs.runs)
         self._counted = False
         self.misplaced = 0

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
+from profiles.analysis import merge as merging
 from profiles.analysis.breakdown import breakdown
 from profiles.analysis.correlate import launch_calls
 from profiles.analysis.kernels import kernel_table
 from profiles.analysis.merge import merge
-from profiles.ingest import read
+from profiles.ingest import build, read, spill, spooled
 from tests.builders import trace
 
 H200 = Path(__file__).parent.parent / "data" / "h200"
@@ -27,7 +29,8 @@ def test_ranks_keep_their_tracks_gpus_and_correlation():
     assert [device.index for device in both.devices] == [0, 1]
     found = both.slices.to_pylist()
     assert [row["start_ns"] for row in found] == [0, 5_000, 10_000, 15_000]       # one clock: rank 1 began 5 µs later
-    assert both.base_ns == 1000 and not both.integrity.notes
+    assert both.base_ns == 1000 and both.metadata["alignment"]["rule"] == "base time"
+    assert both.integrity.notes == [both.metadata["alignment"]["sentence"]]
     calls = launch_calls(both)
     assert [int(call) for call in calls] == [-1, -1, 0, 1]                        # correlation 1 of each is its own
     assert [device.launches for device in breakdown(both).devices] == [1, 1]
@@ -52,3 +55,22 @@ def test_recorded_ranks_add_up():
                for device in found)
     assert both.slices.num_rows == sum(each.slices.num_rows for each in ranks)
     assert both.slices["start_ns"].to_pylist()[0] == pytest.approx(0, abs=0)
+
+
+def test_ranks_that_go_over_the_disk_are_the_same(monkeypatch):
+    paths = [H200 / f"ddp_even_rank{rank}.json.gz" for rank in (0, 1)]
+    whole = merge([(path.name, read(path)) for path in paths])
+    monkeypatch.setattr(spill, "RUN_ROWS", 900)
+    monkeypatch.setattr(spooled, "WINDOW_ROWS", 300)
+    monkeypatch.setattr(build, "IN_MEMORY_ROWS", 0)
+    monkeypatch.setattr(merging, "_IN_MEMORY_ROWS", 0)
+    streamed = merge([(path.name, read(path)) for path in paths])
+    windows = list(streamed.windows())
+    assert len(windows) > 5
+    assert all(one.next_ns <= other.columns["start_ns"][0] for one, other in pairwise(windows))
+    assert streamed.parts.end_ns == whole.parts.end_ns and streamed.parts.devices == whole.parts.devices
+    order = [("start_ns", "ascending"), ("track", "ascending"), ("depth", "ascending")]
+    one, other = (each.slices.set_column(2, "name", each.slices["name"].cast("string")).drop_columns("detail").sort_by(order)
+                  for each in (streamed, whole))
+    assert one.equals(other)
+    assert breakdown(streamed) == breakdown(whole)

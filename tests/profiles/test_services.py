@@ -164,7 +164,7 @@ def test_text_that_postgresql_cannot_hold_is_kept_as_near_as_can_be():
 
 def test_an_unexpected_fault_fails_the_row_and_says_that_it_is_ours(monkeypatch, caplog):
     profile = create(upload())
-    monkeypatch.setattr(store, "write_trace", lambda *_: 1 / 0)
+    monkeypatch.setattr(store, "prepare", lambda *_: 1 / 0)
     profile = ingested(profile)
     assert profile.status == "failed" and "ZeroDivisionError" in profile.error["what"]
     assert "fault of Ridgepoint" in profile.error["hint"] and "Traceback" in caplog.text

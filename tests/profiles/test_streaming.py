@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 
 import numpy as np
 import pytest
 
 from profiles import ingest
+from profiles.analysis import findings
+from profiles.analysis.breakdown import breakdown
+from profiles.analysis.kernels import kernel_table
+from profiles.analysis.launches import launches_of_trace
+from profiles.analysis.remarks import remark
 from profiles.ingest import build, marks, spill, spooled
 from profiles.ingest.spill import Numbers
 from profiles.spool import Spool
@@ -15,8 +21,8 @@ from profiles.trace import TraceError
 from tests.profiles.corpus import CORPUS, H200
 from tests.profiles.test_kineto import record, written
 
-FILES = [CORPUS / "kineto/hta_nccl_data_a100_rank0of2.json.gz", CORPUS / "kineto/kineto_tbplugin_resnet50_v100_1623143089861.pt.trace.json.gz",
-         H200 / "kineto_train.json.gz", H200 / "kineto_layer_stack.json.gz", H200 / "ddp_even_rank0.json.gz",
+FILES = [CORPUS / "kineto/hta_nccl_data_a100_rank0of2.json.gz",
+         CORPUS / "kineto/kineto_tbplugin_resnet50_v100_1623143089861.pt.trace.json.gz", H200 / "kineto_train.json.gz", H200 / "kineto_layer_stack.json.gz", H200 / "ddp_even_rank0.json.gz",
          CORPUS / "kineto/hta_mi250_minitoy_rocm62.json.gz"]
 
 
@@ -38,7 +44,7 @@ def test_the_same_trace(path, small):
     streamed = ingest.read(path)
     windows = list(streamed.windows())
     assert len(windows) > 1 or whole.slices.num_rows < 400
-    assert all(one.next_ns <= other.columns["start_ns"][0] for one, other in zip(windows, windows[1:], strict=False))
+    assert all(one.next_ns <= other.columns["start_ns"][0] for one, other in itertools.pairwise(windows))
     assert streamed.slices.equals(whole.slices)
     assert streamed.samples.equals(whole.samples) and streamed.flows.equals(whole.flows)
     assert streamed.tracks == whole.tracks and streamed.base_ns == whole.base_ns
@@ -46,10 +52,23 @@ def test_the_same_trace(path, small):
     assert streamed.parts.end_ns == whole.parts.end_ns
 
 
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+def test_the_same_said_of_it(path, small):
+    whole = ingest.read(path)
+    small(windows=77)
+    streamed = ingest.read(path)
+    said = []
+    for trace in (whole, streamed):
+        remark(trace)
+        kernels, time = kernel_table(trace), breakdown(trace)
+        said.append((kernels, time, findings.find(trace, kernels, time), launches_of_trace(trace), trace.integrity))
+    assert said[0] == said[1]
+
+
 def rows_of(trace):
     """Everything but the depths, which depend on the order of slices that begin at one moment."""
     names = [name for name in trace.slices.column_names if name != "depth"]
-    return sorted((tuple(map(str, row)) for row in zip(*(trace.slices[name].to_pylist() for name in names), strict=True)))
+    return sorted(tuple(map(str, row)) for row in zip(*(trace.slices[name].to_pylist() for name in names), strict=True))
 
 
 @pytest.mark.parametrize("odd", [
