@@ -8,6 +8,7 @@ The file format: https://www.sqlite.org/fileformat2.html, sections 1.3 (header),
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,7 +49,9 @@ class Database:
     """An SQLite file open for reading. Raises TraceError where not even its first page can be read."""
 
     def __init__(self, path: Path) -> None:
-        self.bytes: Bytes = np.memmap(path, np.uint8, "r") if path.stat().st_size else np.empty(0, np.uint8)
+        with path.open("rb") as file:
+            self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if path.stat().st_size else None
+        self.bytes: Bytes = np.frombuffer(self._map, np.uint8) if self._map else np.empty(0, np.uint8)
         head = bytes(self.bytes[:100])
         if len(head) < 100 or not head.startswith(MAGIC):
             raise TraceError("byte 0", "this is no SQLite database: its header is cut or damaged", _AGAIN)
@@ -154,6 +157,8 @@ class Database:
         table.rows_lost += found.lost + int(np.count_nonzero(lost))
         kept = ~lost
         rows = Rows(buffer, found.start[kept], found.payload[kept], found.rowid[kept], table.columns, names, self.encoding)
+        if self._map:
+            self._map.madvise(mmap.MADV_DONTNEED)            # what was read stays in the system's cache, not in this process
         table.rows_lost += rows.lost
         return rows
 
