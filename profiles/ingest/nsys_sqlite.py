@@ -34,6 +34,8 @@ def read(source: Source) -> Trace:
     with source.as_file() as path:
         database = Database(path)
         integrity = Integrity(truncated_at=database.cut)
+        if source.damage:
+            integrity.notes.append(f"The compressed file ends early: {source.damage}.")
         _check(database)
         return _read(database, source, integrity)
 
