@@ -17,6 +17,7 @@ from profiles.analysis.launches import launches_of_report, launches_of_trace
 from profiles.analysis.merge import merge
 from profiles.analysis.names import short_name
 from profiles.analysis.remarks import remark
+from profiles.ingest.source import SeveralProfiles
 from profiles.models import Profile
 from profiles.progress import PUBLISH_EVERY_S, Progress
 from profiles.store_launches import launches_write
@@ -40,10 +41,9 @@ class Ingested:
 
 def read_and_store(profile: Profile, progress: Progress) -> Ingested:
     """Read the upload (the upload's content decides how), analyse it, store columns and tiles. Raises TraceError."""
-    paths = [store.local_path(key) for key in _keys(profile)]
-    found = _read(paths[0], progress) if len(paths) == 1 else _read_group(profile, paths, progress)
+    found, ranks = _read_all(profile, progress)
     if isinstance(found, Trace):
-        return _trace(profile.pk, found, progress, ranks=len(paths))
+        return _trace(profile.pk, found, progress, ranks=ranks)
     return _report(profile.pk, found, progress) if isinstance(found, Report) else _summary(profile.pk, found, progress)
 
 
@@ -51,15 +51,26 @@ def _keys(profile: Profile) -> list[str]:
     return [each["key"] for each in profile.metadata.get("files", [])] or [profile.upload_key]
 
 
-def _read(path: Path, progress: Progress) -> Trace | Report | Summary:
-    return ingest.read(path, progress)
+def _read_all(profile: Profile, progress: Progress) -> tuple[Trace | Report | Summary, int]:
+    """What the upload holds, and of how many ranks: several files, or a zip archive of files that are named like ranks."""
+    paths = [store.local_path(key) for key in _keys(profile)]
+    if len(paths) > 1:
+        names = [each["name"] for each in profile.metadata["files"]]
+        return _read_group([(name, path, None) for name, path in zip(names, paths, strict=True)], progress), len(paths)
+    try:
+        return ingest.read(paths[0], progress), 1
+    except SeveralProfiles as several:
+        if not several.ranks:
+            raise
+        parts = [(Path(name.replace("\\", "/")).name, paths[0], number) for number, name in several.entries]
+        return _read_group(parts, progress), len(parts)
 
 
-def _read_group(profile: Profile, paths: Sequence[Path], progress: Progress) -> Trace:
-    names = [each["name"] for each in profile.metadata["files"]]
+def _read_group(parts: Sequence[tuple[str, Path, int | None]], progress: Progress) -> Trace:
+    """One trace of (name, file, number of the entry within an archive)."""
     traces = []
-    for name, path in zip(names, paths, strict=True):
-        found = _read(path, progress)
+    for name, path, entry in parts:
+        found = ingest.read(path, progress, entry=entry)
         if not isinstance(found, Trace):
             what = "a counter report" if isinstance(found, Report) else "a table of sums"
             raise TraceError(name, f"{what} cannot be part of a job's timeline",
@@ -98,6 +109,7 @@ def _trace(profile_id: int, trace: Trace, progress: Progress, ranks: int) -> Ing
 def _cpu_time(profile_id: int, trace: Trace, summary: dict[str, Any]) -> int:
     """What a trace without kernels has to tell: tables of CPU time, and in its summary the name of most; the stored bytes."""
     tables = trace.tables or cpu_time.tables(trace)
+    summary["headline"] = trace.metadata.pop("headline", "")
     if tables and tables[0].title == cpu_time.BY_NAME:
         name, _, _, share_pct, *_ = tables[0].rows[0]
         summary["cpu_top"] = {"name": str(name)[:300], "share_pct": share_pct}

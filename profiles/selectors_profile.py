@@ -166,6 +166,8 @@ def answer(profile: Profile, findings: list[FindingLine]) -> list[tuple[str, boo
         return _counters_answer(profile)
     if profile.kind == Profile.Kind.SUMMARY:
         return _summary_answer(profile)
+    if not devices and profile.summary.get("headline"):
+        return [(profile.summary["headline"], False)]
     if not devices:
         text = (f"No GPU work in this trace: {profile.integrity.get('records_kept', 0):,} records of the CPU over "
                 f"{time_text(profile.wall_ns or 0)}")

@@ -103,7 +103,7 @@ def _rows(source: Source, integrity: Integrity) -> tuple[list[Row], list[str]]:
             ms = _number(named["Runtime"])
             rows.append(Row(named, ms * 1e6 if ms is not None and 0 < ms < 1e9 else None))
     integrity.kinds["profiled kernel"] = integrity.records_read
-    integrity.repair("lines of other output skipped", other)
+    integrity.remark("lines of other output skipped", other)
     return rows, list(arguments)
 
 

@@ -15,6 +15,7 @@ MAX_DEPTH = 64
 _UNITS = {1: "ns", 2: "", 3: "bytes"}
 _AGENT = re.compile(r"Agent \[(\d{1,6})\] \(GPU\)|^GPU (\d{1,6})\b")
 _STREAM = re.compile(r"(?:stream|queue)\D{0,6}(\d{1,18})", re.IGNORECASE)
+_BRACKETS = re.compile(r"[\[\]\"]+")    # rocprofv3 writes STREAM [" 1 "]
 _EXPLICIT = 3                            # TrackDescriptor.child_ordering
 
 
@@ -144,7 +145,8 @@ class Tracks:
             device, stream = gpu[number]
             found = _STREAM.search(name)
             stream = int(found[1]) if stream is None and found else stream
-            return Track(kind="stream", name=name.strip(), group=f"GPU {device}" if device is not None else "GPU", sort=place,
+            group = f"GPU {device}" if device is not None else "GPU"
+            return Track(kind="stream", name=" ".join(_BRACKETS.sub(" ", name).split()), group=group, sort=place,
                          pid=None if pid is None else str(pid), device=device, stream=stream)
         if node.tid is not None:
             return Track(kind="thread", name=self._thread_name(node.pid or 0, node.tid), group=self._group(node.pid),

@@ -79,7 +79,8 @@ class PlainPickle:
                     self.values += 1
                 action: Callable[[Any], None] | None = known.get(opcode.name)
                 if action is None:
-                    raise _refused(opcode.name, argument, at)
+                    named = self._stack[-2:] if opcode.name == "STACK_GLOBAL" else [argument]
+                    raise _refused(opcode.name, " ".join(each for each in named if isinstance(each, str)), at)
                 try:
                     action(argument)
                 except (IndexError, KeyError, AttributeError, TypeError) as error:
@@ -260,8 +261,8 @@ def _folded(items: list[Any]) -> list[Any]:
     return out[:len(out) // 2 * 2]
 
 
-def _refused(name: str, argument: Any, at: int) -> TraceError:
-    what = f" ({str(argument)[:60]})" if isinstance(argument, str) and argument else ""
+def _refused(name: str, argument: str, at: int) -> TraceError:
+    what = f" ({argument[:60]})" if argument else ""
     return TraceError(f"byte {at}", f"the pickle wants to do {name}{what}, which plain data never needs: it was not done",
                       _HINT)
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from profiles.analysis.names import short_name
 from profiles.ingest.source import Source
 from profiles.trace import Cell, Device, Integrity, KernelSum, Summary, SummaryColumn, SummaryTable, TraceError
 
@@ -225,6 +226,11 @@ def _flops(sums: dict[str, float]) -> float | None:
     return sum(found) if found else None
 
 
+def _shown(name: str) -> str:
+    """Scopes as they are; mangled kernel names as people read them (the path keeps the whole)."""
+    return short_name(name) if name.startswith("_Z") else name
+
+
 def _rate(scope: Scope, name: str, work: float | None) -> float | None:
     """Work per second, where all of the scope's time is that of the work: kernels that state none would dilute it."""
     whole = scope.total_ns > 0 and scope.covered.get(name, 0.0) >= scope.total_ns * (1 - 1e-9)
@@ -239,7 +245,8 @@ def _scope_table(scopes: list[Scope], peaks: dict[str, float]) -> SummaryTable:
         flops, moved = _flops(scope.sums), scope.sums.get("bytes")
         rate, best = _rate(scope, "bytes", moved), peaks.get(scope.device, peak)
         rows.append([
-            scope.depth, "\u2003" * min(scope.depth, 40) + scope.name, scope.path, round(scope.total_ns), round(scope.own_ns),
+            scope.depth, "\u2003" * min(scope.depth, 40) + _shown(scope.name), scope.path, round(scope.total_ns),
+            round(scope.own_ns),
             100.0 * scope.total_ns / everything if everything else None, int(scope.count), flops, moved,
             _rate(scope, "flops", flops), rate, 100.0 * rate / best if rate and best else None])
     columns = [

@@ -21,7 +21,7 @@ from profiles.ingest.events import MISSING
 from profiles.ingest.plain_pickle import PlainPickle
 from profiles.ingest.snapshot_history import COUNTERS, LANES, History
 from profiles.ingest.snapshot_stacks import Stacks
-from profiles.ingest.snapshot_tables import MAX_DEVICES, State, tables
+from profiles.ingest.snapshot_tables import MAX_DEVICES, State, headline, tables
 from profiles.ingest.source import Source
 from profiles.trace import Category, Device, Integrity, Trace, TraceError, Track
 
@@ -82,7 +82,8 @@ class _Reader:
         self.integrity.records_kept = self.integrity.records_read - sum(self.integrity.not_kept.values())
         devices = sorted({history.device for history in histories} | state.devices())
         trace = self.builder.finish(devices=[Device(index, "") for index in devices],
-                                    metadata={"allocator": _settings(snapshot.get("allocator_settings"))})
+                                    metadata={"allocator": _settings(snapshot.get("allocator_settings")),
+                                              "headline": headline(histories, state)})
         self.integrity.repaired.pop("overlapping slices were moved to overflow lanes", None)     # allocations do overlap
         trace.tables = tables(histories, state, self.stacks)
         return trace
@@ -137,12 +138,12 @@ class _Reader:
         time = np.array(history.time_ns, np.int64)
         for name in COUNTERS:
             track = self.builder.track((name, device), lambda name=name: Track(  # type: ignore[misc]
-                kind="counter", name=f"{name} memory", group=group, sort=COUNTERS.index(name), device=device, unit="bytes"))
+                kind="counter", name=f"{name} memory", group=group, device=device, unit="bytes"), _order(device, name))
             changed = np.flatnonzero(np.diff(history.levels[name], prepend=history.before[name] - 1))
             self.builder.add_samples(np.full(changed.size, track, np.int32), time[changed],
                                      history.levels[name][changed].astype(np.float64))
         track = self.builder.track(("entries", device), lambda: Track(
-            kind="other", name="allocator", group=group, sort=10, device=device))
+            kind="other", name="allocator", group=group, device=device), _order(device, "allocator"))
         n = time.size
         self.builder.add(
             start_ns=time, dur_ns=np.zeros(n, np.int64), name=self.builder.names.column(history.action),
@@ -160,11 +161,12 @@ class _Reader:
         began = np.array([history.alive[i][0] for i in chosen], np.intp)
         ended = np.array([history.alive[i][1] for i in chosen], np.intp)
         track = self.builder.track(("lifetimes", history.device), lambda: Track(
-            kind="other", name="largest allocations", group=f"GPU {history.device}", sort=11, device=history.device))
+            kind="other", name="largest allocations", group=f"GPU {history.device}", device=history.device),
+            _order(history.device, "largest allocations"))
         names = [self.stacks.site(history.stack[i]) or f"{history.bytes[i]} bytes" for i in began.tolist()]
         self.builder.add(
             start_ns=time[began], dur_ns=np.where(ended < 0, time.max(), time[ended]) - time[began],
-            name=self.builder.names.column(names), category=np.full(began.size, int(Category.OTHER), np.uint8),
+            name=self.builder.names.column(names), category=np.full(began.size, int(Category.ANNOTATION), np.uint8),
             track=np.full(began.size, track, np.int32), external_id=np.array(history.address, np.int64)[began],
             bytes=np.array(history.bytes, np.int64)[began], detail=np.array(history.detail, np.int32)[began])
 
@@ -191,7 +193,7 @@ class _Reader:
         for device in {row[3] for row in rows}:
             own = [row for row in rows if row[3] == device]
             track = self.builder.track(("annotations", device), lambda device=device: Track(  # type: ignore[misc]
-                kind="other", name="annotations", group=f"GPU {device}", sort=9, device=device))
+                kind="other", name="annotations", group=f"GPU {device}", device=device), _order(device, "annotations"))
             self.builder.add(
                 start_ns=np.array([row[0] for row in own], np.int64), dur_ns=np.array([row[1] for row in own], np.int64),
                 name=self.builder.names.column([row[2] for row in own]), track=np.full(len(own), track, np.int32),
@@ -202,9 +204,14 @@ class _Reader:
         for device in state.devices():
             for name, value in (state.bytes_now(device) or {}).items():
                 track = self.builder.track((name, device), lambda name=name, device=device: Track(  # type: ignore[misc]
-                    kind="counter", name=f"{name} memory", group=f"GPU {device}", sort=COUNTERS.index(name), device=device,
-                    unit="bytes"))
+                    kind="counter", name=f"{name} memory", group=f"GPU {device}", device=device, unit="bytes"),
+                    _order(device, name))
                 self.builder.add_samples(np.array([track], np.int32), np.zeros(1, np.int64), np.array([value], np.float64))
+
+
+def _order(device: int, name: str) -> tuple[tuple[int, int]]:
+    """Under each GPU what its program did, its memory, and then the allocations, which take most room."""
+    return ((device, ("annotations", *COUNTERS, "allocator", "largest allocations").index(name)),)
 
 
 def _listed(value: Any) -> list[Any]:

@@ -88,6 +88,29 @@ def _text(value: Any) -> str:
     return value[:40] if type(value) is str else ""
 
 
+def headline(histories: Sequence[History], state: State) -> str:
+    """The sentence at the top: the GPU whose peak is the highest, or that holds most."""
+    peaks = [(int(history.levels["allocated"].max()), history.device) for history in histories if history.time_ns]
+    held = [(now["allocated"], device) for device in state.devices() if (now := state.bytes_now(device))]
+    if not peaks and not held:
+        return ""
+    most, device = max(peaks or held)
+    text = f"GPU {device} has {_si(most)} allocated {'at the peak' if peaks else 'at this moment'}"
+    now = state.bytes_now(device)
+    if now and now["reserved"]:
+        unused = now["reserved"] - now["active"]
+        text += f"; of {_si(now['reserved'])} reserved {100 * unused / now['reserved']:.0f} % are unused at the end"
+    return text + "."
+
+
+def _si(size: float) -> str:
+    for unit in ("bytes", "kB", "MB", "GB"):
+        if size < 1000:
+            return f"{size:.3g} {unit}"
+        size /= 1000
+    return f"{size:.3g} TB"
+
+
 def tables(histories: Sequence[History], state: State, stacks: Stacks) -> list[SummaryTable]:
     """All tables that have rows."""
     zero = min((time for history in histories for time in history.time_ns), default=0)

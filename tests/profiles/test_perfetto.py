@@ -73,7 +73,7 @@ def test_the_truth_of_a_rocprofv3_recording():
     first = kernels[0]
     assert [first[key] for key in ("device", "stream", "grid_x", "block_x", "registers_per_thread")] == [4, 1, 977, 1024, 8]
     assert trace.samples.num_rows == 32
-    assert ("stream", "GPU 4", 'STREAM [" 1 "]') in track_names(trace)
+    assert ("stream", "GPU 4", "STREAM 1") in track_names(trace)
     assert ("thread", "julia (3648722)", "julia (3648722)") in track_names(trace)
     counter = next(i for i, track in enumerate(trace.tracks) if track.name == "ALLOCATE BYTES on Agent [4] (GPU)")
     values = [row["value"] for row in trace.samples.to_pylist() if row["track"] == counter]

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from profiles.ingest import read, snapshot
 from profiles.ingest.plain_pickle import PlainPickle
 from profiles.ingest.source import Source
-from profiles.trace import Category, TraceError
+from profiles.trace import TraceError
 from tests.profiles.corpus import DATA
 
 RECORDED = DATA / "recorded" / "torch_snapshot.pickle"
@@ -119,7 +119,7 @@ def test_annotations_times_and_states_alone(tmp_path):
              (("START", "step", 1), ("START", "step", 2), ("END", "step", 5), ("END", "step", 9), ("END", "x", 9),
               ("START", "y", 9))]
     trace = load(tmp_path, {"device_traces": [[entry("alloc", 1, 512, 3)]], "external_annotations": marks})
-    found = [(row["start_ns"], row["dur_ns"]) for row in trace.slices.to_pylist() if row["category"] == Category.ANNOTATION]
+    found = [(row["start_ns"], row["dur_ns"]) for row in trace.slices.to_pylist() if row["name"] == "step"]
     assert found == [(0, 8000), (1000, 3000)] and sum(trace.integrity.not_kept.values()) == 2
     alone = load(tmp_path, [segment(block(0, 512))])
     assert alone.samples.num_rows == 3 and alone.integrity.notes
@@ -156,7 +156,7 @@ def opcodes(*parts: bytes) -> bytes:
 
 DEEP = opcodes(b"(" * 10, b"]" * 100_000, b"a" * 99_999, b".")
 ATTACKS = {
-    "call": (pickle.dumps({"segments": [Evil()]}), "STACK_GLOBAL|GLOBAL"),
+    "call": (pickle.dumps({"segments": [Evil()]}), r"STACK_GLOBAL .(posix|nt) system"),
     "call 2": (pickle.dumps(Evil(), 2), "GLOBAL"), "object": (pickle.dumps(collections.OrderedDict(a=1)), "GLOBAL"),
     "class": (pickle.dumps(io.BytesIO), "GLOBAL"), "set": (pickle.dumps({"segments": {1, 2}}), "EMPTY_SET"),
     "bytes": (pickle.dumps({"segments": b"x" * 300}), "BINBYTES"), "persistent": (opcodes(b"}", b"Q."), "BINPERSID"),
