@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -141,7 +140,7 @@ def test_a_click_tells_about_the_launch_and_draws_its_arrow(timeline: Any, profi
     link = timeline.evaluate(f"{APP}.chosen.slice.links.find((l) => l.role === 'launched by')")
     assert link["start_ns"] <= kernel["start_ns"]
     with_arrow = len([p for p in pixels(timeline, ".tl-overlay") if p])
-    timeline.evaluate(f"{APP}.chosen.slice.links = []; {APP}.changed('overlay')")
+    timeline.evaluate(f"{APP}.chosen.slice.links = {APP}.chosen.slice.arrows = []; {APP}.changed('overlay')")
     settled(timeline)
     assert with_arrow > len([p for p in pixels(timeline, ".tl-overlay") if p]) + 50
     timeline.locator(".tl-links .tl-jump").first.click()
@@ -172,21 +171,14 @@ def test_a_drag_selects_an_area_and_sums_it_up(timeline: Any, profile_id: int) -
     timeline.mouse.down()
     timeline.mouse.move(left + 700, box["y"] + box["height"] - 10, steps=6)
     timeline.mouse.up()
-    timeline.wait_for_selector(".tl-summary tbody tr")
+    timeline.wait_for_selector(".tl-groups[data-ready] .tabulator-row")
     area = timeline.evaluate(f"{APP}.chosen.area")
     asked = f"start={area['start']}&end={area['end']}&tracks={','.join(map(str, area['tracks']))}"
     answer = get_json(timeline, f"/api/profiles/{profile_id}/selection/?{asked}")
-    assert timeline.locator(".tl-summary tbody tr").count() == len(answer["rows"])
+    assert timeline.inner_text(".tl-groups .grid-count") == f"{len(answer['rows'])} rows"
     largest = max(answer["rows"], key=lambda row: row["total_ns"])
-    assert timeline.inner_text(".tl-summary tbody tr:first-child td:first-child") == largest["name"]
-    timeline.click(".tl-sort >> text=Count")
-    most = max(answer["rows"], key=lambda row: row["count"])
-    assert timeline.get_attribute(".tl-summary tbody tr:first-child td:nth-child(3)", "title") == str(most["count"])
-    with timeline.expect_download() as download:
-        timeline.click(".tl-panel-head >> text=CSV")
-    lines = Path(download.value.path()).read_text().splitlines()
-    assert lines[0] == "name,category,count,total_ns,mean_ns,min_ns,max_ns,share_pct"
-    assert len(lines) == len(answer["rows"]) + 1
+    assert timeline.inner_text(".tl-groups .tabulator-row:first-child .tabulator-cell:first-child") == largest["name"]
+    assert f"{answer['slices']:,} slices" in timeline.inner_text(".tl-chips")
 
 
 def test_the_url_restores_the_view_and_back_returns(timeline: Any, profile_id: int) -> None:

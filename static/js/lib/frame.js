@@ -39,7 +39,9 @@ document.addEventListener("click", (event) => { // a menu closes when something 
   for (const menu of document.querySelectorAll("details.menu[open]")) if (!menu.contains(/** @type {Node} */ (event.target))) menu.removeAttribute("open");
 });
 document.addEventListener("keydown", (event) => {
-  if (event.key === "Escape") for (const menu of document.querySelectorAll("details.menu[open]")) menu.removeAttribute("open");
+  const open = event.key === "Escape" ? [...document.querySelectorAll("details.menu[open]")] : [];
+  for (const menu of open) menu.removeAttribute("open");
+  if (open.length) event.preventDefault(); // this Escape is spent: it does not also clear what the page has selected
 });
 
 function tellTimes() {

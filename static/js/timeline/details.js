@@ -28,7 +28,7 @@ export function sliceDetails(slice, context) {
       el("button", { class: "btn btn-small", type: "button", onclick: () => context.zoom(slice) }, "Zoom to it (F)"),
       copyButton("Copy name", () => slice.name)),
     context.merged > 1 ? el("p", { class: "notice" }, `Longest of ${context.merged.toLocaleString("en-US")} slices that are closer together than a pixel here. Zoom in to see each.`) : null,
-    el("div", { class: "tl-columns" }, facts("Slice", sliceFacts(slice)), launchColumn(slice), context.more, linkColumn(slice, context), stackColumn(slice, context), detailColumn(slice)));
+    el("div", { class: "tl-columns" }, facts("Slice", sliceFacts(slice)), launchColumn(slice), linkColumn(slice, context), context.more, stackColumn(slice, context), detailColumn(slice)));
 }
 
 function sliceFacts(slice) {
