@@ -27,7 +27,7 @@ class Series:
 
 
 def chart(kind: str, x: Series, y: Series | None) -> tuple[dict[str, Any], str]:
-    """The figure for `json_script`, and a sentence on what it leaves out ("" = nothing). Raises TraceError."""
+    """The figure for `json_script`, and a sentence on what it shows and leaves out. Raises TraceError."""
     if kind == "histogram":
         return _histogram(_numeric(x))
     if y is None:
@@ -62,8 +62,8 @@ def _bars(x: Series, y: Series) -> tuple[dict[str, Any], str]:
     plot.hbar(y="x", right="y", height=0.72, source=source, fill_color=theme.SERIES[0], line_color=None)
     plot.x_range.start = min(0.0, float(np.nanmin(values[:BARS], initial=0.0)))
     plot.ygrid.grid_line_color = None
-    left = len(x.texts) - BARS
-    return theme.item(plot), f"The first {BARS} of {len(x.texts):,} rows." if left > 0 else ""
+    which = f"The first {BARS} of {len(x.texts):,} rows" if len(x.texts) > BARS else "Every row"
+    return theme.item(plot), f"{which}: {label} by {x.name}, in the order of the table."
 
 
 def _points(kind: str, x: Series, y: Series) -> tuple[dict[str, Any], str]:
@@ -80,9 +80,10 @@ def _points(kind: str, x: Series, y: Series) -> tuple[dict[str, Any], str]:
         plot.line("x", "y", source=source, line_color=theme.SERIES[0], line_width=1.5)
     else:
         plot.scatter("x", "y", source=source, size=6, fill_color=theme.SERIES[0], fill_alpha=0.6, line_color=None)
-    told = [f"Every {step}th of {keep.size:,} points." if step > 1 else "",
-            f"{across.size - keep.size:,} rows without both numbers are left out." if keep.size < across.size else ""]
-    return theme.item(plot), " ".join(filter(None, told))
+    told = [f"Every {step}th of {keep.size:,} points" if step > 1 else f"{keep.size:,} points",
+            f": {up_label} over {across_label}.",
+            f" {across.size - keep.size:,} rows without both numbers are left out." if keep.size < across.size else ""]
+    return theme.item(plot), "".join(told)
 
 
 def _histogram(x: Series) -> tuple[dict[str, Any], str]:
@@ -97,7 +98,8 @@ def _histogram(x: Series) -> tuple[dict[str, Any], str]:
     plot.quad(left="left", right="right", bottom=0, top="count", source=source, fill_color=theme.SERIES[0], line_color=None)
     plot.y_range.start = 0
     lost = values.size - known.size
-    return theme.item(plot), f"{lost:,} rows without a number are left out." if lost else ""
+    told = f"How many of {known.size:,} rows have which {label}."
+    return theme.item(plot), f"{told} {lost:,} rows without a number are left out." if lost else told
 
 
 def _short(text: str) -> str:

@@ -63,12 +63,13 @@ WHERE category IN ('memcpy', 'memset')
 GROUP BY name
 ORDER BY total_ns DESC""", {"kind": "bar", "x": "name", "y": "total_bytes"}),
     Example("kernels-in-flight", "Kernels in flight", "How many kernels run at the same moment; shows as a counter track.", """\
-SELECT time_ns, sum(change) OVER (PARTITION BY profile ORDER BY time_ns, change) AS value
+SELECT time_ns, sum(sum(change)) OVER (PARTITION BY profile ORDER BY time_ns) AS value
 FROM (
   SELECT profile, start_ns AS time_ns, 1 AS change FROM kernels
   UNION ALL
   SELECT profile, start_ns + dur_ns, -1 FROM kernels
 )
+GROUP BY profile, time_ns
 ORDER BY time_ns""", {"kind": "line", "x": "time_ns", "y": "value"}),
     Example("low-counters", "Counters below a threshold", "Launches that use little of the SMs and of memory.", """\
 WITH wide AS (

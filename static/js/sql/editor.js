@@ -1,6 +1,7 @@
 // The field with the query: keys, history, the place of an error. Knows nothing of results.
 
 const KEPT = 50;
+const LEAST_LINES = 7, MOST_LINES = 22;
 const KEY = "ridgepoint.sql.history";
 
 /** Queries that ran here, newest first, without repeats. Only this browser knows them. */
@@ -55,6 +56,7 @@ export class Editor {
     this.history = new History();
     this.leaving = false;
     field.addEventListener("keydown", (event) => this.pressed(event, run));
+    field.addEventListener("input", () => this.fit());
     field.addEventListener("blur", () => { this.leaving = false; });
   }
 
@@ -63,9 +65,13 @@ export class Editor {
   set(text, focus = true) {
     this.field.value = text;
     this.mark(null);
+    this.fit();
     if (focus) this.field.focus();
-    this.field.dispatchEvent(new Event("input"));
+    this.field.scrollTop = this.field.scrollLeft = 0;
   }
+
+  /** As many lines as the query has, within reason. */
+  fit() { this.field.rows = Math.min(Math.max(this.text.split("\n").length + 1, LEAST_LINES), MOST_LINES); }
 
   pressed(event, run) {
     const ctrl = event.ctrlKey || event.metaKey;

@@ -52,7 +52,7 @@ export class Result {
       this.show(other);
       this.tabs[other].focus();
     });
-    this.form.addEventListener("change", () => this.draw());
+    this.form.addEventListener("change", () => { this.fillForm(this.chart); this.draw(); });
     this.form.addEventListener("submit", (event) => event.preventDefault());
   }
 
@@ -75,7 +75,7 @@ export class Result {
   fillForm(chart) {
     const options = (wanted, numeric) => this.answer.columns.filter((column) => !numeric || column.kind === "number").map(({ name }) => Object.assign(document.createElement("option"), { value: name, textContent: name, selected: name === wanted }));
     this.form.kind.value = chart.kind;
-    this.form.x.replaceChildren(...options(chart.x, false));
+    this.form.x.replaceChildren(...options(chart.x, chart.kind !== "bar"));     // only bars stand on words
     this.form.y.replaceChildren(...options(chart.y, true));
   }
 

@@ -1,0 +1,172 @@
+"""The SQL console in a real browser: run, stop, errors in place, chart, files, keeping a query, a track on the timeline."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.browser.visit import H200, poll, uploaded
+
+RECORDING = H200 / "kineto_train.json.gz"
+APP = "document.getElementById('timeline').timeline"
+
+
+@pytest.fixture(scope="module")
+def profile_id(server_url: str, playwright: Any) -> int:
+    return uploaded(playwright, server_url, RECORDING, name="asked", build="q1")
+
+
+def opened(page: Any, server_url: str, profile_id: int) -> Any:
+    page.set_viewport_size({"width": 1440, "height": 900})
+    page.goto(f"{server_url}/profiles/{profile_id}/")
+    page.get_by_role("link", name="SQL", exact=True).click()
+    page.wait_for_selector("#sql[data-ready]")
+    return page
+
+
+@pytest.fixture
+def console(watched: Any, server_url: str, profile_id: int) -> Any:
+    return opened(watched, server_url, profile_id)
+
+
+@pytest.fixture
+def refusing(page: Any, server_url: str, profile_id: int) -> Any:
+    """The same where answers of 400 belong to the test: the browser logs each as an error."""
+    return opened(page, server_url, profile_id)
+
+
+def write(page: Any, sql: str) -> None:
+    page.locator("#sql-text").fill(sql)
+
+
+def ran(page: Any) -> str:
+    """Ctrl+Enter, and what the page says then."""
+    page.evaluate("document.getElementById('sql-answer').textContent = ''")
+    page.locator("#sql-text").press("Control+Enter")
+    return str(poll(page, "document.getElementById('sql').getAttribute('aria-busy') === 'false' "
+                          "&& document.getElementById('sql-answer').textContent"))
+
+
+def test_a_query_gives_a_table(console: Any, profile_id: int) -> None:
+    write(console, "SELECT category, count(*) AS n, sum(dur_ns) AS total_ns FROM slices GROUP BY ALL ORDER BY n DESC")
+    assert "rows of asked in" in ran(console)
+    first = console.locator("#sql-table .tabulator-row").first
+    first.wait_for()
+    assert "cpu_op" in first.inner_text() and "ms" in first.inner_text()
+    assert f"profiles={profile_id}" in console.url and "q=SELECT" in console.url
+    console.reload()                                # the address holds profiles and query
+    console.locator("#sql-table .tabulator-row").first.wait_for()
+    assert "total_ns" in console.locator("#sql-text").input_value()
+
+
+def test_an_error_is_shown_where_it_is(refusing: Any) -> None:
+    write(refusing, "SELECT name,\n       nosuch\nFROM slices")
+    ran(refusing)
+    assert "line 2, column 8" in refusing.locator("#sql-error").inner_text()
+    chosen = refusing.evaluate("(() => { const f = document.getElementById('sql-text'); "
+                              "return f.value.slice(f.selectionStart, f.selectionEnd); })()")
+    assert chosen == "nosuch" and refusing.locator("#sql-text").get_attribute("aria-invalid") == "true"
+    write(refusing, "SELECT 1 AS a")
+    ran(refusing)
+    assert refusing.locator("#sql-error").is_hidden()
+
+
+def test_a_long_query_can_be_stopped(refusing: Any) -> None:
+    write(refusing, "SELECT count(*) FROM range(10000000) a, range(10000000) b")
+    refusing.locator("#sql-run").click()
+    refusing.locator("#sql-stop").wait_for()
+    poll(refusing, "parseFloat(document.getElementById('sql-elapsed').textContent) > 0.5")
+    refusing.locator("#sql-stop").click()
+    poll(refusing, "document.getElementById('sql-answer').textContent === 'The query was stopped.'", 6000)
+    assert refusing.locator("#sql-run").is_enabled()
+
+
+def test_keys_of_the_editor(console: Any) -> None:
+    for sql in ("SELECT 1 AS one", "SELECT 2 AS two"):
+        write(console, sql)
+        ran(console)
+    write(console, "draft")
+    field = console.locator("#sql-text")
+    field.press("Control+ArrowUp")
+    field.press("Control+ArrowUp")
+    assert field.input_value() == "SELECT 1 AS one"
+    for _ in range(2):
+        field.press("Control+ArrowDown")
+    assert field.input_value() == "draft"
+    field.press("Home")
+    field.press("Tab")
+    assert field.input_value() == "  draft"
+    field.press("Escape")
+    field.press("Tab")
+    assert console.evaluate("document.activeElement.id") == "sql-run"
+
+
+def test_an_example_is_a_chart(console: Any) -> None:
+    console.get_by_role("button", name="Top kernels").click()
+    console.locator("#sql-table .tabulator-row").first.wait_for()
+    console.get_by_role("tab", name="Chart").click()
+    console.locator("#sql-figure[data-state=ready] canvas").first.wait_for()
+    assert console.locator("#sql-kind").input_value() == "bar" and "example=top-kernels" in console.url
+    console.locator("#sql-kind").select_option("histogram")
+    console.locator("#sql-x").select_option("mean_ns")
+    poll(console, "document.getElementById('sql-chart-note').textContent !== 'drawing…'")
+    assert console.locator("#sql-y").is_hidden()
+
+
+def test_the_whole_result_is_a_file(console: Any) -> None:
+    write(console, "SELECT i AS number FROM range(25000) t(i)")
+    assert ran(console).startswith("10,000 or more rows")
+    console.locator("#sql-files summary").click()
+    with console.expect_download() as made:
+        console.locator("#sql-files [data-format=csv]").click()
+    lines = made.value.path().read_text().split()
+    assert made.value.suggested_filename == "query.csv" and len(lines) == 25_001
+
+
+def test_words_of_the_documentation_go_into_the_query(console: Any) -> None:
+    write(console, "SELECT")
+    console.locator(".sql-doc summary", has_text="kernels").first.click()
+    console.locator(".sql-doc[open] [data-word=occupancy_pct]").click()
+    assert console.locator("#sql-text").input_value() == "SELECT occupancy_pct"
+
+
+def test_a_kept_query_is_a_track_of_the_timeline(console: Any, profile_id: int) -> None:
+    write(console, "SELECT start_ns, dur_ns * 3 AS dur_ns, 'long ' || name AS name FROM kernels ORDER BY dur_ns DESC LIMIT 50")
+    ran(console)
+    console.locator("#sql-track").click()           # it asks for a name first
+    console.locator("#sql-name").fill("Long kernels")
+    console.locator("#sql-save-new").click()
+    console.wait_for_selector("#timeline[data-ready]")
+    assert f"/profiles/{profile_id}/timeline/" in console.url and "sql=" in console.url
+    poll(console, f"(({{timeline, tiles, scheduled}}) => timeline.names !== null && tiles.pending === 0 && !scheduled)({APP})")
+    track = console.evaluate(f"[...{APP}.timeline.tracks.values()].find((t) => t.name === 'Long kernels')")
+    assert track["slices"] == 50 and track["group"] == "SQL"
+    drawn = console.evaluate(f"""(({{timeline, tiles, viewport}}) =>
+      tiles.runs({track["id"]}, timeline.topLevel, viewport.start, viewport.end)
+        .flatMap((run) => run.tiles).reduce((n, {{tile}}) => n + tile.count.reduce((a, b) => a + b, 0), 0))({APP})""")
+    assert drawn == 50
+    assert "sql=" in console.url                    # the timeline's own address keeps it
+    console.get_by_role("link", name="tracks of SQL").click()
+    console.wait_for_selector("#timeline[data-ready]")
+    assert "sql=" not in console.url
+
+
+def test_kept_queries_are_listed_changed_and_deleted(console: Any) -> None:
+    write(console, "SELECT 3 AS three")
+    console.locator("#sql-save").click()
+    console.locator("#sql-name").fill("Three")
+    console.locator("#sql-save-new").click()
+    line = console.locator("#sql-queries li", has_text="Three")
+    line.wait_for()
+    write(console, "SELECT 33 AS three")
+    console.locator("#sql-save").click()
+    with console.expect_response(lambda answer: answer.url.endswith("/api/queries/") and answer.request.method == "GET"):
+        console.locator("#sql-save-over").click()
+    line.get_by_text("by local").wait_for()
+    write(console, "")
+    line.get_by_role("button", name="Three", exact=True).click()
+    assert console.locator("#sql-text").input_value() == "SELECT 33 AS three"
+    for _ in range(2):
+        line.get_by_role("button", name="Delete").click()
+    line.wait_for(state="detached")
