@@ -11,8 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 from profiles.analysis.names import is_collective
-from profiles.ingest.build import TraceBuilder
+from profiles.ingest.build import LEFT_OUT, TraceBuilder
+from profiles.ingest.chrome_work import Arguments
 from profiles.ingest.columns import (
+    DetailIds,
     Ids,
     Int32,
     Int64,
@@ -37,7 +39,15 @@ from profiles.ingest.events import (
     MetaArgs,
     OpArgs,
 )
-from profiles.ingest.kineto_kinds import CATEGORIES, GPU_ARGUMENTS, GPU_LANE, LAUNCH_FLOWS, NO_ARGUMENTS, OPERATORS
+from profiles.ingest.kineto_kinds import (
+    CATEGORIES,
+    GPU_ARGUMENTS,
+    GPU_LANE,
+    LAUNCH_FLOWS,
+    NO_ARGUMENTS,
+    OPERATORS,
+    WHOLE_ARGUMENTS,
+)
 from profiles.ingest.pieces import Pieces
 from profiles.ingest.tracks import FURTHER, Lanes, counter_track
 from profiles.trace import Category, Integrity
@@ -45,15 +55,26 @@ from profiles.trace import Category, Integrity
 _LANE = attrgetter("pid", "tid")
 _PHASES = ("X", "i", "I", "R", "s", "t", "f", "C", "M")      # that are read
 MAX_LANES = 65_536
+MAX_METADATA = 200_000
+FURTHER_SERIES = ("further counters", "further counters", "", None)
 
 
 class LaneIds(Ids):
     """(pid, tid) pairs; those beyond MAX_LANES share one, so that a hostile file cannot make a million tracks."""
 
     def __missing__(self, key: Any) -> int:
-        if len(self.values_in_order) < MAX_LANES or key == FURTHER:
+        if len(self) < MAX_LANES or key == FURTHER:
             return super().__missing__(key)
         return self[FURTHER]
+
+
+class SeriesIds(Ids):
+    """(pid, counter, series, unit) of samples; those beyond MAX_LANES share one."""
+
+    def __missing__(self, key: Any) -> int:
+        if len(self) < MAX_LANES or key == FURTHER_SERIES:
+            return super().__missing__(key)
+        return self[FURTHER_SERIES]
 
 
 @dataclass
@@ -64,15 +85,17 @@ class Gathered:
     categories: Ids = field(default_factory=Ids)             # as the file spells them
     phases: Ids = field(default_factory=Ids)
     lanes: LaneIds = field(default_factory=LaneIds)                  # (pid, tid)
-    details: Ids = field(default_factory=Ids)                # (names in the file, raw texts)
+    details: DetailIds = field(default_factory=DetailIds)    # (names in the file, raw texts)
     metadata: list[tuple[Any, Any, Any, MetaArgs]] = field(default_factory=list)   # name, pid, tid, args
-    series: Ids = field(default_factory=Ids)                 # (pid, counter, series, unit) of samples
+    series: SeriesIds = field(default_factory=SeriesIds)     # (pid, counter, series, unit) of samples
 
     def __post_init__(self) -> None:
         self.tracks = Lanes(self.builder, self.lanes)
         self.kind = Table(self.categories, lambda value: CATEGORIES.get(str(value).lower(), Category.OTHER), np.uint8)
         self.on_gpu = Table(self.categories, lambda value: str(value).lower() in GPU_LANE, np.bool_)
         self.launches = Table(self.categories, lambda value: str(value).lower() in LAUNCH_FLOWS, np.bool_)
+        self.whole = Table(self.categories, lambda value: str(value).lower() in WHOLE_ARGUMENTS, np.bool_)
+        self.arguments = Arguments(self.builder)
         self.form = Table(self.categories, lambda value: _form(str(value).lower()), np.int8)
         self.collective = Table(self.builder.names, lambda value: is_collective(str(value)), np.bool_)
         self.shown = Table(self.details, lambda value: self.builder.details[detail_text(value)], np.int32)
@@ -95,6 +118,7 @@ def gather(pieces: Pieces, integrity: Integrity, builder: TraceBuilder) -> Gathe
     finally:
         if collecting:
             gc.enable()
+    out.arguments.report(integrity)
     return out
 
 
@@ -126,7 +150,9 @@ def _add(out: Gathered, piece: list[Event], pieces: Pieces, integrity: Integrity
     if meta.any():
         chosen = [piece[i] for i in np.flatnonzero(meta).tolist()]
         args, _ = decode_args(MetaArgs, [e.args for e in chosen])
-        out.metadata += [(e.name, e.pid, e.tid, a) for e, a in zip(chosen, args, strict=True)]
+        room = MAX_METADATA - len(out.metadata)
+        integrity.repair(f"names of lanes beyond the first {MAX_METADATA:,}: not read", max(0, len(chosen) - room))
+        out.metadata += [(e.name, e.pid, e.tid, a) for e, a in zip(chosen[:room], args[:room], strict=True)]
     _strangers(out, phase[~np.isin(phase, [out.phases[value] for value in by_phase])], integrity)
 
 
@@ -192,9 +218,13 @@ def _arguments(out: Gathered, chosen: list[Event], category: Int32, integrity: I
         if form is not IdArgs:
             shown = detail_ids(out.details, args, OP_DETAILS if form is OpArgs else GPU_DETAILS)
             columns["detail"][rows] = np.where(shown >= 0, out.shown(shown), -1)
+            integrity.repair(LEFT_OUT, int(np.count_nonzero(shown == -2)))
         if form is GpuArgs:
             for key, values in _gpu(args).items():
                 columns[key][rows] = values
+    rows = np.flatnonzero(out.whole(category))
+    if rows.size:
+        columns["detail"][rows] = out.arguments.details([chosen[i].args for i in rows.tolist()])
     return columns
 
 

@@ -234,9 +234,7 @@ class Gather:
         self.samples.finish(frames, self.integrity)
         self.flows.finish(self.builder)
         self.counters.rename()
-        self.integrity.repair("arguments that could not be understood were left out", self.arguments.misread)
-        self.integrity.repair("arguments longer than 16 KiB were cut", self.arguments.cut)
-        self.integrity.repair("arguments left out: the trace has too many distinct ones", self.arguments.left_out)
+        self.arguments.report(self.integrity)
         self.integrity.remark("on lanes that were called a GPU's only after them: counted as work of the CPU", self.lanes.late)
 
     def _paired(self, found: Paired, lane: Int32, track: Int32 | None) -> None:

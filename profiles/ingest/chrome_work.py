@@ -13,7 +13,7 @@ import numpy.typing as npt
 from profiles.ingest.build import TraceBuilder
 from profiles.ingest.columns import Ids, Int32, decode_args, floats, optional, triples
 from profiles.ingest.events import MISSING
-from profiles.trace import Category
+from profiles.trace import Category, Integrity
 
 DETAIL_BYTES = 16 << 10                  # longer arguments are cut, and counted
 LEFT_OUT = -2
@@ -89,6 +89,12 @@ class Arguments:
         for key in ("grid", "block"):
             out[key][rows] = triples([_triple(getattr(each, key)) for each in args])
         out["occupancy_pct"][rows] = floats([each.occupancy for each in args])
+
+    def report(self, integrity: Integrity) -> None:
+        """Count what was not kept as it stood."""
+        integrity.repair("arguments that could not be understood were left out", self.misread)
+        integrity.repair("arguments longer than 16 KiB were cut", self.cut)
+        integrity.repair("arguments left out: the trace has too many distinct ones", self.left_out)
 
     def details(self, raws: Sequence[Any]) -> Int32:
         """Number of every record's arguments as they stand in the file; -1 where it has none."""

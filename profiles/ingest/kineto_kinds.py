@@ -20,4 +20,7 @@ GPU_LANE = frozenset({"kernel", "gpu_memcpy", "memcpy", "gpu_memset", "memset", 
 LAUNCH_FLOWS = frozenset({"ac2g", "async", "async_gpu"})      # from launch call to GPU work: correlation ids say the same
 OPERATORS = frozenset({"cpu_op", "operator"})
 GPU_ARGUMENTS = GPU_LANE - {"gpu_user_annotation", "cuda_profiler_range"}
+# shown as they stand: hardware counters of a range under their CUPTI names, and what other devices' plugins write
+WHOLE_ARGUMENTS = frozenset({"cuda_profiler_range", "collective_comm", "hpu_op", "mtia_ccp_events", "mtia_insight",
+                             "xpu_scope_profiler"})
 NO_ARGUMENTS = frozenset({"python_function", "trace"})        # none that is read
