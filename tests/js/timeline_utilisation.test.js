@@ -25,6 +25,11 @@ test("a thread is as busy as its outer slices, each nested one counted once", as
   assert.equal(busyShare(tiles, { id: 1, kind: "thread", depths: 3 }, 0, 0, 1000), 0.5);
 });
 
+test("two kernels at once are busy once", async () => {
+  const tiles = await tilesOf([{ start: 100, dur: 200, category: 0 }, { start: 200, dur: 200, category: 0, depth: 1 }]);
+  assert.equal(busyShare(tiles, { id: 1, kind: "stream", depths: 2 }, 0, 0, 1000), 0.3);
+});
+
 test("merged slices count with the time they cover", async () => {
   const tiles = await tilesOf([{ start: 0, dur: 100, category: 0, count: 5, flags: MERGED, fill: 51 }]);
   assert.ok(Math.abs(busyShare(tiles, { id: 1, kind: "stream", depths: 1 }, 0, 0, 100) - 0.2) < 1e-9);

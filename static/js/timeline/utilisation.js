@@ -3,27 +3,30 @@
 import { ANNOTATIONS, CATEGORIES, firstEndingAfter } from "./model.js";
 
 const OUTER_DEPTHS = 3;         // of a thread: annotations often stand around its operators
+const STREAM_DEPTHS = 4;
 const GPU = CATEGORIES.map((category) => Boolean(category.gpu));
 
 /**
- * Share of [start, end] in which a track works: a stream by its GPU work, a thread by its outer slices other than
- * annotations. Merged entries count with the time that their slices cover.
+ * Share of [start, end] in which a track works: a stream by its GPU work (two kernels at once count once), a thread by its
+ * outer slices other than annotations. Merged entries count with the time that their slices cover.
  * @param {import("./tiles.js").Tiles} tiles @returns {?number} 0…1, null where nothing is here yet
  */
 export function busyShare(tiles, track, level, start, end) {
   const runs = tiles.runs(track.id, level, start, end), isStream = track.kind === "stream";
   if (!runs.length || end <= start) return null;
-  let sum = 0, most = 0;
-  for (let depth = 0; depth < Math.min(track.depths, isStream ? 4 : OUTER_DEPTHS); depth++) {
-    const covered = coverOf(runs, depth, start, end, isStream);
-    sum += covered;
-    most = Math.max(most, covered);
+  const depths = Math.min(track.depths, isStream ? STREAM_DEPTHS : OUTER_DEPTHS), covers = [];
+  for (let depth = 0; depth < depths; depth++) cover(runs, depth, start, end, isStream, covers);
+  covers.sort((a, b) => a.from - b.from);
+  let covered = 0, reached = start;
+  for (const { from, to, fill } of covers) {
+    if (to <= reached) continue;
+    covered += (to - Math.max(from, reached)) * fill;
+    reached = to;
   }
-  return Math.min((isStream ? sum : most) / (end - start), 1);
+  return Math.min(covered / (end - start), 1);
 }
 
-function coverOf(runs, depth, start, end, isStream) {
-  let covered = 0;
+function cover(runs, depth, start, end, isStream, into) {
   for (const run of runs) {
     const from = Math.max(run.from, start), to = Math.min(run.to, end);
     for (let t = 0; t < run.tiles.length; t++) {
@@ -32,11 +35,10 @@ function coverOf(runs, depth, start, end, isStream) {
       const hi = tile.depthFrom[depth + 1];
       for (let i = firstEndingAfter(tile, tile.depthFrom[depth], hi, from); i < hi && tile.start[i] < to; i++) {
         if ((t > 0 && tile.start[i] < tileStart) || (isStream ? !GPU[tile.category[i]] : ANNOTATIONS.has(tile.category[i]))) continue;
-        covered += ((Math.min(tile.start[i] + tile.dur[i], to) - Math.max(tile.start[i], from)) * tile.fill[i]) / 255;
+        into.push({ from: Math.max(tile.start[i], from), to: Math.min(tile.start[i] + tile.dur[i], to), fill: tile.fill[i] / 255 });
       }
     }
   }
-  return covered;
 }
 
 /** "37 %", "<1 %", "0" */
