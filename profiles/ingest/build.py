@@ -15,7 +15,18 @@ import numpy as np
 import numpy.typing as npt
 
 from profiles.ingest import clock
-from profiles.ingest.columns import NAME_CHARS, Ids, Int32, Int64, NameIds
+from profiles.ingest.columns import (
+    MAX_DETAIL_CHARS,
+    MAX_DETAILS,
+    MAX_NAME_CHARS,
+    MAX_NAMES,
+    NAME_CHARS,
+    DetailIds,
+    Ids,
+    Int32,
+    Int64,
+    NameIds,
+)
 from profiles.ingest.marks import FLOW, SAMPLE, Batches, flow_table, sample_table
 from profiles.ingest.source import Source
 from profiles.ingest.spill import Spill
@@ -28,6 +39,7 @@ MAX_LANES = 65_536
 _YEAR_2001_NS = 10**18
 _RANK = {"thread": 0, "stream": 1, "other": 2, "counter": 3}
 _DIGITS = re.compile(r"(\d+)")
+LEFT_OUT = f"arguments beyond the first {MAX_DETAILS:,} different ones (or {MAX_DETAIL_CHARS >> 20} MB of them): left out"
 IN_MEMORY_ROWS = 131_072         # a trace of no more is one table
 Order = tuple[Any, ...]         # how tracks are sorted; starts with a tuple of numbers, the kind's rank first
 _LAST: Order = ((9,),)
@@ -40,7 +52,7 @@ class TraceBuilder:
                  details: Ids | None = None) -> None:
         self.source, self.format, self.integrity = source, format, integrity
         self.names = NameIds() if names is None else names          # text -> id; `column` takes a list of texts
-        self.details = Ids() if details is None else details        # JSON text of further arguments -> id
+        self.details = DetailIds() if details is None else details  # JSON text of further arguments -> id, -1: no room
         self.rows = 0                                               # slices and instants so far
         self._numbers: dict[Hashable, int] = {}
         self._tracks: list[Track] = []
@@ -184,6 +196,9 @@ class TraceBuilder:
         clock.count(self.integrity, found, zeros, max(far, 0))
         self.integrity.repair(f"records of lanes beyond the first {MAX_LANES:,}: drawn on one track", self._further)
         self.integrity.repair(f"names longer than {NAME_CHARS} characters were clipped", self.names.clipped)
+        self.integrity.repair(f"names beyond the first {MAX_NAMES:,} (or {MAX_NAME_CHARS >> 20} MB of them): shown as one",
+                              self.names.beyond)
+        self.integrity.repair(LEFT_OUT, getattr(self.details, "beyond", 0))
 
     def _placed(self) -> tuple[Int32, list[Track]]:
         """Final number of every provisional one (-1: left out), and the tracks in the order they are drawn."""

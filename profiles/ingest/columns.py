@@ -16,6 +16,9 @@ from profiles.ingest.events import MISSING
 Int64 = npt.NDArray[np.int64]
 Int32 = npt.NDArray[np.int32]
 NAME_CHARS = 8192                # longer names are clipped (and counted)
+MAX_NAMES, MAX_NAME_CHARS = 200_000, 32 << 20
+MAX_DETAILS, MAX_DETAIL_CHARS = 200_000, 48 << 20
+FURTHER_NAMES = "(further names)"
 _EXACT_US = float(2**43)         # below it a float64 of microseconds still rounds to the right nanosecond
 
 
@@ -39,9 +42,10 @@ class Ids(dict[Hashable, int]):
 
 
 class NameIds(Ids):
-    """Names, clipped so that a hostile one of 100 MB costs nothing."""
+    """Names, clipped so that a hostile one of 100 MB costs nothing. Beyond MAX_NAMES or MAX_NAME_CHARS in all, further ones
+    share one: a file of two million names took 3 GB."""
 
-    clipped = 0
+    clipped = beyond = chars = 0
 
     def __missing__(self, key: Any) -> int:
         if not isinstance(key, str):
@@ -49,6 +53,24 @@ class NameIds(Ids):
         if len(key) > NAME_CHARS:
             self.clipped += 1
             return self[key[:NAME_CHARS - 1] + "…"]
+        if (len(self) >= MAX_NAMES or self.chars + len(key) > MAX_NAME_CHARS) and key != FURTHER_NAMES:
+            self.beyond += 1
+            return self[FURTHER_NAMES]
+        self.chars += len(key)
+        return super().__missing__(key)
+
+
+class DetailIds(Ids):
+    """Arguments that are only shown. Beyond MAX_DETAILS or MAX_DETAIL_CHARS in all, further ones are left out (-1)."""
+
+    beyond = chars = 0
+
+    def __missing__(self, key: Any) -> int:
+        size = len(key) if isinstance(key, str) else len(key[-1])
+        if len(self) >= MAX_DETAILS or self.chars + size > MAX_DETAIL_CHARS:
+            self.beyond += 1
+            return -1
+        self.chars += size
         return super().__missing__(key)
 
 
@@ -191,8 +213,8 @@ def _one_by_one(form: Any, raws: Sequence[Any]) -> tuple[list[Any], int]:
     return out, bad
 
 
-def detail_ids(ids: Ids, arguments: Sequence[Any], named: Sequence[tuple[str, str]]) -> Int32:
-    """Per record the number of its shown arguments in `ids`, -1 where it has none.
+def detail_ids(ids: DetailIds, arguments: Sequence[Any], named: Sequence[tuple[str, str]]) -> Int32:
+    """Per record the number of its shown arguments in `ids`, -1 where it has none, -2 where `ids` is full.
 
     A value of `ids` is (names in the file, their raw JSON texts joined by NUL).
     """
@@ -202,7 +224,9 @@ def detail_ids(ids: Ids, arguments: Sequence[Any], named: Sequence[tuple[str, st
     numbers = here.column(list(map(b"\0".join, values)))
     nothing = b"\0" * (len(named) - 1)
     known = [-1 if key == nothing else ids[names, key] for key in here.values_in_order]
-    return np.array(known, np.int32)[numbers]
+    found = np.array(known, np.int32)
+    found[(found < 0) & np.array([key != nothing for key in here.values_in_order], np.bool_)] = -2
+    return found[numbers]
 
 
 def detail_text(value: tuple[Any, ...]) -> str:

@@ -21,9 +21,12 @@ from profiles.trace import TraceError
 from tests.profiles.corpus import CORPUS, H200
 from tests.profiles.test_kineto import record, written
 
-FILES = [CORPUS / "kineto/hta_nccl_data_a100_rank0of2.json.gz",
-         CORPUS / "kineto/kineto_tbplugin_resnet50_v100_1623143089861.pt.trace.json.gz", H200 / "kineto_train.json.gz", H200 / "kineto_layer_stack.json.gz", H200 / "ddp_even_rank0.json.gz",
-         CORPUS / "kineto/hta_mi250_minitoy_rocm62.json.gz"]
+FILES = [
+    CORPUS / "kineto/hta_nccl_data_a100_rank0of2.json.gz",
+    CORPUS / "kineto/kineto_tbplugin_resnet50_v100_1623143089861.pt.trace.json.gz",
+    CORPUS / "kineto/hta_mi250_minitoy_rocm62.json.gz",
+    H200 / "kineto_train.json.gz", H200 / "kineto_layer_stack.json.gz", H200 / "ddp_even_rank0.json.gz",
+]
 
 
 @pytest.fixture
