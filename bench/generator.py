@@ -33,6 +33,7 @@ RANKS = 20                          # of a large trace: 70 tracks
 _UNIT_US = 10_000
 _BASE_UNITS = 439_426_513           # April 2026, from the recordings' own base time
 _ID_DIGITS = 7                      # no id of a recording is longer
+_LEAST_PID = 64                     # of a process: GPUs are numbered from 0
 _GAP_US = 1_000                     # between copies
 _SEPARATOR = b"\n  },\n  {\n"
 _SEPARATORS = re.compile(rb"\n {2,4}\},\n {2,4}\{\n")        # PyTorch's own, and that of files somebody formatted anew
@@ -123,7 +124,7 @@ def _number(value: bytes, rank: int, copy: int, serial: int, unit: int, steps: i
     if kind == b"d":
         return b"%d" % rank
     pid, _, tid = rest.partition(b" ")
-    if int(pid) == 0:                               # a GPU, and helper threads that carry its number
+    if int(pid) < _LEAST_PID:                       # a GPU, and helper threads that carry its number
         return b"%d" % rank if kind == b"p" else tid
     return b"%d" % (int(tid if kind == b"t" else pid) + (rank + 1) * 10_000_000)
 

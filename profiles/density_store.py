@@ -14,7 +14,7 @@ from profiles.timeline_store import Timeline
 from profiles.trace import GPU_WORK, Category
 
 MAGIC = 0x31445052                  # "RPD1"
-OUTER_DEPTHS = 3                    # of a thread: annotations often stand around its operators
+OUTER_DEPTHS = 6                    # of a thread: annotations often stand around its operators
 KEPT = 64
 _ANNOTATIONS = [int(Category.ANNOTATION), int(Category.GPU_ANNOTATION)]
 _COLUMNS = ("track", "depth", "start_ns", "dur_ns", "category")

@@ -21,7 +21,7 @@ def test_a_generated_trace_reads_whole(tmp_path: Path) -> None:
     assert isinstance(trace, Trace)
     assert trace.slices.num_rows == made and not trace.integrity.not_kept
     assert {track.device for track in trace.tracks if track.kind == "stream"} == {0, 1, 2, 3}
-    assert len({track.group for track in trace.tracks if track.kind == "thread"}) == 4
+    assert len({track.group for track in trace.tracks if track.kind == "thread"}) >= 4
 
 
 def test_ids_of_launches_are_fresh_in_every_copy(tmp_path: Path) -> None:

@@ -84,9 +84,10 @@ export class TrackPainter {
     let drawn = 0;
     context.fillStyle = palette.accent;
     context.globalAlpha = 0.35;
-    for (let i = first, last = -Infinity; i < steps.length && steps[i].start_ns <= viewport.end && drawn < 400; i++) {
+    for (let i = first, last = -Infinity, free = -Infinity; i < steps.length && steps[i].start_ns <= viewport.end && drawn < 400; i++) {
       const x = Math.round(viewport.x(steps[i].start_ns));
-      if (x < 0 || x - last < 3) continue;
+      if (x < 0 || x - last < 3 || steps[i].start_ns < free) continue;       // of several ranks: those of the one that came first
+      free = steps[i].end_ns;
       context.fillRect(x, 0, 1, height);
       last = x;
       drawn++;

@@ -5,6 +5,7 @@ import { lowerBound } from "./model.js";
 
 const TOP_PX = 5, BOTTOM_PX = 4;
 const SCALE_MIN_PX = 34;
+const BYTES = new Set(["bytes", "B", "byte"]);
 
 /** @param {CanvasRenderingContext2D} context @param {import("./draw.js").Scene} scene */
 export function counter(context, scene, row, top) {
@@ -34,7 +35,7 @@ function area(context, palette, viewport, { count, x, low, high, last }, y, floo
   context.fill();
   context.globalAlpha = 0.45;
   for (let i = 0; i < count; i++) {
-    if (high[i] > low[i]) context.fillRect(x[i], y(high[i]), Math.max((i + 1 < count ? x[i + 1] : viewport.width) - x[i], 1), Math.max(y(low[i]) - y(high[i]), 1));
+    if (high[i] > low[i]) context.fillRect(x[i], y(high[i]), 1, Math.max(y(low[i]) - y(high[i]), 1));
   }
   context.globalAlpha = 1;
   context.beginPath();
@@ -57,10 +58,11 @@ function grid(context, { viewport, palette, font, units }, row, range, y) {
   context.font = font;
   context.fillStyle = palette.muted;
   context.textBaseline = "top";
-  context.fillText(units.si(range.max, unit), 4, y(range.max) + 2);
+  const text = (value) => (BYTES.has(unit) ? units.bytes(value) : units.si(value, unit));
+  context.fillText(text(range.max), 4, y(range.max) + 2);
   if (row.height < SCALE_MIN_PX) return;
   context.textBaseline = "bottom";
-  context.fillText(units.si(range.min, unit), 4, y(range.min) + 1);
+  context.fillText(text(range.min), 4, y(range.min) + 1);
 }
 
 /** Least and greatest value of a counter (zero included): as the track says, else from its coarsest tile, which keeps both. */

@@ -152,8 +152,11 @@ export class RulerPainter {
     context.textBaseline = "middle";
     const first = Math.max(firstStep(timeline.steps, viewport.start) - 1, 0), last = firstStep(timeline.steps, viewport.end);
     const crowd = Math.max(Math.ceil((last - first) / MOST_STEPS), 1);
-    for (let i = first; i < last; i += crowd) {
-      const step = timeline.steps[i], a = Math.max(viewport.x(step.start_ns), 0), b = Math.min(viewport.x(step.end_ns), viewport.width);
+    for (let i = first, free = -Infinity; i < last; i += crowd) {
+      const step = timeline.steps[i];
+      if (step.start_ns < free) continue;           // of several ranks: the steps of the one that came first
+      free = step.end_ns;
+      const a = Math.max(viewport.x(step.start_ns), 0), b = Math.min(viewport.x(step.end_ns), viewport.width);
       if (b <= 0 || a >= viewport.width || b - a < 0.5) continue;
       context.globalAlpha = i % 2 ? 0.16 : 0.3;
       context.fillStyle = palette.accent;

@@ -2,7 +2,7 @@
 
 import { ANNOTATIONS, CATEGORIES, firstEndingAfter } from "./model.js";
 
-const OUTER_DEPTHS = 3;         // of a thread: annotations often stand around its operators
+const OUTER_DEPTHS = 12;        // of a thread: annotations often stand around its operators
 const STREAM_DEPTHS = 4;
 const GPU = CATEGORIES.map((category) => Boolean(category.gpu));
 
@@ -12,10 +12,12 @@ const GPU = CATEGORIES.map((category) => Boolean(category.gpu));
  * @param {import("./tiles.js").Tiles} tiles @returns {?number} 0…1, null where nothing is here yet
  */
 export function busyShare(tiles, track, level, start, end) {
-  const runs = tiles.runs(track.id, level, start, end), isStream = track.kind === "stream";
-  if (!runs.length || end <= start) return null;
-  const depths = Math.min(track.depths, isStream ? STREAM_DEPTHS : OUTER_DEPTHS), covers = [];
-  for (let depth = 0; depth < depths; depth++) cover(runs, depth, start, end, isStream, covers);
+  const isStream = track.kind === "stream", covers = [];
+  if (!tiles.runs(track.id, level, start, end).length || end <= start) return null;
+  const depths = Math.min(track.depths, isStream ? STREAM_DEPTHS : OUTER_DEPTHS);
+  for (let depth = 0, goesOn = true; depth < depths && goesOn; depth++) {
+    goesOn = cover(tiles.runs(track.id, level, start, end, depth), depth, start, end, isStream, covers) || isStream;
+  }
   covers.sort((a, b) => a.from - b.from);
   let covered = 0, reached = start;
   for (const { from, to, fill } of covers) {
@@ -26,7 +28,9 @@ export function busyShare(tiles, track, level, start, end) {
   return Math.min(covered / (end - start), 1);
 }
 
+/** @returns {boolean} whether annotations stood there: what they contain is one depth further down */
 function cover(runs, depth, start, end, isStream, into) {
+  let isAnnotated = false;
   for (const run of runs) {
     const from = Math.max(run.from, start), to = Math.min(run.to, end);
     for (let t = 0; t < run.tiles.length; t++) {
@@ -34,11 +38,15 @@ function cover(runs, depth, start, end, isStream, into) {
       if (depth + 1 >= tile.depthFrom.length) continue;
       const hi = tile.depthFrom[depth + 1];
       for (let i = firstEndingAfter(tile, tile.depthFrom[depth], hi, from); i < hi && tile.start[i] < to; i++) {
-        if ((t > 0 && tile.start[i] < tileStart) || (isStream ? !GPU[tile.category[i]] : ANNOTATIONS.has(tile.category[i]))) continue;
+        if (t > 0 && tile.start[i] < tileStart) continue;
+        const annotation = ANNOTATIONS.has(tile.category[i]);
+        isAnnotated ||= annotation;
+        if (isStream ? !GPU[tile.category[i]] : annotation) continue;
         into.push({ from: Math.max(tile.start[i], from), to: Math.min(tile.start[i] + tile.dur[i], to), fill: tile.fill[i] / 255 });
       }
     }
   }
+  return isAnnotated;
 }
 
 /** "37 %", "<1 %", "0" */
