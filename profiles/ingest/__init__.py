@@ -17,6 +17,7 @@ from profiles.ingest import (
     nsys_stats,
     perfetto,
     proton,
+    proton_trace,
     snapshot,
     xplane,
     xprof,
@@ -35,6 +36,7 @@ class Reader(NamedTuple):
 READERS: list[Reader] = [
     Reader("XProf trace JSON (JAX, TensorFlow)", xprof.sniff, xprof.read),
     Reader("XPlane protobuf (.xplane.pb of JAX, TensorFlow)", xplane.sniff, xplane.read),
+    Reader("Triton Proton trace (.chrome_trace)", proton_trace.sniff, proton_trace.read),
     Reader("PyTorch profiler (Kineto) JSON", chrome.of_pytorch, kineto.read),
     Reader("Chrome trace JSON", chrome.sniff, chrome.read),
     Reader("Nsight Compute report (.ncu-rep)", ncu_report.sniff, ncu_report.read),

@@ -12,8 +12,10 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from profiles.ingest import read
 from profiles.ingest.source import Limits, SeveralProfiles, Source
 from profiles.trace import TraceError
+from tests.profiles.corpus import CORPUS, DATA
 
 TEXT = b"".join(b"line %d\n" % i for i in range(400_000))       # 4.7 MB: more than one block
 SKIPPABLE = b"\x50\x2a\x4d\x18" + struct.pack("<L", 9) + b"user data"
@@ -228,3 +230,35 @@ def test_no_damage_breaks_the_reader(pack, tmp_path_factory, data):
         assert error.where and error.what and error.hint
     else:
         assert len(content) <= 1 << 20
+
+
+def pieces_of(path) -> bytes:
+    data = path.read_bytes()
+    return gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data
+
+
+FORMATS = {
+    "kineto": CORPUS / "kineto" / "hta_alexnet_a100_critical_path.json.gz", "chrome": CORPUS / "chrome" / "speedscope_simple.json",
+    "ncu-rep": CORPUS / "ncu" / "speedy_scan_rtx3070.ncu-rep",
+    "ncu-csv": CORPUS / "ncu_csv" / "speedy_scan_rtx3070.raw_base_units.csv",
+    "nsys-sqlite": CORPUS / "nsys" / "nsysai_healthy_minimal.sqlite.gz", "xplane": DATA / "recorded" / "jax_xplane.pb",
+    "perfetto": CORPUS / "broken" / "jacc_truncated.pftrace", "proton": CORPUS / "proton" / "tritonbench_h100_softmax.hatchet",
+    "proton-trace": DATA / "recorded" / "proton_trace.chrome_trace", "torch-snapshot": DATA / "recorded" / "torch_snapshot.pickle",
+}
+WRAPPINGS = {
+    "zstd": zstd, "zip": lambda data: zipped(("readme.txt", b"words"), ("dir/profile", data)),
+    "zstd in gzip": lambda data: gzip.compress(zstd(data), 1), "gzip in zip": lambda data: zipped(("p.gz", gzip.compress(data, 1))),
+    "zip in zstd": lambda data: zstd(zipped(("p", data))), "zip in gzip in zip": lambda data: zipped(
+        ("outer", gzip.compress(zipped(("inner", data)), 1))),
+}
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_every_format_is_read_out_of_every_wrapping(format, tmp_path):
+    data = pieces_of(FORMATS[format])
+    plain = read(write(tmp_path, data))
+    for name, wrap in WRAPPINGS.items():
+        found = read(write(tmp_path, wrap(data)))
+        assert (found.format, type(found)) == (plain.format, type(plain)), name
+        assert found.integrity.records_kept == plain.integrity.records_kept > 0, name
+        assert found.integrity.truncated_at == plain.integrity.truncated_at, name

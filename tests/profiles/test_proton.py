@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from profiles.analysis.names import short_name
 from profiles.ingest import proton, read
 from profiles.ingest.source import Source
-from profiles.trace import TraceError
+from profiles.trace import Category, TraceError
 from tests.profiles.corpus import CORPUS, DATA
 
 SOFTMAX = CORPUS / "proton" / "tritonbench_h100_softmax.hatchet"
@@ -104,6 +104,27 @@ def test_numbers_that_are_none_are_left_out(tmp_path):
     assert summary.integrity.repaired == {
         "metrics without a number were left out": 3, "negative times or counts were taken as none": 1}
     assert sum(k.total_ns for k in summary.kernels) == 10
+
+
+def test_a_trace_of_proton_has_streams_and_scopes(tmp_path):
+    path = DATA / "recorded" / "proton_trace.chrome_trace"
+    trace = read(path)
+    rows = trace.slices.to_pylist()
+    kernels = [row for row in rows if row["category"] == Category.COMPUTE]
+    assert (trace.format, len(kernels), trace.integrity.records_read, trace.integrity.records_kept) == ("proton-trace", 16, 16, 16)
+    events = json.loads(path.read_text())["traceEvents"]
+    assert sum(row["dur_ns"] for row in kernels) == round(sum(event["dur"] for event in events) * 1000)
+    assert {(row["device"], row["stream"]) for row in kernels} == {(0, 7)}
+    scopes = [row for row in rows if row["category"] == Category.GPU_ANNOTATION]
+    assert {"step", "torch"} <= {row["name"] for row in scopes} and {row["depth"] for row in scopes} == {0, 1}
+    torch = [(row["start_ns"], row["start_ns"] + row["dur_ns"]) for row in scopes if row["name"] == "torch"]
+    inside = [row for row in kernels if '"scopes":["step","torch"]' in (row["detail"] or "")]
+    assert inside
+    for row in inside:
+        assert any(start <= row["start_ns"] and row["start_ns"] + row["dur_ns"] <= end for start, end in torch)
+    cut = tmp_path / "cut"
+    cut.write_bytes(path.read_bytes()[:3000])
+    assert read(cut).integrity.truncated_at
 
 
 @pytest.mark.parametrize(("name", "short"), [
