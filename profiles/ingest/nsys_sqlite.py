@@ -65,7 +65,7 @@ def _read(database: Database, source: Source, integrity: Integrity) -> Trace:
     nsys_cpu.rest(export, lanes, build)
     lanes.finish()
     trace = build.finish(devices=devices(export, lanes.gpus()), base_ns=_session_start(export), rank=_rank(export),
-                         metadata=_metadata(export) | ({"nsys messages": messages} if messages else {}))
+                         metadata=_metadata(export) | ({"nsys messages": " · ".join(messages)} if messages else {}))
     integrity.records_kept = integrity.records_read - sum(integrity.not_kept.values())
     return trace
 

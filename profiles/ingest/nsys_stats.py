@@ -55,7 +55,8 @@ def read(source: Source) -> Trace | Summary:
         integrity.notes.append(f"The compressed file ends early: {source.damage}.")
     full = [table for table in tables if table.rows]
     for table in tables:
-        integrity.kinds[table.title] = integrity.kinds.get(table.title, 0) + len(table.rows)
+        kind = nsys_stats_trace.title(table) if nsys_stats_trace.is_trace(table) else nsys_stats_sums.title(table)
+        integrity.kinds[kind] = integrity.kinds.get(kind, 0) + len(table.rows)
         integrity.records_read += len(table.rows)
     if not full:
         raise TraceError("header", "the tables of nsys stats have no rows", "nsys recorded nothing of what this report sums.")

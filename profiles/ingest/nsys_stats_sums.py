@@ -13,6 +13,7 @@ _TITLES = (
     (("gridxyz", "instances", "name"), "CUDA GPU kernels by grid and block (cuda_gpu_kern_gb_sum)"),
     (("kavg", "kernel name"), "Kernel launch and execution (cuda_kern_exec_sum)"),
     (("kern inst", "nvtx range"), "Kernels by NVTX range (nvtx_kern_sum)"),
+    (("total proj time", "range"), "NVTX ranges on the GPU (nvtx_gpu_proj_sum)"),
     (("style", "range"), "NVTX ranges (nvtx_sum)"),
     (("category", "operation"), "CUDA GPU work (cuda_gpu_sum)"),
     (("num calls", "name"), "API calls"),

@@ -39,12 +39,13 @@ def split(column: str) -> tuple[str, str]:
 
 
 def is_header(cells: Sequence[Any]) -> bool:
-    """Are these the columns of a table of nsys stats? At least one time or size with its unit, and a name."""
+    """Are these the columns of a table of nsys stats? Times or sizes with their unit, and a name."""
     if not 3 <= len(cells) <= 100 or not all(isinstance(cell, str) and len(cell) < 200 for cell in cells):
         return False
     parts = [split(cell) for cell in cells]
     named = any(name.split(" ")[-1] in _NAMES for name, _ in parts)
-    return named and any(unit and name.lower() in _STATES for name, unit in parts)
+    with_unit = [name for name, unit in parts if unit]
+    return named and (any(name.lower() in _STATES for name in with_unit) or len(with_unit) >= 4)
 
 
 @dataclass

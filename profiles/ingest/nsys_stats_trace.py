@@ -28,6 +28,15 @@ def is_trace(table: Table) -> bool:
     return any(table.has(*columns) for columns in _EVENTS)
 
 
+def title(table: Table) -> str:
+    """The report's name: as the file says, else by its columns."""
+    if table.title:
+        return table.title
+    known = (("kernel start", "cuda_kern_exec_trace"), ("strm", "cuda_gpu_trace"), ("lvl", "nvtx_pushpop_trace"),
+             ("rangeid", "nvtx_startend_trace"), ("corrid", "cuda_api_trace"))
+    return next((name for column, name in known if table.has(column)), "trace")
+
+
 def trace(source: Source, tables: list[Table], integrity: Integrity) -> Trace:
     """Raises TraceError where no row has a time."""
     build = TraceBuilder(source, FORMAT, integrity)
@@ -40,7 +49,7 @@ def trace(source: Source, tables: list[Table], integrity: Integrity) -> Trace:
             source.progress("columns", first + len(rows))
     integrity.remark("copies and sets whose size nsys stats rounded to 0.001 of its unit", rounded)
     made = build.finish(devices=[Device(index, name) for index, name in sorted(devices.items())],
-                        metadata={"reports": ", ".join(dict.fromkeys(table.title or "trace" for table in tables))})
+                        metadata={"reports": ", ".join(dict.fromkeys(map(title, tables)))})
     integrity.records_kept = integrity.records_read - sum(integrity.not_kept.values())
     return made
 
@@ -81,8 +90,9 @@ def _event(table: Table, row: list[Any], columns: tuple[str, str, str], build: T
     correlation = table.whole(row, "corrid")
     found: dict[str, Any] = {"correlation": MISSING if correlation is None else correlation}
     if not on_gpu:
-        return found | {"name": build.names[name], "track": _thread(table, row, build),
-                        "category": int(Category.ANNOTATION if table.has("lvl") or table.has("rangeid") else Category.RUNTIME)}
+        ranged = table.has("lvl") or table.has("rangeid")       # ":steps" is steps of the domain without a name
+        return found | {"name": build.names[name.removeprefix(":") if ranged else name], "track": _thread(table, row, build),
+                        "category": int(Category.ANNOTATION if ranged else Category.RUNTIME)}
     device, stream = _device(table, row, devices), table.whole(row, "strm")
     shown, category = _work(table, row, name)
     size = table.whole(row, "bytes") or None                # "0.000" MB is less than half a kB, not nothing

@@ -8,7 +8,9 @@ import re
 import shutil
 
 PLACES = ("/opt/nvidia/nsight-systems/*/bin/nsys", "/opt/nvidia/nsight-systems-cli/*/bin/nsys", "/usr/local/cuda*/bin/nsys",
-          "/usr/local/bin/nsys")
+          "/usr/local/bin/nsys",
+          # Nsight Compute brings one along, which exports reports as well as any
+          "/opt/nvidia/nsight-compute/*/host/target-linux-*/nsys")
 
 
 def nsys_path() -> str | None:
@@ -16,8 +18,8 @@ def nsys_path() -> str | None:
     named = os.environ.get("RIDGEPOINT_NSYS")
     if named:
         return named if os.access(named, os.X_OK) else None
-    newest = sorted((path for place in PLACES for path in glob.glob(place)), key=_numbers, reverse=True)
-    return shutil.which("nsys") or next((path for path in newest if os.access(path, os.X_OK)), None)
+    installed = [path for place in PLACES for path in sorted(glob.glob(place), key=_numbers, reverse=True)]
+    return shutil.which("nsys") or next((path for path in installed if os.access(path, os.X_OK)), None)
 
 
 def _numbers(path: str) -> list[int]:
