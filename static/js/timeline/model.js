@@ -55,7 +55,7 @@ export class Timeline {
     this.startNs = meta.start_ns ?? 0;
     this.endNs = Math.max(meta.end_ns, this.startNs + 1);
     // The window that opens: up to the last slice or sample. A mark of the profiler's (Record Window End) may lie far behind it.
-    const last = meta.last_ns > 0 ? Math.min(meta.last_ns + (meta.last_ns - this.startNs) * OPENING_AIR, this.endNs) : this.endNs;
+    const last = meta.last_ns > 0 ? Math.min(Math.ceil(meta.last_ns + (meta.last_ns - this.startNs) * OPENING_AIR), this.endNs) : this.endNs;
     this.opening = [this.startNs, this.endNs - last > (this.endNs - this.startNs) * OPENING_AIR ? last : this.endNs];
     this.tileBins = meta.tile_bins ?? 1024;
     this.topLevel = meta.levels - 1;    // one tile of this level covers the trace
