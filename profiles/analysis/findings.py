@@ -108,7 +108,7 @@ def gpu_idle(facts: Facts, limits: Limits) -> Iterator[Found]:
             title += f"; it waits for the GPU {times_text(syncs.count)}{_caller_text(syncs, facts.steps)}"
         yield Found(
             "gpu_idle", "high" if in_span_pct >= limits["high_pct"] else "medium", title,
-            _idle_advice(host_bound, activity, syncs),
+            _idle_advice(host_bound, device, activity, syncs),
             {"gpu": device["index"], "wall_ns": device["wall_ns"], "idle_ns": device["idle_ns"], "idle_pct": share_pct,
              "idle_between_work_ns": device["idle_in_span_ns"], "host_late_ns": activity.starved_ns, "gaps": len(gaps.start_ns),
              **_activity_numbers(activity), **_sync_numbers(syncs)},
@@ -127,7 +127,9 @@ def _caller_text(syncs: Syncs, steps: int) -> str:
     return f" ({times_text(calls)} in `{caller}`{often})" if caller else ""
 
 
-def _idle_advice(host_bound: bool, activity: Activity, syncs: Syncs) -> str:
+def _idle_advice(host_bound: bool, device: Mapping[str, Any], activity: Activity, syncs: Syncs) -> str:
+    if 2 * device["idle_causes"].get("unknown_ns", 0) > device["idle_in_span_ns"]:
+        return "The file does not say what launched the work: why the GPU waited is unknown. The timeline shows what the host did."
     if not host_bound:
         return "The work was launched in time but did not start: look at stream waits and launch latency in the timeline."
     parts = [f"the longest on the host were {_names_text(activity)}"] if activity.names else []

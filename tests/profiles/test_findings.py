@@ -41,6 +41,14 @@ def test_idle_gpu_with_a_late_host_names_the_wait():
     assert "loss.item()" in found.advice
 
 
+def test_idle_of_a_file_without_launch_calls_has_no_known_cause():
+    found = find(trace("""
+        python (1) / main:   aten::mm 0-100
+        GPU 0 / stream 7:    gemm 12-20 | gemm 90-100
+    """))["gpu_idle"]
+    assert "unknown" in found.advice and "launched in time" not in found.advice
+
+
 def test_what_the_host_did_adds_up_to_the_starved_time():
     made = trace(LATE_HOST)
     host = Host(made)
