@@ -101,7 +101,8 @@ def _found(profile: Profile) -> dict[str, Any]:
     }
     if profile.kind == Profile.Kind.TRACE:
         tables = selectors_profile.summary_tables(profile, PAGE_TABLE_ROWS) if not profile.launches else []
-        return {**found, "time": charts_trace.time_bars(profile.summary), "tables": tables}
+        time = charts_trace.time_bars(profile.summary) if profile.summary.get("devices") or not tables else None
+        return {**found, "time": time, "tables": tables}
     if profile.kind == Profile.Kind.SUMMARY:
         return {**found, "others": [], "tables": selectors_profile.summary_tables(profile, PAGE_TABLE_ROWS)}
     return {**found, "launches": selectors_counters.launch_rows(profile)}
@@ -141,15 +142,6 @@ def profile_delete(request: HttpRequest, pk: int) -> HttpResponse:
         messages.success(request, f"Deleted {profile.name}.")
         return redirect("profile-list")
     return render(request, "profiles/confirm_delete.html", {"profile": profile, "captures": selectors_profile.captures_of(profile)})
-
-
-@require_safe
-def timeline(request: HttpRequest, pk: int) -> HttpResponse:
-    """What happened when? The viewer fetches tiles; only the frame comes from here."""
-    profile = get_object_or_404(Profile, pk=pk)
-    if profile.status != Profile.Status.READY or profile.kind != Profile.Kind.TRACE:
-        return redirect("profile", profile.pk)
-    return render(request, "profiles/timeline.html", {"profile": profile})
 
 
 @require_safe
@@ -197,7 +189,8 @@ def compare(request: HttpRequest) -> HttpResponse:
             compared = selectors_compare.comparison(query)
         except TraceError as error:
             return render(request, "profiles/compare.html", {**context, "error": error}, status=400)
-        context |= {"compared": compared, "links": _compare_links(query), "has_counters": bool(compared.counters),
+        context |= {"compared": compared, "timelines": _timelines(compared), "links": _compare_links(query),
+                    "has_counters": bool(compared.counters),
                     "counter_names": [name for _, name, _ in selectors_compare.COUNTERS],
                     "answer": selectors_compare.answer(compared),
                     "rows": selectors_compare.rows(compared),
@@ -213,6 +206,14 @@ def _compare_figures(compared: selectors_compare.Compared) -> dict[str, Any]:
 
     found: dict[str, Any] = cache.get_or_set(f"compare-figures:{compared.identity}", make, FIGURES_KEPT_S)
     return found
+
+
+def _timelines(compared: selectors_compare.Compared) -> list[Profile]:
+    """The newest trace of each side, where both have one: they can be seen on one time axis."""
+    newest = [max((p for p in side.profiles if p.kind == Profile.Kind.TRACE), key=lambda p: p.created, default=None)
+              for side in compared.sides]
+    found = [profile for profile in newest if profile is not None]
+    return found if len(found) == 2 else []
 
 
 def _compare_links(query: dict[str, str]) -> dict[str, str]:

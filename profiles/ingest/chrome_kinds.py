@@ -46,6 +46,7 @@ DERIVED = re.compile(r"^(?:Steps|XLA Modules|XLA Ops|XLA TraceMe|TensorFlow Ops|
 _CALL = re.compile(r"^(?:cuda[A-Z]|cu[A-Z][a-z]|hip[A-Z]|hsa_)\w+$")
 _MEMCPY = re.compile(r"^(?:\[CUDA |gpu_)?mem(?:ory)?\s?cpy|^CopyHostToDevice|^CopyDeviceToHost", re.IGNORECASE)
 _MEMSET = re.compile(r"^(?:\[CUDA |gpu_)?memset", re.IGNORECASE)
+_STREAM_LABEL = re.compile(r"^Stream #(\d+)\([^()]*\)$")
 _NUMBER = re.compile(r"(-?\d+)\s*$")
 # operations of XLA that move data between devices, and those that only hold others
 _XLA_COLLECTIVE = re.compile(r"^(?:async-)?(?:all-reduce|all-gather|reduce-scatter|all-to-all|ragged-all-to-all|collective-\w+)\b")
@@ -100,6 +101,11 @@ def lane_of(pid: Any, tid: Any, process: str, thread: str) -> Lane:
         return Lane(True, number_of(tid), MISSING, False)
     work = "TPU" in match[0].upper() and label.startswith("XLA Ops")         # of a GPU they repeat the streams' time
     return Lane(True, int(match[1][:9]), int(stream[1][:18]) if stream else MISSING, bool(DERIVED.search(label)) and not work)
+
+
+def stream_name(label: str) -> str:
+    """XProf's "Stream #16(Kernel)" as other traces call it; everything else as it is."""
+    return _STREAM_LABEL.sub(r"stream \1", label)
 
 
 def number_of(value: Any) -> int:

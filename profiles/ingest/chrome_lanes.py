@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from profiles.ingest.batches import LaneIds
 from profiles.ingest.build import TraceBuilder
-from profiles.ingest.chrome_kinds import Lane, lane_of, number_of
+from profiles.ingest.chrome_kinds import Lane, lane_of, number_of, stream_name
 from profiles.ingest.columns import Int32, Int64
 from profiles.ingest.events import MISSING, MetaArgs
 from profiles.ingest.tracks import FURTHER
@@ -148,10 +148,11 @@ class ChromeLanes:
         inner = self.names.thread_order.get((str(pid), str(tid)), number if abs(number) < 2**40 else 0)
         device, stream = kind.device, kind.stream
         if gpu and 0 <= device < 2**31:
-            name = thread or (f"stream {stream}" if stream != MISSING else str(tid)[:_CHARS] if isinstance(tid, str) else "kernels")
+            plain = str(tid)[:_CHARS] if isinstance(tid, str) else "kernels"
+            name = stream_name(thread) or (f"stream {stream}" if stream != MISSING else plain)
             return (Track(kind="stream", name=name[:_CHARS], group=f"GPU {device}", sort=inner, pid=str(pid), tid=str(tid),
                           device=device, stream=None if stream == MISSING else stream),
-                    ((1, device), "", inner, name))
+                    ((1, device), "", kind.derived, inner, name))
         return self.placed(pid, Track(kind="stream" if gpu else "thread", name=thread or _called(tid, "thread"),
                                       group=self.names.group(pid), sort=inner, pid=str(pid), tid=str(tid)), inner)
 
@@ -173,7 +174,7 @@ class ChromeLanes:
             return self.placed(pid, Track(kind="counter", name=label, group=self.names.group(pid), sort=number, pid=str(pid)),
                                _COUNTER + number)
         return (Track(kind="counter", name=label, group=f"GPU {kind.device}", sort=number, pid=str(pid), device=kind.device),
-                ((1, kind.device), "", _COUNTER + number, label))
+                ((1, kind.device), "", True, _COUNTER + number, label))
 
 
 

@@ -24,6 +24,7 @@ from profiles.ingest.chrome_kinds import (
     Lane,
     lane_of,
     name_code,
+    stream_name,
 )
 from profiles.ingest.columns import Table
 from profiles.ingest.events import MISSING
@@ -241,8 +242,8 @@ def _of_gpu(kind: str, code: int) -> Category:
 def _track(plane: str, name: str, line_id: int, lane: Lane, key: tuple[int, int]) -> tuple[Track, tuple[Any, ...]]:
     if lane.gpu and 0 <= lane.device < 2**31:
         stream = None if lane.stream == MISSING else lane.stream
-        return (Track(kind="stream", name=name or f"line {line_id}", group=f"GPU {lane.device}", sort=key[1], tid=str(line_id),
-                      device=lane.device, stream=stream), ((1, lane.device), "", lane.derived, stream or 0, key))
+        return (Track(kind="stream", name=stream_name(name) or f"line {line_id}", group=f"GPU {lane.device}", sort=key[1],
+                      tid=str(line_id), device=lane.device, stream=stream), ((1, lane.device), "", lane.derived, stream or 0, key))
     track = Track(kind="thread", name=name or f"thread {line_id}", group=plane[:200], sort=key[1], tid=str(line_id))
     return track, ((0, key[0]), plane, key)
 

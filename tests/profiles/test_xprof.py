@@ -348,3 +348,10 @@ def test_strange_values(tmp_path):
     trace = read(written(tmp_path, space(plane("/device:GPU:99999999999", lines), plane("/device:GPU:1", lines))))
     assert trace.slices.num_rows == 6
     assert all(row["detail"] is None or json.loads(row["detail"]) for row in trace.slices.to_pylist())
+
+
+def test_streams_come_before_the_lanes_that_repeat_their_time():
+    names = [track.name for track in read(JSON).tracks if track.device == 0]
+    assert names[:4] == ["stream 16", "stream 17", "stream 15", "stream 18"]
+    assert all(name.endswith("from #16") for name in names[4:])
+    assert [track.name for track in read(PROTO).tracks if track.device == 0] == ["stream 15", "stream 16", "stream 17", "stream 18"]
