@@ -21,12 +21,12 @@ from rest_framework.views import APIView
 
 from profiles import selectors, selectors_compare, selectors_counters, selectors_profile, services
 from profiles.analysis.kernels import KERNEL_COLUMNS
+from profiles.exports_api import FORMAT, asked_format
 from profiles.models import Finding, KernelStat, Profile
-from profiles.tables import table_response
+from profiles.tables import flat_response, table_response
 from profiles.trace import TraceError
 
 JSON = OpenApiTypes.OBJECT
-AS = OpenApiParameter("as", str, enum=["json", "csv"], description="The whole table as a file")
 
 
 class KernelSerializer(serializers.ModelSerializer):
@@ -131,14 +131,16 @@ class ProfileListApi(APIView):
     @extend_schema(
         operation_id="profiles_list", responses=ProfileSerializer(many=True),
         parameters=[OpenApiParameter(name, str) for name in (*selectors.FILTERS, "order")]
-        + [OpenApiParameter("limit", int), OpenApiParameter("offset", int), AS])
+        + [OpenApiParameter("limit", int), OpenApiParameter("offset", int), FORMAT])
     def get(self, request: Request) -> Response | HttpResponse:
         """Profiles, newest first. Unknown filters ask nothing."""
-        found = selectors.profile_list(request.query_params)
-        if request.query_params.get("as") in ("csv", "json"):
+        kind = asked_format(request, also=True)
+        asked = {name: value for name, value in request.query_params.items() if (name, value) != ("format", kind)}
+        found = selectors.profile_list(asked)
+        if kind:
             rows = ProfileSerializer(found, many=True, context={"request": request}).data
             columns = [name for name in ProfileSerializer.Meta.fields if name not in ("progress", "links", "error", "notes")]
-            return table_response(request.query_params["as"], "profiles", columns, rows)
+            return table_response(kind, "profiles", columns, rows)
         pages = Pages()
         page = pages.paginate_queryset(found, request, view=self)
         return pages.get_paginated_response(ProfileSerializer(page, many=True, context={"request": request}).data)
@@ -202,57 +204,65 @@ class ProfileApi(APIView):
 
 
 class KernelListApi(APIView):
-    @extend_schema(operation_id="profiles_kernels", responses=KernelSerializer(many=True), parameters=[AS])
+    @extend_schema(operation_id="profiles_kernels", responses=KernelSerializer(many=True), parameters=[FORMAT])
     def get(self, request: Request, pk: int) -> Response | HttpResponse:
-        """The kernel table, largest total first; `?as=csv` for a file."""
+        """The kernel table, largest total first; `?format=csv` for a file."""
         profile = get_object_or_404(Profile, pk=pk)
         rows = KernelSerializer(selectors_profile.kernel_rows(profile), many=True).data
-        if request.query_params.get("as") in ("csv", "json"):
-            return table_response(request.query_params["as"], f"profile-{pk}-kernels", KERNEL_COLUMNS, rows)
+        if kind := asked_format(request):
+            return table_response(kind, f"profile-{pk}-kernels", KERNEL_COLUMNS, rows)
         return Response({"profile": pk, "kernels": rows})
 
 
 class CounterListApi(APIView):
-    @extend_schema(operation_id="profiles_counters", responses=JSON)
-    def get(self, request: Request, pk: int) -> Response:
-        """Launches with hardware counters: facts, and the vendor's rule findings."""
-        profile = get_object_or_404(Profile, pk=pk)
-        return Response(selectors_counters.counters_json(profile, request.query_params))
+    @extend_schema(operation_id="profiles_counters", responses=JSON, parameters=[FORMAT, OpenApiParameter(
+        "launch", int, description="Every raw metric of this one")])
+    def get(self, request: Request, pk: int) -> Response | HttpResponse:
+        """Launches with hardware counters: facts, and the vendor's rule findings; as a file every fact is a column."""
+        found = selectors_counters.counters_json(get_object_or_404(Profile, pk=pk), request.query_params)
+        if kind := asked_format(request):
+            return flat_response(kind, f"profile-{pk}-counters", found.get("launches") or [
+                {"metric": name, "value": value} for name, value in found.get("metrics", {}).items()])
+        return Response(found)
 
 
 class TableListApi(APIView):
     @extend_schema(operation_id="profiles_tables", responses=JSON, parameters=[
-        OpenApiParameter("table", int, description="Only this one, by its number from 0"), AS])
+        OpenApiParameter("table", int, description="Only this one, by its number from 0"), FORMAT])
     def get(self, request: Request, pk: int) -> Response | HttpResponse:
-        """Tables of sums as the tool wrote them, in base units; `?table=0&as=csv` for one as a file."""
+        """Tables of sums as the tool wrote them, in base units; `?table=0&format=csv` for one as a file."""
         tables = selectors_profile.tables(get_object_or_404(Profile, pk=pk))
         asked = request.query_params.get("table", "")
         if asked:
             tables = tables[int(asked):][:1] if asked.isdecimal() and len(asked) < 4 else []
             if not tables:
                 raise NotFound(f"no table {asked[:20]}")
-        if request.query_params.get("as") in ("csv", "json") and len(tables) == 1:
+        kind = asked_format(request)
+        if kind and len(tables) == 1:
             columns = [column["name"] + (f" ({column['unit']})" if column["unit"] else "") for column in tables[0]["columns"]]
             rows = [dict(zip(columns, row, strict=False)) for row in tables[0]["rows"]]
-            return table_response(request.query_params["as"], f"profile-{pk}-table-{asked or 0}", columns, rows)
+            return table_response(kind, f"profile-{pk}-table-{asked or 0}", columns, rows)
         return Response({"profile": pk, "tables": tables})
 
 
 class RooflineApi(APIView):
-    @extend_schema(operation_id="profiles_roofline", responses=JSON)
-    def get(self, request: Request, pk: int) -> Response:
-        """Ceilings and one named point per kernel."""
-        return Response(selectors_counters.roofline_json(get_object_or_404(Profile, pk=pk), request.query_params))
+    @extend_schema(operation_id="profiles_roofline", responses=JSON, parameters=[FORMAT])
+    def get(self, request: Request, pk: int) -> Response | HttpResponse:
+        """Ceilings and one named point per kernel; as a file the points."""
+        found = selectors_counters.roofline_json(get_object_or_404(Profile, pk=pk), request.query_params)
+        if kind := asked_format(request):
+            return flat_response(kind, f"profile-{pk}-roofline", found["points"])
+        return Response(found)
 
 
 class CompareApi(APIView):
     @extend_schema(operation_id="compare", responses=JSON, parameters=[
         OpenApiParameter("a", int), OpenApiParameter("b", int), OpenApiParameter("build_a", str),
         OpenApiParameter("build_b", str), OpenApiParameter("kind", str, enum=["trace", "counters"]),
-        OpenApiParameter("per", str, enum=["total", "step"]), AS])
+        OpenApiParameter("per", str, enum=["total", "step"]), FORMAT])
     def get(self, request: Request) -> Response | HttpResponse:
         """Two profiles (`a`, `b`) or two builds (`build_a`, `build_b`) kernel by kernel; `b` is the new one."""
         result = selectors_compare.comparison(request.query_params)
-        if request.query_params.get("as") in ("csv", "json"):
-            return table_response(request.query_params["as"], "compare", selectors_compare.COLUMNS, result.table())
+        if kind := asked_format(request):
+            return table_response(kind, "compare", selectors_compare.COLUMNS, result.table())
         return Response(result.as_json())

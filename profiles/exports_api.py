@@ -20,9 +20,13 @@ MAX_COLUMNS, MAX_ROWS = 500, 500_000
 FILE = {(200, content_type.split(";")[0]): OpenApiTypes.BINARY for content_type in KINDS.values()}
 
 
-def asked_format(request: Request) -> str:
-    """The kind of file that `?format=` (or `?as=`) asks for, "" for none. Raises TraceError for unknown ones."""
-    kind = request.query_params.get("format") or request.query_params.get("as") or ""
+def asked_format(request: Request, also: bool = False) -> str:
+    """The kind of file that `?format=` (or `?as=`) asks for, "" for none. Raises TraceError for unknown ones.
+
+    `also`: `format` may also be something else there (the list of profiles is filtered by it).
+    """
+    kinds = [request.query_params.get(name, "") for name in ("as", "format")]
+    kind = next((kind for kind in kinds if kind in KINDS), "" if also else kinds[0] or kinds[1])
     if kind and kind not in KINDS:
         raise TraceError("format", f"there is no format {kind[:40]!r}", f"ask for one of {', '.join(KINDS)}")
     return kind

@@ -8,8 +8,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.parquet as pq
 
+from profiles import store, store_launches
+from profiles.analysis.launches import LAUNCHES as STORED_LAUNCHES
 from profiles.area_store import Area, windows
+from profiles.timeline_selectors import search
 from profiles.timeline_store import Timeline
 from profiles.trace import Category
 
@@ -20,6 +24,34 @@ SCHEMA = pa.schema([
     ("group", pa.string()), ("track", pa.string()), ("depth", pa.int32()), ("instant", pa.bool_()),
     *((name, pa.int64()) for name in _WHOLE), ("occupancy_pct", pa.float32()),
 ])
+HITS = pa.schema([("slice", pa.int64()), ("start_ns", pa.int64()), ("dur_ns", pa.int64()), ("name", pa.string()),
+                  ("category", pa.string()), ("group", pa.string()), ("track", pa.string()), ("depth", pa.int32())])
+LAUNCHES = pa.schema([(field.name, pa.string() if field.name == "name" else field.type) for field in STORED_LAUNCHES])
+_PAGE = 1_000
+
+
+def hit_tables(found: Timeline, query: dict[str, Any]) -> Iterator[pa.Table]:
+    """HITS of a search by start, a page at a time."""
+    offset, told = 0, True
+    while told:
+        told = search(found, {**query, "offset": offset, "limit": _PAGE, "around": None})["slices"]
+        offset += len(told)
+        tracks = [found.tracks[each["track"]] for each in told]
+        columns = {"slice": [each["id"] for each in told], "group": [track["group"] for track in tracks],
+                   "track": [track["name"] for track in tracks],
+                   **{name: [each[name] for each in told] for name in ("start_ns", "dur_ns", "name", "category", "depth")}}
+        yield pa.table([pa.array(columns[field.name], field.type) for field in HITS], schema=HITS)
+
+
+def launch_tables(profile_id: int) -> Iterator[pa.Table]:
+    """LAUNCHES of a profile in pieces; none where the profile has none stored."""
+    try:
+        path = store.local_path(store_launches.key(profile_id))
+    except FileNotFoundError:
+        return
+    with pq.ParquetFile(path) as file:
+        for batch in file.iter_batches(200_000):
+            yield pa.Table.from_batches([batch]).select(LAUNCHES.names).cast(LAUNCHES)
 
 
 def slice_tables(found: Timeline, area: Area) -> Iterator[pa.Table]:

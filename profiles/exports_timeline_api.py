@@ -5,18 +5,22 @@ from __future__ import annotations
 from typing import Any
 
 from django.http import HttpResponseBase
+from django.shortcuts import get_object_or_404
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework import serializers
 from rest_framework.request import Request
+from rest_framework.views import APIView
 
 from profiles.area_store import Area, whole
 from profiles.exports import KINDS, disposition, encoded
 from profiles.exports_api import FILE, FORMAT, asked_format
-from profiles.exports_slices import SCHEMA, slice_tables
+from profiles.exports_slices import HITS, LAUNCHES, SCHEMA, hit_tables, launch_tables, slice_tables
 from profiles.exports_trace import chrome_trace, gzipped
+from profiles.models import Profile
 from profiles.selection_api import AreaQuery, AreaView
 from profiles.streaming_api import stream
+from profiles.timeline_api import SearchQuery, parsed
 from profiles.timeline_store import Timeline
 
 
@@ -68,4 +72,29 @@ class SlicesExportApi(ExportView):
         kind = asked_format(request) or "csv"
         answer = stream(request._request, encoded(SCHEMA, slice_tables(found, area), kind), KINDS[kind])
         answer["Content-Disposition"] = disposition(f"{profile.name}{part}-slices", kind)
+        return answer
+
+
+class HitsExportApi(AreaView):
+    @extend_schema(operation_id="profiles_export_hits", summary="Hits of a search as a table", parameters=[SearchQuery, FORMAT],
+                   responses=FILE)
+    def get(self, request: Request, pk: int) -> HttpResponseBase:
+        """Every hit, by start: the page only holds some of them."""
+        profile, found = self.open(pk)
+        query = parsed(SearchQuery, request, found)
+        kind = asked_format(request) or "csv"
+        answer = stream(request._request, encoded(HITS, hit_tables(found, query), kind), KINDS[kind])
+        answer["Content-Disposition"] = disposition(f"{profile.name}-hits", kind)
+        return answer
+
+
+class LaunchesExportApi(APIView):
+    @extend_schema(operation_id="profiles_launches", summary="Kernel launches of a profile as a table", parameters=[FORMAT],
+                   responses=FILE)
+    def get(self, request: Request, pk: int) -> HttpResponseBase:
+        """One row per launch: kernel, shape, duration, place among the profile's launches."""
+        profile = get_object_or_404(Profile, pk=pk)
+        kind = asked_format(request) or "csv"
+        answer = stream(request._request, encoded(LAUNCHES, launch_tables(profile.pk), kind), KINDS[kind])
+        answer["Content-Disposition"] = disposition(f"{profile.name}-launches", kind)
         return answer

@@ -161,7 +161,7 @@ REST_FRAMEWORK = {
     "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
     "EXCEPTION_HANDLER": "webapp.errors.exception_handler",
-    "URL_FORMAT_OVERRIDE": None,            # ?format= asks for a table as a file
+    "DEFAULT_CONTENT_NEGOTIATION_CLASS": "webapp.negotiation.FormatOrFile",
 }
 KNOX_TOKEN_MODEL = "webapp.ApiToken"
 MIGRATION_MODULES = {"knox": None}      # its migrations make its own table even where the model is swapped for ours

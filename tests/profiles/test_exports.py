@@ -14,9 +14,10 @@ import pyarrow.parquet as pq
 import pytest
 from django.urls import reverse
 
-from profiles import area_store, ingest
+from profiles import area_store, ingest, store_launches
+from profiles.analysis.launches import launches_of_trace
 from profiles.exports import encoded, table_of, table_of_cells
-from profiles.models import Profile
+from profiles.models import KernelStat, LaunchCounters, Profile
 from profiles.trace import Trace
 from tests.builders import flows, trace
 from tests.profiles.corpus import H200
@@ -176,3 +177,46 @@ def test_an_exported_profile_says_where_it_comes_from(client):
     head = json.loads(content)
     assert head["exportedBy"] == {"program": "Ridgepoint", "profile": profile.pk, "window": None, "tracks": None}
     assert head["PT_VERSION"] == "2.9" and "secret" not in head
+
+
+@pytest.mark.parametrize("kind", ["csv", "json", "parquet", "arrow"])
+def test_lists_of_the_api_come_as_files(client, kind):
+    first = ingest.read(H200 / "kineto_train.json.gz")
+    assert isinstance(first, Trace)
+    profile = profile_of(first)
+    store_launches.launches_write(profile.pk, launches_of_trace(first))
+    KernelStat.objects.create(profile=profile, name="=k", short_name="k", category="compute", launches=1, total_ns=7, mean_ns=7,
+                              p50_ns=7, p95_ns=7, min_ns=7, max_ns=7, share_pct=100)
+
+    def read(name: str, *arguments, **query) -> list[dict]:
+        content = body(client.get(reverse(f"api-{name}", args=arguments), {**query, "format": kind}))
+        if kind in ("csv", "json"):
+            return json.loads(content) if kind == "json" else list(csv.DictReader(io.StringIO(content.decode())))
+        return (pq.read_table(pa.BufferReader(content)) if kind == "parquet" else pa.ipc.open_file(content).read_all()).to_pylist()
+
+    assert [row["name"] for row in read("kernels", profile.pk)] == ["'=k" if kind == "csv" else "=k"]
+    assert str(profile.pk) in [str(row["id"]) for row in read("profiles")]
+    launches = read("launches", profile.pk)
+    kernels = [row for row in first.slices.to_pylist() if row["category"] in (0, 1) and not row["instant"]]
+    assert len(launches) == len(kernels)
+    assert sum(float(row["dur_ns"]) for row in launches) == sum(row["dur_ns"] for row in kernels)
+    hits = read("export-hits", profile.pk, q="nvjet")
+    assert sorted(int(row["start_ns"]) for row in hits) == sorted(
+        row["start_ns"] for row in first.slices.to_pylist() if "nvjet" in row["name"])
+
+
+def test_a_format_of_profiles_is_still_a_filter(client):
+    profile = profile_of(trace(STEP), format="kineto")
+    listed = client.get(reverse("api-profiles"), {"format": "kineto"}).json()["results"]
+    assert [row["id"] for row in listed] == [profile.pk]
+    assert client.get(reverse("api-profiles"), {"format": "nsys"}).json()["results"] == []
+
+
+def test_counters_are_flat_in_files(client):
+    profile = Profile.objects.create(name="c", status="ready", kind="counters", file_name="f", upload_key="k")
+    kernel = KernelStat.objects.create(profile=profile, name="k", short_name="k", category="compute", launches=1, total_ns=7,
+                                       mean_ns=7, p50_ns=7, p95_ns=7, min_ns=7, max_ns=7, share_pct=100)
+    facts = {"sol": {"sm_pct": 61.5}, "x": [1]}
+    LaunchCounters.objects.create(profile=profile, kernel=kernel, index=0, duration_ns=7.5, facts=facts)
+    rows = json.loads(body(client.get(reverse("api-counters", args=[profile.pk]), {"format": "json"})))
+    assert (rows[0]["facts.sol.sm_pct"], rows[0]["duration_ns"], rows[0]["facts.x"]) == (61.5, 7.5, "[1]")

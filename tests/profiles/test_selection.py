@@ -228,5 +228,5 @@ def test_windows_hold_every_slice_once(recorded):
     profile = profile_of(recorded)
     found = timeline_store.timeline(profile.pk)
     seen = [window.counted["slice"] for window in area_store.windows(found, area_store.whole(found), rows=300)]
-    assert len(seen) > 10
+    assert len(seen) > 4
     assert sorted(np.concatenate(seen).tolist()) == list(range(recorded.slices.num_rows))
