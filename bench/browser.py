@@ -32,7 +32,8 @@ RECORD = """() => {
 }"""
 # What the browser itself can do at this moment: a canvas of the timeline's size, repainted in one colour at every frame.
 EMPTY = """async (ms) => {
-  const canvas = document.createElement("canvas"), gaps = []; canvas.width = 1220; canvas.height = 700; document.body.append(canvas);
+  const canvas = document.createElement("canvas"), gaps = [];
+  canvas.width = 1220; canvas.height = 700; document.body.append(canvas);
   const context = canvas.getContext("2d", { alpha: false }), began = performance.now(); let last = 0;
   await new Promise((done) => {
     const tick = (time) => {
