@@ -1,0 +1,59 @@
+"""Nsight Systems in a real browser: an export's timeline, sums that have none, and a report that needs its tool."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from tests.browser.test_timeline import APP, settled
+from tests.browser.visit import H200, poll, uploaded
+
+NSYS = H200 / "nsys"
+
+
+def test_an_export_shows_ranges_calls_streams_and_counters(watched: Any, server_url: str, playwright: Any) -> None:
+    page = watched
+    pk = uploaded(playwright, server_url, NSYS / "node.sqlite.gz", name="graph-by-node")
+    page.goto(f"{server_url}/profiles/{pk}/")
+    assert "NVIDIA H200" in page.inner_text("body") and "All 834 records kept" in page.inner_text("#integrity")
+    page.click("text=Timeline >> nth=0")
+    settled(page)
+    names = page.evaluate(f"[...{APP}.timeline.tracks.values()].map((track) => `${{track.group}} / ${{track.name}}`)")
+    for wanted in ("GPU 0 / stream 7 (default)", "GPU 0 / waits · 7", "GPU 0 / Device memory held"):
+        assert wanted in names
+    assert any(name.endswith("/ NVTX start/end ranges") for name in names)
+    found = page.evaluate(f"fetch('/api/profiles/{pk}/slices/?q=cudaGraphLaunch').then((answer) => answer.json())")
+    assert found["total"] == 4
+    slice_id = found["slices"][0]["id"]
+    links = page.evaluate(f"fetch('/api/profiles/{pk}/slices/{slice_id}/').then((answer) => answer.json())")["links"]
+    assert sum(link["role"] == "launches" for link in links) == 10       # five matmuls and five ReLUs of one replay
+
+
+def test_sums_have_tables_and_no_timeline(watched: Any, server_url: str, playwright: Any) -> None:
+    page = watched
+    pk = uploaded(playwright, server_url, NSYS / "node_stdout.csv", name="sums")
+    page.goto(f"{server_url}/profiles/{pk}/")
+    assert "50 launches of 5 kernels take 1.20 ms" in page.inner_text(".answer").replace("\xa0", " ")
+    assert "the tool wrote no timeline" in page.inner_text("#no-timeline")
+    assert [title.split(" (")[0] for title in page.locator("section[id^=table-] h2").all_inner_texts()] == [
+        "CUDA GPU kernels", "API calls", "NVTX ranges"]
+    assert "cudaGraphLaunch" in page.inner_text("#table-1")
+    page.goto(f"{server_url}/profiles/{pk}/timeline/")
+    assert page.url.endswith(f"/profiles/{pk}/")
+
+
+def test_a_report_without_its_tool_gives_the_command(watched: Any, server_url: str, tmp_path: Path) -> None:
+    page = watched
+    report = tmp_path / "run.nsys-rep"
+    report.write_bytes(b"NVIDIA Tegra Profiler Report 2025@3@2@474-1v0.\n" + bytes(200))
+    page.goto(f"{server_url}/profiles/upload/")
+    page.set_input_files("#file", [report])
+    page.click("[data-submit]")
+    poll(page, """[...document.querySelectorAll("[data-files] > li")].some((row) => /failed/.test(row.textContent))""", 60_000)
+    page.goto(f"{server_url}/profiles/?status=failed")
+    page.click("text=run.nsys-rep")
+    command = page.inner_text("#command")
+    assert command == "nsys export --type sqlite -o out.sqlite file.nsys-rep"
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.click("button[data-copy=command]")
+    poll(page, "/Copied|Selected/.test(document.querySelector('button[data-copy=command]').textContent)")
