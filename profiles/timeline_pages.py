@@ -11,7 +11,7 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
 from django.views.decorators.http import require_safe
 
-from profiles import selectors_profile
+from profiles import selectors, selectors_profile
 from profiles.models import Profile
 
 LISTED = 200
@@ -49,11 +49,18 @@ def _api(profile: Profile, queries: str) -> str:
 
 @require_safe
 def timelines_choose(request: HttpRequest) -> HttpResponse:
-    """`?a=1&b=2`, as forms send it, to the address of the pair."""
-    a, b = (request.GET.get(name, "") for name in "ab")
-    if not (a.isdecimal() and b.isdecimal() and len(a) < 19 and len(b) < 19):
-        return redirect("compare")
-    return redirect("timelines", int(a), int(b))
+    """`?a=1&b=2` or `?build_a=…&build_b=…` (the newest trace of each), as forms send it, to the address of the pair."""
+    pair = []
+    for side in "ab":
+        pk, build = request.GET.get(side, ""), request.GET.get(f"build_{side}", "")
+        if pk.isdecimal() and len(pk) < 19:
+            pair.append(int(pk))
+        elif build and (newest := selectors.build_profiles(build, Profile.Kind.TRACE).first()):
+            pair.append(newest.pk)
+        else:
+            messages.error(request, f"Build {build} has no trace." if build else "Choose two profiles, or two builds with traces.")
+            return redirect("build-list" if build else "compare")
+    return redirect("timelines", *pair)
 
 
 @require_safe

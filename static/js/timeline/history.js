@@ -65,7 +65,7 @@ export class History {
     stage.main.element.scrollTop = view.scroll;
     stage.pinned.element.scrollTop = view.pinnedScroll;
     stage.measure();
-    app.search.set(view.query);
+    app.search.set(view.query, app.searchBar.mode);
     app.searched();
     app.chosen.restore(view);
   }

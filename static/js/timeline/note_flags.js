@@ -49,7 +49,7 @@ export class NoteFlags {
 
   make(note) {
     const says = `${title(note)}, ${clock(note.start_ns)}${note.author ? `, ${note.author}` : ""}`;
-    const flag = el("button", { class: note.text ? "tl-flag" : "tl-flag tl-flag-bookmark", type: "button", "aria-label": says, title: says, onclick: () => this.open(note) });
+    const flag = el("button", { class: note.text ? "tl-flag" : "tl-flag tl-flag-bookmark", type: "button", "data-note": note.id, "aria-label": says, title: says, onclick: () => this.open(note) });
     const mark = el("i", { class: "tl-note-mark" });
     this.root.append(mark, flag);
     this.shown.set(note.id, { note, flag, mark });

@@ -81,8 +81,15 @@ export class Walk {
 
   shownTracks() { return this.app.tracks.arranged.groups.flatMap((g) => g.shown).filter((track) => track.slices > 0); }
 
-  async alongFlow(direction) {
+  /** The selected slice with its links: keys may be quicker than the server. */
+  async known() {
     const { app } = this, { slice } = app.chosen;
+    if (!slice || slice.links) return slice;
+    return app.api.slice(slice.id).catch((error) => { app.controls.fail(error); return null; });
+  }
+
+  async alongFlow(direction) {
+    const { app } = this, slice = await this.known();
     if (!slice) return app.say("Select a slice first: its flows start there.");
     const end = this.flow.along(slice, direction);
     if (!end) return app.say(direction > 0 ? "No flow leaves this slice." : "No flow leads to this slice.");
@@ -90,7 +97,7 @@ export class Walk {
   }
 
   async otherEnd(step) {
-    const { app } = this, { slice } = app.chosen, end = slice && this.flow.other(slice, step);
+    const { app } = this, slice = await this.known(), end = slice && this.flow.other(slice, step);
     return end ? this.toEnd(end) : app.say("No flow here.");
   }
 
