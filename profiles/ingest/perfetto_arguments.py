@@ -7,12 +7,15 @@ grid and workgroup as one number of work-items each, LDS bytes, registers, the c
 from __future__ import annotations
 
 import re
-from typing import Any
+import tempfile
+from array import array
+from typing import IO, Any
 
 import msgspec
+import numpy as np
 from google.protobuf.message import DecodeError
 
-from profiles.ingest.columns import Ids
+from profiles.ingest.columns import Ids, Int64
 from profiles.ingest.events import MISSING
 from profiles.ingest.perfetto_messages import Annotation
 from profiles.ingest.protobuf_messages import text
@@ -26,7 +29,8 @@ COLUMNS = {
 CORRELATION, STREAM, AGENT, GRID, WORKGROUP, LDS, REGISTERS, BYTES, COPY_AGENT = range(9)
 _UNKNOWN = [MISSING] * 9
 _SHOWN = frozenset((STREAM, AGENT, COPY_AGENT))             # shown as the file spells them too
-MAX_CHARS, MAX_VALUES, MAX_DEPTH = 2000, 200, 8
+MAX_CHARS, MAX_VALUES, MAX_DEPTH, MAX_DETAIL_CHARS = 2000, 200, 8, 20_000
+_SPILL_NUMBERS = 1 << 22                 # kept in memory of the rows of numbers: 32 MB
 _KNOWN_TEXTS = 50_000                    # combinations remembered of one sequence
 _NUMBER = re.compile(r"(\d{1,9})\D*$")
 
@@ -36,15 +40,19 @@ class Arguments:
 
     def __init__(self, details: Ids, integrity: Integrity) -> None:
         self.details, self.integrity = details, integrity
-        self.numbers: list[list[int]] = []           # rows of column values, MISSING where unknown
+        self.correlation = MISSING                         # of the event taken last
+        self._rows = 0
+        self._waiting = array("q")
+        self._file: IO[bytes] | None = None
 
     def take(self, raws: Any, sequence: Any, category: str | None, columns: bool,
              further: dict[str, Any] | None) -> tuple[int, int]:
-        """(number in `details` or -1, row in `numbers` or -1) of one event's annotations.
+        """(number in `details` or -1, row of `table` or -1) of one event's annotations.
 
         `category` is shown with the arguments where it is not None; `columns`: the event is of a GPU or a call to its API.
         """
         row = -1
+        self.correlation = MISSING
         if columns and raws:
             raws, row = self._split(raws, sequence)
         if further:
@@ -59,6 +67,20 @@ class Arguments:
                 known.clear()
             found = known[key] = self._detail({"category": category} if category else {}, raws, sequence)
         return found, row
+
+    def table(self) -> Int64:
+        """The rows of numbers, MISSING where unknown; those that waited on disk are mapped, not read."""
+        if self._file is None:
+            return np.frombuffer(self._waiting or array("q", _UNKNOWN), np.int64).reshape(-1, len(_UNKNOWN))
+        self._spill()
+        self._file.flush()
+        return np.memmap(self._file, np.int64, "r", shape=(self._rows, len(_UNKNOWN)))   # keeps the file open
+
+    def _spill(self) -> None:
+        if self._file is None:
+            self._file = tempfile.TemporaryFile(prefix="ridgepoint-")      # noqa: SIM115  # ends with the reader
+        self._waiting.tofile(self._file)
+        self._waiting = array("q")
 
     def _split(self, raws: Any, sequence: Any) -> tuple[list[bytes], int]:
         """Annotations that stay text, and the row of those that are columns."""
@@ -76,8 +98,12 @@ class Arguments:
                     kept.append(raw)
         if not values:
             return kept, -1
-        self.numbers.append(values)
-        return kept, len(self.numbers) - 1
+        self.correlation = values[CORRELATION]
+        self._waiting.extend(values)
+        self._rows += 1
+        if len(self._waiting) > _SPILL_NUMBERS:
+            self._spill()
+        return kept, self._rows - 1
 
     def _column(self, raw: bytes, sequence: Any) -> int | None:
         try:
@@ -87,12 +113,12 @@ class Arguments:
 
     def _number(self, raw: bytes, sequence: Any) -> int:
         if len(raw) > 3 and raw[2] in (0x18, 0x20):        # name_iid, then uint_value or int_value
-            value = shift = 0
-            for byte in raw[3:13]:
-                value |= (byte & 0x7F) << shift
-                if byte < 0x80:
-                    return value if value < 2**63 else MISSING
-                shift += 7
+            if raw[-1] < 0x80 and len(raw) < 7:
+                value = raw[3] & 0x7F
+                if len(raw) > 4:
+                    value |= (raw[4] & 0x7F) << 7
+                return value | raw[5] << 14 if len(raw) > 5 else value
+            return _varint(raw, 3)
         try:
             found = self._value(Annotation.FromString(raw), sequence, 0, [MAX_VALUES])
         except DecodeError:
@@ -103,18 +129,34 @@ class Arguments:
         return int(found) if isinstance(found, (int, float)) and abs(found) < 2**62 else MISSING
 
     def _detail(self, shown: dict[str, Any], raws: Any, sequence: Any) -> int:
-        left = [MAX_VALUES]
-        for raw in raws:
-            try:
-                annotation = Annotation.FromString(raw)
-            except (DecodeError, RecursionError):
-                self.integrity.repair("arguments that could not be understood were left out")
-                continue
-            if left[0] <= 0:
-                self.integrity.repair(f"slices with more than {MAX_VALUES} arguments: the others were left out")
+        """Number of the JSON text, put together from the texts of single annotations, which mostly come again."""
+        known: dict[bytes, str] = sequence.fragments
+        parts, size = [msgspec.json.encode(shown).decode()[1:-1]] if shown else [], 0
+        for count, raw in enumerate(raws):
+            fragment = known.get(raw)
+            if fragment is None:
+                if len(known) >= _KNOWN_TEXTS:
+                    known.clear()
+                fragment = known[raw] = self._fragment(raw, sequence)
+            size += len(fragment)
+            if count >= MAX_VALUES or size > MAX_DETAIL_CHARS:
+                self.integrity.repair(f"slices with more than {MAX_VALUES} arguments or {MAX_DETAIL_CHARS} characters of them: "
+                                      "the others were left out")
                 break
-            shown[self._name(annotation, sequence)] = self._value(annotation, sequence, 0, left)
-        return self.details[msgspec.json.encode(shown).decode()] if shown else -1
+            if fragment:
+                parts.append(fragment)
+            else:
+                self.integrity.repair("arguments that could not be understood were left out")
+        return self.details["{" + ",".join(parts) + "}"] if parts else -1
+
+    def _fragment(self, raw: bytes, sequence: Any) -> str:
+        """One annotation as `"name":value`, empty where it cannot be understood."""
+        try:
+            annotation = Annotation.FromString(raw)
+        except DecodeError:
+            return ""
+        named = {self._name(annotation, sequence): self._value(annotation, sequence, 0, [MAX_VALUES])}
+        return msgspec.json.encode(named).decode()[1:-1]
 
     def _name(self, annotation: Any, sequence: Any) -> str:
         if annotation.HasField("name"):
@@ -143,6 +185,16 @@ class Arguments:
         if isinstance(value, bytes):
             return _clipped(text(value[:4 * MAX_CHARS]))
         return value if value == value and abs(value) != float("inf") else str(value)
+
+
+def _varint(raw: bytes, at: int) -> int:
+    value = shift = 0
+    for byte in raw[at:at + 10]:
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value if value < 2**63 else MISSING
+        shift += 7
+    return MISSING
 
 
 def _nested(value: Any, depth: int, left: list[int]) -> Any:

@@ -58,7 +58,7 @@ class _Waiting:
 
     rows: list[tuple[int, ...]] = field(default_factory=list)              # of _COLUMNS
     samples: list[tuple[int, int, int, float]] = field(default_factory=list)       # track, time, clock, value
-    flows: list[tuple[int, int, int, int, bool, int]] = field(default_factory=list)  # flow, track, time, clock, terminates, row
+    flows: list[tuple[int, int, int, int, bool, int]] = field(default_factory=list)  # flow, track, time, clock, ends, correlation
 
 
 class Events:
@@ -104,7 +104,7 @@ class Events:
 
     def flow(self, flow: int, track: int, now: int, clock: int, terminates: bool) -> None:
         """Append a point of a flow."""
-        self._waiting.flows.append((flow, track, now, clock, terminates, -1))
+        self._waiting.flows.append((flow, track, now, clock, terminates, MISSING))
 
     def track(self, uuid: int, sequence: Sequence) -> int:
         """The number of a track; 0 is the thread that the sequence's old-style descriptor names."""
@@ -124,12 +124,13 @@ class Events:
         detail, row = self.arguments.take(found.get(_ANNOTATIONS, ()), sequence, shown, code in _DATA_COLUMNS, further)
         name = NAMELESS if step == END else self.name(found, sequence)
         self._waiting.rows.append((stack, now, clock, row, name, category, detail, track, step))
+        correlation = self.arguments.correlation
         for flow in found.get(_FLOWS, ()):
-            self._waiting.flows.append((flow, track, now, clock, False, row))
+            self._waiting.flows.append((flow, track, now, clock, False, correlation))
         if not _FURTHER_FLOWS.isdisjoint(found):
             for field_, terminates in ((_FLOWS_OLD, False), (_TERMINATING, True), (_TERMINATING_OLD, True)):
                 for flow in found.get(field_, ()):
-                    self._waiting.flows.append((flow, track, now, clock, terminates, row))
+                    self._waiting.flows.append((flow, track, now, clock, terminates, correlation))
 
     def _further(self, found: dict[Any, Any], sequence: Sequence) -> dict[str, Any]:
         """What else is shown with the arguments."""
@@ -203,20 +204,18 @@ class Events:
             self._flows.append(self._flow_rows(waiting.flows))
 
     def _flow_rows(self, flows: list[tuple[int, int, int, int, bool, int]]) -> npt.NDArray[Any]:
-        ids, tracks, times, clocks, ends, rows = zip(*flows, strict=True)
+        ids, tracks, times, clocks, ends, correlations = zip(*flows, strict=True)
         out = np.empty(len(flows), [("flow", np.uint64), ("track", np.int32), ("time", np.int64), ("ends", np.bool_),
                                     ("correlation", np.int64)])
-        out["flow"], out["track"], out["ends"] = ids, tracks, ends
+        out["flow"], out["track"], out["ends"], out["correlation"] = ids, tracks, ends, correlations
         out["time"] = self.clocks.on_trace_clock(np.array(times, np.int64), np.array(clocks, np.int32))
-        numbers = self.arguments.numbers
-        out["correlation"] = [numbers[row][CORRELATION] if row >= 0 else MISSING for row in rows]
         return out
 
     def finish(self) -> dict[int, tuple[int | None, int | None]]:
         """Pair what begins and ends; returns (device, stream) of the tracks with GPU work, None where unknown or several."""
         self.flush()
         codes = np.array([code_of(str(value)) for value in self.categories.values_in_order] + [UNKNOWN], np.uint8)
-        numbers = np.array(self.arguments.numbers or [[MISSING] * 9], np.int64)
+        numbers = self.arguments.table()
         gpu: dict[int, tuple[int | None, int | None]] = {}
         for paired in self.pairs.finish(self.latest):
             self._slices(paired, codes, numbers, gpu)

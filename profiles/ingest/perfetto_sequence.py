@@ -51,7 +51,8 @@ class Sequence:
         self.contexts: dict[int, tuple[int, int]] = {}     # iid -> pid, graphics API
         self.specifications: dict[int, str] = {}
         self.gpu_counters: dict[int, Any] = {}
-        self.details: dict[Any, int] = {}
+        self.details: dict[Any, int] = {}                  # arguments as they are encoded -> number of their text
+        self.fragments: dict[bytes, str] = {}              # single arguments -> text
         self.clock = self.track = 0
         self.counters = ([], [])
 
@@ -72,7 +73,7 @@ class Sequence:
         for each in data.debug_annotation_names:
             name = self.annotations[each.iid] = text(each.name[:1000])
             self.columns[each.iid] = COLUMNS.get(name)
-            self.details = {}
+            self.details, self.fragments = {}, {}
         for each in data.debug_annotation_string_values:
             self.strings[each.iid] = text(each.name[:8000])
         for each in data.source_locations:
