@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import sys
 import time
 
@@ -14,23 +13,29 @@ import django
 BENCH_PROFILE = 2_000_000_000          # no row has this id
 
 
+class Untold:
+    """Progress of an ingest that nobody watches."""
+
+    def __call__(self, phase: str, done_bytes: int, total_bytes: int, records: int) -> None: ...
+
+    def slices(self, phase: str, done: int, total: int) -> None: ...
+
+    def now(self, phase: str, records: int = 0) -> None: ...
+
+
 def main(path: str) -> None:
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "webapp.settings")
     django.setup()
-    from profiles import ingest, store  # need the settings
-    from profiles.analysis.breakdown import breakdown
-    from profiles.analysis.kernels import kernel_table
+    from profiles import ingest, ingested  # need the settings
     from profiles.objects import objects_delete
 
-    began = time.perf_counter()
-    trace = ingest.read(path)
-    kernel_table(trace)
-    breakdown(trace)
-    stored_bytes = store.write_trace(BENCH_PROFILE, trace)
+    began, untold = time.perf_counter(), Untold()
+    trace = ingest.read(path, untold)
+    found = ingested.trace_store(BENCH_PROFILE, trace, untold, ranks=1)
     seconds = time.perf_counter() - began
     sys.stdout.write(json.dumps({
-        "seconds": seconds, "stored_bytes": stored_bytes, "records": trace.integrity.records_read,
-        "peak_rss_bytes": 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss}) + "\n")
+        "seconds": seconds, "stored_bytes": found.stored_bytes, "records": trace.integrity.records_read,
+        "slices": trace.parts.rows, "peak_rss_bytes": ingested.peak_rss_bytes()}) + "\n")
     objects_delete(BENCH_PROFILE)
 
 

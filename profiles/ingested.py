@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from profiles import ingest, store, store_counters, store_derived, store_summary
 from profiles.analysis import counters, cpu_time, findings, findings_counters, summaries
@@ -43,7 +43,7 @@ def read_and_store(profile: Profile, progress: Progress) -> Ingested:
     """Read the upload (the upload's content decides how), analyse it, store columns and tiles. Raises TraceError."""
     found, ranks = _read_all(profile, progress)
     if isinstance(found, Trace):
-        return _trace(profile.pk, found, progress, ranks=ranks)
+        return trace_store(profile.pk, found, progress, ranks=ranks)
     return _report(profile.pk, found, progress) if isinstance(found, Report) else _summary(profile.pk, found, progress)
 
 
@@ -79,7 +79,16 @@ def _read_group(parts: Sequence[tuple[str, Path, int | None]], progress: Progres
     return merge(traces)
 
 
-def _trace(profile_id: int, trace: Trace, progress: Progress, ranks: int) -> Ingested:
+class Told(Protocol):
+    """What is told of an ingest's progress: `profiles.progress.Progress`."""
+
+    def now(self, phase: str, records: int = 0) -> None: ...
+
+    def slices(self, phase: str, done: int, total: int) -> None: ...
+
+
+def trace_store(profile_id: int, trace: Trace, progress: Told, ranks: int) -> Ingested:
+    """Analyse and store one trace: its windows pass once, the analyses run while its tables are encoded."""
     prepared = store.prepare(trace, progress.slices)
     remark(trace)
     kernels = kernel_table(trace)

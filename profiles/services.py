@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import logging
 import time
@@ -145,15 +146,24 @@ def profile_ingest(profile_id: int, worker: str) -> Profile | None:
         log.info("profile %s: %s", profile_id, error)
         _fail(profile_id, worker, error.as_json(), opened_s)
     except Exception as error:
-        log.exception("profile %s: ingest failed", profile_id)
-        _fail(profile_id, worker, {
-            "where": "ingest", "what": f"unexpected {type(error).__name__}: {error}"[:500],
-            "hint": "This is a fault of Ridgepoint, not necessarily of the file: the worker's log has the traceback. "
-                    "The upload is kept; upload it again after an update."}, opened_s)
+        if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+            log.info("profile %s: %s", profile_id, error)
+        else:
+            log.exception("profile %s: ingest failed", profile_id)
+        _fail(profile_id, worker, _unexpected(error), opened_s)
     profile = Profile.objects.filter(pk=profile_id).first()
     if profile is not None:
         _publish(profile)
     return profile
+
+
+def _unexpected(error: Exception) -> dict[str, str]:
+    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+        return {"where": "object store", "what": f"no room for the profile's columns ({error.strerror})",
+                "hint": "Free some space, or delete profiles that nobody needs, and upload it again."}
+    return {"where": "ingest", "what": f"unexpected {type(error).__name__}: {error}"[:500],
+            "hint": "This is a fault of Ridgepoint, not necessarily of the file: the worker's log has the traceback. "
+                    "The upload is kept; upload it again after an update."}
 
 
 def _claim(profile_id: int, worker: str) -> Profile | None:

@@ -74,7 +74,8 @@ class Digest:
 
     def finish(self) -> None:
         parts, self._work = self._work, []
-        self.work = {name: np.concatenate([part[name] for part in parts]) if parts else np.empty(0, np.int64) for name in _COLUMNS}
+        self.work = {name: np.concatenate([part.pop(name) for part in parts]) if parts else np.empty(0, np.int64)
+                     for name in _COLUMNS}
         self.work["device"] = np.where(self.work["device"] == MISSING32, -1, self.work["device"])
         self.work["instant"] = self.work["instant"].astype(np.bool_)
         self.waits = np.concatenate(self._waits) if self._waits else self.waits

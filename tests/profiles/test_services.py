@@ -162,6 +162,20 @@ def test_text_that_postgresql_cannot_hold_is_kept_as_near_as_can_be():
     assert len(profile.kernels.get().short_name) <= 200
 
 
+def test_a_full_disk_fails_the_row_clearly_and_leaves_nothing(monkeypatch):
+    profile = create(upload())
+
+    def full(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(store.Prepared, "_encode", full)
+    profile = ingested(profile)
+    assert profile.status == "failed" and profile.error["where"] == "object store"
+    assert "No space left" in profile.error["what"] and "Free some space" in profile.error["hint"]
+    folders, files = default_storage.listdir(f"profiles/{profile.pk}")
+    assert (folders, files) == (["upload"], [])
+
+
 def test_an_unexpected_fault_fails_the_row_and_says_that_it_is_ours(monkeypatch, caplog):
     profile = create(upload())
     monkeypatch.setattr(store, "prepare", lambda *_: 1 / 0)
