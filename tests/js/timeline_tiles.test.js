@@ -3,7 +3,7 @@ import test from "node:test";
 import { BAND, Tiles, unitDepth, unitOf, unitTrack } from "../../static/js/timeline/tiles.js";
 import { encodeTile } from "./timeline_fixture.js";
 
-const settle = (ms = 60) => new Promise((resolve) => { setTimeout(resolve, ms); });
+const settle = (ms = 150) => new Promise((resolve) => { setTimeout(resolve, ms); });
 
 const of = (...tracks) => tracks.map((track) => unitOf(track, 0));
 
@@ -73,7 +73,7 @@ test("the least recently used tiles go, the coarse ones stay", async () => {
   const { tiles } = server({ maxBytes: 2000 });
   for (let at = 0; at < 60000; at += 5000) {
     tiles.want(0, at, at + 1000, of(0));
-    await settle(45);
+    await settle(90);
   }
   assert.ok(tiles.bytes < 4000, `${tiles.bytes}`);
   assert.ok(tiles.get(3, 0, 0) && tiles.get(0, 53, 0) && !tiles.get(0, 0, 0));

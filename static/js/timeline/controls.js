@@ -5,9 +5,11 @@ import { copyText, el, part } from "./dom.js";
 import { clock, exactNs, Viewport } from "./viewport.js";
 
 const FILTER_HELP = "Words that the name of a track holds, or a pattern: stream [0-3]$, /nccl|memcpy/";
+const TELL_MS = 90;
 const SPEAK_SETTLE_MS = 700;
 const SAID_MS = 1400;
 const SAY_MS = 3500;
+const LONG_SAY_MS = 12000;
 
 export class Controls {
   /** @param {import("./app.js").App} app @param {HTMLElement} root `.tl` */
@@ -91,6 +93,15 @@ export class Controls {
 
   /** The window and what is loading; soon after, the same in a sentence for screen readers. */
   tell() {
+    const wait = TELL_MS - (performance.now() - (this.toldAt ?? -Infinity));
+    if (wait <= 0) this.tellNow();
+    else this.tellTimer ??= setTimeout(() => this.tellNow(), wait);     // a frame is for the picture: words follow
+  }
+
+  tellNow() {
+    clearTimeout(this.tellTimer);
+    this.tellTimer = null;
+    this.toldAt = performance.now();
     const { viewport, tiles } = this.app;
     const text = `${clock(viewport.start)} – ${clock(viewport.end)}`;
     if (this.part("tl-window").textContent !== text) {
@@ -113,12 +124,13 @@ export class Controls {
   }
 
   /** A short message that goes away by itself; heard by screen readers too. */
-  say(text) {
+  say(text, long = false) {
     const said = this.part("tl-said");
     said.textContent = text;
+    said.classList.toggle("tl-said-long", long);
     said.hidden = false;
     clearTimeout(this.sayTimer);
-    this.sayTimer = setTimeout(() => { said.hidden = true; said.textContent = ""; }, SAY_MS);
+    this.sayTimer = setTimeout(() => { said.hidden = true; said.textContent = ""; }, long ? LONG_SAY_MS : SAY_MS);
   }
 
   fail(error) {

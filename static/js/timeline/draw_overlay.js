@@ -19,23 +19,26 @@ export class OverlayPainter {
   constructor(canvas) {
     this.canvas = canvas;
     this.context = canvas.getContext("2d");
+    this.cursor = document.createElement("div");
+    this.cursor.className = "tl-cursor";
+    canvas.after(this.cursor);
     this.ends = [];                 // labels of arrows' ends that are off screen, as last painted
   }
 
   /** @param {import("./draw.js").Scene} scene @param {Pane[]} panes pinned first */
   paint(scene, panes, height) {
     const { context } = this, { viewport, dpr, palette, selection } = scene;
+    this.point(scene.cursorX);
+    // A canvas over the whole stage costs the browser at every frame, also an empty one.
+    const isEmpty = !scene.marks.length && !selection.area && !selection.slice && !scene.hover && !scene.highlights?.length;
+    if (this.canvas.hidden !== isEmpty) this.canvas.hidden = isEmpty;
+    if (isEmpty && this.wasEmpty) return;
+    this.wasEmpty = isEmpty;
     fit(this.canvas, viewport.width, height, dpr);
     context.setTransform(dpr, 0, 0, dpr, 0, 0);
     context.clearRect(0, 0, viewport.width, height);
     for (const mark of scene.marks) this.edges(scene, mark.start, mark.end, palette.warn, height);
     if (selection.area) this.area(scene, panes, height);
-    if (scene.cursorX !== null) {
-      context.fillStyle = palette.muted;
-      context.globalAlpha = 0.5;
-      context.fillRect(Math.round(scene.cursorX), 0, 1, height);
-      context.globalAlpha = 1;
-    }
     for (const pane of panes) {
       context.save();
       context.beginPath();
@@ -48,6 +51,15 @@ export class OverlayPainter {
     }
     this.ends.length = 0;
     for (const { kind, from, to, far } of arrowsOf(selection.slice)) this.arrow(scene, panes, kind, from, to, far);
+  }
+
+  /** The line under the pointer. */
+  point(x) {
+    const { cursor } = this, at = x === null ? null : Math.round(x);
+    if (at === this.pointed) return;
+    this.pointed = at;
+    cursor.hidden = at === null;
+    if (at !== null) cursor.style.transform = `translateX(${at}px)`;
   }
 
   edges({ viewport }, start, end, colour, height) {

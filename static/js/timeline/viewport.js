@@ -97,8 +97,10 @@ const UNITS = [[1e9, "s"], [1e6, "ms"], [1e3, "µs"], [1, "ns"]];
 
 /** Exact nanoseconds with thousands separated: "12,416 ns". */
 export function exactNs(ns) {
-  return `${(Number.isInteger(ns) ? ns : Number(ns.toFixed(3))).toLocaleString("en-US")} ns`;
+  return `${GROUPED.format(Number.isInteger(ns) ? ns : Number(ns.toFixed(3)))} ns`;
 }
+
+const GROUPED = new Intl.NumberFormat("en-US");
 
 /** A position on the time axis, exact and readable: "1.234 567 891 s". */
 export function clock(ns) {
