@@ -37,9 +37,11 @@ LAYERS = [
     # profiles: core
     Layer("trace", ("profiles.trace", "profiles.windows", "profiles.spool"), packages=NUMERIC),
     Layer("ingest", ("profiles.ingest", "profiles.ingest.*"),
-          ours=("profiles.trace", "profiles.windows", "profiles.spool", "profiles.analysis.names"),       # what a collective is called
+          ours=("profiles.trace", "profiles.windows", "profiles.spool",
+                "profiles.analysis.names"),                         # what a collective is called
           packages=PARSING),
-    Layer("analysis", ("profiles.analysis", "profiles.analysis.*"), ours=("profiles.trace", "profiles.windows", "profiles.spool"), packages=NUMERIC),
+    Layer("analysis", ("profiles.analysis", "profiles.analysis.*"),
+          ours=("profiles.trace", "profiles.windows", "profiles.spool"), packages=NUMERIC),
     # tuner: core
     Layer("trial and space", ("tuner.trial", "tuner.space"), packages=NUMERIC),
     Layer("GPU child", ("tuner.kernels", "tuner.kernels.*", "tuner.bench.timing", "tuner.bench.accuracy", "tuner.bench.child",
@@ -55,11 +57,13 @@ LAYERS = [
     Layer("queues", ("workers.jobs",), packages=("django", "redis", "rq", "channels", "asgiref")),
     Layer("profiles rows", ("profiles.models", "profiles.rows", "profiles.objects", "profiles.store*", "profiles.*_store",
                             "profiles.progress"),
-          ours=("profiles.trace", "profiles.windows", "profiles.spool", "profiles.analysis*", "workers.jobs"), packages=(*ROWS, *PARSING)),
+          ours=("profiles.trace", "profiles.windows", "profiles.spool", "profiles.analysis*", "workers.jobs"),
+          packages=(*ROWS, *PARSING, "duckdb")),
     Layer("tuner rows", ("tuner.models", "tuner.rows"), ours=("tuner.trial", "tuner.space", "profiles.models"), packages=ROWS),
     # the process of a query and what stands between it and the web: no Django
     Layer("queries", ("profiles.sql_child", "profiles.sql_check", "profiles.sql_walls", "profiles.sql_process",
-                      "profiles.sql_cells", "profiles.sql_tables", "profiles.sql_examples"), ours=("profiles.trace",), packages=("duckdb", "pyarrow")),
+                      "profiles.sql_cells", "profiles.sql_tables", "profiles.sql_examples"),
+          ours=("profiles.trace",), packages=("duckdb", "pyarrow")),
     # what people and programs see of profiles (first: its names are more special)
     Layer("profiles pages", ("profiles.pages", "profiles.api", "profiles.*_pages", "profiles.*_api", "profiles.pages_*",
                              "profiles.api_*", "profiles.forms*", "profiles.*_forms", "profiles.admin", "profiles.serializers"),

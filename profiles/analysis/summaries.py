@@ -39,7 +39,8 @@ def _row(name: str, parts: Sequence[KernelSum], everything: int) -> KernelRow:
         p50_ns=only.p50_ns if only else None, p95_ns=only.p95_ns if only else None,
         min_ns=round(min(least)) if least else None, max_ns=round(max(most)) if most else None,
         share_pct=100.0 * total / everything if everything else 0.0,
-        registers_per_thread=max((each.registers_per_thread for each in parts if each.registers_per_thread is not None), default=None),
+        registers_per_thread=max((each.registers_per_thread for each in parts if each.registers_per_thread is not None),
+                                 default=None),
         smem_bytes=max((each.smem_bytes for each in parts if each.smem_bytes is not None), default=None),
         occupancy_pct=_weighted(parts))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -50,7 +51,7 @@ def _work(batch: Batch, lanes: Lanes, build: TraceBuilder, name: Int32, category
     start, dur, timed = times(batch, build)
     track, device, stream = lanes.of_streams(batch, side)
     kinds = np.full(batch.count, int(category), np.uint8) if isinstance(category, Category) else category
-    columns = {"start_ns": start, "dur_ns": dur, "name": name, "category": kinds, "track": track, "device": device,
+    columns: dict[str, Any] = {"start_ns": start, "dur_ns": dur, "name": name, "category": kinds, "track": track, "device": device,
                "stream": stream, "correlation": lanes.correlation(batch, "globalPid"), "detail": detail, **more}
     build.add(**(columns if timed.all() else {key: values[timed] for key, values in columns.items()}))
 
@@ -161,7 +162,7 @@ def _recorded_events(export: Export, lanes: Lanes, build: TraceBuilder) -> None:
         kept = (start > 0) & (start < 2**62)
         build.integrity.drop(without, int(np.count_nonzero(~kept)))
         track, device, stream = lanes.of_streams(batch, "waits")
-        columns = {
+        columns: dict[str, Any] = {
             "start_ns": start, "dur_ns": np.zeros_like(start), "name": np.full(start.size, build.names["Event record"], np.int32),
             "category": np.full(start.size, int(Category.SYNC), np.uint8), "instant": np.ones(start.size, np.bool_),
             "track": track, "device": device, "stream": stream, "correlation": lanes.correlation(batch, "globalPid"),

@@ -88,9 +88,10 @@ class Nvtx:
         self.last_ns = max(self.last_ns, int(ended[kept].max(initial=0)))
         thread = batch.ints("globalTid")
         track = np.where(pairs, per_value(thread, self._pairs), self.lanes.of_threads(thread))
-        columns = {"start_ns": start, "dur_ns": ended - start, "name": self._names(batch), "track": track.astype(np.int32),
-                   "category": np.full(batch.count, int(Category.ANNOTATION), np.uint8), "instant": marks,
-                   "detail": self._details(batch, thread)}
+        columns: dict[str, Any] = {
+            "start_ns": start, "dur_ns": ended - start, "name": self._names(batch), "track": track.astype(np.int32),
+            "category": np.full(batch.count, int(Category.ANNOTATION), np.uint8), "instant": marks,
+            "detail": self._details(batch, thread)}
         whole = kept & ~endless
         build.add(**(columns if whole.all() else {key: values[whole] for key, values in columns.items()}))
         if endless.any():

@@ -55,6 +55,20 @@ def test_several_files_are_uploaded_read_and_opened(watched: Any, tmp_path: Path
     assert "what to do" in page.inner_text("main")
 
 
+def test_ranks_of_one_job_become_one_profile_on_one_clock(watched: Any) -> None:
+    page = watched
+    page.goto("/profiles/upload/")
+    assert page.locator("[data-together]").is_hidden()
+    page.set_input_files("#file", [H200 / "ddp_even_rank0.json.gz", H200 / "ddp_even_rank1.json.gz"])
+    page.check("[data-together] input")
+    page.click("[data-submit]")
+    row, = settled(page, 1)
+    assert "ddp_even_rank0.json.gz and 1 more: one job" in row and "✓ ready" in row
+    page.click("[data-files] a:has-text('Open')")
+    integrity = page.inner_text("#integrity")
+    assert "Clocks aligned by the base time that every file states; the ends of 50 matched collectives" in integrity
+
+
 def test_files_are_dropped_and_a_file_without_sense_is_named(watched: Any) -> None:
     page = watched
     page.goto("/profiles/upload/")

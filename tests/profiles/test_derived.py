@@ -51,7 +51,6 @@ def test_a_recording_waits_as_long_as_its_launches_say():
     store_derived.derive(402)
     found = timeline_store.timeline(402)
     track = next(track for track in found.tracks if track.get("derived") and track["unit"] == "launches")
-    rows = found.tile(0, 0, [])
     steps = [np.concatenate(parts) for parts in zip(*(
         (rows.time_ns, rows.value) for i in range((found.document["end_ns"] >> 20) + 1)
         for rows in [found.tile(5, i, whole([track["id"]]))]), strict=True)]

@@ -11,7 +11,7 @@ from profiles import ingest
 from profiles.analysis.breakdown import breakdown
 from profiles.analysis.kernels import kernel_table, numbers
 from profiles.analysis.remarks import remark
-from profiles.trace import Category, Trace, TraceError
+from profiles.trace import Category, Trace
 from tests.profiles.corpus import CORPUS, H200, TRUTH
 
 FILES = [*(CORPUS / "kineto").iterdir(), *H200.glob("kineto*.json.gz"), *H200.glob("ddp*.json.gz")]

@@ -13,7 +13,8 @@ pytestmark = pytest.mark.django_db
 
 
 def ready(**fields: Any) -> Profile:
-    return Profile.objects.create(**{"name": "p", "status": "ready", "kind": "trace", "file_name": "f", "upload_key": "k", **fields})
+    known = {"name": "p", "status": "ready", "kind": "trace", "file_name": "f", "upload_key": "k"}
+    return Profile.objects.create(**known | fields)
 
 
 def test_two_timelines_stand_on_one_page_with_ids_of_their_own(client: Any) -> None:
@@ -49,6 +50,7 @@ def test_a_timeline_offers_others_and_takes_results_of_queries(client: Any) -> N
     a, b = ready(), ready(name="another")
     page = client.get(reverse("timeline", args=[a.pk])).content.decode()
     assert f'<option value="{b.pk}" selected>another' in page
-    assert f'data-api="/api/profiles/{a.pk}/sql/3,5/"' in client.get(reverse("timeline", args=[a.pk]), {"sql": "3,5"}).content.decode()
+    page = client.get(reverse("timeline", args=[a.pk]), {"sql": "3,5"}).content.decode()
+    assert f'data-api="/api/profiles/{a.pk}/sql/3,5/"' in page
     for wrong in ("3,", "../x", "3;5", "1" * 50):
         assert f'data-api="/api/profiles/{a.pk}/"' in client.get(reverse("timeline", args=[a.pk]), {"sql": wrong}).content.decode()
