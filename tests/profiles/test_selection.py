@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import time
 
 import numpy as np
 import pyarrow as pa
@@ -10,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from django.urls import reverse
 
-from profiles import area_store, ingest, timeline_store
+from profiles import area_store, ingest, streaming_api, timeline_store
 from profiles.analysis import groups
 from profiles.analysis.groups import Sums, TooManyGroups
 from profiles.trace import GPU_WORK, Category, Trace
@@ -230,3 +232,28 @@ def test_windows_hold_every_slice_once(recorded):
     seen = [window.counted["slice"] for window in area_store.windows(found, area_store.whole(found), rows=300)]
     assert len(seen) > 4
     assert sorted(np.concatenate(seen).tolist()) == list(range(recorded.slices.num_rows))
+
+
+def test_work_ends_with_its_client():
+    """What the server streams stops at the next step once nobody reads it any more."""
+    steps: list[str] = []
+
+    def work():
+        try:
+            for number in range(1_000):
+                steps.append(str(number))
+                yield b"x"
+        finally:
+            steps.append("closed")
+
+    async def read_two() -> None:
+        chunks = streaming_api._drained(work())
+        assert [await anext(chunks), await anext(chunks)] == [b"x", b"x"]
+        await chunks.aclose()
+
+    asyncio.run(read_two())
+    for _ in range(100):
+        if steps[-1] == "closed":
+            break
+        time.sleep(0.02)
+    assert steps == ["0", "1", "closed"]

@@ -98,7 +98,7 @@ export class App {
     if (due.tracks) {
       this.controls.tell();
       clearTimeout(this.useTimer);
-      this.useTimer = setTimeout(() => this.stage.tellUse(), USE_SETTLE_MS);
+      this.useTimer = setTimeout(() => { this.stage.tellUse(); this.chosen.areaPanel.viewed(); }, USE_SETTLE_MS);
     }
     if (this.timeline.namesMissing.size) this.askNames();
     this.frames.push({ time, ms: performance.now() - began, entries: this.stage.entries });
@@ -122,7 +122,7 @@ export class App {
   scene() {
     const { timeline, viewport, tiles, palette, match, font, charPx, hover, cursorX, marks, chosen } = this;
     return {
-      timeline, viewport, tiles, palette, match, units, font, charPx, hover, cursorX, marks, hits: this.search.hits,
+      timeline, viewport, tiles, palette, match: chosen.match ?? match, units, font, charPx, hover, cursorX, marks, hits: this.search.hits,
       selection: { slice: chosen.slice, area: chosen.area }, highlights: chosen.highlights, dpr: devicePixelRatio || 1,
     };
   }

@@ -14,6 +14,9 @@ import { registerKey } from "./url.js";
 import { exactNs } from "./viewport.js";
 import { working } from "./working.js";
 
+const NEAR_LIMIT = 500;         // slices of a row outlined in view
+const NEAR_SHARE = 0.5;         // of the area: a wider view shows them by dimming the others
+
 for (const key of Object.keys(say)) {
   registerKey(key, { get: (app) => (app.chosen.area ? say[key](app.chosen.areaPanel.state) : null), set: (app, text) => take[key](app.chosen.areaPanel.state, text) });
 }
@@ -127,14 +130,36 @@ export class AreaPanel {
   async highlight() {
     const { signal, state } = this;
     this.chosen.setHighlights([]);
-    this.steps = null;
+    this.chosen.setMatch(state.row.map((key) => /^name:(\d+)$/.exec(key)).filter(Boolean).map((found) => Number(found[1])));
+    this.steps = this.near = null;
     if (!state.row.length && !state.range) return;
     const steps = new Steps(async (offset, limit) => getStream(`${this.url("slices/", { offset, limit })}&stream=1`, { signal }));
     this.steps = steps;
     await steps.load().catch((error) => { if (!signal.aborted) this.tellRow(error.message); });
     if (signal.aborted || this.steps !== steps) return;
-    this.chosen.setHighlights(steps.known, steps.current);
+    this.light();
     this.tellRow();
+    this.viewed();
+  }
+
+  /** Outline what is known of the row: the pages that were stepped through and what is in view. */
+  light() {
+    const { steps, near } = this, all = new Map([...steps.known, ...(near?.slices ?? [])].map((slice) => [slice.id, slice]));
+    this.chosen.setHighlights([...all.values()].sort((a, b) => a.start_ns - b.start_ns), steps.current);
+  }
+
+  /** The view has come to rest: of a row with many slices, those in view are fetched. */
+  async viewed() {
+    const { steps, signal, area, app: { viewport } } = this;
+    if (!steps || !(steps.total > steps.known.length)) return;
+    const start = Math.max(Math.floor(viewport.start), area.start), end = Math.min(Math.ceil(viewport.end), area.end), key = `${start}-${end}`;
+    if (key === this.near?.key || end <= start || end - start > NEAR_SHARE * (area.end - area.start)) return;
+    this.near = { key, slices: [] };
+    const { near } = this;
+    const { slices } = await getStream(`${this.url("slices/", { start, end, limit: NEAR_LIMIT })}&stream=1`, { signal }).catch(() => ({ slices: [] }));
+    if (signal.aborted || this.steps !== steps || this.near !== near) return;
+    near.slices = slices;
+    this.light();
   }
 
   /** To the next (+1) or previous (-1) slice of the row. */
@@ -143,7 +168,7 @@ export class AreaPanel {
     if (!steps) return;
     const slice = await steps.step(direction).catch(() => null);
     if (!slice || signal.aborted || this.steps !== steps) return;
-    this.chosen.setHighlights(steps.known, slice);
+    this.light();
     this.chosen.bring(slice);
     this.tellRow();
     this.app.say?.(`${steps.text}: ${ns(slice.dur_ns)}`);

@@ -19,6 +19,8 @@ export class Chosen {
     this.slice = this.area = null;
     /** Slices that stand out, by start; the one with `current` most. @type {object[]} */
     this.highlights = [];
+    /** Names of a highlighted row, a byte per name id: all others are dimmed. @type {?Uint8Array} */
+    this.match = null;
     this.areaPanel = new AreaPanel(app, this);
   }
 
@@ -40,6 +42,7 @@ export class Chosen {
     this.slice = slice;
     this.area = null;
     this.setHighlights([]);
+    this.setMatch([]);
     app.changed("ruler");
     if (push) app.history.remember(true);
     if (!slice) {
@@ -65,6 +68,7 @@ export class Chosen {
     this.slice = null;
     this.area = area;
     this.setHighlights([]);
+    this.setMatch([]);
     app.changed("ruler");
     if (!done) return;
     if (push) app.history.remember(true);
@@ -76,6 +80,13 @@ export class Chosen {
     if (!slices.length && !this.highlights.length) return;
     this.highlights = slices.map((slice) => (slice.id === current?.id ? { ...slice, current: true } : slice));
     this.app.changed("overlay");
+  }
+
+  /** @param {number[]} names ids of the names that are not dimmed; none: nothing is */
+  setMatch(names) {
+    if (!names.length && !this.match) return;
+    this.match = names.length ? this.app.timeline.matchIds(names) : null;
+    this.app.changed("tracks");
   }
 
   /** Every slice of one name in the whole trace, as a selection whose row it is. */
