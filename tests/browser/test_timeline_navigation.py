@@ -535,3 +535,13 @@ def test_the_strip_of_hits_shows_where_they_are_and_goes_there(timeline: Any, ru
     timeline.locator(".tl-hits").focus()
     timeline.keyboard.press("ArrowRight")
     poll(timeline, f"{APP}.chosen.slice?.start_ns > {picked['start_ns']}")
+
+
+def test_the_view_is_summed_up_in_a_sentence_on_demand(timeline: Any, run: int) -> None:
+    timeline.evaluate(f"{APP}.go(2700000, 3000000)")
+    settled(timeline)
+    timeline.keyboard.press("q")
+    poll(timeline, "/Most time/.test(document.getElementById('tl-said').textContent)")
+    answer = get_json(timeline, f"/api/profiles/{run}/selection/?start=2700000&end=3000000")
+    said = timeline.inner_text("#tl-said")
+    assert f"{answer['slices']} slices" in said and "GPU busy" in said and "ProfilerStep" not in said

@@ -70,15 +70,17 @@ test("a failed search says so and can be repeated", async () => {
   assert.equal(search.total, 2);
 });
 
-test("the server counts on while it is asked again", async () => {
-  let counted = 0;
-  const answer = () => { counted += 400; return { total: counted, complete: counted >= 1200, counted_to_ns: counted }; };
-  const search = new Search({ slices: async () => ({ ...answer(), slices: [] }), hits: async () => ({ total: counted, complete: counted >= 1200, bins: [counted] }) }, () => {});
+test("the server counts on while it is asked again, and then the hits are read in their order", async () => {
+  let counted = 0, reads = 0;
+  const slices = async () => { reads++; return { total: counted, complete: counted >= 1200, slices: [{ id: counted, start_ns: counted }] }; };
+  const hits = async () => { counted += 400; return { total: counted, complete: counted >= 1200, bins: [counted] }; };
+  const search = new Search({ slices, hits }, () => {});
   await search.set("x");
   assert.match(search.text, /…$/);
-  while (!search.complete) await new Promise((resolve) => { setTimeout(resolve, 20); });
+  for (let i = 0; i < 100 && reads < 2; i++) await new Promise((resolve) => { setTimeout(resolve, 20); });
   assert.equal(search.text, "– / 1,200");
   assert.deepEqual(search.strip, [1200]);
+  assert.deepEqual([reads, search.hits[0].id], [2, 1200]);
 });
 
 test("a click on the strip goes to the first hit there, or the last one", async () => {

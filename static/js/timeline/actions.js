@@ -5,6 +5,7 @@ import { el } from "./dom.js";
 import { overviewNs, overviewPart } from "./draw_ruler.js";
 import { rowsBetween } from "./layout.js";
 import { category, MERGED } from "./model.js";
+import { sayView } from "./summary.js";
 import { clock, exactNs } from "./viewport.js";
 
 const PAGE_SHARE = 0.85;        // of the pane that PageDown scrolls
@@ -19,7 +20,7 @@ export class Actions {
     const { controls, chosen, viewport } = app;
     /** By name: other modules add theirs. @type {Object<string, () => void>} */
     this.commands = {
-      fit: () => app.fit(), whole: () => app.whole(), mark: () => app.mark(), clear: () => this.clear(),
+      fit: () => app.fit(), whole: () => app.whole(), mark: () => app.mark(), "say-view": () => sayView(app), clear: () => this.clear(),
       "hit-next": () => controls.step(1), "hit-previous": () => controls.step(-1), search: () => controls.focusSearch(),
       "page-up": () => this.scroll(-PAGE_SHARE * app.stage.main.height), "page-down": () => this.scroll(PAGE_SHARE * app.stage.main.height),
       "select-all": () => chosen.selectArea({ start: Math.floor(viewport.start), end: Math.ceil(viewport.end), tracks: app.stage.shownTracks() }, true),

@@ -93,7 +93,7 @@ export class App {
     }
     this.due = {};
     this.stage.paint(this.scene(), due, this.view);
-    if (due.tracks || due.ruler) this.hitsPainter.paint(this.scene(), this.search);
+    if (this.search.query && (due.tracks || due.ruler)) this.hitsPainter.paint(this.scene(), this.search);
     this.notes.flags.place();
     if (due.tracks) {
       this.controls.tell();
@@ -219,7 +219,7 @@ export class App {
   get isActive() { return (App.active ?? this) === this; }
   activate() { App.active = this; }
 
-  say(text) { this.controls.say(text); }
+  say(text, long = false) { this.controls.say(text, long); }
 
   focus() { this.stage.main.element.focus({ preventScroll: true }); }
 }

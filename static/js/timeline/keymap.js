@@ -33,6 +33,7 @@ export const KEYS = [
   { shown: "H", what: "Hide it (Shift+H: show all)", bind: { h: "hide", "Shift+h": "show-all" } },
   { shown: "C", what: "Collapse or open it (Shift+C: all groups)", bind: { c: "fold", "Shift+c": "fold-all" } },
   { shown: "Alt+↑ Alt+↓", what: "Move it up or down (or drag its name)", bind: { "Alt+ArrowUp": "track-up", "Alt+ArrowDown": "track-down" } },
+  { shown: "Q", what: "Say what is in view: how busy, and what took most time", bind: { q: "say-view" } },
   { shown: "PageUp PageDown", what: "Scroll by a page", bind: { PageUp: "page-up", PageDown: "page-down" } },
   { shown: "Ctrl+A", what: "Select everything shown", bind: { "Ctrl+a": "select-all" } },
   { shown: "X Z", what: "Next and previous slice of the row that is chosen in the selection's table", bind: { x: "row-next", z: "row-previous" } },

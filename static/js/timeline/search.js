@@ -52,19 +52,25 @@ export class Search {
     return { q: this.mode === "argument" ? argumentQuery(this.query) : this.query, mode: this.mode === "name" ? undefined : this.mode };
   }
 
-  /** Ask again while the server has not counted to the end, and for where the hits lie. */
+  /** Ask for where the hits lie until the server has counted to the end; then their order in time is known, too. */
   async count() {
-    const { signal } = this.controller;
+    const { signal } = this.controller, wasComplete = this.complete;
     if (this.total === null) return;
     const strip = await this.api.hits({ ...this.parameters, bins: STRIP_BINS }, signal).catch(() => null);
     if (signal.aborted) return;
-    if (strip) Object.assign(this, { strip: strip.bins, total: strip.total, complete: strip.complete ?? true, countedTo: strip.counted_to_ns });
+    if (strip) Object.assign(this, { strip: strip.bins, total: strip.total, complete: strip.complete });
     this.onChange();
-    if (!this.complete) this.timer = setTimeout(() => { this.pages.delete(this.lastPage); this.page(0).then(() => this.count(), () => undefined); }, AGAIN_MS);
+    if (!this.complete) this.timer = setTimeout(() => this.count(), AGAIN_MS);
+    else if (!wasComplete) await this.renew();
   }
 
-  /** The page that may still grow. */
-  get lastPage() { return Math.floor(Math.max(this.total - 1, 0) / PAGE); }
+  /** Read the hits again that were read before all were counted. */
+  async renew() {
+    this.pages.clear();
+    await this.page(0).catch(() => undefined);
+    if (this.current) this.index = await this.before(this.current.start_ns).catch(() => -1);
+    this.onChange();
+  }
 
   async page(number) {
     if (this.pages.has(number)) return this.pages.get(number);
@@ -72,7 +78,7 @@ export class Search {
     try {
       const answer = await this.api.slices({ ...this.parameters, limit: PAGE, offset: number * PAGE }, signal);
       if (signal.aborted) return [];
-      Object.assign(this, { total: answer.total, complete: answer.complete ?? true, countedTo: answer.counted_to_ns });
+      Object.assign(this, { total: answer.total, complete: answer.complete ?? true });
       if (number === 0) this.names = answer.names ?? null;
       this.pages.set(number, answer.slices);
       this.onChange();
