@@ -16,6 +16,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -94,11 +95,21 @@ def prepare(trace: Trace, tell: Callable[[str, int, int], None] | None = None) -
     end_ns = max(trace.parts.end_ns, last_sample)
     stored, facts = Stored(tiles.top_level(end_ns)), Facts(len(trace.tracks), last_sample)
 
-    def take(window: Window) -> None:
+    def add(window: Window) -> None:
         stored.levels.add(window.columns, window.next_ns)
         facts.add(window)
 
-    digest_of(trace, take, tell)
+    with ThreadPoolExecutor(1, thread_name_prefix="tiles") as pool:      # sorting leaves the interpreter free
+        adding: list[Future[None]] = []
+
+        def take(window: Window) -> None:
+            while adding:
+                adding.pop().result()
+            adding.append(pool.submit(add, window))
+
+        digest_of(trace, take, tell)
+        for each in adding:
+            each.result()
     stored.levels.finish()
     return Prepared(trace, stored, facts, end_ns)
 

@@ -114,6 +114,16 @@ class Integrity:
         if n:
             self.remarks[what] = self.remarks.get(what, 0) + n
 
+    def absorb(self, part: dict[str, Any]) -> None:
+        """Add the counts of a part of the file, as its `as_json` gives them. Lists of kinds stay bounded."""
+        self.records_read += part["records_read"]
+        for name, most, other in (("kinds", 500, "other kinds"), ("repaired", 500, "others"), ("remarks", 500, "others"),
+                                  ("not_kept", 50, "other kinds of record that are not read yet")):
+            mine = getattr(self, name)
+            for key, count in part[name].items():
+                kept = key if key in mine or len(mine) < most else other
+                mine[kept] = mine.get(kept, 0) + count
+
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
 

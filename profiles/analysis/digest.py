@@ -122,10 +122,10 @@ def digest_of(trace: Trace, also: Callable[[Window], Any] | None = None,
     made = found if isinstance(found, Digest) else Digest(trace)
     done = 0
     for window in trace.windows():
-        if made is not found:
-            made.add(window)
         if also:
             also(window)
+        if made is not found:
+            made.add(window)
         done += len(window)
         if tell:
             tell("analysing", done, trace.parts.rows)

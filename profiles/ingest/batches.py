@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -101,28 +101,40 @@ class Gathered:
         self.shown = Table(self.details, lambda value: self.builder.details[detail_text(value)], np.int32)
         self.counter = Table(self.series, self._counter, np.int32)
 
+    def number(self, kind: str, key: Any) -> int:
+        """Track number of a lane (pid, tid, on the GPU's side), of flow ends on a lane, of a counter, of all that are too many."""
+        if kind == "counter":
+            return int(self.counter(np.array([self.series[tuple(key)]], np.int32))[0])
+        if kind == "further":
+            return self.builder.further()
+        lane = np.array([self.lanes[key[0], key[1]]], np.int32)
+        return int((self.tracks.ends(lane) if kind == "end" else self.tracks.tracks(lane, np.array([key[2]], np.bool_))[0])[0])
+
     def _counter(self, key: tuple[Any, str, str, str | None]) -> int:
         track, order = counter_track(self.series[key], key)
         return self.builder.track(("counter", key), lambda: track, order)
 
 
-def gather(pieces: Pieces, integrity: Integrity, builder: TraceBuilder) -> Gathered:
+def gather(pieces: Pieces, integrity: Integrity, out: Gathered) -> None:
     """Read everything."""
-    out = Gathered(builder)
     collecting = gc.isenabled()
     gc.disable()                     # records live for one piece and hold no cycles: walking them costs a third
     try:
         for piece in pieces:
             if piece:
-                _add(out, piece, pieces, integrity)
+                add_piece(out, piece, pieces, integrity)
     finally:
         if collecting:
             gc.enable()
-    out.arguments.report(integrity)
-    return out
+    out.arguments.report_and_forget(integrity)
 
 
-def _add(out: Gathered, piece: list[Event], pieces: Pieces, integrity: Integrity) -> None:
+class Texts(Protocol):
+    def exact_times(self, events: list[Event]) -> list[Any]: ...
+
+
+def add_piece(out: Gathered, piece: list[Event], pieces: Texts, integrity: Integrity) -> None:
+    """Columns of one piece to the builder."""
     phase = out.phases.column([e.ph for e in piece])
     category = out.categories.column([e.cat for e in piece])
     lane = out.lanes.column(list(map(_LANE, piece)))

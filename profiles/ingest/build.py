@@ -93,7 +93,7 @@ class TraceBuilder:
         self._order.append(order)
         return len(self._tracks) - 1
 
-    def stand_in(self) -> int:
+    def stand_in(self, _: int | None = None) -> int:
         """A number for rows whose track is known only at the end: `alias` it then."""
         return self._new(Track(kind="other", name="", group=""), None)
 

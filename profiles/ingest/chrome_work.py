@@ -96,6 +96,10 @@ class Arguments:
         integrity.repair("arguments longer than 16 KiB were cut", self.cut)
         integrity.repair("arguments left out: the trace has too many distinct ones", self.left_out)
 
+    def report_and_forget(self, integrity: Integrity) -> None:
+        self.report(integrity)
+        self.misread = self.cut = self.left_out = 0
+
     def details(self, raws: Sequence[Any]) -> Int32:
         """Number of every record's arguments as they stand in the file; -1 where it has none."""
         here = Ids()

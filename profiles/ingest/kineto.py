@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from profiles.ingest import parallel
 from profiles.ingest.batches import Gathered, gather
 from profiles.ingest.build import TraceBuilder
 from profiles.ingest.kineto_kinds import CATEGORIES
@@ -32,7 +33,10 @@ def read(source: Source) -> Trace:
     integrity = Integrity()
     pieces = Pieces(source, integrity)
     builder = TraceBuilder(source, "kineto", integrity)
-    rows = gather(pieces, integrity, builder)
+    rows = Gathered(builder)
+    if parallel.worth(pieces):
+        parallel.gather(pieces, integrity, rows)
+    gather(pieces, integrity, rows)
     keys = {**pieces.head, **pieces.tail}
     if not integrity.records_read or integrity.records_read == sum(integrity.not_kept.values()):
         raise TraceError(f"byte {source.position}", _nothing(integrity),

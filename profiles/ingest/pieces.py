@@ -45,11 +45,12 @@ class Pieces:
         self.records = 0
         self._buffer, self._offset = b"", 0      # undecoded text and its byte position in the content
         self._ended = False                      # the array's ] was seen
+        self._begun = self._exhausted = False
         self._mended_bytes = 0
         self._text = b""                         # of the piece handed out last
 
     def __iter__(self) -> Iterator[list[Event]]:
-        self._find_array()
+        self._begin()
         final = False
         while not (final or self._ended):
             wanted = max(CHUNK_BYTES, len(self._buffer) // 2)       # a long record is looked at a few times, not per chunk
@@ -62,6 +63,36 @@ class Pieces:
             self._bound()
             self.source.progress("reading", self.records)
         self._finish()
+
+    def _begin(self) -> None:
+        if not self._begun:
+            self._begun = True
+            self._find_array()
+
+    def cut(self) -> bytes | None:
+        """The text of the next whole records, undecoded; None where only the rest is left, for the iterator."""
+        self._begin()
+        if self._exhausted or len(self._buffer) > self.source.limits.record_bytes:
+            return None
+        more = self.source.read(CHUNK_BYTES)
+        self._exhausted = len(more) < CHUNK_BYTES
+        self._buffer += more
+        end, after = _last_boundary(self._buffer)
+        if self._exhausted or not end:
+            return None if self._exhausted else b""
+        text = self._buffer[_skip_separators(self._buffer, 0):end]
+        self._advance(after)
+        return text
+
+    def give_back(self, texts: list[bytes]) -> None:
+        """What `cut` gave, in its order: the iterator reads it again."""
+        before = b"".join(text + b"," for text in texts)
+        self._offset -= len(before)
+        self._buffer = before + self._buffer
+
+    def tell(self) -> None:
+        self._bound()
+        self.source.progress("reading", self.records)
 
     def exact_times(self, events: list[Event]) -> list[Any]:
         """The times of the piece handed out last as their texts (raw JSON), where its text is still known."""
@@ -258,6 +289,12 @@ class Pieces:
             return [], stop
         self._lose("unreadable", pos)
         return [], _inner_record(data, pos, first) or _skip_separators(data, first)
+
+
+def decode_piece(text: bytes) -> _Outcome | None:
+    """A piece that holds whole records and nothing else, decoded; None where it is anything but that."""
+    outcome = _attempt(text, 0, len(text), closed=True)
+    return outcome if outcome.ok and outcome.close is None and not outcome.strangers else None
 
 
 class _Outcome(NamedTuple):

@@ -45,7 +45,7 @@ class Lanes:
         """Stand-in track numbers of flow ends: they do not say whether they lie on the GPU's side of their lane."""
         same = self._known(lane)
         for number in np.unique(same[self._numbers[2, same] < 0]).tolist():
-            self._numbers[2, number] = self._builder.stand_in()
+            self._numbers[2, number] = self._builder.stand_in(number)
         ends: Int32 = self._numbers[2, same]
         return ends
 

@@ -14,7 +14,7 @@ from profiles.analysis.breakdown import breakdown
 from profiles.analysis.kernels import kernel_table
 from profiles.analysis.launches import launches_of_trace
 from profiles.analysis.remarks import remark
-from profiles.ingest import build, marks, spill, spooled
+from profiles.ingest import build, marks, parallel, pieces, spill, spooled
 from profiles.ingest.spill import Numbers
 from profiles.spool import Spool
 from profiles.trace import TraceError
@@ -72,6 +72,45 @@ def rows_of(trace):
     """Everything but the depths, which depend on the order of slices that begin at one moment."""
     names = [name for name in trace.slices.column_names if name != "depth"]
     return sorted(tuple(map(str, row)) for row in zip(*(trace.slices[name].to_pylist() for name in names), strict=True))
+
+
+@pytest.mark.parametrize("path", [*FILES, *(CORPUS / "broken" / f"hta_event_sync_{kind}.json" for kind in ("truncated", "bom"))],
+                         ids=lambda path: path.name)
+def test_the_same_trace_from_several_processes(path, monkeypatch):
+    whole = ingest.read(path)
+    monkeypatch.setattr(parallel, "LEAST_BYTES", 0)
+    monkeypatch.setattr(pieces, "CHUNK_BYTES", 20_000)
+    parted = ingest.read(path)
+    assert parted.slices.equals(whole.slices) and parted.samples.equals(whole.samples) and parted.flows.equals(whole.flows)
+    assert parted.tracks == whole.tracks and parted.metadata == whole.metadata and parted.base_ns == whole.base_ns
+    assert parted.integrity == whole.integrity
+
+
+def test_damage_in_the_middle_is_read_here(tmp_path, monkeypatch):
+    good = [json.dumps(record(ts=i, name=f"k{i % 50}", tid=i % 9)) for i in range(3000)]
+    good[1500] = '{"ph":"X","name":"C:\\temp\\x","pid":0,"tid":7,"ts":1,"dur":-nan,"args":{"a":inf,,}}'
+    path = written(tmp_path, text='{"schemaVersion":1,"traceEvents":[' + ",\n".join(good) + '],"traceName":"x"}')
+    whole = ingest.read(path)
+    monkeypatch.setattr(parallel, "LEAST_BYTES", 0)
+    monkeypatch.setattr(pieces, "CHUNK_BYTES", 20_000)
+    parted = ingest.read(path)
+    assert rows_of(parted) == rows_of(whole) and parted.metadata == whole.metadata
+    assert parted.integrity.records_kept == whole.integrity.records_kept == 3000
+
+
+def test_a_process_that_dies_costs_nothing_but_time(monkeypatch):
+    path = H200 / "kineto_train.json.gz"
+    whole = ingest.read(path)
+    monkeypatch.setattr(parallel, "LEAST_BYTES", 0)
+    monkeypatch.setattr(pieces, "CHUNK_BYTES", 50_000)
+    taken = parallel._Worker.apply
+
+    def dying(self, *arguments):
+        self._process.kill()
+        return taken(self, *arguments)
+
+    monkeypatch.setattr(parallel._Worker, "apply", dying)
+    assert ingest.read(path).slices.equals(whole.slices)
 
 
 @pytest.mark.parametrize("odd", [
