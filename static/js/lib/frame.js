@@ -44,6 +44,14 @@ document.addEventListener("keydown", (event) => {
   if (open.length) event.preventDefault(); // this Escape is spent: it does not also clear what the page has selected
 });
 
+// A menu opens to the left of its button's right edge, and to the right where it would leave the page.
+document.addEventListener("toggle", (event) => {
+  const menu = /** @type {HTMLElement} */ (event.target), body = menu instanceof Element && menu.matches("details.menu[open]") ? menu.querySelector(".menu-body") : null;
+  if (!body) return;
+  body.classList.remove("to-right");
+  body.classList.toggle("to-right", body.getBoundingClientRect().left < 4);
+}, true);
+
 function tellTimes() {
   for (const time of document.querySelectorAll("time[data-ago]")) time.textContent = ago(time.getAttribute("datetime") ?? "");
 }

@@ -47,7 +47,8 @@ export class Exporting {
   }
 
   fill() {
-    const scopes = this.scopes(), [now, , parameters] = this.chosenScope, { api } = this.app;
+    const scopes = this.scopes(), [now, , parameters] = this.chosenScope, { api, search } = this.app;
+    const table = (title, path, asked) => el("div", { class: "tl-export-files" }, el("span", {}, title), FILES.map(([format, name]) => el("a", { href: api.url(path, { ...asked, format }), download: true }, name)));
     const select = el("select", { "aria-label": "What to export", onchange: () => { this.scope = select.value; this.fill(); this.menu.querySelector("select").focus(); } },
       scopes.map(([key, title]) => el("option", { value: key, selected: key === now }, title)));
     this.body.replaceChildren(
@@ -55,7 +56,8 @@ export class Exporting {
       el("a", { href: api.url("export/trace/", parameters), download: true }, "Trace for Perfetto and others (.json.gz)"),
       el("button", { type: "button", class: "tl-perfetto", onclick: () => this.perfetto() }, "Open in Perfetto"),
       el("p", {}, `Opens ${new URL(this.address).host} in a new tab, and this browser hands it the trace. Nothing is uploaded: it stays in this browser. Needs a way from this machine to that address.`),
-      el("div", { class: "tl-export-files" }, el("span", {}, "Slices as a table"), FILES.map(([format, title]) => el("a", { href: api.url("export/slices/", { ...parameters, format }), download: true }, title))),
+      table("Slices as a table", "export/slices/", parameters),
+      search.query ? table("Search hits", "export/hits/", { q: search.query, mode: search.mode }) : "",
       this.said);
   }
 
