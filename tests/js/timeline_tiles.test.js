@@ -3,7 +3,12 @@ import test from "node:test";
 import { BAND, Tiles, unitDepth, unitOf, unitTrack } from "../../static/js/timeline/tiles.js";
 import { encodeTile } from "./timeline_fixture.js";
 
-const settle = (ms = 150) => new Promise((resolve) => { setTimeout(resolve, ms); });
+const settle = (ms) => new Promise((resolve) => { setTimeout(resolve, ms); });
+
+/** Everything that is wanted is here, or given up. */
+async function quiet(tiles) {
+  do await settle(60); while (tiles.pending);
+}
 
 const of = (...tracks) => tracks.map((track) => unitOf(track, 0));
 
@@ -22,7 +27,7 @@ function server({ delayMs = 0, fail = () => false, endNs = 1024 * 64, topLevel =
 test("the coarsest tile comes first, then the window, all tracks in one request each", async () => {
   const { tiles, asked } = server();
   tiles.want(1, 0, 8000, of(0, 5));
-  await settle();
+  await quiet(tiles);
   assert.deepEqual(asked[0], { level: 3, index: 0, units: of(0, 5) });
   assert.ok(asked.every((r) => r.units.join() === of(0, 5).join()));
   assert.ok(tiles.isComplete(1, 0, 8000, of(0, 5)));
@@ -32,20 +37,20 @@ test("the coarsest tile comes first, then the window, all tracks in one request 
 test("only the tracks that are missing are asked for again", async () => {
   const { tiles, asked } = server();
   tiles.want(1, 0, 4000, of(0));
-  await settle();
+  await quiet(tiles);
   asked.length = 0;
   tiles.want(1, 0, 4000, of(0, 1));
-  await settle();
+  await quiet(tiles);
   assert.ok(asked.length > 0 && asked.every((r) => r.units.join() === String(unitOf(1, 0))));
 });
 
 test("coarser tiles are drawn where the finer are not here yet", async () => {
   const { tiles } = server();
   tiles.want(3, 0, 65536, of(0));
-  await settle();
+  await quiet(tiles);
   assert.deepEqual(tiles.runs(0, 1, 0, 10000).map((r) => [r.level, r.from, r.to, r.tiles.length]), [[3, 0, 12288, 1]]);
   tiles.want(1, 4096, 8000, of(0));
-  await settle();
+  await quiet(tiles);
   const runs = tiles.runs(0, 1, 0, 65535);
   assert.equal(runs[0].level, 1);
   assert.equal(runs.at(-1).level, 3);
@@ -55,7 +60,7 @@ test("coarser tiles are drawn where the finer are not here yet", async () => {
 test("neighbouring tiles of one level are one run", async () => {
   const { tiles } = server();
   tiles.want(1, 0, 16000, of(0));
-  await settle();
+  await quiet(tiles);
   const runs = tiles.runs(0, 1, 0, 16000);
   assert.deepEqual(runs.map((r) => [r.level, r.from, r.to, r.tiles.map((t) => t.start)]), [[1, 0, 16384, [0, 4096, 8192, 12288]]]);
 });
@@ -73,7 +78,7 @@ test("the least recently used tiles go, the coarse ones stay", async () => {
   const { tiles } = server({ maxBytes: 2000 });
   for (let at = 0; at < 60000; at += 5000) {
     tiles.want(0, at, at + 1000, of(0));
-    await settle(90);
+    await quiet(tiles);
   }
   assert.ok(tiles.bytes < 4000, `${tiles.bytes}`);
   assert.ok(tiles.get(3, 0, 0) && tiles.get(0, 53, 0) && !tiles.get(0, 0, 0));
@@ -83,13 +88,13 @@ test("a tile that fails is tried again, then reported, and can be asked for anew
   let broken = true;
   const { tiles, asked, errors } = server({ fail: (level) => broken && level === 1 });
   tiles.want(1, 0, 1000, of(0));
-  await settle(200);
+  await quiet(tiles);
   assert.equal(asked.filter((r) => r.level === 1 && r.index === 0).length, 4);
   assert.ok(errors.length >= 1);
   assert.equal(tiles.pending, 0);
   broken = false;
   tiles.retry();
-  await settle();
+  await quiet(tiles);
   assert.ok(tiles.isComplete(1, 0, 1000, of(0)));
 });
 
@@ -97,14 +102,14 @@ test("a track without slices in the tile counts as loaded", async () => {
   const { tiles } = server();
   tiles.fetchTile = async (level, index, units) => encodeTile(units.map((unit) => [unitTrack(unit), []]));
   tiles.want(0, 0, 1000, of(4));
-  await settle();
+  await quiet(tiles);
   assert.ok(tiles.isComplete(0, 0, 1000, of(4)));
 });
 
 test("depths are fetched four by four, those on screen first, and drawn from their own unit", async () => {
   const { tiles, asked } = server();
   tiles.want(2, 0, 1000, [unitOf(7, 8)], [unitOf(7, 12)]);
-  await settle();
+  await quiet(tiles);
   assert.deepEqual(asked.map((r) => [r.level, r.units]).slice(0, 2), [[3, [unitOf(7, 8)]], [2, [unitOf(7, 8)]]]);
   assert.deepEqual(asked.at(-1).units, [unitOf(7, 12)]);
   assert.equal(tiles.runs(7, 2, 0, 1000, 9)[0].tiles[0].tile.depthFrom.length, 10);
@@ -115,11 +120,11 @@ test("a request takes as many units as fit in some 80 kB", async () => {
   const tracks = new Map(Array.from({ length: 40 }, (_, id) => [id, { id, depths: 4, slices: 10_000_000 }]));
   const { tiles, asked } = server({ tracks });
   tiles.want(2, 0, 1000, of(...tracks.keys()));
-  await settle(150);
+  await quiet(tiles);
   assert.ok(asked.every((r) => r.units.length === 1), JSON.stringify(asked.map((r) => r.units.length)));
   for (const track of tracks.values()) track.slices = 10;
   asked.length = 0;
   tiles.want(1, 0, 1000, of(...tracks.keys()));
-  await settle(150);
+  await quiet(tiles);
   assert.ok(asked.filter((r) => r.level === 1).every((r) => r.units.length === 40));
 });

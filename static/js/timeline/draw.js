@@ -6,6 +6,7 @@
 // What a frame remembers (labels, hatches, lines) lies in columns that are made once.
 
 import { counter } from "./draw_counter.js";
+import { SliceNames } from "./draw_names.js";
 import { GROUP_DEPTHS, laneHeight, laneTop, rowsBetween } from "./layout.js";
 import { ANNOTATIONS, firstEndingAfter, INSTANT, MERGED, OVERFLOW, SHADES } from "./model.js";
 import { DIM, DIM_SOFT, EXACT, soft } from "./palette.js";
@@ -14,7 +15,6 @@ import { ticks } from "./viewport.js";
 
 const LABEL_MIN_PX = 28;
 const HATCH_MIN_PX = 5;
-const MOST_LABELS = 4096;
 const MOST_HATCHES = 4096;
 const MOST_LINES = 512;
 
@@ -31,12 +31,8 @@ export class TrackPainter {
     this.scratch = document.createElement("canvas");
     this.scratchContext = this.scratch.getContext("2d");
     this.image = null;
-    this.texts = new Map();         // "name id * 512 + characters" -> shortened text
+    this.names = new SliceNames(this.context);
     this.lines = { count: 0, y: new Float32Array(MOST_LINES), height: new Float32Array(MOST_LINES) };
-    this.labels = {
-      count: 0, x: new Float32Array(MOST_LABELS), width: new Float32Array(MOST_LABELS), line: new Uint16Array(MOST_LABELS),
-      name: new Uint32Array(MOST_LABELS), colour: new Uint16Array(MOST_LABELS), merged: new Uint32Array(MOST_LABELS),
-    };
     this.hatches = { count: 0, x: new Float32Array(MOST_HATCHES), width: new Float32Array(MOST_HATCHES), line: new Uint16Array(MOST_HATCHES), overflow: new Uint8Array(MOST_HATCHES) };
     this.entries = 0;
   }
@@ -54,7 +50,7 @@ export class TrackPainter {
     context.fillRect(0, 0, viewport.width, height);
     const visible = rowsBetween(rows, scroll, scroll + height);
     this.background(scene, visible, scroll, height);
-    this.lines.count = this.labels.count = this.hatches.count = this.entries = 0;
+    this.lines.count = this.names.count = this.hatches.count = this.entries = 0;
     this.prepareLines(viewport.width * dpr, height);
     for (const row of visible) {
       if (row.kind === "counter") counter(context, scene, row, row.y - scroll);
@@ -62,7 +58,7 @@ export class TrackPainter {
     }
     this.composeLanes(dpr);
     this.hatch(scene);
-    this.write(scene);
+    this.names.write(scene, this.lines);
     return this.entries;
   }
 
@@ -184,22 +180,10 @@ export class TrackPainter {
           pixels.fill(colours[colour], base + a, base + (b < width ? b - 1 : b));
           if (!labelled) continue;
           if ((merged || flag & OVERFLOW) && b - a >= hatchMin) this.addHatch(a / dpr, (b - a) / dpr, line, flag & OVERFLOW);
-          if (b - a >= labelMin) this.addLabel(a / dpr, (b - a) / dpr, line, id, colour, merged ? tile.count[i] : 0);
+          if (b - a >= labelMin) this.names.add(a / dpr, (b - a) / dpr, line, id, colour, merged ? tile.count[i] : 0);
         }
       }
     }
-  }
-
-  addLabel(x, width, line, name, colour, merged) {
-    const { labels } = this, at = labels.count;
-    if (at >= MOST_LABELS) return;
-    labels.x[at] = x;
-    labels.width[at] = width;
-    labels.line[at] = line;
-    labels.name[at] = name;
-    labels.colour[at] = colour;
-    labels.merged[at] = merged;
-    labels.count = at + 1;
   }
 
   addHatch(x, width, line, overflow) {
@@ -244,42 +228,6 @@ export class TrackPainter {
       context.fillStyle = hatchPattern(context, overflow ? scene.palette.text : scene.palette.panel, overflow);
       context.fill();
     }
-  }
-
-  /** Names in slices, ink by ink: setting the fill style is dearer than the text. */
-  write(scene) {
-    const { context, labels } = this, { palette } = scene;
-    if (!labels.count) return;
-    context.font = scene.font;
-    context.textBaseline = "middle";
-    for (const ink of palette.inkColours) {
-      context.fillStyle = ink;
-      for (let i = 0; i < labels.count; i++) if (palette.inks[labels.colour[i]] === ink) this.writeOne(scene, i);
-    }
-  }
-
-  writeOne({ timeline, charPx }, i) {
-    const { labels, lines } = this, inner = labels.width[i] - 8, room = Math.floor(inner / charPx);
-    const counted = labels.merged[i] ? `×${labels.merged[i]}` : "";
-    const name = this.shorten(timeline, labels.name[i], room - (counted ? counted.length + 1 : 0));
-    const text = counted && name ? `${name} ${counted}` : name || (counted.length <= room ? counted : "");
-    if (!text) return;
-    const line = labels.line[i], slack = inner - text.length * charPx;
-    this.context.fillText(text, labels.x[i] + 4 + Math.max(slack / 2, 0), lines.y[line] + lines.height[line] / 2 + 0.5);
-  }
-
-  shorten(timeline, id, room) {
-    if (room < 2) return "";
-    const key = id * 512 + Math.min(room, 511);
-    let text = this.texts.get(key);
-    if (text === undefined) {
-      const name = timeline.name(id);
-      if (!name) return "";
-      text = name.length <= room ? name : `${name.slice(0, room - 1)}…`;
-      if (this.texts.size > 50000) this.texts.clear();
-      this.texts.set(key, text);
-    }
-    return text;
   }
 }
 
