@@ -12,7 +12,7 @@ GPU := $(shell command -v nvidia-smi >/dev/null 2>&1 && nvidia-smi -L 2>/dev/nul
 export HOST PORT
 
 .DEFAULT_GOAL := help
-.PHONY: help install install-gpu run test test-gpu check golden bench lock clean browser js
+.PHONY: help install install-gpu run test test-gpu check golden bench fuzz lock clean browser js
 
 help:      ## this list
 	@sed -n 's/^\([a-z-]*\): .*## /  make \1\t/p' Makefile | expand -t 18
@@ -100,6 +100,9 @@ $(VENV)-bench/.installed: pyproject.toml | $(VENV)/.installed
 		| $(VENV)-bench/bin/python -m pip install --quiet --disable-pip-version-check -r /dev/stdin \
 		|| { rm -rf $(VENV)-bench; echo "it could not be installed: the table will say so"; }
 	@mkdir -p $(VENV)-bench && touch $@
+
+fuzz: $(VENV)/.installed-test ## mutate recordings of every format and judge what readers make of them   (ARGS="--seconds 3600 --format kineto")
+	@$(BIN)/python -m tests.fuzzing $(ARGS)
 
 bench: $(VENV)/.installed $(VENV)-bench/.installed ## every speed beside its reference and budget -> docs/bench.md
 	@$(BIN)/python -m bench $(ARGS)

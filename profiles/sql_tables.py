@@ -116,7 +116,7 @@ samples BIGINT how many samples it holds
     Table("samples", "Values of counters over time: memory, GPU metrics, queue depth.", _columns("""
 track INTEGER id of the counter's track: joins with tracks.id
 time_ns BIGINT ns since the trace's first record
-value DOUBLE in the unit of its track
+value DOUBLE in the unit of its track; null where from here on it is not known
 """), "SELECT t.name, max(value) FROM samples s JOIN tracks t ON t.id = s.track AND t.profile = s.profile GROUP BY t.name"),
     Table("flows", "Ends of arrows that correlation ids do not already say: forward to backward, flows of the user.", _columns("""
 flow BIGINT number of the arrow: its ends share it

@@ -121,7 +121,7 @@ _STORED = {
     "slices": _slices,
     "kernels": _kernels,
     "launches": _plain("launches", f"x.name::VARCHAR AS name, x.index AS launch, x.dur_ns, {_SHAPE}"),
-    "samples": _plain("samples", "x.track, x.time_ns, x.value"),
+    "samples": _plain("samples", "x.track, x.time_ns, CASE WHEN isnan(x.value) THEN NULL ELSE x.value END AS value"),
     "flows": _plain("flows", "x.flow, x.kind::VARCHAR AS kind, x.track, x.time_ns, x.is_end"),
     "counters": _plain(
         "counters", "x.launch, l.name::VARCHAR AS kernel, x.metric::VARCHAR AS metric, x.unit::VARCHAR AS unit, x.value, "

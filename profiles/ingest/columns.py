@@ -177,7 +177,7 @@ def triples(values: Sequence[Any]) -> npt.NDArray[np.int64]:
     out = np.full((len(values), 3), MISSING, np.int64)
     rows = [i for i, value in enumerate(values) if type(value) is list and len(value) == 3]
     try:
-        whole = np.array([values[i] for i in rows], np.int64).reshape(-1, 3)
+        whole = np.array([values[i] for i in rows], np.int64).reshape(len(rows), 3)
     except (TypeError, ValueError, OverflowError):          # something in them is no number
         whole = np.array([[_integer(part) for part in values[i]] for i in rows], np.int64).reshape(-1, 3)
     out[rows] = np.where((whole > -2**31) & (whole < 2**31), whole, MISSING)
