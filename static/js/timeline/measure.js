@@ -11,7 +11,7 @@ export class Measure {
   /** @param {import("./app.js").App} app */
   constructor(app) {
     this.app = app;
-    this.label = app.root.querySelector(".tl-cursor");
+    this.label = app.root.querySelector(".tl-cursor-time");
     this.ruler = app.stage.ruler.canvas;
   }
 
