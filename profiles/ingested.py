@@ -103,6 +103,9 @@ def trace_store(profile_id: int, trace: Trace, progress: Told, ranks: int) -> In
         stored_bytes = stored.result() + launches_write(profile_id, launches)
     stored_bytes += store_derived.derive(profile_id)
     summary = time.as_json()
+    labels = trace.metadata.get("devices") or []
+    for device in summary["devices"]:                   # of a job of several ranks: whose GPU it is
+        device["label"] = labels[device["index"]] if 0 <= device["index"] < len(labels) else ""
     if not kernels:
         stored_bytes += _cpu_time(profile_id, trace, summary)
     devices, steps = summary["devices"], [step["name"] for step in summary["steps"]]

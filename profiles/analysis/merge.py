@@ -48,7 +48,8 @@ def merge(traces: Sequence[tuple[str, Trace]]) -> Trace:
         devices=devices, integrity=integrity, samples=_table(samples, SAMPLES), flows=_table(flows, FLOWS),
         base_ns=alignment.base_ns,
         metadata={"ranks": {label: {"file": name, **trace.metadata}
-                            for label, (name, trace) in zip(labels, traces, strict=True)}, "alignment": alignment.as_json()})
+                            for label, (name, trace) in zip(labels, traces, strict=True)}, "alignment": alignment.as_json(),
+                  "devices": [f"{part.label} · GPU {index} of its host" for part in parts for index in part.number]})
 
 
 def _common(trace: Trace) -> pa.Table:

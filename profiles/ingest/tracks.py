@@ -29,7 +29,7 @@ class Lanes:
         self._first: dict[tuple[str, str], int] = {}
         self._same: list[int] = []                          # of every lane the first one that reads the same
         self._numbers = np.full((3, 64), -1, np.int32)      # of lanes: as thread, as GPU lane, as where flows end
-        self._device = self._stream = np.full(64, MISSING, np.int64)        # by track number
+        self._device, self._stream = np.full(64, MISSING, np.int64), np.full(64, MISSING, np.int64)     # by track number
 
     def tracks(self, lane: Int32, gpu: npt.NDArray[np.bool_]) -> tuple[Int32, Int64, Int64]:
         """Provisional track number of every slice, and the device and stream its lane stands for."""

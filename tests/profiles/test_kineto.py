@@ -112,6 +112,11 @@ def test_arguments_reach_their_columns():
     assert "Input Dims" in json.loads(operators[0])
 
 
+def test_gpu_rows_without_arguments_take_device_and_stream_of_their_lane(tmp_path):
+    trace = read(written(tmp_path, record(pid=3, tid=7), record(pid=1, tid=20, ts=2)))
+    assert list(zip(trace.slices["device"].to_pylist(), trace.slices["stream"].to_pylist(), strict=True)) == [(3, 7), (1, 20)]
+
+
 def test_tracks_of_the_layer():
     trace = read(H200 / "kineto_layer.json.gz")
     streams = [track for track in trace.tracks if track.kind == "stream"]

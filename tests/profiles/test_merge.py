@@ -57,6 +57,13 @@ def test_recorded_ranks_add_up():
     assert both.slices["start_ns"].to_pylist()[0] == pytest.approx(0, abs=0)
 
 
+def test_gpus_that_worked_are_numbered_over_the_ranks():
+    both = merge([(f"rank{rank}", read(H200 / f"ddp_even_rank{rank}.json.gz")) for rank in (0, 1)])
+    assert [(device.index, device.name) for device in both.devices] == [(0, "NVIDIA H200"), (1, "NVIDIA H200")]
+    assert {track.device for track in both.tracks if track.kind == "stream"} == {0, 1}
+    assert both.metadata["devices"] == ["rank 0 · GPU 0 of its host", "rank 1 · GPU 1 of its host"]
+
+
 def test_ranks_that_go_over_the_disk_are_the_same(monkeypatch):
     paths = [H200 / f"ddp_even_rank{rank}.json.gz" for rank in (0, 1)]
     whole = merge([(path.name, read(path)) for path in paths])
