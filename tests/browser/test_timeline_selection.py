@@ -227,6 +227,7 @@ def test_flame_graphs_of_the_selection(page_of: Any, selection_id: int) -> None:
     page.click("[role=tab] >> text=Flame graph")
     page.wait_for_selector(".tl-flame")
     found = answer(page, selection_id, area, "flame/", "&mode=cpu")
+    poll(page, f"{PANEL}.drawn?.graphs?.[0]?.boxes?.length > 5")
     assert f"{found['total_ns']:,} ns" in page.inner_text(".tl-told")
     assert len(set(pixels(page, ".tl-flame"))) > 5
     page.focus(".tl-flame")

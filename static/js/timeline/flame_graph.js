@@ -68,6 +68,7 @@ export class FlameGraph {
 
   key(event) {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
+    if (!this.boxes) this.layout();     // a key can come before the first frame
     if (ARROWS.includes(event.key)) {
       const key = this.upwards ? { ArrowUp: "ArrowDown", ArrowDown: "ArrowUp" }[event.key] ?? event.key : event.key;
       this.current = this.current ? stepFrom(this.boxes, this.current, key) : this.boxes.find((box) => box.node === this.focus);
