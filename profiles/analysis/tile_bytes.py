@@ -55,15 +55,19 @@ def _pad(out: bytearray) -> None:
 
 
 def downsample(time_ns: npt.NDArray[np.int64], value: npt.NDArray[np.float64], level: int) -> npt.NDArray[np.intp]:
-    """Which samples (ordered by time) to keep so that each bin of 4**level ns has at most two: its least and its
-    greatest, in the order of their times."""
-    if time_ns.size < 3:
+    """Which samples (ordered by time) to keep so that each bin of 4**level ns has at most three: its least, its greatest,
+    and its last, which holds until the next bin that has any. NaN ("not known from here on") is always kept."""
+    unknown = np.isnan(value)
+    if unknown.any():
+        known = np.flatnonzero(~unknown)
+        return np.sort(np.concatenate((known[downsample(time_ns[known], value[known], level)], np.flatnonzero(unknown))))
+    if time_ns.size < 4:
         return np.arange(time_ns.size)
     bins = time_ns >> (2 * level)
     starts = np.flatnonzero(np.concatenate(([True], bins[1:] != bins[:-1])))
-    if starts.size * 2 > time_ns.size and np.diff(np.append(starts, time_ns.size)).max() <= 2:
+    if starts.size * 3 > time_ns.size and np.diff(np.append(starts, time_ns.size)).max() <= 3:
         return np.arange(time_ns.size)
     group = np.cumsum(np.concatenate(([0], (bins[1:] != bins[:-1]).astype(np.intp))))
     sequence = np.lexsort((value, group))
     ends = np.append(starts[1:], time_ns.size) - 1
-    return np.unique(np.concatenate((sequence[starts], sequence[ends])))
+    return np.unique(np.concatenate((sequence[starts], sequence[ends], ends)))

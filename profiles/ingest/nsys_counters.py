@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import numpy as np
+import numpy.typing as npt
 
 from profiles.ingest.build import TraceBuilder
 from profiles.ingest.columns import Int64
@@ -40,12 +41,36 @@ def _metrics(export: Export, lanes: Lanes, build: TraceBuilder, table: str, desc
         place = metric if 0 <= metric < 2**31 else 2**31
         return lanes.of_gpu(kind & 0xFF, found["name"] if found and unit else name, "counter", unit, sort=place)
 
+    ends = _Ends()
     for batch in export.events(table, ["timestamp", "typeId", "metricId", "value"]):
         time, value = batch.ints("timestamp"), batch.floats("value")
         good = on_clock(time) & np.isfinite(value)
         build.integrity.drop(f"samples of {table} without a time or a value", int(np.count_nonzero(~good)))
         tracks = per_row([batch.ints("typeId"), batch.ints("metricId")], track)
         build.add_samples(tracks[good], time[good], value[good])
+        ends.saw(tracks[good], time[good])
+    ends.close(build)
+
+
+class _Ends:
+    """Where the sampling of each metric ended: a sample speaks for the time to the next one, and after the last one
+    nothing is known."""
+
+    def __init__(self) -> None:
+        self.last_ns: dict[int, int] = {}
+        self.period_ns: dict[int, int] = {}
+
+    def saw(self, tracks: npt.NDArray[np.int32], time: Int64) -> None:
+        for track in np.unique(tracks).tolist():
+            times = np.unique(time[tracks == track])
+            self.last_ns[track] = max(self.last_ns.get(track, 0), int(times[-1]))
+            if times.size > 1:
+                self.period_ns[track] = int(np.median(np.diff(times)))
+
+    def close(self, build: TraceBuilder) -> None:
+        tracks = np.array([track for track in self.last_ns if track in self.period_ns], np.int32)
+        times = np.array([self.last_ns[track] + self.period_ns[track] for track in tracks.tolist()], np.int64)
+        build.add_samples(tracks, times, np.full(tracks.size, np.nan))
 
 
 def _memory(export: Export, lanes: Lanes, build: TraceBuilder) -> None:

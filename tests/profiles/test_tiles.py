@@ -100,7 +100,16 @@ def test_downsampling_keeps_the_extremes():
     time_ns, value = np.sort(rng.integers(0, 4**8, 5000)), rng.normal(size=5000)
     keep = downsample(time_ns, value, 5)
     bins = time_ns >> 10
-    assert np.bincount(bins[keep]).max() <= 2
+    assert np.bincount(bins[keep]).max() <= 3
     for each in np.unique(bins):
         assert value[bins == each].min() == value[keep][bins[keep] == each].min()
         assert value[bins == each].max() == value[keep][bins[keep] == each].max()
+        assert value[bins == each][-1] == value[keep][bins[keep] == each][-1]
+
+
+def test_downsampled_pulses_end_at_zero_and_the_unknown_stays():
+    """A counter holds its last value: of pulses within one bin what holds on is the 0 after the last of them."""
+    time_ns = np.arange(12, dtype=np.int64) * 10
+    value = np.array([0, 9, 0, 9, 0, 9, 0, 9, 0, 9, 0, np.nan])
+    keep = downsample(time_ns, value, 6)
+    assert value[keep][-2] == 0 and np.isnan(value[keep][-1]) and len(keep) == 4

@@ -20,16 +20,18 @@ export function counter(context, scene, row, top) {
   grid(context, scene, row, range, y);
 }
 
-/** Pixel after pixel: the value that holds at its left, and the least and greatest on it. */
+/** Pixel after pixel: the value that holds at its left, and the least and greatest on it. From a NaN on nothing is known. */
 function area(context, palette, viewport, { count, x, low, high, last }, y, floor) {
+  const right = (i) => (i + 1 < count ? x[i + 1] : viewport.width);
+  const known = (i) => i >= 0 && i < count && !Number.isNaN(last[i]);
   context.beginPath();
-  context.moveTo(x[0], floor);
   for (let i = 0; i < count; i++) {
+    if (!known(i)) continue;
+    if (!known(i - 1)) context.moveTo(x[i], floor);
     context.lineTo(x[i], y(last[i]));
-    context.lineTo(i + 1 < count ? x[i + 1] : viewport.width, y(last[i]));
+    context.lineTo(right(i), y(last[i]));
+    if (!known(i + 1)) context.lineTo(right(i), floor);
   }
-  context.lineTo(viewport.width, floor);
-  context.closePath();
   context.globalAlpha = 0.2;
   context.fillStyle = palette.accent;
   context.fill();
@@ -39,12 +41,11 @@ function area(context, palette, viewport, { count, x, low, high, last }, y, floo
   }
   context.globalAlpha = 1;
   context.beginPath();
-  context.moveTo(x[0], y(last[0]));
-  for (let i = 1; i < count; i++) {
-    context.lineTo(x[i], y(last[i - 1]));
-    context.lineTo(x[i], y(last[i]));
+  for (let i = 0; i < count; i++) {
+    if (!known(i)) continue;
+    context[known(i - 1) ? "lineTo" : "moveTo"](x[i], y(last[i]));
+    context.lineTo(right(i), y(last[i]));
   }
-  context.lineTo(viewport.width, y(last[count - 1]));
   context.strokeStyle = palette.accent;
   context.lineWidth = 1.2;
   context.stroke();
@@ -103,8 +104,8 @@ export function columns({ tiles, viewport, timeline }, track) {
 function put(x, value) {
   const at = buffer.count - 1;
   if (at >= 0 && (x - buffer.x[at] < 1 || at + 1 >= MOST)) {
-    if (value < buffer.low[at]) buffer.low[at] = value;
-    if (value > buffer.high[at]) buffer.high[at] = value;
+    if (!(value >= buffer.low[at])) buffer.low[at] = value;
+    if (!(value <= buffer.high[at])) buffer.high[at] = value;
     buffer.last[at] = value;
     return;
   }

@@ -129,7 +129,7 @@ export function valueAt(runs, ns) {
   const run = runs.find((r) => ns >= r.from && ns < r.to);
   for (const { tile } of [...(run?.tiles ?? [])].reverse()) {
     const at = lowerBound(tile.time, ns + 1e-3) - 1;
-    if (at >= 0) return tile.value[at];
+    if (at >= 0) return Number.isNaN(tile.value[at]) ? null : tile.value[at];
   }
   return null;
 }
