@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import gzip
 import importlib
 import json
 import re
+from collections import Counter
+from decimal import Decimal
 from operator import attrgetter
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from profiles import ingest
 from profiles.analysis.kernels import kernel_table
-from profiles.trace import Trace
-from tests.profiles.corpus import DATA
+from profiles.trace import Category, Trace
+from tests.profiles.corpus import CORPUS, DATA
 
 PAGE = (Path(__file__).parents[2] / "docs" / "formats.md").read_text()
 ROWS = [[cell.strip() for cell in line.strip("|").split("|")] for line in PAGE.splitlines() if line.startswith("| ")]
@@ -57,3 +62,23 @@ def test_three_forms_of_one_jax_profile_agree() -> None:
         assert isinstance(trace, Trace)
         sums.append({row.name: (row.launches, row.total_ns) for row in kernel_table(trace)})
     assert sums[0] == sums[1] == sums[2] and sum(launches for launches, _ in sums[0].values()) == 15
+
+
+@pytest.mark.parametrize("path", sorted((CORPUS / "kineto").iterdir()), ids=lambda path: path.name)
+def test_every_kernel_name_device_and_stream_is_the_files(path: Path) -> None:
+    """All of them, not only the largest: read here by the json module, added as decimals."""
+    data = path.read_bytes()
+    events = json.loads(gzip.decompress(data) if path.suffix == ".gz" else data, parse_float=Decimal)["traceEvents"]
+    kernels = [each for each in events if each.get("ph") == "X" and str(each.get("cat")).lower() == "kernel"]
+    sums: dict[str, tuple[int, int]] = {}
+    for each in kernels:
+        launches, total = sums.get(each["name"], (0, 0))
+        sums[each["name"]] = launches + 1, total + round(each["dur"] * 1000)
+    trace = ingest.read(path)
+    assert isinstance(trace, Trace)
+    assert {row.name: (row.launches, row.total_ns) for row in kernel_table(trace)} == sums
+    wanted = Counter((each["args"].get("device"), each["args"].get("stream")) for each in kernels if "args" in each)
+    work = trace.slices.filter(pc.is_in(trace.slices["category"], pa.array([Category.COMPUTE, Category.COMMUNICATION], pa.uint8())))
+    found = Counter(zip(work["device"].to_pylist(), work["stream"].to_pylist(), strict=True))
+    assert all(found[place] == count for place, count in wanted.items() if None not in place)
+    assert {(trace.tracks[number].device, trace.tracks[number].stream) for number in set(work["track"].to_pylist())} == set(found)
