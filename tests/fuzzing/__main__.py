@@ -20,7 +20,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import seed as seeded
 from hypothesis import strategies as st
 
-from tests.fuzzing.judge import Verdict, judged
+from tests.fuzzing.judge import Verdict, judged, prepare
 from tests.fuzzing.mutations import OF, Mutation, mutate
 from tests.fuzzing.seeds import DATA, FORMATS, seeds
 
@@ -100,8 +100,7 @@ def main() -> int:
     parser.add_argument("--format", nargs="*", default=FORMATS, choices=FORMATS)
     parser.add_argument("--seed", type=int, default=int(time.time()))
     given_ = parser.parse_args()
-    import profiles.ingest  # noqa: F401  (before the first fork: a child then starts in milliseconds)
-
+    prepare()
     end, found = time.monotonic() + given_.seconds, 0
     with tempfile.TemporaryDirectory() as folder:
         fuzzes = [Fuzz(kind, Path(folder)) for kind in given_.format]

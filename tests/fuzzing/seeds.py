@@ -32,7 +32,7 @@ FILES = {
     "nsys-stats": ("corpus/nsys_stats/fuser_h200_cuda_gpu_kern_sum.csv", "corpus/nsys_stats/fuser_h200_cuda_gpu_trace.json",
                    "corpus/nsys_stats/fuser_h200_cuda_gpu_mem_time_sum.csv", "corpus/nsys_stats/fuser_h200_nvtx_sum.csv"),
     "perfetto": ("corpus/perfetto/jacc_mi_rocprofv3_3648722_results.pftrace",),
-    "proton": ("corpus/proton/htyu_triton_matmul-WS_invalid_json.hatchet", "recorded/proton_tree.hatchet"),
+    "proton": ("corpus/proton/tritonbench_h100_softmax.hatchet", "recorded/proton_tree.hatchet"),
     "snapshot": ("recorded/torch_snapshot.pickle",),
 }
 PERFETTO_BYTES = 24_000
