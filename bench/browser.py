@@ -61,7 +61,7 @@ def server(home: Path) -> Iterator[str]:
     process = subprocess.Popen([sys.executable, "manage.py", "web", "--port", str(port)], cwd=ROOT, env=environment)
     address = f"http://127.0.0.1:{port}"
     try:
-        for _ in range(300):
+        for _ in range(1200):
             try:
                 urllib.request.urlopen(f"{address}/health/", timeout=2).read()
                 break
@@ -72,7 +72,7 @@ def server(home: Path) -> Iterator[str]:
         yield address
     finally:
         process.terminate()
-        process.wait(10)
+        process.wait(60)
 
 
 class Browser:

@@ -45,7 +45,7 @@ class Counters:
             row += track["samples"]
 
     def tile(self, begin: int, end: int, level: int, tracks: list[int]) -> Samples:
-        """Samples of a tile, at most two per bin, and the one before it (a counter holds its value until the next)."""
+        """Samples of a tile, at most three per bin, and the one before it (a counter holds its value until the next)."""
         times, values, owners = [np.empty(0, np.int64)], [np.empty(0)], [np.empty(0, np.int32)]
         for track in tracks:
             forms = self._places.get(track, [])

@@ -94,7 +94,7 @@ def test_counters_are_downsampled_and_hold_their_value():
     assert rows.sample_track.tolist() == [1] * rows.time_ns.size
     assert (rows.value.min(), rows.value.max()) == (0, 6)
     bins = rows.time_ns >> (2 * found.top)
-    assert np.bincount(bins).max() <= 2
+    assert np.bincount(bins).max() <= 3
     late = found.tile(3, 4, whole([1]))                       # 262.144 to 327.68 µs: and the sample before
     assert late.time_ns[0] == 262_000 and late.time_ns[-1] == 327_000
 
