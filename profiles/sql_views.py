@@ -186,7 +186,7 @@ def _flat(prefix: str, value: Any) -> Iterator[tuple[str, str | None]]:
 
 def _cells(profiles: list[Profile]) -> Iterator[dict[str, Any]]:
     for profile in profiles:
-        for each in store_summary.tables_of(profile.pk) if profile.kind == Profile.Kind.SUMMARY else []:
+        for each in store_summary.tables_of(profile.pk):
             for line, row in enumerate(each["rows"]):
                 for column, cell in zip(each["columns"], row, strict=False):
                     number = isinstance(cell, (int, float))
