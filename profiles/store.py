@@ -27,6 +27,7 @@ from django.conf import settings
 from django.core.files import File
 from django.core.files.storage import FileSystemStorage, default_storage
 
+from profiles import scratch
 from profiles.analysis import tiles
 from profiles.analysis.digest import Digest, digest_of
 from profiles.analysis.kernels import numbers
@@ -61,8 +62,8 @@ class Prepared:
 
     def write(self, profile_id: int) -> int:
         """Encode and store; returns the bytes."""
-        with tempfile.TemporaryDirectory(prefix="ridgepoint-") as name:
-            folder, total = Path(name), 0
+        total = 0
+        with scratch.folder() as folder:
             self._encode(folder)
             # timeline.json last: it is what says that the rest is there
             for path in sorted(folder.iterdir(), key=lambda p: (p.suffix == ".json", p.name)):

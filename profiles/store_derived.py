@@ -9,7 +9,6 @@ behind those of the trace.
 from __future__ import annotations
 
 import json
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ import pyarrow.parquet as pq
 from django.core.files import File
 from django.core.files.storage import default_storage
 
-from profiles import store
+from profiles import scratch, store
 from profiles.analysis.derived import Stairs, bandwidth, queue_depth
 from profiles.analysis.tile_bytes import downsample
 from profiles.trace import GPU_WORK, Category
@@ -48,13 +47,13 @@ Row = tuple[int, int, npt.NDArray[np.int64], npt.NDArray[np.float64]]      # lev
 def derive(profile_id: int) -> int:
     """Write both files; returns their bytes. Raises FileNotFoundError where the columns are not there."""
     document = json.loads(store.local_path(store.key(profile_id, "timeline.json")).read_text())
-    with tempfile.TemporaryDirectory(prefix="ridgepoint-") as folder:
-        tracks, steps = _derived(profile_id, document, Path(folder))
+    with scratch.folder() as folder:
+        tracks, steps = _derived(profile_id, document, folder)
         rows = list(_coarse(profile_id, document)) + [
             (level, len(document["tracks"]) + i, *part) for i, each in enumerate(steps) for level, part in _forms(each)]
         if not rows:
             return 0
-        return _save(profile_id, document, Path(folder), tracks, sorted(rows, key=lambda row: row[:2]))
+        return _save(profile_id, document, folder, tracks, sorted(rows, key=lambda row: row[:2]))
 
 
 def _save(profile_id: int, document: dict[str, Any], folder: Path, tracks: list[dict[str, Any]], rows: list[Row]) -> int:

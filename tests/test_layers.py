@@ -35,9 +35,9 @@ class Layer:
 
 LAYERS = [
     # profiles: core
-    Layer("trace", ("profiles.trace", "profiles.windows", "profiles.spool"), packages=NUMERIC),
+    Layer("trace", ("profiles.trace", "profiles.windows", "profiles.spool", "profiles.scratch"), packages=NUMERIC),
     Layer("ingest", ("profiles.ingest", "profiles.ingest.*"),
-          ours=("profiles.trace", "profiles.windows", "profiles.spool",
+          ours=("profiles.trace", "profiles.windows", "profiles.spool", "profiles.scratch",
                 "profiles.analysis.names"),                         # what a collective is called
           packages=PARSING),
     Layer("analysis", ("profiles.analysis", "profiles.analysis.*"),
@@ -57,7 +57,7 @@ LAYERS = [
     Layer("queues", ("workers.jobs",), packages=("django", "redis", "rq", "channels", "asgiref")),
     Layer("profiles rows", ("profiles.models", "profiles.rows", "profiles.objects", "profiles.store*", "profiles.*_store",
                             "profiles.progress"),
-          ours=("profiles.trace", "profiles.windows", "profiles.spool", "profiles.analysis*", "workers.jobs"),
+          ours=("profiles.trace", "profiles.windows", "profiles.spool", "profiles.scratch", "profiles.analysis*", "workers.jobs"),
           packages=(*ROWS, *PARSING, "duckdb")),
     Layer("tuner rows", ("tuner.models", "tuner.rows"), ours=("tuner.trial", "tuner.space", "profiles.models"), packages=ROWS),
     # the process of a query and what stands between it and the web: no Django

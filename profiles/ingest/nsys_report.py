@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from profiles import scratch
 from profiles.ingest import nsys_sqlite
 from profiles.ingest.nsys_tool import nsys_path
 from profiles.ingest.source import Source
@@ -44,8 +45,8 @@ def read(source: Source) -> Trace:
     if nsys is None:
         raise TraceError("byte 0", f"an Nsight Systems report{_written(version)}: its format is closed, and this worker has no "
                          "`nsys` to export it", _hint(version))
-    with tempfile.TemporaryDirectory(prefix="ridgepoint-") as folder, _named(source, Path(folder), version) as report:
-        out = Path(folder) / "export.sqlite"
+    with scratch.folder() as folder, _named(source, folder, version) as report:
+        out = folder / "export.sqlite"
         _export(nsys, report, out, source, version)
         with Source(out, lambda phase, done, total, records: source.progress(phase, records), source.limits) as export:
             trace = nsys_sqlite.read(export)

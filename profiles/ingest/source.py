@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+from profiles import scratch
 from profiles.ingest import zip_archive
 from profiles.ingest.containers import BLOCK, Bounded, File, Head, Stream, nothing_inside, unpacker, wrapping
 from profiles.trace import TraceError
@@ -200,8 +201,8 @@ class Source:
         if not self.layers:
             yield self.path
             return
-        with tempfile.TemporaryDirectory(prefix="ridgepoint-") as folder:
-            plain = Path(folder) / "content"
+        with scratch.folder() as folder:
+            plain = folder / "content"
             with plain.open("wb") as out:
                 while block := self.read(BLOCK):
                     out.write(block)
