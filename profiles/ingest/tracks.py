@@ -27,7 +27,8 @@ class Lanes:
     def __init__(self, builder: TraceBuilder, lanes: Ids) -> None:
         self._builder, self._lanes = builder, lanes
         self._first: dict[tuple[str, str], int] = {}
-        self._same: list[int] = []                          # of every lane the first one that reads the same
+        self._same = np.empty(64, np.int64)                 # of every lane the first one that reads the same
+        self._count = 0                                     # lanes whose place in it is known
         self._numbers = np.full((3, 64), -1, np.int32)      # of lanes: as thread, as GPU lane, as where flows end
         self._device, self._stream = np.full(64, MISSING, np.int64), np.full(64, MISSING, np.int64)     # by track number
 
@@ -50,12 +51,16 @@ class Lanes:
         return ends
 
     def _known(self, lane: Int32) -> npt.NDArray[np.int64]:
-        for number in range(len(self._same), len(self._lanes.values_in_order)):
-            pid, tid = self._lanes.values_in_order[number]
-            self._same.append(self._first.setdefault((str(pid), str(tid)), number))
-        if self._numbers.shape[1] < len(self._same):
-            self._numbers = _wider(self._numbers, 2 * len(self._same), -1)
-        return np.array(self._same, np.int64)[lane]
+        """Costs what is new: it is asked for single lanes too."""
+        lanes = self._lanes.values_in_order
+        if self._same.size < len(lanes):
+            self._same, self._numbers = _wider(self._same, 2 * len(lanes), -1), _wider(self._numbers, 2 * len(lanes), -1)
+        for number in range(self._count, len(lanes)):
+            pid, tid = lanes[number]
+            self._same[number] = self._first.setdefault((str(pid), str(tid)), number)
+        self._count = len(lanes)
+        same: npt.NDArray[np.int64] = self._same[lane]
+        return same
 
     def _track(self, lane: int, gpu: int) -> None:
         pid, tid = key = self._lanes.values_in_order[lane]
@@ -70,7 +75,7 @@ class Lanes:
         """Name and order the tracks: CPU processes, then GPUs, then the profiler's own marks."""
         names = _Names(metadata)
         made = []
-        for lane in range(len(self._same)):
+        for lane in range(self._count):
             for gpu in (0, 1):
                 if (number := int(self._numbers[gpu, lane])) >= 0 and number != self._builder.shared:
                     pid, tid = self._lanes.values_in_order[lane]
