@@ -20,6 +20,8 @@ def main() -> None:
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "webapp.settings")
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))     # so that exit handlers run
     command = sys.argv[1] if len(sys.argv) > 1 else "help"
+    if command == "web":
+        os.environ["RIDGEPOINT_WEB_PROCESS"] = "1"      # before the settings are read
     if command not in SERVERLESS and "--help" not in sys.argv:
         ensure.servers(Path(os.environ.get("RIDGEPOINT_HOME", project / "var")))
         if command not in UNMIGRATED:

@@ -10,8 +10,10 @@ import io
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
@@ -26,6 +28,12 @@ BATCH_ROWS = 50_000
 _FORMULA = r"^[=+\-@\t\r]"
 
 
+def sent(raw: bytes) -> Any:
+    """JSON of a long table, in a fifth of the time that Python's own parser takes and keeps every other thread waiting.
+    Raises ValueError."""
+    return msgspec.json.decode(raw)
+
+
 def table_of(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> pa.Table:
     """Rows of JSON as columns. A column of mixed types becomes text; lists and objects become their JSON."""
     listed = list(rows)
@@ -35,7 +43,7 @@ def table_of(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> pa.Ta
 def table_of_cells(columns: Sequence[tuple[str, str]], rows: Sequence[Sequence[Any]]) -> pa.Table:
     """(name, "number" or "text") and rows of cells. Names may repeat: later ones are numbered."""
     names: list[str] = []
-    for name, _ in columns:
+    for name in (_clean(name) for name, _ in columns):
         taken = sum(other == name or re.fullmatch(re.escape(name) + r" \(\d+\)", other) is not None for other in names)
         names.append(f"{name} ({taken + 1})" if taken else name)
     cells = [[row[at] if at < len(row) else None for row in rows] for at in range(len(names))]
@@ -44,22 +52,41 @@ def table_of_cells(columns: Sequence[tuple[str, str]], rows: Sequence[Sequence[A
 
 def _column(values: list[Any], as_text: bool = False) -> pa.Array:
     kinds = {type(value) for value in values if value is not None}
-    if not as_text and kinds and kinds <= {int}:
-        return pa.array(values, pa.int64()) if all(value is None or abs(value) < 2**63 for value in values) else \
-            pa.array([None if value is None else float(value) for value in values], pa.float64())
     if not as_text and kinds and kinds <= {int, float}:
-        return pa.array([None if value is None else float(value) for value in values], pa.float64())
+        with suppress(OverflowError):               # beyond any float: as text, with every digit
+            if kinds == {int} and all(value is None or -2**63 <= value < 2**63 for value in values):
+                return pa.array(values, pa.int64())
+            return pa.array([None if value is None else float(value) for value in values], pa.float64())
     if not as_text and kinds == {bool}:
         return pa.array(values, pa.bool_())
     return pa.array([_text(value) for value in values], pa.string())
 
 
 def _text(value: Any) -> str | None:
-    if value is None or isinstance(value, str):
-        return value
+    if value is None:
+        return None
+    if isinstance(value, str):
+        return _clean(value)
     if isinstance(value, list) and all(isinstance(each, str) for each in value):
-        return " ".join(value)
-    return json.dumps(value, ensure_ascii=False, default=str)
+        return _clean(" ".join(value))
+    return _clean(json.dumps(value, ensure_ascii=False, default=_word))
+
+
+def _clean(text: str) -> str:
+    """Without lone surrogates: no file of text can hold them."""
+    return text.encode("utf-8", "replace").decode()
+
+
+def _word(value: Any) -> str:
+    return value.hex() if isinstance(value, bytes) else str(value)
+
+
+def listed(column: Any) -> list[Any]:
+    """A column's values. Times that Python has no words for (before the year 1, infinity, nanoseconds) are text."""
+    try:
+        return list(column.to_pylist())
+    except (OverflowError, ValueError, ImportError):
+        return list(column.cast(pa.string()).to_pylist())
 
 
 def table_response(table: pa.Table, name: str, kind: str) -> HttpResponse:
@@ -127,8 +154,8 @@ def _shown(column: pa.Array) -> pa.Array:
     """Texts without formulas; what is no plain value as its JSON."""
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
-    if pa.types.is_nested(column.type):
-        column = pa.array([_text(value) for value in column.to_pylist()], pa.string())
+    if pa.types.is_nested(column.type) or pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type):
+        column = pa.array([_word(value) if isinstance(value, bytes) else _text(value) for value in listed(column)], pa.string())
     if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
         return column
     return pc.if_else(pc.match_substring_regex(column, _FORMULA), pc.binary_join_element_wise("'", column, ""), column)
@@ -139,7 +166,7 @@ def _json(schema: pa.Schema, tables: Iterator[pa.Table]) -> Iterator[bytes]:
     separator = b"\n"
     for table in tables:
         for batch in table.to_batches(BATCH_ROWS):
-            rows = [json.dumps(row, ensure_ascii=False, default=str).encode() for row in _finite(batch)]
+            rows = [json.dumps(row, ensure_ascii=False, default=_word).encode() for row in _finite(batch)]
             if rows:
                 yield separator + b",\n".join(rows)
                 separator = b",\n"
@@ -150,8 +177,7 @@ def _finite(batch: pa.RecordBatch) -> list[dict[str, Any]]:
     """JSON knows no NaN: unknown is null there."""
     columns = [pc.if_else(pc.is_finite(column), column, None) if pa.types.is_floating(column.type) else column
                for column in batch.columns]
-    rows: list[dict[str, Any]] = pa.table(columns, names=batch.schema.names).to_pylist()
-    return rows
+    return [dict(zip(batch.schema.names, row, strict=True)) for row in zip(*map(listed, columns), strict=True)]
 
 
 def _parquet(schema: pa.Schema, tables: Iterator[pa.Table]) -> Iterator[bytes]:

@@ -8,14 +8,16 @@ from django.http import HttpResponse
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
 from rest_framework import serializers
+from rest_framework.exceptions import ParseError
+from rest_framework.parsers import BaseParser
 from rest_framework.request import Request
 from rest_framework.views import APIView
 
-from profiles.exports import KINDS, table_of_cells, table_response
+from profiles.exports import KINDS, sent, table_of_cells, table_response
 from profiles.trace import TraceError
 
 FORMAT = OpenApiParameter("format", str, enum=list(KINDS), description="The whole table as a file (also `as`)")
-MAX_BYTES = 48 << 20
+MAX_BYTES = 16 << 20
 MAX_COLUMNS, MAX_ROWS = 500, 500_000
 FILE = {(200, content_type.split(";")[0]): OpenApiTypes.BINARY for content_type in KINDS.values()}
 
@@ -41,8 +43,21 @@ class CellsSerializer(serializers.Serializer[Any]):
     rows = serializers.ListField(max_length=MAX_ROWS, child=serializers.ListField(max_length=MAX_COLUMNS))
 
 
+class LongJson(BaseParser):
+    """JSON up to MAX_BYTES, which the view has looked at: Django's own bound of what is read into memory is made for forms."""
+
+    media_type = "application/json"
+
+    def parse(self, stream: Any, media_type: Any = None, parser_context: Any = None) -> Any:
+        try:
+            return sent(stream.read())
+        except ValueError as error:
+            raise ParseError(f"JSON parse error - {error}") from None
+
+
 class TableApi(APIView):
     write_permission = "profiles.view_profile"      # nothing is written: the table comes back as a file
+    parser_classes = [LongJson]
 
     @extend_schema(operation_id="tables_convert", summary="A table of a page as a file", request=CellsSerializer,
                    parameters=[FORMAT], responses={**FILE, 400: OpenApiResponse(description="What is wrong, as JSON")})

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from profiles import store, store_launches
 from profiles.analysis.launches import LAUNCHES as STORED_LAUNCHES
 from profiles.area_store import Area, windows
-from profiles.timeline_selectors import search
+from profiles.timeline_selectors import hits, search
 from profiles.timeline_store import Timeline
 from profiles.trace import Category
 
@@ -32,6 +32,8 @@ _PAGE = 1_000
 
 def hit_tables(found: Timeline, query: dict[str, Any]) -> Iterator[pa.Table]:
     """HITS of a search by start, a page at a time."""
+    while not hits(found, query, 1)["complete"]:       # before that, which hit is the first is not known
+        yield HITS.empty_table()
     offset, told = 0, True
     while told:
         told = search(found, {**query, "offset": offset, "limit": _PAGE, "around": None})["slices"]

@@ -12,6 +12,7 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.views import APIView
 
+from profiles import timeline_selectors
 from profiles.area_store import Area, whole
 from profiles.exports import KINDS, disposition, encoded
 from profiles.exports_api import FILE, FORMAT, asked_format
@@ -20,15 +21,15 @@ from profiles.exports_trace import chrome_trace, gzipped
 from profiles.models import Profile
 from profiles.selection_api import AreaQuery, AreaView
 from profiles.streaming_api import stream
-from profiles.timeline_api import SearchQuery, parsed
+from profiles.timeline_api import YEAR_NS, SearchQuery, asked, parsed
 from profiles.timeline_store import Timeline
 
 
 class PartQuery(AreaQuery):
     """As an area; without start and end the whole trace."""
 
-    start = serializers.IntegerField(required=False, default=0, min_value=0)
-    end = serializers.IntegerField(required=False, default=None, min_value=0, allow_null=True)
+    start = serializers.IntegerField(required=False, default=0, min_value=0, max_value=YEAR_NS)
+    end = serializers.IntegerField(required=False, default=None, min_value=0, max_value=YEAR_NS, allow_null=True)
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
         return super().validate(attrs) if attrs["end"] is not None else attrs
@@ -83,6 +84,7 @@ class HitsExportApi(AreaView):
         profile, found = self.open(pk)
         query = parsed(SearchQuery, request, found)
         kind = asked_format(request) or "csv"
+        asked(lambda: timeline_selectors.hits(found, query, 1))         # what cannot be asked is told before the file begins
         answer = stream(request._request, encoded(HITS, hit_tables(found, query), kind), KINDS[kind])
         answer["Content-Disposition"] = disposition(f"{profile.name}-hits", kind)
         return answer

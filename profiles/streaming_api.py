@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 import time
 from collections.abc import AsyncIterator, Generator, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from asgiref.sync import sync_to_async
@@ -14,9 +16,13 @@ from django.http import HttpRequest, HttpResponseBase, StreamingHttpResponse
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from profiles.services_connection import connection_release
+
 LIMIT_S = 120.0
 _TELL_S = 0.25                  # between two lines of progress
+AT_ONCE = max(4, min(16, 2 * (os.cpu_count() or 2)))     # long answers in the making: each holds some 100 MB
 Work = Generator[float, None, dict[str, Any]]
+_places = threading.BoundedSemaphore(AT_ONCE)
 
 
 class TooLong(Exception):
@@ -24,6 +30,18 @@ class TooLong(Exception):
 
     def __init__(self, seconds: float) -> None:
         super().__init__(f"this took longer than {seconds:.0f} s and was stopped")
+
+
+@contextmanager
+def _place(wait_s: float) -> Iterator[bool]:
+    """One of the places for long answers; False where none became free in that time."""
+    connection_release()
+    held = _places.acquire(timeout=wait_s)
+    try:
+        yield held
+    finally:
+        if held:
+            _places.release()
 
 
 def answer(request: Request, work: Work, limit_s: float = LIMIT_S) -> HttpResponseBase:
@@ -35,32 +53,35 @@ def answer(request: Request, work: Work, limit_s: float = LIMIT_S) -> HttpRespon
 
 def finished(work: Work, limit_s: float = LIMIT_S) -> dict[str, Any]:
     """The result. Raises TooLong."""
-    began = time.monotonic()
-    while True:
-        try:
-            next(work)
-        except StopIteration as end:
-            return dict(end.value)
-        if time.monotonic() - began > limit_s:
-            work.close()
-            raise TooLong(limit_s)
+    until = time.monotonic() + limit_s
+    with _place(limit_s) as held:
+        while held:
+            try:
+                next(work)
+            except StopIteration as end:
+                return dict(end.value)
+            if time.monotonic() > until:
+                break
+    work.close()
+    raise TooLong(limit_s)
 
 
 def _lines(work: Work, limit_s: float) -> Iterator[bytes]:
-    began = told = time.monotonic()
+    until, done, result = time.monotonic() + limit_s, 0.0, b""
     try:
-        while True:
-            try:
-                done = next(work)
-            except StopIteration as end:
-                yield _line({"result": end.value})
-                return
-            now = time.monotonic()
-            if now - began > limit_s:
+        while not result:
+            told = time.monotonic()
+            with _place(_TELL_S) as held:       # left for every line: a client that takes none keeps no place
+                while held and not result:
+                    try:
+                        done = next(work)
+                    except StopIteration as end:
+                        result = _line({"result": end.value})
+                    if time.monotonic() > min(told + _TELL_S, until):
+                        break
+            if not result and time.monotonic() > until:
                 raise TooLong(limit_s)
-            if now - told > _TELL_S:
-                told = now
-                yield _line({"progress": round(done, 4)})
+            yield result or _line({"progress": round(done, 4)})
     except Exception as error:      # the status is sent already: the error is the last line
         known = isinstance(error, (TooLong, ValueError, KeyError))
         yield _line({"error": str(error.args[0]) if known and error.args else "the server made a mistake",
@@ -77,6 +98,7 @@ def _line(value: dict[str, Any]) -> bytes:
 
 def stream(request: HttpRequest, chunks: Iterator[bytes], content_type: str, **headers: str) -> StreamingHttpResponse:
     """Chunks as they are made. Under ASGI each is made in a thread, and none any more once the client is gone."""
+    connection_release()
     content: Any = _drained(chunks) if isinstance(request, ASGIRequest) else chunks
     return StreamingHttpResponse(content, content_type=content_type, headers={
         "Cache-Control": "no-store", "X-Accel-Buffering": "no", **headers})
@@ -90,7 +112,10 @@ async def _drained(chunks: Iterator[bytes]) -> AsyncIterator[bytes]:
 
     def step() -> Any:
         with busy:
-            return next(chunks, _END)
+            try:
+                return next(chunks, _END)
+            finally:
+                connection_release()        # no end of a request gives back what this thread has
 
     def close() -> None:
         with busy:              # the last step still runs in its thread when the client is gone

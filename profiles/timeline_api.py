@@ -22,6 +22,7 @@ from rest_framework.views import APIView
 
 from profiles import timeline_selectors as selectors
 from profiles.models import Profile
+from profiles.services_connection import connection_release
 from profiles.timeline_store import ALL_DEPTHS, Timeline, Unit
 
 _LANE = re.compile(r"([0-9]{1,9}):([0-9]{1,5})-([0-9]{1,5})")
@@ -39,7 +40,9 @@ class TimelineView(APIView):
 
     def open(self, pk: int) -> tuple[Profile, Timeline]:
         profile = get_object_or_404(Profile, pk=pk)
-        return profile, selectors.timeline_open(profile)
+        found = selectors.timeline_open(profile)
+        connection_release()                    # what follows reads files, some of it for long
+        return profile, found
 
     def handle_exception(self, exc: Exception) -> Response:
         if isinstance(exc, selectors.NotReady):
@@ -189,7 +192,7 @@ class SliceSearchApi(TimelineView):
                    responses=JSON)
     def get(self, request: Request, pk: int) -> Response:
         _, found = self.open(pk)
-        return _asked(lambda: selectors.search(found, parsed(SearchQuery, request, found)))
+        return asked(lambda: selectors.search(found, parsed(SearchQuery, request, found)))
 
 
 class HitsApi(TimelineView):
@@ -198,10 +201,11 @@ class HitsApi(TimelineView):
     def get(self, request: Request, pk: int) -> Response:
         _, found = self.open(pk)
         query = parsed(SearchQuery, request, found)
-        return _asked(lambda: selectors.hits(found, query, query["bins"]))
+        return asked(lambda: selectors.hits(found, query, query["bins"]))
 
 
-def _asked(answer: Callable[[], dict[str, Any]]) -> Response:
+def asked(answer: Callable[[], dict[str, Any]]) -> Response:
+    """The answer to a search, 400 where its text is no valid question."""
     try:
         return Response(answer())
     except ValueError as error:

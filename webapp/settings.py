@@ -23,7 +23,7 @@ SECRET_KEY = os.environ.get("RIDGEPOINT_SECRET_KEY") or secret_key(HOME)
 ALLOWED_HOSTS = os.environ.get("RIDGEPOINT_HOSTS", "localhost,127.0.0.1,[::1]").split(",")
 LOCAL_MODE = os.environ.get("RIDGEPOINT_SIGN_IN", "0") != "1"
 HTTPS = os.environ.get("RIDGEPOINT_HTTPS") == "1"
-WEB_PROCESS = os.environ.get("RIDGEPOINT_WEB_PROCESS") == "1"        # set by webapp.asgi
+WEB_PROCESS = os.environ.get("RIDGEPOINT_WEB_PROCESS") == "1"        # set by manage.py and webapp.asgi
 REDIS_URL = os.environ.get("REDIS_URL", "")
 
 INSTALLED_APPS = [
@@ -85,8 +85,8 @@ def _database(url: str) -> dict:
         "PASSWORD": unquote(parts.password or ""),
         "HOST": query.get("host", [parts.hostname or ""])[0],
         "PORT": query.get("port", [str(parts.port or "")])[0],
-        # A pool serves the web's many threads; workers fork, and a pool must not be forked.
-        "OPTIONS": {"pool": {"min_size": 1, "max_size": 16, "timeout": 15}} if WEB_PROCESS else {},
+        # A pool serves the web's many threads, so that they wait where the server would refuse; workers fork, and a pool must not.
+        "OPTIONS": {"pool": {"min_size": 1, "max_size": 40, "timeout": 15}} if WEB_PROCESS else {},
         "CONN_HEALTH_CHECKS": True,     # a database that came back is found by the next request
     }
 

@@ -220,3 +220,45 @@ def test_counters_are_flat_in_files(client):
     LaunchCounters.objects.create(profile=profile, kernel=kernel, index=0, duration_ns=7.5, facts=facts)
     rows = json.loads(body(client.get(reverse("api-counters", args=[profile.pk]), {"format": "json"})))
     assert (rows[0]["facts.sol.sm_pct"], rows[0]["duration_ns"], rows[0]["facts.x"]) == (61.5, 7.5, "[1]")
+
+
+@pytest.mark.parametrize("kind", ["csv", "json", "parquet", "arrow"])
+@pytest.mark.parametrize(("columns", "cells"), [
+    ([{"name": "a"}], [10**400]), ([{"name": "a", "type": "text"}], [10**400]), ([{"name": "a"}], [1.5, 10**30]),
+    ([{"name": "a"}], [{"b": [2**70]}]), ([{"name": {"no": "name"}}], [1])], ids=str)
+def test_no_cell_breaks_a_file(client, kind, columns, cells):
+    given = {"columns": columns, "rows": [[cell] for cell in cells]}
+    assert body(client.post(f"/api/tables/?format={kind}", given, "application/json"))
+
+
+def test_surrogates_in_a_sent_table_are_answered(client):
+    for given in (b'{"columns":[{"name":"a"}],"rows":[["\\ud800"]]}', b'{"columns":[{"name":"\\ud800"}],"rows":[["x"]]}'):
+        answer = client.post("/api/tables/?format=parquet", given, "application/json")
+        assert answer.status_code in (200, 400), answer
+    assert table_of_cells([("\ud800", "text")], [["\ud800"]]).to_pylist() == [{"?": "?"}]
+
+
+def test_long_tables_are_taken_and_longer_ones_refused(client):
+    given = {"columns": [{"name": "a"}], "rows": [["x" * 1000]] * 4000}         # 4 MB: more than Django's own bound for forms
+    assert len(pq.read_table(io.BytesIO(body(client.post("/api/tables/?format=parquet", given, "application/json"))))) == 4000
+    answer = client.post("/api/tables/", {**given, "rows": given["rows"] * 5}, "application/json")
+    assert answer.status_code == 400
+    assert "MB" in answer.json()["error"]
+
+
+def test_what_cannot_be_asked_is_told_before_a_file_begins(client):
+    profile = profile_of(trace(STEP))
+    for query in ("trace/?start=1" + "0" * 30, "slices/?end=1" + "0" * 30, "hits/?q=(&mode=regex", "hits/?q="):
+        answer = client.get(f"/api/profiles/{profile.pk}/export/{query}")
+        assert answer.status_code == 400, query
+        assert set(answer.json()) >= {"error", "where", "hint"}
+
+
+@pytest.mark.parametrize("kind", ["csv", "json"])
+def test_times_and_bytes_that_python_has_no_words_for_are_written(kind):
+    table = pa.table({"ns": pa.array([1], pa.timestamp("ns")), "far": pa.array([2**62], pa.timestamp("us")),
+                      "early": pa.array([-(2**31) + 1], pa.date32()), "raw": pa.array([b"\xff\x00"]),
+                      "nested": pa.array([[b"\xff"]])})
+    told = b"".join(encoded(table.schema, iter([table]), kind)).decode()
+    assert "ff00" in told
+    assert "1970-01-01 00:00:00.000000001" in told

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 import time
 
 import numpy as np
@@ -162,6 +163,22 @@ def test_what_takes_too_long_is_given_up(get, client, recorded, monkeypatch):
     asked = {"start": 0, "end": 10**12, "stream": "1"}
     lines = client.get(reverse("api-selection", args=[profile.pk]), asked).getvalue().splitlines()
     assert "longer" in json.loads(lines[-1])["error"]
+
+
+def test_long_answers_wait_for_a_place(get, client, recorded, monkeypatch):
+    profile = profile_of(recorded)
+    places = threading.BoundedSemaphore(1)
+    monkeypatch.setattr("profiles.streaming_api._places", places)
+    assert get("selection", profile.pk, start=0, end=10**12).status_code == 200
+    lines = client.get(reverse("api-selection", args=[profile.pk]), {"start": 0, "end": 10**12, "stream": "1"})
+    assert "result" in json.loads(lines.getvalue().splitlines()[-1])
+    monkeypatch.setattr("profiles.streaming_api.finished.__defaults__", (0.1,))
+    monkeypatch.setattr("profiles.streaming_api.answer.__defaults__", (0.1,))
+    with places:
+        assert get("selection", profile.pk, start=0, end=10**12).status_code == 503
+        lines = client.get(reverse("api-selection", args=[profile.pk]), {"start": 0, "end": 10**12, "stream": "1"})
+        assert "longer" in json.loads(lines.getvalue().splitlines()[-1])["error"]
+    assert places.acquire(timeout=0), "every place was given back"
 
 
 @pytest.mark.parametrize("query", [
