@@ -18,12 +18,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from profiles.trace import TraceError
+
 BINS = 1024
 BIN_BITS = 10
 LEVEL_BITS = 40                     # of a slice's place: home level above, row within the level below
 Int64 = npt.NDArray[np.int64]
 Table = dict[str, npt.NDArray[Any]]
 _END = 2**62
+MAX_WAITING = 4_000_000             # slices of one home level that begin within one tile: all are held until it is sorted
 
 
 def home_levels(dur_ns: Int64) -> npt.NDArray[np.int8]:
@@ -67,6 +70,12 @@ class Levels:
             if last > first:
                 self._slices[k].add({name: values[order[first:last]] for name, values in columns.items()})
         self._advance(next_ns)
+        for k, waiting in enumerate(self._slices):
+            if waiting.rows > MAX_WAITING:
+                raise TraceError(
+                    f"time {next_ns:,} ns",
+                    f"more than {MAX_WAITING:,} slices of like duration begin within {BINS << 2 * k:,} ns",
+                    "No machine does so much at once: check the clock of the program that wrote the file.")
 
     def finish(self) -> None:
         self._advance(_END)
@@ -128,6 +137,10 @@ class _Waiting:
 
     def __init__(self) -> None:
         self._parts: list[Table] = []
+
+    @property
+    def rows(self) -> int:
+        return sum(part["start_ns"].size for part in self._parts)
 
     def add(self, part: Table) -> None:
         self._parts.append(part)

@@ -5,6 +5,7 @@ import pytest
 
 from profiles.analysis import tiles
 from profiles.analysis.tile_bytes import COLUMNS, MAGIC, TileRows, downsample, pack
+from profiles.trace import TraceError
 
 
 def test_home_levels():
@@ -74,6 +75,17 @@ def test_stored_order_is_tile_track_depth_start(edges):
         keys = np.stack([table["start_ns"], table["depth"], table["track"], table["start_ns"] >> (2 * level + tiles.BIN_BITS)])
         assert (np.lexsort(keys) == np.arange(table["start_ns"].size)).all()
         assert kind == 1 or (np.minimum(tiles.home_levels(table["dur_ns"]), top) == level).all()
+
+
+def test_more_than_can_wait_at_one_moment_is_an_error(monkeypatch):
+    """A hostile file of 10 M records at one time took 5 GB."""
+    monkeypatch.setattr(tiles, "MAX_WAITING", 1000)
+    columns = {"start_ns": np.zeros(600, np.int64), "dur_ns": np.full(600, 2), "track": np.zeros(600, np.int32),
+               "depth": np.arange(600, dtype=np.int16)}
+    levels = tiles.Levels(3, lambda kind, level, table: None)
+    levels.add(columns, 0)
+    with pytest.raises(TraceError, match="more than 1,000 slices of like duration begin within 1,024 ns"):
+        levels.add(columns, 0)
 
 
 def test_packed_bytes_read_back():
