@@ -26,7 +26,7 @@ LEVEL_BITS = 40                     # of a slice's place: home level above, row 
 Int64 = npt.NDArray[np.int64]
 Table = dict[str, npt.NDArray[Any]]
 _END = 2**62
-MAX_WAITING = 4_000_000             # slices of one home level that begin within one tile: all are held until it is sorted
+MAX_WAITING = 2_000_000             # slices of one home level that begin within one tile: all are held until it is sorted
 
 
 def home_levels(dur_ns: Int64) -> npt.NDArray[np.int8]:
