@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from itertools import chain, pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -57,32 +57,41 @@ class SpooledSlices:
 
     def _gathered(self) -> Iterator[tuple[Columns, int, bool]]:
         """Columns ordered by time, the time behind the last, and whether more rows begin at that last time."""
-        held = list(self._odd())
-        held_rows = sum(part["start_ns"].size for part in held)
-        while held_rows > WINDOW_ROWS and held:                     # a hostile file: all of them begin at one moment
-            part = held.pop(0)
-            held_rows -= part["start_ns"].size
-            yield self._together([part], True)
+        held: list[Columns] = []
+        held_rows = 0
+        for part in self._odd():
+            held.append(part)
+            held_rows += part["start_ns"].size
+            if held_rows > WINDOW_ROWS:                             # a hostile file: all of them begin at one moment
+                held_rows -= held[0]["start_ns"].size
+                yield self._together([held.pop(0)], True)
         cursors = [low for low, _ in self._bounds]
         for edge in self._edges():
             parts, held = held, []
+            cuts: list[tuple[Run, int, int]] = []
             for number, run in enumerate(self._runs.runs):
                 last = self._bounds[number][1]
                 first = cursors[number]
                 if first < last and (edge is None or run.starts[0] < edge):
                     cursors[number] = last if edge is None or run.last_start < edge else min(last, self._runs.row(run, edge))
-                    parts += [self._runs.read(run, a, b) for a, b in _cut(first, cursors[number])]
-            yield from self._yielded(parts)
+                    cuts += [(run, a, b) for a, b in _cut(first, cursors[number])]
+            yield from self._yielded(parts, cuts)
 
-    def _yielded(self, parts: list[Columns]) -> Iterator[tuple[Columns, int, bool]]:
-        """As one window, as several where far more rows than wanted begin at one moment."""
-        if sum(part["start_ns"].size for part in parts) <= 4 * WINDOW_ROWS or len({
-                int(time) for part in parts for time in (part["start_ns"][0], part["start_ns"][-1])}) > 1:
-            if parts:
-                yield self._together(parts, False)
-            return
-        for number, part in enumerate(parts, 1):
-            yield self._together([part], number < len(parts))
+    def _yielded(self, parts: list[Columns], cuts: list[tuple[Run, int, int]]) -> Iterator[tuple[Columns, int, bool]]:
+        """As one window; as several, read one by one, where far more rows than wanted begin at one moment."""
+        rows = sum(part["start_ns"].size for part in parts) + sum(b - a for _, a, b in cuts)
+        if rows > 4 * WINDOW_ROWS and len(self._moments(parts, cuts)) == 1:
+            left = len(parts) + len(cuts)
+            for part in chain(parts, (self._runs.read(*cut) for cut in cuts)):
+                left -= 1
+                yield self._together([part], left > 0)
+        elif rows:
+            yield self._together(parts + [self._runs.read(*cut) for cut in cuts], False)
+
+    def _moments(self, parts: list[Columns], cuts: list[tuple[Run, int, int]]) -> set[int]:
+        """First and last starts of pieces that are each ordered by start."""
+        ends = [*parts, *(self._runs.read(run, row, row + 1) for run, a, b in cuts for row in (a, b - 1))]
+        return {int(time) for part in ends for time in (part["start_ns"][0], part["start_ns"][-1])}
 
     def _together(self, parts: list[Columns], more: bool) -> tuple[Columns, int, bool]:
         columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
