@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import gzip
 import importlib
+import io
 import json
 import re
+import zipfile
 from collections import Counter
+from collections.abc import Callable
 from decimal import Decimal
 from operator import attrgetter
 from pathlib import Path
@@ -14,10 +17,12 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+import zstandard
 
 from profiles import ingest
 from profiles.analysis.kernels import kernel_table
-from profiles.trace import Category, Trace
+from profiles.trace import Category, Report, Trace
+from tests.fuzzing.seeds import seeds
 from tests.profiles.corpus import CORPUS, DATA
 
 PAGE = (Path(__file__).parents[2] / "docs" / "formats.md").read_text()
@@ -82,3 +87,31 @@ def test_every_kernel_name_device_and_stream_is_the_files(path: Path) -> None:
     found = Counter(zip(work["device"].to_pylist(), work["stream"].to_pylist(), strict=True))
     assert all(found[place] == count for place, count in wanted.items() if None not in place)
     assert {(trace.tracks[number].device, trace.tracks[number].stream) for number in set(work["track"].to_pylist())} == set(found)
+
+
+def zipped(data: bytes) -> bytes:
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("notes.txt", "words")
+        archive.writestr("run/profile.csv", data)
+    return out.getvalue()
+
+
+MISNAMED: dict[str, Callable[[bytes], bytes]] = {
+    "a.pdf": lambda data: data, "a.json": lambda data: gzip.compress(data, 1),
+    "a.zst": lambda data: gzip.compress(gzip.compress(data, 1), 1),
+    "a.pickle": lambda data: gzip.compress(gzip.compress(gzip.compress(data, 1), 1), 1),
+    "a.zip": zstandard.compress, "a.gz": zipped, "a.ncu-rep": lambda data: zipped(gzip.compress(data, 1))}
+
+
+@pytest.mark.parametrize("kind", ["xprof", "xplane", "proton", "nsys-stats", "cutlass", "snapshot", "perfetto"])
+def test_wrappings_and_names_change_nothing(kind: str, tmp_path: Path) -> None:
+    """Names, launches, times, devices, tracks and the integrity report are those of the bare file."""
+    data, seen = seeds(kind)[-1], []
+    for name, wrap in MISNAMED.items():
+        (tmp_path / name).write_bytes(wrap(data))
+        found = ingest.read(tmp_path / name)
+        assert not isinstance(found, Report)
+        rows = [found.slices.to_pylist(), found.tracks] if isinstance(found, Trace) else found.kernels
+        seen.append(repr((found.format, rows, found.devices, found.integrity)))
+    assert len(set(seen)) == 1
