@@ -20,6 +20,8 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 from django.http import HttpResponse
 
+from profiles.sql_cells import listed
+
 KINDS = {
     "csv": "text/csv; charset=utf-8", "json": "application/json", "parquet": "application/vnd.apache.parquet",
     "arrow": "application/vnd.apache.arrow.file",
@@ -79,14 +81,6 @@ def _clean(text: str) -> str:
 
 def _word(value: Any) -> str:
     return value.hex() if isinstance(value, bytes) else str(value)
-
-
-def listed(column: Any) -> list[Any]:
-    """A column's values. Times that Python has no words for (before the year 1, infinity, nanoseconds) are text."""
-    try:
-        return list(column.to_pylist())
-    except (OverflowError, ValueError, ImportError):
-        return list(column.cast(pa.string()).to_pylist())
 
 
 def table_response(table: pa.Table, name: str, kind: str) -> HttpResponse:

@@ -100,7 +100,8 @@ def _chart(found: sql_services.Result, asked: dict[str, str]) -> dict[str, Any]:
         if position < 0:
             raise TraceError("chart", f"the result has no single column {name}", "Choose one of its columns")
         numbers = sql_cells.numbers(found.table, name)
-        texts = ["" if value is None else str(sql_cells.cell(value)) for value in found.table.column(position).to_pylist()]
+        texts = ["" if value is None else str(sql_cells.cell(value))
+                 for value in sql_cells.listed(found.table.column(position))]
         return sql_charts.Series(name, None if numbers is None else
                                  [float("nan") if value is None else value for value in numbers.to_pylist()], texts)
 

@@ -41,8 +41,16 @@ def columns(table: pa.Table) -> list[dict[str, str]]:
 
 def rows(table: pa.Table) -> list[list[Any]]:
     """Row by row. NaN and infinity are null, whole numbers that JSON would round are text, what it has no word for too."""
-    found = [[cell(value) for value in column.to_pylist()] for column in table.columns]
+    found = [[cell(value) for value in listed(column)] for column in table.columns]
     return [list(row) for row in zip(*found, strict=True)]
+
+
+def listed(column: Any) -> list[Any]:
+    """A column's values. Times that Python has no words for (before the year 1, infinity, nanoseconds) are text."""
+    try:
+        return list(column.to_pylist())
+    except (OverflowError, ValueError, ImportError):
+        return list(column.cast(pa.string()).to_pylist())
 
 
 def cell(value: Any) -> Any:

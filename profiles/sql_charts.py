@@ -91,7 +91,12 @@ def _histogram(x: Series) -> tuple[dict[str, Any], str]:
     known = values[np.isfinite(values)]
     if not known.size:
         raise TraceError("chart", f"the column {x.name} holds no number at all", "Choose another")
-    counts, edges = np.histogram(known, min(BINS, max(1, int(np.sqrt(known.size) * 2))))
+    try:
+        with np.errstate(over="raise", invalid="raise"):
+            counts, edges = np.histogram(known, min(BINS, max(1, int(np.sqrt(known.size) * 2))))
+    except (ValueError, ArithmeticError):
+        raise TraceError("chart", f"the numbers of {x.name} lie too near or too far apart for classes",
+                         "Round them, or draw bars") from None
     source = ColumnDataSource({"left": edges[:-1].tolist(), "right": edges[1:].tolist(), "count": counts.tolist()})
     plot = theme.figure(hover=[(label, "@left{0,0.[000]} – @right{0,0.[000]}"), ("rows", "@count")], x_axis_label=label,
                         y_axis_label="rows")

@@ -57,10 +57,7 @@ def check(connection: duckdb.DuckDBPyConnection, sql: str, tables: Iterable[str]
 
 
 def _walk_all(parsed: Any, tables: frozenset[str], text: str, skipped: int) -> None:
-    nodes = list(_dicts(parsed))
-    own = {str(entry["key"]).lower() for node in nodes if isinstance(node.get("cte_map"), dict)
-           for entry in node["cte_map"].get("map", [])}
-    for node in nodes:
+    for node, own in _dicts(parsed):
         try:
             _look(node, tables | own | _SHOWN)
         except Refused as refused:
@@ -70,16 +67,18 @@ def _walk_all(parsed: Any, tables: frozenset[str], text: str, skipped: int) -> N
             raise
 
 
-def _dicts(parsed: Any) -> Iterator[dict[str, Any]]:
-    """Every object of the parse, without recursion: nesting is the query's."""
-    left = [parsed]
+def _dicts(parsed: Any) -> Iterator[tuple[dict[str, Any], frozenset[str]]]:
+    """Every object of the parse with the names that WITH gives it, without recursion: nesting is the query's."""
+    left: list[tuple[Any, frozenset[str]]] = [(parsed, frozenset())]
     while left:
-        each = left.pop()
+        each, own = left.pop()
         if isinstance(each, dict):
-            yield each
-            left.extend(each.values())
+            if isinstance(each.get("cte_map"), dict):
+                own = own | {str(entry["key"]).lower() for entry in each["cte_map"].get("map", [])}
+            yield each, own
+            left.extend((value, own) for value in each.values())
         elif isinstance(each, list):
-            left.extend(each)
+            left.extend((value, own) for value in each)
 
 
 def _look(node: dict[str, Any], tables: frozenset[str]) -> None:

@@ -24,6 +24,10 @@ BATCH_ROWS = 2048               # DuckDB's own vector: the limits are looked at 
 _FILE_BYTES = 2 << 30
 _AROUND_BYTES = 2 << 30         # address space beside DuckDB's memory limit: libraries, stacks, allocator arenas
 
+_VALUE_BYTES = 8                # what a value counts at least towards the limit of bytes
+_NESTED = frozenset({"list", "array", "struct", "map"})
+_ODD = frozenset({"interval", "timestamp_ns", "bit", "bignum", "union", "enum"})
+
 
 def main() -> None:
     request = json.loads(sys.stdin.buffer.read())
@@ -79,14 +83,14 @@ def _database(request: dict[str, Any]) -> duckdb.DuckDBPyConnection:
 def _stream(connection: duckdb.DuckDBPyConnection, request: dict[str, Any]) -> dict[str, Any]:
     """Batches to result.arrow until a limit of rows or bytes is reached."""
     rows, size, truncated = 0, 0, False
-    reader = connection.sql(request["sql"]).to_arrow_reader(BATCH_ROWS)
+    reader = _spoken(connection.sql(request["sql"])).to_arrow_reader(BATCH_ROWS)
     with pa.OSFile("result.arrow", "wb") as file, pa.ipc.new_stream(file, reader.schema) as out:
         for batch in reader:
             left = request["rows"] - rows
             if batch.num_rows > left:
                 truncated = True
                 batch = batch.slice(0, left)
-            size += batch.nbytes
+            size += max(batch.nbytes, _VALUE_BYTES * sum(map(_values, batch.columns)))
             if size > request["bytes"]:
                 truncated = True
                 break
@@ -96,6 +100,33 @@ def _stream(connection: duckdb.DuckDBPyConnection, request: dict[str, Any]) -> d
             if truncated:
                 break
     return {"rows": rows, "bytes": size, "truncated": truncated}
+
+
+def _spoken(relation: duckdb.DuckDBPyRelation) -> duckdb.DuckDBPyRelation:
+    """Types that files and pages have no form for become DuckDB's text of them; so do enumerations, whose long words are
+    stored once and shown in every row."""
+    odd = [_is_odd(kind) for kind in relation.types]
+    if not any(odd):
+        return relation
+    names = ['"' + name.replace('"', '""') + '"' for name in relation.columns]
+    return relation.project(", ".join(f"CAST(#{at} AS VARCHAR) AS {name}" if each else f"#{at} AS {name}"
+                                      for at, (each, name) in enumerate(zip(odd, names, strict=True), 1)))
+
+
+def _is_odd(kind: Any, nested: bool = False) -> bool:
+    name = str(kind.id)
+    if name in _NESTED:
+        return any(_is_odd(child, True) for _, child in kind.children if hasattr(child, "id"))
+    return name in _ODD or (nested and name.startswith(("date", "time", "blob")))
+
+
+def _values(array: pa.Array) -> int:
+    """How many values JSON has to write: NULLs and booleans of a list are bits or less here, and words there."""
+    if pa.types.is_struct(array.type):
+        return len(array) + sum(map(_values, array.flatten()))
+    if pa.types.is_map(array.type):
+        return len(array) + _values(array.keys) + _values(array.items)
+    return len(array) + _values(array.flatten()) if pa.types.is_nested(array.type) else len(array)
 
 
 def _planned(connection: duckdb.DuckDBPyConnection, sql: str) -> tuple[str, int | None] | None:

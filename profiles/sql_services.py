@@ -8,8 +8,8 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from django.conf import settings
 
 from profiles import sql_process, sql_views
 from profiles.models import Profile
+from profiles.services_connection import connection_release
 from profiles.sql_cells import plain
 from profiles.sql_process import Limits, QueryError
 from profiles.sql_tables import NAMES
@@ -83,14 +84,14 @@ def query_run(sql: str, profiles: list[Profile], person: str, limits: Limits | N
         return found
     began = time.monotonic()
     stop = _stop_file(person, run)
-    with sql_process.place(_home() / "places", hashlib.sha256(person.encode()).hexdigest()[:16]), \
+    connection_release()
+    leftovers_delete()
+    with _stoppable(stop), sql_process.place(_home() / "places", hashlib.sha256(person.encode()).hexdigest()[:16]), \
             sql_process.workplace(_home() / "runs") as folder:
-        try:
-            prepared = sql_views.prepare(profiles, folder)
-            request = {"statements": prepared.statements, "files": prepared.files, "targets": prepared.targets, "tables": NAMES}
-            answer = sql_process.run(sql, folder, request, limits, stop)
-        finally:
-            stop.unlink(missing_ok=True)
+        prepared = sql_views.prepare(profiles, folder)
+        connection_release()
+        request = {"statements": prepared.statements, "files": prepared.files, "targets": prepared.targets, "tables": NAMES}
+        answer = sql_process.run(sql, folder, request, limits, stop)
         seconds = time.monotonic() - began
         return _keep(kept, answer, limits, seconds)
 
@@ -100,8 +101,24 @@ def query_stop(person: str, run: str) -> None:
     if not run:
         raise TraceError("run", "the run has no name", "Give the name that the query was run with")
     path = _stop_file(person, run)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.touch()
+    if _running(path).exists():             # a file for each made-up name would fill the folder
+        path.touch()
+
+
+@contextmanager
+def _stoppable(stop: Path) -> Iterator[None]:
+    """While it lasts, `query_stop` knows the run."""
+    stop.parent.mkdir(parents=True, exist_ok=True)
+    _running(stop).touch()
+    try:
+        yield
+    finally:
+        for path in (_running(stop), stop):
+            path.unlink(missing_ok=True)
+
+
+def _running(stop: Path) -> Path:
+    return stop.with_suffix(".running")
 
 
 def _stop_file(person: str, run: str) -> Path:
@@ -169,4 +186,8 @@ def leftovers_delete() -> None:
         with suppress(OSError):
             if time.time() - path.stat().st_mtime > MOST.seconds + 60:
                 shutil.rmtree(path, ignore_errors=True)
+    for path in (_home() / "stop").glob("*"):
+        with suppress(OSError):
+            if time.time() - path.stat().st_mtime > MOST.seconds + 60:
+                path.unlink()
 

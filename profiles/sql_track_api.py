@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from django.http import Http404, HttpResponse, QueryDict
 from django.shortcuts import get_object_or_404
-from django.urls import resolve, reverse
+from django.urls import Resolver404, resolve, reverse
 from drf_spectacular.utils import extend_schema
 from rest_framework.exceptions import NotFound
 from rest_framework.permissions import IsAuthenticated
@@ -48,8 +48,9 @@ class SqlTimelineApi(TimelineView):
         if first == "names" and not request.query_params:
             return Response({"names": [*base.names, *tracks.names_of(found)]}, headers={"Cache-Control": "no-cache"})
         parts = rest.strip("/").split("/")
-        if first == "slices" and len(parts) == 2 and parts[1].isdecimal() and int(parts[1]) >= sql_tracks.FIRST_SLICE:
-            detail = tracks.slice_detail(found, int(parts[1]), len(base.tracks))
+        number = int(parts[1]) if len(parts) == 2 and parts[1].isdecimal() and len(parts[1]) < 19 else 0
+        if first == "slices" and number >= sql_tracks.FIRST_SLICE:
+            detail = tracks.slice_detail(found, number, len(base.tracks))
             if detail is None:
                 raise NotFound("these queries have no such row")
             return Response(detail)
@@ -64,7 +65,12 @@ class SqlTimelineApi(TimelineView):
     def hand_on(self, request: Request, pk: int, rest: str, base: Timeline | None) -> Any:
         """The address without the queries answers; it never hears of their tracks."""
         path = f"{reverse('api-profile', args=[pk])}{rest}"
-        found = resolve(path)
+        try:
+            found = resolve(path)
+        except Resolver404:
+            raise NotFound("there is nothing at this address") from None
+        if "queries" in found.kwargs:           # itself, and again, a thousand times
+            raise NotFound("queries are named once, separated by commas")
         inner = request._request
         if base is not None and any(name in inner.GET for name in _OWN):
             inner.GET = _without(inner.GET, len(base.tracks))
@@ -127,5 +133,10 @@ def _without(given: QueryDict, count: int) -> QueryDict:
     for name in _OWN:
         if name in kept:
             kept[name] = ",".join(part for part in kept[name].split(",")
-                                  if not part.split(":")[0].isdecimal() or int(part.split(":")[0]) < count)
+                                  if not part.split(":")[0].isdecimal() or _number(part) < count)
     return kept
+
+
+def _number(part: str) -> int:
+    """The track of "7:0-3"; no longer number is one."""
+    return int(part.split(":")[0][:12])

@@ -53,7 +53,9 @@ def _drawn(profile: Profile, key: str, person: str, end_ns: int) -> Drawn:
     try:
         out = made(Drawn(title, key, identity=identity), query_run(sql, [profile], person, MOST).table, end_ns)
     except QueryError as error:
-        return Drawn(title, key, f"{error.where}: {error.what}", identity=identity)     # busy or stopped may pass: not held
+        out = Drawn(title, key, f"{error.where}: {error.what}", identity=identity)
+        if error.kind not in ("refused", "query"):          # busy or stopped may pass: not held
+            return out
     with _lock:
         _held[place] = out
         while len(_held) > _HELD:
@@ -103,7 +105,7 @@ def slice_detail(found: list[Drawn], slice_id: int, first_id: int) -> dict[str, 
         if 0 <= number < each.rows.size and each.table is not None:
             row = each.table.slice(int(each.rows[number]), 1)
             own = int(each.columns["track"][number])
-            rest = {name: sql_cells.cell(row.column(i)[0].as_py()) for i, name in enumerate(row.column_names)
+            rest = {name: sql_cells.cell(sql_cells.listed(row.column(i))[0]) for i, name in enumerate(row.column_names)
                     if name not in ("start_ns", "dur_ns", "name", "lane", "category")}
             name = each.names[int(each.columns["name"][number])]
             return {"id": slice_id, "track": track + own, "depth": int(each.columns["depth"][number]),

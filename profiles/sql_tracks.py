@@ -91,7 +91,8 @@ def _texts(table: pa.Table, name: str, keep: Array) -> list[str]:
     position = table.schema.get_field_index(name)
     if position < 0:
         return [""] * keep.size
-    return [str(sql_cells.cell(value)) if value is not None else "" for value in pc.take(table.column(position), keep).to_pylist()]
+    return [str(sql_cells.cell(value)) if value is not None else ""
+            for value in sql_cells.listed(pc.take(table.column(position), keep))]
 
 
 def _lanes_of(table: pa.Table, keep: Array, title: str) -> tuple[npt.NDArray[np.int64], list[str]]:

@@ -43,7 +43,10 @@ def _shape(data: Any, status: int) -> dict[str, Any]:
 
 
 def _first(told: Any) -> str:
-    return str(told[0]) if isinstance(told, list) and told else str(told)
+    """The first message, however deep a list of lists or objects holds it."""
+    while isinstance(told, list | dict) and told:
+        told = told[0] if isinstance(told, list) else next(iter(told.values()))
+    return str(told)
 
 
 class NoNul:

@@ -298,3 +298,46 @@ def test_the_command_says_what_is_wrong(profile, arguments):
 def test_the_commands_query_error_says_where(profile):
     with pytest.raises(CommandError, match="line 1, column 8"):
         command(str(profile.pk), "SELECT nosuch FROM slices")
+
+
+ODD = ["INTERVAL 1 DAY", "TIMESTAMP 'infinity'", "DATE 'infinity'", "DATE '5000-01-01 (BC)'", "TIMESTAMPTZ '290000-01-01'",
+       "TIMESTAMP_NS '2020-01-01 00:00:00.123456789'", "'101'::BIT", "'\\xff'::BLOB", "12::BIGNUM", "union_value(a := 1)",
+       "'a'::ENUM('a')", "[DATE '5000-01-01 (BC)']", "{'a': [INTERVAL 1 DAY]}", "MAP {'a': 1}", "array_value(1, 2)",
+       "['\\xff'::BLOB]"]
+
+
+@pytest.mark.parametrize("form", ["json", "csv", "parquet", "arrow"])
+def test_every_type_has_a_form(client, profile, form):
+    sql = "SELECT " + ", ".join(f"{value} AS v{at}" for at, value in enumerate(ODD))
+    found = ask(client, sql, profile, format=form)
+    assert found.status_code == 200, found.content
+    if form in ("json", "csv"):
+        assert all(word in found.content.decode() for word in ("1 day", "00:00:00.123456789", "101"))
+
+
+@pytest.mark.parametrize("values", ["1e308, -1e308", "5e-324, 1e-323", "2::BIGINT**62, 2::BIGINT**62 + 1"])
+def test_numbers_that_no_histogram_holds_are_told(client, profile, values):
+    found = ask(client, f"SELECT unnest([{values}]) AS x", profile, chart={"kind": "histogram", "x": "x"})
+    assert found.status_code in (200, 400)
+    assert found.status_code == 200 or found.json()["hint"]
+
+
+def test_errors_of_nested_fields_are_sentences(client, profile):
+    found = ask(client, "SELECT 1", profile, profiles=[0]).json()
+    assert "ErrorDetail" not in found["error"] and "greater than or equal to 1" in found["error"]
+
+
+def test_addresses_of_queries_hand_on_to_the_profile_only(client, profile):
+    sql = "SELECT 0 AS start_ns, 10 AS dur_ns, TIMESTAMP 'infinity' AS at"
+    query = post(client, "queries", {"name": "q", "sql": sql}).json()["id"]
+    root = f"/api/profiles/{profile.pk}/sql/{query}/"
+    for rest in (f"sql/{query}/timeline/", f"sql/{query}/" * 500 + "notes/", "nosuch/", "../../queries/", "/",
+                 "slices/" + "9" * 5000 + "/"):
+        found = client.get(root + rest)
+        assert found.status_code == 404, rest
+        assert "tried" not in found.content.decode()
+    assert client.get(f"{root}selection/?start=0&end=9&tracks=0,{'9' * 5000}").status_code == 200
+    assert client.get(f"{root}slices/{2**31}/").json()["detail"]["at"]
+    broken = post(client, "queries", {"name": "b", "sql": "SELECT nosuch"}).json()["id"]
+    tracks = client.get(f"/api/profiles/{profile.pk}/sql/{broken}/timeline/").json()["tracks"]
+    assert "nosuch" in tracks[-1]["name"]

@@ -15,7 +15,7 @@ import pytest
 
 from profiles.models import Profile
 from profiles.sql_process import ROOT, Limits, QueryError
-from profiles.sql_services import SQL_CHARS, query_run
+from profiles.sql_services import SQL_CHARS, query_run, query_stop
 from tests.builders import trace
 from tests.profiles.test_timeline_api import STEP, profile_of
 
@@ -240,3 +240,49 @@ def test_the_walls_stood_around_it(profile):
     found = query_run("SELECT 1", [profile], "me")
     if not found.walled:
         pytest.skip("this kernel has no Landlock")
+
+
+SCOPES = [
+    "SELECT * FROM {0}, (WITH {0} AS (SELECT 1) SELECT * FROM {0})", "SELECT (WITH {0} AS (SELECT 1) SELECT 1 FROM {0}) FROM {0}",
+    "WITH b AS (WITH {0} AS (SELECT 1) SELECT * FROM {0}) SELECT * FROM b, {0}"]
+
+
+@pytest.mark.parametrize("sql", SCOPES)
+@pytest.mark.parametrize("name", ["duckdb_views", "pragma_database_list", '"p{pk}/names.parquet"', '"/etc/hosts.csv"'])
+def test_a_name_of_with_holds_where_it_stands_only(profile, name, sql):
+    assert refused(sql.format(name.format(pk=profile.pk)), profile).kind == "refused"
+
+
+@pytest.mark.parametrize("sql", [
+    "WITH x AS (SELECT 1) SELECT * FROM x UNION ALL SELECT * FROM x", "WITH x AS (SELECT 1), y AS (SELECT * FROM x) FROM y",
+    "WITH RECURSIVE x(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM x WHERE i < 3) SELECT (SELECT max(i) FROM x)",
+    "SELECT * FROM (WITH x AS (SELECT 1) SELECT * FROM x), slices WHERE EXISTS (WITH y AS (SELECT 2) FROM y)"])
+def test_names_of_with_are_tables(profile, sql):
+    assert query_run(sql, [profile], "me", SMALL).table.num_rows > 0
+
+
+@pytest.mark.parametrize("sql", [
+    "SELECT list(b) FROM (SELECT true AS b FROM range(20_000_000))", "SELECT list(NULL) FROM range(50_000_000)",
+    "SELECT {{'a': list(NULL)}} FROM range(50_000_000)",
+    "WITH t AS (SELECT '{0}'::ENUM('{0}') AS e FROM range(9000)) SELECT e, e AS f, e AS g FROM t",
+    "SELECT " + ", ".join(["NULL"] * 2000) + " FROM range(9000)"])
+def test_what_is_small_on_disk_and_large_on_a_page_is_cut(profile, sql):
+    found = query_run(sql.format("x" * 5000), [profile], "me", Limits(seconds=20))
+    values = sum(len(str(value)) for column in found.table.columns for value in column.to_pylist())
+    assert found.truncated
+    assert values < 20 << 20
+
+
+def test_stopping_what_does_not_run_leaves_nothing(profile, settings):
+    for number in range(5):
+        query_stop("me", f"made-up-{number}")
+    assert not list((Path(settings.HOME) / "sql").glob("stop/*"))
+
+
+def test_leftovers_of_killed_processes_go(profile, settings):
+    left = Path(settings.HOME) / "sql" / "runs" / "query-left"
+    left.mkdir(parents=True)
+    (left / "spill").touch()
+    os.utime(left, (1, 1))
+    query_run("SELECT 1", [profile], "me", SMALL)
+    assert not left.exists()
