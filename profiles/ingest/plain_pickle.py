@@ -16,6 +16,7 @@ from profiles.trace import TraceError
 
 MAX_OPCODES = 200_000_000
 MAX_VALUES = 10_000_000                  # containers, texts, numbers and what is remembered of them: 1.5 million entries
+MAX_OPEN = 1_000_000                     # values that wait for their container; picklers write at most 1,000 at once per level
 MAX_TEXT_BYTES = 1 << 20                 # one text; names of C++ functions take a few kB
 MAX_NUMBER_BYTES = 16
 _LINE_BYTES = 200
@@ -99,6 +100,8 @@ class PlainPickle:
         if self.opcodes > MAX_OPCODES or self.values > MAX_VALUES:
             raise TraceError(f"byte {at}", f"a pickle of more than {MAX_VALUES:,} values or {MAX_OPCODES:,} steps",
                              "Record fewer entries (max_entries=…).")
+        if len(self._stack) > MAX_OPEN or len(self._marks) > MAX_OPEN:
+            raise TraceError(f"byte {at}", f"a pickle that nests its values deeper than {MAX_OPEN:,} at once", _HINT)
 
     def _ended_early(self, at: int) -> None:
         """The content is cut or damaged: close what is open, from the innermost outwards."""

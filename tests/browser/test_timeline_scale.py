@@ -94,10 +94,12 @@ def test_a_deep_stack_asks_for_the_depths_in_view(opened: Any, long_trace: int) 
     deep = page.evaluate(f"[...{APP}.timeline.tracks.values()].sort((a, b) => b.depths - a.depths)[0]")
     assert deep["depths"] > 20
     page.evaluate(f"{APP}.stage.main.element.scrollTop = {APP}.stage.main.rows.byTrack.get({deep['id']}).y + 10 * 18")
+    asked = f"""performance.getEntriesByType('resource').map((e) => new URL(e.name).searchParams.get('lanes'))
+      .filter(Boolean).flatMap((text) => text.split(',')).filter((lane) => lane.startsWith('{deep["id"]}:'))"""
+    poll(page, f"({asked}).length > 0")
     poll(page, QUIET)
-    lanes = page.evaluate("""(id) => performance.getEntriesByType('resource').map((e) => new URL(e.name).searchParams.get('lanes'))
-      .filter(Boolean).flatMap((text) => text.split(',')).filter((lane) => lane.startsWith(`${id}:`))""", deep["id"])
-    assert lanes and all(int(lane.split(":")[1].split("-")[1]) - int(lane.split(":")[1].split("-")[0]) == 3 for lane in lanes)
+    lanes = page.evaluate(asked)
+    assert all(int(lane.split(":")[1].split("-")[1]) - int(lane.split(":")[1].split("-")[0]) == 3 for lane in lanes)
 
 
 def test_the_overview_shows_how_busy_each_gpu_is(opened: Any, long_trace: int) -> None:
