@@ -48,9 +48,10 @@ def run() -> list[dict[str, Any]]:
             return _rows(shown, address, pk, slices)
     finally:
         if made:
+            from profiles.models import Profile
             from profiles.services import profile_delete
 
-            profile_delete(pk)
+            profile_delete(Profile.objects.get(pk=pk))
 
 
 def _profile() -> tuple[int, int, bool]:
