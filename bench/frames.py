@@ -60,7 +60,7 @@ def _profile() -> tuple[int, int, bool]:
 
     from profiles.models import Profile
     from profiles.services import profile_create, profile_ingest
-    from profiles.timeline_store import timeline
+    from profiles.store.timeline import timeline
     from webapp import accounts
 
     if known := os.environ.get("RIDGEPOINT_BENCH_PROFILE"):
@@ -82,7 +82,7 @@ def _profile() -> tuple[int, int, bool]:
 
 def _forget_files(pk: int) -> None:
     """Stored files leave the system's cache, as after a restart of the machine."""
-    from profiles import store
+    from profiles.store import trace as store
 
     for path in store.local_path(store.key(pk, "timeline.json")).parent.iterdir():
         if path.is_file():

@@ -27,7 +27,7 @@ def main(path: str) -> None:
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "webapp.settings")
     django.setup()
     from profiles import ingest, ingested  # need the settings
-    from profiles.objects import objects_delete
+    from profiles.store.objects import objects_delete
 
     began, untold = time.perf_counter(), Untold()
     trace = ingest.read(path, untold)

@@ -17,8 +17,12 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from bench import generator
-from profiles import ingest, store, store_columns, timeline_selectors, timeline_store
-from profiles.objects import objects_delete
+from profiles import ingest
+from profiles.store import columns as store_columns
+from profiles.store import timeline as timeline_store
+from profiles.store import trace as store
+from profiles.store.objects import objects_delete
+from profiles.timeline import selectors as timeline_selectors
 from profiles.trace import Trace
 
 BENCH_PROFILE = 2_000_000_001

@@ -19,11 +19,15 @@ from rest_framework.response import Response
 from rest_framework.reverse import reverse
 from rest_framework.views import APIView
 
-from profiles import selectors, selectors_compare, selectors_counters, selectors_profile, services
+from profiles import services
 from profiles.analysis.kernels import KERNEL_COLUMNS
-from profiles.exports_api import FORMAT, asked_format
+from profiles.exports.api import FORMAT, asked_format
+from profiles.exports.responses import flat_response, table_response
 from profiles.models import Finding, KernelStat, Profile
-from profiles.tables import flat_response, table_response
+from profiles.selectors import compare as selectors_compare
+from profiles.selectors import counters as selectors_counters
+from profiles.selectors import lists as selectors
+from profiles.selectors import profile as selectors_profile
 from profiles.trace import TraceError
 
 JSON = OpenApiTypes.OBJECT

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from profiles import ingest, store, store_counters, store_derived, store_summary
+from profiles import ingest
 from profiles.analysis import counters, cpu_time, findings, findings_counters, summaries
 from profiles.analysis.breakdown import breakdown
 from profiles.analysis.kernels import KernelRow, kernel_table
@@ -20,7 +20,11 @@ from profiles.analysis.remarks import remark
 from profiles.ingest.source import SeveralProfiles
 from profiles.models import Profile
 from profiles.progress import PUBLISH_EVERY_S, Progress
-from profiles.store_launches import launches_write
+from profiles.store import counters as store_counters
+from profiles.store import derived as store_derived
+from profiles.store import summary as store_summary
+from profiles.store import trace as store
+from profiles.store.launches import launches_write
 from profiles.trace import Report, Summary, Trace, TraceError
 
 KERNEL_ROWS = 5_000        # rows of the kernel table; honest traces hold hundreds of names

@@ -131,6 +131,7 @@ class Finding(models.Model):
 
     profile = models.ForeignKey(Profile, on_delete=models.CASCADE, related_name="findings")
     kernel = models.ForeignKey(KernelStat, null=True, on_delete=models.CASCADE, related_name="findings")
+    source = models.CharField(max_length=24, blank=True)      # the topic that found it; "": the ingest
     rule = models.CharField(max_length=60)
     severity = models.CharField(max_length=12)         # "high" | "medium" | "info"
     title = models.TextField()                         # one sentence with numbers

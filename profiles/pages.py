@@ -14,18 +14,17 @@ from django.http import FileResponse, Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.http import require_http_methods, require_safe
 
-from profiles import (
-    charts_compare,
-    charts_counters,
-    charts_trace,
-    selectors,
-    selectors_compare,
-    selectors_counters,
-    selectors_profile,
-    services,
-)
+from profiles import services
 from profiles.analysis.names import operator_of
+from profiles.charts import compare as charts_compare
+from profiles.charts import counters as charts_counters
+from profiles.charts import trace as charts_trace
 from profiles.models import KernelStat, Profile
+from profiles.selectors import compare as selectors_compare
+from profiles.selectors import counters as selectors_counters
+from profiles.selectors import lists as selectors
+from profiles.selectors import profile as selectors_profile
+from profiles.topics.selectors import topic_lines
 from profiles.trace import TraceError
 
 PAGE_ROWS = 200
@@ -102,7 +101,7 @@ def _found(profile: Profile) -> dict[str, Any]:
     if profile.kind == Profile.Kind.TRACE:
         tables = selectors_profile.summary_tables(profile, PAGE_TABLE_ROWS) if not profile.launches else []
         time = charts_trace.time_bars(profile.summary) if profile.summary.get("devices") or not tables else None
-        return {**found, "time": time, "tables": tables}
+        return {**found, "time": time, "tables": tables, "topics": topic_lines(profile)}
     if profile.kind == Profile.Kind.SUMMARY:
         return {**found, "others": [], "tables": selectors_profile.summary_tables(profile, PAGE_TABLE_ROWS)}
     return {**found, "launches": selectors_counters.launch_rows(profile)}

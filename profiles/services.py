@@ -22,9 +22,9 @@ from django.utils.text import get_valid_filename
 
 from profiles import ingested
 from profiles.models import Finding, Profile
-from profiles.objects import derived_delete, objects_delete
 from profiles.progress import Progress, Superseded
 from profiles.rows import json_safe, kernels_copy, text
+from profiles.store.objects import derived_delete, objects_delete
 from profiles.trace import TraceError
 from workers import jobs
 

@@ -2,7 +2,7 @@
 
 A reader in ``profiles.ingest`` turns a file into a `Trace` (what ran when), a `Report` (hardware counters per launch) or
 a `Summary` (sums that the tool made; it wrote no times of its records); everything in ``profiles.analysis`` and
-``profiles.store`` starts from these three and never asks the file again.
+``profiles.store.trace`` starts from these three and never asks the file again.
 
 Time is int64 nanoseconds since the trace's first record (`Trace.base_ns` holds the wall clock of that moment where the
 file knows it). Missing is a null, never -1.
@@ -230,7 +230,8 @@ class KernelSum:
 @dataclass(frozen=True)
 class SummaryColumn:
     """A column of a `SummaryTable`. `unit` chooses how numbers show: "ns", "bytes", "pct" (0-100), "count", "" (plain), or
-    an SI unit ("FLOP/s", "B/s"). Text columns have unit "" and `text` true."""
+    an SI unit ("FLOP/s", "B/s"); "slice" (id of one) and "window" ("start-end" in ns, text) become links into the timeline.
+    Text columns have unit "" and `text` true."""
 
     name: str
     unit: str = ""

@@ -15,8 +15,8 @@ from rq import Queue
 
 from profiles.analysis.names import operator_of
 from profiles.models import Capture, Finding, KernelStat, Profile
-from profiles.selectors import build_list, kernel_families
-from profiles.selectors_compare import comparison
+from profiles.selectors.compare import comparison
+from profiles.selectors.lists import build_list, kernel_families
 from profiles.trace import TraceError
 from tuner.models import TuneJob
 from workers import jobs

@@ -169,7 +169,8 @@ REST_KNOX = {"TOKEN_TTL": None, "TOKEN_PREFIX": "rp_"}       # the expiry is cho
 SPECTACULAR_SETTINGS = {
     "TITLE": "Ridgepoint", "VERSION": "0.1.0", "SWAGGER_UI_DIST": "SIDECAR", "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
     "SERVE_INCLUDE_SCHEMA": False, "SERVE_PERMISSIONS": ["webapp.accounts.RolePermission"],
-    "ENUM_NAME_OVERRIDES": {"ProfileKindEnum": "profiles.models.Profile.Kind", "ChartKindEnum": "profiles.query_services.CHARTS"},
+    "ENUM_NAME_OVERRIDES": {"ProfileKindEnum": "profiles.models.Profile.Kind",
+                            "ChartKindEnum": "profiles.sql.query_services.CHARTS"},
 }
 LOGGING = {
     "version": 1, "disable_existing_loggers": False,

@@ -5,20 +5,20 @@ from django.urls import include, path
 from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitView
 
 from profiles import api as profiles_api
-from profiles import (
-    capture_api,
-    capture_pages,
-    exports_api,
-    exports_timeline_api,
-    note_api,
-    selection_api,
-    sql_api,
-    sql_pages,
-    sql_track_api,
-    timeline_api,
-    timeline_pages,
-)
 from profiles import pages as profiles_pages
+from profiles.capture import api as capture_api
+from profiles.capture import pages as capture_pages
+from profiles.exports import api as exports_api
+from profiles.exports import timeline_api as exports_timeline_api
+from profiles.notes import api as note_api
+from profiles.sql import api as sql_api
+from profiles.sql import pages as sql_pages
+from profiles.sql import track_api as sql_track_api
+from profiles.timeline import api as timeline_api
+from profiles.timeline import pages as timeline_pages
+from profiles.timeline import selection_api
+from profiles.topics import api as topic_api
+from profiles.topics import pages as topic_pages
 from tuner import api as tuner_api
 from tuner import pages as tuner_pages
 from webapp import accounts, pages
@@ -41,6 +41,7 @@ urlpatterns = [
     path("timelines/<int:a>/<int:b>/", timeline_pages.timelines, name="timelines"),
     path("profiles/<int:pk>/roofline/", profiles_pages.roofline, name="roofline"),
     path("profiles/<int:pk>/kernels/<int:kernel_pk>/", profiles_pages.kernel_detail, name="kernel"),
+    path("profiles/<int:pk>/analysis/<slug:name>/", topic_pages.topic_page, name="topic"),
     path("profiles/<int:pk>/delete/", profiles_pages.profile_delete, name="profile-delete"),   # POST
     path("kernels/", profiles_pages.kernel_list, name="kernel-list"),
     path("compare/", profiles_pages.compare, name="compare"),                      # ?a=1&b=2 or ?build_a=…&build_b=…
@@ -69,6 +70,7 @@ urlpatterns = [
     path("api/profiles/<int:pk>/counters/", profiles_api.CounterListApi.as_view(), name="api-counters"),
     path("api/profiles/<int:pk>/tables/", profiles_api.TableListApi.as_view(), name="api-tables"),
     path("api/profiles/<int:pk>/roofline/", profiles_api.RooflineApi.as_view(), name="api-roofline"),
+    path("api/profiles/<int:pk>/analysis/<slug:name>/", topic_api.TopicApi.as_view(), name="api-topic"),
     path("api/profiles/<int:pk>/timeline/", timeline_api.TimelineApi.as_view(), name="api-timeline"),
     path("api/profiles/<int:pk>/names/", timeline_api.NamesApi.as_view(), name="api-names"),
     path("api/profiles/<int:pk>/density/", timeline_api.DensityApi.as_view(), name="api-density"),

@@ -20,9 +20,9 @@ from django.db import transaction
 from django.db.models import F, Q
 from django.utils import timezone
 
-from profiles import capture_command
-from profiles.capture_options import OPTIONS, NcuOptions, OptionsError, TorchOptions
-from profiles.capture_services import capture_published
+from profiles.capture import command as capture_command
+from profiles.capture.options import OPTIONS, NcuOptions, OptionsError, TorchOptions
+from profiles.capture.services import capture_published
 from profiles.models import Capture
 from profiles.services import profile_create
 from workers import facts, gpu, jobs

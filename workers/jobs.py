@@ -21,6 +21,7 @@ log = logging.getLogger(__name__)
 QUEUES = ("ingest", "compile", "gpu", "replay")
 TASKS = {
     "ingest": "workers.tasks.ingest_profile",
+    "analyse": "workers.tasks.analyse_profile",
     "tune": "workers.tasks.run_tune",
     "capture": "workers.tasks.run_capture",
 }

@@ -16,6 +16,7 @@ from django.utils import timezone
 
 from profiles.models import Capture, Profile
 from profiles.services import profile_ingest
+from profiles.topics.services import topics_make
 from tuner.models import TuneJob
 from workers import jobs
 from workers.heartbeat import beating
@@ -27,6 +28,12 @@ __all__ = ["ingest_profile", "run_capture", "run_tune", "sweep"]
 
 def ingest_profile(profile_id: int) -> None:
     _run(HELD["ingest"], profile_id, profile_ingest)
+    topics_make(profile_id)             # the profile is ready and shows: what its analyses say follows
+
+
+def analyse_profile(profile_id: int) -> None:
+    """The topics of a large trace that a page asked for and nobody made yet."""
+    topics_make(profile_id)
 
 
 def run_tune(job_id: int) -> None:

@@ -15,6 +15,7 @@ import numpy as np
 
 from profiles.analysis.breakdown import Breakdown
 from profiles.analysis.digest import Digest
+from profiles.analysis.found import SEVERITIES, Found
 from profiles.analysis.host import Activity, Gaps, Host, Syncs
 from profiles.analysis.kernels import KernelRow
 from profiles.analysis.names import short_name
@@ -22,21 +23,7 @@ from profiles.analysis.sentences import pct_text, plural, time_text, times_text
 from profiles.trace import KERNELS, Category, Trace
 from profiles.windows import MISSING
 
-SEVERITIES = ("high", "medium", "info")
 _AUTOGRAD = "autograd::engine::evaluate_function: "
-
-
-@dataclass(frozen=True)
-class Found:
-    """One finding: a sentence with numbers, what to do, and the numbers with units in their names."""
-
-    rule: str
-    severity: str
-    title: str
-    advice: str
-    numbers: dict[str, Any]
-    worth_ns: float | None = None
-    kernel: str | None = None           # full name, where it is about one kernel
 
 
 @dataclass(frozen=True)

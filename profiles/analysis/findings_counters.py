@@ -13,7 +13,7 @@ from typing import Any
 
 from profiles.analysis import gpus, rules, stalls
 from profiles.analysis.counters import LaunchFacts, combined, facts, limiter_words
-from profiles.analysis.findings import SEVERITIES, Found
+from profiles.analysis.found import SEVERITIES, Found
 from profiles.analysis.names import short_name
 from profiles.analysis.sentences import pct_text, time_text
 from profiles.trace import Report

@@ -35,7 +35,7 @@ class Verdict:
 
 def prepare() -> None:
     """Import what a case needs before the first fork: a child then starts in milliseconds."""
-    for name in ("profiles.ingest", "profiles.store", *(f"profiles.analysis.{part}" for part in (
+    for name in ("profiles.ingest", "profiles.store.trace", *(f"profiles.analysis.{part}" for part in (
             "breakdown", "counters", "findings", "findings_counters", "kernels", "launches", "remarks", "summaries"))):
         importlib.import_module(name)
 
@@ -168,7 +168,7 @@ def _store(folder: Path) -> Any:
     from django.conf import settings
     from django.core.files.storage import storages
 
-    from profiles import store
+    from profiles.store import trace as store
 
     settings.HOME = folder
     settings.STORAGES = {"default": {"BACKEND": "django.core.files.storage.FileSystemStorage",

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from profiles.capture_command import TargetError, command, shown, target_problems
-from profiles.capture_options import NcuOptions, OptionsError, TorchOptions
-from profiles.capture_selectors import kernel_regex
+from profiles.capture.command import TargetError, command, shown, target_problems
+from profiles.capture.options import NcuOptions, OptionsError, TorchOptions
+from profiles.capture.selectors import kernel_regex
 
 TARGET = ["{python}", "-m", "train", "--lr", "0.1"]
 # Options of ncu that take a value, as the builder writes them.

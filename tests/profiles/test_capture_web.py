@@ -4,7 +4,7 @@ import pytest
 from django.conf import settings
 from django.urls import reverse
 
-from profiles import capture_services as services
+from profiles.capture import services
 from profiles.models import Capture, CaptureTarget
 from workers import jobs
 

@@ -13,8 +13,11 @@ import pytest
 from django.core.files.base import File
 from django.test import Client
 
-from profiles import charts_counters, selectors_counters, services, store_counters
+from profiles import services
+from profiles.charts import counters as charts_counters
 from profiles.models import KernelStat, LaunchCounters, Profile
+from profiles.selectors import counters as selectors_counters
+from profiles.store import counters as store_counters
 
 DATA = Path(__file__).resolve().parent.parent / "data"
 Read = Callable[[str], Profile]

@@ -2,9 +2,11 @@
 
 import numpy as np
 
-from profiles import ingest, store, timeline_store
+from profiles import ingest
 from profiles.analysis.kernels import numbers
-from profiles.density_store import density
+from profiles.store import timeline as timeline_store
+from profiles.store import trace as store
+from profiles.store.density import density
 from profiles.trace import GPU_WORK
 from tests.builders import trace as drawn
 from tests.profiles.corpus import H200

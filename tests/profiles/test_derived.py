@@ -5,10 +5,13 @@ import json
 import numpy as np
 import pytest
 
-from profiles import ingest, store, store_derived, timeline_store
+from profiles import ingest
 from profiles.analysis.derived import bandwidth, mean_between, queue_depth, stairs
 from profiles.analysis.kernels import numbers
-from profiles.timeline_selectors import whole
+from profiles.store import derived as store_derived
+from profiles.store import timeline as timeline_store
+from profiles.store import trace as store
+from profiles.timeline.selectors import whole
 from profiles.trace import GPU_WORK, Category
 from tests.builders import trace as drawn
 from tests.profiles.corpus import H200

@@ -14,10 +14,12 @@ import pyarrow.parquet as pq
 import pytest
 from django.urls import reverse
 
-from profiles import area_store, ingest, store_launches
+from profiles import ingest
 from profiles.analysis.launches import launches_of_trace
-from profiles.exports import encoded, table_of, table_of_cells
+from profiles.exports.files import encoded, table_of, table_of_cells
 from profiles.models import KernelStat, LaunchCounters, Profile
+from profiles.store import area as area_store
+from profiles.store import launches as store_launches
 from profiles.trace import Trace
 from tests.builders import flows, trace
 from tests.profiles.corpus import H200

@@ -8,7 +8,8 @@ import pytest
 
 from profiles.analysis import findings
 from profiles.analysis.breakdown import breakdown
-from profiles.analysis.findings import RULES, Found
+from profiles.analysis.findings import RULES
+from profiles.analysis.found import Found
 from profiles.analysis.host import Host
 from profiles.analysis.kernels import kernel_table
 from profiles.ingest import read

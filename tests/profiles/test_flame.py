@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 from django.urls import reverse
 
-from profiles import area_store, flame_selectors, ingest
+from profiles import ingest
 from profiles.analysis import flame
+from profiles.store import area as area_store
+from profiles.timeline import flame_selectors
 from profiles.trace import GPU_WORK, Category, Trace
 from tests.builders import trace
 from tests.profiles.corpus import H200

@@ -14,7 +14,7 @@ import pytest
 from profiles import ingest
 from profiles.analysis import counters, findings, findings_counters
 from profiles.analysis.breakdown import breakdown
-from profiles.analysis.findings import Found
+from profiles.analysis.found import Found
 from profiles.analysis.kernels import KernelRow, kernel_table
 from profiles.analysis.remarks import remark
 from profiles.trace import Integrity, Report, Trace

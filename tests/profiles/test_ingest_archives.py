@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from django.core.files.base import ContentFile
 
-from profiles import selectors_profile
 from profiles.models import Profile
+from profiles.selectors import profile as selectors_profile
 from profiles.services import profile_create, profile_ingest
 from tests.profiles.corpus import CORPUS, DATA
 

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 from django.urls import reverse
 
-from profiles import note_services, store
 from profiles.models import Profile, TimelineNote
+from profiles.notes import services as note_services
+from profiles.store import trace as store
 from tests.builders import trace
 
 pytestmark = pytest.mark.django_db

@@ -3,8 +3,11 @@
 import numpy as np
 import pytest
 
-from profiles import ingest, search_store, store, timeline_store
-from profiles.search_store import scan
+from profiles import ingest
+from profiles.store import search as search_store
+from profiles.store import timeline as timeline_store
+from profiles.store import trace as store
+from profiles.store.search import scan
 from tests.profiles.corpus import H200
 
 

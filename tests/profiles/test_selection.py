@@ -13,9 +13,11 @@ import pyarrow.parquet as pq
 import pytest
 from django.urls import reverse
 
-from profiles import area_store, ingest, streaming_api, timeline_store
+from profiles import ingest, streaming_api
 from profiles.analysis import groups
 from profiles.analysis.groups import Sums, TooManyGroups
+from profiles.store import area as area_store
+from profiles.store import timeline as timeline_store
 from profiles.trace import GPU_WORK, Category, Trace
 from tests.builders import trace
 from tests.profiles.corpus import H200

@@ -13,7 +13,7 @@ from django.core.files.storage import default_storage
 from django.utils import timezone
 
 from profiles import ingested as steps
-from profiles import services, store
+from profiles import services
 from profiles.models import Finding, KernelStat, LaunchCounters, Profile
 from profiles.progress import Progress, Superseded
 from profiles.services import (
@@ -24,7 +24,8 @@ from profiles.services import (
     profile_update,
     upload_check,
 )
-from profiles.store_launches import launches_read
+from profiles.store import trace as store
+from profiles.store.launches import launches_read
 from profiles.trace import TraceError
 from workers import jobs
 

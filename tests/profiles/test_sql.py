@@ -9,11 +9,12 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
-from profiles import sql_cells, sql_services
 from profiles.models import Profile
-from profiles.sql_process import AT_ONCE_EACH, Limits, QueryError
-from profiles.sql_services import limits_of, profiles_chosen, query_run, query_stop
-from profiles.sql_tables import NAMES, TABLES
+from profiles.sql import cells as sql_cells
+from profiles.sql import services as sql_services
+from profiles.sql.process import AT_ONCE_EACH, Limits, QueryError
+from profiles.sql.services import limits_of, profiles_chosen, query_run, query_stop
+from profiles.sql.tables import NAMES, TABLES
 from profiles.trace import TraceError
 from tests.builders import trace
 from tests.profiles.test_timeline_api import STEP, flows, profile_of
@@ -186,7 +187,7 @@ class monkeypatched_prepare:
         self.profile = profile
 
     def __enter__(self) -> None:
-        from profiles import sql_views
+        from profiles.sql import views as sql_views
 
         self.views, self.before = sql_views, sql_views.prepare
         sql_views.prepare = lambda profiles, folder: sql_views.Prepared()
@@ -198,7 +199,7 @@ class monkeypatched_prepare:
 def test_one_person_runs_so_many_at_once(home, monkeypatch):
     from contextlib import ExitStack
 
-    from profiles import sql_process
+    from profiles.sql import process as sql_process
 
     monkeypatch.setattr(sql_process, "WAIT_FOR_PLACE_S", 0.2)
     places = home / "places"
@@ -215,7 +216,7 @@ def test_one_person_runs_so_many_at_once(home, monkeypatch):
 def test_everybody_together_runs_so_many_at_once(home, monkeypatch):
     from contextlib import ExitStack
 
-    from profiles import sql_process
+    from profiles.sql import process as sql_process
 
     monkeypatch.setattr(sql_process, "WAIT_FOR_PLACE_S", 0.2)
     monkeypatch.setattr(sql_process, "AT_ONCE", 2)

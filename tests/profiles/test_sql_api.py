@@ -14,8 +14,8 @@ from django.core.management import CommandError, call_command
 from django.urls import reverse
 
 from profiles.models import Profile, SavedQuery
-from profiles.sql_examples import EXAMPLES
-from profiles.sql_tracks import FIRST_SLICE
+from profiles.sql.examples import EXAMPLES
+from profiles.sql.tracks import FIRST_SLICE
 from tests.builders import trace
 from tests.profiles.test_timeline_api import STEP, profile_of
 
@@ -65,7 +65,7 @@ def test_wrong_requests(client, profile, body):
 
 
 def test_too_many_at_once_is_429(client, profile, monkeypatch):
-    from profiles import sql_process
+    from profiles.sql import process as sql_process
 
     monkeypatch.setattr(sql_process, "WAIT_FOR_PLACE_S", 0.0)
     monkeypatch.setattr(sql_process, "AT_ONCE", 0)

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from profiles.models import Profile
-from profiles.sql_process import ROOT, Limits, QueryError
-from profiles.sql_services import SQL_CHARS, query_run, query_stop
+from profiles.sql.process import ROOT, Limits, QueryError
+from profiles.sql.services import SQL_CHARS, query_run, query_stop
 from tests.builders import trace
 from tests.profiles.test_timeline_api import STEP, profile_of
 
@@ -158,7 +158,7 @@ def test_a_query_cannot_outlive_the_process_that_asked(profile):
     parent = subprocess.Popen([sys.executable, "-c", f"""
 import sys, tempfile; sys.path.insert(0, {str(ROOT)!r})
 from pathlib import Path
-from profiles.sql_process import Limits, run
+from profiles.sql.process import Limits, run
 folder = Path(tempfile.mkdtemp())
 print(folder, flush=True)
 run("SELECT count(*) FROM range(100000000) a, range(100000000) b", folder, dict(statements=[], files=[], targets=[], tables=[]),
@@ -190,9 +190,9 @@ def _working_in(folder: str) -> list[int]:
 WALLED = """
 import json, os, socket, sys
 sys.path.insert(0, sys.argv[1])
-from profiles import sql_walls
+from profiles.sql import walls
 folder, given = sys.argv[2:4]
-closed = sql_walls.close([given], folder)
+closed = walls.close([given], folder)
 def tried(what):
     try: what(); return "done"
     except OSError as error: return type(error).__name__
@@ -220,8 +220,8 @@ def test_the_kernels_walls_stand_without_duckdb(tmp_path):
 
 
 def test_limits_hold_for_the_process(tmp_path):
-    code = ("import os, sys; sys.path.insert(0, sys.argv[1]); from profiles import sql_walls\n"
-            "sql_walls.limit(1 << 30, 5, 1 << 20, os.getppid())\n"
+    code = ("import os, sys; sys.path.insert(0, sys.argv[1]); from profiles.sql import walls\n"
+            "walls.limit(1 << 30, 5, 1 << 20, os.getppid())\n"
             "import resource\nprint(resource.getrlimit(resource.RLIMIT_AS)[0], resource.getrlimit(resource.RLIMIT_CPU)[0])\n"
             "try: bytearray(2 << 30)\nexcept MemoryError: print('memory')\n"
             "import signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"

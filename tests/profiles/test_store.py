@@ -7,12 +7,14 @@ import pyarrow as pa
 import pytest
 from django.core.files.storage import default_storage
 
-from profiles import ingest, store, timeline_store
+from profiles import ingest
 from profiles.analysis import tiles
 from profiles.analysis.kernels import numbers
 from profiles.analysis.tile_bytes import OVERFLOW
-from profiles.store_places import Places, joined
-from profiles.timeline_selectors import whole
+from profiles.store import timeline as timeline_store
+from profiles.store import trace as store
+from profiles.store.places import Places, joined
+from profiles.timeline.selectors import whole
 from tests.builders import trace as drawn
 from tests.profiles.corpus import CORPUS, H200
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 from django.test import Client
 
-from profiles import ingest, services, store_summary
+from profiles import ingest, services
 from profiles.analysis import summaries
 from profiles.ingest import nsys_report
 from profiles.models import Profile
+from profiles.store import summary as store_summary
 from profiles.trace import Device, Integrity, KernelSum, Summary, SummaryColumn, SummaryTable, TraceError
 from tests.profiles.test_pages import page, text
 from tests.profiles.test_services import create, ingested, upload

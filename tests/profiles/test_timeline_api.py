@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 from django.urls import reverse
 
-from profiles import ingest, store
+from profiles import ingest
 from profiles.models import KernelStat, Profile
+from profiles.store import trace as store
 from profiles.trace import Trace
 from tests.builders import flows, trace
 from tests.profiles.corpus import H200
@@ -196,5 +197,5 @@ def test_names_by_id(get, profile, monkeypatch):
     assert every["total"] == len(every["names"]) > 3
     assert get("names", profile.pk, ids="2,0,9999").json() == {"names": {"2": every["names"][2], "0": every["names"][0]}}
     assert get("names", profile.pk, ids="a").status_code == 400
-    monkeypatch.setattr("profiles.timeline_selectors.NAMES_AT_ONCE", 2)
+    monkeypatch.setattr("profiles.timeline.selectors.NAMES_AT_ONCE", 2)
     assert get("names", profile.pk).json() == {"names": every["names"][:2], "total": every["total"]}

@@ -11,7 +11,7 @@ import pytest
 from django.conf import settings
 from django.core.files.storage import default_storage
 
-from profiles import capture_services as services
+from profiles.capture import services
 from profiles.models import Capture, CaptureTarget, Profile
 from tests.workers import stand_ins
 from workers import capture, facts, gpu, jobs

@@ -22,7 +22,7 @@ from django.db import connection, connections
 from django.db.migrations.executor import MigrationExecutor
 
 from profiles.models import Profile
-from profiles.selectors_profile import kernel_rows
+from profiles.selectors.profile import kernel_rows
 from profiles.services import profile_create, profile_fail
 from profiles.trace import TraceError
 

@@ -10,7 +10,9 @@ from typing import Any
 import pyarrow as pa
 from django.core.management.base import BaseCommand, CommandError
 
-from profiles import exports, sql_cells, sql_services
+from profiles.exports import files as exports
+from profiles.sql import cells as sql_cells
+from profiles.sql import services as sql_services
 from profiles.trace import TraceError
 
 CELL_CHARS = 60

@@ -1,0 +1,39 @@
+"""What an analysis says: one sentence, the figures of its page, tables, and findings with the numbers they rest on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from profiles.trace import SummaryTable
+
+SEVERITIES = ("high", "medium", "info")
+
+
+@dataclass(frozen=True)
+class Found:
+    """One finding: a sentence with numbers, what to do, and the numbers with units in their names."""
+
+    rule: str
+    severity: str
+    title: str
+    advice: str
+    numbers: dict[str, Any]
+    worth_ns: float | None = None
+    kernel: str | None = None           # full name, where it is about one kernel
+
+
+@dataclass(frozen=True)
+class Result:
+    """What one analysis of a whole trace found.
+
+    `answer` is one sentence with numbers, names in backticks. `numbers` is JSON, units in the names: everything that the
+    page's figures show. `tables` are shown, sorted, filtered and exported as they are. `applies` is false where the trace
+    holds nothing of the kind: the answer says what is missing and how to record it.
+    """
+
+    answer: str
+    numbers: dict[str, Any] = field(default_factory=dict)
+    tables: list[SummaryTable] = field(default_factory=list)
+    findings: list[Found] = field(default_factory=list)
+    applies: bool = True

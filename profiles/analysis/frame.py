@@ -1,0 +1,175 @@
+"""A trace as the analyses of a whole profile read it: columns in order of start, each loaded when it is first asked for.
+
+One `Frame` serves a fresh `Trace` (`frame_of`) and a stored one (`profiles.store.frame`): what an analysis finds does not
+depend on where its columns come from. Rows are in order of start, whatever contains a slice before the slice itself.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from profiles.analysis.correlate import NONE, match
+from profiles.trace import GPU_WORK, KERNELS, Category, Device, Trace, Track
+from profiles.windows import MISSING
+
+Array = npt.NDArray[Any]
+Ints = npt.NDArray[np.int64]
+Rows = npt.NDArray[np.intp]
+_WALL = [*(int(kind) for kind in GPU_WORK), int(Category.RUNTIME), int(Category.CPU_OP), int(Category.PYTHON),
+         int(Category.ANNOTATION)]
+
+
+@dataclass(eq=False)
+class Frame:
+    """`frame["start_ns"]` is a column of SLICES (`name` and `detail` are numbers into `names` and `details`, -1: none; unknown
+    numbers are MISSING, MISSING32 or NaN), `frame["id"]` the slice's id in the timeline. Never write into a column."""
+
+    rows: int
+    names: Sequence[str]
+    details: Sequence[str]                    # read when first asked for
+    tracks: list[Track]
+    devices: list[Device]
+    load: Callable[[str], Array]              # a column in the frame's order
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    left_out: str = ""                        # a sentence: what a trace of this size does without
+    _columns: dict[str, Array] = field(default_factory=dict, repr=False)
+
+    def __getitem__(self, name: str) -> Array:
+        if name not in self._columns:
+            self._columns[name] = self.load(name)
+        return self._columns[name]
+
+    @cached_property
+    def end_ns(self) -> Ints:
+        """End of every slice."""
+        return self["start_ns"] + self["dur_ns"]
+
+    def of(self, *kinds: Category) -> Rows:
+        """Rows of some categories, marks aside, in order of start."""
+        return np.flatnonzero(np.isin(self["category"], [int(kind) for kind in kinds]) & ~self["instant"])
+
+    @cached_property
+    def work(self) -> Rows:
+        """Rows of all GPU work (kernels, copies, sets)."""
+        return self.of(*GPU_WORK)
+
+    @cached_property
+    def kernels(self) -> Rows:
+        """Rows of all kernels, collectives among them."""
+        return self.of(*KERNELS)
+
+    @cached_property
+    def wall(self) -> tuple[int, int]:
+        """First start and last end of everything that is not a mark or the profiler's own, as `analysis.breakdown` has it."""
+        real = ~self["instant"]
+        for mask in (real & np.isin(self["category"], _WALL), real):
+            if mask.any():
+                return int(self["start_ns"][mask].min()), int(self.end_ns[mask].max())
+        return 0, 0
+
+    @cached_property
+    def call(self) -> Ints:
+        """For every row the row of the runtime call that launched it, -1 for CPU slices and where no call is known. A graph
+        launch owns every kernel of its graph."""
+        return self._linked(Category.RUNTIME, "correlation")
+
+    @cached_property
+    def operator(self) -> Ints:
+        """For every row of GPU work the row of the framework operator it belongs to by external id, else the innermost
+        operator around its launch call; -1 otherwise."""
+        by_id = self._linked(Category.CPU_OP, "external_id")
+        unknown = self.work[(by_id[self.work] < 0) & (self.call[self.work] >= 0)]
+        by_id[unknown] = self.enclosing(self.call[unknown], Category.CPU_OP)
+        return by_id
+
+    def _linked(self, giver: Category, by: str) -> Ints:
+        out = np.full(self.rows, NONE, np.int64)
+        givers = np.flatnonzero((self["category"] == giver) & (self[by] != MISSING))
+        found = match(self[by][self.work], self[by][givers])
+        out[self.work[found >= 0]] = givers[found[found >= 0]]
+        return out
+
+    @cached_property
+    def parent(self) -> Ints:
+        """For every row the row of the slice around it on its track, -1 where there is none."""
+        out = np.full(self.rows, NONE, np.int64)
+        start, end, depth = self["start_ns"], self.end_ns, self["depth"].astype(np.int64)
+        lane = self["track"].astype(np.int64) << 16 | depth
+        order = np.argsort(lane, kind="stable")                     # by lane, then by start
+        lanes, first = np.unique(lane[order], return_index=True)
+        bounds = dict(zip(lanes.tolist(), zip(first.tolist(), [*first[1:].tolist(), self.rows], strict=True), strict=True))
+        for each, (lo, hi) in bounds.items():
+            above = bounds.get(each - 1) if each & 0xFFFF else None
+            if above is None:
+                continue
+            mine, theirs = order[lo:hi], order[above[0]:above[1]]
+            at = np.searchsorted(start[theirs], start[mine], side="right") - 1
+            found = theirs[np.maximum(at, 0)]
+            inside = (at >= 0) & (end[found] >= end[mine])
+            out[mine[inside]] = found[inside]
+        return out
+
+    def enclosing(self, rows: Ints, *kinds: Category) -> Ints:
+        """For each of `rows` (-1 stays -1) the innermost slice of some categories that is it or contains it; -1: none."""
+        wanted = np.isin(self["category"], [int(kind) for kind in kinds])
+        found = np.asarray(rows, np.int64).copy()
+        left = np.flatnonzero(found >= 0)
+        while left.size:
+            left = left[~wanted[found[left]]]
+            found[left] = self.parent[found[left]]
+            left = left[found[left] >= 0]
+        return found
+
+    def path(self, row: int) -> list[int]:
+        """Rows from `row` outwards: itself, then what contains it."""
+        out = []
+        while row >= 0:
+            out.append(int(row))
+            row = int(self.parent[row])
+        return out
+
+    def text(self, row: int) -> str:
+        """A slice's name."""
+        code = int(self["name"][row])
+        return self.names[code] if code >= 0 else ""
+
+    def arguments(self, row: int) -> dict[str, Any]:
+        """What else the file said of a slice (shapes, types, collective), {} where nothing."""
+        code = int(self["detail"][row])
+        found = json.loads(self.details[code]) if code >= 0 else {}
+        return found if isinstance(found, dict) else {}
+
+    @cached_property
+    def rank_of_track(self) -> list[str]:
+        """Whose each track is: "rank 3" of a job of several ranks, "" of a trace of one."""
+        labels = list(self.metadata.get("ranks") or ())
+        return [next((label for label in labels if track.group.startswith(f"{label}: ")), "") for track in self.tracks]
+
+
+def order_of(start_ns: Ints, depth: Array) -> Rows:
+    """Order by start, then by depth: what contains a slice comes before it."""
+    if start_ns.size and int(start_ns.max(initial=0)) < 1 << 54:
+        return np.argsort(start_ns << 8 | np.minimum(depth, 255), kind="stable")
+    return np.lexsort((depth, start_ns))
+
+
+def frame_of(trace: Trace) -> Frame:
+    """The frame of a trace that was just read. Ids are row numbers of `trace.slices`."""
+    parts = [window.columns for window in trace.windows()]
+
+    def column(name: str) -> Array:
+        return np.concatenate([part[name] for part in parts]) if parts else np.empty(0, np.int64)
+
+    order = order_of(column("start_ns").astype(np.int64), column("depth").astype(np.int64))
+
+    def load(name: str) -> Array:
+        return order.astype(np.int64) if name == "id" else column(name)[order]
+
+    return Frame(order.size, trace.parts.names, trace.parts.details, trace.tracks, trace.devices, load, trace.metadata)

@@ -1,0 +1,1 @@
+"""Profiles that workers take on request."""

@@ -1,0 +1,142 @@
+"""Captures over HTTP: ask for one, follow it, stop it; what may be captured, by what."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.shortcuts import get_object_or_404
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter, extend_schema, inline_serializer
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from profiles.capture import command as capture_command
+from profiles.capture import selectors, services
+from profiles.capture.options import OPTIONS
+from profiles.models import Capture, CaptureTarget
+
+JSON = OpenApiTypes.OBJECT
+MAX_LIMIT = 1000
+
+
+class CaptureSerializer(serializers.Serializer):
+    """What to capture. `options`: fields of NcuOptions (kernel, set, sections, metrics, launch_skip, launch_count,
+    replay_mode, cache_control, clock_control, nvtx_include, import_source, time_limit_s) or TorchOptions (steps, wait,
+    warmup, active, record_shapes, with_stack, profile_memory, end_after, time_limit_s)."""
+
+    target = serializers.IntegerField()
+    tool = serializers.ChoiceField(choices=list(OPTIONS))
+    options = serializers.DictField(required=False, default=dict)
+    build = serializers.CharField(required=False, default="", allow_blank=True, max_length=80)
+    model = serializers.CharField(required=False, default="", allow_blank=True, max_length=120)
+    tags = serializers.ListField(
+        child=serializers.CharField(max_length=60), required=False, default=list, max_length=50)
+
+
+class TargetSerializer(serializers.Serializer):
+    name = serializers.CharField(max_length=120)
+    argv = serializers.ListField(child=serializers.CharField(max_length=1000, trim_whitespace=False), max_length=200)
+    description = serializers.CharField(required=False, default="", allow_blank=True, max_length=2000)
+    cwd = serializers.CharField(required=False, default="", allow_blank=True, max_length=1000)
+    env = serializers.DictField(child=serializers.CharField(allow_blank=True), required=False, default=dict)
+    enabled = serializers.BooleanField(required=False, default=True)
+
+
+def refused(error: services.CaptureRefused) -> Response:
+    """409 when nobody could run it now, 400 for a request that is wrong."""
+    fields = {name: [text] for name, text in error.errors.items() if name}
+    whole = error.errors.get("")
+    hint = "correct these fields" if fields else "captures need a live gpu worker: see /api/workers/"
+    body = {"error": whole or str(error), "where": ", ".join(fields) or "workers", "hint": hint, "fields": fields}
+    return Response(body, status=400 if fields else 409)
+
+
+class CaptureListApi(APIView):
+    write_permission = "profiles.add_capture"
+
+    @extend_schema(operation_id="captures_list", responses=JSON, description="Newest first, without their logs.", parameters=[
+        OpenApiParameter("status", str), OpenApiParameter("tool", str), OpenApiParameter("target", int),
+        OpenApiParameter("limit", int), OpenApiParameter("offset", int)])
+    def get(self, request: Request) -> Response:
+        found = selectors.captures(request.query_params.dict())
+        limit, offset = (_whole(request, name, default) for name, default in (("limit", 100), ("offset", 0)))
+        rows = found[offset:offset + min(limit, MAX_LIMIT)]
+        return Response({"count": found.count(), "results": [selectors.capture_json(row) for row in rows],
+                         "ability": {tool: able.as_json() for tool, able in selectors.ability().items()}})
+
+    @extend_schema(operation_id="captures_create", request=CaptureSerializer, responses={201: JSON})
+    def post(self, request: Request) -> Response:
+        asked = CaptureSerializer(data=request.data)
+        asked.is_valid(raise_exception=True)
+        given = asked.validated_data
+        try:
+            capture = services.capture_create(
+                owner=request.user, target=CaptureTarget.objects.filter(pk=given.pop("target")).first(), **given)
+        except services.CaptureRefused as error:
+            return refused(error)
+        return Response(selectors.capture_json(capture, log=True), status=201)
+
+
+class CapturePreviewApi(APIView):
+    """What would run, or what is wrong; nothing is queued."""
+
+    write_permission = "profiles.add_capture"
+
+    @extend_schema(operation_id="captures_preview", request=CaptureSerializer, responses=inline_serializer("CapturePreview", {
+        "command": serializers.CharField(), "argv": serializers.ListField(), "fields": serializers.DictField()}))
+    def post(self, request: Request) -> Response:
+        asked = CaptureSerializer(data=request.data)
+        asked.is_valid(raise_exception=True)
+        given: dict[str, Any] = asked.validated_data
+        target = CaptureTarget.objects.filter(pk=given["target"]).first()
+        fields = services.capture_problems(target=target, tool=given["tool"], options=given["options"])
+        if fields or target is None:
+            return Response({"command": "", "argv": [], "fields": fields})
+        argv = capture_command.command(OPTIONS[given["tool"]].parse(given["options"]), target.argv)
+        return Response({"command": capture_command.shown(argv), "argv": argv, "fields": {}})
+
+
+class CaptureApi(APIView):
+    @extend_schema(operation_id="captures_get", responses=JSON, description="The capture with the tail of its log.")
+    def get(self, request: Request, pk: int) -> Response:
+        capture = get_object_or_404(Capture.objects.select_related("target", "owner"), pk=pk)
+        return Response(selectors.capture_json(capture, log=True))
+
+
+class CaptureStopApi(APIView):
+    write_permission = "profiles.add_capture"
+
+    @extend_schema(operation_id="captures_stop", request=None, responses=JSON,
+                   description="Ends a queued or running capture within a second.")
+    def post(self, request: Request, pk: int) -> Response:
+        services.capture_stop(get_object_or_404(Capture, pk=pk))
+        capture = get_object_or_404(Capture.objects.select_related("target", "owner"), pk=pk)
+        return Response(selectors.capture_json(capture))
+
+
+class CaptureTargetListApi(APIView):
+    write_permission = "profiles.add_capturetarget"
+
+    @extend_schema(operation_id="captures_targets", responses=JSON,
+                   description="What may be captured. Environments are shown to owners only.")
+    def get(self, request: Request) -> Response:
+        owner = request.user.has_perm("profiles.change_capturetarget")
+        found = selectors.targets(enabled_only=not owner)
+        return Response({"results": [selectors.target_json(target, env=owner) for target in found]})
+
+    @extend_schema(operation_id="captures_targets_create", request=TargetSerializer, responses={201: JSON})
+    def post(self, request: Request) -> Response:
+        asked = TargetSerializer(data=request.data)
+        asked.is_valid(raise_exception=True)
+        try:
+            target = services.target_save(**asked.validated_data)
+        except services.CaptureRefused as error:
+            return refused(error)
+        return Response(selectors.target_json(target, env=True), status=201)
+
+
+def _whole(request: Request, name: str, default: int) -> int:
+    text = request.query_params.get(name, "")
+    return int(text) if text.isdecimal() and len(text) < 10 else default

@@ -1,0 +1,124 @@
+"""Pages of captures: list, ask for one, follow it; owners define targets."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import forms
+from django.contrib import messages
+from django.contrib.auth.decorators import permission_required
+from django.core.exceptions import PermissionDenied
+from django.core.paginator import Paginator
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
+
+from profiles.capture import selectors, services
+from profiles.capture.forms import FORMS, TargetForm, WhatForm, options_of
+from profiles.models import Capture, CaptureTarget
+
+PAGE_ROWS = 100
+
+
+@require_safe
+def capture_list(request: HttpRequest) -> HttpResponse:
+    page = Paginator(selectors.captures(request.GET.dict()), PAGE_ROWS).get_page(request.GET.get("page"))
+    running = Capture.objects.filter(status__in=[Capture.Status.QUEUED, Capture.Status.RUNNING]).count()
+    return render(request, "profiles/capture_list.html", {
+        "page": page, "running": running, "filters": request.GET, "answer": selectors.sentence(selectors.ability()),
+        "statuses": Capture.Status.choices, "names": selectors.NAMES})
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+def capture_new(request: HttpRequest) -> HttpResponse:
+    """The form. Query string: kernel (a name), tool, target (id), set, metrics, build, model, tags."""
+    if request.method == "POST":
+        return _create(request)
+    tool = request.GET.get("tool", "ncu")
+    what = WhatForm(targets=selectors.targets(), initial={
+        name: request.GET[name] for name in ("target", "build", "model", "tags") if name in request.GET})
+    prefilled = ("set", "metrics", "launch_skip", "launch_count")
+    asked = {name: request.GET[name] for name in prefilled if name in request.GET}
+    if "kernel" in request.GET:
+        asked["kernel"] = selectors.kernel_regex(request.GET["kernel"])
+    tools = {"ncu": FORMS["ncu"](initial=asked), "torch": FORMS["torch"]()}
+    return _new_page(request, what, tools, tool if tool in tools else "ncu")
+
+
+def _create(request: HttpRequest) -> HttpResponse:
+    if not request.user.has_perm("profiles.add_capture"):
+        raise PermissionDenied("engineers and owners may capture")
+    tool = request.POST.get("tool", "")
+    what = WhatForm(request.POST, targets=selectors.targets())
+    tools = {name: form(request.POST if name == tool else None) for name, form in FORMS.items()}
+    if what.is_valid() and tool in tools:
+        given = what.cleaned_data
+        try:
+            capture = services.capture_create(
+                owner=request.user, target=given["target"], tool=tool, options=options_of(tools[tool]),
+                build=given["build"], model=given["model"], tags=given["tags"].split(","))
+            return redirect("capture", pk=capture.pk)
+        except services.CaptureRefused as refused:
+            _show_errors(refused.errors, tools[tool], what)
+    return _new_page(request, what, tools, tool if tool in tools else "ncu", status=400)
+
+
+def _show_errors(errors: dict[str, str], *candidates: forms.Form) -> None:
+    """Each message at its field; what belongs to no field goes to the top of the first form."""
+    for form in candidates:
+        form.is_valid()
+    for name, text in errors.items():
+        owner = next((form for form in candidates if name in form.fields), None)
+        (owner or candidates[0]).add_error(name if owner else None, text)
+
+
+def _new_page(request: HttpRequest, what: WhatForm, tools: dict[str, Any], tool: str, *,
+              status: int = 200) -> HttpResponse:
+    targets, able = list(selectors.targets()), selectors.ability()
+    return render(request, "profiles/capture_new.html", {
+        "what": what, "tools": tools, "tool": tool, "ability": able, "answer": selectors.sentence(able),
+        "targets": targets, "may_define": request.user.has_perm("profiles.add_capturetarget"),
+        "may_capture": request.user.has_perm("profiles.add_capture")}, status=status)
+
+
+@require_safe
+def capture_detail(request: HttpRequest, pk: int) -> HttpResponse:
+    capture = get_object_or_404(Capture.objects.select_related("target", "owner", "profile"), pk=pk)
+    live = capture.status in (Capture.Status.QUEUED, Capture.Status.RUNNING)
+    return render(request, "profiles/capture_detail.html", {
+        "capture": capture, "live": live, "options": selectors.options_shown(capture), "command": selectors.command_text(capture),
+        "name": selectors.NAMES[capture.tool], "ability": selectors.ability()[capture.tool],
+        "may_stop": live and request.user.has_perm("profiles.add_capture")})
+
+
+@require_POST
+@permission_required("profiles.add_capture", raise_exception=True)
+def capture_stop(request: HttpRequest, pk: int) -> HttpResponse:
+    capture = get_object_or_404(Capture, pk=pk)
+    if not services.capture_stop(capture):
+        messages.info(request, f"It had ended already: {capture.status}.")
+    return redirect("capture", pk=pk)
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@permission_required("profiles.add_capturetarget", raise_exception=True)
+def capture_targets(request: HttpRequest) -> HttpResponse:
+    """Owners: what may be executed. ?edit=ID fills the form with that target; POST `examples` adds the bundled ones."""
+    if "examples" in request.POST:
+        services.example_targets()
+        messages.success(request, "The example programs can be captured now.")
+        return redirect((request.POST.get("next") == "new" and "capture-new") or "capture-targets")
+    chosen = request.POST.get("edit") or request.GET.get("edit") or ""
+    edited = get_object_or_404(CaptureTarget, pk=int(chosen)) if chosen.isdecimal() and len(chosen) < 19 else None
+    form = TargetForm(request.POST) if request.method == "POST" else TargetForm.of(edited) if edited else TargetForm()
+    status = 200
+    if request.method == "POST":
+        if form.is_valid():
+            try:
+                services.target_save(target=edited, **form.cleaned_data)
+                return redirect("capture-targets")
+            except services.CaptureRefused as refused:
+                _show_errors(refused.errors, form)
+        status = 400
+    return render(request, "profiles/capture_targets.html", {
+        "targets": selectors.targets(enabled_only=False), "form": form, "edited": edited}, status=status)

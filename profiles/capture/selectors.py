@@ -1,0 +1,133 @@
+"""Reads of captures: what there is, what may be captured, and whether anybody could run it now."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from django.db.models import QuerySet
+
+from profiles.capture import command as capture_command
+from profiles.capture.options import OPTIONS, OptionsError
+from profiles.models import Capture, CaptureTarget
+from workers import jobs
+
+NAMES = {"ncu": "Nsight Compute", "torch": "torch.profiler"}
+START_ONE = "start one (manage.py worker gpu) on a machine with an NVIDIA GPU"
+
+
+@dataclass(frozen=True)
+class Ability:
+    """Whether a tool can be used at this moment: by whom, or why not."""
+
+    able: bool
+    why: str                    # a sentence for the page: what would run it, or what is missing
+    workers: tuple[str, ...] = ()
+    gpu: str = ""
+
+    def as_json(self) -> dict[str, Any]:
+        return {"able": self.able, "why": self.why, "workers": list(self.workers), "gpu": self.gpu}
+
+
+def ability() -> dict[str, Ability]:
+    """Per tool, from what the living workers announce."""
+    serving = [worker for worker in jobs.workers() if "gpu" in worker.get("queues", ())]
+    return {tool: _ability(tool, serving) for tool in NAMES}
+
+
+def sentence(able: Mapping[str, Ability]) -> str:
+    """What can be captured at this moment, or why nothing can."""
+    ready = [tool for tool in able if able[tool].able]
+    if not ready:
+        return f"Nobody can capture at the moment. {able['ncu'].why}"
+    lacking = next((f" {one.why}" for one in able.values() if not one.able), "")
+    return f"{able[ready[0]].gpu} can be captured now with {' and '.join(NAMES[tool] for tool in ready)}.{lacking}"
+
+
+def _ability(tool: str, serving: list[dict[str, Any]]) -> Ability:
+    if not serving:
+        return Ability(False, f"No gpu worker is running: {START_ONE}.")
+    with_gpu = [worker for worker in serving if worker.get("gpus")]
+    if not with_gpu:
+        hosts = ", ".join(sorted({str(worker.get("host")) for worker in serving}))
+        return Ability(False, f"The gpu worker on {hosts} sees no NVIDIA GPU: {START_ONE}, and check nvidia-smi there.")
+    having = [worker for worker in with_gpu if "missing" not in _tool(worker, tool)]
+    if not having:
+        worker = with_gpu[0]
+        why = _tool(worker, tool)["missing"]
+        return Ability(False, f"The gpu worker on {worker.get('host')} has no {NAMES[tool]}: {why}.")
+    card, found = having[0]["gpus"][0]["name"], _tool(having[0], tool)
+    return Ability(True, f"{NAMES[tool]} {found.get('version', '')} on {card} ({having[0].get('host')})",
+                   tuple(str(worker["name"]) for worker in having), card)
+
+
+def _tool(worker: Mapping[str, Any], tool: str) -> Mapping[str, str]:
+    return worker.get("tools", {}).get(tool) or {"missing": "it did not say"}
+
+
+def captures(filters: Mapping[str, str] | None = None) -> QuerySet[Capture]:
+    """Newest first; `status`, `tool`, `target` (id) narrow it. The log stays behind."""
+    found = Capture.objects.select_related("target", "owner", "profile").defer("log")
+    for name in ("status", "tool"):
+        if value := (filters or {}).get(name, "").strip():
+            found = found.filter(**{name: value})
+    if (target := (filters or {}).get("target", "")).isdecimal() and len(target) < 19:
+        found = found.filter(target_id=int(target))
+    return found
+
+
+def targets(enabled_only: bool = True) -> QuerySet[CaptureTarget]:
+    found = CaptureTarget.objects.order_by("name")
+    return found.filter(enabled=True) if enabled_only else found
+
+
+def command_text(capture: Capture) -> str:
+    """The command as it was asked for; the worker puts its own paths in place of the names."""
+    try:
+        options = OPTIONS[capture.tool].parse(capture.options)
+        return capture_command.shown(capture_command.command(options, capture.target.argv))
+    except (OptionsError, capture_command.TargetError) as error:
+        return f"({error})"
+
+
+def options_shown(capture: Capture) -> list[tuple[str, str]]:
+    """Options in the order of the form, as text."""
+    def text(value: Any) -> str:
+        if isinstance(value, bool):
+            return "yes" if value else "no"
+        return ", ".join(value) if isinstance(value, list) else str(value)
+    return [(name, text(capture.options[name])) for name in OPTIONS[capture.tool].READ if name in capture.options]
+
+
+def capture_json(capture: Capture, log: bool = False) -> dict[str, Any]:
+    """The row as the API and the page's script read it."""
+    data = {
+        "id": capture.pk, "target": capture.target_id, "target_name": capture.target.name, "tool": capture.tool,
+        "options": capture.options, "command": command_text(capture), "build": capture.build, "model": capture.model,
+        "tags": capture.tags, "status": capture.status, "error": capture.error, "profile": capture.profile_id,
+        "owner": capture.owner.get_username() if capture.owner else None, "worker": capture.worker,
+        "created": capture.created, "started": capture.started, "finished": capture.finished,
+    }
+    return {**data, "log": capture.log} if log else data
+
+
+def target_json(target: CaptureTarget, env: bool = False) -> dict[str, Any]:
+    """Its environment may hold secrets: `env` for those who may change the target."""
+    data = {"id": target.pk, "name": target.name, "description": target.description, "argv": target.argv,
+            "cwd": target.cwd, "enabled": target.enabled}
+    return {**data, "env": target.env} if env else data
+
+
+def bare_name(name: str) -> str:
+    """The function's name alone, which is what ncu compares an expression with."""
+    named = name.replace("(anonymous namespace)::", "").replace("<unnamed>::", "")
+    return re.split(r"[<(]", named, maxsplit=1)[0].strip().split(" ")[-1].split("::")[-1]
+
+
+def kernel_regex(name: str) -> str:
+    """A kernel's name as it stands in a profile → an expression that finds it."""
+    if re.search(r"[*+?|^$\\]", name):
+        return name                                    # an expression already
+    return re.escape(bare_name(name))

@@ -1,0 +1,124 @@
+"""What may be done to a capture: ask for one, stop it; owners define what may be captured."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from django.db import transaction
+from django.utils import timezone
+
+from profiles.capture import command as capture_command
+from profiles.capture import selectors as capture_selectors
+from profiles.capture.options import OPTIONS, OptionsError
+from profiles.models import Capture, CaptureTarget
+from profiles.services import tags_clean
+from workers import jobs
+
+_ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+EXAMPLES = (
+    {"name": "Example: transformer layer", "argv": ["{python}", "-m", "workers.targets.layer"],
+     "description": "Trains a small transformer layer for 8 steps and launches the tuner's Triton kernels."},
+    {"name": "Example: Triton matmul", "argv": ["{python}", "-m", "workers.targets.matmul", "--size", "4096"],
+     "description": "Three launches of the tuner's 4096³ bf16 matmul: one kernel for a counter replay."},
+)
+
+
+class CaptureRefused(ValueError):
+    """`errors`: field -> what is wrong; "" for the request as a whole."""
+
+    def __init__(self, errors: Mapping[str, str]) -> None:
+        super().__init__("; ".join(f"{name}: {what}" if name else what for name, what in errors.items()))
+        self.errors = dict(errors)
+
+
+def capture_create(*, owner: Any, target: CaptureTarget | None, tool: str, options: Mapping[str, Any], build: str = "",
+                   model: str = "", tags: Iterable[str] = ()) -> Capture:
+    """Queue a capture; a gpu worker is woken on commit. Raises CaptureRefused with every reason at once."""
+    errors = capture_problems(target=target, tool=tool, options=options)
+    able = capture_selectors.ability().get(tool)
+    if able is not None and not able.able:
+        errors[""] = able.why
+    if errors:
+        raise CaptureRefused(errors)
+    with transaction.atomic():
+        capture = Capture.objects.create(
+            owner=owner, target=target, tool=tool, options=OPTIONS[tool].parse(options).as_json(),
+            build=build.strip()[:80], model=model.strip()[:120], tags=tags_clean(tags))
+        transaction.on_commit(lambda: jobs.enqueue("gpu", "capture", capture.pk))
+    capture_published(capture)
+    return capture
+
+
+def capture_problems(*, target: CaptureTarget | None, tool: str, options: Mapping[str, Any]) -> dict[str, str]:
+    """Field -> what is wrong with it and what would be valid."""
+    errors: dict[str, str] = {}
+    if target is None or not target.enabled:
+        errors["target"] = "choose one of the enabled targets"
+    if tool not in OPTIONS:
+        return {**errors, "tool": f"one of {', '.join(OPTIONS)}"}
+    try:
+        parsed = OPTIONS[tool].parse(options)
+    except OptionsError as error:
+        return {**errors, **error.errors}
+    if target is not None:
+        try:
+            capture_command.command(parsed, target.argv)
+        except capture_command.TargetError as error:
+            errors["target"] = str(error)
+    return errors
+
+
+def capture_stop(capture: Capture) -> bool:
+    """Stop a queued or running capture; its worker ends the tool within a second. False when it had ended already."""
+    stopped = Capture.objects.filter(pk=capture.pk, status__in=[Capture.Status.QUEUED, Capture.Status.RUNNING]).update(
+        status=Capture.Status.CANCELLED, finished=timezone.now(), heartbeat=None)
+    if stopped:
+        capture_published(Capture.objects.get(pk=capture.pk))
+    return bool(stopped)
+
+
+def target_save(*, target: CaptureTarget | None = None, name: str, argv: Sequence[str], description: str = "",
+                cwd: str = "", env: Mapping[str, str] | None = None, enabled: bool = True) -> CaptureTarget:
+    """Define or change what engineers may capture. Raises CaptureRefused."""
+    env = env or {}
+    errors = target_problems(target, name, argv, cwd, env)
+    if errors:
+        raise CaptureRefused(errors)
+    target = target or CaptureTarget()
+    target.name, target.argv, target.description = name.strip(), list(argv), description.strip()
+    target.cwd, target.env, target.enabled = cwd.strip(), dict(env), enabled
+    target.save()
+    return target
+
+
+def target_problems(target: CaptureTarget | None, name: str, argv: Sequence[str], cwd: str,
+                    env: Mapping[str, Any]) -> dict[str, str]:
+    errors: dict[str, str] = {}
+    if not name.strip() or len(name.strip()) > 120:
+        errors["name"] = "a name of 1 to 120 characters"
+    elif CaptureTarget.objects.filter(name=name.strip()).exclude(pk=target.pk if target else None).exists():
+        errors["name"] = "there is a target of this name already"
+    if problem := capture_command.target_problems(argv):
+        errors["argv"] = problem
+    if (cwd.strip() and not cwd.strip().startswith("/")) or "\0" in cwd or len(cwd) > 1000:
+        errors["cwd"] = "an absolute path on the worker, or nothing for Ridgepoint's own folder"
+    bad = [name for name, value in env.items()
+           if not _ENV_NAME.fullmatch(str(name)) or not isinstance(value, str) or "\0" in value]
+    if bad or len(env) > 100:
+        errors["env"] = "at most 100 lines NAME=value" + (f"; {bad[0][:60]!r} is none" if bad else "")
+    return errors
+
+
+def example_targets() -> list[CaptureTarget]:
+    """The bundled demonstration programs as targets; those that exist already are left alone."""
+    return [CaptureTarget.objects.get_or_create(name=example["name"], defaults=example)[0] for example in EXAMPLES]
+
+
+def capture_published(capture: Capture) -> None:
+    """Tell the pages that watch it."""
+    data = {"id": capture.pk, "status": capture.status, "error": capture.error, "worker": capture.worker,
+            "profile": capture.profile_id}
+    jobs.publish(f"capture.{capture.pk}", "status", data)
+    jobs.publish("home", "capture", {"id": capture.pk, "status": capture.status})

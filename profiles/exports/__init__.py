@@ -1,0 +1,1 @@
+"""Tables and traces as files to keep."""

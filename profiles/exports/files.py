@@ -1,0 +1,193 @@
+"""Any table as a file: CSV, JSON, Parquet or Arrow of the very rows that a page shows, written in bounded pieces.
+
+CSV is made for spreadsheets: a text that begins with = + - @, a tab or a carriage return gets an apostrophe in front, so
+that no spreadsheet takes a name from an uploaded file for a formula. The other forms hold every text as it is.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
+import pyarrow.parquet as pq
+from django.http import HttpResponse
+
+from profiles.sql.cells import listed
+
+KINDS = {
+    "csv": "text/csv; charset=utf-8", "json": "application/json", "parquet": "application/vnd.apache.parquet",
+    "arrow": "application/vnd.apache.arrow.file",
+}
+BATCH_ROWS = 50_000
+_FORMULA = r"^[=+\-@\t\r]"
+
+
+def sent(raw: bytes) -> Any:
+    """JSON of a long table, in a fifth of the time that Python's own parser takes and keeps every other thread waiting.
+    Raises ValueError."""
+    return msgspec.json.decode(raw)
+
+
+def table_of(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> pa.Table:
+    """Rows of JSON as columns. A column of mixed types becomes text; lists and objects become their JSON."""
+    listed = list(rows)
+    return pa.table({name: _column([row.get(name) for row in listed]) for name in columns})
+
+
+def table_of_cells(columns: Sequence[tuple[str, str]], rows: Sequence[Sequence[Any]]) -> pa.Table:
+    """(name, "number" or "text") and rows of cells. Names may repeat: later ones are numbered."""
+    names: list[str] = []
+    for name in (_clean(name) for name, _ in columns):
+        taken = sum(other == name or re.fullmatch(re.escape(name) + r" \(\d+\)", other) is not None for other in names)
+        names.append(f"{name} ({taken + 1})" if taken else name)
+    cells = [[row[at] if at < len(row) else None for row in rows] for at in range(len(names))]
+    return pa.Table.from_arrays([_column(values, kind == "text") for values, (_, kind) in zip(cells, columns, strict=True)], names)
+
+
+def _column(values: list[Any], as_text: bool = False) -> pa.Array:
+    kinds = {type(value) for value in values if value is not None}
+    if not as_text and kinds and kinds <= {int, float}:
+        with suppress(OverflowError):               # beyond any float: as text, with every digit
+            if kinds == {int} and all(value is None or -2**63 <= value < 2**63 for value in values):
+                return pa.array(values, pa.int64())
+            return pa.array([None if value is None else float(value) for value in values], pa.float64())
+    if not as_text and kinds == {bool}:
+        return pa.array(values, pa.bool_())
+    return pa.array([_text(value) for value in values], pa.string())
+
+
+def _text(value: Any) -> str | None:
+    if value is None:
+        return None
+    if isinstance(value, str):
+        return _clean(value)
+    if isinstance(value, list) and all(isinstance(each, str) for each in value):
+        return _clean(" ".join(value))
+    return _clean(json.dumps(value, ensure_ascii=False, default=_word))
+
+
+def _clean(text: str) -> str:
+    """Without lone surrogates: no file of text can hold them."""
+    return text.encode("utf-8", "replace").decode()
+
+
+def _word(value: Any) -> str:
+    return value.hex() if isinstance(value, bytes) else str(value)
+
+
+def table_response(table: pa.Table, name: str, kind: str) -> HttpResponse:
+    """The table as an attachment NAME.KIND; `kind` is one of KINDS."""
+    response = HttpResponse(b"".join(encoded(table.schema, iter([table]), kind)), content_type=KINDS[kind])
+    response["Content-Disposition"] = disposition(name, kind)
+    return response
+
+
+def disposition(name: str, ending: str) -> str:
+    """Only letters that every system takes in a file's name."""
+    plain = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.")[:120] or "table"
+    return f'attachment; filename="{plain}.{ending}"'
+
+
+def encoded(schema: pa.Schema, tables: Iterator[pa.Table], kind: str) -> Iterator[bytes]:
+    """A file in pieces, from tables of one schema in their order."""
+    return {"csv": _csv, "json": _json, "parquet": _parquet, "arrow": _arrow}[kind](schema, tables)
+
+
+class _Pieces(io.RawIOBase):
+    """What was written since the last look."""
+
+    def __init__(self) -> None:
+        self._held: list[bytes] = []
+        self._at = 0
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        held = bytes(data)
+        self._held.append(held)
+        self._at += len(held)
+        return len(held)
+
+    def tell(self) -> int:
+        return self._at
+
+    def taken(self) -> bytes:
+        out, self._held = b"".join(self._held), []
+        return out
+
+
+def _csv(schema: pa.Schema, tables: Iterator[pa.Table]) -> Iterator[bytes]:
+    options = pyarrow.csv.WriteOptions(quoting_style="needed", quoting_header="needed", include_header=False, eol="\r\n")
+    yield _header(schema.names)
+    for table in tables:
+        for batch in table.to_batches(BATCH_ROWS):
+            out = io.BytesIO()
+            shown = pa.table([_shown(column) for column in batch.columns], names=[str(i) for i in range(batch.num_columns)])
+            pyarrow.csv.write_csv(shown, out, options)
+            yield out.getvalue()
+
+
+def _header(names: Sequence[str]) -> bytes:
+    def cell(name: str) -> str:
+        safe = f"'{name}" if re.match(_FORMULA, name) else name
+        return '"' + safe.replace('"', '""') + '"' if re.search(r'[",\r\n]', safe) else safe
+
+    return (",".join(cell(name) for name in names) + "\r\n").encode()
+
+
+def _shown(column: pa.Array) -> pa.Array:
+    """Texts without formulas; what is no plain value as its JSON."""
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    if pa.types.is_nested(column.type) or pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type):
+        column = pa.array([_word(value) if isinstance(value, bytes) else _text(value) for value in listed(column)], pa.string())
+    if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
+        return column
+    return pc.if_else(pc.match_substring_regex(column, _FORMULA), pc.binary_join_element_wise("'", column, ""), column)
+
+
+def _json(schema: pa.Schema, tables: Iterator[pa.Table]) -> Iterator[bytes]:
+    yield b"["
+    separator = b"\n"
+    for table in tables:
+        for batch in table.to_batches(BATCH_ROWS):
+            rows = [json.dumps(row, ensure_ascii=False, default=_word).encode() for row in _finite(batch)]
+            if rows:
+                yield separator + b",\n".join(rows)
+                separator = b",\n"
+    yield b"\n]\n"
+
+
+def _finite(batch: pa.RecordBatch) -> list[dict[str, Any]]:
+    """JSON knows no NaN: unknown is null there."""
+    columns = [pc.if_else(pc.is_finite(column), column, None) if pa.types.is_floating(column.type) else column
+               for column in batch.columns]
+    return [dict(zip(batch.schema.names, row, strict=True)) for row in zip(*map(listed, columns), strict=True)]
+
+
+def _parquet(schema: pa.Schema, tables: Iterator[pa.Table]) -> Iterator[bytes]:
+    out = _Pieces()
+    with pq.ParquetWriter(out, schema, compression="zstd") as writer:
+        for table in tables:
+            writer.write_table(table)
+            yield out.taken()
+    yield out.taken()
+
+
+def _arrow(schema: pa.Schema, tables: Iterator[pa.Table]) -> Iterator[bytes]:
+    """Arrow's file format (Feather 2)."""
+    out = _Pieces()
+    with pa.ipc.new_file(out, schema) as writer:
+        for table in tables:
+            writer.write_table(table, BATCH_ROWS)
+            yield out.taken()
+    yield out.taken()

@@ -1,0 +1,1 @@
+"""What people wrote at a place of a timeline."""

@@ -1,0 +1,84 @@
+"""What may be done to the notes of a timeline: write, change, delete. Every page that shows the profile is told."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.exceptions import PermissionDenied
+from django.db import transaction
+
+from profiles.models import Profile, TimelineNote
+from profiles.notes.selectors import note_json
+from profiles.rows import text as clean
+from profiles.timeline.selectors import timeline_open
+from workers import jobs
+
+MAX_NOTES = 2000                # of one profile
+MAX_TEXT = 4000                 # characters
+
+
+class NoteRefused(ValueError):
+    """Why a note cannot be written, and what would be possible."""
+
+    def __init__(self, what: str, hint: str = "") -> None:
+        super().__init__(what)
+        self.hint = hint
+
+
+def note_create(*, profile: Profile, author: Any, start_ns: int, end_ns: int | None = None, track: int | None = None,
+                depth: int | None = None, text: str = "") -> TimelineNote:
+    """Write a note at a moment or stretch of time, on a track or on all. Raises NoteRefused, NotReady."""
+    found = timeline_open(profile)
+    if track is not None and not 0 <= track < len(found.tracks):
+        raise NoteRefused(f"this trace has the tracks 0 to {len(found.tracks) - 1}",
+                          "leave the track out: the note is then bound to its time")
+    end_ns = start_ns if end_ns is None else end_ns
+    if not 0 <= start_ns <= end_ns <= found.document["end_ns"]:
+        raise NoteRefused(f"the time lies outside the trace: 0 to {found.document['end_ns']} ns",
+                          "and the end not before the start")
+    with transaction.atomic():
+        Profile.objects.select_for_update().get(pk=profile.pk)         # two at once must not pass the bound together
+        if profile.timeline_notes.count() >= MAX_NOTES:
+            raise NoteRefused(f"this timeline has {MAX_NOTES:,} notes, which is the most",
+                              "delete some that are no longer needed")
+        note = TimelineNote.objects.create(profile=profile, author=author, track=track, depth=depth, start_ns=start_ns,
+                                           end_ns=end_ns, text=note_text(text))
+        _tell(note)
+    return note
+
+
+def note_update(note: TimelineNote, *, by: Any, text: str) -> TimelineNote:
+    """Change the text of an own note, or with the right to moderate of any. Raises PermissionDenied, NoteRefused."""
+    _check(note, by)
+    note.text = note_text(text)
+    with transaction.atomic():
+        note.save(update_fields=["text", "changed"])
+        _tell(note)
+    return note
+
+
+def note_delete(note: TimelineNote, *, by: Any) -> None:
+    _check(note, by)
+    topic, pk = f"profile.{note.profile_id}", note.pk
+    with transaction.atomic():
+        note.delete()
+        transaction.on_commit(lambda: jobs.publish(topic, "note", {"deleted": pk}))
+
+
+def note_text(text: str) -> str:
+    """Plain text as it is kept. Raises NoteRefused when it is too long to be a note."""
+    kept = clean(text.replace("\r\n", "\n").strip())
+    if len(kept) > MAX_TEXT:
+        raise NoteRefused(f"the text has {len(kept):,} characters; at most {MAX_TEXT:,} are kept",
+                          "write the rest where long texts live, and its address here")
+    return kept
+
+
+def _check(note: TimelineNote, by: Any) -> None:
+    if note.author_id != by.pk and not by.has_perm("profiles.moderate_timelinenote"):
+        raise PermissionDenied("this is another person's note: its author and owners may change it")
+
+
+def _tell(note: TimelineNote) -> None:
+    data = {"saved": note_json(note)}
+    transaction.on_commit(lambda: jobs.publish(f"profile.{note.profile_id}", "note", data))

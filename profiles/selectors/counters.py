@@ -1,0 +1,198 @@
+"""Reads about counters: the kernel page, the roofline with its dots, the launches of a report. Pages and API share them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from django.db.models import QuerySet
+from django.urls import reverse
+
+from profiles.analysis import counters, gpus, rules, stalls
+from profiles.analysis.ceilings import ceilings
+from profiles.analysis.counters import LAUNCH_PARAMETERS, LaunchFacts, limiter_words
+from profiles.analysis.found import SEVERITIES
+from profiles.analysis.names import operator_of
+from profiles.models import Finding, KernelStat, LaunchCounters, Profile
+from profiles.store.counters import metrics_of
+
+UNITS = {"smem_static_bytes": "B", "smem_dynamic_bytes": "B", "smem_driver_bytes": "B", "smem_config_bytes": "B",
+         "stack_bytes": "B"}
+
+
+def _facts(rows: Sequence[LaunchCounters]) -> list[LaunchFacts]:
+    return [counters.from_json(row.facts) for row in rows]
+
+
+def launch_rows(profile: Profile) -> QuerySet[LaunchCounters]:
+    """The launches of a report in their order, for the table on its page."""
+    return profile.counter_launches.select_related("kernel").defer("rules")
+
+
+def kernel_page(kernel: KernelStat) -> dict[str, Any]:
+    """Everything the kernel page shows. `whole` is None where nothing was counted (a trace)."""
+    rows = list(kernel.counter_launches.all())
+    known = _facts([row for row in rows if not row.incomplete])
+    whole = counters.combined(known)
+    page: dict[str, Any] = {
+        "kernel": kernel, "profile": kernel.profile, "launches": rows, "whole": whole,
+        "operator": operator_of(kernel.name), "elsewhere": _elsewhere(kernel), "findings": _findings(kernel),
+        "version": ("kernel", kernel.pk, kernel.profile.sha256, kernel.total_ns),
+    }
+    if whole is None:
+        return page
+    listed = rules.by_kernel([(row.duration_ns, row.rules) for row in rows if not row.incomplete])
+    return page | {
+        "longest": whole.index, "sol": _sol(whole), "limits": _limits(whole), "limiter": limiter_words(whole.occupancy),
+        "stalls": _stalls(whole), "parameters": _parameters(whole), "rules": [_rule(rule) for rule in listed],
+        "points": [_point(kernel, [facts], whole.roofs.sm_clock_hz, f"#{facts.index}") for facts in known],
+        "ceilings": [each.as_json() for each in ceilings(known)], "thresholds": counters.THRESHOLDS,
+        "work": _work(whole), "same_shape": len({(str(f.grid), str(f.block)) for f in known}) == 1,
+    }
+
+
+def _findings(kernel: KernelStat) -> list[dict[str, Any]]:
+    """Findings about this kernel, without its name in front: the page has it already."""
+    return [{"title": found.title.removeprefix(f"{kernel.short_name}: "), "advice": found.advice, "worth_ns": found.worth_ns,
+             "severity": found.severity} for found in sorted(kernel.findings.all(), key=_rank)]
+
+
+def _rank(found: Finding) -> tuple[int, float]:
+    return SEVERITIES.index(found.severity), -(found.worth_ns or 0.0)
+
+
+def _elsewhere(kernel: KernelStat) -> list[KernelStat]:
+    """The same short name in other profiles, those with counters first: where else to look."""
+    found = KernelStat.objects.filter(short_name=kernel.short_name).exclude(profile=kernel.profile)
+    ready = found.filter(profile__status=Profile.Status.READY).select_related("profile").order_by("-profile__created")[:20]
+    return sorted(ready, key=lambda each: each.profile.kind != Profile.Kind.COUNTERS)[:8]
+
+
+def _sol(whole: LaunchFacts) -> list[dict[str, Any]]:
+    """Speed-of-light bars: share of peak, with what the share stands for."""
+    point, sol = whole.point, whole.sol
+    return [
+        {"label": "Compute (SM)", "pct": sol.sm_pct, "css": "compute", "metric": "sm__throughput", "rate": point.flop_s,
+         "unit": "FLOP/s"},
+        {"label": "Memory", "pct": sol.memory_pct, "css": "memory", "metric": "gpu__compute_memory_throughput"},
+        {"label": "DRAM", "pct": sol.dram_pct, "css": "memory", "metric": "gpu__dram_throughput", "rate": point.dram_bytes_s,
+         "unit": "B/s", "peak": point.dram_roof},
+        {"label": "L2", "pct": sol.l2_pct, "css": "memory", "metric": "lts__throughput"},
+        {"label": "L1 / TEX", "pct": sol.l1_pct, "css": "memory", "metric": "l1tex__throughput"},
+    ]
+
+
+def _limits(whole: LaunchFacts) -> list[dict[str, Any]]:
+    found = whole.occupancy
+    return [{"name": counters.LIMITER_WORDS.get(name, name), "blocks": blocks, "limits": name in found.limiters}
+            for name, blocks in sorted(found.limits.items(), key=lambda pair: pair[1])]
+
+
+def _stalls(whole: LaunchFacts) -> list[dict[str, Any]]:
+    total = sum(whole.samples.values())
+    return [{
+        "reason": stall.reason, "cycles": stall.cycles, "share_pct": stall.share_pct, "known": stalls.explain(stall.reason),
+        "samples_pct": 100.0 * whole.samples[stall.reason] / total if total and stall.reason in whole.samples else None,
+    } for stall in whole.stalls if stall.cycles > 0]
+
+
+def _parameters(whole: LaunchFacts) -> list[dict[str, Any]]:
+    return [{"label": label, "value": whole.launch[key], "unit": UNITS.get(key, ""), "metric": metric,
+             "is_number": isinstance(whole.launch[key], int | float)}
+            for key, (metric, label) in LAUNCH_PARAMETERS.items() if key in whole.launch]
+
+
+def _work(whole: LaunchFacts) -> list[dict[str, Any]]:
+    return [{"name": gpus.PRECISIONS.get(precision, precision), "flop": flop, "peak": whole.roofs.compute.get(precision),
+             "source": whole.roofs.source.get(precision, "")}
+            for precision, flop in sorted(whole.point.by_precision.items(), key=lambda pair: -pair[1])]
+
+
+def _rule(rule: Mapping[str, Any]) -> dict[str, Any]:
+    return {**rule, "pieces": rules.pieces(rule["text"]),
+            "focus": [{**each, "info": rules.plain(each.get("info") or "")} for each in rule["focus"]]}
+
+
+def roofline_points(profile: Profile, *, per_launch: bool = False) -> list[dict[str, Any]]:
+    """One point per kernel (the sum of its launches), or per launch. Those without a dot carry the `reason`."""
+    groups: dict[int, list[LaunchFacts]] = {}
+    kernels: dict[int, KernelStat] = {}
+    for row in profile.counter_launches.filter(incomplete="").select_related("kernel"):
+        kernels[row.kernel_id] = row.kernel
+        groups.setdefault(row.kernel_id, []).append(counters.from_json(row.facts))
+    points = []
+    for kernel_id, launches in groups.items():
+        kernel = kernels[kernel_id]
+        sets = [([each], f"#{each.index}") for each in launches] if per_launch else [(launches, "")]
+        points += [_point(kernel, each, _clock(each), mark) for each, mark in sets]
+    return sorted(points, key=lambda point: -(point["time_ns"] or 0.0))
+
+
+def _clock(launches: Sequence[LaunchFacts]) -> float | None:
+    """SM clock of the longest launch."""
+    return max(launches, key=lambda each: each.duration_ns or 0.0).roofs.sm_clock_hz
+
+
+def _point(kernel: KernelStat, launches: Sequence[LaunchFacts], clock_hz: float | None, mark: str) -> dict[str, Any]:
+    whole = counters.combined(launches)
+    point = whole.point if whole else launches[0].point
+    return {
+        "kernel_id": kernel.pk, "name": kernel.name, "short_name": f"{kernel.short_name} {mark}".strip(),
+        "url": reverse("kernel", args=[kernel.profile_id, kernel.pk]), "launches": len(launches),
+        "time_ns": point.duration_ns, "flop": point.flop, "dram_bytes": point.dram_bytes, "intensity": point.intensity,
+        "flop_s": point.flop_s, "dram_bytes_s": point.dram_bytes_s, "precision": point.precision or "",
+        "precision_label": gpus.PRECISIONS.get(point.precision or "", point.precision or ""),
+        "by_precision": point.by_precision, "side": point.side or "", "roof": point.roof, "roof_pct": point.roof_pct,
+        "ridge": point.ridge, "bound": whole.bound if whole else "", "bound_reason": whole.bound_reason if whole else "",
+        "sm_clock_hz": clock_hz, "device": launches[0].device, "reason": point.reason or "",
+        "notes": list(point.notes), "grid": launches[0].grid, "block": launches[0].block,
+    }
+
+
+def roofline_json(profile: Profile, params: Mapping[str, str]) -> dict[str, Any]:
+    """Ceilings and points: `?per=launch` for single launches."""
+    rows = list(profile.counter_launches.filter(incomplete=""))
+    return {
+        "profile": profile.pk, "per": "launch" if params.get("per") == "launch" else "kernel",
+        "ceilings": [each.as_json() for each in ceilings(_facts(rows))],
+        "points": roofline_points(profile, per_launch=params.get("per") == "launch"),
+        "thresholds": counters.THRESHOLDS,
+    }
+
+
+def roofline_page(profile: Profile, params: Mapping[str, str]) -> dict[str, Any]:
+    """What the roofline page shows; the figure is made of the same points."""
+    found = roofline_json(profile, params)
+    dots = [point for point in found["points"] if not point["reason"] and point["intensity"]]
+    none = [point for point in found["points"] if point["reason"] or not point["intensity"]]
+    return found | {
+        "profile": profile, "dots": dots, "without": none,
+        "colour": "precision" if params.get("colour") == "precision" else "bound",
+        "precisions": list(dict.fromkeys(point["precision_label"] for point in dots)), "answer": _roofline_answer(dots),
+        "has_counters": profile.kind == Profile.Kind.COUNTERS,
+        "version": ("profile", profile.pk, profile.sha256, profile.gpu_time_ns),
+    }
+
+
+def _roofline_answer(dots: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """How much of the time stands on which side, and the farthest dot that matters."""
+    total = sum(dot["time_ns"] for dot in dots)
+    if not total:
+        return {}
+    sides = {side: 100.0 * sum(dot["time_ns"] for dot in dots if dot["side"] == side) / total for side in ("memory", "compute")}
+    rated = [dot for dot in dots if dot["roof_pct"] is not None]
+    gap = {id(dot): dot["time_ns"] * max(0.0, 1.0 - dot["roof_pct"] / 100.0) for dot in rated}
+    farthest = max(rated, key=lambda dot: gap[id(dot)], default=None)
+    return {"total_ns": total, "sides": sides, "farthest": farthest, "gap_ns": gap[id(farthest)] if farthest else None,
+            "count": len(dots)}
+
+
+def counters_json(profile: Profile, params: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """Facts and rules of every launch; with `?launch=INDEX` every raw metric of that one."""
+    asked = (params or {}).get("launch", "")
+    if asked.isdecimal() and len(asked) < 10:
+        return {"profile": profile.pk, "launch": int(asked), "metrics": metrics_of(profile.pk, int(asked))}
+    return {"profile": profile.pk, "launches": [{
+        "index": row.index, "kernel_id": row.kernel_id, "kernel": row.kernel.name, "duration_ns": row.duration_ns,
+        "grid": row.grid, "block": row.block, "incomplete": row.incomplete, "facts": row.facts, "rules": row.rules,
+    } for row in profile.counter_launches.select_related("kernel")]}

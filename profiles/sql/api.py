@@ -1,0 +1,167 @@
+"""Queries over HTTP: run, stop, chart, take away as a file; the tables' documentation; queries that the team keeps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.http import HttpResponse
+from django.shortcuts import get_object_or_404
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import extend_schema
+from rest_framework import serializers
+from rest_framework.permissions import IsAuthenticated
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from profiles.exports.files import table_response
+from profiles.models import SavedQuery
+from profiles.sql import cells as sql_cells
+from profiles.sql import charts as sql_charts
+from profiles.sql import query_selectors, query_services
+from profiles.sql import services as sql_services
+from profiles.sql.examples import EXAMPLES
+from profiles.sql.process import QueryError
+from profiles.sql.tables import TABLES
+from profiles.trace import TraceError
+
+JSON = OpenApiTypes.OBJECT
+_STATUS = {"busy": 429}
+
+
+class ChartSerializer(serializers.Serializer[Any]):
+    kind = serializers.ChoiceField(query_services.CHARTS)
+    x = serializers.CharField(max_length=200)
+    y = serializers.CharField(max_length=200, required=False, allow_blank=True)
+
+
+class RunSerializer(serializers.Serializer[Any]):
+    query = serializers.CharField(max_length=10 * sql_services.SQL_CHARS, trim_whitespace=False)
+    profiles = serializers.ListField(child=serializers.IntegerField(min_value=1, max_value=2**62), required=False, max_length=500,
+                                     help_text="Ids. Together with build or tag: those of them.")
+    build = serializers.CharField(required=False, allow_blank=True, max_length=80)
+    tag = serializers.CharField(required=False, allow_blank=True, max_length=60)
+    rows = serializers.IntegerField(required=False, min_value=1, max_value=sql_services.MOST.rows)
+    seconds = serializers.FloatField(required=False, min_value=0.1, max_value=sql_services.MOST.seconds)
+    format = serializers.ChoiceField(("json", "csv", "parquet", "arrow"), required=False, default="json",
+                                     help_text="json: columns and rows; the others: a file with up to a million rows.")
+    chart = ChartSerializer(required=False, allow_null=True, help_text="A figure of two columns in place of the rows.")
+    run = serializers.RegexField(r"^[A-Za-z0-9-]{1,64}$", required=False, help_text="Names this run, so that it can be stopped.")
+    fresh = serializers.BooleanField(required=False, default=False, help_text="Run it even if its rows are still kept.")
+
+
+class StopSerializer(serializers.Serializer[Any]):
+    run = serializers.RegexField(r"^[A-Za-z0-9-]{1,64}$")
+
+
+class QuerySerializer(serializers.Serializer[Any]):
+    name = serializers.CharField(max_length=120)
+    sql = serializers.CharField(max_length=sql_services.SQL_CHARS, trim_whitespace=False)
+    description = serializers.CharField(max_length=4000, required=False, allow_blank=True)
+    chart = serializers.DictField(child=serializers.CharField(max_length=200, allow_blank=True), required=False)
+
+
+class SqlView(APIView):
+    """Errors of a query say where in it: {"error", "where", "hint", "position", "kind"}."""
+
+    def handle_exception(self, exc: Exception) -> Response:
+        if isinstance(exc, QueryError):
+            return Response({"error": exc.what, "where": exc.where, "hint": exc.hint, "position": exc.position, "kind": exc.kind},
+                            status=_STATUS.get(exc.kind, 400))
+        return super().handle_exception(exc)
+
+
+class SqlApi(SqlView):
+    permission_classes = [IsAuthenticated]          # it only reads: viewers and read-only tokens may
+
+    @extend_schema(operation_id="sql_run", request=RunSerializer, responses=JSON,
+                   summary="Run one SELECT over the tables of some profiles")
+    def post(self, request: Request) -> HttpResponse | Response:
+        form = RunSerializer(data=request.data)
+        form.is_valid(raise_exception=True)
+        given = form.validated_data
+        profiles = sql_services.profiles_chosen(given.get("profiles") or (), given.get("build", ""), given.get("tag", ""))
+        limits = sql_services.limits_of(given.get("rows"), given.get("seconds"), whole=given["format"] != "json")
+        found = sql_services.query_run(given["query"], profiles, request.user.get_username(), limits, run=given.get("run", ""),
+                                       fresh=given["fresh"])
+        if given["format"] != "json":
+            return table_response(found.table, "query", given["format"])
+        if given.get("chart"):
+            return Response(_chart(found, given["chart"]))
+        return Response(_answer(found) | {"profiles": [{"id": each.pk, "name": each.name} for each in profiles]})
+
+
+def _answer(found: sql_services.Result) -> dict[str, Any]:
+    return {"columns": sql_cells.columns(found.table), "rows": sql_cells.rows(found.table), "row_count": found.table.num_rows,
+            "truncated": found.truncated, "seconds": round(found.seconds, 3), "kept": found.kept,
+            "limits": {"rows": found.limits.rows, "bytes": found.limits.bytes, "seconds": found.limits.seconds}}
+
+
+def _chart(found: sql_services.Result, asked: dict[str, str]) -> dict[str, Any]:
+    def series(name: str) -> sql_charts.Series:
+        position = found.table.schema.get_field_index(name)
+        if position < 0:
+            raise TraceError("chart", f"the result has no single column {name}", "Choose one of its columns")
+        numbers = sql_cells.numbers(found.table, name)
+        texts = ["" if value is None else str(sql_cells.cell(value))
+                 for value in sql_cells.listed(found.table.column(position))]
+        return sql_charts.Series(name, None if numbers is None else
+                                 [float("nan") if value is None else value for value in numbers.to_pylist()], texts)
+
+    if not found.table.num_rows:
+        raise TraceError("chart", "the result has no rows", "Draw another query")
+    item, note = sql_charts.chart(asked["kind"], series(asked["x"]), series(asked["y"]) if asked.get("y") else None)
+    return {"chart": item, "note": note}
+
+
+class SqlStopApi(SqlView):
+    permission_classes = [IsAuthenticated]
+
+    @extend_schema(operation_id="sql_stop", request=StopSerializer, responses=JSON, summary="Stop your own run of that name")
+    def post(self, request: Request) -> Response:
+        form = StopSerializer(data=request.data)
+        form.is_valid(raise_exception=True)
+        sql_services.query_stop(request.user.get_username(), form.validated_data["run"])
+        return Response({"stopping": form.validated_data["run"]})
+
+
+class SqlTablesApi(SqlView):
+    @extend_schema(operation_id="sql_tables", responses=JSON, summary="The tables that a query sees, and queries to begin with")
+    def get(self, request: Request) -> Response:
+        return Response({"tables": [each.as_json() for each in TABLES], "examples": [each.as_json() for each in EXAMPLES]})
+
+
+class QueryListApi(SqlView):
+    write_permission = "profiles.add_savedquery"
+
+    @extend_schema(operation_id="queries", responses=JSON, summary="Queries that the team keeps")
+    def get(self, request: Request) -> Response:
+        return Response({"queries": query_selectors.query_list(request.user)})
+
+    @extend_schema(operation_id="queries_create", request=QuerySerializer, responses={201: JSON},
+                   summary="Keep a query for the team")
+    def post(self, request: Request) -> Response:
+        form = QuerySerializer(data=request.data)
+        form.is_valid(raise_exception=True)
+        query = query_services.query_save(owner=request.user, **form.validated_data)
+        return Response(query_selectors.query_json(query, request.user), status=201)
+
+
+class QueryApi(SqlView):
+    write_permission = {"PATCH": "profiles.change_savedquery", "DELETE": "profiles.delete_savedquery"}
+
+    @extend_schema(operation_id="query", responses=JSON)
+    def get(self, request: Request, pk: int) -> Response:
+        return Response(query_selectors.query_json(get_object_or_404(SavedQuery, pk=pk), request.user))
+
+    @extend_schema(operation_id="query_edit", request=QuerySerializer(partial=True), responses=JSON)
+    def patch(self, request: Request, pk: int) -> Response:
+        form = QuerySerializer(data=request.data, partial=True)
+        form.is_valid(raise_exception=True)
+        query = query_services.query_update(get_object_or_404(SavedQuery, pk=pk), by=request.user, **form.validated_data)
+        return Response(query_selectors.query_json(query, request.user))
+
+    @extend_schema(operation_id="query_delete", responses={204: None})
+    def delete(self, request: Request, pk: int) -> Response:
+        query_services.query_delete(get_object_or_404(SavedQuery, pk=pk), by=request.user)
+        return Response(status=204)

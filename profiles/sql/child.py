@@ -1,0 +1,156 @@
+"""The process of one query: limits first, then DuckDB in memory behind walls, then the query. Started by `sql_process`.
+
+Request on standard input: {"folder", "sql", "statements", "files", "targets", "tables", "rows", "bytes", "seconds",
+"memory_bytes", "spill_bytes", "threads", "parent" (its process id)}. It writes result.arrow (an Arrow stream) in the folder and
+prints {"rows", "bytes", "truncated", "walled"} or {"error", "position", "kind"}. It knows nothing of Django, the database or the
+environment.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+import warnings
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from profiles.sql import check as sql_check
+from profiles.sql import walls as sql_walls
+
+BATCH_ROWS = 2048               # DuckDB's own vector: the limits are looked at after each
+_FILE_BYTES = 2 << 30
+_AROUND_BYTES = 2 << 30         # address space beside DuckDB's memory limit: libraries, stacks, allocator arenas
+
+_VALUE_BYTES = 8                # what a value counts at least towards the limit of bytes
+_NESTED = frozenset({"list", "array", "struct", "map"})
+_ODD = frozenset({"interval", "timestamp_ns", "bit", "bignum", "union", "enum"})
+
+
+def main() -> None:
+    request = json.loads(sys.stdin.buffer.read())
+    sql_walls.limit(request["memory_bytes"] + _AROUND_BYTES, int(request["seconds"] * request["threads"]) + 10, _FILE_BYTES,
+                    request["parent"])
+    os.chdir(request["folder"])
+    try:
+        answer = _run(request)
+    except MemoryError:
+        answer = {"error": "the query needs more memory than a query may have", "position": None, "kind": "memory"}
+    sys.stdout.write(json.dumps(answer))
+    sys.stdout.flush()
+    os._exit(0)                         # not a moment longer: destructors of a stopped query may take seconds
+
+
+def _run(request: dict[str, Any]) -> dict[str, Any]:
+    warnings.simplefilter("ignore")
+    connection = _database(request)
+    walled = sql_walls.close(request["targets"], request["folder"])
+    try:
+        for statement in request["statements"]:
+            connection.execute(statement)
+        connection.execute("SET lock_configuration = true")
+        sql_check.check(connection, request["sql"], request["tables"])
+        return {**_stream(connection, request), "walled": walled}
+    except sql_check.Refused as error:
+        return {"error": error.what, "position": error.position, "kind": "refused"}
+    except duckdb.OutOfMemoryException as error:
+        return {"error": _told(error)[0].split("\n")[0], "position": None, "kind": "memory"}
+    except duckdb.Error as error:
+        what, position = _told(error)
+        if position is None:
+            what, position = _planned(connection, request["sql"]) or (what, None)
+        return {"error": what, "position": _characters(request["sql"], position), "kind": "query"}
+
+
+def _database(request: dict[str, Any]) -> duckdb.DuckDBPyConnection:
+    """In memory, nothing reachable but the files of the query, nothing that can be set afterwards."""
+    os.makedirs("spill", exist_ok=True)
+    connection = duckdb.connect(":memory:", config={
+        "autoinstall_known_extensions": False, "autoload_known_extensions": False, "allow_community_extensions": False,
+        "allow_unsigned_extensions": False, "python_enable_replacements": False, "errors_as_json": True,
+        "threads": request["threads"], "memory_limit": f"{request['memory_bytes'] >> 20}MiB", "temp_directory": "spill",
+        "max_temp_directory_size": f"{request['spill_bytes'] >> 20}MiB", "preserve_insertion_order": True,
+        "extension_directory": "spill", "secret_directory": "spill", "allow_persistent_secrets": False,
+    })
+    names = ", ".join("'" + name.replace("'", "''") + "'" for name in request["files"])
+    connection.execute(f"SET allowed_paths = [{names}]")
+    connection.execute("SET enable_external_access = false")
+    return connection
+
+
+def _stream(connection: duckdb.DuckDBPyConnection, request: dict[str, Any]) -> dict[str, Any]:
+    """Batches to result.arrow until a limit of rows or bytes is reached."""
+    rows, size, truncated = 0, 0, False
+    reader = _spoken(connection.sql(request["sql"])).to_arrow_reader(BATCH_ROWS)
+    with pa.OSFile("result.arrow", "wb") as file, pa.ipc.new_stream(file, reader.schema) as out:
+        for batch in reader:
+            left = request["rows"] - rows
+            if batch.num_rows > left:
+                truncated = True
+                batch = batch.slice(0, left)
+            size += max(batch.nbytes, _VALUE_BYTES * sum(map(_values, batch.columns)))
+            if size > request["bytes"]:
+                truncated = True
+                break
+            rows += batch.num_rows
+            if batch.num_rows:
+                out.write_batch(batch)
+            if truncated:
+                break
+    return {"rows": rows, "bytes": size, "truncated": truncated}
+
+
+def _spoken(relation: duckdb.DuckDBPyRelation) -> duckdb.DuckDBPyRelation:
+    """Types that files and pages have no form for become DuckDB's text of them; so do enumerations, whose long words are
+    stored once and shown in every row."""
+    odd = [_is_odd(kind) for kind in relation.types]
+    if not any(odd):
+        return relation
+    names = ['"' + name.replace('"', '""') + '"' for name in relation.columns]
+    return relation.project(", ".join(f"CAST(#{at} AS VARCHAR) AS {name}" if each else f"#{at} AS {name}"
+                                      for at, (each, name) in enumerate(zip(odd, names, strict=True), 1)))
+
+
+def _is_odd(kind: Any, nested: bool = False) -> bool:
+    name = str(kind.id)
+    if name in _NESTED:
+        return any(_is_odd(child, True) for _, child in kind.children if hasattr(child, "id"))
+    return name in _ODD or (nested and name.startswith(("date", "time", "blob")))
+
+
+def _values(array: pa.Array) -> int:
+    """How many values JSON has to write: NULLs and booleans of a list are bits or less here, and words there."""
+    if pa.types.is_struct(array.type):
+        return len(array) + sum(map(_values, array.flatten()))
+    if pa.types.is_map(array.type):
+        return len(array) + _values(array.keys) + _values(array.items)
+    return len(array) + _values(array.flatten()) if pa.types.is_nested(array.type) else len(array)
+
+
+def _planned(connection: duckdb.DuckDBPyConnection, sql: str) -> tuple[str, int | None] | None:
+    """The error of planning alone, where there is one: only execute() tells which byte it is about."""
+    explained = f"EXPLAIN {sql}"
+    with contextlib.suppress(duckdb.ParserException):
+        connection.extract_statements(explained)
+        try:
+            connection.execute(explained).fetchall()
+        except duckdb.Error as error:
+            what, position = _told(error)
+            return what, None if position is None else position - len("EXPLAIN ")
+    return None
+
+
+def _told(error: Exception) -> tuple[str, int | None]:
+    """DuckDB's message as JSON (errors_as_json), with the byte it speaks of where it knows one."""
+    text = str(error)
+    with contextlib.suppress(ValueError, TypeError):
+        told = json.loads(text[text.index("{"):])
+        return str(told.get("exception_message", text)), int(told["position"]) if "position" in told else None
+    return text, None
+
+
+def _characters(sql: str, at_byte: int | None) -> int | None:
+    return None if at_byte is None else len(sql.encode()[:at_byte].decode(errors="ignore"))

@@ -1,0 +1,174 @@
+"""The tables that a query sees: their names, columns, units and examples. This is the promise; `profiles.sql.views` keeps it
+over whatever the store's files look like, so that a saved query outlives a change of the stored form."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from profiles.trace import Category
+
+CATEGORIES = tuple(each.name.lower() for each in Category)
+
+
+@dataclass(frozen=True)
+class Column:
+    """`type` as DuckDB names it; times are ns since the trace's first record, missing is NULL."""
+
+    name: str
+    type: str
+    about: str
+
+
+@dataclass(frozen=True)
+class Table:
+    name: str
+    about: str
+    columns: tuple[Column, ...]
+    example: str
+
+    def as_json(self) -> dict[str, Any]:
+        return {"name": self.name, "about": self.about, "example": self.example,
+                "columns": [{"name": each.name, "type": each.type, "about": each.about} for each in self.columns]}
+
+
+def _columns(text: str) -> tuple[Column, ...]:
+    """One column per line: name, type, what it is. The profile's id comes first in every table."""
+    lines = [line.split(maxsplit=2) for line in text.strip().splitlines()]
+    return (Column("profile", "BIGINT", "id of the profile: joins with profiles.id"),
+            *(Column(name, kind, about) for name, kind, about in lines))
+
+
+_TIMES = """
+start_ns BIGINT ns since the trace's first record
+dur_ns BIGINT ns
+"""
+_LAUNCH = """
+grid_x INTEGER blocks
+grid_y INTEGER blocks
+grid_z INTEGER blocks
+block_x INTEGER threads
+block_y INTEGER threads
+block_z INTEGER threads
+registers_per_thread INTEGER registers
+smem_bytes BIGINT bytes per block, static and dynamic
+"""
+_SLICE = f"""
+id BIGINT id of the slice, as in the timeline's address
+{_TIMES.strip()}
+name VARCHAR full name
+category VARCHAR {", ".join(CATEGORIES)}
+track INTEGER id of its track: joins with tracks.id
+depth SMALLINT nesting within the track, from 0
+instant BOOLEAN a moment without duration
+correlation BIGINT same number in the launch call and its GPU work
+external_id BIGINT same number in the operator and its GPU work
+device INTEGER index of the GPU
+stream BIGINT number of the stream
+{_LAUNCH.strip()}
+occupancy_pct FLOAT 0-100, as the file states it
+bytes BIGINT bytes moved by a copy, a set or a collective
+args VARCHAR remaining arguments as JSON text: args ->> '$.name'
+"""
+
+TABLES = (
+    Table("slices", "Everything that the timeline draws: kernels, copies, runtime calls, operators, annotations.", _columns(_SLICE),
+          "SELECT name, count(*) AS n, sum(dur_ns) AS total_ns FROM slices WHERE category = 'cpu_op' GROUP BY name "
+          "ORDER BY total_ns DESC"),
+    Table("kernels", "The slices that are GPU kernels: categories compute and communication.", _columns(_SLICE),
+          "SELECT name, avg(occupancy_pct) FROM kernels GROUP BY name"),
+    Table("launches", "Kernel launches of traces and of counter reports, ordered by kernel, then by start.", _columns(f"""
+name VARCHAR full name of the kernel
+launch BIGINT position among the profile's kernels, by start; in counter reports the launch's number: joins with counters.launch
+dur_ns DOUBLE ns
+{_LAUNCH.strip()}
+"""), "SELECT name, min(dur_ns), max(dur_ns) FROM launches GROUP BY name HAVING count(*) > 10"),
+    Table("kernel_stats", "One row per kernel, as on the profile's page; also where a tool gave sums and no launches.", _columns("""
+name VARCHAR full name
+short_name VARCHAR without templates and arguments
+category VARCHAR compute or communication
+launches BIGINT count
+total_ns BIGINT ns
+mean_ns DOUBLE ns
+p50_ns DOUBLE ns
+p95_ns DOUBLE ns
+min_ns BIGINT ns
+max_ns BIGINT ns
+share_pct DOUBLE 0-100, of the profile's summed kernel time
+bound VARCHAR memory, compute, latency; empty is unknown
+registers_per_thread INTEGER registers
+smem_bytes BIGINT bytes per block
+occupancy_pct DOUBLE 0-100
+"""), "SELECT build, sum(total_ns) FROM kernel_stats JOIN profiles ON profiles.id = profile GROUP BY build"),
+    Table("tracks", "Threads, streams and counters of a timeline.", _columns("""
+id INTEGER number of the track within its profile
+kind VARCHAR thread, stream, counter or other
+name VARCHAR as the timeline shows it
+group_name VARCHAR process or GPU that it is drawn under
+pid VARCHAR process, as the file names it
+tid VARCHAR thread, as the file names it
+device INTEGER index of the GPU
+stream BIGINT number of the stream
+unit VARCHAR of a counter's values
+slices BIGINT how many slices it holds
+samples BIGINT how many samples it holds
+"""), "SELECT kind, count(*), sum(slices) FROM tracks GROUP BY kind"),
+    Table("samples", "Values of counters over time: memory, GPU metrics, queue depth.", _columns("""
+track INTEGER id of the counter's track: joins with tracks.id
+time_ns BIGINT ns since the trace's first record
+value DOUBLE in the unit of its track; null where from here on it is not known
+"""), "SELECT t.name, max(value) FROM samples s JOIN tracks t ON t.id = s.track AND t.profile = s.profile GROUP BY t.name"),
+    Table("flows", "Ends of arrows that correlation ids do not already say: forward to backward, flows of the user.", _columns("""
+flow BIGINT number of the arrow: its ends share it
+kind VARCHAR as the file names it
+track INTEGER where it ends: joins with tracks.id
+time_ns BIGINT ns since the trace's first record
+is_end BOOLEAN false where it begins
+"""), "SELECT kind, count(*) FROM flows GROUP BY kind"),
+    Table("steps", "Steps of training or serving that the trace marks.", _columns(f"""
+step INTEGER position, from 0
+name VARCHAR as the trace marks it
+{_TIMES.strip()}
+"""), "SELECT name, dur_ns FROM steps ORDER BY dur_ns DESC"),
+    Table("counters", "Hardware counters of counter reports, one row per launch and metric.", _columns("""
+launch INTEGER number of the launch in the report
+kernel VARCHAR full name
+metric VARCHAR as Nsight Compute names it
+unit VARCHAR base unit: ns, bytes, hertz, percent
+value DOUBLE NULL where the metric is a word
+text VARCHAR the word
+"""), "SELECT kernel, value FROM counters WHERE metric = 'gpu__time_duration.sum' ORDER BY value DESC"),
+    Table("integrity", "What became of every record of the file: read = kept + all rows of section not_kept.", _columns("""
+section VARCHAR read, kept, kinds, not_kept, repaired, remarks, truncated or notes
+reason VARCHAR kind, reason or sentence
+records BIGINT how many; NULL for sentences
+"""), "SELECT section, sum(records) FROM integrity GROUP BY section"),
+    Table("metadata", "What the file states about itself and the machine, and what was asked of the upload.", _columns("""
+key VARCHAR name, dotted where nested
+value VARCHAR as text; lists and objects as JSON
+"""), "SELECT key, value FROM metadata WHERE key LIKE '%version%'"),
+    Table("cells", "Tables of statistics without a timeline (nsys stats, CUTLASS, …), one row per cell.", _columns("""
+title VARCHAR of the table
+line INTEGER row of the table, from 0
+column_name VARCHAR as the tool names it, in base units
+unit VARCHAR ns, bytes, pct, count, …
+value DOUBLE NULL where the cell is a word
+text VARCHAR the word
+"""), "SELECT title, count(DISTINCT line) FROM cells GROUP BY title"),
+    Table("profiles", "The profiles that this query was given.", (
+        Column("id", "BIGINT", "id of the profile"), Column("name", "VARCHAR", "as the list shows it"),
+        Column("build", "VARCHAR", "git sha or name of the build"),
+        Column("model", "VARCHAR", "as it was uploaded"),
+        Column("tags", "VARCHAR[]", "as they were given"), Column("gpu", "VARCHAR", "name"),
+        Column("format", "VARCHAR", "of the file"),
+        Column("kind", "VARCHAR", "trace, counters or summary"), Column("created", "TIMESTAMP", "UTC"),
+        Column("wall_ns", "BIGINT", "ns from first to last record of work"),
+        Column("busy_ns", "BIGINT", "ns in which a GPU worked"),
+        Column("kernel_ns", "BIGINT", "ns, summed over kernels"), Column("launches", "BIGINT", "kernels launched")),
+        "SELECT build, max(created) FROM profiles GROUP BY build"),
+)
+NAMES = tuple(table.name for table in TABLES)
+
+
+def table(name: str) -> Table:
+    return next(each for each in TABLES if each.name == name)

@@ -1,0 +1,198 @@
+"""From the store's files to the tables of `profiles.sql.tables`: the only module of the console that knows the stored form.
+
+A query runs in a folder of its own: p<id>/… are links to the profile's stored files, the small tables are written there.
+Every part of a statement below is made of fixed text and integers.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from profiles.models import KernelStat, Profile
+from profiles.sql.tables import CATEGORIES, Column, table
+from profiles.store import counters as store_counters
+from profiles.store import launches as store_launches
+from profiles.store import summary as store_summary
+from profiles.store import trace as store
+from profiles.trace import KERNELS
+
+_FILES = ("slices", "arguments", "names", "details", "samples", "flows")
+_ARROW = {"BIGINT": pa.int64(), "INTEGER": pa.int32(), "SMALLINT": pa.int16(), "DOUBLE": pa.float64(), "FLOAT": pa.float32(),
+          "VARCHAR": pa.string(), "BOOLEAN": pa.bool_(), "VARCHAR[]": pa.list_(pa.string()), "TIMESTAMP": pa.timestamp("us")}
+
+
+@dataclass
+class Prepared:
+    """What a child needs: statements that make the tables, and the files that it may open (relative names and targets)."""
+
+    statements: list[str] = field(default_factory=list)
+    files: list[str] = field(default_factory=list)
+    targets: list[str] = field(default_factory=list)
+
+
+def prepare(profiles: list[Profile], folder: Path) -> Prepared:
+    """Fill `folder` for a query over `profiles`. Parts that a profile lacks are empty tables."""
+    out = Prepared()
+    links = {profile.pk: _links(profile.pk, folder, out) for profile in profiles}
+    documents = {pk: json.loads((folder / f"p{pk}" / "timeline.json").read_text()) for pk, names in links.items()
+                 if "timeline.json" in names}
+    for name, rows in (("profiles", map(_profile, profiles)), ("kernel_stats", _kernel_stats(profiles)),
+                       ("tracks", _tracks(documents)), ("steps", _steps(documents)), ("integrity", _integrity(profiles)),
+                       ("metadata", _metadata(profiles)), ("cells", _cells(profiles))):
+        _small(folder, name, rows, out)
+    for name, make in _STORED.items():
+        parts = [text for pk, names in links.items() if (text := make(pk, names))]
+        columns = table(name).columns
+        out.statements.append(f"CREATE VIEW {name} AS " + (" UNION ALL ".join(parts) or _empty(columns)))
+    return out
+
+
+def _links(pk: int, folder: Path, out: Prepared) -> set[str]:
+    """Names of the profile's stored files, each a link in p<pk>/."""
+    (folder / f"p{pk}").mkdir()
+    found = set()
+    keys = {f"{name}.parquet": store.key(pk, f"{name}.parquet") for name in _FILES} | {
+        "timeline.json": store.key(pk, "timeline.json"), "counters.parquet": store_counters.key(pk),
+        "launches.parquet": store_launches.key(pk)}
+    for name, key in keys.items():
+        try:
+            target = store.local_path(key)
+        except FileNotFoundError:
+            continue
+        (folder / f"p{pk}" / name).symlink_to(target)
+        found.add(name)
+        if name.endswith(".parquet"):
+            out.files.append(f"p{pk}/{name}")
+            out.targets.append(str(target))
+    return found
+
+
+def _small(folder: Path, name: str, rows: Iterable[dict[str, Any]], out: Prepared) -> None:
+    schema = pa.schema([(each.name, _ARROW[each.type]) for each in table(name).columns])
+    pq.write_table(pa.Table.from_pylist(list(rows), schema), folder / f"{name}.parquet")
+    out.files.append(f"{name}.parquet")
+    out.targets.append(str(folder / f"{name}.parquet"))
+    out.statements.append(f"CREATE VIEW {name} AS SELECT * FROM read_parquet('{name}.parquet')")
+
+
+def _empty(columns: tuple[Column, ...]) -> str:
+    return "SELECT " + ", ".join(f"NULL::{each.type} AS {each.name}" for each in columns) + " WHERE false"
+
+
+_WORDS = "(VALUES " + ", ".join(f"({i}, '{word}')" for i, word in enumerate(CATEGORIES)) + ") AS c(number, word)"
+_ARGUMENTS = ("correlation", "external_id", "device", "stream", "grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z",
+              "registers_per_thread", "smem_bytes", "occupancy_pct", "bytes")
+
+
+def _numbered(pk: int, name: str) -> str:
+    return f"read_parquet('p{pk}/{name}.parquet', file_row_number = true)"
+
+
+def _slices(pk: int, names: set[str], where: str = "true") -> str:
+    """slices and arguments are row for row the same; a name is a row of names, an argument text a row of details."""
+    if "slices.parquet" not in names:
+        return ""
+    given = ", ".join(f"a.{name}" for name in _ARGUMENTS)
+    return (f"SELECT {pk}::BIGINT AS profile, s.file_row_number AS id, s.start_ns, s.dur_ns, n.name, c.word AS category, "
+            f"s.track, s.depth, s.instant, {given}, d.detail AS args FROM {_numbered(pk, 'slices')} AS s "
+            f"POSITIONAL JOIN read_parquet('p{pk}/arguments.parquet') AS a JOIN {_WORDS} ON c.number = s.category "
+            f"LEFT JOIN {_numbered(pk, 'names')} AS n ON n.file_row_number = s.name_id "
+            f"LEFT JOIN {_numbered(pk, 'details')} AS d ON d.file_row_number = a.detail_id WHERE {where}")
+
+
+def _kernels(pk: int, names: set[str]) -> str:
+    return _slices(pk, names, f"s.category IN ({', '.join(str(int(each)) for each in KERNELS)}) AND NOT s.instant")
+
+
+def _plain(name: str, columns: str, join: str = "") -> Any:
+    def make(pk: int, names: set[str]) -> str:
+        if f"{name}.parquet" not in names:
+            return ""
+        return f"SELECT {pk}::BIGINT AS profile, {columns} FROM read_parquet('p{pk}/{name}.parquet') AS x" + join.format(pk=pk)
+    return make
+
+
+_SHAPE = "x.grid_x, x.grid_y, x.grid_z, x.block_x, x.block_y, x.block_z, x.registers_per_thread, x.smem_bytes"
+_STORED = {
+    "slices": _slices,
+    "kernels": _kernels,
+    "launches": _plain("launches", f"x.name::VARCHAR AS name, x.index AS launch, x.dur_ns, {_SHAPE}"),
+    "samples": _plain("samples", "x.track, x.time_ns, CASE WHEN isnan(x.value) THEN NULL ELSE x.value END AS value"),
+    "flows": _plain("flows", "x.flow, x.kind::VARCHAR AS kind, x.track, x.time_ns, x.is_end"),
+    "counters": _plain(
+        "counters", "x.launch, l.name::VARCHAR AS kernel, x.metric::VARCHAR AS metric, x.unit::VARCHAR AS unit, x.value, "
+        "x.text::VARCHAR AS text", " LEFT JOIN read_parquet('p{pk}/launches.parquet') AS l ON l.index = x.launch"),
+}
+
+
+def _profile(profile: Profile) -> dict[str, Any]:
+    return {"id": profile.pk, "name": profile.name, "build": profile.build, "model": profile.model, "tags": profile.tags,
+            "gpu": profile.gpu, "format": profile.format, "kind": profile.kind, "created": profile.created.replace(tzinfo=None),
+            "wall_ns": profile.wall_ns, "busy_ns": profile.busy_ns, "kernel_ns": profile.gpu_time_ns, "launches": profile.launches}
+
+
+def _kernel_stats(profiles: list[Profile]) -> Iterator[dict[str, Any]]:
+    names = [each.name for each in table("kernel_stats").columns if each.name != "profile"]
+    found = KernelStat.objects.filter(profile__in=profiles).order_by("profile_id", "-total_ns", "pk")
+    for row in found.values("profile_id", *names):
+        yield {"profile": row.pop("profile_id"), **row}
+
+
+def _tracks(documents: dict[int, dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    for pk, document in documents.items():
+        for track in document["tracks"]:
+            yield {"profile": pk, "group_name": track["group"], **{name: track[name] for name in (
+                "id", "kind", "name", "pid", "tid", "device", "stream", "unit", "slices", "samples")}}
+
+
+def _steps(documents: dict[int, dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    for pk, document in documents.items():
+        for number, step in enumerate(document["steps"]):
+            yield {"profile": pk, "step": number, "name": step["name"], "start_ns": step["start_ns"],
+                   "dur_ns": step["end_ns"] - step["start_ns"]}
+
+
+def _integrity(profiles: list[Profile]) -> Iterator[dict[str, Any]]:
+    for profile in profiles:
+        found = profile.integrity
+        yield {"profile": profile.pk, "section": "read", "reason": "records", "records": found.get("records_read", 0)}
+        yield {"profile": profile.pk, "section": "kept", "reason": "records", "records": found.get("records_kept", 0)}
+        for section in ("kinds", "not_kept", "repaired", "remarks"):
+            for reason, records in found.get(section, {}).items():
+                yield {"profile": profile.pk, "section": section, "reason": reason, "records": records}
+        if found.get("truncated_at"):
+            yield {"profile": profile.pk, "section": "truncated", "reason": found["truncated_at"]}
+        for note in found.get("notes", []):
+            yield {"profile": profile.pk, "section": "notes", "reason": note}
+
+
+def _metadata(profiles: list[Profile]) -> Iterator[dict[str, Any]]:
+    for profile in profiles:
+        for key, value in _flat("", profile.metadata):
+            yield {"profile": profile.pk, "key": key, "value": value}
+
+
+def _flat(prefix: str, value: Any) -> Iterator[tuple[str, str | None]]:
+    if isinstance(value, dict) and value:
+        for name, inner in value.items():
+            yield from _flat(f"{prefix}.{name}" if prefix else str(name), inner)
+    else:
+        yield prefix, value if isinstance(value, str) or value is None else json.dumps(value, ensure_ascii=False)
+
+
+def _cells(profiles: list[Profile]) -> Iterator[dict[str, Any]]:
+    for profile in profiles:
+        for each in store_summary.tables_of(profile.pk):
+            for line, row in enumerate(each["rows"]):
+                for column, cell in zip(each["columns"], row, strict=False):
+                    number = isinstance(cell, (int, float))
+                    yield {"profile": profile.pk, "title": each["title"], "line": line, "column_name": column["name"],
+                           "unit": column["unit"], "value": float(cell) if number else None,
+                           "text": None if number or cell is None else str(cell)}

@@ -1,0 +1,1 @@
+"""Where the launches live: columns, tiles and their reads. Rows are in models.py."""

@@ -1,0 +1,98 @@
+"""How busy every track of a stored trace is along its whole length: what the overview is drawn from."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from profiles.store.timeline import Timeline
+from profiles.trace import GPU_WORK, Category
+
+MAGIC = 0x31445052                  # "RPD1"
+OUTER_DEPTHS = 6                    # of a thread: annotations often stand around its operators
+KEPT = 64
+_ANNOTATIONS = [int(Category.ANNOTATION), int(Category.GPU_ANNOTATION)]
+_COLUMNS = ("track", "depth", "start_ns", "dur_ns", "category")
+
+
+@dataclass(frozen=True)
+class Density:
+    """Per track and bin the share of time that is covered, 0-255, and the category that covers most."""
+
+    bin_ns: int
+    share: npt.NDArray[np.uint8]          # tracks × bins
+    category: npt.NDArray[np.uint8]
+
+    def pack(self) -> bytes:
+        """u32 magic, tracks, bins, 0; f64 ns of a bin; tracks × bins bytes of shares, then of categories. Little endian."""
+        head = np.array([MAGIC, *self.share.shape, 0], "<u4").tobytes() + np.array([self.bin_ns], "<f8").tobytes()
+        return head + self.share.tobytes() + self.category.tobytes()
+
+
+_known: OrderedDict[str, Density] = OrderedDict()
+_lock = threading.Lock()
+
+
+def density(found: Timeline) -> Density:
+    """Of streams what GPU work covers, of threads what their outer slices other than annotations cover."""
+    with _lock:
+        known = _known.get(found.etag)
+    if known is None:
+        known = _made(found)
+        with _lock:
+            _known[found.etag] = known
+            while len(_known) > KEPT:
+                _known.popitem(last=False)
+    return known
+
+
+def _made(found: Timeline) -> Density:
+    bin_ns = 1 << (2 * found.top)
+    bins, tracks = int(found.document["end_ns"]) // bin_ns + 1, len(found.tracks)
+    stream = np.array([track["kind"] == "stream" for track in found.tracks] or [False], np.bool_)
+    cover = np.zeros(OUTER_DEPTHS * tracks * bins, np.float64)
+    most, category = np.zeros(tracks * bins), np.zeros(tracks * bins, np.uint8)
+    for rows, busy_ns in _rows(found):
+        gpu = stream[rows["track"]]
+        keep = np.where(gpu, np.isin(rows["category"], [int(each) for each in GPU_WORK]),
+                        (rows["depth"] < OUTER_DEPTHS) & ~np.isin(rows["category"], _ANNOTATIONS)) & (busy_ns > 0)
+        layer = np.where(gpu, 0, rows["depth"])[keep].astype(np.int64) * tracks + rows["track"][keep]
+        row, place, part_ns = _spread(rows["start_ns"][keep], rows["dur_ns"][keep], busy_ns[keep], bin_ns, bins)
+        at = layer[row] * bins + place
+        cover += np.bincount(at, part_ns, minlength=cover.size)
+        flat = at % (tracks * bins)
+        order = np.argsort(part_ns, kind="stable")
+        order = order[part_ns[order] >= most[flat[order]]]
+        most[flat[order]] = part_ns[order]
+        category[flat[order]] = rows["category"][keep][row][order]
+    share = cover.reshape(OUTER_DEPTHS, tracks, bins).max(axis=0) / bin_ns
+    return Density(bin_ns, np.clip(np.ceil(share * 255), 0, 255).astype(np.uint8), category.reshape(tracks, bins))
+
+
+def _rows(found: Timeline) -> list[tuple[dict[str, npt.NDArray[Any]], npt.NDArray[Any]]]:
+    """Slices as long as a bin, and merged entries of the others, each with the time that it covers."""
+    out = []
+    for lo, hi in found.ranges(0, int(found.document["end_ns"]) + 1, found.top):
+        rows = found.slices.uncached(lo, hi, _COLUMNS)
+        out.append((rows, rows["dur_ns"]))
+    lo, hi = found.places.rows(1, found.top, (0, 0))
+    busy = ("busy_ns",) if "busy_ns" in found.bins.names else ()
+    rows = found.bins.uncached(lo, hi, (*_COLUMNS, *busy))
+    out.append((rows, rows["busy_ns" if busy else "dur_ns"]))
+    return out
+
+
+def _spread(start_ns: npt.NDArray[Any], dur_ns: npt.NDArray[Any], busy_ns: npt.NDArray[Any], bin_ns: int,
+            bins: int) -> tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any]]:
+    """Every bin that a slice touches: its row, the bin, and the ns of it that the slice covers there."""
+    first = start_ns // bin_ns
+    count = np.minimum((start_ns + np.maximum(dur_ns, 1) - 1) // bin_ns, bins - 1) - first + 1
+    row = np.repeat(np.arange(first.size), count)
+    place = first[row] + np.arange(row.size) - np.repeat(np.cumsum(count) - count, count)
+    part = np.minimum(start_ns[row] + dur_ns[row], (place + 1) * bin_ns) - np.maximum(start_ns[row], place * bin_ns)
+    return row, place, part * (busy_ns[row] / np.maximum(dur_ns[row], 1))

@@ -1,0 +1,94 @@
+"""A stored trace as an `analysis.frame.Frame`: columns of its Parquet files, each decoded when an analysis asks for it."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+
+from profiles.analysis.frame import Array, Frame, order_of
+from profiles.models import Profile
+from profiles.store import trace as store
+from profiles.store.tables import DRAWN
+from profiles.store.timeline import timeline
+from profiles.trace import Category, Device, Track
+
+WHOLE_ROWS = 20_000_000             # above, what the analyses can do without is left out
+KEPT_ROWS = 6_000_000               # of all frames that a process keeps
+_STORED = {name: stored for stored, name in {**DRAWN, "detail_id": "detail"}.items()}
+_TRACK = ("kind", "name", "group", "sort", "pid", "tid", "device", "stream", "unit")
+
+
+class _Columns:
+    """Columns of slices.parquet and arguments.parquet in a frame's order."""
+
+    def __init__(self, profile_id: int) -> None:
+        self.found = timeline(profile_id)
+        rows = self.found.slices.rows
+        self.kept: Array | None = None
+        if rows > WHOLE_ROWS:
+            category = self.found.slices.uncached(0, rows, ("category",))["category"]
+            self.kept = np.flatnonzero(category != Category.PYTHON)
+        self.order = order_of(self._read("start_ns"), self._read("depth").astype(np.int64))
+
+    def _read(self, stored: str) -> Array:
+        file = self.found.slices if stored in self.found.slices.names else self.found.arguments
+        values: Array = file.uncached(0, file.rows, (stored,))[stored]
+        return values if self.kept is None else values[self.kept]
+
+    def load(self, name: str) -> Array:
+        if name == "id":
+            ids = self.order.astype(np.int64)
+            return ids if self.kept is None else self.kept[ids]
+        return self._read(_STORED.get(name, name))[self.order]
+
+    @cached_property
+    def details(self) -> list[str]:
+        table = pq.read_table(store.local_path(store.key(self.found.profile_id, "details.parquet")))
+        return list(table["detail"].to_pylist())
+
+
+class _Details:
+    """The distinct arguments, read when the first is asked for."""
+
+    def __init__(self, columns: _Columns) -> None:
+        self._columns = columns
+
+    def __len__(self) -> int:
+        return len(self._columns.details)
+
+    def __getitem__(self, at: Any) -> Any:
+        return self._columns.details[at]
+
+
+_kept: OrderedDict[tuple[int, int], Frame] = OrderedDict()
+_lock = threading.Lock()
+
+
+def frame_read(profile: Profile) -> Frame:
+    """The frame of a stored trace; the last ones stay in memory. Raises FileNotFoundError where it has no timeline."""
+    found = timeline(profile.pk)
+    key = (profile.pk, int(found.document["written"]))
+    with _lock:
+        if key in _kept:
+            _kept.move_to_end(key)
+            return _kept[key]
+    columns = _Columns(profile.pk)
+    tracks = [Track(**{name: track.get(name) for name in _TRACK}) for track in found.document["tracks"]]
+    frame = Frame(
+        columns.order.size, found.names, _Details(columns), tracks, _devices(profile), columns.load, profile.metadata,
+        left_out="" if columns.kept is None else
+        f"Python's own slices are left out of this analysis: the trace has {found.slices.rows:,} slices")
+    with _lock:
+        _kept[key] = frame
+        while len(_kept) > 1 and sum(each.rows for each in _kept.values()) > KEPT_ROWS:
+            _kept.popitem(last=False)
+    return frame
+
+
+def _devices(profile: Profile) -> list[Device]:
+    return [Device(device["index"], device["name"]) for device in profile.summary.get("devices") or []]

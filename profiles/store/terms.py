@@ -1,0 +1,114 @@
+"""What a search asks of a slice: a text or a pattern in its name, or something about its arguments."""
+
+from __future__ import annotations
+
+import json
+import operator
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from profiles.store import trace as store
+from profiles.store.timeline import Timeline
+
+MODES = ("name", "regex", "argument")
+NAMES_TOLD = 20_000                 # matched names that an answer lists
+PATTERN_CHARACTERS = 500
+_READ_THROUGH = 200_000             # distinct arguments whose JSON is parsed; of more the text decides
+_NUMBER = re.compile(r"\s*([a-z_]+)\s*(>=|<=|=|>|<)\s*(-?[0-9]+(?:\.[0-9]+)?)\s*", re.IGNORECASE)
+_KEY = re.compile(r"\s*([^=]{1,200}?)\s*=(.*)", re.DOTALL)
+_COMPARE: dict[str, Callable[[Any, Any], Any]] = {
+    "=": operator.eq, ">": operator.gt, "<": operator.lt, ">=": operator.ge, "<=": operator.le}
+_COLUMNS = {"correlation", "external_id", "device", "stream", "grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z",
+            "registers_per_thread", "smem_bytes", "occupancy_pct", "bytes"}
+_SPELLED = {"registers": "registers_per_thread", "shared memory": "smem_bytes", "external id": "external_id",
+            "occupancy": "occupancy_pct"}
+Mask = npt.NDArray[np.bool_]
+
+
+class Terms:
+    """`match` says which rows of a range are hits; `names` are the ids of the names that match (None: not a matter of names)."""
+
+    def __init__(self, found: Timeline, text: str, mode: str) -> None:
+        self.names: list[int] | None = None
+        self.nothing = False                # no slice can be a hit
+        self._compared: tuple[str, Callable[[Any, Any], Any], float] | None = None
+        self._wanted: Mask = np.zeros(0, np.bool_)
+        self._column = "name_id"
+        if mode == "argument":
+            self._argument(found, text)
+        else:
+            self._wanted = _matching(pa.array(found.names, pa.string()), text, mode == "regex")
+            hits = np.flatnonzero(self._wanted)
+            self.names = hits.tolist() if hits.size <= NAMES_TOLD else None
+            self.nothing = not hits.size
+
+    def _argument(self, found: Timeline, text: str) -> None:
+        number = _NUMBER.fullmatch(text)
+        column = _SPELLED.get(number[1].lower(), number[1].lower()) if number else ""
+        if number and column in _COLUMNS:
+            self._compared = (column, _COMPARE[number[2]], float(number[3]))
+            return
+        self._column = "detail_id"
+        table = pq.read_table(store.local_path(store.key(found.profile_id, "details.parquet")), columns=["detail"])
+        self._wanted = _details(table["detail"].combine_chunks(), text)
+        self.nothing = not self._wanted.any()
+
+    def match(self, found: Timeline, lo: int, hi: int) -> Mask:
+        """For rows [lo, hi) of the stored slices."""
+        if self._compared:
+            column, compare, wanted = self._compared
+            values = found.arguments.uncached(lo, hi, (column,))[column]
+            known = np.isfinite(values) if values.dtype.kind == "f" else values != np.iinfo(values.dtype).min
+            mask: Mask = known & compare(values, wanted)
+            return mask
+        table = found.slices if self._column == "name_id" else found.arguments
+        ids = table.uncached(lo, hi, (self._column,))[self._column]
+        return self._wanted[ids] if self._column == "name_id" else (ids >= 0) & self._wanted[np.maximum(ids, 0)]
+
+
+def _matching(texts: pa.Array, text: str, is_pattern: bool) -> Mask:
+    """Raises ValueError where a pattern does not compile (RE2: no back references, time linear in the text)."""
+    if not len(texts):
+        return np.zeros(0, np.bool_)
+    if is_pattern and len(text) > PATTERN_CHARACTERS:
+        raise ValueError(f"A pattern may have {PATTERN_CHARACTERS} characters.")
+    try:
+        hits = pc.match_substring_regex(texts, text) if is_pattern else pc.match_substring(texts, text, ignore_case=True)
+    except pa.ArrowInvalid as error:
+        raise ValueError(f"Not a valid regular expression: {str(error).removeprefix('Invalid regular expression: ')}.") from None
+    mask: Mask = hits.fill_null(False).to_numpy(zero_copy_only=False).astype(np.bool_)
+    return mask
+
+
+def _details(texts: pa.Array, text: str) -> Mask:
+    """Arguments (JSON texts) that hold the text anywhere, or under `key=` the value."""
+    pair = _KEY.fullmatch(text)
+    if not pair:
+        return _matching(texts, text, False)
+    key, value = pair[1].lower(), pair[2].strip().lower()
+    mask = _matching(texts, f'"{pair[1]}"', False)
+    if value:
+        mask &= _matching(texts, json.dumps(value)[1:-1], False)
+    rows = np.flatnonzero(mask)
+    if rows.size <= _READ_THROUGH:
+        for row, each in zip(rows.tolist(), texts.take(pa.array(rows)).to_pylist(), strict=True):
+            mask[row] = _holds(each, key, value)
+    return mask
+
+
+def _holds(text: str, key: str, value: str) -> bool:
+    try:
+        pairs = json.loads(text, strict=False)
+    except ValueError:
+        return True                         # no JSON: the text said so
+    if not isinstance(pairs, dict):
+        return False
+    return any(name.lower() == key and value in (held if isinstance(held, str) else json.dumps(held)).lower()
+               for name, held in pairs.items())

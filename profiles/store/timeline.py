@@ -1,0 +1,195 @@
+"""Reading a stored timeline in pieces: what a window or a tile shows, from the row groups that hold it."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from functools import cached_property
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow.parquet as pq
+
+from profiles.analysis import tiles
+from profiles.analysis.overflow import overflowing
+from profiles.analysis.tile_bytes import INSTANT, MERGED, OVERFLOW, TileRows
+from profiles.store import trace as store
+from profiles.store.columns import Array, Columns, cache
+from profiles.store.places import Places, joined
+from profiles.store.samples import Counters
+
+OPEN_TIMELINES = 64
+LEVEL_WIDTHS = 4                    # of its bins that a slice is shorter than: it began in its tile or the one before
+DRAWN = ("track", "depth", "start_ns", "dur_ns", "name_id", "category", "instant")
+_PLACE, _LOOK = DRAWN[:4], DRAWN[4:]
+ALL_DEPTHS = (0, 0xFFFF)
+Unit = tuple[int, int, int]         # track, first and last depth
+
+
+class Timeline:
+    """One stored trace."""
+
+    def __init__(self, profile_id: int, document: dict[str, Any]) -> None:
+        self.profile_id, self.document = profile_id, document
+        self.top = int(document["levels"]) - 1
+        self.counters = Counters(profile_id, document)
+        self.tracks: list[dict[str, Any]] = [*document["tracks"], *self.counters.derived]
+        index = pq.read_table(store.local_path(store.key(profile_id, "index.parquet")))
+        self.places = Places(index, {0: self.slices.rows, 1: self.bins.rows}, len(self.tracks) and max(
+            track["depths"] for track in self.tracks), len(self.tracks))
+
+    def _columns(self, name: str) -> Columns:
+        return Columns(store.local_path(store.key(self.profile_id, name)), self.document["written"])
+
+    @cached_property
+    def slices(self) -> Columns:
+        return self._columns("slices.parquet")
+
+    @cached_property
+    def arguments(self) -> Columns:
+        return self._columns("arguments.parquet")
+
+    @cached_property
+    def bins(self) -> Columns:
+        return self._columns("bins.parquet")
+
+    @cached_property
+    def names(self) -> list[str]:
+        table = pq.read_table(store.local_path(store.key(self.profile_id, "names.parquet")))
+        return list(table["name"].to_pylist())
+
+    @property
+    def etag(self) -> str:
+        return f"{self.profile_id}-{self.document['version']}-{self.document['written']:x}"
+
+    def _tiles(self, level: int, start_ns: int, end_ns: int) -> tuple[int, int]:
+        """First and last tile of a level in which a slice of that home level that overlaps the window may begin."""
+        bits = 2 * level + tiles.BIN_BITS
+        return max(start_ns - (LEVEL_WIDTHS << (2 * level)), 0) >> bits, max(end_ns - 1, 0) >> bits
+
+    def ranges(self, start_ns: int, end_ns: int, least_level: int = 0) -> list[tuple[int, int]]:
+        """Rows [first, last) of slices.parquet, per home level, among which are all that overlap [start_ns, end_ns)."""
+        found = [self.places.rows(0, level, self._tiles(level, start_ns, end_ns)) for level in range(least_level, self.top + 1)]
+        return [each for each in found if each[1] > each[0]]
+
+    def cuts(self, start_ns: int, end_ns: int, rows: int) -> list[tuple[int, int]]:
+        """[start_ns, end_ns) cut into windows in which about `rows` slices begin each, by the index alone."""
+        begins, counts = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+        for level, tile, count in self.places.filled(0):
+            begins.append(tile << (2 * level + tiles.BIN_BITS))
+            counts.append(count)
+        begin, count = np.concatenate(begins), np.concatenate(counts)
+        inside = (begin >= start_ns) & (begin < end_ns)
+        order = np.argsort(begin[inside], kind="stable")
+        begin, filled = begin[inside][order], np.cumsum(count[inside][order])
+        step = np.searchsorted(filled, np.arange(rows, int(filled[-1]) if filled.size else 0, rows))
+        edges = [start_ns, *(int(each) for each in np.unique(begin[step]) if each > start_ns), end_ns]
+        return list(pairwise(edges))
+
+    def window(self, start_ns: int, end_ns: int, least_level: int, tracks: npt.NDArray[np.bool_],
+               names: tuple[str, ...] = DRAWN) -> dict[str, Array]:
+        """Slices of home level `least_level` or more that overlap [start_ns, end_ns), with their ids as "slice"."""
+        tested = ("start_ns", "dur_ns", "track")
+        found = self.slices.chosen(
+            self.ranges(start_ns, end_ns, least_level), tested, tuple(name for name in names if name not in tested),
+            lambda part: (part["start_ns"] < end_ns) & (part["start_ns"] + np.maximum(part["dur_ns"], 1) > start_ns)
+            & tracks[part["track"]])
+        return {**{name: found[name] for name in names}, "slice": found["row"]}
+
+    def tile(self, level: int, index: int, units: Sequence[Unit]) -> TileRows:
+        """Everything the tile shows of the given lanes (units ascending, none overlapping another)."""
+        begin, end = index << (2 * level + tiles.BIN_BITS), (index + 1) << (2 * level + tiles.BIN_BITS)
+        exact, merged = self._exact(level, begin, end, units), self._merged(level, index, Lanes(units))
+        rows = {name: np.concatenate((exact[name], merged[name])) for name in (*DRAWN, "slice", "count", "fill", "over")}
+        order = np.lexsort((rows["start_ns"], rows["depth"], rows["track"]))
+        rows = {name: values[order] for name, values in rows.items()}
+        flags = (rows["instant"].astype(np.uint8) * INSTANT | (rows["count"] > 1).astype(np.uint8) * MERGED
+                 | rows["over"].astype(np.uint8) * OVERFLOW)
+        time_ns, value, sample_track = self.counters.tile(begin, end, level, [track for track, first, _ in units if not first])
+        return TileRows(
+            track=rows["track"], sample_track=sample_track, time_ns=time_ns, value=value,
+            columns={"start_ns": rows["start_ns"], "dur_ns": rows["dur_ns"], "name_id": rows["name_id"],
+                     "count": rows["count"], "slice_id": rows["slice"], "depth": rows["depth"],
+                     "category": rows["category"], "flags": flags, "fill": rows["fill"]})
+
+    def _exact(self, level: int, begin: int, end: int, units: Sequence[Unit]) -> dict[str, Array]:
+        """Slices that are drawn as they are. Whoever contains one is longer, so the lane above says what overflows."""
+        ranges, lanes, asked = [], Lanes(_with_above(units)), Lanes(units)
+        for home in range(level, self.top + 1):
+            first, last = self._tiles(home, begin, end)
+            ranges += joined(self.places.rows(0, home, (tile, tile), *lanes.ends) for tile in range(first, last + 1))
+        found = self.slices.chosen(ranges, _PLACE, _LOOK, lambda part: (
+            part["start_ns"] < end) & (part["start_ns"] + np.maximum(part["dur_ns"], 1) > begin) & lanes.hold(part))
+        order = np.lexsort((found["start_ns"], found["depth"], found["track"]))
+        found = {name: values[order] for name, values in found.items()}
+        over = overflowing(found["track"].astype(np.int64) << 16 | found["depth"], found["start_ns"],
+                           found["start_ns"] + found["dur_ns"]) & ~found["instant"]
+        keep = asked.hold(found)
+        found = {name: values[keep] for name, values in (found | {"over": over}).items()}
+        number = found.pop("row")
+        return {**found, "slice": number, "count": np.ones(number.size, np.uint32), "fill": np.full(number.size, 255, np.uint8)}
+
+    def _merged(self, level: int, index: int, lanes: Lanes) -> dict[str, Array]:
+        """Merged entries of one tile, with those of the tile before that reach into it."""
+        begin, end = index << (2 * level + tiles.BIN_BITS), (index + 1) << (2 * level + tiles.BIN_BITS)
+        ranges = joined(self.places.rows(1, level, (tile, tile), *lanes.ends) for tile in range(max(index - 1, 0), index + 1))
+        busy = ("busy_ns",) if "busy_ns" in self.bins.names else ()
+        found = self.bins.chosen(ranges, _PLACE, (*_LOOK, "slice", "count", *busy), lambda part: (
+            part["start_ns"] < end) & (part["start_ns"] + np.maximum(part["dur_ns"], 1) > begin) & lanes.hold(part))
+        share = found.pop("busy_ns") / np.maximum(found["dur_ns"], 1) if busy else np.ones(found["row"].size)
+        return {**found, "fill": np.clip(np.rint(share * 255), 1, 255).astype(np.uint8), "over": np.zeros(share.size, np.bool_)}
+
+
+def _with_above(units: Sequence[Unit]) -> list[Unit]:
+    """Units with the depth above each, where that is not another unit's."""
+    out: list[Unit] = []
+    for track, first, last in units:
+        follows = out and out[-1][0] == track and out[-1][2] >= first - 1
+        out.append((track, first if follows else max(first - 1, 0), last))
+    return out
+
+
+class Lanes:
+    """The lanes (track, depth) that a tile is asked for."""
+
+    def __init__(self, units: Sequence[Unit]) -> None:
+        self.ends = (units[0][:2], (units[-1][0], max(unit[2] for unit in units))) if units else ((0, 0), (0, 0))
+        self._first = np.array([track << 16 | first for track, first, _ in units], np.int64)
+        self._last = np.array([track << 16 | last for track, _, last in units], np.int64)
+
+    def hold(self, rows: dict[str, Array]) -> npt.NDArray[np.bool_]:
+        lane = rows["track"].astype(np.int64) << 16 | rows["depth"]
+        unit = np.searchsorted(self._first, lane, side="right") - 1
+        return (unit >= 0) & (lane <= self._last[unit]) if self._first.size else np.zeros(lane.size, np.bool_)
+
+
+_open: OrderedDict[tuple[str, int], Timeline] = OrderedDict()
+_open_lock = threading.Lock()
+
+
+def timeline(profile_id: int) -> Timeline:
+    """The stored timeline, opened once per version and process. Raises FileNotFoundError."""
+    path = store.local_path(store.key(profile_id, "timeline.json"))
+    identity = (str(path), path.stat().st_mtime_ns)
+    with _open_lock:
+        found = _open.get(identity)
+        if found is not None:
+            _open.move_to_end(identity)
+            return found
+    made = Timeline(profile_id, json.loads(path.read_text()))
+    with _open_lock:
+        _open[identity] = made
+        while len(_open) > OPEN_TIMELINES:
+            _open.popitem(last=False)
+    return made
+
+
+def forget() -> None:
+    """Close everything and drop what is decoded (benches measure from here)."""
+    with _open_lock:
+        _open.clear()
+    cache.clear()

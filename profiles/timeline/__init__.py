@@ -1,0 +1,1 @@
+"""The timeline: what its page and its selections ask."""

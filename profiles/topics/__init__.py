@@ -1,0 +1,1 @@
+"""Analyses of a whole trace: one topic is one question, one pure function, one template."""

@@ -1,0 +1,52 @@
+"""The topics' documents as JSON, their tables as files."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.http import HttpResponse
+from django.shortcuts import get_object_or_404
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter, extend_schema
+from rest_framework.exceptions import NotFound
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from profiles.exports.api import FORMAT, asked_format
+from profiles.exports.files import table_of_cells, table_response
+from profiles.models import Profile
+from profiles.topics import services
+from profiles.topics.table import TOPICS, Topic, topic_of
+
+
+def _topic(pk: int, name: str) -> tuple[Profile, Topic]:
+    topic = topic_of(name)
+    if topic is None:
+        raise NotFound(f"no analysis is called {name}; there are {', '.join(each.name for each in TOPICS)}")
+    return get_object_or_404(Profile, pk=pk, status=Profile.Status.READY, kind=Profile.Kind.TRACE), topic
+
+
+class TopicApi(APIView):
+    @extend_schema(operation_id="profile_analysis", responses=OpenApiTypes.OBJECT,
+                   parameters=[OpenApiParameter("table", int, description="this table as a file, with `format`"), FORMAT])
+    def get(self, request: Request, pk: int, name: str) -> Response | HttpResponse:
+        """What one analysis of the whole trace found: answer, numbers, tables, findings. 202 while a worker makes it."""
+        profile, topic = _topic(pk, name)
+        kind = asked_format(request)
+        try:
+            document: dict[str, Any] | None = services.document_of(profile, topic)
+        except FileNotFoundError:
+            raise NotFound("this profile has no stored trace") from None
+        if document is None:
+            return Response({"topic": topic.name, "state": "a worker makes it"}, status=202)
+        asked = request.query_params.get("table", "")
+        if not kind and not asked:
+            return Response(document)
+        if not asked.isdecimal() or int(asked) >= len(document["tables"]):
+            raise NotFound(f"table must be one of 0 to {len(document['tables']) - 1}")
+        table = document["tables"][int(asked)]
+        if not kind:
+            return Response(table)
+        columns = [(column["name"], "text" if column["text"] else "number") for column in table["columns"]]
+        return table_response(table_of_cells(columns, table["rows"]), f"{profile.name}-{topic.name}-{asked}", kind)

@@ -1,0 +1,42 @@
+"""Every topic, in the order in which the profile page shows them. A new one: a function in `profiles/analysis/`, a template
+in `templates/profiles/topics/`, and a line here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from profiles.analysis.found import Result
+from profiles.analysis.frame import Frame
+from profiles.models import Profile
+
+Context = Callable[[Profile, dict[str, Any], Mapping[str, str]], dict[str, Any]]
+
+
+def _plain(profile: Profile, document: dict[str, Any], params: Mapping[str, str]) -> dict[str, Any]:
+    return {}
+
+
+@dataclass(frozen=True)
+class Topic:
+    """`context(profile, document, params of the URL)` gives the template what it needs beyond the document."""
+
+    name: str                       # in URLs: "launches"
+    title: str
+    question: str                   # that its page answers
+    version: int                    # of `compute`: a document of another version is made again
+    compute: Callable[[Frame], Result]
+    context: Context = _plain
+
+    @property
+    def template(self) -> str:
+        return f"profiles/topics/{self.name}.html"
+
+
+TOPICS: tuple[Topic, ...] = (
+)
+
+
+def topic_of(name: str) -> Topic | None:
+    return next((topic for topic in TOPICS if topic.name == name), None)
