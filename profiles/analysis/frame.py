@@ -10,10 +10,11 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from profiles.analysis.correlate import NONE, match
 from profiles.trace import GPU_WORK, KERNELS, Category, Device, Trace, Track
@@ -24,6 +25,30 @@ Ints = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.intp]
 _WALL = [*(int(kind) for kind in GPU_WORK), int(Category.RUNTIME), int(Category.CPU_OP), int(Category.PYTHON),
          int(Category.ANNOTATION)]
+
+
+class Samples(NamedTuple):
+    """What counters said, by track and time. NaN: from here on nothing is known."""
+
+    track: Array
+    time_ns: Ints
+    value: Array
+
+    def of(self, track: int) -> tuple[Ints, Array]:
+        """Times and values of one counter."""
+        lo, hi = np.searchsorted(self.track, [track, track + 1])
+        return self.time_ns[lo:hi], self.value[lo:hi]
+
+
+class Flows(NamedTuple):
+    """Ends of arrows that correlation ids do not say: `kind` is a number into `kinds` ("fwdbwd", …)."""
+
+    flow: Ints
+    kind: Array
+    track: Array
+    time_ns: Ints
+    is_end: npt.NDArray[np.bool_]
+    kinds: list[str]
 
 
 @dataclass(eq=False)
@@ -39,6 +64,7 @@ class Frame:
     load: Callable[[str], Array]              # a column in the frame's order
     metadata: Mapping[str, Any] = field(default_factory=dict)
     left_out: str = ""                        # a sentence: what a trace of this size does without
+    tables: Callable[[str], pa.Table | None] = lambda name: None      # "samples" and "flows" as stored; None: there are none
     _columns: dict[str, Array] = field(default_factory=dict, repr=False)
 
     def __getitem__(self, name: str) -> Array:
@@ -147,6 +173,30 @@ class Frame:
         return found if isinstance(found, dict) else {}
 
     @cached_property
+    def samples(self) -> Samples:
+        """All counter samples, ordered by track, then by time."""
+        table = self.tables("samples")
+        if table is None or not table.num_rows:
+            return Samples(np.empty(0, np.int32), np.empty(0, np.int64), np.empty(0))
+        track, time_ns, value = (table[name].to_numpy() for name in ("track", "time_ns", "value"))
+        order = np.lexsort((time_ns, track))
+        return Samples(track[order], time_ns[order], value[order])
+
+    @cached_property
+    def flows(self) -> Flows:
+        """All flow ends, in order of time."""
+        table = self.tables("flows")
+        if table is None or not table.num_rows:
+            none = np.empty(0, np.int64)
+            return Flows(none, none, none, none, np.empty(0, np.bool_), [])
+        kind = table["kind"].cast(pa.string()).combine_chunks().dictionary_encode()
+        kind = kind.chunk(0) if isinstance(kind, pa.ChunkedArray) else kind
+        order = np.argsort(table["time_ns"].to_numpy(), kind="stable")
+        flow, track, time_ns, is_end = (table[name].to_numpy(zero_copy_only=False)[order]
+                                        for name in ("flow", "track", "time_ns", "is_end"))
+        return Flows(flow, kind.indices.to_numpy()[order], track, time_ns, is_end, kind.dictionary.to_pylist())
+
+    @cached_property
     def rank_of_track(self) -> list[str]:
         """Whose each track is: "rank 3" of a job of several ranks, "" of a trace of one."""
         labels = list(self.metadata.get("ranks") or ())
@@ -172,4 +222,5 @@ def frame_of(trace: Trace) -> Frame:
     def load(name: str) -> Array:
         return order.astype(np.int64) if name == "id" else column(name)[order]
 
-    return Frame(order.size, trace.parts.names, trace.parts.details, trace.tracks, trace.devices, load, trace.metadata)
+    return Frame(order.size, trace.parts.names, trace.parts.details, trace.tracks, trace.devices, load, trace.metadata,
+                 tables=lambda name: trace.samples if name == "samples" else trace.flows)

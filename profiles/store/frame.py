@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from profiles.analysis.frame import Array, Frame, order_of
@@ -51,8 +53,15 @@ class _Columns:
         table = pq.read_table(store.local_path(store.key(self.found.profile_id, "details.parquet")))
         return list(table["detail"].to_pylist())
 
+    def table(self, name: str) -> pa.Table | None:
+        """samples.parquet or flows.parquet, which only traces that have some have."""
+        try:
+            return pq.read_table(store.local_path(store.key(self.found.profile_id, f"{name}.parquet")))
+        except FileNotFoundError:
+            return None
 
-class _Details:
+
+class _Details(Sequence[str]):
     """The distinct arguments, read when the first is asked for."""
 
     def __init__(self, columns: _Columns) -> None:
@@ -82,7 +91,8 @@ def frame_read(profile: Profile) -> Frame:
     frame = Frame(
         columns.order.size, found.names, _Details(columns), tracks, _devices(profile), columns.load, profile.metadata,
         left_out="" if columns.kept is None else
-        f"Python's own slices are left out of this analysis: the trace has {found.slices.rows:,} slices")
+        f"Python's own slices are left out of this analysis: the trace has {found.slices.rows:,} slices",
+        tables=columns.table)
     with _lock:
         _kept[key] = frame
         while len(_kept) > 1 and sum(each.rows for each in _kept.values()) > KEPT_ROWS:
