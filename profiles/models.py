@@ -9,6 +9,19 @@ from django.db import models
 from django.db.models import F, Q
 from django.db.models.functions import MD5
 
+from profiles.family_models import (
+    BuildChange,
+    BuildPair,
+    FamilyEdit,
+    FamilyNote,
+    FamilyRule,
+    KernelFamily,
+    KernelShape,
+)
+
+__all__ = ["BuildChange", "BuildPair", "Capture", "CaptureTarget", "FamilyEdit", "FamilyNote", "FamilyRule", "Finding", "KernelFamily",
+           "KernelShape", "KernelStat", "LaunchCounters", "Profile", "SavedQuery", "TimelineNote"]
+
 
 class Profile(models.Model):
     """One uploaded, captured or recorded profile. `status` is the truth of its ingest."""
@@ -80,6 +93,7 @@ class KernelStat(models.Model):
     profile = models.ForeignKey(Profile, on_delete=models.CASCADE, related_name="kernels")
     name = models.TextField()                          # demangled, full
     short_name = models.CharField(max_length=200)
+    family = models.ForeignKey(KernelFamily, null=True, on_delete=models.SET_NULL, related_name="stats")
     category = models.CharField(max_length=16)         # "compute" | "communication"
     launches = models.BigIntegerField()
     total_ns = models.BigIntegerField()

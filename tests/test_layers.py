@@ -55,7 +55,7 @@ LAYERS = [
     # rows and the store
     Layer("theme", ("profiles.theme",), packages=("bokeh",)),
     Layer("queues", ("workers.jobs",), packages=("django", "redis", "rq", "channels", "asgiref")),
-    Layer("profiles rows", ("profiles.models", "profiles.rows", "profiles.store", "profiles.store.*", "profiles.progress"),
+    Layer("profiles rows", ("profiles.models", "profiles.family_models", "profiles.rows", "profiles.store", "profiles.store.*", "profiles.progress"),
           ours=("profiles.trace", "profiles.windows", "profiles.spool", "profiles.scratch", "profiles.analysis*", "workers.jobs"),
           packages=(*ROWS, *PARSING, "duckdb")),
     Layer("tuner rows", ("tuner.models", "tuner.rows"), ours=("tuner.trial", "tuner.space", "profiles.models"), packages=ROWS),
