@@ -196,6 +196,13 @@ class Frame:
                                         for name in ("flow", "track", "time_ns", "is_end"))
         return Flows(flow, kind.indices.to_numpy()[order], track, time_ns, is_end, kind.dictionary.to_pylist())
 
+    def device_label(self, index: int) -> str:
+        """How a GPU is called: "GPU 0", of merged ranks "rank 1 · GPU 0 of its host"."""
+        stated = self.metadata.get("devices") if self.metadata.get("ranks") else None
+        if isinstance(stated, list) and 0 <= index < len(stated):
+            return str(stated[index])
+        return f"GPU {index}" if index >= 0 else "unknown GPU"
+
     @cached_property
     def rank_of_track(self) -> list[str]:
         """Whose each track is: "rank 3" of a job of several ranks, "" of a trace of one."""

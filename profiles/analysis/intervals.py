@@ -69,3 +69,22 @@ def covered_before(covered: Intervals, times_ns: Int64) -> Int64:
 def overlap_ns(covered: Intervals, start_ns: Int64, end_ns: Int64) -> Int64:
     """For each window, how many of its ns are covered."""
     return covered_before(covered, end_ns) - covered_before(covered, start_ns)
+
+
+def intersect(one: Intervals, other: Intervals) -> Intervals:
+    """What both sets cover."""
+    if not one.start_ns.size or not other.start_ns.size:
+        return EMPTY
+    first = np.searchsorted(other.end_ns, one.start_ns, side="right")      # of `other`, the first that ends after each begins
+    last = np.searchsorted(other.start_ns, one.end_ns, side="left")        # and the one after the last that begins before it ends
+    count = np.maximum(last - first, 0)
+    mine = np.repeat(np.arange(one.start_ns.size), count)
+    theirs = np.arange(mine.size) - np.repeat(np.cumsum(count) - count, count) + np.repeat(first, count)
+    return Intervals(np.maximum(one.start_ns[mine], other.start_ns[theirs]), np.minimum(one.end_ns[mine], other.end_ns[theirs]))
+
+
+def without(one: Intervals, other: Intervals) -> Intervals:
+    """What `one` covers and `other` does not."""
+    if not one.start_ns.size or not other.start_ns.size:
+        return one
+    return intersect(one, gaps(other, int(one.start_ns[0]), int(one.end_ns[-1])))

@@ -9,6 +9,7 @@ from typing import Any
 
 from profiles.analysis.found import Result
 from profiles.analysis.frame import Frame
+from profiles.analysis.temporal.result import time_result
 from profiles.models import Profile
 
 Context = Callable[[Profile, dict[str, Any], Mapping[str, str]], dict[str, Any]]
@@ -35,6 +36,7 @@ class Topic:
 
 
 TOPICS: tuple[Topic, ...] = (
+    Topic("time", "Time", "Where did the time of each GPU go, and which of three things holds it back?", 1, time_result),
 )
 
 
