@@ -108,7 +108,8 @@ def collectives(rank: int, folder: Path) -> None:
                     call()
                 torch.cuda.synchronize()
     _written(profiler, folder / f"collectives_rank{rank}.json.gz")
-    (folder / f"collectives_truth_rank{rank}.json").write_text(json.dumps({"nccl": torch.cuda.nccl.version(), "runs": truth}, indent=1))
+    said = {"nccl": torch.cuda.nccl.version(), "runs": truth}
+    (folder / f"collectives_truth_rank{rank}.json").write_text(json.dumps(said, indent=1))
 
 
 def _rank(rank: int, folder: Path) -> None:
@@ -145,7 +146,8 @@ def memory(folder: Path) -> None:
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
         before = torch.cuda.memory_allocated()
-        model = torch.nn.Sequential(*(each for _ in range(layers) for each in (torch.nn.Linear(width, width), torch.nn.GELU()))).cuda()
+        model: Any = torch.nn.Sequential(*(
+            each for _ in range(layers) for each in (torch.nn.Linear(width, width), torch.nn.GELU()))).cuda()
         optimizer = torch.optim.Adam(model.parameters(), lr=1e-4, foreach=True)
         saved: dict[int, int] = {}
         own = {each.untyped_storage().data_ptr() for each in model.parameters()}
