@@ -45,7 +45,8 @@ LAYERS = [
     # tuner: core
     Layer("trial and space", ("tuner.trial", "tuner.space"), packages=NUMERIC),
     Layer("GPU child", ("tuner.kernels", "tuner.kernels.*", "tuner.bench.timing", "tuner.bench.accuracy", "tuner.bench.child",
-                        "tuner.bench.nvml", "tuner.bench.device", "tuner.bench.session"),
+                        "tuner.bench.nvml", "tuner.bench.device", "tuner.bench.session", "tuner.bench.ceilings",
+                        "tuner.bench.ceilings_child"),
           ours=("tuner.trial", "tuner.space", "tuner.operators*", "tuner.cache", "tuner.bench.*", "profiles.analysis.gpus"),
           packages=(*NUMERIC, "torch", "triton", "pynvml")),
     Layer("search", ("tuner.loop", "tuner.cache", "tuner.strategies", "tuner.strategies.*", "tuner.operators", "tuner.operators.*",
@@ -97,7 +98,7 @@ LAYERS = [
                 "tuner.operators*", "tuner.strategies*", "tuner.trial", "tuner.cache", "workers.jobs"),
           packages=WEB),
     # what workers run
-    Layer("GPU side of workers", ("workers.sandbox", "workers.gpu", "workers.facts"),
+    Layer("GPU side of workers", ("workers.sandbox", "workers.gpu", "workers.facts", "workers.ceilings_bench"),
           ours=("tuner.bench.*", "tuner.trial", "tuner.space", "tuner.operators*", "profiles.ingest.nsys_tool"),
           packages=("pynvml",)),
     Layer("programs that captures run", ("workers.targets", "workers.targets.*", "workers.torch_capture"), ours=("tuner.kernels*",),
