@@ -45,21 +45,29 @@ class Limits:
     warp_unit: int = 4                   # an SM's warps are counted in these steps when registers are shared out
     threads_per_block: int = 1024
     warp_threads: int = 32
+    barriers_per_slot: int = 0           # hardware barriers of an SM, per block that it can hold; 0 = they never limit
+
+    @property
+    def barriers_per_sm(self) -> int:
+        return self.barriers_per_slot * self.blocks_per_sm
 
 
-def _limits(smem_kib: int, blocks: int, warps: int, optin_kib: int, *, volta: bool = False) -> Limits:
-    return Limits(smem_kib * 1024, blocks, warps, optin_kib * 1024, 0 if volta else 1024, 256 if volta else 128)
+def _limits(smem_kib: int, blocks: int, warps: int, optin_kib: int, *, volta: bool = False, barriers: int = 0) -> Limits:
+    return Limits(smem_kib * 1024, blocks, warps, optin_kib * 1024, 0 if volta else 1024, 256 if volta else 128,
+                  barriers_per_slot=barriers)
 
 
 # Source: NVIDIA/cccl libcudacxx/include/cuda/__device/arch_traits.h (Apache-2.0 WITH LLVM-exception) and the CUDA C++
 # Programming Guide, "Technical Specifications per Compute Capability":
 # https://docs.nvidia.com/cuda/cuda-c-programming-guide/#features-and-technical-specifications
+# Barriers: NVIDIA's occupancy calculator (cuda_occupancy.h of CUDA 12.9), cudaOccMaxBlocksPerSMBlockBarrierLimit, from 9.0 on.
 LIMITS: dict[str, Limits] = {
     "7.0": _limits(96, 32, 64, 96, volta=True), "7.5": _limits(64, 16, 32, 64, volta=True),
     "8.0": _limits(164, 32, 64, 163), "8.6": _limits(100, 16, 48, 99), "8.7": _limits(164, 16, 48, 163),
     "8.8": _limits(100, 16, 48, 99), "8.9": _limits(100, 24, 48, 99),
-    "9.0": _limits(228, 32, 64, 227), "10.0": _limits(228, 32, 64, 227), "10.3": _limits(228, 32, 64, 227),
-    "11.0": _limits(228, 24, 48, 227), "12.0": _limits(100, 24, 48, 99), "12.1": _limits(100, 24, 48, 99),
+    "9.0": _limits(228, 32, 64, 227, barriers=2), "10.0": _limits(228, 32, 64, 227, barriers=2),
+    "10.3": _limits(228, 32, 64, 227, barriers=2), "11.0": _limits(228, 24, 48, 227, barriers=1),
+    "12.0": _limits(100, 24, 48, 99, barriers=1), "12.1": _limits(100, 24, 48, 99, barriers=1),
 }
 
 _AMPERE_CONSUMER = {"fp32": 256, "fp64": 4, "fp16_tensor": 1024, "bf16_tensor": 1024, "tf32_tensor": 512, "int8_tensor": 2048}

@@ -1,7 +1,8 @@
 """Theoretical occupancy, what limits it, waves and tail: CUDA's rules on the limits of `profiles.analysis.gpus`.
 
-Source: CUDA C++ Best Practices Guide, "Occupancy"; the granularities as NVIDIA's occupancy calculator uses them;
-checked against `launch__occupancy_limit_*` of reports of 7.5, 8.0, 8.6 and 9.0 devices.
+Source: CUDA C++ Best Practices Guide, "Occupancy"; the granularities as NVIDIA's occupancy calculator uses them. Checked
+against `launch__occupancy_limit_*` and the swept `launch__occupancy_per_*` of reports of 7.5, 8.0, 8.6 and 9.0 devices, and
+against what NVIDIA's cuda_occupancy.h (CUDA 12.9) answers for 7.0 to 12.1.
 """
 
 from __future__ import annotations
@@ -33,34 +34,53 @@ def _up(value: int, step: int) -> int:
 
 
 def blocks_by_registers(gpu: Limits, threads: int, registers_per_thread: int) -> int:
-    """Blocks per SM that the register file allows: given per warp in steps, warps counted in fours (schedulers)."""
+    """Blocks per SM that the register file allows: given per warp in steps, warps counted in fours (schedulers).
+
+    0 where a block cannot start at all: the hardware checks one block with its warps rounded up to fours.
+    """
     if registers_per_thread <= 0:
         return gpu.blocks_per_sm
-    per_warp = _up(registers_per_thread * gpu.warp_threads, gpu.register_unit)
-    warps = gpu.registers_per_sm // per_warp // gpu.warp_unit * gpu.warp_unit
-    return warps // -(-threads // gpu.warp_threads)
+    per_warp, block_warps = _up(registers_per_thread * gpu.warp_threads, gpu.register_unit), -(-threads // gpu.warp_threads)
+    if per_warp * _up(block_warps, gpu.warp_unit) > gpu.registers_per_sm:
+        return 0
+    return gpu.registers_per_sm // per_warp // gpu.warp_unit * gpu.warp_unit // block_warps
 
 
 def blocks_by_smem(gpu: Limits, smem_bytes: int, smem_config_bytes: int | None = None) -> int:
-    """Blocks per SM that shared memory allows.
+    """Blocks per SM that shared memory allows, 0 where one block asks for more than it may.
 
-    `smem_bytes` per block without the driver's share. `smem_config_bytes`: the split the driver chose for this launch
-    (launch__shared_mem_config_size), else the most the SM can give.
+    `smem_bytes` per block without the driver's share. `smem_config_bytes`: the split between L1 and shared memory that the
+    driver chose for this launch (launch__shared_mem_config_size), else the most the SM can give. A block that needs more than
+    that split gets a larger one, with room for one.
     """
+    if smem_bytes > gpu.smem_bytes_per_block:
+        return 0
     per_block = _up(smem_bytes + gpu.smem_reserved_bytes_per_block, gpu.smem_unit_bytes)
-    return (smem_config_bytes or gpu.smem_bytes_per_sm) // per_block if per_block else gpu.blocks_per_sm
+    if not per_block:
+        return gpu.blocks_per_sm
+    return max(1, (smem_config_bytes or gpu.smem_bytes_per_sm) // per_block)
+
+
+def blocks_by_barriers(gpu: Limits, barriers: int) -> int:
+    """Blocks per SM that its hardware barriers allow; never more than the blocks an SM can hold."""
+    if barriers <= 0 or not gpu.barriers_per_sm:
+        return gpu.blocks_per_sm
+    return min(gpu.blocks_per_sm, gpu.barriers_per_sm // barriers)
 
 
 def occupancy(gpu: Limits, threads: int, registers_per_thread: int, smem_bytes: int, *,
-              smem_config_bytes: int | None = None) -> Occupancy:
-    """Of a block of `threads` threads with `smem_bytes` (static and dynamic) of shared memory."""
+              smem_config_bytes: int | None = None, barriers: int | None = None) -> Occupancy:
+    """Of a block of `threads` threads with `smem_bytes` (static and dynamic) of shared memory; barriers where known."""
     warps_per_block = -(-threads // gpu.warp_threads)
-    return from_limits(gpu, warps_per_block, {
-        "warps": gpu.warps_per_sm // warps_per_block,
+    found = {
+        "warps": gpu.warps_per_sm // warps_per_block if threads <= gpu.threads_per_block else 0,
         "registers": blocks_by_registers(gpu, threads, registers_per_thread),
         "shared_mem": blocks_by_smem(gpu, smem_bytes, smem_config_bytes),
         "blocks": gpu.blocks_per_sm,
-    })
+    }
+    if barriers is not None:
+        found["barriers"] = blocks_by_barriers(gpu, barriers)
+    return from_limits(gpu, warps_per_block, found)
 
 
 def from_limits(gpu: Limits, warps_per_block: int, limits: dict[str, int]) -> Occupancy:

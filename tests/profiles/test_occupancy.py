@@ -1,8 +1,11 @@
-"""Occupancy by CUDA's rules against what Nsight Compute states in real reports."""
+"""Occupancy by CUDA's rules against what Nsight Compute states in real reports, and against NVIDIA's own calculator."""
 
 from __future__ import annotations
 
+import csv
+import gzip
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -50,6 +53,82 @@ def test_limits_are_those_of_the_report(path: Path) -> None:
             assert found.theoretical_pct == pytest.approx(theoretical)
         seen += 1
     assert seen
+
+
+def test_as_nvidias_calculator_for_every_architecture() -> None:
+    """4,800 random launches through cuda_occupancy.h: tests/data/occupancy/cuda_occupancy.cpp."""
+    text = gzip.decompress((DATA / "occupancy" / "cuda_occupancy_12.9.csv.gz").read_bytes()).decode()
+    seen = set()
+    for row in csv.DictReader(text.splitlines()):
+        said = {key: int(value) for key, value in row.items() if key != "compute_capability"}
+        gpu = gpus.LIMITS[row["compute_capability"]]
+        found = occupancy(gpu, said["threads"], said["registers"], said["smem_bytes"], barriers=said["barriers"])
+        for name, theirs in (("warps", "by_warps"), ("registers", "by_registers"), ("shared_mem", "by_smem"),
+                             ("blocks", "by_blocks"), ("barriers", "by_barriers")):
+            most = gpu.blocks_per_sm if said[theirs] > gpu.blocks_per_sm else said[theirs]   # "no limit" is INT_MAX there
+            assert min(found.limits[name], gpu.blocks_per_sm) == most, (row, name)
+        assert found.blocks_per_sm == said["blocks"], row
+        seen.add(row["compute_capability"])
+    assert seen == set(gpus.LIMITS) - {"8.8"}                    # CUDA 12.9 does not know it yet
+
+
+SWEEPS = {"block_size": "threads", "register_count": "registers", "shared_mem_size": "smem", "barrier_count": "barriers"}
+DEFAULT_SMEM = 48 * 1024         # more than this per block only for kernels that opted in: cudaFuncSetAttribute
+
+
+@pytest.mark.parametrize("path", REPORTS, ids=lambda path: path.name)
+def test_the_curves_are_those_of_the_report(path: Path, tmp_path: Path) -> None:
+    """`launch__occupancy_per_*`: warps per SM over block size, registers, shared memory and barriers, as NVIDIA's tool swept
+    them for each launch."""
+    seen = 0
+    for metrics, sweeps in _swept(path, tmp_path):
+        gpu = gpus.LIMITS[f"{metrics['major']}.{metrics['minor']}"]
+        for sweep, points in sweeps.items():
+            for asked, warps in points:
+                if asked > gpu.registers_per_thread and sweep == "register_count":       # 256, where no kernel goes
+                    continue
+                if sweep == "shared_mem_size":       # on this axis NVIDIA's tool counts the driver's share in
+                    if warps == 0 and asked > (gpu.smem_bytes_per_block if metrics["smem"] > DEFAULT_SMEM else DEFAULT_SMEM):
+                        continue                     # refused, not calculated: beyond what this kernel opted in to
+                    asked = max(0, asked - gpu.smem_reserved_bytes_per_block)
+                of = metrics | {SWEEPS[sweep]: asked}
+                config = None if path.name.startswith(OLD) else metrics["config"]
+                found = occupancy(gpu, of["threads"], of["registers"], of["smem"], barriers=of["barriers"],
+                                  smem_config_bytes=config)
+                assert found.warps_per_sm == warps, (sweep, asked, found)
+                seen += 1
+    assert seen > 400
+
+
+def _swept(path: Path, folder: Path) -> list[tuple[dict[str, int], dict[str, list[tuple[int, int]]]]]:
+    """What each launch asks for, and NVIDIA's sweeps, read with NVIDIA's own library."""
+    import ncu_report
+
+    if path.suffix == ".gz":
+        plain = folder / path.stem
+        plain.write_bytes(gzip.decompress(path.read_bytes()))
+        path = plain
+    found = []
+    context = ncu_report.load_report(str(path))
+    for part in (context.range_by_idx(i) for i in range(context.num_ranges())):
+        for action in (part.action_by_idx(i) for i in range(part.num_actions())):
+            def value(name: str, action: Any = action) -> int:
+                metric = action.metric_by_name(name)
+                return int(metric.value()) if metric is not None and metric.has_value() else 0
+            sweeps = {}
+            for sweep in SWEEPS:
+                metric = action.metric_by_name(f"launch__occupancy_per_{sweep}")
+                if metric is not None and metric.num_instances():
+                    ids = metric.correlation_ids()
+                    sweeps[sweep] = [(int(ids.value(i)), int(metric.value(i))) for i in range(metric.num_instances())]
+            if value("launch__block_size"):
+                cc, per = "device__attribute_compute_capability_", "launch__shared_mem_per_block_"
+                found.append(({
+                    "major": value(f"{cc}major"), "minor": value(f"{cc}minor"), "threads": value("launch__block_size"),
+                    "registers": value("launch__registers_per_thread"), "barriers": value("launch__barrier_count"),
+                    "smem": value(f"{per}static") + value(f"{per}dynamic"), "config": value("launch__shared_mem_config_size"),
+                }, sweeps))
+    return found
 
 
 def test_the_limiter_is_named() -> None:
