@@ -22,6 +22,7 @@ from profiles.models import Profile
 from profiles.progress import PUBLISH_EVERY_S, Progress
 from profiles.store import counters as store_counters
 from profiles.store import derived as store_derived
+from profiles.store import source as store_source
 from profiles.store import summary as store_summary
 from profiles.store import trace as store
 from profiles.store.launches import launches_write
@@ -138,6 +139,7 @@ def _report(profile_id: int, report: Report, progress: Progress) -> Ingested:
     progress.now("storing", records=report.integrity.records_kept)
     stored_bytes = store_counters.write_report(profile_id, report)
     stored_bytes += launches_write(profile_id, launches_of_report(report))
+    stored_bytes += store_source.inside_write(profile_id, report)
     return Ingested(
         kernels=kernels, findings=findings_counters.find(report), metadata=report.metadata, stored_bytes=stored_bytes,
         fields=_fields(report, Profile.Kind.COUNTERS, kernels) | {

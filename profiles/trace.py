@@ -176,6 +176,39 @@ class Rule:
     focus: tuple[dict[str, Any], ...] = ()   # metrics it rests on: {"name", "value", "info"}
 
 
+# One row per SASS instruction of a kernel, by address. `file` is the index in `Report.files`, null where the cubin has no
+# line information; `ptx` is empty where the report has none.
+INSTRUCTIONS = pa.schema([
+    ("address", pa.int64()), ("sass", pa.string()), ("ptx", pa.string()), ("file", pa.int32()), ("line", pa.int32()),
+])
+
+# Periodic samples inside a launch (PM sampling): time since the launch's first sample.
+PERIODIC = pa.schema([
+    ("metric", pa.dictionary(pa.int32(), pa.string())), ("unit", pa.dictionary(pa.int32(), pa.string())),
+    ("label", pa.dictionary(pa.int32(), pa.string())), ("time_ns", pa.int64()), ("value", pa.float64()),
+])
+
+
+@dataclass(frozen=True)
+class SourceFile:
+    """A source file that a report's kernels were built from."""
+
+    name: str
+    text: str | None = None                  # None: the report does not hold it (--import-source yes)
+
+
+@dataclass(frozen=True)
+class SourceMark:
+    """A mark of NVIDIA's guided analysis at an instruction or a line."""
+
+    kind: str                                # "sass" | "source"
+    rule: str
+    text: str
+    address: int | None = None
+    file: str | None = None
+    line: int | None = None
+
+
 @dataclass
 class CounterLaunch:
     """One profiled launch with its counters, in base units (ns, bytes, hz, percent 0-100)."""
@@ -190,6 +223,9 @@ class CounterLaunch:
     metrics: dict[str, float | str]          # metric name -> value; absent is unknown
     rules: list[Rule] = field(default_factory=list)
     incomplete: str | None = None            # why this launch must stay out of sums
+    instructions: pa.Table | None = None     # INSTRUCTIONS and one float64 column per metric: null where it has no value
+    periodic: pa.Table | None = None         # PERIODIC: what ran inside the launch, over time
+    marks: tuple[SourceMark, ...] = ()       # set by NVIDIA's rules
 
 
 @dataclass
@@ -201,6 +237,7 @@ class Report:
     units: dict[str, str]                    # metric name -> base unit
     integrity: Integrity
     metadata: dict[str, Any] = field(default_factory=dict)   # driver, CUDA, ncu version, command line
+    files: list[SourceFile] = field(default_factory=list)
 
 
 Cell = str | int | float | None

@@ -1,4 +1,6 @@
-"""The process in which NVIDIA's native report reader runs: `python -I ncu_child.py REPORT MEMORY_BYTES CPU_SECONDS`.
+"""The process in which NVIDIA's native report reader runs: `python -I ncu_child.py REPORT MEMORY_BYTES CPU_SECONDS [plain]`.
+
+`plain`: counters of whole launches alone, nothing inside them (no disassembly, which is where damaged code may hurt).
 
 A program of its own, importing nothing of this project: a damaged file may crash or hang the native code, and then
 takes only this process down. Prints one JSON document per line on standard output: ``{"ranges": n, "results": n}``
@@ -6,11 +8,13 @@ first, then one per profiled launch, then ``{"end": true}``. Nothing but text cr
 """
 
 import ctypes
+import importlib.util
 import json
 import math
 import resource
 import signal
 import sys
+from pathlib import Path
 from typing import Any
 
 # Opcodes kept of an instanced metric: what the tensor pipe and the half-precision pipe ran.
@@ -21,7 +25,7 @@ SEVERITY = {0: "info", 1: "info", 2: "optimization", 3: "warning", 4: "error"}  
 SPEEDUP_SCOPE = {1: "local", 2: "global"}                                            # ncu_report.SpeedupType
 
 
-def main(path: str, memory_bytes: int, cpu_seconds: int) -> None:
+def main(path: str, memory_bytes: int, cpu_seconds: int, plain: bool) -> None:
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)      # PR_SET_PDEATHSIG: never outlive the worker
     resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
     resource.setrlimit(resource.RLIMIT_CPU, (cpu_seconds, cpu_seconds))
@@ -32,11 +36,27 @@ def main(path: str, memory_bytes: int, cpu_seconds: int) -> None:
     ranges = [context.range_by_idx(i) for i in range(context.num_ranges())]
     say({"ranges": len(ranges), "results": sum(r.num_actions() for r in ranges)})
     units: dict[str, str] = {}
+    source = beside("ncu_child_source")
+    said = source.Said()
     for range_index, actions in enumerate(ranges):
         for index in range(actions.num_actions()):
             action = actions.action_by_idx(index)
-            say({"unreadable": True} if action is None else launch(ncu_report, action, range_index, units))
+            if action is None:
+                say({"unreadable": True})
+                continue
+            whole = launch(ncu_report, action, range_index, units)
+            say(whole if plain else whole | source.inside(action, said))
     say({"end": True})
+
+
+def beside(name: str) -> Any:
+    """The part of this program that lies in the file beside it: an isolated interpreter has no folder to import from."""
+    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
+    if spec is None or spec.loader is None:
+        raise ModuleNotFoundError(name=name)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def launch(ncu_report: Any, action: Any, range_index: int, units: dict[str, str]) -> dict[str, Any]:
@@ -112,7 +132,7 @@ def say(document: dict[str, Any]) -> None:
 
 if __name__ == "__main__":
     try:
-        main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))
+        main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), "plain" in sys.argv[4:])
     except ModuleNotFoundError as error:
         say({"missing": str(error.name)})
     except MemoryError:

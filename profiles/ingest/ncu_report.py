@@ -20,7 +20,7 @@ from typing import Any
 
 import msgspec
 
-from profiles.ingest import ncu_container
+from profiles.ingest import ncu_container, ncu_inside
 from profiles.ingest.source import Source
 from profiles.trace import CounterLaunch, Device, Integrity, Report, Rule, TraceError
 
@@ -44,15 +44,13 @@ def read(source: Source) -> Report:
         container = ncu_container.scan(path)
         if not container.results:
             raise _nothing(container)
-        report = Report(FORMAT, [], {}, Integrity(), dict(container.session))
-        ended = ""
-        try:
-            with _whole_part(path, container) as whole:
-                for document in _documents(whole, container.size_bytes):
-                    _take(document, report)
-                    source.progress("reading", len(report.launches))
-        except ChildProcessError as error:
-            ended = str(error)
+        with _whole_part(path, container) as whole:
+            report, ended = _read(whole, container, source)
+            if ended:           # what is inside the launches (code, marks, series) is left out: it may be what hurts
+                plain, ended_plain = _read(whole, container, source, plain=True)
+                if len(plain.launches) > len(report.launches):
+                    plain.integrity.notes.append(f"Instructions and source could not be read: {ended}.")
+                    report, ended = plain, ended_plain
     _count(report, container, ended)
     if source.damage:
         report.integrity.notes.append(f"The compressed file ends early: {source.damage}.")
@@ -61,6 +59,19 @@ def read(source: Source) -> Report:
                          f"NVIDIA's reader could not read it ({ended or 'no result'})",
                          "Open the report in ncu-ui to see whether it is intact, or profile again.")
     return report
+
+
+def _read(path: Path, container: ncu_container.Container, source: Source, plain: bool = False) -> tuple[Report, str]:
+    """What the reader's process says until it ends; and how it ended, where that was before its end."""
+    report = Report(FORMAT, [], {}, Integrity(), dict(container.session))
+    inside = ncu_inside.Inside(report)
+    try:
+        for document in _documents(path, container.size_bytes, plain):
+            _take(document, report, inside)
+            source.progress("reading", len(report.launches))
+    except ChildProcessError as error:
+        return report, str(error)
+    return report, ""
 
 
 @contextmanager
@@ -78,7 +89,7 @@ def _whole_part(path: Path, container: ncu_container.Container) -> Iterator[Path
         yield Path(copy.name)
 
 
-def _take(document: dict[str, Any], report: Report) -> None:
+def _take(document: dict[str, Any], report: Report, inside: ncu_inside.Inside) -> None:
     if "missing" in document:
         raise TraceError("ncu_report", "NVIDIA's report reader is not installed", INSTALL)
     if "metrics" not in document:
@@ -90,6 +101,7 @@ def _take(document: dict[str, Any], report: Report) -> None:
     launch = launch_from(len(report.launches), document["name"], document["metrics"], rules)
     if launch.incomplete:
         report.integrity.repair(f"kept out of sums: {launch.incomplete}")
+    inside.take(document, launch)
     report.launches.append(launch)
 
 
@@ -161,10 +173,10 @@ def _nothing(container: ncu_container.Container) -> TraceError:
                       "ncu found no kernel to profile: check --kernel-name, --launch-skip and --profile-from-start.")
 
 
-def _documents(path: Path, size_bytes: int) -> Iterator[dict[str, Any]]:
+def _documents(path: Path, size_bytes: int, plain: bool) -> Iterator[dict[str, Any]]:
     """What the child says, line by line. ChildProcessError where it dies, hangs or says more than it may."""
     memory = MEMORY_BASE_BYTES + MEMORY_PER_BYTE * size_bytes
-    child = subprocess.Popen([sys.executable, "-I", str(CHILD), str(path), str(memory), str(CPU_S)],
+    child = subprocess.Popen([sys.executable, "-I", str(CHILD), str(path), str(memory), str(CPU_S), *["plain"] * plain],
                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     decode, ended = msgspec.json.Decoder(dict[str, Any]).decode, False
     try:

@@ -57,7 +57,7 @@ def test_rows_and_object_of_a_report(read: Read) -> None:
     assert metrics["launch__func_cache_config"]["value"] == "CachePreferNone"
     assert store_counters.metrics_of(profile.pk, 99) == []
     assert store_counters.metrics_of(profile.pk + 1, 0) == []
-    assert profile.stored_bytes and profile.stored_bytes < 200_000
+    assert profile.stored_bytes and profile.stored_bytes < 800_000      # two thirds of it: what is inside the launches
 
 
 def test_the_kernel_page_answers_first_and_cleans_the_vendors_markup(read: Read) -> None:
