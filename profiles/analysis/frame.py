@@ -25,6 +25,7 @@ Ints = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.intp]
 _WALL = [*(int(kind) for kind in GPU_WORK), int(Category.RUNTIME), int(Category.CPU_OP), int(Category.PYTHON),
          int(Category.ANNOTATION)]
+_SKIPPED = 64                       # depths between a slice and the one around it, where those between have ended
 
 
 class Samples(NamedTuple):
@@ -66,6 +67,7 @@ class Frame:
     left_out: str = ""                        # a sentence: what a trace of this size does without
     tables: Callable[[str], pa.Table | None] = lambda name: None      # "samples" and "flows" as stored; None: there are none
     _columns: dict[str, Array] = field(default_factory=dict, repr=False)
+    _of_track: dict[int, Rows] = field(default_factory=dict, repr=False)
 
     def __getitem__(self, name: str) -> Array:
         if name not in self._columns:
@@ -80,6 +82,39 @@ class Frame:
     def of(self, *kinds: Category) -> Rows:
         """Rows of some categories, marks aside, in order of start."""
         return np.flatnonzero(np.isin(self["category"], [int(kind) for kind in kinds]) & ~self["instant"])
+
+    def named(self, fits: Callable[[str], bool], *kinds: Category) -> Rows:
+        """Rows of some categories whose name fits, in order of start. `fits` is asked once per distinct name."""
+        rows = self.of(*kinds)
+        codes = self["name"][rows]
+        used = np.unique(codes[codes >= 0])
+        good = used[np.array([fits(self.names[code]) for code in used.tolist()] or [], np.bool_)]
+        return rows[np.isin(codes, good)]
+
+    def rows_of_track(self, track: int) -> Rows:
+        """Rows of one track, in order of start."""
+        if track not in self._of_track:
+            self._of_track[track] = np.flatnonzero(self["track"] == track)
+        return self._of_track[track]
+
+    def nearest(self, rows: Rows) -> Ints:
+        """For every row the innermost of `rows` that is it or contains it, -1 where none does."""
+        out = np.full(self.rows, NONE, np.int64)
+        out[rows] = rows
+        for mine in self._by_depth[1:]:
+            above = self.parent[mine]
+            found = np.where(above >= 0, out[above], NONE)
+            out[mine] = np.where(out[mine] >= 0, out[mine], found)
+        return out
+
+    @cached_property
+    def _by_depth(self) -> list[Rows]:
+        """Rows of each depth, those of the GPU's tracks aside."""
+        thread = np.array([track.kind != "stream" for track in self.tracks] or [True], np.bool_)
+        rows = np.flatnonzero(thread[self["track"]]) if self.rows else np.empty(0, np.intp)
+        order = rows[np.argsort(self["depth"][rows], kind="stable")]
+        depths = self["depth"][order]
+        return np.split(order, np.flatnonzero(np.diff(depths)) + 1) if order.size else []
 
     @cached_property
     def work(self) -> Rows:
@@ -124,23 +159,30 @@ class Frame:
 
     @cached_property
     def parent(self) -> Ints:
-        """For every row the row of the slice around it on its track, -1 where there is none."""
+        """For every row the row of the innermost slice around it on its track, -1 where there is none. Marks contain nothing."""
         out = np.full(self.rows, NONE, np.int64)
-        start, end, depth = self["start_ns"], self.end_ns, self["depth"].astype(np.int64)
-        lane = self["track"].astype(np.int64) << 16 | depth
+        lane = self["track"].astype(np.int64) << 16 | self["depth"].astype(np.int64)
         order = np.argsort(lane, kind="stable")                     # by lane, then by start
         lanes, first = np.unique(lane[order], return_index=True)
-        bounds = dict(zip(lanes.tolist(), zip(first.tolist(), [*first[1:].tolist(), self.rows], strict=True), strict=True))
-        for each, (lo, hi) in bounds.items():
-            above = bounds.get(each - 1) if each & 0xFFFF else None
-            if above is None:
-                continue
-            mine, theirs = order[lo:hi], order[above[0]:above[1]]
-            at = np.searchsorted(start[theirs], start[mine], side="right") - 1
-            found = theirs[np.maximum(at, 0)]
-            inside = (at >= 0) & (end[found] >= end[mine])
-            out[mine[inside]] = found[inside]
+        rows_of = dict(zip(lanes.tolist(), np.split(order, first[1:]), strict=True))
+        long = {each: rows[~self["instant"][rows]] for each, rows in rows_of.items()}
+        for each, rows in rows_of.items():
+            left = rows
+            for above in range(each - 1, max(each >> 16 << 16, each - _SKIPPED) - 1, -1):       # depths may be skipped
+                if not left.size:
+                    break
+                left = self._inside(left, long.get(above), out)
         return out
+
+    def _inside(self, rows: Rows, around: Rows | None, out: Ints) -> Rows:
+        """Write whose slice of `around` contains each of `rows`; those that none contains."""
+        if around is None or not around.size:
+            return rows
+        at = np.searchsorted(self["start_ns"][around], self["start_ns"][rows], side="right") - 1
+        found = around[np.maximum(at, 0)]
+        inside = (at >= 0) & (self.end_ns[found] >= self.end_ns[rows])
+        out[rows[inside]] = found[inside]
+        return rows[~inside]
 
     def enclosing(self, rows: Ints, *kinds: Category) -> Ints:
         """For each of `rows` (-1 stays -1) the innermost slice of some categories that is it or contains it; -1: none."""
@@ -168,8 +210,14 @@ class Frame:
 
     def arguments(self, row: int) -> dict[str, Any]:
         """What else the file said of a slice (shapes, types, collective), {} where nothing."""
-        code = int(self["detail"][row])
-        found = json.loads(self.details[code]) if code >= 0 else {}
+        return self.said(int(self["detail"][row]))
+
+    def said(self, detail: int) -> dict[str, Any]:
+        """The arguments of a number into `details`, {} where it is none, or what cannot be read."""
+        try:
+            found = json.loads(self.details[detail]) if detail >= 0 else {}
+        except (ValueError, RecursionError):
+            return {}
         return found if isinstance(found, dict) else {}
 
     @cached_property

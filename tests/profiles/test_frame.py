@@ -35,6 +35,28 @@ def test_a_trace_without_samples_and_flows() -> None:
     assert not frame.samples.track.size and not frame.flows.flow.size and frame.flows.kinds == []
 
 
+def test_what_is_around_a_slice_when_marks_and_ended_slices_lie_between() -> None:
+    """An allocation mark at its parent's depth hides nothing, and a slice may lie deeper than one below what is around it."""
+    frame = frame_of(trace("""
+    p / main:  train@python 0-99 | start@python 1-20 | step@annotation 10-90 | call@python 30-80 | [memory] 32 | mm 40-50 | add 60-70
+    """))
+    around = {frame.text(row): [frame.text(each) for each in frame.path(row)[1:]] for row in range(frame.rows)}
+    assert around["mm"] == around["add"] == ["call", "step", "train"]
+    assert around["step"] == ["train"] and around["train"] == []
+
+
+@pytest.mark.parametrize("name", ["corpus/kineto/tracelens_h100_timesformer.json.gz", "recorded/torch_graph_stack_memory.json.gz"])
+def test_parents_against_every_slice_that_contains_one(name: str) -> None:
+    found = ingest.read(DATA / name)
+    assert isinstance(found, Trace)
+    frame = frame_of(found)
+    start, end, depth, track = frame["start_ns"], frame.end_ns, frame["depth"], frame["track"]
+    for row in np.random.default_rng(0).choice(frame.rows, 300, replace=False).tolist():
+        around = np.flatnonzero((track == track[row]) & (start <= start[row]) & (end >= end[row]) & (depth < depth[row])
+                                & ~frame["instant"])
+        assert frame.parent[row] == (around[np.argmax(depth[around])] if around.size else -1)
+
+
 @pytest.mark.django_db
 def test_a_stored_trace_gives_the_frame_of_the_trace_that_was_read() -> None:
     found = ingest.read(DATA / "recorded" / "torch_graph_stack_memory.json.gz")
