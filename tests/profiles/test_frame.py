@@ -38,7 +38,7 @@ def test_a_trace_without_samples_and_flows() -> None:
 def test_what_is_around_a_slice_when_marks_and_ended_slices_lie_between() -> None:
     """An allocation mark at its parent's depth hides nothing, and a slice may lie deeper than one below what is around it."""
     frame = frame_of(trace("""
-    p / main:  train@python 0-99 | start@python 1-20 | step@annotation 10-90 | call@python 30-80 | [memory] 32 | mm 40-50 | add 60-70
+    p / a:  train@python 0-99 | start@python 1-20 | step@annotation 10-90 | call@python 30-80 | [memory] 32 | mm 40-50 | add 60-70
     """))
     around = {frame.text(row): [frame.text(each) for each in frame.path(row)[1:]] for row in range(frame.rows)}
     assert around["mm"] == around["add"] == ["call", "step", "train"]
