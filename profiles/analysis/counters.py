@@ -8,27 +8,22 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 import numpy as np
 
 from profiles.analysis import gpus, roofline, stalls
+from profiles.analysis.bounds import THRESHOLDS, Bound, classify
 from profiles.analysis.kernels import KernelRow
+from profiles.analysis.levels import Level, combined_levels, levels
 from profiles.analysis.names import is_collective, short_name
 from profiles.analysis.occupancy import LIMITER_WORDS, Occupancy, from_limits, occupancy, waves
 from profiles.analysis.roofline import Metrics, Point, Roofs, number
-from profiles.analysis.sentences import pct_text, si_text
 from profiles.trace import CounterLaunch, Report
 
-# A unit that is busy for less than this share of its peak does not bound a kernel; below it on both sides latency does.
-# The same border as NVIDIA's SOLBottleneck rule.
-THRESHOLDS = {
-    "busy_pct": 60.0,
-    "balanced_pct": 10.0,     # compute and memory busy and nearer to each other than this: the side of the ridge decides
-    "few_waves": 0.75,        # a grid that fills less than this of the GPU's block slots is too small
-}
 _ELAPSED = ".avg.pct_of_peak_sustained_elapsed"
+__all__ = ["THRESHOLDS", "LaunchFacts", "classify", "combined", "facts", "from_json", "kernel_table"]
 LIMITERS = ("warps", "registers", "shared_mem", "blocks", "barriers")
 
 
@@ -98,9 +93,11 @@ class LaunchFacts:
     roofs: Roofs
     point: Point
     tensor_instructions: dict[str, float]    # operations by instruction: "hgmma", "hmma", …
-    bound: str                               # "memory" | "compute" | "latency" | ""
+    bound: str                               # "memory" | "compute" | "latency" | "launch" | ""
     bound_reason: str
     incomplete: str | None = None
+    bounded: Bound | None = None             # the same with its ceiling, how far, and what moves it
+    levels: dict[str, Level] = field(default_factory=dict)    # "l1", "l2", "dram" -> traffic there
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -131,14 +128,14 @@ def facts(launch: CounterLaunch) -> LaunchFacts:
     metrics, device = launch.metrics, launch.device
     roofs = roofline.roofs(metrics, device.name, device.compute_capability, device.sm_count)
     duration = None if launch.incomplete else number(metrics, roofline.DURATION)
-    point = roofline.point(duration, roofline.work(metrics), roofline.dram_bytes(metrics), roofs)
+    point = roofline.point(duration, roofline.work(metrics, launch.instructions), roofline.dram_bytes(metrics), roofs)
     sol, occupied, waiting = _sol(metrics), _occupancy(launch), stalls.stalls(metrics)
     scheduler = Scheduler(
         number(metrics, "smsp__warps_active.avg.per_cycle_active"),
         number(metrics, "smsp__warps_eligible.avg.per_cycle_active"),
         number(metrics, "smsp__issue_active.avg.per_cycle_active"),
         number(metrics, "sm__inst_executed.avg.per_cycle_active"))
-    bound, reason = classify(sol, point, occupied, waiting)
+    bounded = classify(sol, point, occupied, waiting, roofs)
     return LaunchFacts(
         index=launch.index,
         kernel=launch.kernel,
@@ -159,9 +156,11 @@ def facts(launch: CounterLaunch) -> LaunchFacts:
         roofs=roofs,
         point=point,
         tensor_instructions=roofline.tensor_instructions(metrics),
-        bound="" if launch.incomplete else bound,
-        bound_reason=launch.incomplete or reason,
+        bound="" if launch.incomplete else bounded.kind,
+        bound_reason=launch.incomplete or bounded.reason,
         incomplete=launch.incomplete,
+        bounded=None if launch.incomplete else bounded,
+        levels=levels(metrics, duration, point.flop, roofs),
     )
 
 
@@ -232,56 +231,6 @@ def _computed_occupancy(launch: CounterLaunch, limits: gpus.Limits | None) -> Oc
     )
 
 
-def classify(sol: SpeedOfLight, point: Point, occupied: OccupancyFacts,
-             waiting: Sequence[stalls.Stall]) -> tuple[str, str]:
-    """("memory" | "compute" | "latency" | "", the sentence of numbers it rests on)."""
-    sm, memory = sol.sm_pct, sol.memory_pct if sol.memory_pct is not None else sol.dram_pct
-    if sm is None or memory is None:
-        return "", "the report has no speed-of-light metrics: capture with --set basic or more"
-    if max(sm, memory) < THRESHOLDS["busy_pct"]:
-        return "latency", _latency_words(sm, memory, sol, occupied, waiting)
-    balanced = min(sm, memory) >= THRESHOLDS["busy_pct"] and abs(sm - memory) < THRESHOLDS["balanced_pct"]
-    if point.side == "memory" if balanced and point.side else memory >= sm:
-        return "memory", f"{_memory_words(sol, point, memory)}; compute {pct_text(sm)}"
-    return "compute", f"{_compute_words(point, sm)}; {_memory_words(sol, point, memory)}"
-
-
-def _memory_words(sol: SpeedOfLight, point: Point, memory: float) -> str:
-    """Which memory level the figure belongs to, with the bandwidth it stands for."""
-    if sol.dram_pct is not None and memory - sol.dram_pct < 1.0:
-        peak = f" {si_text(point.dram_roof, 'B/s')}" if point.dram_roof else ""
-        return f"DRAM {pct_text(sol.dram_pct)} of peak{peak}"
-    dram = f" (DRAM {pct_text(sol.dram_pct)})" if sol.dram_pct is not None else ""
-    for name, value in (("L1", sol.l1_pct), ("L2", sol.l2_pct)):
-        if value is not None and abs(memory - value) < 1.0:
-            return f"{name} {pct_text(value)} of peak{dram}"
-    return f"memory system {pct_text(memory)} of peak{dram}"
-
-
-def _compute_words(point: Point, sm: float) -> str:
-    text = f"compute {pct_text(sm)} of peak"
-    if point.flop_s and point.precision and point.compute_roof:
-        name = gpus.PRECISIONS.get(point.precision, point.precision)
-        share = 100.0 * point.flop_s / point.compute_roof
-        rate = f"{name} {si_text(point.flop_s, 'FLOP/s')} of {si_text(point.compute_roof, 'FLOP/s')}"
-        # SM throughput is that of its busiest part: issue slots, special functions or integer work as well as FLOPs
-        text += f" ({rate})" if share > sm - 10.0 else f" (its busiest pipe or the issue slots; {rate})"
-    return text
-
-
-def _latency_words(sm: float, memory: float, sol: SpeedOfLight, occupied: OccupancyFacts,
-                   waiting: Sequence[stalls.Stall]) -> str:
-    text = f"neither compute ({pct_text(sm)} of peak) nor memory ({pct_text(memory)}) is busy"
-    if occupied.waves is not None and occupied.waves < THRESHOLDS["few_waves"]:
-        return f"{text}; the grid fills {pct_text(100 * occupied.waves)} of the GPU's block slots"
-    top = next((stall for stall in waiting if stall.reason not in ("selected", "not_selected")), None)
-    if top:
-        text += f"; warps wait {pct_text(top.share_pct)} of their time on {stalls.explain(top.reason).title.lower()}"
-    if occupied.achieved_pct is not None:
-        text += f"; occupancy {pct_text(occupied.achieved_pct)}"
-    return text
-
-
 def limiter_words(found: OccupancyFacts) -> str:
     """"registers and shared memory", the resources that allow the fewest blocks."""
     return " and ".join(LIMITER_WORDS.get(name, name) for name in found.limiters)
@@ -296,9 +245,25 @@ def combined(launches: Sequence[LaunchFacts]) -> LaunchFacts | None:
     sol = SpeedOfLight(**{f.name: _weighted((getattr(x.sol, f.name), x.duration_ns) for x in whole)
                           for f in fields(SpeedOfLight)})
     point = combined_point(whole)
-    bound, reason = classify(sol, point, longest.occupancy, longest.stalls)
+    roofs = combined_roofs(whole)
+    mean_ns = sum(each.duration_ns or 0.0 for each in whole) / len(whole)
+    bounded = classify(sol, point, longest.occupancy, longest.stalls, roofs, mean_ns)
     return LaunchFacts(**{**{f.name: getattr(longest, f.name) for f in fields(LaunchFacts)},
-                          "sol": sol, "point": point, "bound": bound, "bound_reason": reason})
+                          "sol": sol, "point": point, "bound": bounded.kind, "bound_reason": bounded.reason, "bounded": bounded,
+                          "levels": combined_levels([(each.duration_ns, each.levels) for each in whole], point.flop, roofs)})
+
+
+def combined_roofs(launches: Sequence[LaunchFacts]) -> Roofs:
+    """Time-weighted roofs of several launches."""
+    if len(launches) == 1:
+        return launches[0].roofs
+    return Roofs(
+        **{f"{name}_bytes_s": _weighted((getattr(x.roofs, f"{name}_bytes_s"), x.duration_ns) for x in launches)
+           for name in ("dram", "l2", "l1")},
+        compute={p: value for p in gpus.PRECISIONS
+                 if (value := _weighted((x.roofs.compute.get(p), x.duration_ns) for x in launches)) is not None},
+        per_cycle=launches[0].roofs.per_cycle, sm_clock_hz=_weighted((x.sm_clock_hz, x.duration_ns) for x in launches),
+        source=launches[0].roofs.source)
 
 
 def combined_point(launches: Sequence[LaunchFacts]) -> Point:
@@ -313,14 +278,8 @@ def combined_point(launches: Sequence[LaunchFacts]) -> Point:
                     and (x.point.flop is None or (x.point.flop and x.point.dram_bytes))), None)
     note = next((x.point.notes[0] for x in launches if x.point.notes), None)
     moved = [x.point.dram_bytes for x in launches]
-    roofs = Roofs(
-        dram_bytes_s=_weighted((x.roofs.dram_bytes_s, x.duration_ns) for x in launches),
-        l2_bytes_s=None,
-        compute={p: value for p in gpus.PRECISIONS
-                 if (value := _weighted((x.roofs.compute.get(p), x.duration_ns) for x in launches)) is not None},
-        per_cycle={}, sm_clock_hz=_weighted((x.sm_clock_hz, x.duration_ns) for x in launches), source={})
     return roofline.point(sum(x.duration_ns or 0.0 for x in launches), roofline.Work(dict(flop), {}, unknown, note),
-                          None if None in moved else float(sum(m for m in moved if m is not None)), roofs)
+                          None if None in moved else float(sum(m for m in moved if m is not None)), combined_roofs(launches))
 
 
 def _weighted(pairs: Iterable[tuple[float | None, float | None]]) -> float | None:
@@ -367,4 +326,6 @@ def from_json(document: Mapping[str, Any]) -> LaunchFacts:
         "scheduler": Scheduler(**document["scheduler"]), "caches": Caches(**document["caches"]),
         "stalls": [stalls.Stall(**each) for each in document["stalls"]], "roofs": Roofs(**document["roofs"]),
         "point": Point(**{**document["point"], "notes": tuple(document["point"]["notes"])}),
+        "bounded": Bound(**{**told, "helps": tuple(told["helps"])}) if (told := document.get("bounded")) else None,
+        "levels": {name: Level(**each) for name, each in document.get("levels", {}).items()},
     })

@@ -102,11 +102,11 @@ def _bound(kernel: Kernel) -> Iterator[Found]:
         numbers["worth_ns_estimate"] = worth
     if reached is not None and reached >= LIMITS["near_roof_pct"]:
         yield Found("counters.at_roof", "info", f"{title}. It reaches {pct_text(reached)} of its roof",
-                    _AT_ROOF[whole.bound], numbers, None, kernel.name)
+                    _advice(whole), numbers, None, kernel.name)
         return
     if worth is not None:
         title += f". At its roof it would take {time_text(worth)} less (estimate)"
-    yield Found("counters.bound", "medium", title, _ADVICE[whole.bound], numbers, worth, kernel.name)
+    yield Found("counters.bound", "medium", title, _advice(whole), numbers, worth, kernel.name)
 
 
 def _roof_pct(whole: LaunchFacts) -> float | None:
@@ -116,19 +116,11 @@ def _roof_pct(whole: LaunchFacts) -> float | None:
     return whole.sol.dram_pct if whole.point.flop == 0 else None
 
 
-_AT_ROOF = {
-    "memory": "Only less traffic makes it faster: fuse it with its neighbours, use a narrower type.",
-    "compute": "Only less or cheaper work makes it faster: a lower precision, a better algorithm, sparsity.",
-    "latency": "Its roof is low at this shape: give it more work per launch.",
-}
-_ADVICE = {
-    "memory": "Move fewer bytes (fuse, narrower types, reuse in shared memory), coalesce accesses, and keep "
-    "more loads in flight.",
-    "compute": "Feed the busiest pipe better: larger tiles, deeper pipelines, tensor cores where the type allows, "
-    "fewer instructions beside the main loop.",
-    "latency": "Give the GPU more to do at once: more blocks or warps, more independent work per thread, "
-    "longer kernels or fusion; see what its warps wait for.",
-}
+def _advice(whole: LaunchFacts) -> str:
+    """What moves this kernel and what does not: it depends on the ceiling it stands under."""
+    if whole.bounded is None:
+        return ""
+    return "; ".join(whole.bounded.helps) + f". {whole.bounded.useless}."
 
 
 def _occupancy(kernel: Kernel) -> Iterator[Found]:

@@ -11,13 +11,14 @@ from typing import Any
 from bokeh.models import ColumnDataSource, FixedTicker, Range1d
 
 from profiles.analysis import counters, gpus
+from profiles.analysis.bounds import WORDS
 from profiles.analysis.sentences import si_text
 from profiles.theme import FASTER, PALETTE, SERIES, SLOWER, figure, follows, item
 
 BOUND_COLOURS = {"memory": PALETTE["memory"], "compute": PALETTE["compute"], "latency": PALETTE["communication"],
-                 "": PALETTE["other"]}
-BOUND_MARKERS = {"memory": "circle", "compute": "square", "latency": "triangle", "": "diamond"}
-BOUND_WORDS = {"memory": "memory-bound", "compute": "compute-bound", "latency": "latency-bound", "": "bound unknown"}
+                 "launch": PALETTE["runtime"], "": PALETTE["other"]}
+BOUND_MARKERS = {"memory": "circle", "compute": "square", "latency": "triangle", "launch": "inverted_triangle", "": "diamond"}
+BOUND_WORDS = WORDS
 MARKERS = ("circle", "square", "triangle", "diamond", "hex", "inverted_triangle", "star", "plus")
 SIZES_PX = (9.0, 34.0)           # of the shortest and the longest dot, by the square root of time
 WIDTH_PX = 640                   # of the plane on a page of some 1100 px, for placing names

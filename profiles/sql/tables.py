@@ -95,7 +95,7 @@ p95_ns DOUBLE ns
 min_ns BIGINT ns
 max_ns BIGINT ns
 share_pct DOUBLE 0-100, of the profile's summed kernel time
-bound VARCHAR memory, compute, latency; empty is unknown
+bound VARCHAR memory, compute, latency, launch; empty is unknown
 registers_per_thread INTEGER registers
 smem_bytes BIGINT bytes per block
 occupancy_pct DOUBLE 0-100
