@@ -21,6 +21,8 @@ from typing import Any
 OPCODES = ("HMMA", "IMMA", "DMMA", "BMMA", "HGMMA", "IGMMA", "BGMMA", "QGMMA", "QMMA", "OMMA", "UTC",
            "HFMA2", "HADD2", "HMUL2")
 OPCODE_METRIC = "sass__inst_executed_per_opcode_with_modifier_all"
+BASE_OPCODE_METRIC = "sass__inst_executed_per_opcode"         # without modifiers: the instruction mix, every opcode of it
+MAX_BASE_OPCODES = 300                                        # an architecture has fewer
 SEVERITY = {0: "info", 1: "info", 2: "optimization", 3: "warning", 4: "error"}     # ncu_report.MsgType
 SPEEDUP_SCOPE = {1: "local", 2: "global"}                                            # ncu_report.SpeedupType
 
@@ -82,9 +84,10 @@ def launch(ncu_report: Any, action: Any, range_index: int, units: dict[str, str]
         if name not in units:
             units[name] = new_units[name] = metric.unit()
         if name == OPCODE_METRIC:
-            opcodes = kept_opcodes(metric)
-    for opcode, count in opcodes.items():
-        metrics[f"{OPCODE_METRIC}[{opcode}]"] = count
+            opcodes |= {f"{name}[{opcode}]": count for opcode, count in kept_opcodes(metric, OPCODES).items()}
+        if name == BASE_OPCODE_METRIC:
+            opcodes |= {f"{name}[{opcode}]": count for opcode, count in kept_opcodes(metric, ()).items()}
+    metrics |= opcodes
     return {
         "name": action.name(ncu_report.IAction.NameBase_DEMANGLED) or action.name(),
         "workload": action.workload_type(), "range": range_index,
@@ -93,17 +96,19 @@ def launch(ncu_report: Any, action: Any, range_index: int, units: dict[str, str]
     }
 
 
-def kept_opcodes(metric: Any) -> dict[str, float]:
-    """Warp instructions executed per opcode of OPCODES; the others stay in the file."""
+def kept_opcodes(metric: Any, beginning: tuple[str, ...]) -> dict[str, float]:
+    """Warp instructions executed per opcode, of those that begin so; () keeps the most frequent of all."""
     if not metric.has_correlation_ids():
         return {}
     names = metric.correlation_ids()
     counts: dict[str, float] = {}
     for i in range(metric.num_instances()):
-        opcode = str(names.value(i))
-        if opcode.startswith(OPCODES):
+        opcode = str(names.value(i))[:60]
+        if not beginning or opcode.startswith(beginning):
             counts[opcode] = counts.get(opcode, 0) + metric.value(i)
-    return counts
+    if beginning:
+        return counts
+    return dict(sorted(counts.items(), key=lambda pair: -pair[1])[:MAX_BASE_OPCODES])
 
 
 def rule(result: Any) -> dict[str, Any]:
