@@ -81,15 +81,19 @@ class Frame:
 
     def of(self, *kinds: Category) -> Rows:
         """Rows of some categories, marks aside, in order of start."""
-        return np.flatnonzero(np.isin(self["category"], [int(kind) for kind in kinds]) & ~self["instant"])
+        wanted = np.zeros(256, np.bool_)
+        wanted[[int(kind) for kind in kinds]] = True
+        return np.flatnonzero(wanted[self["category"]] & ~self["instant"])
 
     def named(self, fits: Callable[[str], bool], *kinds: Category) -> Rows:
         """Rows of some categories whose name fits, in order of start. `fits` is asked once per distinct name."""
         rows = self.of(*kinds)
         codes = self["name"][rows]
-        used = np.unique(codes[codes >= 0])
-        good = used[np.array([fits(self.names[code]) for code in used.tolist()] or [], np.bool_)]
-        return rows[np.isin(codes, good)]
+        good = np.zeros(len(self.names) + 1, np.bool_)              # the last stands for no name: -1
+        good[codes] = True
+        good[-1] = False
+        good[:-1] = [used and fits(name) for used, name in zip(good[:-1].tolist(), self.names, strict=True)]
+        return rows[good[codes]]
 
     def rows_of_track(self, track: int) -> Rows:
         """Rows of one track, in order of start."""

@@ -2,60 +2,123 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
 
 from profiles.analysis.found import Result
-from profiles.analysis.frame import Frame
-from profiles.analysis.sentences import pct_text, plural, time_text
-from profiles.analysis.temporal.work import PARTS, DeviceWork, devices
-from profiles.trace import SummaryColumn, SummaryTable
+from profiles.analysis.frame import Frame, Ints
+from profiles.analysis.temporal import numbers, sentences, tables
+from profiles.analysis.temporal.activity import Activity, activity
+from profiles.analysis.temporal.classes import PARTS, Verdict, parts_of, verdict
+from profiles.analysis.temporal.idle import Idle, host_rows, idle_of
+from profiles.analysis.temporal.phases import ORDER, Phases
+from profiles.analysis.temporal.ranges import RangeTime, range_times
+from profiles.analysis.temporal.steps import Span, Steps, steps_of
+from profiles.analysis.temporal.tiling import Tiling
+from profiles.analysis.temporal.warmup import Counted, counted
+from profiles.analysis.temporal.work import DeviceWork, devices
 
-MOST_ROWS = 1_000
+
+@dataclass(frozen=True)
+class DeviceTime:
+    """One GPU: its work, its gaps, and its wall time as tiles of PARTS."""
+
+    work: DeviceWork
+    idle: Idle
+    tiles: Tiling
+
+
+@dataclass(frozen=True)
+class StepTime:
+    """One step. `parts` are ns per GPU of its rank (a mean where there are several), in the order of PARTS."""
+
+    span: Span
+    counted: Counted
+    gpus: int
+    parts: dict[str, float]
+
+    @property
+    def dur_ns(self) -> int:
+        return self.span.end_ns - self.span.start_ns
+
+
+class TimeFacts:
+    """Everything the topic knows, each piece made when it is first asked for."""
+
+    def __init__(self, frame: Frame) -> None:
+        self.frame = frame
+        self.begin_ns, self.end_ns = frame.wall
+        self.devices: list[DeviceTime] = []
+        works = devices(frame) if self.wall_ns > 0 else []
+        self.marked: Steps = steps_of(frame, works)
+        host = host_rows(frame)
+        for work in works:
+            idle = idle_of(frame, work, host, self.begin_ns, self.end_ns, self._first_step_ns(work))
+            self.devices.append(DeviceTime(work, idle, parts_of(frame, work, idle)))
+
+    def _first_step_ns(self, work: DeviceWork) -> int | None:
+        if self.marked.source in ("", "detected"):
+            return None
+        return min((span.start_ns for span in self.marked.spans if span.rank == work.rank), default=None)
+
+    @property
+    def wall_ns(self) -> int:
+        return self.end_ns - self.begin_ns
+
+    @cached_property
+    def steps(self) -> list[StepTime]:
+        spans = self.marked.spans
+        out: list[StepTime | None] = [None] * len(spans)
+        verdicts = counted(self.frame, spans, [each.work for each in self.devices])
+        for rank in dict.fromkeys(span.rank for span in spans):
+            mine = [i for i, span in enumerate(spans) if span.rank == rank]
+            gpus = [each for each in self.devices if each.work.rank == rank] or self.devices
+            start, end = (np.array([getattr(spans[i], name) for i in mine], np.int64) for name in ("start_ns", "end_ns"))
+            total: Ints = np.sum([each.tiles.within(start, end) for each in gpus], axis=0)
+            for column, i in enumerate(mine):
+                ns = total[:, column].tolist()
+                parts = {name: ns[row] if len(gpus) == 1 else ns[row] / len(gpus) for row, name in enumerate(PARTS)}
+                out[i] = StepTime(spans[i], verdicts[i], len(gpus), parts)
+        return [step for step in out if step is not None]
+
+    @cached_property
+    def whole(self) -> tuple[Verdict, str]:
+        """The classes of the run and what they are of: the steps that count, else each GPU from its first to its last work."""
+        steps = [step for step in self.steps if step.counted.counts]
+        if steps:
+            return verdict({name: round(sum(step.parts[name] * step.gpus for step in steps)) for name in PARTS}), "steps"
+        total = dict.fromkeys(PARTS, 0)
+        for each in self.devices:
+            first, last = (np.array([ns], np.int64) for ns in each.work.span)
+            for name, ns in zip(PARTS, each.tiles.within(first, last)[:, 0].tolist(), strict=True):
+                total[name] += ns
+        return verdict(total), "span"
+
+    @cached_property
+    def activities(self) -> list[tuple[DeviceTime, list[Activity]]]:
+        return [(each, activity(self.frame, each.idle)) for each in self.devices]
+
+    @cached_property
+    def phases(self) -> tuple[dict[str, Verdict], dict[str, int]]:
+        """Of every phase its parts over all GPUs, and the CPU's time in its slices. Their parts add up to the wall time of all
+        GPUs."""
+        phases = Phases(self.frame)
+        total: Ints = np.zeros((len(ORDER), len(PARTS)), np.int64)
+        for each in self.devices:
+            total += phases.tiles(each.work, each.idle).across(each.tiles)
+        return ({phase: verdict(dict(zip(PARTS, total[row].tolist(), strict=True))) for row, phase in enumerate(ORDER)},
+                phases.host_ns())
+
+    @cached_property
+    def ranges(self) -> list[RangeTime]:
+        return range_times(self.frame)
 
 
 def time_result(frame: Frame) -> Result:
-    """Where the time went."""
-    found = devices(frame)
-    begin_ns, end_ns = frame.wall
-    wall_ns = end_ns - begin_ns
-    if not found or wall_ns <= 0:
-        return Result(nothing(frame), applies=False)
-    busy_pct = 100 * sum(each.busy.length_ns for each in found) / (wall_ns * len(found))
-    who = found[0].label if len(found) == 1 else f"{plural(len(found), 'GPU')} on average"
-    return Result(
-        f"{who} busy {pct_text(busy_pct)} of {time_text(wall_ns)}.",
-        numbers={"wall_ns": wall_ns, "start_ns": begin_ns, "devices": [_device(each, wall_ns) for each in found]},
-        tables=[device_table(found, wall_ns)])
-
-
-def nothing(frame: Frame) -> str:
-    """Why there is no time of a GPU to divide."""
-    if not frame.rows:
-        return "This trace holds no slices: record it again with GPU activity (`ProfilerActivity.CUDA`, `nsys profile -t cuda`)."
-    return ("No GPU work in this trace: nothing says what a GPU did. Record kernels and copies too "
-            "(`ProfilerActivity.CUDA`, `nsys profile -t cuda`).")
-
-
-def _device(work: DeviceWork, wall_ns: int) -> dict[str, Any]:
-    span = work.span
-    return {
-        "index": work.index, "label": work.label, "name": work.name, "rank": work.rank, "wall_ns": wall_ns,
-        "busy_ns": work.busy.length_ns, "idle_ns": wall_ns - work.busy.length_ns,
-        **{f"{part}_ns": work.exposed[part].length_ns for part in PARTS},
-        **{f"{part}_overlapped_ns": work.overlapped_ns(part) for part in PARTS if part != "compute"},
-        "span_ns": span[1] - span[0], "idle_in_span_ns": span[1] - span[0] - work.busy.length_ns}
-
-
-def device_table(found: list[DeviceWork], wall_ns: int) -> SummaryTable:
-    """Parts of wall time per GPU."""
-    columns = [SummaryColumn("GPU", text=True), *(SummaryColumn(name, "ns") for name in (
-        "wall", "compute", "communication, exposed", "memory, exposed", "idle", "communication, overlapped",
-        "memory, overlapped", "first to last work", "idle between work"))]
-    rows: list[list[Any]] = []
-    for each in found:
-        said = _device(each, wall_ns)
-        rows.append([each.label, *(said[key] for key in (
-            "wall_ns", "compute_ns", "communication_ns", "memory_ns", "idle_ns", "communication_overlapped_ns",
-            "memory_overlapped_ns", "span_ns", "idle_in_span_ns"))])
-    return SummaryTable("Time of each GPU", columns, rows,
-                        "Compute, exposed communication, exposed memory traffic and idle add up to wall time exactly.")
+    """Where the time went, per GPU, step, phase and range; and what holds the GPUs back."""
+    facts = TimeFacts(frame)
+    if not facts.devices:
+        return Result(sentences.nothing(frame), applies=False)
+    return Result(sentences.answer(facts), numbers.numbers(facts), tables.tables(facts), sentences.findings(facts))

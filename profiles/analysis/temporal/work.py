@@ -14,6 +14,7 @@ import numpy as np
 from profiles.analysis import intervals
 from profiles.analysis.frame import Frame, Rows
 from profiles.analysis.intervals import Intervals
+from profiles.analysis.temporal.tiling import in_turn
 from profiles.trace import Category
 from profiles.windows import MISSING32
 
@@ -53,14 +54,12 @@ def devices(frame: Frame) -> list[DeviceWork]:
     names = {each.index: each.name for each in frame.devices}
     for index in np.unique(device).tolist()[:MAX_DEVICES]:
         rows = frame.work[device == index]
-        whole, exposed, taken = {}, {}, intervals.EMPTY
+        whole = {}
         for part, kinds in PARTS.items():
             mine = rows[np.isin(frame["category"][rows], [int(kind) for kind in kinds])]
             whole[part] = intervals.union(frame["start_ns"][mine], frame.end_ns[mine])
-            exposed[part] = intervals.without(whole[part], taken)
-            taken = intervals.join(taken, whole[part])
-        found.append(DeviceWork(index, frame.device_label(index), names.get(index, ""), rank_of(frame, rows), rows, taken,
-                                exposed, whole))
+        found.append(DeviceWork(index, frame.device_label(index), names.get(index, ""), rank_of(frame, rows), rows,
+                                intervals.join(*whole.values()), in_turn(whole), whole))
     return found
 
 

@@ -1,0 +1,106 @@
+"""What the launching threads did while a GPU was idle: ns of each gap under the innermost slice of that moment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from profiles.analysis import intervals
+from profiles.analysis.frame import Frame, Ints
+from profiles.analysis.intervals import Intervals
+from profiles.analysis.temporal.idle import Idle
+from profiles.analysis.temporal.tiling import Tiling, tiling
+
+NOTHING = ""                # no slice at all: code that the profiler did not see
+MOST_NAMES = 8              # of each cause; the rest is one row
+_OF_HOST = ("host_slow", "synchronisation", "data_loading", "edges")
+
+
+@dataclass(frozen=True)
+class Activity:
+    """Time of one cause under one name. `name` "" is time in no slice."""
+
+    cause: str
+    name: str
+    ns: int
+    slices: int
+
+
+def activity(frame: Frame, idle: Idle) -> list[Activity]:
+    """By cause, then the most time first. The ns of a cause add up to the cause's own, where its thread is known."""
+    spent: dict[tuple[str, int], tuple[int, int]] = {}
+    for track in np.unique(idle.thread[idle.thread >= 0]).tolist():
+        tiles = _of_thread(idle, track)
+        for (label, code), (ns, count) in _by_name(frame, tiles, track).items():
+            before = spent.get((tiles.labels[label], code), (0, 0))
+            spent[tiles.labels[label], code] = before[0] + ns, before[1] + count
+    found = [Activity(cause, frame.names[code] if code >= 0 else NOTHING, ns, count)
+             for (cause, code), (ns, count) in spent.items() if ns > 0]
+    return sorted(found, key=lambda each: (_OF_HOST.index(each.cause), -each.ns, each.name))
+
+
+def _of_thread(idle: Idle, track: int) -> Tiling:
+    """The gaps that end with work which a thread launched, cut by cause."""
+    mine = idle.thread == track
+    gaps = Intervals(idle.gaps.start_ns[mine], idle.gaps.end_ns[mine])
+    return tiling({cause: intervals.intersect(idle.causes[cause], gaps) for cause in _OF_HOST})
+
+
+def _by_name(frame: Frame, tiles: Tiling, track: int) -> dict[tuple[int, int], tuple[int, int]]:
+    """(label, name) -> (ns, slices): time within a slice less that within the slices it directly contains."""
+    if not tiles.start_ns.size:
+        return {}
+    rows = frame.rows_of_track(track)
+    first, last = int(tiles.start_ns[0]), int(tiles.end_ns.max())
+    rows = rows[(frame["start_ns"][rows] < last) & (frame.end_ns[rows] > first) & ~frame["instant"][rows]]
+    inside = tiles.within(frame["start_ns"][rows], frame.end_ns[rows])
+    place = np.full(frame.rows, -1, np.int64)
+    place[rows] = np.arange(rows.size)
+    parent = frame.parent[rows]
+    above = np.where(parent >= 0, place[parent], -1)
+    own = inside.copy()
+    for label in range(len(tiles.labels)):
+        own[label] -= np.bincount(above[above >= 0], inside[label][above >= 0], rows.size).astype(np.int64)
+    code = frame["name"][rows] + 1
+    out: dict[tuple[int, int], tuple[int, int]] = {}
+    total = tiles.sums()
+    for label, cause in enumerate(tiles.labels):
+        mine = np.flatnonzero(own[label] > 0)
+        ns = np.bincount(code[mine], own[label][mine]).astype(np.int64)
+        count = np.bincount(code[mine])
+        for i in np.flatnonzero(ns).tolist():
+            out[label, i - 1] = int(ns[i]), int(count[i])
+        outside = total[cause] - int(inside[label][above < 0].sum())
+        if outside > 0:
+            out[label, -1] = outside, 0
+    return out
+
+
+def innermost(frame: Frame, track: int, start_ns: int, end_ns: int) -> tuple[int, int]:
+    """(row, ns) of the slice of a thread with the most time of its own in a window; (-1, 0) where none is."""
+    rows = frame.rows_of_track(track)
+    rows = rows[(frame["start_ns"][rows] < end_ns) & (frame.end_ns[rows] > start_ns) & ~frame["instant"][rows]]
+    if not rows.size:
+        return -1, 0
+    inside: Ints = np.minimum(frame.end_ns[rows], end_ns) - np.maximum(frame["start_ns"][rows], start_ns)
+    parent = frame.parent[rows]
+    at = np.searchsorted(rows, parent)
+    known = (parent >= 0) & (rows[np.minimum(at, rows.size - 1)] == parent)
+    own = inside - np.bincount(at[known], inside[known], rows.size).astype(np.int64)
+    best = int(np.argmax(own))
+    return int(rows[best]), int(own[best])
+
+
+def shortened(found: list[Activity]) -> list[Activity]:
+    """The names with the most time of each cause, and "the rest" of it."""
+    out: list[Activity] = []
+    by_cause: Mapping[str, list[Activity]] = {cause: [each for each in found if each.cause == cause] for cause in _OF_HOST}
+    for cause, mine in by_cause.items():
+        rest = mine[MOST_NAMES:]
+        out += mine[:MOST_NAMES]
+        if rest:
+            out.append(Activity(cause, f"{len(rest)} other names", sum(each.ns for each in rest),
+                                sum(each.slices for each in rest)))
+    return out

@@ -1,0 +1,80 @@
+"""Three bottleneck classes: what share of wall time a GPU computes, moves memory, or does neither (overhead).
+
+"Making Deep Learning Go Brrrr From First Principles" (Horace He, 2022) names the three. PARTS tile the wall time of a GPU
+and each part belongs to one class; kernels of unknown kind are a class of their own, for nobody knows theirs, and the
+recording's edges are of none. The class with the most time is what holds the GPU back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from profiles.analysis import intervals
+from profiles.analysis.frame import Frame
+from profiles.analysis.intervals import Intervals
+from profiles.analysis.temporal.idle import CAUSES, Idle
+from profiles.analysis.temporal.kinds import REGIMES, SMALL_NS, regimes
+from profiles.analysis.temporal.tiling import Tiling, in_turn, tiling
+from profiles.analysis.temporal.work import DeviceWork
+from profiles.trace import Category
+
+CLASSES = ("compute", "memory", "overhead", "unknown")
+
+
+@dataclass(frozen=True)
+class Part:
+    label: str
+    of: str                 # its class, "" of what belongs to none
+    meaning: str
+
+
+PARTS: dict[str, Part] = {
+    "compute": Part("arithmetic", "compute", "a kernel of 10 µs and more that computes: matrix products, convolutions, attention"),
+    "memory": Part("memory traffic", "memory", "a kernel of 10 µs and more that moves data: elementwise, reductions, copies"),
+    "unknown": Part("kernels of unknown kind", "unknown", "a kernel of 10 µs and more whose name says nothing of what limits it"),
+    "small": Part("small kernels", "overhead", "only kernels under 10 µs run: start, ramp and tail"),
+    "communication": Part("exposed communication", "overhead", "a collective runs and nothing computes"),
+    "transfers": Part("exposed transfers", "overhead", "copies and sets, and no kernel runs"),
+    **{cause: Part(label, "" if cause == "edges" else "overhead", meaning) for cause, (label, meaning) in CAUSES.items()},
+}
+KERNEL_PARTS = ("compute", "memory", "unknown", "small")
+
+
+def parts_of(frame: Frame, work: DeviceWork, idle: Idle) -> Tiling:
+    """Wall time of one GPU by PARTS. Where kernels overlap, the one that stands first in PARTS has the time."""
+    rows = work.rows[frame["category"][work.rows] == Category.COMPUTE]
+    regime = regimes(frame, rows, work.name)
+    small = frame["dur_ns"][rows] < SMALL_NS
+    start, end = frame["start_ns"][rows], frame.end_ns[rows]
+    sets: dict[str, Intervals] = {}
+    for number, name in enumerate(REGIMES):
+        mine = (regime == number) & ~small
+        sets[name] = intervals.union(start[mine], end[mine])
+    sets["small"] = intervals.union(start[small], end[small])
+    return tiling({**in_turn(sets), "communication": work.exposed["communication"], "transfers": work.exposed["memory"],
+                   **idle.causes})
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """`bound` is the class with the most time, "" where there is no time. Times in ns, summed over GPUs."""
+
+    bound: str
+    total_ns: int           # of all classes: shares are of it
+    classes: dict[str, int]
+    parts: dict[str, int]
+
+    def pct(self, name: str) -> float:
+        """Share of a class."""
+        return 100 * self.classes[name] / self.total_ns if self.total_ns else 0.0
+
+    def part_pct(self, name: str) -> float:
+        return 100 * self.parts[name] / self.total_ns if self.total_ns else 0.0
+
+
+def verdict(parts: Mapping[str, int]) -> Verdict:
+    """Of the ns of every part."""
+    classes = {name: sum(ns for part, ns in parts.items() if PARTS[part].of == name) for name in CLASSES}
+    total = sum(classes.values())
+    return Verdict(max(classes, key=lambda name: classes[name]) if total else "", total, classes, dict(parts))

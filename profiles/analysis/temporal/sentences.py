@@ -1,0 +1,146 @@
+"""What the topic "time" says in words: its answer and its findings, with the numbers they rest on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from profiles.analysis.found import Found
+from profiles.analysis.frame import Frame
+from profiles.analysis.sentences import pct_text, plural, time_text
+from profiles.analysis.temporal.classes import PARTS, Verdict
+
+if TYPE_CHECKING:
+    from profiles.analysis.temporal.result import StepTime, TimeFacts
+
+DATA_PCT = 10.0                 # of the time that counts: from here on data loading is a finding, twice that a severe one
+TRANSFER_PCT = 10.0             # the same of exposed copies
+SLOW_STEP = 1.5                 # times the median of the steps that count
+MOST_SLOW = 3
+
+
+def nothing(frame: Frame) -> str:
+    """Why there is no time of a GPU to divide."""
+    what = "No GPU work in this trace" if frame.rows else "This trace holds no slices"
+    return f"{what}: record kernels and copies too (`ProfilerActivity.CUDA`, `nsys profile -t cuda`)."
+
+
+def answer(facts: TimeFacts) -> str:
+    found, of = facts.whole
+    return f"{_held_back(found)} {_busy(facts)}{_counted(facts, of)}"
+
+
+def _held_back(found: Verdict) -> str:
+    if not found.bound:
+        return "No time passes between the first and the last GPU work."
+    by_time = sorted(found.classes, key=lambda name: -found.classes[name])
+    others = ", ".join(f"{name} {pct_text(found.pct(name))}" for name in by_time if name != found.bound and found.classes[name])
+    rest = f"; {others}" if others else ""
+    if found.bound == "unknown":
+        return f"What holds the GPU back is not known: kernels of unknown kind take {pct_text(found.pct('unknown'))}{rest}."
+    if found.bound != "overhead":
+        what = "arithmetic" if found.bound == "compute" else "memory traffic"
+        return f"{found.bound.capitalize()} holds the GPU back: {what} takes {pct_text(found.pct(found.bound))}{rest}."
+    largest = sorted((name for name in PARTS if PARTS[name].of == "overhead"), key=lambda name: -found.parts[name])[:2]
+    most = ", ".join(f"{PARTS[name].label} {pct_text(found.part_pct(name))}" for name in largest if found.part_pct(name) >= 1)
+    return f"Overhead holds the GPU back: {pct_text(found.pct('overhead'))} of its time, most of it {most}{rest}."
+
+
+def _busy(facts: TimeFacts) -> str:
+    busy_pct = 100 * sum(each.work.busy.length_ns for each in facts.devices) / (facts.wall_ns * len(facts.devices))
+    who = facts.devices[0].work.label if len(facts.devices) == 1 else f"{plural(len(facts.devices), 'GPU')} on average"
+    return f"{who} {'is' if len(facts.devices) == 1 else 'are'} busy {pct_text(busy_pct)} of {time_text(facts.wall_ns)}"
+
+
+def _counted(facts: TimeFacts, of: str) -> str:
+    if of == "span":
+        return "; the classes are of the time from each GPU's first to its last work."
+    steps = [step for step in facts.steps if step.counted.counts]
+    mean = time_text(float(np.mean([step.dur_ns for step in steps])))
+    kind = "repetition" if facts.marked.source == "detected" else "step"
+    left = [step for step in facts.steps if not step.counted.counts]
+    whys = " and ".join(dict.fromkeys(step.counted.why for step in left))
+    out = f" and {plural(len(left), kind)} of {whys} left out" if left else ""
+    return f"; the classes are of {plural(len(steps), kind)} of {mean} on average{out}."
+
+
+def findings(facts: TimeFacts) -> list[Found]:
+    return [*_data(facts), *_transfers(facts), *_left_out(facts), *_slow(facts)]
+
+
+def _data(facts: TimeFacts) -> Iterator[Found]:
+    found, _ = facts.whole
+    pct = found.part_pct("data_loading")
+    if pct >= DATA_PCT:
+        names = {one.name: 0 for _, each in facts.activities for one in each if one.cause == "data_loading" and one.name}
+        for _, each in facts.activities:
+            for one in each:
+                if one.cause == "data_loading" and one.name:
+                    names[one.name] += one.ns
+        top = max(names, key=lambda name: names[name], default="").replace("`", "'")[:120]
+        yield Found(
+            "data_loading", "high" if pct >= 2 * DATA_PCT else "medium",
+            f"The GPU waits for data {pct_text(pct)} of its time" + (f", most of it in `{top}`" if top else ""),
+            "Load and decode in other processes while the GPU computes (`DataLoader(num_workers=…, prefetch_factor=…, "
+            "persistent_workers=True, pin_memory=True)`), or move decoding to the GPU.",
+            {"data_loading_ns": found.parts["data_loading"], "of_ns": found.total_ns, "data_loading_pct": pct},
+            worth_ns=float(found.parts["data_loading"]))
+
+
+def _transfers(facts: TimeFacts) -> Iterator[Found]:
+    found, _ = facts.whole
+    pct = found.part_pct("transfers")
+    if pct >= TRANSFER_PCT:
+        yield Found(
+            "exposed_transfers", "high" if pct >= 2 * TRANSFER_PCT else "medium",
+            f"Copies keep the GPU from computing {pct_text(pct)} of its time",
+            "Copy from pinned memory on a stream of its own while the step before computes (`pin_memory()`, "
+            "`to(device, non_blocking=True)`), copy less, or keep the data on the GPU.",
+            {"transfers_ns": found.parts["transfers"], "of_ns": found.total_ns, "transfers_pct": pct},
+            worth_ns=float(found.parts["transfers"]))
+
+
+def _left_out(facts: TimeFacts) -> Iterator[Found]:
+    left = [step for step in facts.steps if not step.counted.counts]
+    if left and len(left) < len(facts.steps):
+        typical = _median(facts)
+        whys = " and ".join(dict.fromkeys(step.counted.why for step in left))
+        names = ", ".join(f"`{step.span.name[:60].replace('`', chr(39))}`" for step in left[:MOST_SLOW])
+        yield Found(
+            "warm_up", "info", f"{plural(len(left), 'step')} of {whys} left out of averages: {names}"
+            + (" and others" if len(left) > MOST_SLOW else ""),
+            "Nothing to do for a long run. To measure steady steps record later (`schedule(wait=…, warmup=…)`, "
+            "`nsys profile --delay`).",
+            {"steps": len(left), "longest_ns": max(step.dur_ns for step in left), "typical_ns": typical,
+             "compiling_ns": sum(step.counted.compiling_ns for step in left)})
+
+
+def _median(facts: TimeFacts) -> float:
+    return float(np.median([step.dur_ns for step in facts.steps if step.counted.counts]))
+
+
+def _slow(facts: TimeFacts) -> Iterator[Found]:
+    """Steps that count and take much longer than the others: which part grew the most against its median."""
+    counts = [step for step in facts.steps if step.counted.counts]
+    if len(counts) < 4 or facts.marked.source == "detected":
+        return
+    typical = _median(facts)
+    usual = {name: float(np.median([step.parts[name] for step in counts])) for name in PARTS}
+    slow = sorted((step for step in counts if step.dur_ns >= SLOW_STEP * typical), key=lambda step: -step.dur_ns)
+    for step in slow[:MOST_SLOW]:
+        yield _slow_step(step, typical, usual)
+
+
+def _slow_step(step: StepTime, typical: float, usual: dict[str, float]) -> Found:
+    grown = max(PARTS, key=lambda name: step.parts[name] - usual[name])
+    more = step.parts[grown] - usual[grown]
+    name = step.span.name[:60].replace("`", "'")
+    return Found(
+        "slow_step", "medium", f"`{name}` takes {step.dur_ns / typical:.1f} times the typical step; "
+        f"{time_text(more)} of the {time_text(step.dur_ns - typical)} more is {PARTS[grown].label}",
+        "Open the step in the timeline beside a typical one: a garbage collection, a checkpoint, an evaluation or another "
+        "process on the host or GPU.",
+        {"start_ns": step.span.start_ns, "end_ns": step.span.end_ns, "step_ns": step.dur_ns, "typical_ns": typical,
+         "grown_part": grown, "grown_ns": more}, worth_ns=float(step.dur_ns - typical))
