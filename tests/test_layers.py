@@ -38,7 +38,7 @@ LAYERS = [
     Layer("trace", ("profiles.trace", "profiles.windows", "profiles.spool", "profiles.scratch"), packages=NUMERIC),
     Layer("ingest", ("profiles.ingest", "profiles.ingest.*"),
           ours=("profiles.trace", "profiles.windows", "profiles.spool", "profiles.scratch",
-                "profiles.analysis.names"),                         # what a collective is called
+                "profiles.analysis.names", "profiles.analysis.sections"),      # what a collective, what a label is called
           packages=PARSING),
     Layer("analysis", ("profiles.analysis", "profiles.analysis.*"),
           ours=("profiles.trace", "profiles.windows", "profiles.spool"), packages=NUMERIC),
@@ -56,7 +56,9 @@ LAYERS = [
     # rows and the store
     Layer("theme", ("profiles.theme",), packages=("bokeh",)),
     Layer("queues", ("workers.jobs",), packages=("django", "redis", "rq", "channels", "asgiref")),
-    Layer("profiles rows", ("profiles.models", "profiles.family_models", "profiles.rows", "profiles.store", "profiles.store.*", "profiles.progress"),
+    Layer("profiles rows", ("profiles.models", "profiles.family_models", "profiles.ceiling_models",
+                               "profiles.rows", "profiles.store", "profiles.store.*",
+                            "profiles.progress"),
           ours=("profiles.trace", "profiles.windows", "profiles.spool", "profiles.scratch", "profiles.analysis*", "workers.jobs"),
           packages=(*ROWS, *PARSING, "duckdb")),
     Layer("tuner rows", ("tuner.models", "tuner.rows"), ours=("tuner.trial", "tuner.space", "profiles.models"), packages=ROWS),
@@ -83,7 +85,7 @@ LAYERS = [
     # services and selectors
     Layer("profiles services", ("profiles.services", "profiles.services_*", "profiles.*.services", "profiles.*_services",
                                 "profiles.selectors*", "profiles.*.selectors", "profiles.*_selectors", "profiles.ingested",
-                                "profiles.capture*", "profiles.exports*", "profiles.management.*",
+                                "profiles.capture*", "profiles.exports*", "profiles.report.markdown", "profiles.management.*",
                                 "profiles.sql.views", "profiles.sql.tracks"),
           ours=("profiles.trace", "profiles.ingest*", "profiles.analysis*", "profiles.models", "profiles.rows",
                 "profiles.store*", "profiles.progress", "profiles.sql.*", "profiles.topics*", "workers.jobs"),
@@ -108,8 +110,8 @@ LAYERS = [
                 "profiles.topics.services", "profiles.analysis*", "tuner.*"),
           packages=("django", "redis", "rq", "psutil")),
     Layer("Django's own", ("profiles.apps", "tuner.apps", "workers.apps", "*.migrations", "*.migrations.*",
-                           "profiles", "profiles.notes", "profiles.sql", "profiles.timeline", "tuner", "workers",
-                           "*.management", "*.management.commands"),
+                           "profiles", "profiles.actions", "profiles.ceilings", "profiles.families", "profiles.notes", "profiles.occupancy", "profiles.report", "profiles.source", "profiles.sql", "profiles.timeline",
+                           "tuner", "workers", "*.management", "*.management.commands"),
           packages=("django",)),
     # nobody imports it but Django, manage.py and tests
     Layer("embedded servers", ("webapp.embedded", "webapp.embedded.*"), ours=("webapp.embedded*",)),

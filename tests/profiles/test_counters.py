@@ -12,7 +12,7 @@ import pytest
 from profiles import ingest
 from profiles.analysis import counters, findings_counters, rules, stalls
 from profiles.analysis.counters import LaunchFacts
-from profiles.ingest.ncu_labels import LABELS
+from profiles.analysis.sections import LABELS, sections
 from profiles.ingest.ncu_units import base_unit
 from profiles.trace import Report
 
@@ -93,8 +93,29 @@ def test_every_label_known_names_the_right_metric(full: Report) -> None:
                 label,
             )
             seen.add((section, label))
-    words = {("Launch Statistics", "Cluster Scheduling Policy"), ("Launch Statistics", "Function Cache Configuration")}
+    words = {("Launch Statistics", label)
+             for label in ("Cluster Scheduling Policy", "Function Cache Configuration", "Enabled TPC IDs")}
     assert seen == {(section, label) for section, labels in LABELS.items() for label in labels} - words
+
+
+@pytest.mark.parametrize("name", ["h200/full", "causes/causes_planted", "causes/causes_mended"])
+def test_sections_are_the_vendors_details_page(name: str) -> None:
+    """Every line that `ncu --page details` prints of these launches, within half of its last printed digit."""
+    report = ingest.read(H200.parent / f"{name}.ncu-rep.gz")
+    assert isinstance(report, Report)
+    ours = [{(section.name, line.label): line.value for section in sections(launch.metrics) for line in section.lines}
+            for launch in report.launches]
+    text = gzip.decompress((H200.parent / f"{name}_details.csv.gz").read_bytes()).decode()
+    printed = [row for row in csv.DictReader(text.splitlines()) if row["Metric Name"]]
+    for row in printed:
+        value, theirs = ours[int(row["ID"])][row["Section Name"], row["Metric Name"]], row["Metric Value"].replace(",", "")
+        if isinstance(value, str):
+            assert value == theirs
+            continue
+        factor, _ = base_unit(row["Metric Unit"])
+        half_digit = 0.5 * 10.0 ** -len(theirs.partition(".")[2]) * factor
+        assert value == pytest.approx(float(theirs) * factor, abs=half_digit * 1.0001), row
+    assert len(printed) > 900
 
 
 def test_stalls_add_up_to_the_latency(full: Report, facts: list[LaunchFacts]) -> None:

@@ -1,0 +1,123 @@
+"""What the occupancy calculator is asked: from the address, or filled in from a kernel with counters."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from profiles.analysis import gpus, what_if
+from profiles.analysis.what_if import FIELDS, Question
+from profiles.models import KernelStat, LaunchCounters
+
+# GPUs of each compute capability that the table of models does not name. Source: https://developer.nvidia.com/cuda-gpus
+ALSO = {"8.7": "Jetson Orin", "8.8": "", "10.3": "B300", "11.0": "Jetson Thor", "12.1": "GB10"}
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A question and what was wrong with it: wrong values stand at the kernel's or the default value."""
+
+    question: Question
+    typed: dict[str, str] = field(default_factory=dict)       # as it came, for the form
+    errors: dict[str, str] = field(default_factory=dict)      # parameter -> what would be valid
+    kernel: KernelStat | None = None
+    launch: LaunchCounters | None = None
+
+
+def asked(params: Mapping[str, str]) -> Asked:
+    """`?kernel=ID&launch=INDEX` fills in; `?cc=9.0&threads=256&registers=64&smem_bytes=49152…` decides."""
+    errors: dict[str, str] = {}
+    kernel, launch = _kernel(params, errors)
+    question = _filled(launch, kernel)
+    capability = params.get("cc", "").strip()
+    if capability in gpus.LIMITS:
+        question = replace(question, compute_capability=capability)
+    elif capability:
+        errors["cc"] = f"one of {', '.join(gpus.LIMITS)}"
+    changes: dict[str, int | None] = {}
+    for name, (label, low, high) in FIELDS.items():
+        value = params.get(name)
+        if value is None:
+            continue
+        text = value.strip().replace(",", "")
+        if not text and name in ("smem_config_bytes", "blocks", "sm_count"):
+            changes[name] = None
+        elif text.isascii() and text.isdecimal() and len(text) < 12 and low <= int(text) <= high:
+            changes[name] = int(text) or (None if name == "smem_config_bytes" else 0)
+        else:
+            errors[name] = f"{label}: a whole number from {low:,} to {high:,}"
+    question = replace(question, **changes)                    # type: ignore[arg-type]
+    typed = {name: params[name][:20] for name in errors if name in params}
+    return Asked(question, typed, errors, kernel, launch)
+
+
+def _kernel(params: Mapping[str, str], errors: dict[str, str]) -> tuple[KernelStat | None, LaunchCounters | None]:
+    text, index = params.get("kernel", "").strip(), params.get("launch", "").strip()
+    if not text:
+        return None, None
+    whole = text.isascii() and text.isdecimal() and len(text) < 18
+    kernel = KernelStat.objects.select_related("profile").filter(pk=int(text)).first() if whole else None
+    if kernel is None:
+        errors["kernel"] = "the id of a kernel of a profile"
+        return None, None
+    launches = kernel.counter_launches.filter(incomplete="")
+    if index.isascii() and index.isdecimal() and len(index) < 9:
+        launches = launches.filter(index=int(index))
+    return kernel, launches.order_by("-duration_ns").first()
+
+
+def _filled(launch: LaunchCounters | None, kernel: KernelStat | None) -> Question:
+    """A launch's own parameters; of a kernel without counters what its row holds."""
+    question = Question()
+    if launch is None:
+        if kernel is None:
+            return question
+        model = gpus.lookup(kernel.profile.gpu)
+        known = {"compute_capability": model.compute_capability if model else None, "sm_count": model.sm_count if model else None,
+                 "registers": kernel.registers_per_thread, "smem_bytes": kernel.smem_bytes}
+        return replace(question, **{name: value for name, value in known.items() if value is not None})     # type: ignore[arg-type]
+    facts = launch.facts
+    stated: Mapping[str, Any] = facts.get("launch", {})
+    parts = [part for name in ("static", "dynamic") if isinstance(part := stated.get(f"smem_{name}_bytes"), int | float)]
+    values: dict[str, Any] = {
+        "threads": stated.get("block_size"), "registers": stated.get("registers_per_thread"), "barriers": stated.get("barriers"),
+        "smem_bytes": sum(parts) if parts else None,
+        "smem_config_bytes": stated.get("smem_config_bytes"), "blocks": stated.get("grid_size"), "sm_count": stated.get("sm_count"),
+    }
+    within = {name: int(value) for name, value in values.items()
+              if isinstance(value, int | float) and FIELDS[name][1] <= value <= FIELDS[name][2]}
+    capability = facts.get("compute_capability")
+    question = replace(question, **within, **({"compute_capability": capability} if capability in gpus.LIMITS else {}))
+    free = replace(question, smem_config_bytes=None)
+    # the driver makes the split as large as a launch needs: it is worth a word only where it took blocks away
+    return question if what_if.of(question).blocks_per_sm < what_if.of(free).blocks_per_sm else free
+
+
+def architectures() -> list[tuple[str, str]]:
+    """("9.0", "9.0 · H100, H200, GH200"): the choices of the form."""
+    found = []
+    for capability in gpus.LIMITS:
+        models = [gpu.name.removeprefix("GeForce ") for gpu in gpus.GPUS if gpu.compute_capability == capability]
+        short = dict.fromkeys(name if name.startswith("RTX") else name.split(" ")[0].split("-")[0] for name in models)
+        names = ", ".join(short) or ALSO[capability]
+        found.append((capability, f"{capability} · {names}" if names else capability))
+    return found
+
+
+def page(params: Mapping[str, str]) -> dict[str, Any]:
+    """Everything the calculator's page shows, or its API answers."""
+    found = asked(params)
+    answer = what_if.answer(found.question)
+    achieved = found.launch.facts.get("occupancy", {}).get("achieved_pct") if found.launch else None
+    return {"asked": found, "question": found.question, "answer": answer, "achieved_pct": achieved,
+            "limits": found.question.gpu, "as_launched": found.question == _filled(found.launch, found.kernel)}
+
+
+def page_json(params: Mapping[str, str]) -> dict[str, Any]:
+    found = page(params)
+    answer: what_if.Answer = found["answer"]
+    return {"question": asdict(answer.question), "errors": found["asked"].errors, "sentence": answer.sentence, "step": answer.step,
+            "occupancy": asdict(answer.found), "achieved_pct": found["achieved_pct"],
+            "waves": asdict(answer.waves) if answer.waves else None, "ladder": [asdict(rung) for rung in answer.ladder],
+            "curves": [asdict(curve) for curve in answer.curves], "limits_of_an_sm": asdict(found["limits"])}
