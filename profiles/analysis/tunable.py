@@ -33,10 +33,10 @@ def tunable(kernel: str, around: Sequence[tuple[str, dict[str, Any]]]) -> Tunabl
         return Tunable("", why="No operator of the tuner matches this kernel's name; it has matmul, softmax, layernorm, attention.")
     shaped = False
     for name, arguments in around:
-        dims, types = _decoded(arguments.get("Input Dims")), _decoded(arguments.get("Input type"))
+        dims, types = decoded(arguments.get("Input Dims")), decoded(arguments.get("Input type"))
         shaped |= bool(dims)
         reader = next((read for word, read in _READERS[operator] if word in name), None)
-        shape = reader(dims, _decoded(arguments.get("Concrete Inputs"))) if reader else None
+        shape = reader(dims, decoded(arguments.get("Concrete Inputs"))) if reader else None
         if shape and all(isinstance(value, int) and value >= 0 for value in shape.values()):
             dtype = next((_TYPES[kind] for kind in types if kind in _TYPES), "")
             why = "" if dtype else "The data type is not one that the tuner takes (fp16, bf16): choose one."
@@ -46,7 +46,7 @@ def tunable(kernel: str, around: Sequence[tuple[str, dict[str, Any]]]) -> Tunabl
     return Tunable(operator, why="The trace holds no input shapes: record with record_shapes=True to have them filled in.")
 
 
-def _decoded(value: Any) -> list[Any]:
+def decoded(value: Any) -> list[Any]:
     """A list, also where the file holds it as a text."""
     if isinstance(value, str):
         try:
@@ -83,7 +83,7 @@ def _rows(dims: Dims, _: Dims) -> dict[str, int] | None:
 
 def _layernorm(dims: Dims, concrete: Dims) -> dict[str, int] | None:
     """The normalised dimensions stand in the second argument."""
-    found, normal = _of(dims, 0, 1), _decoded(concrete[1]) if len(concrete) > 1 else []
+    found, normal = _of(dims, 0, 1), decoded(concrete[1]) if len(concrete) > 1 else []
     if not found:
         return None
     inner = len(normal) or 1

@@ -34,9 +34,12 @@ class WhatForm(forms.Form):
     model = forms.CharField(required=False, max_length=120)
     tags = forms.CharField(required=False, max_length=600, help_text="separated by commas")
 
-    def __init__(self, *args: Any, targets: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, targets: Any, ask: bool = False, **kwargs: Any) -> None:
+        """`ask`: no program is chosen beforehand (the profile was uploaded: which one made it is not known here)."""
         super().__init__(*args, **kwargs)
         self.fields["target"].queryset = targets        # type: ignore[attr-defined]
+        if ask:
+            self.fields["target"].empty_label = "choose the program that launches it…"      # type: ignore[attr-defined]
 
 
 class NcuForm(forms.Form):

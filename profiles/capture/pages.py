@@ -31,12 +31,15 @@ def capture_list(request: HttpRequest) -> HttpResponse:
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def capture_new(request: HttpRequest) -> HttpResponse:
-    """The form. Query string: kernel (a name), tool, target (id), set, metrics, build, model, tags."""
+    """The form. Query string: kernel (a name), tool, target (id), set, metrics, build, model, tags; profile (id), whose
+    kernel it is about: the program is the one that was captured for it, or the form asks for it."""
     if request.method == "POST":
         return _create(request)
     tool = request.GET.get("tool", "ncu")
-    what = WhatForm(targets=selectors.targets(), initial={
-        name: request.GET[name] for name in ("target", "build", "model", "tags") if name in request.GET})
+    filled = {name: request.GET[name] for name in ("target", "build", "model", "tags") if name in request.GET}
+    if "profile" in request.GET and "target" not in filled and (made_by := selectors.target_of(request.GET["profile"])):
+        filled["target"] = made_by
+    what = WhatForm(targets=selectors.targets(), initial=filled, ask="profile" in request.GET and "target" not in filled)
     prefilled = ("set", "metrics", "launch_skip", "launch_count")
     asked = {name: request.GET[name] for name in prefilled if name in request.GET}
     if "kernel" in request.GET:

@@ -83,6 +83,14 @@ def targets(enabled_only: bool = True) -> QuerySet[CaptureTarget]:
     return found.filter(enabled=True) if enabled_only else found
 
 
+def target_of(profile_id: str) -> str:
+    """Id of the program that was captured to make a profile, "" where it was uploaded or the program may not run any more."""
+    if not profile_id.isdecimal() or len(profile_id) > 18:
+        return ""
+    made = Capture.objects.filter(profile_id=int(profile_id), target__enabled=True).order_by("-created").first()
+    return str(made.target_id) if made else ""
+
+
 def command_text(capture: Capture) -> str:
     """The command as it was asked for; the worker puts its own paths in place of the names."""
     try:

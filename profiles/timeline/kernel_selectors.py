@@ -84,8 +84,8 @@ def _numbers(profile: Profile, kernel: KernelStat) -> dict[str, Any]:
 
 
 def _capture(profile: Profile, name: str, skip: int) -> str:
-    query = {"tool": "ncu", "kernel": re.escape(bare_name(name)), "launch_skip": skip, "launch_count": 1, "build": profile.build,
-             "model": profile.model}
+    query = {"tool": "ncu", "kernel": re.escape(bare_name(name)), "launch_skip": skip, "launch_count": 1,
+             "profile": profile.pk, "build": profile.build, "model": profile.model}
     return f"{reverse('capture-new')}?{urlencode({key: value for key, value in query.items() if value != ''})}"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from profiles.analysis.names import operator_of, short_name
 from profiles.models import Profile
 from profiles.selectors.profile import code_pieces
 from profiles.store.timeline import timeline
@@ -38,10 +39,37 @@ def topic_lines(profile: Profile) -> list[TopicLine]:
     return lines
 
 
-def shown_tables(document: dict[str, Any]) -> list[dict[str, Any]]:
-    """Tables with cells as (value, unit, is text), the first rows of each."""
+@dataclass(frozen=True)
+class KernelCell:
+    """A kernel's name in a table, and where one can go from it; `pk` None where the kernel table does not list it."""
+
+    name: str
+    pk: int | None
+    tunable: bool
+
+    @property
+    def short_name(self) -> str:
+        return short_name(self.name)
+
+
+def shown_tables(profile: Profile, document: dict[str, Any]) -> list[dict[str, Any]]:
+    """Tables with cells as (value, unit, is text), the first rows of each; cells of unit "kernel" are KernelCells."""
+    kernels = _kernels(profile, document)
+
+    def cell(value: Any, column: dict[str, Any]) -> tuple[Any, str, bool]:
+        if column["unit"] == "kernel" and value is not None:
+            value = KernelCell(value, kernels.get(value), bool(operator_of(value)))
+        return value, column["unit"], column["text"]
+
     return [{
         **table, "number": number, "total": len(table["rows"]),
-        "rows": [[(cell, column["unit"], column["text"]) for cell, column in zip(row, table["columns"], strict=True)]
+        "rows": [[cell(value, column) for value, column in zip(row, table["columns"], strict=True)]
                  for row in table["rows"][:SHOWN_ROWS]],
     } for number, table in enumerate(document["tables"])]
+
+
+def _kernels(profile: Profile, document: dict[str, Any]) -> dict[str, int]:
+    """Ids of the kernels that columns of unit "kernel" name."""
+    names = {row[at] for table in document["tables"] for at, column in enumerate(table["columns"]) if column["unit"] == "kernel"
+             for row in table["rows"][:SHOWN_ROWS] if row[at] is not None}
+    return dict(profile.kernels.filter(name__in=names).values_list("name", "pk")) if names else {}

@@ -1,0 +1,23 @@
+"""The same fields for programs: what to tune and what to capture for a kernel."""
+
+from __future__ import annotations
+
+from django.shortcuts import get_object_or_404
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import extend_schema
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from profiles.actions import selectors
+from profiles.models import KernelStat
+
+
+class KernelActionsApi(APIView):
+    @extend_schema(operation_id="kernel_actions", responses=OpenApiTypes.OBJECT)
+    def get(self, request: Request, pk: int, kernel_pk: int) -> Response:
+        """Fields of a tune job and of a capture for one kernel, as the forms would be filled in; `url` is the form's."""
+        kernel = get_object_or_404(KernelStat.objects.select_related("profile"), pk=kernel_pk, profile_id=pk)
+        made = {"tune": selectors.tune(kernel), "capture": selectors.capture(kernel)}
+        return Response({"kernel": kernel.name, **{name: {"url": action.url or None, "said": action.said, "fields": action.fields}
+                                                   for name, action in made.items()}})

@@ -1,0 +1,98 @@
+"""From a kernel to a form that is filled in: what to tune, and which launch to capture. Made when the form is asked for."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from django.urls import reverse
+from django.utils.http import urlencode
+
+from profiles.analysis.frame import Frame
+from profiles.analysis.representative import launch_of, operators_around
+from profiles.analysis.sentences import plural, time_text
+from profiles.analysis.tunable import tunable
+from profiles.capture.selectors import bare_name
+from profiles.models import KernelStat, Profile
+from profiles.store.frame import frame_read
+from profiles.store.launches import launches_read
+
+
+@dataclass(frozen=True)
+class Action:
+    """`url` of the form with its fields in the query string, "" where none can be filled in; `said`: where they come from."""
+
+    url: str
+    said: str
+    fields: dict[str, Any]
+
+
+def tune(kernel: KernelStat) -> Action:
+    """Operator by the kernel's name; shape and type of the launches that own most of its time."""
+    frame = _frame(kernel.profile)
+    around, launches, ns = operators_around(frame, kernel.name) if frame is not None else ([], 0, 0)
+    found = tunable(kernel.name, around)
+    if not found.operator:
+        return Action("", found.why, {})
+    fields = {"operator": found.operator, **found.shape, **({"dtype": found.dtype} if found.dtype else {})}
+    said = f"Filled in for {kernel.short_name} of {kernel.profile.name}: "
+    if found.shape:
+        said += (f"the shape of {found.source}, {plural(launches, 'launch')} that take {time_text(ns)} of its "
+                 f"{time_text(kernel.total_ns)}.")
+    else:
+        said += f"only the operator {found.operator}."
+    return Action(_url("tune-new", fields), f"{said} {found.why}".strip(), fields)
+
+
+def capture(kernel: KernelStat) -> Action:
+    """Counters of one launch: expression of its name, how many that match come before it, and the program if it is known."""
+    profile, wanted = kernel.profile, bare_name(kernel.name)
+    fields: dict[str, Any] = {"tool": "ncu", "kernel": re.escape(wanted), "launch_count": 1, "profile": profile.pk,
+                              "build": profile.build, "model": profile.model}
+    frame = _frame(profile)
+    said = f"Filled in for {kernel.short_name} of {profile.name}"
+    if frame is not None:
+        matches = {code for code, name in enumerate(frame.names) if wanted in bare_name(name)}
+        found = launch_of(frame, kernel.name, matches)
+        skip, among = (found.skip, found.matching) if found else (0, 0)
+        dur_ns = float(frame["dur_ns"][found.row]) if found else None
+    else:
+        skip, among, dur_ns = _of_report(profile, kernel.name, wanted)
+    fields["launch_skip"] = skip
+    if dur_ns is not None:
+        said += (f": launch {skip} of {plural(among, 'launch')} that match its name, counted from 0 where the profile begins. "
+                 f"It takes {time_text(dur_ns)}, the median of the kernel's")
+    return Action(_url("capture-new", fields), f"{said}. Launches that the program made before the profile began are not counted.",
+                  fields)
+
+
+def _of_report(profile: Profile, name: str, wanted: str) -> tuple[int, int, float | None]:
+    """(launches before it that match, launches that match, duration in ns) of the median launch, where there is no timeline."""
+    table = launches_read(profile.pk)
+    names = table["name"].combine_chunks()
+    if not table.num_rows or name not in names.dictionary.to_pylist():
+        return 0, 0, None
+    texts = names.dictionary.to_pylist()
+    code, index, dur_ns = names.indices.to_numpy(), table["index"].to_numpy(), table["dur_ns"].to_numpy()
+    mine = np.flatnonzero(code == texts.index(name))
+    chosen = mine[np.argsort(dur_ns[mine], kind="stable")[(mine.size - 1) // 2]]
+    matching = np.isin(code, [at for at, text in enumerate(texts) if wanted in bare_name(text)])
+    return int(np.count_nonzero(matching & (index < index[chosen]))), int(matching.sum()), float(dur_ns[chosen])
+
+
+def _frame(profile: Profile) -> Frame | None:
+    """None where the profile has no timeline."""
+    if profile.kind != Profile.Kind.TRACE:
+        return None
+    try:
+        return frame_read(profile)
+    except FileNotFoundError:
+        return None
+
+
+def _url(name: str, fields: dict[str, Any]) -> str:
+    return f"{reverse(name)}?{urlencode({key: value for key, value in fields.items() if value != ''})}"
+
+

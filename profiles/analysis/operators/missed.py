@@ -1,0 +1,76 @@
+"""Products that are not on tensor cores, or not well: which, why, what would help, and what it is worth at most."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from profiles.analysis.operators.grouping import ROWS, Groups, name_of, ns, rest, share, slice_of, text
+from profiles.analysis.operators.owned import USES, Owned
+from profiles.analysis.operators.tensor_cores import alignment_of, least_ns, unaligned, why_not
+from profiles.trace import Cell, SummaryColumn, SummaryTable
+
+YES, NO = USES.index("yes"), USES.index("no")
+
+
+def missing(owned: Owned) -> Groups | None:
+    """The kernels of such products by operator, shapes and name; None where there are none."""
+    rows = np.flatnonzero((owned.use == NO) | ((owned.use == YES) & poorly(owned)))
+    return Groups(owned, rows, owned.owner_name, owned.owner_detail, owned.kernel) if rows.size else None
+
+
+def tensor_table(owned: Owned) -> SummaryTable | None:
+    """One row per kernel, operator and shapes. None where every product is on tensor cores, or there are none."""
+    groups = missing(owned)
+    if groups is None:
+        return None
+    longest = groups.longest()
+    columns = [SummaryColumn("Kernel", "kernel", text=True), text("Operator"), text("Product"), text("Type"),
+               SummaryColumn("Launches", "count"), ns(), SummaryColumn("Share", "pct"), text("Why"), text("What would help"),
+               ns("To win, at most"), SummaryColumn("Longest", "slice")]
+    rows: list[list[Cell]] = []
+    for at in groups.order[:ROWS].tolist():
+        total, launches, (name, _, kernel) = int(groups.ns[at]), int(groups.launches[at]), groups.keys[at].tolist()
+        case = missed(owned, int(longest[at]), total, launches)
+        rows.append([owned.frame.names[kernel], name_of(owned, name), case["product"], case["dtype"], launches, total,
+                     share(total, owned.total_ns), case["why"], case["fix"], case["worth_ns"], slice_of(owned, int(longest[at]))])
+    rows += rest(groups, columns, 4, 5, owned.total_ns)
+    return SummaryTable("Could tensor cores do it?", columns, rows, _NOTE)
+
+
+_NOTE = ("Kernels of matrix products that run on CUDA cores, or on tensor cores with operands that are not aligned to 16 bytes. "
+         "To win, at most: the time less what the product takes at the dense peak or the DRAM's bandwidth, whichever is longer; "
+         "unknown where sizes or GPU are, and where tensor cores would not help.")
+
+
+def poorly(owned: Owned) -> npt.NDArray[np.bool_]:
+    """Work of kernels whose name says that they load fewer than 16 bytes at once."""
+    codes, index = np.unique(owned.kernel, return_inverse=True)
+    poor = np.array([(alignment_of(owned.frame.names[code]) or 0) > 0 for code in codes.tolist()], np.bool_)
+    return poor[index] if codes.size else np.zeros(0, np.bool_)
+
+
+def missed(owned: Owned, at: int, total_ns: int, launches: int) -> dict[str, Any]:
+    """Why the product of one row is not (well) on tensor cores: code, why, fix, product, dtype, worth_ns."""
+    problem = owned.problem(at)
+    if problem is None:
+        return {"code": "shapes", "why": None, "fix": None, "product": None, "dtype": None, "worth_ns": None}
+    capability, gpu = owned.device(at)
+    loads = alignment_of(owned.frame.names[int(owned.kernel[at])]) if int(owned.use[at]) == YES else None
+    if loads is not None:
+        odd = unaligned(problem)
+        return {"code": "alignment", "product": problem.text or None, "dtype": problem.dtype or None, "worth_ns": None,
+                "why": f"on tensor cores, but loads {plural_elements(loads)} at once (its name says align{loads})"
+                       + (f": {odd}" if odd else ""),
+                "fix": f"pad {odd or 'the inner dimensions'} so that rows begin at multiples of 16 bytes"}
+    reason = why_not(problem, capability)
+    best_ns = least_ns(problem, gpu) if reason.helps else None
+    return {"code": reason.code, "why": reason.text, "fix": reason.fix, "product": problem.text or None,
+            "dtype": problem.dtype or None,
+            "worth_ns": max(0.0, total_ns - launches * best_ns) if best_ns is not None else None}
+
+
+def plural_elements(count: int) -> str:
+    return "1 element" if count == 1 else f"{count} elements"

@@ -1,0 +1,81 @@
+"""GPU work and whose it is: the operator or range that launched each kernel, and what it is to the tensor cores."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from profiles.analysis import gpus
+from profiles.analysis.frame import Frame, Ints
+from profiles.analysis.operators.matmuls import Problem, kind_of, problem_of
+from profiles.analysis.operators.tensor_cores import on_tensor_cores
+from profiles.trace import Category
+
+USES = ("", "yes", "no", "beside", "unknown")       # is a kernel of a product on tensor cores; "": it multiplies no matrices
+
+
+@dataclass(frozen=True)
+class Owned:
+    """GPU work and whose it is. All columns are per row of `frame.work`."""
+
+    frame: Frame
+    kind: str                       # "operator", or "range" where the trace has no operators but annotations
+    rows: Ints                      # of frame.work
+    ns: Ints
+    owner: Ints                     # row of the operator (or range) that launched it, -1: not known
+
+    @cached_property
+    def total_ns(self) -> int:
+        return int(self.ns.sum())
+
+    @cached_property
+    def owner_name(self) -> Ints:
+        return np.where(self.owner >= 0, self.frame["name"][self.owner], -1).astype(np.int64)
+
+    @cached_property
+    def owner_detail(self) -> Ints:
+        return np.where(self.owner >= 0, self.frame["detail"][self.owner], -1).astype(np.int64)
+
+    @cached_property
+    def kernel(self) -> Ints:
+        """Name of the GPU work, a number into the frame's names."""
+        return self.frame["name"][self.rows].astype(np.int64)
+
+    @cached_property
+    def use(self) -> Ints:
+        """Per row of USES: what the work is to tensor cores; 0 for operators that multiply no matrices."""
+        uses = np.zeros(self.rows.size, np.int64)
+        used = np.unique(self.owner_name[self.owner_name >= 0])
+        products = [code for code in used.tolist() if kind_of(self.frame.names[code])]
+        rows = np.flatnonzero(np.isin(self.owner_name, products)
+                              & (self.frame["category"][self.rows] == Category.COMPUTE))
+        codes, index = np.unique(self.kernel[rows], return_inverse=True)
+        by_name = np.array([USES.index(on_tensor_cores(self.frame.names[code])) for code in codes.tolist()], np.int64)
+        uses[rows] = by_name[index] if codes.size else 0
+        return uses
+
+    def problem(self, at: int) -> Problem | None:
+        """What the operator of one row multiplies."""
+        row = int(self.owner[at])
+        return problem_of(self.frame.text(row), self.frame.arguments(row)) if row >= 0 else None
+
+    def device(self, at: int) -> tuple[str | None, gpus.Gpu | None]:
+        """Compute capability and datasheet of the GPU that one row ran on; None where not known."""
+        index = int(self.frame["device"][self.rows[at]])
+        found = next((device for device in self.frame.devices if device.index == index), None)
+        if found is None and len({device.name for device in self.frame.devices}) == 1:
+            found = self.frame.devices[0]
+        gpu = gpus.lookup(found.name) if found else None
+        return (found.compute_capability if found else None) or (gpu.compute_capability if gpu else None), gpu
+
+
+def owned_of(frame: Frame) -> Owned | None:
+    """None where nothing ran on a GPU."""
+    rows = frame.work
+    if not rows.size:
+        return None
+    if frame.of(Category.CPU_OP).size:
+        return Owned(frame, "operator", rows, frame["dur_ns"][rows], frame.operator[rows])
+    return Owned(frame, "range", rows, frame["dur_ns"][rows], frame.enclosing(frame.call[rows], Category.ANNOTATION))

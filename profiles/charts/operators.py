@@ -1,0 +1,98 @@
+"""The pictures of the operators' page as numbers for HTML: bars split by tensor cores, and boxes of GPU time by stack."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+ROWS = 16                               # of boxes, outermost on top
+LEAST_PCT = 0.4                         # of the width: narrower boxes are left out
+# key of a bar's part, its words, its colour and pattern
+PARTS = (("yes", "on tensor cores", "use-yes"), ("no", "on CUDA cores", "use-no"), ("unknown", "name does not say", "use-unknown"),
+         ("beside", "beside a product: copies, reductions", "use-beside"), ("other", "no matrix product", "use-other"))
+
+
+@dataclass(frozen=True)
+class Part:
+    label: str
+    css: str
+    ns: int
+    pct: float
+
+    @property
+    def width(self) -> str:
+        return f"{self.pct:.3f}"
+
+
+@dataclass(frozen=True)
+class Bar:
+    name: str
+    total_ns: int
+    share_pct: float
+    parts: list[Part]               # widths in percent of the largest bar
+
+
+@dataclass(frozen=True)
+class Box:
+    """One node of the tree; left and width in percent of the picture."""
+
+    name: str                       # of the innermost of a chain of nodes with nothing between them
+    path: str                       # the whole chain, outermost first
+    row: int
+    total_ns: int
+    own_ns: int
+    count: int
+    share_pct: float
+    left: str
+    width: str
+    hue: int                        # 0 to 5
+
+
+def bars(found: Sequence[Mapping[str, Any]], gpu_ns: int) -> list[Bar]:
+    largest = max((bar["total_ns"] for bar in found), default=0)
+    return [Bar(bar["name"], bar["total_ns"], _pct(bar["total_ns"], gpu_ns), [
+        Part(label, css, bar[f"{key}_ns"], _pct(bar[f"{key}_ns"], largest)) for key, label, css in PARTS if bar[f"{key}_ns"]])
+        for bar in found]
+
+
+def legend(found: Sequence[Mapping[str, Any]]) -> list[Part]:
+    """The parts that occur, with their sums."""
+    sums = [(label, css, sum(bar[f"{key}_ns"] for bar in found)) for key, label, css in PARTS]
+    total = sum(ns for _, _, ns in sums)
+    return [Part(label, css, ns, _pct(ns, total)) for label, css, ns in sums if ns]
+
+
+def boxes(nodes: Sequence[Mapping[str, Any]], gpu_ns: int) -> list[Box]:
+    """Boxes side by side in order of time, a node's children below it; a chain without time of its own is one box."""
+    below: dict[int, list[int]] = {}
+    for at, node in enumerate(nodes):
+        below.setdefault(node["parent"], []).append(at)
+    made: list[Box] = []
+    # (nodes side by side, left edge of the first in ns, row)
+    waiting = [(below.get(-1, []), 0, 0)]
+    while waiting:
+        beside, left_ns, row = waiting.pop()
+        for at in sorted(beside, key=lambda each: -nodes[each]["total_ns"]):
+            inner, chain = _chain(nodes, below, at)
+            node = nodes[inner]
+            if _pct(node["total_ns"], gpu_ns) >= LEAST_PCT and row < ROWS:
+                made.append(Box(node["name"], " › ".join(chain), row, node["total_ns"], node["own_ns"], node["count"],
+                                _pct(node["total_ns"], gpu_ns), f"{_pct(left_ns, gpu_ns):.4f}",
+                                f"{_pct(node['total_ns'], gpu_ns):.4f}", sum(node["name"].encode()) % 6))
+                waiting.append((below.get(inner, []), left_ns, row + 1))
+            left_ns += nodes[at]["total_ns"]
+    return sorted(made, key=lambda box: (box.row, float(box.left)))
+
+
+def _chain(nodes: Sequence[Mapping[str, Any]], below: Mapping[int, list[int]], at: int) -> tuple[int, list[str]]:
+    """The innermost node that a node's whole time goes on to, and the names on the way."""
+    chain = [nodes[at]["name"]]
+    while len(inner := below.get(at, [])) == 1 and nodes[inner[0]]["total_ns"] == nodes[at]["total_ns"] and len(chain) < 200:
+        at = inner[0]
+        chain.append(nodes[at]["name"])
+    return at, chain
+
+
+def _pct(part: float, of: float) -> float:
+    return 100 * part / of if of else 0.0

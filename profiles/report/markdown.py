@@ -1,0 +1,93 @@
+"""The summary as Markdown. Names and sentences may come from an uploaded file: none of them can leave its cell or line."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from profiles.analysis.sentences import pct_text, time_text
+
+_UNKNOWN = "—"
+_SPECIAL = re.compile(r"([\\|*_\[\]<>#~])")
+_SPACE = re.compile(r"[\x00-\x20\x7f-\x9f\u2028\u2029]+")
+
+
+def markdown(found: dict[str, Any]) -> str:
+    """`found` is `selectors.summary`'s."""
+    facts = found["profile"]
+    parts = [f"# {plain(facts['name'])}", _facts(facts)]
+    if found.get("error"):
+        return "\n\n".join([*parts, f"**Could not be read**: {sentence(str(found['error'].get('what', '')))}"]) + "\n"
+    if "answer" not in found:
+        return "\n\n".join([*parts, f"Not ready: {facts['status']}."]) + "\n"
+    parts.append(f"**{sentence(found['answer'])}**")
+    parts.append(f"Integrity: {plain(found['integrity']['said'])}.")
+    if found["gpus"]:
+        parts += ["## Where the time went", _gpus(found["gpus"])]
+    if found["analyses"]:
+        parts += ["## Analyses", "\n".join(_analysis(each) for each in found["analyses"])]
+    if found["findings"]:
+        parts += [f"## Findings ({len(found['findings'])} of {found['findings_in_all']})",
+                  "\n".join(f"{at}. {_finding(each)}" for at, each in enumerate(found["findings"], 1))]
+    if found["kernels"]:
+        parts += [f"## Kernels ({len(found['kernels'])} of {found['kernels_in_all']}, most time first)", _kernels(found["kernels"])]
+    parts.append("## Links\n\n" + "\n".join(f"- {name}: {url}" for name, url in found["links"].items()))
+    return "\n\n".join(parts) + "\n"
+
+
+def plain(text: str) -> str:
+    """One line of text in which nothing is markup."""
+    return _SPECIAL.sub(r"\\\1", _SPACE.sub(" ", text).replace("`", "'"))
+
+
+def code(text: str) -> str:
+    """A name as a code span, in a cell too."""
+    return f"`{_SPACE.sub(' ', text).replace('`', chr(39)).replace('|', '¦')}`" if text.strip() else _UNKNOWN
+
+
+def sentence(text: str) -> str:
+    """A sentence with names in backticks."""
+    return "".join(code(piece) if at % 2 else plain(piece) for at, piece in enumerate(text.split("`")) if piece)
+
+
+def _facts(facts: dict[str, Any]) -> str:
+    said = [("kind", facts["kind"]), ("format", facts["format"]), ("GPU", facts["gpu"]), ("build", facts["build"]),
+            ("model", facts["model"]), ("recorded", facts["recorded"]), ("steps", facts["steps"]),
+            ("wall", time_text(facts["wall_ns"]) if facts["wall_ns"] else None),
+            ("GPU time", time_text(facts["gpu_time_ns"]) if facts["gpu_time_ns"] else None),
+            ("launches", f"{facts['launches']:,}" if facts["launches"] is not None else None)]
+    return " · ".join(f"{name}: {plain(str(value))}" for name, value in said if value not in (None, ""))
+
+
+def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """The first column is text, the others numbers."""
+    lines = [list(columns), [":--", *["--:"] * (len(columns) - 1)], *map(list, rows)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _gpus(gpus: Sequence[dict[str, Any]]) -> str:
+    parts = ("compute", "communication", "memory", "idle")
+    return table(["GPU", "wall", *parts], [
+        [plain(f"{gpu['label']} {gpu['name']}".strip()), time_text(gpu["wall_ns"]),
+         *(f"{time_text(gpu[f'{part}_ns'])} ({pct_text(100 * gpu[f'{part}_ns'] / gpu['wall_ns'])})" if gpu["wall_ns"] else _UNKNOWN
+           for part in parts)] for gpu in gpus])
+
+
+def _analysis(found: dict[str, Any]) -> str:
+    answer = sentence(found["answer"]) if found["answer"] else "a worker makes it."
+    return f"- **{plain(found['title'])}**: {answer} ({found['page']})"
+
+
+def _finding(found: dict[str, Any]) -> str:
+    worth = f" Worth up to {time_text(found['worth_ns'])}." if found["worth_ns"] else ""
+    actions = "".join(f" [{name}]({url})" for name, url in found["actions"].items())
+    return f"**{found['severity']}**: {sentence(found['title'])}.{worth} {sentence(found['advice'])}{actions}"
+
+
+def _kernels(kernels: Sequence[dict[str, Any]]) -> str:
+    return table(["kernel", "share", "launches", "total", "mean", "p95", "bound"], [
+        [code(kernel["short_name"]), pct_text(kernel["share_pct"]), f"{kernel['launches']:,}", time_text(kernel["total_ns"]),
+         time_text(kernel["mean_ns"]) if kernel["mean_ns"] is not None else _UNKNOWN,
+         time_text(kernel["p95_ns"]) if kernel["p95_ns"] is not None else _UNKNOWN, kernel["bound"] or _UNKNOWN]
+        for kernel in kernels])

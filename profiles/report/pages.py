@@ -1,0 +1,37 @@
+"""One page to print: what the summary says, with pictures."""
+
+from __future__ import annotations
+
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, render
+from django.utils import timezone
+from django.views.decorators.http import require_safe
+
+from profiles.models import Profile
+from profiles.report import selectors
+from profiles.selectors.profile import code_pieces, integrity_card
+
+FINDINGS, KERNELS = 5, 10
+
+
+@require_safe
+def report(request: HttpRequest, pk: int) -> HttpResponse:
+    profile = get_object_or_404(Profile.objects.select_related("owner"), pk=pk)
+    if profile.status != Profile.Status.READY:
+        raise Http404("the profile is not ready")
+    found = selectors.summary(profile)
+    return render(request, "profiles/report.html", {
+        "profile": profile, "found": found, "answer": code_pieces(found["answer"]), "integrity": integrity_card(profile),
+        "gpus": [{**gpu, "parts": _parts(gpu)} for gpu in found["gpus"]],
+        "analyses": [{**each, "pieces": code_pieces(each["answer"] or "")} for each in found["analyses"]],
+        "findings": [{**each, "title_pieces": code_pieces(each["title"]), "advice_pieces": code_pieces(each["advice"])}
+                     for each in found["findings"][:FINDINGS]],
+        "kernels": found["kernels"][:KERNELS], "now": timezone.now(), "address": request.build_absolute_uri(f"/profiles/{pk}/")})
+
+
+def _parts(gpu: dict[str, object]) -> list[dict[str, object]]:
+    """Pieces of a GPU's bar: category, ns and percent of the wall time."""
+    wall_ns = int(str(gpu["wall_ns"] or 0))
+    parts = [(name, int(str(gpu[f"{name}_ns"] or 0))) for name in ("compute", "communication", "memory", "idle")]
+    return [{"category": name, "ns": ns, "pct": 100 * ns / wall_ns, "css": f"{100 * ns / wall_ns:.3f}"} for name, ns in parts
+            if ns and wall_ns]

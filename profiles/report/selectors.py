@@ -1,0 +1,108 @@
+"""Everything that is known of a profile on one page: for people to print, for scripts and assistants to read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from django.urls import reverse
+
+from profiles.analysis.names import operator_of
+from profiles.models import Finding, KernelStat, Profile
+from profiles.selectors import profile as selectors_profile
+from profiles.topics import services
+from profiles.topics.table import TOPICS
+
+KERNELS, FINDINGS = 12, 12          # of each the first: the page is one page, the links lead to the rest
+UNITS = "Times in ns, bytes in B, shares in percent (0-100)."
+Address = Callable[[str], str]      # of a path: what stands before it
+
+
+def summary(profile: Profile, address: Address = lambda path: path) -> dict[str, Any]:
+    """JSON. `answer` and the analyses' answers are sentences with names in backticks; unknown is null."""
+    findings = selectors_profile.finding_lines(profile) if profile.status == Profile.Status.READY else []
+    mark, said = selectors_profile.integrity_mark(profile)
+    document: dict[str, Any] = {
+        "profile": _facts(profile), "units": UNITS, "error": profile.error or None,
+        "integrity": {"mark": mark, "said": said, "records_read": profile.integrity.get("records_read"),
+                      "records_kept": profile.integrity.get("records_kept"), "truncated_at": profile.integrity.get("truncated_at")},
+        "links": {"page": address(reverse("profile", args=[profile.pk])), "report": address(reverse("report", args=[profile.pk])),
+                  "api": address(reverse("api-profile", args=[profile.pk]))},
+    }
+    if profile.status != Profile.Status.READY:
+        return document
+    if profile.kind == Profile.Kind.TRACE:
+        document["links"]["timeline"] = address(reverse("timeline", args=[profile.pk]))
+    return document | {
+        "answer": _ticked(selectors_profile.answer(profile, findings)), "gpus": _gpus(profile),
+        "analyses": analyses(profile, address),
+        "findings": [_finding(line.found, address) for line in findings[:FINDINGS]], "findings_in_all": len(findings),
+        "kernels": [_kernel(kernel, address) for kernel in selectors_profile.kernel_rows(profile)[:KERNELS]],
+        "kernels_in_all": profile.kernels.count(),
+    }
+
+
+def analyses(profile: Profile, address: Address = lambda path: path) -> list[dict[str, Any]]:
+    """Every topic's answer, with its tables by title; state "made", or "waiting" while a worker makes it."""
+    if profile.kind != Profile.Kind.TRACE:
+        return []
+    found = []
+    for topic in TOPICS:
+        try:
+            document = services.document_of(profile, topic)
+        except FileNotFoundError:
+            return []
+        api = address(reverse("api-topic", args=[profile.pk, topic.name]))
+        found.append({
+            "name": topic.name, "title": topic.title, "question": topic.question, "state": "made" if document else "waiting",
+            "applies": document["applies"] if document else None, "answer": document["answer"] if document else None,
+            "page": address(reverse("topic", args=[profile.pk, topic.name])), "api": api,
+            "tables": [{"title": table["title"], "rows": len(table["rows"]), "csv": f"{api}?table={at}&format=csv"}
+                       for at, table in enumerate(document["tables"])] if document else []})
+    return found
+
+
+def _facts(profile: Profile) -> dict[str, Any]:
+    return {
+        "id": profile.pk, "name": profile.name, "status": profile.status, "kind": profile.kind, "format": profile.format,
+        "file": profile.file_name, "gpu": profile.gpu, "build": profile.build, "model": profile.model, "tags": profile.tags,
+        "notes": profile.notes, "recorded": profile.recorded, "created": profile.created.isoformat(), "steps": profile.steps,
+        "wall_ns": profile.wall_ns, "gpu_time_ns": profile.gpu_time_ns, "busy_pct": selectors_profile.busy_pct(profile),
+        "launches": profile.launches,
+    }
+
+
+def _gpus(profile: Profile) -> list[dict[str, Any]]:
+    """Where each GPU's wall time went: compute, exposed communication and copies, idle add up to it."""
+    names = ("wall_ns", "busy_ns", "compute_ns", "communication_ns", "memory_ns", "idle_ns", "communication_overlapped_ns",
+             "memory_overlapped_ns", "idle_causes")
+    return [{"index": device["index"], "name": device["name"], "label": device.get("label") or f"GPU {device['index']}",
+             **{name: device.get(name) for name in names}} for device in profile.summary.get("devices") or []]
+
+
+def _finding(found: Finding, address: Address) -> dict[str, Any]:
+    return {
+        "severity": found.severity, "rule": found.rule, "source": found.source, "title": found.title, "advice": found.advice,
+        "worth_ns": found.worth_ns,
+        "numbers": {key: value for key, value in found.numbers.items() if not isinstance(value, dict | list)},
+        "kernel": found.kernel.name if found.kernel else None,
+        "actions": _actions(found.kernel, address) if found.kernel else {}}
+
+
+def _kernel(kernel: KernelStat, address: Address) -> dict[str, Any]:
+    return {
+        "name": kernel.name, "short_name": kernel.short_name, "share_pct": kernel.share_pct, "launches": kernel.launches,
+        "total_ns": kernel.total_ns, "mean_ns": kernel.mean_ns, "p50_ns": kernel.p50_ns, "p95_ns": kernel.p95_ns,
+        "bound": kernel.bound or None, "why": kernel.bound_reason or None, "occupancy_pct": kernel.occupancy_pct or None,
+        "registers_per_thread": kernel.registers_per_thread, "actions": _actions(kernel, address)}
+
+
+def _actions(kernel: KernelStat, address: Address) -> dict[str, str]:
+    """Addresses of the kernel's page and of forms that open filled in."""
+    where = [kernel.profile_id, kernel.pk]
+    found = {"page": address(reverse("kernel", args=where)), "capture": address(reverse("kernel-capture", args=where))}
+    return found | ({"tune": address(reverse("kernel-tune", args=where))} if operator_of(kernel.name) else {})
+
+
+def _ticked(pieces: list[tuple[str, bool]]) -> str:
+    return "".join(f"`{text}`" if code else text for text, code in pieces)
