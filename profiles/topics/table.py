@@ -7,10 +7,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from profiles.analysis.communication.result import communication_result
 from profiles.analysis.found import Result
 from profiles.analysis.frame import Frame
 from profiles.analysis.temporal.result import time_result
 from profiles.models import Profile
+from profiles.topics import communication as communication_page
 
 Context = Callable[[Profile, dict[str, Any], Mapping[str, str]], dict[str, Any]]
 
@@ -37,6 +39,8 @@ class Topic:
 
 TOPICS: tuple[Topic, ...] = (
     Topic("time", "Time", "Where did the time of each GPU go, and which of three things holds it back?", 1, time_result),
+    Topic("communication", "Communication", "How fast do collectives move data, and who waits in them for whom, how long and why?", 1,
+          communication_result, communication_page.context),
 )
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 LIMITS = {
     "late_medium_pct": 2.0,          # of wall time that all others stand still for one rank
     "late_high_pct": 10.0,
-    "late_share_pct": 50.0,          # … and the late rank is the last in at least this share of the collectives
+    "late_times_fair": 1.2,          # … while it comes last this many times more often than by chance (collectives / ranks)
     "exposed_medium_pct": 10.0,      # of wall time in exposed transfers
     "exposed_high_pct": 30.0,
     "small_bytes": 256 << 10,        # messages below are bound by latency (nccl-tests: bandwidth grows with size up to some MiB)
@@ -49,16 +49,18 @@ def _late(found: Found) -> list[Finding]:
     out = []
     for late in found.late:
         share = 100 * late.cost_ns / max(found.wall_ns, 1)
-        often = 100 * late.meetings / max(found.met.present.size, 1)
-        if share < LIMITS["late_medium_pct"] or often < min(LIMITS["late_share_pct"], 100 / len(found.launches.labels)):
+        fair = found.met.present.size / len(found.launches.labels)
+        if share < LIMITS["late_medium_pct"] or late.meetings < LIMITS["late_times_fair"] * fair:
             continue
         label = found.launches.labels[late.participant]
         named = late.kernels if late.cause == "computing" else late.host if late.cause == "host_late" else []
         what = " (`" + "`, `".join(short_name(name) for name, _ in named) + "`)" if named else ""
+        severity = "high" if share >= LIMITS["late_high_pct"] else "medium"
+        verb = "lags behind, not slower:" if late.cause == "behind" else "keeps"
         out.append(Finding(
-            "straggler", "high" if share >= LIMITS["late_high_pct"] else "medium",
-            f"{label} keeps the other ranks waiting {time_text(late.cost_ns)} ({pct_text(share)} of the wall time), last in "
-            f"{late.meetings:,} of {plural(found.met.present.size, 'collective')}",
+            "straggler", "info" if late.cause == "behind" else severity,
+            f"{label} {verb} the other ranks {'wait' if late.cause == 'behind' else 'waiting'} {time_text(late.cost_ns)} "
+            f"({pct_text(share)} of the wall time), last in {late.meetings:,} of {plural(found.met.present.size, 'collective')}",
             (f"Mostly because {CAUSES[late.cause]}{what}. " if late.cause else "") + _FIXES[late.cause],
             {"rank": label, "meetings": late.meetings, "of_meetings": int(found.met.present.size), "waited_ns": late.waited_ns,
              "still_ns": late.still_ns, "cost_ns": late.cost_ns, "share_pct": share, "cause": late.cause, "causes_ns": late.causes,

@@ -21,7 +21,7 @@ MAX_OFFSET = 512             # collectives by which one recording of a group may
 LOOKED_AT = 4096             # of a group on one rank, the first: enough to find the offset
 AGREEMENT = 0.9              # of the best agreement of kind and size: offsets that are considered
 SLACK_NS = 50_000            # two kernels of one collective overlap in time, clocks granted
-LEAST_OTHERS = 5             # meetings before the first may be left out
+LEAST_MEETINGS = 3           # before the first may be left out
 _PAIRED_ONLY = "send/recv"   # its partners are not stated: matched in groups of two only
 
 
@@ -152,7 +152,7 @@ def without_start(found: Collectives, met: Meetings, wait_ns: Ints) -> tuple[Mee
     """Without the first meeting where its waits are longer than those of all others together, and how long each launch waited
     there: that says when the ranks' recordings began, not who is slow."""
     waits = np.bincount(met.of[met.of >= 0], weights=wait_ns[met.of >= 0], minlength=met.present.size)
-    if waits.size < LEAST_OTHERS or waits[0] <= waits[1:].sum():
+    if waits.size < LEAST_MEETINGS or waits[0] <= waits[1:].sum():
         return met, np.zeros(found.rows.size, np.int64)
     return Meetings(np.where(met.of >= 0, met.of - 1, -1), *(column[1:] for column in (
         met.present, met.transfer_ns, met.first_ns, met.last_ns, met.late, met.complete))), \

@@ -9,7 +9,7 @@ import numpy as np
 
 from profiles.analysis import intervals
 from profiles.analysis.communication import tables
-from profiles.analysis.communication.advice import advice
+from profiles.analysis.communication.advice import LIMITS, advice
 from profiles.analysis.communication.collectives import Collectives, collectives_of
 from profiles.analysis.communication.meetings import Meetings, meetings_of, wait_ns_of, without_start
 from profiles.analysis.communication.sizes import Size, sizes_of
@@ -105,6 +105,10 @@ def _late(found: Found, late: Late) -> str:
     label, share = found.launches.labels[late.participant], 100 * late.cost_ns / max(found.wall_ns, 1)
     others = [each for number, each in enumerate(found.launches.labels) if number != late.participant]
     who = others[0] if len(others) == 1 else "all others"
+    if share < LIMITS["late_medium_pct"]:
+        return (f"No rank holds the others up: {label} costs most and comes last in {late.meetings:,} of "
+                f"{plural(found.met.present.size, 'collective')}, for which {who} stood still {time_text(late.cost_ns)} "
+                f"({pct_text(share)} of the wall time).")
     return (f"{label} comes last in {late.meetings:,} of {plural(found.met.present.size, 'collective')}: {who} stood still for it "
             f"{time_text(late.cost_ns)} ({pct_text(share)} of the wall time){why(late)}.")
 
