@@ -71,7 +71,8 @@ LAYERS = [
                              "profiles.*_api", "profiles.*.forms", "profiles.admin"),
           ours=("profiles.services*", "profiles.*.services", "profiles.*_services", "profiles.selectors*", "profiles.*.selectors",
                 "profiles.*_selectors", "profiles.charts*", "profiles.*.charts", "profiles.models", "profiles.trace",
-                "profiles.exports.*", "profiles.capture.*", "profiles.store.area", "profiles.store.area_columns",
+                "profiles.exports.*", "profiles.capture.*", "profiles.report.markdown", "profiles.store.area",
+                "profiles.store.area_columns",
                 "profiles.analysis.*", "profiles.store.timeline", "profiles.sql.*", "profiles.topics*",
                 "workers.jobs"),      # types of its selectors
           packages=(*WEB, "numpy", "asgiref")),

@@ -6,11 +6,23 @@ from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitVie
 
 from profiles import api as profiles_api
 from profiles import pages as profiles_pages
+from profiles.actions import api as action_api
+from profiles.actions import pages as action_pages
 from profiles.capture import api as capture_api
 from profiles.capture import pages as capture_pages
+from profiles.ceilings import api as ceiling_api
+from profiles.ceilings import pages as ceiling_pages
 from profiles.exports import api as exports_api
 from profiles.exports import timeline_api as exports_timeline_api
+from profiles.families import api as family_api
+from profiles.families import pages as family_pages
 from profiles.notes import api as note_api
+from profiles.occupancy import api as occupancy_api
+from profiles.occupancy import pages as occupancy_pages
+from profiles.report import api as report_api
+from profiles.report import pages as report_pages
+from profiles.source import api as source_api
+from profiles.source import pages as source_pages
 from profiles.sql import api as sql_api
 from profiles.sql import pages as sql_pages
 from profiles.sql import track_api as sql_track_api
@@ -21,7 +33,7 @@ from profiles.topics import api as topic_api
 from profiles.topics import pages as topic_pages
 from tuner import api as tuner_api
 from tuner import pages as tuner_pages
-from webapp import accounts, pages
+from webapp import accounts, kernels, pages
 
 handler400, handler403, handler404, handler500 = (
     f"webapp.errors.{name}" for name in ("bad_request", "forbidden", "not_found", "server_error"))
@@ -41,9 +53,22 @@ urlpatterns = [
     path("timelines/<int:a>/<int:b>/", timeline_pages.timelines, name="timelines"),
     path("profiles/<int:pk>/roofline/", profiles_pages.roofline, name="roofline"),
     path("profiles/<int:pk>/kernels/<int:kernel_pk>/", profiles_pages.kernel_detail, name="kernel"),
+    path("profiles/<int:pk>/kernels/<int:kernel_pk>/source/", source_pages.source, name="source"),        # ?launch=0&metric=…
+    path("profiles/<int:pk>/kernels/<int:kernel_pk>/sampling/", source_pages.sampling, name="sampling"),  # ?launch=0
+    path("profiles/<int:pk>/kernels/<int:kernel_pk>/tune/", action_pages.kernel_tune, name="kernel-tune"),            # → form
+    path("profiles/<int:pk>/kernels/<int:kernel_pk>/capture/", action_pages.kernel_capture, name="kernel-capture"),   # → form
+    path("profiles/<int:pk>/report/", report_pages.report, name="report"),         # to print
     path("profiles/<int:pk>/analysis/<slug:name>/", topic_pages.topic_page, name="topic"),
     path("profiles/<int:pk>/delete/", profiles_pages.profile_delete, name="profile-delete"),   # POST
-    path("kernels/", profiles_pages.kernel_list, name="kernel-list"),
+    path("kernels/", family_pages.kernel_list, name="kernel-list"),
+    path("kernels/<int:pk>/", kernels.family, name="family"),
+    path("kernels/<int:pk>/merge/", family_pages.family_merge, name="family-merge"),           # POST, as the next six
+    path("kernels/<int:pk>/split/", family_pages.family_split, name="family-split"),
+    path("kernels/<int:pk>/rename/", family_pages.family_rename, name="family-rename"),
+    path("kernels/<int:pk>/notes/", family_pages.note_create, name="family-note"),
+    path("kernels/edits/<int:pk>/undo/", family_pages.edit_undo, name="family-undo"),
+    path("kernels/notes/<int:pk>/delete/", family_pages.note_delete, name="family-note-delete"),
+    path("occupancy/", occupancy_pages.occupancy, name="occupancy"),               # ?kernel=1 or ?cc=9.0&threads=256&…
     path("compare/", profiles_pages.compare, name="compare"),                      # ?a=1&b=2 or ?build_a=…&build_b=…
     path("builds/", profiles_pages.build_list, name="build-list"),
     path("sql/", sql_pages.sql_console, name="sql"),                               # ?profiles=1,2 ?query=3
@@ -53,6 +78,10 @@ urlpatterns = [
     path("captures/targets/", capture_pages.capture_targets, name="capture-targets"),
     path("captures/<int:pk>/", capture_pages.capture_detail, name="capture"),
     path("captures/<int:pk>/stop/", capture_pages.capture_stop, name="capture-stop"),          # POST
+    path("ceilings/", ceiling_pages.ceiling_list, name="ceilings"),
+    path("ceilings/measure/", ceiling_pages.ceiling_measure, name="ceiling-measure"),          # POST
+    path("ceilings/<int:pk>/", ceiling_pages.ceiling_run, name="ceiling-run"),
+    path("ceilings/<int:pk>/stop/", ceiling_pages.ceiling_stop, name="ceiling-stop"),          # POST
     # tuner
     path("tune/", tuner_pages.tune_list, name="tune-list"),
     path("tune/new/", tuner_pages.tune_new, name="tune-new"),
@@ -70,7 +99,12 @@ urlpatterns = [
     path("api/profiles/<int:pk>/counters/", profiles_api.CounterListApi.as_view(), name="api-counters"),
     path("api/profiles/<int:pk>/tables/", profiles_api.TableListApi.as_view(), name="api-tables"),
     path("api/profiles/<int:pk>/roofline/", profiles_api.RooflineApi.as_view(), name="api-roofline"),
+    path("api/profiles/<int:pk>/source/<int:launch>/", source_api.SourceApi.as_view(), name="api-source"),
+    path("api/profiles/<int:pk>/sampling/<int:launch>/", source_api.SamplingApi.as_view(), name="api-sampling"),
     path("api/profiles/<int:pk>/analysis/<slug:name>/", topic_api.TopicApi.as_view(), name="api-topic"),
+    path("api/profiles/<int:pk>/summary/", report_api.SummaryApi.as_view(), name="api-summary"),                 # ?format=md
+    path("api/profiles/<int:pk>/kernels/<int:kernel_pk>/actions/", action_api.KernelActionsApi.as_view(),
+         name="api-kernel-actions"),
     path("api/profiles/<int:pk>/timeline/", timeline_api.TimelineApi.as_view(), name="api-timeline"),
     path("api/profiles/<int:pk>/names/", timeline_api.NamesApi.as_view(), name="api-names"),
     path("api/profiles/<int:pk>/density/", timeline_api.DensityApi.as_view(), name="api-density"),
@@ -98,12 +132,22 @@ urlpatterns = [
     path("api/sql/tables/", sql_api.SqlTablesApi.as_view(), name="api-sql-tables"),
     path("api/queries/", sql_api.QueryListApi.as_view(), name="api-queries"),
     path("api/queries/<int:pk>/", sql_api.QueryApi.as_view(), name="api-query"),
+    path("api/occupancy/", occupancy_api.OccupancyApi.as_view(), name="api-occupancy"),
+    path("api/kernels/", family_api.FamilyListApi.as_view(), name="api-families"),
+    path("api/kernels/changes/", family_api.BuildChangesApi.as_view(), name="api-build-changes"),
+    path("api/kernels/<int:pk>/", family_api.FamilyApi.as_view(), name="api-family"),
+    path("api/kernels/<int:pk>/notes/", family_api.FamilyNotesApi.as_view(), name="api-family-notes"),
+    path("api/kernels/edits/", family_api.FamilyEditsApi.as_view(), name="api-family-edits"),
+    path("api/kernels/edits/<int:pk>/undo/", family_api.FamilyUndoApi.as_view(), name="api-family-undo"),
     path("api/compare/", profiles_api.CompareApi.as_view(), name="api-compare"),
     path("api/captures/", capture_api.CaptureListApi.as_view(), name="api-captures"),
     path("api/captures/preview/", capture_api.CapturePreviewApi.as_view(), name="api-capture-preview"),  # POST
     path("api/captures/targets/", capture_api.CaptureTargetListApi.as_view(), name="api-capture-targets"),
     path("api/captures/<int:pk>/", capture_api.CaptureApi.as_view(), name="api-capture"),
     path("api/captures/<int:pk>/stop/", capture_api.CaptureStopApi.as_view(), name="api-capture-stop"),
+    path("api/ceilings/", ceiling_api.CeilingListApi.as_view(), name="api-ceilings"),
+    path("api/ceilings/<int:pk>/", ceiling_api.CeilingApi.as_view(), name="api-ceiling"),
+    path("api/ceilings/<int:pk>/stop/", ceiling_api.CeilingStopApi.as_view(), name="api-ceiling-stop"),
     path("api/tune/", tuner_api.TuneListApi.as_view(), name="api-tune-list"),
     path("api/tune/<int:pk>/", tuner_api.TuneApi.as_view(), name="api-tune"),
     path("api/tune/<int:pk>/trials/", tuner_api.TrialListApi.as_view(), name="api-trials"),

@@ -24,6 +24,7 @@ TASKS = {
     "analyse": "workers.tasks.analyse_profile",
     "tune": "workers.tasks.run_tune",
     "capture": "workers.tasks.run_capture",
+    "ceilings": "workers.tasks.run_ceilings",
 }
 STALE_AFTER = timedelta(seconds=8)      # a running row whose heartbeat (one in 2 s) is older belongs to nobody
 _WORKERS_KEY = "ridgepoint:worker:"

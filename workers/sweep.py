@@ -17,7 +17,7 @@ from django.db.models import F, Q
 from django.db.models.functions import Greatest
 from django.utils import timezone
 
-from profiles.models import Capture, Profile
+from profiles.models import Capture, CeilingRun, Profile
 from profiles.services import profile_requeue_stale
 from tuner.models import TuneJob
 from tuner.services import queue_of
@@ -42,7 +42,8 @@ class Held:
 PROFILES = Held(Profile, "ingest", Profile.Status.UPLOADED, Profile.Status.INGESTING, lambda row: "ingest")
 TUNE_JOBS = Held(TuneJob, "tune", TuneJob.Status.QUEUED, TuneJob.Status.RUNNING, queue_of)
 CAPTURES = Held(Capture, "capture", Capture.Status.QUEUED, Capture.Status.RUNNING, lambda row: "gpu")
-HELD = {held.task: held for held in (PROFILES, TUNE_JOBS, CAPTURES)}
+CEILINGS = Held(CeilingRun, "ceilings", CeilingRun.Status.QUEUED, CeilingRun.Status.RUNNING, lambda row: "gpu")
+HELD = {held.task: held for held in (PROFILES, TUNE_JOBS, CAPTURES, CEILINGS)}
 
 
 def sweep() -> dict[str, list[int]]:
@@ -50,7 +51,7 @@ def sweep() -> dict[str, list[int]]:
     if not jobs.connection().set(_TURN_KEY, 1, nx=True, px=_TURN_MS):
         return {}
     woken = {PROFILES.task: profile_requeue_stale(waiting=jobs.waiting(PROFILES.task))}
-    for held in (TUNE_JOBS, CAPTURES):
+    for held in (TUNE_JOBS, CAPTURES, CEILINGS):
         woken[held.task] = _requeue(held)
     for task, ids in woken.items():
         if ids:

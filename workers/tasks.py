@@ -14,7 +14,8 @@ from typing import Any
 
 from django.utils import timezone
 
-from profiles.models import Capture, Profile
+from profiles.families.follow_services import families_follow
+from profiles.models import Capture, CeilingRun, Profile
 from profiles.services import profile_ingest
 from profiles.topics.services import topics_make
 from tuner.models import TuneJob
@@ -23,12 +24,13 @@ from workers.heartbeat import beating
 from workers.sweep import HELD, Held, sweep
 
 log = logging.getLogger(__name__)
-__all__ = ["ingest_profile", "run_capture", "run_tune", "sweep"]
+__all__ = ["ingest_profile", "run_capture", "run_ceilings", "run_tune", "sweep"]
 
 
 def ingest_profile(profile_id: int) -> None:
     _run(HELD["ingest"], profile_id, profile_ingest)
-    topics_make(profile_id)             # the profile is ready and shows: what its analyses say follows
+    families_follow(profile_id)         # the profile is ready and shows: what its kernels are worth and what
+    topics_make(profile_id)             # its analyses say follows
 
 
 def analyse_profile(profile_id: int) -> None:
@@ -46,6 +48,12 @@ def run_capture(capture_id: int) -> None:
     from workers.capture import run
 
     _run(HELD["capture"], capture_id, run)
+
+
+def run_ceilings(run_id: int) -> None:
+    from workers.ceilings import run
+
+    _run(HELD["ceilings"], run_id, run)
 
 
 def worker_name() -> str:
@@ -74,7 +82,7 @@ def _fail(held: Held, row_id: int, worker: str, error: Exception) -> None:
         fields["finished"] = timezone.now()
     mine = held.model._default_manager.filter(pk=row_id, status=held.running, worker=worker)
     if mine.update(**fields):
-        topic = {Profile: "profile", TuneJob: "tune", Capture: "capture"}[held.model]
+        topic = {Profile: "profile", TuneJob: "tune", Capture: "capture", CeilingRun: "ceilings"}[held.model]
         jobs.publish(f"{topic}.{row_id}", "status", {"id": row_id, "status": "failed", "error": told})
         jobs.publish("home", topic, {"id": row_id, "status": "failed"})
 

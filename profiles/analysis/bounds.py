@@ -38,6 +38,7 @@ MEANINGS: dict[str, tuple[str, str]] = {         # of each threshold: unit, what
     "launch_ns": ("ns", "Nothing busy and shorter than this: launch-bound. A launch itself costs 2 to 5 µs."),
     "near_pct": ("%", "At or above this share of a ceiling, only less work moves the kernel."),
 }
+PIPE_PART = 0.85             # a precision's share of its peak that is at least this part of the SM throughput is what is busy
 WORDS = {"memory": "memory-bound", "compute": "compute-bound", "latency": "latency-bound", "launch": "launch-bound",
          "": "bound unknown"}
 
@@ -106,7 +107,7 @@ def _memory_ceiling(sol: SpeedOfLight, memory: float) -> tuple[str, float]:
 def _compute_ceiling(point: Point, sm: float) -> tuple[str, float]:
     """The pipe of its precision where that is what is busy, else what NVIDIA's SM throughput names without a FLOP."""
     share = 100.0 * point.flop_s / point.compute_roof if point.flop_s and point.compute_roof else None
-    if point.precision and share is not None and share > sm - 10.0:
+    if point.precision and share is not None and share > PIPE_PART * sm:
         return gpus.PRECISIONS.get(point.precision, point.precision), share
     return "issue slots or a pipe without FLOPs", sm
 
@@ -201,7 +202,7 @@ def _compute_words(point: Point, sm: float) -> str:
         share = 100.0 * point.flop_s / point.compute_roof
         rate = f"{name} {si_text(point.flop_s, 'FLOP/s')} of {si_text(point.compute_roof, 'FLOP/s')}"
         # SM throughput is that of its busiest part: issue slots, special functions or integer work as well as FLOPs
-        text += f" ({rate})" if share > sm - 10.0 else f" (its busiest pipe or the issue slots; {rate})"
+        text += f" ({rate})" if share > PIPE_PART * sm else f" (its busiest pipe or the issue slots; {rate})"
     return text
 
 

@@ -91,6 +91,15 @@ class Gpu:
     def limits(self) -> Limits:
         return LIMITS[self.compute_capability]
 
+    def peak_clock_hz(self, precision: str) -> float:
+        """The SM clock that the data sheet's peak stands for: peak / (SMs × rate per SM and clock), else the boost clock.
+
+        H100's and H200's data sheets count the tensor cores at 1830 MHz and the other pipes at 1980 MHz.
+        """
+        rate = ops_per_sm_cycle(self.compute_capability, precision)
+        implied = self.peaks[precision] / (rate * self.sm_count) if rate and precision in self.peaks else self.boost_hz
+        return implied if 0.85 < implied / self.boost_hz < 1.15 else self.boost_hz
+
 
 def _gpu(row: dict[str, Any], sources: dict[str, str]) -> Gpu:
     return Gpu(row["name"], row["compute_capability"], int(row["sm_count"]), row["boost_mhz"] * 1e6, row["dram_gb_s"] * 1e9,

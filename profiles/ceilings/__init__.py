@@ -1,0 +1,1 @@
+"""Ceilings that were measured on GPUs: ask for a measurement, follow it, read it."""

@@ -1,0 +1,100 @@
+"""Reads of measured ceilings: runs, what they found, and the data sheet beside it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.urls import reverse
+
+from profiles.analysis import gpus
+from profiles.analysis.measured import Measured, measured, newest
+from profiles.models import CeilingRun, Profile
+from workers import jobs
+
+START_ONE = "start one (manage.py worker gpu) on a machine with an NVIDIA GPU"
+EXPECTED = 15                  # measurements of a run: workers.ceilings_bench.NAMES
+
+
+def ability() -> dict[str, Any]:
+    """Whether anybody could measure now: {"able", "why", "gpu"}."""
+    serving = [worker for worker in jobs.workers() if "gpu" in worker.get("queues", ())]
+    if not serving:
+        return {"able": False, "why": f"No gpu worker is running: {START_ONE}.", "gpu": ""}
+    with_gpu = [worker for worker in serving if worker.get("gpus")]
+    if not with_gpu:
+        return {"able": False, "why": f"The gpu worker sees no NVIDIA GPU: {START_ONE}, and check nvidia-smi there.", "gpu": ""}
+    for worker in with_gpu:
+        lacks = [tool["missing"] for name in ("torch", "triton") if "missing" in (tool := worker.get("tools", {}).get(name, {}))]
+        if not lacks:
+            card = worker["gpus"][0]["name"]
+            return {"able": True, "why": f"{card} on {worker.get('host')} can be measured now: about one minute.", "gpu": card}
+    return {"able": False, "why": f"The gpu worker cannot: {lacks[0]}.", "gpu": ""}
+
+
+def runs() -> list[CeilingRun]:
+    return list(CeilingRun.objects.select_related("owner")[:200])
+
+
+def measured_of(run: CeilingRun) -> Measured:
+    when = (run.finished or run.created).date().isoformat()
+    return measured(run.gpu, run.recorded or f"measured {when}", run.results, reverse("ceiling-run", args=[run.pk]))
+
+
+def measured_gpus() -> list[Measured]:
+    """The newest complete run of each GPU model; one measured here goes before a recorded one."""
+    found: list[Measured] = []
+    done = CeilingRun.objects.filter(status=CeilingRun.Status.DONE).exclude(gpu="")
+    for run in sorted(done, key=lambda each: (bool(each.recorded), -(each.finished or each.created).timestamp())):
+        if newest(found, run.gpu) is None:
+            found.append(measured_of(run))
+    return found
+
+
+def measured_for(gpu: str) -> Measured | None:
+    """What was measured on this model of GPU, if anything was."""
+    return newest(measured_gpus(), gpu) if gpu else None
+
+
+def gpu_rows(found: Measured | None, gpu: str) -> list[dict[str, Any]]:
+    """Per level and precision: data sheet beside measurement."""
+    model = gpus.lookup(gpu)
+    keys = [("dram", "DRAM", "B/s"), ("l2", "L2", "B/s"), ("l1", "L1", "B/s"),
+            *((name, label, "OP/s" if name.startswith("int") else "FLOP/s") for name, label in gpus.PRECISIONS.items())]
+    rows = []
+    for key, label, unit in keys:
+        sheet = model.dram_bytes_s if model and key == "dram" else model.peaks.get(key) if model else None
+        one = found.ceilings.get(key) if found else None
+        if sheet is None and one is None:
+            continue
+        rows.append({"key": key, "label": label, "unit": unit, "sheet": sheet, "measured": one,
+                     "spread_pct": 100.0 * one.spread if one else None,
+                     "pct": 100.0 * one.rate / sheet if one and sheet else None, "source": model.source if model and sheet else "",
+                     "clock_pct": _clock_pct(one, model, key)})
+    return rows
+
+
+def _clock_pct(one: Any, model: gpus.Gpu | None, key: str) -> float | None:
+    """The clock of the measurement as a share of the one that the data sheet's peak stands for."""
+    if one is None or model is None or one.clock_hz is None or key in ("dram", "l2", "l1"):
+        return None
+    return 100.0 * one.clock_hz / model.peak_clock_hz(key)
+
+
+def known_gpus() -> list[str]:
+    """Models that profiles or measurements name."""
+    named = [*CeilingRun.objects.exclude(gpu="").values_list("gpu", flat=True),
+             *Profile.objects.filter(status=Profile.Status.READY).exclude(gpu="").values_list("gpu", flat=True).distinct()]
+    found: dict[str, str] = {}
+    for name in named:
+        if len(name) < 80 and "," not in name:
+            found.setdefault(gpus.key(name), name)
+    return sorted(found.values())
+
+
+def run_json(run: CeilingRun) -> dict[str, Any]:
+    return {"id": run.pk, "status": run.status, "gpu": run.gpu, "recorded": run.recorded, "environment": run.environment,
+            "results": run.results, "error": run.error, "worker": run.worker, "created": run.created, "started": run.started,
+            "finished": run.finished, "ceilings": measured_of(run).as_json()["ceilings"],
+            "data_sheet": {"version": gpus.VERSION, "rows": [
+                {name: row[name] for name in ("key", "label", "unit", "sheet", "pct", "source")} for row in
+                gpu_rows(measured_of(run), run.gpu)]}}

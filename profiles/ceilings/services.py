@@ -1,0 +1,126 @@
+"""What may be done to a measurement of ceilings: ask for one, stop it, load a recorded one; and what its worker writes."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from django.db import transaction
+from django.db.models import F, Q
+from django.utils import timezone
+
+from profiles.ceilings import selectors
+from profiles.models import CeilingRun
+from workers import jobs
+
+MAX_FILE_BYTES, MAX_RESULTS, MAX_TEXT = 1_000_000, 64, 600
+LIVE = (CeilingRun.Status.QUEUED, CeilingRun.Status.RUNNING)
+NUMBERS = ("rate", "best", "best_clock_hz", "sm_clock_hz", "per_cycle", "spread", "n", "launches", "seconds")
+TEXTS = ("name", "kind", "label", "precision", "how")
+
+
+class CeilingsRefused(ValueError):
+    """Nothing was queued or loaded; the text says why."""
+
+
+def ceilings_measure(*, owner: Any) -> CeilingRun:
+    """Queue a measurement; a gpu worker is woken on commit. Raises CeilingsRefused where nobody could run it."""
+    able = selectors.ability()
+    if not able["able"]:
+        raise CeilingsRefused(able["why"])
+    with transaction.atomic():
+        run = CeilingRun.objects.create(owner=owner)
+        transaction.on_commit(lambda: jobs.enqueue("gpu", "ceilings", run.pk))
+    ceilings_published(run)
+    return run
+
+
+def ceilings_stop(run: CeilingRun) -> bool:
+    """Stop a queued or running measurement; what was measured stays. False when it had ended already."""
+    stopped = CeilingRun.objects.filter(pk=run.pk, status__in=LIVE).update(
+        status=CeilingRun.Status.CANCELLED, finished=timezone.now(), heartbeat=None)
+    if stopped:
+        ceilings_published(CeilingRun.objects.get(pk=run.pk))
+    return bool(stopped)
+
+
+def ceilings_claim(run_id: int, worker: str) -> CeilingRun | None:
+    """The row for `worker`, or None where it is not free. What an earlier attempt measured is measured again."""
+    now = timezone.now()
+    lost = Q(heartbeat__lt=now - jobs.STALE_AFTER) | Q(heartbeat=None)
+    free = Q(status=CeilingRun.Status.QUEUED) | Q(status=CeilingRun.Status.RUNNING) & lost
+    claimed = CeilingRun.objects.filter(free, pk=run_id).update(
+        status=CeilingRun.Status.RUNNING, worker=worker, heartbeat=now, started=now, error=None, results={},
+        attempts=F("attempts") + 1)
+    return CeilingRun.objects.get(pk=run_id) if claimed else None
+
+
+def ceilings_write(run: CeilingRun, worker: str, **fields: Any) -> bool:
+    """Change the row while `worker` holds it; False when it no longer does."""
+    mine = CeilingRun.objects.filter(pk=run.pk, worker=worker, status=CeilingRun.Status.RUNNING).update(**fields)
+    if mine:
+        ceilings_published(CeilingRun.objects.get(pk=run.pk))
+    return bool(mine)
+
+
+def ceilings_load(document: Mapping[str, Any], *, owner: Any = None) -> CeilingRun:
+    """A measurement that was recorded elsewhere (`tests.gpu.measure_ceilings`). Raises CeilingsRefused; safe twice."""
+    facts, results = document.get("facts"), document.get("results")
+    if not isinstance(facts, dict) or not isinstance(results, dict) or not isinstance(facts.get("gpu"), str):
+        raise CeilingsRefused("not a file of measured ceilings: it needs \"facts\" with \"gpu\", and \"results\"")
+    try:
+        when = datetime.fromisoformat(str(document["measured"]))
+    except (KeyError, ValueError) as error:
+        raise CeilingsRefused("\"measured\" must be the date and time, as 2026-11-21T18:30:00+00:00") from error
+    if len(results) > MAX_RESULTS:
+        raise CeilingsRefused(f"{len(results):,} results; at most {MAX_RESULTS}")
+    gpu = facts["gpu"][:120]
+    label = f"recorded on {gpu}, {when.date().isoformat()}"
+    kept = {str(name)[:40]: result_clean(result) for name, result in results.items()}
+    found, _ = CeilingRun.objects.update_or_create(
+        recorded=label, finished=when, defaults={
+            "status": CeilingRun.Status.DONE, "gpu": gpu, "results": kept, "owner": owner,
+            "environment": {str(key)[:40]: value for key, value in list(facts.items())[:40]
+                            if isinstance(value, str | int | float) and key != "gpu"}})
+    return found
+
+
+def ceilings_read(data: bytes) -> dict[str, Any]:
+    """The document of a file. Raises CeilingsRefused."""
+    if len(data) > MAX_FILE_BYTES:
+        raise CeilingsRefused(f"{len(data):,} bytes; at most {MAX_FILE_BYTES:,}")
+    try:
+        document = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise CeilingsRefused(f"no JSON: {error}"[:200]) from error
+    if not isinstance(document, dict):
+        raise CeilingsRefused("not a JSON object")
+    return document
+
+
+def result_clean(result: Any) -> dict[str, Any]:
+    """What pages read of one result, bounded; numbers are finite and positive."""
+    if not isinstance(result, dict):
+        raise CeilingsRefused("a result is not an object")
+    if "rejected" in result:
+        return {"rejected": str(result["rejected"])[:MAX_TEXT]}
+    clean: dict[str, Any] = {name: str(result.get(name) or "")[:MAX_TEXT] for name in TEXTS}
+    for name in NUMBERS:
+        value = result.get(name)
+        good = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and value >= 0
+        clean[name] = value if good else None
+    if not clean["rate"]:
+        raise CeilingsRefused(f"{clean['name'] or 'a result'} has no rate")
+    during = result.get("during")
+    clean["during"] = {str(key)[:40]: value for key, value in list(during.items())[:12]
+                       if isinstance(value, int | float | str | list)} if isinstance(during, dict) else {}
+    return clean
+
+
+def ceilings_published(run: CeilingRun) -> None:
+    """Tell the pages that watch it."""
+    jobs.publish(f"ceilings.{run.pk}", "status", {"id": run.pk, "status": run.status, "measured": len(run.results)})
+    jobs.publish("home", "ceilings", {"id": run.pk, "status": run.status})
