@@ -208,14 +208,14 @@ def read(meter: Meter) -> Work:
 
 
 def l2(meter: Meter) -> Work:
-    """A quarter of the L2 that every SM reads: small enough to lie there whole, large beside the L1s."""
+    """Some sixth of the L2 (a power of two) that every SM reads: it lies there whole, and is large beside the L1s."""
     block, sms = 4096, _sms(meter)
-    blocks = max(8, _l2_bytes(meter) // 4 // (4 * block) // 4 * 4)
+    blocks = 2 ** max(3, int(math.log2(_l2_bytes(meter) / 4 / (4 * block))))
     source, out = _words(meter, 4 * block * blocks), torch.empty(block, dtype=torch.int32, device=meter.device)
-    passes = max(1, 2**30 // (blocks * block * 4 * 2 * sms) + 1)
+    passes = max(1, 2**32 // (blocks * block * 4 * 2 * sms))
     return Work(lambda: kernels.read_l2[(2 * sms,)](source, out, blocks, passes, BLOCK=block, num_warps=16),
                 4.0 * block * blocks * passes * 2 * sms,
-                "every SM reads the same buffer, which stays in L2 (ld.global.cg); bytes read",
+                "every SM reads the same buffer, which stays in L2, in an order of its own (ld.global.cg); bytes read",
                 {"buffer_bytes": 4 * block * blocks, "passes": passes})
 
 
@@ -255,13 +255,15 @@ def gemm(kind: str) -> Callable[[Meter], Work]:
     return make
 
 
-def _gemm_size(meter: Meter, kind: str, wanted_s: float = 0.003) -> int:
-    """The largest of some sizes whose product takes no more than about `wanted_s`."""
+def _gemm_size(meter: Meter, kind: str, wanted_s: float = 0.004) -> int:
+    """The largest of some sizes whose product takes no more than about `wanted_s`; each doubling takes eight times as long."""
     sizes = (1024, 2048, 4096, 8192) if meter.device.type == "cuda" else (64, 128)
-    launch = PRODUCTS[kind](meter.device, sizes[0])
-    meter.samples(launch, 1, 2)
-    once_s = min(sample.seconds for sample in meter.samples(launch, 4, 3))
-    return max(size for size in sizes if size == sizes[0] or once_s * (size / sizes[0])**3 / 2 <= wanted_s)
+    for size, larger in itertools.pairwise(sizes):
+        launch = PRODUCTS[kind](meter.device, size)
+        meter.samples(launch, 1, 2)
+        if 8 * min(sample.seconds for sample in meter.samples(launch, 4, 3)) > wanted_s:
+            return size
+    return larger
 
 
 def _normal(device: torch.device, size: int, kind: torch.dtype) -> torch.Tensor:

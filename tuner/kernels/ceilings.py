@@ -37,15 +37,22 @@ def read_memory(x, out, n, BLOCK: tl.constexpr):
 
 @triton.jit
 def read_l2(x, out, blocks, passes, BLOCK: tl.constexpr):
-    """The same `blocks` blocks by every program, `passes` times, each from another place on; not kept in L1 (`.cg`)."""
+    """The same `blocks` blocks (a power of two) by every program, `passes` times; not kept in L1 (`.cg`).
+
+    Each program goes in another order, by an odd stride of its own: SMs that ask for one line at the same time are served
+    together on the way, and the L2 would be asked for less than the SMs read.
+    """
     offsets = tl.arange(0, BLOCK)
     total = tl.zeros((BLOCK,), dtype=tl.int32)
-    first = tl.program_id(0) * 7
+    pid = tl.program_id(0)
+    stride = 2 * pid + 1
+    first = pid * 37
+    last = blocks - 1
     for step in range(0, passes * blocks, 4):
-        total += tl.load(x + ((first + step) % blocks) * BLOCK + offsets, cache_modifier=".cg")
-        total += tl.load(x + ((first + step + 1) % blocks) * BLOCK + offsets, cache_modifier=".cg")
-        total += tl.load(x + ((first + step + 2) % blocks) * BLOCK + offsets, cache_modifier=".cg")
-        total += tl.load(x + ((first + step + 3) % blocks) * BLOCK + offsets, cache_modifier=".cg")
+        total += tl.load(x + ((first + step * stride) & last) * BLOCK + offsets, cache_modifier=".cg")
+        total += tl.load(x + ((first + (step + 1) * stride) & last) * BLOCK + offsets, cache_modifier=".cg")
+        total += tl.load(x + ((first + (step + 2) * stride) & last) * BLOCK + offsets, cache_modifier=".cg")
+        total += tl.load(x + ((first + (step + 3) * stride) & last) * BLOCK + offsets, cache_modifier=".cg")
     tl.store(out + offsets, total, mask=total == -1234567)
 
 
