@@ -111,7 +111,8 @@ LAYERS = [
                 "profiles.topics.services", "profiles.analysis*", "tuner.*"),
           packages=("django", "redis", "rq", "psutil")),
     Layer("Django's own", ("profiles.apps", "tuner.apps", "workers.apps", "*.migrations", "*.migrations.*",
-                           "profiles", "profiles.actions", "profiles.ceilings", "profiles.families", "profiles.notes", "profiles.occupancy", "profiles.report", "profiles.source", "profiles.sql", "profiles.timeline",
+                           "profiles", "profiles.actions", "profiles.ceilings", "profiles.families", "profiles.notes",
+                           "profiles.occupancy", "profiles.report", "profiles.source", "profiles.sql", "profiles.timeline",
                            "tuner", "workers", "*.management", "*.management.commands"),
           packages=("django",)),
     # nobody imports it but Django, manage.py and tests

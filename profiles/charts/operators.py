@@ -77,7 +77,7 @@ def boxes(nodes: Sequence[Mapping[str, Any]], gpu_ns: int) -> list[Box]:
             inner, chain = _chain(nodes, below, at)
             node = nodes[inner]
             if _pct(node["total_ns"], gpu_ns) >= LEAST_PCT and row < ROWS:
-                made.append(Box(node["name"], " › ".join(chain), row, node["total_ns"], node["own_ns"], node["count"],
+                made.append(Box(_bare(node["name"]), " › ".join(chain), row, node["total_ns"], node["own_ns"], node["count"],
                                 _pct(node["total_ns"], gpu_ns), f"{_pct(left_ns, gpu_ns):.4f}",
                                 f"{_pct(node['total_ns'], gpu_ns):.4f}", sum(node["name"].encode()) % 6))
                 waiting.append((below.get(inner, []), left_ns, row + 1))
@@ -87,11 +87,16 @@ def boxes(nodes: Sequence[Mapping[str, Any]], gpu_ns: int) -> list[Box]:
 
 def _chain(nodes: Sequence[Mapping[str, Any]], below: Mapping[int, list[int]], at: int) -> tuple[int, list[str]]:
     """The innermost node that a node's whole time goes on to, and the names on the way."""
-    chain = [nodes[at]["name"]]
+    chain = [_bare(nodes[at]["name"])]
     while len(inner := below.get(at, [])) == 1 and nodes[inner[0]]["total_ns"] == nodes[at]["total_ns"] and len(chain) < 200:
         at = inner[0]
-        chain.append(nodes[at]["name"])
+        chain.append(_bare(nodes[at]["name"]))
     return at, chain
+
+
+def _bare(name: str) -> str:
+    """A module by its own name."""
+    return name.removeprefix("nn.Module: ")
 
 
 def _pct(part: float, of: float) -> float:
