@@ -258,12 +258,12 @@ def gemm(kind: str) -> Callable[[Meter], Work]:
 def _gemm_size(meter: Meter, kind: str, wanted_s: float = 0.004) -> int:
     """The largest of some sizes whose product takes no more than about `wanted_s`; each doubling takes eight times as long."""
     sizes = (1024, 2048, 4096, 8192) if meter.device.type == "cuda" else (64, 128)
-    for size, larger in itertools.pairwise(sizes):
+    for size in sizes[:-1]:
         launch = PRODUCTS[kind](meter.device, size)
         meter.samples(launch, 1, 2)
         if 8 * min(sample.seconds for sample in meter.samples(launch, 4, 3)) > wanted_s:
             return size
-    return larger
+    return sizes[-1]
 
 
 def _normal(device: torch.device, size: int, kind: torch.dtype) -> torch.Tensor:
