@@ -204,8 +204,8 @@ def _slices(out: Gathered, piece: list[Event], rows: npt.NDArray[np.intp], start
     track, device, stream = out.tracks.tracks(lane[rows], on_gpu)
     columns["device"] = np.where(columns["device"] == MISSING, device, columns["device"])
     columns["stream"] = np.where(columns["stream"] == MISSING, stream, columns["stream"])
+    _memory(out, chosen, start[rows], instant[rows], columns)
     out.builder.add(start_ns=start[rows], dur_ns=dur, name=name, category=kind, track=track, instant=instant[rows], **columns)
-    _memory(out, chosen, start[rows], instant[rows])
 
 
 def _arguments(out: Gathered, chosen: list[Event], category: Int32, integrity: Integrity) -> dict[str, npt.NDArray[Any]]:
@@ -292,16 +292,30 @@ def _counters(out: Gathered, chosen: list[Event], start: Int64, integrity: Integ
     out.builder.add_samples(out.counter(np.array(series, np.int32)), np.array(times, np.int64), np.array(values, np.float64))
 
 
-def _memory(out: Gathered, chosen: list[Event], start: Int64, instant: npt.NDArray[np.bool_]) -> None:
-    """`[memory]` instants also become counter tracks of what is allocated and reserved per device."""
-    rows = [i for i in np.flatnonzero(instant).tolist() if chosen[i].name == "[memory]"]
-    if not rows:
+# c10/core/DeviceType.h of pytorch/pytorch: CUDA, HIP, XPU, MPS, HPU, MTIA, other accelerators; 0 is the CPU.
+_ACCELERATORS = frozenset({1, 6, 12, 13, 15, 19, 20})
+_LARGEST = 2**50                         # bytes of one allocation, and GPUs of a host, beyond which a number is none
+_MOST_GPUS = 4096
+
+
+def _memory(out: Gathered, chosen: list[Event], start: Int64, instant: npt.NDArray[np.bool_],
+            columns: dict[str, npt.NDArray[Any]]) -> None:
+    """`[memory]` instants: bytes (negative: freed), address (as external id) and GPU become columns; what is allocated and
+    reserved then also counter tracks per device."""
+    rows = np.array([i for i in np.flatnonzero(instant).tolist() if chosen[i].name == "[memory]"], np.intp)
+    if not rows.size:
         return
-    args, _ = decode_args(MemoryArgs, [chosen[i].args for i in rows])
+    args, _ = decode_args(MemoryArgs, [chosen[i].args for i in rows.tolist()])
+    size, device = optional(a.bytes for a in args), optional(a.device_id for a in args)
+    on_gpu = np.array([isinstance(a.device_type, int) and a.device_type in _ACCELERATORS for a in args], np.bool_)
+    on_gpu &= (device >= 0) & (device < _MOST_GPUS)
+    columns["bytes"][rows] = np.where(np.abs(size) < _LARGEST, size, MISSING)
+    columns["external_id"][rows] = optional(a.address for a in args)
+    columns["device"][rows] = np.where(on_gpu, device, MISSING)
     for attribute, label in (("total_allocated", "memory allocated"), ("total_reserved", "memory reserved")):
         values = optional(getattr(a, attribute) for a in args)
         known = np.flatnonzero(values != MISSING)
-        keys = [(args[i].device_id if args[i].device_type == 1 else chosen[rows[i]].pid,
-                 f"{label} ({'GPU' if args[i].device_type == 1 else 'CPU'})", "", "bytes") for i in known.tolist()]
+        keys = [(int(device[i]) if on_gpu[i] else chosen[rows[i]].pid, f"{label} ({'GPU' if on_gpu[i] else 'CPU'})", "", "bytes")
+                for i in known.tolist()]
         track = out.counter(out.series.column(keys))
-        out.builder.add_samples(track, start[np.array(rows)][known], values[known].astype(np.float64))
+        out.builder.add_samples(track, start[rows][known], values[known].astype(np.float64))

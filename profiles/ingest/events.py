@@ -104,6 +104,7 @@ class MemoryArgs(msgspec.Struct, gc=False):
     """`[memory]` instants of the profiler's allocator hook."""
 
     bytes: Any = _named("Bytes")
+    address: Any = _named("Addr")
     device_type: Any = _named("Device Type")
     device_id: Any = _named("Device Id")
     total_allocated: Any = _named("Total Allocated")

@@ -136,6 +136,26 @@ def test_memory_instants_of_both_forms(tmp_path, cat):
     )
     assert trace.slices["instant"].to_pylist().count(True) == 2
     assert trace.samples.num_rows == (4 if cat else 0)
+    marks = [row for row in trace.slices.to_pylist() if row["instant"]]
+    assert [(row["bytes"], row["device"], row["external_id"]) for row in marks] == [
+        (512, 0, 1 if cat else None), (-512, None, 1 if cat else None)]
+
+
+def test_memory_of_other_accelerators_is_not_the_hosts(tmp_path):
+    """ROCm builds of PyTorch write device type 6 (HIP); hostile sizes and GPUs are no numbers."""
+    instant = {"ph": "i", "name": "[memory]", "cat": "cpu_instant_event", "pid": 42, "tid": 42, "s": "t"}
+    trace = trace_of(
+        tmp_path,
+        {**instant, "ts": 1, "args": {"Device Type": 6, "Device Id": 1, "Bytes": 512, "Total Allocated": 900, "Addr": 2**47}},
+        {**instant, "ts": 2, "args": {"Device Type": 1, "Device Id": 2**40, "Bytes": 2**62, "Addr": 2**64 - 1}},
+        {**instant, "ts": 3, "args": {"Device Type": [1], "Device Id": "x", "Bytes": "y", "Addr": None}},
+        {"ph": "X", "cat": "cpu_op", "name": "x", "pid": 42, "tid": 42, "ts": 0, "dur": 9},
+        head='{"schemaVersion":1,"traceEvents":',
+        tail="}",
+    )
+    marks = [row for row in trace.slices.to_pylist() if row["instant"]]
+    assert [(row["bytes"], row["device"]) for row in marks] == [(512, 1), (None, None), (None, None)]
+    assert [track.name for track in trace.tracks if track.kind == "counter"] == ["memory allocated (GPU)"]
 
 
 def test_times_relative_to_a_base(tmp_path):
