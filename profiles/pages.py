@@ -15,12 +15,10 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.http import require_http_methods, require_safe
 
 from profiles import services
-from profiles.analysis.names import operator_of
-from profiles.charts import compare as charts_compare
 from profiles.charts import counters as charts_counters
 from profiles.charts import trace as charts_trace
 from profiles.models import KernelStat, Profile
-from profiles.selectors import compare as selectors_compare
+from profiles.selectors import builds as selectors_builds
 from profiles.selectors import counters as selectors_counters
 from profiles.selectors import lists as selectors
 from profiles.selectors import profile as selectors_profile
@@ -29,8 +27,6 @@ from profiles.trace import TraceError
 
 PAGE_ROWS = 200
 PAGE_TABLE_ROWS = 500       # of each table of sums; the whole table is a file
-BAR_FAMILIES = 12           # named in the bar of the fleet's kernels; kernel_list.html draws as many
-LISTED_FAMILIES = 2000           # rows of the table over all profiles, most time first
 FIGURES_KEPT_S = 3600
 _UPLOAD_FIELDS = ("build", "model", "tags", "notes")
 
@@ -162,68 +158,7 @@ def roofline(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 @require_safe
-def kernel_list(request: HttpRequest) -> HttpResponse:
-    """What owns our GPU-hours?"""
-    families = selectors.kernel_families(request.GET)
-    chosen = {name: request.GET.get(name, "") for name in ("q", "build", "model", "gpu", "tag", "kind")}
-    rest = families[BAR_FAMILIES:]
-    return render(request, "profiles/kernel_list.html", {
-        "families": families, "chosen": chosen, "filtered": any(chosen.values()),
-        "lines": [{"family": family, "operator": operator_of(family.name)} for family in families[:LISTED_FAMILIES]],
-        "unlisted": max(0, len(families) - LISTED_FAMILIES),
-        "top_pct": sum(family.share_pct for family in families[:5]),
-        "total_ns": sum(family.total_ns for family in families),
-        "rest_count": len(rest), "rest_pct": sum(family.share_pct for family in rest),
-        "choices": selectors.filter_choices(), "scope": selectors.fleet_scope(request.GET),
-    })
-
-
-@require_safe
-def compare(request: HttpRequest) -> HttpResponse:
-    """What changed? Without a question, the form to ask it."""
-    query = {name: request.GET.get(name, "") for name in ("a", "b", "build_a", "build_b", "kind", "per")}
-    context: dict[str, Any] = {"query": query, "choices": selectors_compare.choices()}
-    if any(query[name] for name in ("a", "b", "build_a", "build_b")):
-        try:
-            compared = selectors_compare.comparison(query)
-        except TraceError as error:
-            return render(request, "profiles/compare.html", {**context, "error": error}, status=400)
-        context |= {"compared": compared, "timelines": _timelines(compared), "links": _compare_links(query),
-                    "has_counters": bool(compared.counters),
-                    "counter_names": [name for _, name, _ in selectors_compare.COUNTERS],
-                    "answer": selectors_compare.answer(compared),
-                    "rows": selectors_compare.rows(compared),
-                    **_compare_figures(compared)}
-    return render(request, "profiles/compare.html", context)
-
-
-def _compare_figures(compared: selectors_compare.Compared) -> dict[str, Any]:
-    """Made once: Bokeh takes longer over a figure than everything else of the page together."""
-    def make() -> dict[str, Any]:
-        return {"bars": charts_compare.paired_bars(compared.result, compared.old.label, compared.new.label),
-                "arrows": charts_compare.roofline_arrows(compared.result.rows, compared.facts)}
-
-    found: dict[str, Any] = cache.get_or_set(f"compare-figures:{compared.identity}", make, FIGURES_KEPT_S)
-    return found
-
-
-def _timelines(compared: selectors_compare.Compared) -> list[Profile]:
-    """The newest trace of each side, where both have one: they can be seen on one time axis."""
-    newest = [max((p for p in side.profiles if p.kind == Profile.Kind.TRACE), key=lambda p: p.created, default=None)
-              for side in compared.sides]
-    found = [profile for profile in newest if profile is not None]
-    return found if len(found) == 2 else []
-
-
-def _compare_links(query: dict[str, str]) -> dict[str, str]:
-    """Query strings of the same comparison: of another kind, per something else, the other way round."""
-    swapped = {**query, "a": query["b"], "b": query["a"], "build_a": query["build_b"], "build_b": query["build_a"]}
-    return {"all": selectors.query_without(query), "kind": selectors.query_without(query, "kind"),
-            "per": selectors.query_without(query, "per"), "swap": selectors.query_without(swapped)}
-
-
-@require_safe
 def build_list(request: HttpRequest) -> HttpResponse:
     """Did we get slower? Builds, newest first, and their kernels side by side."""
     return render(request, "profiles/builds.html", {
-        "builds": selectors.build_list(), "heat": selectors_compare.build_heat(request.GET.get("kind", ""))})
+        "builds": selectors.build_list(), "heat": selectors_builds.build_heat(request.GET.get("kind", ""))})

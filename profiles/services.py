@@ -21,6 +21,7 @@ from django.utils import timezone
 from django.utils.text import get_valid_filename
 
 from profiles import ingested
+from profiles.families.assign_services import families_assign
 from profiles.models import Finding, Profile
 from profiles.progress import Progress, Superseded
 from profiles.rows import json_safe, kernels_copy, text
@@ -190,6 +191,7 @@ def _keep(profile_id: int, worker: str, result: ingested.Ingested, opened_s: flo
         row = _mine(profile_id, worker)
         _rows_clear(row)
         ids = kernels_copy(profile_id, result.kernels)
+        families_assign(ids)
         result.rows_write(profile_id, ids)
         Finding.objects.bulk_create([
             Finding(profile_id=profile_id, kernel_id=ids.get(text(found.kernel)) if found.kernel else None,

@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlencode
 
-from django.core.cache import cache
 from django.db.models import Count, Q, Sum
-from django.urls import reverse
 from rq import Queue
 
-from profiles.analysis.names import operator_of
-from profiles.models import Capture, Finding, KernelStat, Profile
-from profiles.selectors.compare import comparison
-from profiles.selectors.lists import build_list, kernel_families
-from profiles.trace import TraceError
+from profiles.families import home_selectors
+from profiles.families.home_selectors import Fix, Pair
+from profiles.models import Capture, CeilingRun, Finding, Profile
 from tuner.models import TuneJob
 from workers import jobs
 
-WORTH_FIXING = 8
-KEEP_S = 24 * 3600
+WORTH_FIXING, JOBS_TO_FIX, GOT_SLOWER = 8, 3, 5
 _SERVES = {
     "ingest": "reads uploaded files",
     "compile": "compiles Triton variants ahead of the GPU",
@@ -32,86 +24,37 @@ _SERVES = {
 
 
 @dataclass(frozen=True)
-class Fix:
-    """One line of "worth fixing". Unknown is None."""
+class JobFix:
+    """Time that a whole profile loses outside its kernels (idle GPU, exposed copies). Unknown is None."""
 
-    title: str
-    why: str
-    of_ns: float | None  # what worth_ns is a part of: the kernel's time, else the wall time of the profile
-    worth_ns: float | None
-    kernel: KernelStat | None
     profile: Profile
-    operator: str  # "" where no operator of the tuner stands for it
-    severity: str = ""
-    is_kernel: bool = True
+    title: str
+    of_ns: float | None
+    worth_ns: float
+    severity: str
+
+
+def jobs_to_fix(limit: int = JOBS_TO_FIX) -> list[JobFix]:
+    """Findings that are about no single kernel, by the time that could be won back; one per profile."""
+    ranked = Finding.objects.filter(
+        worth_ns__gt=0, kernel=None, profile__status=Profile.Status.READY, profile__kind=Profile.Kind.TRACE
+    )
+    found: dict[int, JobFix] = {}
+    for each in ranked.select_related("profile").order_by("-worth_ns", "id")[:200]:
+        found.setdefault(
+            each.profile_id, JobFix(each.profile, each.title, each.profile.wall_ns, each.worth_ns or 0.0, each.severity)
+        )
+    return list(found.values())[:limit]
 
 
 def worth_fixing(limit: int = WORTH_FIXING) -> list[Fix]:
-    """Findings by the time that could be won back, each rule once per kernel family; then families by GPU time."""
-    fixes, seen = [], set()
-    ranked = Finding.objects.filter(worth_ns__gt=0, profile__status=Profile.Status.READY).select_related(
-        "profile", "kernel"
-    )
-    for found in ranked.order_by("-worth_ns", "id")[:200]:
-        key = found.kernel.short_name if found.kernel else (found.profile_id, found.rule)
-        if key in seen or len(fixes) == limit:
-            continue
-        seen.add(key)
-        fixes.append(
-            Fix(
-                title=found.kernel.short_name if found.kernel else found.profile.name,
-                why=found.title.removeprefix(f"{found.kernel.short_name}: ") if found.kernel else found.title,
-                of_ns=found.kernel.total_ns if found.kernel else found.profile.wall_ns,
-                worth_ns=found.worth_ns,
-                kernel=found.kernel,
-                profile=found.profile,
-                operator=operator_of(found.kernel.name) if found.kernel else "",
-                severity=found.severity,
-                is_kernel=found.kernel is not None,
-            )
-        )
-    families = kernel_families({}) if len(fixes) < limit else []
-    for family in [each for each in families if each.name not in seen][: limit - len(fixes)]:
-        kernel = KernelStat.objects.select_related("profile").get(pk=family.kernel_id)
-        fixes.append(
-            Fix(
-                title=family.name,
-                of_ns=family.total_ns,
-                worth_ns=None,
-                kernel=kernel,
-                profile=kernel.profile,
-                why=f"{family.share_pct:.0f} % of the kernel time of all traces in {family.launches:,} launches",
-                operator=operator_of(kernel.name),
-            )
-        )
-    return fixes
+    """Kernel families by what could be won back at most."""
+    return home_selectors.worth_fixing(limit)
 
 
-def got_slower(limit: int = 5) -> dict[str, Any] | None:
-    """Kernels that the newest build made slower than the build before it; None where no two builds can be compared.
-
-    Reading the launches of two builds takes longer than a page may, and a profile never changes: the answer is kept.
-    """
-    builds = [build for build in build_list() if build["ready"]]
-    if len(builds) < 2:
-        return None
-    new = builds[0]
-    old = next((each for each in builds[1:] if any(each[kind] and new[kind] for kind in ("traces", "counters"))), None)
-    if old is None:
-        return None
-    query = {"build_a": old["build"], "build_b": new["build"]}
-    key = f"got-slower:{json.dumps(query)}:{old['ready']}:{old['last']}:{new['ready']}:{new['last']}".encode()
-    return cache.get_or_set(hashlib.sha256(key).hexdigest(), lambda: _slower(query, limit), KEEP_S)
-
-
-def _slower(query: dict[str, str], limit: int) -> dict[str, Any]:
-    found = {"old": query["build_a"], "new": query["build_b"], "url": f"{reverse('compare')}?{urlencode(query)}"}
-    try:
-        compared = comparison(query)
-    except TraceError as error:
-        return {**found, "rows": [], "error": str(error)}
-    rows = [row for row in compared.result.rows if row.verdict == "slower"]
-    return {**found, "rows": rows[:limit], "more": len(rows) - limit, "verdicts": compared.result.verdicts()}
+def got_slower(limit: int = GOT_SLOWER) -> list[Pair]:
+    """Kernels that the newest build of each model and GPU made slower; empty where no two builds can be compared."""
+    return home_selectors.got_slower(limit)
 
 
 @dataclass(frozen=True)
@@ -143,6 +86,8 @@ def in_progress(limit: int = 20) -> list[Busy]:
     ]
     busy += [Busy("tune", row, row.status == TuneJob.Status.QUEUED, {}) for row in tunes[:limit]]
     busy += [Busy("capture", row, row.status == Capture.Status.QUEUED, {}) for row in captures[:limit]]
+    ceilings = CeilingRun.objects.filter(status__in=[CeilingRun.Status.QUEUED, CeilingRun.Status.RUNNING])
+    busy += [Busy("ceilings", row, row.status == CeilingRun.Status.QUEUED, {}) for row in ceilings[:limit]]
     return sorted(busy, key=lambda each: each.waiting)[:limit]
 
 

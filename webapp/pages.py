@@ -33,6 +33,7 @@ def home(request: HttpRequest) -> HttpResponse:
         "missing_workers": overview.missing_workers(jobs.workers()),
         "slower": overview.got_slower(),
         "fixes": overview.worth_fixing() if totals["ready"] else [],
+        "job_fixes": overview.jobs_to_fix() if totals["ready"] else [],
         "recent": Profile.objects.exclude(status__in=[Profile.Status.UPLOADED, Profile.Status.INGESTING])[:6],
         "examples_missing": examples.missing(),
         "examples_loaded": len(examples.loaded()),

@@ -20,11 +20,12 @@ ROLES: dict[str, list[str]] = {
         "profiles.add_capture", "profiles.change_capture",
         "profiles.add_timelinenote", "profiles.change_timelinenote", "profiles.delete_timelinenote",
         "profiles.add_savedquery", "profiles.change_savedquery", "profiles.delete_savedquery",
+        "profiles.change_kernelfamily", "profiles.add_familynote", "profiles.delete_familynote",
         "tuner.add_tunejob", "tuner.change_tunejob",
     ],
     OWNER: [
         "profiles.moderate_savedquery",
-        "profiles.moderate_timelinenote",
+        "profiles.moderate_timelinenote", "profiles.moderate_familynote",
         "profiles.add_capturetarget", "profiles.change_capturetarget", "profiles.delete_capturetarget",
         "tuner.delete_tunejob", "tuner.change_cachedconfig", "tuner.delete_cachedconfig",
         "auth.view_user", "auth.add_user", "auth.change_user", "auth.delete_user",

@@ -5,6 +5,7 @@ from django.urls import include, path
 from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitView
 
 from profiles import api as profiles_api
+from profiles import compare_pages
 from profiles import pages as profiles_pages
 from profiles.actions import api as action_api
 from profiles.actions import pages as action_pages
@@ -28,7 +29,7 @@ from profiles.sql import pages as sql_pages
 from profiles.sql import track_api as sql_track_api
 from profiles.timeline import api as timeline_api
 from profiles.timeline import pages as timeline_pages
-from profiles.timeline import selection_api
+from profiles.timeline import path_api, selection_api
 from profiles.topics import api as topic_api
 from profiles.topics import pages as topic_pages
 from tuner import api as tuner_api
@@ -69,7 +70,7 @@ urlpatterns = [
     path("kernels/edits/<int:pk>/undo/", family_pages.edit_undo, name="family-undo"),
     path("kernels/notes/<int:pk>/delete/", family_pages.note_delete, name="family-note-delete"),
     path("occupancy/", occupancy_pages.occupancy, name="occupancy"),               # ?kernel=1 or ?cc=9.0&threads=256&…
-    path("compare/", profiles_pages.compare, name="compare"),                      # ?a=1&b=2 or ?build_a=…&build_b=…
+    path("compare/", compare_pages.compare, name="compare"),                      # ?a=1&b=2 or ?build_a=…&build_b=…
     path("builds/", profiles_pages.build_list, name="build-list"),
     path("sql/", sql_pages.sql_console, name="sql"),                               # ?profiles=1,2 ?query=3
     # captures
@@ -106,6 +107,7 @@ urlpatterns = [
     path("api/profiles/<int:pk>/kernels/<int:kernel_pk>/actions/", action_api.KernelActionsApi.as_view(),
          name="api-kernel-actions"),
     path("api/profiles/<int:pk>/timeline/", timeline_api.TimelineApi.as_view(), name="api-timeline"),
+    path("api/profiles/<int:pk>/critical-path/", path_api.CriticalPathApi.as_view(), name="api-critical-path"),
     path("api/profiles/<int:pk>/names/", timeline_api.NamesApi.as_view(), name="api-names"),
     path("api/profiles/<int:pk>/density/", timeline_api.DensityApi.as_view(), name="api-density"),
     path("api/profiles/<int:pk>/tiles/<int:level>/<int:index>/", timeline_api.TileApi.as_view(), name="api-tile"),

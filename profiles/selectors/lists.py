@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
-from django.db.models import Count, F, FloatField, Max, Min, Q, QuerySet, Sum
-from django.db.models.functions import Cast
+from django.db.models import Count, Exists, F, Max, Min, OuterRef, Q, QuerySet, Sum
 from django.utils.http import urlencode
 
 from profiles.ingest import READERS
-from profiles.models import KernelStat, Profile
+from profiles.models import Profile
 
 FILTERS = ("q", "status", "build", "model", "gpu", "tag", "kind", "format", "owner")
 ORDERS = {
@@ -73,80 +71,23 @@ def query_without(query: Mapping[str, str], *names: str) -> str:
     return urlencode({key: value for key, value in query.items() if value and key not in names})
 
 
-@dataclass(frozen=True)
-class Family:
-    """One kernel family over the fleet's ready profiles: launches of one short name."""
-
-    name: str
-    category: str
-    total_ns: int
-    launches: int
-    share_pct: float
-    profiles: int
-    builds: list[str]
-    bounds: dict[str, float]        # bound -> share of the family's time, 0-100; "" is unknown
-    mean_ns: float
-    profile_id: int                 # where it takes most time, and its row there
-    kernel_id: int
-
-    @property
-    def bound(self) -> str:
-        """What bounds most of its time; "" where that is unknown."""
-        return max(self.bounds, key=lambda bound: self.bounds[bound])
-
-
 def fleet_scope(filters: Mapping[str, str]) -> dict[str, Any]:
     """What the fleet's kernels are summed over."""
-    found = _fleet(filters).order_by().aggregate(
+    found = fleet(filters).order_by().aggregate(
         profiles=Count("pk"), builds=Count("build", distinct=True, filter=~Q(build="")), gpus=Count("gpu", distinct=True))
-    return {**found, "kind": _fleet_kind(filters)}
+    return {**found, "kind": fleet_kind(filters)}
 
 
-def _fleet_kind(filters: Mapping[str, str]) -> str:
+def fleet_kind(filters: Mapping[str, str]) -> str:
+    """Traces by default: the launches of a counter report are chosen by whoever profiled, not by what a job runs."""
     return filters.get("kind") or str(Profile.Kind.TRACE)
 
 
-def _fleet(filters: Mapping[str, str]) -> QuerySet[Profile]:
+def fleet(filters: Mapping[str, str]) -> QuerySet[Profile]:
+    """Ready profiles of one kind, filtered like the profile list; of the very same bytes the oldest alone counts."""
     chosen = {name: filters.get(name, "") for name in ("build", "model", "gpu", "tag", "owner", "format")}
-    return profile_list({**chosen, "status": Profile.Status.READY, "kind": _fleet_kind(filters)})
-
-
-def kernel_families(filters: Mapping[str, str]) -> list[Family]:
-    """Families by GPU time over ready profiles, filtered like the profile list. Traces by default: the launches of a
-    counter report are chosen by whoever profiled, not by what a job runs."""
-    stats = KernelStat.objects.filter(profile__in=_fleet(filters).order_by().values("pk"))
-    if text := filters.get("q", "").strip():
-        stats = stats.filter(Q(short_name__icontains=text) | Q(name__icontains=text))
-    groups = list(stats.values("short_name").annotate(
-        total=Sum("total_ns"), count=Sum("launches"), runs=Count("profile", distinct=True), kind=Min("category"),
-        mean=Cast(Sum("total_ns"), FloatField()) / Cast(Sum("launches"), FloatField())).order_by("-total"))
-    all_ns = sum(group["total"] for group in groups) or 1
-    bounds = _bounds(stats)
-    builds = _builds(stats)
-    top = {short: (pk, profile_id) for short, pk, profile_id in
-           stats.order_by("short_name", "-total_ns").distinct("short_name").values_list("short_name", "pk", "profile_id")}
-    return [Family(
-        name=group["short_name"], category=group["kind"], total_ns=int(group["total"]), launches=int(group["count"]),
-        share_pct=float(100 * group["total"] / all_ns), profiles=group["runs"], builds=builds.get(group["short_name"], []),
-        bounds={bound: float(100 * ns / group["total"]) if group["total"] else 0.0
-                for bound, ns in bounds[group["short_name"]].items()},
-        mean_ns=group["mean"], profile_id=top[group["short_name"]][1], kernel_id=top[group["short_name"]][0],
-    ) for group in groups]
-
-
-def _bounds(stats: QuerySet[KernelStat]) -> dict[str, dict[str, int]]:
-    found: dict[str, dict[str, int]] = {}
-    for row in stats.values("short_name", "bound").annotate(total=Sum("total_ns")).order_by():
-        found.setdefault(row["short_name"], {})[row["bound"]] = int(row["total"])
-    return found
-
-
-def _builds(stats: QuerySet[KernelStat]) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
-    for short, build in stats.exclude(profile__build="").order_by("short_name").values_list(
-            "short_name", "profile__build").distinct():
-        found.setdefault(short, []).append(build)
-    return found
+    again = Profile.objects.filter(sha256=OuterRef("sha256"), pk__lt=OuterRef("pk"), status=Profile.Status.READY).exclude(sha256="")
+    return profile_list({**chosen, "status": Profile.Status.READY, "kind": fleet_kind(filters)}).filter(~Exists(again))
 
 
 def build_list() -> list[dict[str, Any]]:

@@ -8,6 +8,7 @@ import pytest
 from django.contrib.auth import get_user_model
 from django.test import Client, override_settings
 
+from profiles.families.assign_services import families_assign
 from profiles.models import Finding, KernelStat, Profile
 from tuner.models import TuneJob
 from workers import jobs
@@ -61,21 +62,19 @@ def test_empty_home_offers_files_examples_and_how_to_make_one(alice: Client) -> 
     assert "recorded on NVIDIA H200" in page
 
 
-def test_home_ranks_what_is_worth_fixing(alice: Client) -> None:
+def test_home_ranks_kernels_by_what_could_be_won_back_at_most(alice: Client) -> None:
     run = profile()
-    small, big = kernel(run, "small_add"), kernel(run, "sm90_gemm")
-    Finding.objects.create(profile=run, kernel=small, rule="r", severity="info", title="a little", worth_ns=10_000)
-    Finding.objects.create(
-        profile=run, kernel=big, rule="r", severity="high", title="low occupancy", worth_ns=2_000_000
-    )
-    Finding.objects.create(
-        profile=run, kernel=big, rule="s", severity="high", title="the same kernel again", worth_ns=1_000_000
-    )
+    small, big = kernel(run, "small_add", total_ns=10_000), kernel(run, "sm90_gemm", total_ns=3_000_000)
+    families_assign({each.name: each.pk for each in (small, big)})
+    for worth_ns, title in ((2_000_000, "low occupancy"), (1_000_000, "the same kernel again")):
+        Finding.objects.create(profile=run, kernel=big, rule="r", severity="high", title=title, worth_ns=worth_ns)
+    Finding.objects.create(profile=run, rule="gpu_idle", severity="high", title="GPU 0 idle", worth_ns=500_000)
     page = text(alice, "/")
-    assert page.index("low occupancy") < page.index("a little")
-    assert "the same kernel again" not in page
-    assert "/tune/new/?operator=matmul" in page
-    assert "2.00\N{NO-BREAK SPACE}ms" in page
+    assert page.index("sm90_gemm") < page.index("small_add")
+    assert "low occupancy" in page and "the same kernel again" not in page
+    assert "/tune/new/?operator=matmul" in page and "/captures/new/?tool=ncu&amp;kernel=sm90_gemm" in page
+    assert "no counters on its GPU, so at most all of it" in page        # unknown is said, never zero
+    assert "Beyond kernels" in page and "GPU 0 idle" in page
 
 
 def test_home_shows_jobs_in_progress_and_what_failed(alice: Client) -> None:

@@ -1,0 +1,61 @@
+"""The series of one kernel family: time per launch in each profile, oldest left."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from bokeh.models import ColumnDataSource, FactorRange, Range1d, Whisker
+
+from profiles.analysis.sentences import time_text
+from profiles.theme import SERIES, figure, follows, item
+
+MARKERS = ("circle", "square", "triangle", "diamond", "inverted_triangle", "hex")
+MOST_SERIES = 6
+_SCALES = ((1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1.0, "ns"))
+
+
+def series_figure(points: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
+    """Mean per launch with the span from p50 to p95 where the profile states it; None with fewer than two profiles.
+
+    One colour and marker per GPU and kind of profile: times of a trace and of a profiler's replay are not the same thing.
+    """
+    if len(points) < 2:
+        return None
+    top_ns = max(max(point["mean_ns"], point["p95_ns"] or 0.0) for point in points)
+    scale, unit = next((pair for pair in _SCALES if top_ns >= pair[0]), _SCALES[-1])
+    factors = [f"{number + 1} · {_short(point['build'] or point['profile'])}" for number, point in enumerate(points)]
+    plot = figure(height=260, x_range=FactorRange(*factors), y_range=Range1d(0, top_ns / scale * 1.08),
+                  hover=[("profile", "@profile"), ("build", "@build"), ("GPU", "@gpu"), ("mean per launch", "@mean_text"),
+                         ("p50, p95", "@spread_text"), ("launches", "@launches")])
+    groups: dict[tuple[str, str], list[int]] = {}
+    for number, point in enumerate(points):
+        groups.setdefault((point["gpu"] or "GPU unknown", point["kind"]), []).append(number)
+    for place, ((gpu, kind), numbers) in enumerate(groups.items()):
+        _draw(plot, [points[n] for n in numbers], [factors[n] for n in numbers], scale, place % MOST_SERIES,
+              f"{gpu}, {'traces' if kind == 'trace' else 'counter reports' if kind == 'counters' else 'sums'}")
+    plot.yaxis.axis_label = f"time per launch ({unit})"
+    plot.xaxis.axis_label = "profile, oldest left"
+    plot.xaxis.major_label_orientation = 0.6
+    plot.legend.location = "top_left"
+    plot.legend.orientation = "horizontal"
+    plot.add_layout(plot.legend[0], "above")
+    return item(plot)
+
+
+def _draw(plot: Any, points: Sequence[Mapping[str, Any]], factors: Sequence[str], scale: float, place: int, label: str) -> None:
+    rows = [{
+        "x": factor, "mean": point["mean_ns"] / scale, "profile": point["profile"], "build": point["build"] or "—",
+        "gpu": point["gpu"], "mean_text": time_text(point["mean_ns"]), "launches": f"{point['launches']:,}",
+        "low": (point["p50_ns"] or point["mean_ns"]) / scale, "high": (point["p95_ns"] or point["mean_ns"]) / scale,
+        "spread_text": "not stated" if point["p50_ns"] is None or point["p95_ns"] is None else
+        f"{time_text(point['p50_ns'])}, {time_text(point['p95_ns'])}"} for point, factor in zip(points, factors, strict=True)]
+    data = ColumnDataSource({name: [row[name] for row in rows] for name in rows[0]})
+    colour = SERIES[place % len(SERIES)]
+    plot.add_layout(follows(Whisker(base="x", lower="low", upper="high", source=data, line_width=1), line_color="--muted"))
+    plot.line("x", "mean", source=data, color=colour, line_width=1.5, legend_label=label)
+    plot.scatter("x", "mean", source=data, color=colour, size=9, marker=MARKERS[place], legend_label=label)
+
+
+def _short(text: str, chars: int = 14) -> str:
+    return text if len(text) <= chars else f"{text[:chars - 1]}…"

@@ -1,0 +1,123 @@
+"""Kernel families over HTTP: the ranking, one family, what people change about them, what the newest builds changed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.http import HttpResponse
+from django.shortcuts import get_object_or_404
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter, extend_schema
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from profiles.exports.api import FILE, FORMAT, asked_format
+from profiles.exports.files import table_of_cells, table_response
+from profiles.families import home_selectors, json_selectors, page_selectors, selectors, services
+from profiles.models import FamilyEdit, KernelFamily
+
+JSON = OpenApiTypes.OBJECT
+MOST = 5_000
+_WORDS = frozenset({"name", "op", "dtype", "category", "roof_side", "rule"})
+_COLUMNS = [(name, "text" if name in _WORDS else "number") for name in (
+    "name", "op", "dtype", "category", "total_ns", "share_pct", "launches", "profiles", "known_ns", "recoverable_ns", "at_most_ns",
+    "roof_pct", "roof_side", "rule_ns", "rule", "family")]
+_FILTERS = [OpenApiParameter(name, str) for name in selectors.FILTERS]
+
+
+class FamilyListApi(APIView):
+    @extend_schema(operation_id="kernels_list", responses={200: JSON, **FILE},
+                   parameters=[*_FILTERS, OpenApiParameter("limit", int), FORMAT])
+    def get(self, request: Request) -> Response | HttpResponse:
+        """Families of all profiles, most to win back first: time, what counters say of it, where to go."""
+        found = selectors.ranking(request.query_params)
+        asked = request.query_params.get("limit", "")
+        limit = min(int(asked), MOST) if asked.isdecimal() and len(asked) < 9 else MOST
+        document = selectors.ranking_json(found, limit)
+        if kind := asked_format(request):
+            rows = [[each[name] for name, _ in _COLUMNS] for each in document["families"]]
+            return table_response(table_of_cells(_COLUMNS, rows), "kernels", kind)
+        return Response(document)
+
+
+class Refusing(APIView):
+    """What a service refuses is a 400 that says what would be possible."""
+
+    def handle_exception(self, exc: Exception) -> Response:
+        if isinstance(exc, services.EditRefused):
+            return Response({"error": str(exc), "where": "family", "hint": exc.hint}, status=400)
+        return super().handle_exception(exc)
+
+
+class FamilyApi(APIView):
+    @extend_schema(operation_id="kernels_family", responses=JSON)
+    def get(self, request: Request, pk: int) -> Response:
+        """Everything known about one family."""
+        return Response(json_selectors.family_json(get_object_or_404(KernelFamily, pk=pk)))
+
+
+class EditSerializer(serializers.Serializer[Any]):
+    kind = serializers.ChoiceField(FamilyEdit.Kind.choices)
+    family = serializers.IntegerField(min_value=1, help_text="the family that is changed")
+    into = serializers.IntegerField(min_value=1, required=False, help_text="merge: where it goes")
+    names = serializers.ListField(child=serializers.CharField(max_length=100_000), max_length=services.MAX_NAMES, required=False,
+                                  help_text="split: full kernel names that leave it")
+    name = serializers.CharField(max_length=200, required=False, help_text="split, rename: the new name")
+
+
+class FamilyEditsApi(Refusing):
+    write_permission = "profiles.change_kernelfamily"
+
+    @extend_schema(operation_id="kernels_edits", responses=JSON)
+    def get(self, request: Request) -> Response:
+        """What people changed, newest first."""
+        return Response({"edits": [json_selectors.edit_json(edit) for edit in page_selectors.edit_lines(limit=500)]})
+
+    @extend_schema(operation_id="kernels_edit", request=EditSerializer, responses={201: JSON})
+    def post(self, request: Request) -> Response:
+        """Merge two families, split kernels off one, rename one."""
+        given = EditSerializer(data=request.data)
+        given.is_valid(raise_exception=True)
+        asked = given.validated_data
+        family = get_object_or_404(KernelFamily, pk=asked["family"])
+        if asked["kind"] == FamilyEdit.Kind.MERGE:
+            edit = services.family_merge(family, get_object_or_404(KernelFamily, pk=asked.get("into", 0)), by=request.user)
+        elif asked["kind"] == FamilyEdit.Kind.SPLIT:
+            edit = services.family_split(family, asked.get("names", []), name=asked.get("name", ""), by=request.user)
+        else:
+            edit = services.family_rename(family, asked.get("name", ""), by=request.user)
+        return Response(json_selectors.edit_json(edit), status=201)
+
+
+class FamilyUndoApi(Refusing):
+    write_permission = "profiles.change_kernelfamily"
+
+    @extend_schema(operation_id="kernels_edit_undo", request=None, responses=JSON)
+    def post(self, request: Request, pk: int) -> Response:
+        """Put back what an edit changed."""
+        return Response(json_selectors.edit_json(services.edit_undo(get_object_or_404(FamilyEdit, pk=pk), by=request.user)))
+
+
+class NoteSerializer(serializers.Serializer[Any]):
+    text = serializers.CharField(max_length=10 * services.MAX_TEXT, trim_whitespace=False)
+
+
+class FamilyNotesApi(Refusing):
+    write_permission = "profiles.add_familynote"
+
+    @extend_schema(operation_id="kernels_note_create", request=NoteSerializer, responses={201: JSON})
+    def post(self, request: Request, pk: int) -> Response:
+        """Write a note about a kernel."""
+        given = NoteSerializer(data=request.data)
+        given.is_valid(raise_exception=True)
+        note = services.note_create(get_object_or_404(KernelFamily, pk=pk), text=given.validated_data["text"], by=request.user)
+        return Response(json_selectors.note_json(note), status=201)
+
+
+class BuildChangesApi(APIView):
+    @extend_schema(operation_id="kernels_build_changes", responses=JSON)
+    def get(self, request: Request) -> Response:
+        """What the newest build of every model and GPU made slower or faster than the build before it."""
+        return Response({"pairs": [home_selectors.pair_json(pair) for pair in home_selectors.pairs()]})

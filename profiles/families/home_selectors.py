@@ -1,0 +1,98 @@
+"""The two lists of the home page, from rows: kernels worth fixing, kernels that got slower."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from django.urls import reverse
+from django.utils.http import urlencode
+
+from profiles.families.json_selectors import change_json
+from profiles.families.selectors import Actions, Line, actions_of, ranking
+from profiles.models import BuildChange, BuildPair, Finding, KernelStat, Profile
+
+
+@dataclass(frozen=True)
+class Fix:
+    """One line of "worth fixing": the family and what its worst finding says."""
+
+    line: Line
+    finding: Finding | None = None
+
+    @property
+    def title(self) -> str:
+        """Without the kernel's name in front: the line has it."""
+        if self.finding is None or self.finding.kernel is None:
+            return ""
+        return self.finding.title.removeprefix(f"{self.finding.kernel.short_name}: ")
+
+
+def worth_fixing(limit: int) -> list[Fix]:
+    """Families by what could be won back at most: of traces first, then those that only counter reports know."""
+    lines = ranking({}, limit).lines
+    if len(lines) < limit:
+        seen = {line.family.pk for line in lines}
+        counted = ranking({"kind": str(Profile.Kind.COUNTERS)}).lines
+        lines = [*lines, *(line for line in counted if line.family.pk not in seen)][:limit]
+    findings = (Finding.objects.filter(kernel__family__in=[line.family.pk for line in lines], worth_ns__gt=0)
+                .select_related("kernel").order_by("kernel__family_id", "-worth_ns", "id").distinct("kernel__family_id"))
+    best = {found.kernel.family_id: found for found in findings if found.kernel}
+    return [Fix(line, best.get(line.family.pk)) for line in lines]
+
+
+@dataclass(frozen=True)
+class Slower:
+    """One kernel that a build made slower, and where to go from there."""
+
+    change: BuildChange
+    actions: Actions
+
+    @property
+    def family(self) -> int | None:
+        return self.change.kernel.family_id if self.change.kernel else None
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two builds and what changed between them."""
+
+    row: BuildPair
+    slower: list[Slower]
+    more: int
+
+    @property
+    def url(self) -> str:
+        return f"{reverse('compare')}?{urlencode({'a': _ids(self.row.old_profiles), 'b': _ids(self.row.new_profiles)})}"
+
+
+def _ids(profiles: list[int]) -> str:
+    return ",".join(map(str, profiles))
+
+
+def pairs() -> list[BuildPair]:
+    """Newest first; one whose profiles are gone is left out until a worker has made it anew."""
+    found = list(BuildPair.objects.prefetch_related("changes__pair"))
+    wanted = {pk for pair in found for pk in (*pair.old_profiles, *pair.new_profiles)}
+    there = dict(Profile.objects.filter(pk__in=wanted).values_list("pk", "created"))
+    whole = [pair for pair in found if all(pk in there for pk in (*pair.old_profiles, *pair.new_profiles))]
+    return sorted(whole, key=lambda pair: max((there[pk] for pk in pair.new_profiles), default=pair.made), reverse=True)
+
+
+def got_slower(limit: int) -> list[Pair]:
+    """Kernels that the newest builds made slower beyond their noise, most time first within a pair of builds."""
+    out = []
+    for pair in pairs():
+        rows = list(pair.changes.filter(verdict="slower").select_related("kernel__profile"))
+        shown = rows[:limit]
+        families = {row.kernel.family_id for row in shown if row.kernel and row.kernel.family_id}
+        actions = actions_of(families, KernelStat.objects.filter(profile__in=pair.new_profiles)) if families else {}
+        out.append(Pair(pair, [Slower(row, actions.get(row.kernel.family_id or 0, Actions()) if row.kernel else Actions())
+                               for row in shown], len(rows) - len(shown)))
+    return out
+
+
+def pair_json(pair: BuildPair) -> dict[str, Any]:
+    return {"model": pair.model, "gpu": pair.gpu, "kind": pair.kind, "old_build": pair.old_build, "new_build": pair.new_build,
+            "old_profiles": pair.old_profiles, "new_profiles": pair.new_profiles, "verdicts": pair.verdicts, "error": pair.error,
+            "made": pair.made.isoformat(), "changes": [change_json(change) for change in pair.changes.all()]}

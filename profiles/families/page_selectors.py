@@ -1,0 +1,220 @@
+"""Everything known about one family: what it costs, its shapes, builds, profiles, counters, rules, members, history, notes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from django.db.models import Count, Max, Min, QuerySet, Sum
+
+from profiles.analysis.found import SEVERITIES
+from profiles.analysis.sentences import pct_text, plural, time_text
+from profiles.families.selectors import UNREAD, Actions, Line, on_gpus, ranking, shape_actions
+from profiles.models import BuildChange, FamilyEdit, Finding, KernelFamily, KernelShape, KernelStat, Profile
+
+SHAPES, RUNS, NAMES, FINDINGS, OFFERED = 60, 100, 200, 8, 2_000
+_ALL = {"trace": "traces", "counters": "counter reports", "summary": "files of sums"}
+_KIND = {"trace": "trace", "counters": "counter report", "summary": "file of sums"}
+
+
+@dataclass(frozen=True)
+class ShapeLine:
+    """Launches of one grid and block over all profiles of a kind: the level between family and launch."""
+
+    shape: KernelShape          # the profile's row of most time: operator, dims and the longest launch are its
+    builds: list[str]
+    profiles: int
+    launches: int
+    total_ns: int
+    min_ns: int
+    max_ns: int
+    share_pct: float
+    roof_pct: float | None
+    actions: Actions
+
+    @property
+    def mean_ns(self) -> float:
+        return self.total_ns / self.launches
+
+    @property
+    def threads(self) -> int | None:
+        return None if self.shape.bucket is None else 1 << self.shape.bucket
+
+
+@dataclass(frozen=True)
+class Run:
+    """The family in one profile."""
+
+    profile: Profile
+    stat: KernelStat            # its kernel of most time there
+    names: int
+    launches: int
+    total_ns: int
+    p50_ns: float | None        # where one kernel is all of the family there
+    p95_ns: float | None
+    share_pct: float
+
+    @property
+    def mean_ns(self) -> float | None:
+        return self.total_ns / self.launches if self.launches else None
+
+
+@dataclass(frozen=True)
+class Member:
+    name: str
+    profiles: int
+    launches: int
+    total_ns: int
+
+
+def family_page(family: KernelFamily) -> dict[str, Any]:
+    """What the page, the API and the JSON show. Times of traces first; where none has the family, of counter reports, of sums."""
+    stats = KernelStat.objects.filter(family=family, profile__status=Profile.Status.READY)
+    kinds = set(stats.order_by().values_list("profile__kind", flat=True).distinct())
+    kind = next((str(each) for each in (Profile.Kind.TRACE, Profile.Kind.COUNTERS, Profile.Kind.SUMMARY) if each in kinds), "")
+    line = family_line(family, kind) if kind else None
+    runs = _runs(stats)
+    return {
+        "family": family, "kind": kind, "kind_word": _KIND.get(kind, ""), "line": line, "runs": runs,
+        "answer": _answer(family, kind, line, runs), "shapes": _shapes(stats), "counted": _counted(stats),
+        "findings": _findings(stats),
+        "changes": list(BuildChange.objects.filter(kernel__family=family).select_related("pair", "kernel")[:20]),
+        "members": _members(stats), "edits": edit_lines(family), "merged": list(family.merged.all()[:20]),
+        "notes": list(family.notes.select_related("author")),
+    }
+
+
+def family_line(family: KernelFamily, kind: str) -> Line | None:
+    """Its line of the ranking, with its share of all time of that kind."""
+    return next(iter(ranking({"kind": kind}, only=family.pk).lines), None)
+
+
+def _runs(stats: QuerySet[KernelStat]) -> list[Run]:
+    """Newest profile first."""
+    groups: dict[int, list[KernelStat]] = {}
+    rows = stats.select_related("profile").defer(*(name[8:] for name in UNREAD))
+    for stat in rows.order_by("-profile__created", "-profile_id", "-total_ns")[:RUNS * 20]:
+        groups.setdefault(stat.profile_id, []).append(stat)
+    return [_run(group) for group in list(groups.values())[:RUNS]]
+
+
+def _run(group: Sequence[KernelStat]) -> Run:
+    alone = group[0] if len(group) == 1 else None
+    return Run(group[0].profile, group[0], len(group), sum(each.launches for each in group), sum(each.total_ns for each in group),
+               alone.p50_ns if alone else None, alone.p95_ns if alone else None, sum(each.share_pct for each in group))
+
+
+def _shapes(stats: QuerySet[KernelStat]) -> list[ShapeLine]:
+    """Most time first, per kind, GPU, grid and block; each with what its profile of most time says."""
+    rows = list(KernelShape.objects.filter(kernel__in=stats.order_by().values("pk"))
+                .select_related("kernel__profile", "kernel__family").defer(*UNREAD).order_by("-total_ns")[:5_000])
+    groups: dict[tuple[str, str, str, str], list[KernelShape]] = {}
+    for row in rows:
+        profile = row.kernel.profile
+        groups.setdefault((profile.kind, profile.gpu, row.grid, row.block), []).append(row)
+    of_kind: dict[str, int] = {}
+    for (kind, *_), group in groups.items():
+        of_kind[kind] = of_kind.get(kind, 0) + sum(row.total_ns for row in group)
+    lines = [_shape_line(group, of_kind[kind]) for (kind, *_), group in groups.items()]
+    traces_first = sorted(lines, key=lambda line: (line.shape.kernel.profile.kind != Profile.Kind.TRACE, -line.total_ns))
+    return traces_first[:SHAPES]
+
+
+def _shape_line(group: Sequence[KernelShape], of_ns: int) -> ShapeLine:
+    total_ns = sum(row.total_ns for row in group)
+    roofs = [(row.roof_pct, row.total_ns) for row in group if row.roof_pct is not None]
+    weight = sum(ns for _, ns in roofs)
+    return ShapeLine(
+        group[0], sorted({row.kernel.profile.build for row in group if row.kernel.profile.build}),
+        len({row.kernel.profile_id for row in group}), sum(row.launches for row in group), total_ns,
+        min(row.min_ns for row in group), max(row.max_ns for row in group), 100.0 * total_ns / of_ns if of_ns else 0.0,
+        sum(pct * ns for pct, ns in roofs) / weight if weight else None, shape_actions(group[0]))
+
+
+def _counted(stats: QuerySet[KernelStat]) -> list[KernelStat]:
+    """Counter reports that hold it, newest first: one row per kernel, its page has every counter."""
+    found = stats.filter(profile__kind=Profile.Kind.COUNTERS).select_related("profile")
+    return list(found.order_by("-profile__created", "-total_ns")[:8])
+
+
+def _findings(stats: QuerySet[KernelStat]) -> list[Finding]:
+    """Severity first, then worth; each rule once, of the profile where it is worth most."""
+    found = Finding.objects.filter(kernel__in=stats.order_by().values("pk")).select_related("kernel", "profile")
+    ranked = sorted(found[:500], key=lambda each: (SEVERITIES.index(each.severity), -(each.worth_ns or 0.0), each.pk))
+    once: dict[str, Finding] = {}
+    for each in ranked:
+        each.title = each.title.removeprefix(f"{each.kernel.short_name}: ") if each.kernel else each.title
+        once.setdefault(each.rule, each)
+    return list(once.values())[:FINDINGS]
+
+
+def _members(stats: QuerySet[KernelStat]) -> list[Member]:
+    rows = (stats.order_by().values("name")
+            .annotate(n=Count("profile", distinct=True), count=Sum("launches"), total=Sum("total_ns"))
+            .order_by("-total", "name")[:NAMES])
+    return [Member(row["name"], row["n"], int(row["count"]), int(row["total"])) for row in rows]
+
+
+def _answer(family: KernelFamily, kind: str, line: Line | None, runs: Sequence[Run]) -> str:
+    if family.merged_into:
+        return f"This kernel is part of `{family.merged_into.name}` now"
+    if line is None:
+        return "No profile has this kernel any more"
+    builds = len({run.profile.build for run in runs if run.profile.build})
+    where = f"{line.profiles:,} {_KIND[kind] if line.profiles == 1 else _ALL[kind]}"
+    of_builds = f" of {plural(builds, 'build')}" if builds else ""
+    text = (f"{time_text(line.worth.total_ns)} in {plural(line.worth.launches, 'launch')} of {where}"
+            f"{of_builds}: {pct_text(line.share_pct)} of all kernel time in {_ALL[kind]}")
+    one = line.worth
+    if one.recoverable_ns is not None:
+        return (f"{text}. It reaches {pct_text(one.roof_pct or 0.0)} of its own {one.side} roof, so up to "
+                f"{time_text(one.recoverable_ns)} could be won back")
+    if one.category == "communication":
+        return f"{text}. It moves data between GPUs and waits for the others: no roof tells the two apart"
+    return f"{text}. What of it could be won back is unknown: no counters of it on {on_gpus(one)}"
+
+
+def edit_lines(family: KernelFamily | None = None, limit: int = 50) -> list[FamilyEdit]:
+    """What people changed, newest first."""
+    edits = FamilyEdit.objects.select_related("family", "other", "author", "undone_by")
+    return list((edits.filter(family=family) | edits.filter(other=family) if family else edits)[:limit])
+
+
+def family_named(text: str) -> KernelFamily | None:
+    """By number, or by the very name where one family alone has it."""
+    if text.strip().isdecimal() and len(text.strip()) < 19:
+        return KernelFamily.objects.filter(pk=int(text), merged_into=None).first()
+    named = list(KernelFamily.objects.filter(name=text.strip(), merged_into=None)[:2])
+    return named[0] if len(named) == 1 else None
+
+
+def offered(family: KernelFamily) -> list[KernelFamily]:
+    """What it could be merged into: of the same operation first."""
+    found = KernelFamily.objects.filter(merged_into=None, stats__isnull=False).exclude(pk=family.pk).distinct()[:OFFERED]
+    return sorted(found, key=lambda each: (each.op != family.op, each.name))
+
+
+def family_choices() -> dict[str, list[str]]:
+    """What the ranking may be narrowed to beyond what profiles say."""
+    there = KernelFamily.objects.filter(stats__isnull=False)
+    return {name: [value or "unknown" for value in there.order_by(name).values_list(name, flat=True).distinct()]
+            for name in ("op", "dtype")}
+
+
+def series(runs: Sequence[Run]) -> list[Mapping[str, Any]]:
+    """Points of the chart by build: mean per launch of each profile, oldest first, per GPU and kind."""
+    return [{"when": run.profile.created, "build": run.profile.build, "profile": run.profile.name, "gpu": run.profile.gpu,
+             "kind": run.profile.kind, "mean_ns": run.mean_ns, "p50_ns": run.p50_ns, "p95_ns": run.p95_ns, "launches": run.launches}
+            for run in reversed(runs) if run.mean_ns]
+
+
+def builds(stats: QuerySet[KernelStat]) -> list[dict[str, Any]]:
+    """Its builds, oldest first: launches, time, mean."""
+    rows = (stats.exclude(profile__build="").order_by().values("profile__build", "profile__gpu", "profile__kind")
+            .annotate(count=Sum("launches"), total=Sum("total_ns"), first=Min("profile__created"), last=Max("profile__created"))
+            .order_by("first"))
+    return [{"build": row["profile__build"], "gpu": row["profile__gpu"], "kind": row["profile__kind"],
+             "launches": int(row["count"]), "total_ns": int(row["total"]),
+             "mean_ns": float(row["total"]) / int(row["count"]) if row["count"] else None,
+             "last": row["last"].isoformat()} for row in rows]

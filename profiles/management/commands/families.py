@@ -1,0 +1,33 @@
+"""Kernel families from the command line: what they cost, and making what profiles of an earlier version lack."""
+
+from __future__ import annotations
+
+import json
+from argparse import ArgumentParser
+from typing import Any
+
+from django.core.management.base import BaseCommand
+
+from profiles.families.follow_services import families_catch_up
+from profiles.families.selectors import ranking, ranking_json
+
+
+class Command(BaseCommand):
+    help = "Kernel families by what could be won back; first makes families, shapes and build changes that are missing."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("--again", action="store_true", help="make all of them anew, after an update that changed identities")
+        parser.add_argument("--limit", type=int, default=20, help="lines (default 20)")
+        parser.add_argument("--json", action="store_true", help="one JSON document on standard output")
+
+    def handle(self, *_: Any, **options: Any) -> None:
+        done = families_catch_up(options["again"])
+        found = ranking({})
+        if options["json"]:
+            document = {"made": done, **ranking_json(found, max(0, options["limit"]))}
+            self.stdout.write(json.dumps(document, ensure_ascii=False, allow_nan=False))
+            return
+        for line in found.lines[:max(0, options["limit"])]:
+            won_ns = line.worth.recoverable_ns
+            known = "unknown, no counters" if won_ns is None else f"{won_ns / 1e6:,.3f} ms to win back"
+            self.stdout.write(f"{line.name}: {line.worth.total_ns / 1e6:,.3f} ms in {line.worth.launches:,} launches, {known}")
