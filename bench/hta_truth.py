@@ -26,12 +26,26 @@ def said_of(path: Path) -> dict[str, Any]:
         time = analysis.get_temporal_breakdown(visualize=False).iloc[0].to_dict()
         _, kernels = analysis.get_gpu_kernel_breakdown(visualize=False, num_kernels=10_000, duration_ratio=1.0)
         overlap = analysis.get_comm_comp_overlap(visualize=False).iloc[0].to_dict()
+        idle = _idle(analysis)
     overlap_pct = float(overlap["comp_comm_overlap_pctg"])
     return {
         "temporal": {name: float(value) for name, value in time.items() if name.endswith("(us)")},
         "overlap_pct": None if math.isnan(overlap_pct) else overlap_pct,
+        "idle_us": idle,
         "kernel_sum_us": {str(kind): float(rows["sum (us)"].sum()) for kind, rows in kernels.groupby("kernel_type")},
     }
+
+
+def _idle(analysis: TraceAnalysis) -> dict[str, dict[str, float]] | None:
+    """stream -> what its gaps waited for -> µs; None where HTA fails (it needs every launch call)."""
+    try:
+        rows, _ = analysis.get_idle_time_breakdown(ranks=[0], visualize=False)
+    except Exception:
+        return None
+    found: dict[str, dict[str, float]] = {}
+    for row in rows.to_dict("records"):
+        found.setdefault(str(row["stream"]), {})[str(row["idle_category"])] = float(row["idle_time"])
+    return found
 
 
 def main(paths: list[str]) -> None:

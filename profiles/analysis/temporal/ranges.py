@@ -2,6 +2,7 @@
 
 A piece of GPU work belongs to each range in which its launch call began, on the call's own thread. Threads that name no
 range of their own (autograd's workers) belong to the ranges of their process: those of its thread with the most of them.
+Ranges of no thread (NVTX start/end) hold for every thread of their process.
 GPU time is the sum of durations; *projected* is from the first start to the last end per range, as `nsys stats`'
 nvtx_gpu_proj_sum has it.
 """
@@ -35,7 +36,7 @@ class RangeTime:
 
 def hosts_of(frame: Frame, rows: Rows) -> list[int]:
     """For every track the one whose ranges hold for it: itself, or the busiest of its process; -1 where neither has any."""
-    per_track = Counter(frame["track"][rows].tolist())
+    per_track = Counter(track for track in frame["track"][rows].tolist() if frame.tracks[track].tid is not None)
     best: dict[tuple[str, str | None], int] = {}
     for track, _ in sorted(per_track.items(), key=lambda pair: (pair[1], -pair[0])):
         best[frame.rank_of_track[track], frame.tracks[track].pid] = track
@@ -53,8 +54,12 @@ def range_times(frame: Frame) -> list[RangeTime]:
     call = frame.call[work]
     on, began = host[frame["track"][call]], frame["start_ns"][call]
     total = {name: np.zeros(len(frame.names) + 1, np.int64) for name in ("gpu", "launches", "projected")}
+    process = [(frame.rank_of_track[number], track.pid) for number, track in enumerate(frame.tracks)]
     for lane_rows, track, before in _lanes(frame, rows):
-        mine = np.flatnonzero(on == track)
+        if frame.tracks[track].tid is None:
+            mine = np.flatnonzero(np.array([each == process[track] for each in process])[frame["track"][call]])
+        else:
+            mine = np.flatnonzero(on == track)
         row = _at(frame, lane_rows, began[mine])
         code = frame["name"][row]
         hit = row >= 0

@@ -23,7 +23,8 @@ from profiles.trace import Category
 MOST_STEPS = 10_000
 FEWEST = 3                      # repetitions that make a step of something nobody marked
 LEAST_KERNELS = 2               # of a detected step: one kernel over and over is no step
-LEAST_AGREEMENT = 0.9           # of kernels P apart
+LEAST_AGREEMENT = 0.9           # of kernels P apart, within the stretch that repeats
+LEAST_KAPPA = 0.6               # of the whole sequence, beyond what chance makes agree (Cohen's kappa)
 LEAST_COVER = 0.5               # of the thread's time from the first to the last of the ranges
 STEP_WORD = re.compile(r"(?<![a-z])(step|iter|iteration|train_?step|batch|decode)(?![a-z])", re.IGNORECASE)
 _NO_STEP = re.compile(r"CompiledFxGraph|nccl:|gloo:|Optimizer\.|^#* ?(forward|backward|optimizer|data)", re.IGNORECASE)
@@ -129,6 +130,8 @@ def detected(frame: Frame, work: DeviceWork) -> tuple[list[Span], int]:
     if not period:
         return [], 0
     first, last = _steady(names, period)
+    if last - first < FEWEST * period:
+        return [], 0
     starts, ends = frame["start_ns"][rows], np.maximum.accumulate(frame.end_ns[rows])
     gap = np.maximum(starts - np.r_[starts[:1], ends[:-1]], 0)
     phase = _longest_gap(gap[first:last], period)
@@ -158,21 +161,17 @@ def period_of(names: Ints) -> int:
     likely = np.argsort(-agree, kind="stable")[:64]
     exact = {int(lag): float(np.mean(names[lag:] == names[:-lag])) for lag in likely if lag >= LEAST_KERNELS}
     best = max(exact.values(), default=0.0)
-    if best < LEAST_AGREEMENT:
-        return 0
-    if float(np.mean(names[1:] == names[:-1])) >= best - 0.01:
+    chance = float(np.sum((np.bincount(code) / n) ** 2))
+    if best - chance < LEAST_KAPPA * (1 - chance) or float(np.mean(names[1:] == names[:-1])) >= best - 0.01:
         return 0
     return min(lag for lag, share in exact.items() if share >= best - 0.01)
 
 
 def _steady(names: Ints, period: int) -> tuple[int, int]:
     """The stretch in which the sequence repeats: what comes before (warm-up) and after is no step."""
-    same = np.r_[0, np.cumsum(names[period:] == names[:-period])]
-    whole = np.arange(0, same.size - period, 1) if same.size > period else np.arange(1)
-    good = np.flatnonzero((same[whole + period] - same[whole]) >= LEAST_AGREEMENT * period) if same.size > period else whole
-    if not good.size:
-        return 0, names.size
-    return int(good[0]), min(names.size, int(good[-1]) + 2 * period)
+    same = np.r_[0, np.cumsum(names[period:] == names[:-period])]         # matches among the first pairs
+    good = np.flatnonzero(same[period:] - same[:-period] >= LEAST_AGREEMENT * period)
+    return (int(good[0]), int(good[-1]) + 2 * period) if good.size else (0, 0)
 
 
 def _longest_gap(gap: Ints, period: int) -> int:
