@@ -89,6 +89,8 @@ class GpuArgs(msgspec.Struct, gc=False):
     group_ranks: msgspec.Raw = _named("Process Group Ranks", RAW)
     sync_kind: msgspec.Raw = _named("cuda_sync_kind", RAW)
     wait_on_stream: msgspec.Raw = RAW
+    wait_on_record: msgspec.Raw = _named("wait_on_cuda_event_record_corr_id", RAW)
+    wait_on_event: msgspec.Raw = _named("wait_on_cuda_event_id", RAW)
     external_id_old: Any = _named("external id", MISSING)
 
 

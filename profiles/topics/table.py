@@ -8,11 +8,19 @@ from dataclasses import dataclass
 from typing import Any
 
 from profiles.analysis.communication.result import communication_result
+from profiles.analysis.critical.topic import critical_result
 from profiles.analysis.found import Result
 from profiles.analysis.frame import Frame
+from profiles.analysis.launching.topic import launches_result
+from profiles.analysis.operators.topic import operators
+from profiles.analysis.sequences.topic import sequences_result
 from profiles.analysis.temporal.result import time_result
 from profiles.models import Profile
 from profiles.topics import communication as communication_page
+from profiles.topics import critical_path as critical_page
+from profiles.topics import launches as launches_page
+from profiles.topics import operators as operators_page
+from profiles.topics import sequences as sequences_page
 
 Context = Callable[[Profile, dict[str, Any], Mapping[str, str]], dict[str, Any]]
 
@@ -39,8 +47,16 @@ class Topic:
 
 TOPICS: tuple[Topic, ...] = (
     Topic("time", "Time", "Where did the time of each GPU go, and which of three things holds it back?", 1, time_result),
+    Topic("operators", "Operators", "Which operators and modules own the GPU's time, and could more of it run on tensor cores?", 1,
+          operators, operators_page.context),
     Topic("communication", "Communication", "How fast do collectives move data, and who waits in them for whom, how long and why?", 1,
           communication_result, communication_page.context),
+    Topic("launches", "Launches", "Is the host fast enough for the GPU, and what does the way from call to kernel cost?", 1,
+          launches_result, launches_page.context),
+    Topic("sequences", "Sequences", "Which kernels come one after the other again and again, and could be one?", 1,
+          sequences_result, sequences_page.context),
+    Topic("critical-path", "Critical path", "What did the run really wait for, and what would make it shorter?", 1,
+          critical_result, critical_page.context),
 )
 
 

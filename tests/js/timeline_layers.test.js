@@ -9,8 +9,8 @@ const code = Object.fromEntries(readdirSync(FOLDER).map((name) => [name, readFil
 const LAYERS = [
   ["model.js", "viewport.js", "url.js", "dom.js", "keymap.js", "arrange.js", "flows.js", "notes.js", "linked.js", "summary.js", "steps.js", "area_state.js", "histogram.js", "flame_model.js"],
   ["layout.js", "tiles.js", "search.js", "palette.js", "neighbours.js", "motion.js", "pointer.js", "tabs.js", "working.js", "perfetto.js"], ["snap.js", "api.js", "utilisation.js"],
-  ["draw_counter.js", "draw_names.js"], ["draw.js", "labels.js", "input.js", "details.js", "selection.js"], ["draw_histogram.js", "draw_flame.js", "area_table.js", "launches_card.js"], ["histogram_view.js", "flame_graph.js"], ["flame.js"], ["area.js"], ["draw_ruler.js", "draw_overlay.js"], ["draw_hits.js"], ["stage.js"],
-  ["actions.js", "chosen.js", "exporting.js", "controls.js", "history.js", "label_keys.js", "measure.js", "search_bar.js", "tracks.js", "walk.js", "note_flags.js"], ["notes_view.js"], ["app.js"], ["open.js"], ["main.js", "pair.js"],
+  ["draw_counter.js", "draw_names.js"], ["draw.js", "labels.js", "input.js", "details.js", "selection.js"], ["draw_histogram.js", "draw_flame.js", "area_table.js", "launches_card.js"], ["histogram_view.js", "flame_graph.js"], ["flame.js"], ["area.js"], ["draw_ruler.js", "draw_path.js"], ["draw_overlay.js"], ["draw_hits.js"], ["stage.js"],
+  ["actions.js", "chosen.js", "exporting.js", "controls.js", "history.js", "label_keys.js", "measure.js", "search_bar.js", "tracks.js", "walk.js", "note_flags.js", "critical.js"], ["notes_view.js"], ["app.js"], ["open.js"], ["main.js", "pair.js"],
 ];
 const PURE = ["model.js", "utilisation.js", "viewport.js", "url.js", "keymap.js", "arrange.js", "flows.js", "notes.js", "linked.js", "steps.js", "area_state.js", "histogram.js", "flame_model.js", "motion.js", "snap.js", "layout.js", "search.js", "palette.js", "neighbours.js"];
 

@@ -26,7 +26,7 @@ export class Actions {
       "select-all": () => chosen.selectArea({ start: Math.floor(viewport.start), end: Math.ceil(viewport.end), tracks: app.stage.shownTracks() }, true),
       "tab-next": () => chosen.areaPanel.nextTab(1), "tab-previous": () => chosen.areaPanel.nextTab(-1), "into-panel": () => chosen.focusPanel(),
       "row-next": () => chosen.areaPanel.step(1), "row-previous": () => chosen.areaPanel.step(-1),
-      ...app.walk.commands, ...app.exporting.commands, ...app.labelKeys.commands, ...app.notes.commands,
+      ...app.walk.commands, ...app.exporting.commands, ...app.labelKeys.commands, ...app.notes.commands, ...app.critical.commands,
     };
   }
 

@@ -25,6 +25,7 @@ export class Api {
   }
   slices(parameters, signal) { return this.getJson(this.url("slices/", parameters), { signal }); }
   hits(parameters, signal) { return this.getJson(this.url("hits/", parameters), { signal }); }
+  criticalPath(parameters, signal) { return this.getJson(this.url("critical-path/", parameters), { signal }); }
   selection(parameters, signal) { return this.getJson(this.url("selection/", parameters), { signal }); }
 
   /** Whole tracks of a tile. @param {number[]} tracks @returns {Promise<ArrayBuffer>} */

@@ -5,6 +5,7 @@ import * as units from "../lib/units.js";
 import { Actions } from "./actions.js";
 import { Chosen } from "./chosen.js";
 import { Controls } from "./controls.js";
+import { Critical } from "./critical.js";
 import { Exporting } from "./exporting.js";
 import { part } from "./dom.js";
 import { HitsPainter } from "./draw_hits.js";
@@ -61,6 +62,7 @@ export class App {
     this.walk = new Walk(this);
     this.labelKeys = new LabelKeys(this);
     this.notes = new NotesView(this, root);
+    this.critical = new Critical(this, part(root, "tl-path"));
     this.exporting = new Exporting(this, root);
     this.actions = new Actions(this, part(root, "tl-tip"));
     this.repaint();
@@ -97,6 +99,7 @@ export class App {
     this.notes.flags.place();
     if (due.tracks) {
       this.controls.tell();
+      this.critical.viewed();
       clearTimeout(this.useTimer);
       this.useTimer = setTimeout(() => { this.stage.tellUse(); this.chosen.areaPanel.viewed(); }, USE_SETTLE_MS);
     }
@@ -123,7 +126,7 @@ export class App {
     const { timeline, viewport, tiles, palette, match, font, charPx, hover, cursorX, marks, chosen } = this;
     return {
       timeline, viewport, tiles, palette, match: chosen.match ?? match, units, font, charPx, hover, cursorX, marks, hits: this.search.hits,
-      selection: { slice: chosen.slice, area: chosen.area }, highlights: chosen.highlights, dpr: devicePixelRatio || 1,
+      selection: { slice: chosen.slice, area: chosen.area }, highlights: chosen.highlights, path: this.critical.drawn, dpr: devicePixelRatio || 1,
     };
   }
 

@@ -2,6 +2,7 @@
 // moving the mouse never repaints the tracks.
 
 import { fit } from "./draw.js";
+import { criticalPath } from "./draw_path.js";
 import { laneHeight, laneTop, rowsBetween } from "./layout.js";
 
 // Links that are a flow of control, and whether the arrow leaves the selected slice or arrives at it.
@@ -30,7 +31,7 @@ export class OverlayPainter {
     const { context } = this, { viewport, dpr, palette, selection } = scene;
     this.point(scene.cursorX);
     // A canvas over the whole stage costs the browser at every frame, also an empty one.
-    const isEmpty = !scene.marks.length && !selection.area && !selection.slice && !scene.hover && !scene.highlights?.length;
+    const isEmpty = !scene.marks.length && !selection.area && !selection.slice && !scene.hover && !scene.highlights?.length && !scene.path;
     if (this.canvas.hidden !== isEmpty) this.canvas.hidden = isEmpty;
     if (isEmpty && this.wasEmpty) return;
     this.wasEmpty = isEmpty;
@@ -49,6 +50,7 @@ export class OverlayPainter {
       if (selection.slice) this.outline(scene, pane, selection.slice, palette.text, 2.5);
       context.restore();
     }
+    if (scene.path) criticalPath(context, scene, panes);
     this.ends.length = 0;
     for (const { kind, from, to, far } of arrowsOf(selection.slice)) this.arrow(scene, panes, kind, from, to, far);
   }

@@ -33,6 +33,8 @@ export const KEYS = [
   { shown: "H", what: "Hide it (Shift+H: show all)", bind: { h: "hide", "Shift+h": "show-all" } },
   { shown: "C", what: "Collapse or open it (Shift+C: all groups)", bind: { c: "fold", "Shift+c": "fold-all" } },
   { shown: "Alt+↑ Alt+↓", what: "Move it up or down (or drag its name)", bind: { "Alt+ArrowUp": "track-up", "Alt+ArrowDown": "track-down" } },
+  { shown: "V", what: "Critical path: what the run waited for (V again: away)", bind: { v: "path" } },
+  { shown: "R", what: "The next critical path: whole run, then each step (Shift+R: previous)", bind: { r: "path-next", "Shift+r": "path-previous" } },
   { shown: "Q", what: "Say what is in view: how busy, and what took most time", bind: { q: "say-view" } },
   { shown: "PageUp PageDown", what: "Scroll by a page", bind: { PageUp: "page-up", PageDown: "page-down" } },
   { shown: "Ctrl+A", what: "Select everything shown", bind: { "Ctrl+a": "select-all" } },

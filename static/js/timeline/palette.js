@@ -39,7 +39,7 @@ export function makePalette(css) {
       });
     }
   });
-  const plain = Object.fromEntries(["bg", "panel", "raised", "line", "text", "muted", "accent", "accent-ink", "warn"].map((k) => [k, css(`--${k}`)]));
+  const plain = Object.fromEntries(["bg", "panel", "raised", "line", "text", "muted", "accent", "accent-ink", "warn", "bad"].map((k) => [k, css(`--${k}`)]));
   return { pixels, fills, inks, inkColours: [...new Set(inks.filter(Boolean))], ...plain, panelRgb: panel };
 }
 

@@ -1,0 +1,263 @@
+"""The topic "critical-path": what did the run really wait for, step by step, and what would shorten it?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from profiles.analysis.critical.links import Links
+from profiles.analysis.critical.shares import KINDS, Shares
+from profiles.analysis.critical.walk import BEFORE, CPU, Path, ends, walk
+from profiles.analysis.digest import STEP
+from profiles.analysis.found import Found, Result
+from profiles.analysis.frame import Frame
+from profiles.analysis.names import short_name
+from profiles.analysis.sentences import pct_text, plural, time_text
+from profiles.trace import Category, SummaryColumn, SummaryTable
+
+MOST_STEPS, MOST_RANKS, MOST = 100, 16, 200
+HOST_PCT, KERNEL_PCT = 40.0, 25.0           # of the path, to make findings of
+_WAITS = [int(kind) for kind in range(11, 18)]
+
+
+@dataclass(frozen=True)
+class Named:
+    """One path: of a whole rank, or of a step."""
+
+    key: str                                # in URLs: "whole", "whole-1" (rank), "step-3"
+    label: str
+    rank: str
+    path: Path
+
+
+def links_of(frame: Frame) -> Links:
+    """Made once per frame."""
+    found: Links | None = frame.__dict__.get("_links")
+    if found is None:
+        found = frame.__dict__["_links"] = Links(frame)
+    return found
+
+
+def paths(frame: Frame) -> list[Named]:
+    """The path of every rank's whole run, then of every step (the first MOST_STEPS). Empty without linked GPU work."""
+    found: list[Named] | None = frame.__dict__.get("_paths")
+    if found is None:
+        found = frame.__dict__["_paths"] = [*_whole(frame),
+                                            *_steps(frame)] if frame.work.size and (frame.call[frame.work] >= 0).any() else []
+    return found
+
+
+def _whole(frame: Frame) -> list[Named]:
+    links = links_of(frame)
+    found: list[Named] = []
+    for number, name in enumerate(links.rank_names):
+        work, thread, until = ends(links, number)
+        tracks = np.flatnonzero(links.ranks == number)
+        rows = np.flatnonzero(np.isin(frame["track"], tracks) & ~frame["instant"]
+                              & np.isin(frame["category"], [int(each) for each in (*_REAL,)]))
+        if (work < 0 and thread < 0) or not rows.size or len(found) >= MOST_RANKS:
+            continue
+        begin = int(frame["start_ns"][rows].min())
+        found.append(Named("whole" if not found else f"whole-{len(found)}", "whole run", name,
+                           walk(links, begin, until, work, thread)))
+    return found
+
+
+_REAL = (Category.COMPUTE, Category.COMMUNICATION, Category.MEMCPY, Category.MEMSET, Category.RUNTIME, Category.CPU_OP)
+
+
+def _steps(frame: Frame) -> list[Named]:
+    """Every ProfilerStep#N: from its begin to the end of its CPU part, or of the last work that it launched."""
+    links, order = links_of(frame), links_of(frame).order
+    rows = frame.of(Category.ANNOTATION)
+    named = {code for code in np.unique(frame["name"][rows]).tolist() if code >= 0 and STEP.search(frame.names[code])}
+    found = []
+    for number, row in enumerate(rows[np.isin(frame["name"][rows], list(named))][:MOST_STEPS].tolist()):
+        begin, until = int(frame["start_ns"][row]), int(frame.end_ns[row])
+        rank = int(links.ranks[frame["track"][row]])
+        mine = np.flatnonzero(order.has_call & (order.call_start_ns >= begin) & (order.call_start_ns < until)
+                              & (links.ranks[order.track] == rank))
+        last = int(mine[np.argmax(order.end_ns[mine])]) if mine.size else -1
+        if last >= 0 and order.end_ns[last] > until:
+            path = walk(links, begin, int(order.end_ns[last]), work=last)
+        else:
+            path = walk(links, begin, until, track=int(frame["track"][row]))
+        found.append(Named(f"step-{number}", frame.text(row), links.rank_names[rank], path))
+    return found
+
+
+def critical_result(frame: Frame) -> Result:
+    if not frame.work.size:
+        return Result("The trace holds no GPU work, so it has no path through host and GPU. Record with GPU activities on.",
+                      applies=False)
+    found = paths(frame)
+    if not found:
+        return Result("The trace does not say which call launched which GPU work (no runtime calls with correlation ids), so its "
+                      "critical path cannot be followed. Record the CUDA runtime, too.", applies=False)
+    shares = Shares(frame)
+    main = max((each for each in found if not each.key.startswith("step")), key=lambda each: each.path.end_ns - each.path.start_ns)
+    rows = [_numbers(shares, each) for each in found]
+    whole = rows[found.index(main)]
+    kernels = _kernels(frame, main.path)
+    threads = _threads(frame, shares, main.path)
+    numbers = {
+        "paths": rows, "main": main.key, "kinds": [{"key": kind.key, "label": kind.label, "side": kind.side, "means": kind.means}
+                                                   for kind in KINDS],
+        "inferred": main.path.inferred, "segments": int(main.path.kind.size),
+        "cpu_pct": _side(whole, "cpu"), "gpu_pct": _side(whole, "gpu"), "wait_pct": _side(whole, "wait"),
+        "off_path_ns": kernels.off_ns, "kernel_ns": kernels.all_ns,
+    }
+    tables = [_kinds_table(whole), _paths_table(rows), kernels.table, threads, _longest(frame, main.path)]
+    return Result(_answer(main, whole, numbers, kernels), numbers, [table for table in tables if table.rows],
+                  _findings(whole, numbers, kernels, threads))
+
+
+def _numbers(shares: Shares, each: Named) -> dict[str, Any]:
+    kinds = shares.by_kind(each.path)
+    return {"key": each.key, "label": each.label, "rank": each.rank, "start_ns": each.path.start_ns, "end_ns": each.path.end_ns,
+            "length_ns": each.path.end_ns - each.path.start_ns, **{f"{key}_ns": ns for key, ns in kinds.items()}}
+
+
+def _side(row: dict[str, Any], side: str) -> float:
+    return 100.0 * sum(int(row[f"{kind.key}_ns"]) for kind in KINDS if kind.side == side) / max(1, int(row["length_ns"]))
+
+
+@dataclass(frozen=True)
+class _Kernels:
+    table: SummaryTable
+    all_ns: int                     # of all kernels within the window
+    off_ns: int                     # of that: not on the path
+    first: str                      # full name of the kernel with the most time on the path
+    first_pct: float
+
+
+def _kernels(frame: Frame, path: Path) -> _Kernels:
+    """Every kernel and copy: how much of its time is on the path. What is off it could be slower without ending the run later."""
+    on = np.flatnonzero(path.kind < CPU)
+    code_on, on_ns = frame["name"][path.row[on]], path.length_ns[on]
+    work = frame.work[(frame["start_ns"][frame.work] < path.end_ns) & (frame.end_ns[frame.work] > path.start_ns)]
+    rank = {frame.rank_of_track[track] for track in np.unique(path.track[on]).tolist()}
+    mine = np.array([label in rank for label in frame.rank_of_track] or [False], np.bool_)
+    work = work[mine[frame["track"][work]]]
+    codes, place = np.unique(frame["name"][work], return_inverse=True)
+    total = np.bincount(place, weights=frame["dur_ns"][work]).astype(np.int64)
+    launches = np.bincount(place)
+    on_path = np.bincount(np.searchsorted(codes, code_on), weights=on_ns, minlength=codes.size).astype(np.int64)
+    length = max(1, path.end_ns - path.start_ns)
+    order = np.lexsort((-total, -on_path))[:MOST].tolist()
+    table = SummaryTable("Kernels on the path", [
+        SummaryColumn("kernel", "kernel", text=True), SummaryColumn("launches", "count"), SummaryColumn("total", "ns"),
+        SummaryColumn("on the path", "ns"), SummaryColumn("of the path", "pct"), SummaryColumn("of its own time", "pct")],
+        [[frame.names[codes[i]], int(launches[i]), int(total[i]), int(on_path[i]), 100.0 * int(on_path[i]) / length,
+          100.0 * int(on_path[i]) / int(total[i]) if total[i] else None] for i in order],
+        "Time off the path is hidden behind something else: making it faster wins nothing until the path has changed.")
+    first = int(np.argmax(on_path)) if on_path.size else -1
+    return _Kernels(table, int(total.sum()), int(total.sum() - on_path.sum()), frame.names[codes[first]] if first >= 0 else "",
+                    100.0 * int(on_path[first]) / length if first >= 0 else 0.0)
+
+
+def _threads(frame: Frame, shares: Shares, path: Path) -> SummaryTable:
+    rows, own = shares.by_slice(path)
+    codes, place = np.unique(frame["name"][rows], return_inverse=True)
+    total = np.bincount(place, weights=own).astype(np.int64) if rows.size else np.empty(0, np.int64)
+    count = np.bincount(place)
+    kind = np.zeros(codes.size, np.int64)
+    kind[place] = frame["category"][rows]
+    length = max(1, path.end_ns - path.start_ns)
+    words = {int(Category.CPU_OP): "operator", int(Category.RUNTIME): "runtime call", int(Category.PYTHON): "Python",
+             int(Category.ANNOTATION): "range"}
+    return SummaryTable("Host work on the path", [
+        SummaryColumn("slice", text=True), SummaryColumn("what it is", text=True), SummaryColumn("times", "count"),
+        SummaryColumn("own time on the path", "ns"), SummaryColumn("of the path", "pct")],
+        [[frame.names[codes[i]] if codes[i] >= 0 else None, words[int(kind[i])], int(count[i]), int(total[i]),
+          100.0 * int(total[i]) / length]
+         for i in np.argsort(-total, kind="stable")[:MOST].tolist()],
+        "Own time: without the slices within it. A range's own time is the program's own code in it.")
+
+
+def _longest(frame: Frame, path: Path) -> SummaryTable:
+    names = {kind.key: kind.label for kind in KINDS}
+    of = {11: "launch", 12: "between", 13: "dependency", 14: "returning", 15: "handed", 16: "unexplained", BEFORE: "unexplained"}
+    chosen = np.flatnonzero((path.kind > CPU) & (path.length_ns > 0))
+    chosen = chosen[np.argsort(-path.length_ns[chosen], kind="stable")][:50]
+    return SummaryTable("Longest waits on the path", [
+        SummaryColumn("wait", text=True), SummaryColumn("took", "ns"), SummaryColumn("at", "ns"),
+                                                      SummaryColumn("before", text=True),
+        SummaryColumn("where", "window")],
+        [[names[of[int(path.kind[i])]], int(path.length_ns[i]), int(path.from_ns[i]),
+          frame.text(int(path.row[i])) if path.row[i] >= 0 else None, f"{int(path.from_ns[i])}-{int(path.to_ns[i])}"]
+         for i in chosen.tolist()])
+
+
+def _kinds_table(whole: dict[str, Any]) -> SummaryTable:
+    return SummaryTable("What the path consists of", [
+        SummaryColumn("kind", text=True), SummaryColumn("time", "ns"), SummaryColumn("of the path", "pct"),
+                                                      SummaryColumn("what it means", text=True)],
+        [[kind.label, whole[f"{kind.key}_ns"], 100.0 * whole[f"{kind.key}_ns"] / max(1, whole["length_ns"]), kind.means]
+         for kind in KINDS])
+
+
+def _paths_table(rows: list[dict[str, Any]]) -> SummaryTable:
+    return SummaryTable("Path of each step", [
+        SummaryColumn("path", text=True), SummaryColumn("rank", text=True), SummaryColumn("length", "ns"),
+        *(SummaryColumn(kind.label, "ns") for kind in KINDS), SummaryColumn("where", "window")],
+        [[row["label"], row["rank"] or None, row["length_ns"], *(row[f"{kind.key}_ns"] for kind in KINDS),
+          f"{row['start_ns']}-{row['end_ns']}"]
+         for row in rows],
+                        "A step's path goes from its begin to the end of the last work it launched, so paths of steps may overlap.")
+
+
+def _answer(main: Named, whole: dict[str, Any], numbers: dict[str, Any], kernels: _Kernels) -> str:
+    cpu, gpu = numbers["cpu_pct"], numbers["gpu_pct"]
+    largest = max(KINDS, key=lambda kind: whole[f"{kind.key}_ns"])
+    head = (f"Of the {time_text(whole['length_ns'])} that {'rank ' + main.rank.removeprefix('rank ') if main.rank else 'the run'} "
+            f"took, its critical "
+            f"path spends {pct_text(gpu)} in GPU work and {pct_text(cpu)} on the host, most of all in {largest.label} "
+            f"({pct_text(100 * whole[f'{largest.key}_ns'] / max(1, whole['length_ns']))})")
+    if cpu > gpu:
+        hidden = 100 * kernels.off_ns / max(1, kernels.all_ns)
+        return f"{head}: faster kernels would hardly help, {pct_text(hidden)} of the GPU's time is hidden behind the host."
+    if not kernels.first:
+        return f"{head}."
+    return f"{head}: `{short_name(kernels.first)}` alone makes {pct_text(kernels.first_pct)} of it."
+
+
+def _findings(whole: dict[str, Any], numbers: dict[str, Any], kernels: _Kernels, threads: SummaryTable) -> list[Found]:
+    found = []
+    share = {kind.key: 100.0 * whole[f"{kind.key}_ns"] / max(1, whole["length_ns"]) for kind in KINDS}
+    host = numbers["cpu_pct"]
+    if host >= HOST_PCT:
+        first = threads.rows[0] if threads.rows else None
+        where = f", most in `{str(first[0])[:100]}` ({time_text(float(first[3] or 0))})" if first else ""
+        found.append(Found(
+            "host_on_path", "high" if host >= 60 else "medium",
+            f"The host is on the critical path for {pct_text(host)} of the run: operators {pct_text(share['operator'])}, runtime "
+            f"calls "
+            f"{pct_text(share['runtime'])}, outside both {pct_text(share['outside'])}{where}",
+            "Tuning kernels will not shorten this run. Take host work off the path: fewer, larger kernels (torch.compile), CUDA "
+            "graphs, data "
+            "loading in other processes, fewer waits.",
+            {"cpu_pct": host, **{f"{key}_pct": share[key] for key in ("operator", "runtime", "outside", "compute")}},
+            worth_ns=sum(float(whole[f"{key}_ns"]) for key in ("operator", "runtime", "outside"))))
+    elif kernels.first and kernels.first_pct >= KERNEL_PCT:
+        found.append(Found(
+            "kernel_on_path", "medium",
+            f"`{short_name(kernels.first)}` makes {pct_text(kernels.first_pct)} of the critical path: what it wins, the run wins",
+            "Tune this kernel first, or give it less to do.", {"share_pct": kernels.first_pct, "length_ns": whole["length_ns"]},
+            worth_ns=kernels.first_pct / 100 * whole["length_ns"], kernel=kernels.first))
+    waits = whole["returning_ns"] + whole["unexplained_ns"] + whole["dependency_ns"]
+    if 100.0 * waits / max(1, whole["length_ns"]) >= 10:
+        found.append(Found(
+            "waits_on_path", "medium",
+            f"{time_text(waits)} of the critical path ({pct_text(100.0 * waits / max(1, whole['length_ns']))}) is waiting between "
+            f"one thing and the "
+            f"next: {plural(numbers['inferred'], 'dependency')} between streams had to be inferred",
+            "Look at the longest waits in the table; record events (experimental_config enable_cuda_sync_events=True) to see what "
+            "is waited for.",
+            {"waits_ns": waits, "inferred": numbers["inferred"]}, worth_ns=float(waits)))
+    return found
+
+
+__all__ = ["CPU", "Named", "critical_result", "links_of", "paths"]
