@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from profiles import ingest
-from profiles.analysis import counters, cpu_time, findings, findings_counters, summaries
+from profiles.analysis import counters, cpu_time, findings, findings_counters, findings_source, summaries
 from profiles.analysis.breakdown import breakdown
 from profiles.analysis.kernels import KernelRow, kernel_table
 from profiles.analysis.launches import launches_of_report, launches_of_trace
@@ -141,7 +141,8 @@ def _report(profile_id: int, report: Report, progress: Progress) -> Ingested:
     stored_bytes += launches_write(profile_id, launches_of_report(report))
     stored_bytes += store_source.inside_write(profile_id, report)
     return Ingested(
-        kernels=kernels, findings=findings_counters.find(report), metadata=report.metadata, stored_bytes=stored_bytes,
+        kernels=kernels, findings=[*findings_counters.find(report), *findings_source.find(report)], metadata=report.metadata,
+        stored_bytes=stored_bytes,
         fields=_fields(report, Profile.Kind.COUNTERS, kernels) | {
             # a launch that profiling left incomplete did run: it counts as one, and has no time to add
             "launches": len(report.launches), "summary": {}, "gpu": _gpu_names([launch.device.name for launch in report.launches]),

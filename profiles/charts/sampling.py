@@ -1,0 +1,81 @@
+"""The course of a launch over time: one panel per part of the GPU, on one time axis."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from bokeh.layouts import column
+from bokeh.models import BoxAnnotation, ColumnDataSource, Range1d
+
+from profiles.analysis.sampling import PANELS, Series, Window
+from profiles.charts.kept import kept
+from profiles.theme import SERIES, figure, follows, item
+
+MAX_POINTS = 1_500                # per line; beyond, the mean of neighbours
+HEIGHT_PX = {"SM": 250, "Memory": 220, "Hit rates": 170, "Blocks": 140}
+TITLES = {"SM": "SM: issue and pipes", "Memory": "Memory throughput", "Hit rates": "Cache hit rates", "Blocks": "Blocks started"}
+DASHES = ("solid", "dashed", "dotted", "dotdash")
+
+
+def sampling_figures(page: Mapping[str, Any]) -> dict[str, Any]:
+    """The figure of a page made by `source.selectors.sampling_page`."""
+    if not page["series"]:
+        return {}
+    return {"figure": kept(page["version"], lambda: sampling_figure(page["series"], page["window"]))}
+
+
+def sampling_figure(series: Sequence[Series], window: Window | None) -> dict[str, Any] | None:
+    """Panels with the same time axis; the window in which the kernel ran is light. None where no series has a panel."""
+    shown = [each for each in series if each.panel and each.values.any()]
+    if not shown:
+        return None
+    last = max(int(each.time_ns[-1]) for each in shown)
+    left, right = (window.start_ns, window.end_ns) if window else (0, last)
+    margin = 0.04 * (right - left) or 1.0
+    start = window.start_ns if window else 0
+    axis = Range1d((left - margin - start) / 1e3, (right + margin - start) / 1e3,
+                   bounds=(min(-start, left - margin - start) / 1e3, max(last - start, right + margin - start) / 1e3))
+    panels = [panel for panel in PANELS if any(each.panel == panel for each in shown)]
+    plots = [_panel(panel, [each for each in shown if each.panel == panel], axis, window, start, panel == panels[-1])
+             for panel in panels]
+    return item(column(*plots, sizing_mode="stretch_width"))
+
+
+def _panel(panel: str, series: Sequence[Series], axis: Range1d, window: Window | None, start_ns: int, last: bool) -> Any:
+    percent = all(each.unit == "%" for each in series)
+    plot = figure(hover=[("", "$name"), ("time", "@time{0.0} µs"), ("value", "@value{0.0} @unit")], height=HEIGHT_PX[panel],
+                  x_range=axis, title=TITLES[panel], tools="xpan,xwheel_zoom,xbox_zoom,reset,save",
+                  x_axis_label="µs since the kernel's first sample" if last else None,
+                  y_axis_label="% of peak" if percent and panel != "Hit rates" else "%" if percent else "per sample")
+    if percent:
+        plot.y_range = Range1d(0, max(104.0, 1.04 * max(float(each.values.max()) for each in series)))
+    else:
+        plot.y_range.start = 0
+    for at, each in enumerate(series):
+        time, values = thinned(each)
+        source = ColumnDataSource({"time": (time - start_ns) / 1e3, "value": values, "unit": [each.unit or ""] * len(values)})
+        plot.step("time", "value", source=source, mode="after", line_width=1.8, line_color=SERIES[at % len(SERIES)],
+                  line_dash=DASHES[(at // len(SERIES)) % len(DASHES)], legend_label=each.label, name=each.label)
+    if window is not None and window.tail_ns > 2 * window.step_ns:
+        tail = BoxAnnotation(left=(window.end_ns - window.tail_ns - start_ns) / 1e3, right=(window.end_ns - start_ns) / 1e3,
+                             fill_alpha=0.14, fill_color="#97a1b3", line_color=None)
+        plot.add_layout(follows(tail, fill_color="--muted"))
+    plot.legend.orientation = "horizontal"
+    plot.legend.location = "top_left"
+    plot.legend.update(margin=0, padding=0, spacing=16)
+    plot.add_layout(plot.legend[0], "above")
+    plot.title.standoff = 0
+    return plot
+
+
+def thinned(series: Series) -> tuple[Any, Any]:
+    """Times and values, of many the mean of neighbours."""
+    size = series.values.size
+    if size <= MAX_POINTS:
+        return series.time_ns, series.values
+    step = -(-size // MAX_POINTS)
+    starts = np.arange(0, size, step)
+    counts = np.diff([*starts.tolist(), size])
+    return series.time_ns[starts], np.add.reduceat(series.values, starts) / counts

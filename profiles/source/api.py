@@ -1,0 +1,57 @@
+"""What is inside a launch as JSON, its tables as files."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.http import HttpResponse
+from django.shortcuts import get_object_or_404
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter, extend_schema
+from rest_framework.exceptions import NotFound
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from profiles.exports.api import FILE, FORMAT, asked_format
+from profiles.exports.responses import table_response
+from profiles.models import Profile
+from profiles.source import selectors
+
+TABLES = ("instructions", "lines")
+
+
+class SourceApi(APIView):
+    @extend_schema(operation_id="profile_source", responses={200: OpenApiTypes.OBJECT, **FILE}, parameters=[
+        OpenApiParameter("table", str, enum=list(TABLES), description="this table as a file, with `format`"), FORMAT])
+    def get(self, request: Request, pk: int, launch: int) -> Response | HttpResponse:
+        """Instructions of one launch with their counters, the source lines they belong to, NVIDIA's marks, and the check of
+        every metric's sum. As a file: every instruction with every metric, or every line."""
+        found = selectors.launch_of(get_object_or_404(Profile, pk=pk, kind=Profile.Kind.COUNTERS), launch)
+        if found is None:
+            raise NotFound(f"the report holds no instructions of launch {launch}")
+        kind = asked_format(request)
+        asked = request.query_params.get("table", "")
+        if asked and asked not in TABLES:
+            raise NotFound(f"table must be one of {', '.join(TABLES)}")
+        if not kind and not asked:
+            return Response(selectors.source_json(found))
+        columns, rows = selectors.table_rows(found, asked or TABLES[0])
+        if not kind:
+            return Response({"columns": columns, "rows": rows})
+        return table_response(kind, f"profile-{pk}-launch-{launch}-{asked or TABLES[0]}", columns, rows)
+
+
+class SamplingApi(APIView):
+    @extend_schema(operation_id="profile_sampling", responses={200: OpenApiTypes.OBJECT, **FILE}, parameters=[FORMAT])
+    def get(self, request: Request, pk: int, launch: int) -> Response | HttpResponse:
+        """Series of periodic samples inside one launch; as a file one row per sample."""
+        profile = get_object_or_404(Profile, pk=pk, kind=Profile.Kind.COUNTERS)
+        found: dict[str, Any] = selectors.sampling_json(profile, launch)
+        if not found["series"]:
+            raise NotFound(f"the report holds no samples of launch {launch}")
+        if kind := asked_format(request):
+            return table_response(kind, f"profile-{pk}-launch-{launch}-samples", ["metric", "unit", "time_ns", "value"], (
+                {"metric": each["metric"], "unit": each["unit"], "time_ns": time, "value": value}
+                for each in found["series"] for time, value in zip(each["time_ns"], each["values"], strict=True)))
+        return Response(found)

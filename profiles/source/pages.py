@@ -1,0 +1,28 @@
+"""HTML of what is inside a kernel: its source with per-line heat, and its course over time."""
+
+from __future__ import annotations
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, render
+from django.views.decorators.http import require_safe
+
+from profiles.charts import sampling as charts_sampling
+from profiles.models import KernelStat
+from profiles.source import selectors
+
+
+def _kernel(pk: int, kernel_pk: int) -> KernelStat:
+    return get_object_or_404(KernelStat.objects.select_related("profile"), pk=kernel_pk, profile_id=pk)
+
+
+@require_safe
+def source(request: HttpRequest, pk: int, kernel_pk: int) -> HttpResponse:
+    """Which line is it?"""
+    return render(request, "profiles/source.html", selectors.source_page(_kernel(pk, kernel_pk), request.GET))
+
+
+@require_safe
+def sampling(request: HttpRequest, pk: int, kernel_pk: int) -> HttpResponse:
+    """What ran when inside the kernel?"""
+    page = selectors.sampling_page(_kernel(pk, kernel_pk), request.GET)
+    return render(request, "profiles/sampling.html", page | charts_sampling.sampling_figures(page))

@@ -1,0 +1,316 @@
+"""Reads of what is inside a launch: lines, instructions, series. Pages, API and the command line share them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from django.urls import reverse
+
+from profiles.analysis import instructions as code
+from profiles.analysis import sampling, stalls
+from profiles.analysis.instructions import SAMPLES, THREADS, Instructions, Line, Measure
+from profiles.analysis.waits import Waits
+from profiles.models import KernelStat, LaunchCounters, Profile
+from profiles.store import source as store
+from profiles.store.counters import metrics_of
+from profiles.trace import SourceFile
+
+LISTED = 200                 # rows of each table of the page; the files hold all
+EXPLAINED = 60               # hottest instructions for which is looked what they wait for
+EXCESS_SECTORS, SECTORS = "derived__memory_l2_theoretical_sectors_global_excessive", "memory_l2_theoretical_sectors_global"
+EXCESS_WAVEFRONTS, WAVEFRONTS = "derived__memory_l1_wavefronts_shared_excessive", "memory_l1_wavefronts_shared"
+
+
+@dataclass(frozen=True)
+class Launch:
+    """What is stored inside one launch."""
+
+    profile: Profile
+    row: LaunchCounters
+    files: Sequence[SourceFile]
+    inside: store.Inside
+    found: Instructions
+
+    @cached_property
+    def totals(self) -> dict[str, Any]:
+        """Every metric of the launch as a whole."""
+        return {each["metric"]: each["value"] for each in metrics_of(self.profile.pk, self.row.index)}
+
+    @cached_property
+    def lines(self) -> list[Line]:
+        return code.lines(self.found)
+
+    @cached_property
+    def waits(self) -> dict[int, int]:
+        """Row of a hot instruction -> row of what it likely waits for."""
+        known = Waits(self.found)
+        made = {}
+        for row in code.hottest(self.found, SAMPLES, EXPLAINED):
+            reason = next(iter(code.reasons_at(self.found, row)), "")
+            other = known.producer(row, reason)
+            if other is not None:
+                made[row] = other
+        return made
+
+    def text(self, file: int | None, line: int | None) -> str | None:
+        """The source line itself, where the report holds the file."""
+        text = self.files[file].text if file is not None and file < len(self.files) else None
+        lines = text.splitlines() if text else []
+        return lines[line - 1].strip() if line is not None and 0 < line <= len(lines) else None
+
+    def place(self, file: int | None, line: int | None) -> str:
+        """"landscape.py:24"; "" where unknown."""
+        if file is None or line is None or file >= len(self.files):
+            return ""
+        return f"{short_file(self.files[file].name)}:{line}"
+
+
+def short_file(name: str) -> str:
+    return name.replace("\\", "/").rsplit("/", 1)[-1] or name
+
+
+def launch_of(profile: Profile, index: int) -> Launch | None:
+    """The launch of that number, None where the report holds no instructions of it."""
+    row = profile.counter_launches.select_related("kernel").filter(index=index).first()
+    table = store.instructions_read(profile.pk, index) if row is not None else None
+    if row is None or table is None:
+        return None
+    files, inside = store.index_read(profile.pk)
+    return Launch(profile, row, files, inside.get(index, store.Inside()), Instructions(table))
+
+
+def launches_inside(kernel: KernelStat, kind: str) -> list[dict[str, Any]]:
+    """Launches of a kernel that hold `kind` ("instructions" | "samples"), the longest first: index, duration_ns, grid."""
+    _, index = store.index_read(kernel.profile_id)
+    rows = [row for row in kernel.counter_launches.all() if getattr(index.get(row.index, store.Inside()), kind)]
+    rows.sort(key=lambda row: -(row.duration_ns or 0.0))
+    return [{"index": row.index, "duration_ns": row.duration_ns, "grid": row.grid} for row in rows]
+
+
+def chosen_index(listed: Sequence[Mapping[str, Any]], params: Mapping[str, str]) -> int | None:
+    """The launch that the address asks for, or the longest; None where there is none."""
+    asked = params.get("launch", "")
+    if asked.isdecimal() and len(asked) < 10 and any(each["index"] == int(asked) for each in listed):
+        return int(asked)
+    return int(listed[0]["index"]) if listed else None
+
+
+def chosen_measure(found: Instructions, params: Mapping[str, str]) -> Measure | None:
+    """What heats the lines: as asked, or samples, or what there is."""
+    return next((each for each in found.measures if each.name == params.get("metric")), next(iter(found.measures), None))
+
+
+def source_page(kernel: KernelStat, params: Mapping[str, str]) -> dict[str, Any]:
+    """Everything the source page shows. `launch` is None where the report says nothing about instructions."""
+    listed = launches_inside(kernel, "instructions")
+    index = chosen_index(listed, params)
+    launch = launch_of(kernel.profile, index) if index is not None else None
+    page: dict[str, Any] = {"kernel": kernel, "profile": kernel.profile, "launches": listed, "launch": launch,
+                            "has_samples": bool(launches_inside(kernel, "samples"))}
+    if launch is None:
+        return page
+    found, measure = launch.found, chosen_measure(launch.found, params)
+    checked = code.checks(found, launch.totals)
+    return page | {
+        "index": index, "measures": found.measures, "measure": measure, "answer": answer(launch, measure),
+        "lines": line_rows(launch, LISTED), "hot": instruction_rows(launch, measure.name if measure else SAMPLES, LISTED),
+        "line_count": sum(each.line is not None for each in launch.lines), "instruction_count": len(found),
+        "sampled": found.has(SAMPLES), "has_lines": any(each.line is not None for each in launch.lines),
+        "has_text": any(file.text for file in launch.files),
+        "checks": checked, "wrong": [each for each in checked if not each.agrees], "marks": mark_rows(launch),
+        "has_sectors": found.has(EXCESS_SECTORS), "has_wavefronts": found.has(EXCESS_WAVEFRONTS),
+    }
+
+
+def share_pct(value: float, total: float) -> float | None:
+    return 100.0 * value / total if total else None
+
+
+def line_rows(launch: Launch, most: int | None = None) -> list[dict[str, Any]]:
+    """Lines as rows, hottest first."""
+    found = launch.found
+    samples = float(found.values(SAMPLES).sum())
+    rows = []
+    for line in launch.lines[:most]:
+        reason, count = next(iter(line.reasons.items()), ("", 0.0))
+        own = line.values.get(SAMPLES, 0.0)
+        rows.append({
+            "file": line.file, "line": line.line, "place": launch.place(line.file, line.line),
+            "file_name": launch.files[line.file].name if line.file is not None and line.file < len(launch.files) else "",
+            "text": launch.text(line.file, line.line), "instructions": int(line.rows.size),
+            "samples": own if found.has(SAMPLES) else None, "share_pct": share_pct(own, samples),
+            "reason": reason, "reason_title": stalls.explain(reason).title if reason else "", "reason_pct": share_pct(count, own),
+            **_counted(found, line.values),
+        })
+    return rows
+
+
+def instruction_rows(launch: Launch, measure: str, most: int | None = None) -> list[dict[str, Any]]:
+    """Instructions as rows: the greatest `measure` first, or all of them by address where `most` is None."""
+    found = launch.found
+    chosen = range(len(found)) if most is None else code.hottest(found, measure, most)
+    names = [name for name in (SAMPLES, THREADS, "inst_executed", SECTORS, EXCESS_SECTORS, WAVEFRONTS, EXCESS_WAVEFRONTS)
+             if found.has(name)]
+    columns = {name: found.values(name) for name in dict.fromkeys([*names, measure])}
+    sampled = columns.get(SAMPLES, np.zeros(len(found)))
+    samples = float(sampled.sum())
+    file, line = found.table["file"].to_pylist(), found.table["line"].to_pylist()
+    rows = []
+    for row in chosen:
+        reason, count = next(iter(code.reasons_at(found, row).items()), ("", 0.0))
+        other = launch.waits.get(row)
+        rows.append({
+            "offset": int(found.offset[row]), "hex": f"0x{int(found.offset[row]):04x}", "sass": found.shown[row],
+            "file": file[row], "line": line[row], "place": launch.place(file[row], line[row]),
+            "samples": float(sampled[row]) if found.has(SAMPLES) else None, "share_pct": share_pct(float(sampled[row]), samples),
+            "reason": reason, "reason_title": stalls.explain(reason).title if reason else "",
+            "reason_pct": share_pct(count, float(sampled[row])), "value": float(columns[measure][row]),
+            "waits_for": "" if other is None else found.shown[other],
+            "waits_for_offset": None if other is None else int(found.offset[other]),
+            **_counted(found, {name: float(values[row]) for name, values in columns.items()}),
+        })
+    return rows
+
+
+def _counted(found: Instructions, values: Mapping[str, float]) -> dict[str, Any]:
+    """What was counted beside the samples; None where it was not collected."""
+    def value(name: str) -> float | None:
+        return values.get(name, 0.0) if found.has(name) else None
+
+    return {"executed": value("inst_executed"), "threads": value(THREADS), "sectors": value(SECTORS),
+            "excess_sectors": value(EXCESS_SECTORS), "wavefronts": value(WAVEFRONTS), "excess_wavefronts": value(EXCESS_WAVEFRONTS)}
+
+
+def mark_rows(launch: Launch) -> list[dict[str, Any]]:
+    """NVIDIA's marks with the place they stand at."""
+    first = int(launch.found.address[0]) if len(launch.found) else 0
+    names = {file.name: number for number, file in enumerate(launch.files)}
+    rows = []
+    for mark in launch.inside.marks:
+        file = names.get(mark.file or "")
+        offset = mark.address - first if mark.address is not None else None
+        rows.append({"kind": mark.kind, "rule": mark.rule, "text": mark.text, "file": file, "line": mark.line, "offset": offset,
+                     "place": launch.place(file, mark.line) or (f"0x{offset:04x}" if offset is not None and offset >= 0 else "")})
+    return rows
+
+
+def answer(launch: Launch, measure: Measure | None) -> dict[str, Any]:
+    """The hottest place and what it waits for, as parts of the page's sentence."""
+    by_line = any(line.line is not None for line in launch.lines)
+    if not launch.found.has(SAMPLES):
+        return {"sampled": False, "top": None, "by_line": by_line}
+    rows = [row for row in line_rows(launch, 50) if row["line"] is not None] if by_line else instruction_rows(launch, SAMPLES, 1)
+    top = rows[0] if rows else None
+    few = sum(row["share_pct"] or 0.0 for row in rows[:5]) if by_line else None
+    return {"sampled": True, "by_line": by_line, "top": top, "samples": float(launch.found.values(SAMPLES).sum()),
+            "top_five_pct": few, "known": stalls.explain(top["reason"]) if top and top["reason"] else None,
+            "hot": next(iter(instruction_rows(launch, SAMPLES, 1)), None)}
+
+
+def source_json(launch: Launch) -> dict[str, Any]:
+    """Everything for the side-by-side view: files with their text, instructions as columns, one column per measure and
+    warp state. Numbers without a fraction travel as whole ones."""
+    found = launch.found
+    ptx = [str(text) for text in found.table["ptx"].to_pylist()]
+    different = list(dict.fromkeys(ptx))
+    number = {text: at for at, text in enumerate(different)}
+    return {
+        "profile": launch.profile.pk, "launch": launch.row.index, "kernel": launch.row.kernel.name,
+        "files": [{"number": at, "name": file.name, "short": short_file(file.name), "text": file.text}
+                  for at, file in enumerate(launch.files)],
+        "measures": [{"name": each.name, "label": each.label, "unit": each.unit, "meaning": each.meaning,
+                      "adds_up": each.adds_up} for each in found.measures],
+        "reasons": [{"name": name, "title": stalls.explain(name).title, "meaning": stalls.explain(name).meaning,
+                     "fix": stalls.explain(name).fix} for name, values in found.reasons.items() if values.any()],
+        "instructions": {
+            "offset": found.offset.tolist(), "sass": found.shown, "ptx": [number[text] for text in ptx],
+            "file": found.table["file"].to_pylist(), "line": found.table["line"].to_pylist(),
+        },
+        "ptx": different,
+        "values": {each.name: _plain(found.values(each.name)) for each in found.measures},
+        "samples": {name: _plain(values) for name, values in found.reasons.items() if values.any()},
+        "waits": {str(row): other for row, other in launch.waits.items()},
+        "marks": mark_rows(launch),
+        "checks": [{"metric": each.metric, "total": each.total, "added": each.added, "agrees": each.agrees}
+                   for each in code.checks(found, launch.totals)],
+    }
+
+
+def _plain(values: Any) -> list[float]:
+    return [int(value) if value == int(value) else round(value, 4) for value in values.tolist()]
+
+
+def sampling_page(kernel: KernelStat, params: Mapping[str, str]) -> dict[str, Any]:
+    """Everything the page of a launch's time shows. `series` is empty where nothing was sampled."""
+    listed = launches_inside(kernel, "samples")
+    index = chosen_index(listed, params)
+    page: dict[str, Any] = {"kernel": kernel, "profile": kernel.profile, "launches": listed, "index": index, "series": [],
+                            "has_source": bool(launches_inside(kernel, "instructions"))}
+    if index is None:
+        return page
+    return page | sampled(kernel.profile, index)
+
+
+def sampled(profile: Profile, index: int) -> dict[str, Any]:
+    """Series, the window in which the kernel ran, and the sums held against the launch's totals."""
+    table = store.periodic_read(profile.pk, index)
+    if table is None:
+        return {"series": [], "window": None, "checks": []}
+    series = sampling.series_of(table)
+    window = sampling.window(series)
+    totals = {each["metric"]: each["value"] for each in metrics_of(profile.pk, index)}
+    rows = []
+    for each in series:
+        values = sampling.within(each, window) if window else each.values
+        rows.append({
+            "metric": each.metric, "name": each.name, "label": each.label, "unit": each.unit, "panel": each.panel,
+            "samples": int(values.size), "mean": float(values.mean()) if values.size else None,
+            "lowest": float(values.min()) if values.size else None, "highest": float(values.max()) if values.size else None,
+        })
+    shown = [row for row in rows if row["panel"] == "SM" and row["highest"] and row["name"].find("pipe") >= 0]
+    return {"series": series, "rows": rows, "window": window, "checks": sampling.checks(series, totals),
+            "busiest": max(shown, key=lambda row: row["mean"] or 0.0, default=None),
+            "duration_ns": totals.get("gpu__time_duration.sum"), "version": ("sampling", profile.pk, profile.sha256, index)}
+
+
+def sampling_json(profile: Profile, index: int) -> dict[str, Any]:
+    found = sampled(profile, index)
+    window = found["window"]
+    return {
+        "profile": profile.pk, "launch": index,
+        "window": None if window is None else {
+            "start_ns": window.start_ns, "end_ns": window.end_ns, "step_ns": window.step_ns, "start_up_ns": window.start_up_ns,
+            "tail_ns": window.tail_ns, "active_pct": window.active_pct, "tail_lost_pct": window.tail_lost_pct},
+        "checks": [{"label": each.label, "sampled": each.sampled, "counted": each.counted, "off_pct": each.off_pct}
+                   for each in found["checks"]],
+        "series": [{"metric": each.metric, "label": each.label, "unit": each.unit, "panel": each.panel,
+                    "time_ns": each.time_ns.tolist(), "values": each.values.tolist()} for each in found["series"]],
+    }
+
+
+def source_links(kernel: KernelStat) -> dict[str, str]:
+    """Addresses of the pages inside a kernel, where the report holds something of them: for the kernel page."""
+    made = {}
+    for name, kind in (("source", "instructions"), ("sampling", "samples")):
+        if launches_inside(kernel, kind):
+            made[name] = reverse(name, args=[kernel.profile_id, kernel.pk])
+    return made
+
+
+def table_rows(launch: Launch, table: str) -> tuple[list[str], list[dict[str, Any]]]:
+    """A whole table for a file: (columns, rows); "lines", or "instructions" with every metric of the report."""
+    if table == "lines":
+        rows = line_rows(launch)
+        return list(rows[0]) if rows else ["line"], rows
+    found = launch.found
+    first = ["offset", "address", "sass", "ptx", "file", "line"]
+    names = [launch.files[file].name if file is not None and file < len(launch.files) else None
+             for file in found.table["file"].to_pylist()]
+    columns = {"offset": found.offset.tolist(), "address": found.address.tolist(), "sass": found.shown,
+               "ptx": found.table["ptx"].to_pylist(), "file": names, "line": found.table["line"].to_pylist(),
+               **{name: found.table[name].to_pylist() for name in found.metrics}}
+    return [*first, *found.metrics], [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
