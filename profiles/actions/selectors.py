@@ -39,7 +39,7 @@ def tune(kernel: KernelStat) -> Action:
     fields = {"operator": found.operator, **found.shape, **({"dtype": found.dtype} if found.dtype else {})}
     said = f"Filled in for {kernel.short_name} of {kernel.profile.name}: "
     if found.shape:
-        said += (f"the shape of {found.source}, {plural(launches, 'launch')} that take {time_text(ns)} of its "
+        said += (f"the shape of {found.source}, {plural(launches, 'launch')}, {time_text(ns)} of its "
                  f"{time_text(kernel.total_ns)}.")
     else:
         said += f"only the operator {found.operator}."

@@ -6,6 +6,7 @@ import numpy as np
 
 from profiles.analysis.frame import Ints
 from profiles.analysis.operators.owned import Owned
+from profiles.analysis.operators.tree import readable
 from profiles.trace import Cell, SummaryColumn
 
 ROWS = 300                              # of each table; the rest is one row
@@ -75,7 +76,7 @@ def share(value: int | float, of: int | float) -> float | None:
 
 
 def name_of(owned: Owned, code: int) -> str:
-    return owned.frame.names[code][:TEXT_CHARS] if code >= 0 else f"(launched outside any {owned.kind})"
+    return readable(owned.frame.names[code])[:TEXT_CHARS] if code >= 0 else f"(launched outside any {owned.kind})"
 
 
 def slice_of(owned: Owned, at: int) -> int:

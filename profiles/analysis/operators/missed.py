@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import numpy.typing as npt
 
 from profiles.analysis.operators.grouping import ROWS, Groups, name_of, ns, rest, share, slice_of, text
 from profiles.analysis.operators.owned import USES, Owned
-from profiles.analysis.operators.tensor_cores import alignment_of, least_ns, unaligned, why_not
+from profiles.analysis.operators.tensor_cores import alignment_of, least_ns, type_of, unaligned, why_not
 from profiles.trace import Cell, SummaryColumn, SummaryTable
 
 YES, NO = USES.index("yes"), USES.index("no")
@@ -57,8 +58,11 @@ def missed(owned: Owned, at: int, total_ns: int, launches: int) -> dict[str, Any
     problem = owned.problem(at)
     if problem is None:
         return {"code": "shapes", "why": None, "fix": None, "product": None, "dtype": None, "worth_ns": None}
+    kernel = owned.frame.names[int(owned.kernel[at])]
+    if not problem.dtype:
+        problem = replace(problem, dtype=type_of(kernel))
     capability, gpu = owned.device(at)
-    loads = alignment_of(owned.frame.names[int(owned.kernel[at])]) if int(owned.use[at]) == YES else None
+    loads = alignment_of(kernel) if int(owned.use[at]) == YES else None
     if loads is not None:
         odd = unaligned(problem)
         return {"code": "alignment", "product": problem.text or None, "dtype": problem.dtype or None, "worth_ns": None,

@@ -11,6 +11,7 @@ from profiles.analysis import gpus
 from profiles.analysis.frame import Frame, Ints
 from profiles.analysis.operators.matmuls import Problem, kind_of, problem_of
 from profiles.analysis.operators.tensor_cores import on_tensor_cores
+from profiles.analysis.operators.tree import canonical, readable
 from profiles.trace import Category
 
 USES = ("", "yes", "no", "beside", "unknown")       # is a kernel of a product on tensor cores; "": it multiplies no matrices
@@ -32,7 +33,7 @@ class Owned:
 
     @cached_property
     def owner_name(self) -> Ints:
-        return np.where(self.owner >= 0, self.frame["name"][self.owner], -1).astype(np.int64)
+        return canonical(self.frame, np.where(self.owner >= 0, self.frame["name"][self.owner], -1).astype(np.int64))
 
     @cached_property
     def owner_detail(self) -> Ints:
@@ -48,7 +49,7 @@ class Owned:
         """Per row of USES: what the work is to tensor cores; 0 for operators that multiply no matrices."""
         uses = np.zeros(self.rows.size, np.int64)
         used = np.unique(self.owner_name[self.owner_name >= 0])
-        products = [code for code in used.tolist() if kind_of(self.frame.names[code])]
+        products = [code for code in used.tolist() if kind_of(readable(self.frame.names[code]))]
         rows = np.flatnonzero(np.isin(self.owner_name, products)
                               & (self.frame["category"][self.rows] == Category.COMPUTE))
         codes, index = np.unique(self.kernel[rows], return_inverse=True)
@@ -59,7 +60,7 @@ class Owned:
     def problem(self, at: int) -> Problem | None:
         """What the operator of one row multiplies."""
         row = int(self.owner[at])
-        return problem_of(self.frame.text(row), self.frame.arguments(row)) if row >= 0 else None
+        return problem_of(readable(self.frame.text(row)), self.frame.arguments(row)) if row >= 0 else None
 
     def device(self, at: int) -> tuple[str | None, gpus.Gpu | None]:
         """Compute capability and datasheet of the GPU that one row ran on; None where not known."""

@@ -12,6 +12,7 @@ from profiles.analysis.operators.grouping import ROWS
 from profiles.analysis.operators.missed import missed, missing
 from profiles.analysis.operators.owned import Owned
 from profiles.analysis.operators.tensor_cores import REASONS
+from profiles.analysis.operators.tree import readable
 from profiles.analysis.sentences import pct_text, plural, time_text
 from profiles.trace import Category
 
@@ -47,7 +48,7 @@ def _found(owned: Owned, code: str, cases: list[tuple[int, int, dict[str, Any]]]
     worth = [case["worth_ns"] for _, _, case in cases if case["worth_ns"] is not None]
     _, at, first = cases[0]
     kernel = owned.frame.names[int(owned.kernel[at])]
-    operator = owned.frame.text(int(owned.owner[at]))
+    operator = readable(owned.frame.text(int(owned.owner[at])))
     on = "are not aligned on tensor cores" if code == "alignment" else "do not run on tensor cores"
     size = f" ({first['product']})" if first["product"] else ""
     return Found(
@@ -64,7 +65,7 @@ def _upper(sentence: str) -> str:
 def _copies(owned: Owned) -> list[Found]:
     """Casts and layout changes: GPU time that computes nothing."""
     names = owned.frame.names
-    codes = [code for code in np.unique(owned.owner_name[owned.owner_name >= 0]).tolist() if names[code] in _COPIES]
+    codes = [code for code in np.unique(owned.owner_name[owned.owner_name >= 0]).tolist() if readable(names[code]) in _COPIES]
     rows = np.isin(owned.owner_name, codes) & (owned.frame["category"][owned.rows] == Category.COMPUTE)     # no transfers
     total_ns = int(owned.ns[rows].sum())
     share = 100 * total_ns / max(owned.total_ns, 1)

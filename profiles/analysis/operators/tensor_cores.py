@@ -37,6 +37,11 @@ _NOT = re.compile(
 _UNALIGNED = re.compile(r"align[a-z]?([124])(?!\d)", re.IGNORECASE)
 
 
+_NAMED_TYPES = (("fp32", re.compile(r"(?<![a-z\d])sgemm|scudnn|_sgemm|f32f32_f32f32|<float", re.IGNORECASE)),
+                ("fp64", re.compile(r"(?<![a-z\d])dgemm|f64f64|<double", re.IGNORECASE)),
+                ("fp16", re.compile(r"(?<![a-z\d])hgemm|<__half|<c10::Half", re.IGNORECASE)))
+
+
 @lru_cache(maxsize=16384)
 def on_tensor_cores(kernel: str) -> str:
     """Of a kernel launched by an operator that multiplies matrices: "yes", "no", "beside" (a copy, a layout change, a
@@ -50,6 +55,11 @@ def on_tensor_cores(kernel: str) -> str:
     if _BESIDE.search(kernel):
         return "beside"
     return "no" if _NOT.search(kernel) else "unknown"
+
+
+def type_of(kernel: str) -> str:
+    """Element type of a kernel that is on CUDA cores, by its name: `sgemm` is single precision; "" where it does not say."""
+    return next((dtype for dtype, named in _NAMED_TYPES if named.search(kernel)), "")
 
 
 def alignment_of(kernel: str) -> int | None:

@@ -17,7 +17,7 @@ from profiles.trace import Category
 Ints = npt.NDArray[np.int64]
 NONE = -1
 STEP = "ProfilerStep"
-_ADDRESS = re.compile(r" (object )?at 0x[0-9a-fA-F]+")
+_DIFFERING = re.compile(r" (object )?at 0x[0-9a-fA-F]+|, (seq|op_id) = \d+")      # the latter of torch.autograd.profiler.emit_nvtx
 FORWARD_TO_BACKWARD = "fwdbwd"              # libkineto's flow from an operator to the one that computes its gradient
 
 
@@ -74,7 +74,7 @@ def tree_of(frame: Frame, leaves: Ints, ns: Ints, wanted: npt.NDArray[np.bool_])
     place[around] = np.arange(around.size)
     over = np.where(above >= 0, place[above], NONE)
     depth = _depths(over)
-    names = _canonical(frame, around)
+    names = canonical(frame, frame["name"][around].astype(np.int64))
     node, node_name, node_parent, node_depth = _nodes(over, depth, names, len(frame.names))
     leaf = np.where(at >= 0, node[place[at]], NONE) if around.size else np.full(leaves.size, NONE, np.int64)
     own, count = (np.zeros(node_name.size, np.int64) for _ in range(2))
@@ -103,12 +103,11 @@ def _depths(over: Ints) -> Ints:
 
 def readable(name: str) -> str:
     """A name without what differs from call to call: a step's number, an object's address."""
-    return STEP if name.startswith(STEP + "#") else _ADDRESS.sub("", name)
+    return STEP if name.startswith(STEP + "#") else _DIFFERING.sub("", name)
 
 
-def _canonical(frame: Frame, rows: Ints) -> Ints:
-    """Names, those that read alike as one."""
-    names = frame["name"][rows].astype(np.int64)
+def canonical(frame: Frame, names: Ints) -> Ints:
+    """Names as numbers, those that read alike as one; -1 stays."""
     used, index = np.unique(names, return_inverse=True)
     first: dict[str, int] = {}
     same = [first.setdefault(readable(frame.names[code]), code) if code >= 0 else code for code in used.tolist()]
