@@ -131,7 +131,8 @@ class Order:
 
     @cached_property
     def queued_ns(self) -> Ints:
-        return np.maximum(self.free_ns - self.call_end_ns, 0)
+        queued: Ints = np.maximum(self.free_ns - self.call_end_ns, 0)
+        return queued
 
     @cached_property
     def ready_ns(self) -> Ints:
