@@ -259,6 +259,8 @@ def profile_update(profile: Profile, *, name: str | None = None, build: str | No
         setattr(profile, field, value)
     if changes:
         profile.save(update_fields=list(changes))
+    if "build" in changes or "model" in changes:
+        jobs.enqueue("ingest", "builds", profile.pk)
     return profile
 
 
@@ -268,6 +270,8 @@ def profile_delete(profile: Profile) -> None:
     with transaction.atomic():
         profile.delete()
         transaction.on_commit(lambda: objects_delete(profile_id))
+        if profile.build:
+            transaction.on_commit(lambda: jobs.enqueue("ingest", "builds", profile_id))
     jobs.publish(f"profile.{profile_id}", "status", {"status": "deleted"})
     jobs.publish("home", "profile", {"id": profile_id, "status": "deleted"})
 

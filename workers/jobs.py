@@ -22,6 +22,7 @@ QUEUES = ("ingest", "compile", "gpu", "replay")
 TASKS = {
     "ingest": "workers.tasks.ingest_profile",
     "analyse": "workers.tasks.analyse_profile",
+    "builds": "workers.tasks.compare_builds",
     "tune": "workers.tasks.run_tune",
     "capture": "workers.tasks.run_capture",
     "ceilings": "workers.tasks.run_ceilings",

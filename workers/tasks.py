@@ -14,6 +14,7 @@ from typing import Any
 
 from django.utils import timezone
 
+from profiles.families.build_services import pairs_refresh
 from profiles.families.follow_services import families_follow
 from profiles.models import Capture, CeilingRun, Profile
 from profiles.services import profile_ingest
@@ -36,6 +37,11 @@ def ingest_profile(profile_id: int) -> None:
 def analyse_profile(profile_id: int) -> None:
     """The topics of a large trace that a page asked for and nobody made yet."""
     topics_make(profile_id)
+
+
+def compare_builds(profile_id: int) -> None:
+    """A profile is gone, or belongs to another build now: what the newest builds changed is compared anew."""
+    pairs_refresh()
 
 
 def run_tune(job_id: int) -> None:

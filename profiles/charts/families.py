@@ -12,6 +12,7 @@ from profiles.theme import SERIES, figure, follows, item
 
 MARKERS = ("circle", "square", "triangle", "diamond", "inverted_triangle", "hex")
 MOST_SERIES = 6
+UPRIGHT = 5                     # names beside each other; more are turned
 _SCALES = ((1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1.0, "ns"))
 
 
@@ -36,10 +37,9 @@ def series_figure(points: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
               f"{gpu}, {'traces' if kind == 'trace' else 'counter reports' if kind == 'counters' else 'sums'}")
     plot.yaxis.axis_label = f"time per launch ({unit})"
     plot.xaxis.axis_label = "profile, oldest left"
-    plot.xaxis.major_label_orientation = 0.6
-    plot.legend.location = "top_left"
-    plot.legend.orientation = "horizontal"
-    plot.add_layout(plot.legend[0], "above")
+    if len(points) > UPRIGHT:
+        plot.xaxis.major_label_orientation = 0.6
+    plot.legend.location = "bottom_left"
     return item(plot)
 
 

@@ -36,9 +36,14 @@ def worth_fixing(limit: int) -> list[Fix]:
         counted = ranking({"kind": str(Profile.Kind.COUNTERS)}).lines
         lines = [*lines, *(line for line in counted if line.family.pk not in seen)][:limit]
     findings = (Finding.objects.filter(kernel__family__in=[line.family.pk for line in lines], worth_ns__gt=0)
-                .select_related("kernel").order_by("kernel__family_id", "-worth_ns", "id").distinct("kernel__family_id"))
+                .select_related("kernel__profile").order_by("kernel__family_id", "-worth_ns", "id").distinct("kernel__family_id"))
     best = {found.kernel.family_id: found for found in findings if found.kernel}
-    return [Fix(line, best.get(line.family.pk)) for line in lines]
+    return [Fix(line, _of_its_gpu(line, best.get(line.family.pk))) for line in lines]
+
+
+def _of_its_gpu(line: Line, found: Finding | None) -> Finding | None:
+    """What counters of another GPU say is not about the time that stands in the line."""
+    return found if found and found.kernel and found.kernel.profile.gpu in line.worth.gpus else None
 
 
 @dataclass(frozen=True)

@@ -164,8 +164,9 @@ def _answer(family: KernelFamily, kind: str, line: Line | None, runs: Sequence[R
     builds = len({run.profile.build for run in runs if run.profile.build})
     where = f"{line.profiles:,} {_KIND[kind] if line.profiles == 1 else _ALL[kind]}"
     of_builds = f" of {plural(builds, 'build')}" if builds else ""
-    text = (f"{time_text(line.worth.total_ns)} in {plural(line.worth.launches, 'launch')} of {where}"
-            f"{of_builds}: {pct_text(line.share_pct)} of all kernel time in {_ALL[kind]}")
+    text = f"{time_text(line.worth.total_ns)} in {plural(line.worth.launches, 'launch')} of {where}{of_builds}"
+    text += (f": {pct_text(line.share_pct)} of all kernel time in {_ALL[kind]}" if kind == Profile.Kind.TRACE else
+             "; no trace holds it, so what jobs spend in it is unknown")
     one = line.worth
     if one.recoverable_ns is not None:
         return (f"{text}. It reaches {pct_text(one.roof_pct or 0.0)} of its own {one.side} roof, so up to "
