@@ -143,18 +143,8 @@ def profile_delete(request: HttpRequest, pk: int) -> HttpResponse:
 def kernel_detail(request: HttpRequest, pk: int, kernel_pk: int) -> HttpResponse:
     """Why is this kernel slow?"""
     kernel = get_object_or_404(KernelStat.objects.select_related("profile"), pk=kernel_pk, profile_id=pk)
-    page = selectors_counters.kernel_page(kernel)
+    page = selectors_counters.kernel_page(kernel, request.GET)
     return render(request, "profiles/kernel.html", page | charts_counters.kernel_figures(page))
-
-
-@require_safe
-def roofline(request: HttpRequest, pk: int) -> HttpResponse:
-    """How far from which roof?"""
-    profile = get_object_or_404(Profile, pk=pk)
-    if profile.status != Profile.Status.READY:
-        return redirect("profile", profile.pk)
-    page = selectors_counters.roofline_page(profile, request.GET)
-    return render(request, "profiles/roofline.html", page | charts_counters.roofline_figures(page))
 
 
 @require_safe

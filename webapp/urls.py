@@ -22,6 +22,8 @@ from profiles.occupancy import api as occupancy_api
 from profiles.occupancy import pages as occupancy_pages
 from profiles.report import api as report_api
 from profiles.report import pages as report_pages
+from profiles.rooflines import api as roofline_api
+from profiles.rooflines import pages as roofline_pages
 from profiles.source import api as source_api
 from profiles.source import pages as source_pages
 from profiles.sql import api as sql_api
@@ -52,7 +54,7 @@ urlpatterns = [
     path("profiles/<int:pk>/timeline/", timeline_pages.timeline, name="timeline"),
     path("timelines/", timeline_pages.timelines_choose, name="timelines-choose"),               # ?a=1&b=2
     path("timelines/<int:a>/<int:b>/", timeline_pages.timelines, name="timelines"),
-    path("profiles/<int:pk>/roofline/", profiles_pages.roofline, name="roofline"),
+    path("profiles/<int:pk>/roofline/", roofline_pages.roofline, name="roofline"),
     path("profiles/<int:pk>/kernels/<int:kernel_pk>/", profiles_pages.kernel_detail, name="kernel"),
     path("profiles/<int:pk>/kernels/<int:kernel_pk>/source/", source_pages.source, name="source"),        # ?launch=0&metric=…
     path("profiles/<int:pk>/kernels/<int:kernel_pk>/sampling/", source_pages.sampling, name="sampling"),  # ?launch=0
@@ -69,6 +71,7 @@ urlpatterns = [
     path("kernels/<int:pk>/notes/", family_pages.note_create, name="family-note"),
     path("kernels/edits/<int:pk>/undo/", family_pages.edit_undo, name="family-undo"),
     path("kernels/notes/<int:pk>/delete/", family_pages.note_delete, name="family-note-delete"),
+    path("roofline/", roofline_pages.rooflines, name="rooflines"),                 # ?profiles=1,2&before=1&after=2
     path("occupancy/", occupancy_pages.occupancy, name="occupancy"),               # ?kernel=1 or ?cc=9.0&threads=256&…
     path("compare/", compare_pages.compare, name="compare"),                      # ?a=1&b=2 or ?build_a=…&build_b=…
     path("builds/", profiles_pages.build_list, name="build-list"),
@@ -99,7 +102,7 @@ urlpatterns = [
     path("api/profiles/<int:pk>/kernels/", profiles_api.KernelListApi.as_view(), name="api-kernels"),
     path("api/profiles/<int:pk>/counters/", profiles_api.CounterListApi.as_view(), name="api-counters"),
     path("api/profiles/<int:pk>/tables/", profiles_api.TableListApi.as_view(), name="api-tables"),
-    path("api/profiles/<int:pk>/roofline/", profiles_api.RooflineApi.as_view(), name="api-roofline"),
+    path("api/profiles/<int:pk>/roofline/", roofline_api.RooflineApi.as_view(), name="api-roofline"),
     path("api/profiles/<int:pk>/source/<int:launch>/", source_api.SourceApi.as_view(), name="api-source"),
     path("api/profiles/<int:pk>/sampling/<int:launch>/", source_api.SamplingApi.as_view(), name="api-sampling"),
     path("api/profiles/<int:pk>/analysis/<slug:name>/", topic_api.TopicApi.as_view(), name="api-topic"),
@@ -141,6 +144,7 @@ urlpatterns = [
     path("api/kernels/<int:pk>/notes/", family_api.FamilyNotesApi.as_view(), name="api-family-notes"),
     path("api/kernels/edits/", family_api.FamilyEditsApi.as_view(), name="api-family-edits"),
     path("api/kernels/edits/<int:pk>/undo/", family_api.FamilyUndoApi.as_view(), name="api-family-undo"),
+    path("api/roofline/", roofline_api.RooflinesApi.as_view(), name="api-rooflines"),
     path("api/compare/", profiles_api.CompareApi.as_view(), name="api-compare"),
     path("api/captures/", capture_api.CaptureListApi.as_view(), name="api-captures"),
     path("api/captures/preview/", capture_api.CapturePreviewApi.as_view(), name="api-capture-preview"),  # POST

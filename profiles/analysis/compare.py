@@ -1,7 +1,7 @@
 """Two sets of kernel launches side by side: what changed, by how much, and whether more than noise.
 
-Kernels are matched by full name, else by short name. One name may stand for several problems (a Triton `matmul` at two
-sizes), and a new build may change the grid of each; the docstring of `match_shapes` says how launches find each other.
+`analysis.matching` says which kernel is which. One name may stand for several problems (a Triton `matmul` at two sizes), and
+a new build may change the grid of each; the docstring of `match_shapes` says how launches find each other.
 
 The change of a kernel's time splits exactly in two: ``total_new - total_old = (n_new - n_old) * mean_old + n_new *
 (mean_new - mean_old)``: more launches, and slower launches.
@@ -9,7 +9,7 @@ The change of a kernel's time splits exactly in two: ``total_new - total_old = (
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -19,7 +19,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from profiles.analysis.launches import SHAPE
-from profiles.analysis.names import family, short_name
+from profiles.analysis.matching import Kernel, match
+from profiles.analysis.names import short_name
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -29,6 +30,9 @@ Floats = npt.NDArray[np.float64]
 # launches within it sees this part of the noise. Over all pairs of those processes (13 kernels) identical code is called
 # changed in 2.0 % of the comparisons with 3 launches a side, in 0.8 % of those with 100.
 PROCESS_CV_PCT = ((20_000.0, 2.6), (float("inf"), 0.9))
+# One launch has no spread of its own: the widest that identical code showed within a process on the same GPU. A change
+# beyond it is one, a smaller one cannot be told.
+ONE_LAUNCH_CV_PCT = 6.0
 SIGMAS = 2.0            # a change counts when it is beyond this many standard deviations of the noise
 MAX_SHAPES = 64         # a kernel with more launch shapes than this is compared as a whole
 
@@ -61,6 +65,7 @@ class Row:
     old: Side | None
     new: Side | None
     matched: str                # how the launches found each other
+    confidence: str             # that both sides are the same kernel: "certain" | "high" | "medium" | "low" | "" = one side only
     old_total_ns: float
     new_total_ns: float
     delta_ns: float
@@ -96,12 +101,13 @@ class Comparison:
 def compare(old: pa.Table, new: pa.Table, *, old_units: float = 1, new_units: float = 1) -> Comparison:
     """Compare LAUNCHES tables. Totals are divided by `old_units` and `new_units` (steps or runs)."""
     rows = []
-    for kernel, old_rows, new_rows in _kernels(old, new):
+    for kernel, old_rows, new_rows, confidence, how in _kernels(old, new):
         a, b = old.take(pa.array(old_rows)), new.take(pa.array(new_rows))
         pairs = match_shapes(*_shape_codes(a, b))
         for number, (in_a, in_b, matched) in enumerate(pairs, 1):
             label = f"{number} of {len(pairs)}" if len(pairs) > 1 else ""
-            rows.append(_row(kernel, label, a, in_a, b, in_b, matched, old_units, new_units))
+            told = matched if confidence == "certain" or not confidence else f"{how}; launches by {matched}"
+            rows.append(_row(kernel, label, a, in_a, b, in_b, told, confidence, old_units, new_units))
     rows.sort(key=lambda row: -abs(row.delta_ns))
     return Comparison(rows, _sum(old) / old_units, _sum(new) / new_units)
 
@@ -150,30 +156,24 @@ def _in_order(codes: Ints) -> list[int]:
     return list(dict.fromkeys(codes.tolist()))
 
 
-def _kernels(old: pa.Table, new: pa.Table) -> Iterator[tuple[str, Ints, Ints]]:
-    """(short name, rows in old, rows in new) of every kernel. A kernel whose full name is on one side only (a build may
-    change template arguments or tile sizes in the name) meets the only other one of its short name, else of its family."""
+def _kernels(old: pa.Table, new: pa.Table) -> Iterator[tuple[str, Ints, Ints, str, str]]:
+    """(short name, rows in old, rows in new, confidence that they are one kernel, what it rests on) of every kernel."""
     at_old, at_new = _rows_by_name(old), _rows_by_name(new)
-    for name in (name for name in at_old if name in at_new):      # in one order every time: rows may tie
-        yield short_name(name), at_old[name], at_new[name]
-    gone, added = [name for name in at_old if name not in at_new], [name for name in at_new if name not in at_old]
-    for identity in (short_name, family):
-        for a, b in _only_pairs(gone, added, identity):
-            gone.remove(a)
-            added.remove(b)
-            yield short_name(b), at_old[a], at_new[b]
-    for name in gone:
-        yield short_name(name), at_old[name], np.empty(0, np.int64)
-    for name in added:
-        yield short_name(name), np.empty(0, np.int64), at_new[name]
+    pairs = match([_kernel(name, old, rows) for name, rows in at_old.items()],
+                  [_kernel(name, new, rows) for name, rows in at_new.items()])
+    none = np.empty(0, np.int64)
+    for pair in pairs:
+        yield short_name(pair.new), at_old[pair.old], at_new[pair.new], pair.confidence, pair.how
+    matched_old, matched_new = {pair.old for pair in pairs}, {pair.new for pair in pairs}
+    for name in (name for name in at_old if name not in matched_old):
+        yield short_name(name), at_old[name], none, "", ""
+    for name in (name for name in at_new if name not in matched_new):
+        yield short_name(name), none, at_new[name], "", ""
 
 
-def _only_pairs(gone: Sequence[str], added: Sequence[str], identity: Callable[[str], str]) -> list[tuple[str, str]]:
-    groups: dict[str, tuple[list[str], list[str]]] = {}
-    for side, names in enumerate((gone, added)):
-        for name in names:
-            groups.setdefault(identity(name), ([], []))[side].append(name)
-    return [(a[0], b[0]) for a, b in groups.values() if len(a) == len(b) == 1]
+def _kernel(name: str, table: pa.Table, rows: Ints) -> Kernel:
+    sizes = np.prod([pc.fill_null(table[column], 0).to_numpy()[rows].astype(np.float64) for column in SHAPE[:6]], axis=0)
+    return Kernel(name, table["index"].to_numpy()[rows], int(np.median(sizes)) if sizes.size else 0)
 
 
 def _rows_by_name(table: pa.Table) -> dict[str, Ints]:
@@ -197,19 +197,20 @@ def _shape_codes(old: pa.Table, new: pa.Table) -> tuple[Ints, Ints]:
     return flat[:len(old)], flat[len(old):]
 
 
-def _row(kernel: str, label: str, a: pa.Table, in_a: Ints, b: pa.Table, in_b: Ints, matched: str,
+def _row(kernel: str, label: str, a: pa.Table, in_a: Ints, b: pa.Table, in_b: Ints, matched: str, confidence: str,
          old_units: float, new_units: float) -> Row:
     old, new = _side(a, in_a), _side(b, in_b)
     old_ns, new_ns = (old.total_ns if old else 0.0) / old_units, (new.total_ns if new else 0.0) / new_units
     delta_ns = new_ns - old_ns
     if old is None or new is None:
-        return Row(kernel, label, old, new, matched, old_ns, new_ns, delta_ns, delta_ns, 0.0, None, None,
+        return Row(kernel, label, old, new, matched, "", old_ns, new_ns, delta_ns, delta_ns, 0.0, None, None,
                    "new" if old is None else "gone")
     from_launches_ns = (new.launches / new_units - old.launches / old_units) * old.mean_ns
     change_pct = 100 * (new.mean_ns / old.mean_ns - 1) if old.mean_ns else None
     noise_pct = _noise_pct(old, new, _durations(a, in_a), _durations(b, in_b))
-    return Row(kernel, label, old, new, matched, old_ns, new_ns, delta_ns, from_launches_ns, delta_ns - from_launches_ns,
-               change_pct, noise_pct, _verdict(change_pct, noise_pct))
+    return Row(kernel, label, old, new, matched, confidence, old_ns, new_ns, delta_ns, from_launches_ns,
+               delta_ns - from_launches_ns, change_pct, noise_pct,
+               _verdict(change_pct, noise_pct, min(old.launches, new.launches) > 1))
 
 
 def _side(table: pa.Table, rows: Ints) -> Side | None:
@@ -241,14 +242,16 @@ def _sum(table: pa.Table) -> float:
 
 
 def _noise_pct(old: Side, new: Side, a: Floats, b: Floats) -> float | None:
-    """`SIGMAS` standard deviations of the relative change of the mean, if nothing had changed; None with one launch.
+    """`SIGMAS` standard deviations of the relative change of the mean, if nothing had changed.
 
     The part between processes (PROCESS_CV_PCT, once per side) and the part within: where both sides have as many
     launches the k-th are paired, so that launches of different problems do not count as noise.
     """
-    if old.sd_ns is None or new.sd_ns is None or not old.mean_ns:
+    if not old.mean_ns:
         return None
-    if len(a) == len(b):
+    if old.sd_ns is None or new.sd_ns is None:
+        error_ns = old.mean_ns * 2**0.5 * ONE_LAUNCH_CV_PCT / 100
+    elif len(a) == len(b):
         error_ns = float(np.std(b - a, ddof=1)) / len(a) ** 0.5
     else:
         error_ns = (old.sd_ns**2 / len(a) + new.sd_ns**2 / len(b)) ** 0.5
@@ -256,11 +259,11 @@ def _noise_pct(old: Side, new: Side, a: Floats, b: Floats) -> float | None:
     return float(100 * SIGMAS * (2 * process**2 + (error_ns / old.mean_ns) ** 2) ** 0.5)
 
 
-def _verdict(change_pct: float | None, noise_pct: float | None) -> str:
+def _verdict(change_pct: float | None, noise_pct: float | None, several: bool) -> str:
     if change_pct is None or noise_pct is None:
         return "unknown"
     if abs(change_pct) <= noise_pct:
-        return "unchanged"
+        return "unchanged" if several else "unknown"
     return "slower" if change_pct > 0 else "faster"
 
 

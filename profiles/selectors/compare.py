@@ -7,13 +7,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from django.db.models import Count, Min, QuerySet, Sum
 
-from profiles.analysis.compare import Comparison, CounterChange, Row, Side, compare, counter_changes
-from profiles.models import KernelStat, LaunchCounters, Profile
+from profiles.analysis.compare import Comparison, CounterChange, Row, compare, counter_changes
+from profiles.analysis.why import WANTED, Why, why
+from profiles.models import LaunchCounters, Profile
+from profiles.selectors.compare_steps import Steady, steady
 from profiles.selectors.lists import build_profiles
+from profiles.store.counters import metrics_named
 from profiles.store.launches import launches_read
 from profiles.trace import TraceError
 
@@ -31,9 +34,11 @@ COUNTERS = (
     ("caches.l2_hit_pct", "L2 hits", "%"), ("scheduler.ipc", "Instructions per cycle", ""),
     ("launch.registers_per_thread", "Registers per thread", ""), ("sm_clock_hz", "SM clock", "Hz"),
 )
+EXPLAINED = 24          # rows of most change whose raw counters are read
+_LAUNCHES = 40          # of each side of such a row
 COLUMNS = ("kernel", "shape", "verdict", "old_total_ns", "new_total_ns", "delta_ns", "from_launches_ns", "from_duration_ns",
            "change_pct", "noise_pct", "old_launches", "new_launches", "old_mean_ns", "new_mean_ns", "old_grid", "new_grid",
-           "old_block", "new_block", "old_registers", "new_registers", "matched", "old_name", "new_name")
+           "old_block", "new_block", "old_registers", "new_registers", "matched", "confidence", "why", "old_name", "new_name")
 
 
 @dataclass(frozen=True)
@@ -71,6 +76,7 @@ class Compared:
     notes: Sequence[str] = field(default=())
     counters: dict[int, list[CounterChange]] = field(default_factory=dict)    # by position of the row
     facts: dict[int, tuple[list[Mapping[str, Any]], list[Mapping[str, Any]]]] = field(default_factory=dict)
+    whys: dict[int, Why] = field(default_factory=dict)
 
     @property
     def sides(self) -> tuple[SidePicked, SidePicked]:
@@ -96,12 +102,13 @@ class Compared:
             "a": self.old.as_json(), "b": self.new.as_json(), "kind": self.kind, "kinds": list(self.kinds), "per": self.per,
             "comparable": self.comparable, "notes": list(self.notes), "old_total_ns": self.result.old_total_ns,
             "new_total_ns": self.result.new_total_ns, "delta_ns": self.result.delta_ns, "verdicts": self.result.verdicts(),
-            "rows": [{**row.as_json(), "counters": [vars(change) for change in self.counters.get(at, [])]}
-                     for at, row in enumerate(self.result.rows)],
+            "rows": [{**row.as_json(), "counters": [vars(change) for change in self.counters.get(at, [])],
+                      "why": self.whys[at].as_json() if at in self.whys else None} for at, row in enumerate(self.result.rows)],
         }
 
     def table(self) -> list[dict[str, Any]]:
-        return [_flat(row) for row in self.result.rows]
+        return [{**_flat(row), "why": self.whys[at].sentence if at in self.whys else ""}
+                for at, row in enumerate(self.result.rows)]
 
 
 def comparison(query: Mapping[str, str]) -> Compared:
@@ -114,10 +121,17 @@ def comparison(query: Mapping[str, str]) -> Compared:
     kind = query.get("kind") if query.get("kind") in kinds else kinds[0]
     old, new = (SidePicked(side.label, [p for p in side.profiles if p.kind == kind], side.build) for side in (old, new))
     per, old_units, new_units = _units(query.get("per", ""), old, new)
-    result = compare(_launches(old), _launches(new), old_units=old_units, new_units=new_units)
-    facts = _facts(old, new, result) if kind == Profile.Kind.COUNTERS else {}
-    counters = {at: counter_changes(*pair, COUNTERS) for at, pair in facts.items()}
-    return Compared(old, new, str(kind), [str(each) for each in kinds], per, result, _notes(old, new, per), counters, facts)
+    counting = _steady(old, new) if per == "step" and kind == Profile.Kind.TRACE else {}
+    if counting:
+        old_units, new_units = (float(sum(counting[p.pk].steps for p in side.profiles)) for side in (old, new))
+    result = compare(_launches(old, counting), _launches(new, counting), old_units=old_units, new_units=new_units)
+    counters: dict[int, list[CounterChange]] = {}
+    facts, whys = {}, {}
+    if kind == Profile.Kind.COUNTERS:
+        facts, whys = _facts(old, new, result), _whys(old, new, result)
+        counters = {at: counter_changes(*pair, COUNTERS) for at, pair in facts.items()}
+    notes = [*_notes(old, new, per), *_left_out(old, new, counting)]
+    return Compared(old, new, str(kind), [str(each) for each in kinds], per, result, notes, counters, facts, whys)
 
 
 def _picked(query: Mapping[str, str], which: str) -> SidePicked:
@@ -148,13 +162,48 @@ def _units(asked: str, old: SidePicked, new: SidePicked) -> tuple[str, float, fl
     return "total", 1, 1
 
 
-def _launches(side: SidePicked) -> pa.Table:
+def _steady(old: SidePicked, new: SidePicked) -> dict[int, Steady]:
+    """By profile; empty where not every profile of both sides says which of its steps count."""
+    found = {profile.pk: steady(profile) for side in (old, new) for profile in side.profiles}
+    known = {pk: each for pk, each in found.items() if each is not None and each.steps}
+    return known if len(known) == len(found) else {}
+
+
+def _left_out(old: SidePicked, new: SidePicked, counting: Mapping[int, Steady]) -> list[str]:
+    told = [(side.label, sum(counting[p.pk].left_out for p in side.profiles if p.pk in counting)) for side in (old, new)]
+    words = [f"{count} of {label}" for label, count in told if count]
+    return [f"Steps that compile, warm up or hold no GPU work are left out: {', '.join(words)}."] if words else []
+
+
+def _launches(side: SidePicked, counting: Mapping[int, Steady]) -> pa.Table:
     tables = []
     for at, profile in enumerate(side.profiles):
         table = launches_read(profile.pk)
+        if profile.pk in counting:
+            inside = counting[profile.pk].launches
+            table = table.filter(pa.array(inside[np.minimum(table["index"].to_numpy(), inside.size - 1)]))
         index = pc.add(table["index"], pa.scalar(at * _RUN, pa.int64()))
         tables.append(table.set_column(table.schema.get_field_index("index"), "index", index))
     return pa.concat_tables(tables).unify_dictionaries().combine_chunks()
+
+
+def _whys(old: SidePicked, new: SidePicked, result: Comparison) -> dict[int, Why]:
+    """Why each row changed, of those that changed most."""
+    rows = [(at, row) for at, row in enumerate(result.rows) if row.old and row.new and row.verdict != "unchanged"][:EXPLAINED]
+    sides: list[dict[int, dict[str, float]]] = []
+    for side, name in ((old, "old"), (new, "new")):
+        wanted = {index for _, row in rows for index in getattr(row, name).indexes[:_LAUNCHES]}
+        sides.append({at * _RUN + launch: metrics for at, profile in enumerate(side.profiles)
+                      for launch, metrics in metrics_named(
+                          profile.pk, WANTED, [index - at * _RUN for index in wanted if index // _RUN == at]).items()})
+    found = {}
+    for at, row in rows:
+        a, b = ([side[index] for index in getattr(row, name).indexes[:_LAUNCHES] if index in side]
+                for side, name in zip(sides, ("old", "new"), strict=True))
+        told = why(a, b)
+        if told is not None:
+            found[at] = told
+    return found
 
 
 def _facts(old: SidePicked, new: SidePicked, result: Comparison) -> dict[int, Any]:
@@ -195,190 +244,8 @@ def _flat(row: Row) -> dict[str, Any]:
     return flat
 
 
-SIGNS = {"slower": "▲", "faster": "▼", "new": "+", "gone": "−", "unchanged": "=", "unknown": "?"}
-
-
-@dataclass(frozen=True)
-class Line:
-    """A row of the compare table with its counters."""
-
-    row: Row
-    counters: list[CounterChange]
-    old_kernel: int | None          # KernelStat ids, to link to
-    new_kernel: int | None
-    old_profile: int | None
-    new_profile: int | None
-
-    @property
-    def sign(self) -> str:
-        return SIGNS[self.row.verdict]
-
-    @property
-    def full_name(self) -> str:
-        side = self.row.new or self.row.old
-        return side.name if side else self.row.kernel
-
-    @property
-    def launches_text(self) -> str:
-        """"3", or "3 → 6" where they differ."""
-        old, new = (f"{side.launches:,}" if side else "0" for side in (self.row.old, self.row.new))
-        return old if old == new else f"{old} → {new}"
-
-    @property
-    def shape_text(self) -> str:
-        """"512 / 256 / 204 → 4096 / 128 / 64": grid, block, registers; once where both sides agree."""
-        texts = [_shape_text(side) if side else "—" for side in (self.row.old, self.row.new)]
-        return texts[0] if texts[0] == texts[1] else " → ".join(texts)
-
-    @property
-    def counter_cells(self) -> list[CounterChange | None]:
-        """By column of COUNTERS; empty where the row has none."""
-        by_name = {change.name: change for change in self.counters}
-        return [by_name.get(name) for _, name, _ in COUNTERS] if by_name else []
-
-
-def _shape_text(side: Side) -> str:
-    def size(dims: tuple[int, int, int] | None) -> str:
-        if dims is None:
-            return "—"
-        return "×".join(str(dim) for dim in dims).removesuffix("×1").removesuffix("×1")
-
-    registers = "—" if side.registers_per_thread is None else str(side.registers_per_thread)
-    return f"{size(side.grid)} / {size(side.block)} / {registers}"
-
-
-def rows(compared: Compared) -> list[Line]:
-    old, new = _kernel_ids(compared.old), _kernel_ids(compared.new)
-    lines = []
-    for at, row in enumerate(compared.result.rows):
-        a = old.get(row.old.name, (None, None)) if row.old else (None, None)
-        b = new.get(row.new.name, (None, None)) if row.new else (None, None)
-        lines.append(Line(row, compared.counters.get(at, []), a[0], b[0], a[1], b[1]))
-    return lines
-
-
-def _kernel_ids(side: SidePicked) -> dict[str, tuple[int, int]]:
-    """Kernel name -> (KernelStat id, profile id) in the newest profile that has it."""
-    found = KernelStat.objects.filter(profile__in=[profile.pk for profile in side.profiles]).order_by("profile_id")
-    return {name: (pk, profile_id) for name, pk, profile_id in found.values_list("name", "pk", "profile_id")}
-
-
 def choices() -> dict[str, Any]:
     """What can be put side by side: ready profiles (newest first) and builds."""
     ready = Profile.objects.filter(status=Profile.Status.READY).exclude(kind=Profile.Kind.UNKNOWN)
     return {"profiles": list(ready[:500]), "builds": list(
         ready.exclude(build="").order_by("build").values_list("build", flat=True).distinct()[:500])}
-
-
-@dataclass(frozen=True)
-class Answer:
-    """The sentence at the top, in pieces."""
-
-    direction: str                  # "slower" | "faster" | "unchanged"
-    delta_ns: float
-    delta_pct: float | None
-    from_launches_ns: float
-    from_duration_ns: float
-    verdicts: dict[str, int]
-    worst: Row | None               # largest of those that changed beyond noise
-    best: Row | None
-
-    @property
-    def size_ns(self) -> float:
-        return abs(self.delta_ns)
-
-    @property
-    def sign(self) -> str:
-        return "+" if (self.delta_pct or 0) > 0 else ""
-
-    @property
-    def counts(self) -> str:
-        """"3 kernels slower, 1 faster, 1 unchanged"."""
-        words = {"slower": "slower", "faster": "faster", "unchanged": "within the noise", "unknown": "cannot be told",
-                 "new": "new", "gone": "gone"}
-        parts = [f"{count} {words[verdict]}" for verdict, count in self.verdicts.items() if count]
-        if not parts:
-            return "No kernel ran on either side"
-        first, *rest = parts
-        number, word = first.split(" ", 1)
-        return ", ".join([f"{number} kernel{'' if number == '1' else 's'} {word}", *rest])
-
-
-def answer(compared: Compared) -> Answer:
-    found = compared.result
-    slower = [row for row in found.rows if row.verdict == "slower"]
-    faster = [row for row in found.rows if row.verdict == "faster"]
-    changed = slower or faster or any(row.verdict in ("new", "gone", "unknown") for row in found.rows)
-    direction = "unchanged" if not found.delta_ns or not changed else "slower" if found.delta_ns > 0 else "faster"
-    return Answer(
-        direction, found.delta_ns, 100 * found.delta_ns / found.old_total_ns if found.old_total_ns else None,
-        sum(row.from_launches_ns for row in found.rows), sum(row.from_duration_ns for row in found.rows),
-        found.verdicts(), max(slower, key=lambda row: row.delta_ns, default=None),
-        min(faster, key=lambda row: row.delta_ns, default=None))
-
-
-@dataclass(frozen=True)
-class HeatCell:
-    """Mean duration of a kernel's launches in one build, and its change against the build before."""
-
-    mean_ns: float | None
-    launches: int = 0
-    change_pct: float | None = None
-
-    @property
-    def css(self) -> str:
-        """"slower-2" … "faster-3": strength of the change, for a class."""
-        if self.change_pct is None or abs(self.change_pct) < 1:
-            return ""
-        strength = 1 + (abs(self.change_pct) >= 5) + (abs(self.change_pct) >= 20)
-        return f"{'slower' if self.change_pct > 0 else 'faster'}-{strength}"
-
-
-@dataclass(frozen=True)
-class Heat:
-    """Kernels × builds, oldest build left, kernels by time."""
-
-    kind: str
-    gpu: str
-    builds: list[str]
-    rows: list[tuple[str, list[HeatCell]]]
-
-
-HEAT_BUILDS, HEAT_KERNELS = 8, 15
-
-
-def build_heat(kind: str = "", gpu: str = "") -> Heat | None:
-    """The last builds of one kind and GPU with the kernels that take most time in them; None with fewer than two."""
-    ready = Profile.objects.filter(status=Profile.Status.READY).exclude(build="")
-    for each in ([kind] if kind in KINDS else KINDS):
-        of_kind = ready.filter(kind=each)
-        gpus = [gpu] if gpu else list(of_kind.order_by().values_list("gpu", flat=True).annotate(
-            builds=Count("build", distinct=True)).filter(builds__gte=2).order_by("-builds"))
-        if gpus:
-            return _heat(str(each), gpus[0], of_kind.filter(gpu=gpus[0]))
-    return None
-
-
-def _heat(kind: str, gpu: str, profiles: QuerySet[Profile]) -> Heat | None:
-    newest = profiles.order_by().values("build").annotate(first=Min("created")).order_by("-first")[:HEAT_BUILDS]
-    builds = [row["build"] for row in newest][::-1]
-    stats = (KernelStat.objects.filter(profile__in=profiles.filter(build__in=builds))
-             .values("short_name", "profile__build").annotate(total=Sum("total_ns"), count=Sum("launches")).order_by())
-    means: dict[str, dict[str, tuple[float, int]]] = {}
-    totals: dict[str, float] = {}
-    for row in stats:
-        name, total = row["short_name"], float(row["total"])
-        means.setdefault(name, {})[row["profile__build"]] = (total / row["count"] if row["count"] else 0.0, row["count"])
-        totals[name] = totals.get(name, 0.0) + total
-    chosen = sorted(totals, key=lambda name: -totals[name])[:HEAT_KERNELS]
-    return Heat(kind, gpu, builds, [(name, _heat_cells(means[name], builds)) for name in chosen])
-
-
-def _heat_cells(means: Mapping[str, tuple[float, int]], builds: Sequence[str]) -> list[HeatCell]:
-    cells, before = [], None
-    for build in builds:
-        mean_ns, launches = means.get(build, (None, 0))
-        change = 100 * (mean_ns / before - 1) if mean_ns is not None and before else None
-        cells.append(HeatCell(mean_ns, launches, change))
-        before = mean_ns or before
-    return cells

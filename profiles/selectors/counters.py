@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from django.db.models import QuerySet
@@ -13,7 +14,10 @@ from profiles.analysis.ceilings import ceilings
 from profiles.analysis.counters import LAUNCH_PARAMETERS, LaunchFacts, limiter_words
 from profiles.analysis.found import SEVERITIES
 from profiles.analysis.names import operator_of
+from profiles.ceilings.selectors import measured_gpus
 from profiles.models import Finding, KernelStat, LaunchCounters, Profile
+from profiles.selectors.kernel import anatomy_page, chosen_launch
+from profiles.rooflines.selectors import by_device, point_of, rungs
 from profiles.store.counters import metrics_of
 
 UNITS = {"smem_static_bytes": "B", "smem_dynamic_bytes": "B", "smem_driver_bytes": "B", "smem_config_bytes": "B",
@@ -29,24 +33,30 @@ def launch_rows(profile: Profile) -> QuerySet[LaunchCounters]:
     return profile.counter_launches.select_related("kernel").defer("rules")
 
 
-def kernel_page(kernel: KernelStat) -> dict[str, Any]:
-    """Everything the kernel page shows. `whole` is None where nothing was counted (a trace)."""
+def kernel_page(kernel: KernelStat, params: Mapping[str, str]) -> dict[str, Any]:
+    """Everything the kernel page shows: of all launches together, or of `?launch=INDEX`. `whole` is None where nothing was
+    counted (a trace)."""
     rows = list(kernel.counter_launches.all())
     known = _facts([row for row in rows if not row.incomplete])
-    whole = counters.combined(known)
+    one = chosen_launch(rows, params)
+    single = "launch" in params and one is not None
+    whole = counters.combined([facts for facts in known if not single or (one is not None and facts.index == one.index)])
     page: dict[str, Any] = {
         "kernel": kernel, "profile": kernel.profile, "launches": rows, "whole": whole,
         "operator": operator_of(kernel.name), "elsewhere": _elsewhere(kernel), "findings": _findings(kernel),
-        "version": ("kernel", kernel.pk, kernel.profile.sha256, kernel.total_ns),
+        "version": ("kernel", kernel.pk, kernel.profile.sha256, kernel.total_ns, one.index if one else None, single),
     }
-    if whole is None:
+    if whole is None or one is None:
         return page
+    page |= anatomy_page(kernel, one) | {"single": single}
+    found = measured_gpus()
     listed = rules.by_kernel([(row.duration_ns, row.rules) for row in rows if not row.incomplete])
     return page | {
         "longest": whole.index, "sol": _sol(whole), "limits": _limits(whole), "limiter": limiter_words(whole.occupancy),
         "stalls": _stalls(whole), "parameters": _parameters(whole), "rules": [_rule(rule) for rule in listed],
-        "points": [_point(kernel, [facts], whole.roofs.sm_clock_hz, f"#{facts.index}") for facts in known],
-        "ceilings": [each.as_json() for each in ceilings(known)], "thresholds": counters.THRESHOLDS,
+        "points": [point_of(kernel, [facts], f"#{facts.index}", kernel.profile, kernel.profile.name, found) for facts in known],
+        "ladder": [asdict(rung) for rung in rungs(known, found)],
+        "ceilings": [each.as_json() for each in ceilings(known, by_device(known, found))], "thresholds": counters.THRESHOLDS,
         "work": _work(whole), "same_shape": len({(str(f.grid), str(f.block)) for f in known}) == 1,
     }
 
@@ -111,80 +121,6 @@ def _work(whole: LaunchFacts) -> list[dict[str, Any]]:
 def _rule(rule: Mapping[str, Any]) -> dict[str, Any]:
     return {**rule, "pieces": rules.pieces(rule["text"]),
             "focus": [{**each, "info": rules.plain(each.get("info") or "")} for each in rule["focus"]]}
-
-
-def roofline_points(profile: Profile, *, per_launch: bool = False) -> list[dict[str, Any]]:
-    """One point per kernel (the sum of its launches), or per launch. Those without a dot carry the `reason`."""
-    groups: dict[int, list[LaunchFacts]] = {}
-    kernels: dict[int, KernelStat] = {}
-    for row in profile.counter_launches.filter(incomplete="").select_related("kernel"):
-        kernels[row.kernel_id] = row.kernel
-        groups.setdefault(row.kernel_id, []).append(counters.from_json(row.facts))
-    points = []
-    for kernel_id, launches in groups.items():
-        kernel = kernels[kernel_id]
-        sets = [([each], f"#{each.index}") for each in launches] if per_launch else [(launches, "")]
-        points += [_point(kernel, each, _clock(each), mark) for each, mark in sets]
-    return sorted(points, key=lambda point: -(point["time_ns"] or 0.0))
-
-
-def _clock(launches: Sequence[LaunchFacts]) -> float | None:
-    """SM clock of the longest launch."""
-    return max(launches, key=lambda each: each.duration_ns or 0.0).roofs.sm_clock_hz
-
-
-def _point(kernel: KernelStat, launches: Sequence[LaunchFacts], clock_hz: float | None, mark: str) -> dict[str, Any]:
-    whole = counters.combined(launches)
-    point = whole.point if whole else launches[0].point
-    return {
-        "kernel_id": kernel.pk, "name": kernel.name, "short_name": f"{kernel.short_name} {mark}".strip(),
-        "url": reverse("kernel", args=[kernel.profile_id, kernel.pk]), "launches": len(launches),
-        "time_ns": point.duration_ns, "flop": point.flop, "dram_bytes": point.dram_bytes, "intensity": point.intensity,
-        "flop_s": point.flop_s, "dram_bytes_s": point.dram_bytes_s, "precision": point.precision or "",
-        "precision_label": gpus.PRECISIONS.get(point.precision or "", point.precision or ""),
-        "by_precision": point.by_precision, "side": point.side or "", "roof": point.roof, "roof_pct": point.roof_pct,
-        "ridge": point.ridge, "bound": whole.bound if whole else "", "bound_reason": whole.bound_reason if whole else "",
-        "sm_clock_hz": clock_hz, "device": launches[0].device, "reason": point.reason or "",
-        "notes": list(point.notes), "grid": launches[0].grid, "block": launches[0].block,
-    }
-
-
-def roofline_json(profile: Profile, params: Mapping[str, str]) -> dict[str, Any]:
-    """Ceilings and points: `?per=launch` for single launches."""
-    rows = list(profile.counter_launches.filter(incomplete=""))
-    return {
-        "profile": profile.pk, "per": "launch" if params.get("per") == "launch" else "kernel",
-        "ceilings": [each.as_json() for each in ceilings(_facts(rows))],
-        "points": roofline_points(profile, per_launch=params.get("per") == "launch"),
-        "thresholds": counters.THRESHOLDS,
-    }
-
-
-def roofline_page(profile: Profile, params: Mapping[str, str]) -> dict[str, Any]:
-    """What the roofline page shows; the figure is made of the same points."""
-    found = roofline_json(profile, params)
-    dots = [point for point in found["points"] if not point["reason"] and point["intensity"]]
-    none = [point for point in found["points"] if point["reason"] or not point["intensity"]]
-    return found | {
-        "profile": profile, "dots": dots, "without": none,
-        "colour": "precision" if params.get("colour") == "precision" else "bound",
-        "precisions": list(dict.fromkeys(point["precision_label"] for point in dots)), "answer": _roofline_answer(dots),
-        "has_counters": profile.kind == Profile.Kind.COUNTERS,
-        "version": ("profile", profile.pk, profile.sha256, profile.gpu_time_ns),
-    }
-
-
-def _roofline_answer(dots: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """How much of the time stands on which side, and the farthest dot that matters."""
-    total = sum(dot["time_ns"] for dot in dots)
-    if not total:
-        return {}
-    sides = {side: 100.0 * sum(dot["time_ns"] for dot in dots if dot["side"] == side) / total for side in ("memory", "compute")}
-    rated = [dot for dot in dots if dot["roof_pct"] is not None]
-    gap = {id(dot): dot["time_ns"] * max(0.0, 1.0 - dot["roof_pct"] / 100.0) for dot in rated}
-    farthest = max(rated, key=lambda dot: gap[id(dot)], default=None)
-    return {"total_ns": total, "sides": sides, "farthest": farthest, "gap_ns": gap[id(farthest)] if farthest else None,
-            "count": len(dots)}
 
 
 def counters_json(profile: Profile, params: Mapping[str, str] | None = None) -> dict[str, Any]:

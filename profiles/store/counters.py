@@ -8,7 +8,7 @@ few row groups, whatever the report's size.
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -70,6 +70,23 @@ def metrics_of(profile_id: int, launch: int) -> list[dict[str, Any]]:
         {"metric": row["metric"], "unit": row["unit"], "value": row["text"] if row["value"] is None else row["value"]}
         for row in table.to_pylist()
     ]
+
+
+def metrics_named(profile_id: int, names: Sequence[str], launches: Sequence[int]) -> dict[int, dict[str, float]]:
+    """Launch -> metric -> value, of the numbers among `names`; empty where nothing is stored."""
+    chosen = pc.field("metric").isin(list(names)) & pc.field("launch").isin(list(launches))
+    try:
+        if not launches:
+            return {}
+        with default_storage.open(key(profile_id), "rb") as file:
+            table = pq.read_table(file, columns=["launch", "metric", "value"], filters=chosen)
+    except FileNotFoundError:
+        return {}
+    found: dict[int, dict[str, float]] = {}
+    for launch, metric, value in zip(*(table[name].to_pylist() for name in ("launch", "metric", "value")), strict=True):
+        if value is not None:
+            found.setdefault(launch, {})[metric] = value
+    return found
 
 
 def launch_rows(report: Report) -> Iterator[dict[str, Any]]:

@@ -121,9 +121,19 @@ def test_new_and_gone_kernels_and_renamed_templates():
     found = {row.verdict: row for row in compare(a, b).rows}
     assert found["gone"].old.name == "old_only" and found["gone"].delta_ns == -3000
     assert found["new"].new.name == "new_only" and found["new"].delta_ns == 4000
-    renamed = found["unknown"]                      # one launch a side: met by name, cannot tell
+    assert found["gone"].confidence == found["new"].confidence == ""
+    renamed = found["slower"]
     assert renamed.old.name == "void gemm<128, 64>(int)" and renamed.new.name == "void gemm<256, 64>(int)"
-    assert renamed.noise_pct is None
+    assert renamed.confidence == "high" and "family gemm" in renamed.matched
+
+
+def test_one_launch_a_side_tells_a_large_change_and_no_small_one():
+    def verdict(new_ms: float) -> tuple[str, float]:
+        row, = compare(launches(("k", 1, 10)), launches(("k", 1, new_ms))).rows
+        return row.verdict, row.noise_pct
+
+    assert verdict(12.5)[0] == "slower" and verdict(7.5)[0] == "faster"
+    assert verdict(11)[0] == verdict(10)[0] == "unknown" and 17 < verdict(11)[1] < 19
 
 
 def test_per_step_divides_times_and_launches():
