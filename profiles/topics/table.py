@@ -21,6 +21,7 @@ from profiles.topics import critical_path as critical_page
 from profiles.topics import launches as launches_page
 from profiles.topics import operators as operators_page
 from profiles.topics import sequences as sequences_page
+from profiles.topics import time as time_page
 
 Context = Callable[[Profile, dict[str, Any], Mapping[str, str]], dict[str, Any]]
 
@@ -46,7 +47,8 @@ class Topic:
 
 
 TOPICS: tuple[Topic, ...] = (
-    Topic("time", "Time", "Where did the time of each GPU go, and which of three things holds it back?", 1, time_result),
+    Topic("time", "Time", "Where did the time of each GPU go, and which of three things holds it back?", 2, time_result,
+          time_page.context),
     Topic("operators", "Operators", "Which operators and modules own the GPU's time, and could more of it run on tensor cores?", 1,
           operators, operators_page.context),
     Topic("communication", "Communication", "How fast do collectives move data, and who waits in them for whom, how long and why?", 1,

@@ -10,6 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
+
 from profiles.analysis import intervals
 from profiles.analysis.frame import Frame
 from profiles.analysis.intervals import Intervals
@@ -54,6 +57,34 @@ def parts_of(frame: Frame, work: DeviceWork, idle: Idle) -> Tiling:
     sets["small"] = intervals.union(start[small], end[small])
     return tiling({**in_turn(sets), "communication": work.exposed["communication"], "transfers": work.exposed["memory"],
                    **idle.causes})
+
+
+@dataclass(frozen=True)
+class KernelTime:
+    """A computing kernel's launches of one regime (one name has two where shapes decide)."""
+
+    name: str
+    regime: str
+    launches: int
+    ns: int                 # summed durations
+    small_ns: int           # of these in launches under SMALL_NS
+
+
+def kernel_times(frame: Frame, works: list[DeviceWork]) -> list[KernelTime]:
+    """What the classes rest on, the most time first."""
+    groups: dict[tuple[int, int], npt.NDArray[np.float64]] = {}
+    for work in works:
+        rows = work.rows[frame["category"][work.rows] == Category.COMPUTE]
+        dur = frame["dur_ns"][rows]
+        key = frame["name"][rows].astype(np.int64) << 2 | regimes(frame, rows, work.name)
+        distinct, at = np.unique(key, return_inverse=True)
+        sums = [np.bincount(at, weights, distinct.size) for weights in (
+            np.ones(dur.size), dur.astype(np.float64), np.where(dur < SMALL_NS, dur, 0).astype(np.float64))]
+        for code, values in zip(distinct.tolist(), np.stack(sums).T, strict=True):
+            groups[code >> 2, code & 3] = groups.get((code >> 2, code & 3), np.zeros(3)) + values
+    found = [KernelTime(frame.names[code] if code >= 0 else "", REGIMES[regime], *(int(value) for value in values.tolist()))
+             for (code, regime), values in groups.items()]
+    return sorted(found, key=lambda each: (-each.ns, each.name))
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from profiles.analysis.names import short_name
 from profiles.analysis.temporal.classes import KERNEL_PARTS, PARTS, Verdict, verdict
 from profiles.analysis.temporal.idle import CAUSES
+from profiles.analysis.temporal.kinds import REGIMES
 from profiles.analysis.temporal.phases import LABELS
 from profiles.analysis.temporal.work import PARTS as WORK
 
@@ -15,6 +17,8 @@ if TYPE_CHECKING:
     from profiles.analysis.temporal.result import DeviceTime, StepTime, TimeFacts
 
 MOST_STEPS = 400                # that are drawn and listed; what counts counts them all
+MOST_EVIDENCE = 3               # kernels and names per class and cause
+NAME_CHARS = 200
 
 
 def numbers(facts: TimeFacts) -> dict[str, Any]:
@@ -24,6 +28,7 @@ def numbers(facts: TimeFacts) -> dict[str, Any]:
     dur = np.array([step.dur_ns for step in counted], np.float64)
     return {
         "start_ns": facts.begin_ns, "wall_ns": facts.wall_ns, "of": of, "classes": class_numbers(whole),
+        "evidence": evidence(facts),
         "devices": [device(each, facts.wall_ns) for each in facts.devices],
         "steps": {
             "source": facts.marked.source, "how": facts.marked.how, "total": len(facts.steps), "counted": len(counted),
@@ -35,6 +40,22 @@ def numbers(facts: TimeFacts) -> dict[str, Any]:
                    for phase, found in phases.items() if sum(found.parts.values())],
         "parts": {name: {"label": part.label, "of": part.of, "meaning": part.meaning} for name, part in PARTS.items()},
     }
+
+
+def evidence(facts: TimeFacts) -> dict[str, Any]:
+    """What the classes rest on, of the whole trace: the kernels with the most time, and what the host was in per cause."""
+    kernels = {regime: [{"name": short_name(each.name), "full": each.name[:NAME_CHARS], "ns": each.ns, "launches": each.launches}
+                        for each in facts.kernels if each.regime == regime and each.ns > each.small_ns][:MOST_EVIDENCE]
+               for regime in REGIMES}
+    small = [each for each in facts.kernels if each.small_ns]
+    host: dict[str, dict[str, int]] = {}
+    for _, found in facts.activities:
+        for one in found:
+            names = host.setdefault(one.cause, {})
+            names[one.name] = names.get(one.name, 0) + one.ns
+    return {"kernels": kernels, "small_kernels": len(small), "small_kernel_ns": sum(each.small_ns for each in small),
+            "host": {cause: [{"name": name[:NAME_CHARS], "ns": ns} for name, ns in sorted(names.items(), key=lambda pair: -pair[1])
+                             ][:MOST_EVIDENCE] for cause, names in host.items()}}
 
 
 def class_numbers(found: Verdict) -> dict[str, Any]:

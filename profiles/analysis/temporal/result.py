@@ -11,7 +11,7 @@ from profiles.analysis.found import Result
 from profiles.analysis.frame import Frame, Ints
 from profiles.analysis.temporal import numbers, sentences, tables
 from profiles.analysis.temporal.activity import Activity, activity
-from profiles.analysis.temporal.classes import PARTS, Verdict, parts_of, verdict
+from profiles.analysis.temporal.classes import PARTS, KernelTime, Verdict, kernel_times, parts_of, verdict
 from profiles.analysis.temporal.idle import Idle, host_rows, idle_of
 from profiles.analysis.temporal.phases import ORDER, Phases
 from profiles.analysis.temporal.ranges import RangeTime, range_times
@@ -110,6 +110,10 @@ class TimeFacts:
             total += phases.tiles(each.work, each.idle).across(each.tiles)
         return ({phase: verdict(dict(zip(PARTS, total[row].tolist(), strict=True))) for row, phase in enumerate(ORDER)},
                 phases.host_ns())
+
+    @cached_property
+    def kernels(self) -> list[KernelTime]:
+        return kernel_times(self.frame, [each.work for each in self.devices])
 
     @cached_property
     def ranges(self) -> list[RangeTime]:

@@ -11,10 +11,10 @@ from profiles.analysis.temporal import numbers
 from profiles.analysis.temporal.activity import innermost, shortened
 from profiles.analysis.temporal.classes import KERNEL_PARTS, PARTS, verdict
 from profiles.analysis.temporal.idle import CAUSES
-from profiles.analysis.temporal.kinds import REGIMES, SMALL_NS, kind_of, regimes
+from profiles.analysis.temporal.kinds import kind_of
 from profiles.analysis.temporal.phases import LABELS
 from profiles.analysis.temporal.ranges import MOST_RANGES
-from profiles.trace import Category, SummaryColumn, SummaryTable
+from profiles.trace import SummaryColumn, SummaryTable
 
 if TYPE_CHECKING:
     from profiles.analysis.temporal.result import TimeFacts
@@ -145,29 +145,15 @@ def range_table(facts: TimeFacts) -> SummaryTable:
 
 def kernel_table(facts: TimeFacts) -> SummaryTable:
     """What the classes rest on: every kernel with the regime that it was given."""
-    frame = facts.frame
-    groups: dict[tuple[int, int], np.ndarray[Any, Any]] = {}
-    for each in facts.devices:
-        kernels = each.work.rows[frame["category"][each.work.rows] == Category.COMPUTE]
-        regime = regimes(frame, kernels, each.work.name)
-        dur = frame["dur_ns"][kernels]
-        key = frame["name"][kernels].astype(np.int64) << 2 | regime
-        distinct, at = np.unique(key, return_inverse=True)
-        sums = np.stack([np.bincount(at, weights, distinct.size) for weights in (
-            np.ones(dur.size), dur, np.where(dur < SMALL_NS, dur, 0))]).T if dur.size else np.empty((0, 3))
-        for code, values in zip(distinct.tolist(), sums, strict=True):
-            group = code >> 2, code & 3
-            groups[group] = groups.get(group, np.zeros(3)) + values
-    everything = sum(float(values[1]) for values in groups.values())
+    everything = sum(each.ns for each in facts.kernels)
     rows: list[Row] = []
-    for (code, regime_number), values in sorted(groups.items(), key=lambda item: -item[1][1])[:MOST_KERNELS]:
-        name, regime_name = frame.names[code] if code >= 0 else "", REGIMES[regime_number]
-        kind, by_name = kind_of(name)
-        rows.append([short_name(name), kind, regime_name, "name" if by_name == regime_name else "shapes of its operator",
-                     int(values[0]), int(values[1]), 100 * values[1] / everything if everything else None, int(values[2])])
+    for each in facts.kernels[:MOST_KERNELS]:
+        kind, by_name = kind_of(each.name)
+        rows.append([short_name(each.name), kind, each.regime, "name" if by_name == each.regime else "shapes of its operator",
+                     each.launches, each.ns, 100 * each.ns / everything if everything else None, each.small_ns])
     columns = [*_text("kernel", "what it is", "limited by", "told from"), SummaryColumn("launches", "count"), *_ns("time"),
                SummaryColumn("share of kernels", "pct"), *_ns("in launches under 10 µs")]
     note = ("A trace has no counters: this is inferred from names, and for matrix products with recorded shapes from FLOP per byte "
             "against the GPU's ridge point. Capture counters to know.")
-    return SummaryTable("What limits each kernel", columns, rows,
-                        note + (f" The first {MOST_KERNELS} of {len(groups):,}." if len(groups) > MOST_KERNELS else ""))
+    left = f" The first {MOST_KERNELS} of {len(facts.kernels):,}." if len(facts.kernels) > MOST_KERNELS else ""
+    return SummaryTable("What limits each kernel", columns, rows, note + left)

@@ -1,0 +1,48 @@
+"""What the page of the topic "time" shows beside its tables: classes, bars, steps, and where to go on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from profiles.charts import time as charts
+from profiles.charts.kept import kept
+from profiles.models import Profile
+
+# Part of the time -> (topic that looks into it, what its button says). The first is offered whose topic there is.
+NEXT: dict[str, tuple[str, str]] = {
+    "compute": ("operators", "Which operators compute, and on tensor cores?"),
+    "memory": ("sequences", "Which kernels could be one, and move less?"),
+    "unknown": ("operators", "Which operators launch these kernels?"),
+    "small": ("launches", "What would fewer launches win back?"),
+    "communication": ("communication", "Who waits for whom?"),
+    "transfers": ("critical-path", "What does the step wait for?"),
+    "host_slow": ("launches", "What does launching cost?"),
+    "synchronisation": ("critical-path", "What does the step wait for?"),
+    "data_loading": ("critical-path", "What does the step wait for?"),
+    "kernel_wait": ("critical-path", "What does the step wait for?"),
+    "other": ("launches", "What does launching cost?"),
+}
+
+
+def context(profile: Profile, document: dict[str, Any], params: Mapping[str, str]) -> dict[str, Any]:
+    if not document["applies"]:
+        return {}
+    numbers = document["numbers"]
+    devices, phases = charts.device_bars(numbers), charts.phase_bars(numbers)
+    steps = numbers["steps"]["rows"]
+    return {
+        "cards": charts.class_cards(numbers), "bars": devices, "legend": charts.legend(devices), "phases": phases,
+        "phase_legend": charts.legend(phases), "next": next_of(numbers),
+        "steps_figure": kept(("time", profile.pk, document["version"], document["written"]), lambda: charts.steps_figure(numbers)),
+        "longest": max(steps, key=lambda step: step["dur_ns"], default=None),
+        "drawn": min(len(steps), charts.DRAWN_STEPS),
+        "longest_gap": next((table for table in document["tables"] if table["title"] == "Longest gaps"), None),
+    }
+
+
+def next_of(numbers: Mapping[str, Any]) -> dict[str, str]:
+    """The topic to go on with: that of the largest part."""
+    parts = {key: ns for key, ns in numbers["classes"]["parts_ns"].items() if key in NEXT}
+    largest = max(parts, key=lambda key: parts[key])
+    return {"topic": NEXT[largest][0], "label": NEXT[largest][1], "part": numbers["parts"][largest]["label"]}
