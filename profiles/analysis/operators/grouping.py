@@ -26,9 +26,8 @@ class Groups:
 
     def __init__(self, owned: Owned, rows: Ints, *keys: Ints) -> None:
         self.owned, self.rows = owned, rows
-        stacked = np.stack([key[rows] for key in keys], 1) if rows.size else np.empty((0, len(keys)), np.int64)
-        self.keys, index = np.unique(stacked, axis=0, return_inverse=True) if len(keys) > 1 else _unique(stacked)
-        self.index = index.reshape(-1)
+        self.index, first = numbered(*(key[rows] for key in keys))
+        self.keys = np.stack([key[rows[first]] for key in keys], 1)
         self.ns = summed(self.index, owned.ns[rows], len(self.keys))
         self.launches = np.bincount(self.index, minlength=len(self.keys))
         self.order = np.argsort(-self.ns, kind="stable")
@@ -39,30 +38,53 @@ class Groups:
 
     def calls(self) -> Ints:
         """Distinct operators that launched each group."""
-        owners, first = np.unique(self.owned.owner[self.rows], return_index=True)
-        known = owners >= 0
-        return np.bincount(self.index[first[known]], minlength=len(self.keys))
+        known = self.owned.owner[self.rows] >= 0
+        _, first = numbered(self.owned.owner[self.rows][known])
+        return np.bincount(self.index[known][first], minlength=len(self.keys))
 
     def longest(self) -> Ints:
         """Of each group the position (in frame.work) of its longest work."""
-        order = np.lexsort((self.owned.ns[self.rows], self.index))
-        last = np.searchsorted(self.index[order], np.arange(len(self.keys)), side="right") - 1
-        return self.rows[order[last]]
+        return self.rows[_last(self.index, self.owned.ns[self.rows], len(self.keys))]
 
     def main_kernel(self) -> Ints:
-        """Of each group the name of the GPU work with most time, and the position of one of it."""
+        """Of each group the name of the GPU work with most time."""
         kernel = self.owned.kernel[self.rows]
-        pairs, inverse = np.unique(np.stack([self.index, kernel], 1), axis=0, return_inverse=True)
-        total = summed(inverse.reshape(-1), self.owned.ns[self.rows], len(pairs))
-        order = np.lexsort((total, pairs[:, 0]))
-        last = np.searchsorted(pairs[order, 0], np.arange(len(self.keys)), side="right") - 1
-        found: Ints = pairs[order[last], 1]
+        pair, first = numbered(self.index, kernel)
+        total = summed(pair, self.owned.ns[self.rows], first.size)
+        found: Ints = kernel[first[_last(self.index[first], total, len(self.keys))]]
         return found
 
 
-def _unique(stacked: Ints) -> tuple[Ints, Ints]:
-    keys, index = np.unique(stacked[:, 0], return_inverse=True)
-    return keys[:, None], index
+def _last(index: Ints, value: Ints, size: int) -> Ints:
+    """Of each group the position of its greatest value."""
+    order = np.argsort(value, kind="stable")
+    out = np.zeros(size, np.int64)
+    out[index[order]] = order               # the last of equal positions is written last
+    return out
+
+
+def numbered(*keys: Ints) -> tuple[Ints, Ints]:
+    """(number of each row's combination of keys, from 0; a row of each combination). Without sorting where keys are dense."""
+    index, first = _numbered(np.asarray(keys[0], np.int64))
+    for key in keys[1:]:
+        other, seen = _numbered(np.asarray(key, np.int64))
+        index, first = _numbered(index * max(seen.size, 1) + other)
+    return index, first
+
+
+def _numbered(values: Ints) -> tuple[Ints, Ints]:
+    if not values.size:
+        return values, values
+    low, high = int(values.min()), int(values.max())
+    if high - low > 4 * values.size + (1 << 20):
+        _, first, index = np.unique(values, return_index=True, return_inverse=True)
+        return index.astype(np.int64), first.astype(np.int64)
+    places = np.full(high - low + 1, -1, np.int64)
+    places[values[::-1] - low] = np.arange(values.size)[::-1]           # the first row of each value
+    present = np.flatnonzero(places >= 0)
+    numbers = np.empty(high - low + 1, np.int64)
+    numbers[present] = np.arange(present.size)
+    return numbers[values - low], places[present]
 
 
 def summed(index: Ints, values: Ints, size: int) -> Ints:

@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from profiles.analysis.operators.grouping import ROWS, Groups, name_of, ns, rest, share, slice_of, text
 from profiles.analysis.operators.owned import USES, Owned
@@ -18,13 +17,12 @@ YES, NO = USES.index("yes"), USES.index("no")
 
 def missing(owned: Owned) -> Groups | None:
     """The kernels of such products by operator, shapes and name; None where there are none."""
-    rows = np.flatnonzero((owned.use == NO) | ((owned.use == YES) & poorly(owned)))
+    rows = np.flatnonzero((owned.use == NO) | ((owned.use == YES) & owned.unaligned))
     return Groups(owned, rows, owned.owner_name, owned.owner_detail, owned.kernel) if rows.size else None
 
 
-def tensor_table(owned: Owned) -> SummaryTable | None:
-    """One row per kernel, operator and shapes. None where every product is on tensor cores, or there are none."""
-    groups = missing(owned)
+def tensor_table(owned: Owned, groups: Groups | None) -> SummaryTable | None:
+    """`groups` are `missing`'s. One row per kernel, operator and shapes; None where every product is on tensor cores."""
     if groups is None:
         return None
     longest = groups.longest()
@@ -44,13 +42,6 @@ def tensor_table(owned: Owned) -> SummaryTable | None:
 _NOTE = ("Kernels of matrix products that run on CUDA cores, or on tensor cores with operands that are not aligned to 16 bytes. "
          "To win, at most: the time less what the product takes at the dense peak or the DRAM's bandwidth, whichever is longer; "
          "unknown where sizes or GPU are, and where tensor cores would not help.")
-
-
-def poorly(owned: Owned) -> npt.NDArray[np.bool_]:
-    """Work of kernels whose name says that they load fewer than 16 bytes at once."""
-    codes, index = np.unique(owned.kernel, return_inverse=True)
-    poor = np.array([(alignment_of(owned.frame.names[code]) or 0) > 0 for code in codes.tolist()], np.bool_)
-    return poor[index] if codes.size else np.zeros(0, np.bool_)
 
 
 def missed(owned: Owned, at: int, total_ns: int, launches: int) -> dict[str, Any]:

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+import numpy.typing as npt
 
 from profiles.analysis import gpus
 from profiles.analysis.frame import Frame, Ints
 from profiles.analysis.operators.matmuls import Problem, kind_of, problem_of
-from profiles.analysis.operators.tensor_cores import on_tensor_cores
+from profiles.analysis.operators.tensor_cores import alignment_of, on_tensor_cores
 from profiles.analysis.operators.tree import canonical, readable
 from profiles.trace import Category
 
@@ -56,6 +57,13 @@ class Owned:
         by_name = np.array([USES.index(on_tensor_cores(self.frame.names[code])) for code in codes.tolist()], np.int64)
         uses[rows] = by_name[index] if codes.size else 0
         return uses
+
+    @cached_property
+    def unaligned(self) -> npt.NDArray[np.bool_]:
+        """Work of kernels whose name says that they load fewer than 16 bytes at once."""
+        codes, index = np.unique(self.kernel, return_inverse=True)
+        found = np.array([alignment_of(self.frame.names[code]) is not None for code in codes.tolist()], np.bool_)
+        return found[index] if codes.size else np.zeros(0, np.bool_)
 
     def problem(self, at: int) -> Problem | None:
         """What the operator of one row multiplies."""

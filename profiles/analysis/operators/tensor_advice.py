@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from profiles.analysis.found import Found
-from profiles.analysis.operators.grouping import ROWS
-from profiles.analysis.operators.missed import missed, missing
+from profiles.analysis.operators.grouping import ROWS, Groups
+from profiles.analysis.operators.missed import missed
 from profiles.analysis.operators.owned import Owned
 from profiles.analysis.operators.tensor_cores import REASONS
 from profiles.analysis.operators.tree import readable
@@ -21,12 +21,12 @@ COPY_PCT = 5.0                          # of all GPU time, spent in casts and la
 _COPIES = ("aten::copy_", "aten::contiguous", "aten::clone", "aten::to", "aten::_to_copy")
 
 
-def advice(owned: Owned) -> list[Found]:
-    return [*_tensor_cores(owned), *_copies(owned)]
+def advice(owned: Owned, groups: Groups | None) -> list[Found]:
+    """`groups` are `missed.missing`'s."""
+    return [*_tensor_cores(owned, groups), *_copies(owned)]
 
 
-def _tensor_cores(owned: Owned) -> list[Found]:
-    groups = missing(owned)
+def _tensor_cores(owned: Owned, groups: Groups | None) -> list[Found]:
     if groups is None:
         return []
     longest = groups.longest()

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from profiles.analysis.found import Result
 from profiles.analysis.frame import Frame
-from profiles.analysis.operators.missed import poorly, tensor_table
+from profiles.analysis.operators.missed import missing, tensor_table
 from profiles.analysis.operators.owned import USES, Owned, owned_of
 from profiles.analysis.operators.tables import module_table, operator_table, shape_table, stack_table
 from profiles.analysis.operators.tensor_advice import advice
@@ -34,7 +34,8 @@ def operators(frame: Frame) -> Result:
     modules, what, backward = module_tree(owned)
     launched = np.where(owned.owner >= 0, owned.owner, frame.call[owned.rows])
     stacks = tree_of(frame, launched, owned.ns, np.ones(frame.rows, np.bool_))
-    tables = [operator_table(owned), shape_table(owned), tensor_table(owned)]
+    missed = missing(owned)
+    tables = [operator_table(owned), shape_table(owned), tensor_table(owned, missed)]
     if modules is not None:
         tables.append(module_table(owned, modules, what, backward))
     tables.append(stack_table(owned, stacks))
@@ -44,7 +45,7 @@ def operators(frame: Frame) -> Result:
         "gpu_ns": owned.total_ns, "known_pct": 100 * known_ns / max(owned.total_ns, 1), "kind": owned.kind, "products": products,
         "bars": bars(owned), "stacks": drawn(frame, stacks, owned.total_ns), "module_kind": what,
         "modules": drawn(frame, modules, owned.total_ns) if modules is not None else []}
-    return Result(sentence(owned, products), numbers, [table for table in tables if table is not None], advice(owned))
+    return Result(sentence(owned, products), numbers, [table for table in tables if table is not None], advice(owned, missed))
 
 
 def module_tree(owned: Owned) -> tuple[Tree | None, str, npt.NDArray[np.bool_]]:
@@ -103,7 +104,7 @@ def sentence(owned: Owned, products: dict[str, int]) -> str:
     share = pct_text(100 * products["yes_ns"] / multiply_ns) if products["yes_ns"] else "none"
     many = f"{share} of {time_text(multiply_ns)} of matrix products ran on tensor cores"
     rest = []
-    if unaligned_ns := int(owned.ns[(owned.use == USES.index("yes")) & poorly(owned)].sum()):
+    if unaligned_ns := int(owned.ns[(owned.use == USES.index("yes")) & owned.unaligned].sum()):
         rest.append(f"{time_text(unaligned_ns)} of it unaligned")
     if products["no_ns"]:
         rest.append(f"{time_text(products['no_ns'])} did not")
