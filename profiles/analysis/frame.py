@@ -171,7 +171,8 @@ class Frame:
         rows_of = dict(zip(lanes.tolist(), np.split(order, first[1:]), strict=True))
         long = {each: rows[~self["instant"][rows]] for each, rows in rows_of.items()}
         for each, rows in rows_of.items():
-            left = rows
+            marks = self["instant"][rows]                           # lie at the depth of the innermost slice around them
+            left = np.concatenate([rows[~marks], self._inside(rows[marks], long[each], out)])
             for above in range(each - 1, max(each >> 16 << 16, each - _SKIPPED) - 1, -1):       # depths may be skipped
                 if not left.size:
                     break

@@ -43,6 +43,7 @@ def test_what_is_around_a_slice_when_marks_and_ended_slices_lie_between() -> Non
     around = {frame.text(row): [frame.text(each) for each in frame.path(row)[1:]] for row in range(frame.rows)}
     assert around["mm"] == around["add"] == ["call", "step", "train"]
     assert around["step"] == ["train"] and around["train"] == []
+    assert around["[memory]"] == ["call", "step", "train"]
 
 
 @pytest.mark.parametrize("name", ["corpus/kineto/tracelens_h100_timesformer.json.gz", "recorded/torch_graph_stack_memory.json.gz"])
@@ -52,7 +53,8 @@ def test_parents_against_every_slice_that_contains_one(name: str) -> None:
     frame = frame_of(found)
     start, end, depth, track = frame["start_ns"], frame.end_ns, frame["depth"], frame["track"]
     for row in np.random.default_rng(0).choice(frame.rows, 300, replace=False).tolist():
-        around = np.flatnonzero((track == track[row]) & (start <= start[row]) & (end >= end[row]) & (depth < depth[row])
+        below = depth[row] + frame["instant"][row]              # a mark lies at the depth of what is around it
+        around = np.flatnonzero((track == track[row]) & (start <= start[row]) & (end >= end[row]) & (depth < below)
                                 & ~frame["instant"])
         assert frame.parent[row] == (around[np.argmax(depth[around])] if around.size else -1)
 
