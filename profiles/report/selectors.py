@@ -20,7 +20,9 @@ Address = Callable[[str], str]      # of a path: what stands before it
 
 def summary(profile: Profile, address: Address = lambda path: path) -> dict[str, Any]:
     """JSON. `answer` and the analyses' answers are sentences with names in backticks; unknown is null."""
-    findings = selectors_profile.finding_lines(profile) if profile.status == Profile.Status.READY else []
+    ready = profile.status == Profile.Status.READY
+    made = analyses(profile, address) if ready else []              # first: they add to the findings
+    findings = selectors_profile.finding_lines(profile) if ready else []
     mark, said = selectors_profile.integrity_mark(profile)
     document: dict[str, Any] = {
         "profile": _facts(profile), "units": UNITS, "error": profile.error or None,
@@ -29,13 +31,13 @@ def summary(profile: Profile, address: Address = lambda path: path) -> dict[str,
         "links": {"page": address(reverse("profile", args=[profile.pk])), "report": address(reverse("report", args=[profile.pk])),
                   "api": address(reverse("api-profile", args=[profile.pk]))},
     }
-    if profile.status != Profile.Status.READY:
+    if not ready:
         return document
     if profile.kind == Profile.Kind.TRACE:
         document["links"]["timeline"] = address(reverse("timeline", args=[profile.pk]))
     return document | {
         "answer": _ticked(selectors_profile.answer(profile, findings)), "gpus": _gpus(profile),
-        "analyses": analyses(profile, address),
+        "analyses": made,
         "findings": [_finding(line.found, address) for line in findings[:FINDINGS]], "findings_in_all": len(findings),
         "kernels": [_kernel(kernel, address) for kernel in selectors_profile.kernel_rows(profile)[:KERNELS]],
         "kernels_in_all": profile.kernels.count(),
