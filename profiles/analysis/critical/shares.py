@@ -44,7 +44,9 @@ KINDS: tuple[Kind, ...] = (
     Kind("between", "between kernels", "wait", "from the end of a piece of work to the start of the next on its stream"),
     Kind("dependency", "waits for another stream", "wait", "from the end of what an event or graph node waited for to the start"),
     Kind("returning", "return from waits", "wait", "from the end of the work that a synchronisation waited for to its return"),
-    Kind("handed", "hand-over of threads", "wait", "from the last operator of one thread to the first of the one that went on"),
+    Kind("handed", "between threads", "wait",
+         "from the last operator of one thread to the first of the one that went on: a hand-over, or "
+         "the program's own code"),
     Kind("unexplained", "not explained", "wait",
          "launched long before, the stream was free, and no record says what it waited for"),
 )

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from profiles.analysis import intervals
 from profiles.analysis.critical.links import Links
 from profiles.analysis.critical.shares import KINDS, Shares
 from profiles.analysis.critical.walk import BEFORE, CPU, Path, ends, walk
@@ -107,7 +108,7 @@ def critical_result(frame: Frame) -> Result:
                                                    for kind in KINDS],
         "inferred": main.path.inferred, "segments": int(main.path.kind.size),
         "cpu_pct": _side(whole, "cpu"), "gpu_pct": _side(whole, "gpu"), "wait_pct": _side(whole, "wait"),
-        "off_path_ns": kernels.off_ns, "kernel_ns": kernels.all_ns,
+        "off_path_ns": kernels.off_ns, "gpu_busy_ns": kernels.busy_ns, "kernel_ns": kernels.all_ns,
     }
     tables = [_kinds_table(whole), _paths_table(rows), kernels.table, threads, _longest(frame, main.path)]
     return Result(_answer(main, whole, numbers, kernels), numbers, [table for table in tables if table.rows],
@@ -129,6 +130,7 @@ class _Kernels:
     table: SummaryTable
     all_ns: int                     # of all kernels within the window
     off_ns: int                     # of that: not on the path
+    busy_ns: int                    # time in which at least one ran: the run cannot be shorter, whatever the host does
     first: str                      # full name of the kernel with the most time on the path
     first_pct: float
 
@@ -154,7 +156,9 @@ def _kernels(frame: Frame, path: Path) -> _Kernels:
           100.0 * int(on_path[i]) / int(total[i]) if total[i] else None] for i in order],
         "Time off the path is hidden behind something else: making it faster wins nothing until the path has changed.")
     first = int(np.argmax(on_path)) if on_path.size else -1
-    return _Kernels(table, int(total.sum()), int(total.sum() - on_path.sum()), frame.names[codes[first]] if first >= 0 else "",
+    busy = intervals.union(frame["start_ns"][work], frame.end_ns[work]).length_ns
+    return _Kernels(table, int(total.sum()), int(total.sum() - on_path.sum()), busy, frame.names[codes[first]] if first >= 0
+                    else "",
                     100.0 * int(on_path[first]) / length if first >= 0 else 0.0)
 
 
@@ -200,13 +204,15 @@ def _kinds_table(whole: dict[str, Any]) -> SummaryTable:
 
 
 def _paths_table(rows: list[dict[str, Any]]) -> SummaryTable:
+    kinds = [kind for kind in KINDS if any(row[f"{kind.key}_ns"] for row in rows)]
     return SummaryTable("Path of each step", [
         SummaryColumn("path", text=True), SummaryColumn("rank", text=True), SummaryColumn("length", "ns"),
-        *(SummaryColumn(kind.label, "ns") for kind in KINDS), SummaryColumn("where", "window")],
-        [[row["label"], row["rank"] or None, row["length_ns"], *(row[f"{kind.key}_ns"] for kind in KINDS),
-          f"{row['start_ns']}-{row['end_ns']}"]
-         for row in rows],
-                        "A step's path goes from its begin to the end of the last work it launched, so paths of steps may overlap.")
+        *(SummaryColumn(kind.label, "ns") for kind in kinds), SummaryColumn("where", "window")],
+        [[row["label"], row["rank"] or None, row["length_ns"], *(row[f"{kind.key}_ns"] for kind in kinds),
+          f"{row['start_ns']}-{row['end_ns']}"] for row in rows],
+        "A step's path goes from its begin to the end of the last work it launched, so paths of steps may overlap. Kinds that no "
+        "path "
+        "has are left out.")
 
 
 def _answer(main: Named, whole: dict[str, Any], numbers: dict[str, Any], kernels: _Kernels) -> str:
@@ -240,7 +246,8 @@ def _findings(whole: dict[str, Any], numbers: dict[str, Any], kernels: _Kernels,
             "graphs, data "
             "loading in other processes, fewer waits.",
             {"cpu_pct": host, **{f"{key}_pct": share[key] for key in ("operator", "runtime", "outside", "compute")}},
-            worth_ns=sum(float(whole[f"{key}_ns"]) for key in ("operator", "runtime", "outside"))))
+            worth_ns=float(min(sum(whole[f"{key}_ns"] for key in ("operator", "runtime", "outside")),
+                               max(0, whole["length_ns"] - numbers["gpu_busy_ns"])))))
     elif kernels.first and kernels.first_pct >= KERNEL_PCT:
         found.append(Found(
             "kernel_on_path", "medium",

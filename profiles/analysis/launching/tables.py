@@ -69,7 +69,7 @@ def delays(order: Order, leads: Bools) -> SummaryTable:
 
 
 def streams(order: Order, queues: list[Queue]) -> SummaryTable:
-    rows: list[list[Cell]] = [[order.track_text(each.track), each.launches, each.mean, each.most, each.blocked_ns,
+    rows: list[list[Cell]] = [[order.track_text(each.track), each.launches, round(each.mean, 2), each.most, each.blocked_ns,
              100.0 * each.blocked_ns / each.window_ns if each.window_ns else 0.0,
              100.0 * each.empty_ns / each.window_ns if each.window_ns else 0.0] for each in queues[:MOST]]
     return SummaryTable("Queues", [
