@@ -31,7 +31,8 @@ def family_merge(family: KernelFamily, into: KernelFamily, *, by: Any) -> Family
     """Everything that belongs to `family` belongs to `into` from now on; the page of `family` leads there."""
     if family.pk == into.pk:
         raise EditRefused("a family cannot be merged with itself", "choose another one")
-    if into.merged_into_id or family.merged_into_id:
+    locked = KernelFamily.objects.select_for_update().filter(pk__in=(family.pk, into.pk)).order_by("pk")
+    if any(each.merged_into_id for each in locked):
         raise EditRefused("one of the two has been merged already", "merge what it was merged into")
     rules = list(family.rules.select_for_update().values_list("pk", flat=True))
     FamilyRule.objects.filter(pk__in=rules).update(family=into)

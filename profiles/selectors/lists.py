@@ -85,7 +85,7 @@ def fleet_kind(filters: Mapping[str, str]) -> str:
 
 def fleet(filters: Mapping[str, str]) -> QuerySet[Profile]:
     """Ready profiles of one kind, filtered like the profile list; of the very same bytes the oldest alone counts."""
-    chosen = {name: filters.get(name, "") for name in ("build", "model", "gpu", "tag", "owner", "format")}
+    chosen = {name: filters.get(name, "") for name in ("build", "model", "gpu", "tag", "owner")}
     again = Profile.objects.filter(sha256=OuterRef("sha256"), pk__lt=OuterRef("pk"), status=Profile.Status.READY).exclude(sha256="")
     return profile_list({**chosen, "status": Profile.Status.READY, "kind": fleet_kind(filters)}).filter(~Exists(again))
 
