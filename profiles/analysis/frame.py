@@ -26,6 +26,7 @@ Rows = npt.NDArray[np.intp]
 _WALL = [*(int(kind) for kind in GPU_WORK), int(Category.RUNTIME), int(Category.CPU_OP), int(Category.PYTHON),
          int(Category.ANNOTATION)]
 _SKIPPED = 64                       # depths between a slice and the one around it, where those between have ended
+_BELOW = 4                  # lanes below a mark's own that may hold the slice around it, where slices overflow
 
 
 class Samples(NamedTuple):
@@ -171,8 +172,10 @@ class Frame:
         rows_of = dict(zip(lanes.tolist(), np.split(order, first[1:]), strict=True))
         long = {each: rows[~self["instant"][rows]] for each, rows in rows_of.items()}
         for each, rows in rows_of.items():
-            marks = self["instant"][rows]                           # lie at the depth of the innermost slice around them
-            left = np.concatenate([rows[~marks], self._inside(rows[marks], long[each], out)])
+            marks = rows[self["instant"][rows]]         # lie at the depth of the innermost slice around them, or just above it
+            for own in range(each + _BELOW, each - 1, -1) if marks.size else ():
+                marks = self._inside(marks, long.get(own), out)
+            left = np.concatenate([rows[~self["instant"][rows]], marks])
             for above in range(each - 1, max(each >> 16 << 16, each - _SKIPPED) - 1, -1):       # depths may be skipped
                 if not left.size:
                     break
