@@ -1,6 +1,7 @@
 // Embeds every [data-figure] from its json_script, in the page's colours, and repaints when the theme switches.
 // Needs the classic script bokeh/js/bokeh.min.js before it (window.Bokeh).
 
+import { offerFigure } from "./save.js";
 import { css, onChange } from "./theme.js";
 
 /** Model type -> property -> custom property of the page. */
@@ -75,6 +76,7 @@ export async function embed(target, item) {
   views.set(target, view);
   paintDocument(view.model.document);
   target.dataset.state = "ready";
+  offerFigure(target, view);
   waiting = waiting.filter(({ name, resolve }) => {
     const model = find(name);
     if (model) resolve(model);
