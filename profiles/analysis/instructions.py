@@ -53,6 +53,8 @@ MEASURES = (
             "Beyond what fully coalesced accesses of the same size would ask."),
     Measure("memory_l2_theoretical_sectors_global_ideal", "Global sectors, ideal", "sectors",
             "What fully coalesced accesses of the same size would ask."),
+    Measure("memory_l2_theoretical_sectors_local", "Local sectors", "sectors",
+            "32-byte sectors of local memory: register spills, and arrays indexed at run time."),
     Measure("memory_l1_tag_requests_global", "L1 tag requests, global", "requests", "Tag lookups in L1 of its global accesses."),
     Measure("memory_l1_wavefronts_shared", "Shared wavefronts", "wavefronts", "Passes through shared memory."),
     Measure("derived__memory_l1_wavefronts_shared_excessive", "Shared wavefronts, excessive", "wavefronts",

@@ -24,6 +24,7 @@ BLOCKS = ("gr__ctas_launched_realtime.sum", "sm__ctas_launched.sum")
 HALF = 0.5                   # of full activity: below it at either end is start and tail
 FULL_QUANTILE = 0.9          # what full activity is: single samples are merged ones and stand out
 AGREES_PCT = 10.0
+BLOCKS_STEP = 128            # on an H200, as reports with known grids show (16 blocks: 0 seen; 133: 128)
 
 # (part of the metric's name, panel, label): the first that matches.
 WORDS: tuple[tuple[str, str, str], ...] = (
@@ -92,6 +93,7 @@ class Check:
     label: str
     sampled: float
     counted: float
+    step: float = 0.0            # the sampler's counter moves in such steps: less cannot be seen
 
     @property
     def off_pct(self) -> float:
@@ -101,7 +103,7 @@ class Check:
 
     @property
     def agrees(self) -> bool:
-        return abs(self.off_pct) <= AGREES_PCT
+        return abs(self.off_pct) <= AGREES_PCT or abs(self.sampled - self.counted) <= self.step
 
 
 def plain_name(metric: str) -> str:
@@ -157,7 +159,7 @@ def checks(series: Sequence[Series], metrics: Mapping[str, float | str | None]) 
     made = []
     blocks, grid = _named(series, BLOCKS), metrics.get("launch__grid_size")
     if blocks is not None and isinstance(grid, int | float) and grid:
-        made.append(Check("blocks started", float(blocks.values.sum()), float(grid)))
+        made.append(Check("blocks started", float(blocks.values.sum()), float(grid), step=BLOCKS_STEP))
     cycles, counted = _named(series, ACTIVE[:1]), metrics.get("sm__cycles_active.avg")
     if cycles is not None and isinstance(counted, int | float) and counted:
         made.append(Check("active SM cycles", float(cycles.values.sum()), float(counted)))

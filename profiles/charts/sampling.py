@@ -14,7 +14,7 @@ from profiles.charts.kept import kept
 from profiles.theme import SERIES, figure, follows, item
 
 MAX_POINTS = 1_500                # per line; beyond, the mean of neighbours
-HEIGHT_PX = {"SM": 250, "Memory": 220, "Hit rates": 170, "Blocks": 140}
+HEIGHT_PX = {"SM": 250, "Memory": 220, "Hit rates": 170, "Blocks": 160}
 TITLES = {"SM": "SM: issue and pipes", "Memory": "Memory throughput", "Hit rates": "Cache hit rates", "Blocks": "Blocks started"}
 DASHES = ("solid", "dashed", "dotted", "dotdash")
 
@@ -62,6 +62,7 @@ def _panel(panel: str, series: Sequence[Series], axis: Range1d, window: Window |
         tail = BoxAnnotation(left=(window.end_ns - window.tail_ns - start_ns) / 1e3, right=(window.end_ns - start_ns) / 1e3,
                              fill_alpha=0.14, fill_color="#97a1b3", line_color=None)
         plot.add_layout(follows(tail, fill_color="--muted"))
+    plot.yaxis.ticker.desired_num_ticks = 4
     plot.legend.orientation = "horizontal"
     plot.legend.location = "top_left"
     plot.legend.update(margin=0, padding=0, spacing=16)

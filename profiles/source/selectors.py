@@ -8,11 +8,11 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from django.urls import reverse
 
 from profiles.analysis import instructions as code
 from profiles.analysis import sampling, stalls
 from profiles.analysis.instructions import SAMPLES, THREADS, Instructions, Line, Measure
+from profiles.analysis.names import operator_of
 from profiles.analysis.waits import Waits
 from profiles.models import KernelStat, LaunchCounters, Profile
 from profiles.store import source as store
@@ -122,8 +122,15 @@ def source_page(kernel: KernelStat, params: Mapping[str, str]) -> dict[str, Any]
         "sampled": found.has(SAMPLES), "has_lines": any(each.line is not None for each in launch.lines),
         "has_text": any(file.text for file in launch.files),
         "checks": checked, "wrong": [each for each in checked if not each.agrees], "marks": mark_rows(launch),
+        "findings": finding_rows(kernel), "operator": operator_of(kernel.name),
         "has_sectors": found.has(EXCESS_SECTORS), "has_wavefronts": found.has(EXCESS_WAVEFRONTS),
     }
+
+
+def finding_rows(kernel: KernelStat) -> list[dict[str, Any]]:
+    """What the ingest found at lines of this kernel, its name left out: the page has it already."""
+    return [{"title": found.title.removeprefix(f"{kernel.short_name}: "), "advice": found.advice, "worth_ns": found.worth_ns}
+            for found in kernel.findings.filter(rule__startswith="source.").order_by("-worth_ns", "pk")]
 
 
 def share_pct(value: float, total: float) -> float | None:
@@ -290,15 +297,6 @@ def sampling_json(profile: Profile, index: int) -> dict[str, Any]:
         "series": [{"metric": each.metric, "label": each.label, "unit": each.unit, "panel": each.panel,
                     "time_ns": each.time_ns.tolist(), "values": each.values.tolist()} for each in found["series"]],
     }
-
-
-def source_links(kernel: KernelStat) -> dict[str, str]:
-    """Addresses of the pages inside a kernel, where the report holds something of them: for the kernel page."""
-    made = {}
-    for name, kind in (("source", "instructions"), ("sampling", "samples")):
-        if launches_inside(kernel, kind):
-            made[name] = reverse(name, args=[kernel.profile_id, kernel.pk])
-    return made
 
 
 def table_rows(launch: Launch, table: str) -> tuple[list[str], list[dict[str, Any]]]:

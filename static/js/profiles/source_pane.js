@@ -90,7 +90,7 @@ export class Pane {
   row(index) {
     const { share, heat, number, text, mark, title } = this.options.row(index);
     const row = document.createElement("div");
-    row.className = `code-row${this.linked.has(index) ? " is-linked" : ""}${heat <= 0 ? " is-cold" : heat > 0.45 ? " is-very-hot" : ""}`;
+    row.className = `code-row${this.linked.has(index) ? " is-linked" : ""}${heat <= 0 ? " is-cold" : ""}`;
     row.id = `${this.id}-${index}`;
     row.dataset.index = String(index);
     row.style.top = `${index * ROW_PX}px`;
