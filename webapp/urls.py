@@ -4,6 +4,7 @@ from django.contrib import admin
 from django.urls import include, path
 from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitView
 
+from profiles import anatomy_api
 from profiles import api as profiles_api
 from profiles import compare_pages
 from profiles import pages as profiles_pages
@@ -65,6 +66,7 @@ urlpatterns = [
     path("profiles/<int:pk>/delete/", profiles_pages.profile_delete, name="profile-delete"),   # POST
     path("kernels/", family_pages.kernel_list, name="kernel-list"),
     path("kernels/<int:pk>/", kernels.family, name="family"),
+    path("kernels/shapes/<int:pk>/", family_pages.family_shape, name="family-shape"),
     path("kernels/<int:pk>/merge/", family_pages.family_merge, name="family-merge"),           # POST, as the next six
     path("kernels/<int:pk>/split/", family_pages.family_split, name="family-split"),
     path("kernels/<int:pk>/rename/", family_pages.family_rename, name="family-rename"),
@@ -101,6 +103,7 @@ urlpatterns = [
     path("api/profiles/<int:pk>/", profiles_api.ProfileApi.as_view(), name="api-profile"),
     path("api/profiles/<int:pk>/kernels/", profiles_api.KernelListApi.as_view(), name="api-kernels"),
     path("api/profiles/<int:pk>/counters/", profiles_api.CounterListApi.as_view(), name="api-counters"),
+    path("api/profiles/<int:pk>/kernels/<int:kernel_pk>/anatomy/", anatomy_api.AnatomyApi.as_view(), name="api-anatomy"),
     path("api/profiles/<int:pk>/tables/", profiles_api.TableListApi.as_view(), name="api-tables"),
     path("api/profiles/<int:pk>/roofline/", roofline_api.RooflineApi.as_view(), name="api-roofline"),
     path("api/profiles/<int:pk>/source/<int:launch>/", source_api.SourceApi.as_view(), name="api-source"),
@@ -141,6 +144,7 @@ urlpatterns = [
     path("api/kernels/", family_api.FamilyListApi.as_view(), name="api-families"),
     path("api/kernels/changes/", family_api.BuildChangesApi.as_view(), name="api-build-changes"),
     path("api/kernels/<int:pk>/", family_api.FamilyApi.as_view(), name="api-family"),
+    path("api/kernels/shapes/<int:pk>/", family_api.ShapeApi.as_view(), name="api-family-shape"),
     path("api/kernels/<int:pk>/notes/", family_api.FamilyNotesApi.as_view(), name="api-family-notes"),
     path("api/kernels/edits/", family_api.FamilyEditsApi.as_view(), name="api-family-edits"),
     path("api/kernels/edits/<int:pk>/undo/", family_api.FamilyUndoApi.as_view(), name="api-family-undo"),

@@ -43,6 +43,25 @@ def series_figure(points: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
     return item(plot)
 
 
+def launches_figure(launches: Sequence[Any]) -> dict[str, Any] | None:
+    """Duration of each launch over the time that it began at; None where no times are known, or of one launch."""
+    timed = [launch for launch in launches if launch.start_ns is not None]
+    if len(timed) < 2:
+        return None
+    top_ns = max(launch.dur_ns for launch in timed)
+    scale, unit = next((pair for pair in _SCALES if top_ns >= pair[0]), _SCALES[-1])
+    plot = figure(height=220, y_range=Range1d(0, top_ns / scale * 1.08), tap=True,
+                  hover=[("begins at", "@at"), ("takes", "@took"), ("on", "@track")])
+    data = ColumnDataSource({
+        "x": [launch.start_ns / 1e6 for launch in timed], "y": [launch.dur_ns / scale for launch in timed],
+        "at": [time_text(launch.start_ns) for launch in timed], "took": [time_text(launch.dur_ns) for launch in timed],
+        "track": [launch.track for launch in timed]})
+    plot.scatter("x", "y", source=data, size=6, alpha=0.6, color=SERIES[0])
+    plot.xaxis.axis_label = "begins at, since the start of the trace (ms)"
+    plot.yaxis.axis_label = f"takes ({unit})"
+    return item(plot)
+
+
 def _draw(plot: Any, points: Sequence[Mapping[str, Any]], factors: Sequence[str], scale: float, place: int, label: str) -> None:
     rows = [{
         "x": factor, "mean": point["mean_ns"] / scale, "profile": point["profile"], "build": point["build"] or "—",

@@ -15,8 +15,8 @@ from rest_framework.views import APIView
 
 from profiles.exports.api import FILE, FORMAT, asked_format
 from profiles.exports.files import table_of_cells, table_response
-from profiles.families import home_selectors, json_selectors, page_selectors, selectors, services
-from profiles.models import FamilyEdit, KernelFamily
+from profiles.families import home_selectors, json_selectors, launch_selectors, page_selectors, selectors, services
+from profiles.models import FamilyEdit, KernelFamily, KernelShape
 
 JSON = OpenApiTypes.OBJECT
 MOST = 5_000
@@ -56,6 +56,17 @@ class FamilyApi(APIView):
     def get(self, request: Request, pk: int) -> Response:
         """Everything known about one family."""
         return Response(json_selectors.family_json(get_object_or_404(KernelFamily, pk=pk)))
+
+
+class ShapeApi(APIView):
+    @extend_schema(operation_id="kernels_shape", responses=JSON)
+    def get(self, request: Request, pk: int) -> Response:
+        """Every launch of one grid and block of one kernel in one profile, the longest first."""
+        shape = get_object_or_404(KernelShape.objects.select_related("kernel__profile", "kernel__family"), pk=pk)
+        page = launch_selectors.shape_page(shape)
+        return Response({"profile": page["profile"].pk, "kernel": page["kernel"].name, "family": page["kernel"].family_id,
+                         "grid": shape.grid, "block": shape.block, "answer": page["answer"], "total": page["total"],
+                         "launches": [launch_selectors.launch_json(each) for each in page["launches"]]})
 
 
 class EditSerializer(serializers.Serializer[Any]):

@@ -11,8 +11,9 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
 from django.views.decorators.http import require_POST, require_safe
 
-from profiles.families import page_selectors, selectors, services
-from profiles.models import FamilyEdit, FamilyNote, KernelFamily
+from profiles.charts import families as charts
+from profiles.families import launch_selectors, page_selectors, selectors, services
+from profiles.models import FamilyEdit, FamilyNote, KernelFamily, KernelShape
 from profiles.selectors import lists
 from profiles.selectors.profile import code_pieces
 
@@ -34,6 +35,14 @@ def kernel_list(request: HttpRequest) -> HttpResponse:
         "unlisted": max(0, len(found.lines) - LISTED), "choices": lists.filter_choices() | page_selectors.family_choices(),
         "edits": page_selectors.edit_lines(limit=20),
     })
+
+
+@require_safe
+def family_shape(request: HttpRequest, pk: int) -> HttpResponse:
+    """Which launches make a shape, and where on the timeline is each?"""
+    shape = get_object_or_404(KernelShape.objects.select_related("kernel__profile", "kernel__family"), pk=pk)
+    page = launch_selectors.shape_page(shape)
+    return render(request, "profiles/family_shape.html", {**page, "figure": charts.launches_figure(page["launches"])})
 
 
 def _changing(change: Callable[[HttpRequest, KernelFamily], KernelFamily]) -> Callable[[HttpRequest, int], HttpResponse]:
