@@ -23,6 +23,7 @@ from profiles.selectors import counters as selectors_counters
 from profiles.selectors import lists as selectors
 from profiles.selectors import profile as selectors_profile
 from profiles.topics.selectors import topic_lines
+from profiles.topics.time import overview as time_overview
 from profiles.trace import TraceError
 
 PAGE_ROWS = 200
@@ -96,8 +97,11 @@ def _found(profile: Profile) -> dict[str, Any]:
     }
     if profile.kind == Profile.Kind.TRACE:
         tables = selectors_profile.summary_tables(profile, PAGE_TABLE_ROWS) if not profile.launches else []
-        time = charts_trace.time_bars(profile.summary) if profile.summary.get("devices") or not tables else None
-        return {**found, "time": time, "tables": tables, "topics": topic_lines(profile)}
+        lines = topic_lines(profile)
+        numbers = next((line.numbers for line in lines if line.topic.name == "time"), {})
+        found |= time_overview(profile, numbers) if profile.summary.get("devices") else {
+            "time": None if tables else charts_trace.time_bars(profile.summary)}
+        return {**found, "tables": tables, "topics": lines}
     if profile.kind == Profile.Kind.SUMMARY:
         return {**found, "others": [], "tables": selectors_profile.summary_tables(profile, PAGE_TABLE_ROWS)}
     return {**found, "launches": selectors_counters.launch_rows(profile)}

@@ -45,6 +45,7 @@ class DeviceBar:
     parts: list[Part]
     hidden: list[Part]              # communication and copies behind compute: not in the bar, said below it
     gaps: list[Mapping[str, Any]]
+    label: str = ""                 # "GPU 0", of merged ranks "rank 1 · GPU 0 of its host"
 
 
 @dataclass(frozen=True)
@@ -77,12 +78,15 @@ class TimeBars:
     slowest: StepBox | None
 
 
-def time_bars(summary: Mapping[str, Any]) -> TimeBars:
-    """`summary` is `analysis.breakdown.Breakdown.as_json()`."""
+def time_bars(summary: Mapping[str, Any], parts: Mapping[int, list[Part]] | None = None,
+              labels: Mapping[int, str] | None = None) -> TimeBars:
+    """`summary` is `analysis.breakdown.Breakdown.as_json()`; `parts` by GPU stand in for its own where they are known better,
+    `labels` say whose GPUs those of a job of several ranks are."""
     wall_ns, start_ns = summary["wall_ns"], summary["start_ns"]
     steps = [_step(step, start_ns, wall_ns) for step in summary["steps"]]
-    return TimeBars(start_ns, wall_ns, [_device(device) for device in summary["devices"]], _lanes(steps),
-                    max(steps, key=lambda step: step.dur_ns, default=None))
+    devices = [_device(device, (parts or {}).get(device["index"]), (labels or {}).get(device["index"], ""))
+               for device in summary["devices"]]
+    return TimeBars(start_ns, wall_ns, devices, _lanes(steps), max(steps, key=lambda step: step.dur_ns, default=None))
 
 
 def _lanes(steps: list[StepBox]) -> list[list[StepBox]]:
@@ -97,13 +101,14 @@ def _lanes(steps: list[StepBox]) -> list[list[StepBox]]:
     return lanes
 
 
-def _device(device: Mapping[str, Any]) -> DeviceBar:
+def _device(device: Mapping[str, Any], parts: list[Part] | None, label: str) -> DeviceBar:
     wall_ns = device["wall_ns"]
     hidden = [Part(kind, f"{kind} hidden behind compute", device[f"{kind}_overlapped_ns"],
                    _pct(device[f"{kind}_overlapped_ns"], wall_ns))
               for kind in ("communication", "memory") if device[f"{kind}_overlapped_ns"]]
     return DeviceBar(device["index"], device["name"], wall_ns, device["busy_ns"],
-                     [*_parts(device, wall_ns)[:-1], *_idle(device)], hidden, device["longest_gaps"])
+                     parts or [*_parts(device, wall_ns)[:-1], *_idle(device)], hidden, device["longest_gaps"],
+                     label or f"GPU {device['index']}")
 
 
 def _parts(time: Mapping[str, Any], of_ns: int) -> list[Part]:

@@ -22,6 +22,7 @@ class TopicLine:
     topic: Topic
     answer: list[tuple[str, bool]]
     applies: bool
+    numbers: dict[str, Any]         # of the document, {} while it is not made
 
 
 def topic_lines(profile: Profile) -> list[TopicLine]:
@@ -35,7 +36,8 @@ def topic_lines(profile: Profile) -> list[TopicLine]:
     lines = []
     for topic in TOPICS:
         document = topic_read(profile.pk, topic.name, topic.version, written) or {}
-        lines.append(TopicLine(topic, code_pieces(document.get("answer", "")), document.get("applies", True)))
+        lines.append(TopicLine(topic, code_pieces(document.get("answer", "")), document.get("applies", True),
+                               document.get("numbers", {})))
     return lines
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from profiles.charts import time as charts
 from profiles.charts.kept import kept
+from profiles.charts.trace import time_bars
 from profiles.models import Profile
 
 # Part of the time -> (topic that looks into it, what its button says). The first is offered whose topic there is.
@@ -42,7 +43,21 @@ def context(profile: Profile, document: dict[str, Any], params: Mapping[str, str
 
 
 def next_of(numbers: Mapping[str, Any]) -> dict[str, str]:
-    """The topic to go on with: that of the largest part."""
-    parts = {key: ns for key, ns in numbers["classes"]["parts_ns"].items() if key in NEXT}
+    """The topic to go on with: that of the largest part of the class that holds the GPU back."""
+    found = numbers["classes"]
+    parts = {key: ns for key, ns in found["parts_ns"].items() if key in NEXT and numbers["parts"][key]["of"] == found["bound"]}
+    if not parts:
+        return {}
     largest = max(parts, key=lambda key: parts[key])
     return {"topic": NEXT[largest][0], "label": NEXT[largest][1], "part": numbers["parts"][largest]["label"]}
+
+
+def overview(profile: Profile, numbers: Mapping[str, Any]) -> dict[str, Any]:
+    """What the profile's own page shows of the topic: the classes, and the bars with idle time by cause; `numbers` {}: not made."""
+    stated = profile.metadata.get("devices") if profile.metadata.get("ranks") else None
+    labels = {index: str(label) for index, label in enumerate(stated)} if isinstance(stated, list) else {}
+    parts = {each["index"]: charts.parts(each["parts_ns"], numbers) for each in numbers.get("devices", ())}
+    return {
+        "classes": charts.class_cards(numbers) if numbers else [],
+        "classes_of": numbers["steps"]["counted"] if numbers and numbers["of"] == "steps" else 0,
+        "time": time_bars(profile.summary, parts, labels)}

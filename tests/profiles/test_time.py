@@ -305,11 +305,12 @@ def test_gpu_time_of_ranges():
         p (1) / main: outer@annotation 0-100 | inner@annotation 10-50 | inner@annotation 20-40
         | cudaLaunchKernel 25-30 corr=1 | cudaLaunchKernel 60-65 corr=2 | idle@annotation 70-80
         | next@annotation 90-150 | cudaLaunchKernel 120-125 corr=4
-        p (1) / worker: cudaLaunchKernel 45-48 corr=3
+        p (1) / worker: autograd::engine::x 44-50 | nccl@annotation 44-49 | cudaLaunchKernel 45-48 corr=3
         GPU 0 / stream 7: a 30-40 corr=1 | b 65-85 corr=2 | c 300-330 corr=3 | d 400-401 corr=4 | e 410-500
     """))
     assert [(one.name, one.ranges, one.host_ns / US, one.gpu_ns / US, one.projected_ns / US, one.launches) for one in found] == [
-        ("outer", 1, 100, 60, 300, 3), ("inner", 2, 60, 40, 300, 2), ("next", 1, 60, 1, 1, 1), ("idle", 1, 10, 0, 0, 0)]
+        ("outer", 1, 100, 60, 300, 3), ("inner", 2, 60, 40, 300, 2), ("nccl", 1, 5, 30, 30, 1),
+        ("next", 1, 60, 1, 1, 1), ("idle", 1, 10, 0, 0, 0)]
 
 
 def test_ranks_are_counted_apart():

@@ -28,7 +28,8 @@ KINDS: tuple[tuple[str, str, re.Pattern[str]], ...] = tuple((what, regime, re.co
     ("matrix times vector", MEMORY, r"gemv|gevm"),
     ("splits and transforms around matrix products", MEMORY, r"splitkreduce|nchwtonhwc|nhwctonchw|im2col|col2im|"
                                                              r"generate_winograd|winograd.*transform|cask.*transform"),
-    ("normalisation and softmax", MEMORY, r"softmax|layer_?norm|rms_?norm|group_?norm|batch_?norm|bn_(fw|bw)|\bln_(fwd|bwd)"),
+    ("normalisation and softmax", MEMORY, r"softmax|layer_?norm|rms_?norm|group_?norm|batch_?norm|gammabeta|"
+                                              r"bn_(fw|bw)|\bln_(fwd|bwd)"),
     ("matrix product", COMPUTE, r"gemm|matmul|cijk_|nvjet|cublas|xmma|triton_tem.*mm|_mm_kernel|\bmma\b|wgmma|cutlass.*tensorop"),
     ("convolution", COMPUTE, r"conv(?!ert)|winograd|wgrad|dgrad|fprop|implicit_|scudnn|miopensp3"),
     ("attention", COMPUTE, r"flash|fmha|attention|attn|sdpa"),

@@ -1,8 +1,8 @@
 """GPU time of every range that a program names (NVTX, record_function): of the work launched within it, wherever it ran.
 
-A piece of GPU work belongs to each range in which its launch call began, on the call's own thread. Threads that name no
-range of their own (autograd's workers) belong to the ranges of their process: those of its thread with the most of them.
-Ranges of no thread (NVTX start/end) hold for every thread of their process.
+A piece of GPU work belongs to each range in which its launch call began, on the call's own thread. Autograd's workers and
+threads that name no range belong to the ranges of their process too: those of its thread with the most of them. Ranges of
+no thread (NVTX start/end) hold for every thread of their process.
 GPU time is the sum of durations; *projected* is from the first start to the last end per range, as `nsys stats`'
 nvtx_gpu_proj_sum has it.
 """
@@ -17,6 +17,7 @@ import numpy as np
 from profiles.analysis.frame import Frame, Ints, Rows
 from profiles.trace import Category
 
+AUTOGRAD = "autograd::engine::"      # what only threads of backward passes are in
 MOST_LANES = 256                # (thread, depth) pairs of ranges that are looked into, those with the most ranges first
 MOST_RANGES = 300               # in the table; the rest is one row
 
@@ -35,12 +36,14 @@ class RangeTime:
 
 
 def hosts_of(frame: Frame, rows: Rows) -> list[int]:
-    """For every track the one whose ranges hold for it: itself, or the busiest of its process; -1 where neither has any."""
+    """For every track the one whose slices among `rows` hold for it besides its own: of a worker the busiest of its process,
+    else itself; -1 where there is none."""
     per_track = Counter(track for track in frame["track"][rows].tolist() if frame.tracks[track].tid is not None)
+    autograd = set(frame["track"][frame.named(lambda name: name.startswith(AUTOGRAD), Category.CPU_OP)].tolist())
     best: dict[tuple[str, str | None], int] = {}
-    for track, _ in sorted(per_track.items(), key=lambda pair: (pair[1], -pair[0])):
+    for track, _ in sorted(per_track.items(), key=lambda pair: (pair[0] not in autograd, pair[1], -pair[0])):
         best[frame.rank_of_track[track], frame.tracks[track].pid] = track
-    return [number if number in per_track else best.get((frame.rank_of_track[number], track.pid), -1)
+    return [number if number in per_track and number not in autograd else best.get((frame.rank_of_track[number], track.pid), -1)
             for number, track in enumerate(frame.tracks)]
 
 
@@ -59,7 +62,7 @@ def range_times(frame: Frame) -> list[RangeTime]:
         if frame.tracks[track].tid is None:
             mine = np.flatnonzero(np.array([each == process[track] for each in process])[frame["track"][call]])
         else:
-            mine = np.flatnonzero(on == track)
+            mine = np.flatnonzero((on == track) | (frame["track"][call] == track))
         row = _at(frame, lane_rows, began[mine])
         code = frame["name"][row]
         hit = row >= 0

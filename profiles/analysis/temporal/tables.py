@@ -74,11 +74,13 @@ def gap_table(facts: TimeFacts) -> SummaryTable:
     frame = facts.frame
     gaps = []
     for each in facts.devices:
+        edges = each.tiles.of("edges")
         lengths = each.idle.gaps.end_ns - each.idle.gaps.start_ns
+        lengths = np.where(np.isin(each.idle.gaps.start_ns, edges.start_ns), 0, lengths)
         gaps += [(int(lengths[i]), each, i) for i in np.argsort(-lengths, kind="stable")[:MOST_GAPS].tolist()]
     gaps.sort(key=lambda gap: -gap[0])
     rows: list[Row] = []
-    for ns, each, i in gaps[:MOST_GAPS]:
+    for ns, each, i in (gap for gap in gaps[:MOST_GAPS] if gap[0]):
         start, end = int(each.idle.gaps.start_ns[i]), int(each.idle.gaps.end_ns[i])
         at = np.array([start]), np.array([end])
         parts = each.tiles.within(*at)[:, 0]
