@@ -294,7 +294,7 @@ def _counters(out: Gathered, chosen: list[Event], start: Int64, integrity: Integ
 
 # c10/core/DeviceType.h of pytorch/pytorch: CUDA, HIP, XPU, MPS, HPU, MTIA, other accelerators; 0 is the CPU.
 _ACCELERATORS = frozenset({1, 6, 12, 13, 15, 19, 20})
-_LARGEST = 2**50                         # bytes of one allocation, and GPUs of a host, beyond which a number is none
+_LARGEST = 2**41                         # bytes of one allocation, and GPUs of a host, beyond which a number is none
 _MOST_GPUS = 4096
 
 

@@ -83,7 +83,8 @@ class _Reader:
         devices = sorted({history.device for history in histories} | state.devices())
         trace = self.builder.finish(devices=[Device(index, "") for index in devices],
                                     metadata={"allocator": _settings(snapshot.get("allocator_settings")),
-                                              "headline": headline(histories, state)})
+                                              "headline": headline(histories, state),
+                                              "memory_state": state.summed()})
         self.integrity.repaired.pop("overlapping slices were moved to overflow lanes", None)     # allocations do overlap
         trace.tables = tables(histories, state, self.stacks)
         return trace
@@ -127,7 +128,7 @@ class _Reader:
             shown: dict[str, Any] = {"stream": stream} if stream is not None else {}
             shown |= dict(noted)
             if stack >= 0:
-                shown["stack"] = self.stacks.lines(stack)
+                shown |= {"site": self.stacks.site(stack), "stack": self.stacks.lines(stack)}
             text = msgspec.json.encode(shown).decode("utf-8", "replace") if shown else ""
             found = self._details[key] = self.builder.details[text] if shown else -1
         return found
@@ -149,7 +150,7 @@ class _Reader:
             start_ns=time, dur_ns=np.zeros(n, np.int64), name=self.builder.names.column(history.action),
             category=np.full(n, int(Category.OTHER), np.uint8), track=np.full(n, track, np.int32), instant=np.ones(n, np.bool_),
             external_id=np.array(history.address, np.int64), bytes=np.array(history.bytes, np.int64),
-            detail=np.array(history.detail, np.int32))
+            device=np.full(n, device, np.int64), detail=np.array(history.detail, np.int32))
         self._lifetimes(history, time)
 
     def _lifetimes(self, history: History, time: Int64) -> None:

@@ -36,6 +36,7 @@ class State:
         self.segments: list[tuple[dict[str, Any], int, int]] = []      # with its number of blocks and its largest unused one
         self.blocks: list[Block] = []
         self._now: dict[int, dict[str, int]] = {}
+        self._stuck: dict[int, int] = {}         # unused bytes in segments of which something is in use
 
     def take(self, segments: Any) -> None:
         seen: set[int] = set()
@@ -54,6 +55,8 @@ class State:
             own = self.blocks[first:]
             unused = max((block.size for block in own if block.state == "inactive"), default=0)
             self.segments.append((segment, len(own), unused))
+            if any(block.state != "inactive" for block in own):
+                self._stuck[device] = self._stuck.get(device, 0) + sum(block.size for block in own if block.state == "inactive")
         self.integrity.kinds |= {"segment": len(self.segments), "block": len(self.blocks)} if self.segments else {}
 
     def _blocks(self, device: int, segment: dict[str, Any]) -> None:
@@ -74,6 +77,23 @@ class State:
 
     def devices(self) -> set[int]:
         return set(self._now)
+
+    def summed(self) -> list[dict[str, int]]:
+        """What an analysis needs of each GPU's state at the end: bytes, and how they are cut up."""
+        out = {device: {
+            "device": device, **{f"{name}_bytes": size for name, size in now.items()}, "unused_bytes": 0,
+            "stuck_bytes": self._stuck.get(device, 0), "largest_unused_bytes": 0, "unused_blocks": 0, "used_blocks": 0,
+            "segments": 0} for device, now in sorted(self._now.items())}
+        for block in self.blocks:
+            one = out[block.device]
+            if block.state == "inactive":
+                one["unused_bytes"] += block.size
+                one["unused_blocks"] += 1
+                one["largest_unused_bytes"] = max(one["largest_unused_bytes"], block.size)
+            one["used_blocks"] += block.state == _ACTIVE
+        for segment, _, _ in self.segments:
+            out[_whole(segment.get("device"))]["segments"] += 1
+        return list(out.values())
 
     def bytes_now(self, device: int) -> dict[str, int] | None:
         """Allocated, active and reserved bytes; None where no segments are known of the GPU."""

@@ -12,6 +12,7 @@ from profiles.analysis.critical.topic import critical_result
 from profiles.analysis.found import Result
 from profiles.analysis.frame import Frame
 from profiles.analysis.launching.topic import launches_result
+from profiles.analysis.memory.result import memory_result
 from profiles.analysis.operators.topic import operators
 from profiles.analysis.sequences.topic import sequences_result
 from profiles.analysis.temporal.result import time_result
@@ -19,6 +20,7 @@ from profiles.models import Profile
 from profiles.topics import communication as communication_page
 from profiles.topics import critical_path as critical_page
 from profiles.topics import launches as launches_page
+from profiles.topics import memory as memory_page
 from profiles.topics import operators as operators_page
 from profiles.topics import sequences as sequences_page
 from profiles.topics import time as time_page
@@ -47,12 +49,14 @@ class Topic:
 
 
 TOPICS: tuple[Topic, ...] = (
-    Topic("time", "Time", "Where did the time of each GPU go, and which of three things holds it back?", 2, time_result,
+    Topic("time", "Time", "Where did the time of each GPU go, and which of three things holds it back?", 3, time_result,
           time_page.context),
     Topic("operators", "Operators", "Which operators and modules own the GPU's time, and could more of it run on tensor cores?", 1,
           operators, operators_page.context),
-    Topic("communication", "Communication", "How fast do collectives move data, and who waits in them for whom, how long and why?", 1,
+    Topic("communication", "Communication", "How fast do collectives move data, and who waits for whom, how long and why?", 1,
           communication_result, communication_page.context),
+    Topic("memory", "Memory", "What holds the GPU's memory, what makes its peak, and what of it is unused?", 1, memory_result,
+          memory_page.context),
     Topic("launches", "Launches", "Is the host fast enough for the GPU, and what does the way from call to kernel cost?", 1,
           launches_result, launches_page.context),
     Topic("sequences", "Sequences", "Which kernels come one after the other again and again, and could be one?", 1,
