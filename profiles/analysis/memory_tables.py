@@ -137,7 +137,8 @@ _WASTES: list[tuple[str, str, tuple[str, ...], str]] = [
      "these sectors carry.", ("memory_l2_theoretical_sectors_global",), "memory_l2_theoretical_sectors_global_ideal"),
     ("wavefronts of shared memory", "Pad or swizzle the array: threads of a warp meet in the same bank.",
      ("memory_l1_wavefronts_shared",), "memory_l1_wavefronts_shared_ideal"),
-    ("requests of spilled registers to local memory", "Use fewer registers per thread, or allow more: launch bounds, smaller tiles.",
+    ("requests of spilled registers to local memory",
+     "Use fewer registers per thread, or allow more (launch bounds, smaller tiles).",
      ("sass__inst_executed_register_spilling", "derived__local_spilling_requests"), ""),
 ]
 SHOWN_PCT = 5.0                          # of the accesses: less is noise

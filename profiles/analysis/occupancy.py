@@ -109,3 +109,19 @@ def waves(blocks: int, blocks_per_sm: int, sm_count: int) -> Waves | None:
     whole = math.ceil(count)
     tail = count - (whole - 1)
     return Waves(count, 100.0 * tail, 100.0 * (1.0 - count / whole))
+
+
+def waves_sentence(found: Waves, blocks: int, slots: int, duration_ns: float | None = None) -> str:
+    """What the grid's last wave costs at most, and which grid would fill it. `slots`: blocks that the GPU holds at once."""
+    if found.waves < 1:
+        return (f"The grid's {blocks:,} blocks fill {100 * found.waves:.3g} % of the {slots:,} that the GPU holds at once: the "
+                "rest has nothing to do.")
+    whole = math.ceil(found.waves)
+    said = f"{blocks:,} blocks run in {whole} wave{'s' if whole > 1 else ''} of {slots:,}"
+    if found.tail_pct > 99.5:
+        return f"{said}, all of them full."
+    cost = ""
+    if duration_ns:
+        lost = duration_ns * found.loss_pct / 100.0
+        cost = f": at most {found.loss_pct:.3g} % of the time ({lost / 1000:.3g} µs) if all blocks take equally long"
+    return f"{said}; the last one is {found.tail_pct:.3g} % full{cost}. {slots * (whole - 1):,} blocks would need one wave less."

@@ -62,11 +62,11 @@ def sentence(found: Issue, top: tuple[str, float] | None = None) -> str:
     if found.issued is None or found.no_eligible_pct is None:
         return ""
     busy = 100.0 - found.no_eligible_pct
-    waits = f" A warp waits {pct_text(top[1])} of its time on {top[0].lower()}." if top else ""
+    waits = f" A warp waits {pct_text(top[1])} of its time on {top[0]}." if top else ""
     if busy >= ISSUE_PCT:
-        return (f"The schedulers issue in {pct_text(busy)} of their cycles: they are the limit, what single warps wait for matters "
+        return (f"The schedulers issue in {busy:.3g} % of their cycles: they are the limit, and what single warps wait for matters "
                 f"little.{waits}")
     have = ""
     if found.active is not None and found.eligible is not None:
         have = f" Of {found.active:.3g} active warps {found.eligible:.2g} can go on in a cycle."
-    return f"In {pct_text(found.no_eligible_pct)} of the cycles a scheduler finds no warp that can go on.{have}{waits}"
+    return f"In {found.no_eligible_pct:.3g} % of the cycles a scheduler finds no warp that can go on.{have}{waits}"

@@ -13,7 +13,8 @@ from profiles.analysis.metrics import Metrics, number
 
 ROLLUP = ".avg.pct_of_peak_sustained_elapsed"
 SIDES = {"compute": "sm__throughput", "memory": "gpu__compute_memory_throughput"}
-_SHARED = "sm__pipe_shared_"              # is busy whenever tensor, FP64 or FP16 is: those say more
+_SHARED = "sm__pipe_shared_"              # is busy whenever one of these is: they say more
+_SHARING = ("sm__pipe_tensor_", "sm__pipe_fp64_", "sm__inst_executed_pipe_fp16")
 
 # metric without its rollup -> unit, title, meaning
 PARTS: dict[str, tuple[str, str, str]] = {
@@ -126,8 +127,18 @@ def _part(metric: str, pct: float) -> Part:
 
 def sentence(sides: list[Side]) -> str:
     """Which part makes each of the two figures."""
-    return " ".join(f"{side.name.capitalize()} {side.pct:.3g} % of peak: {side.busiest.title} ({side.busiest.unit or 'GPU'})."
-                    for side in sides if side.pct is not None and side.busiest)
+    return " ".join(f"{side.name.capitalize()} {side.pct:.3g} % of peak: {_named(side)}." for side in sides
+                    if side.pct is not None and side.busiest)
+
+
+def _named(side: Side) -> str:
+    """The busiest part; of the pipe that three kinds of instructions share, the kind that fills it."""
+    busiest = side.parts[0]
+    if busiest.metric.startswith(_SHARED):
+        kind = next((part for part in side.parts if part.metric.startswith(_SHARING)), None)
+        if kind is not None and kind.pct > 0.5 * busiest.pct:
+            busiest = kind
+    return f"{busiest.title} ({busiest.unit or 'GPU'})"
 
 
 # Average, least and most busy instance of each unit. Source: Kernel Profiling Guide, "GPU and Memory Workload Distribution".

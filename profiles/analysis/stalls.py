@@ -106,6 +106,27 @@ STALLS: dict[str, StallReason] = {
     ),
     "misc": StallReason("Misc", "Any other reason.", "Look at the sampled instructions."),
 }
+# Where on the kernel's page the cause shows: parts of the page, and for which states they matter.
+PLACES = {"memory": "memory chart", "memory-tables": "memory tables", "occupancy": "occupancy", "pipes": "pipes and instructions",
+          "shares": "spread over SMs"}
+LOOK: dict[str, tuple[str, ...]] = {
+    "long_scoreboard": ("memory", "memory-tables", "occupancy"),
+    "short_scoreboard": ("memory-tables", "pipes"),
+    "lg_throttle": ("memory-tables", "pipes"),
+    "mio_throttle": ("memory-tables", "pipes"),
+    "tex_throttle": ("memory-tables", "pipes"),
+    "math_pipe_throttle": ("pipes",),
+    "gmma": ("pipes",),
+    "wait": ("pipes", "occupancy"),
+    "barrier": ("shares", "occupancy"),
+    "drain": ("memory",),
+    "membar": ("memory",),
+    "imc_miss": ("memory",),
+    "no_instruction": ("pipes",),
+    "branch_resolving": ("pipes",),
+    "dispatch_stall": ("pipes",),
+    "not_selected": ("occupancy",),
+}
 # Names under which sampling metrics know the same reasons; the shares of both agree in H200 reports.
 ALIASES = {"no_instructions": "no_instruction", "warpgroup_arrive": "gmma"}
 

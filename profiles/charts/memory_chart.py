@@ -33,6 +33,10 @@ def memory_chart(chart: Chart) -> dict[str, Any] | None:
     arrows = [_arrow(link["kernel", key], _right(KERNEL), SPACE[0], y[key] + BOX / 2) for key in used]
     arrows += [_arrow(link[key, "l1"], _right(SPACE), LEVEL[0], y[key] + BOX / 2) for key in upper]
     arrows.append(_arrow(link["shared", "smem"], _right(SPACE), LEVEL[0], y["shared"] + BOX / 2))
+    if "tma" in y:       # a bulk copy has no request of its own to the L1: its bytes are those between L2 and shared memory
+        arrows.append({"x1": _right(SPACE), "x2": LEVEL[0], "y": y["tma"] + BOX / 2, "label_y": y["tma"] + BOX / 2 - 5,
+                       "label": "L2 ↔ shared", "middle": (_right(SPACE) + LEVEL[0]) / 2, "heat": 0, "idle": False, "unknown": False,
+                       "tip": 1, "title": "Copies between the L2 and shared memory: see the bytes there."})
     if "dshared" in y:
         arrows.append(_arrow(link["dshared", "smem"], _right(SPACE), LEVEL[0], y["dshared"] + BOX / 2))
     middle_l1, middle_smem = (TOP + split - 12) / 2, (split + height - 12) / 2
@@ -65,7 +69,7 @@ def _box(place: Place, column: tuple[int, int], y: float, height: float) -> dict
     if place.pct is not None:
         lines.append(f"{pct_text(place.pct)} of peak")
     if place.note:
-        lines += _wrapped(place.note, 18)
+        lines += _wrapped(place.note, 15)
     title = _wrapped(place.title, max(10, column[1] // 8))
     first = y + height / 2 - 7.5 * (len(title) + len(lines) - 1) + 4
     return {"x": column[0], "y": y, "width": column[1], "height": height, "heat": heat(place.pct),
@@ -92,8 +96,9 @@ def _arrow(link: Link, x1: float, x2: float, y: float) -> dict[str, Any]:
     if link.amount and link.unit == "B" and link.rate:
         label += f" · {si_text(link.rate, 'B/s')}"
     share = f" {pct_text(link.pct)} of peak." if link.pct is not None else ""
-    return {"x1": x1, "x2": x2, "y": y, "label": label, "middle": (x1 + x2) / 2, "heat": heat(link.pct), "idle": not link.amount,
-            "unknown": link.amount is None, "tip": 1 if x2 > x1 else -1, "title": f"{label}.{share} {' + '.join(link.metrics)}"}
+    return {"x1": x1, "x2": x2, "y": y, "label_y": y - 5, "label": label, "middle": (x1 + x2) / 2, "heat": heat(link.pct),
+            "idle": not link.amount, "unknown": link.amount is None,
+            "tip": 1 if x2 > x1 else -1, "title": f"{label}.{share} {' + '.join(link.metrics)}"}
 
 
 def amount_text(link: Link) -> str:

@@ -29,7 +29,7 @@ def asked(params: Mapping[str, str]) -> Asked:
     """`?kernel=ID&launch=INDEX` fills in; `?cc=9.0&threads=256&registers=64&smem_bytes=49152…` decides."""
     errors: dict[str, str] = {}
     kernel, launch = _kernel(params, errors)
-    question = _filled(launch, kernel)
+    question = question_of(launch, kernel)
     capability = params.get("cc", "").strip()
     if capability in gpus.LIMITS:
         question = replace(question, compute_capability=capability)
@@ -67,7 +67,7 @@ def _kernel(params: Mapping[str, str], errors: dict[str, str]) -> tuple[KernelSt
     return kernel, launches.order_by("-duration_ns").first()
 
 
-def _filled(launch: LaunchCounters | None, kernel: KernelStat | None) -> Question:
+def question_of(launch: LaunchCounters | None, kernel: KernelStat | None) -> Question:
     """A launch's own parameters; of a kernel without counters what its row holds."""
     question = Question()
     if launch is None:
@@ -111,7 +111,7 @@ def page(params: Mapping[str, str]) -> dict[str, Any]:
     answer = what_if.answer(found.question)
     achieved = found.launch.facts.get("occupancy", {}).get("achieved_pct") if found.launch else None
     return {"asked": found, "question": found.question, "answer": answer, "achieved_pct": achieved,
-            "limits": found.question.gpu, "as_launched": found.question == _filled(found.launch, found.kernel)}
+            "limits": found.question.gpu, "as_launched": found.question == question_of(found.launch, found.kernel)}
 
 
 def page_json(params: Mapping[str, str]) -> dict[str, Any]:

@@ -43,6 +43,9 @@ function metrics(element) {
   }, { rootMargin: "300px" }).observe(element);
 }
 
+for (const select of document.querySelectorAll("select[data-submits]")) {
+  select.addEventListener("change", () => { location.href = select.value === "" ? location.pathname : `?${select.name}=${select.value}`; });
+}
 enhanceAll();
 const element = document.getElementById("metrics-grid");
 if (element) metrics(element);
