@@ -3,6 +3,10 @@
 An event stands for the last work that its stream had been given when `cudaEventRecord` was called (CUDA C++ Programming
 Guide, "Events"). Kineto names that call by correlation id in its `cuda_sync` records. Where a file does not say which event
 or stream a call waited for, the work that ended last before the call returned is taken.
+
+A call that is no wait by its name may wait all the same: a launch while the stream's queue is full, a kernel's first launch
+that loads its module, an allocation. Such a call takes far longer than others of its name (`runtime_calls`' outliers), the
+GPU works all the while (BUSY of it), and it returns within RETURN_NS of the end of some work.
 """
 
 from __future__ import annotations
@@ -13,10 +17,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from profiles.analysis import intervals
 from profiles.analysis.correlate import match
 from profiles.analysis.critical.ended import last_ended
 from profiles.analysis.frame import Frame, Ints, Rows
-from profiles.analysis.launching.calls import codes_matching, is_wait
+from profiles.analysis.launching.calls import codes_matching, is_wait, runtime_calls
 from profiles.analysis.launching.order import NEVER, Order
 from profiles.trace import Category
 from profiles.windows import MISSING, MISSING32
@@ -25,7 +30,7 @@ _RECORD = "wait_on_cuda_event_record_corr_id"
 _EVENT, _STREAM_WAIT = re.compile("event sync", re.I), re.compile("stream wait event", re.I)
 _STREAM = re.compile("stream sync", re.I)
 _COPY = re.compile("Memcpy|Memset")
-EVER = 2**62
+BUSY, RETURN_NS = 0.9, 10_000
 
 
 @dataclass(frozen=True)
@@ -130,12 +135,30 @@ def cpu_waits(order: Order, found: _Syncs, ranks: npt.NDArray[np.int64]) -> Wait
     call = order.call[own]
     inside = (order.end_ns[own] <= frame.end_ns[call]) & (order.end_ns[own] > frame["start_ns"][call]) & codes_matching(frame,
         _COPY, call)
-    calls, target = np.r_[calls, call[inside]], np.r_[target, own[inside]]
+    blocked, behind = _blocked(order, ranks)
+    calls, target = np.r_[calls, call[inside], blocked], np.r_[target, own[inside], behind]
     start, end = frame["start_ns"][calls], frame.end_ns[calls]
     ended = np.where(target >= 0, order.end_ns[np.maximum(target, 0)], NEVER) if order.rows.size else np.full(calls.size, NEVER)
     good = np.flatnonzero((target >= 0) & (ended > start) & (ended <= end))
     good = good[np.argsort(end[good], kind="stable")]
     return Waits(calls[good], target[good])
+
+
+def _blocked(order: Order, ranks: npt.NDArray[np.int64]) -> tuple[Rows, Ints]:
+    """(call, position of the work whose end let it go on) of calls that wait though their name does not say so."""
+    frame = order.frame
+    calls = runtime_calls(frame).outliers
+    start, end = frame["start_ns"][calls], frame.end_ns[calls]
+    target = np.full(calls.size, -1, np.int64)
+    rank_of_call, rank_of_work = ranks[frame["track"][calls]], ranks[order.track]
+    for rank in np.unique(rank_of_call).tolist():
+        asked, members = np.flatnonzero(rank_of_call == rank), np.flatnonzero(rank_of_work == rank)
+        busy = intervals.union(order.start_ns[members], order.end_ns[members])
+        worked = intervals.overlap_ns(busy, start[asked], end[asked]) >= BUSY * (end[asked] - start[asked])
+        asked = asked[worked]
+        target[asked] = last_ended(order.end_ns, end[asked], order.call_start_ns, start[asked], members)
+    near = (target >= 0) & (end - order.end_ns[target] <= RETURN_NS) if order.rows.size else np.zeros(calls.size, np.bool_)
+    return calls[near], target[near]
 
 
 def stream_waits(order: Order, found: _Syncs) -> tuple[Ints, Ints]:

@@ -2,7 +2,10 @@
 
 As Holistic Trace Analysis counts it (`get_queue_length_time_series`): one more when the launch call begins, one less when
 its work starts. A graph launch is one entry, gone when its first node starts on that stream. A stream's queue holds
-about 1,024 launches; then the next call blocks until one has started (`hta/common/constants.py`, CUDA_MAX_LAUNCH_QUEUE).
+about 1,024 launches; then the next call blocks until one has started. NVIDIA does not document it: Holistic Trace Analysis
+has seen calls block from 1,022 on (`hta/common/constants.py`), and so it is on an H200 with driver 580.159
+(tests/data/recorded/launch_queue_full.json.gz: the depth stays at 1,022 while one call waits for 86.6 ms). FULL is where
+time counts as blocked.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ from profiles.analysis.derived import Stairs, stairs
 from profiles.analysis.frame import Ints
 from profiles.analysis.launching.order import Order
 
-LIMIT = 1024
+LIMIT, FULL = 1024, 1022
 BINS = 480                          # of a drawn series
 DRAWN = 6                           # streams
 
@@ -30,12 +33,12 @@ class Queue:
     window_ns: int
     mean: float                     # weighted by time
     most: int
-    blocked_ns: int                 # at LIMIT or above
+    blocked_ns: int                 # at FULL or above
     empty_ns: int                   # nothing waiting
     steps: Stairs
 
 
-def queues(order: Order, limit: int = LIMIT) -> list[Queue]:
+def queues(order: Order, limit: int = FULL) -> list[Queue]:
     """Every stream with launches whose call is known, most launches first."""
     rows = np.flatnonzero(order.has_call)
     # the first work of each call on each stream: one entry of that stream's queue

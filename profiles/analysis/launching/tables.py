@@ -11,7 +11,7 @@ from profiles.analysis.launching.calls import Calls
 from profiles.analysis.launching.graphs import Graph
 from profiles.analysis.launching.order import Order, grouped
 from profiles.analysis.launching.overlap import Copies, Run
-from profiles.analysis.launching.queue import LIMIT, Queue
+from profiles.analysis.launching.queue import FULL, LIMIT, Queue
 from profiles.analysis.launching.short import Short
 from profiles.trace import Category, Cell, SummaryColumn, SummaryTable
 
@@ -75,7 +75,8 @@ def streams(order: Order, queues: list[Queue]) -> SummaryTable:
     return SummaryTable("Queues", [
         text("stream"), count("launches"), SummaryColumn("mean depth"), count("deepest"), ns("at the limit"),
         SummaryColumn("share at the limit", "pct"), SummaryColumn("share empty", "pct")], rows,
-        f"Launches asked for and not started. A stream takes about {LIMIT:,}; then calls block. Empty: nothing waited to start.")
+        f"Launches asked for and not started. A stream takes about {LIMIT:,}; then calls block (from {FULL:,} on it counts as "
+        f"full). Empty: nothing waited to start.")
 
 
 def shorts(order: Order, short: Short) -> SummaryTable:

@@ -14,7 +14,7 @@ from profiles.analysis.launching.calls import Calls, runtime_calls
 from profiles.analysis.launching.graphs import graphs, in_graph
 from profiles.analysis.launching.order import Order, order_of
 from profiles.analysis.launching.overlap import Copies, Run, copies, serial_runs
-from profiles.analysis.launching.queue import DRAWN, LIMIT, Queue, drawn, queues
+from profiles.analysis.launching.queue import DRAWN, FULL, LIMIT, Queue, drawn, queues
 from profiles.analysis.launching.short import GAP_NS, SHORT_NS, Short, short_kernels
 from profiles.analysis.names import short_name
 from profiles.analysis.sentences import pct_text, plural, time_text
@@ -45,7 +45,8 @@ def launches_result(frame: Frame) -> Result:
         "graph_nodes_run": int(np.count_nonzero(in_graph(order))),
         "copy_exposed_ns": sum(each.exposed_ns for each in copied), "copy_total_ns": sum(each.total_ns for each in copied),
         "serial_saved_ns": sum(each.saved_ns for each in serial),
-        "short_limit_ns": SHORT_NS, "gap_limit_ns": GAP_NS, "queue_limit": LIMIT, "thresholds_pct_of_wall": FOUND,
+        "short_limit_ns": SHORT_NS, "gap_limit_ns": GAP_NS, "queue_limit": LIMIT, "queue_full_from": FULL,
+               "thresholds_pct_of_wall": FOUND,
     }
     found = [each for each in (_won(numbers), _blocked(numbers), _outliers(numbers), _exposed(numbers, copied, frame),
                                _serial(serial, numbers, frame)) if each]
@@ -157,7 +158,7 @@ def _blocked(numbers: dict[str, Any]) -> Found | None:
         return None
     return Found(
         "queue_full", "info",
-        f"A stream's launch queue held {LIMIT:,} launches or more for {time_text(numbers['queue_blocked_ns'])}: calls block "
+        f"A stream's launch queue was full ({FULL:,} launches or more) for {time_text(numbers['queue_blocked_ns'])}: calls block "
         f"meanwhile",
         "Harmless while the GPU is busy, but host work behind such a call (data loading, another stream's launches) waits too. "
         "Launch "
