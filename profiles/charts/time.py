@@ -95,12 +95,12 @@ def phase_bars(numbers: Mapping[str, Any]) -> list[Bar]:
 
 
 def class_cards(numbers: Mapping[str, Any]) -> list[ClassCard]:
-    """The three classes with their evidence, and a fourth of what is unknown where there is any."""
+    """The three classes with their evidence, and a fourth of what is unknown where that is 1 % and more."""
     found, evidence = numbers["classes"], numbers["evidence"]
     total = found["of_classes_ns"]
     cards = []
     for name, ns in found["classes_ns"].items():
-        if name == "unknown" and not ns:
+        if name == "unknown" and 100 * ns < total:
             continue
         lines = _overhead(numbers) if name == "overhead" else [
             Evidence(kernel["name"], 0.0, kernel["ns"], f"{kernel['launches']:,}", kernel["full"])
