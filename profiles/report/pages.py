@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, render
 from django.utils import timezone
@@ -12,6 +14,7 @@ from profiles.report import selectors
 from profiles.selectors.profile import code_pieces, integrity_card
 
 FINDINGS, KERNELS = 5, 10
+GPUS, IDLEST = 6, 3                     # of more GPUs than that: all of them summed, and those that idle most
 
 
 @require_safe
@@ -22,11 +25,22 @@ def report(request: HttpRequest, pk: int) -> HttpResponse:
     found = selectors.summary(profile)
     return render(request, "profiles/report.html", {
         "profile": profile, "found": found, "answer": code_pieces(found["answer"]), "integrity": integrity_card(profile),
-        "gpus": [{**gpu, "parts": _parts(gpu)} for gpu in found["gpus"]],
+        "gpus": [{**gpu, "parts": _parts(gpu)} for gpu in _shown(found["gpus"])],
         "analyses": [{**each, "pieces": code_pieces(each["answer"] or "")} for each in found["analyses"]],
         "findings": [{**each, "title_pieces": code_pieces(each["title"]), "advice_pieces": code_pieces(each["advice"])}
                      for each in found["findings"][:FINDINGS]],
         "kernels": found["kernels"][:KERNELS], "now": timezone.now(), "address": request.build_absolute_uri(f"/profiles/{pk}/")})
+
+
+def _shown(gpus: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """As many bars as fit on the page."""
+    if len(gpus) <= GPUS:
+        return gpus
+    summed = {name: sum(gpu[name] or 0 for gpu in gpus) for name in
+              ("wall_ns", "compute_ns", "communication_ns", "memory_ns", "idle_ns")}
+    idlest = sorted(gpus, key=lambda gpu: -gpu["idle_ns"])[:IDLEST]
+    return [{"label": f"all {len(gpus)} GPUs", "name": "", **summed},
+            *({**gpu, "label": f"most idle: {gpu['label']}"} for gpu in idlest)]
 
 
 def _parts(gpu: dict[str, object]) -> list[dict[str, object]]:

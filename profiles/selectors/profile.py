@@ -181,8 +181,14 @@ def answer(profile: Profile, findings: list[FindingLine]) -> list[tuple[str, boo
     wall_ns = devices[0]["wall_ns"]
     who = f"GPU {devices[0]['index']}" if len(devices) == 1 else f"{len(devices)} GPUs"
     text = f"{who} busy {pct_text(busy_pct(profile) or 0)} of {time_text(wall_ns)}"
-    rest = [("; ", False), *findings[0].title] if findings else []
+    rest = [("; ", False), *_lower(findings[0].title)] if findings else []
     return [(text, False), *rest, (".", False)]
+
+
+def _lower(title: list[tuple[str, bool]]) -> list[tuple[str, bool]]:
+    """A title as the second half of a sentence: its first word small, where it is no abbreviation or name."""
+    (text, code), *more = title or [("", False)]
+    return [(text[:1].lower() + text[1:] if not code and text[1:2].islower() else text, code), *more]
 
 
 def _counters_answer(profile: Profile) -> list[tuple[str, bool]]:

@@ -12,7 +12,7 @@ from profiles.store.timeline import timeline
 from profiles.store.topics import topic_read
 from profiles.topics.table import TOPICS, Topic
 
-SHOWN_ROWS = 1_000          # of a table on a page; files hold them all
+SHOWN_ROWS, MORE_ROWS = 100, 1_000        # of a table on a page, and with ?rows=all; files hold them all
 
 
 @dataclass(frozen=True)
@@ -54,9 +54,10 @@ class KernelCell:
         return short_name(self.name)
 
 
-def shown_tables(profile: Profile, document: dict[str, Any]) -> list[dict[str, Any]]:
+def shown_tables(profile: Profile, document: dict[str, Any], more: bool = False) -> list[dict[str, Any]]:
     """Tables with cells as (value, unit, is text), the first rows of each; cells of unit "kernel" are KernelCells."""
-    kernels = _kernels(profile, document)
+    most = MORE_ROWS if more else SHOWN_ROWS
+    kernels = _kernels(profile, document, most)
 
     def cell(value: Any, column: dict[str, Any]) -> tuple[Any, str, bool]:
         if column["unit"] == "kernel" and value is not None:
@@ -64,14 +65,14 @@ def shown_tables(profile: Profile, document: dict[str, Any]) -> list[dict[str, A
         return value, column["unit"], column["text"]
 
     return [{
-        **table, "number": number, "total": len(table["rows"]),
+        **table, "number": number, "total": len(table["rows"]), "more": most < min(len(table["rows"]), MORE_ROWS),
         "rows": [[cell(value, column) for value, column in zip(row, table["columns"], strict=True)]
-                 for row in table["rows"][:SHOWN_ROWS]],
+                 for row in table["rows"][:most]],
     } for number, table in enumerate(document["tables"])]
 
 
-def _kernels(profile: Profile, document: dict[str, Any]) -> dict[str, int]:
+def _kernels(profile: Profile, document: dict[str, Any], most: int) -> dict[str, int]:
     """Ids of the kernels that columns of unit "kernel" name."""
     names = {row[at] for table in document["tables"] for at, column in enumerate(table["columns"]) if column["unit"] == "kernel"
-             for row in table["rows"][:SHOWN_ROWS] if row[at] is not None}
+             for row in table["rows"][:most] if row[at] is not None}
     return dict(profile.kernels.filter(name__in=names).values_list("name", "pk")) if names else {}

@@ -60,12 +60,13 @@ def test_an_inline_drawing_saves_with_its_styles(watched: Any, server_url: str, 
     assert saved(page, "button[aria-label='Save probe as PNG']")[1][:4] == b"\x89PNG"
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_the_report_prints_on_one_sheet(watched: Any, server_url: str, trace_id: int, scheme: str) -> None:
+@pytest.mark.parametrize(("scheme", "kind"), [("light", "trace"), ("dark", "counters")])
+def test_the_report_prints_on_one_sheet(watched: Any, server_url: str, trace_id: int, counters_id: int, scheme: str,
+                                        kind: str) -> None:
     page = watched
     page.emulate_media(color_scheme=scheme)
-    page.goto(f"{server_url}/profiles/{trace_id}/report/")
-    poll(page, "document.querySelectorAll('.sheet-answers dt').length >= 2")
+    page.goto(f"{server_url}/profiles/{trace_id if kind == 'trace' else counters_id}/report/")
+    poll(page, "document.querySelectorAll('.sheet section').length >= 2")
     raw = page.pdf(prefer_css_page_size=True)
     assert len(re.findall(rb"/Type\s*/Page\b", raw)) == 1
 

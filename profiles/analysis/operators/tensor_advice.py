@@ -53,7 +53,7 @@ def _found(owned: Owned, code: str, cases: list[tuple[int, int, dict[str, Any]]]
     size = f" ({first['product']})" if first["product"] else ""
     return Found(
         f"tensor_cores_{code}", "high" if share >= HIGH_PCT else "medium",
-        f"matrix products of {time_text(total_ns)} ({pct_text(share)} of the GPU time) {on}: {words}",
+        f"Matrix products of {time_text(total_ns)} ({pct_text(share)} of the GPU time) {on}: {words}",
         f"Most of it is `{operator}`{size}: {first['why']}. {_upper(first['fix'])}.",
         {"gpu_ns": total_ns, "share_pct": share, "operators": len(cases)}, sum(worth) if worth else None, kernel)
 
