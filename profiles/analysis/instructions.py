@@ -23,7 +23,7 @@ Numbers = np.ndarray[tuple[int], np.dtype[np.float64]]
 Rows = np.ndarray[tuple[int], np.dtype[np.int64]]
 NOT_ISSUED = "_not_issued"
 SAMPLES, SAMPLES_NOT_ISSUED, THREADS = "samples", "samples_not_issued", "threads_per_warp"
-_ADDRESS = re.compile(r"0x[0-9a-f]{7,16}")
+_ADDRESS = re.compile(r"(?:`\(\.L_\w+\) )?0x([0-9a-f]{7,16})")
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ class Instructions:
         first, last = (int(self.address[0]), int(self.address[-1])) if len(self) else (0, -1)
 
         def offset(match: re.Match[str]) -> str:
-            address = int(match[0], 16)
+            address = int(match[1], 16)
             return f"+0x{address - first:x}" if first <= address <= last else match[0]
 
         return [_ADDRESS.sub(offset, text) for text in self.sass]

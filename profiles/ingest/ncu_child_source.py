@@ -16,6 +16,7 @@ MAX_FILES, MAX_FILE_CHARS, MAX_FILES_CHARS = 200, 2_000_000, 20_000_000
 MAX_NAME = 1_000
 MAX_SERIES, MAX_SAMPLES = 150, 20_000
 MAX_MARKS = 500
+STEP, SILENT = 16, 8                # bytes of an instruction; at most so many in a row of which nothing is known
 MAX_KEY = 2**62                     # of an address or a time: what comes after must hold it as a signed number
 
 # Metrics that have one instance per instruction executed, the best known first: they say which addresses there are.
@@ -77,7 +78,7 @@ def _instructions(action: Any, said: Said) -> dict[str, Any] | None:
             addresses.update(key for key in keyed[1] if key < MAX_KEY)
     if not addresses:
         return None
-    ordered = sorted(addresses)[:MAX_INSTRUCTIONS]
+    ordered = _with_silent(action, sorted(addresses)[:MAX_INSTRUCTIONS])[:MAX_INSTRUCTIONS]
     row_of = {address: row for row, address in enumerate(ordered)}
     metrics: dict[str, Any] = {}
     for name in action.metric_names():
@@ -89,7 +90,23 @@ def _instructions(action: Any, said: Said) -> dict[str, Any] | None:
         metrics[name[:MAX_NAME]] = _values(keyed[0], keyed[1], row_of)
     sass, ptx = [action.sass_by_pc(each) for each in ordered], [action.ptx_by_pc(each) for each in ordered]
     return {"address": ordered, "sass": [_text(each) for each in sass], "ptx": [_text(each) for each in ptx],
-            **_places(action, ordered, said), "metrics": metrics, "cut": len(addresses) - len(ordered)}
+            **_places(action, ordered, said), "metrics": metrics, "cut": max(0, len(addresses) - len(ordered))}
+
+
+def _with_silent(action: Any, addresses: list[int]) -> list[int]:
+    """With the instructions between and right behind them of which no metric speaks: the jump to itself after an exit, and
+    the like. Instructions have 16 bytes since Volta, the oldest that ncu profiles; NOPs behind a kernel are padding."""
+    whole = []
+    for address, after in zip(addresses, [*addresses[1:], addresses[-1] + STEP * (SILENT + 1)], strict=True):
+        whole.append(address)
+        if after - address <= STEP or after - address > STEP * (SILENT + 1):
+            continue
+        for silent in range(address + STEP, after, STEP):
+            sass = action.sass_by_pc(silent).strip()
+            if not sass or (sass.startswith("NOP") and address == addresses[-1]):
+                break
+            whole.append(silent)
+    return whole
 
 
 def _values(metric: Any, keys: list[int], row_of: dict[int, int]) -> dict[str, Any]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import gzip
 import re
 from collections import defaultdict
 from pathlib import Path
@@ -12,7 +14,7 @@ import pytest
 
 from profiles import ingest
 from profiles.analysis import findings_source
-from profiles.analysis.instructions import SAMPLES, THREADS, Instructions, checks, hottest, lines, reasons_at
+from profiles.analysis.instructions import SAMPLES, SAMPLES_NOT_ISSUED, THREADS, Instructions, checks, hottest, lines, reasons_at
 from profiles.analysis.waits import Waits
 from profiles.trace import INSTRUCTIONS, CounterLaunch, Report
 
@@ -147,6 +149,68 @@ def test_shares_are_those_of_nvidias_marks(name: str) -> None:
                 assert share == pytest.approx(float(wasted[1]), abs=0.0051)
                 seen += 1
     assert seen >= {"causes/causes_planted.ncu-rep.gz": 20, "h200/full.ncu-rep.gz": 40}.get(name, 0)
+
+
+VENDOR = {      # columns of `ncu --page source --csv`, as we call them
+    "Warp Stall Sampling (All Samples)": SAMPLES, "Warp Stall Sampling (Not-issued Samples)": SAMPLES_NOT_ISSUED,
+    "# Samples": "smsp__pcsamp_sample_count", "Instructions Executed": "inst_executed",
+    "Thread Instructions Executed": "thread_inst_executed",
+    "Predicated-On Thread Instructions Executed": "thread_inst_executed_true",
+    "Divergent Branches": "smsp__branch_targets_threads_divergent", "L1 Tag Requests Global": "memory_l1_tag_requests_global",
+    **{f"L1 Wavefronts Shared{end}": f"{before}memory_l1_wavefronts_shared{after}" for end, before, after in (
+        ("", "", ""), (" Ideal", "", "_ideal"), (" Excessive", "derived__", "_excessive"))},
+    **{f"L2 Theoretical Sectors Global{end}": f"{before}memory_l2_theoretical_sectors_global{after}" for end, before, after in (
+        ("", "", ""), (" Ideal", "", "_ideal"), (" Excessive", "derived__", "_excessive"))},
+    "L2 Theoretical Sectors Local": "memory_l2_theoretical_sectors_local",
+}
+STATES = {"dispatch": "dispatch_stall", "imc": "imc_miss", "lg": "lg_throttle", "long_sb": "long_scoreboard",
+          "math": "math_pipe_throttle", "mio": "mio_throttle", "no_inst": "no_instructions", "short_sb": "short_scoreboard",
+          "sleep": "sleeping", "tex": "tex_throttle", "gmma": "warpgroup_arrive"}
+
+
+def vendor_tables(path: Path) -> list[tuple[list[str], list[list[str]]]]:
+    """(heads, rows) of every launch, as ncu prints its source page."""
+    tables: list[tuple[list[str], list[list[str]]]] = []
+    with gzip.open(path, "rt", newline="") as file:
+        for row in csv.reader(file):
+            if row and row[0] == "Address":
+                tables.append((row, []))
+            elif row and row[0].startswith("0x"):
+                tables[-1][1].append(row)
+    return tables
+
+
+def vendor_metric(head: str) -> str:
+    state = re.match(r"stall_(\w+)( \(Not Issued\))?$", head)
+    if state:
+        return f"smsp__pcsamp_warps_issue_stalled_{STATES.get(state[1], state[1])}{'_not_issued' if state[2] else ''}"
+    return VENDOR.get(head, "")
+
+
+def words(sass: str) -> list[str]:
+    """Of an instruction, in any order: releases of the disassembler order some operands differently."""
+    return sorted(re.split(r"[\s,.]+", re.sub(r"`\(\S+\)", "", sass).strip()))
+
+
+@pytest.mark.parametrize(("report", "page"), [("causes/causes_planted.ncu-rep.gz", "causes/causes_planted_sass.csv.gz"),
+                                              ("h200/buildA.ncu-rep.gz", "h200/buildA_sass.csv.gz")])
+def test_every_cell_of_the_vendors_source_page(report: str, page: str) -> None:
+    tables, found = vendor_tables(DATA / page), launches(report)
+    assert len(tables) == len(found)
+    compared = 0
+    for (heads, rows), launch in zip(tables, found, strict=True):
+        assert launch.instructions is not None
+        own = Instructions(launch.instructions)
+        assert [int(row[0], 16) for row in rows[:len(own)]] == own.address.tolist()
+        assert all(row[1].strip() == "NOP" for row in rows[len(own):])           # padding behind the kernel: never executed
+        assert [words(row[1]) for row in rows[:len(own)]] == [words(text) for text in own.sass]
+        for at, head in enumerate(heads):
+            metric = vendor_metric(head)
+            if metric and own.has(metric):
+                theirs = [0.0 if row[at] in ("-", "") else float(row[at]) for row in rows[:len(own)]]
+                assert own.values(metric).tolist() == theirs, (launch.kernel, head)
+                compared += len(theirs)
+    assert compared > 200_000
 
 
 def test_lines_of_a_report_against_a_sum_by_hand() -> None:
