@@ -86,7 +86,7 @@ class FamilyNote(models.Model):
 
 
 class KernelShape(models.Model):
-    """Launches of one kernel of one profile with one grid and block: between the kernel table and the single launch."""
+    """Launches of one kernel of one profile with one grid, block and problem: between the kernel table and the single launch."""
 
     kernel = models.ForeignKey("profiles.KernelStat", on_delete=models.CASCADE, related_name="shapes")
     grid = models.CharField(max_length=60, blank=True)      # "512×1×1"; "": not known, or all further shapes
@@ -100,7 +100,7 @@ class KernelShape(models.Model):
     index = models.BigIntegerField(null=True)               # of the longest launch, among the kernels of its profile
     slice_id = models.BigIntegerField(null=True)            # of the longest launch on the timeline
     skip = models.BigIntegerField(null=True)                # launches before it that ncu's name filter matches as well
-    operator = models.CharField(max_length=120, blank=True)     # framework operator around the longest launch
+    operator = models.CharField(max_length=120, blank=True)     # framework operator around the launches
     dims = models.CharField(max_length=300, blank=True)         # its input shapes, as the trace states them
     dtype = models.CharField(max_length=60, blank=True)         # its input types
     tune = models.JSONField(default=dict, blank=True)           # query of a filled-in tune form, {} where none

@@ -1,13 +1,14 @@
 """The launches of each kernel by what they worked on: grid and block, and what the framework operator around them says.
 
-Two launches of one kernel are the same work where grid and block are; a shape bucket is the nearest power of two of all
+Two launches of one kernel are the same work where grid and block are, and the operator with its input shapes where the trace
+states it: a persistent kernel has one grid for every problem. A shape bucket is the nearest power of two of all
 threads, so that it outlives a change of the block (the rule of `tuner.cache.bucket`: each dimension to its nearest power
 of two). Everything here is grouped in numpy: a profile of a million launches has some hundred shapes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,9 +21,10 @@ from profiles.analysis.names import fold_templates, strip_parameters
 from profiles.trace import Category
 
 Ints = npt.NDArray[np.int64]
-SHAPES_PER_KERNEL = 24          # those of most time; the others are one row
+SHAPES_PER_KERNEL = 32          # those of most time; the others are one row
 SHAPES_PER_PROFILE = 4_000
-DESCRIBED = 300                 # shapes of most time whose operator is looked up
+DESCRIBED = 300                 # shapes of most time for which a tune form is filled in
+MOST_ARGUMENTS = 50_000         # distinct arguments of operators that are read; of more, operators do not tell launches apart
 _GEOMETRY = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
 
 
@@ -48,28 +50,89 @@ class Shape:
     tune: Mapping[str, Any] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class Problem:
+    """What the framework operator around a launch says; empty where the trace says nothing."""
+
+    operator: str = ""
+    dims: str = ""
+    dtype: str = ""
+
+
+@dataclass(frozen=True)
+class Launches:
+    """Every kernel of a trace in order of start: what tells the work of one from another's."""
+
+    rows: npt.NDArray[np.intp]              # of the frame
+    names: Ints                             # numbers into the frame's names
+    geometry: Ints                          # six columns, unknown ones negative
+    problem: Ints                           # numbers into `problems`
+    problems: list[Problem]
+
+    def of(self, name: int, grid: str, block: str, problem: Problem) -> npt.NDArray[np.bool_]:
+        """Which of them are the launches of one shape."""
+        found: npt.NDArray[np.bool_] = self.names == name
+        for columns, text in ((self.geometry[:, :3], grid), (self.geometry[:, 3:], block)):
+            known = (columns > 0).all(axis=1)
+            found &= known & (columns == np.array([int(part) for part in text.split("×")])).all(axis=1) if text else ~known
+        wanted = [at for at, each in enumerate(self.problems) if each == problem]
+        return found & np.isin(self.problem, wanted)
+
+
+def launches_of(frame: Frame) -> Launches:
+    rows = frame.kernels
+    geometry = np.stack([frame[name][rows].astype(np.int64) for name in _GEOMETRY], axis=1)
+    problem, problems = _problems(frame, rows)
+    return Launches(rows, frame["name"][rows].astype(np.int64), geometry, problem, problems)
+
+
+def _problems(frame: Frame, rows: npt.NDArray[np.intp]) -> tuple[Ints, list[Problem]]:
+    """The operator of every kernel with its input shapes: each distinct (name, arguments) is read once."""
+    operator = frame.operator[rows]
+    known = np.flatnonzero(operator >= 0)
+    codes = np.zeros(rows.size, np.int64)
+    pairs = np.stack([frame["name"][operator[known]].astype(np.int64), frame["detail"][operator[known]].astype(np.int64)], axis=1)
+    packed, first, inverse = np.unique(pairs[:, 0] << 32 | pairs[:, 1] + 1, return_index=True, return_inverse=True)
+    if packed.size > MOST_ARGUMENTS:
+        return codes, [Problem()]
+    numbers = {Problem(): 0}
+    mine = np.zeros(packed.size, np.int64)
+    for at, row in enumerate(operator[known[first]].tolist()):
+        given = frame.arguments(row)
+        dims = _text(given.get("Input Dims"), 300)
+        told = Problem(frame.text(row)[:120], dims, _text(given.get("Input type"), 60)) if dims else Problem(frame.text(row)[:120])
+        mine[at] = numbers.setdefault(told, len(numbers))
+    codes[known] = mine[inverse.reshape(-1)]
+    return codes, list(numbers)
+
+
 def shapes_of(frame: Frame) -> list[Shape]:
     """Of a trace: most time first."""
-    rows = frame.kernels
-    if not rows.size:
+    every = launches_of(frame)
+    if not every.rows.size:
         return []
-    geometry = np.stack([frame[name][rows].astype(np.int64) for name in _GEOMETRY], axis=1)
-    names = frame["name"][rows].astype(np.int64)
-    found = grouped(names, geometry, frame["dur_ns"][rows].astype(np.float64), lambda code: frame.names[code])
-    skips = _skips(names, frame.names, found)
-    described = {id(each) for each in sorted(found, key=lambda each: -each.total_ns)[:DESCRIBED]}
+    dur_ns = frame["dur_ns"][every.rows].astype(np.float64)
+    found = grouped(every.names, every.geometry, dur_ns, lambda code: frame.names[code], every.problem)
+    skips = _skips(every.names, frame.names, found)
     out = []
     for at, shape in enumerate(found):
-        row = int(rows[shape.index]) if shape.index is not None else -1
-        told = _operator(frame, row, shape.kernel) if row >= 0 and id(shape) in described else {}
-        out.append(Shape(**{**shape.__dict__, "slice_id": int(frame["id"][row]) if row >= 0 else None,
-                            "skip": skips[at], **told}))
+        if shape.index is None:
+            out.append(shape)
+            continue
+        row, told = int(every.rows[shape.index]), every.problems[every.problem[shape.index]]
+        out.append(Shape(**{
+            **shape.__dict__, **told.__dict__, "slice_id": int(frame["id"][row]), "skip": skips[at],
+            "tune": _tune(frame, row, shape.kernel) if at < DESCRIBED else {}}))
     return out
 
 
-def grouped(names: Ints, geometry: Ints, dur_ns: npt.NDArray[np.float64], text: Any) -> list[Shape]:
-    """Groups of (name, grid, block), most time first; `geometry` has six columns, unknown ones negative. Bounded: see above."""
-    table = np.column_stack([names, np.where(geometry < 0, -1, geometry)])
+def grouped(names: Ints, geometry: Ints, dur_ns: npt.NDArray[np.float64], text: Callable[[int], str],
+            problem: Ints | None = None) -> list[Shape]:
+    """Groups of (name, grid, block, problem), most time first, and last what is beyond the bounds above. A grid or block that
+    is not known whole is not known."""
+    known = np.repeat((geometry.reshape(-1, 2, 3) > 0).all(axis=2), 3, axis=1)
+    geometry = np.where(known, geometry, -1)
+    table = np.column_stack([names, geometry, np.zeros_like(names) if problem is None else problem])
     codes = _codes(table)           # `np.unique(axis=0)` compares rows as bytes, 20 times slower
     order = np.lexsort((dur_ns, codes))
     starts = np.flatnonzero(np.concatenate(([True], np.diff(codes[order]) != 0)))
@@ -151,16 +214,13 @@ def _skips(names: Ints, texts: Sequence[str], shapes: Sequence[Shape]) -> list[i
     return out
 
 
-def _operator(frame: Frame, row: int, kernel: str) -> dict[str, Any]:
-    """What the operators around a launch say: the innermost with shapes, and what the tuner would be asked."""
+def _tune(frame: Frame, row: int, kernel: str) -> dict[str, Any]:
+    """What the tuner would be asked, by the operators around a launch."""
     operator = int(frame.operator[row])
     around = [(frame.text(each), frame.arguments(each)) for each in (frame.path(operator) if operator >= 0 else [])
               if frame["category"][each] == Category.CPU_OP][:12]
-    told = next(((name, given) for name, given in around if given.get("Input Dims")), around[0] if around else ("", {}))
     made = tunable.tunable(kernel, around)
-    tune = {"operator": made.operator, **made.shape, **({"dtype": made.dtype} if made.dtype else {})} if made.operator else {}
-    return {"operator": told[0][:120], "dims": _text(told[1].get("Input Dims"), 300), "dtype": _text(told[1].get("Input type"), 60),
-            "tune": tune}
+    return {"operator": made.operator, **made.shape, **({"dtype": made.dtype} if made.dtype else {})} if made.operator else {}
 
 
 def _text(value: Any, limit: int) -> str:

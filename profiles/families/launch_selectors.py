@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 from django.urls import reverse
 
+from profiles.analysis.frame import Frame
 from profiles.analysis.sentences import plural, time_text
+from profiles.analysis.shapes import Launches, Problem, launches_of
 from profiles.models import KernelShape, LaunchCounters, Profile
 from profiles.store.frame import frame_read
 
 SHOWN = 2_000                   # launches on a page, the longest; the timeline holds them all
 AROUND = 20                     # the window of the timeline is this many times as long as the launch
-_GEOMETRY = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
 
 
 @dataclass(frozen=True)
@@ -43,13 +44,13 @@ def _traced(shape: KernelShape) -> list[Launch]:
         frame = frame_read(shape.kernel.profile)
     except FileNotFoundError:
         return []
-    wanted = [code for code, name in enumerate(frame.names) if name == shape.kernel.name]
-    rows = frame.kernels
-    numbers = np.flatnonzero(np.isin(frame["name"][rows], wanted) & _same_geometry(frame, rows, shape))
-    order = numbers[np.argsort(-frame["dur_ns"][rows[numbers]], kind="stable")]
+    every = launches_of(frame)
+    numbers = np.flatnonzero(_matching(every, frame, shape))
+    rows = every.rows[numbers]
+    order = np.argsort(-frame["dur_ns"][rows], kind="stable")
     address = reverse("timeline", args=[shape.kernel.profile_id])
     out = []
-    for number, row in zip(order.tolist(), rows[order].tolist(), strict=True):
+    for number, row in zip(numbers[order].tolist(), rows[order].tolist(), strict=True):
         start, dur = int(frame["start_ns"][row]), int(frame["dur_ns"][row])
         track = frame.tracks[int(frame["track"][row])]
         out.append(Launch(number, dur, f"{address}?s={int(frame['id'][row])}&w={_window(start, dur)}", start,
@@ -57,29 +58,16 @@ def _traced(shape: KernelShape) -> list[Launch]:
     return out
 
 
-def _same_geometry(frame: Any, rows: Any, shape: KernelShape) -> Any:
-    """Launches of its grid and block; of the row of all further shapes, those that have no row of their own."""
-    if shape.shapes == 1:
-        return _matches(frame, rows, shape)
-    own = np.zeros(rows.size, np.bool_)
-    for other in KernelShape.objects.filter(kernel=shape.kernel, shapes=1):
-        own |= _matches(frame, rows, other)
-    return ~own
-
-
-def _matches(frame: Any, rows: Any, shape: KernelShape) -> Any:
-    mask = np.ones(rows.size, np.bool_)
-    for names, text in ((_GEOMETRY[:3], shape.grid), (_GEOMETRY[3:], shape.block)):
-        values = [int(part) for part in text.split("×")] if text else []
-        known = np.ones(rows.size, np.bool_)
-        for at, name in enumerate(names):
-            column = frame[name][rows]
-            known &= column > 0
-            if values:
-                mask &= column == values[at]
-        if not values:
-            mask &= ~known
-    return mask
+def _matching(every: Launches, frame: Frame, shape: KernelShape) -> Any:
+    """Launches of a shape; of the row of all further shapes, those that no other row of the kernel has."""
+    found = np.zeros(every.rows.size, np.bool_)
+    own = [shape] if shape.shapes == 1 else list(KernelShape.objects.filter(kernel=shape.kernel, shapes=1))
+    for code in (code for code, name in enumerate(frame.names) if name == shape.kernel.name):
+        mine = np.zeros(every.rows.size, np.bool_)
+        for each in own:
+            mine |= every.of(code, each.grid, each.block, Problem(each.operator, each.dims, each.dtype))
+        found |= mine if shape.shapes == 1 else (every.names == code) & ~mine
+    return found
 
 
 def _window(start: int, dur: int) -> str:
@@ -113,9 +101,9 @@ def _answer(shape: KernelShape, launches: Sequence[Launch]) -> str:
 
 
 def _elsewhere(shape: KernelShape) -> list[KernelShape]:
-    """The same grid and block of the family in other profiles, newest first."""
-    found = KernelShape.objects.filter(kernel__family=shape.kernel.family, grid=shape.grid, block=shape.block, shapes=1).exclude(
-        pk=shape.pk).exclude(grid="")
+    """The same grid, block and problem of the family in other profiles, newest first."""
+    found = KernelShape.objects.filter(kernel__family=shape.kernel.family, grid=shape.grid, block=shape.block, dims=shape.dims,
+                                       operator=shape.operator, shapes=1).exclude(pk=shape.pk).exclude(grid="", dims="")
     return list(found.select_related("kernel__profile").order_by("-kernel__profile__created", "-total_ns")[:12])
 
 

@@ -20,7 +20,7 @@ _KIND = {"trace": "trace", "counters": "counter report", "summary": "file of sum
 
 @dataclass(frozen=True)
 class ShapeLine:
-    """Launches of one grid and block over all profiles of a kind: the level between family and launch."""
+    """Launches of one grid, block and problem over all profiles of a kind: the level between family and launch."""
 
     shape: KernelShape          # the profile's row of most time: operator, dims and the longest launch are its
     builds: list[str]
@@ -106,13 +106,13 @@ def _run(group: Sequence[KernelStat]) -> Run:
 
 
 def _shapes(stats: QuerySet[KernelStat]) -> list[ShapeLine]:
-    """Most time first, per kind, GPU, grid and block; each with what its profile of most time says."""
+    """Most time first, per kind, GPU, grid, block and problem; each with what its profile of most time says."""
     rows = list(KernelShape.objects.filter(kernel__in=stats.order_by().values("pk"))
                 .select_related("kernel__profile", "kernel__family").defer(*UNREAD).order_by("-total_ns")[:5_000])
-    groups: dict[tuple[str, str, str, str], list[KernelShape]] = {}
+    groups: dict[tuple[str, ...], list[KernelShape]] = {}
     for row in rows:
         profile = row.kernel.profile
-        groups.setdefault((profile.kind, profile.gpu, row.grid, row.block), []).append(row)
+        groups.setdefault((profile.kind, profile.gpu, row.grid, row.block, row.operator, row.dims), []).append(row)
     of_kind: dict[str, int] = {}
     for (kind, *_), group in groups.items():
         of_kind[kind] = of_kind.get(kind, 0) + sum(row.total_ns for row in group)

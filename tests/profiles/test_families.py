@@ -179,7 +179,7 @@ def test_a_trace_beside_counters_of_the_same_kernel(client: Client, alice: Any) 
     shape = KernelShape.objects.filter(kernel__in=stats).order_by("-total_ns").first()
     assert shape is not None and shape.operator == "aten::addmm"
     assert (tune["operator"], tune["dtype"]) == (["matmul"], ["fp16"])
-    assert [int(tune[name][0]) for name in "MNK"] == [2048, 12288, 4096] and shape.dims.endswith("2048×4096, 4096×12288")
+    assert [int(tune[name][0]) for name in "MNK"] == [2048, 11008, 4096] and shape.dims.endswith("2048×4096, 4096×11008")
     capture = parse_qs(urlsplit(gemm.actions.capture).query)
     assert capture["kernel"] == [stats.get(pk=shape.kernel_id).name] and capture["launch_count"] == ["1"]
     assert int(capture["launch_skip"][0]) < shape.kernel.launches and capture["build"] == ["b1"]
@@ -188,9 +188,17 @@ def test_a_trace_beside_counters_of_the_same_kernel(client: Client, alice: Any) 
     # the same launch index as the timeline's own count
     kernel = client.get(f"/api/profiles/{trace.pk}/slices/{shape.slice_id}/kernel/").json()
     assert kernel["matching"] == shape.skip
-    # sums hold: shapes are all of a kernel's time
+    # sums hold: shapes are all of a kernel's time, and each finds its launches again
     for stat in trace.kernels.all():
         assert sum(each.total_ns for each in stat.shapes.all()) == stat.total_ns
+    for each in KernelShape.objects.filter(kernel__profile=trace):
+        launches = client.get(f"/api/kernels/shapes/{each.pk}/").json()
+        assert (launches["total"], sum(one["dur_ns"] for one in launches["launches"])) == (each.launches, each.total_ns)
+    # three products of the layer share a kernel and its persistent grid: three problems, each with its own time
+    wide = KernelShape.objects.filter(kernel__profile=trace, kernel__name__contains="256x128").order_by("-total_ns")
+    assert [each.dims.split(", ", 1)[1] for each in wide] == ["2048×4096, 4096×12288", "2048×11008, 11008×4096", "2048×4096, 4096×4096"]
+    assert len({each.grid for each in wide}) == 1 and [each.launches for each in wide] == [4, 4, 4]
+    assert f"{shape.launches} launches with grid" in shown(client, f"/kernels/shapes/{shape.pk}/")
     page = shown(client, f"/kernels/{gemm.family.pk}/")
     assert "Capture its counters" in page and "unknown: no counters" in page and "aten::addmm" in page
 

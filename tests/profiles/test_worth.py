@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from profiles.analysis.frame import frame_of
-from profiles.analysis.shapes import SHAPES_PER_KERNEL, bare, bucket, grouped, shapes_of
+from profiles.analysis.shapes import SHAPES_PER_KERNEL, Problem, bare, bucket, grouped, launches_of, shapes_of
 from profiles.analysis.worth import Counted, Spent, worth
 from tests.builders import trace
 
@@ -51,20 +51,30 @@ def test_what_nobody_counted_is_unknown_and_ranks_by_all_of_its_time() -> None:
 
 LANES = (
     "python (1) / main: aten::linear 0-50 ext=1 | cudaLaunchKernel 1-2 corr=1 | aten::mm 60-90 ext=2 | "
-    "cudaLaunchKernel 61-62 corr=2\n"
+    "cudaLaunchKernel 61-62 corr=2 | cudaLaunchKernel 64-65 corr=3\n"
     "GPU 0 / stream 7:  gemm 10-20 corr=1 ext=1 grid=8x4x1 block=256x1x1 | gemm 70-100 corr=2 ext=2 grid=8x4x1 block=256x1x1 | "
-    "gemm 110-112 grid=1x1x1 block=64x1x1 | other_gemm 120-125 grid=2x1x1 block=32x1x1")
+    "gemm 100-125 corr=3 ext=2 grid=8x4x1 block=256x1x1 | gemm 130-132 grid=1x1x1 block=64x1x1 | other_gemm 140-145 grid=2x1x1 block=32x1x1")
 
 
 def test_shapes_of_a_trace() -> None:
+    """One grid, two operators: two problems. What no operator launched is told apart by its grid alone."""
     found = shapes_of(frame_of(trace(LANES)))
-    assert [(s.kernel, s.grid, s.block, s.launches, s.total_ns, s.min_ns, s.max_ns) for s in found] == [
-        ("gemm", "8×4×1", "256×1×1", 2, 40_000, 10_000, 30_000), ("other_gemm", "2×1×1", "32×1×1", 1, 5_000, 5_000, 5_000),
-        ("gemm", "1×1×1", "64×1×1", 1, 2_000, 2_000, 2_000)]
-    assert [s.bucket for s in found] == [13, 6, 6]                  # 8192, 64 and 64 threads
-    assert [s.operator for s in found] == ["aten::mm", "", ""]      # of the longest launch of each
-    assert [s.index for s in found] == [1, 3, 2]
-    assert [s.skip for s in found] == [1, 0, 2]                     # ncu's "gemm" finds other_gemm as well, not the other way round
+    assert [(s.kernel, s.grid, s.block, s.operator, s.launches, s.total_ns, s.min_ns, s.max_ns) for s in found] == [
+        ("gemm", "8×4×1", "256×1×1", "aten::mm", 2, 55_000, 25_000, 30_000),
+        ("gemm", "8×4×1", "256×1×1", "aten::linear", 1, 10_000, 10_000, 10_000),
+        ("other_gemm", "2×1×1", "32×1×1", "", 1, 5_000, 5_000, 5_000), ("gemm", "1×1×1", "64×1×1", "", 1, 2_000, 2_000, 2_000)]
+    assert [s.bucket for s in found] == [13, 13, 6, 6]              # 8192, 8192, 64 and 64 threads
+    assert [s.index for s in found] == [1, 0, 4, 3]
+    assert [s.skip for s in found] == [1, 0, 0, 3]                  # ncu's "gemm" finds other_gemm as well, not the other way round
+
+
+def test_the_launches_of_a_shape_are_found_again() -> None:
+    every = launches_of(frame_of(trace(LANES)))
+    code = int(every.names[0])
+    found = {operator: np.flatnonzero(every.of(code, "8×4×1", "256×1×1", Problem(operator))).tolist()
+             for operator in ("aten::mm", "aten::linear", "")}
+    assert found == {"aten::mm": [1, 2], "aten::linear": [0], "": []}
+    assert np.flatnonzero(every.of(code, "1×1×1", "64×1×1", Problem())).tolist() == [3]
 
 
 def test_a_slice_of_the_longest_launch_is_named() -> None:
@@ -90,7 +100,8 @@ def test_groups_are_those_of_numpy_whatever_the_columns_hold() -> None:
     geometry = rng.choice([-1, 1, 2, 65_535, 2**31 - 1], size=(5_000, 6)).astype(np.int64)
     names = rng.integers(0, 40, 5_000)
     dur = rng.integers(1, 1_000, 5_000).astype(np.float64)
-    table = np.column_stack([names, geometry])
+    whole = np.repeat((geometry.reshape(-1, 2, 3) > 0).all(axis=2), 3, axis=1)      # half a grid is no grid
+    table = np.column_stack([names, np.where(whole, geometry, -1)])
     expected: dict[tuple[int, ...], float] = {}
     for row, ns in zip(map(tuple, table.tolist()), dur, strict=True):
         expected[row] = expected.get(row, 0.0) + ns
