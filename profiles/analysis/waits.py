@@ -10,7 +10,8 @@ control flow, so its answer is the *likely* one. Opcodes: CUDA Binary Utilities,
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+
+import numpy as np
 
 from profiles.analysis.instructions import Instructions
 
@@ -24,7 +25,7 @@ BEFORE: dict[str, tuple[str, ...]] = {     # the instruction shortly before, whi
 }
 NEAR = 4                          # rows: the compiler fills what stands between with what may run already
 ASYNC = "SYNCS"                   # waits for a barrier in shared memory (TMA): its result is a predicate
-MAX_BACK = 4_000                  # rows
+MAX_BACK = 2_000                  # loads that are looked at
 _REGISTER = re.compile(r"\b(UR|R)(\d{1,3})\b(?!\[)(\.64)?")
 _PREDICATE = re.compile(r"\bU?P\d\b")
 _TARGET = re.compile(r"\+0x([0-9a-f]+)")
@@ -55,51 +56,56 @@ def split(sass: str) -> tuple[str, list[str]]:
 
 
 class Waits:
-    """Finds producers in one kernel; parses its code once."""
+    """Finds producers in one kernel; only what may be one is parsed."""
 
     def __init__(self, found: Instructions) -> None:
         self.found = found
-        self.parsed = [split(text) for text in found.shown]
-        self.loops = _loops(found, self.parsed)
+        self.base = found.base_opcode
+        self.loops = _loops(found)
+        self.rows = {reason: np.flatnonzero(np.isin(self.base, (*wanted, ASYNC))) for reason, wanted in PRODUCERS.items()}
+        self.parsed: dict[int, tuple[str, list[str]]] = {}
+
+    def _split(self, row: int) -> tuple[str, list[str]]:
+        if row not in self.parsed:
+            self.parsed[row] = split(self.found.sass[row])
+        return self.parsed[row]
 
     def producer(self, row: int, reason: str) -> int | None:
         """The row of what `row` likely waits for in this state; None where none is found."""
         for other in range(row - 1, max(-1, row - 1 - NEAR), -1):
-            if self._base(other) in BEFORE.get(reason, ()):
+            if self.base[other] in BEFORE.get(reason, ()):
                 return other
-        wanted = PRODUCERS.get(reason)
-        if wanted is None:
+        rows = self.rows.get(reason)
+        if rows is None:
             return None
-        needs = [span for operand in self.parsed[row][1] for span in registers(operand)]
+        needs = [span for operand in self._split(row)[1] for span in registers(operand)]
         predicates = set(_PREDICATE.findall(self.found.sass[row])) if reason == "long_scoreboard" else set()
-        before = range(row - 1, max(-1, row - 1 - MAX_BACK), -1)
-        around = next((range(end, row, -1) for start, end in self.loops if start <= row <= end), range(0))
-        for other in [*before, *around]:
-            opcode, operands = self.parsed[other]
-            base = self._base(other)
-            if base == ASYNC and operands and operands[0] in predicates:
-                return int(other)
-            if not operands or base not in wanted:
+        end = next((end for start, end in self.loops if start <= row <= end), row)
+        here, last = np.searchsorted(rows, row), np.searchsorted(rows, end, side="right")
+        for other in [*rows[max(0, here - MAX_BACK):here][::-1].tolist(), *rows[here:last][::-1].tolist()]:
+            opcode, operands = self._split(other)
+            if not operands or other == row:
+                continue
+            if self.base[other] == ASYNC:
+                if operands[0] in predicates:
+                    return int(other)
                 continue
             target = next(iter(registers(operands[0])), None)
             if target is not None and any(_overlap((target[0], target[1], target[1] + width(opcode)), span) for span in needs):
                 return int(other)
         return None
 
-    def _base(self, row: int) -> str:
-        return self.parsed[row][0].split(".", 1)[0]
-
 
 def _overlap(a: Span, b: Span) -> bool:
     return a[0] == b[0] and a[1] < b[2] and b[1] < a[2]
 
 
-def _loops(found: Instructions, parsed: Sequence[tuple[str, list[str]]]) -> list[tuple[int, int]]:
+def _loops(found: Instructions) -> list[tuple[int, int]]:
     """Jumps back, as (first row, last row) of the loop, the shortest first."""
     row_of = {int(offset): row for row, offset in enumerate(found.offset.tolist())}
     loops = []
-    for row, (opcode, operands) in enumerate(parsed):
-        target = _TARGET.search(operands[-1]) if opcode.startswith("BRA") and operands else None
+    for row in np.flatnonzero(found.base_opcode == "BRA").tolist():
+        target = _TARGET.search(found.shown[row])
         start = row_of.get(int(target[1], 16)) if target else None
         if start is not None and start <= row:
             loops.append((start, row))
