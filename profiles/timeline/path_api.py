@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from drf_spectacular.types import OpenApiTypes
-from drf_spectacular.utils import OpenApiParameter, extend_schema
+from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
 from rest_framework.exceptions import NotFound
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from profiles.timeline import path_selectors
-from profiles.timeline.api import YEAR_NS, TimelineView, parsed
+from profiles.timeline.api import JSON, YEAR_NS, TimelineView, parsed
 
 
 class PathQuery(serializers.Serializer[Any]):
@@ -24,8 +23,7 @@ class PathQuery(serializers.Serializer[Any]):
 
 class CriticalPathApi(TimelineView):
     @extend_schema(operation_id="profiles_critical_path", summary="Segments of a critical path in a window",
-                   responses=OpenApiTypes.OBJECT,
-                   parameters=[PathQuery, OpenApiParameter("path", str, description="whole, whole-1, step-0")])
+                   responses=JSON, parameters=[PathQuery])
     def get(self, request: Request, pk: int) -> Response:
         """What the run waited for, as segments on tracks: GPU work, stretches of threads, and waits between them."""
         profile, found = self.open(pk)

@@ -68,7 +68,7 @@ def _delays(order: Order, leads: Any) -> dict[str, Any]:
         "behind_pct": 100.0 * float(np.count_nonzero(parts["queued_ns"] == 0)) / delay.size,      # found their stream idle
         "delay_bins": [{"from_ns": int(_BINS_NS[at]), "to_ns": int(_BINS_NS[at + 1]) if at + 1 < _BINS_NS.size else None,
                         **{name.removesuffix("_ns"): int(counts[part, at]) for part, name in enumerate(parts)}}
-                       for at in range(_BINS_NS.size) if counts[:, at].any()],
+                       for at in range(int(place.min()), int(place.max()) + 1)],
     }
 
 
