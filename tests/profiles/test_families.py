@@ -196,7 +196,8 @@ def test_a_trace_beside_counters_of_the_same_kernel(client: Client, alice: Any) 
         assert (launches["total"], sum(one["dur_ns"] for one in launches["launches"])) == (each.launches, each.total_ns)
     # three products of the layer share a kernel and its persistent grid: three problems, each with its own time
     wide = KernelShape.objects.filter(kernel__profile=trace, kernel__name__contains="256x128").order_by("-total_ns")
-    assert [each.dims.split(", ", 1)[1] for each in wide] == ["2048×4096, 4096×12288", "2048×11008, 11008×4096", "2048×4096, 4096×4096"]
+    assert [each.dims.split(", ", 1)[1] for each in wide] == [
+        "2048×4096, 4096×12288", "2048×11008, 11008×4096", "2048×4096, 4096×4096"]
     assert len({each.grid for each in wide}) == 1 and [each.launches for each in wide] == [4, 4, 4]
     assert f"{shape.launches} launches with grid" in shown(client, f"/kernels/shapes/{shape.pk}/")
     page = shown(client, f"/kernels/{gemm.family.pk}/")

@@ -53,7 +53,8 @@ LANES = (
     "python (1) / main: aten::linear 0-50 ext=1 | cudaLaunchKernel 1-2 corr=1 | aten::mm 60-90 ext=2 | "
     "cudaLaunchKernel 61-62 corr=2 | cudaLaunchKernel 64-65 corr=3\n"
     "GPU 0 / stream 7:  gemm 10-20 corr=1 ext=1 grid=8x4x1 block=256x1x1 | gemm 70-100 corr=2 ext=2 grid=8x4x1 block=256x1x1 | "
-    "gemm 100-125 corr=3 ext=2 grid=8x4x1 block=256x1x1 | gemm 130-132 grid=1x1x1 block=64x1x1 | other_gemm 140-145 grid=2x1x1 block=32x1x1")
+    "gemm 100-125 corr=3 ext=2 grid=8x4x1 block=256x1x1 | "
+    "gemm 130-132 grid=1x1x1 block=64x1x1 | other_gemm 140-145 grid=2x1x1 block=32x1x1")
 
 
 def test_shapes_of_a_trace() -> None:
