@@ -249,16 +249,6 @@ class TableListApi(APIView):
         return Response({"profile": pk, "tables": tables})
 
 
-class RooflineApi(APIView):
-    @extend_schema(operation_id="profiles_roofline", responses=JSON, parameters=[FORMAT])
-    def get(self, request: Request, pk: int) -> Response | HttpResponse:
-        """Ceilings and one named point per kernel; as a file the points."""
-        found = selectors_counters.roofline_json(get_object_or_404(Profile, pk=pk), request.query_params)
-        if kind := asked_format(request):
-            return flat_response(kind, f"profile-{pk}-roofline", found["points"])
-        return Response(found)
-
-
 class CompareApi(APIView):
     @extend_schema(operation_id="compare", responses=JSON, parameters=[
         OpenApiParameter("a", int), OpenApiParameter("b", int), OpenApiParameter("build_a", str),

@@ -72,7 +72,7 @@ def measured(gpu: str, label: str, results: Mapping[str, Mapping[str, Any]], url
 class Rung:
     """One step down from the data sheet. `lost_pct`: of the data sheet's rate, lost since the step above."""
 
-    name: str                    # "data sheet" | "clock" | "measured" | "achieved"
+    name: str                    # "sheet" | "clock" | "measured" | "achieved"
     label: str
     rate: float
     pct: float                   # of the highest rung
@@ -89,7 +89,7 @@ def ladder(point: Point, roofs: Roofs, gpu: gpus.Gpu | None, found: Measured | N
     steps: list[tuple[str, str, float | None, str]]
     if memory:
         steps = [
-            ("data sheet", "data sheet", gpu.dram_bytes_s if gpu else None, gpu.source if gpu else ""),
+            ("sheet", "data sheet", gpu.dram_bytes_s if gpu else None, gpu.source if gpu else ""),
             ("clock", "at the memory clock of the launch", point.dram_roof, roofs.source.get("dram", "")),
             ("measured", _label(found, "dram"), found.ceilings["dram"].rate if found and "dram" in found.ceilings else None,
              found.ceilings["dram"].how if found and "dram" in found.ceilings else ""),
@@ -97,7 +97,7 @@ def ladder(point: Point, roofs: Roofs, gpu: gpus.Gpu | None, found: Measured | N
     else:
         work = point.by_precision
         steps = [
-            ("data sheet", "data sheet", _mix(work, gpu.peaks) if gpu else None, gpu.source if gpu else ""),
+            ("sheet", "data sheet", _mix(work, gpu.peaks) if gpu else None, gpu.source if gpu else ""),
             ("clock", f"at its SM clock, {(roofs.sm_clock_hz or 0.0) / 1e6:,.0f} MHz", point.compute_roof,
              roofs.source.get(point.precision or "", "")),
             ("measured", _label(found, point.precision or ""),

@@ -31,7 +31,7 @@ def ceiling_run(request: HttpRequest, pk: int) -> HttpResponse:
     found = selectors.measured_of(run)
     return render(request, "profiles/ceiling_run.html", {
         "run": run, "live": live, "measured": found, "rows": selectors.gpu_rows(found, run.gpu), "expected": selectors.EXPECTED,
-        "version": gpus.VERSION, "results": list(run.results.items()), "ability": selectors.ability(),
+        "version": gpus.VERSION, "results": selectors.results_in_order(run), "ability": selectors.ability(),
         "may_stop": live and request.user.has_perm("profiles.add_capture")})
 
 

@@ -75,9 +75,19 @@ def gpu_rows(found: Measured | None, gpu: str) -> list[dict[str, Any]]:
 
 def _clock_pct(one: Any, model: gpus.Gpu | None, key: str) -> float | None:
     """The clock of the measurement as a share of the one that the data sheet's peak stands for."""
-    if one is None or model is None or one.clock_hz is None or key in ("dram", "l2", "l1"):
+    if one is None or model is None or one.clock_hz is None or key not in model.peaks:
         return None
     return 100.0 * one.clock_hz / model.peak_clock_hz(key)
+
+
+def results_in_order(run: CeilingRun) -> list[tuple[str, dict[str, Any]]]:
+    """Memory first, from DRAM to L1, then arithmetic by precision; what was refused stands last."""
+    places = ["dram", "l2", "l1", *gpus.PRECISIONS]
+
+    def place(item: tuple[str, dict[str, Any]]) -> tuple[int, str]:
+        key = item[1].get("precision") or item[1].get("kind") or ""
+        return (places.index(key) if key in places else len(places), item[0])
+    return sorted(run.results.items(), key=place)
 
 
 def known_gpus() -> list[str]:

@@ -9,7 +9,7 @@ from bokeh.models import ColumnDataSource, NumeralTickFormatter
 
 from profiles.analysis.compare import Comparison, Row
 from profiles.analysis.sentences import time_text
-from profiles.charts import counters as charts_counters
+from profiles.charts.roofline_arrows import compare_figure, compare_point
 from profiles.theme import FASTER, NEUTRAL, SERIES, SLOWER, figure, item
 
 MOST_KERNELS = 16
@@ -82,9 +82,9 @@ def roofline_arrows(rows: Sequence[Row], facts: Mapping[int, tuple[Sequence[Any]
     """An arrow from old to new for every kernel that changed beyond noise and has a roofline point on both sides."""
     pairs = [(row, *facts[at]) for at, row in enumerate(rows)
              if at in facts and all(facts[at]) and row.verdict != "unchanged"]
-    old = [charts_counters.compare_point(_name(row), a) for row, a, _ in pairs]
-    new = [charts_counters.compare_point(_name(row), b) for row, _, b in pairs]
-    return charts_counters.compare_figure(old, new) if pairs else None
+    old = [compare_point(_name(row), a) for row, a, _ in pairs]
+    new = [compare_point(_name(row), b) for row, _, b in pairs]
+    return compare_figure(old, new) if pairs else None
 
 
 def _name(row: Row) -> str:

@@ -7,7 +7,6 @@ from dataclasses import asdict
 from typing import Any
 
 from django.db.models import QuerySet
-from django.urls import reverse
 
 from profiles.analysis import counters, gpus, rules, stalls
 from profiles.analysis.ceilings import ceilings
@@ -16,8 +15,8 @@ from profiles.analysis.found import SEVERITIES
 from profiles.analysis.names import operator_of
 from profiles.ceilings.selectors import measured_gpus
 from profiles.models import Finding, KernelStat, LaunchCounters, Profile
-from profiles.selectors.kernel import anatomy_page, chosen_launch
 from profiles.rooflines.selectors import by_device, point_of, rungs
+from profiles.selectors.kernel import anatomy_page, chosen_launch
 from profiles.store.counters import metrics_of
 
 UNITS = {"smem_static_bytes": "B", "smem_dynamic_bytes": "B", "smem_driver_bytes": "B", "smem_config_bytes": "B",
@@ -38,8 +37,8 @@ def kernel_page(kernel: KernelStat, params: Mapping[str, str]) -> dict[str, Any]
     counted (a trace)."""
     rows = list(kernel.counter_launches.all())
     known = _facts([row for row in rows if not row.incomplete])
-    one = chosen_launch(rows, params)
-    single = "launch" in params and one is not None
+    asked = chosen_launch(rows, params) if "launch" in params else None
+    one, single = asked or chosen_launch(rows, {}), asked is not None
     whole = counters.combined([facts for facts in known if not single or (one is not None and facts.index == one.index)])
     page: dict[str, Any] = {
         "kernel": kernel, "profile": kernel.profile, "launches": rows, "whole": whole,
@@ -103,6 +102,7 @@ def _stalls(whole: LaunchFacts) -> list[dict[str, Any]]:
     return [{
         "reason": stall.reason, "cycles": stall.cycles, "share_pct": stall.share_pct, "known": stalls.explain(stall.reason),
         "samples_pct": 100.0 * whole.samples[stall.reason] / total if total and stall.reason in whole.samples else None,
+        "look": [(anchor, stalls.PLACES[anchor]) for anchor in stalls.LOOK.get(stall.reason, ())],
     } for stall in whole.stalls if stall.cycles > 0]
 
 

@@ -3,8 +3,8 @@ import { test } from "node:test";
 
 import { passes, reduced } from "../../static/js/profiles/roofline_filter.js";
 
-const point = { name: "void at::softmax<float>(int)", short_name: "softmax", precision_label: "FP32", time_ns: 5000 };
-const everything = { q: "", precisions: null, minNs: 0 };
+const point = { name: "void at::softmax<float>(int)", short_name: "softmax", precision_label: "FP32", bound: "memory", profile_id: 7, time_ns: 5000 };
+const everything = { q: "", precisions: null, bounds: null, profiles: null, minNs: 0 };
 
 test("every word must occur, in the short or the full name", () => {
   assert.ok(passes(point, everything));
@@ -17,6 +17,12 @@ test("precision and time narrow further", () => {
   assert.ok(!passes(point, { ...everything, precisions: new Set(["FP64"]) }));
   assert.ok(!passes(point, { ...everything, precisions: new Set() }));
   assert.ok(!passes(point, { ...everything, minNs: 5001 }));
+});
+
+test("what bounds it and the profile narrow too", () => {
+  assert.ok(passes(point, { ...everything, bounds: new Set(["memory", "compute"]), profiles: new Set(["7"]) }));
+  assert.ok(!passes(point, { ...everything, bounds: new Set(["latency"]) }));
+  assert.ok(!passes(point, { ...everything, profiles: new Set(["8"]) }));
 });
 
 test("rows are taken out of every column, typed arrays too", () => {

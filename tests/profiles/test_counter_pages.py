@@ -14,9 +14,9 @@ from django.core.files.base import File
 from django.test import Client
 
 from profiles import services
-from profiles.charts import counters as charts_counters
+from profiles.charts import roofline_arrows, roofline_plane
 from profiles.models import KernelStat, LaunchCounters, Profile
-from profiles.selectors import counters as selectors_counters
+from profiles.rooflines import selectors as rooflines
 from profiles.store import counters as store_counters
 
 DATA = Path(__file__).resolve().parent.parent / "data"
@@ -87,7 +87,7 @@ def test_the_kernel_page_of_a_trace_says_that_counters_are_unknown(read: Read) -
     answer = Client().get(f"/profiles/{profile.pk}/kernels/{kernel.pk}/")
     assert "Why it takes that long is unknown" in text_of(answer)
     assert "Capture its counters" in text_of(answer)
-    assert "/captures/new/?kernel=" in answer.content.decode()
+    assert f"/profiles/{profile.pk}/kernels/{kernel.pk}/capture/" in answer.content.decode()
     without = text_of(Client().get(f"/profiles/{profile.pk}/roofline/"))
     assert "no roofline without hardware counters" in without
 
@@ -111,9 +111,10 @@ def test_a_csv_of_the_same_report_gives_the_same_kernels(read: Read) -> None:
 
 def test_roofline_points_and_api(read: Read) -> None:
     profile = read("h200/buildA.ncu-rep.gz")
-    kernels = selectors_counters.roofline_points(profile)
+    read_once = rooflines.launches_of([profile])
+    kernels = rooflines.points_of(read_once)
     assert [point["launches"] for point in kernels] == [3, 6, 3, 3]
-    assert len(selectors_counters.roofline_points(profile, per_launch=True)) == 15
+    assert len(rooflines.points_of(read_once, per_launch=True)) == 15
     answer = Client().get(f"/api/profiles/{profile.pk}/roofline/?per=launch").json()
     gemm = next(point for point in answer["points"] if point["flop"] == 2 * 4096**3)
     assert gemm["precision"] == "bf16_tensor" and gemm["side"] == "compute"
@@ -137,9 +138,9 @@ def test_the_roofline_page_in_its_variants(read: Read, query: str) -> None:
 
 
 def test_names_of_dots_cover_no_other() -> None:
-    frame = charts_counters.Frame(0.1, 1000, 1e9, 1e15, 640, 400)
+    frame = roofline_plane.Frame(0.1, 1000, 1e9, 1e15, 640, 400)
     points = [{"intensity": 1 + i / 50, "flop_s": 1e12, "time_ns": 10.0 - i, "short_name": f"kernel_number_{i}"} for i in range(6)]
-    places = charts_counters.label_places(points, frame)
+    places = roofline_plane.label_places(points, frame)
     shown = [place for place in places if place["label"]]
     assert shown and places[0]["label"] == "kernel_number_0"
     assert len({(place["dx"], place["dy"], place["align"]) for place in shown}) == len(shown)
@@ -149,10 +150,10 @@ def test_arrows_from_before_to_after(read: Read) -> None:
     old, new = read("h200/buildA.ncu-rep.gz"), read("h200/buildB.ncu-rep.gz")
 
     def points(profile: Profile) -> list[Any]:
-        return [charts_counters.compare_point(kernel.short_name, [row.facts for row in kernel.counter_launches.all()])
+        return [roofline_arrows.compare_point(kernel.short_name, [row.facts for row in kernel.counter_launches.all()])
                 for kernel in KernelStat.objects.filter(profile=profile).order_by("name")]
     a, b = points(old), points(new)
     assert all(a) and all(b)
-    assert charts_counters.compare_figure(a, b)
-    assert charts_counters.compare_figure([None], b[:1]) is None
-    assert charts_counters.compare_figure([], []) is None
+    assert roofline_arrows.compare_figure(a, b)
+    assert roofline_arrows.compare_figure([None], b[:1]) is None
+    assert roofline_arrows.compare_figure([], []) is None

@@ -17,7 +17,10 @@ const COLUMNS = [
   { field: "side", title: "Roof", type: "text", width: 90 },
   { field: "precision_label", title: "Precision", type: "text", width: 110 },
   { field: "bound", title: "Bound", type: "text", width: 90 },
+  { field: "recoverable_ns", title: "To win (ns)", type: "number", format: (value) => ns(value) },
 ];
+
+const BOXES = ["precision", "bound", "profile"];
 
 class Filters {
   /** @param {HTMLFormElement} form */
@@ -26,24 +29,39 @@ class Filters {
     const url = new URL(location.href);
     form.q.value = url.searchParams.get("q") ?? "";
     form.min_us.value = url.searchParams.get("min_us") ?? "";
-    const chosen = url.searchParams.getAll("precision");
-    this.boxes = [...form.querySelectorAll("input[name=precision]")];
-    if (chosen.length) for (const box of this.boxes) box.checked = chosen.includes(box.value);
+    for (const name of BOXES) {
+      const chosen = url.searchParams.getAll(name);
+      if (chosen.length) for (const box of this.boxes(name)) box.checked = chosen.includes(box.value);
+    }
+  }
+
+  /** @param {string} name @returns {HTMLInputElement[]} */
+  boxes(name) {
+    return [...this.form.querySelectorAll(`input[name=${name}]`)];
+  }
+
+  /** Values that are chosen; null where all are. @param {string} name */
+  chosen(name) {
+    const boxes = this.boxes(name), on = boxes.filter((box) => box.checked).map((box) => box.value);
+    return on.length === boxes.length ? null : new Set(on);
   }
 
   now() {
-    const on = this.boxes.filter((box) => box.checked).map((box) => box.value);
-    return { q: this.form.q.value, minNs: Number(this.form.min_us.value || 0) * 1000, precisions: on.length === this.boxes.length ? null : new Set(on) };
+    return { q: this.form.q.value, minNs: Number(this.form.min_us.value || 0) * 1000, precisions: this.chosen("precision"), bounds: this.chosen("bound"), profiles: this.chosen("profile") };
   }
 
   /** The URL holds the view. */
   url() {
-    const url = new URL(location.href), { q, precisions } = this.now();
-    url.searchParams.delete("precision");
-    for (const [name, value] of [["q", q.trim()], ["min_us", this.form.min_us.value], ["per", this.form.per.value === "kernel" ? "" : this.form.per.value], ["colour", this.form.colour.value === "bound" ? "" : this.form.colour.value]]) {
+    const url = new URL(location.href), form = this.form;
+    const plain = { q: form.q.value.trim(), min_us: form.min_us.value, per: form.per.value === "kernel" ? "" : form.per.value,
+      colour: form.colour.value === form.colour.dataset.default ? "" : form.colour.value, family: form.family.value };
+    for (const [name, value] of Object.entries(plain)) {
       if (value) url.searchParams.set(name, value); else url.searchParams.delete(name);
     }
-    for (const name of precisions ?? []) url.searchParams.append("precision", name);
+    for (const name of BOXES) {
+      url.searchParams.delete(name);
+      for (const value of this.chosen(name) ?? []) url.searchParams.append(name, value);
+    }
     return url;
   }
 }
@@ -62,7 +80,7 @@ async function start() {
   const form = /** @type {HTMLFormElement|null} */ (document.getElementById("roofline-filters"));
   if (!form) return;
   const filters = new Filters(form);
-  for (const name of ["per", "colour"]) form[name].addEventListener("change", () => { location.href = filters.url().href; });
+  for (const name of ["per", "colour", "family"]) form[name].addEventListener("change", () => { location.href = filters.url().href; });
   form.addEventListener("submit", (event) => event.preventDefault());
   const script = document.getElementById("roofline-points");
   if (!script) return;
@@ -79,17 +97,17 @@ async function start() {
   const apply = () => {
     const filter = filters.now(), kept = points.filter((point) => passes(point, filter));
     for (const { data, whole } of sources) {
-      const keep = whole.name.map((_, index) => passes({ name: "", short_name: whole.full_name[index], precision_label: whole.precision[index], time_ns: whole.time_ns[index] }, filter));
+      const keep = whole.name.map((_, index) => passes({ name: "", short_name: whole.full_name[index], precision_label: whole.precision[index], bound: whole.bound[index], profile_id: whole.profile[index], time_ns: whole.time_ns[index] }, filter));
       data.data = reduced(whole, keep);
     }
     grid.setRows(kept);
     document.getElementById("roofline-count").textContent = `${kept.length} of ${points.length} dot${points.length === 1 ? "" : "s"}`;
     history.replaceState(history.state, "", filters.url());
   };
-  form.addEventListener("input", (event) => { if (!["per", "colour"].includes(event.target.name)) apply(); });
-  const { q, minNs, precisions } = filters.now();
+  form.addEventListener("input", (event) => { if (!["per", "colour", "family"].includes(event.target.name)) apply(); });
+  const { q, minNs, precisions, bounds, profiles } = filters.now();
   await grid.ready;
-  if (q || minNs || precisions) apply();
+  if (q || minNs || precisions || bounds || profiles) apply();
 }
 
 start();

@@ -1,0 +1,173 @@
+"""The plane of a roofline: logarithmic axes, roofs with their names, and places for the names of dots."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from bokeh.models import FixedTicker, Range1d
+
+from profiles.theme import figure, follows
+
+WIDTH_PX = 640                   # of the plane on a page of some 1100 px, for placing names
+LETTER_PX = 6.2                  # of 11 px text, on average
+NAMED = 14                       # dots with their name beside them; the rest say it on hover
+SLOPES = ("dram", "l2", "l1")
+# A line stands for what the report states at its clock, what was measured on a GPU of the model, or its data sheet.
+DASHES = {"stated": "solid", "measured": "dashed", "sheet": "dotdash", "other": "dotted"}
+ENTRIES = {"measured": "measured ceilings (dashed)", "sheet": "data-sheet ceilings", "other": "other precisions"}
+
+
+def short(name: str, chars: int = 30) -> str:
+    """The middle is left out: both ends tell kernels apart."""
+    return name if len(name) <= chars else f"{name[:chars - 13]}…{name[-12:]}"
+
+
+@dataclass(frozen=True)
+class Frame:
+    """The plane of a figure: ranges of both logarithmic axes, and about how large it is on the screen."""
+
+    left: float
+    right: float
+    bottom: float
+    top: float
+    width_px: float
+    height_px: float
+
+    def at(self, x: float, y: float) -> tuple[float, float]:
+        """Pixels from the lower left corner."""
+        return (self.width_px * math.log(x / self.left) / math.log(self.right / self.left),
+                self.height_px * math.log(y / self.bottom) / math.log(self.top / self.bottom))
+
+
+def label_places(points: Sequence[Mapping[str, Any]], frame: Frame, taken: Sequence[tuple[float, float, float, float]] = ()
+                 ) -> list[dict[str, Any]]:
+    """A place for each name where it covers no other, the longest times first; "" where none is free."""
+    boxes = list(taken)
+    for point in points:
+        for intensity in (point["intensity"], *(each["intensity"] for each in point.get("levels", {}).values())):
+            if intensity:
+                x, y = frame.at(intensity, point["flop_s"])
+                boxes.append((x - 5, y - 5, x + 5, y + 5))
+    places: list[dict[str, Any]] = [{"label": "", "dx": 0.0, "dy": 0.0, "align": "left"} for _ in points]
+    for index in sorted(range(len(points)), key=lambda i: -points[i]["time_ns"])[:NAMED]:
+        text = short(points[index]["short_name"])
+        x, y = frame.at(points[index]["intensity"], points[index]["flop_s"])
+        width = LETTER_PX * len(text)
+        for dx, dy, align in ((15, 0, "left"), (-15, 0, "right"), (10, 17, "left"), (10, -17, "left"), (-10, 17, "right"),
+                              (-10, -17, "right"), (14, 30, "left"), (14, -30, "left"), (-14, 30, "right"), (-14, -30, "right")):
+            left = x + dx if align == "left" else x + dx - width
+            box = (left, y + dy - 7, left + width, y + dy + 7)
+            inside = box[0] >= 0 and box[2] <= frame.width_px and box[1] >= 0 and box[3] <= frame.height_px
+            if inside and not any(_overlap(box, other) for other in boxes):
+                places[index] = {"label": text, "dx": float(dx), "dy": float(-dy), "align": align}   # the screen's y grows down
+                boxes.append(box)
+                break
+    return places
+
+
+def _overlap(a: tuple[float, float, float, float], b: tuple[float, float, float, float]) -> bool:
+    return a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3]
+
+
+def plane(dots: Sequence[Mapping[str, Any]], ceilings: Sequence[Mapping[str, Any]], height: int,
+          width_px: float = WIDTH_PX) -> Frame:
+    """Wide enough for the dots of every level and for every ridge, at least three decades of rates."""
+    drawn = [each for each in ceilings if each.get("origin", "stated") != "other"]
+    slopes = [each["value"] for each in drawn if each["kind"] == "dram"]
+    levels = [each["value"] for each in drawn if each["kind"] == "compute"]
+    ridges = [level / slope for slope in slopes for level in levels]
+    xs = [x for dot in dots for x in (dot["intensity"], *(each["intensity"] for each in dot.get("levels", {}).values())) if x]
+    left, right = min(xs + ridges) / 4, max(xs + ridges) * 10
+    top = max([dot["flop_s"] for dot in dots] + levels) * 3
+    bottom = min([dot["flop_s"] / 3 for dot in dots] + [top / 1e4])
+    # traffic so small that its dot would squeeze all others: the axis ends, the dot does not
+    left = max(left, min(dot["intensity"] for dot in dots) / 300)
+    right = min(right, max([dot["intensity"] for dot in dots] + ridges) * 300)
+    return Frame(left, right, bottom, top, width_px, height - 170)
+
+
+def plot(frame: Frame, ceilings: Sequence[Mapping[str, Any]], height: int, tap: bool, hover: Sequence[tuple[str, str]]) -> Any:
+    """Axes and roofs. What the reports state shows at once; the other lines wait in the legend, measured ones are dashed."""
+    made = figure(height=height, hover=hover, tap=tap, x_axis_type="log", y_axis_type="log",
+                  x_range=Range1d(frame.left, frame.right), y_range=Range1d(frame.bottom, frame.top),
+                  x_axis_label="arithmetic intensity (FLOP per byte of traffic)", y_axis_label="FLOP/s")
+    _ticks(made.xaxis[0], range(-6, 9), "")
+    _ticks(made.yaxis[0], range(3, 19), "FLOP/s")
+    labels = _level_labels(frame, ceilings)
+    for index, each in enumerate(ceilings):
+        origin = each.get("origin", "stated")
+        xs, ys = zip(*_line(each, ceilings, frame), strict=True)
+        # the rate of a level stands at its line, that of a slope in the legend
+        entry = ENTRIES.get(origin) or (each["label"] if each["kind"] != "compute" else each["name"])
+        shown = origin in ("stated", "measured")
+        drawn = made.line(list(xs), list(ys), line_width=2.0 if origin == "stated" else 1.4, line_dash=DASHES[origin],
+                          legend_label=entry, line_alpha=0.85, visible=shown)
+        follows(drawn.glyph, line_color="--accent" if origin == "measured" else "--muted")
+        if index in labels:
+            name = made.text([xs[1]], [ys[1]], text=[each["label"]], x_offset=labels[index], y_offset=-3, text_align="right",
+                             text_baseline="bottom", text_font_size="11px", legend_label=entry)
+            follows(name.glyph, text_color="--muted")
+    return made
+
+
+def _level_labels(frame: Frame, ceilings: Sequence[Mapping[str, Any]]) -> dict[int, float]:
+    """Pixels from the right edge where the name of each level ends: levels close together put theirs side by side."""
+    places: dict[int, float] = {}
+    levels = sorted((each["value"], index) for index, each in enumerate(ceilings)
+                    if each["kind"] == "compute" and each.get("origin", "stated") == "stated")
+    last_y, shift = -math.inf, -4.0
+    for value, index in levels:
+        _, y = frame.at(frame.right, value)
+        shift = shift - LETTER_PX * (len(ceilings[index]["label"]) + 3) if y - last_y < 14 else -4.0
+        if shift > 0.4 * -frame.width_px:                 # further left the line has not begun
+            places[index] = shift
+        last_y = y
+    return places
+
+
+def _line(each: Mapping[str, Any], ceilings: Sequence[Mapping[str, Any]], frame: Frame) -> list[tuple[float, float]]:
+    """Two ends: a level begins at its ridge, a slope ends at the highest level of its device."""
+    same = [other for other in ceilings if other["device"] == each["device"] and other.get("origin", "stated") == each.get(
+        "origin", "stated")]
+    near = same if any(other["kind"] == "dram" for other in same) else [
+        other for other in ceilings if other["device"] == each["device"]]
+    if each["kind"] == "compute":
+        start = min((each["value"] / other["value"] for other in near if other["kind"] == "dram"), default=frame.left)
+        return [(max(start, frame.left), each["value"]), (frame.right, each["value"])]
+    peak = max((other["value"] for other in near if other["kind"] == "compute"), default=frame.top)
+    return [(frame.left, frame.left * each["value"]), (peak / each["value"], peak)]
+
+
+def legend(made: Any, columns: int = 4) -> None:
+    """Below the plane, which keeps the whole width; a click hides or shows what it names."""
+    box = made.legend[0]
+    made.add_layout(box, "below")
+    box.orientation, box.ncols, box.location, box.click_policy = "horizontal", columns, "left", "hide"
+    follows(box, inactive_fill_color="--panel")
+
+
+def roof_boxes(frame: Frame, ceilings: Sequence[Mapping[str, Any]]) -> list[tuple[float, float, float, float]]:
+    """Where the names of the levels stand, so that dots put theirs elsewhere."""
+    boxes = []
+    for index, shift in _level_labels(frame, ceilings).items():
+        x, y = frame.at(frame.right, ceilings[index]["value"])
+        boxes.append((x + shift - LETTER_PX * len(ceilings[index]["label"]), y, x + shift, y + 16))
+    return boxes
+
+
+def _ticks(axis: Any, powers: range, unit: str) -> None:
+    """Powers of ten with SI prefixes; a formatter in script is not possible under the pages' CSP."""
+    axis.ticker = FixedTicker(ticks=[10.0**power for power in powers],
+                              minor_ticks=[digit * 10.0**power for power in powers for digit in range(2, 10)])
+    axis.major_label_overrides = {10.0**power: _power_text(power, unit) for power in powers}
+
+
+def _power_text(power: int, unit: str) -> str:
+    """10, "FLOP/s" -> "10 GFLOP/s"; without a unit a plain number."""
+    if not unit:
+        return f"{10.0**power:,.0f}" if power >= 0 else f"{10.0**power:.{-power}f}"
+    prefix = max(0, min(power // 3, 6))
+    return f"{10 ** (power - 3 * prefix):g} {('', 'k', 'M', 'G', 'T', 'P', 'E')[prefix]}{unit}"

@@ -1,0 +1,103 @@
+"""What the roofline page shows: the answer, the figure's choices, what each kernel loses, what would move it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+from urllib.parse import urlencode
+
+from django.db.models import QuerySet
+
+from profiles.analysis import bounds
+from profiles.models import Profile
+from profiles.rooflines.selectors import roofline_json
+
+COLOURS = {"bound": "what bounds it", "precision": "precision", "profile": "profile", "build": "build", "family": "family"}
+SHOWN = 25                       # kernels in the tables of losses and of moves; the API has all
+
+
+def roofline_page(profiles: Sequence[Profile], params: Mapping[str, Any]) -> dict[str, Any]:
+    """Everything but the figure, which is made of the same points."""
+    found = roofline_json(profiles, params)
+    dots = [point for point in found["points"] if not point["reason"] and point["intensity"]]
+    none = [point for point in found["points"] if point["reason"] or not point["intensity"]]
+    colour = str(params.get("colour", ""))
+    colour = colour if colour in COLOURS else "profile" if len(profiles) > 1 else "bound"
+    families = {point["family"]: point["family_label"] for point in dots}
+    family = str(params.get("family", ""))
+    place = {id(point): index for index, point in enumerate(dots)}
+    pairs = [(place[id(found["points"][a])], place[id(found["points"][b])]) for a, b in found["pairs"]
+             if id(found["points"][a]) in place and id(found["points"][b]) in place]
+    rated = sorted((point for point in found["points"] if point["recoverable_ns"]), key=lambda point: -point["recoverable_ns"])
+    return found | {
+        "shown": profiles, "dots": dots, "without": none, "colour": colour, "colours": COLOURS,
+        "family": family if family in families else "", "families": sorted(families.items(), key=lambda pair: pair[1].lower()),
+        "dot_pairs": pairs, "joined": [next((point["profile_label"] for point in dots if point["profile_id"] == pk), "") for pk in
+                                       (found["before"], found["after"])] if pairs else [],
+        "precisions": list(dict.fromkeys(point["precision_label"] for point in dots)),
+        "bounds": [(bound, bounds.WORDS[bound]) for bound in bounds.WORDS if any(point["bound"] == bound for point in dots)],
+        "answer": answer(found["points"], dots), "losses": losses(found["points"]), "moves": rated[:SHOWN],
+        "moves_more": max(0, len(rated) - SHOWN),
+        "threshold_rows": [{"name": name.rsplit("_", 1)[0].replace("_", " "), "key": name, "value": value,
+                            "unit": bounds.MEANINGS[name][0], "meaning": bounds.MEANINGS[name][1]}
+                           for name, value in bounds.THRESHOLDS.items()],
+        "query": urlencode({"profiles": ",".join(str(profile.pk) for profile in profiles), "per": found["per"]}),
+        "version": (tuple((profile.pk, profile.sha256, profile.gpu_time_ns) for profile in profiles), tuple(families.items()),
+                    tuple(sorted((device, each["label"], each["url"]) for device, each in found["measured"].items()))),
+    }
+
+
+def losses(points: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Per kernel: where the data sheet's rate went, in percent of it."""
+    rows = []
+    for point in points:
+        rungs = {rung["name"]: rung for rung in point["ladder"]}
+        if "achieved" not in rungs or len(rungs) < 2:
+            continue
+        rows.append({"point": point, "rungs": rungs, "segments": _segments(point["ladder"]),
+                     "unit": "FLOP/s" if point["side"] == "compute" else "B/s",
+                     "clock_pct": rungs["clock"]["lost_pct"] if "clock" in rungs and "sheet" in rungs else None,
+                     "kernel_lost_ns": _worth(point, rungs)})
+    return sorted(rows, key=lambda row: -(row["kernel_lost_ns"] or 0.0))[:SHOWN]
+
+
+def _segments(rungs: Sequence[Mapping[str, Any]]) -> list[tuple[str, float, float]]:
+    """(what, percent, where it begins) from what was achieved up to the highest rung: they end at 100."""
+    kinds = {"clock": "clock", "measured": "nobody", "achieved": "kernel"}
+    parts, level = [], 0.0
+    for kind, reaches in [("achieved", rungs[-1]["pct"]), *((kinds[low["name"]], high["pct"]) for high, low in
+                                                            zip(rungs[-2::-1], rungs[:0:-1], strict=True))]:
+        end = min(100.0, max(level, reaches))
+        if end > level:
+            parts.append((kind, end - level, level))
+        level = end
+    return parts
+
+
+def _worth(point: Mapping[str, Any], rungs: Mapping[str, Mapping[str, Any]]) -> float | None:
+    """Time to win if it reached what was measured (else its roof) at its own clock."""
+    goal = rungs.get("measured") or rungs.get("clock")
+    if goal is None or not point["time_ns"] or not goal["rate"]:
+        return None
+    return max(0.0, point["time_ns"] * (1.0 - rungs["achieved"]["rate"] / goal["rate"]))
+
+
+def answer(points: Sequence[Mapping[str, Any]], dots: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """How much of the time stands on which side, and the farthest kernel that matters."""
+    total = sum(dot["time_ns"] for dot in dots)
+    if not total:
+        return {}
+    sides = {side: 100.0 * sum(dot["time_ns"] for dot in dots if dot["side"] == side) / total for side in ("memory", "compute")}
+    rated = [dot for dot in dots if dot["roof_pct"] is not None]
+    gap = {id(dot): dot["time_ns"] * max(0.0, 1.0 - dot["roof_pct"] / 100.0) for dot in rated}
+    farthest = max(rated, key=lambda dot: gap[id(dot)], default=None)
+    kinds = {bound: sum(point["time_ns"] or 0.0 for point in points if point["bound"] == bound) for bound in bounds.WORDS if bound}
+    whole = sum(point["time_ns"] or 0.0 for point in points)
+    return {"total_ns": total, "whole_ns": whole, "sides": sides, "farthest": farthest,
+            "gap_ns": gap[id(farthest)] if farthest else None, "count": len(dots),
+            "kinds": [(bounds.WORDS[bound], 100.0 * spent / whole) for bound, spent in kinds.items() if spent]}
+
+
+def choosable() -> QuerySet[Profile]:
+    """Reports that can be put on a roofline together."""
+    return Profile.objects.filter(status=Profile.Status.READY, kind=Profile.Kind.COUNTERS).only("pk", "name", "build", "gpu")[:200]

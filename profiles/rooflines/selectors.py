@@ -1,0 +1,146 @@
+"""Reads of rooflines: dots of one or several reports with everything a page or a program asks of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from django.urls import reverse
+
+from profiles.analysis import bounds, counters, gpus
+from profiles.analysis.ceilings import ceilings
+from profiles.analysis.counters import LaunchFacts
+from profiles.analysis.measured import Measured, Rung, ladder, newest
+from profiles.ceilings.selectors import measured_gpus
+from profiles.models import KernelStat, Profile
+
+MAX_PROFILES = 12
+MAX_ROWS = 4000                  # launches read for one page, the longest first
+
+
+def profiles_asked(params: Mapping[str, Any], first: Profile | None = None) -> list[Profile]:
+    """`?profiles=1,2` (also repeated): ready counter reports in the order asked, `first` in front."""
+    asked = params.getlist("profiles") if hasattr(params, "getlist") else [params.get("profiles", "")]
+    numbers = [int(part) for text in asked for part in str(text).split(",") if part.strip().isdecimal() and len(part.strip()) < 10]
+    ids = list(dict.fromkeys(([first.pk] if first else []) + numbers))[:MAX_PROFILES]
+    ready = Profile.objects.filter(pk__in=ids, status=Profile.Status.READY, kind=Profile.Kind.COUNTERS)
+    found = {profile.pk: profile for profile in ready}
+    return [found[pk] for pk in ids if pk in found]
+
+
+Launches = list[tuple[Profile, KernelStat, list[LaunchFacts]]]
+
+
+def launches_of(profiles: Sequence[Profile]) -> Launches:
+    """Of each profile its kernels with their complete launches, in the report's order."""
+    return [(profile, kernel, launches) for profile in profiles for kernel, launches in _groups(profile)]
+
+
+def points_of(read: Launches, found: Sequence[Measured] = (), *, per_launch: bool = False) -> list[dict[str, Any]]:
+    """One point per kernel of each profile (the sum of its launches), or per launch; those without a dot say the `reason`."""
+    points = []
+    labels = _labels(list({profile.pk: profile for profile, _, _ in read}.values()))
+    for profile, kernel, launches in read:
+        sets = [([each], f"#{each.index}") for each in launches] if per_launch else [(launches, "")]
+        points += [point_of(kernel, each, mark, profile, labels[profile.pk], found) for each, mark in sets]
+    return sorted(points, key=lambda point: -(point["time_ns"] or 0.0))
+
+
+def _labels(profiles: Sequence[Profile]) -> dict[int, str]:
+    """Names of profiles as legends say them: the build goes with it where names are the same."""
+    names = [profile.name for profile in profiles]
+    return {profile.pk: profile.name if names.count(profile.name) == 1 else f"{profile.name} ({profile.build or f'#{profile.pk}'})"
+            for profile in profiles}
+
+
+def _groups(profile: Profile) -> list[tuple[KernelStat, list[LaunchFacts]]]:
+    groups: dict[int, list[LaunchFacts]] = {}
+    kernels: dict[int, KernelStat] = {}
+    rows = profile.counter_launches.filter(incomplete="").select_related("kernel", "kernel__family", "kernel__profile")
+    for row in rows.defer("rules").order_by("-duration_ns")[:MAX_ROWS]:
+        kernels[row.kernel_id] = row.kernel
+        groups.setdefault(row.kernel_id, []).append(counters.from_json(row.facts))
+    return [(kernels[pk], sorted(launches, key=lambda each: each.index)) for pk, launches in groups.items()]
+
+
+def rungs(launches: Sequence[LaunchFacts], found: Sequence[Measured]) -> list[Rung]:
+    """From the data sheet to what these launches achieved together."""
+    device = launches[0].device
+    return ladder(counters.combined_point(launches), counters.combined_roofs(launches), gpus.lookup(device), newest(found, device))
+
+
+def by_device(launches: Sequence[LaunchFacts], found: Sequence[Measured]) -> dict[str, Measured]:
+    return {device: one for device in {each.device for each in launches} if (one := newest(found, device))}
+
+
+def point_of(kernel: KernelStat, launches: Sequence[LaunchFacts], mark: str, profile: Profile, label: str,
+             found: Sequence[Measured]) -> dict[str, Any]:
+    """One dot with everything known of it; for a program and for the page."""
+    whole = counters.combined(launches)
+    point = whole.point if whole else launches[0].point
+    longest = max(launches, key=lambda each: each.duration_ns or 0.0)
+    bounded = whole.bounded if whole else None
+    device = launches[0].device
+    reached = point.roof_pct if point.roof_pct is not None else bounded.reached_pct if bounded else None
+    return {
+        "kernel_id": kernel.pk, "name": kernel.name, "short_name": f"{kernel.short_name} {mark}".strip(),
+        "index": launches[0].index,
+        "url": reverse("kernel", args=[kernel.profile_id, kernel.pk]), "launches": len(launches),
+        "profile_id": profile.pk, "profile_label": label, "build": profile.build,
+        "family": f"f{kernel.family_id}" if kernel.family_id else kernel.short_name,
+        "family_label": kernel.family.name if kernel.family else kernel.short_name,
+        "time_ns": point.duration_ns, "flop": point.flop, "dram_bytes": point.dram_bytes, "intensity": point.intensity,
+        "flop_s": point.flop_s, "dram_bytes_s": point.dram_bytes_s, "precision": point.precision or "",
+        "precision_label": gpus.PRECISIONS.get(point.precision or "", point.precision or ""),
+        "by_precision": point.by_precision, "side": point.side or "", "roof": point.roof, "roof_pct": point.roof_pct,
+        "ridge": point.ridge, "bound": whole.bound if whole else "", "bound_reason": whole.bound_reason if whole else "",
+        "bounded": bounded.as_json() if bounded else None,
+        "recoverable_ns": bounds.recoverable_ns(point.duration_ns, reached),
+        "levels": {name: asdict(each) for name, each in whole.levels.items()} if whole else {},
+        "ladder": [asdict(rung) for rung in rungs(launches, found)] if whole else [],
+        "sm_clock_hz": longest.roofs.sm_clock_hz, "device": device, "reason": point.reason or "",
+        "notes": list(point.notes), "grid": launches[0].grid, "block": launches[0].block,
+    }
+
+
+def pairs_of(points: Sequence[Mapping[str, Any]], before: int, after: int) -> list[tuple[int, int]]:
+    """Indices of the same kernel in both profiles: by full name (per launch in order), then by family where each side has one."""
+    pairs: list[tuple[int, int]] = []
+    for key in ("name", "family"):
+        taken = {index for pair in pairs for index in pair}
+        sides: list[dict[Any, list[int]]] = [{}, {}]
+        for index, point in enumerate(points):
+            if index not in taken and point["profile_id"] in (before, after):
+                sides[point["profile_id"] == after].setdefault(point[key], []).append(index)
+        for name, old in sides[0].items():
+            new = sides[1].get(name, [])
+            if key == "name" or len(old) == len(new) == 1:
+                order = [sorted(side, key=lambda i: points[i]["index"]) for side in (old, new)]
+                pairs += list(zip(*order, strict=False))
+    return pairs
+
+
+def roofline_json(profiles: Sequence[Profile], params: Mapping[str, Any]) -> dict[str, Any]:
+    """Ceilings and points: `per=launch` for single launches; `before` and `after` name the profiles that arrows join."""
+    found, read = measured_gpus(), launches_of(profiles)
+    per_launch = params.get("per") == "launch"
+    points = points_of(read, found, per_launch=per_launch)
+    launches = [each for _, _, group in read for each in group]
+    devices = by_device(launches, found)
+    old, new = _arrows_asked(profiles, params)
+    return {
+        "profiles": [profile.pk for profile in profiles], "profile": profiles[0].pk if profiles else None,
+        "per": "launch" if per_launch else "kernel",
+        "ceilings": [each.as_json() for each in ceilings(launches, devices)], "points": points,
+        "measured": {device: {"label": one.label, "url": one.url} for device, one in devices.items()},
+        "before": old, "after": new, "pairs": [list(pair) for pair in pairs_of(points, old, new)] if old and new else [],
+        "thresholds": bounds.THRESHOLDS, "data_sheets": gpus.VERSION,
+    }
+
+
+def _arrows_asked(profiles: Sequence[Profile], params: Mapping[str, Any]) -> tuple[int | None, int | None]:
+    """`before=1&after=2`; both must be among the profiles."""
+    ids = {str(profile.pk): profile.pk for profile in profiles}
+    old, new = ids.get(str(params.get("before", ""))), ids.get(str(params.get("after", "")))
+    return (old, new) if old and new and old != new else (None, None)
