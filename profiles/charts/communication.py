@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from bokeh.models import ColumnDataSource, Range1d
+from bokeh.models import ColumnDataSource, NumeralTickFormatter, Range1d
 
 from profiles.analysis.communication.stragglers import CAUSES
 from profiles.analysis.sentences import si_text
@@ -27,7 +27,7 @@ def bandwidth_figure(sizes: list[Mapping[str, Any]]) -> dict[str, Any] | None:
         return None
     tips = [("", "@operation of @size"), ("bus bandwidth", "@rate"), ("algorithm bandwidth", "@algorithm"), ("one takes", "@one"),
             ("launches", "@launches{0,0}"), ("", "@note")]
-    plot = figure(height=300, x_axis_type="log", y_axis_type="log", hover=tips, x_axis_label="message (bytes)",
+    plot = figure(height=300, x_axis_type="log", y_axis_type="log", hover=tips, x_axis_label="message",
                   y_axis_label="bus bandwidth (GB/s)")
     operations = list(dict.fromkeys(each["operation"] for each in known))
     for index, operation in enumerate(operations):
@@ -42,7 +42,10 @@ def bandwidth_figure(sizes: list[Mapping[str, Any]]) -> dict[str, Any] | None:
         plot.scatter("x", "y", source=source, size=11, marker=MARKERS[index % len(MARKERS)], fill_alpha="fill", line_width=1.5,
                      color=SERIES[index % len(SERIES)], legend_label=operation)
     low, high = (pick(each["bus_bytes_s"] for each in known) / 1e9 for pick in (min, max))
-    plot.y_range = Range1d(low / 2, high * 2)
+    plot.y_range = Range1d(min(low / 2, high / 10), high * 2)
+    small, large = (pick(each["bytes"] for each in known) for pick in (min, max))
+    plot.x_range = Range1d(min(small / 2, large / 30), max(large * 2, small * 30))          # at least three decades
+    plot.xaxis.formatter = NumeralTickFormatter(format="0.[0] b")
     plot.legend.location = "bottom_right"
     return item(plot)
 

@@ -33,9 +33,11 @@ def timeline_figure(device: Mapping[str, Any]) -> dict[str, Any] | None:
     plot.varea_stack(keys, x="at", source=ColumnDataSource(data), color=[PALETTE[LOOK[key][0]] for key in keys],
                      fill_alpha=0.85, hatch_pattern=[LOOK[key][1] or " " for key in keys], hatch_alpha=0.3,
                      legend_label=[CATEGORIES[key] for key in keys])
-    total = plot.line("at", "total", source=_total(series, times, keys), line_width=1.2)
+    source = _total(series, times, keys)
+    total = plot.step("at", "total", source=source, mode="after", line_width=1.2)
     follows(total.glyph, line_color="--text")
-    plot.add_tools(HoverTool(renderers=[total], mode="vline", tooltips=[
+    moments = plot.scatter("at", "total", source=source, size=6, alpha=0)          # what the pointer finds
+    plot.add_tools(HoverTool(renderers=[moments], mode="vline", tooltips=[
         ("at", "@time"), ("allocated", "@total_text"), ("reserved", "@reserved_text"), ("", "@parts")]))
     if series["reserved_bytes"] is not None and any(series["reserved_bytes"]):
         reserved = plot.step([ns / 1e6 for ns in times], [(size or float("nan")) / 1e9 if size is not None else float("nan")

@@ -163,9 +163,10 @@ def _numbers(found: Found) -> dict[str, Any]:
     pictures = [{"label": each.label, "device": each.held.device, "peak_bytes": each.peak_bytes,
                  "peak_ns": int(each.held.time_ns[each.held.peak]), "capacity_bytes": each.capacity_bytes,
                  "parts_bytes": each.parts(), "baseline_bytes": each.held.baseline, "baseline_known": each.held.baseline_known,
-                 "series": by_category(each.held, each.made)} for each in found.devices[:MOST_PICTURES]]
+                 "series": by_category(each.held, each.made)} for each in tables.shown(found)[:MOST_PICTURES]]
     told = {each.held.device for each in found.devices}
-    for counter in [each for each in found.counters if each.kind == "allocated" and each.device not in told][:MOST_PICTURES]:
+    others = [each for each in found.counters if each.kind == "allocated" and each.device not in told]
+    for counter in [each for each in others if each.device >= 0 or not found.devices][:MOST_PICTURES]:
         at = int(np.nanargmax(np.nan_to_num(counter.value, nan=-1.0)))
         peak = max(int(np.nan_to_num(counter.value[at])), 0)
         label = found.frame.device_label(counter.device) if counter.device >= 0 else "the host"

@@ -28,6 +28,11 @@ def all_of(found: Found) -> list[SummaryTable]:
     return [devices(found), at_peak(found), largest(found), sites(found), state(found), moved(found), calls(found)]
 
 
+def shown(found: Found) -> list[Device]:
+    """GPUs; the host only where there is none."""
+    return [each for each in found.devices if each.held.device >= 0] or found.devices
+
+
 def devices(found: Found) -> SummaryTable:
     columns = [SummaryColumn("Memory of", text=True), SummaryColumn("Peak allocated", "bytes"), SummaryColumn("Peak at", "ns"),
                SummaryColumn("At the start", "bytes"), SummaryColumn("At the end", "bytes"),
@@ -70,7 +75,7 @@ def at_peak(found: Found) -> SummaryTable:
                SummaryColumn("Allocations", "count"), SummaryColumn("Largest", "slice")]
     rows: list[list[Cell]] = []
     ids = found.frame["id"]
-    for device in found.devices:
+    for device in shown(found):
         if device.made is None or not device.peak_bytes:
             continue
         held, whole = device.held, device.peak_bytes
@@ -96,7 +101,7 @@ def largest(found: Found) -> SummaryTable:
                SummaryColumn("Lived", "ns"), SummaryColumn("Timeline", "slice")]
     rows: list[list[Cell]] = []
     ids = found.frame["id"]
-    for device in found.devices:
+    for device in shown(found):
         if device.made is None:
             continue
         held = device.held
@@ -115,7 +120,7 @@ def sites(found: Found) -> SummaryTable:
                SummaryColumn("Allocations", "count"), SummaryColumn("Bytes in all", "bytes"), SummaryColumn("Largest", "bytes"),
                SummaryColumn("Of them temporary", "bytes")]
     rows: list[list[Cell]] = []
-    for device in found.devices:
+    for device in shown(found):
         if device.made is None or not device.held.began.size:
             continue
         made, size = device.made, device.held.bytes
