@@ -81,6 +81,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
 }
 _BY_BEGINNING = sorted(((beginning, group) for group, beginnings in GROUPS.items() for beginning in beginnings),
                        key=lambda pair: -len(pair[0]))
+FEW_THREADS = 24                         # of 32 active on average: below this the page says so
 MIX = "sass__inst_executed_per_opcode["
 
 
@@ -135,4 +136,7 @@ def sentence(found: list[Pipe], instructions: Mix | None) -> str:
     if instructions:
         parts = ", ".join(f"{group} {share:.3g} %" for group, _, share in instructions.groups[:4])
         said.append(f"Of {si_text(instructions.total, '').strip()} warp instructions: {parts}.")
+        if instructions.active_threads is not None and instructions.active_threads < FEW_THREADS:
+            said.append(f"On average only {instructions.active_threads:.3g} of a warp's 32 threads are active: they take different "
+                        "branches, or blocks are no multiple of 32.")
     return " ".join(said)
