@@ -12,7 +12,7 @@ from profiles.store.timeline import timeline
 from profiles.store.topics import topic_read
 from profiles.topics.table import TOPICS, Topic
 
-SHOWN_ROWS, MORE_ROWS = 100, 1_000        # of a table on a page, and with ?rows=all; files hold them all
+SHOWN_ROWS, MORE_ROWS = 50, 1_000         # of a table on a page, and with ?rows=all; files hold them all
 
 
 @dataclass(frozen=True)

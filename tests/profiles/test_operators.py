@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 import re
 from collections import defaultdict
 from typing import Any
 
+import numpy as np
 import pytest
 
 from profiles import ingest
 from profiles.analysis.found import Result
 from profiles.analysis.frame import Frame, frame_of
 from profiles.analysis.operators.matmuls import Problem, problem_of
+from profiles.analysis.operators.missed import missed
+from profiles.analysis.operators.owned import USES, owned_of
 from profiles.analysis.operators.tensor_cores import on_tensor_cores, why_not
 from profiles.analysis.operators.topic import operators
 from profiles.analysis.representative import launch_of, operators_around
@@ -94,13 +99,13 @@ def test_why_a_drawn_product_is_not_on_tensor_cores_and_what_it_is_worth_at_most
 
 def test_planted_products_get_the_cause_that_was_put_there(shapes: Result) -> None:
     """tests/data/causes/README.md: fp32 without TF32, K = 2047, a good one, fp64 (which has tensor cores on an H200)."""
-    missed = rows(shapes, "Could tensor")
-    assert [(row["Product"], row["Type"]) for row in missed] == [("2048 × 2048 × 2048", "fp32"), ("2048 × 2048 × 2047", "fp16")]
-    assert "TF32 is not allowed" in missed[0]["Why"] and 'set_float32_matmul_precision("high")' in missed[0]["What would help"]
-    assert "align1" in missed[1]["Why"] and "K = 2047" in missed[1]["Why"] and "M = " not in missed[1]["Why"]
+    poor = rows(shapes, "Could tensor")
+    assert [(row["Product"], row["Type"]) for row in poor] == [("2048 × 2048 × 2048", "fp32"), ("2048 × 2048 × 2047", "fp16")]
+    assert "TF32 is not allowed" in poor[0]["Why"] and 'set_float32_matmul_precision("high")' in poor[0]["What would help"]
+    assert "align1" in poor[1]["Why"] and "K = 2047" in poor[1]["Why"] and "M = " not in poor[1]["Why"]
     peak, dram = 494.7e12, 4.8e12                        # TF32 and bandwidth of an H200's datasheet
     least_ns = 1e9 * max(2 * 2048**3 / peak, 3 * 4 * 2048**2 / dram)
-    assert missed[0]["To win, at most"] == pytest.approx(345_151 - least_ns, rel=1e-9)
+    assert poor[0]["To win, at most"] == pytest.approx(345_151 - least_ns, rel=1e-9)
     assert {found.rule for found in shapes.findings} == {"tensor_cores_dtype", "tensor_cores_alignment"}
     good = next(row for row in rows(shapes, "Operators by shape")
                 if (row["Shapes"], row["Types"]) == ("2048×2048, 2048×2048", "Half"))
@@ -148,8 +153,8 @@ def test_operators_that_only_nvtx_names() -> None:
     """torch.autograd.profiler.emit_nvtx numbers every call; its kernels' names tell the type where no shapes are recorded."""
     result = operators(read("corpus/nsys/nsysai_h100_2gpu.sqlite.gz"))
     assert rows(result, "Ranges")[0]["Range"] == "aten::copy_"
-    missed = rows(result, "Could tensor")[0]
-    assert "f32f32_f32f32" in missed["Kernel"] and missed["Type"] == "fp32" and "TF32 is not allowed" in missed["Why"]
+    poor = rows(result, "Could tensor")[0]
+    assert "f32f32_f32f32" in poor["Kernel"] and poor["Type"] == "fp32" and "TF32 is not allowed" in poor["Why"]
 
 
 def test_modules_nest_past_allocation_marks() -> None:
@@ -175,6 +180,57 @@ def test_names_against_the_tensor_pipes_own_counters(path: str, products: int) -
         assert (on_tensor_cores(launch.kernel) == "yes") == (max(busy) > 3), (launch.kernel, max(busy))
         judged += "gemm" in launch.kernel or "nvjet" in launch.kernel or "splitK" in launch.kernel
     assert judged == products
+
+
+def test_names_against_the_instructions_of_118_kernels() -> None:
+    """tests/gpu/record_tensor_cores.py. `gmma`, `dmma` and `imma` are products alone; `hmma` counts HFMA2.MMA as well, which
+    copies and converts: up to 4.1 % of the instructions of elementwise kernels, 1.2 to 37 % of products before Hopper."""
+    with gzip.open(DATA / "recorded" / "tensor_cores_pipe.json.gz") as file:
+        counted = json.load(file)
+    sure = 0
+    for kernel, each in counted.items():
+        share = each["hmma"] / each["instructions"]
+        if each["gmma"] or each["dmma"] or each["imma"] or share > 0.05:
+            assert on_tensor_cores(kernel) == "yes", kernel
+        elif share < 0.011:
+            assert on_tensor_cores(kernel) != "yes", kernel
+        else:
+            continue
+        sure += 1
+    assert (len(counted), sure) == (118, 98)
+    assert not [kernel for kernel in counted if on_tensor_cores(kernel) == "unknown"]
+
+
+@pytest.fixture(scope="module")
+def recorded() -> dict[str, tuple[str, dict[str, Any]]]:
+    """Of every named product its main kernel's use, and why it is not (well) on tensor cores."""
+    frame = read("recorded/tensor_cores.json.gz")
+    owned = owned_of(frame)
+    assert owned is not None
+    named = frame.enclosing(owned.owner, Category.ANNOTATION)
+    found: dict[str, tuple[str, dict[str, Any]]] = {}
+    for at in np.argsort(owned.ns).tolist():
+        use = USES[owned.use[at]]
+        if use in ("yes", "no", "unknown") and named[at] >= 0:
+            poor = use == "no" or bool(owned.unaligned[at])
+            found[frame.text(int(named[at]))] = use, missed(owned, at, int(owned.ns[at]), 1) if poor else {"code": ""}
+    return found
+
+
+@pytest.mark.parametrize(("product", "use", "code"), [
+    *((f"mm {dtype} {sizes}", "yes", code) for dtype in ("fp16", "bf16") for sizes, code in (
+        ("2048x2048x2048", ""), ("2047x2045x2043", "alignment"), ("2044x2044x2044", "alignment"), ("16x4096x4096", ""))),
+    ("mm fp32 2048x2048x2048", "no", "dtype"), ("mm fp32 1x4096x4096", "no", "small"), ("mv fp32", "no", "small"),
+    ("mm fp64 2048x2048x2048", "yes", ""), ("mv fp64", "no", "small"), ("mm tf32 2048", "yes", ""),
+    ("mm tf32 2047", "yes", "alignment"),
+    ("linear fp16 odd", "yes", "alignment"), ("linear fp16 3 dims", "yes", ""), ("linear fp32 3 dims", "no", "dtype"),
+    ("conv fp16 3 to 64", "no", "alignment"), ("conv fp16 64 to 128", "yes", ""), ("conv fp32 64 to 128", "yes", ""),
+    ("conv fp32 3 to 64", "no", "alignment"), ("conv fp32 without tf32", "no", "dtype"), ("conv fp64 64 to 128", "no", "dtype"),
+    ("attention fp16", "yes", ""), ("attention fp32", "yes", ""), ("fp8 mm", "yes", ""), ("int8 mm", "yes", "layout"),
+    ("training step fp32", "no", "dtype"), ("training step bf16 autocast", "yes", "alignment")])
+def test_recorded_products_get_their_cause(recorded: dict[str, tuple[str, dict[str, Any]]], product: str, use: str,
+                                           code: str) -> None:
+    assert (recorded[product][0], recorded[product][1]["code"]) == (use, code), recorded[product]
 
 
 @pytest.mark.parametrize(("kernel", "use"), [

@@ -56,6 +56,10 @@ def missed(owned: Owned, at: int, total_ns: int, launches: int) -> dict[str, Any
     loads = alignment_of(kernel) if int(owned.use[at]) == YES else None
     if loads is not None:
         odd = unaligned(problem)
+        if not odd and problem.text:
+            return {"code": "layout", "product": problem.text, "dtype": problem.dtype or None, "worth_ns": None,
+                    "why": f"on tensor cores, but loads {plural_elements(loads)} at once although the sizes allow 16 bytes",
+                    "fix": "try another layout (contiguous operands), a newer library, or torch.compile with max-autotune"}
         return {"code": "alignment", "product": problem.text or None, "dtype": problem.dtype or None, "worth_ns": None,
                 "why": f"on tensor cores, but loads {plural_elements(loads)} at once (its name says align{loads})"
                        + (f": {odd}" if odd else ""),

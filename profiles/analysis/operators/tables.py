@@ -13,6 +13,7 @@ from profiles.analysis.operators.grouping import ROWS, TEXT_CHARS, Groups, name_
 from profiles.analysis.operators.owned import USES, Owned
 from profiles.analysis.operators.tensor_cores import peak_of
 from profiles.analysis.operators.tree import Tree, readable
+from profiles.analysis.sentences import plural
 from profiles.trace import Cell, SummaryColumn, SummaryTable
 
 YES, NO, UNKNOWN = USES.index("yes"), USES.index("no"), USES.index("unknown")
@@ -89,7 +90,7 @@ def _inputs(owned: Owned, at: int) -> tuple[str | None, str | None]:
 
 def _dims(shape: list[object]) -> str:
     """"2048×4096"; of a list of tensors how many."""
-    return f"{len(shape)} tensors" if isinstance(shape[0], list) else "×".join(map(str, shape))
+    return plural(len(shape), "tensor") if isinstance(shape[0], list) else "×".join(map(str, shape))
 
 
 def _rate(owned: Owned, at: int, per_call_ns: float | None) -> tuple[str | None, float | None, float | None]:

@@ -26,17 +26,19 @@ _CUDA_CORES = re.compile(r"simt|ffma", re.IGNORECASE)
 _TENSOR_CORES = re.compile(
     r"tensorop|gmma|[hidq]mma|[hsicd](884|1688|16816)|16816|161616|i16832|nvjet|tf32f32|tensor8x8x4"
     r"|xmma_(gemm|sparse|fprop|dgrad|wgrad|implicit|warp)|dgrad_1x1_stride_2x2|first_layer_wgrad|conv2d_c1_k1"
-    r"|flash_(fwd|bwd)|flash_[fb]prop|fmha_cutlass[FB]_(f16|bf16)|fmha_v2|_mi\d+x\d+x\d+|mfma|deep_gemm", re.IGNORECASE)
+    r"|flash_(fwd|bwd)|flash_[fb]prop|fmha_cutlass[FB]_|fmha_v2|_mi\d+x\d+x\d+|mfma|deep_gemm", re.IGNORECASE)
 _BESIDE = re.compile(
     r"splitk_?reduce|elementwise|reduce_kernel|nchwtonhwc|nhwctonchw|memset|memcpy|_copy|batchedcopy|transpose|scalepackedtensor"
-    r"|fill|im2col|col2im|softmax|winograd(forward|wgrad|generate)|quantize|postgsu|index_|scatter|gather|philox|distribution",
+    r"|fill|im2col|col2im|softmax|winograd(forward|wgrad|generate)|quantize|postgsu|index_|scatter|gather|philox|distribution"
+    r"|tensortransform|addpadding|init_device_workspace|flip_filter|pointwise_mult|globalkernel|scal_kernel",
     re.IGNORECASE)
 _NOT = re.compile(
-    r"(?<![a-z\d])[sdczh]gemm|gemv|gemm_?sn|gemmk1|dot_kernel|scudnn|convolve_sgemm|winograd|[wd]grad\d?d?_(alg\d_)?engine"
+    r"(?<![a-z\d])[sdczh]gemm|gemv|gemm_?sn|gemmk1|dot_kernel|scudnn|convolve_[sd]gemm|convolve_common|winograd|[wd]grad\d?d?_(alg\d_)?engine"
     r"|depthwise|fft2?d|cijk_(?!.*_mi\d)", re.IGNORECASE)
-_UNALIGNED = re.compile(r"align[a-z]?([124])(?!\d)", re.IGNORECASE)
-
-
+_ALIGNED_TO = re.compile(r"align(?:a)?(\d+)(?!\d)", re.IGNORECASE)
+# What one element of a tensor-core kernel's operands takes, by its name; the first that is found.
+_ELEMENT_BYTES = ((1, re.compile(r"_s8|_u8|i16832|i8816|i161616|e4m3|e5m2", re.IGNORECASE)), (8, re.compile(r"d884|f64f64")),
+                  (2, re.compile(r"f16_s|bf16|f16f16|h1688|h16816|h884|_f16", re.IGNORECASE)), (4, re.compile(r"s1688|tf32")))
 _NAMED_TYPES = (("fp32", re.compile(r"(?<![a-z\d])sgemm|scudnn|_sgemm|f32f32_f32f32|<float", re.IGNORECASE)),
                 ("fp64", re.compile(r"(?<![a-z\d])dgemm|f64f64|<double", re.IGNORECASE)),
                 ("fp16", re.compile(r"(?<![a-z\d])hgemm|<__half|<c10::Half", re.IGNORECASE)))
@@ -62,10 +64,15 @@ def type_of(kernel: str) -> str:
     return next((dtype for dtype, named in _NAMED_TYPES if named.search(kernel)), "")
 
 
+@lru_cache(maxsize=16384)
 def alignment_of(kernel: str) -> int | None:
-    """Elements that CUTLASS's kernel loads at once where its name says fewer than 16 bytes of 16-bit operands: `…_align1`."""
-    found = _UNALIGNED.search(kernel)
-    return int(found[1]) if found and "tensorop" in kernel else None
+    """Elements that a CUTLASS or cuDNN kernel on tensor cores loads at once, where they are fewer than 16 bytes: `…_align1` of
+    FP16. None where they are 16 bytes, or the name does not say."""
+    found = _ALIGNED_TO.search(kernel)
+    if found is None or on_tensor_cores(kernel) != "yes":
+        return None
+    size = next((size for size, named in _ELEMENT_BYTES if named.search(kernel)), None)
+    return int(found[1]) if size is not None and int(found[1]) * size < 16 else None
 
 
 @dataclass(frozen=True)
@@ -89,6 +96,7 @@ REASONS = {                         # code -> heading of the finding, whether te
     "gpu": ("the GPU has no tensor cores for it", False),
     "library": ("type and sizes allow it: the library chose another kernel", True),
     "shapes": ("the trace holds no input shapes", False),
+    "layout": ("sizes allow more, the library chose this kernel", False),
 }
 
 
@@ -151,6 +159,9 @@ def _type(problem: Problem, odd: str, compute_capability: str | None) -> Reason 
     if dtype == "fp32" and compute_capability and _version(compute_capability) < (8, 0):
         return Reason("dtype", f"FP32 operands run on CUDA cores: compute capability {compute_capability} has no TF32",
                       f"autocast to FP16 (`torch.autocast`){also}")
+    if dtype == "fp32" and problem.kind == "conv" and odd:          # cuDNN may use TF32 unless it is told not to
+        return Reason("alignment", f"{odd} not a multiple of {ALIGNED[dtype]} (TF32)",
+                      f"pad {odd} to the next multiple of {ALIGNED[dtype]}, and leave `torch.backends.cudnn.allow_tf32` on")
     if dtype == "fp32":
         switch = 'torch.set_float32_matmul_precision("high")'
         if problem.kind == "conv":

@@ -201,7 +201,8 @@ function serverRow(tr, index, columns) {
     row[column.field] = rawValue(td, column);
     const node = document.createElement("div");
     node.className = "cell";
-    if (td?.title) node.title = td.title;
+    const whole = td?.title || (column.type !== "number" ? td?.dataset.value : ""); // a long name's full text on hover
+    if (whole && (td?.title || whole.length > 30)) node.title = whole;
     const titles = [...td?.querySelectorAll("[title]") ?? []].map((element) => element.getAttribute("title"));
     const text = `${td?.textContent ?? ""} ${td?.dataset.value ?? ""} ${titles.join(" ")}`;
     if (td) node.append(...td.childNodes);
