@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import csv
+import json
 import re
 from collections import Counter
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from profiles import ingest
@@ -19,7 +21,7 @@ from profiles.analysis.temporal.kinds import intensity, kind_of, ridge
 from profiles.analysis.temporal.ranges import range_times
 from profiles.analysis.temporal.result import TimeFacts, time_result
 from profiles.analysis.temporal.steps import period_of
-from profiles.trace import Category, Trace
+from profiles.trace import SLICES, Category, Device, Integrity, Trace, Track
 from tests.builders import trace
 from tests.profiles.corpus import CORPUS, H200
 
@@ -322,6 +324,49 @@ def test_ranks_are_counted_apart():
     assert [each.work.label for each in found.devices] == ["rank 0 · GPU 0 of its host", "rank 1 · GPU 0 of its host"]
     assert [(step.span.rank, step.parts["compute"]) for step in found.steps] == [("rank 0", 40_000), ("rank 1", 70_000)]
     assert found.whole[0].classes["compute"] == 110_000
+
+
+# --- hostile input ---------------------------------------------------------------------------------------------------------
+
+def many(rows: int, tracks: int) -> Trace:
+    """Slices that all have another name, on many threads that all launch."""
+    number = np.arange(rows)
+    host = number % 2 == 0
+    start = number * 100
+    table = pa.table({
+        "start_ns": start, "dur_ns": np.full(rows, 150), "category": np.where(
+            host, Category.RUNTIME, np.where(number % 8 == 1, Category.ANNOTATION, Category.COMPUTE)).astype(np.int8),
+        "name": pa.array([f"cask{'cask' * 20}{i} data_loader step {i}" for i in range(rows)]).dictionary_encode(),
+        "track": np.where(host, number // 2 % tracks, tracks).astype(np.int32), "correlation": number // 2})
+    columns = {field.name: table[field.name].cast(field.type) if field.name in table.column_names else pa.nulls(rows, field.type)
+               for field in SLICES}
+    columns["depth"] = pa.array(np.zeros(rows, np.int16)).cast(SLICES.field("depth").type)
+    columns["instant"] = pa.array(np.zeros(rows, np.bool_))
+    columns["device"] = pa.array(np.zeros(rows, np.int32)).cast(SLICES.field("device").type)
+    lanes = [Track("thread", f"t{i}", "p", pid="1", tid=str(i)) for i in range(tracks)]
+    return Trace("kineto", pa.table(columns, SLICES), [*lanes, Track("stream", "stream 7", "GPU 0", device=0, stream=7)],
+                 [Device(0, "Test GPU")], Integrity())
+
+
+def test_many_names_and_threads_stay_bounded():
+    result = time_result(frame_of(many(60_000, 3_000)))
+    assert result.applies and sum(result.numbers["devices"][0]["parts_ns"].values()) == result.numbers["wall_ns"]
+    assert len(json.dumps({"numbers": result.numbers, "tables": [table.rows for table in result.tables]})) < 2_000_000
+    assert all(len(table.rows) <= 2_000 for table in result.tables)
+
+
+@pytest.mark.parametrize("text", [
+    "GPU 0 / stream 7: a 0-0", "GPU 0 / stream 7: a 5 | b 5-5",
+    "p (1) / main: cudaLaunchKernel 50-60 corr=1\nGPU 0 / stream 7: a 0-10 corr=1",
+    "p (1) / main: ProfilerStep#0 0-0 | ProfilerStep#0 0-0 | ProfilerStep#7 5-10\nGPU 0 / stream 7: Memset 0-1",
+    "p (1) / main: step 1@annotation 0-5 | step 2@annotation 3-9 | step 3@annotation 9-12\n"
+    "GPU 0 / stream 7: ncclX 0-10 | gemm 3-4"])
+def test_odd_traces(text: str):
+    """No duration, a launch after its kernel, steps without length or that overlap."""
+    frame = frame_of(trace(text))
+    result = time_result(frame)
+    for device in result.numbers.get("devices", ()):
+        assert sum(device["parts_ns"].values()) == device["wall_ns"] and min(device["parts_ns"].values()) >= 0
 
 
 # --- what limits a kernel -----------------------------------------------------------------------------------------------------

@@ -8,13 +8,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from profiles.analysis import intervals
-from profiles.analysis.frame import Frame, Ints
+from profiles.analysis.frame import Frame, Ints, Rows
 from profiles.analysis.intervals import Intervals
-from profiles.analysis.temporal.idle import Idle
+from profiles.analysis.temporal.idle import Idle, busiest
 from profiles.analysis.temporal.tiling import Tiling, tiling
 
 NOTHING = ""                # no slice at all: code that the profiler did not see
 MOST_NAMES = 8              # of each cause; the rest is one row
+MOST_OF_THREAD = 5_000      # names of one thread and cause, the most time first; the rest is one name
+OTHERS = -2
 _OF_HOST = ("host_slow", "synchronisation", "data_loading", "edges")
 
 
@@ -31,12 +33,12 @@ class Activity:
 def activity(frame: Frame, idle: Idle) -> list[Activity]:
     """By cause, then the most time first. The ns of a cause add up to the cause's own, where its thread is known."""
     spent: dict[tuple[str, int], tuple[int, int]] = {}
-    for track in np.unique(idle.thread[idle.thread >= 0]).tolist():
+    for track in busiest(idle.thread[idle.thread >= 0]):
         tiles = _of_thread(idle, track)
         for (label, code), (ns, count) in _by_name(frame, tiles, track).items():
             before = spent.get((tiles.labels[label], code), (0, 0))
             spent[tiles.labels[label], code] = before[0] + ns, before[1] + count
-    found = [Activity(cause, frame.names[code] if code >= 0 else NOTHING, ns, count)
+    found = [Activity(cause, frame.names[code] if code >= 0 else "names with less time" if code == OTHERS else NOTHING, ns, count)
              for (cause, code), (ns, count) in spent.items() if ns > 0]
     return sorted(found, key=lambda each: (_OF_HOST.index(each.cause), -each.ns, each.name))
 
@@ -56,10 +58,7 @@ def _by_name(frame: Frame, tiles: Tiling, track: int) -> dict[tuple[int, int], t
     first, last = int(tiles.start_ns[0]), int(tiles.end_ns.max())
     rows = rows[(frame["start_ns"][rows] < last) & (frame.end_ns[rows] > first) & ~frame["instant"][rows]]
     inside = tiles.within(frame["start_ns"][rows], frame.end_ns[rows])
-    place = np.full(frame.rows, -1, np.int64)
-    place[rows] = np.arange(rows.size)
-    parent = frame.parent[rows]
-    above = np.where(parent >= 0, place[parent], -1)
+    above = _places(frame, rows, frame.parent[rows])
     own = inside.copy()
     for label in range(len(tiles.labels)):
         own[label] -= np.bincount(above[above >= 0], inside[label][above >= 0], rows.size).astype(np.int64)
@@ -70,12 +69,26 @@ def _by_name(frame: Frame, tiles: Tiling, track: int) -> dict[tuple[int, int], t
         mine = np.flatnonzero(own[label] > 0)
         ns = np.bincount(code[mine], own[label][mine]).astype(np.int64)
         count = np.bincount(code[mine])
-        for i in np.flatnonzero(ns).tolist():
+        order = np.flatnonzero(ns)
+        order = order[np.argsort(-ns[order], kind="stable")]
+        for i in order[:MOST_OF_THREAD].tolist():
             out[label, i - 1] = int(ns[i]), int(count[i])
+        if order.size > MOST_OF_THREAD:
+            out[label, OTHERS] = int(ns[order[MOST_OF_THREAD:]].sum()), int(count[order[MOST_OF_THREAD:]].sum())
         outside = total[cause] - int(inside[label][above < 0].sum())
         if outside > 0:
             out[label, -1] = outside, 0
     return out
+
+
+def _places(frame: Frame, rows: Rows, wanted: Ints) -> Ints:
+    """Where each of some rows of the frame stands among `rows` (ascending), -1 where it does not."""
+    if rows.size * 8 > frame.rows:
+        place = np.full(frame.rows + 1, -1, np.int64)           # the last is that of -1
+        place[rows] = np.arange(rows.size)
+        return place[wanted]
+    at = np.minimum(np.searchsorted(rows, wanted), max(rows.size - 1, 0))
+    return np.where(rows[at] == wanted, at, -1) if rows.size else np.full(wanted.size, -1)
 
 
 def innermost(frame: Frame, track: int, start_ns: int, end_ns: int) -> tuple[int, int]:
@@ -85,10 +98,8 @@ def innermost(frame: Frame, track: int, start_ns: int, end_ns: int) -> tuple[int
     if not rows.size:
         return -1, 0
     inside: Ints = np.minimum(frame.end_ns[rows], end_ns) - np.maximum(frame["start_ns"][rows], start_ns)
-    parent = frame.parent[rows]
-    at = np.searchsorted(rows, parent)
-    known = (parent >= 0) & (rows[np.minimum(at, rows.size - 1)] == parent)
-    own = inside - np.bincount(at[known], inside[known], rows.size).astype(np.int64)
+    above = _places(frame, rows, frame.parent[rows])
+    own = inside - np.bincount(above[above >= 0], inside[above >= 0], rows.size).astype(np.int64)
     best = int(np.argmax(own))
     return int(rows[best]), int(own[best])
 

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from profiles.analysis import intervals
-from profiles.analysis.frame import Frame
+from profiles.analysis.frame import Frame, Rows
 from profiles.analysis.intervals import Intervals
 from profiles.analysis.temporal.idle import CAUSES, Idle
 from profiles.analysis.temporal.kinds import REGIMES, SMALL_NS, regimes
@@ -44,10 +44,22 @@ PARTS: dict[str, Part] = {
 KERNEL_PARTS = ("compute", "memory", "unknown", "small")
 
 
-def parts_of(frame: Frame, work: DeviceWork, idle: Idle) -> Tiling:
-    """Wall time of one GPU by PARTS. Where kernels overlap, the one that stands first in PARTS has the time."""
+@dataclass(frozen=True)
+class Kernels:
+    """The computing kernels of a GPU: rows, and the number of each one's regime in REGIMES."""
+
+    rows: Rows
+    regime: npt.NDArray[np.int8]
+
+
+def kernels_of(frame: Frame, work: DeviceWork) -> Kernels:
     rows = work.rows[frame["category"][work.rows] == Category.COMPUTE]
-    regime = regimes(frame, rows, work.name)
+    return Kernels(rows, regimes(frame, rows, work.name))
+
+
+def parts_of(frame: Frame, work: DeviceWork, kernels: Kernels, idle: Idle) -> Tiling:
+    """Wall time of one GPU by PARTS. Where kernels overlap, the one that stands first in PARTS has the time."""
+    rows, regime = kernels.rows, kernels.regime
     small = frame["dur_ns"][rows] < SMALL_NS
     start, end = frame["start_ns"][rows], frame.end_ns[rows]
     sets: dict[str, Intervals] = {}
@@ -70,13 +82,12 @@ class KernelTime:
     small_ns: int           # of these in launches under SMALL_NS
 
 
-def kernel_times(frame: Frame, works: list[DeviceWork]) -> list[KernelTime]:
+def kernel_times(frame: Frame, devices: list[Kernels]) -> list[KernelTime]:
     """What the classes rest on, the most time first."""
     groups: dict[tuple[int, int], npt.NDArray[np.float64]] = {}
-    for work in works:
-        rows = work.rows[frame["category"][work.rows] == Category.COMPUTE]
-        dur = frame["dur_ns"][rows]
-        key = frame["name"][rows].astype(np.int64) << 2 | regimes(frame, rows, work.name)
+    for kernels in devices:
+        dur = frame["dur_ns"][kernels.rows]
+        key = frame["name"][kernels.rows].astype(np.int64) << 2 | kernels.regime
         distinct, at = np.unique(key, return_inverse=True)
         sums = [np.bincount(at, weights, distinct.size) for weights in (
             np.ones(dur.size), dur.astype(np.float64), np.where(dur < SMALL_NS, dur, 0).astype(np.float64))]

@@ -30,6 +30,7 @@ from profiles.analysis.temporal.tiling import in_turn
 from profiles.analysis.temporal.work import DeviceWork
 from profiles.trace import Category
 
+MOST_THREADS = 256              # that are looked into: what the others launched late is the host's
 Mask = npt.NDArray[np.bool_]
 CAUSES: dict[str, tuple[str, str]] = {          # name -> (what people read, what it means)
     "host_slow": ("host too slow", "nothing was queued, and the host was in its own code: Python, operators, launch calls"),
@@ -68,6 +69,12 @@ def host_rows(frame: Frame) -> HostRows:
                     frame.named(lambda name: bool(DATA.search(name)), Category.CPU_OP, Category.PYTHON, Category.ANNOTATION))
 
 
+def busiest(threads: Ints) -> list[int]:
+    """The threads that end the most gaps: no program launches from more than these."""
+    found, count = np.unique(threads, return_counts=True)
+    return sorted(found[np.argsort(-count, kind="stable")[:MOST_THREADS]].tolist())
+
+
 def is_wait(name: str) -> bool:
     """Does a runtime call wait for the GPU?"""
     return name in SYNC_CALLS or any(word in name.lower() for word in SYNC_WORDS)
@@ -88,7 +95,10 @@ def idle_of(frame: Frame, work: DeviceWork, host: HostRows, begin_ns: int, end_n
     causes = {"host_slow": intervals.EMPTY, "synchronisation": intervals.EMPTY, "data_loading": intervals.EMPTY,
               "kernel_wait": _some(returned, gaps.end_ns, known), "other": _some(gaps.start_ns, gaps.end_ns, inside & ~known),
               "edges": _some(gaps.start_ns, gaps.end_ns, ~inside)}
-    for track in np.unique(thread[known]).tolist():
+    looked = busiest(thread[known])
+    unread = known & ~np.isin(thread, looked)
+    causes["host_slow"] = _some(gaps.start_ns, returned, unread)
+    for track in looked:
         mine = known & (thread == track)
         late = _some(gaps.start_ns, returned, mine)
         waited = covered(frame, track, host.waits)

@@ -11,15 +11,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from profiles.analysis import gpus
-from profiles.analysis.frame import Frame, Rows
+from profiles.analysis.frame import ASKED_CHARS, Frame, Rows
 
 SMALL_NS = 10_000               # a shorter kernel is mostly start, ramp and tail (issue: "short kernels < 10 µs")
+MOST_NAMES = 5_000             # kernels that are told apart, the most time first: the others are unknown
 MOST_SHAPES = 20_000            # distinct (operator, arguments) that are looked into
 REGIMES = COMPUTE, MEMORY, UNKNOWN = "compute", "memory", "unknown"
 
@@ -48,9 +50,10 @@ _PEAK = {"float": ("tf32_tensor", "fp32"), "double": ("fp64_tensor", "fp64"), "c
          "c10::Float8_e5m2": ("fp8_tensor",)}
 
 
+@lru_cache(maxsize=4_096)
 def kind_of(name: str) -> tuple[str, str]:
     """(what it is, regime) of a kernel by its name."""
-    lowered = name.lower()
+    lowered = name[:ASKED_CHARS].lower()
     return next(((what, regime) for what, regime, pattern in KINDS if pattern.search(lowered)), ("of unknown kind", UNKNOWN))
 
 
@@ -83,8 +86,12 @@ def regimes(frame: Frame, rows: Rows, gpu_name: str) -> npt.NDArray[np.int8]:
     distinct, at = np.unique(codes, return_inverse=True)
     number = {regime: i for i, regime in enumerate(REGIMES)}
     names = [frame.names[code] if code >= 0 else "" for code in distinct.tolist()]
-    out = np.array([number[kind_of(name)[1]] for name in names] or [2], np.int8)[at] if rows.size else np.empty(0, np.int8)
-    products = np.array([kind_of(name)[0] == "matrix product" for name in names] or [False])[at] if rows.size else out.astype(bool)
+    if len(names) > MOST_NAMES:
+        for i in np.argsort(-np.bincount(at, frame["dur_ns"][rows]), kind="stable")[MOST_NAMES:].tolist():
+            names[i] = ""
+    kinds = [kind_of(name) for name in names]
+    out = np.array([number[regime] for _, regime in kinds], np.int8)[at]
+    products = np.array([what == "matrix product" for what, _ in kinds], np.bool_)[at]
     return _by_shapes(frame, rows, gpu_name, out, products) if products.any() and gpus.lookup(gpu_name) else out
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -9,8 +10,9 @@ import numpy as np
 from profiles.analysis.names import short_name
 from profiles.analysis.temporal.classes import KERNEL_PARTS, PARTS, Verdict, verdict
 from profiles.analysis.temporal.idle import CAUSES
-from profiles.analysis.temporal.kinds import REGIMES
+from profiles.analysis.temporal.kinds import REGIMES, SMALL_NS
 from profiles.analysis.temporal.phases import LABELS
+from profiles.analysis.temporal.warmup import COMPILED_PCT, SLOWER
 from profiles.analysis.temporal.work import PARTS as WORK
 
 if TYPE_CHECKING:
@@ -38,15 +40,18 @@ def numbers(facts: TimeFacts) -> dict[str, Any]:
             "rows": [step_numbers(step) for step in facts.steps[:MOST_STEPS]]},
         "phases": [{"phase": phase, "label": LABELS[phase], "host_ns": host.get(phase) or None, **class_numbers(found)}
                    for phase, found in phases.items() if sum(found.parts.values())],
+        "limits": {"small_kernel_ns": SMALL_NS, "warm_up_times": SLOWER, "compiled_pct": COMPILED_PCT},
         "parts": {name: {"label": part.label, "of": part.of, "meaning": part.meaning} for name, part in PARTS.items()},
     }
 
 
 def evidence(facts: TimeFacts) -> dict[str, Any]:
     """What the classes rest on, of the whole trace: the kernels with the most time, and what the host was in per cause."""
-    kernels = {regime: [{"name": short_name(each.name), "full": each.name[:NAME_CHARS], "ns": each.ns, "launches": each.launches}
-                        for each in facts.kernels if each.regime == regime and each.ns > each.small_ns][:MOST_EVIDENCE]
-               for regime in REGIMES}
+    kernels = {}
+    for regime in REGIMES:
+        most = islice((each for each in facts.kernels if each.regime == regime and each.ns > each.small_ns), MOST_EVIDENCE)
+        kernels[regime] = [{"name": short_name(each.name), "full": each.name[:NAME_CHARS], "ns": each.ns,
+                            "launches": each.launches} for each in most]
     small = [each for each in facts.kernels if each.small_ns]
     host: dict[str, dict[str, int]] = {}
     for _, found in facts.activities:

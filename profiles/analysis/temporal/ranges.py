@@ -19,7 +19,7 @@ from profiles.trace import Category
 
 AUTOGRAD = "autograd::engine::"      # what only threads of backward passes are in
 MOST_LANES = 256                # (thread, depth) pairs of ranges that are looked into, those with the most ranges first
-MOST_RANGES = 300               # in the table; the rest is one row
+MOST_RANGES = 300               # names; the others are one
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class RangeTime:
     gpu_ns: int
     projected_ns: int
     launches: int
-    longest_id: int             # slice of the longest of them
+    longest_id: int | None      # slice of the longest of them, None of many names together
 
 
 def hosts_of(frame: Frame, rows: Rows) -> list[int]:
@@ -113,14 +113,19 @@ def _projected(frame: Frame, row: Ints, work: Rows) -> Ints:
 
 
 def _summed(frame: Frame, rows: Rows, total: dict[str, Ints]) -> list[RangeTime]:
-    by_name = np.argsort(frame["name"][rows], kind="stable")
-    codes, first, count = np.unique(frame["name"][rows][by_name], return_index=True, return_counts=True)
-    found = []
-    for code, lo, n in zip(codes.tolist(), first.tolist(), count.tolist(), strict=True):
-        mine = rows[by_name[lo:lo + n]]
-        dur = frame["dur_ns"][mine]
-        gpu_ns, projected_ns, launches = (int(total[key][code + 1]) for key in ("gpu", "projected", "launches"))
-        found.append(RangeTime(frame.names[code] if code >= 0 else "", n, int(dur.sum()), gpu_ns, projected_ns, launches,
-                               int(frame["id"][mine[int(np.argmax(dur))]])))
-    found.sort(key=lambda each: (-each.gpu_ns, -each.host_ns, each.name))
+    """The names with the most GPU time, and the others as one."""
+    code, dur = frame["name"][rows] + 1, frame["dur_ns"][rows]
+    ranges, host = np.bincount(code), np.bincount(code, dur).astype(np.int64)
+    names = np.flatnonzero(ranges)
+    names = names[np.lexsort((names, -host[names], -total["gpu"][names]))]
+    longest = np.zeros(ranges.size, np.intp)
+    order = np.argsort(dur, kind="stable")
+    longest[code[order]] = rows[order]                          # the last, so the longest, stays
+    gpu, projected, launches = total["gpu"], total["projected"], total["launches"]
+    found = [RangeTime(frame.names[i - 1] if i else "", int(ranges[i]), int(host[i]), int(gpu[i]), int(projected[i]),
+                       int(launches[i]), int(frame["id"][longest[i]])) for i in names[:MOST_RANGES].tolist()]
+    rest = names[MOST_RANGES:]
+    if rest.size:
+        found.append(RangeTime(f"{rest.size:,} other names", int(ranges[rest].sum()), int(host[rest].sum()), int(gpu[rest].sum()),
+                               int(projected[rest].sum()), int(launches[rest].sum()), None))
     return found

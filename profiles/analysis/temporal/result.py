@@ -11,7 +11,16 @@ from profiles.analysis.found import Result
 from profiles.analysis.frame import Frame, Ints
 from profiles.analysis.temporal import numbers, sentences, tables
 from profiles.analysis.temporal.activity import Activity, activity
-from profiles.analysis.temporal.classes import PARTS, KernelTime, Verdict, kernel_times, parts_of, verdict
+from profiles.analysis.temporal.classes import (
+    PARTS,
+    Kernels,
+    KernelTime,
+    Verdict,
+    kernel_times,
+    kernels_of,
+    parts_of,
+    verdict,
+)
 from profiles.analysis.temporal.idle import Idle, host_rows, idle_of
 from profiles.analysis.temporal.phases import ORDER, Phases
 from profiles.analysis.temporal.ranges import RangeTime, range_times
@@ -23,10 +32,11 @@ from profiles.analysis.temporal.work import DeviceWork, devices
 
 @dataclass(frozen=True)
 class DeviceTime:
-    """One GPU: its work, its gaps, and its wall time as tiles of PARTS."""
+    """One GPU: its work, its gaps, its computing kernels, and its wall time as tiles of PARTS."""
 
     work: DeviceWork
     idle: Idle
+    kernels: Kernels
     tiles: Tiling
 
 
@@ -56,7 +66,8 @@ class TimeFacts:
         host = host_rows(frame)
         for work in works:
             idle = idle_of(frame, work, host, self.begin_ns, self.end_ns, self._first_step_ns(work))
-            self.devices.append(DeviceTime(work, idle, parts_of(frame, work, idle)))
+            kernels = kernels_of(frame, work)
+            self.devices.append(DeviceTime(work, idle, kernels, parts_of(frame, work, kernels, idle)))
 
     def _first_step_ns(self, work: DeviceWork) -> int | None:
         if self.marked.source in ("", "detected"):
@@ -113,7 +124,7 @@ class TimeFacts:
 
     @cached_property
     def kernels(self) -> list[KernelTime]:
-        return kernel_times(self.frame, [each.work for each in self.devices])
+        return kernel_times(self.frame, [each.kernels for each in self.devices])
 
     @cached_property
     def ranges(self) -> list[RangeTime]:

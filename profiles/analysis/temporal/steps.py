@@ -16,11 +16,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from profiles.analysis.digest import STEP
-from profiles.analysis.frame import Frame, Ints, Rows
+from profiles.analysis.frame import ASKED_CHARS, Frame, Ints, Rows
 from profiles.analysis.temporal.work import DeviceWork
 from profiles.trace import Category
 
 MOST_STEPS = 10_000
+MOST_STEMS = 100                # names of ranges that are looked into, the most time first
 FEWEST = 3                      # repetitions that make a step of something nobody marked
 LEAST_KERNELS = 2               # of a detected step: one kernel over and over is no step
 LEAST_AGREEMENT = 0.9           # of kernels P apart, within the stretch that repeats
@@ -92,16 +93,17 @@ def _repeating(frame: Frame) -> Rows | None:
     if rows.size < FEWEST:
         return None
     codes, at = np.unique(frame["name"][rows], return_inverse=True)
-    stems = [_NUMBER.sub("#", frame.names[code] if code >= 0 else "") for code in codes.tolist()]
+    stems = [_NUMBER.sub("#", frame.names[code][:ASKED_CHARS] if code >= 0 else "") for code in codes.tolist()]
     number = {stem: i for i, stem in enumerate(dict.fromkeys(stems))}
     stem = np.array([number[each] for each in stems])[at]
     labels = list(dict.fromkeys(frame.rank_of_track))
     rank = np.array([labels.index(label) for label in frame.rank_of_track])[frame["track"][rows]]
     best: tuple[bool, float, Rows] | None = None
-    counts = np.bincount(stem)
-    for text, code in number.items():
-        if not FEWEST <= counts[code] <= MOST_STEPS:
-            continue
+    counts, texts = np.bincount(stem), list(number)
+    likely = np.flatnonzero((counts >= FEWEST) & (counts <= MOST_STEPS))
+    longest = np.argsort(-np.bincount(stem, frame["dur_ns"][rows])[likely], kind="stable")[:MOST_STEMS]
+    for code in likely[longest].tolist():
+        text = texts[code]
         mine = rows[stem == code]
         cover = min(_cover(frame, mine[rank[stem == code] == each]) for each in np.unique(rank[stem == code]).tolist())
         word = bool(STEP_WORD.search(text))

@@ -13,7 +13,6 @@ from profiles.analysis.temporal.classes import KERNEL_PARTS, PARTS, verdict
 from profiles.analysis.temporal.idle import CAUSES
 from profiles.analysis.temporal.kinds import kind_of
 from profiles.analysis.temporal.phases import LABELS
-from profiles.analysis.temporal.ranges import MOST_RANGES
 from profiles.trace import SummaryColumn, SummaryTable
 
 if TYPE_CHECKING:
@@ -132,13 +131,10 @@ def phase_table(facts: TimeFacts) -> SummaryTable:
 
 
 def range_table(facts: TimeFacts) -> SummaryTable:
-    found, rest = facts.ranges[:MOST_RANGES], facts.ranges[MOST_RANGES:]
     gpu_ns = int(facts.frame["dur_ns"][facts.frame.work].sum())
     rows: list[Row] = [[each.name[:NAME_CHARS], each.longest_id, each.ranges, each.gpu_ns,
                         100 * each.gpu_ns / gpu_ns if gpu_ns else None, each.projected_ns, each.launches, each.host_ns]
-                       for each in found]
-    if rest:
-        rows.append([f"{len(rest):,} other ranges", None, sum(each.ranges for each in rest), None, None, None, None, None])
+                       for each in facts.ranges]
     columns = [*_text("range"), SummaryColumn("longest", "slice"), SummaryColumn("ranges", "count"), *_ns("GPU time"),
                SummaryColumn("share of GPU work", "pct"), *_ns("projected"), SummaryColumn("launches", "count"), *_ns("on the CPU")]
     return SummaryTable("Ranges", columns, rows, "GPU time of the work that was launched within (NVTX, record_function), wherever "
