@@ -8,6 +8,7 @@ from typing import Any
 from bokeh.models import ColumnDataSource, FactorRange, Range1d, Whisker
 
 from profiles.analysis.sentences import time_text
+from profiles.charts.kept import kept
 from profiles.theme import SERIES, figure, follows, item
 
 MARKERS = ("circle", "square", "triangle", "diamond", "inverted_triangle", "hex")
@@ -23,6 +24,12 @@ def series_figure(points: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
     """
     if len(points) < 2:
         return None
+    names = ("profile", "build", "gpu", "kind", "mean_ns", "p50_ns", "p95_ns", "launches")
+    key = tuple(tuple(each[name] for name in names) for each in points)
+    return kept(("family series", key), lambda: _series(points))
+
+
+def _series(points: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     top_ns = max(max(point["mean_ns"], point["p95_ns"] or 0.0) for point in points)
     scale, unit = next((pair for pair in _SCALES if top_ns >= pair[0]), _SCALES[-1])
     factors = [f"{number + 1} · {_short(point['build'] or point['profile'])}" for number, point in enumerate(points)]
