@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from profiles.analysis.communication.result import communication_result
 from profiles.analysis.found import Result
 from profiles.analysis.frame import Frame, frame_of
 from profiles.analysis.merge import merge
-from profiles.trace import Trace
+from profiles.trace import SLICES, Category, Trace, Track
 from tests.builders import trace
 from tests.profiles.corpus import CORPUS, DATA, H200
 
@@ -238,3 +239,21 @@ def test_a_cpu_backend_is_not_passed_over() -> None:
     result = communication_result(recorded(CORPUS / "kineto" / "hta_cpu_only_gloo_rank34of300.json.gz"))
     assert result.applies and result.numbers["on_host"] and "rank 34" in result.answer
     assert result.numbers["ranks"][0]["busy_ns"] <= result.numbers["wall_ns"]
+
+
+def test_hostile_numbers_of_gpus_groups_and_sizes_stay_bounded() -> None:
+    """20,000 launches, each of a GPU, a group, a size and a name of its own, then all on two GPUs: bounded rows, small document."""
+    n = 20_000
+    numbers = np.arange(n)
+    said_of_each = [json.dumps({"Collective name": "allreduce", "Group size": 2**40, "Process Group Name": f"g{i}",
+                                "dtype": "x" * 99}) for i in range(n)]
+    for device in (numbers, numbers % 2):
+        columns = {name: np.zeros(n, np.int64) for name in SLICES.names} | {
+            "start_ns": numbers * 10, "dur_ns": np.full(n, 15), "device": device, "bytes": numbers + 1, "detail": numbers,
+            "category": np.full(n, int(Category.COMMUNICATION)), "instant": np.zeros(n, np.bool_), "id": numbers}
+        frame = Frame(n, ["nccl"], said_of_each, [Track("stream", "stream 7", "GPU 0")], [], columns.__getitem__)
+        began = time.monotonic()
+        result = communication_result(frame)
+        assert time.monotonic() - began < 20
+        assert len(json.dumps(result.numbers)) < 500_000 and all(len(each.rows) <= 300 for each in result.tables)
+        assert result.tables[0].rows[0][1] in (1, n // 2) and result.numbers["left_out"] == (n - 256 if device is numbers else 0)

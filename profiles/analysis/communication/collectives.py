@@ -33,6 +33,8 @@ _BUS: dict[str, Callable[[int], float]] = {
 }
 _HOST = re.compile(r"(?:gloo|mpi|ucc|xccl|hccl):")
 MAX_RANKS = 4096
+MOST_PARTICIPANTS = 256      # of a trace, those with the most launches; hostile files name millions of GPUs
+MOST_ARGUMENTS = 20_000      # distinct (name, arguments) that are looked into; the others are told by their name
 
 
 def operation(name: str) -> str:
@@ -64,6 +66,7 @@ class Collectives:
     bytes: Ints                         # of the whole message, MISSING: unknown
     on_host: bool                       # ranges of a CPU backend (gloo, MPI), not GPU kernels
     world: int | None                   # ranks of the job, as the file states it
+    left_out: int                       # launches of further participants
 
     @property
     def end_ns(self) -> Ints:
@@ -88,10 +91,17 @@ def collectives_of(frame: Frame) -> Collectives:
         named = np.array([bool(_HOST.match(name)) for name in frame.names] or [False])
         rows = np.flatnonzero((frame["category"] == Category.ANNOTATION) & ~frame["instant"] & named[frame["name"]])
     place, labels, devices = _participants(frame, rows, on_host)
+    every = rows.size
+    if len(labels) > MOST_PARTICIPANTS:
+        chosen = np.sort(np.argsort(-np.bincount(place), kind="stable")[:MOST_PARTICIPANTS])
+        number = np.full(len(labels), -1, np.int64)
+        number[chosen] = np.arange(chosen.size)
+        rows, place = rows[number[place] >= 0], number[place][number[place] >= 0]
+        labels, devices = [labels[each] for each in chosen.tolist()], [devices[each] for each in chosen.tolist()]
     kind, kinds = _kinds(frame, rows)
     moved = frame["bytes"][rows]
     return Collectives(rows, frame["start_ns"][rows], frame["dur_ns"][rows], place, labels, devices, kind, kinds,
-                       np.where(moved > 0, moved, MISSING), on_host, _world(frame))
+                       np.where(moved > 0, moved, MISSING), on_host, _world(frame), int(every - rows.size))
 
 
 def _world(frame: Frame) -> int | None:
@@ -136,7 +146,8 @@ def _kinds(frame: Frame, rows: Rows) -> tuple[Ints, list[Kind]]:
     """Numbers of (name, arguments) pairs, folded to what the arguments say."""
     pairs, inverse = np.unique(np.stack([frame["name"][rows], frame["detail"][rows]]).astype(np.int64), axis=1, return_inverse=True)
     ids: dict[Kind, int] = {}
-    of_pair = np.array([ids.setdefault(_kind(frame, name, detail), len(ids)) for name, detail in pairs.T.tolist()] or [0], np.int64)
+    of_pair = np.array([ids.setdefault(_kind(frame, name, detail if number < MOST_ARGUMENTS else -1), len(ids))
+                        for number, (name, detail) in enumerate(pairs.T.tolist())] or [0], np.int64)
     return of_pair[inverse.reshape(-1)] if rows.size else np.empty(0, np.int64), list(ids)
 
 

@@ -22,6 +22,7 @@ LOOKED_AT = 4096             # of a group on one rank, the first: enough to find
 AGREEMENT = 0.9              # of the best agreement of kind and size: offsets that are considered
 SLACK_NS = 50_000            # two kernels of one collective overlap in time, clocks granted
 LEAST_MEETINGS = 3           # before the first may be left out
+MOST_GROUPS = 256            # process groups that are matched, those with the most launches
 _PAIRED_ONLY = "send/recv"   # its partners are not stated: matched in groups of two only
 
 
@@ -46,12 +47,15 @@ class Meetings:
 def meetings_of(found: Collectives, aligned: bool = True) -> Meetings:
     """Match launches of the same process group in their order; `aligned`: the participants' clocks can be compared."""
     of = np.full(found.rows.size, -1, np.int64)
-    groups = [kind.group for kind in found.kinds]
-    names = sorted(set(groups))
-    group_of = np.array([names.index(group) for group in groups] or [0], np.int64)[found.kind] if found.rows.size else found.kind
+    if not found.rows.size:
+        return _measured(found, of, 0)
+    names = {group: number for number, group in enumerate(dict.fromkeys(kind.group for kind in found.kinds))}
+    group_of = np.array([names[kind.group] for kind in found.kinds], np.int64)[found.kind]
+    order = np.argsort(group_of, kind="stable")
+    launches = np.split(order, np.flatnonzero(np.diff(group_of[order])) + 1)
     count = 0
-    for group in range(len(names)):
-        count = _match(found, np.flatnonzero(group_of == group), of, count, aligned)
+    for mine in sorted(launches, key=lambda each: -each.size)[:MOST_GROUPS]:
+        count = _match(found, mine, of, count, aligned)
     return _measured(found, of, count)
 
 

@@ -12,7 +12,7 @@ from profiles.analysis.communication import tables
 from profiles.analysis.communication.advice import LIMITS, advice
 from profiles.analysis.communication.collectives import Collectives, collectives_of
 from profiles.analysis.communication.meetings import Meetings, meetings_of, wait_ns_of, without_start
-from profiles.analysis.communication.sizes import Size, sizes_of
+from profiles.analysis.communication.sizes import Rest, Size, sizes_of
 from profiles.analysis.communication.stragglers import CAUSES, Late, Waits, late_ranks, waits_of
 from profiles.analysis.found import Result
 from profiles.analysis.frame import Frame, Ints
@@ -34,6 +34,7 @@ class Found:
     work: list[DeviceWork]
     late: list[Late]
     sizes: list[Size]
+    rest: Rest | None
     start_wait_ns: Ints              # per launch, of the first meeting where that is left out; else 0
     wall_ns: int
 
@@ -51,9 +52,9 @@ def communication_result(frame: Frame) -> Result:
     work = devices(frame)
     waits = waits_of(launches, wait_ns_of(launches, met, slack_ns), work)
     exposed = _exposed(launches, work)
-    found = Found(frame, launches, met, waits, exposed, work, late_ranks(frame, launches, met, waits, work),
-                  sizes_of(launches, met, waits.wait_ns, waits.still_ns, exposed), start_wait_ns,
-                  frame.wall[1] - frame.wall[0])
+    sizes, rest = sizes_of(launches, met, waits.wait_ns, waits.still_ns, exposed)
+    found = Found(frame, launches, met, waits, exposed, work, late_ranks(frame, launches, met, waits, work), sizes, rest,
+                  start_wait_ns, frame.wall[1] - frame.wall[0])
     ranks = tables.rank_rows(found)
     return Result(
         _answer(found, ranks), numbers=_numbers(found, ranks),
@@ -148,4 +149,5 @@ def _numbers(found: Found, ranks: list[tables.RankRow]) -> dict[str, Any]:
         "sizes": [{"operation": each.kind.operation, "bytes": each.bytes, "ranks": each.ranks, "launches": each.launches,
                    "bus_bytes_s": each.bus_bytes_s, "best_bus_bytes_s": each.best_bus_bytes_s,
                    "algorithm_bytes_s": each.algorithm_bytes_s, "one_ns": each.one_ns, "at_least": each.transfer_ns is None}
-                  for each in found.sizes[:tables.MOST]]}
+                  for each in found.sizes],
+        "left_out": found.launches.left_out}

@@ -34,17 +34,31 @@ class Size:
     longest: int                     # launch
 
 
-def sizes_of(found: Collectives, met: Meetings, wait_ns: Ints, still_ns: Ints, exposed_ns: Ints) -> list[Size]:
+@dataclass(frozen=True)
+class Rest:
+    """All rows beyond MOST together."""
+
+    sizes: int
+    launches: int
+    total_ns: int
+    exposed_ns: int
+
+
+def sizes_of(found: Collectives, met: Meetings, wait_ns: Ints, still_ns: Ints, exposed_ns: Ints) -> tuple[list[Size], Rest | None]:
     """Every distinct (kind, bytes), longest in total first. The three last are per launch."""
     if not found.rows.size:
-        return []
+        return [], None
     pairs, group = np.unique(np.stack([found.kind, found.bytes]), axis=1, return_inverse=True)
     group = group.reshape(-1)
     order = np.argsort(group, kind="stable")
     bounds = np.concatenate(([0], np.cumsum(np.bincount(group, minlength=pairs.shape[1]))))
-    return sorted((_size(found, met, found.kinds[int(kind)], int(size), order[lo:hi], wait_ns, still_ns, exposed_ns)
-                   for (kind, size), lo, hi in zip(pairs.T.tolist(), bounds[:-1].tolist(), bounds[1:].tolist(), strict=True)),
-                  key=lambda each: -each.total_ns)
+    total, exposed = (np.bincount(group, weights=each) for each in (found.dur_ns, exposed_ns))
+    by_total = np.argsort(-total, kind="stable")
+    sizes = [_size(found, met, found.kinds[int(pairs[0, each])], int(pairs[1, each]), order[bounds[each]:bounds[each + 1]], wait_ns,
+                   still_ns, exposed_ns) for each in by_total[:MOST].tolist()]
+    left = by_total[MOST:]
+    rest = Rest(int(left.size), int(np.diff(bounds)[left].sum()), round(total[left].sum()), round(exposed[left].sum()))
+    return sizes, rest if left.size else None
 
 
 def _size(found: Collectives, met: Meetings, kind: Kind, size: int, mine: Ints, wait_ns: Ints, still_ns: Ints,

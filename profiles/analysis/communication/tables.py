@@ -124,12 +124,10 @@ def sizes(found: Found) -> SummaryTable:
         each.one_ns, "transfer" if each.transfer_ns is not None else "whole kernel, waiting included", each.algorithm_bytes_s,
         each.bus_bytes_s, each.best_bus_bytes_s, each.waiting_ns, each.still_ns,
         None if found.launches.on_host else 100 * each.exposed_ns / max(each.total_ns, 1), int(ids[each.longest])]
-        for each in found.sizes[:MOST]]
-    if len(found.sizes) > MOST:
-        rest = found.sizes[MOST:]
-        total = sum(each.total_ns for each in rest)
-        rows.append([f"{len(rest):,} further sizes", None, None, None, None, sum(each.launches for each in rest), total, None, None,
-                     None, None, None, None, None, 100 * sum(each.exposed_ns for each in rest) / max(total, 1), None])
+        for each in found.sizes]
+    if found.rest is not None:
+        rows.append([f"{found.rest.sizes:,} further sizes", None, None, None, None, found.rest.launches, found.rest.total_ns,
+                     *[None] * 7, 100 * found.rest.exposed_ns / max(found.rest.total_ns, 1), None])
     return SummaryTable(
         "Collectives by size", columns, rows,
         "Bandwidths as nccl-tests has them: message / time, and for the bus times 2(n-1)/n of an all-reduce, (n-1)/n of an "

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from profiles.analysis import intervals
-from profiles.analysis.frame import Frame
+from profiles.analysis.frame import Frame, Rows
 from profiles.trace import Category
 from profiles.windows import MISSING
 
@@ -32,17 +32,25 @@ class Copies:
 
 
 def copies_of(frame: Frame) -> list[Copies]:
-    """By name, most time first."""
+    """By name, most time first; the rest together."""
     rows = frame.of(Category.MEMCPY, Category.MEMSET)
-    out = []
-    name = frame["name"][rows]
-    order = np.argsort(name, kind="stable")
-    for part in np.split(order, np.flatnonzero(np.diff(name[order])) + 1) if rows.size else ():
-        mine = rows[part]
-        size, dur = frame["bytes"][mine], frame["dur_ns"][mine]
-        known = (size != MISSING) & (size >= 0)
-        moved, spent = int(size[known].sum()), int(dur[known].sum())
-        out.append(Copies(frame.text(int(mine[0])), int(mine.size), int(dur.sum()), moved if known.any() else None,
-                          moved / spent * 1e9 if moved and spent else None,
-                          intervals.union(frame["start_ns"][mine], frame.end_ns[mine]).length_ns, int(mine[np.argmax(dur)])))
-    return sorted(out, key=lambda each: -each.total_ns)
+    if not rows.size:
+        return []
+    codes, kind = np.unique(frame["name"][rows], return_inverse=True)
+    order = np.argsort(kind, kind="stable")
+    parts = np.split(order, np.flatnonzero(np.diff(kind[order])) + 1)
+    by_time = np.argsort(-np.bincount(kind, weights=frame["dur_ns"][rows]), kind="stable")
+    out = [_copies(frame, frame.names[codes[each]], rows[parts[each]]) for each in by_time[:MOST].tolist()]
+    if by_time.size > MOST:
+        rest = np.concatenate([rows[parts[each]] for each in by_time[MOST:].tolist()])
+        out.append(_copies(frame, f"{by_time.size - MOST:,} further kinds", rest))
+    return out
+
+
+def _copies(frame: Frame, name: str, mine: Rows) -> Copies:
+    size, dur = frame["bytes"][mine], frame["dur_ns"][mine]
+    known = (size != MISSING) & (size >= 0)
+    moved, spent = int(size[known].sum()), int(dur[known].sum())
+    rate = moved / spent * 1e9 if moved and spent else None
+    return Copies(name, int(mine.size), int(dur.sum()), moved if known.any() else None, rate,
+                  intervals.union(frame["start_ns"][mine], frame.end_ns[mine]).length_ns, int(mine[np.argmax(dur)]))

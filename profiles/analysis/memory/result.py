@@ -80,7 +80,7 @@ def _devices(frame: Frame, counters: list[Counter]) -> list[Device]:
     phases: dict[str, Phases] = {}
     for held in held_of(frame, counters):
         rank = frame.rank_of_track[int(frame["track"][held.rows[0]])]
-        own = phases.setdefault(rank, Phases(frame, rank))
+        own = phases[rank] if rank in phases else phases.setdefault(rank, Phases(frame, rank))
         made = allocations_of(frame, held, own) if held.matched else None
         label = labels.get(held.device, f"GPU {held.device}") if held.device >= 0 else "the host"
         out.append(Device(held, label, made, groups(held, made) if made else [], own, capacity.get(held.device)))

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from profiles.analysis.memory import copies, peak
+from profiles.analysis.memory import peak
 from profiles.analysis.memory.categories import CATEGORIES, KEYS
 from profiles.analysis.memory.phases import NAMES
 from profiles.trace import Cell, SummaryColumn, SummaryTable
@@ -167,7 +167,7 @@ def moved(found: Found) -> SummaryTable:
     ids = found.frame["id"]
     rows: list[list[Cell]] = [[
         each.name[:300], each.count, each.bytes, each.total_ns, 100 * each.covered_ns / found.wall_ns if found.wall_ns else None,
-        each.bytes_s, int(ids[each.longest])] for each in found.copies[:copies.MOST]]
+        each.bytes_s, int(ids[each.longest])] for each in found.copies]
     return SummaryTable("Copies and sets", columns, rows, "The rate is bytes over the time of those copies whose size is stated.")
 
 
