@@ -110,9 +110,11 @@ def trace_store(profile_id: int, trace: Trace, progress: Told, ranks: int) -> In
     summary = time.as_json()
     labels = trace.metadata.get("devices") or []
     capacity = {device.index: device.memory_bytes for device in trace.devices}
+    capability = {device.index: device.compute_capability for device in trace.devices}
     for device in summary["devices"]:                   # of a job of several ranks: whose GPU it is
         device["memory_bytes"] = capacity.get(device["index"])
         device["label"] = labels[device["index"]] if 0 <= device["index"] < len(labels) else ""
+        device["compute_capability"] = capability.get(device["index"])
     if not kernels:
         stored_bytes += _cpu_time(profile_id, trace, summary)
     devices, steps = summary["devices"], [step["name"] for step in summary["steps"]]

@@ -101,5 +101,5 @@ def frame_read(profile: Profile) -> Frame:
 
 
 def _devices(profile: Profile) -> list[Device]:
-    return [Device(device["index"], device["name"], memory_bytes=device.get("memory_bytes"))
+    return [Device(device["index"], device["name"], device.get("compute_capability"), memory_bytes=device.get("memory_bytes"))
             for device in profile.summary.get("devices") or []]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import re
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
+from django.core.files.base import File
 from django.core.management import CommandError, call_command
 from django.test import Client
 from django.urls import reverse
@@ -16,8 +18,10 @@ from profiles.models import Capture, CaptureTarget, Finding, KernelStat, Profile
 from profiles.report.markdown import code, markdown, plain, sentence
 from profiles.report.selectors import summary
 from profiles.services import profile_ingest
-from profiles.topics.table import TOPICS
-from tests.profiles.test_services import recording
+from profiles.topics.services import topic_make
+from profiles.topics.table import TOPICS, topic_of
+from tests.profiles.corpus import CORPUS, H200
+from tests.profiles.test_services import create, recording
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("tmp_store")]
 
@@ -49,8 +53,8 @@ def test_the_summary_is_the_profile_in_numbers(layer: Profile, api: Any, alice: 
     for url in found["links"].values():
         assert url.startswith("http://testserver/")
         assert (api(alice) if "/api/" in url else signed_in(alice)).get(urlsplit(url).path).status_code == 200
-    assert found["integrity"] == {"mark": "warn", "said": "all 996 records kept; 8 of them mended", "records_read": 996, "records_kept": 996,
-                                  "truncated_at": None}
+    assert found["integrity"] == {"mark": "warn", "said": "all 996 records kept; 8 of them mended", "records_read": 996,
+                                  "records_kept": 996, "truncated_at": None}
     assert found["units"] and len(json.dumps(found)) < 200_000
 
 
@@ -119,6 +123,19 @@ def test_a_profile_that_is_not_ready_says_so(bob: Any, api: Any) -> None:
     assert "no JSON" in api(bob).get(f"/api/profiles/{failed.pk}/summary/?format=md").content.decode()
 
 
+def test_a_stored_trace_knows_what_its_gpu_can_do(db: None) -> None:
+    """A V100 that no table of models lists: its file states the compute capability, and there is no TF32 to allow."""
+    with (CORPUS / "kineto" / "kineto_tbplugin_resnet50_v100_1623143089861.pt.trace.json.gz").open("rb") as file:
+        profile = profile_ingest(create(File(file, name="resnet50.pt.trace.json.gz")).pk, "test")
+    assert profile.summary["devices"][0]["compute_capability"] == "7.0"
+    operators = topic_of("operators")
+    assert operators is not None
+    document = topic_make(profile, operators)
+    [why] = {row[7] for table in document["tables"] if table["title"].startswith("Could tensor") for row in table["rows"]
+             if row[3] == "fp32" and "channels" in (row[2] or "") and "not a multiple" not in row[7]}
+    assert why == "FP32 operands run on CUDA cores: compute capability 7.0 has no TF32"
+
+
 # ---- from a kernel to a form
 
 def kernel(profile: Profile, begins: str) -> KernelStat:
@@ -157,10 +174,6 @@ def test_capture_counters_opens_a_form_with_name_and_launch_and_asks_for_the_pro
 
 def _median_index(profile: Profile, kernel: KernelStat) -> int:
     """From the recording itself: position, among launches of the name, of the median duration without the first."""
-    import gzip
-
-    from tests.profiles.corpus import H200
-
     with gzip.open(H200 / "kineto_layer_stack.json.gz") as file:
         events = json.load(file)["traceEvents"]
     calls = {each["args"]["correlation"]: each["ts"] for each in events
