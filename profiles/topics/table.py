@@ -49,7 +49,7 @@ class Topic:
 
 
 TOPICS: tuple[Topic, ...] = (
-    Topic("time", "Time", "Where did the time of each GPU go, and which of three things holds it back?", 4, time_result,
+    Topic("time", "Time", "Where did the time of each GPU go, and which of three things holds it back?", 5, time_result,
           time_page.context),
     Topic("operators", "Operators", "Which operators and modules own the GPU's time, and could more of it run on tensor cores?", 1,
           operators, operators_page.context),

@@ -23,9 +23,10 @@ from profiles.analysis.temporal.result import TimeFacts, time_result
 from profiles.analysis.temporal.steps import period_of
 from profiles.trace import SLICES, Category, Device, Integrity, Trace, Track
 from tests.builders import trace
-from tests.profiles.corpus import CORPUS, H200
+from tests.profiles.corpus import CORPUS, DATA, H200
 
 US = 1_000
+CAUSES = DATA / "causes"
 
 
 def drawn(text: str) -> Frame:
@@ -369,6 +370,49 @@ def test_odd_traces(text: str):
         assert sum(device["parts_ns"].values()) == device["wall_ns"] and min(device["parts_ns"].values()) >= 0
 
 
+# --- causes that were put there (tests/data/causes/README.md) ---------------------------------------------------------------
+
+def test_a_slow_loader_is_found_and_measured():
+    """5 steps that each wait 12 ms and more for a batch; nothing marks the steps but the optimizer."""
+    result = time_result(recording(CAUSES / "data_loading.json.gz"))
+    steps = result.numbers["steps"]
+    assert (steps["total"], steps["counted"]) == (5, 5)
+    assert all(12e6 <= step["parts_ns"]["data_loading"] <= step["dur_ns"] for step in steps["rows"])
+    assert all(step["bound"] == "overhead" for step in steps["rows"])
+    assert result.findings[0].rule == "data_loading" and result.findings[0].severity == "high"
+    data = next(phase for phase in result.numbers["phases"] if phase["phase"] == "data")
+    assert data["parts_ns"]["data_loading"] >= 60e6 and data["total_ns"] > 0.8 * result.numbers["wall_ns"]
+
+
+def test_compilation_is_left_out_of_averages():
+    """7 steps: torch.compile works in the first (seconds), the second still warms up, the others take some 2 ms."""
+    result = time_result(recording(CAUSES / "compile_warmup.json.gz"))
+    steps = result.numbers["steps"]
+    assert [step["counts"] for step in steps["rows"]] == [False, False, True, True, True, True, True]
+    assert steps["rows"][0]["why"] == "compilation" and steps["rows"][0]["dur_ns"] > 1e9
+    assert steps["max_ns"] < 3e6 and steps["mean_ns"] == np.mean([step["dur_ns"] for step in steps["rows"][2:]])
+
+
+def test_serial_copies_are_exposed_and_their_eight_rounds_found():
+    result = time_result(recording(CAUSES / "serial_copies.json.gz"))
+    assert result.numbers["steps"]["total"] == 8 and "10 kernels and copies" in result.numbers["steps"]["how"]
+    assert [found.rule for found in result.findings] == ["exposed_transfers"]
+    device, = result.numbers["devices"]
+    assert device["memory_overlapped_ns"] == 0
+
+
+@pytest.mark.parametrize(("name", "part"), [
+    ("straggler_data_rank0", "data_loading"), ("straggler_data_rank1", "communication"),
+    ("straggler_compute_rank0", "communication"), ("straggler_compute_rank1", "compute")])
+def test_stragglers_differ_in_what_takes_their_time(name: str, part: str):
+    """Rank 0 sleeps 8 ms in a data loader (or rank 1 computes more), and the other rank waits for it in its collectives."""
+    numbers = time_result(recording(CAUSES / f"{name}.json.gz")).numbers
+    parts = numbers["classes"]["parts_ns"]
+    assert max(parts, key=lambda key: parts[key]) == part and numbers["steps"]["total"] == 5
+    if part == "data_loading":
+        assert all(step["parts_ns"][part] >= 7.5e6 for step in numbers["steps"]["rows"])
+
+
 # --- what limits a kernel -----------------------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize(("name", "regime"), [
@@ -379,7 +423,8 @@ def test_odd_traces(text: str):
     ("void cublasLt::splitKreduce_kernel<32, 16>", "memory"), ("triton_poi_fused_add_0", "memory"),
     ("void pytorch_flash::flash_fwd_kernel<Flash_fwd_kernel_traits<128>>", "compute"),
     ("void at::native::(anonymous namespace)::multi_tensor_apply_kernel<adam>", "memory"),
-    ("void at::native::layer_norm_grad_input_kernel<float>", "memory"), ("jacobi", "unknown"), ("", "unknown")])
+    ("void at::native::layer_norm_grad_input_kernel<float>", "memory"), ("jacobi", "unknown"), ("", "unknown"),
+    ("void split_embedding_codegen_forward_kernel<float>(fbgemm_gpu::PackedTensorAccessor<float>, int)", "memory")])
 def test_regimes_told_from_names(name: str, regime: str):
     assert kind_of(name)[1] == regime
 

@@ -19,15 +19,16 @@ import numpy.typing as npt
 
 from profiles.analysis import gpus
 from profiles.analysis.frame import ASKED_CHARS, Frame, Rows
+from profiles.analysis.names import short_name
 
 SMALL_NS = 10_000               # a shorter kernel is mostly start, ramp and tail (issue: "short kernels < 10 µs")
 MOST_NAMES = 5_000             # kernels that are told apart, the most time first: the others are unknown
 MOST_SHAPES = 20_000            # distinct (operator, arguments) that are looked into
 REGIMES = COMPUTE, MEMORY, UNKNOWN = "compute", "memory", "unknown"
 
-# (what it is, regime, pattern on the kernel's name in lower case): the first that is found decides.
+# (what it is, regime, pattern on the kernel's short name in lower case): the first that is found decides.
 KINDS: tuple[tuple[str, str, re.Pattern[str]], ...] = tuple((what, regime, re.compile(pattern)) for what, regime, pattern in (
-    ("matrix times vector", MEMORY, r"gemv|gevm"),
+    ("matrix times vector", MEMORY, r"gemv|gevm|gemmk1"),
     ("splits and transforms around matrix products", MEMORY, r"splitkreduce|nchwtonhwc|nhwctonchw|im2col|col2im|"
                                                              r"generate_winograd|winograd.*transform|cask.*transform"),
     ("normalisation and softmax", MEMORY, r"softmax|layer_?norm|rms_?norm|group_?norm|batch_?norm|gammabeta|"
@@ -38,9 +39,9 @@ KINDS: tuple[tuple[str, str, re.Pattern[str]], ...] = tuple((what, regime, re.co
     ("optimizer and many tensors at once", MEMORY, r"multi_tensor|foreach|adam|\bsgd"),
     ("reduction", MEMORY, r"reduce|argmax|argmin|\bsum|mean|triton_red|triton_per|cumsum|scan"),
     ("elementwise", MEMORY, r"elementwise|pointwise|triton_poi|unrolled|vectorized|activation|silu|gelu|relu|dropout|"
-                            r"rotary|rope|fill|where|masked|cast|convert|quant|\b(add|mul|sub|div|copy)(_|\b)"),
+                            r"rotary|rope|fill|where|masked|cast|convert|quant|\b(add|mul|sub|div|copy|scal)(_|\b)"),
     ("copies, gathers and sorts", MEMORY, r"copy|transpose|permute|cat_?array|catarr|concat|index|gather|scatter|embedding|"
-                                         r"slice|\bsort|radix|topk|pool|upsample|interpolate|reshape"),
+                                         r"slice|bounds_check|\bsort|radix|topk|pool|upsample|interpolate|reshape"),
 ))
 _PRODUCTS = {"aten::mm": 2, "aten::addmm": 3, "aten::bmm": 2, "aten::baddbmm": 3, "aten::_scaled_mm": 2}
 _BYTES = {"float": 4, "double": 8, "c10::Half": 2, "c10::BFloat16": 2, "signed char": 1, "unsigned char": 1,
@@ -52,8 +53,8 @@ _PEAK = {"float": ("tf32_tensor", "fp32"), "double": ("fp64_tensor", "fp64"), "c
 
 @lru_cache(maxsize=4_096)
 def kind_of(name: str) -> tuple[str, str]:
-    """(what it is, regime) of a kernel by its name."""
-    lowered = name[:ASKED_CHARS].lower()
+    """(what it is, regime) of a kernel by its short name: a parameter's type (`fbgemm::Tensor`) says nothing of the kernel."""
+    lowered = short_name(name)[:ASKED_CHARS].lower()
     return next(((what, regime) for what, regime, pattern in KINDS if pattern.search(lowered)), ("of unknown kind", UNKNOWN))
 
 

@@ -1,9 +1,11 @@
 """The steps of a trace: as the file marks them, else as the repeating sequence of its kernels shows them.
 
 1. `ProfilerStep#N` (torch.profiler);
-2. ranges that repeat one after another on one thread under one name but for its digits (NVTX, record_function,
-   JAX's `StepTraceAnnotation`): names that say step, iteration or batch first, else what covers the most of its thread;
-3. detected: the shortest distance P at which the sequence of a GPU's kernel names, in order of their launch calls, agrees
+2. ranges that repeat one after another on one thread under one name but for a number that counts up (NVTX,
+   record_function, JAX's `StepTraceAnnotation`): names that say step, iteration or batch first (these may hold any
+   numbers), else what covers the most of its thread;
+3. from the end of one `Optimizer.step` to the end of the next;
+4. detected: the shortest distance P at which the sequence of a GPU's work by name, in order of its launch calls, agrees
    with itself best. Names become random signs and agreement is their autocorrelation (Wiener-Khinchin, by FFT), so the
    search is O(n log n); the best distances are then counted exactly. A step begins where the GPU was idle the longest.
 """
@@ -12,11 +14,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
 from profiles.analysis.digest import STEP
 from profiles.analysis.frame import ASKED_CHARS, Frame, Ints, Rows
+from profiles.analysis.temporal.phases import phase_of
 from profiles.analysis.temporal.work import DeviceWork
 from profiles.trace import Category
 
@@ -27,8 +31,9 @@ LEAST_KERNELS = 2               # of a detected step: one kernel over and over i
 LEAST_AGREEMENT = 0.9           # of kernels P apart, within the stretch that repeats
 LEAST_KAPPA = 0.6               # of the whole sequence, beyond what chance makes agree (Cohen's kappa)
 LEAST_COVER = 0.5               # of the thread's time from the first to the last of the ranges
-STEP_WORD = re.compile(r"(?<![a-z])(step|iter|iteration|train_?step|batch|decode)(?![a-z])", re.IGNORECASE)
-_NO_STEP = re.compile(r"CompiledFxGraph|nccl:|gloo:|Optimizer\.|^#* ?(forward|backward|optimizer|data)", re.IGNORECASE)
+STEP_WORD = re.compile(r"(?<![a-z])(step|iter|iteration|train_?step|batch|decode|execute)(?![a-z])", re.IGNORECASE)
+_NO_STEP = re.compile(r"CompiledFxGraph|nccl:|gloo:|dynamo|inductor", re.IGNORECASE)
+_UPDATE = re.compile(r"Optimizer\.step#")
 _NUMBER = re.compile(r"\d+")
 _SEED = 4                       # the signs of names are the same in every run
 
@@ -61,6 +66,9 @@ def steps_of(frame: Frame, works: list[DeviceWork]) -> Steps:
     if ranges is not None:
         name = _NUMBER.sub("N", frame.text(int(ranges[0])))[:80]
         return Steps("ranges", f"steps are the ranges `{_ticked(name)}`, which repeat one after another", _spans(frame, ranges))
+    updates = _updates(frame)
+    if updates:
+        return Steps("ranges", "steps go from the end of one `Optimizer.step` to the end of the next", updates)
     spans, period = [], 0
     for rank in dict.fromkeys(work.rank for work in works):
         most = max((work for work in works if work.rank == rank), key=lambda work: work.rows.size)
@@ -69,7 +77,7 @@ def steps_of(frame: Frame, works: list[DeviceWork]) -> Steps:
         period = period or at
     if not spans:
         return Steps("", "no steps: the trace marks none, and its kernels repeat no sequence", [])
-    how = f"no steps are marked; the same sequence of {period:,} kernels repeats, as an iteration does, or a layer of one"
+    how = f"no steps are marked; one sequence of {period:,} kernels and copies repeats, as an iteration does, or a layer of one"
     return Steps("detected", how, sorted(spans, key=_start))
 
 
@@ -88,7 +96,7 @@ def _spans(frame: Frame, rows: Rows) -> list[Span]:
 
 def _repeating(frame: Frame) -> Rows | None:
     """Ranges that stand for steps, None where none do."""
-    rows = frame.named(lambda name: not _NO_STEP.search(name), Category.ANNOTATION)
+    rows = frame.named(lambda name: not _NO_STEP.search(name) and not phase_of(name), Category.ANNOTATION)
     rows = rows[frame["dur_ns"][rows] > 0]
     if rows.size < FEWEST:
         return None
@@ -105,6 +113,8 @@ def _repeating(frame: Frame) -> Rows | None:
     for code in likely[longest].tolist():
         text = texts[code]
         mine = rows[stem == code]
+        if not STEP_WORD.search(text) and not _counts_up([frame.text(row) for row in mine.tolist()]):
+            continue
         cover = min(_cover(frame, mine[rank[stem == code] == each]) for each in np.unique(rank[stem == code]).tolist())
         word = bool(STEP_WORD.search(text))
         if cover >= LEAST_COVER and (best is None or (word, cover) > best[:2]):
@@ -121,9 +131,32 @@ def _cover(frame: Frame, rows: Rows) -> float:
     return float((end - start).sum() / (end[-1] - start[0]))
 
 
+def _counts_up(names: list[str]) -> bool:
+    """One name over and over, or one whose numbers never fall and which no two have in common: "layer 1", "layer 2"."""
+    if len(set(names)) == 1:
+        return True
+    numbers = [[int(digits[:18]) for digits in _NUMBER.findall(name)] for name in names]
+    return all(before <= after and before != after for before, after in pairwise(numbers))
+
+
+def _updates(frame: Frame) -> list[Span]:
+    """Spans between the ends of the most frequent optimizer's steps, per rank; the first begins with the recording."""
+    spans: list[Span] = []
+    rows = frame.named(lambda name: bool(_UPDATE.match(name)), Category.ANNOTATION, Category.CPU_OP)
+    labels = np.array(frame.rank_of_track)[frame["track"][rows]] if rows.size else np.empty(0, np.str_)
+    for rank in dict.fromkeys(labels.tolist()):
+        mine = rows[labels == rank]
+        codes, count = np.unique(frame["name"][mine], return_counts=True)
+        ends = np.sort(frame.end_ns[mine[frame["name"][mine] == codes[np.argmax(count)]]])
+        if ends.size >= FEWEST:
+            whole = np.r_[frame.wall[0], ends[:MOST_STEPS]].tolist()
+            spans += [Span(f"update {i}", rank, start, end) for i, (start, end) in enumerate(pairwise(whole)) if end > start]
+    return sorted(spans, key=_start)
+
+
 def detected(frame: Frame, work: DeviceWork) -> tuple[list[Span], int]:
-    """Steps of one GPU by its kernels, and how many kernels one has; ([], 0) where nothing repeats."""
-    rows = work.rows[np.isin(frame["category"][work.rows], (Category.COMPUTE, Category.COMMUNICATION))]
+    """Steps of one GPU by its work, and how many pieces of it one has; ([], 0) where nothing repeats."""
+    rows = work.rows
     call = frame.call[rows]
     when = np.where(call >= 0, frame["start_ns"][np.maximum(call, 0)], frame["start_ns"][rows])
     rows = rows[np.lexsort((np.arange(rows.size), when))]
