@@ -69,7 +69,7 @@ class ShapeApi(APIView):
                          "launches": [launch_selectors.launch_json(each) for each in page["launches"]]})
 
 
-class EditSerializer(serializers.Serializer[Any]):
+class FamilyEditSerializer(serializers.Serializer[Any]):
     kind = serializers.ChoiceField(FamilyEdit.Kind.choices)
     family = serializers.IntegerField(min_value=1, help_text="the family that is changed")
     into = serializers.IntegerField(min_value=1, required=False, help_text="merge: where it goes")
@@ -86,10 +86,10 @@ class FamilyEditsApi(Refusing):
         """What people changed, newest first."""
         return Response({"edits": [json_selectors.edit_json(edit) for edit in page_selectors.edit_lines(limit=500)]})
 
-    @extend_schema(operation_id="kernels_edit", request=EditSerializer, responses={201: JSON})
+    @extend_schema(operation_id="kernels_edit", request=FamilyEditSerializer, responses={201: JSON})
     def post(self, request: Request) -> Response:
         """Merge two families, split kernels off one, rename one."""
-        given = EditSerializer(data=request.data)
+        given = FamilyEditSerializer(data=request.data)
         given.is_valid(raise_exception=True)
         asked = given.validated_data
         family = get_object_or_404(KernelFamily, pk=asked["family"])
@@ -111,17 +111,17 @@ class FamilyUndoApi(Refusing):
         return Response(json_selectors.edit_json(services.edit_undo(get_object_or_404(FamilyEdit, pk=pk), by=request.user)))
 
 
-class NoteSerializer(serializers.Serializer[Any]):
+class FamilyNoteSerializer(serializers.Serializer[Any]):
     text = serializers.CharField(max_length=10 * services.MAX_TEXT, trim_whitespace=False)
 
 
 class FamilyNotesApi(Refusing):
     write_permission = "profiles.add_familynote"
 
-    @extend_schema(operation_id="kernels_note_create", request=NoteSerializer, responses={201: JSON})
+    @extend_schema(operation_id="kernels_note_create", request=FamilyNoteSerializer, responses={201: JSON})
     def post(self, request: Request, pk: int) -> Response:
         """Write a note about a kernel."""
-        given = NoteSerializer(data=request.data)
+        given = FamilyNoteSerializer(data=request.data)
         given.is_valid(raise_exception=True)
         note = services.note_create(get_object_or_404(KernelFamily, pk=pk), text=given.validated_data["text"], by=request.user)
         return Response(json_selectors.note_json(note), status=201)
