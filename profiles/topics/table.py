@@ -51,7 +51,7 @@ class Topic:
 TOPICS: tuple[Topic, ...] = (
     Topic("time", "Time", "Where did the time of each GPU go, and which of three things holds it back?", 5, time_result,
           time_page.context),
-    Topic("operators", "Operators", "Which operators and modules own the GPU's time, and could more of it run on tensor cores?", 1,
+    Topic("operators", "Operators", "Which operators and modules own the GPU's time, and could more of it run on tensor cores?", 2,
           operators, operators_page.context),
     Topic("communication", "Communication", "How fast do collectives move data, and who waits for whom, how long and why?", 1,
           communication_result, communication_page.context),
