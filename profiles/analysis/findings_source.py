@@ -3,7 +3,8 @@
 LIMITS holds the thresholds. Formulas: excessive sectors and wavefronts as the report counts them per instruction (Nsight
 Compute, Kernel Profiling Guide, "Metrics Reference": derived__memory_…_excessive) ÷ all of the kernel; threads per warp
 instruction = thread_inst_executed_true ÷ inst_executed; shares of opcodes by executed instructions (CUDA Binary Utilities,
-"Instruction Set Reference"). Worth is known for the tail alone: SM time that periodic samples show idle in it.
+"Instruction Set Reference"). Worth: of the tail, the SM time that periodic samples show idle in it; of the others NVIDIA's own
+estimate for the same fault (`NVIDIA`), named as theirs, or unknown.
 """
 
 from __future__ import annotations
@@ -51,6 +52,15 @@ ADVICE = {
     "tail": "Start the longest blocks first, make blocks smaller or of equal length, or let persistent blocks share the rest "
             "(stream-K).",
 }
+# NVIDIA's rules about the same fault, and a word that their title must hold. Of several the lowest estimate counts.
+NVIDIA: dict[str, tuple[tuple[str, str], ...]] = {
+    "uncoalesced": (("UncoalescedGlobalAccess", ""),),
+    "bank_conflicts": (("SharedMemoryConflicts", "Bank"), ("UncoalescedSharedAccess", "")),
+    "divergence": (("ThreadDivergence", ""),),
+    "spills": (("MemoryCacheAccessPattern", "Local"),),
+    "double": (("SOLFPRoofline", "FP64"),),
+}
+HIGH_PCT = 25.0                  # of the report's time that a finding must be worth to be called high
 WARP = 32
 NO_WAIT = ("selected", "not_selected")
 TAIL_STEPS = 3                   # samples that a tail must last
@@ -63,6 +73,7 @@ class Kernel:
     launch: CounterLaunch
     files: Sequence[SourceFile]
     total_ns: float
+    report_ns: float
 
     @property
     def title(self) -> str:
@@ -121,8 +132,20 @@ class Kernel:
 
     def say(self, rule: str, title: str, numbers: dict[str, float | str], *, worth_ns: float | None = None, advice: str = "",
             severity: str = "medium") -> Found:
-        return Found(f"source.{rule}", severity, f"{self.title}: {title}", advice or ADVICE[rule], dict(numbers), worth_ns,
+        known = dict(numbers)
+        if worth_ns is None and (estimate := self.nvidia_pct(rule)) is not None:
+            worth_ns, known["nvidia_estimate_pct"] = self.total_ns * estimate / 100.0, estimate
+            title = f"{title}; NVIDIA estimates up to {pct_text(estimate)} less time"
+        if worth_ns is not None and worth_ns >= HIGH_PCT / 100.0 * self.report_ns:
+            severity = "high"
+        return Found(f"source.{rule}", severity, f"{self.title}: {title}", advice or ADVICE[rule], known, worth_ns,
                      self.launch.kernel)
+
+    def nvidia_pct(self, rule: str) -> float | None:
+        """NVIDIA's estimate for the fault of one of our rules, of the kernel's whole time; None where it has none."""
+        found = [each.speedup_pct for each in self.launch.rules for identifier, word in NVIDIA.get(rule, ())
+                 if each.identifier == identifier and word in each.title and each.speedup_scope == "global" and each.speedup_pct]
+        return min(found, default=None)
 
 
 def find(report: Report) -> list[Found]:
@@ -142,7 +165,7 @@ def _kernels(report: Report) -> list[Kernel]:
         if launch.instructions is not None and duration > longest.get(launch.kernel, (-1.0, None))[0]:
             longest[launch.kernel] = (float(duration), launch)
     total = sum(times.values())
-    return [Kernel(launch, report.files, times[name]) for name, (_, launch) in longest.items()
+    return [Kernel(launch, report.files, times[name], total) for name, (_, launch) in longest.items()
             if times[name] >= LIMITS["share_pct"] / 100.0 * total]
 
 

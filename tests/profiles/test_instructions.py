@@ -256,3 +256,20 @@ def test_nothing_is_found_where_the_cause_was_mended() -> None:
         ("pointer_chase", "source.uncoalesced")}
     waits = {each.title.split(":")[0]: each.title for each in found if each.rule == "source.wait"}
     assert "Barrier" not in waits["barrier_heavy"]
+
+
+def test_what_the_tail_is_worth_is_what_mending_it_won() -> None:
+    """Periodic samples say what is idle; the same kernel without the second wave says what that took."""
+    planted, mended = (next(each for each in launches(f"causes/causes_{build}.ncu-rep.gz") if each.kernel.startswith("tail_wave"))
+                       for build in ("planted", "mended"))
+    found = next(each for each in findings_source.find(read("causes/causes_planted.ncu-rep.gz")) if each.rule == "source.tail")
+    won_ns = float(planted.metrics["gpu__time_duration.sum"]) - float(mended.metrics["gpu__time_duration.sum"])
+    assert found.worth_ns == pytest.approx(won_ns, rel=0.03)
+
+
+def test_nvidias_estimate_for_the_same_fault_is_named_as_theirs() -> None:
+    found = {each.rule: each for each in findings_source.find(read("causes/causes_planted.ncu-rep.gz"))}
+    spills = found["source.spills"]
+    assert "NVIDIA estimates up to 59 % less time" in spills.title                  # the lower of theirs: 58.9 and 73.5 %
+    assert spills.worth_ns == pytest.approx(2_739_392 * 0.589, rel=1e-3)
+    assert (found["source.divergence"].severity, found["source.atomics"].worth_ns) == ("high", None)
