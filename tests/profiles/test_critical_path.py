@@ -15,6 +15,7 @@ from profiles.analysis.launching.order import order_of
 from profiles.trace import Trace
 from tests.builders import trace
 from tests.profiles.corpus import CORPUS, DATA, H200
+from tests.profiles.test_communication import ALL_REDUCE, of_ranks, recorded
 
 L = "cudaLaunchKernel"
 # host slower than the GPU: every kernel waits for its launch, only the last and the synchronisation stand on the GPU
@@ -57,6 +58,9 @@ def test_a_host_that_is_too_slow_is_the_path():
     assert summed(frame) == {"compute": 17, "operator": 24, "runtime": 12, "launch": 2, "returning": 5}
     kernels = next(table for table in critical_result(frame).tables if table.title == "Kernels on the path")
     assert [(row[0], row[3]) for row in kernels.rows] == [("kb", 17_000), ("ka", 0)]
+    assert critical_result(frame).numbers["off_path_ns"] == 6_000
+    only_host = frame_of(trace(f"python (1) / main: {L} 0-4 corr=1 | aten::x 4-50\nGPU 0 / stream 7: k 6-16 corr=1"))
+    assert "100 % of the GPU's time is hidden" in critical_result(only_host).answer
 
 
 def test_a_gpu_that_is_too_slow_is_the_path():
@@ -160,6 +164,44 @@ def test_gpu_work_and_gaps_on_a_steps_path_are_those_of_hta(key: str):
     gpu_us, between_us = HTA[key]
     assert ours["compute"] + ours["memory"] == pytest.approx(gpu_us, rel=1e-3)
     assert ours["between"] == pytest.approx(between_us, rel=1e-3)
+
+
+# rank 1 computes 100 µs more before the collective: rank 0 waits in it from 40 to 140
+EARLY = f"""
+python (1) / main: {L} 0-4 corr=1 | {L} 4-8 corr=2 | cudaDeviceSynchronize 8-165
+GPU 0 / stream 7:  short 6-38 corr=1 | ncclAllReduce 40-160 corr=2 {ALL_REDUCE}
+"""
+LATE = f"""
+python (1) / main: {L} 0-4 corr=1 | {L} 4-8 corr=2 | cudaDeviceSynchronize 8-162
+GPU 0 / stream 7:  long 6-138 corr=1 | ncclAllReduce 140-160 corr=2 {ALL_REDUCE}
+"""
+
+
+def test_the_path_of_a_job_goes_on_to_the_rank_that_came_last():
+    frame = of_ranks(EARLY, LATE)
+    whole = next(each.path for each in paths(frame) if each.label == "whole job")
+    label = [frame.rank_of_track[track] for track in whole.track.tolist()]
+    assert [(rank, lo, hi) for rank, lo, hi in zip(label, whole.from_ns.tolist(), whole.to_ns.tolist(), strict=True)] == [
+        ("rank 1", 0, 4_000), ("rank 1", 4_000, 6_000), ("rank 1", 6_000, 138_000), ("rank 1", 138_000, 140_000),
+        ("rank 0", 140_000, 160_000), ("rank 0", 160_000, 165_000)]
+    assert summed(frame) == {"compute": 132, "communication": 20, "runtime": 4, "launch": 2, "between": 2, "returning": 5}
+    # each rank for itself: rank 0 sees its collective only
+    assert summed(frame, "whole-1")["communication"] == 120
+    ranks = next(table for table in critical_result(frame).tables if table.title == "Ranks on the path")
+    assert [row[:2] for row in ranks.rows] == [["rank 1", 140_000], ["rank 0", 25_000]]
+    assert "on rank 1" in critical_result(frame).answer
+
+
+@pytest.mark.parametrize(("cause", "rank"), [("straggler_compute", "rank 1"), ("straggler_data", "rank 0")])
+def test_the_path_of_a_recorded_job_names_the_straggler(cause: str, rank: str):
+    """tests/data/causes: rank 1 computes four more products before each step; rank 0 sleeps 8 ms before each."""
+    frame = recorded(*(DATA / "causes" / f"{cause}_rank{number}.json.gz" for number in range(2)))
+    result = critical_result(frame)
+    table = next(table for table in result.tables if table.title == "Ranks on the path")
+    assert table.rows[0][0] == rank and table.rows[0][2] > 75
+    for row in result.numbers["paths"]:
+        assert sum(row[f"{kind.key}_ns"] for kind in KINDS) == row["length_ns"]
+    assert f"on {rank}" in result.answer
 
 
 def test_a_trace_without_launch_calls_says_so():

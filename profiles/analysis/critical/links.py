@@ -9,6 +9,9 @@ of each dependency instead of a queue length):
 - LAUNCH: its launch call had returned (a blocking copy: had begun);
 - INFERRED: none of these explains a gap of more than INFER_NS, and work of another stream of the same GPU had ended at most
   INFER_NS before: an event that the file does not hold (Kineto records them only with `enable_cuda_sync_events`).
+
+A collective of several ranks whose clocks can be compared also waits within itself: until the last rank comes. `meets` is
+that rank's kernel, `meets_ns` when it started.
 """
 
 from __future__ import annotations
@@ -20,6 +23,8 @@ import numpy as np
 import numpy.typing as npt
 
 from profiles.analysis import intervals
+from profiles.analysis.communication.collectives import collectives_of
+from profiles.analysis.communication.meetings import meetings_of
 from profiles.analysis.critical.waits import cpu_waits, stream_waits, syncs
 from profiles.analysis.frame import Frame, Ints
 from profiles.analysis.launching.graphs import in_graph
@@ -27,6 +32,7 @@ from profiles.analysis.launching.order import NEVER, Order, order_of
 from profiles.trace import Category
 
 INFER_NS = 8_000
+MEET_NS = 20_000                    # a rank that comes later than this is waited for
 HAND_OVER_NS = 50_000               # a thread that does nothing for longer may have waited for another one
 NOTHING, STREAM, EVENT, GRAPH, LAUNCH, INFERRED = range(6)
 
@@ -66,6 +72,25 @@ class Links:
         by_event[by_event >= np.arange(n)] = -1                             # it began later: the file contradicts itself
         self._take(EVENT, np.where(by_event >= 0, np.minimum(order.end_ns[by_event], order.start_ns), NEVER), by_event)
         self._infer()
+        self.meets, self.meets_ns = self._meetings()
+
+    def _meetings(self) -> tuple[Ints, Ints]:
+        """Position of the kernel of the rank that came last, and its start; -1 where nobody came MEET_NS later."""
+        order, frame = self.order, self.frame
+        meets, meets_ns = np.full(order.rows.size, -1, np.int64), np.full(order.rows.size, NEVER, np.int64)
+        alignment = frame.metadata.get("alignment") or {}
+        if len(self.rank_names) < 2 or alignment.get("rule") == "none":
+            return meets, meets_ns
+        launches = collectives_of(frame)
+        if launches.on_host or not launches.rows.size:
+            return meets, meets_ns
+        met = meetings_of(launches)
+        known = np.flatnonzero(met.of >= 0)
+        late = met.late[met.of[known]]
+        waits = (launches.start_ns[late] - launches.start_ns[known] > MEET_NS) & (launches.start_ns[late] < launches.end_ns[known])
+        place = np.searchsorted(order.rows, launches.rows)
+        meets[place[known[waits]]], meets_ns[place[known[waits]]] = place[late[waits]], launches.start_ns[late[waits]]
+        return meets, meets_ns
 
     def _take(self, kind: int, time: Ints, source: Ints) -> None:
         """What comes later in this order wins where it is as late."""
@@ -128,9 +153,17 @@ class Links:
     @cached_property
     def chain(self) -> Ints:
         """For each place the first place of its chain: work that followed, each bound by its stream's order alone."""
+        return self._chain(np.zeros(self.by_track.size, np.bool_))
+
+    @cached_property
+    def chain_to_meeting(self) -> Ints:
+        """The same, cut at collectives that waited for another rank."""
+        return self._chain(self.meets[self.by_track] >= 0)
+
+    def _chain(self, heads: npt.NDArray[np.bool_]) -> Ints:
         linked = np.zeros(self.by_track.size, np.bool_)
         linked[1:] = (self.kind[self.by_track[1:]] == STREAM) & (self.source[self.by_track[1:]] == self.by_track[:-1])
-        return np.maximum.accumulate(np.where(linked, 0, np.arange(linked.size)))
+        return np.maximum.accumulate(np.where(linked & ~heads, 0, np.arange(linked.size)))
 
     @cached_property
     def jumps(self) -> dict[int, Jumps]:

@@ -11,12 +11,13 @@ from profiles.analysis import intervals
 from profiles.analysis.critical.links import Links
 from profiles.analysis.critical.shares import KINDS, Shares
 from profiles.analysis.critical.walk import BEFORE, CPU, Path, ends, walk
-from profiles.analysis.digest import STEP
 from profiles.analysis.found import Found, Result
 from profiles.analysis.frame import Frame
 from profiles.analysis.names import short_name
 from profiles.analysis.sentences import pct_text, plural, time_text
-from profiles.trace import Category, SummaryColumn, SummaryTable
+from profiles.analysis.temporal.steps import Span, steps_of
+from profiles.analysis.temporal.work import devices
+from profiles.trace import Category, Cell, SummaryColumn, SummaryTable
 
 MOST_STEPS, MOST_RANKS, MOST = 100, 16, 200
 HOST_PCT, KERNEL_PCT = 40.0, 25.0           # of the path, to make findings of
@@ -51,41 +52,73 @@ def paths(frame: Frame) -> list[Named]:
 
 
 def _whole(frame: Frame) -> list[Named]:
+    """The path of the job across its ranks, where they met; then that of each rank for itself."""
     links = links_of(frame)
-    found: list[Named] = []
-    for number, name in enumerate(links.rank_names):
-        work, thread, until = ends(links, number)
-        tracks = np.flatnonzero(links.ranks == number)
-        rows = np.flatnonzero(np.isin(frame["track"], tracks) & ~frame["instant"]
-                              & np.isin(frame["category"], [int(each) for each in (*_REAL,)]))
-        if (work < 0 and thread < 0) or not rows.size or len(found) >= MOST_RANKS:
-            continue
-        begin = int(frame["start_ns"][rows].min())
-        found.append(Named("whole" if not found else f"whole-{len(found)}", "whole run", name,
-                           walk(links, begin, until, work, thread)))
-    return found
+    real = np.isin(frame["category"], [int(each) for each in _REAL]) & ~frame["instant"]
+    rank_of_row = links.ranks[frame["track"]]
+    found: list[tuple[str, int, tuple[int, int, int]]] = []
+    for number, name in enumerate(links.rank_names[:MOST_RANKS]):
+        begins = frame["start_ns"][real & (rank_of_row == number)]
+        last = ends(links, number)
+        if begins.size and (last[0] >= 0 or last[1] >= 0):
+            found.append((name, int(begins.min()), last))
+    named = []
+    if _meet(links) and found:
+        work, thread, until = max((last for _, _, last in found), key=lambda last: last[2])
+        named.append(Named("whole", "whole job", "", walk(links, min(begin for _, begin, _ in found), until, work, thread,
+                                                          across=True)))
+    for name, begin, (work, thread, until) in found:
+        key = f"whole-{len(named)}" if named else "whole"
+        named.append(Named(key, "whole run", name, walk(links, begin, until, work, thread)))
+    return named
+
+
+def _meet(links: Links) -> bool:
+    return bool((links.meets >= 0).any())
 
 
 _REAL = (Category.COMPUTE, Category.COMMUNICATION, Category.MEMCPY, Category.MEMSET, Category.RUNTIME, Category.CPU_OP)
 
 
 def _steps(frame: Frame) -> list[Named]:
-    """Every ProfilerStep#N: from its begin to the end of its CPU part, or of the last work that it launched."""
+    """Every step (as `analysis.temporal.steps` finds them): from its begin to the end of its CPU part, or of the last work
+    that it launched. Steps of one name on ranks that met are one."""
     links, order = links_of(frame), links_of(frame).order
-    rows = frame.of(Category.ANNOTATION)
-    named = {code for code in np.unique(frame["name"][rows]).tolist() if code >= 0 and STEP.search(frame.names[code])}
-    found = []
-    for number, row in enumerate(rows[np.isin(frame["name"][rows], list(named))][:MOST_STEPS].tolist()):
-        begin, until = int(frame["start_ns"][row]), int(frame.end_ns[row])
-        rank = int(links.ranks[frame["track"][row]])
-        mine = np.flatnonzero(order.has_call & (order.call_start_ns >= begin) & (order.call_start_ns < until)
-                              & (links.ranks[order.track] == rank))
-        last = int(mine[np.argmax(order.end_ns[mine])]) if mine.size else -1
-        if last >= 0 and order.end_ns[last] > until:
-            path = walk(links, begin, int(order.end_ns[last]), work=last)
-        else:
-            path = walk(links, begin, until, track=int(frame["track"][row]))
-        found.append(Named(f"step-{number}", frame.text(row), links.rank_names[rank], path))
+    across = _meet(links)
+    found = steps_of(frame, devices(frame))
+    asked_ns = order.start_ns if found.source == "detected" else order.call_start_ns
+    groups: dict[tuple[str, str, int], list[Span]] = {}
+    seen: dict[tuple[str, str], int] = {}
+    for span in found.spans:
+        turn = seen[span.name, span.rank] = seen.get((span.name, span.rank), -1) + 1
+        groups.setdefault((span.name, "" if across else span.rank, turn), []).append(span)
+    named = []
+    for number, ((name, rank, _), spans) in enumerate(list(groups.items())[:MOST_STEPS]):
+        lasts = []
+        for span in spans:
+            of_rank = links.rank_names.index(span.rank) if span.rank in links.rank_names else 0
+            mine = np.flatnonzero(order.has_call & (asked_ns >= span.start_ns) & (asked_ns < span.end_ns)
+                                  & (links.ranks[order.track] == of_rank))
+            last = int(mine[np.argmax(order.end_ns[mine])]) if mine.size else -1
+            behind = last >= 0 and (order.end_ns[last] > span.end_ns or found.source == "detected")
+            lasts.append((int(order.end_ns[last]), last, -1) if behind else
+                         (span.end_ns, -1, _last_thread(links, of_rank, span.end_ns)))
+        begin, (until, work, thread) = min(span.start_ns for span in spans), max(lasts)
+        if until > begin:
+            named.append(Named(f"step-{number}", name, rank, walk(links, begin, until, work, thread, across)))
+    return named
+
+
+def _last_thread(links: Links, rank: int, by_ns: int) -> int:
+    """The launching thread of a rank that was active last before a moment; -1 where none was."""
+    last, found = -1, -1
+    for track, active in links.activity.items():
+        if links.ranks[track] != rank:
+            continue
+        begun = int(np.searchsorted(active.start_ns, by_ns))
+        ended = min(int(active.end_ns[begun - 1]), by_ns) if begun else -1
+        if ended > last:
+            last, found = ended, track
     return found
 
 
@@ -98,7 +131,9 @@ def critical_result(frame: Frame) -> Result:
         return Result("The trace does not say which call launched which GPU work (no runtime calls with correlation ids), so its "
                       "critical path cannot be followed. Record the CUDA runtime, too.", applies=False)
     shares = Shares(frame)
-    main = max((each for each in found if not each.key.startswith("step")), key=lambda each: each.path.end_ns - each.path.start_ns)
+    main = max((each for each in found if not each.key.startswith("step")),
+               key=lambda each: (each.label == "whole job", each.path.end_ns - each.path.start_ns))
+    ranks = _ranks(frame, main)
     rows = [_numbers(shares, each) for each in found]
     whole = rows[found.index(main)]
     kernels = _kernels(frame, main.path)
@@ -110,8 +145,8 @@ def critical_result(frame: Frame) -> Result:
         "cpu_pct": _side(whole, "cpu"), "gpu_pct": _side(whole, "gpu"), "wait_pct": _side(whole, "wait"),
         "off_path_ns": kernels.off_ns, "gpu_busy_ns": kernels.busy_ns, "kernel_ns": kernels.all_ns,
     }
-    tables = [_kinds_table(whole), _paths_table(rows), kernels.table, threads, _longest(frame, main.path)]
-    return Result(_answer(main, whole, numbers, kernels), numbers, [table for table in tables if table.rows],
+    tables = [_kinds_table(whole), ranks, _paths_table(rows), kernels.table, threads, _longest(frame, main.path)]
+    return Result(_answer(main, whole, numbers, kernels, ranks), numbers, [table for table in tables if table.rows],
                   _findings(whole, numbers, kernels, threads))
 
 
@@ -140,7 +175,7 @@ def _kernels(frame: Frame, path: Path) -> _Kernels:
     on = np.flatnonzero(path.kind < CPU)
     code_on, on_ns = frame["name"][path.row[on]], path.length_ns[on]
     work = frame.work[(frame["start_ns"][frame.work] < path.end_ns) & (frame.end_ns[frame.work] > path.start_ns)]
-    rank = {frame.rank_of_track[track] for track in np.unique(path.track[on]).tolist()}
+    rank = {frame.rank_of_track[track] for track in np.unique(path.track).tolist() if track >= 0}
     mine = np.array([label in rank for label in frame.rank_of_track] or [False], np.bool_)
     work = work[mine[frame["track"][work]]]
     codes, place = np.unique(frame["name"][work], return_inverse=True)
@@ -160,6 +195,27 @@ def _kernels(frame: Frame, path: Path) -> _Kernels:
     return _Kernels(table, int(total.sum()), int(total.sum() - on_path.sum()), busy, frame.names[codes[first]] if first >= 0
                     else "",
                     100.0 * int(on_path[first]) / length if first >= 0 else 0.0)
+
+
+def _ranks(frame: Frame, main: Named) -> SummaryTable:
+    """Whose time the path of a job is; no rows where it is the path of one rank."""
+    path = main.path
+    label = np.array([frame.rank_of_track[track] if track >= 0 else "" for track in path.track.tolist()])
+    names = [name for name in dict.fromkeys(frame.rank_of_track) if name and main.label == "whole job"]
+    rows: list[list[Cell]] = []
+    for name in names:
+        mine = label == name
+        host = int(path.length_ns[mine & (path.kind == CPU)].sum())
+        own = int(path.length_ns[mine].sum())
+        rows.append([name, own, 100.0 * own / max(1, path.end_ns - path.start_ns), host,
+                     int(path.length_ns[mine & (path.kind < CPU)].sum())])
+    rows.sort(key=lambda row: -int(row[1] or 0))
+    return SummaryTable("Ranks on the path", [
+        SummaryColumn("rank", text=True), SummaryColumn("time on the path", "ns"), SummaryColumn("of the path", "pct"),
+        SummaryColumn("its host", "ns"), SummaryColumn("its GPU", "ns")], rows,
+        "From a collective that waited the path goes on to the rank that came last: the rank with the most time is the one that "
+        "the "
+        "job waits for.")
 
 
 def _threads(frame: Frame, shares: Shares, path: Path) -> SummaryTable:
@@ -215,13 +271,15 @@ def _paths_table(rows: list[dict[str, Any]]) -> SummaryTable:
         "has are left out.")
 
 
-def _answer(main: Named, whole: dict[str, Any], numbers: dict[str, Any], kernels: _Kernels) -> str:
+def _answer(main: Named, whole: dict[str, Any], numbers: dict[str, Any], kernels: _Kernels, ranks: SummaryTable) -> str:
     cpu, gpu = numbers["cpu_pct"], numbers["gpu_pct"]
     largest = max(KINDS, key=lambda kind: whole[f"{kind.key}_ns"])
-    head = (f"Of the {time_text(whole['length_ns'])} that {'rank ' + main.rank.removeprefix('rank ') if main.rank else 'the run'} "
+    head = (f"Of the {time_text(whole['length_ns'])} that {'the job' if ranks.rows else main.rank or 'the run'} "
             f"took, its critical "
             f"path spends {pct_text(gpu)} in GPU work and {pct_text(cpu)} on the host, most of all in {largest.label} "
             f"({pct_text(100 * whole[f'{largest.key}_ns'] / max(1, whole['length_ns']))})")
+    if ranks.rows:
+        head += f"; {pct_text(float(ranks.rows[0][2] or 0))} of the path is on {ranks.rows[0][0]}"
     if cpu > gpu:
         hidden = 100 * kernels.off_ns / max(1, kernels.all_ns)
         return f"{head}: faster kernels would hardly help, {pct_text(hidden)} of the GPU's time is hidden behind the host."

@@ -43,9 +43,10 @@ class Path:
         return self.to_ns - self.from_ns
 
 
-def walk(links: Links, start_ns: int, end_ns: int, work: int = -1, track: int = -1) -> Path:
-    """The path that ends in `work` (a position) at `end_ns`, or on the thread `track`; back to `start_ns`."""
-    walker = _Walker(links, start_ns)
+def walk(links: Links, start_ns: int, end_ns: int, work: int = -1, track: int = -1, across: bool = False) -> Path:
+    """The path that ends in `work` (a position) at `end_ns`, or on the thread `track`; back to `start_ns`. `across`: from a
+    collective that waited on to the rank that it waited for."""
+    walker = _Walker(links, start_ns, across)
     walker.go(work, track, end_ns)
     chunks = walker.chunks
     columns = [np.concatenate([chunk[i] for chunk in chunks]) if chunks else np.empty(0, np.int64) for i in range(5)]
@@ -56,8 +57,9 @@ def walk(links: Links, start_ns: int, end_ns: int, work: int = -1, track: int = 
 
 
 class _Walker:
-    def __init__(self, links: Links, stop_ns: int) -> None:
-        self.links, self.order, self.stop = links, links.order, stop_ns
+    def __init__(self, links: Links, stop_ns: int, across: bool) -> None:
+        self.links, self.order, self.stop, self.across = links, links.order, stop_ns, across
+        self.chain = links.chain_to_meeting if across else links.chain
         self.chunks: list[tuple[Ints, ...]] = []
         self.inferred = 0
 
@@ -83,7 +85,7 @@ class _Walker:
         """A chain of work of one stream, back to what its first piece waited for."""
         links, order = self.links, self.order
         at = int(links.place[work])
-        first = int(links.chain[at])
+        first = int(self.chain[at])
         span = links.by_track[first:at + 1]
         first += int(np.searchsorted(order.start_ns[span], self.stop,
                                      side="right")) - 1 if order.start_ns[span[0]] < self.stop else 0
@@ -91,11 +93,18 @@ class _Walker:
         rows, start = order.rows[span], order.start_ns[span]
         until = np.minimum(order.end_ns[span], np.r_[start[1:], now])       # work may overlap the next of its stream
         until[-1] = now
+        meets = int(links.meets[span[0]]) if self.across else -1
+        if meets >= 0 and int(links.meets_ns[span[0]]) < until[0]:
+            start[0] = links.meets_ns[span[0]]
+        else:
+            meets = -1
         track = order.track[span]
         kinds = order.category[span].astype(np.int64)
         self.chunk(kinds, rows, track, start, until)
         self.chunk(np.full(span.size - 1, BETWEEN), rows[1:], track[1:], until[:-1], start[1:])
         head, begun = int(span[0]), int(start[0])
+        if meets >= 0:
+            return meets, -1, begun
         kind, time, source = int(links.kind[head]), int(links.time[head]), int(links.source[head])
         if kind == NOTHING:
             return -1, -1, begun
