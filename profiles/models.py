@@ -9,6 +9,7 @@ from django.db import models
 from django.db.models import F, Q
 from django.db.models.functions import MD5
 
+from profiles.advice_models import AdviceDecision
 from profiles.ceiling_models import CeilingRun
 from profiles.family_models import (
     BuildChange,
@@ -20,8 +21,9 @@ from profiles.family_models import (
     KernelShape,
 )
 
-__all__ = ["BuildChange", "BuildPair", "Capture", "CaptureTarget", "CeilingRun", "FamilyEdit", "FamilyNote", "FamilyRule",
-           "Finding", "KernelFamily", "KernelShape", "KernelStat", "LaunchCounters", "Profile", "SavedQuery", "TimelineNote"]
+__all__ = ["AdviceDecision", "BuildChange", "BuildPair", "Capture", "CaptureTarget", "CeilingRun", "FamilyEdit", "FamilyNote",
+           "FamilyRule", "Finding", "KernelFamily", "KernelShape", "KernelStat", "LaunchCounters", "Profile", "SavedQuery",
+           "TimelineNote"]
 
 
 class Profile(models.Model):

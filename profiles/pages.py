@@ -7,7 +7,6 @@ from typing import Any
 from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth.decorators import permission_required
-from django.core.cache import cache
 from django.core.files.storage import default_storage
 from django.core.paginator import Paginator
 from django.http import FileResponse, Http404, HttpRequest, HttpResponse
@@ -15,6 +14,7 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.http import require_http_methods, require_safe
 
 from profiles import services
+from profiles.advice.selectors import advice_lines, people
 from profiles.charts import counters as charts_counters
 from profiles.charts import trace as charts_trace
 from profiles.models import KernelStat, Profile
@@ -147,7 +147,7 @@ def profile_delete(request: HttpRequest, pk: int) -> HttpResponse:
 def kernel_detail(request: HttpRequest, pk: int, kernel_pk: int) -> HttpResponse:
     """Why is this kernel slow?"""
     kernel = get_object_or_404(KernelStat.objects.select_related("profile"), pk=kernel_pk, profile_id=pk)
-    page = selectors_counters.kernel_page(kernel, request.GET)
+    page = selectors_counters.kernel_page(kernel, request.GET) | {"advice": advice_lines(kernel), "people": people()}
     return render(request, "profiles/kernel.html", page | charts_counters.kernel_figures(page))
 
 

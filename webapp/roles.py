@@ -20,7 +20,7 @@ ROLES: dict[str, list[str]] = {
         "profiles.add_capture", "profiles.change_capture",
         "profiles.add_timelinenote", "profiles.change_timelinenote", "profiles.delete_timelinenote",
         "profiles.add_savedquery", "profiles.change_savedquery", "profiles.delete_savedquery",
-        "profiles.change_kernelfamily", "profiles.add_familynote", "profiles.delete_familynote",
+        "profiles.change_advicedecision", "profiles.change_kernelfamily", "profiles.add_familynote", "profiles.delete_familynote",
         "tuner.add_tunejob", "tuner.change_tunejob",
     ],
     OWNER: [

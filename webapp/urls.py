@@ -4,12 +4,13 @@ from django.contrib import admin
 from django.urls import include, path
 from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitView
 
-from profiles import anatomy_api
+from profiles import anatomy_api, compare_pages
 from profiles import api as profiles_api
-from profiles import compare_pages
 from profiles import pages as profiles_pages
 from profiles.actions import api as action_api
 from profiles.actions import pages as action_pages
+from profiles.advice import api as advice_api
+from profiles.advice import pages as advice_pages
 from profiles.capture import api as capture_api
 from profiles.capture import pages as capture_pages
 from profiles.ceilings import api as ceiling_api
@@ -62,6 +63,9 @@ urlpatterns = [
     path("profiles/<int:pk>/kernels/<int:kernel_pk>/tune/", action_pages.kernel_tune, name="kernel-tune"),            # → form
     path("profiles/<int:pk>/kernels/<int:kernel_pk>/capture/", action_pages.kernel_capture, name="kernel-capture"),   # → form
     path("profiles/<int:pk>/report/", report_pages.report, name="report"),         # to print
+    path("profiles/<int:pk>/kernels/<int:kernel_pk>/advice/", advice_pages.advice_decide, name="advice-decide"),       # POST
+    path("profiles/<int:pk>/advice/", advice_pages.advice_decide, name="advice-decide-run"),                           # POST
+    path("advice/", advice_pages.advice_list, name="advice"),                      # ?show=open|verified|refuted|dismissed
     path("profiles/<int:pk>/analysis/<slug:name>/", topic_pages.topic_page, name="topic"),
     path("profiles/<int:pk>/delete/", profiles_pages.profile_delete, name="profile-delete"),   # POST
     path("kernels/", family_pages.kernel_list, name="kernel-list"),
@@ -108,6 +112,10 @@ urlpatterns = [
     path("api/profiles/<int:pk>/roofline/", roofline_api.RooflineApi.as_view(), name="api-roofline"),
     path("api/profiles/<int:pk>/source/<int:launch>/", source_api.SourceApi.as_view(), name="api-source"),
     path("api/profiles/<int:pk>/sampling/<int:launch>/", source_api.SamplingApi.as_view(), name="api-sampling"),
+    path("api/profiles/<int:pk>/kernels/<int:kernel_pk>/advice/", advice_api.KernelAdviceApi.as_view(), name="api-kernel-advice"),
+    path("api/profiles/<int:pk>/advice/", advice_api.RunAdviceApi.as_view(), name="api-run-advice"),               # POST
+    path("api/advice/", advice_api.AdviceListApi.as_view(), name="api-advice"),
+    path("api/advice/<int:pk>/", advice_api.DecisionApi.as_view(), name="api-decision"),                           # DELETE
     path("api/profiles/<int:pk>/analysis/<slug:name>/", topic_api.TopicApi.as_view(), name="api-topic"),
     path("api/profiles/<int:pk>/summary/", report_api.SummaryApi.as_view(), name="api-summary"),                 # ?format=md
     path("api/profiles/<int:pk>/kernels/<int:kernel_pk>/actions/", action_api.KernelActionsApi.as_view(),

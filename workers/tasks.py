@@ -14,6 +14,7 @@ from typing import Any
 
 from django.utils import timezone
 
+from profiles.advice.services import decisions_follow
 from profiles.families.build_services import pairs_refresh
 from profiles.families.follow_services import families_follow
 from profiles.models import Capture, CeilingRun, Profile
@@ -32,6 +33,7 @@ def ingest_profile(profile_id: int) -> None:
     _run(HELD["ingest"], profile_id, profile_ingest)
     families_follow(profile_id)         # the profile is ready and shows: what its kernels are worth and what
     topics_make(profile_id)             # its analyses say follows
+    decisions_follow(profile_id)        # and whether what was taken up has helped
 
 
 def analyse_profile(profile_id: int) -> None:

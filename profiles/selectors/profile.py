@@ -9,10 +9,11 @@ from typing import Any
 
 from django.db.models import QuerySet
 
+from profiles.advice.selectors import run_decisions
 from profiles.analysis.found import SEVERITIES
 from profiles.analysis.names import operator_of
 from profiles.analysis.sentences import pct_text, plural, time_text
-from profiles.models import Capture, Finding, KernelStat, Profile
+from profiles.models import AdviceDecision, Capture, Finding, KernelStat, Profile
 from profiles.store import summary as store_summary
 
 
@@ -130,11 +131,20 @@ class FindingLine:
     advice: list[tuple[str, bool]]
     numbers: list[Number]
     operator: str                       # that can be tuned in place of its kernel, "" where none
+    decision: AdviceDecision | None = None      # of a finding about the whole run
+
+    @property
+    def dismissed(self) -> bool:
+        return self.decision is not None and self.decision.state == AdviceDecision.State.DISMISSED
 
 
 def finding_lines(profile: Profile) -> list[FindingLine]:
-    return [FindingLine(found, code_pieces(found.title), code_pieces(found.advice), _numbers(found.numbers),
-                        operator_of(found.kernel.name) if found.kernel else "") for found in finding_rows(profile)]
+    """As `finding_rows`, those that were dismissed last."""
+    decided = run_decisions(profile)
+    lines = [FindingLine(found, code_pieces(found.title), code_pieces(found.advice), _numbers(found.numbers),
+                         operator_of(found.kernel.name) if found.kernel else "", None if found.kernel else decided.get(found.rule))
+             for found in finding_rows(profile)]
+    return sorted(lines, key=lambda line: line.dismissed)
 
 
 def code_pieces(text: str) -> list[tuple[str, bool]]:

@@ -1,0 +1,81 @@
+"""Advice over HTTP: a kernel's list, decisions in and out."""
+
+from __future__ import annotations
+
+from django.http import HttpResponse
+from django.shortcuts import get_object_or_404
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter, extend_schema
+from rest_framework import serializers
+from rest_framework.exceptions import ValidationError
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from profiles.advice import selectors, services
+from profiles.exports.api import FORMAT, asked_format
+from profiles.exports.responses import flat_response
+from profiles.models import AdviceDecision, KernelStat, Profile
+
+MOST = 1_000
+
+
+class DecisionSerializer(serializers.Serializer[AdviceDecision]):
+    cause = serializers.CharField(max_length=60)
+    state = serializers.ChoiceField(AdviceDecision.State.choices)
+    note = serializers.CharField(required=False, allow_blank=True, default="", max_length=services.NOTE_CHARS)
+    assignee = serializers.CharField(required=False, allow_blank=True, default="", max_length=150)
+
+
+def _decide(request: Request, profile: Profile, kernel: KernelStat | None) -> Response:
+    given = DecisionSerializer(data=request.data)
+    given.is_valid(raise_exception=True)
+    try:
+        decision = services.decide(profile=profile, kernel=kernel, by=request.user, **given.validated_data)
+    except services.Refused as error:
+        raise ValidationError({"detail": str(error)}) from None
+    return Response(selectors.decision_json(decision), status=201)
+
+
+class KernelAdviceApi(APIView):
+    write_permission = "profiles.change_advicedecision"
+
+    @extend_schema(operation_id="kernel_advice", responses=OpenApiTypes.OBJECT)
+    def get(self, request: Request, pk: int, kernel_pk: int) -> Response:
+        """Ranked advice about one kernel of a profile, with what was decided."""
+        return Response(selectors.advice_json(get_object_or_404(KernelStat, pk=kernel_pk, profile=pk)))
+
+    @extend_schema(operation_id="kernel_advice_decide", request=DecisionSerializer, responses={201: OpenApiTypes.OBJECT})
+    def post(self, request: Request, pk: int, kernel_pk: int) -> Response:
+        """Take a piece of advice up, assign or dismiss it. A later profile of another build closes what was taken up."""
+        kernel = get_object_or_404(KernelStat.objects.select_related("profile"), pk=kernel_pk, profile=pk)
+        return _decide(request, kernel.profile, kernel)
+
+
+class RunAdviceApi(APIView):
+    write_permission = "profiles.change_advicedecision"
+
+    @extend_schema(operation_id="run_advice_decide", request=DecisionSerializer, responses={201: OpenApiTypes.OBJECT})
+    def post(self, request: Request, pk: int) -> Response:
+        """The same about a finding of the whole run; `cause` is its rule."""
+        return _decide(request, get_object_or_404(Profile, pk=pk, status=Profile.Status.READY), None)
+
+
+class AdviceListApi(APIView):
+    @extend_schema(operation_id="advice_decisions", responses=OpenApiTypes.OBJECT,
+                   parameters=[OpenApiParameter("show", str, enum=list(selectors.FILTERS)), FORMAT])
+    def get(self, request: Request) -> Response | HttpResponse:
+        """Every decision, the last changed first."""
+        kind = asked_format(request)
+        rows = [selectors.decision_json(each) for each in selectors.decisions(request.query_params)[:MOST]]
+        return flat_response(kind, "advice", rows) if kind else Response({"decisions": rows})
+
+
+class DecisionApi(APIView):
+    write_permission = "profiles.change_advicedecision"
+
+    @extend_schema(operation_id="advice_decision_delete", responses={204: None})
+    def delete(self, request: Request, pk: int) -> Response:
+        """As if nothing had been decided."""
+        services.decision_delete(get_object_or_404(AdviceDecision, pk=pk))
+        return Response(status=204)

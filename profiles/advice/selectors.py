@@ -1,0 +1,94 @@
+"""Reads of advice: a kernel's ranked list with what was decided about each, and all decisions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from django.contrib.auth import get_user_model
+from django.db.models import Q, QuerySet
+
+from profiles.analysis import counters, rules
+from profiles.analysis.advice import Advice, Ours, advise
+from profiles.models import AdviceDecision, Finding, KernelStat, Profile
+
+MOST_PEOPLE = 200
+OPEN = Q(outcome__in=[AdviceDecision.Outcome.OPEN, AdviceDecision.Outcome.UNDECIDED])
+FILTERS = {"open": OPEN, "verified": Q(outcome=AdviceDecision.Outcome.VERIFIED),
+           "refuted": Q(outcome=AdviceDecision.Outcome.REFUTED), "dismissed": Q(state=AdviceDecision.State.DISMISSED)}
+
+
+@dataclass(frozen=True)
+class AdviceLine:
+    """`decision`: the open one, else the last that a profile closed."""
+
+    advice: Advice
+    decision: AdviceDecision | None
+
+    @property
+    def dismissed(self) -> bool:
+        return self.decision is not None and self.decision.state == AdviceDecision.State.DISMISSED
+
+
+def advice_of(kernel: KernelStat) -> list[Advice]:
+    """From the kernel's counters, our findings about it and NVIDIA's rules. The best first."""
+    rows = list(kernel.counter_launches.filter(incomplete=""))
+    facts = [counters.from_json(row.facts) for row in rows]
+    ours = [Ours(found.rule, found.title, found.advice, found.worth_ns) for found in kernel.findings.all()]
+    listed = rules.by_kernel([(row.duration_ns, row.rules) for row in rows])
+    return advise(counters.combined(facts) if facts else None, float(kernel.total_ns), ours, listed)
+
+
+def advice_lines(kernel: KernelStat) -> list[AdviceLine]:
+    """Dismissed ones last."""
+    decided: dict[str, AdviceDecision] = {}
+    if kernel.family_id:
+        known = AdviceDecision.objects.filter(family_id=kernel.family_id, gpu=kernel.profile.gpu).select_related(
+            "assignee", "author", "base_profile", "later_profile")
+        for each in sorted(known, key=lambda each: (each.outcome in ("", "undecided"), each.changed)):
+            decided[each.cause] = each
+    lines = [AdviceLine(each, decided.get(each.cause)) for each in advice_of(kernel)]
+    return sorted(lines, key=lambda line: line.dismissed)
+
+
+def advice_json(kernel: KernelStat) -> dict[str, Any]:
+    return {"profile": kernel.profile_id, "kernel": kernel.pk, "name": kernel.name, "advice": [
+        {**line.advice.as_json(), "decision": decision_json(line.decision) if line.decision else None}
+        for line in advice_lines(kernel)]}
+
+
+def run_decisions(profile: Profile) -> dict[str, AdviceDecision]:
+    """Open decisions about findings of runs like this one: rule -> decision."""
+    found = AdviceDecision.objects.filter(OPEN, family=None, model=profile.model, gpu=profile.gpu).select_related("assignee")
+    return {each.cause: each for each in found}
+
+
+def run_finding(profile: Profile, rule: str) -> Finding | None:
+    return profile.findings.filter(kernel=None, rule=rule).order_by("-worth_ns").first()
+
+
+def decisions(params: Mapping[str, str]) -> QuerySet[AdviceDecision]:
+    """`?show=open|verified|refuted|dismissed`; all without."""
+    found = AdviceDecision.objects.select_related("family", "assignee", "author", "base_profile", "later_profile", "base_kernel",
+                                                  "later_kernel")
+    show = params.get("show", "")
+    return found.filter(FILTERS[show]) if show in FILTERS else found
+
+
+def people() -> list[str]:
+    """Whom advice can be assigned to."""
+    found = get_user_model().objects.filter(is_active=True).order_by("username")
+    return list(found.values_list("username", flat=True)[:MOST_PEOPLE])
+
+
+def decision_json(each: AdviceDecision) -> dict[str, Any]:
+    return {
+        "id": each.pk, "family": each.family_id, "model": each.model, "gpu": each.gpu, "cause": each.cause, "title": each.title,
+        "state": each.state, "assignee": each.assignee.get_username() if each.assignee else None, "note": each.note,
+        "author": each.author.get_username() if each.author else None, "base_profile": each.base_profile_id,
+        "base_kernel": each.base_kernel_id, "expected_ns": each.expected_ns, "expected_pct": each.expected_pct,
+        "outcome": each.outcome, "gain_pct": each.gain_pct, "gain_low_pct": each.gain_low_pct, "gain_high_pct": each.gain_high_pct,
+        "why": each.why, "still_there": each.still_there, "later_profile": each.later_profile_id,
+        "later_kernel": each.later_kernel_id, "created": each.created, "changed": each.changed,
+    }
