@@ -128,6 +128,7 @@ class BuildPair(models.Model):
     new_profiles = models.JSONField(default=list)
     verdicts = models.JSONField(default=dict)               # verdict -> kernels
     error = models.TextField(blank=True)                    # why they could not be compared
+    version = models.IntegerField(default=0)                # of the comparison: one of another version is made anew
     made = models.DateTimeField(auto_now=True)
 
     class Meta:
@@ -153,6 +154,7 @@ class BuildChange(models.Model):
     delta_ns = models.FloatField()
     change_pct = models.FloatField()
     noise_pct = models.FloatField(null=True)
+    why = models.TextField(blank=True)                      # the cause by counters, "" where they do not tell it
     order = models.IntegerField(default=0)
 
     class Meta:

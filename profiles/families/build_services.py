@@ -17,6 +17,7 @@ from profiles.trace import TraceError
 from workers import jobs
 
 log = logging.getLogger(__name__)
+VERSION = 1                     # rises with every change of what a comparison finds
 KEPT_CHANGES = 200              # of one pair, those of most time
 MOST_PROFILES = 50              # of one build, the newest
 COMPARED = (Profile.Kind.TRACE, Profile.Kind.COUNTERS)
@@ -44,10 +45,11 @@ def _refresh(model: str, gpu: str, kind: str, new: str, old: str) -> bool:
     ids = {build: list(ready.filter(build=build).order_by("-created").values_list("pk", flat=True)[:MOST_PROFILES])
            for build in (old, new)}
     known = BuildPair.objects.filter(model=model, gpu=gpu, kind=kind).first()
-    if known and (known.old_build, known.new_build, known.old_profiles, known.new_profiles) == (old, new, ids[old], ids[new]):
+    same = (known.version, known.old_build, known.new_build, known.old_profiles, known.new_profiles) if known else None
+    if same == (VERSION, old, new, ids[old], ids[new]):
         return False
     fields: dict[str, Any] = {"old_build": old, "new_build": new, "old_profiles": ids[old], "new_profiles": ids[new],
-                              "verdicts": {}, "error": ""}
+                              "verdicts": {}, "error": "", "version": VERSION}
     changes: list[BuildChange] = []
     try:
         compared = comparison({"a": ",".join(map(str, ids[old])), "b": ",".join(map(str, ids[new])), "kind": kind})
@@ -67,15 +69,16 @@ def _refresh(model: str, gpu: str, kind: str, new: str, old: str) -> bool:
 
 def _changes(compared: Compared, new: Sequence[int]) -> list[BuildChange]:
     """Slower and faster ones, most time first."""
-    rows = [row for row in compared.result.rows if row.verdict in ("slower", "faster")][:KEPT_CHANGES]
-    names = {text(row.new.name) for row in rows if row.new}
+    rows = [(at, row) for at, row in enumerate(compared.result.rows) if row.verdict in ("slower", "faster")][:KEPT_CHANGES]
+    names = {text(row.new.name) for _, row in rows if row.new}
     kernels = dict(KernelStat.objects.filter(profile__in=new, name__in=names).order_by("profile_id").values_list("name", "pk"))
-    return [_change(row, number, kernels) for number, row in enumerate(rows)]
+    return [_change(row, number, kernels, compared.whys[at].sentence if at in compared.whys else "")
+            for number, (at, row) in enumerate(rows)]
 
 
-def _change(row: Row, number: int, kernels: dict[str, int]) -> BuildChange:
+def _change(row: Row, number: int, kernels: dict[str, int], why: str) -> BuildChange:
     assert row.old and row.new and row.change_pct is not None         # both verdicts need both sides
     return BuildChange(
         kernel_id=kernels.get(text(row.new.name)), name=text(row.kernel, 200), shape=row.shape[:24], verdict=row.verdict,
         old_mean_ns=row.old.mean_ns, new_mean_ns=row.new.mean_ns, old_launches=row.old.launches, new_launches=row.new.launches,
-        delta_ns=row.delta_ns, change_pct=row.change_pct, noise_pct=row.noise_pct, order=number)
+        delta_ns=row.delta_ns, change_pct=row.change_pct, noise_pct=row.noise_pct, why=text(why), order=number)

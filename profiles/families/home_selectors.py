@@ -54,6 +54,11 @@ class Slower:
     actions: Actions
 
     @property
+    def cause(self) -> str:
+        """The largest part of the change; the comparison has them all."""
+        return self.change.why.split("; ", 1)[0]
+
+    @property
     def family(self) -> int | None:
         return self.change.kernel.family_id if self.change.kernel else None
 

@@ -41,7 +41,7 @@ def shape_json(line: ShapeLine) -> dict[str, Any]:
 
 def change_json(change: BuildChange) -> dict[str, Any]:
     names = ("name", "shape", "verdict", "old_mean_ns", "new_mean_ns", "old_launches", "new_launches", "delta_ns", "change_pct",
-             "noise_pct")
+             "noise_pct", "why")
     return {"old_build": change.pair.old_build, "new_build": change.pair.new_build,
             **{name: getattr(change, name) for name in names}}
 

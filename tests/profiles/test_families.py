@@ -137,6 +137,7 @@ def test_two_builds_name_exactly_the_three_regressions_and_worth_agrees_with_the
     ready("buildB.ncu-rep.gz", build="buildB", model="five")
     [pair] = home_selectors.got_slower(5)
     assert [each.change.name for each in pair.slower] == ["matmul", "softmax_row", "layernorm_row"] and pair.more == 0
+    assert all("occupancy" in each.change.why for each in pair.slower)          # the recordings' own cause: other tiles
     assert pair.row.verdicts["faster"] == 1 and pair.row.verdicts["unchanged"] == 1
     page = shown(client, "/")
     slower = page.split("Got slower")[1].split("Latest profiles")[0]

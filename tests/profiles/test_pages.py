@@ -51,7 +51,7 @@ def test_profile_page_of_a_trace(alice):
     parts = [int(ns) for ns in re.findall(r'title="[^"]*?: (\d+) ns, [^"]* of 37396352 ns', shown)]
     assert sum(parts) == 37_396_352                                   # the bar's parts add up to wall time
     assert shown.count('class="step"') == 4 and "/timeline/?w=" in shown
-    assert "all 10,949 records kept" in plain and "tune matmul" in plain
+    assert "all 10,949 records kept" in plain and "▸ tune" in plain
 
 
 def test_profile_page_of_counters(alice):
