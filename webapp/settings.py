@@ -46,6 +46,7 @@ INSTALLED_APPS = [
     "workers",
 ]
 MIDDLEWARE = [
+    "webapp.streaming.in_pieces",
     "django.middleware.security.SecurityMiddleware",
     "webapp.errors.NoNul",
     "csp.middleware.CSPMiddleware",
