@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from profiles.advice.selectors import decision_json
 from profiles.families.page_selectors import ShapeLine, builds, family_page
 from profiles.families.selectors import line_json
 from profiles.models import BuildChange, FamilyEdit, KernelFamily, KernelStat, Profile
@@ -22,6 +23,8 @@ def family_json(family: KernelFamily) -> dict[str, Any]:
                       "mean_ns": run.mean_ns, "p50_ns": run.p50_ns, "p95_ns": run.p95_ns, "share_pct": run.share_pct}
                      for run in page["runs"]],
         "changes": [change_json(change) for change in page["changes"]],
+        "advice": [line.advice.as_json() for line in page["advice"]],
+        "decisions": [decision_json(each) for each in page["decisions"]],
         "findings": [{"profile": found.profile_id, "rule": found.rule, "severity": found.severity, "title": found.title,
                       "advice": found.advice, "worth_ns": found.worth_ns} for found in page["findings"]],
         "names": [vars(member) for member in page["members"]], "edits": [edit_json(edit) for edit in page["edits"]],

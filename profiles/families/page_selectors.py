@@ -6,14 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from django.db.models import Count, Max, Min, QuerySet, Sum
+from django.db.models import Count, Max, Min, Q, QuerySet, Sum
 
+from profiles.advice.selectors import advice_lines
 from profiles.analysis.found import SEVERITIES
 from profiles.analysis.sentences import pct_text, plural, time_text
 from profiles.families.selectors import UNREAD, Actions, Line, on_gpus, ranking, shape_actions
-from profiles.models import BuildChange, FamilyEdit, Finding, KernelFamily, KernelShape, KernelStat, Profile
+from profiles.models import AdviceDecision, BuildChange, FamilyEdit, Finding, KernelFamily, KernelShape, KernelStat, Profile
 
-SHAPES, RUNS, NAMES, FINDINGS, OFFERED = 60, 100, 200, 8, 2_000
+SHAPES, RUNS, NAMES, FINDINGS, ADVICE, OFFERED = 60, 100, 200, 8, 6, 2_000
 _ALL = {"trace": "traces", "counters": "counter reports", "summary": "files of sums"}
 _KIND = {"trace": "trace", "counters": "counter report", "summary": "file of sums"}
 
@@ -74,11 +75,12 @@ def family_page(family: KernelFamily) -> dict[str, Any]:
     kinds = set(stats.order_by().values_list("profile__kind", flat=True).distinct())
     kind = next((str(each) for each in (Profile.Kind.TRACE, Profile.Kind.COUNTERS, Profile.Kind.SUMMARY) if each in kinds), "")
     line = family_line(family, kind) if kind else None
-    runs = _runs(stats)
+    runs, counted = _runs(stats), _counted(stats)
     return {
         "family": family, "kind": kind, "kind_word": _KIND.get(kind, ""), "line": line, "runs": runs,
-        "answer": _answer(family, kind, line, runs), "shapes": _shapes(stats), "counted": _counted(stats),
-        "findings": _findings(stats),
+        "answer": _answer(family, kind, line, runs), "shapes": _shapes(stats), "counted": counted,
+        "advice": advice_lines(counted[0])[:ADVICE] if counted else [], "decisions": list(_decisions(family)[:ADVICE]),
+        "findings": [] if counted else _findings(stats),
         "changes": list(BuildChange.objects.filter(kernel__family=family).select_related("pair", "kernel")[:20]),
         "members": _members(stats), "edits": edit_lines(family), "merged": list(family.merged.all()[:20]),
         "notes": list(family.notes.select_related("author")),
@@ -139,7 +141,7 @@ def _counted(stats: QuerySet[KernelStat]) -> list[KernelStat]:
 
 
 def _findings(stats: QuerySet[KernelStat]) -> list[Finding]:
-    """Severity first, then worth; each rule once, of the profile where it is worth most."""
+    """Of traces: severity first, then worth; each rule once, of the profile where it is worth most."""
     found = Finding.objects.filter(kernel__in=stats.order_by().values("pk")).select_related("kernel", "profile")
     ranked = sorted(found[:500], key=lambda each: (SEVERITIES.index(each.severity), -(each.worth_ns or 0.0), each.pk))
     once: dict[str, Finding] = {}
@@ -147,6 +149,12 @@ def _findings(stats: QuerySet[KernelStat]) -> list[Finding]:
         each.title = each.title.removeprefix(f"{each.kernel.short_name}: ") if each.kernel else each.title
         once.setdefault(each.rule, each)
     return list(once.values())[:FINDINGS]
+
+
+def _decisions(family: KernelFamily) -> QuerySet[AdviceDecision]:
+    """What people decided about it, and about the families that were merged into it; the newest change first."""
+    mine = AdviceDecision.objects.filter(Q(family=family) | Q(family__merged_into=family))
+    return mine.select_related("assignee", "author", "base_profile", "later_profile").order_by("-changed")
 
 
 def _members(stats: QuerySet[KernelStat]) -> list[Member]:
