@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from profiles.analysis.names import short_name
-from profiles.analysis.temporal import numbers
+from profiles.analysis.temporal import numbers, work
 from profiles.analysis.temporal.activity import innermost, shortened
 from profiles.analysis.temporal.classes import KERNEL_PARTS, PARTS, verdict
 from profiles.analysis.temporal.idle import CAUSES
@@ -41,6 +41,8 @@ def _ns(*names: str) -> list[SummaryColumn]:
 
 def device_table(facts: TimeFacts) -> SummaryTable:
     rows: list[Row] = []
+    gpus = np.unique(work.numbers(facts.frame)).size
+    left = f" The first {len(facts.devices)} of {gpus:,} GPUs: the others are in no figure." if gpus > len(facts.devices) else ""
     for each in facts.devices:
         said = numbers.device(each, facts.wall_ns)
         rows.append([said["label"], *(said[key] for key in ("wall_ns", "compute_ns", "communication_ns", "memory_ns", "idle_ns")),
@@ -52,7 +54,7 @@ def device_table(facts: TimeFacts) -> SummaryTable:
             *(f"idle: {label}" for label, _ in CAUSES.values()), "communication, overlapped", "memory, overlapped",
             "first to last work", "idle between work")], rows,
         "Compute, exposed communication, exposed memory traffic and idle add up to wall time exactly; so do the causes to idle. "
-        "Overlapped time runs behind compute (or behind communication) and is not part of the sum.")
+        "Overlapped time runs behind compute (or behind communication) and is not part of the sum." + left)
 
 
 def activity_table(facts: TimeFacts) -> SummaryTable:
@@ -65,7 +67,8 @@ def activity_table(facts: TimeFacts) -> SummaryTable:
                SummaryColumn("slices", "count")]
     return SummaryTable("What the host did while the GPU was idle", columns, rows,
                         "By the innermost slice of the thread that launched what ended the gap; its own time, without what it "
-                        "contains. Gaps in which the next work was already launched are not here.")
+                        "contains. Gaps in which the next work was already launched are not here."
+                        + (f" {facts.frame.left_out}." if facts.frame.left_out else ""))
 
 
 def gap_table(facts: TimeFacts) -> SummaryTable:

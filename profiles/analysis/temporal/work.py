@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from profiles.analysis import intervals
-from profiles.analysis.frame import Frame, Rows
+from profiles.analysis.frame import Frame, Ints, Rows
 from profiles.analysis.intervals import Intervals
 from profiles.analysis.temporal.tiling import in_turn
 from profiles.trace import Category
@@ -47,10 +47,15 @@ PARTS = {"compute": (Category.COMPUTE,), "communication": (Category.COMMUNICATIO
          "memory": (Category.MEMCPY, Category.MEMSET)}
 
 
+def numbers(frame: Frame) -> Ints:
+    """The GPU of each piece of work; that of no known GPU is GPU -1's."""
+    return np.where(frame["device"][frame.work] == MISSING32, -1, frame["device"][frame.work]).astype(np.int64)
+
+
 def devices(frame: Frame) -> list[DeviceWork]:
-    """Every GPU that worked, by index. Work of no known GPU is that of GPU -1."""
+    """Every GPU that worked, by index, the first MAX_DEVICES."""
     found = []
-    device = np.where(frame["device"][frame.work] == MISSING32, -1, frame["device"][frame.work])
+    device = numbers(frame)
     names = {each.index: each.name for each in frame.devices}
     for index in np.unique(device).tolist()[:MAX_DEVICES]:
         rows = frame.work[device == index]
