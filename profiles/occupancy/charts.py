@@ -1,62 +1,96 @@
-"""Occupancy over block size, registers and shared memory: the three curves of NVIDIA's calculator."""
+"""Occupancy over block size, registers and shared memory: the three curves of NVIDIA's calculator, as SVG.
+
+Not Bokeh: the page answers while somebody types, and three of its figures take a quarter of a second to build.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from bokeh.models import ColumnDataSource, FixedTicker, Range1d
-
 from profiles.analysis.what_if import Curve, kib_text
-from profiles.theme import PALETTE, SLOWER, figure, follows, item
+
+LEFT, RIGHT, TOP, BOTTOM, WIDTH, HEIGHT = 34, 8, 10, 34, 400, 214
+X_TICKS = 5
+
+
+@dataclass(frozen=True)
+class Plateau:
+    """A piece of a curve with one value."""
+
+    first: int
+    last: int
+    warps: int
+    blocks: int
+    limiter: str
+
+
+def plateaus(curve: Curve) -> list[Plateau]:
+    found: list[Plateau] = []
+    for x, warps, blocks, limiter in zip(curve.x, curve.warps, curve.blocks, curve.limiters, strict=True):
+        if found and (found[-1].warps, found[-1].blocks, found[-1].limiter) == (warps, blocks, limiter):
+            found[-1] = Plateau(found[-1].first, x, warps, blocks, limiter)
+        else:
+            found.append(Plateau(x, x, warps, blocks, limiter))
+    return found
 
 
 def curve_figures(curves: Sequence[Curve], warps_per_sm: int) -> list[dict[str, Any]]:
-    """One figure per parameter with a mark where the kernel stands."""
     return [_figure(curve, warps_per_sm) for curve in curves]
 
 
 def _figure(curve: Curve, warps_per_sm: int) -> dict[str, Any]:
-    scale = 1024.0 if curve.unit == "bytes" else 1.0
-    xs = [x / scale for x in curve.x]
-    source = ColumnDataSource({
-        "x": xs, "warps": curve.warps, "blocks": curve.blocks, "limiter": curve.limiters,
-        "asked": [kib_text(x) if curve.unit == "bytes" else str(x) for x in curve.x],
-        "pct": [f"{100.0 * warps / warps_per_sm:.4g} %" for warps in curve.warps],
-    })
-    label = f"{curve.title}{' (KiB)' if curve.unit == 'bytes' else ''}"
-    plot = figure(height=230, x_axis_label=label, y_axis_label="warps per SM", y_range=Range1d(0, warps_per_sm * 1.06),
-                  tools="box_zoom,reset,save",
-                  hover=[(curve.title, "@asked"), ("warps per SM", "@warps"), ("occupancy", "@pct"), ("blocks per SM", "@blocks"),
-                         ("limited by", "@limiter")])
-    # the value holds from each point on up to the next: resources are given in steps
-    plot.step("x", "warps", source=source, mode="before", line_width=2, line_color=PALETTE["compute"])
-    dots = plot.scatter("x", "warps", source=source, size=7, fill_alpha=0.0, line_alpha=0.0, name="points")
-    plot.hover.renderers = [dots]
-    plot.hover.mode = "vline"
-    plot.hover.point_policy = "snap_to_data"
+    """Lines, ticks and pieces with their places. The value at a point holds from the point before it: resources come in steps."""
+    high = curve.x[-1]
+
+    def place(x: float) -> float:
+        return round(LEFT + (WIDTH - LEFT - RIGHT) * x / high, 2)
+
+    def level(warps: float) -> float:
+        return round(TOP + (HEIGHT - TOP - BOTTOM) * (1 - warps / warps_per_sm), 2)
+
+    path, pieces, before = f"M{place(0)} {level(curve.warps[0])}", [], 0
+    for piece in plateaus(curve):
+        path += f" V{level(piece.warps)} H{place(piece.last)}"
+        pieces.append({"x": place(before), "width": max(0.5, round(place(piece.last) - place(before), 2)),
+                       "text": _piece_text(curve, piece, warps_per_sm)})
+        before = piece.last
     at = curve.x.index(curve.at)
-    line = plot.line([xs[at], xs[at]], [0, curve.warps[at]], line_dash="dashed", line_width=1.5)
-    follows(line.glyph, line_color="--muted")
-    plot.scatter([xs[at]], [curve.warps[at]], size=11, marker="diamond", fill_color=SLOWER, line_color=SLOWER)
-    plot.yaxis[0].ticker = FixedTicker(ticks=list(range(0, warps_per_sm + 1, warps_per_sm // 4)))
-    plot.x_range = Range1d(0, xs[-1])
-    return item(plot)
+    unit = 1024 if curve.unit == "bytes" else 1
+    step = _step(high / unit / X_TICKS) * unit
+    return {
+        "name": curve.parameter, "title": f"{curve.title}{' (KiB)' if curve.unit == 'bytes' else ''}",
+        "text": summary(curve, warps_per_sm), "path": path, "pieces": pieces,
+        "mark": {"x": place(curve.at), "y": level(curve.warps[at])}, "width": WIDTH, "height": HEIGHT, "left": LEFT,
+        "right": WIDTH - RIGHT, "top": TOP, "bottom": HEIGHT - BOTTOM, "middle": (LEFT + WIDTH - RIGHT) / 2,
+        "x_ticks": [{"x": place(value), "text": f"{value // unit}"} for value in range(0, high + 1, step)],
+        "y_ticks": [{"y": level(value), "text": str(value)} for value in range(0, warps_per_sm + 1, warps_per_sm // 4)],
+        "plateaus": [{"range": _range(curve, piece), "piece": piece, "pct": 100.0 * piece.warps / warps_per_sm,
+                      "here": piece.first <= curve.at <= piece.last} for piece in plateaus(curve)],
+    }
+
+
+def _step(about: float) -> int:
+    """A round distance between ticks: 1, 2, 5, 10, 20, 25, 50, 100 …"""
+    return next(step for step in (1, 2, 5, 10, 20, 25, 50, 100, 200, 250, 500, 1000) if step >= about)
+
+
+def _range(curve: Curve, piece: Plateau) -> str:
+    shown = [kib_text(x) if curve.unit == "bytes" else f"{x:,}" for x in (piece.first, piece.last)]
+    return shown[0] if piece.first == piece.last else f"{shown[0]} to {shown[1]}"
+
+
+def _piece_text(curve: Curve, piece: Plateau, warps_per_sm: int) -> str:
+    return (f"{curve.title} {_range(curve, piece)}: {piece.warps} warps ({100.0 * piece.warps / warps_per_sm:.4g} %), "
+            f"{piece.blocks} block{'' if piece.blocks == 1 else 's'}, limited by {piece.limiter}")
 
 
 def summary(curve: Curve, warps_per_sm: int) -> str:
     """The figure in words, for those who do not see it."""
-    at = curve.x.index(curve.at)
-    best = max(curve.warps)
+    at, best = curve.x.index(curve.at), max(curve.warps)
     reached = [x for x, warps in zip(curve.x, curve.warps, strict=True) if warps == best]
     shown = [kib_text(x) if curve.unit == "bytes" else f"{x:,}" for x in (curve.at, reached[0], reached[-1])]
     if curve.warps[at] == best:
         return f"{curve.title}: {best} of {warps_per_sm} warps at {shown[0]}, the most there is; last at {shown[2]}."
-    where = f"from {shown[1]} to {shown[2]}" if len(reached) > 1 and _whole(curve, best) else f"first at {shown[1]}"
-    return f"{curve.title}: {curve.warps[at]} of {warps_per_sm} warps at {shown[0]}; the most, {best}, {where}."
-
-
-def _whole(curve: Curve, best: int) -> bool:
-    """Is the highest value one piece of the curve?"""
-    first = curve.warps.index(best)
-    return all(warps == best for warps in curve.warps[first : first + curve.warps.count(best)])
+    return f"{curve.title}: {curve.warps[at]} of {warps_per_sm} warps at {shown[0]}; the most, {best}, first at {shown[1]}."

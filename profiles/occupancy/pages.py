@@ -16,7 +16,6 @@ def occupancy(request: HttpRequest) -> HttpResponse:
     """What would the occupancy be? A wrong value keeps the answer of the last right one, and says what would be valid."""
     page = selectors.page(request.GET)
     question, found, warps = page["question"], page["answer"].found, page["limits"].warps_per_sm
-    figures = charts.curve_figures(page["answer"].curves, warps)
     typed = {name: page["asked"].typed.get(name, getattr(question, name)) for name in FIELDS}
     page |= {
         "architectures": selectors.architectures(), "query": request.GET.urlencode(),
@@ -27,8 +26,8 @@ def occupancy(request: HttpRequest) -> HttpResponse:
                    for rung in page["answer"].ladder],
         "texts": {name: kib_text(getattr(page["limits"], name)) for name in
                   ("smem_bytes_per_sm", "smem_bytes_per_block", "smem_unit_bytes", "smem_reserved_bytes_per_block")},
+        "split": kib_text(int(page["split_bytes"])) if page["split_bytes"] else "",
         "opt_in": question.smem_bytes > DEFAULT_SMEM_BYTES,
-        "figures": [{"id": f"curve-{curve.parameter}", "item": figure, "text": charts.summary(curve, warps)}
-                    for curve, figure in zip(page["answer"].curves, figures, strict=True)],
+        "figures": charts.curve_figures(page["answer"].curves, warps),
     }
     return render(request, "profiles/occupancy.html", page, status=400 if page["asked"].errors else 200)

@@ -110,7 +110,9 @@ def page(params: Mapping[str, str]) -> dict[str, Any]:
     found = asked(params)
     answer = what_if.answer(found.question)
     achieved = found.launch.facts.get("occupancy", {}).get("achieved_pct") if found.launch else None
+    split = found.launch.facts.get("launch", {}).get("smem_config_bytes") if found.launch else None
     return {"asked": found, "question": found.question, "answer": answer, "achieved_pct": achieved,
+            "split_bytes": split if found.question.smem_config_bytes is None else None,
             "limits": found.question.gpu, "as_launched": found.question == question_of(found.launch, found.kernel)}
 
 

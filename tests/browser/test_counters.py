@@ -61,3 +61,27 @@ def test_every_metric_of_a_launch_is_there_to_search(watched: Any, server_url: s
     page.fill("#metrics-grid input[type=search]", "gpu__time_duration.sum")
     poll(page, "document.querySelectorAll('#metrics-grid .tabulator-row').length === 1")
     assert "175 µs" in page.inner_text("#metrics-grid .tabulator-row")
+
+
+def test_the_calculator_answers_while_one_types_and_keeps_the_address(watched: Any, server_url: str, report_id: int) -> None:
+    page = watched
+    page.set_viewport_size({"width": 1000, "height": 900})
+    page.goto(f"{server_url}/profiles/{report_id}/")
+    poll(page, "document.querySelector('a[href*=\"/kernels/\"]') !== null")
+    page.click("a[href*='/kernels/'] >> text=nvjet_sm90_tst_256x128")
+    page.wait_for_url("**/kernels/*/")
+    poll(page, "document.querySelectorAll('.memory-chart .box').length >= 8")
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    page.click("text=Occupancy: what if?")
+    page.wait_for_url("**/occupancy/?kernel=*")
+    assert "holds 1 block" in page.inner_text(".answer")
+    page.fill("#o-registers", "80")
+    page.fill("#o-smem", "115712")
+    poll(page, "document.querySelector('.answer').textContent.includes('holds 2 blocks')")
+    assert "registers=80" in page.url and page.locator("svg.curve").count() == 3
+    page.fill("#o-threads", "2000")
+    poll(page, "document.querySelector('.field-error')?.textContent.includes('1 to 1,024')")
+    page.fill("#o-threads", "128")
+    poll(page, "!document.querySelector('.field-error') && document.querySelector('.answer').textContent.startsWith('128 threads')")
+    page.reload()
+    assert page.input_value("#o-threads") == "128" and "128 threads" in page.inner_text(".answer")

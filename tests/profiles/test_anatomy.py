@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 from django.core.files.base import File
+from django.core.management import CommandError, call_command
 from django.test import Client
 
 from profiles import ingest, services
@@ -215,3 +217,18 @@ def test_api_and_every_table_as_a_file(kernels: dict[str, KernelStat], client: C
     assert client.get(f"{address}?launch=99999").status_code == 404
     assert client.get(f"{address}?table=nothing").status_code == 404
     assert client.get(f"/api/profiles/{kernel.profile_id}/kernels/0/anatomy/").status_code == 404
+
+
+def test_the_command_says_the_same(kernels: dict[str, KernelStat], client: Client, capsys: Any) -> None:
+    kernel = kernels["layernorm_row"]
+    said = client.get(f"/api/profiles/{kernel.profile_id}/kernels/{kernel.pk}/anatomy/").json()
+    call_command("anatomy", kernel.pk)
+    printed = capsys.readouterr().out
+    assert said["sentences"]["speed"] in printed and said["sentences"]["memory"] in printed
+    call_command("anatomy", kernel.pk, json=True)
+    assert json.loads(capsys.readouterr().out) == said
+    call_command("anatomy", kernel.pk, table="pipes")
+    assert capsys.readouterr().out.splitlines()[0] == "pipe\tpct_of_peak\tof\tmetric"
+    for wrong in ({"launch": 4711}, {"table": "nothing"}):
+        with pytest.raises(CommandError):
+            call_command("anatomy", kernel.pk, **wrong)
