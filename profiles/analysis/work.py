@@ -5,7 +5,8 @@ Sources: which metrics count what: Nsight Compute, "Roofline Charts", and its Sp
     scalar   2·fma + add + mul thread instructions (half: packed pairs, so 4·fma + 2·add + 2·mul)
     tensor   sm__ops_path_tensor_….sum (already operations; scalar counters do not see tensor work)
 
-HFMA2 with both factors RZ is how compilers set a register: the hardware counts it as half-precision work, here it is none.
+Two instructions count as half-precision work in hardware and are none: HFMA2 with both factors RZ sets a register, HADD2
+with -RZ converts to single precision. They are left out, and that is said.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ TENSOR_PIPE = (
     "sm__inst_executed_pipe_tensor.sum",
     "sm__inst_executed_pipe_tensor_op_hmma.avg.pct_of_peak_sustained_active",
 )
-_SETS_REGISTER = re.compile(r"^(?:@!?U?P\d+ )?HFMA2\S* R\d+, -?RZ, -?RZ, ")
+# instructions that only move -> operations that the hardware counts for each
+_MOVES = ((re.compile(r"^(?:@!?U?P\d+ )?HFMA2\S* R\d+, -?RZ, -?RZ, "), 4), (re.compile(r"^(?:@!?U?P\d+ )?HADD2\S* R\d+, -RZ, "), 2))
+_MOVING_OPCODES = {"HFMA2.MMA", "HADD2.F32"}
 _THREADS = "thread_inst_executed_true"        # per instruction, predicated on: what op_hfma_pred_on sums
 
 
@@ -57,7 +60,7 @@ def work(metrics: Metrics, instructions: pa.Table | None = None) -> Work:
     for precision in SCALAR:
         flop = _scalar(metrics, precision)
         if flop is not None and precision == "fp16" and flop > 0:
-            flop, note = _without_register_sets(flop, metrics, instructions)
+            flop, note = _without_moves(flop, metrics, instructions)
         if flop is not None:
             counted = True
             if flop > 0:
@@ -96,34 +99,35 @@ def _scalar(metrics: Metrics, precision: str) -> float | None:
     return total if known else None
 
 
-def _without_register_sets(flop: float, metrics: Metrics, instructions: pa.Table | None) -> tuple[float, str | None]:
-    """Half-precision operations without those that only set registers, and what was done about them.
+def _without_moves(flop: float, metrics: Metrics, instructions: pa.Table | None) -> tuple[float, str | None]:
+    """Half-precision operations without those that only set registers or convert, and what was done about them.
 
-    Exact from the instructions. Without them from the opcodes: where HFMA2.MMA is the only half-precision opcode, all of
-    it sets registers (real packed arithmetic alternates HFMA2 and HFMA2.MMA, or has HADD2 and HMUL2 beside it).
+    Exact from the instructions. Without them from the opcodes: where HFMA2.MMA and HADD2.F32 are the only ones, all of it is
+    moves (real packed arithmetic alternates HFMA2 and HFMA2.MMA, or has HADD2 and HMUL2 beside it).
     """
-    sets = register_sets(instructions)
-    if sets is not None:
-        left = flop - 4 * sets
+    moves = half_moves(instructions)
+    if moves is not None:
+        left = flop - moves
         # counted in different passes: what is left of nothing is rounding
-        return (0.0 if left < 1e-3 * flop else left), _sets_note(4 * sets) if sets else None
+        return (0.0 if left < 1e-3 * flop else left), _moves_note(moves) if moves else None
     opcodes = {name[len(OPCODES) + 1:-1] for name in metrics
                if name.startswith((f"{OPCODES}[HFMA", f"{OPCODES}[HADD", f"{OPCODES}[HMUL"))}
-    if opcodes == {"HFMA2.MMA"}:
-        return 0.0, _sets_note(flop)
-    if "HFMA2.MMA" in opcodes:
-        return flop, "some of the FP16 operations counted may be HFMA2.MMA instructions that only set a register"
+    if opcodes and opcodes <= _MOVING_OPCODES:
+        return 0.0, _moves_note(flop)
+    if opcodes & _MOVING_OPCODES:
+        return flop, "some of the FP16 operations counted may be instructions that only set a register or convert"
     return flop, None
 
 
-def _sets_note(flop: float) -> str:
-    return f"{flop:,.0f} FP16 operations that the hardware counted are HFMA2 instructions that set a register: left out"
+def _moves_note(flop: float) -> str:
+    return (f"{flop:,.0f} FP16 operations that the hardware counted set a register (HFMA2 of zeros) or convert (HADD2.F32): "
+            f"left out")
 
 
-def register_sets(instructions: pa.Table | None) -> float | None:
-    """Thread instructions that set a register by HFMA2 with both factors RZ; None where that cannot be known."""
-    if instructions is None or _THREADS not in instructions.column_names:
+def half_moves(instructions: pa.Table | None) -> float | None:
+    """Half-precision operations as the hardware counts them that only move; None where that cannot be known."""
+    if instructions is None or _THREADS not in instructions.column_names or not instructions.num_rows:
         return None
-    counts = instructions[_THREADS].to_numpy(zero_copy_only=False)
-    chosen = np.array([bool(_SETS_REGISTER.match(sass or "")) for sass in instructions["sass"].to_pylist()], np.bool_)
-    return float(np.nansum(counts[chosen])) if len(chosen) else None
+    counts = np.nan_to_num(instructions[_THREADS].to_numpy(zero_copy_only=False))
+    sass = [text or "" for text in instructions["sass"].to_pylist()]
+    return float(sum(weight * counts[[bool(pattern.match(text)) for text in sass]].sum() for pattern, weight in _MOVES))
