@@ -71,6 +71,20 @@ def test_the_report_prints_on_one_sheet(watched: Any, server_url: str, trace_id:
     assert len(re.findall(rb"/Type\s*/Page\b", raw)) == 1
 
 
+def test_a_picture_of_boxes_saves_as_it_is_laid_out(watched: Any, server_url: str, trace_id: int) -> None:
+    page = watched
+    page.goto(f"{server_url}/profiles/{trace_id}/analysis/operators/")
+    poll(page, "document.querySelectorAll('.save-figure').length >= 2")
+    _, raw = saved(page, "button[aria-label='Save operators as SVG']")
+    drawing = ElementTree.fromstring(raw)
+    bars = page.locator(".owner-bar > span")
+    wide = [float(each.get("width", "0")) for each in drawing.findall(f"{SVG}rect") if "%" not in each.get("width", "%")]
+    for at in range(bars.count()):
+        assert min(abs(bars.nth(at).bounding_box()["width"] - each) for each in wide) < 0.02
+    assert "aten::addmm" in list(drawing.itertext())
+    assert saved(page, "button[aria-label='Save tree as PNG']")[1][:4] == b"\x89PNG"
+
+
 def test_from_an_analysis_to_a_filled_in_form(watched: Any, server_url: str, trace_id: int) -> None:
     """With the keyboard: the tree's first box, then a kernel's tune link."""
     page = watched

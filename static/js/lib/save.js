@@ -1,6 +1,7 @@
-// "PNG" and "SVG" under every picture: Bokeh's figures (lib/figures.js) and inline <svg data-save="name">, in the page's
-// colours and on its ground, so that a saved picture looks as it did. Nothing leaves the browser.
+// "PNG" and "SVG" under every picture: Bokeh's figures (lib/figures.js), inline <svg data-save="name"> and pictures of HTML boxes
+// with data-save, in the page's colours and on its ground, so that a saved picture looks as it did. Nothing leaves the browser.
 
+import { paintedSvg } from "./painted.js";
 import { css } from "./theme.js";
 
 const SVG = "http://www.w3.org/2000/svg";
@@ -46,8 +47,9 @@ function png(image, width, height) {
   return new Promise((resolve, reject) => { canvas.toBlob((blob) => (blob ? resolve(blob) : reject(new Error("no picture"))), "image/png"); });
 }
 
-/** A copy of an inline drawing that needs no style sheet. @param {SVGSVGElement} drawing */
+/** The picture as an SVG that needs no style sheet. @param {SVGSVGElement|HTMLElement} drawing */
 function standalone(drawing) {
+  if (!(drawing instanceof SVGSVGElement)) return paintedSvg(drawing);
   const copy = /** @type {SVGSVGElement} */ (drawing.cloneNode(true));
   const from = [drawing, ...drawing.querySelectorAll("*")], to = [copy, ...copy.querySelectorAll("*")];
   from.forEach((element, at) => {
@@ -62,7 +64,7 @@ function standalone(drawing) {
   return new XMLSerializer().serializeToString(copy);
 }
 
-/** @param {SVGSVGElement} drawing @returns {Promise<Blob>} */
+/** @param {SVGSVGElement|HTMLElement} drawing @returns {Promise<Blob>} */
 async function drawingPng(drawing) {
   const image = new Image();
   const box = drawing.getBoundingClientRect();
@@ -111,7 +113,7 @@ export function offerFigure(target, view) {
 }
 
 export function offerDrawings(root = document) {
-  for (const drawing of /** @type {NodeListOf<SVGSVGElement>} */ (root.querySelectorAll("svg[data-save]"))) {
+  for (const drawing of /** @type {NodeListOf<SVGSVGElement|HTMLElement>} */ (root.querySelectorAll("[data-save]"))) {
     offer(drawing, drawing.dataset.save || "picture", () => drawingPng(drawing),
       async () => new Blob([grounded(standalone(drawing))], { type: "image/svg+xml" }));
   }
