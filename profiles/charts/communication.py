@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from bokeh.models import ColumnDataSource, NumeralTickFormatter, Range1d
+from bokeh.models import ColumnDataSource, FixedTicker, Range1d
 
 from profiles.analysis.communication.stragglers import CAUSES
 from profiles.analysis.sentences import si_text
@@ -45,7 +45,9 @@ def bandwidth_figure(sizes: list[Mapping[str, Any]]) -> dict[str, Any] | None:
     plot.y_range = Range1d(min(low / 2, high / 10), high * 2)
     small, large = (pick(each["bytes"] for each in known) for pick in (min, max))
     plot.x_range = Range1d(min(small / 2, large / 30), max(large * 2, small * 30))          # at least three decades
-    plot.xaxis.formatter = NumeralTickFormatter(format="0.[0] b")
+    ticks = [10**power for power in range(13)]
+    plot.xaxis.ticker = FixedTicker(ticks=ticks)
+    plot.xaxis.major_label_overrides = {each: si_text(each, "B") for each in ticks}
     plot.legend.location = "bottom_right"
     return item(plot)
 
@@ -102,7 +104,7 @@ def cause_bars(numbers: Mapping[str, Any]) -> list[dict[str, Any]]:
             parts = [Part(_CAUSE_CATEGORY[key], CAUSES[key], ns, 100 * ns / total)
                      for key, ns in each["causes_ns"].items() if ns > 0]
             out.append({"label": each["label"], "meetings": each["meetings"], "cost_ns": each["cost_ns"], "ns": total,
-                        "parts": parts, "host": each["host"], "kernels": each["kernels"]})
+                        "parts": parts, "host": each["host"], "kernels": each["kernels"], "window": each["window"]})
     return out
 
 

@@ -180,6 +180,7 @@ def test_a_straggler_that_was_put_there_is_named_with_its_cause(folder: Path, na
     result = communication_result(recorded(folder / f"{name}_rank0.json.gz", folder / f"{name}_rank1.json.gz"))
     found = next(each for each in result.findings if each.rule == "straggler")
     assert (found.numbers["rank"], found.numbers["cause"], found.severity) == (late, cause, "high")
+    assert (found.kernel is not None and named in found.kernel) == (cause == "computing")
     assert named in (found.numbers["kernels"] if cause == "computing" else found.numbers["host"])[0][0]
     assert found.worth_ns is not None and found.worth_ns > least_ms * 1e6
     assert result.answer.startswith(f"{late} comes last in {found.numbers['meetings']} of {found.numbers['meetings']} collectives")

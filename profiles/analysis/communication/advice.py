@@ -64,7 +64,9 @@ def _late(found: Found) -> list[Finding]:
             (f"Mostly because {CAUSES[late.cause]}{what}. " if late.cause else "") + _FIXES[late.cause],
             {"rank": label, "meetings": late.meetings, "of_meetings": int(found.met.present.size), "waited_ns": late.waited_ns,
              "still_ns": late.still_ns, "cost_ns": late.cost_ns, "share_pct": share, "cause": late.cause, "causes_ns": late.causes,
-             "host": late.host, "kernels": late.kernels}, worth_ns=float(late.cost_ns)))
+             "host": [(short_name(name), ns) for name, ns in late.host],
+             "kernels": [(short_name(name), ns) for name, ns in late.kernels]},
+            worth_ns=float(late.cost_ns), kernel=late.kernels[0][0] if late.cause == "computing" and late.kernels else None))
     return out
 
 

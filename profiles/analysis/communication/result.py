@@ -121,10 +121,14 @@ def why(late: Late) -> str:
     named = late.kernels if late.cause == "computing" else late.host if late.cause == "host_late" else []
     detail = ""
     if named and late.cause == "computing":
-        detail = f": `{_cut(named[0][0])}` takes {time_text(named[0][1])} more there"
+        detail = f": `{_cut(short_name(named[0][0]))}` takes {time_text(named[0][1])} more there"
     elif named:
         detail = f", {time_text(named[0][1])} of it in `{_cut(short_name(named[0][0]))}`"
     return f", mostly because {CAUSES[late.cause]}{detail}"
+
+
+def _named(found: list[tuple[str, int]]) -> list[tuple[str, int]]:
+    return [(short_name(name), ns) for name, ns in found]
 
 
 def _cut(name: str, chars: int = 60) -> str:
@@ -144,7 +148,9 @@ def _numbers(found: Found, ranks: list[tables.RankRow]) -> dict[str, Any]:
         "ranks": [each.as_json() for each in ranks],
         "late": [{"label": found.launches.labels[each.participant], "meetings": each.meetings, "waited_ns": each.waited_ns,
                   "still_ns": each.still_ns, "cost_ns": each.cost_ns, "causes_ns": each.causes, "cause": each.cause,
-                  "host": each.host, "kernels": each.kernels} for each in found.late[:tables.MOST]],
+                  "host": _named(each.host), "kernels": _named(each.kernels),
+                  "window": f"{each.worst[0]}-{each.worst[1]}"}
+                 for each in found.late[:tables.MOST]],
         "pairs": tables.pair_cells(found), "series": tables.wait_series(found),
         "sizes": [{"operation": each.kind.operation, "bytes": each.bytes, "ranks": each.ranks, "launches": each.launches,
                    "bus_bytes_s": each.bus_bytes_s, "best_bus_bytes_s": each.best_bus_bytes_s,

@@ -22,7 +22,6 @@ from profiles.analysis.communication.collectives import Collectives
 from profiles.analysis.communication.meetings import Meetings
 from profiles.analysis.frame import Frame, Ints
 from profiles.analysis.intervals import EMPTY, Intervals
-from profiles.analysis.names import short_name
 from profiles.analysis.temporal.work import DeviceWork
 from profiles.trace import Category
 
@@ -54,6 +53,7 @@ class Late:
     causes: dict[str, int]               # ns of its windows by cause; the sum is the windows' length
     host: list[tuple[str, int]] = field(default_factory=list)        # self time of CPU slices within the host-late windows
     kernels: list[tuple[str, int]] = field(default_factory=list)     # of which it runs more than the others' median, by how much
+    worst: tuple[int, int] = (0, 0)      # start and end of the meeting in which all others stood still longest
 
     @property
     def cause(self) -> str:
@@ -95,9 +95,11 @@ def late_ranks(frame: Frame, found: Collectives, met: Meetings, waits: Waits, wo
         mine = np.flatnonzero(by == each)
         causes, host = _causes(frame, found, met, mine, by_index.get(found.devices[each]),
                                round(computed[each] - float(np.median(np.delete(computed, each)))) if computed.size > 1 else 0)
+        worst = int(mine[np.argmax(cost[mine])])
         out.append(Late(each, int(mine.size), int(waited[:, each].sum()), int(still[:, each].sum()), int(cost[mine].sum()), causes,
                         _activities(frame, found, met.late[mine], host) if host.length_ns else [],
-                        _more_kernels(frame, found, each, by_index) if causes["computing"] else []))
+                        _more_kernels(frame, found, each, by_index) if causes["computing"] else [],
+                        (int(met.first_ns[worst]), int(found.end_ns[met.late[worst]]))))
     return sorted(out, key=lambda late: (-late.cost_ns, -late.waited_ns, late.participant))
 
 
@@ -150,7 +152,7 @@ def _activities(frame: Frame, found: Collectives, launches: Ints, window: Interv
 
 
 def _more_kernels(frame: Frame, found: Collectives, participant: int, work: dict[int, DeviceWork]) -> list[tuple[str, int]]:
-    """Computing kernels that take longer on this GPU than on the others (median), summed over the trace."""
+    """Computing kernels (full names) that take longer on this GPU than on the others (median), summed over the trace."""
     names = len(frame.names)
     by_name = np.zeros((len(found.devices), names))
     for number, device in enumerate(found.devices):
@@ -160,4 +162,4 @@ def _more_kernels(frame: Frame, found: Collectives, participant: int, work: dict
     others = np.delete(by_name, participant, axis=0)
     more = by_name[participant] - (np.median(others, axis=0) if others.size else 0)
     order = np.argsort(-more, kind="stable")[:NAMES].tolist()
-    return [(short_name(frame.names[code]), round(more[code])) for code in order if more[code] > 0]
+    return [(frame.names[code], round(more[code])) for code in order if more[code] > 0]
