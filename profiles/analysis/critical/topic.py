@@ -234,7 +234,8 @@ def _threads(frame: Frame, shares: Shares, path: Path) -> SummaryTable:
         [[frame.names[codes[i]] if codes[i] >= 0 else None, words[int(kind[i])], int(count[i]), int(total[i]),
           100.0 * int(total[i]) / length]
          for i in np.argsort(-total, kind="stable")[:MOST].tolist()],
-        "Own time: without the slices within it. A range's own time is the program's own code in it.")
+        "Own time: without the slices within it. A range's own time is the program's own code in it."
+        + (f" {frame.left_out}." if frame.left_out else ""))
 
 
 def _longest(frame: Frame, path: Path) -> SummaryTable:

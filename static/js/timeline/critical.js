@@ -38,6 +38,7 @@ export class Critical {
     this.button.setAttribute("aria-pressed", String(Boolean(key)));
     this.app.changed("overlay");
     this.told = told;
+    this.isNew = true;
     if (key) this.ask();
     if (told) this.app.history.remember();
   }
@@ -61,6 +62,8 @@ export class Critical {
       this.answer = answer;
       this.shown = { start, end, span: end - start };
       app.changed("overlay");
+      if (this.isNew) this.bring();
+      this.isNew = false;
       if (this.told) this.tell();
       this.told = false;
     } catch (error) {
@@ -68,6 +71,14 @@ export class Critical {
       this.set(null, true);
       app.say(`No critical path: ${error.message}`, true);
     }
+  }
+
+  /** The track that the path is on longest comes into view: of many ranks it may be far below. */
+  bring() {
+    const spent = new Map();
+    for (const [track, , start, end] of this.answer.segments) spent.set(track, (spent.get(track) ?? 0) + end - start);
+    const [track] = [...spent].sort((a, b) => b[1] - a[1])[0] ?? [];
+    if (track !== undefined) this.app.stage.reveal(track, 0);
   }
 
   tell() {
