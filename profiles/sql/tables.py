@@ -138,6 +138,26 @@ unit VARCHAR base unit: ns, bytes, hertz, percent
 value DOUBLE NULL where the metric is a word
 text VARCHAR the word
 """), "SELECT kernel, value FROM counters WHERE metric = 'gpu__time_duration.sum' ORDER BY value DESC"),
+    Table("instructions", "SASS of kernels in counter reports and what was counted: a row per launch and instruction.", _columns("""
+launch INTEGER number of the launch in the report
+kernel VARCHAR full name
+offset_bytes BIGINT from the kernel's first instruction
+sass VARCHAR as NVIDIA's reader disassembles it
+file VARCHAR source file; NULL without line information
+line INTEGER in that file
+samples DOUBLE stall samples in every state
+executed DOUBLE warp instructions
+threads_executed DOUBLE thread instructions, predicated-off ones left out
+global_sectors DOUBLE 32-byte sectors asked of L2; NULL where it is no global access
+excess_sectors DOUBLE of them beyond coalesced accesses
+shared_wavefronts DOUBLE passes through shared memory; NULL where it is no shared access
+excess_wavefronts DOUBLE of them bank conflicts
+"""), "SELECT file, line, sum(samples) FROM instructions WHERE launch = 0 GROUP BY ALL ORDER BY 3 DESC"),
+    Table("source_lines", "Text of the source files that counter reports hold.", _columns("""
+file VARCHAR as in instructions
+line INTEGER from 1
+text VARCHAR the line
+"""), "SELECT i.line, text, sum(samples) FROM instructions i JOIN source_lines USING (profile, file, line) GROUP BY ALL"),
     Table("integrity", "What became of every record of the file: read = kept + all rows of section not_kept.", _columns("""
 section VARCHAR read, kept, kinds, not_kept, repaired, remarks, truncated or notes
 reason VARCHAR kind, reason or sentence

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from profiles.models import KernelStat, Profile
+from profiles.sql import inside
 from profiles.sql.tables import CATEGORIES, Column, table
 from profiles.store import counters as store_counters
 from profiles.store import launches as store_launches
@@ -47,7 +48,7 @@ def prepare(profiles: list[Profile], folder: Path) -> Prepared:
                        ("tracks", _tracks(documents)), ("steps", _steps(documents)), ("integrity", _integrity(profiles)),
                        ("metadata", _metadata(profiles)), ("cells", _cells(profiles))):
         _small(folder, name, rows, out)
-    for name, make in _STORED.items():
+    for name, make in {**_STORED, **inside.tables(profiles, folder, out)}.items():
         parts = [text for pk, names in links.items() if (text := make(pk, names))]
         columns = table(name).columns
         out.statements.append(f"CREATE VIEW {name} AS " + (" UNION ALL ".join(parts) or _empty(columns)))

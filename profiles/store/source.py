@@ -1,8 +1,9 @@
 """What is inside the launches of a report, in the object store, one small object per launch and kind.
 
 Under profiles/<id>/inside/: `<launch>-instructions.parquet` (trace.INSTRUCTIONS and a column per metric),
-`<launch>-periodic.parquet` (trace.PERIODIC), and `index.json.gz`, written after them: source files with their text, and
-of every launch how many instructions and samples it has, and NVIDIA's marks.
+`<launch>-periodic.parquet` (trace.PERIODIC), `files.parquet` and `lines.parquet` (FILES, LINES: for queries), and
+`index.json.gz`, written after them: source files with their text, and of every launch how many instructions and samples it
+has, and NVIDIA's marks.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from django.core.files.storage import default_storage
 from profiles.rows import json_safe
 from profiles.trace import Report, SourceFile, SourceMark
 
+FILES = pa.schema([("number", pa.int32()), ("name", pa.string())])
+LINES = pa.schema([("number", pa.int32()), ("line", pa.int32()), ("text", pa.string())])
 Index = dict[int, "Inside"]
 
 
@@ -33,7 +36,7 @@ class Inside:
     marks: tuple[SourceMark, ...] = ()
 
 
-def _key(profile_id: int, name: str) -> str:
+def key(profile_id: int, name: str) -> str:
     return f"profiles/{profile_id}/inside/{name}"
 
 
@@ -53,6 +56,11 @@ def inside_write(profile_id: int, report: Report) -> int:
         launches[launch.index] = {"instructions": rows, "samples": samples, "marks": [asdict(mark) for mark in launch.marks]}
     if not launches:
         return stored
+    stored += _table_write(profile_id, "files.parquet", pa.Table.from_pylist(
+        [{"number": number, "name": file.name} for number, file in enumerate(report.files)], FILES))
+    stored += _table_write(profile_id, "lines.parquet", pa.Table.from_pylist(
+        [{"number": number, "line": line, "text": text} for number, file in enumerate(report.files)
+         for line, text in enumerate((file.text or "").splitlines(), 1)], LINES))
     document = {"files": [asdict(file) for file in report.files], "launches": launches}
     packed = gzip.compress(json.dumps(json_safe(document), ensure_ascii=False).encode(), 6, mtime=0)
     return stored + _write(profile_id, "index.json.gz", packed)
@@ -65,16 +73,16 @@ def _table_write(profile_id: int, name: str, table: pa.Table) -> int:
 
 
 def _write(profile_id: int, name: str, content: bytes) -> int:
-    if default_storage.exists(_key(profile_id, name)):
-        default_storage.delete(_key(profile_id, name))
-    default_storage.save(_key(profile_id, name), ContentFile(content))
+    if default_storage.exists(key(profile_id, name)):
+        default_storage.delete(key(profile_id, name))
+    default_storage.save(key(profile_id, name), ContentFile(content))
     return len(content)
 
 
 def index_read(profile_id: int) -> tuple[list[SourceFile], Index]:
     """Source files by their number, and what is stored of which launch; both empty where the report holds none."""
     try:
-        with default_storage.open(_key(profile_id, "index.json.gz"), "rb") as file:
+        with default_storage.open(key(profile_id, "index.json.gz"), "rb") as file:
             document: dict[str, Any] = json.loads(gzip.decompress(file.read()))
     except FileNotFoundError:
         return [], {}
@@ -95,7 +103,7 @@ def periodic_read(profile_id: int, launch: int) -> pa.Table | None:
 
 def _table_read(profile_id: int, name: str) -> pa.Table | None:
     try:
-        with default_storage.open(_key(profile_id, name), "rb") as file:
+        with default_storage.open(key(profile_id, name), "rb") as file:
             return pq.read_table(file)
     except FileNotFoundError:
         return None

@@ -19,6 +19,7 @@ from profiles import ingest, services
 from profiles.ingest import ncu_inside, ncu_report
 from profiles.models import Profile
 from profiles.source import selectors
+from profiles.sql.services import query_run
 from profiles.store import source as store
 from profiles.trace import CounterLaunch, Device, Integrity, Report
 
@@ -111,9 +112,28 @@ def test_the_command_prints_the_hottest_lines(matmul: Profile, capsys: pytest.Ca
 
 def test_deleting_and_ingesting_again_leave_nothing_behind(matmul: Profile, tmp_store: Path) -> None:
     folder = tmp_store / f"profiles/{matmul.pk}/inside"
-    assert {path.name for path in folder.iterdir()} == {"0-instructions.parquet", "0-periodic.parquet", "index.json.gz"}
+    assert {path.name for path in folder.iterdir()} == {
+        "0-instructions.parquet", "0-periodic.parquet", "files.parquet", "lines.parquet", "index.json.gz"}
     assert store.instructions_read(matmul.pk, 5) is None and store.periodic_read(matmul.pk, 5) is None
     assert store.index_read(matmul.pk + 1) == ([], {})
+
+
+def test_instructions_and_lines_are_tables_of_sql(matmul: Profile) -> None:
+    found = selectors.launch_of(matmul, 0)
+    assert found is not None
+
+    def rows(sql: str) -> list[list[Any]]:
+        return [list(row.values()) for row in query_run(sql, [matmul], "me").table.to_pylist()]
+
+    hot = next(line for line in found.lines if line.line is not None)
+    assert rows("SELECT line, sum(samples) FROM instructions WHERE line IS NOT NULL GROUP BY ALL ORDER BY 2 DESC LIMIT 1") == [
+        [hot.line, hot.values["samples"]]]
+    assert rows("SELECT count(*), min(offset_bytes), sum(executed), any_value(kernel), max(launch) FROM instructions") == [
+        [len(found.found), 0, float(found.found.values("inst_executed").sum()), found.row.kernel.name, 0]]
+    (line,) = rows("SELECT text, sum(samples) FROM instructions JOIN source_lines USING (profile, file, line) GROUP BY ALL "
+                   "ORDER BY 2 DESC LIMIT 1")
+    assert line[0].strip() == found.text(hot.file, hot.line) and line[1] == hot.values["samples"]
+    assert rows("SELECT sum(samples) FROM instructions") == [[float(found.found.values("samples").sum())]]
 
 
 def _launch() -> CounterLaunch:
