@@ -10,6 +10,7 @@ from typing import Any
 from django.db import transaction
 
 from profiles.analysis.found import Result
+from profiles.analysis.frame import Frame
 from profiles.models import Finding, Profile
 from profiles.rows import json_safe, text
 from profiles.store.frame import frame_read
@@ -39,10 +40,10 @@ def document_of(profile: Profile, topic: Topic) -> dict[str, Any] | None:
     return topic_make(profile, topic)
 
 
-def topic_make(profile: Profile, topic: Topic) -> dict[str, Any]:
+def topic_make(profile: Profile, topic: Topic, frame: Frame | None = None) -> dict[str, Any]:
     """Compute and keep one topic: its document, and its findings as rows in one transaction."""
     began_s = time.monotonic()
-    result = topic.compute(frame_read(profile))
+    result = topic.compute(frame or frame_read(profile))
     document = json_safe({
         "topic": topic.name, "version": topic.version, "written": int(timeline(profile.pk).document["written"]),
         "applies": result.applies, "answer": result.answer, "numbers": result.numbers,
@@ -71,11 +72,13 @@ def topics_make(profile_id: int) -> None:
     if profile is None:
         return
     written = int(timeline(profile_id).document["written"])
+    frame: Frame | None = None
     for number, topic in enumerate(TOPICS):
         if topic_read(profile_id, topic.name, topic.version, written) is None:
             jobs.publish(f"profile.{profile_id}", "analysis", {"topic": topic.name, "done": number, "total": len(TOPICS)})
             try:
-                topic_make(profile, topic)
+                frame = frame or frame_read(profile)         # once for all, however large
+                topic_make(profile, topic, frame)
             except Exception:
                 log.exception("profile %s: the analysis %s failed", profile_id, topic.name)
     jobs.publish(f"profile.{profile_id}", "analysis", {"topic": "", "done": len(TOPICS), "total": len(TOPICS)})

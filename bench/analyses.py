@@ -1,0 +1,68 @@
+"""Every analysis of a profile of 1.6 million slices, from its stored columns, nothing of it in memory yet.
+
+The reference is reading the stored columns whole, without doing anything with them.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from bench import generator
+from profiles import ingest
+from profiles.analysis.breakdown import breakdown
+from profiles.models import Profile
+from profiles.store import frame as store_frame
+from profiles.store import trace as store
+from profiles.store.objects import objects_delete
+from profiles.topics.table import TOPICS, Topic
+from profiles.trace import Trace
+
+BENCH_PROFILE = 2_000_000_002
+SLICES, RUNS, BUDGET_S = 1_600_000, 3, 1.0
+
+
+def run() -> list[dict[str, Any]]:
+    with tempfile.TemporaryDirectory(prefix="ridgepoint-bench-") as folder:
+        file = Path(folder) / "trace.json.gz"
+        generator.write(file, slices=SLICES)
+        trace = ingest.read(file)
+    if not isinstance(trace, Trace):
+        raise TypeError("the bench's trace reads as counters")
+    store.write_trace(BENCH_PROFILE, trace)
+    profile = Profile(pk=BENCH_PROFILE, metadata=trace.metadata, summary=breakdown(trace).as_json())
+    try:
+        return _rows(profile)
+    finally:
+        store_frame.forget()
+        objects_delete(BENCH_PROFILE)
+
+
+def _rows(profile: Profile) -> list[dict[str, Any]]:
+    reference_s = min(_timed_read() for _ in range(RUNS))
+    rows = []
+    for topic in TOPICS:
+        seconds = min(_timed(profile, topic) for _ in range(RUNS))
+        rows.append({
+            "what": f"analysis of {SLICES / 1e6:g} M slices: {topic.title}, cold", "measured": f"{seconds:.2f} s",
+            "reference": f"reading the columns {reference_s:.2f} s", "ratio": seconds / reference_s,
+            "budget": f"< {BUDGET_S:g} s", "ok": seconds < BUDGET_S})
+    return rows
+
+
+def _timed_read() -> float:
+    began_s = time.perf_counter()
+    for name in ("slices.parquet", "arguments.parquet"):
+        pq.read_table(store.local_path(store.key(BENCH_PROFILE, name)))
+    return time.perf_counter() - began_s
+
+
+def _timed(profile: Profile, topic: Topic) -> float:
+    store_frame.forget()
+    began_s = time.perf_counter()
+    topic.compute(store_frame.frame_read(profile))
+    return time.perf_counter() - began_s
