@@ -51,7 +51,7 @@ def decoded(value: Any) -> list[Any]:
     if isinstance(value, str):
         try:
             value = json.loads(value)
-        except ValueError:
+        except (ValueError, RecursionError):
             return []
     return value if isinstance(value, list) else []
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from django.urls import reverse
 
+from profiles.analysis import counters
 from profiles.analysis.names import operator_of
 from profiles.models import Finding, KernelStat, Profile
 from profiles.selectors import profile as selectors_profile
@@ -39,7 +40,8 @@ def summary(profile: Profile, address: Address = lambda path: path) -> dict[str,
         "answer": _ticked(selectors_profile.answer(profile, findings)), "gpus": _gpus(profile),
         "analyses": made,
         "findings": [_finding(line.found, address) for line in findings[:FINDINGS]], "findings_in_all": len(findings),
-        "kernels": [_kernel(kernel, address) for kernel in selectors_profile.kernel_rows(profile)[:KERNELS]],
+        "kernels": [_kernel(kernel, address)
+                    for kernel in selectors_profile.kernel_rows(profile).select_related("profile")[:KERNELS]],
         "kernels_in_all": profile.kernels.count(),
     }
 
@@ -96,7 +98,19 @@ def _kernel(kernel: KernelStat, address: Address) -> dict[str, Any]:
         "name": kernel.name, "short_name": kernel.short_name, "share_pct": kernel.share_pct, "launches": kernel.launches,
         "total_ns": kernel.total_ns, "mean_ns": kernel.mean_ns, "p50_ns": kernel.p50_ns, "p95_ns": kernel.p95_ns,
         "bound": kernel.bound or None, "why": kernel.bound_reason or None, "occupancy_pct": kernel.occupancy_pct or None,
-        "registers_per_thread": kernel.registers_per_thread, "actions": _actions(kernel, address)}
+        "registers_per_thread": kernel.registers_per_thread, "counters": _counters(kernel), "actions": _actions(kernel, address)}
+
+
+def _counters(kernel: KernelStat) -> dict[str, Any] | None:
+    """What hardware counters say of all its launches; None where none were taken."""
+    if kernel.profile.kind != Profile.Kind.COUNTERS:
+        return None
+    whole = counters.combined([counters.from_json(each.facts) for each in kernel.counter_launches.filter(incomplete="")])
+    if whole is None:
+        return None
+    return {"sm_pct": whole.sol.sm_pct, "memory_pct": whole.sol.memory_pct, "dram_pct": whole.sol.dram_pct,
+            "occupancy_achieved_pct": whole.occupancy.achieved_pct, "roof_pct": whole.point.roof_pct,
+            "flop_per_s": whole.point.flop_s, "dram_bytes_per_s": whole.point.dram_bytes_s}
 
 
 def _actions(kernel: KernelStat, address: Address) -> dict[str, str]:

@@ -109,6 +109,7 @@ def test_a_counter_report_has_a_report_too(bob: Any, api: Any) -> None:
     found = api(bob).get(f"/api/profiles/{profile.pk}/summary/").json()
     assert found["profile"]["kind"] == "counters" and found["analyses"] == [] and found["gpus"] == []
     assert {kernel["bound"] for kernel in found["kernels"]} <= {"memory", "compute", "latency", "launch", None}
+    assert all(0 < kernel["counters"]["memory_pct"] <= 100 for kernel in found["kernels"])
     assert signed_in(bob).get(f"/profiles/{profile.pk}/report/").status_code == 200
     assert markdown(found).startswith("# ")
 

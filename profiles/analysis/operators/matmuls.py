@@ -16,6 +16,7 @@ TYPES = {            # as PyTorch names element types -> as `gpus.PRECISIONS` na
     "signed char": "int8", "unsigned char": "int8", "int": "int32", "long int": "int64", "long": "int64", "bool": "bool",
     "c10::complex<float>": "complex64", "c10::complex<double>": "complex128",
 }
+MOST, DIMENSIONS = 1 << 100, 12                  # beyond, a file's numbers are no sizes of anything
 BYTES = {"fp64": 8, "fp32": 4, "fp16": 2, "bf16": 2, "fp8": 1, "int8": 1, "int32": 4, "int64": 8}
 
 
@@ -38,7 +39,8 @@ class Problem:
         """A multiply-add is two: 2·m·n·k per product (NVIDIA, Matrix Multiplication Background User's Guide, section 1)."""
         if self.m is None or self.n is None or self.k is None:
             return None
-        return 2 * self.batch * self.m * self.n * self.k
+        found = 2 * self.batch * self.m * self.n * self.k
+        return found if found < MOST else None
 
     @property
     def bytes(self) -> int | None:
@@ -47,7 +49,8 @@ class Problem:
         size = BYTES.get(self.dtype)
         if self.kind != "matmul" or size is None or self.m is None or self.n is None or self.k is None:
             return None
-        return size * self.batch * (self.m * self.k + self.k * self.n + self.m * self.n)
+        found = size * self.batch * (self.m * self.k + self.k * self.n + self.m * self.n)
+        return found if found < MOST else None
 
     @property
     def text(self) -> str:
@@ -172,7 +175,9 @@ def _whole(values: list[Any], axes: int) -> list[int]:
 
 def _shape(dims: list[Any], at: int) -> Shape:
     found = dims[at] if at < len(dims) else None
-    return found if isinstance(found, list) and found and all(type(size) is int and 0 < size < 1 << 40 for size in found) else []
+    if not isinstance(found, list) or not 0 < len(found) <= DIMENSIONS:
+        return []
+    return found if all(type(size) is int and 0 < size < 1 << 40 for size in found) else []
 
 
 def _type(types: list[Any], at: int) -> str:
