@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from profiles.trace import SummaryTable
 
 SEVERITIES = ("high", "medium", "info")
+
+
+MOST_CHARS = 250_000                # of one table: names of templates may be of any length
+
+
+def fitting(table: SummaryTable) -> SummaryTable:
+    """The table's first rows whose text fits into MOST_CHARS; it says when rows are left out."""
+    total = 0
+    for number, row in enumerate(table.rows):
+        total += sum(len(cell) for cell in row if isinstance(cell, str))
+        if total > MOST_CHARS:
+            note = f"{table.note} The first {number:,} of {len(table.rows):,} rows: the names are very long.".strip()
+            return replace(table, rows=table.rows[:number], note=note)
+    return table
 
 
 @dataclass(frozen=True)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 
 import pytest
 
 from profiles import ingest
+from profiles.analysis.critical.topic import critical_result
 from profiles.analysis.frame import Frame, frame_of
+from profiles.analysis.launching.topic import launches_result
 from profiles.analysis.sequences.kinds import Part, part_of
 from profiles.analysis.sequences.patterns import patterns
 from profiles.analysis.sequences.runs import candidates
@@ -109,3 +112,15 @@ def test_what_recordings_could_save_stays_below_what_they_took(path):
 def test_kernels_that_stand_alone_are_said_to():
     assert "No run of kernels" in sequences_result(frame_of(trace("GPU 0 / stream 7: gemm 0-10 | gemm 12-20"))).answer
     assert not sequences_result(frame_of(trace("python (1) / main: aten::x 0-5"))).applies
+
+
+def test_documents_stay_small_whatever_names_are():
+    long = "x" * 20_000
+    work = " | ".join(f"{long}{i}_kernel {i * 10}-{i * 10 + 4} corr={i} | add_kernel {i * 10 + 5}-{i * 10 + 9}" for i in range(120))
+    calls = " | ".join(f"cudaLaunchKernel {i}-{i + 0.5} corr={i}" for i in range(120))
+    frame = frame_of(trace(f"python (1) / main: {calls}\nGPU 0 / stream 7: {work}"))
+    for compute in (launches_result, critical_result, sequences_result):
+        result = compute(frame)
+        size = len(json.dumps([result.answer, result.numbers, [asdict(table) for table in result.tables]]))
+        assert size < 1_500_000 and len(result.answer) < 1000, compute
+        assert any("names are very long" in table.note for table in result.tables) or compute is sequences_result

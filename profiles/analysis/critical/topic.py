@@ -11,7 +11,7 @@ from profiles.analysis import intervals
 from profiles.analysis.critical.links import Links
 from profiles.analysis.critical.shares import KINDS, Shares
 from profiles.analysis.critical.walk import BEFORE, CPU, Path, ends, walk
-from profiles.analysis.found import Found, Result
+from profiles.analysis.found import Found, Result, fitting
 from profiles.analysis.frame import Frame
 from profiles.analysis.names import short_name
 from profiles.analysis.sentences import pct_text, plural, time_text
@@ -146,7 +146,7 @@ def critical_result(frame: Frame) -> Result:
         "off_path_ns": kernels.off_ns, "gpu_busy_ns": kernels.busy_ns, "kernel_ns": kernels.all_ns,
     }
     tables = [_kinds_table(whole), ranks, _paths_table(rows), kernels.table, threads, _longest(frame, main.path)]
-    return Result(_answer(main, whole, numbers, kernels, ranks), numbers, [table for table in tables if table.rows],
+    return Result(_answer(main, whole, numbers, kernels, ranks), numbers, [fitting(table) for table in tables if table.rows],
                   _findings(whole, numbers, kernels, threads))
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from profiles.analysis import intervals
+from profiles.analysis.found import fitting
 from profiles.analysis.frame import Frame, Ints
 from profiles.analysis.launching.calls import Calls
 from profiles.analysis.launching.graphs import Graph
@@ -44,7 +45,7 @@ def all_tables(order: Order, leads: Bools, queues: list[Queue], short: Short, ca
     found = [delays(order, leads), streams(order, queues), shorts(order, short), call_names(order.frame, calls),
              outliers(order.frame, calls), graph_table(order.frame, graphs), nodes(order.frame, graphs),
              copy_table(order, copies), serial_table(order, serial)]
-    return [table for table in found if table.rows]
+    return [fitting(table) for table in found if table.rows]
 
 
 def delays(order: Order, leads: Bools) -> SummaryTable:

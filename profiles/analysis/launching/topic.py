@@ -177,7 +177,8 @@ def _outliers(numbers: dict[str, Any]) -> Found | None:
         f"`{numbers['outlier_longest']}`); no GPU worked during {time_text(numbers['outlier_idle_ns'])} of it",
         "Look at what they are in the table: allocations (use a caching allocator, reserve early), module loading on a kernel's "
         "first "
-        "launch (warm up, CUDA_MODULE_LOADING=EAGER), or a preempted host thread (pin threads, fewer workers than cores).",
+        "launch (warm up, CUDA_MODULE_LOADING=EAGER), a graph's first launch (upload it before), or a preempted host thread (pin "
+        "threads, fewer workers than cores).",
         {name: numbers[name] for name in ("outliers", "outlier_ns", "outlier_excess_ns", "outlier_idle_ns")} | {"share_pct": idle},
         worth_ns=float(numbers["outlier_idle_ns"]))
 

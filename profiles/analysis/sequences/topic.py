@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from profiles.analysis.found import Found, Result
+from profiles.analysis.found import Found, Result, fitting
 from profiles.analysis.frame import Frame
 from profiles.analysis.names import short_name
 from profiles.analysis.sentences import pct_text, plural, si_text, time_text, times_text
@@ -42,7 +42,7 @@ def sequences_result(frame: Frame) -> Result:
                    "window": _window(frame, each)} for each in found[:DRAWN]],
     }
     tables = [_fusion_table(frame, found), _pattern_table(frame, repeated)]
-    return Result(_answer(numbers, frame, found), numbers, [table for table in tables if table.rows],
+    return Result(_answer(numbers, frame, found), numbers, [fitting(table) for table in tables if table.rows],
                   _findings(numbers, frame, found))
 
 
