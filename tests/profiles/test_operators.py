@@ -287,8 +287,8 @@ def test_reasons_in_the_order_in_which_they_have_to_be_removed(problem: Problem,
     '{"Input~Dims":[[9999999999999,9999999999999],[9999999999999,9999999999999]],"Input~type":["c10::Half",{}]}',
     '{"Input~Dims":[[[[1]]],{"a":1}],"Input~type":[null,7],"Concrete~Inputs":"[[["}',
     '{"Input~Dims":"' + "[" * 5000 + '"}',
-    '{"Input~Dims":[[-1,0],[1.5,true]],"Input~type":"x"}', "[]", '{"Input~Dims":' + json.dumps([[549755813887] * 500] * 2).replace(" ", "")
-    + ',"Input~type":["float","float"]}'])
+    '{"Input~Dims":[[-1,0],[1.5,true]],"Input~type":"x"}', "[]",
+    '{"Input~Dims":' + json.dumps([[549755813887] * 500] * 2).replace(" ", "") + ',"Input~type":["float","float"]}'])
 def test_nonsense_for_shapes_is_no_shape(said: str) -> None:
     result = operators(drawn(DRAWN.replace("aten::mm 10-20 ext=1", f"aten::mm 10-20 ext=1 detail={said}")))
     assert rows(result, "Operators")[0]["GPU time"] == 114_000
