@@ -184,3 +184,22 @@ def test_traces_without_kernels_or_calls_say_what_is_missing():
     assert "Record" in launches_result(frame_of(trace("python (1) / main: aten::x 0-5"))).answer
     only_gpu = launches_result(frame_of(trace("GPU 0 / stream 7: k 0-10")))
     assert not only_gpu.applies and "correlation" in only_gpu.answer
+
+
+# Holistic Trace Analysis 0.5.0 with HTA_DISABLE_NS_ROUNDING=1: launches, sum and median of get_cuda_kernel_launch_stats' launch_delay
+# (µs), and the largest queue_length. It leaves out calls of the driver API (cuLaunchKernelEx), and so does the comparison.
+HTA = {"h200/kineto_train.json.gz": (772, 45_015.6024921875, 2.335568359375, 16),
+       "recorded/launch_queue_full.json.gz": (3001, 96_899_043.5785547, 2.2212578125, 1022),
+       "h200/ddp_even_rank0.json.gz": (2710, 5_176_582.383824219, 1_592.6162265625, None)}
+
+
+@pytest.mark.parametrize("path", HTA)
+def test_delays_and_queues_are_those_of_hta(path: str):
+    frame = recorded(DATA / path)
+    order = order_of(frame)
+    calls = np.array([frame.text(call) if call >= 0 else "" for call in order.call.tolist()])
+    delay_us = (order.queued_ns + order.ready_ns)[np.isin(calls, ["cudaLaunchKernel", "cudaMemcpyAsync", "cudaMemsetAsync"])] / 1000
+    launches, total_us, median_us, most = HTA[path]
+    assert delay_us.size == launches and delay_us.sum() == pytest.approx(total_us, rel=1e-5)
+    assert np.median(delay_us) == pytest.approx(median_us, rel=1e-3)
+    assert most is None or queues(order)[0].most == most
