@@ -94,7 +94,10 @@ def _places(frame: Frame, rows: Rows, wanted: Ints) -> Ints:
 def innermost(frame: Frame, track: int, start_ns: int, end_ns: int) -> tuple[int, int]:
     """(row, ns) of the slice of a thread with the most time of its own in a window; (-1, 0) where none is."""
     rows = frame.rows_of_track(track)
-    rows = rows[(frame["start_ns"][rows] < end_ns) & (frame.end_ns[rows] > start_ns) & ~frame["instant"][rows]]
+    first, last = np.searchsorted(frame["start_ns"][rows], (start_ns, end_ns)).tolist()
+    open_then = frame.path(int(rows[first - 1])) if first else []           # what is open at a moment contains what began last
+    rows = np.r_[np.array(open_then[::-1], np.intp), rows[first:last]]
+    rows = rows[(frame.end_ns[rows] > start_ns) & ~frame["instant"][rows]]
     if not rows.size:
         return -1, 0
     inside: Ints = np.minimum(frame.end_ns[rows], end_ns) - np.maximum(frame["start_ns"][rows], start_ns)

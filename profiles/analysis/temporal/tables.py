@@ -16,7 +16,7 @@ from profiles.analysis.temporal.phases import LABELS
 from profiles.trace import SummaryColumn, SummaryTable
 
 if TYPE_CHECKING:
-    from profiles.analysis.temporal.result import TimeFacts
+    from profiles.analysis.temporal.result import DeviceTime, TimeFacts
 
 Row = list[Any]
 MOST_STEPS = 2_000
@@ -74,19 +74,19 @@ def activity_table(facts: TimeFacts) -> SummaryTable:
 def gap_table(facts: TimeFacts) -> SummaryTable:
     """The longest gaps of all GPUs, with the slice in which the launching thread spent the most of each."""
     frame = facts.frame
-    gaps = []
+    gaps: list[tuple[int, DeviceTime, int, str]] = []
     for each in facts.devices:
         edges = each.tiles.of("edges")
         lengths = each.idle.gaps.end_ns - each.idle.gaps.start_ns
         lengths = np.where(np.isin(each.idle.gaps.start_ns, edges.start_ns), 0, lengths)
-        gaps += [(int(lengths[i]), each, i) for i in np.argsort(-lengths, kind="stable")[:MOST_GAPS].tolist()]
+        longest = np.argsort(-lengths, kind="stable")[:MOST_GAPS]
+        parts = each.tiles.within(each.idle.gaps.start_ns[longest], each.idle.gaps.end_ns[longest])
+        causes = [list(PARTS)[at] for at in np.argmax(parts, axis=0).tolist()]
+        gaps += zip(lengths[longest].tolist(), [each] * longest.size, longest.tolist(), causes, strict=True)
     gaps.sort(key=lambda gap: -gap[0])
     rows: list[Row] = []
-    for ns, each, i in (gap for gap in gaps[:MOST_GAPS] if gap[0]):
+    for ns, each, i, cause in (gap for gap in gaps[:MOST_GAPS] if gap[0]):
         start, end = int(each.idle.gaps.start_ns[i]), int(each.idle.gaps.end_ns[i])
-        at = np.array([start]), np.array([end])
-        parts = each.tiles.within(*at)[:, 0]
-        cause = list(PARTS)[int(np.argmax(parts))]
         after, thread = int(each.idle.after[i]), int(each.idle.thread[i])
         row, own = innermost(frame, thread, start, end) if thread >= 0 else (-1, 0)
         around = [frame.text(above) for above in frame.path(row)[1:]] if row >= 0 else []

@@ -29,6 +29,14 @@ class Tiling:
         out[self.label, np.arange(1, self.start_ns.size + 1)] = self.end_ns - self.start_ns
         return np.cumsum(out, axis=1)
 
+    def _before_some(self, began: Int64) -> Int64:
+        """The same for a few numbers of pieces: (labels, numbers)."""
+        cuts, at = np.unique(began, return_inverse=True)
+        span = np.searchsorted(cuts, np.arange(self.start_ns.size), side="right")        # the first cut after each piece
+        sums = np.bincount(self.label * (cuts.size + 1) + span, self.end_ns - self.start_ns, len(self.labels) * (cuts.size + 1))
+        out: Int64 = np.cumsum(sums.reshape(len(self.labels), -1), axis=1)[:, :-1][:, at].astype(np.int64)
+        return out
+
     def within(self, start_ns: Int64, end_ns: Int64) -> Int64:
         """Of every label the ns within each window: (labels, windows)."""
         out = np.zeros((len(self.labels), start_ns.size), np.int64)
@@ -41,7 +49,7 @@ class Tiling:
 
     def _until(self, time_ns: Int64, began: Int64) -> Int64:
         """Of every label the ns before each time, given how many pieces have begun by then."""
-        out: Int64 = self._before[:, began]
+        out: Int64 = self._before[:, began] if 4 * began.size > self.start_ns.size else self._before_some(began)
         last = np.maximum(began - 1, 0)
         unused = np.where(began > 0, np.maximum(self.end_ns[last] - time_ns, 0), 0)     # of the piece that a time lies in
         out[self.label[last], np.arange(time_ns.size)] -= unused
