@@ -35,7 +35,9 @@ def advice_of(kernel: KernelStat) -> list[Advice]:
     """From the kernel's counters, our findings about it and NVIDIA's rules. The best first."""
     rows = list(kernel.counter_launches.filter(incomplete=""))
     facts = [counters.from_json(row.facts) for row in rows]
-    ours = [Ours(found.rule, found.title, found.advice, found.worth_ns) for found in kernel.findings.all()]
+    # a finding at a line may carry NVIDIA's estimate: it is counted as theirs, with their rule
+    ours = [Ours(found.rule, found.title, found.advice, None if "nvidia_estimate_pct" in found.numbers else found.worth_ns)
+            for found in kernel.findings.all()]
     listed = rules.by_kernel([(row.duration_ns, row.rules) for row in rows])
     return advise(counters.combined(facts) if facts else None, float(kernel.total_ns), ours, listed)
 
