@@ -210,10 +210,15 @@ def _occupancy(launch: CounterLaunch) -> OccupancyFacts:
     )
 
 
+def _threads(launch: CounterLaunch) -> int | None:
+    """Of a block; a details page may give only its three sides."""
+    return _whole(launch.metrics, "launch__block_size") or (int(np.prod(launch.block)) if launch.block else None)
+
+
 def _stated_occupancy(launch: CounterLaunch, limits: gpus.Limits | None) -> Occupancy | None:
     stated = {name: value for name in LIMITERS
               if (value := _whole(launch.metrics, f"launch__occupancy_limit_{name}")) is not None}
-    threads = _whole(launch.metrics, "launch__block_size")
+    threads = _threads(launch)
     if limits is None or not threads or not {"warps", "registers", "shared_mem", "blocks"} <= stated.keys():
         return None
     return from_limits(limits, -(-threads // limits.warp_threads), stated)
@@ -221,7 +226,7 @@ def _stated_occupancy(launch: CounterLaunch, limits: gpus.Limits | None) -> Occu
 
 def _computed_occupancy(launch: CounterLaunch, limits: gpus.Limits | None) -> Occupancy | None:
     metrics = launch.metrics
-    threads = _whole(metrics, "launch__block_size") or (int(np.prod(launch.block)) if launch.block else None)
+    threads = _threads(launch)
     registers = _whole(metrics, "launch__registers_per_thread")
     if limits is None or not threads or registers is None:
         return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
@@ -80,8 +81,10 @@ def question_of(launch: LaunchCounters | None, kernel: KernelStat | None) -> Que
     facts = launch.facts
     stated: Mapping[str, Any] = facts.get("launch", {})
     parts = [part for name in ("static", "dynamic") if isinstance(part := stated.get(f"smem_{name}_bytes"), int | float)]
+    sides = facts.get("block")
     values: dict[str, Any] = {
-        "threads": stated.get("block_size"), "registers": stated.get("registers_per_thread"), "barriers": stated.get("barriers"),
+        "threads": stated.get("block_size") or (math.prod(sides) if sides else None),
+        "registers": stated.get("registers_per_thread"), "barriers": stated.get("barriers"),
         "smem_bytes": sum(parts) if parts else None,
         "smem_config_bytes": stated.get("smem_config_bytes"), "blocks": stated.get("grid_size"), "sm_count": stated.get("sm_count"),
     }

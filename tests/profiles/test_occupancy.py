@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from profiles import ingest
-from profiles.analysis import gpus
+from profiles.analysis import counters, gpus
 from profiles.analysis.occupancy import occupancy, waves
 from profiles.trace import Report
 
@@ -129,6 +129,20 @@ def _swept(path: Path, folder: Path) -> list[tuple[dict[str, int], dict[str, lis
                     "smem": value(f"{per}static") + value(f"{per}dynamic"), "config": value("launch__shared_mem_config_size"),
                 }, sweeps))
     return found
+
+
+def test_limits_of_blackwell_are_those_of_a_details_page() -> None:
+    """An RTX 5090 (12.0): blocks of 128 threads, two of them by registers (the page does not say how many)."""
+    report = ingest.read(DATA / "corpus" / "ncu_csv" / "llmperfopt_rtx5090_k0001.details.csv")
+    assert isinstance(report, Report)
+    launch = report.launches[0]
+    found = counters.facts(launch).occupancy
+    assert found.source == "report" and found.limiters == ["registers"] and found.blocks_per_sm == 2
+    ours = occupancy(gpus.LIMITS["12.0"], 128, 200, 20 * 1024, barriers=1)
+    assert {name: ours.limits[name] for name in ("warps", "blocks", "barriers")} == {
+        name: launch.metrics[f"launch__occupancy_limit_{name}"] for name in ("warps", "blocks", "barriers")}
+    assert ours.limits["registers"] == found.limits["registers"]
+    assert found.theoretical_pct == pytest.approx(ours.theoretical_pct, abs=0.005)
 
 
 def test_the_limiter_is_named() -> None:
