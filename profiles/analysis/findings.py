@@ -213,27 +213,22 @@ def top_kernel(facts: Facts, limits: Limits) -> Iterator[Found]:
         kernel=kernel.name)
 
 
-def exposed_time(facts: Facts, limits: Limits) -> Iterator[Found]:
-    """Communication or copies while no kernel computes: they are not hidden."""
-    kinds = (("communication", "exposed_communication",
-              "Overlap it: bucket gradients earlier, give it its own stream, or make the messages fewer and larger."),
-             ("memory", "exposed_copies",
-              "Copy from pinned memory with non_blocking=True on its own stream, prefetch the next batch, or keep the data "
-              "on the GPU."))
+def exposed_copies(facts: Facts, limits: Limits) -> Iterator[Found]:
+    """Copies while no kernel computes: they are not hidden. (Communication: `analysis.communication.advice`, which knows how
+    much of it is waiting for other ranks.)"""
     for device in facts.time["devices"]:
-        for kind, rule, advice in kinds:
-            exposed_ns = device[f"{kind}_ns"]
-            share_pct = _pct(exposed_ns, device["wall_ns"])
-            if share_pct < limits["exposed_pct"]:
-                continue
-            word = "communicates" if kind == "communication" else "copies or sets memory"
-            yield Found(
-                rule, "high" if share_pct >= limits["high_pct"] else "medium",
-                f"GPU {device['index']} only {word} for {time_text(exposed_ns)} ({pct_text(share_pct)} of "
-                f"{time_text(device['wall_ns'])}): nothing computes meanwhile", advice,
-                {"gpu": device["index"], f"{kind}_exposed_ns": exposed_ns, "share_pct": share_pct,
-                 "wall_ns": device["wall_ns"]},
-                worth_ns=float(exposed_ns))
+        exposed_ns = device["memory_ns"]
+        share_pct = _pct(exposed_ns, device["wall_ns"])
+        if share_pct < limits["exposed_pct"]:
+            continue
+        yield Found(
+            "exposed_copies", "high" if share_pct >= limits["high_pct"] else "medium",
+            f"GPU {device['index']} only copies or sets memory for {time_text(exposed_ns)} ({pct_text(share_pct)} of "
+            f"{time_text(device['wall_ns'])}): nothing computes meanwhile",
+            "Copy from pinned memory with non_blocking=True on its own stream, prefetch the next batch, or keep the data "
+            "on the GPU.",
+            {"gpu": device["index"], "memory_exposed_ns": exposed_ns, "share_pct": share_pct, "wall_ns": device["wall_ns"]},
+            worth_ns=float(exposed_ns))
 
 
 def low_occupancy(facts: Facts, limits: Limits) -> Iterator[Found]:
@@ -299,7 +294,7 @@ RULES: tuple[Rule, ...] = (
     Rule("host_syncs", host_syncs, {"drained_pct": 2, "high_pct": 25}),
     Rule("short_kernels", short_kernels, {"short_ns": 10_000, "short_pct": 50, "time_pct": 25, "launches": 20}),
     Rule("top_kernel", top_kernel, {"share_pct": 25}),
-    Rule("exposed", exposed_time, {"exposed_pct": 5, "high_pct": 25}),
+    Rule("exposed", exposed_copies, {"exposed_pct": 5, "high_pct": 25}),
     Rule("low_occupancy", low_occupancy, {"share_pct": 10, "occupancy_pct": 25}),
     Rule("pageable_copies", pageable_copies, {"time_pct": 0.5}),
     Rule("launch_delay", launch_delay, {"delay_ns": 20_000, "launches": 20}),

@@ -7,12 +7,14 @@ from typing import Any
 
 from profiles.analysis.communication.advice import LIMITS
 from profiles.charts.communication import bandwidth_figure, cause_bars, matrix, rank_bars, waits_figure
+from profiles.charts.kept import kept
 from profiles.models import Profile
 
 
 def context(profile: Profile, document: dict[str, Any], params: Mapping[str, str]) -> dict[str, Any]:
     if not document["applies"]:
         return {}
-    numbers = document["numbers"]
-    return {"bandwidth": bandwidth_figure(numbers["sizes"]), "waits": waits_figure(numbers), "ranks": rank_bars(numbers),
+    numbers, key = document["numbers"], ("communication", profile.pk, document["version"], document["written"])
+    return {"bandwidth": kept((*key, "bandwidth"), lambda: bandwidth_figure(numbers["sizes"])),
+            "waits": kept((*key, "waits"), lambda: waits_figure(numbers)), "ranks": rank_bars(numbers),
             "causes": cause_bars(numbers), "matrix": matrix(numbers), "limits": LIMITS}

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
+from profiles.charts.kept import kept
 from profiles.charts.memory import peak_bars, timeline_figure
 from profiles.models import Profile
 
@@ -15,7 +17,9 @@ def context(profile: Profile, document: dict[str, Any], params: Mapping[str, str
     devices = document["numbers"]["devices"]
     figures = [{"id": f"memory-{number}-json", "label": device["label"], "item": made, "peak_bytes": device["peak_bytes"],
                 "peak_ns": device["peak_ns"], "around": _around(device)}
-               for number, device in enumerate(devices) if (made := timeline_figure(device)) is not None]
+               for number, device in enumerate(devices) if (made := kept(
+                   ("memory", profile.pk, document["version"], document["written"], number),
+                   partial(timeline_figure, device))) is not None]
     return {"figures": figures, "peaks": peak_bars(devices)}
 
 

@@ -49,13 +49,13 @@ class Topic:
 
 
 TOPICS: tuple[Topic, ...] = (
-    Topic("time", "Time", "Where did the time of each GPU go, and which of three things holds it back?", 5, time_result,
+    Topic("time", "Time", "Where did the time of each GPU go, and which of three things holds it back?", 6, time_result,
           time_page.context),
     Topic("operators", "Operators", "Which operators and modules own the GPU's time, and could more of it run on tensor cores?", 2,
           operators, operators_page.context),
-    Topic("communication", "Communication", "How fast do collectives move data, and who waits for whom, how long and why?", 2,
+    Topic("communication", "Communication", "How fast do collectives move data, and who waits for whom, how long and why?", 3,
           communication_result, communication_page.context),
-    Topic("memory", "Memory", "What holds the GPU's memory, what makes its peak, and what of it is unused?", 2, memory_result,
+    Topic("memory", "Memory", "What holds the GPU's memory, what makes its peak, and what of it is unused?", 3, memory_result,
           memory_page.context),
     Topic("launches", "Launches", "Is the host fast enough for the GPU, and what does the way from call to kernel cost?", 1,
           launches_result, launches_page.context),

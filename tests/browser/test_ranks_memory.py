@@ -40,7 +40,7 @@ def test_from_the_late_rank_to_its_longest_wait(watched: Any, server_url: str, s
     page.set_viewport_size({"width": 1000, "height": 900})
     page.goto(f"{server_url}/profiles/{straggling}/analysis/communication/")
     answer = page.locator(".answer").inner_text()
-    assert answer.startswith("rank 1 comes last in 4 of 4 collectives") and "load the batch" in answer
+    assert answer.startswith("Rank 1 comes last in 4 of 4 collectives") and "load the batch" in answer
     assert "keeps the other ranks waiting" in page.locator("#findings").inner_text()
     for figure in ("waits-figure", "bandwidth-figure"):
         poll(page, f"document.querySelector('#{figure} canvas, #{figure} .bk-Figure') !== null")

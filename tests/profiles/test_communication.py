@@ -88,7 +88,7 @@ def test_two_ranks_wait_for_each_other_for_two_reasons() -> None:
     assert len(by_size) == 1 and by_size[0]["Measured as"] == "transfer" and by_size[0]["One takes"] == 9_000       # 10 and 8
     assert by_size[0]["Algorithm bandwidth"] == pytest.approx(1e6 / 9e-6) == by_size[0]["Bus bandwidth"]
     assert by_size[0]["Best bus bandwidth"] == pytest.approx(1e6 / 8e-6)
-    assert "rank 1 comes last in 1 of 2 collectives: rank 0 stood still for it 30.0 µs" in result.answer
+    assert "Rank 1 comes last in 1 of 2 collectives: rank 0 stood still for it 30.0 µs" in result.answer
     assert "because it computed more than the others: `gemm` takes 30.0 µs more there" in result.answer
     assert [(row["Waiting"], row["For"], row["Standing still"]) for row in table(result, "Who waits for whom")] == [
         ("rank 0", "rank 1", 30_000), ("rank 1", "rank 0", 12_000)]
@@ -183,7 +183,8 @@ def test_a_straggler_that_was_put_there_is_named_with_its_cause(folder: Path, na
     assert (found.kernel is not None and named in found.kernel) == (cause == "computing")
     assert named in (found.numbers["kernels"] if cause == "computing" else found.numbers["host"])[0][0]
     assert found.worth_ns is not None and found.worth_ns > least_ms * 1e6
-    assert result.answer.startswith(f"{late} comes last in {found.numbers['meetings']} of {found.numbers['meetings']} collectives")
+    times = found.numbers["meetings"]
+    assert result.answer.startswith(f"{late.capitalize()} comes last in {times} of {times} collectives")
     for each in result.numbers["ranks"]:                        # transfer + waiting is the kernels, on every rank
         assert 0 <= each["still_ns"] <= each["wait_ns"] <= each["matched_ns"] == each["kernel_ns"]
 
@@ -258,3 +259,23 @@ def test_hostile_numbers_of_gpus_groups_and_sizes_stay_bounded() -> None:
         assert time.monotonic() - began < 20
         assert len(json.dumps(result.numbers)) < 500_000 and all(len(each.rows) <= 300 for each in result.tables)
         assert result.tables[0].rows[0][1] in (1, n // 2) and result.numbers["left_out"] == (n - 256 if device is numbers else 0)
+
+
+def test_ranks_of_two_kinds_of_groups_meet_within_their_own() -> None:
+    """Four ranks: tensor parallel pairs (0, 1) and (2, 3), data parallel pairs (0, 2) and (1, 3), in one order on all."""
+    def of(rank: int) -> str:
+        def group(name: str, members: str) -> str:
+            return said(Collective_name="allreduce", Group_size=2, dtype="Float", Process_Group_Name=name,
+                        Process_Group_Ranks=members)
+
+        tensor = group("tp0" if rank < 2 else "tp1", "[0,1]" if rank < 2 else "[2,3]")
+        data = group(f"dp{rank % 2}", f"[{rank % 2},{rank % 2 + 2}]")
+        begin = 10 * rank
+        return "GPU 0 / stream 9: " + " | ".join(
+            f"ncclAllReduce {step * 200 + begin}-{step * 200 + 50} {tensor} | "
+            f"ncclAllReduce {step * 200 + 60 + begin}-{step * 200 + 120} {data}" for step in range(3))
+
+    result = communication_result(of_ranks(*map(of, range(4))))
+    assert (result.numbers["meetings"], result.numbers["complete"], result.numbers["unmatched"]) == (12, 12, 0)
+    assert result.numbers["pairs"]["collectives"] == [[0, 3, 3, 0], [0, 0, 0, 3], [0, 0, 0, 3], [0, 0, 0, 0]]
+    assert result.numbers["pairs"]["wait_ns"] == [[0, 30_000, 60_000, 0], [0, 0, 0, 60_000], [0, 0, 0, 30_000], [0, 0, 0, 0]]

@@ -85,13 +85,12 @@ def test_a_busy_gpu_has_no_idle_finding():
     """))
 
 
-def test_exposed_communication_and_copies():
+def test_exposed_copies():
     found = find(trace("""
     GPU 0 / stream 7:    gemm 0-50 corr=1
     GPU 0 / stream 9:    ncclDevKernel_AllReduce 40-80 corr=2 | Memcpy HtoD (Pageable -> Device) 80-100 bytes=4000000
     """))
-    assert found["exposed_communication"].numbers["communication_exposed_ns"] == 30_000
-    assert found["exposed_communication"].severity == "high"
+    assert "exposed_communication" not in found         # the topic "communication" tells it from waiting for other ranks
     assert found["exposed_copies"].worth_ns == 20_000
     assert found["pageable_copies"].numbers["copied_bytes"] == 4_000_000
 

@@ -139,9 +139,9 @@ def test_growth_with_every_step_is_found_and_a_steady_loop_is_not() -> None:
             marks += [(begin + 20, leak, 2000 + i)] if leak else []
         return memory_result(frame_of(with_marks("    python (1) / main: " + " | ".join(text), marks)))
 
-    found, = [each for each in steps(8).findings if each.rule == "memory-grows"]
+    found, = [each for each in steps(8).findings if each.rule == "memory_grows"]
     assert found.numbers == {"growth_bytes": 4 * 8 * KB, "steps": 5, "per_step_bytes": 8 * KB}
-    assert not [each for each in steps(0).findings if each.rule == "memory-grows"]
+    assert not [each for each in steps(0).findings if each.rule == "memory_grows"]
 
 
 TRAIN = [DATA / "ranks" / "memory_train.json.gz", DATA / "ranks" / "memory_train_snapshot.pickle"]
@@ -221,8 +221,7 @@ def test_counters_alone_and_copies_alone() -> None:
     copy, sets = table(result, "Copies and sets")
     assert (copy["Count"], copy["Bytes"], copy["Time"], copy["Rate"]) == (1, 2_000_000, 20_000, pytest.approx(1e11))
     assert copy["Share of wall time"] == pytest.approx(100 * 20 / 41) and sets["Bytes"] == 10
-    found, = result.findings
-    assert (found.rule, found.worth_ns) == ("pageable-copies", 20_000) and "not recorded" in result.answer
+    assert "not recorded" in result.answer and not result.findings
 
 
 def test_a_picture_of_many_events_keeps_the_peak_and_the_end() -> None:

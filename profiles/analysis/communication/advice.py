@@ -19,8 +19,8 @@ LIMITS = {
     "late_medium_pct": 2.0,          # of wall time that all others stand still for one rank
     "late_high_pct": 10.0,
     "late_times_fair": 1.2,          # … while it comes last this many times more often than by chance (collectives / ranks)
-    "exposed_medium_pct": 10.0,      # of wall time in exposed transfers
-    "exposed_high_pct": 30.0,
+    "exposed_medium_pct": 5.0,       # of wall time in exposed transfers
+    "exposed_high_pct": 25.0,
     "small_bytes": 256 << 10,        # messages below are bound by latency (nccl-tests: bandwidth grows with size up to some MiB)
     "small_count": 50,
     "small_pct": 1.0,                # of wall time on one rank
@@ -41,6 +41,11 @@ _FIXES = {
 }
 
 
+def upper(text: str) -> str:
+    """As a sentence begins."""
+    return text[:1].upper() + text[1:]
+
+
 def advice(found: Found, ranks: list[RankRow]) -> list[Finding]:
     return [*_late(found), *_exposed(found, ranks), *_small(found)]
 
@@ -59,7 +64,7 @@ def _late(found: Found) -> list[Finding]:
         verb = "lags behind, not slower:" if late.cause == "behind" else "keeps"
         out.append(Finding(
             "straggler", "info" if late.cause == "behind" else severity,
-            f"{label} {verb} the other ranks {'wait' if late.cause == 'behind' else 'waiting'} {time_text(late.cost_ns)} "
+            f"{upper(label)} {verb} the other ranks {'wait' if late.cause == 'behind' else 'waiting'} {time_text(late.cost_ns)} "
             f"({pct_text(share)} of the wall time), last in {late.meetings:,} of {plural(found.met.present.size, 'collective')}",
             (f"Mostly because {CAUSES[late.cause]}{what}. " if late.cause else "") + _FIXES[late.cause],
             {"rank": label, "meetings": late.meetings, "of_meetings": int(found.met.present.size), "waited_ns": late.waited_ns,
@@ -81,8 +86,8 @@ def _exposed(found: Found, ranks: list[RankRow]) -> list[Finding]:
         return []
     waits = "waiting for other ranks aside" if of.still_ns is not None else "waiting for other ranks may be part of it"
     return [Finding(
-        "exposed-communication", "high" if share >= LIMITS["exposed_high_pct"] else "medium",
-        f"{of.label} does nothing but communicate for {time_text(left)} ({pct_text(share)} of the wall time), {waits}",
+        "exposed_communication", "high" if share >= LIMITS["exposed_high_pct"] else "medium",
+        f"{upper(of.label)} does nothing but communicate for {time_text(left)} ({pct_text(share)} of the wall time), {waits}",
         "Start transfers earlier and behind compute: smaller DDP buckets (`bucket_cap_mb`), FSDP's backward prefetch, "
         "`async_op=True` with `wait()` where the result is needed; or send less (gradient accumulation with `no_sync()`, BF16).",
         {"rank": of.label, "exposed_ns": of.exposed_ns, "still_ns": of.still_ns, "hidden_pct": of.hidden_pct, "share_pct": share},
@@ -107,7 +112,7 @@ def _small(found: Found) -> list[Finding]:
     if count[most] < LIMITS["small_count"] or share < LIMITS["small_pct"]:
         return []
     return [Finding(
-        "small-collectives", "medium",
+        "small_collectives", "medium",
         f"{int(count[most]):,} collectives below {si_text(LIMITS['small_bytes'], 'B')} on {launches.labels[most]} take "
         f"{time_text(spent[most])} exposed: their time is latency",
         "Send them together: one flat tensor, DDP's buckets, `torch.distributed._coalescing_manager`; metrics once per some steps.",

@@ -9,7 +9,7 @@ import numpy as np
 
 from profiles.analysis import intervals
 from profiles.analysis.communication import tables
-from profiles.analysis.communication.advice import LIMITS, advice
+from profiles.analysis.communication.advice import LIMITS, advice, upper
 from profiles.analysis.communication.collectives import Collectives, collectives_of
 from profiles.analysis.communication.meetings import Meetings, meetings_of, wait_ns_of, without_start
 from profiles.analysis.communication.sizes import Rest, Size, sizes_of
@@ -99,7 +99,7 @@ def _answer(found: Found, ranks: list[tables.RankRow]) -> str:
                     "bus bandwidth.")
     if len(launches.labels) == 1:
         said.append("Who waits for whom needs the other ranks' traces: upload them together as one profile.")
-    return " ".join(said)
+    return " ".join(map(upper, said))
 
 
 def _late(found: Found, late: Late) -> str:

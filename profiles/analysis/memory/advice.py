@@ -22,7 +22,6 @@ LIMITS = {
     "activations_pct": 40.0,         # of the peak
     "growth_pct": 1.0,               # of the peak, from the second optimizer step to the last
     "growth_steps": 4,
-    "pageable_pct": 1.0,             # of wall time
     "calls_pct": 1.0,                # of wall time in cudaMalloc, cudaFree, …
 }
 
@@ -32,14 +31,14 @@ def advice(found: Found) -> list[Finding]:
     for device in found.devices:
         if device.held.device >= 0:
             out += [*_full(device), *_unused(device), *_activations(device), *_growth(device)]
-    return [*_failures(found), *out, *_fragmented(found), *_pageable(found), *_calls(found)]
+    return [*_failures(found), *out, *_fragmented(found), *_calls(found)]
 
 
 def _failures(found: Found) -> list[Finding]:
     if not found.failures:
         return []
     return [Finding(
-        "out-of-memory", "high", f"{plural(found.failures, 'allocation')} failed: out of memory",
+        "out_of_memory", "high", f"{plural(found.failures, 'allocation')} failed: out of memory",
         "The table of what makes the peak names what to make smaller: batch, sequence, activations (checkpointing), optimizer "
         "state (sharding). Where much is unused, `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True` first.",
         {"failures": found.failures})]
@@ -51,7 +50,7 @@ def _full(device: Device) -> list[Finding]:
         return []
     share = 100 * reserved / device.capacity_bytes
     return [Finding(
-        "memory-nearly-full", "high",
+        "memory_nearly_full", "high",
         f"{device.label}: {pct_text(share)} of its {si_text(device.capacity_bytes, 'B')} are taken at the peak",
         "The next larger batch or sequence will not fit, and the allocator begins to free and ask again. See what makes the peak.",
         {"reserved_bytes": int(reserved), "capacity_bytes": device.capacity_bytes, "share_pct": share})]
@@ -64,7 +63,7 @@ def _unused(device: Device) -> list[Finding]:
     if not (np.isfinite(reserved) and unused >= LIMITS["unused_bytes"] and 100 * unused / reserved >= LIMITS["unused_pct"]):
         return []
     return [Finding(
-        "memory-unused", "medium",
+        "memory_unused", "medium",
         f"{device.label}: at the peak {si_text(unused, 'B')} of what the allocator holds ({pct_text(100 * unused / reserved)}) are "
         "unused",
         "Blocks of many sizes leave holes: `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True`, the same shapes in every step "
@@ -80,7 +79,7 @@ def _fragmented(found: Found) -> list[Finding]:
         share = 100 * stuck / reserved if reserved else 0.0
         if share >= LIMITS["stuck_pct"] and stuck >= LIMITS["unused_bytes"]:
             out.append(Finding(
-                "memory-fragmented", "medium",
+                "memory_fragmented", "medium",
                 f"GPU {each.get('device')}: {si_text(stuck, 'B')} ({pct_text(share)} of what is reserved) are unused at the end in "
                 "segments that are in use, and cannot be given back",
                 f"An allocation above {si_text(each.get('largest_unused_bytes', 0), 'B')} needs new memory. "
@@ -96,7 +95,7 @@ def _activations(device: Device) -> list[Finding]:
         return []
     top = next((each for each in device.groups if each.category == "activations"), None)
     return [Finding(
-        "activations-make-the-peak", "info",
+        "activations_make_the_peak", "info",
         f"{device.label}: {pct_text(share)} of the peak ({si_text(parts['activations'], 'B')}) is kept from forward for backward"
         + (f", most by `{top.site[:80].replace('`', chr(39))}`" if top else ""),
         "Where memory is short: activation checkpointing (`torch.utils.checkpoint`) computes them again, a smaller micro-batch "
@@ -117,27 +116,11 @@ def _growth(device: Device) -> list[Finding]:
         return []
     each = grown / (level.size - 1)
     return [Finding(
-        "memory-grows", "medium",
+        "memory_grows", "medium",
         f"{device.label}: allocated memory grows with every step, {si_text(each, 'B')} each over {plural(int(level.size), 'step')}",
         "Something keeps tensors: a list of losses without `.item()` or `.detach()`, a cache, a graph that is retained. Take two "
         "memory snapshots some steps apart and compare what is in use.",
         {"growth_bytes": grown, "steps": int(level.size), "per_step_bytes": each})]
-
-
-def _pageable(found: Found) -> list[Finding]:
-    mine = [each for each in found.copies if each.pageable]
-    total = sum(each.covered_ns for each in mine)
-    if not found.wall_ns or 100 * total / found.wall_ns < LIMITS["pageable_pct"]:
-        return []
-    moved = sum(each.bytes or 0 for each in mine)
-    return [Finding(
-        "pageable-copies", "medium",
-        f"{plural(sum(each.count for each in mine), 'copy')} from or to pageable memory take {time_text(total)} "
-        f"({pct_text(100 * total / found.wall_ns)} of the wall time)",
-        "Pin the host's memory (`DataLoader(pin_memory=True)`, `tensor.pin_memory()`) and copy with `non_blocking=True`: the copy "
-        "then runs at the link's rate and beside kernels.",
-        {"copies": sum(each.count for each in mine), "bytes": moved, "total_ns": total, "share_pct": 100 * total / found.wall_ns},
-        worth_ns=float(total))]
 
 
 def _calls(found: Found) -> list[Finding]:
@@ -146,7 +129,7 @@ def _calls(found: Found) -> list[Finding]:
         return []
     names = ", ".join(f"`{name}`" for name in sorted(found.calls, key=lambda name: -found.calls[name][1])[:3])
     return [Finding(
-        "allocating-calls", "medium",
+        "allocating_calls", "medium",
         f"{plural(count, 'call')} for GPU memory from the driver cost {time_text(total)} "
         f"({pct_text(100 * total / found.wall_ns)} of the wall time)",
         f"{names}: the allocator still grows, or runs out and frees. Warm up before measuring; keep shapes the same from step to "

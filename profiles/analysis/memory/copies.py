@@ -26,10 +26,6 @@ class Copies:
     covered_ns: int              # wall time in which at least one runs on some GPU
     longest: int                 # row
 
-    @property
-    def pageable(self) -> bool:
-        return "pageable" in self.name.lower()
-
 
 def copies_of(frame: Frame) -> list[Copies]:
     """By name, most time first; the rest together."""

@@ -10,7 +10,7 @@ from profiles.analysis.frame import Ints
 from profiles.analysis.memory.categories import KEYS, Allocations
 from profiles.analysis.memory.events import Counter, Held
 
-POINTS = 300             # stretches of time; each shows its highest moment and its last
+POINTS = 160             # stretches of time; each shows its highest moment and its last
 
 
 def moments(level: Ints, time_ns: Ints) -> Ints:
