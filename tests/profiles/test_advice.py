@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from dataclasses import asdict
 
 import pytest
 from django.core.files.base import ContentFile
+from django.core.management import call_command
+from django.core.management.base import CommandError
 from django.test import Client
 
 from profiles import ingest
@@ -171,3 +174,21 @@ def test_a_finding_of_a_whole_run_can_be_decided_too(tmp_store, sign_in_mode, al
     assert "Dismissed by alice" in shown and "“as planned”" in shown
     assert client.post(url, {"cause": "gpu_idle", "state": "reopen"}).status_code == 302
     assert not AdviceDecision.objects.exists()
+
+
+@pytest.mark.django_db
+def test_commands_say_the_same(tmp_store, alice, capsys):
+    old, new = ready("buildA.ncu-rep.gz", build="A"), ready("buildB.ncu-rep.gz", build="B")
+    call_command("advice", str(new.pk), "--kernel", "softmax")
+    said = capsys.readouterr().out
+    assert "softmax_row: 253 µs" in said and "1. Low occupancy, " in said and "high confidence" in said
+    call_command("advice", str(new.pk), "--json")
+    assert len(json.loads(capsys.readouterr().out)) == 4
+    call_command("compare", "A", "B", "--builds")
+    said = capsys.readouterr().out
+    assert said.count("slower  ") == 3 and said.count("faster  ") == 1 and "warps in flight per scheduler" in said
+    call_command("compare", str(old.pk), str(new.pk), "--json")
+    assert json.loads(capsys.readouterr().out)["verdicts"]["slower"] == 3
+    for wrong in (("advice", "999999"), ("advice", str(new.pk), "--kernel", "nonsense"), ("compare", "1", "x")):
+        with pytest.raises(CommandError):
+            call_command(*wrong)

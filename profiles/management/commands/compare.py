@@ -1,0 +1,45 @@
+"""Two profiles or two builds kernel by kernel, and why each changed: on the command line."""
+
+from __future__ import annotations
+
+import json
+from argparse import ArgumentParser
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+
+from profiles.analysis.sentences import time_text
+from profiles.selectors.compare import PER, comparison
+from profiles.trace import TraceError
+
+
+class Command(BaseCommand):
+    help = "Compare two profiles (ids) or, with --builds, two builds; the second is the new one."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("old")
+        parser.add_argument("new")
+        parser.add_argument("--builds", action="store_true", help="OLD and NEW are builds, not ids of profiles")
+        parser.add_argument("--per", choices=PER, default="", help="divide times by steps or runs")
+        parser.add_argument("--kind", choices=("trace", "counters"), default="")
+        parser.add_argument("--json", action="store_true", help="one JSON document on standard output")
+
+    def handle(self, *_: Any, **options: Any) -> None:
+        names = ("build_a", "build_b") if options["builds"] else ("a", "b")
+        query = dict(zip(names, (options["old"], options["new"]), strict=True))
+        try:
+            found = comparison({**query, "per": options["per"], "kind": options["kind"]})
+        except TraceError as error:
+            raise CommandError(str(error), returncode=2) from None
+        if options["json"]:
+            self.stdout.write(json.dumps(found.as_json(), ensure_ascii=False, allow_nan=False))
+            return
+        for note in found.notes:
+            self.stdout.write(note)
+        for at, row in enumerate(found.result.rows):
+            change = f"{row.change_pct:+.1f} %" if row.change_pct is not None else "not comparable"
+            shape = f" ({row.shape})" if row.shape else ""
+            self.stdout.write(f"{row.verdict:9} {time_text(row.old_total_ns):>10} → {time_text(row.new_total_ns):>10} {change:>9}  "
+                              f"{row.kernel}{shape}")
+            if at in found.whys:
+                self.stdout.write(f"          because {found.whys[at].sentence}")
