@@ -103,7 +103,7 @@ def class_cards(numbers: Mapping[str, Any]) -> list[ClassCard]:
         if name == "unknown" and 100 * ns < total:
             continue
         lines = _overhead(numbers) if name == "overhead" else [
-            Evidence(kernel["name"], 0.0, kernel["ns"], f"{kernel['launches']:,}", kernel["full"])
+            Evidence(kernel["name"], 100 * kernel["ns"] / total if total else 0.0, kernel["ns"], full=kernel["full"])
             for kernel in evidence["kernels"][name]]
         cards.append(ClassCard(name, CLASS_TITLES[name], CLASS_MEANINGS[name], 100 * ns / total if total else 0.0, ns,
                                name == found["bound"], lines))
@@ -139,7 +139,7 @@ def steps_figure(numbers: Mapping[str, Any]) -> dict[str, Any] | None:
     rows = numbers["steps"]["rows"][:DRAWN_STEPS]
     if len(rows) < 2:
         return None
-    ranks = list(dict.fromkeys(row["rank"] for row in rows))
+    ranks = list(dict.fromkeys([*(each["rank"] for each in numbers["devices"]), *(row["rank"] for row in rows)]))
     rows = sorted(rows, key=lambda row: ranks.index(row["rank"]))
     short = _short_names(rows)
     factors: list[Any] = [(row["rank"], name) for row, name in zip(rows, short, strict=True)] if len(ranks) > 1 else short

@@ -390,6 +390,8 @@ def test_compilation_is_left_out_of_averages():
     steps = result.numbers["steps"]
     assert [step["counts"] for step in steps["rows"]] == [False, False, True, True, True, True, True]
     assert steps["rows"][0]["why"] == "compilation" and steps["rows"][0]["dur_ns"] > 1e9
+    evidence = result.numbers["evidence"]
+    assert evidence["host"]["host_slow"] and not any("compile" in one["name"] for one in evidence["host"]["host_slow"])
     assert steps["max_ns"] < 3e6 and steps["mean_ns"] == np.mean([step["dur_ns"] for step in steps["rows"][2:]])
 
 
@@ -399,6 +401,20 @@ def test_serial_copies_are_exposed_and_their_eight_rounds_found():
     assert [found.rule for found in result.findings] == ["exposed_transfers"]
     device, = result.numbers["devices"]
     assert device["memory_overlapped_ns"] == 0
+
+
+def test_evidence_is_of_the_time_that_counts():
+    """Over all names it adds up to the parts of the classes; over all time to those of the GPU."""
+    found = TimeFacts(recording(CAUSES / "compile_warmup.json.gz"))
+    (device, said), = found.activities
+    parts, counted = device.tiles.sums(), found.whole[0].parts
+    for cause in ("host_slow", "synchronisation", "data_loading"):
+        assert sum(one.ns for one in said if one.cause == cause) == parts[cause]
+        assert sum(one.counted_ns for one in said if one.cause == cause) == counted[cause]
+    assert parts["host_slow"] > 100 * counted["host_slow"] > 0
+    for regime in ("compute", "memory"):
+        ns = sum(kernel.counted_ns for kernel in found.kernels if kernel.regime == regime)
+        assert ns == pytest.approx(counted[regime], rel=0.02)            # a kernel that crosses the end of a step counts in both
 
 
 @pytest.mark.parametrize(("name", "part"), [

@@ -17,6 +17,7 @@ NOTHING = ""                # no slice at all: code that the profiler did not se
 MOST_NAMES = 8              # of each cause; the rest is one row
 MOST_OF_THREAD = 5_000      # names of one thread and cause, the most time first; the rest is one name
 OTHERS = -2
+COUNTED = " counted"        # ends the labels of what lies in windows that count
 _OF_HOST = ("host_slow", "synchronisation", "data_loading", "edges")
 
 
@@ -28,26 +29,35 @@ class Activity:
     name: str
     ns: int
     slices: int
+    counted_ns: int = 0         # of it in the windows that count
 
 
-def activity(frame: Frame, idle: Idle) -> list[Activity]:
-    """By cause, then the most time first. The ns of a cause add up to the cause's own, where its thread is known."""
-    spent: dict[tuple[str, int], tuple[int, int]] = {}
+def activity(frame: Frame, idle: Idle, windows: Intervals = intervals.EMPTY) -> list[Activity]:
+    """By cause, then the most time first. The ns of a cause add up to the cause's own, where its thread is known.
+    `windows` are what counts in averages."""
+    spent: dict[tuple[str, int], tuple[int, int, int]] = {}
     for track in busiest(idle.thread[idle.thread >= 0]):
-        tiles = _of_thread(idle, track)
+        tiles = _of_thread(idle, track, windows)
         for (label, code), (ns, count) in _by_name(frame, tiles, track).items():
-            before = spent.get((tiles.labels[label], code), (0, 0))
-            spent[tiles.labels[label], code] = before[0] + ns, before[1] + count
-    found = [Activity(cause, frame.names[code] if code >= 0 else "names with less time" if code == OTHERS else NOTHING, ns, count)
-             for (cause, code), (ns, count) in spent.items() if ns > 0]
+            cause = tiles.labels[label].removesuffix(COUNTED)
+            before = spent.get((cause, code), (0, 0, 0))
+            counted_ns = ns if tiles.labels[label].endswith(COUNTED) else 0
+            spent[cause, code] = before[0] + ns, before[1] + count, before[2] + counted_ns
+    found = [Activity(cause, frame.names[code] if code >= 0 else "names with less time" if code == OTHERS else NOTHING, *sums)
+             for (cause, code), sums in spent.items() if sums[0] > 0]
     return sorted(found, key=lambda each: (_OF_HOST.index(each.cause), -each.ns, each.name))
 
 
-def _of_thread(idle: Idle, track: int) -> Tiling:
-    """The gaps that end with work which a thread launched, cut by cause."""
+def _of_thread(idle: Idle, track: int, windows: Intervals) -> Tiling:
+    """The gaps that end with work which a thread launched, cut by cause and by whether they count."""
     mine = idle.thread == track
     gaps = Intervals(idle.gaps.start_ns[mine], idle.gaps.end_ns[mine])
-    return tiling({cause: intervals.intersect(idle.causes[cause], gaps) for cause in _OF_HOST})
+    pieces = {}
+    for cause in _OF_HOST:
+        whole = intervals.intersect(idle.causes[cause], gaps)
+        pieces[cause + COUNTED] = intervals.intersect(whole, windows)
+        pieces[cause] = intervals.without(whole, pieces[cause + COUNTED])
+    return tiling(pieces)
 
 
 def _by_name(frame: Frame, tiles: Tiling, track: int) -> dict[tuple[int, int], tuple[int, int]]:
@@ -65,7 +75,7 @@ def _by_name(frame: Frame, tiles: Tiling, track: int) -> dict[tuple[int, int], t
     code = frame["name"][rows] + 1
     out: dict[tuple[int, int], tuple[int, int]] = {}
     total = tiles.sums()
-    for label, cause in enumerate(tiles.labels):
+    for label, name in enumerate(tiles.labels):
         mine = np.flatnonzero(own[label] > 0)
         ns = np.bincount(code[mine], own[label][mine]).astype(np.int64)
         count = np.bincount(code[mine])
@@ -75,7 +85,7 @@ def _by_name(frame: Frame, tiles: Tiling, track: int) -> dict[tuple[int, int], t
             out[label, i - 1] = int(ns[i]), int(count[i])
         if order.size > MOST_OF_THREAD:
             out[label, OTHERS] = int(ns[order[MOST_OF_THREAD:]].sum()), int(count[order[MOST_OF_THREAD:]].sum())
-        outside = total[cause] - int(inside[label][above < 0].sum())
+        outside = total[name] - int(inside[label][above < 0].sum())
         if outside > 0:
             out[label, -1] = outside, 0
     return out

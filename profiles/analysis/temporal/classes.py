@@ -7,7 +7,7 @@ recording's edges are of none. The class with the most time is what holds the GP
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -80,19 +80,22 @@ class KernelTime:
     launches: int
     ns: int                 # summed durations
     small_ns: int           # of these in launches under SMALL_NS
+    counted_ns: int         # of these in longer launches that began in windows that count
 
 
-def kernel_times(frame: Frame, devices: list[Kernels]) -> list[KernelTime]:
-    """What the classes rest on, the most time first."""
+def kernel_times(frame: Frame, devices: Sequence[tuple[Kernels, Intervals]]) -> list[KernelTime]:
+    """What the classes rest on, the most time first. With each GPU's kernels the windows that count."""
     groups: dict[tuple[int, int], npt.NDArray[np.float64]] = {}
-    for kernels in devices:
+    for kernels, windows in devices:
         dur = frame["dur_ns"][kernels.rows]
         key = frame["name"][kernels.rows].astype(np.int64) << 2 | kernels.regime
         distinct, at = np.unique(key, return_inverse=True)
+        start, small = frame["start_ns"][kernels.rows], dur < SMALL_NS
+        counts = intervals.covered_before(windows, start + 1) > intervals.covered_before(windows, start)
         sums = [np.bincount(at, weights, distinct.size) for weights in (
-            np.ones(dur.size), dur.astype(np.float64), np.where(dur < SMALL_NS, dur, 0).astype(np.float64))]
+            np.ones(dur.size), dur, np.where(small, dur, 0), np.where(counts & ~small, dur, 0))]
         for code, values in zip(distinct.tolist(), np.stack(sums).T, strict=True):
-            groups[code >> 2, code & 3] = groups.get((code >> 2, code & 3), np.zeros(3)) + values
+            groups[code >> 2, code & 3] = groups.get((code >> 2, code & 3), np.zeros(4)) + values
     found = [KernelTime(frame.names[code] if code >= 0 else "", REGIMES[regime], *(int(value) for value in values.tolist()))
              for (code, regime), values in groups.items()]
     return sorted(found, key=lambda each: (-each.ns, each.name))

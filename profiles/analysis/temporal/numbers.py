@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -46,21 +45,22 @@ def numbers(facts: TimeFacts) -> dict[str, Any]:
 
 
 def evidence(facts: TimeFacts) -> dict[str, Any]:
-    """What the classes rest on, of the whole trace: the kernels with the most time, and what the host was in per cause."""
+    """What the classes rest on, of the time that counts: the kernels with the most of it, what the host was in per cause."""
     kernels = {}
     for regime in REGIMES:
-        most = islice((each for each in facts.kernels if each.regime == regime and each.ns > each.small_ns), MOST_EVIDENCE)
-        kernels[regime] = [{"name": short_name(each.name), "full": each.name[:NAME_CHARS], "ns": each.ns,
-                            "launches": each.launches} for each in most]
+        mine = [each for each in facts.kernels if each.regime == regime and each.counted_ns]
+        mine.sort(key=lambda each: -each.counted_ns)
+        kernels[regime] = [{"name": short_name(each.name), "full": each.name[:NAME_CHARS], "ns": each.counted_ns}
+                           for each in mine[:MOST_EVIDENCE]]
     small = [each for each in facts.kernels if each.small_ns]
     host: dict[str, dict[str, int]] = {}
     for _, found in facts.activities:
         for one in found:
             names = host.setdefault(one.cause, {})
-            names[one.name] = names.get(one.name, 0) + one.ns
+            names[one.name] = names.get(one.name, 0) + one.counted_ns
     return {"kernels": kernels, "small_kernels": len(small), "small_kernel_ns": sum(each.small_ns for each in small),
             "host": {cause: [{"name": name[:NAME_CHARS], "ns": ns} for name, ns in sorted(names.items(), key=lambda pair: -pair[1])
-                             ][:MOST_EVIDENCE] for cause, names in host.items()}}
+                             if ns][:MOST_EVIDENCE] for cause, names in host.items()}}
 
 
 def class_numbers(found: Verdict) -> dict[str, Any]:

@@ -7,8 +7,10 @@ from functools import cached_property
 
 import numpy as np
 
+from profiles.analysis import intervals
 from profiles.analysis.found import Result
 from profiles.analysis.frame import Frame, Ints
+from profiles.analysis.intervals import Intervals
 from profiles.analysis.temporal import numbers, sentences, tables
 from profiles.analysis.temporal.activity import Activity, activity
 from profiles.analysis.temporal.classes import (
@@ -107,9 +109,16 @@ class TimeFacts:
                 total[name] += ns
         return verdict(total), "span"
 
+    def windows(self, device: DeviceTime) -> Intervals:
+        """The time of a GPU that counts: what `whole` is of."""
+        steps = [step.span for step in self.steps if step.counted.counts and step.span.rank in (device.work.rank, "")]
+        spans = [(span.start_ns, span.end_ns) for span in steps] or [device.work.span]
+        start, end = np.array(spans, np.int64).T
+        return intervals.union(start, end)
+
     @cached_property
     def activities(self) -> list[tuple[DeviceTime, list[Activity]]]:
-        return [(each, activity(self.frame, each.idle)) for each in self.devices]
+        return [(each, activity(self.frame, each.idle, self.windows(each))) for each in self.devices]
 
     @cached_property
     def phases(self) -> tuple[dict[str, Verdict], dict[str, int]]:
@@ -124,7 +133,7 @@ class TimeFacts:
 
     @cached_property
     def kernels(self) -> list[KernelTime]:
-        return kernel_times(self.frame, [each.kernels for each in self.devices])
+        return kernel_times(self.frame, [(each.kernels, self.windows(each)) for each in self.devices])
 
     @cached_property
     def ranges(self) -> list[RangeTime]:

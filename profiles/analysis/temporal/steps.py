@@ -149,9 +149,16 @@ def _updates(frame: Frame) -> list[Span]:
         codes, count = np.unique(frame["name"][mine], return_counts=True)
         ends = np.sort(frame.end_ns[mine[frame["name"][mine] == codes[np.argmax(count)]]])
         if ends.size >= FEWEST:
-            whole = np.r_[frame.wall[0], ends[:MOST_STEPS]].tolist()
+            whole = np.r_[first_of(frame, rank), ends[:MOST_STEPS]].tolist()
             spans += [Span(f"update {i}", rank, start, end) for i, (start, end) in enumerate(pairwise(whole)) if end > start]
     return sorted(spans, key=_start)
+
+
+def first_of(frame: Frame, rank: str) -> int:
+    """When the first slice of a rank's CPU begins."""
+    rows = frame.of(Category.RUNTIME, Category.CPU_OP, Category.PYTHON, Category.ANNOTATION)
+    mine = np.array([label == rank for label in frame.rank_of_track], np.bool_)[frame["track"][rows]]
+    return int(frame["start_ns"][rows[np.argmax(mine)]])
 
 
 def detected(frame: Frame, work: DeviceWork) -> tuple[list[Span], int]:
