@@ -60,7 +60,7 @@ _LIBRARY = tuple((re.compile(pattern), function, op) for pattern, function, op i
      "cuDNN convolution, forward", "convolution"),
     (r"\bgemv|gemvx?::|cublasGemv|gemv2", "cuBLAS GEMV", "matmul"),
     (r"Cijk_", "Tensile GEMM", "matmul"),
-    (r"nvjet_|xmma_gemm|\b(?:ampere|volta|turing|maxwell|hopper|pascal)_\w*gemm|cublas\w*(?:gemm|Gemm)|gemmSN|gemmk1_",
+    (r"nvjet_|xmma_gemm|\b(?:ampere|volta|turing|maxwell|hopper|pascal)_\w*gemm|cublas\w*(?:gemm|Gemm)|gemmSN|gemmk1_|gemm_largek",
      "cuBLAS GEMM", "matmul"),
     (r"cutlass\w*_(?:tensorop|simt|wmma)_\w*gemm|cutlass\w*::\w*(?:device_kernel|Kernel2?)<.*[gG]emm", "CUTLASS GEMM", "matmul"),
 ))

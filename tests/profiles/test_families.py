@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import html
 import json
 import re
@@ -10,6 +11,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from django.core.exceptions import PermissionDenied
+from django.core.files.base import File
 from django.test import Client
 
 from profiles.analysis import counters
@@ -19,7 +21,8 @@ from profiles.families.build_services import pairs_refresh
 from profiles.families.follow_services import families_catch_up, families_follow
 from profiles.models import BuildPair, FamilyEdit, FamilyRule, KernelFamily, KernelShape, KernelStat, LaunchCounters, Profile
 from profiles.services import profile_delete, profile_ingest, profile_update
-from tests.profiles.test_services import recording
+from tests.profiles.corpus import CORPUS, TRUTH
+from tests.profiles.test_services import create, recording, upload
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("tmp_store")]
 NVJET = "nvjet_sm90_tst_{0}x128_64x4_2x1_v_bz_NNT"
@@ -259,16 +262,31 @@ def test_the_same_bytes_twice_count_once() -> None:
         assert selectors.ranking({}).total_ns == 1_000_000, number
 
 
+def stencil(dur_us: float, build: str) -> Profile:
+    """A trace of twenty launches of one kernel, a hundredth of a microsecond of noise."""
+    args = {"device": 0, "stream": 7, "grid": [8, 1, 1], "block": [64, 1, 1]}
+    events = [{"ph": "X", "cat": "kernel", "name": "stencil(float*)", "pid": 0, "tid": 7, "ts": 1000 * n,
+               "dur": dur_us + n % 3 / 100, "args": {**args, "correlation": n}} for n in range(20)]
+    profile = profile_ingest(create(upload(f"{build}.json", {"schemaVersion": 1, "traceEvents": events}), build=build).pk, "test")
+    assert profile is not None and profile.status == "ready"
+    families_follow(profile.pk)
+    return profile
+
+
 def test_build_changes_follow_what_becomes_of_their_profiles(django_capture_on_commit_callbacks: Any) -> None:
     """Another build, a deleted profile: the pair goes or is compared anew; until then no row of a deleted profile shows."""
-    old, new = ready("buildA.ncu-rep.gz", build="A"), ready("buildB.ncu-rep.gz", build="B")
-    assert BuildPair.objects.get().changes.filter(verdict="slower").count() == 3
+    old, new = stencil(100, "A"), stencil(150, "B")
+    [pair] = home_selectors.got_slower(5)
+    assert [(each.change.name, round(each.change.change_pct)) for each in pair.slower] == [("stencil", 50)]
+    assert pair.slower[0].family == family_of("stencil(float*)").pk
     assert pairs_refresh() == 0                                 # nothing changed: nothing is read again
     with django_capture_on_commit_callbacks(execute=True):
         profile_update(new, build="A")
     assert pairs_refresh() == 0 and not BuildPair.objects.exists()
     profile_update(new, build="B")
     assert pairs_refresh() == 1
+    stencil(100, "B")                                           # a second run of the build: compared anew, by their mean
+    assert BuildPair.objects.get().changes.get().change_pct == pytest.approx(25, abs=0.1)
     profile_delete(old)
     assert home_selectors.got_slower(5) == []
 
@@ -284,3 +302,31 @@ def test_the_command_makes_what_is_missing_and_says_what_it_is_worth(capsys: pyt
     assert document["made"] == {"kernels": profile.kernels.count(), "profiles": 1, "pairs": 0}
     assert len(document["families"]) == 2 and document["families"][0]["name"] == "cuBLAS GEMM · fp16"
     assert families_catch_up() == {"kernels": 0, "profiles": 0, "pairs": 0}
+
+
+def test_the_ranking_of_corpus_traces_is_the_time_that_their_files_hold(client: Client, alice: Any) -> None:
+    """Four files of three profilers' worth of kernels against the corpus' truth, and a recount straight from the JSON."""
+    names = ("nsys/nways_jacobi_gh200.sqlite.gz", "kineto/hta_sampled_rank-0_of128.json.gz",
+             "kineto/hta_sampled_rank-1_of128.json.gz", "kineto/hta_alexnet_a100_critical_path.json.gz")
+    truth = {each["file"]: each for each in (*TRUTH, *map(json.loads, (CORPUS / "truth_nsys.jsonl").read_text().splitlines()))}
+    for name in names:
+        with (CORPUS / name).open("rb") as file:
+            profile_ingest(create(File(file, name=name)).pk, "test")
+    found = selectors.ranking({})
+    assert found.total_ns == pytest.approx(sum(truth[name]["gpu_time_ns"] for name in names), abs=len(names))
+    jacobi, exchange = found.lines[:2]
+    edges = next(line for line in found.lines if line.name == "initialize_boundaries · fp32")      # the other kernel of that file
+    assert jacobi.name == "jacobi_kernel · fp32"
+    assert jacobi.worth.total_ns + edges.worth.total_ns == truth[names[0]]["gpu_time_ns"]
+    counted: dict[str, float] = {}
+    for name in names[1:]:
+        for event in json.loads(gzip.decompress((CORPUS / name).read_bytes()))["traceEvents"]:
+            if event.get("cat") in ("kernel", "Kernel"):
+                key = next((word for word in ("cutlass", "convolve", "SendRecv", "sgemm") if word in event["name"]), "")
+                counted[key] = counted.get(key, 0.0) + float(event["dur"]) * 1e3
+    assert exchange.name == "NCCL SendRecv · int8" and exchange.worth.total_ns == pytest.approx(counted["SendRecv"], abs=2)
+    sgemm = next(line for line in found.lines if line.name == "cuBLAS GEMM · fp32")
+    assert sgemm.worth.total_ns == pytest.approx(counted["sgemm"], abs=2) and sgemm.worth.recoverable_ns is None
+    client.force_login(alice)
+    home = shown(client, "/").split("Worth fixing")[1]
+    assert home.index("jacobi_kernel") < home.index("NCCL SendRecv")
