@@ -9,6 +9,9 @@ sizes, pipeline stages, layouts, architectures (sm90, ampere), split-K and epilo
 the end (triton_poi_fused_add_0), the vectorised and unrolled variants of one ATen operation. A library's products of one
 type are one family: their names change with every version and every shape, and nobody but the library chooses them.
 
+After a change that gives names another key, `manage.py families --again` puts the kernels that are there into their families;
+what people merged, split and renamed stays with the keys and names it was said of.
+
 Sources: Itanium C++ ABI (mangled names); ATen/native/cuda/{Loops,CUDALoops,Reduce}.cuh (which functor a kernel computes);
 NCCL's src/device/generate.py (ncclDevKernel_Coll_RedOp_Type_Algo_Proto); names as they stand in the corpus.
 """
@@ -22,7 +25,6 @@ from functools import lru_cache
 from profiles.analysis import dtypes
 from profiles.analysis.names import family, is_collective, strip_parameters
 
-IDENTITY_VERSION = 1            # rises with every change that gives some name another key
 MAX_CHARS = 160
 _SEPARATOR = "\N{INFORMATION SEPARATOR ONE}"
 
