@@ -85,6 +85,28 @@ def test_an_event_that_the_file_does_not_hold_is_inferred_and_said():
     assert critical_result(frame).numbers["inferred"] == 1
 
 
+def test_a_stream_is_waited_for_wherever_the_file_draws_the_wait():
+    """Kineto of 2026 moves `Stream Sync` to a lane of stream + 1,000,000; Nsight Systems to a track of waits."""
+    frame = frame_of(trace(f"""
+    python (1) / main: {L} 0-2 corr=1 | {L} 2-4 corr=2 | cudaStreamSynchronize 4-32 corr=3 | aten::x 32-40
+    GPU 0 / stream 7:  a 4-30 corr=1
+    GPU 0 / stream 8:  b 5-31.5 corr=2
+    GPU 0 / stream 1000007: Stream Sync@sync 4-31 corr=3
+    """))
+    assert [name for name, *_ in segments(frame)] == ["main", "stream 7", "stream 7", "main", "main"]
+
+
+def test_processes_that_name_no_rank_have_a_path_each():
+    frame = frame_of(trace(f"""
+    python (1) / main: {L} 0-2 corr=1 | cudaDeviceSynchronize 2-24
+    python (2) / main: {L} 0-2 corr=2 | cudaDeviceSynchronize 2-64
+    GPU 0 / stream 7:  a 4-20 corr=1
+    GPU 1 / stream 7:  b 4-60 corr=2
+    """))
+    assert [(each.rank, each.path.end_ns) for each in paths(frame)] == [("python (1)", 24_000), ("python (2)", 64_000)]
+    assert summed(frame)["compute"] == 16 and summed(frame, "whole-1")["compute"] == 56
+
+
 def test_a_backward_thread_takes_over_and_hands_back():
     frame = frame_of(trace("""
     python (1) / main:     aten::f 0-100 | cudaLaunchKernel 90-98 corr=1 | aten::o 700-760 | cudaLaunchKernel 750-758 corr=3

@@ -186,8 +186,9 @@ def test_traces_without_kernels_or_calls_say_what_is_missing():
     assert not only_gpu.applies and "correlation" in only_gpu.answer
 
 
-# Holistic Trace Analysis 0.5.0 with HTA_DISABLE_NS_ROUNDING=1: launches, sum and median of get_cuda_kernel_launch_stats' launch_delay
-# (µs), and the largest queue_length. It leaves out calls of the driver API (cuLaunchKernelEx), and so does the comparison.
+# Holistic Trace Analysis 0.5.0 with HTA_DISABLE_NS_ROUNDING=1: launches, sum and median of get_cuda_kernel_launch_stats'
+# launch_delay (µs), and the largest queue_length. It leaves out calls of the driver API (cuLaunchKernelEx), and so does the
+# comparison.
 HTA = {"h200/kineto_train.json.gz": (772, 45_015.6024921875, 2.335568359375, 16),
        "recorded/launch_queue_full.json.gz": (3001, 96_899_043.5785547, 2.2212578125, 1022),
        "h200/ddp_even_rank0.json.gz": (2710, 5_176_582.383824219, 1_592.6162265625, None)}

@@ -53,9 +53,7 @@ class Links:
 
     def __init__(self, frame: Frame) -> None:
         self.frame, self.order = frame, order_of(frame)
-        labels = {label: number for number, label in enumerate(dict.fromkeys(frame.rank_of_track))}
-        self.rank_names = list(labels)
-        self.ranks = np.array([labels[label] for label in frame.rank_of_track] or [0], np.int64)       # by track
+        self.rank_names, self.ranks = _ranks(frame, self.order)             # names; number by track
         order, found = self.order, syncs(self.order)
         self.waits = cpu_waits(order, found, self.ranks)
         n = order.rows.size
@@ -214,6 +212,23 @@ class Links:
             empty = np.empty(0, np.int64)
             return empty, empty, empty, empty
         return tuple(np.concatenate(column).astype(np.int64) for column in zip(*found, strict=True))  # type: ignore[return-value]
+
+
+def _ranks(frame: Frame, order: Order) -> tuple[list[str], Ints]:
+    """Whose each track is: a rank's, or where the file names none, a process's that launched GPU work (its threads, and the
+    streams that it launched most on)."""
+    labels = list(dict.fromkeys(frame.rank_of_track)) or [""]
+    if len(labels) == 1:
+        call = order.call[order.has_call]
+        thread, stream = frame["track"][call], order.track[order.has_call]
+        groups = [frame.tracks[track].group for track in np.unique(thread).tolist()]
+        names = list(dict.fromkeys(groups))
+        if len(names) > 1:
+            number = np.array([names.index(track.group) if track.group in names else 0 for track in frame.tracks], np.int64)
+            votes = np.zeros((len(frame.tracks), len(names)), np.int64)
+            np.add.at(votes, (stream, number[thread]), 1)
+            return names, np.where(votes.any(1), votes.argmax(1), number)
+    return labels, np.array([labels.index(label) for label in frame.rank_of_track] or [0], np.int64)
 
 
 def last_before(order: Order) -> Ints:

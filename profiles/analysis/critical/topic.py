@@ -85,6 +85,8 @@ def _steps(frame: Frame) -> list[Named]:
     that it launched. Steps of one name on ranks that met are one."""
     links, order = links_of(frame), links_of(frame).order
     across = _meet(links)
+    if len(links.rank_names) > 1 and not any(frame.rank_of_track):       # several processes: a step does not say whose it is
+        return []
     found = steps_of(frame, devices(frame))
     asked_ns = order.start_ns if found.source == "detected" else order.call_start_ns
     groups: dict[tuple[str, str, int], list[Span]] = {}
@@ -168,6 +170,7 @@ class _Kernels:
     busy_ns: int                    # time in which at least one ran: the run cannot be shorter, whatever the host does
     first: str                      # full name of the kernel with the most time on the path
     first_pct: float
+    first_kind: int                 # its category
 
 
 def _kernels(frame: Frame, path: Path) -> _Kernels:
@@ -175,8 +178,8 @@ def _kernels(frame: Frame, path: Path) -> _Kernels:
     on = np.flatnonzero(path.kind < CPU)
     code_on, on_ns = frame["name"][path.row[on]], path.length_ns[on]
     work = frame.work[(frame["start_ns"][frame.work] < path.end_ns) & (frame.end_ns[frame.work] > path.start_ns)]
-    rank = {frame.rank_of_track[track] for track in np.unique(path.track).tolist() if track >= 0}
-    mine = np.array([label in rank for label in frame.rank_of_track] or [False], np.bool_)
+    ranks = links_of(frame).ranks
+    mine = np.isin(ranks, np.unique(ranks[path.track[path.track >= 0]]))
     work = work[mine[frame["track"][work]]]
     codes, place = np.unique(frame["name"][work], return_inverse=True)
     total = np.bincount(place, weights=frame["dur_ns"][work]).astype(np.int64)
@@ -194,7 +197,8 @@ def _kernels(frame: Frame, path: Path) -> _Kernels:
     busy = intervals.union(frame["start_ns"][work], frame.end_ns[work]).length_ns
     return _Kernels(table, int(total.sum()), int(total.sum() - on_path.sum()), busy, frame.names[codes[first]] if first >= 0
                     else "",
-                    100.0 * int(on_path[first]) / length if first >= 0 else 0.0)
+                    100.0 * int(on_path[first]) / length if first >= 0 else 0.0,
+                    int(frame["category"][work[place == first][0]]) if first >= 0 else -1)
 
 
 def _ranks(frame: Frame, main: Named) -> SummaryTable:
@@ -289,6 +293,12 @@ def _answer(main: Named, whole: dict[str, Any], numbers: dict[str, Any], kernels
     return f"{head}: `{short_name(kernels.first)}` alone makes {pct_text(kernels.first_pct)} of it."
 
 
+_COPY = "Move fewer bytes, pin host memory, and copy ahead on a stream of its own so that kernels run meanwhile."
+_ADVICE = {int(Category.MEMCPY): _COPY, int(Category.MEMSET): _COPY,
+           int(Category.COMMUNICATION): "See the page of communication: transfer, or the wait for a late rank? Overlap it with "
+                                        "compute, send fewer or larger messages, or balance the ranks."}
+
+
 def _findings(whole: dict[str, Any], numbers: dict[str, Any], kernels: _Kernels, threads: SummaryTable) -> list[Found]:
     found = []
     share = {kind.key: 100.0 * whole[f"{kind.key}_ns"] / max(1, whole["length_ns"]) for kind in KINDS}
@@ -311,7 +321,8 @@ def _findings(whole: dict[str, Any], numbers: dict[str, Any], kernels: _Kernels,
         found.append(Found(
             "kernel_on_path", "medium",
             f"`{short_name(kernels.first)}` makes {pct_text(kernels.first_pct)} of the critical path: what it wins, the run wins",
-            "Tune this kernel first, or give it less to do.", {"share_pct": kernels.first_pct, "length_ns": whole["length_ns"]},
+            _ADVICE.get(kernels.first_kind, "Tune this kernel first, or give it less to do."),
+                           {"share_pct": kernels.first_pct, "length_ns": whole["length_ns"]},
             worth_ns=kernels.first_pct / 100 * whole["length_ns"], kernel=kernels.first))
     waits = whole["returning_ns"] + whole["unexplained_ns"] + whole["dependency_ns"]
     if 100.0 * waits / max(1, whole["length_ns"]) >= 10:

@@ -31,6 +31,7 @@ _EVENT, _STREAM_WAIT = re.compile("event sync", re.I), re.compile("stream wait e
 _STREAM = re.compile("stream sync", re.I)
 _COPY = re.compile("Memcpy|Memset")
 BUSY, RETURN_NS = 0.9, 10_000
+_MOVED = 1_000_000              # Kineto of 2026 moves "Stream Sync" to a lane of stream + 1,000,000
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,7 @@ def syncs(order: Order) -> _Syncs:
     source = np.full(rows.size, -1, np.int64)
     asked = np.flatnonzero(is_event & (track >= 0) & (recorded_ns > NEVER))
     source[asked] = last_launched(order, track[asked], recorded_ns[asked])
-    own = frame["track"][rows].astype(np.int64)
+    own = _tracks(frame, rows, frame["stream"][rows] % _MOVED)
     waited = np.where(codes_matching(frame, _STREAM, rows), own, -1)
     return _Syncs(rows, call, source, np.where(is_event, track, waited))
 
