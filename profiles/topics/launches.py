@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from profiles.charts.kept import kept
 from profiles.charts.launching import delay_figure, queue_figure
 from profiles.models import Profile
 
@@ -12,4 +13,6 @@ from profiles.models import Profile
 def context(profile: Profile, document: dict[str, Any], params: Mapping[str, str]) -> dict[str, Any]:
     if not document["applies"]:
         return {}
-    return {"delays": delay_figure(document["numbers"]), "queues": queue_figure(document["numbers"])}
+    numbers, key = document["numbers"], (profile.pk, document["written"], document["version"])
+    return {"delays": kept(("launch delays", *key), lambda: delay_figure(numbers)),
+            "queues": kept(("launch queues", *key), lambda: queue_figure(numbers))}
