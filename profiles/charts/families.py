@@ -21,10 +21,11 @@ def series_figure(points: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
     """Mean per launch with the span from p50 to p95 where the profile states it; None with fewer than two profiles.
 
     One colour and marker per GPU and kind of profile: times of a trace and of a profiler's replay are not the same thing.
+    Lines join profiles of one model.
     """
     if len(points) < 2:
         return None
-    names = ("profile", "build", "gpu", "kind", "mean_ns", "p50_ns", "p95_ns", "launches")
+    names = ("profile", "build", "model", "gpu", "kind", "mean_ns", "p50_ns", "p95_ns", "launches")
     key = tuple(tuple(each[name] for name in names) for each in points)
     return kept(("family series", key), lambda: _series(points))
 
@@ -79,7 +80,12 @@ def _draw(plot: Any, points: Sequence[Mapping[str, Any]], factors: Sequence[str]
     data = ColumnDataSource({name: [row[name] for row in rows] for name in rows[0]})
     colour = SERIES[place % len(SERIES)]
     plot.add_layout(follows(Whisker(base="x", lower="low", upper="high", source=data, line_width=1), line_color="--muted"))
-    plot.line("x", "mean", source=data, color=colour, line_width=1.5, legend_label=label)
+    models: dict[str, list[int]] = {}
+    for number, point in enumerate(points):
+        models.setdefault(point["model"], []).append(number)
+    for model, numbers in models.items():               # of profiles without a model nothing says that they ran the same
+        if model and len(numbers) > 1:
+            plot.line([rows[n]["x"] for n in numbers], [rows[n]["mean"] for n in numbers], color=colour, line_width=1.5)
     plot.scatter("x", "mean", source=data, color=colour, size=9, marker=MARKERS[place], legend_label=label)
 
 

@@ -177,8 +177,10 @@ def _answer(family: KernelFamily, kind: str, line: Line | None, runs: Sequence[R
              "; no trace holds it, so what jobs spend in it is unknown")
     one = line.worth
     if one.recoverable_ns is not None:
+        rest_ns = one.total_ns - one.known_ns
+        part = f"; for the other {time_text(rest_ns)} no counters tell it" if rest_ns > 0.005 * one.total_ns else ""
         return (f"{text}. It reaches {pct_text(one.roof_pct or 0.0)} of its own {one.side} roof, so up to "
-                f"{time_text(one.recoverable_ns)} could be won back")
+                f"{time_text(one.recoverable_ns)} could be won back{part}")
     if one.category == "communication":
         return f"{text}. It moves data between GPUs and waits for the others: no roof tells the two apart"
     return f"{text}. What of it could be won back is unknown: no counters of it on {on_gpus(one)}"
@@ -214,7 +216,8 @@ def family_choices() -> dict[str, list[str]]:
 def series(runs: Sequence[Run]) -> list[Mapping[str, Any]]:
     """Points of the chart by build: mean per launch of each profile, oldest first, per GPU and kind."""
     return [{"when": run.profile.created, "build": run.profile.build, "profile": run.profile.name, "gpu": run.profile.gpu,
-             "kind": run.profile.kind, "mean_ns": run.mean_ns, "p50_ns": run.p50_ns, "p95_ns": run.p95_ns, "launches": run.launches}
+             "model": run.profile.model, "kind": run.profile.kind, "mean_ns": run.mean_ns,
+             "p50_ns": run.p50_ns, "p95_ns": run.p95_ns, "launches": run.launches}
             for run in reversed(runs) if run.mean_ns]
 
 

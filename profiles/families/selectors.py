@@ -63,8 +63,9 @@ class Line:
             return f"{taken}; a collective waits as well as moves data: its time says nothing about a roof"
         if self.worth.roof_pct is None:
             return f"{taken}; no counters on {on_gpus(self.worth)}, so at most all of it"
-        own = "of the same shapes" if self.worth.same_shape_ns > 0.99 * self.worth.known_ns else "of its counted launches"
-        return f"{taken}; reaches {pct_text(self.worth.roof_pct)} of its {self.worth.side} roof, by the counters {own}"
+        own = "launches of the same size" if self.worth.same_shape_ns > 0.99 * self.worth.known_ns else "other launches of it"
+        part = "" if self.worth.known_ns > 0.995 * self.worth.total_ns else f", for {time_text(self.worth.known_ns)} of it"
+        return f"{taken}; reaches {pct_text(self.worth.roof_pct)} of its {self.worth.side} roof by the counters of {own}{part}"
 
 
 def on_gpus(one: Worth) -> str:
