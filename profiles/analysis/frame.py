@@ -26,7 +26,7 @@ Rows = npt.NDArray[np.intp]
 _WALL = [*(int(kind) for kind in GPU_WORK), int(Category.RUNTIME), int(Category.CPU_OP), int(Category.PYTHON),
          int(Category.ANNOTATION)]
 _SKIPPED = 64                       # depths between a slice and the one around it, where those between have ended
-_BELOW = 4                  # lanes below a mark's own that may hold the slice around it, where slices overflow
+_BELOW = 64                 # lanes below a mark's own that may hold the slice around it, where slices overflow
 
 
 class Samples(NamedTuple):

@@ -53,7 +53,7 @@ def test_parents_against_every_slice_that_contains_one(name: str) -> None:
     frame = frame_of(found)
     start, end, depth, track = frame["start_ns"], frame.end_ns, frame["depth"], frame["track"]
     for row in np.random.default_rng(0).choice(frame.rows, 300, replace=False).tolist():
-        below = depth[row] + 5 * frame["instant"][row]          # a mark lies at the depth of what is around it, or just above
+        below = depth[row] + 65 * frame["instant"][row]          # a mark lies at the depth of what is around it, or just above
         around = np.flatnonzero((track == track[row]) & (start <= start[row]) & (end >= end[row]) & (depth < below)
                                 & ~frame["instant"])
         assert frame.parent[row] == (around[np.argmax(depth[around])] if around.size else -1)

@@ -89,14 +89,16 @@ def _answer(found: Found, ranks: list[tables.RankRow]) -> str:
         said.append("No collective could be matched between ranks: who waits for whom is not known.")
     most = max(ranks, key=lambda each: each.busy_ns - each.start_wait_ns)
     share = pct_text(100 * (most.busy_ns - most.start_wait_ns) / max(found.wall_ns, 1))
-    hidden = "" if launches.on_host else f", {pct_text(most.hidden_pct)} of it hidden behind compute"
+    much = pct_text(most.hidden_pct) if most.hidden_pct >= 0.05 else "none"
+    hidden = "" if launches.on_host else f", {much} of it hidden behind compute"
     start = f" (a first wait of {time_text(most.start_wait_ns)}, until all had begun, left out)" if most.start_wait_ns else ""
-    said.append(f"{plural(most.launches, 'collective')} take {share} of the wall time on {most.label}{hidden}{start}.")
+    verb = "takes" if most.launches == 1 else "take"
+    said.append(f"{plural(most.launches, 'collective')} {verb} {share} of the wall time on {most.label}{hidden}{start}.")
     fast = max((each for each in found.sizes if each.bus_bytes_s and each.bytes), key=lambda each: each.bytes or 0, default=None)
     if fast is not None and fast.bus_bytes_s:
-        least = "" if fast.transfer_ns is not None else "at least "
-        said.append(f"{fast.kind.operation} of {si_text(fast.bytes or 0, 'B')} runs at {least}{si_text(fast.bus_bytes_s, 'B/s')} "
-                    "bus bandwidth.")
+        more = "" if fast.transfer_ns is not None else " or more: waiting is in it"
+        said.append(f"{fast.kind.operation} of {si_text(fast.bytes or 0, 'B')} runs at {si_text(fast.bus_bytes_s, 'B/s')} bus "
+                    f"bandwidth{more}.")
     if len(launches.labels) == 1:
         said.append("Who waits for whom needs the other ranks' traces: upload them together as one profile.")
     return " ".join(map(upper, said))

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from profiles.analysis.communication.advice import upper
 from profiles.analysis.communication.collectives import device_labels
 from profiles.analysis.found import Result
 from profiles.analysis.frame import Frame
@@ -135,8 +136,9 @@ def _answer(found: Found) -> str:
         total = sum(each.total_ns for each in found.copies)
         moved = sum(each.bytes or 0 for each in found.copies)
         count = sum(each.count for each in found.copies)
-        said.append(f"{count:,} copies and sets move {si_text(moved, 'B')} in {time_text(total)}.")
-    return " ".join(said)
+        kinds = "copy or set moves" if count == 1 else "copies and sets move"
+        said.append(f"{count:,} {kinds} {si_text(moved, 'B')} in {time_text(total)}.")
+    return " ".join(map(upper, said))
 
 
 def _peak(device: Device) -> list[str]:
@@ -144,7 +146,7 @@ def _peak(device: Device) -> list[str]:
     at_ns = int(held.time_ns[held.peak])
     text = f"{device.label} has {si_text(peak, 'B')} allocated at the peak, {time_text(at_ns)} into the trace"
     if device.made is not None and peak:
-        parts = sorted(device.parts().items(), key=lambda pair: -pair[1])[:3]
+        parts = [each for each in sorted(device.parts().items(), key=lambda pair: -pair[1])[:3] if each[1] >= peak / 100]
         text += ": " + ", ".join(f"{pct_text(100 * size / peak)} {CATEGORIES[key]}" for key, size in parts)
     if device.groups:
         text += f"; most of it asked for by `{tables.cut(device.groups[0].site)}`"
