@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+from django.db.models import F
 
 from profiles.analysis import instructions as code
 from profiles.analysis import sampling, stalls
@@ -130,7 +131,7 @@ def source_page(kernel: KernelStat, params: Mapping[str, str]) -> dict[str, Any]
 def finding_rows(kernel: KernelStat) -> list[dict[str, Any]]:
     """What the ingest found at lines of this kernel, its name left out: the page has it already."""
     return [{"title": found.title.removeprefix(f"{kernel.short_name}: "), "advice": found.advice, "worth_ns": found.worth_ns}
-            for found in kernel.findings.filter(rule__startswith="source.").order_by("-worth_ns", "pk")]
+            for found in kernel.findings.filter(rule__startswith="source.").order_by(F("worth_ns").desc(nulls_last=True), "pk")]
 
 
 def share_pct(value: float, total: float) -> float | None:
