@@ -73,7 +73,8 @@ def test_a_launch_knows_its_place_and_its_forms(get):
     told = get("slice-kernel", profile.pk, one(get, profile.pk, "gemm_k<float", 1)["id"])
     assert (told["index"], told["matching"], told["bare_name"]) == (1, 2, "gemm_k")       # gemm_k<int> comes between
     assert parse_qs(urlsplit(told["capture"]).query) == {
-        "tool": ["ncu"], "kernel": ["gemm_k"], "launch_skip": ["2"], "launch_count": ["1"], "build": ["4f2c1e"], "model": ["gpt"]}
+        "tool": ["ncu"], "kernel": ["gemm_k"], "launch_skip": ["2"], "launch_count": ["1"], "build": ["4f2c1e"], "model": ["gpt"],
+        "profile": [str(profile.pk)]}                                                            # the form asks for its program
     assert told["tune"]["operator"] == "matmul" and "record_shapes" in told["tune"]["why"]
     relu = get("slice-kernel", profile.pk, one(get, profile.pk, "relu_k")["id"])
     assert relu["tune"] == {"operator": "", "url": None, "why": relu["tune"]["why"]} and "No operator" in relu["tune"]["why"]
