@@ -11,6 +11,7 @@ from django.conf import settings
 from django.core.files.base import File
 from django.db import connection, transaction
 
+from profiles.ceilings.services import ceilings_load, ceilings_read
 from profiles.models import Profile
 from profiles.services import profile_create
 
@@ -111,9 +112,17 @@ def load(owner: Any) -> list[Profile]:
     with transaction.atomic():
         with connection.cursor() as cursor:
             cursor.execute("SELECT pg_advisory_xact_lock(%s)", [_LOCK])
+        _ceilings(owner)
         there = loaded()
         wanted = [each for each in EXAMPLES if each.files[0] not in there and not absent.intersection(each.files)]
         return [_create(example, owner) for example in reversed(wanted)]  # the newest row leads every list
+
+
+def _ceilings(owner: Any) -> None:
+    """What a GPU of the recordings' model reached: rooflines show it beside the data sheet."""
+    path = FOLDER / "ceilings.json"
+    if path.is_file():
+        ceilings_load(ceilings_read(path.read_bytes()), owner=owner)
 
 
 def _create(example: Example, owner: Any) -> Profile:

@@ -14,7 +14,7 @@ from profiles.analysis.bounds import WORDS
 from profiles.analysis.levels import LEVELS
 from profiles.analysis.sentences import si_text
 from profiles.charts.roofline_arrows import SENSES
-from profiles.charts.roofline_plane import label_places, legend, plane, plot, roof_boxes
+from profiles.charts.roofline_plane import label_places, legend, plane, plot, roof_boxes, short
 from profiles.charts.words import time_text
 from profiles.theme import PALETTE, SERIES, follows, item
 
@@ -92,7 +92,7 @@ def roofline_figure(points: Sequence[Mapping[str, Any]], ceilings: Sequence[Mapp
             _level_dots(made, dots, columns, level, numbers)
     _pair_arrows(made, columns, [(list(kept).index(a), list(kept).index(b)) for a, b in pairs if a in kept and b in kept], numbers)
     made.hover.renderers = [each for each in made.renderers if each.name == "dots"]
-    legend(made)
+    legend(made, 3 if colour == "family" else 4)
     return item(made)
 
 
@@ -146,11 +146,16 @@ def _groups(dots: Sequence[Mapping[str, Any]], colour: str) -> list[tuple[str, s
     spent: dict[str, float] = {}
     for dot in dots:
         spent[dot.get(key) or ""] = spent.get(dot.get(key) or "", 0.0) + dot["time_ns"]
-    names = sorted(spent, key=lambda name: -spent[name]) if colour == "family" else list(spent)
-    groups = [(name or f"no {colour}", SERIES[i % len(SERIES)], MARKERS[i % len(MARKERS)],
+    names = sorted(spent, key=lambda name: -spent[name]) if colour == "family" else sorted(spent)
+    groups = [(_entry(name) or f"no {colour}", SERIES[i % len(SERIES)], MARKERS[i % len(MARKERS)],
                {id(dot) for dot in dots if (dot.get(key) or "") == name}) for i, name in enumerate(names[:ENTRIES])]
     rest = {id(dot) for dot in dots if (dot.get(key) or "") in names[ENTRIES:]}
     return [*groups, (f"the other {len(names) - ENTRIES}", PALETTE["other"], "circle", rest)] if rest else groups
+
+
+def _entry(name: str) -> str:
+    """As long as a column of the legend takes."""
+    return short(name, 24)
 
 
 def _regions(made: Any, dots: Sequence[Mapping[str, Any]], family: str) -> None:
@@ -164,7 +169,7 @@ def _regions(made: Any, dots: Sequence[Mapping[str, Any]], family: str) -> None:
         xs, ys = hull([(dot["intensity"], dot["flop_s"]) for dot in groups[name]])
         fill = SERIES[index % len(SERIES)]
         made.patch(xs, ys, fill_color=fill, fill_alpha=0.14, line_color=fill, line_dash="dashed", line_alpha=0.7,
-                   legend_label=f"region of {groups[name][0].get('family_label') or name}")
+                   legend_label=f"region of {_entry(groups[name][0].get('family_label') or name)}")
 
 
 def hull(places: Sequence[tuple[float, float]], margin: float = 0.06) -> tuple[list[float], list[float]]:

@@ -9,7 +9,7 @@ import pytest
 from tests.browser.visit import H200, poll, uploaded
 
 REPORT = H200 / "full.ncu-rep.gz"
-DOTS = "Bokeh.documents.flatMap(d => [0, 1, 2].map(i => d.get_model_by_name('points-' + i))).filter(Boolean)"
+DOTS = "Bokeh.documents.flatMap(d => [0, 1, 2, 3].map(i => d.get_model_by_name('points-' + i))).filter(Boolean)"
 # where the first dot of a group stands on the page
 AT = """() => {
   const view = [...Bokeh.index.roots ?? Object.values(Bokeh.index)][0], source = Bokeh.documents[0].get_model_by_name('points-0');
@@ -27,14 +27,14 @@ def report_id(server_url: str, playwright: Any) -> int:
 def test_filters_act_on_dots_rows_and_address(watched: Any, server_url: str, report_id: int) -> None:
     page = watched
     page.goto(f"{server_url}/profiles/{report_id}/roofline/")
-    poll(page, f"window.Bokeh && {DOTS}.length === 3 && document.querySelectorAll('#roofline-rows .tabulator-row').length === 10")
+    poll(page, f"window.Bokeh && {DOTS}.length === 4 && document.querySelectorAll('#roofline-rows .tabulator-row').length === 9")
     page.fill("#f-q", "nvjet")
     poll(page, f"{DOTS}.reduce((n, s) => n + s.data.x.length, 0) === 2")
     poll(page, "document.querySelectorAll('#roofline-rows .tabulator-row').length === 2")
-    assert page.inner_text("#roofline-count") == "2 of 10 dots"
+    assert page.inner_text("#roofline-count") == "2 of 9 dots"
     assert "q=nvjet" in page.url
     page.reload()
-    poll(page, "document.getElementById('roofline-count').textContent === '2 of 10 dots'")
+    poll(page, "document.getElementById('roofline-count').textContent === '2 of 9 dots'")
 
 
 def test_a_tapped_dot_opens_its_kernel(watched: Any, server_url: str, report_id: int) -> None:
@@ -42,7 +42,7 @@ def test_a_tapped_dot_opens_its_kernel(watched: Any, server_url: str, report_id:
     page.set_viewport_size({"width": 1440, "height": 900})
     page.goto(f"{server_url}/profiles/{report_id}/roofline/")
     poll(page, "window.Bokeh && document.querySelector('#roofline')?.dataset.state === 'ready'")
-    poll(page, "document.querySelectorAll('#roofline-rows .tabulator-row').length === 10")
+    poll(page, "document.querySelectorAll('#roofline-rows .tabulator-row').length === 9")
     page.wait_for_timeout(300)
     x, y, address = page.evaluate(AT)
     page.mouse.click(x, y)
@@ -53,7 +53,7 @@ def test_a_tapped_dot_opens_its_kernel(watched: Any, server_url: str, report_id:
 def test_every_metric_of_a_launch_is_there_to_search(watched: Any, server_url: str, report_id: int) -> None:
     page = watched
     page.goto(f"{server_url}/profiles/{report_id}/roofline/")
-    poll(page, "document.querySelectorAll('#roofline-rows .tabulator-row').length === 10")      # the grid replaces the table
+    poll(page, "document.querySelectorAll('#roofline-rows .tabulator-row').length === 9")      # the grid replaces the table
     page.click("#roofline-rows .tabulator-row a >> text=nvjet_sm90_tst_256x128")
     page.wait_for_url("**/kernels/*/")
     page.locator("#metrics").scroll_into_view_if_needed()

@@ -6,6 +6,7 @@ import csv
 import gzip
 import json
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,7 @@ def raw(path: Path) -> list[dict[str, float]]:
     return found
 
 
+@cache
 def facts_of(path: Path) -> tuple[list[CounterLaunch], list[LaunchFacts]]:
     report = ingest.read(path)
     assert isinstance(report, Report)

@@ -34,7 +34,7 @@ def builds(django_db_setup: Any, django_db_blocker: Any) -> Any:
                                                 build=build))
             services.profile_ingest(made[-1].pk, "w1")
             made[-1].refresh_from_db()
-        run = ceilings_load(json.loads((DATA / "recorded" / "ceilings_h200.json").read_text()))
+        run = ceilings_load(json.loads((DATA / "h200" / "ceilings.json").read_text()))
         yield made
         run.delete()
         for profile in made:
