@@ -122,8 +122,8 @@ def _asked(metrics: Metrics) -> list[Link]:
     links = []
     for key, (_, instructions, requests) in SPACES.items():
         links.append(_link(metrics, "kernel", key, "inst", instructions))
-        if requests:
-            links.append(_link(metrics, key, "l1", "req", requests))
+        if requests:                     # a cp.async counts among the loads of global memory too
+            links.append(_link(metrics, key, "l1", "req", requests, less=SPACES["ldgsts"][2] if key == "global" else ()))
     links.append(_link(metrics, "shared", "smem", "wavefronts", [
         ("l1tex__data_pipe_lsu_wavefronts_mem_shared.sum",)], pct=("l1tex__data_pipe_lsu_wavefronts_mem_shared.sum",)))
     links.append(_link(metrics, "l1", "smem", "B", [

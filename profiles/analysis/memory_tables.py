@@ -21,15 +21,19 @@ def tables(metrics: Metrics) -> list[SummaryTable]:
     return [table for table in made if table.rows]
 
 
-_SHARED = {"Loads": "ld", "Stores": "st", "Atomics": "atom"}
+_SHARED = {"Loads": ("ld", "smsp__inst_executed_op_ldsm.sum"), "Stores": ("st", "smsp__inst_executed_op_shared_stsm.sum"),
+           "Atomics": ("atom", "")}         # with the instructions for matrices, which the first count leaves out
 
 
 def _shared(metrics: Metrics) -> SummaryTable:
-    """Wavefronts beyond one per request are bank conflicts; the total's excess is the report's own count."""
+    """Wavefronts beyond what an access needs are bank conflicts: an instruction of 4 bytes per thread needs one, one of 16 bytes
+    or of four matrices needs four."""
     rows: list[list[Value]] = []
-    for label, op in _SHARED.items():
+    for label, (op, matrices) in _SHARED.items():
         instructions = number(metrics, f"smsp__sass_inst_executed_op_shared_{op}.sum", f"smsp__inst_executed_op_shared_{op}.sum",
                               f"sass__inst_executed_shared_{label.lower()}")
+        if instructions is not None:
+            instructions += number(metrics, matrices) or 0.0
         waves = number(metrics, f"l1tex__data_pipe_lsu_wavefronts_mem_shared_op_{op}.sum",
                        f"smsp__sass_l1tex_data_pipe_lsu_wavefronts_mem_shared_op_{op}.sum")
         conflicts = number(metrics, f"l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_{op}.sum")
@@ -69,7 +73,10 @@ def _l1(metrics: Metrics) -> SummaryTable:
         hits = number(metrics, f"l1tex__t_sectors_{kind}_lookup_hit.sum")
         hit = 100.0 * hits / sectors if hits is not None and sectors else number(
             metrics, f"l1tex__t_sector_{kind}_hit_rate.pct", f"l1tex__t_sector_{kind}_op_tex_hit_rate.pct")
-        rows.append([label, number(metrics, *instructions), requests, sectors, _ratio(sectors, requests), hit, _bytes(sectors)])
+        asked = number(metrics, *instructions)
+        if asked is not None and label == "Global loads":        # a cp.async is a load of global memory here
+            asked += number(metrics, "smsp__inst_executed_op_ldgsts.sum") or 0.0
+        rows.append([label, asked, requests, sectors, _ratio(sectors, requests), hit, _bytes(sectors)])
     return _table("L1 cache", [("Access", ""), ("Instructions", ""), ("Requests", ""), ("Sectors", ""), ("Sectors per request", ""),
                                ("Hits", "pct"), ("Looked up", "bytes")], rows)
 

@@ -117,6 +117,19 @@ def test_a_copy_moves_what_it_says(planted: Launches) -> None:
     assert loads[4] == 16.0                                                          # sectors per request
 
 
+def test_asynchronous_copies_and_matrix_loads_are_counted_once() -> None:
+    """16 × 4096 × 4096 in bf16 by 64 blocks: each reads all of the small matrix and a 64th of the large one, by cp.async of 512
+    bytes a warp, and takes it from shared memory with ldmatrix.x4: four wavefronts, no conflict."""
+    found = next(found for launch, found in taken_apart(DATA / "h200" / "buildA.ncu-rep.gz") if launch.index == 4)
+    link = {(each.source, each.target): each for each in found.chart.links}
+    read = 64 * (16 * 4096 * 2) + 4096 * 4096 * 2
+    assert link["l2", "smem"].amount == read and link["ldgsts", "l1"].amount == read / 512
+    assert link["l1", "l2"].amount == 16 * 4096 * 2 and link["global", "l1"].amount == link["kernel", "global"].amount
+    table = {table.title: {row[0]: row for row in table.rows} for table in found.tables}
+    assert table["L1 cache"]["Global loads"][1] == link["kernel", "ldgsts"].amount
+    assert table["Shared memory"]["Loads"][3] == 4.0
+
+
 def test_planted_faults_show_and_are_gone_when_mended(planted: Launches, mended: Launches) -> None:
     waste = {name: {each.what: each.excess_pct for each in found.wastes} for name, (_, found) in planted.items()}
     sectors, waves = "sectors asked for by global memory accesses", "wavefronts of shared memory"
