@@ -157,6 +157,11 @@ def test_operators_that_only_nvtx_names() -> None:
     assert "f32f32_f32f32" in poor["Kernel"] and poor["Type"] == "fp32" and "TF32 is not allowed" in poor["Why"]
 
 
+def test_stacks_say_whether_pythons_frames_are_among_them() -> None:
+    assert "with_stack=True" not in table(operators(read("h200/kineto_layer_stack.json.gz")), "Call stack").note
+    assert "with_stack=True" in table(operators(read("h200/kineto_train.json.gz")), "Call stack").note
+
+
 def test_modules_nest_past_allocation_marks() -> None:
     """Twelve layers of a TimeSformer, all within the encoder: its trace is full of [memory] marks."""
     layers = [row for row in rows(operators(read("corpus/kineto/tracelens_h100_timesformer.json.gz")), "Modules")

@@ -10,7 +10,7 @@ from profiles.analysis.operators.tree import readable
 from profiles.trace import Cell, SummaryColumn
 
 ROWS = 300                              # of each table; the rest is one row
-TEXT_CHARS = 300
+TEXT_CHARS, KERNEL_CHARS = 300, 1_500     # of a name in a cell: documents stay small whatever a file calls its kernels
 
 
 def text(name: str) -> SummaryColumn:
@@ -99,6 +99,11 @@ def share(value: int | float, of: int | float) -> float | None:
 
 def name_of(owned: Owned, code: int) -> str:
     return readable(owned.frame.names[code])[:TEXT_CHARS] if code >= 0 else f"(launched outside any {owned.kind})"
+
+
+def kernel_of(owned: Owned, code: int) -> str:
+    """A kernel's full name."""
+    return owned.frame.names[code][:KERNEL_CHARS]
 
 
 def slice_of(owned: Owned, at: int) -> int:

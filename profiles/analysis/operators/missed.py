@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from profiles.analysis.operators.grouping import ROWS, Groups, name_of, ns, rest, share, slice_of, text
+from profiles.analysis.operators.grouping import ROWS, Groups, kernel_of, name_of, ns, rest, share, slice_of, text
 from profiles.analysis.operators.owned import USES, Owned
 from profiles.analysis.operators.tensor_cores import alignment_of, least_ns, type_of, unaligned, why_not
 from profiles.trace import Cell, SummaryColumn, SummaryTable
@@ -33,7 +33,7 @@ def tensor_table(owned: Owned, groups: Groups | None) -> SummaryTable | None:
     for at in groups.order[:ROWS].tolist():
         total, launches, (name, _, kernel) = int(groups.ns[at]), int(groups.launches[at]), groups.keys[at].tolist()
         case = missed(owned, int(longest[at]), total, launches)
-        rows.append([owned.frame.names[kernel], name_of(owned, name), case["product"], case["dtype"], launches, total,
+        rows.append([kernel_of(owned, kernel), name_of(owned, name), case["product"], case["dtype"], launches, total,
                      share(total, owned.total_ns), case["why"], case["fix"], case["worth_ns"], slice_of(owned, int(longest[at]))])
     rows += rest(groups, columns, 4, 5, owned.total_ns)
     return SummaryTable("Could tensor cores do it?", columns, rows, _NOTE)

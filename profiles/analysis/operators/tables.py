@@ -9,12 +9,24 @@ import numpy as np
 import numpy.typing as npt
 
 from profiles.analysis.frame import Ints
-from profiles.analysis.operators.grouping import ROWS, TEXT_CHARS, Groups, name_of, ns, rest, share, slice_of, summed, text
+from profiles.analysis.operators.grouping import (
+    ROWS,
+    TEXT_CHARS,
+    Groups,
+    kernel_of,
+    name_of,
+    ns,
+    rest,
+    share,
+    slice_of,
+    summed,
+    text,
+)
 from profiles.analysis.operators.owned import USES, Owned
 from profiles.analysis.operators.tensor_cores import peak_of
 from profiles.analysis.operators.tree import Tree, readable
 from profiles.analysis.sentences import plural
-from profiles.trace import Cell, SummaryColumn, SummaryTable
+from profiles.trace import Category, Cell, SummaryColumn, SummaryTable
 
 YES, NO, UNKNOWN = USES.index("yes"), USES.index("no"), USES.index("unknown")
 
@@ -34,7 +46,7 @@ def operator_table(owned: Owned) -> SummaryTable:
         rows.append([name_of(owned, int(groups.keys[at][0])), many or None, int(groups.launches[at]), total,
                      share(total, owned.total_ns), per_call,
                      share(int(yes[at]), multiply) if multiply > int(unknown[at]) else None,
-                     owned.frame.names[int(main[at])], slice_of(owned, int(longest[at]))])
+                     kernel_of(owned, int(main[at])), slice_of(owned, int(longest[at]))])
     rows += rest(groups, columns, 2, 3, owned.total_ns)
     return SummaryTable(f"{owned.kind.capitalize()}s", columns, rows, _NOTE)
 
@@ -60,7 +72,7 @@ def shape_table(owned: Owned) -> SummaryTable | None:
         shapes, types = _inputs(owned, first)
         product, rate, of_peak = _rate(owned, first, per_call)
         rows.append([name_of(owned, int(groups.keys[at][0])), shapes, types, many or None, int(groups.launches[at]), total,
-                     share(total, owned.total_ns), per_call, product, rate, of_peak, owned.frame.names[int(main[at])],
+                     share(total, owned.total_ns), per_call, product, rate, of_peak, kernel_of(owned, int(main[at])),
                      slice_of(owned, first)])
     rows += rest(groups, columns, 4, 5, owned.total_ns)
     if not any(row[1] for row in rows):
@@ -149,10 +161,10 @@ def stack_table(owned: Owned, tree: Tree) -> SummaryTable:
     for at in groups.order[:ROWS].tolist():
         node, total = int(groups.keys[at][1]), int(groups.ns[at])
         names = [readable(owned.frame.names[int(tree.name[each])]) for each in tree.path(node)] if node >= 0 else []
-        rows.append([owned.frame.names[int(groups.keys[at][0])], stack_text(names) or None, int(groups.launches[at]), total,
+        rows.append([kernel_of(owned, int(groups.keys[at][0])), stack_text(names) or None, int(groups.launches[at]), total,
                      share(total, owned.total_ns), slice_of(owned, int(longest[at]))])
     rows += rest(groups, columns, 2, 3, owned.total_ns)
-    has_python = any(kind_name.endswith(")") or ".py(" in kind_name for kind_name in owned.frame.names[:5000])
+    has_python = bool((owned.frame["category"] == Category.PYTHON).any())
     return SummaryTable("Call stack to kernel", columns, rows, "Innermost first." + (
         "" if has_python else " Without Python's frames: record with with_stack=True to see them."))
 

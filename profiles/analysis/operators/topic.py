@@ -74,7 +74,7 @@ def bars(owned: Owned, most: int = 12) -> list[dict[str, Any]]:
     split = np.zeros((codes.size, len(USES)), np.int64)
     np.add.at(split, (index, owned.use), owned.ns)
     order = np.argsort(-split.sum(1), kind="stable")[:most]
-    return [{"name": readable(owned.frame.names[codes[at]]) if codes[at] >= 0 else "", "total_ns": int(split[at].sum()),
+    return [{"name": readable(owned.frame.names[codes[at]])[:200] if codes[at] >= 0 else "", "total_ns": int(split[at].sum()),
              **{f"{name or 'other'}_ns": int(split[at, use]) for use, name in enumerate(USES)}} for at in order.tolist()]
 
 
