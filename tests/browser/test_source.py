@@ -35,6 +35,10 @@ def test_line_and_instruction_lead_to_each_other(watched: Any, address: str) -> 
     assert instruction == "" and page.locator(".code-row.is-linked").count() > 0
     assert "line=" in page.url and "metric=samples" in page.url
 
+    page.keyboard.press("n")                                                           # the next hottest line
+    poll(page, f"{CHOSEN}[0] !== {line!r}")
+    page.keyboard.press("p")
+    poll(page, f"{CHOSEN}[0] === {line!r}")
     sass = page.locator(".code-list").nth(1)
     sass.press("n")                                                                    # the hottest instruction
     poll(page, f"{CHOSEN}[1] !== ''")

@@ -2,6 +2,7 @@
 
 import { enhanceAll } from "../lib/grid.js";
 import { getJson } from "../lib/http.js";
+import { bind } from "../lib/keys.js";
 import { count, pct, si } from "../lib/units.js";
 import { detail } from "./source_detail.js";
 import { SourceModel } from "./source_model.js";
@@ -116,7 +117,7 @@ class SourceView {
     this.changed();
   }
 
-  /** @param {string} key @param {boolean} lines */
+  /** n and p come from lib/keys.js, the rest from the pane that has the focus. @param {string} key @param {boolean} lines */
   key(key, lines = false) {
     if (key === "n" || key === "p") {
       const step = key === "n" ? 1 : -1;
@@ -178,7 +179,12 @@ document.getElementById("source-launch")?.addEventListener("change", () => {
 });
 enhanceAll();
 try {
-  new SourceView(new SourceModel(await getJson(view.dataset.url)));
+  const shown = new SourceView(new SourceModel(await getJson(view.dataset.url)));
+  const byLine = () => shown.source !== null && document.activeElement !== shown.sass.list;
+  bind("n", "the next hottest line (in the SASS pane: instruction)", () => shown.key("n", byLine()));
+  bind("p", "the one before", () => shown.key("p", byLine()));
+  bind("↑ ↓", "line by line, in the pane that has the focus; Page Up, Page Down, Home, End too");
+  bind("Enter", "to the other pane");
   view.dataset.state = "ready";
 } catch (error) {
   panes.append(Object.assign(document.createElement("p"), { className: "notice notice-error", textContent: `The code could not be fetched: ${error.message}` }));
