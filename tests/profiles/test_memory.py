@@ -122,6 +122,16 @@ def test_what_was_there_before_the_recording_follows_from_the_allocators_count()
     assert "this is at least" in memory_result(without).answer
 
 
+@pytest.mark.parametrize("stated", ["1e300", "-7", "nan", "inf", "0"])
+def test_impossible_counts_of_the_allocator_break_nothing(stated: str) -> None:
+    text = ("    python (1) / main: aten::add 0-9\n"
+            f"    GPU 0 / memory allocated (GPU): counter 5={stated}\n    GPU 0 / memory reserved (GPU): counter 5={stated}")
+    drawn = with_marks(text, [(5, 100, 1), (6, -150, 77), (7, -(2**30), 5)], track=0)
+    drawn.tracks[1:3] = [track.__class__(**{**track.__dict__, "device": 0}) for track in drawn.tracks[1:3]]
+    result = memory_result(frame_of(drawn))
+    assert result.applies and result.numbers["devices"][0]["peak_bytes"] >= 0 and json.dumps(result.numbers)
+
+
 def test_a_lost_free_ends_with_the_next_allocation_of_its_address() -> None:
     frame = frame_of(with_marks("    python (1) / main: aten::add 0-90", [(5, 4, 1), (20, 8, 1), (30, -8, 1), (40, -2, 9)]))
     held, = held_of(frame, counters_of(frame))

@@ -19,6 +19,7 @@ ROUND = 512
 MARK = "[memory]"                            # Kineto's; bytes are negative where they are freed
 _SIGNS = {"alloc": 1, "free_requested": -1}  # entries of an allocator's history
 MAX_DEVICES = 64
+MOST_BYTES = 2**50                           # that a counter may state; more is no GPU's memory
 _COUNTERS = {"allocated": re.compile(r"^(memory allocated \(|allocated memory$|.*memory held$|ALLOCATE BYTES on )", re.IGNORECASE),
              "reserved": re.compile(r"^(memory reserved \(|reserved memory$)", re.IGNORECASE)}
 
@@ -75,9 +76,10 @@ def counters_of(frame: Frame) -> list[Counter]:
             if track.kind == "counter" and track.unit == "bytes" else None
         if kind is not None:
             times, values = frame.samples.of(number)
-            if times.size:
-                out.append(Counter(kind, -1 if track.device is None or "(CPU)" in track.name else track.device, track.name, times,
-                                   values))
+            known = np.isfinite(values)
+            if known.any():
+                device = -1 if track.device is None or "(CPU)" in track.name else track.device
+                out.append(Counter(kind, device, track.name, times[known], np.clip(values[known], 0, MOST_BYTES)))
     return out
 
 
