@@ -25,7 +25,8 @@ from functools import lru_cache
 from profiles.analysis import dtypes
 from profiles.analysis.names import family, is_collective, strip_parameters
 
-MAX_CHARS = 160
+MAX_CHARS = 160                 # of a function
+MOST_CHARS = 2_500              # of a name and of its parameters that are looked at: patterns cost the square of it
 _SEPARATOR = "\N{INFORMATION SEPARATOR ONE}"
 
 
@@ -50,21 +51,23 @@ class Identity:
 # Products and convolutions of libraries: pattern in the whole name -> function, operation. The first that is found.
 _LIBRARY = tuple((re.compile(pattern), function, op) for pattern, function, op in (
     (r"splitK_?[rR]educe", "cuBLAS split-K reduction", "reduce"),
-    (r"sdpa_\w*?(bprop|bwd)", "cuDNN attention backward", "attention"),
-    (r"_sdpa_|cudnn\w*(fmha|attention)", "cuDNN attention forward", "attention"),
-    (r"(?:flash_bwd|flash_\w*backward)", "flash attention backward", "attention"),
-    (r"flash_fwd|flash_\w*forward", "flash attention forward", "attention"),
+    (r"sdpa_\w{0,120}?(bprop|bwd)", "cuDNN attention backward", "attention"),
+    (r"_sdpa_|cudnn\w{0,120}?(fmha|attention)", "cuDNN attention forward", "attention"),
+    (r"flash_bwd|flash_\w{0,60}?backward", "flash attention backward", "attention"),
+    (r"flash_fwd|flash_\w{0,60}?forward", "flash attention forward", "attention"),
     (r"fmha_cutlassB", "memory-efficient attention backward", "attention"),
     (r"fmha_cutlassF|AttentionKernel", "memory-efficient attention forward", "attention"),
-    (r"(?i)xmma_dgrad|conv\w*dgrad|dgrad_engine|dgrad2d|Dgrad", "cuDNN convolution, data gradient", "convolution"),
-    (r"(?i)xmma_wgrad|conv\w*wgrad|wgrad_alg|wgrad2d|winograd\w*Wgrad|Wgrad", "cuDNN convolution, weight gradient", "convolution"),
+    (r"(?i)xmma_dgrad|conv\w{0,60}?dgrad|dgrad_engine|dgrad2d|Dgrad", "cuDNN convolution, data gradient", "convolution"),
+    (r"(?i)xmma_wgrad|conv\w{0,60}?wgrad|wgrad_alg|wgrad2d|winograd\w{0,60}?Wgrad|Wgrad",
+     "cuDNN convolution, weight gradient", "convolution"),
     (r"xmma_fprop|scudnn_|hcudnn_|implicit_convolve|cudnn::winograd|winograd|ImplicitGemmConvolution|conv2d_|fprop",
      "cuDNN convolution, forward", "convolution"),
     (r"\bgemv|gemvx?::|cublasGemv|gemv2", "cuBLAS GEMV", "matmul"),
     (r"Cijk_", "Tensile GEMM", "matmul"),
-    (r"nvjet_|xmma_gemm|\b(?:ampere|volta|turing|maxwell|hopper|pascal)_\w*gemm|cublas\w*(?:gemm|Gemm)|gemmSN|gemmk1_|gemm_largek",
+    (r"nvjet_|xmma_gemm|\b(?:ampere|volta|turing|maxwell|hopper|pascal)_\w{0,60}?gemm|cublas\w{0,60}?[gG]emm|gemmSN|gemmk1_|gemm_largek",
      "cuBLAS GEMM", "matmul"),
-    (r"cutlass\w*_(?:tensorop|simt|wmma)_\w*gemm|cutlass\w*::\w*(?:device_kernel|Kernel2?)<.*[gG]emm", "CUTLASS GEMM", "matmul"),
+    (r"cutlass\w{0,40}?_(?:tensorop|simt|wmma)_\w{0,40}?gemm|cutlass\w{0,40}?::\w{0,40}?(?:device_kernel|Kernel2?)<.*[gG]emm",
+     "CUTLASS GEMM", "matmul"),
 ))
 _ATEN = re.compile(r"(?:^|::|\s)(vectorized_elementwise_kernel|unrolled_elementwise_kernel\w*"
                    r"|elementwise_kernel(?:_manual_unroll|_with_index)?|legacy_elementwise_kernel|reduce_kernel|multi_tensor_apply_kernel|index_elementwise_kernel"
@@ -78,7 +81,7 @@ _NO_COMPUTATION = re.compile(r"gpu_kernel_impl\w*|opmath\w*|func_wrapper_t|eleme
                              r"|uniform_kernel|\w*Op(?:Scalar|List|Lists)?\w*Functor")
 _AFFIX = re.compile(r"^CUDAFunctor(?:OnSelf|OnOther)?_|^launch_|(?:CUDA)?KernelImpl$|_tensor_scalar_kernel_impl$|_kernel_impl$"
                     r"|_kernel_cuda$|_cuda_kernel$|_cuda_out$|_kernel$|[Ff]unctor$|_functor$|Ops$|_gpu$")
-_COLLECTIVE = re.compile(r"(?:nccl|rccl|msccl)\w*?_?(AllReduce|AllGather|ReduceScatter|Broadcast|SendRecv|AllToAll|Reduce)",
+_COLLECTIVE = re.compile(r"(?:nccl|rccl|msccl)\w{0,80}?(AllReduce|AllGather|ReduceScatter|Broadcast|SendRecv|AllToAll|Reduce)",
                          re.IGNORECASE)
 _VERSIONED = re.compile(r"(?:at_cuda_detail::|at::cuda::)(?=cub::)|at::native::|(?:CUB|ROCPRIM|THRUST)_\w*?NS::"
                         r"|(?<=cudnn)_(?:infer|train)\b|cask_(?=cudnn)|vllm::|(?<=CatArrayBatchedCopy)_\w+|(?<=::)detail::|cudnn::\w+::(?=nc?hw\w*To)")
@@ -90,8 +93,10 @@ _TRITON = re.compile(r"^triton_(?:poi|red|per|tem|for|unk|mm|spl)\w*")
 @lru_cache(maxsize=16384)
 def identity(name: str) -> Identity:
     """Of any kernel's name, mangled or not. Never empty."""
-    text = _CLONE.sub("", dtypes.plain_casts(name.strip()))
+    text = dtypes.plain_casts(name.strip())
+    text = text[:-200] + _CLONE.sub("", text[-200:])
     head = strip_parameters(text)
+    head, text = head[:MOST_CHARS], head[:MOST_CHARS] + text[len(head):][:MOST_CHARS]
     function, op = _function(head, text)
     function = re.sub(r"\s+", " ", function.replace(_SEPARATOR, " ")).strip() or name.strip()[:MAX_CHARS] or "(no name)"
     return Identity(function[:MAX_CHARS], op or operation(function), dtypes.dtype(text, head))

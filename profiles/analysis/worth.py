@@ -5,12 +5,12 @@
 over the launches of a family, each group of launches (GPU, shape bucket) with the roof that counters of the same family
 measured on the same GPU: of the same bucket where there are any, else of the family as a whole. (A bucket is the launch's
 size in threads: a persistent kernel has one size for many problems, so this is a likeness, not an identity.) The own
-roof of a launch is the roofline at its own arithmetic intensity (Williams, Waterman, Patterson, CACM 2009; `analysis.roofline.point`). Beside it
-stands what the largest global estimate of NVIDIA's rules in those reports would win ("Est. Speedup", Nsight Compute's guided
-analysis). Both are bounds under ideal conditions, not promises. Where nothing was counted, nothing is known: at most all of
-the time could be won back, and that is how such families are ranked.
+roof of a launch is the roofline at its own arithmetic intensity (Williams, Waterman, Patterson, CACM 2009;
+`analysis.roofline.point`). Beside it stands what the largest global estimate of NVIDIA's rules in those reports would win
+("Est. Speedup", Nsight Compute's guided analysis). Both are bounds under ideal conditions, not promises. Where nothing was
+counted, nothing is known: at most all of the time could be won back, and that is how such families are ranked.
 
-Collectives have no roof of this kind: what they lose is waiting, which `analysis` topics on communication tell apart.
+Collectives have no roof of this kind: what they lose is waiting, which the topic of communication tells apart.
 """
 
 from __future__ import annotations

@@ -187,6 +187,8 @@ def test_a_trace_beside_counters_of_the_same_kernel(client: Client, alice: Any) 
     capture = parse_qs(urlsplit(gemm.actions.capture).query)
     assert capture["kernel"] == [stats.get(pk=shape.kernel_id).name] and capture["launch_count"] == ["1"]
     assert int(capture["launch_skip"][0]) < shape.kernel.launches and capture["build"] == ["b1"]
+    forms = [shown(client, gemm.actions.tune), shown(client, gemm.actions.capture)]
+    assert "11008" in forms[0] and stats.get(pk=shape.kernel_id).name in forms[1]
     told = client.get(f"/api/profiles/{trace.pk}/slices/{shape.slice_id}/").json()
     assert told["name"] == shape.kernel.name and told["dur_ns"] == shape.max_ns
     # the same launch index as the timeline's own count

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from profiles.analysis.identity import identity
@@ -77,3 +79,15 @@ def test_any_text_has_a_bounded_identity(name: str) -> None:
     found = identity(name)
     assert 0 < len(found.function) <= 160 and len(found.key) <= 200
     assert found == identity(name)
+
+
+def test_names_made_to_be_slow_are_not() -> None:
+    """Each pattern meets a name on which it starts over and over; a profile may hold 5,000 of them."""
+    began = time.process_time()
+    parts = ("sdpa_", "flash_", "cudnn", "cutlass_tensorop_", "cutlass::", "conv", "winograd", "ampere_", "cublas", "nccl", "_1",
+             "_0d1d", "__0x", "lambda(", "at::native::", "x<", "a::", "CUB_", "triton_poi", "_Z1a", "12", "Functor", "launch_(",
+             " [clone")
+    for part in parts:
+        identity(part * (100_000 // len(part)))
+        identity("void f<" + part * 20_000 + ">(int)")
+    assert time.process_time() - began < 5.0
