@@ -149,8 +149,7 @@ def steps_figure(numbers: Mapping[str, Any]) -> dict[str, Any] | None:
         "x": factors, "name": [row["name"][:80] for row in rows], "rank": [row["rank"] or "—" for row in rows],
         "took": [time_text(row["dur_ns"]) for row in rows], "alpha": [1.0 if row["counts"] else 0.35 for row in rows],
         "counts": ["yes" if row["counts"] else f"no: {row['why']}" for row in rows], "bound": [row["bound"] or "—" for row in rows],
-        **{key: [row["parts_ns"][key] / 1e6 for row in rows] for key in drawn},
-        **{f"{key}_text": [f"{names[key]['label']}: {time_text(row['parts_ns'][key])}" for row in rows] for key in drawn}}
+        **{key: [round(row["parts_ns"][key] / 1e6, 6) for row in rows] for key in drawn}}
     source = ColumnDataSource(data)
     plot = figure(height=300, x_range=FactorRange(*factors), y_axis_label="ms", x_axis_label="step")
     hatches = [LOOKS[key][1] or " " for key in drawn]
@@ -160,8 +159,8 @@ def steps_figure(numbers: Mapping[str, Any]) -> dict[str, Any] | None:
     for key, bar in zip(drawn, bars, strict=True):
         follows(bar.glyph, hatch_color="--cat-ink")
         plot.add_tools(HoverTool(renderers=[bar], visible=False, tooltips=[
-            ("step", "@name"), ("rank", "@rank"), ("took", "@took"), ("", f"@{key}_text"), ("counts", "@counts"),
-            ("bound by", "@bound")]))
+            ("step", "@name"), ("rank", "@rank"), ("took", "@took"), (names[key]["label"], f"@{key}{{0.000}} ms"),
+            ("counts", "@counts"), ("bound by", "@bound")]))
     plot.y_range.start = 0
     plot.xgrid.grid_line_color = None
     if len(rows) > 40:
