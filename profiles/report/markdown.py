@@ -81,8 +81,9 @@ def _analysis(found: dict[str, Any]) -> str:
 
 def _finding(found: dict[str, Any]) -> str:
     worth = f" Worth up to {time_text(found['worth_ns'])}." if found["worth_ns"] else ""
+    alike = f" ({found['alike']} more of this kind.)" if found["alike"] else ""
     actions = "".join(f" [{name}]({url})" for name, url in found["actions"].items())
-    return f"**{found['severity']}**: {sentence(found['title'])}.{worth} {sentence(found['advice'])}{actions}"
+    return f"**{found['severity']}**: {sentence(found['title'])}.{worth}{alike} {sentence(found['advice'])}{actions}"
 
 
 def _kernels(kernels: Sequence[dict[str, Any]]) -> str:

@@ -13,8 +13,8 @@ from profiles.models import Profile
 from profiles.report import selectors
 from profiles.selectors.profile import code_pieces, integrity_card
 
-FINDINGS, KERNELS = 5, 10
-GPUS, IDLEST = 6, 3                     # of more GPUs than that: all of them summed, and those that idle most
+FINDINGS, KERNELS = 4, 10
+GPUS, IDLEST = 4, 1                     # of more GPUs than that: all of them summed, and the one that idles most
 
 
 @require_safe

@@ -39,7 +39,8 @@ def summary(profile: Profile, address: Address = lambda path: path) -> dict[str,
     return document | {
         "answer": _ticked(selectors_profile.answer(profile, findings)), "gpus": _gpus(profile),
         "analyses": made,
-        "findings": [_finding(line.found, address) for line in findings[:FINDINGS]], "findings_in_all": len(findings),
+        "findings": [_finding(found, alike, address) for found, alike in _distinct(findings)[:FINDINGS]],
+        "findings_in_all": len(findings),
         "kernels": [_kernel(kernel, address)
                     for kernel in selectors_profile.kernel_rows(profile).select_related("profile")[:KERNELS]],
         "kernels_in_all": profile.kernels.count(),
@@ -84,10 +85,18 @@ def _gpus(profile: Profile) -> list[dict[str, Any]]:
              **{name: device.get(name) for name in names}} for device in profile.summary.get("devices") or []]
 
 
-def _finding(found: Finding, address: Address) -> dict[str, Any]:
+def _distinct(findings: list[selectors_profile.FindingLine]) -> list[tuple[Finding, int]]:
+    """The first of what one rule finds on several GPUs or ranks, with how many more there are; each kernel's stay."""
+    alike: dict[tuple[str, str, int | None], list[Finding]] = {}
+    for line in findings:
+        alike.setdefault((line.found.source, line.found.rule, line.found.kernel_id), []).append(line.found)
+    return [(first, len(more)) for first, *more in alike.values()]
+
+
+def _finding(found: Finding, alike: int, address: Address) -> dict[str, Any]:
     return {
         "severity": found.severity, "rule": found.rule, "source": found.source, "title": found.title, "advice": found.advice,
-        "worth_ns": found.worth_ns,
+        "worth_ns": found.worth_ns, "alike": alike,
         "numbers": {key: value for key, value in found.numbers.items() if not isinstance(value, dict | list)},
         "kernel": found.kernel.name if found.kernel else None,
         "actions": _actions(found.kernel, address) if found.kernel else {}}

@@ -137,6 +137,21 @@ def test_a_stored_trace_knows_what_its_gpu_can_do(db: None) -> None:
     assert why == "FP32 operands run on CUDA cores: compute capability 7.0 has no TF32"
 
 
+def test_what_a_rule_finds_on_every_gpu_is_said_once(layer: Profile) -> None:
+    """Findings of one rule without a kernel: the first, and how many more; those about kernels stay."""
+    summary(layer)                                  # makes the analyses, with their findings
+    layer.findings.all().delete()
+    kernels = list(layer.kernels.all()[:2])
+    for gpu in range(4):
+        Finding.objects.create(
+            profile=layer, rule="idle", severity="high", title=f"GPU {gpu} idles", advice="", numbers={}, worth_ns=9 - gpu)
+    for each in kernels:
+        Finding.objects.create(profile=layer, rule="slow", severity="info", title="slow", advice="", numbers={}, kernel=each)
+    found = summary(layer)
+    assert [(each["title"], each["alike"]) for each in found["findings"]] == [("GPU 0 idles", 3), ("slow", 0), ("slow", 0)]
+    assert found["findings_in_all"] == 6 and "(3 more of this kind.)" in markdown(found)
+
+
 # ---- from a kernel to a form
 
 def kernel(profile: Profile, begins: str) -> KernelStat:
