@@ -67,7 +67,11 @@ def test_the_report_prints_on_one_sheet(watched: Any, server_url: str, trace_id:
     page.emulate_media(color_scheme=scheme)
     page.goto(f"{server_url}/profiles/{trace_id if kind == 'trace' else counters_id}/report/")
     poll(page, "document.querySelectorAll('.sheet section').length >= 2")
+    page.emulate_media(media="print", color_scheme=scheme)
+    assert page.evaluate("getComputedStyle(document.querySelector('.sheet')).backgroundColor") == "rgb(255, 255, 255)"
+    assert page.evaluate("getComputedStyle(document.querySelector('.sheet .muted')).color") == "rgb(68, 68, 68)"
     raw = page.pdf(prefer_css_page_size=True)
+    page.emulate_media(media="screen", color_scheme=scheme)
     assert len(re.findall(rb"/Type\s*/Page\b", raw)) == 1
 
 
