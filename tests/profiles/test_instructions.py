@@ -12,30 +12,16 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from profiles import ingest
 from profiles.analysis import findings_source
 from profiles.analysis.instructions import SAMPLES, SAMPLES_NOT_ISSUED, THREADS, Instructions, checks, hottest, lines, reasons_at
 from profiles.analysis.waits import Waits
-from profiles.trace import INSTRUCTIONS, CounterLaunch, Report
+from profiles.trace import INSTRUCTIONS
+from tests.profiles.reports import DATA, launches, read
 
-DATA = Path(__file__).resolve().parent.parent / "data"
 REPORTS = ["causes/causes_planted.ncu-rep.gz", "causes/causes_mended.ncu-rep.gz", "h200/full.ncu-rep.gz",
            "captured/matmul_full.ncu-rep.gz",
            "corpus/ncu/cutlass_fork_a100_report75.ncu-rep.gz", "corpus/ncu/speedy_scan_rtx3070.ncu-rep",
            "corpus/ncu/mistic_a100_TINYK1.ncu-rep"]
-_kept: dict[str, Report] = {}
-
-
-def read(name: str) -> Report:
-    if name not in _kept:
-        found = ingest.read(DATA / name)
-        assert isinstance(found, Report)
-        _kept[name] = found
-    return _kept[name]
-
-
-def launches(name: str) -> list[CounterLaunch]:
-    return [launch for launch in read(name).launches if launch.instructions is not None]
 
 
 def code(text: str) -> Instructions:

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from profiles import ingest
 from profiles.analysis.sampling import checks, plain_name, series_of, window, within
 from profiles.charts.sampling import MAX_POINTS, sampling_figure, thinned
 from profiles.ingest.ncu_inside import periodic
-from profiles.trace import PERIODIC, Report
+from profiles.trace import PERIODIC
+from tests.profiles.reports import read
 
-DATA = Path(__file__).resolve().parent.parent / "data"
 STEP_NS = 1000
 
 
@@ -57,9 +55,7 @@ def test_one_merged_sample_does_not_make_the_rest_a_tail() -> None:
                                   "corpus/ncu/cutlass_fork_a100_report75.ncu-rep.gz"])
 def test_samples_add_up_to_the_launchs_counters(name: str) -> None:
     """Another run of the kernel, and counters of the whole GPU that count in steps of 64 or 128 blocks: within 10 %."""
-    report = ingest.read(DATA / name)
-    assert isinstance(report, Report)
-    for launch in report.launches:
+    for launch in read(name).launches:
         assert launch.periodic is not None
         series = series_of(launch.periodic)
         found = checks(series, launch.metrics)
@@ -72,9 +68,7 @@ def test_samples_add_up_to_the_launchs_counters(name: str) -> None:
 
 def test_the_planted_second_wave_is_half_of_the_time() -> None:
     """133 blocks where 132 fit: for the second half one SM of 132 works, (1 − 1/132) / 2 of the SM time is idle."""
-    report = ingest.read(DATA / "causes/causes_planted.ncu-rep.gz")
-    assert isinstance(report, Report)
-    launch = next(each for each in report.launches if each.kernel.startswith("tail_wave"))
+    launch = next(each for each in read("causes/causes_planted.ncu-rep.gz").launches if each.kernel.startswith("tail_wave"))
     assert launch.periodic is not None
     found = window(series_of(launch.periodic))
     assert found is not None and found.tail_lost_pct == pytest.approx(100 * (1 - 1 / 132) / 2, abs=0.5)
