@@ -14,13 +14,12 @@ from typing import Any
 import numpy as np
 
 from profiles.analysis.breakdown import Breakdown
-from profiles.analysis.digest import Digest
 from profiles.analysis.found import SEVERITIES, Found
 from profiles.analysis.host import Activity, Gaps, Host, Syncs
 from profiles.analysis.kernels import KernelRow
 from profiles.analysis.names import short_name
 from profiles.analysis.sentences import pct_text, plural, time_text, times_text
-from profiles.trace import KERNELS, Category, Trace
+from profiles.trace import Category, Trace
 from profiles.windows import MISSING
 
 _AUTOGRAD = "autograd::engine::evaluate_function: "
@@ -168,32 +167,6 @@ def host_syncs(facts: Facts, limits: Limits) -> Iterator[Found]:
             worth_ns=float(syncs.drained_ns))
 
 
-def short_kernels(facts: Facts, limits: Limits) -> Iterator[Found]:
-    """Many launches too short to hide the cost of launching them."""
-    duration_ns = _durations_ns(facts.host.digest)
-    if not len(duration_ns):
-        return
-    short = duration_ns < limits["short_ns"]
-    share_pct = 100 * float(short.mean())
-    if len(duration_ns) < limits["launches"] or share_pct < limits["short_pct"]:
-        return
-    call_ns = facts.host.launch_call_ns()
-    numbers: dict[str, Any] = {
-        "launches": len(duration_ns), "short_launches": int(short.sum()), "short_ns": limits["short_ns"],
-        "short_pct": share_pct, "short_time_pct": 100 * float(duration_ns[short].sum() / max(1, duration_ns.sum())),
-        "median_kernel_ns": float(np.median(duration_ns)),
-        "median_launch_call_ns": float(np.median(call_ns)) if len(call_ns) else None}
-    bound = len(call_ns) and numbers["median_launch_call_ns"] > numbers["median_kernel_ns"]
-    title = (f"{pct_text(share_pct)} of {len(duration_ns):,} launches are shorter than {time_text(limits['short_ns'])} "
-             f"and make {pct_text(numbers['short_time_pct'])} of the kernel time")
-    if bound:
-        title += (f"; launching takes longer ({time_text(numbers['median_launch_call_ns'])} a call) than running "
-                  f"({time_text(numbers['median_kernel_ns'])} a kernel, medians)")
-    medium = bound or numbers["short_time_pct"] >= limits["time_pct"]
-    yield Found("short_kernels", "medium" if medium else "info", title,
-                "Fuse them (torch.compile, a fused optimizer) or launch them as one CUDA graph.", numbers)
-
-
 def top_kernel(facts: Facts, limits: Limits) -> Iterator[Found]:
     """One kernel that owns much of the kernel time: the first to tune."""
     if not facts.kernels or facts.gpu_time_ns <= 0:
@@ -211,24 +184,6 @@ def top_kernel(facts: Facts, limits: Limits) -> Iterator[Found]:
         else "Capture its counters to see what bounds it; tune it if it is yours or a Triton kernel.",
         {"launches": kernel.launches, "total_ns": kernel.total_ns, "mean_ns": kernel.mean_ns, "share_pct": share_pct},
         kernel=kernel.name)
-
-
-def exposed_copies(facts: Facts, limits: Limits) -> Iterator[Found]:
-    """Copies while no kernel computes: they are not hidden. (Communication: `analysis.communication.advice`, which knows how
-    much of it is waiting for other ranks.)"""
-    for device in facts.time["devices"]:
-        exposed_ns = device["memory_ns"]
-        share_pct = _pct(exposed_ns, device["wall_ns"])
-        if share_pct < limits["exposed_pct"]:
-            continue
-        yield Found(
-            "exposed_copies", "high" if share_pct >= limits["high_pct"] else "medium",
-            f"GPU {device['index']} only copies or sets memory for {time_text(exposed_ns)} ({pct_text(share_pct)} of "
-            f"{time_text(device['wall_ns'])}): nothing computes meanwhile",
-            "Copy from pinned memory with non_blocking=True on its own stream, prefetch the next batch, or keep the data "
-            "on the GPU.",
-            {"gpu": device["index"], "memory_exposed_ns": exposed_ns, "share_pct": share_pct, "wall_ns": device["wall_ns"]},
-            worth_ns=float(exposed_ns))
 
 
 def low_occupancy(facts: Facts, limits: Limits) -> Iterator[Found]:
@@ -268,34 +223,11 @@ def pageable_copies(facts: Facts, limits: Limits) -> Iterator[Found]:
         worth_ns=float(time_ns))
 
 
-def launch_delay(facts: Facts, limits: Limits) -> Iterator[Found]:
-    """How far the launches run ahead of the GPU: hardly at all means that every host delay is a GPU delay."""
-    delay_ns = facts.host.launch_delays_ns()
-    if len(delay_ns) < limits["launches"]:
-        return
-    median_ns = float(np.median(delay_ns))
-    if median_ns > limits["delay_ns"]:
-        return
-    yield Found(
-        "launch_delay", "info",
-        f"Half of the work starts within {time_text(median_ns)} of its launch call: the queue is nearly empty, every "
-        "delay of the host becomes idle time of the GPU",
-        "Let launches run ahead: fewer waits on the host, larger or fewer kernels, CUDA graphs.",
-        {"launches": len(delay_ns), "median_delay_ns": median_ns, "p95_delay_ns": float(np.percentile(delay_ns, 95))})
-
-
-def _durations_ns(found: Digest) -> Any:
-    kernel = np.isin(found.work["category"], [int(each) for each in KERNELS])
-    return found.work["dur_ns"][kernel & ~found.work["instant"]]
-
 
 RULES: tuple[Rule, ...] = (
     Rule("gpu_idle", gpu_idle, {"idle_pct": 20, "high_pct": 40, "host_late_pct": 50}),
     Rule("host_syncs", host_syncs, {"drained_pct": 2, "high_pct": 25}),
-    Rule("short_kernels", short_kernels, {"short_ns": 10_000, "short_pct": 50, "time_pct": 25, "launches": 20}),
     Rule("top_kernel", top_kernel, {"share_pct": 25}),
-    Rule("exposed", exposed_copies, {"exposed_pct": 5, "high_pct": 25}),
     Rule("low_occupancy", low_occupancy, {"share_pct": 10, "occupancy_pct": 25}),
     Rule("pageable_copies", pageable_copies, {"time_pct": 0.5}),
-    Rule("launch_delay", launch_delay, {"delay_ns": 20_000, "launches": 20}),
 )

@@ -110,18 +110,6 @@ class Host:
         return Syncs(waits.size, int((end - start).sum()), int(gaps.starved_ns[during].sum()),
                      _counts(waits["outermost"], names), _counts(waits["name"], names))
 
-    def launch_delays_ns(self) -> Ints:
-        """From the begin of the launch call to the start of the work, for work whose call is known."""
-        rows = self.work[self.digest.call[self.work] >= 0]
-        delays: Ints = np.maximum(self.start_ns[rows] - self.digest.call_start_ns[rows], 0)
-        return delays
-
-    def launch_call_ns(self) -> Ints:
-        """Duration of the runtime calls that launched something."""
-        call, first = np.unique(self.digest.call[self.work], return_index=True)
-        rows = self.work[first[call >= 0]]
-        durations: Ints = self.digest.call_end_ns[rows] - self.digest.call_start_ns[rows]
-        return durations
 
 
 class _Sum:
