@@ -20,7 +20,7 @@ DASHES = ("solid", "dashed", "dotted", "dotdash")
 
 
 def sampling_figures(page: Mapping[str, Any]) -> dict[str, Any]:
-    """The figure of a page made by `source.selectors.sampling_page`."""
+    """The figure of a page made by `source.sampling_selectors.sampling_page`."""
     if not page["series"]:
         return {}
     return {"figure": kept(page["version"], lambda: sampling_figure(page["series"], page["window"]))}

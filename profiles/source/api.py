@@ -16,7 +16,7 @@ from rest_framework.views import APIView
 from profiles.exports.api import FILE, FORMAT, asked_format
 from profiles.exports.responses import table_response
 from profiles.models import Profile
-from profiles.source import selectors
+from profiles.source import sampling_selectors, selectors
 
 TABLES = ("instructions", "lines")
 
@@ -47,7 +47,7 @@ class SamplingApi(APIView):
     def get(self, request: Request, pk: int, launch: int) -> Response | HttpResponse:
         """Series of periodic samples inside one launch; as a file one row per sample."""
         profile = get_object_or_404(Profile, pk=pk, kind=Profile.Kind.COUNTERS)
-        found: dict[str, Any] = selectors.sampling_json(profile, launch)
+        found: dict[str, Any] = sampling_selectors.sampling_json(profile, launch)
         if not found["series"]:
             raise NotFound(f"the report holds no samples of launch {launch}")
         if kind := asked_format(request):

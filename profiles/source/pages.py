@@ -8,7 +8,7 @@ from django.views.decorators.http import require_safe
 
 from profiles.charts import sampling as charts_sampling
 from profiles.models import KernelStat
-from profiles.source import selectors
+from profiles.source import sampling_selectors, selectors
 
 
 def _kernel(pk: int, kernel_pk: int) -> KernelStat:
@@ -24,5 +24,5 @@ def source(request: HttpRequest, pk: int, kernel_pk: int) -> HttpResponse:
 @require_safe
 def sampling(request: HttpRequest, pk: int, kernel_pk: int) -> HttpResponse:
     """What ran when inside the kernel?"""
-    page = selectors.sampling_page(_kernel(pk, kernel_pk), request.GET)
+    page = sampling_selectors.sampling_page(_kernel(pk, kernel_pk), request.GET)
     return render(request, "profiles/sampling.html", page | charts_sampling.sampling_figures(page))

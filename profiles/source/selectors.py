@@ -1,4 +1,4 @@
-"""Reads of what is inside a launch: lines, instructions, series. Pages, API and the command line share them."""
+"""Reads of the code inside a launch: lines, instructions, marks. Pages, API and the command line share them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from django.db.models import F
 
 from profiles.analysis import instructions as code
-from profiles.analysis import sampling, stalls
+from profiles.analysis import stalls
 from profiles.analysis.instructions import SAMPLES, THREADS, Instructions, Line, Measure
 from profiles.analysis.names import operator_of
 from profiles.analysis.waits import Waits
@@ -250,54 +250,6 @@ def source_json(launch: Launch) -> dict[str, Any]:
 
 def _plain(values: Any) -> list[float]:
     return [int(value) if value == int(value) else round(value, 4) for value in values.tolist()]
-
-
-def sampling_page(kernel: KernelStat, params: Mapping[str, str]) -> dict[str, Any]:
-    """Everything the page of a launch's time shows. `series` is empty where nothing was sampled."""
-    listed = launches_inside(kernel, "samples")
-    index = chosen_index(listed, params)
-    page: dict[str, Any] = {"kernel": kernel, "profile": kernel.profile, "launches": listed, "index": index, "series": [],
-                            "has_source": bool(launches_inside(kernel, "instructions"))}
-    if index is None:
-        return page
-    return page | sampled(kernel.profile, index)
-
-
-def sampled(profile: Profile, index: int) -> dict[str, Any]:
-    """Series, the window in which the kernel ran, and the sums held against the launch's totals."""
-    table = store.periodic_read(profile.pk, index)
-    if table is None:
-        return {"series": [], "window": None, "checks": []}
-    series = sampling.series_of(table)
-    window = sampling.window(series)
-    totals = {each["metric"]: each["value"] for each in metrics_of(profile.pk, index)}
-    rows = []
-    for each in series:
-        values = sampling.within(each, window) if window else each.values
-        rows.append({
-            "metric": each.metric, "name": each.name, "label": each.label, "unit": each.unit, "panel": each.panel,
-            "samples": int(values.size), "mean": float(values.mean()) if values.size else None,
-            "lowest": float(values.min()) if values.size else None, "highest": float(values.max()) if values.size else None,
-        })
-    shown = [row for row in rows if row["panel"] == "SM" and row["highest"] and row["name"].find("pipe") >= 0]
-    return {"series": series, "rows": rows, "window": window, "checks": sampling.checks(series, totals),
-            "busiest": max(shown, key=lambda row: row["mean"] or 0.0, default=None),
-            "duration_ns": totals.get("gpu__time_duration.sum"), "version": ("sampling", profile.pk, profile.sha256, index)}
-
-
-def sampling_json(profile: Profile, index: int) -> dict[str, Any]:
-    found = sampled(profile, index)
-    window = found["window"]
-    return {
-        "profile": profile.pk, "launch": index,
-        "window": None if window is None else {
-            "start_ns": window.start_ns, "end_ns": window.end_ns, "step_ns": window.step_ns, "start_up_ns": window.start_up_ns,
-            "tail_ns": window.tail_ns, "active_pct": window.active_pct, "tail_lost_pct": window.tail_lost_pct},
-        "checks": [{"label": each.label, "sampled": each.sampled, "counted": each.counted, "off_pct": each.off_pct}
-                   for each in found["checks"]],
-        "series": [{"metric": each.metric, "label": each.label, "unit": each.unit, "panel": each.panel,
-                    "time_ns": each.time_ns.tolist(), "values": each.values.tolist()} for each in found["series"]],
-    }
 
 
 def table_rows(launch: Launch, table: str) -> tuple[list[str], list[dict[str, Any]]]:
