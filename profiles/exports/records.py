@@ -24,6 +24,7 @@ CATEGORIES = {
 _IDS = {"external_id": "External id", "correlation": "correlation"}
 _NUMBERS = {"device": "device", "stream": "stream", "registers_per_thread": "registers per thread", "smem_bytes": "shared memory",
             "bytes": "bytes"}
+_MEMORY = {"external_id": ',"Addr":', "bytes": ',"Bytes":', "device": ',"Device Type":1,"Device Id":'}    # of allocator marks
 _DIMS = ("grid", "block")
 NAMES = ("track", "start_ns", "dur_ns", "name_id", "category", "instant", *_IDS, *_NUMBERS,
          *(f"{name}_{axis}" for name in _DIMS for axis in "xyz"), "occupancy_pct", "detail_id")
@@ -56,8 +57,11 @@ def slice_records(found: Timeline, rows: dict[str, Any], names: pa.Array, places
 def _arguments(found: Timeline, rows: dict[str, Any]) -> pa.Array:
     """`"correlation":7,"grid":[4,2,1]` of every row: what is unknown is left out."""
     parts: list[pa.Array] = []
+    mark = found.names.index("[memory]") if "[memory]" in found.names else -1
+    memory = pa.array((rows["name_id"] == mark) & rows["instant"])
     for column, name in {**_IDS, **_NUMBERS}.items():
-        parts.append(_known(rows[column], f',"{name}":', pa.array(rows[column]).cast(pa.string())))
+        label = pc.if_else(memory, _MEMORY.get(column, f',"{name}":'), f',"{name}":')
+        parts.append(_known(rows[column], label, pa.array(rows[column]).cast(pa.string())))
     for name in _DIMS:
         x, y, z = (pa.array(rows[f"{name}_{axis}"]).cast(pa.string()) for axis in "xyz")
         parts.append(_known(rows[f"{name}_x"], f',"{name}":[', joined(x, ",", y, ",", z, "]")))
@@ -68,7 +72,7 @@ def _arguments(found: Timeline, rows: dict[str, Any]) -> pa.Array:
     return pc.replace_substring_regex(joined(*parts), "^,", "")
 
 
-def _known(values: npt.NDArray[Any], label: str, text: pa.Array) -> pa.Array:
+def _known(values: npt.NDArray[Any], label: str | pa.Array, text: pa.Array) -> pa.Array:
     return pc.if_else(pa.array(values != np.iinfo(values.dtype).min), joined(label, text), "")
 
 
