@@ -135,7 +135,8 @@ def legend(bars: Sequence[Bar]) -> list[Part]:
 
 
 def steps_figure(numbers: Mapping[str, Any]) -> dict[str, Any] | None:
-    """One stacked bar per step, ranks side by side in groups; what does not count is pale. None for less than two steps."""
+    """One stacked bar per step, ranks side by side in groups; what does not count is pale. None for less than two steps,
+    and where none of them takes any time."""
     rows = numbers["steps"]["rows"][:DRAWN_STEPS]
     if len(rows) < 2:
         return None
@@ -145,6 +146,8 @@ def steps_figure(numbers: Mapping[str, Any]) -> dict[str, Any] | None:
     factors: list[Any] = [(row["rank"], name) for row, name in zip(rows, short, strict=True)] if len(ranks) > 1 else short
     names = numbers["parts"]
     drawn = [key for key in LOOKS if any(row["parts_ns"][key] > 0 for row in rows)]
+    if not drawn:
+        return None
     data: dict[str, list[Any]] = {
         "x": factors, "name": [row["name"][:80] for row in rows], "rank": [row["rank"] or "—" for row in rows],
         "took": [time_text(row["dur_ns"]) for row in rows], "alpha": [1.0 if row["counts"] else 0.35 for row in rows],

@@ -21,6 +21,7 @@ from profiles.analysis.temporal.kinds import intensity, kind_of, ridge
 from profiles.analysis.temporal.ranges import range_times
 from profiles.analysis.temporal.result import TimeFacts, time_result
 from profiles.analysis.temporal.steps import period_of
+from profiles.charts.time import steps_figure
 from profiles.trace import SLICES, Category, Device, Integrity, Trace, Track
 from tests.builders import trace
 from tests.profiles.corpus import CORPUS, DATA, H200
@@ -360,6 +361,7 @@ def test_many_names_and_threads_stay_bounded():
     "GPU 0 / stream 7: a 0-0", "GPU 0 / stream 7: a 5 | b 5-5",
     "p (1) / main: cudaLaunchKernel 50-60 corr=1\nGPU 0 / stream 7: a 0-10 corr=1",
     "p (1) / main: ProfilerStep#0 0-0 | ProfilerStep#0 0-0 | ProfilerStep#7 5-10\nGPU 0 / stream 7: Memset 0-1",
+    "p (1) / main: ProfilerStep#0 0 | ProfilerStep#1 20-20 | ProfilerStep#2 40-40\nGPU 0 / stream 7: a 0-5 | a 20-30 | a 40-50",
     "p (1) / main: step 1@annotation 0-5 | step 2@annotation 3-9 | step 3@annotation 9-12\n"
     "GPU 0 / stream 7: ncclX 0-10 | gemm 3-4"])
 def test_odd_traces(text: str):
@@ -368,6 +370,9 @@ def test_odd_traces(text: str):
     result = time_result(frame)
     for device in result.numbers.get("devices", ()):
         assert sum(device["parts_ns"].values()) == device["wall_ns"] and min(device["parts_ns"].values()) >= 0
+    if result.applies:
+        steps = result.numbers["steps"]["rows"]
+        assert (steps_figure(result.numbers) is not None) == (len(steps) > 1 and any(row["dur_ns"] for row in steps))
 
 
 # --- causes that were put there (tests/data/causes/README.md) ---------------------------------------------------------------
