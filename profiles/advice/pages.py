@@ -5,6 +5,7 @@ from __future__ import annotations
 from django.contrib import messages
 from django.contrib.auth.decorators import permission_required
 from django.core.paginator import Paginator
+from django.db.models import Q
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
@@ -33,8 +34,8 @@ def advice_decide(request: HttpRequest, pk: int, kernel_pk: int | None = None) -
     back = reverse("kernel", args=[pk, kernel.pk]) + "#advice" if kernel else reverse("profile", args=[pk]) + "#findings"
     given = {name: request.POST.get(name, "") for name in ("cause", "state", "note", "assignee")}
     if given["state"] == "reopen":
-        subject = {"family_id": kernel.family_id} if kernel else {"family": None, "model": profile.model}
-        for decision in AdviceDecision.objects.filter(selectors.OPEN, cause=given["cause"], gpu=profile.gpu, **subject):
+        subject = selectors.of_family(kernel.family_id or 0) if kernel else Q(family=None, model=profile.model)
+        for decision in AdviceDecision.objects.filter(selectors.OPEN, subject, cause=given["cause"], gpu=profile.gpu):
             services.decision_delete(decision)
         return redirect(back)
     try:

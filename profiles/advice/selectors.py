@@ -46,12 +46,17 @@ def advice_lines(kernel: KernelStat) -> list[AdviceLine]:
     """Dismissed ones last."""
     decided: dict[str, AdviceDecision] = {}
     if kernel.family_id:
-        known = AdviceDecision.objects.filter(family_id=kernel.family_id, gpu=kernel.profile.gpu).select_related(
+        known = AdviceDecision.objects.filter(of_family(kernel.family_id), gpu=kernel.profile.gpu).select_related(
             "assignee", "author", "base_profile", "later_profile")
         for each in sorted(known, key=lambda each: (each.outcome in ("", "undecided"), each.changed)):
             decided[each.cause] = each
     lines = [AdviceLine(each, decided.get(each.cause)) for each in advice_of(kernel)]
     return sorted(lines, key=lambda line: line.dismissed)
+
+
+def of_family(family_id: int) -> Q:
+    """Decisions about a family as it is now: a merge or split takes those along that were made about its kernels."""
+    return Q(base_kernel__family=family_id) | Q(base_kernel=None, family=family_id)
 
 
 def advice_json(kernel: KernelStat) -> dict[str, Any]:

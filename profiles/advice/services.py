@@ -75,7 +75,7 @@ def decisions_check(profile_id: int) -> int:
         return 0
     open_ones = AdviceDecision.objects.filter(
         OPEN, state__in=(AdviceDecision.State.TAKEN, AdviceDecision.State.ASSIGNED), gpu=profile.gpu,
-        base_profile__kind=profile.kind, family__in=profile.kernels.values("family"), created__lt=profile.created,
+        base_profile__kind=profile.kind, base_kernel__family__in=profile.kernels.values("family"), created__lt=profile.created,
     ).exclude(base_profile=profile).exclude(base_profile__build=profile.build).select_related(
         "base_profile", "base_kernel")[:MOST_CHECKED]
     compared: dict[int, Compared | None] = {}

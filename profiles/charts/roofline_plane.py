@@ -99,11 +99,12 @@ def plot(frame: Frame, ceilings: Sequence[Mapping[str, Any]], height: int, tap: 
     labels = _level_labels(frame, ceilings)
     for index, each in enumerate(ceilings):
         origin = each.get("origin", "stated")
-        xs, ys = zip(*_line(each, ceilings, frame), strict=True)
+        # the database gives large rates back as whole numbers, which a script cannot hold
+        xs, ys = (list(map(float, ends)) for ends in zip(*_line(each, ceilings, frame), strict=True))
         # the rate of a level stands at its line, that of a slope in the legend
         entry = ENTRIES.get(origin) or (each["label"] if each["kind"] != "compute" else each["name"])
         shown = origin in ("stated", "measured")
-        drawn = made.line(list(xs), list(ys), line_width=2.0 if origin == "stated" else 1.4, line_dash=DASHES[origin],
+        drawn = made.line(xs, ys, line_width=2.0 if origin == "stated" else 1.4, line_dash=DASHES[origin],
                           legend_label=entry, line_alpha=0.85, visible=shown)
         follows(drawn.glyph, line_color="--accent" if origin == "measured" else "--muted")
         if index in labels:

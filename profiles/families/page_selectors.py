@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from django.db.models import Count, Max, Min, Q, QuerySet, Sum
+from django.db.models import Count, Max, Min, QuerySet, Sum
 
-from profiles.advice.selectors import advice_lines
+from profiles.advice.selectors import advice_lines, of_family
 from profiles.analysis.found import SEVERITIES
 from profiles.analysis.sentences import pct_text, plural, time_text
 from profiles.families.selectors import UNREAD, Actions, Line, on_gpus, ranking, shape_actions
@@ -152,8 +152,8 @@ def _findings(stats: QuerySet[KernelStat]) -> list[Finding]:
 
 
 def _decisions(family: KernelFamily) -> QuerySet[AdviceDecision]:
-    """What people decided about it, and about the families that were merged into it; the newest change first."""
-    mine = AdviceDecision.objects.filter(Q(family=family) | Q(family__merged_into=family))
+    """What people decided about its kernels, whatever family they were in then; the newest change first."""
+    mine = AdviceDecision.objects.filter(of_family(family.pk))
     return mine.select_related("assignee", "author", "base_profile", "later_profile").order_by("-changed")
 
 

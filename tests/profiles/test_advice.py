@@ -17,6 +17,7 @@ from profiles.advice.services import decisions_check
 from profiles.analysis import counters, findings_counters, findings_source, rules
 from profiles.analysis.advice import Ours, advise
 from profiles.analysis.causes import CAUSES
+from profiles.families.services import family_merge
 from profiles.models import AdviceDecision, Profile
 from profiles.services import profile_create, profile_ingest
 from tests.profiles.corpus import DATA
@@ -192,3 +193,20 @@ def test_commands_say_the_same(tmp_store, alice, capsys):
     for wrong in (("advice", "999999"), ("advice", str(new.pk), "--kernel", "nonsense"), ("compare", "1", "x")):
         with pytest.raises(CommandError):
             call_command(*wrong)
+
+
+@pytest.mark.django_db
+def test_a_decision_stays_with_its_kernel_when_families_merge(tmp_store, sign_in_mode, alice):
+    old = ready("buildA.ncu-rep.gz", build="A")
+    kernel, other = old.kernels.get(short_name="softmax_row"), old.kernels.get(short_name="layernorm_row")
+    client = Client()
+    client.force_login(alice)
+    url = f"/api/profiles/{old.pk}/kernels/{kernel.pk}/advice/"
+    cause = client.get(url).json()["advice"][0]["cause"]
+    assert client.post(url, {"cause": cause, "state": "taken"}, content_type="application/json").status_code == 201
+    family_merge(kernel.family, other.family, by=alice)
+    kernel.refresh_from_db()
+    assert kernel.family_id == other.family_id
+    assert next(each for each in client.get(url).json()["advice"] if each["cause"] == cause)["decision"]["state"] == "taken"
+    new = ready("buildB.ncu-rep.gz", build="B")
+    assert decisions_check(new.pk) == 1 and AdviceDecision.objects.get().outcome == "refuted"
