@@ -72,7 +72,12 @@ browser:
 		|| echo "no chromium, and none could be installed: the browser tests will be skipped"
 
 test: $(VENV)/.installed-test $(VENV)/.installed-torch browser ## every test, servers included; nothing else is needed first
+ifdef ARGS
 	@$(BIN)/python -m pytest -m "not gpu" $(ARGS)
+else
+	@$(BIN)/python -m pytest -m "not gpu" -n 2 --dist loadfile --ignore tests/browser
+	@$(BIN)/python -m pytest -m "not gpu" tests/browser       # by itself: a browser needs both cores
+endif
 	@$(MAKE) --no-print-directory js
 
 test-gpu: $(VENV)/.installed-test $(VENV)/.installed-gpu ## the tests that need an NVIDIA GPU
