@@ -17,6 +17,7 @@ from profiles.selectors.lists import query_without
 from profiles.trace import TraceError
 
 FIGURES_KEPT_S = 3600
+SHOWN = 300                 # rows of most change on the page; files hold them all
 
 
 @require_safe
@@ -34,7 +35,8 @@ def compare(request: HttpRequest) -> HttpResponse:
                     "has_counters": bool(compared.counters),
                     "counter_names": [name for _, name, _ in selectors.COUNTERS],
                     "answer": compare_lines.answer(compared),
-                    "rows": lines, "explained": [line for line in lines if line.why],
+                    "rows": lines[:SHOWN], "unlisted": max(0, len(lines) - SHOWN),
+                    "explained": [line for line in lines if line.why],
                     **_compare_figures(compared)}
     return render(request, "profiles/compare.html", context)
 

@@ -101,9 +101,10 @@ class Comparison:
 def compare(old: pa.Table, new: pa.Table, *, old_units: float = 1, new_units: float = 1) -> Comparison:
     """Compare LAUNCHES tables. Totals are divided by `old_units` and `new_units` (steps or runs)."""
     rows = []
-    for kernel, old_rows, new_rows, confidence, how in _kernels(old, new):
+    old_shapes, new_shapes = _shapes(old), _shapes(new)
+    for kernel, old_rows, new_rows, confidence, how in _kernels(old, new, old_shapes, new_shapes):
         a, b = old.take(pa.array(old_rows)), new.take(pa.array(new_rows))
-        pairs = match_shapes(*_shape_codes(a, b))
+        pairs = match_shapes(*_shape_codes(old_shapes[old_rows], new_shapes[new_rows]))
         for number, (in_a, in_b, matched) in enumerate(pairs, 1):
             label = f"{number} of {len(pairs)}" if len(pairs) > 1 else ""
             told = matched if confidence == "certain" or not confidence else f"{how}; launches by {matched}"
@@ -156,11 +157,13 @@ def _in_order(codes: Ints) -> list[int]:
     return list(dict.fromkeys(codes.tolist()))
 
 
-def _kernels(old: pa.Table, new: pa.Table) -> Iterator[tuple[str, Ints, Ints, str, str]]:
+def _kernels(old: pa.Table, new: pa.Table, old_shapes: Ints, new_shapes: Ints) -> Iterator[tuple[str, Ints, Ints, str, str]]:
     """(short name, rows in old, rows in new, confidence that they are one kernel, what it rests on) of every kernel."""
     at_old, at_new = _rows_by_name(old), _rows_by_name(new)
-    pairs = match([_kernel(name, old, rows) for name, rows in at_old.items()],
-                  [_kernel(name, new, rows) for name, rows in at_new.items()])
+    index_old, index_new = old["index"].to_numpy(), new["index"].to_numpy()
+    size_old, size_new = _sizes(old_shapes), _sizes(new_shapes)
+    pairs = match([Kernel(name, index_old[rows], int(np.median(size_old[rows]))) for name, rows in at_old.items()],
+                  [Kernel(name, index_new[rows], int(np.median(size_new[rows]))) for name, rows in at_new.items()])
     none = np.empty(0, np.int64)
     for pair in pairs:
         yield short_name(pair.new), at_old[pair.old], at_new[pair.new], pair.confidence, pair.how
@@ -171,9 +174,16 @@ def _kernels(old: pa.Table, new: pa.Table) -> Iterator[tuple[str, Ints, Ints, st
         yield short_name(name), none, at_new[name], "", ""
 
 
-def _kernel(name: str, table: pa.Table, rows: Ints) -> Kernel:
-    sizes = np.prod([pc.fill_null(table[column], 0).to_numpy()[rows].astype(np.float64) for column in SHAPE[:6]], axis=0)
-    return Kernel(name, table["index"].to_numpy()[rows], int(np.median(sizes)) if sizes.size else 0)
+def _shapes(table: pa.Table) -> Ints:
+    """Grid, block and the rest of SHAPE of every launch, -1 where unknown: read once, however many kernels there are."""
+    columns = [pc.fill_null(table[name], -1).to_numpy().astype(np.int64) for name in SHAPE]
+    return np.stack(columns, axis=1) if len(table) else np.empty((0, len(SHAPE)), np.int64)
+
+
+def _sizes(shapes: Ints) -> Floats:
+    """Threads of every launch: grid × block; 0 where unknown."""
+    sizes: Floats = np.prod(np.maximum(shapes[:, :6], 0).astype(np.float64), axis=1)
+    return sizes
 
 
 def _rows_by_name(table: pa.Table) -> dict[str, Ints]:
@@ -188,11 +198,12 @@ def _rows_by_name(table: pa.Table) -> dict[str, Ints]:
     return {texts[codes[rows[0]]]: rows for rows in np.split(order, starts[1:])}
 
 
-def _shape_codes(old: pa.Table, new: pa.Table) -> tuple[Ints, Ints]:
-    """The shape of every launch as a number common to both tables."""
-    columns = [np.concatenate([pc.fill_null(table[name], -1).to_numpy().astype(np.int64) for table in (old, new)])
-               for name in SHAPE]
-    _, codes = np.unique(np.stack(columns, axis=1), axis=0, return_inverse=True)
+def _shape_codes(old: Ints, new: Ints) -> tuple[Ints, Ints]:
+    """The shape of every launch of one kernel as a number common to both sides."""
+    both = np.concatenate([old, new])
+    if len(both) and (both == both[0]).all():           # most kernels have one shape: nothing to sort
+        return np.zeros(len(old), np.int64), np.zeros(len(new), np.int64)
+    _, codes = np.unique(both, axis=0, return_inverse=True)
     flat = codes.reshape(-1).astype(np.int64)
     return flat[:len(old)], flat[len(old):]
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -187,6 +188,16 @@ def test_identical_code_in_other_processes_is_rarely_called_changed():
                 if at[0] != at[1]:
                     verdicts.append(verdict(*(processes[i][:taken] for i in at)))
         assert 100 * sum(each != "unchanged" for each in verdicts) / len(verdicts) <= most_pct
+
+
+def test_columns_are_read_once_however_many_kernels_there_are(monkeypatch):
+    read_columns = []
+    monkeypatch.setattr(pc, "fill_null", lambda column, value, real=pc.fill_null: read_columns.append(1) or real(column, value))
+    old = launches(*((f"k{at}", at + 1, 10.0) for at in range(300)))
+    new = launches(*((f"k{at}", 2 * at + 1, 20.0) for at in range(300)))
+    found = compare(old, new)
+    assert [row.change_pct for row in found.rows] == [100.0] * 300 and {row.confidence for row in found.rows} == {"certain"}
+    assert len(read_columns) <= 2 * len(LAUNCHES)
 
 
 def test_launches_of_a_trace_leave_out_what_is_no_kernel():

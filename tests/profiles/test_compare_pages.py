@@ -9,6 +9,7 @@ import pytest
 from django.core.files.base import ContentFile
 from django.test import Client
 
+from profiles import compare_pages
 from profiles.services import profile_create, profile_ingest
 from tests.profiles.corpus import DATA
 from tests.profiles.test_pages import page, ready, text
@@ -43,6 +44,15 @@ def test_the_page_says_why_each_kernel_changed(bob):
             assert row["why"]["delta_ns"] == pytest.approx(row["new"]["mean_ns"] - row["old"]["mean_ns"], abs=1)
     sheet = client.get("/api/compare/", {"build_a": "A", "build_b": "B", "format": "csv"}).content.decode()
     assert "warps in flight per scheduler" in sheet and "certain" in sheet
+
+
+def test_the_table_of_the_page_is_bounded(bob, monkeypatch):
+    monkeypatch.setattr(compare_pages, "SHOWN", 2)
+    ready("buildA.ncu-rep.gz", build="A")
+    ready("buildB.ncu-rep.gz", build="B")
+    found = page(bob, "/compare/", build_a="A", build_b="B")
+    assert found.count('class="verdict verdict-') == 2 + 4          # in the table, and before each reason
+    assert "3 more rows of less change are not listed" in text(found)
 
 
 def marked_steps() -> bytes:
