@@ -27,6 +27,7 @@ from profiles.topics.time import overview as time_overview
 from profiles.trace import TraceError
 
 PAGE_ROWS = 200
+KERNELS = 300               # rows of a profile's kernels; all of them with ?kernels=all
 PAGE_TABLE_ROWS = 500       # of each table of sums; the whole table is a file
 FIGURES_KEPT_S = 3600
 _UPLOAD_FIELDS = ("build", "model", "tags", "notes")
@@ -83,16 +84,17 @@ def profile_detail(request: HttpRequest, pk: int) -> HttpResponse:
         "command": selectors_profile.command(profile),
     }
     if profile.status == Profile.Status.READY:
-        context |= _found(profile)
+        context |= _found(profile, None if request.GET.get("kernels") == "all" else KERNELS)
     return render(request, "profiles/detail.html", context)
 
 
-def _found(profile: Profile) -> dict[str, Any]:
-    """What a ready profile's page shows beyond its row."""
+def _found(profile: Profile, most: int | None) -> dict[str, Any]:
+    """What a ready profile's page shows beyond its row: of its kernels at most `most`."""
     findings = selectors_profile.finding_lines(profile)
     found = {
         "answer": selectors_profile.answer(profile, findings), "findings": findings,
-        "kernels": selectors_profile.kernel_table(profile), "metadata": selectors_profile.metadata_rows(profile),
+        "kernels": selectors_profile.kernel_table(profile, most), "kernel_count": profile.kernels.count(),
+        "metadata": selectors_profile.metadata_rows(profile),
         "others": selectors_profile.comparable_profiles(profile)[:50],
     }
     if profile.kind == Profile.Kind.TRACE:

@@ -17,7 +17,7 @@ from profiles.models import FamilyEdit, FamilyNote, KernelFamily, KernelShape
 from profiles.selectors import lists
 from profiles.selectors.profile import code_pieces
 
-LISTED = 2_000              # rows of the table over all profiles
+LISTED = 300                # rows of the table over all profiles
 BARS = 12                   # named in the bar; the template draws as many
 
 

@@ -105,8 +105,9 @@ class KernelLine:
     search: str         # what finds its launches in the timeline
 
 
-def kernel_table(profile: Profile) -> list[KernelLine]:
-    return [KernelLine(stat, operator_of(stat.name), stat.name[:300]) for stat in kernel_rows(profile)]
+def kernel_table(profile: Profile, most: int | None = None) -> list[KernelLine]:
+    """Most time first; at most `most`."""
+    return [KernelLine(stat, operator_of(stat.name), stat.name[:300]) for stat in kernel_rows(profile)[:most]]
 
 
 def finding_rows(profile: Profile) -> list[Finding]:

@@ -11,6 +11,7 @@ import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 
+from profiles import pages as profile_pages
 from profiles.families import pages as family_pages
 from profiles.families.assign_services import families_assign
 from profiles.models import KernelStat, Profile
@@ -182,6 +183,19 @@ def test_kernel_and_roofline_pages_are_reached(bob):
     assert kernel.short_name in page(bob, f"/profiles/{profile.pk}/kernels/{kernel.pk}/")
     assert "matmul" in page(bob, f"/profiles/{profile.pk}/roofline/")
     page(bob, f"/profiles/{profile.pk + 1}/kernels/{kernel.pk}/", 404)
+
+
+def test_the_kernels_of_a_profile_are_bounded(bob, monkeypatch):
+    monkeypatch.setattr(profile_pages, "KERNELS", 2)
+    profile = ready("buildA.ncu-rep.gz", build="A")
+    kernels = [kernel.short_name for kernel in profile.kernels.all()]
+
+    def listed(**params):
+        table = page(bob, f"/profiles/{profile.pk}/", **params).split('id="kernels"')[1].split("</section>")[0]
+        assert f"{len(kernels)} kernels" in text(table)
+        return [name for name in kernels if f">{name}</a>" in table], "of most time here" in table
+
+    assert listed() == (kernels[:2], True) and listed(kernels="all") == (kernels, False)
 
 
 def test_the_list_of_all_kernels_is_bounded(client, alice, monkeypatch):
