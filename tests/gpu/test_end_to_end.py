@@ -135,6 +135,11 @@ def test_an_ncu_capture_ends_as_a_kernel_page(site, report, targets):
     report.add("ncu counters", counters=counters, roofline=roofline)
     assert 100_000 < profile["gpu_time_ns"] < 1_000_000
     assert site.get(f"/profiles/{profile['id']}/roofline/") and site.get(f"/captures/{row['id']}/")
+    [kernel] = site.get(f"/api/profiles/{profile['id']}/kernels/")["kernels"]
+    advice = site.get(f"/api/profiles/{profile['id']}/kernels/{kernel['id']}/advice/")["advice"]
+    report.add("ncu advice", advice=[{name: each[name] for name in ("cause", "confidence", "gain_pct", "said_by")}
+                                     for each in advice])
+    assert site.get(f"/profiles/{profile['id']}/kernels/{kernel['id']}/source/")
 
 
 def test_an_ncu_capture_that_matches_nothing_says_so(site, report, targets):
@@ -172,3 +177,12 @@ def test_a_stopped_capture_leaves_nothing_on_the_gpu(site, report, targets):
     row, trials = finished(site, again, 60)
     report.add("stopped capture", gpu_free_and_tuned_again_s=round(time.monotonic() - asked, 1), trials=len(trials))
     assert row["best_ms"] > 0
+
+
+def test_a_measuring_job_ends_with_ceilings(site, report):
+    made = site.post("/api/ceilings/", {})
+    row = site.wait(f"/api/ceilings/{made['id']}/", ENDED, 200)
+    report.add("ceilings", **row)
+    assert row["status"] == "done", row["error"]
+    assert {"copy", "read", "l2", "gemm-bf16"} <= set(row["results"]) and row["ceilings"]
+    assert "TB/s" in site.get(f"/ceilings/{made['id']}/")
