@@ -11,6 +11,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -69,6 +70,8 @@ def _text(value: Any) -> str | None:
         return None
     if isinstance(value, str):
         return _clean(value)
+    if isinstance(value, datetime):
+        return value.isoformat()
     if isinstance(value, list) and all(isinstance(each, str) for each in value):
         return _clean(" ".join(value))
     return _clean(json.dumps(value, ensure_ascii=False, default=_word))

@@ -14,6 +14,7 @@ from django.views.decorators.http import require_POST, require_safe
 from profiles.charts import families as charts
 from profiles.families import launch_selectors, page_selectors, selectors, services
 from profiles.models import FamilyEdit, FamilyNote, KernelFamily, KernelShape
+from profiles.rows import text as clean
 from profiles.selectors import lists
 from profiles.selectors.profile import code_pieces
 
@@ -45,6 +46,11 @@ def family_shape(request: HttpRequest, pk: int) -> HttpResponse:
     return render(request, "profiles/family_shape.html", {**page, "figure": charts.launches_figure(page["launches"])})
 
 
+def _refused(what: str, error: services.EditRefused) -> str:
+    """Two sentences: why not, and what would be possible."""
+    return f"{what}: {error}. {error.hint[:1].upper()}{error.hint[1:]}".rstrip(" .") + "."
+
+
 def _changing(change: Callable[[HttpRequest, KernelFamily], KernelFamily]) -> Callable[[HttpRequest, int], HttpResponse]:
     """A form of the family's page: what is refused is said there, with what was chosen kept in the answer's words."""
     @require_POST
@@ -54,13 +60,13 @@ def _changing(change: Callable[[HttpRequest, KernelFamily], KernelFamily]) -> Ca
         try:
             family = change(request, family)
         except services.EditRefused as error:
-            messages.error(request, f"Not changed: {error}. {error.hint}".rstrip(" .") + ".")
+            messages.error(request, _refused("Not changed", error))
         return redirect("family", family.pk)
     return view
 
 
 def _merge(request: HttpRequest, family: KernelFamily) -> KernelFamily:
-    into = page_selectors.family_named(request.POST.get("into", ""))
+    into = page_selectors.family_named(clean(request.POST.get("into", "")))
     if into is None:
         raise services.EditRefused("no family of that name or number", "choose one of the list that the field offers")
     services.family_merge(family, into, by=request.user)
@@ -92,7 +98,7 @@ def edit_undo(request: HttpRequest, pk: int) -> HttpResponse:
         services.edit_undo(edit, by=request.user)
         messages.success(request, f"Undone: {edit.get_kind_display().lower()} of {edit.family.name}.")
     except services.EditRefused as error:
-        messages.error(request, f"Not undone: {error}. {error.hint}".rstrip(" .") + ".")
+        messages.error(request, _refused("Not undone", error))
     return redirect("family", edit.family_id)
 
 

@@ -43,7 +43,7 @@ class TopicApi(APIView):
         asked = request.query_params.get("table", "")
         if not kind and not asked:
             return Response(document)
-        if not asked.isdecimal() or int(asked) >= len(document["tables"]):
+        if not asked.isdecimal() or len(asked) > 9 or int(asked) >= len(document["tables"]):
             raise NotFound(f"table must be one of 0 to {len(document['tables']) - 1}")
         table = document["tables"][int(asked)]
         if not kind:

@@ -57,7 +57,7 @@ TOPICS: tuple[Topic, ...] = (
           communication_result, communication_page.context),
     Topic("memory", "Memory", "What holds the GPU's memory, what makes its peak, and what of it is unused?", 3, memory_result,
           memory_page.context),
-    Topic("launches", "Launches", "Is the host fast enough for the GPU, and what does the way from call to kernel cost?", 1,
+    Topic("launches", "Launches", "Is the host fast enough for the GPU, and what does the way from call to kernel cost?", 2,
           launches_result, launches_page.context),
     Topic("sequences", "Sequences", "Which kernels come one after the other again and again, and could be one?", 1,
           sequences_result, sequences_page.context),

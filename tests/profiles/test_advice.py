@@ -173,6 +173,12 @@ def test_a_finding_of_a_whole_run_can_be_decided_too(tmp_store, sign_in_mode, al
     assert (decision.family, decision.model, decision.cause, decision.note) == (None, "mlp", "gpu_idle", "as planned")
     shown = text(page(alice, f"/profiles/{profile.pk}/"))
     assert "Dismissed by alice" in shown and "“as planned”" in shown
+    sheet = client.get("/api/advice/", {"format": "csv"}).content.decode()
+    assert f',"{decision.created.isoformat()}","' in sheet          # a date, not JSON of one
+    for wrong in ({"cause": "\0", "state": "taken"}, {"cause": "\0", "state": "reopen"},
+                  {"cause": "gpu_idle", "state": "assigned", "assignee": "\0"}):
+        assert client.post(url, wrong).status_code == 302            # no text of PostgreSQL holds a NUL
+    assert AdviceDecision.objects.get().state == "dismissed"
     assert client.post(url, {"cause": "gpu_idle", "state": "reopen"}).status_code == 302
     assert not AdviceDecision.objects.exists()
 

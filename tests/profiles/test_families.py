@@ -231,6 +231,8 @@ def test_pages_lists_and_forms(client: Client, alice: Any, bob: Any) -> None:
     assert client.get(f"/kernels/{softmax.pk}/").status_code == 302           # its page leads on
     assert "Not changed: no family of that name" in client.post(f"/kernels/{gemm.pk}/merge/", {"into": "nobody"},
                                                                 follow=True).content.decode()
+    assert "or number. Choose one of the list" in client.post(f"/kernels/{gemm.pk}/merge/", {"into": "\0"},
+                                                              follow=True).content.decode()
     merge = FamilyEdit.objects.get(kind="merge")
     assert "Undone" in client.post(f"/kernels/edits/{merge.pk}/undo/", follow=True).content.decode()
     assert family_of("softmax_row").pk == softmax.pk

@@ -138,6 +138,7 @@ def test_page_files_api_and_findings_of_a_recorded_trace(topic: Topic, fitting: 
         assert get(alice, f"{api}?table={number}&format=json").json()
     get(alice, f"{api}?table={len(said['tables'])}", 404)
     get(alice, f"{api}?table=x", 404)
+    get(alice, f"{api}?table={'9' * 5000}", 404)
     tables = [SummaryTable(**{**table, "columns": [SummaryColumn(**column) for column in table["columns"]]})
               for table in said["tables"]]
     check_result(Result(said["answer"], said["numbers"], tables, [Found(**found) for found in said["findings"]], said["applies"]))

@@ -103,7 +103,7 @@ def _call_numbers(frame: Frame, calls: Calls) -> dict[str, Any]:
 
 
 def _share(numbers: dict[str, Any], name: str) -> float:
-    """Of the time of all GPUs, 0-100."""
+    """Of the wall time of all GPUs, 0-100."""
     return float(100 * numbers[name] / (numbers["wall_ns"] * max(1, numbers["gpus"])))
 
 
@@ -131,7 +131,7 @@ def _answer(numbers: dict[str, Any]) -> str:
     tail = f"; {pct_text(numbers['short_pct'])} of the kernels run under 10 µs"
     if _share(numbers, "graph_won_ns") > 1:
         tail += (f", and CUDA graphs could win back up to {time_text(numbers['graph_won_ns'])} "
-                 f"({pct_text(_share(numbers, 'graph_won_ns'))} of the GPU time)")
+                 f"({pct_text(_share(numbers, 'graph_won_ns'))} of the wall time)")
     return head + tail + "."
 
 
@@ -142,7 +142,7 @@ def _won(numbers: dict[str, Any]) -> Found | None:
     kept = numbers["kept_gap_ns"]
     return Found(
         "graphs", "high" if share >= 15 else "medium",
-        f"The GPU waits {time_text(numbers['graph_won_ns'])} ({pct_text(share)} of the GPU time) for "
+        f"The GPU waits {time_text(numbers['graph_won_ns'])} ({pct_text(share)} of the wall time) for "
         f"{numbers['graph_won_launches']:,} launches "
         "that one CUDA graph could make at once",
         "Capture the steady part of the step as a CUDA graph (torch.cuda.graphs, torch.compile(mode=\"reduce-overhead\")), or "
