@@ -130,6 +130,8 @@ def test_what_was_taken_up_is_closed_by_a_later_build(taken_up, alice):
     assert "Verified by mended.ncu-rep.gz @ 2" in shown and "the cause is gone" in shown
     listed = text(page(alice, "/advice/"))
     assert "1 verified and 0 refuted" in listed and "83" in listed
+    AdviceDecision.objects.update(outcome="", base_profile=None, base_kernel=None)
+    assert "no later one can be held against it" in text(page(alice, f"/profiles/{taken_up.pk}/kernels/{kernel.pk}/"))
 
 
 @pytest.mark.django_db
