@@ -5,7 +5,6 @@ from __future__ import annotations
 from django.contrib import messages
 from django.contrib.auth.decorators import permission_required
 from django.core.paginator import Paginator
-from django.db.models import Q
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
@@ -13,7 +12,6 @@ from django.views.decorators.http import require_POST, require_safe
 
 from profiles.advice import selectors, services
 from profiles.models import AdviceDecision, KernelStat, Profile
-from profiles.rows import text
 
 PAGE_ROWS = 200
 
@@ -33,11 +31,9 @@ def advice_decide(request: HttpRequest, pk: int, kernel_pk: int | None = None) -
     profile = get_object_or_404(Profile, pk=pk, status=Profile.Status.READY)
     kernel = get_object_or_404(KernelStat, pk=kernel_pk, profile=profile) if kernel_pk else None
     back = reverse("kernel", args=[pk, kernel.pk]) + "#advice" if kernel else reverse("profile", args=[pk]) + "#findings"
-    given = {name: text(request.POST.get(name, "")) for name in ("cause", "state", "note", "assignee")}
+    given = {name: request.POST.get(name, "") for name in ("cause", "state", "note", "assignee")}
     if given["state"] == "reopen":
-        subject = selectors.of_family(kernel.family_id or 0) if kernel else Q(family=None, model=profile.model)
-        for decision in AdviceDecision.objects.filter(selectors.OPEN, subject, cause=given["cause"], gpu=profile.gpu):
-            services.decision_delete(decision)
+        services.decisions_reopen(profile, kernel, given["cause"])
         return redirect(back)
     try:
         decision = services.decide(profile=profile, kernel=kernel, by=request.user, **given)

@@ -7,8 +7,9 @@ from typing import Any
 
 from django.contrib.auth import get_user_model
 from django.db import transaction
+from django.db.models import Q
 
-from profiles.advice.selectors import OPEN, advice_of, run_finding
+from profiles.advice.selectors import OPEN, advice_of, of_family, run_finding
 from profiles.analysis.compare import Row
 from profiles.models import AdviceDecision, KernelStat, Profile
 from profiles.rows import text
@@ -31,6 +32,7 @@ def decide(*, profile: Profile, kernel: KernelStat | None, cause: str, state: st
     """Keep a decision; an open one about the same cause is changed. Raises Refused."""
     if state not in AdviceDecision.State.values:
         raise Refused(f"state must be one of {', '.join(AdviceDecision.State.values)}")
+    cause, assignee = text(cause), text(assignee)           # forms may hold what no row can
     person = get_user_model().objects.filter(username=assignee, is_active=True).first() if assignee else None
     if assignee and person is None:
         raise Refused(f"there is nobody called {assignee[:80]}")
@@ -60,6 +62,13 @@ def _subject(profile: Profile, kernel: KernelStat | None, cause: str) -> tuple[d
         raise Refused(f"there is no advice {cause[:60]} about this kernel")
     return ({"family_id": kernel.family_id, "gpu": profile.gpu},
             {"title": advice.title, "expected_ns": advice.gain_ns, "expected_pct": advice.gain_pct, "model": profile.model})
+
+
+def decisions_reopen(profile: Profile, kernel: KernelStat | None, cause: str) -> None:
+    """Forget what was decided about a cause and not measured yet."""
+    subject = of_family(kernel.family_id or 0) if kernel else Q(family=None, model=profile.model)
+    for decision in AdviceDecision.objects.filter(OPEN, subject, cause=text(cause), gpu=profile.gpu):
+        decision_delete(decision)
 
 
 def decision_delete(decision: AdviceDecision) -> None:

@@ -13,6 +13,7 @@ from profiles.analysis.found import SEVERITIES
 from profiles.analysis.sentences import pct_text, plural, time_text
 from profiles.families.selectors import UNREAD, Actions, Line, on_gpus, ranking, shape_actions
 from profiles.models import AdviceDecision, BuildChange, FamilyEdit, Finding, KernelFamily, KernelShape, KernelStat, Profile
+from profiles.rows import text as clean
 
 SHAPES, RUNS, NAMES, FINDINGS, ADVICE, OFFERED = 60, 100, 200, 8, 6, 2_000
 _ALL = {"trace": "traces", "counters": "counter reports", "summary": "files of sums"}
@@ -196,7 +197,7 @@ def family_named(text: str) -> KernelFamily | None:
     """By number, or by the very name where one family alone has it."""
     if text.strip().isdecimal() and len(text.strip()) < 19:
         return KernelFamily.objects.filter(pk=int(text), merged_into=None).first()
-    named = list(KernelFamily.objects.filter(name=text.strip(), merged_into=None)[:2])
+    named = list(KernelFamily.objects.filter(name=clean(text.strip()), merged_into=None)[:2])
     return named[0] if len(named) == 1 else None
 
 

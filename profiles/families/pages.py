@@ -14,7 +14,6 @@ from django.views.decorators.http import require_POST, require_safe
 from profiles.charts import families as charts
 from profiles.families import launch_selectors, page_selectors, selectors, services
 from profiles.models import FamilyEdit, FamilyNote, KernelFamily, KernelShape
-from profiles.rows import text as clean
 from profiles.selectors import lists
 from profiles.selectors.profile import code_pieces
 
@@ -66,7 +65,7 @@ def _changing(change: Callable[[HttpRequest, KernelFamily], KernelFamily]) -> Ca
 
 
 def _merge(request: HttpRequest, family: KernelFamily) -> KernelFamily:
-    into = page_selectors.family_named(clean(request.POST.get("into", "")))
+    into = page_selectors.family_named(request.POST.get("into", ""))
     if into is None:
         raise services.EditRefused("no family of that name or number", "choose one of the list that the field offers")
     services.family_merge(family, into, by=request.user)
