@@ -6,6 +6,7 @@ WarpStateStats, SchedulerStats, MemoryWorkloadAnalysis); the vendor's own detail
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
@@ -22,6 +23,7 @@ from profiles.analysis.occupancy import LIMITER_WORDS, Occupancy, from_limits, o
 from profiles.analysis.roofline import Metrics, Point, Roofs, number
 from profiles.trace import CounterLaunch, Report
 
+MOST_NS = 1e15          # of one launch: eleven days
 _ELAPSED = ".avg.pct_of_peak_sustained_elapsed"
 __all__ = ["THRESHOLDS", "LaunchFacts", "classify", "combined", "facts", "from_json", "kernel_table"]
 LIMITERS = ("warps", "registers", "shared_mem", "blocks", "barriers")
@@ -127,7 +129,7 @@ def facts(launch: CounterLaunch) -> LaunchFacts:
     """Everything above for one launch. Metrics that were not collected leave None, never 0."""
     metrics, device = launch.metrics, launch.device
     roofs = roofline.roofs(metrics, device.name, device.compute_capability, device.sm_count)
-    duration = None if launch.incomplete else number(metrics, roofline.DURATION)
+    duration = None if launch.incomplete else _possible_ns(number(metrics, roofline.DURATION))
     point = roofline.point(duration, roofline.work(metrics, launch.instructions), roofline.dram_bytes(metrics), roofs)
     sol, occupied, waiting = _sol(metrics), _occupancy(launch), stalls.stalls(metrics)
     scheduler = Scheduler(
@@ -162,6 +164,16 @@ def facts(launch: CounterLaunch) -> LaunchFacts:
         bounded=None if launch.incomplete else bounded,
         levels=levels(metrics, duration, point.flop, roofs),
     )
+
+
+def _possible_ns(value: float | None) -> float | None:
+    """Unknown where nothing can take as long."""
+    return value if value is not None and 0 <= value < MOST_NS else None
+
+
+def _possible(value: object) -> int | None:
+    """A number of registers or bytes of a block; unknown where nothing has as many."""
+    return int(value) if isinstance(value, (int, float)) and 0 <= value < 2**31 else None
 
 
 def _sol(metrics: Metrics) -> SpeedOfLight:
@@ -211,13 +223,14 @@ def _occupancy(launch: CounterLaunch) -> OccupancyFacts:
 
 
 def _threads(launch: CounterLaunch) -> int | None:
-    """Of a block; a details page may give only its three sides."""
-    return _whole(launch.metrics, "launch__block_size") or (int(np.prod(launch.block)) if launch.block else None)
+    """Of a block, None where it can be none; a details page may give only its three sides."""
+    threads = _whole(launch.metrics, "launch__block_size") or (math.prod(launch.block) if launch.block else None)
+    return threads if threads and threads > 0 else None
 
 
 def _stated_occupancy(launch: CounterLaunch, limits: gpus.Limits | None) -> Occupancy | None:
     stated = {name: value for name in LIMITERS
-              if (value := _whole(launch.metrics, f"launch__occupancy_limit_{name}")) is not None}
+              if (value := _whole(launch.metrics, f"launch__occupancy_limit_{name}")) is not None and value >= 0}
     threads = _threads(launch)
     if limits is None or not threads or not {"warps", "registers", "shared_mem", "blocks"} <= stated.keys():
         return None
@@ -308,8 +321,7 @@ def _kernel_row(name: str, group: list[LaunchFacts], everything_ns: float) -> Ke
     durations = np.array([each.duration_ns or 0.0 for each in group])
     whole = combined(group)
     launch = whole.launch if whole else {}
-    smem = [launch.get(f"smem_{part}_bytes") for part in ("static", "dynamic")]
-    registers = launch.get("registers_per_thread")
+    smem = [_possible(launch.get(f"smem_{part}_bytes")) for part in ("static", "dynamic")]
     return KernelRow(
         name=name, short_name=short_name(name), category="communication" if is_collective(name) else "compute",
         launches=len(group), total_ns=round(float(durations.sum())), mean_ns=float(durations.mean()),
@@ -317,8 +329,8 @@ def _kernel_row(name: str, group: list[LaunchFacts], everything_ns: float) -> Ke
         min_ns=round(float(durations.min())), max_ns=round(float(durations.max())),
         share_pct=100.0 * float(durations.sum()) / everything_ns if everything_ns else 0.0,
         bound=whole.bound if whole else "", bound_reason=whole.bound_reason if whole else "",
-        registers_per_thread=int(registers) if isinstance(registers, (int, float)) else None,
-        smem_bytes=int(sum(x for x in smem if isinstance(x, (int, float)))) if None not in smem else None,
+        registers_per_thread=_possible(launch.get("registers_per_thread")),
+        smem_bytes=sum(part for part in smem if part is not None) if None not in smem else None,
         occupancy_pct=whole.occupancy.achieved_pct if whole and whole.occupancy.achieved_pct is not None
         else whole.occupancy.theoretical_pct if whole else None,
     )

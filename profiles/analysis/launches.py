@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
+from profiles.analysis.counters import MOST_NS
 from profiles.analysis.digest import SHAPE, digest_of
 from profiles.analysis.kernels import dictionary, numbers
 from profiles.trace import KERNELS, Report, Trace
@@ -46,9 +47,9 @@ def launches_of_report(report: Report) -> pa.Table:
     rows = []
     for launch in report.launches:
         duration = launch.metrics.get("gpu__time_duration.sum")
-        if launch.incomplete or not isinstance(duration, (int, float)):
+        if launch.incomplete or not isinstance(duration, (int, float)) or not 0 <= duration < MOST_NS:
             continue
-        grid, block = launch.grid or (None,) * 3, launch.block or (None,) * 3
+        grid, block = ([_whole(side) for side in sides or (None,) * 3] for sides in (launch.grid, launch.block))
         rows.append({
             "name": launch.kernel, "grid_x": grid[0], "grid_y": grid[1], "grid_z": grid[2],
             "block_x": block[0], "block_y": block[1], "block_z": block[2],
@@ -69,7 +70,8 @@ def _ordered(table: pa.Table) -> pa.Table:
 
 
 def _whole(value: object) -> int | None:
-    return int(value) if isinstance(value, (int, float)) else None
+    """None of what no launch can have: such a number is the file's fault, and unknown."""
+    return int(value) if isinstance(value, (int, float)) and 0 <= value < 2**31 else None
 
 
 def _smem_bytes(metrics: dict[str, float | str]) -> int | None:

@@ -115,7 +115,7 @@ def page(params: Mapping[str, str]) -> dict[str, Any]:
     achieved = found.launch.facts.get("occupancy", {}).get("achieved_pct") if found.launch else None
     split = found.launch.facts.get("launch", {}).get("smem_config_bytes") if found.launch else None
     return {"asked": found, "question": found.question, "answer": answer, "achieved_pct": achieved,
-            "split_bytes": split if found.question.smem_config_bytes is None else None,
+            "split_bytes": split if isinstance(split, int | float) and found.question.smem_config_bytes is None else None,
             "limits": found.question.gpu, "as_launched": found.question == question_of(found.launch, found.kernel)}
 
 

@@ -11,6 +11,7 @@ from profiles.analysis.anatomy import Anatomy, anatomy
 from profiles.analysis.occupancy import waves, waves_sentence
 from profiles.models import KernelStat, LaunchCounters, Profile
 from profiles.occupancy.selectors import question_of
+from profiles.rows import json_safe
 from profiles.store.counters import metrics_of
 
 SHOWN_PARTS = 8                          # of a side of the speed of light before "the rest"
@@ -92,8 +93,10 @@ def anatomy_json(kernel: KernelStat, params: Mapping[str, str]) -> dict[str, Any
     if row is None:
         return None
     found, _ = anatomy_of(kernel.profile, row.index)
-    return {"profile": kernel.profile_id, "kernel": kernel.pk, "name": kernel.name, "launch": row.index,
-            "duration_ns": row.duration_ns, **found.as_json()}
+    document: dict[str, Any] = json_safe({                 # a report of impossible numbers has impossible quotients
+        "profile": kernel.profile_id, "kernel": kernel.pk, "name": kernel.name, "launch": row.index,
+        "duration_ns": row.duration_ns, **found.as_json()})
+    return document
 
 
 def tables_of(found: Mapping[str, Any]) -> dict[str, tuple[list[tuple[str, str]], list[list[Any]]]]:

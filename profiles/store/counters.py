@@ -113,4 +113,4 @@ def write_rows(profile_id: int, report: Report, kernel_ids: dict[str, int]) -> N
 
 def _dim3(size: tuple[int, int, int] | None) -> str:
     """(256, 1, 1) -> "256 × 1 × 1"."""
-    return " × ".join(str(side) for side in size) if size else ""
+    return " × ".join(str(side) for side in size)[:60] if size else ""

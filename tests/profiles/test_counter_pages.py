@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import io
 import re
 from collections.abc import Callable
@@ -42,6 +43,26 @@ def text_of(answer: Any) -> str:
     assert answer.status_code == 200
     html = re.sub(r"<script.*?</script>", "", answer.content.decode(), flags=re.DOTALL)
     return re.sub(r"\s+", " ", unescape(re.sub(r"<[^>]+>", "", html)))
+
+
+@pytest.mark.parametrize(("columns", "cell"), [("duration|cycles", "1e300"), ("^launch__shared_mem", "abc")])
+def test_pages_of_a_report_that_was_tampered_with(columns: str, cell: str, client: Client, alice: Any, tmp_store: Path) -> None:
+    rows = list(csv.reader((DATA / "corpus/ncu_csv/hyperspec_rtx2060maxq.raw.csv").read_text().splitlines()))
+    at = next(number for number, row in enumerate(rows) if "Kernel Name" in row)
+    named = [number for number, name in enumerate(rows[at]) if re.search(columns, name)]
+    assert named
+    for row in rows[at + 2:]:
+        for number in named:
+            row[number] = cell
+    out = io.StringIO()
+    csv.writer(out, quoting=csv.QUOTE_ALL).writerows(rows[at:])
+    made = services.profile_create(owner=alice, file=File(io.BytesIO(out.getvalue().encode()), name="tampered.csv"))
+    profile = services.profile_ingest(made.pk, "test")
+    client.force_login(alice)
+    for kernel in profile.kernels.all()[:2]:
+        for url in (f"/profiles/{profile.pk}/kernels/{kernel.pk}/", f"/api/profiles/{profile.pk}/kernels/{kernel.pk}/anatomy/",
+                    f"/occupancy/?kernel={kernel.pk}"):
+            assert client.get(url).status_code == 200, url
 
 
 def test_rows_and_object_of_a_report(read: Read) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import gzip
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,8 +13,10 @@ import pytest
 from profiles import ingest
 from profiles.analysis import counters, findings_counters, rules, stalls
 from profiles.analysis.counters import LaunchFacts
+from profiles.analysis.launches import launches_of_report
 from profiles.analysis.sections import LABELS, sections
 from profiles.ingest.ncu_units import base_unit
+from profiles.store.counters import launch_rows
 from profiles.trace import Report
 
 H200 = Path(__file__).resolve().parent.parent / "data" / "h200"
@@ -166,6 +169,21 @@ def test_the_kernel_table_sums_and_leaves_out_what_was_not_measured(full: Report
     partly = ingest.read(CORPUS / "esmm_a10g_incomplete_last_kernel.ncu-rep")
     assert isinstance(partly, Report)
     assert [row.total_ns for row in counters.kernel_table(partly)] == [139914240, 90892608, 90236288]
+
+
+@pytest.mark.parametrize("value", [-7.0, 0.0, 1e12, 1e300])
+def test_impossible_numbers_are_unknown_and_break_nothing(value: float) -> None:
+    """A hand-edited report: every number the same. What is stored fits its columns."""
+    report = ingest.read(CORPUS / "esmm_a10g_output.ncu-rep")
+    assert isinstance(report, Report)
+    launches = [replace(launch, grid=(int(value),) * 3, block=(int(value),) * 3, metrics={
+        name: value if isinstance(kept, int | float) else kept for name, kept in launch.metrics.items()})
+        for launch in report.launches]
+    broken = replace(report, launches=launches)
+    for row in counters.kernel_table(broken):
+        assert 0 <= row.total_ns < 2**63 and (row.registers_per_thread or 0) < 2**31 and (row.smem_bytes or 0) < 2**63
+    assert all(len(row["grid"]) <= 60 and len(row["block"]) <= 60 for row in launch_rows(broken))
+    assert len(launches_of_report(broken)) == (len(launches) if 0 <= value < counters.MOST_NS else 0)
 
 
 def test_launches_of_one_kernel_are_summed() -> None:
