@@ -83,9 +83,13 @@ class Frame:
 
     def of(self, *kinds: Category) -> Rows:
         """Rows of some categories, marks aside, in order of start."""
+        return np.flatnonzero(self._is(kinds) & ~self["instant"])
+
+    def _is(self, kinds: Sequence[int]) -> npt.NDArray[np.bool_]:
+        """For every row whether its category is one of `kinds`."""
         wanted = np.zeros(256, np.bool_)
         wanted[[int(kind) for kind in kinds]] = True
-        return np.flatnonzero(wanted[self["category"]] & ~self["instant"])
+        return wanted[self["category"]]
 
     def named(self, fits: Callable[[str], bool], *kinds: Category) -> Rows:
         """Rows of some categories whose name fits, in order of start. `fits` is asked once per distinct name, with its first
@@ -143,7 +147,7 @@ class Frame:
     def wall(self) -> tuple[int, int]:
         """First start and last end of everything that is not a mark or the profiler's own, as `analysis.breakdown` has it."""
         real = ~self["instant"]
-        for mask in (real & np.isin(self["category"], _WALL), real):
+        for mask in (real & self._is(_WALL), real):
             if mask.any():
                 return int(self["start_ns"][mask].min()), int(self.end_ns[mask].max())
         return 0, 0
@@ -175,8 +179,10 @@ class Frame:
         """For every row the row of the innermost slice around it on its track, -1 where there is none. Marks contain nothing."""
         out = np.full(self.rows, NONE, np.int64)
         lane = self["track"].astype(np.int64) << 16 | self["depth"].astype(np.int64)
-        order = np.argsort(lane, kind="stable")                     # by lane, then by start
-        lanes, first = np.unique(lane[order], return_index=True)
+        order = _by_lane(self["track"], self["depth"])              # by lane, then by start
+        sorted_lanes = lane[order]
+        first = np.flatnonzero(np.diff(sorted_lanes, prepend=-1))
+        lanes = sorted_lanes[first]
         rows_of = dict(zip(lanes.tolist(), np.split(order, first[1:]), strict=True))
         long = {each: rows[~self["instant"][rows]] for each, rows in rows_of.items()}
         for each, rows in rows_of.items():
@@ -202,7 +208,7 @@ class Frame:
 
     def enclosing(self, rows: Ints, *kinds: Category) -> Ints:
         """For each of `rows` (-1 stays -1) the innermost slice of some categories that is it or contains it; -1: none."""
-        wanted = np.isin(self["category"], [int(kind) for kind in kinds])
+        wanted = self._is(kinds)
         found = np.asarray(rows, np.int64).copy()
         left = np.flatnonzero(found >= 0)
         while left.size:
@@ -272,6 +278,14 @@ class Frame:
         """Whose each track is: "rank 3" of a job of several ranks, "" of a trace of one."""
         labels = list(self.metadata.get("ranks") or ())
         return [next((label for label in labels if track.group.startswith(f"{label}: ")), "") for track in self.tracks]
+
+
+def _by_lane(track: Array, depth: Array) -> Rows:
+    """Order by track, then depth, else as it was. In 16 bits, where the lanes fit, numpy sorts by radix: ten times as fast."""
+    depths = int(depth.max(initial=0)) + 1
+    if (int(track.max(initial=0)) + 1) * depths < 1 << 16:
+        return np.argsort((track.astype(np.uint32) * np.uint32(depths) + depth.astype(np.uint32)).astype(np.uint16), kind="stable")
+    return np.argsort(track.astype(np.int64) << 16 | depth.astype(np.int64), kind="stable")
 
 
 def order_of(start_ns: Ints, depth: Array) -> Rows:
