@@ -100,10 +100,10 @@ def test_a_table_sorts_filters_and_keeps_both_in_the_url(product: Product, watch
     poll(watched, "() => document.querySelector('.tabulator-row')")
     wrap = watched.locator(".grid-wrap").first
     wrap.locator(".tabulator-col.num").first.click()
-    values = [
-        cell.split() for cell in wrap.locator(".tabulator-row .tabulator-cell.num:nth-child(2)").all_inner_texts()
-    ]
-    assert values
+    poll(watched, "() => location.search.includes('.sort=share')")
+    texts = wrap.locator(".tabulator-row .tabulator-cell.num:nth-child(3)").all_inner_texts()
+    shares = [float(each.split()[0].lstrip("<")) for each in texts]
+    assert len(shares) > 3 and shares == sorted(shares, reverse="desc" in watched.url)
     assert ".sort=" in watched.url
     wrap.locator(".grid-filter").fill("gemm")
     poll(watched, "() => location.search.includes('.q=gemm')")
