@@ -6,6 +6,7 @@ A cut or damaged stream ends early and says where in `damage`; it raises only wh
 from __future__ import annotations
 
 import zlib
+from abc import ABC, abstractmethod
 from typing import IO, Protocol
 
 import zstandard
@@ -75,7 +76,7 @@ class Head:
         return out
 
 
-class _Unpacked:
+class _Unpacked(ABC):
     """What the unpacking streams share: `_next` gives some bytes or ends the stream."""
 
     kind = ""
@@ -94,8 +95,9 @@ class _Unpacked:
             got += len(block)
         return b"".join(parts)
 
+    @abstractmethod
     def _next(self, size: int) -> bytes:
-        raise NotImplementedError
+        """At most `size` bytes; none where more input is needed or the stream has ended."""
 
     def _feed(self) -> bytes:
         block, self.pending = self.pending or self.inner.read(BLOCK), b""
@@ -109,7 +111,28 @@ class _Unpacked:
         return b""
 
 
-class Gunzip(_Unpacked):
+class _Deflated(_Unpacked):
+    """What gzip members and zip entries share: `_after` says what follows the end of a deflate stream."""
+
+    _inflate: igzip_lib.IgzipDecompressor
+
+    def _next(self, size: int) -> bytes:
+        block = self._feed() if self._inflate.needs_input else b""
+        if self._inflate.needs_input and not block:
+            return self._end("it ends before its end mark")
+        try:
+            out: bytes = self._inflate.decompress(block, size)
+        except _Damaged as error:
+            return self._end(f"it is damaged ({error})")
+        if self._inflate.eof:
+            self._after()
+        return out
+
+    @abstractmethod
+    def _after(self) -> None: ...
+
+
+class Gunzip(_Deflated):
     """Gzip members one after the other."""
 
     kind = "gzip"
@@ -121,17 +144,8 @@ class Gunzip(_Unpacked):
     def _start(self) -> None:
         self._inflate = igzip_lib.IgzipDecompressor(flag=igzip_lib.DECOMP_GZIP)
 
-    def _next(self, size: int) -> bytes:
-        block = self._feed() if self._inflate.needs_input else b""
-        if self._inflate.needs_input and not block:
-            return self._end("it ends before its end mark")
-        try:
-            out: bytes = self._inflate.decompress(block, size)
-        except _Damaged as error:
-            return self._end(f"it is damaged ({error})")
-        if self._inflate.eof:
-            self._next_member()
-        return out
+    def _after(self) -> None:
+        self._next_member()
 
     def _next_member(self) -> None:
         self.pending = self._inflate.unused_data
@@ -195,7 +209,7 @@ class Unzstd(_Unpacked):
         return True
 
 
-class Inflate(_Unpacked):
+class Inflate(_Deflated):
     """A raw deflate stream, the content of a zip entry."""
 
     kind = "zip entry's"
@@ -204,17 +218,8 @@ class Inflate(_Unpacked):
         super().__init__(inner)
         self._inflate = igzip_lib.IgzipDecompressor(flag=igzip_lib.DECOMP_DEFLATE)
 
-    def _next(self, size: int) -> bytes:
-        block = self._feed() if self._inflate.needs_input else b""
-        if self._inflate.needs_input and not block:
-            return self._end("it ends before its end mark")
-        try:
-            out: bytes = self._inflate.decompress(block, size)
-        except _Damaged as error:
-            return self._end(f"it is damaged ({error})")
-        if self._inflate.eof:
-            self._end(None)
-        return out
+    def _after(self) -> None:
+        self._end(None)
 
 
 class Checked:

@@ -89,7 +89,7 @@ class PlainPickle:
                                      _HINT) from None
                 if self.opcodes % _PROGRESS_OPCODES == 0:
                     self._step(at)
-        except (ValueError, UnicodeDecodeError, NotImplementedError):
+        except ValueError:              # a damaged opcode, or text that is none
             self._ended_early(reading.at)
         if len(self._stack) != 1 and self.cut_at is None:
             raise TraceError(f"byte {reading.at}", "a pickle that leaves more or less than one value", _HINT)

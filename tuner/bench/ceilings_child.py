@@ -15,6 +15,7 @@ import torch
 import triton
 
 from tuner.bench import ceilings, nvml, wire
+from tuner.bench.device import alive
 from tuner.trial import Reason
 
 MESSAGE_CHARS = 600
@@ -53,20 +54,10 @@ class Bench:
         except Exception as error:
             reason = Reason.RESOURCES if "OutOfMemory" in type(error).__name__ else Reason.OTHER
             text = f"{type(error).__name__}: {error}".strip()[:MESSAGE_CHARS]
-            raise wire.Refused(reason, text, fatal=not self._alive()) from error
+            raise wire.Refused(reason, text, fatal=not alive(self.device)) from error
         finally:
-            if self.device.type == "cuda" and self._alive():
+            if self.device.type == "cuda" and alive(self.device):
                 torch.cuda.empty_cache()
-
-    def _alive(self) -> bool:
-        """An illegal access poisons the context: every later call fails as well."""
-        if self.device.type != "cuda":
-            return True
-        try:
-            torch.cuda.synchronize(self.device)
-            return bool(torch.ones(1, device=self.device).item() == 1)
-        except RuntimeError:
-            return False
 
 
 def main(argv: list[str]) -> None:

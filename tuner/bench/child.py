@@ -21,6 +21,7 @@ import torch
 import triton
 
 from tuner.bench import accuracy, nvml, timing, wire
+from tuner.bench.device import alive
 from tuner.kernels.problem import Problem
 from tuner.operators import OPERATORS, Operator
 from tuner.trial import Config, Reason
@@ -117,20 +118,10 @@ class Bench:
         except wire.Refused:
             raise
         except Exception as error:
-            if not self._alive():
+            if not alive(self.device):
                 raise wire.Refused(Reason.CRASH, _short(error), fatal=True) from error
             reason = Reason.RESOURCES if _is_resources(error) else Reason.OTHER
             raise wire.Refused(reason, _short(error)) from error
-
-    def _alive(self) -> bool:
-        """An illegal access poisons the context: every later call fails as well."""
-        if self.device.type != "cuda":
-            return True
-        try:
-            torch.cuda.synchronize(self.device)
-            return bool(torch.ones(1, device=self.device).item() == 1)
-        except RuntimeError:
-            return False
 
 
 def _kernel_facts(kernel: Any) -> dict[str, Any]:
