@@ -22,9 +22,11 @@ class Reason(StrEnum):
 
     COMPILE = "compile"                  # the compiler refused it
     RESOURCES = "resources"              # registers, shared memory or threads beyond the GPU
+    SPILLS = "spills"                    # compiled to code that lives off local memory: not worth a measurement
     WRONG = "wrong"                      # output differs from the reference
     CRASH = "crash"                      # illegal access, dead child
     TIMEOUT = "timeout"                  # compile or run over its limit
+    QUARANTINED = "quarantined"          # crashed, hung or lied before, somewhere in the fleet
     OTHER = "other"
 
 
