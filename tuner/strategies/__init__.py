@@ -5,21 +5,27 @@ A new one is one file and one line in STRATEGIES, and passes tests/conformance.p
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
 from tuner.space import Space
 from tuner.strategies.exhaustive import Exhaustive
+from tuner.strategies.known import Known, Past
 from tuner.strategies.local_search import LocalSearch
 from tuner.strategies.random_search import RandomSearch
 from tuner.trial import Config, Trial
 
 
 class Strategy(Protocol):
-    """What to try next. What is asked depends only on the space, the generator's seed and the trials told so far."""
+    """What to try next. What is asked depends only on the space, the seed, what is known, and the trials told so far.
+
+    `ask` may come again before earlier asked configurations are told. A strategy may also have
+    `facts(found: Mapping[str, Mapping[str, Any]])`: config_key -> registers, spills, smem_bytes, occupancy of
+    configurations that were compiled but not timed. `tell_facts` calls it where there is one.
+    """
 
     def ask(self, n: int) -> list[Config]:
         """At most `n` configurations that were neither asked nor told before; empty when there is none left."""
@@ -36,7 +42,17 @@ class Method:
 
     title: str
     explanation: str
-    make: Callable[[Space, np.random.Generator], Strategy]
+    maker: Callable[[Space, np.random.Generator, Known], Strategy]
+
+    def make(self, space: Space, rng: np.random.Generator, known: Known | None = None) -> Strategy:
+        return self.maker(space, rng, known or Known())
+
+
+def tell_facts(strategy: Strategy, found: Mapping[str, Mapping[str, Any]]) -> None:
+    """Static facts of configurations by key, for the strategies that learn from them."""
+    facts = getattr(strategy, "facts", None)
+    if facts is not None:
+        facts(found)
 
 
 STRATEGIES: dict[str, Method] = {
@@ -56,4 +72,4 @@ STRATEGIES: dict[str, Method] = {
 }
 DEFAULT = "local"
 
-__all__ = ["DEFAULT", "STRATEGIES", "Method", "Strategy"]
+__all__ = ["DEFAULT", "STRATEGIES", "Known", "Method", "Past", "Strategy", "tell_facts"]

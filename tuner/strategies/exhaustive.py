@@ -7,11 +7,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from tuner.space import Space
+from tuner.strategies.known import Known
 from tuner.trial import Config, Trial
 
 
 class Exhaustive:
-    def __init__(self, space: Space, rng: np.random.Generator) -> None:
+    def __init__(self, space: Space, rng: np.random.Generator, known: Known) -> None:
         self._space = space
         self._order = self._ordered(rng)
         self._seen = np.zeros(len(space), dtype=bool)

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tuner.space import Space
+from tuner.strategies.known import Known
 from tuner.trial import Config, Trial
 
 STARTS = 4              # spread configurations before the first walk
@@ -24,7 +25,7 @@ SPREAD_SAMPLE = 256     # candidates that compete to be the most distant
 
 
 class LocalSearch:
-    def __init__(self, space: Space, rng: np.random.Generator) -> None:
+    def __init__(self, space: Space, rng: np.random.Generator, known: Known) -> None:
         self._space = space
         self._encoding = space.encoding()
         self._order = rng.permutation(len(space))             # breaks every tie
