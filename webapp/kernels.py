@@ -14,8 +14,9 @@ from profiles.families import page_selectors
 from profiles.families.selectors import Line
 from profiles.models import KernelFamily
 from profiles.selectors.profile import code_pieces
-from tuner import selectors as tuner_selectors
+from tuner.configs import selectors as config_selectors
 from tuner.models import CachedConfig, TuneJob
+from tuner.texts import triton_config
 
 CONFIGS, JOBS = 12, 6
 
@@ -51,14 +52,14 @@ def tuned(shapes: Iterable[page_selectors.ShapeLine]) -> dict[str, Any]:
         return {"operator": "", "configs": [], "jobs": []}
     gpus = {line.shape.kernel.profile.gpu for line in lines}
     dims = [{name: value for name, value in line.shape.tune.items() if isinstance(value, int)} for line in lines if line.shape.tune]
-    buckets = {tuner_selectors.bucket(operator, each) for each in dims if each}
-    configs = sorted(tuner_selectors.config_list().filter(operator=operator),
+    buckets = {config_selectors.bucket(operator, each) for each in dims if each}
+    configs = sorted(config_selectors.config_list().filter(operator=operator),
                      key=lambda row: (row.shape_bucket not in buckets, row.gpu not in gpus, row.shape_bucket))
     return {"operator": operator, "jobs": list(TuneJob.objects.filter(operator=operator)[:JOBS]),
             "configs": [_config(row, buckets, gpus) for row in configs[:CONFIGS]]}
 
 
 def _config(row: CachedConfig, buckets: set[str], gpus: set[str]) -> dict[str, Any]:
-    return {"row": row, "triton": tuner_selectors.triton_config(row.config),
+    return {"row": row, "triton": triton_config(row.config),
             "serves": row.shape_bucket in buckets and row.gpu in gpus,
             "gain": row.default_ms / row.median_ms if row.default_ms else None}

@@ -36,8 +36,10 @@ from profiles.timeline import pages as timeline_pages
 from profiles.timeline import path_api, selection_api
 from profiles.topics import api as topic_api
 from profiles.topics import pages as topic_pages
-from tuner import api as tuner_api
-from tuner import pages as tuner_pages
+from tuner.configs import api as config_api
+from tuner.configs import pages as config_pages
+from tuner.jobs import api as tuner_api
+from tuner.jobs import pages as tuner_pages
 from webapp import accounts, kernels, pages
 
 handler400, handler403, handler404, handler500 = (
@@ -97,8 +99,8 @@ urlpatterns = [
     path("tune/new/", tuner_pages.tune_new, name="tune-new"),
     path("tune/<int:pk>/", tuner_pages.tune_detail, name="tune"),
     path("tune/<int:pk>/stop/", tuner_pages.tune_stop, name="tune-stop"),          # POST
-    path("cache/", tuner_pages.cache_list, name="cache-list"),
-    path("cache/<int:pk>/", tuner_pages.cache_detail, name="cache"),
+    path("cache/", config_pages.cache_list, name="cache-list"),
+    path("cache/<int:pk>/", config_pages.cache_detail, name="cache"),
     # people
     path("accounts/", include(accounts.urlpatterns)),                              # sign in and out, tokens
     path("admin/", admin.site.urls),
@@ -170,8 +172,8 @@ urlpatterns = [
     path("api/tune/<int:pk>/", tuner_api.TuneApi.as_view(), name="api-tune"),
     path("api/tune/<int:pk>/trials/", tuner_api.TrialListApi.as_view(), name="api-trials"),
     path("api/tune/<int:pk>/stop/", tuner_api.TuneStopApi.as_view(), name="api-tune-stop"),
-    path("api/configs/", tuner_api.ConfigListApi.as_view(), name="api-configs"),
-    path("api/configs/best/", tuner_api.ConfigBestApi.as_view(), name="api-config-best"),
+    path("api/configs/", config_api.ConfigListApi.as_view(), name="api-configs"),
+    path("api/configs/best/", config_api.ConfigBestApi.as_view(), name="api-config-best"),
     path("api/workers/", pages.WorkersApi.as_view(), name="api-workers"),
     path("api/schema/", SpectacularAPIView.as_view(), name="api-schema"),
     path("api/docs/", SpectacularSwaggerSplitView.as_view(url_name="api-schema"), name="api-docs"),

@@ -19,8 +19,8 @@ from django.utils import timezone
 
 from profiles.models import Capture, CeilingRun, Profile
 from profiles.services import profile_requeue_stale
+from tuner.jobs.services import queue_of
 from tuner.models import TuneJob
-from tuner.services import queue_of
 from workers import jobs
 
 log = logging.getLogger(__name__)

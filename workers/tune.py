@@ -9,10 +9,10 @@ from contextlib import ExitStack, contextmanager, suppress
 
 from django.db import Error, connection
 
-from tuner import selectors, services
 from tuner.bench.landscape import Landscape, LandscapeError
 from tuner.bench.replay import SPEED, ReplayRunner
 from tuner.bench.runner import Runner, Session
+from tuner.jobs import devices, selectors, services
 from tuner.loop import Budget, finish, tune
 from tuner.models import TuneJob
 from tuner.operators import OPERATORS, limits
@@ -75,7 +75,7 @@ def run(job_id: int, worker: str, *, replay_speed: float = SPEED) -> None:
 
 def _attempt(job: TuneJob, worker: str, replay_speed: float, stop: Stop) -> None:
     with ExitStack() as held:
-        if job.device == selectors.GPU:
+        if job.device == devices.GPU:
             cards = gpu.gpus()
             if not cards:
                 raise SandboxError("this worker sees no NVIDIA GPU", "Start it on a machine with a GPU and its driver.")
@@ -83,7 +83,7 @@ def _attempt(job: TuneJob, worker: str, replay_speed: float, stop: Stop) -> None
             runner: Runner = SandboxRunner(
                 job.operator, job.shape, job.dtype, card.index, gpu_uuid=card.uuid, seed=job.seed)
         else:
-            landscape = selectors.landscape(job.device.removeprefix(selectors.REPLAY))
+            landscape = devices.landscape(job.device.removeprefix(devices.REPLAY))
             runner = ReplayRunner(landscape, _index(landscape, job), speed=replay_speed)
         held.callback(runner.close)
         stop.tell(runner)

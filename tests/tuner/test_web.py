@@ -3,7 +3,7 @@
 import pytest
 from django.urls import reverse
 
-from tuner import selectors, services
+from tuner.jobs import selectors, services
 from tuner.models import CachedConfig, TuneJob
 from workers import jobs, tune
 

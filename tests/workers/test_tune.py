@@ -6,7 +6,7 @@ import time
 import pytest
 from django.conf import settings
 
-from tuner import selectors, services
+from tuner.jobs import devices, services
 from tuner.models import CachedConfig, TrialRow, TuneJob
 from workers import tune
 
@@ -79,8 +79,8 @@ def test_what_a_superseded_worker_still_has_is_not_written():
     job = make()
     mine = services.tune_claim(job.pk, "w1")
     TuneJob.objects.filter(pk=job.pk).update(worker="w2")
-    runner_trials = list(tune.tune(selectors.landscape("matmul").space(3), "random",
-                                   tune.ReplayRunner(selectors.landscape("matmul"), 3), tune.Budget(trials=1), 0))
+    runner_trials = list(tune.tune(devices.landscape("matmul").space(3), "random",
+                                   tune.ReplayRunner(devices.landscape("matmul"), 3), tune.Budget(trials=1), 0))
     with pytest.raises(services.Superseded):
         services.trial_record(mine, "w1", runner_trials[0])
     assert not TrialRow.objects.exists()

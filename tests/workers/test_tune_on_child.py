@@ -8,7 +8,7 @@ from django.conf import settings
 pytest.importorskip("torch")
 pytest.importorskip("triton")
 
-from tuner import services
+from tuner.jobs import services
 from tuner.models import CachedConfig, TuneJob
 from tuner.operators import OPERATORS
 from workers import gpu, tune

@@ -20,8 +20,8 @@ from django.db import connection
 from profiles.models import Profile
 from profiles.services import profile_create
 from tests.product import Product
+from tuner.jobs.services import tune_create
 from tuner.models import TuneJob
-from tuner.services import tune_create
 from workers import jobs
 
 pytestmark = pytest.mark.django_db(transaction=True)

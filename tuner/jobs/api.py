@@ -1,4 +1,4 @@
-"""JSON over HTTP: tune jobs, their trials, and the configurations that launches are served."""
+"""JSON over HTTP: tune jobs and their trials."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from tuner import selectors, services
+from tuner import texts
+from tuner.jobs import selectors, services
 from tuner.models import TuneJob
 from tuner.operators import OPERATORS
 from tuner.strategies import DEFAULT
@@ -72,7 +73,7 @@ class TuneApi(APIView):
     def get(self, request: Request, pk: int) -> Response:
         job = get_object_or_404(TuneJob, pk=pk)
         return Response({**selectors.job_json(job), "failures": selectors.failures(job),
-                         "triton": selectors.triton_config(job.best_config)})
+                         "triton": texts.triton_config(job.best_config)})
 
 
 class TrialListApi(APIView):
@@ -96,45 +97,6 @@ class TuneStopApi(APIView):
     @extend_schema(operation_id="tune_stop", request=None, responses=JSON)
     def post(self, request: Request, pk: int) -> Response:
         return Response(selectors.job_json(services.tune_stop(get_object_or_404(TuneJob, pk=pk))))
-
-
-class ConfigListApi(APIView):
-    @extend_schema(operation_id="configs_list", responses=JSON, parameters=[
-        OpenApiParameter("operator", str), OpenApiParameter("gpu", str), OpenApiParameter("dtype", str)])
-    def get(self, request: Request) -> Response:
-        entries = selectors.config_list()
-        for name in ("operator", "gpu", "dtype"):
-            if request.query_params.get(name):
-                entries = entries.filter(**{name: request.query_params[name]})
-        return Response({"configs": [selectors.config_json(entry) for entry in entries[:TRIALS_LIMIT]]})
-
-
-class ConfigBestApi(APIView):
-    """?operator=matmul&dtype=bf16&gpu=NVIDIA H200&M=4096&N=4096&K=4096[&toolkit=cuda 13.0, triton 3.6.0]"""
-
-    @extend_schema(operation_id="configs_best", responses=JSON, parameters=[
-        OpenApiParameter("operator", str, required=True), OpenApiParameter("gpu", str, required=True),
-        OpenApiParameter("dtype", str), OpenApiParameter("toolkit", str),
-        OpenApiParameter("M", int, description="and the operator's other dimensions by name")])
-    def get(self, request: Request) -> Response:
-        """The configuration that a launch gets, and which rule served it."""
-        query = request.query_params
-        operator = OPERATORS.get(query.get("operator", ""))
-        if operator is None:
-            raise ValidationError({"operator": [f"choose one of {', '.join(OPERATORS)}"]})
-        if not query.get("gpu"):
-            raise ValidationError({"gpu": ["name the GPU as its driver does, for example NVIDIA H200"]})
-        dtype = query.get("dtype") or operator.dtypes[0]
-        shape = {dim.name: _dimension(query.get(dim.name)) for dim in operator.dims}
-        problems = operator.problems(shape, dtype)
-        if problems:
-            raise ValidationError({name: [problem] for name, problem in problems.items()})
-        return Response(selectors.config_best(operator.name, dtype, query["gpu"], shape, query.get("toolkit", "")))
-
-
-def _dimension(text: str | None) -> int:
-    """-1 is no dimension of any operator: the operator's own check then says what would be valid."""
-    return int(text) if text and text.lstrip("-").isdecimal() and len(text) < 12 else -1
 
 
 def _whole(request: Request, name: str, default: int, high: int, low: int = 0) -> int:

@@ -13,12 +13,13 @@ from django.db import transaction
 from django.db.models import F, Q
 from django.utils import timezone
 
-from tuner import cache, selectors
 from tuner.bench.landscape import LandscapeError
 from tuner.bench.runner import Session
+from tuner.configs.services import config_put
+from tuner.jobs import devices, selectors
 from tuner.loop import Finalist
-from tuner.models import CachedConfig, TrialRow, TuneJob
-from tuner.operators import OPERATORS, limits
+from tuner.models import TrialRow, TuneJob
+from tuner.operators import OPERATORS
 from tuner.space import Space
 from tuner.strategies import STRATEGIES
 from tuner.trial import Config, Measured, Rejected, Trial, config_key
@@ -28,7 +29,6 @@ MAX_TRIALS = 100_000
 MAX_SECONDS = 7 * 24 * 3600
 MAX_ATTEMPTS = 20                          # workers that may die over one job
 KEY_CHARACTERS = 200
-SAME_SPEED = 1.01                          # an entry is not replaced by one that is no faster than this
 Status = TuneJob.Status
 
 
@@ -64,18 +64,18 @@ def tune_create(*, owner: Any, operator: str, shape: Mapping[str, int], dtype: s
 
 
 def queue_of(job: TuneJob) -> str:
-    return "gpu" if job.device == selectors.GPU else "replay"
+    return "gpu" if job.device == devices.GPU else "replay"
 
 
 def _device_problems(operator: str, shape: Mapping[str, int], dtype: str, device: str) -> dict[str, str]:
-    if device == selectors.GPU:
+    if device == devices.GPU:
         if operator not in OPERATORS:
             return {"operator": f"choose one of {', '.join(OPERATORS)}"}
         return OPERATORS[operator].problems(shape, dtype)
-    if not device.startswith(selectors.REPLAY):
+    if not device.startswith(devices.REPLAY):
         return {"device": 'choose "gpu" or a recorded landscape ("replay:matmul")'}
     try:
-        landscape = selectors.landscape(device.removeprefix(selectors.REPLAY))
+        landscape = devices.landscape(device.removeprefix(devices.REPLAY))
     except LandscapeError as error:
         return {"device": str(error)}
     if landscape.operator != operator:
@@ -84,8 +84,8 @@ def _device_problems(operator: str, shape: Mapping[str, int], dtype: str, device
     if landscape.index_of(shape) is None:
         recorded = "; ".join(" ".join(f"{k}={v}" for k, v in one.shape.items()) for one in landscape.shapes)
         problems["shape"] = f"not recorded; this landscape holds: {recorded}"
-    if dtype != selectors.landscape_dtype(landscape):
-        problems["dtype"] = f"recorded with {selectors.landscape_dtype(landscape)} only"
+    if dtype != devices.landscape_dtype(landscape):
+        problems["dtype"] = f"recorded with {devices.landscape_dtype(landscape)} only"
     return problems
 
 
@@ -178,7 +178,7 @@ def tune_finish(job: TuneJob, worker: str, finalists: Sequence[Finalist], sessio
         fields["default_ms"] = again
     with transaction.atomic():
         tune_end(job, worker, Status.DONE, **fields)
-        _config_put(job, session, winner.outcome, source_hash)
+        config_put(job, session, winner.outcome, source_hash)
     return job
 
 
@@ -214,33 +214,6 @@ def tune_stop(job: TuneJob) -> TuneJob:
     job.refresh_from_db()
     _publish(job)
     return job
-
-
-def _config_put(job: TuneJob, session: Session, winner: Measured, source_hash: str) -> CachedConfig | None:
-    """Write or replace the entry of the job's key; None when the one that stands is as fast for the same shape."""
-    key = {"operator": job.operator, "dtype": job.dtype, "shape_bucket": selectors.bucket(job.operator, job.shape),
-           "gpu": session.gpu, "toolkit": cache.toolkit(session.environment), "source_hash": source_hash,
-           "recorded": session.recorded}
-    entry = CachedConfig.objects.select_for_update().filter(**key).first()
-    past = list(entry.evidence.get("history", [])) if entry else []
-    found = {"job": job.pk, "at": timezone.now().isoformat(), "config": job.best_config, "median_ms": winner.median_ms,
-             "shape": job.shape}
-    if entry and entry.evidence.get("shape") == job.shape and entry.median_ms <= winner.median_ms * SAME_SPEED:
-        entry.evidence["history"] = [*past, {**found, "kept": False}][-50:]
-        entry.save(update_fields=["evidence", "updated"])
-        return None
-    evidence = {
-        "shape": job.shape, "n": winner.n, "min_ms": winner.min_ms, "p90_ms": winner.p90_ms,
-        "facts": {name: value for name, value in winner.facts.items() if name != "samples_ms"},
-        "trials": job.trials.count(), "valid_size": job.valid_size, "strategy": job.strategy, "policy": job.policy,
-        "environment": job.environment, "ties": [f["config"] for f in job.finalists if f.get("tie")][1:],
-        "history": [*past, {**found, "kept": True}][-50:],
-    }
-    capability = session.compute_capability or limits(session.gpu).compute_capability
-    values = {"compute_capability": capability, "config": job.best_config, "job": job,
-              "median_ms": winner.median_ms, "default_ms": job.default_ms, "library_ms": job.library_ms,
-              "evidence": evidence, "state": "verified"}
-    return CachedConfig.objects.update_or_create(**key, defaults=values)[0]
 
 
 def _held(job: TuneJob, worker: str) -> Any:

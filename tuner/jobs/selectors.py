@@ -1,0 +1,95 @@
+"""What pages, API and workers read of tune jobs and their trials."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from django.db.models import Count, Q, QuerySet
+
+from tuner.jobs.devices import GPU
+from tuner.models import TrialRow, TuneJob
+from tuner.texts import config_in_order, in_order, rate
+from tuner.trial import Measured, Outcome, Reason, Rejected, Trial
+
+ENDED = (TuneJob.Status.DONE, TuneJob.Status.STOPPED, TuneJob.Status.FAILED)
+
+
+def job_list() -> QuerySet[TuneJob]:
+    """Newest first, with their trials counted."""
+    return TuneJob.objects.select_related("owner").annotate(
+        n_trials=Count("trials"), n_rejected=Count("trials", filter=Q(trials__outcome="rejected")),
+    ).order_by("-created", "-id")
+
+
+def trial_list(job: TuneJob, after: int = -1) -> QuerySet[TrialRow]:
+    """In the order asked; those after a number only, so that a page can catch up."""
+    return job.trials.filter(number__gt=after).order_by("number")
+
+
+def history(job: TuneJob) -> list[Trial]:
+    """The trials of earlier attempts, as the loop wants them."""
+    return [Trial(row.number, config_in_order(row.config), _outcome(row), row.at_s) for row in trial_list(job)]
+
+
+def _outcome(row: TrialRow) -> Outcome:
+    if row.outcome == "measured" and row.median_ms is not None:
+        low, high = row.min_ms or row.median_ms, row.p90_ms or row.median_ms
+        return Measured(row.median_ms, low, high, row.n or 1, row.facts)
+    return Rejected(Reason(row.reason or Reason.OTHER), row.message, row.facts)
+
+
+def trial_json(row: TrialRow) -> dict[str, Any]:
+    """One trial as pages and API see it; the raw samples stay in the row."""
+    names = ("number", "outcome", "reason", "message", "median_ms", "min_ms", "p90_ms", "n", "at_s")
+    facts = {name: value for name, value in row.facts.items() if name != "samples_ms"}
+    return {"id": row.number, "config": config_in_order(row.config), **{name: getattr(row, name) for name in names},
+            "facts": facts}
+
+
+def job_json(job: TuneJob) -> dict[str, Any]:
+    """Everything about a job but its trials."""
+    names = ("id", "operator", "shape", "dtype", "device", "strategy", "seed", "budget_trials", "budget_seconds",
+             "status", "stop_requested", "error", "gpu", "recorded", "environment", "space_size", "valid_size",
+             "pruned", "library_ms", "default_ms", "policy", "best_ms", "best_config", "finalists", "elapsed_s",
+             "worker", "attempts")
+    dates = {name: value.isoformat() if (value := getattr(job, name)) else None
+             for name in ("created", "started", "finished")}
+    ordered = {"shape": in_order(job.operator, job.shape),
+               "best_config": config_in_order(job.best_config) if job.best_config else None}
+    counts = Counter(job.trials.values_list("outcome", flat=True))
+    return {**{name: getattr(job, name) for name in names}, **ordered, **dates, "trials": sum(counts.values()),
+            "rejected": counts["rejected"], "owner": job.owner.get_username() if job.owner else None,
+            "rate": rate(job, job.best_ms)}
+
+
+def failures(job: TuneJob) -> list[dict[str, Any]]:
+    """Rejected trials by reason, most frequent first, each with one message."""
+    rejected = job.trials.filter(outcome="rejected")
+    rows = rejected.values("reason").annotate(count=Count("id")).order_by("-count", "reason")
+    first = {row.reason: row.message for row in rejected.order_by("-number")}
+    return [{**row, "message": first[row["reason"]]} for row in rows]
+
+
+def gpu_seconds_per_trial(operator: str | None = None) -> float | None:
+    """From the jobs that ran on a GPU, compiling included; None when none did."""
+    done = job_list().filter(device=GPU, status=TuneJob.Status.DONE, elapsed_s__gt=0)
+    done = done.filter(operator=operator)[:20] if operator else done[:20]
+    trials = sum(job.n_trials for job in done)
+    return sum(job.elapsed_s for job in done) / trials if trials else None
+
+
+def progress(job: TuneJob, trials: int) -> dict[str, Any]:
+    """How far a job is: share of whichever part of the budget ends it first, and seconds left at the present rate."""
+    most = min(job.budget_trials, job.valid_size or job.budget_trials)
+    by_trials, by_seconds = trials / most if most else 0.0, job.elapsed_s / job.budget_seconds
+    left = None
+    if trials and job.elapsed_s:
+        left = max(0.0, min((most - trials) * job.elapsed_s / trials, job.budget_seconds - job.elapsed_s))
+    return {"trials": trials, "most": most, "share_pct": min(100.0, 100 * max(by_trials, by_seconds)), "left_s": left}
+
+
+def speedups(job: TuneJob) -> dict[str, float | None]:
+    """How many times faster the best is than the default configuration and the vendor library of the same session."""
+    return {name: ms / job.best_ms if ms and job.best_ms else None
+            for name, ms in (("default", job.default_ms), ("library", job.library_ms))}

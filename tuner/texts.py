@@ -1,0 +1,60 @@
+"""How shapes, configurations and rates are written, wherever they show."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tuner.models import TuneJob
+from tuner.operators import OPERATORS, limits
+
+PARAMETERS = tuple(dict.fromkeys(        # in the order people write them
+    name for op in OPERATORS.values() for name in op.default_config(op.presets[0], op.dtypes[0], limits(""))))
+
+
+def in_order(job_operator: str, shape: Mapping[str, Any]) -> dict[str, Any]:
+    """A shape with its dimensions as the operator names them: the database does not keep the order of keys."""
+    operator = OPERATORS.get(job_operator)
+    names = [dim.name for dim in operator.dims] if operator else []
+    return {name: shape[name] for name in (*(n for n in names if n in shape), *(n for n in shape if n not in names))}
+
+
+def config_in_order(config: Mapping[str, Any]) -> dict[str, Any]:
+    """A configuration as one writes it: the kernel's own parameters, then warps and stages."""
+    last = [name for name in ("num_warps", "num_stages") if name in config]
+    known = [name for name in PARAMETERS if name in config and name not in last]
+    rest = [name for name in config if name not in known and name not in last]
+    return {name: config[name] for name in (*known, *rest, *last)}
+
+
+def measured_with(job: TuneJob) -> list[tuple[str, str]]:
+    """Environment and policy as label and text."""
+    pairs = [*job.environment.items(), *job.policy.items()]
+    return [(name.replace("_", " "), ", ".join(map(str, value)) if isinstance(value, list) else str(value))
+            for name, value in pairs if name != "source_hash" and value not in (None, "", [], {})]
+
+
+def facts_text(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """What is known of a compiled configuration, as label and text."""
+    return [(name.replace("_", " "), f"{value:.3g}" if isinstance(value, float) else str(value))
+            for name, value in facts.items() if isinstance(value, int | float | str)]
+
+
+def rate(job: TuneJob, ms: float | None) -> dict[str, Any] | None:
+    """Work per second at a time: {"value", "unit"} in the unit that the operator is compared by."""
+    operator = OPERATORS.get(job.operator)
+    if ms is None or operator is None or operator.problems(job.shape, job.dtype):
+        return None
+    work = operator.flops(job.shape) if operator.unit == "FLOP/s" else operator.bytes(job.shape, job.dtype)
+    return {"value": work / (ms / 1000), "unit": operator.unit}
+
+
+def triton_config(config: Mapping[str, Any] | None) -> str:
+    """What one pastes into a Triton autotune list."""
+    if not config:
+        return ""
+    config = config_in_order(config)
+    options = {name: config[name] for name in ("num_warps", "num_stages") if name in config}
+    meta = {name: value for name, value in config.items() if name not in options}
+    inside = ", ".join([repr(meta), *(f"{name}={value}" for name, value in options.items())])
+    return f"triton.Config({inside})"
