@@ -5,6 +5,8 @@ A new one is one file here, one in tuner/kernels with the Triton code, inputs an
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
 from tuner.operators.attention import ATTENTION
 from tuner.operators.limits import Limits, limits
 from tuner.operators.matmul import MATMUL
@@ -13,4 +15,26 @@ from tuner.operators.rowwise import LAYERNORM, SOFTMAX
 
 OPERATORS: dict[str, Operator] = {op.name: op for op in (MATMUL, SOFTMAX, LAYERNORM, ATTENTION)}
 
-__all__ = ["OPERATORS", "Dim", "Limits", "Operator", "Shape", "limits"]
+_teams: list[Callable[[], Mapping[str, Operator]]] = []
+
+
+def provide(operators: Callable[[], Mapping[str, Operator]]) -> None:
+    """Operators that come from elsewhere: rows of what owners enabled (web, workers), a team's package (GPU child)."""
+    if operators not in _teams:
+        _teams.append(operators)
+
+
+def all_operators() -> dict[str, Operator]:
+    """The built-in ones and those of enabled team packages, which cannot take a built-in one's name."""
+    found: dict[str, Operator] = {}
+    for operators in _teams:
+        found |= operators()
+    return {**OPERATORS, **{name: operator for name, operator in found.items() if name not in OPERATORS}}
+
+
+def find(name: str) -> Operator | None:
+    """The operator of this name, None when nobody offers it. Built-in ones are found without asking anybody."""
+    return OPERATORS.get(name) or all_operators().get(name)
+
+
+__all__ = ["OPERATORS", "Dim", "Limits", "Operator", "Shape", "all_operators", "find", "limits", "provide"]
