@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tuner.operators.limits import Limits
 from tuner.space import Space
-from tuner.trial import Config
+from tuner.trial import Config, Value
 
 Shape = Mapping[str, int]
-BYTES = {"bf16": 2, "fp16": 2, "fp32": 4}
+BYTES = {"fp8": 1, "bf16": 2, "fp16": 2, "fp32": 4}
 
 
 @dataclass(frozen=True)
@@ -50,6 +50,25 @@ class Operator:
     kernel_names: tuple[str, ...]                             # what it is called in profiles
     tolerance: Mapping[str, float]                            # dtype -> largest error, see tuner.bench.accuracy
     unit: str                                                 # what a person compares: "FLOP/s" or "B/s"
+    absent: Mapping[str, Value] = field(default_factory=dict)  # value of a parameter that a configuration does not name
+    starts: Callable[[Shape, str, Limits], tuple[Config, ...]] | None = None   # published designs, worth trying early
+
+    def complete(self, config: Config) -> dict[str, Value]:
+        """The configuration with every parameter named: those recorded or written before a parameter existed lack it."""
+        return {**self.absent, **config}
+
+    def default_in(self, space: Space, shape: Shape, dtype: str, gpu: Limits) -> Config | None:
+        """The default configuration as `space` spells it; a recorded landscape may not know all parameters. None: not there."""
+        config = self.default_config(shape, dtype, gpu)
+        if config in space:
+            return config
+        names = {param.name for param in space.params}
+        short = {name: value for name, value in config.items() if name in names or value != self.absent.get(name)}
+        return short if short in space else None
+
+    def published(self, space: Space, shape: Shape, dtype: str, gpu: Limits) -> tuple[Config, ...]:
+        """The designs of `starts` that the space has."""
+        return tuple(config for config in (self.starts(shape, dtype, gpu) if self.starts else ()) if config in space)
 
     def problems(self, shape: Mapping[str, object], dtype: str) -> dict[str, str]:
         """Field -> why it is invalid; empty when the operator takes this shape and dtype."""
