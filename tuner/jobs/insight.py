@@ -1,0 +1,207 @@
+"""What the trials of one job tell: which parameters matter, where the time went, how soon the best was found."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tuner.trial import Measured, Rejected, Trial, Value
+
+SPARE = 8            # measured trials needed beyond the coefficients of the model
+WITHIN = (1.10, 1.05, 1.02, 1.01)       # "how soon": times of the best that a comparison looks for
+
+
+@dataclass(frozen=True)
+class Level:
+    """One value of a parameter over the trials that had it. Times in ms, None where none was measured."""
+
+    value: Value
+    measured: int
+    rejected: int
+    best_ms: float | None
+    median_ms: float | None
+
+    @property
+    def tried(self) -> int:
+        return self.measured + self.rejected
+
+
+@dataclass(frozen=True)
+class Effect:
+    """One parameter. `share`: of the differences in log time that it explains and no other does, 0-1; None: too few trials."""
+
+    name: str
+    levels: tuple[Level, ...]
+    share: float | None = None
+
+    @property
+    def best(self) -> Level | None:
+        """The value of the fastest trial."""
+        timed = [level for level in self.levels if level.best_ms is not None]
+        return min(timed, key=lambda level: level.best_ms or 0.0, default=None)
+
+    @property
+    def loss(self) -> float | None:
+        """The best of the worst value ÷ the best of all: what it costs to get only this parameter wrong. None: one value."""
+        found = [level.best_ms for level in self.levels if level.best_ms is not None]
+        return max(found) / min(found) if len(found) > 1 else None
+
+
+@dataclass(frozen=True)
+class Insight:
+    """`explained`: of the differences in log time that the parameters explain one by one; the rest is how they combine."""
+
+    effects: tuple[Effect, ...]
+    measured: int
+    rejected: int
+    explained: float | None
+
+
+def insight(trials: Sequence[Trial]) -> Insight:
+    """Effects, the largest first; without a model (too few trials) by what the wrong value costs."""
+    names = tuple(dict.fromkeys(name for trial in trials for name in trial.config))
+    measured = [trial for trial in trials if trial.median_ms is not None]
+    shares, explained = _shares(names, measured)
+    effects = [Effect(name, _levels(name, trials), shares.get(name)) for name in names]
+    effects.sort(key=lambda effect: (-(effect.share or 0.0), -(effect.loss or 1.0)))
+    return Insight(tuple(effects), len(measured), len(trials) - len(measured), explained)
+
+
+def _levels(name: str, trials: Sequence[Trial]) -> tuple[Level, ...]:
+    times: dict[Value, list[float]] = {}
+    rejected: Counter[Value] = Counter()
+    for trial in trials:
+        if name not in trial.config:
+            continue
+        value = trial.config[name]
+        times.setdefault(value, [])
+        if trial.median_ms is None:
+            rejected[value] += 1
+        else:
+            times[value].append(trial.median_ms)
+    return tuple(Level(value, len(found), rejected[value], min(found, default=None),
+                       float(np.median(found)) if found else None)
+                 for value, found in sorted(times.items(), key=lambda pair: (isinstance(pair[0], str), pair[0])))
+
+
+def _shares(names: Sequence[str], measured: Sequence[Trial]) -> tuple[dict[str, float], float | None]:
+    """ω² of each parameter in an additive model of log time, every value its own coefficient (least squares).
+
+    A parameter is left out of the model, the others stay: what is then not explained any more is its own. So two parameters
+    that the search moved together do not get the credit for each other. ω² = (ΔSS − Δdf · MS_error) / (SS_total + MS_error)
+    takes away what chance alone explains (Hays 1963; Olejnik and Algina, Psychological Methods 8, 2003).
+    """
+    blocks: dict[str, NDArray[np.float64]] = {}
+    for name in names:
+        values = [trial.config.get(name) for trial in measured]
+        index = {value: at for at, value in enumerate(dict.fromkeys(values))}
+        if len(index) > 1:
+            codes = np.array([index[value] for value in values])
+            blocks[name] = (codes[:, None] == np.arange(1, len(index))).astype(float)
+    coefficients = 1 + sum(block.shape[1] for block in blocks.values())
+    n = len(measured)
+    if not blocks or n < coefficients + SPARE:
+        return {}, None
+    y = np.log([trial.median_ms or 1.0 for trial in measured])
+    total = float(np.sum((y - y.mean()) ** 2))
+    if total <= 0:
+        return {}, None
+    columns = np.hstack([np.ones((n, 1)), *blocks.values()])
+    owner = np.concatenate([[-1], *[np.full(block.shape[1], at) for at, block in enumerate(blocks.values())]])
+    gram, moment, square = columns.T @ columns, columns.T @ y, float(y @ y)
+
+    def left(keep: NDArray[np.bool_]) -> tuple[float, int]:
+        """Sum of squares that the kept columns do not explain, and how many of them are independent."""
+        part = gram[np.ix_(keep, keep)]
+        fitted, _, rank, _ = np.linalg.lstsq(part, moment[keep], rcond=1e-10)
+        return max(0.0, square - float(moment[keep] @ fitted)), int(rank)
+
+    error, rank = left(np.full(coefficients, True))
+    mean_error = error / max(1, n - rank)
+    shares = {}
+    for at, name in enumerate(blocks):
+        without, less = left(owner != at)
+        shares[name] = max(0.0, without - error - (rank - less) * mean_error) / (total + mean_error)
+    explained = max(0.0, total - error - (rank - 1) * mean_error) / (total + mean_error)
+    return shares, explained
+
+
+# ---- where the time went ----
+
+@dataclass(frozen=True)
+class Spent:
+    """Seconds of a job. None: no trial said. `compile_s` may run beside measuring, on several processes."""
+
+    elapsed_s: float
+    gpu_s: float | None             # the GPU was measured on
+    compile_s: float | None         # over all compiling processes
+    raced: int                      # trials given up early, against the best so far …
+    raced_saved_s: float | None     # … and the measuring that was not done for it
+    throttled: int                  # samples thrown away because the clock was throttled
+    compiled_only: int              # rejected by what the compiler told, before the GPU was used
+    compiled_saved_s: float | None  # at the mean GPU time of a measured trial
+
+    @property
+    def busy(self) -> float | None:
+        """Share of the job's time that the GPU was measured on."""
+        return min(1.0, self.gpu_s / self.elapsed_s) if self.gpu_s is not None and self.elapsed_s > 0 else None
+
+    @property
+    def saved_s(self) -> float | None:
+        known = [each for each in (self.raced_saved_s, self.compiled_saved_s) if each is not None]
+        return sum(known) if known else None
+
+
+BEFORE_THE_GPU = ("spills", "resources", "quarantined")
+
+
+def spent(trials: Sequence[Trial], elapsed_s: float) -> Spent:
+    """From what each trial kept: `gpu_s`, `compile_s`, `racing.saved_s`, `throttled.discarded` of its facts."""
+    facts = [trial.outcome.facts for trial in trials]
+    gpu = [float(each["gpu_s"]) for each in facts if _number(each.get("gpu_s"))]
+    compiling = [float(each["compile_s"]) for each in facts if _number(each.get("compile_s"))]
+    racing = [each["racing"] for each in facts if isinstance(each.get("racing"), Mapping)]
+    saved = [float(each["saved_s"]) for each in racing if _number(each.get("saved_s"))]
+    throttled = [each["throttled"] for each in facts if isinstance(each.get("throttled"), Mapping)]
+    early = sum(isinstance(trial.outcome, Rejected) and trial.outcome.reason in BEFORE_THE_GPU
+                and not _number(trial.outcome.facts.get("gpu_s")) for trial in trials)
+    timed = [float(trial.outcome.facts["gpu_s"]) for trial in trials
+             if isinstance(trial.outcome, Measured) and _number(trial.outcome.facts.get("gpu_s"))]
+    return Spent(elapsed_s, sum(gpu) if gpu else None, sum(compiling) if compiling else None,
+                 sum(each.get("ended") == "raced" for each in facts), sum(saved) if saved else None,
+                 sum(int(each["discarded"]) for each in throttled if _number(each.get("discarded"))),
+                 early, early * sum(timed) / len(timed) if timed and early else None)
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+# ---- how soon ----
+
+@dataclass(frozen=True)
+class Reached:
+    """The first trial that was within `within` × of a time: its place (1 = first) and the job's seconds then. None: never."""
+
+    within: float
+    trials: int | None
+    seconds: float | None
+
+
+def reached(trials: Sequence[Trial], best_ms: float, steps: Sequence[float] = WITHIN) -> list[Reached]:
+    """Failures count as trials: they cost as much."""
+    found = []
+    ordered = sorted(trials, key=lambda trial: trial.number)
+    for within in steps:
+        hit = next(((place, trial.at_s) for place, trial in enumerate(ordered, 1)
+                    if trial.median_ms is not None and trial.median_ms <= best_ms * within), (None, None))
+        found.append(Reached(within, *hit))
+    return found
+
+
