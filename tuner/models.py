@@ -13,6 +13,7 @@ class TuneJob(models.Model):
     class Status(models.TextChoices):
         QUEUED = "queued"
         RUNNING = "running"
+        PAUSED = "paused"         # by a person; waits for "resume", a worker is free for others meanwhile
         DONE = "done"
         STOPPED = "stopped"       # by a person; what was measured is kept
         FAILED = "failed"
@@ -23,15 +24,28 @@ class TuneJob(models.Model):
     device = models.CharField(max_length=120)          # "gpu" or "replay:<landscape file stem>"
     strategy = models.CharField(max_length=40)
     seed = models.BigIntegerField(default=0)
+    purpose = models.CharField(max_length=16, default="search")      # search | revalidate
+    only = models.JSONField(null=True, blank=True)     # configurations to measure in this order, and no search
+    first = models.JSONField(default=list, blank=True)           # tried before the strategy is asked
+    effort = models.CharField(max_length=16, blank=True)         # tuner.jobs.efforts; "": numbers of one's own
     budget_trials = models.IntegerField()
     budget_seconds = models.FloatField()
+    plateau = models.IntegerField(null=True, blank=True)         # trials in a row that win nothing; null: never ends by it
+    group = models.ForeignKey("tuner.TuneGroup", null=True, blank=True, on_delete=models.SET_NULL, related_name="jobs")
+    group_place = models.IntegerField(default=0)       # in its group, from 0
+    worth_s = models.FloatField(null=True, blank=True)           # GPU-seconds of the fleet that a winner may save; null: unknown
+    priority = models.FloatField(null=True, blank=True)          # a person's place in the queue, highest first; null: by worth
     status = models.CharField(max_length=12, choices=Status, default=Status.QUEUED)
     stop_requested = models.BooleanField(default=False)
+    pause_requested = models.BooleanField(default=False)
+    ended_by = models.CharField(max_length=12, blank=True)       # trials | seconds | plateau | space | stopped
     error = models.JSONField(null=True, blank=True)    # {"where", "what", "hint"}
 
     gpu = models.CharField(max_length=120, blank=True)           # as the device reports it
     recorded = models.CharField(max_length=120, blank=True)      # "recorded on NVIDIA H200, …" for replay
     environment = models.JSONField(default=dict)       # driver, cuda, torch, triton, clocks at start
+    toolkit = models.CharField(max_length=80, blank=True)        # tuner.cache.toolkit(environment)
+    source_hash = models.CharField(max_length=64, blank=True)    # of the kernel's source
     space_size = models.IntegerField(null=True)        # configurations in the space
     valid_size = models.IntegerField(null=True)        # after pruning by constraints
     pruned = models.JSONField(default=dict)            # reason -> configurations, before compiling
@@ -41,6 +55,7 @@ class TuneJob(models.Model):
     best_ms = models.FloatField(null=True)
     best_config = models.JSONField(null=True)
     finalists = models.JSONField(default=list)         # interleaved re-measurement
+    counters = models.JSONField(default=dict)          # what the runners counted: GPU busy seconds, children replaced, …
 
     owner = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL)
     created = models.DateTimeField(auto_now_add=True)
@@ -56,6 +71,7 @@ class TuneJob(models.Model):
         indexes = [models.Index(fields=["status", "heartbeat"])]
         constraints = [
             models.CheckConstraint(name="tunejob_budget_positive", condition=Q(budget_trials__gt=0) & Q(budget_seconds__gt=0)),
+            models.CheckConstraint(name="tunejob_plateau_positive", condition=Q(plateau=None) | Q(plateau__gt=0)),
         ]
 
     def __str__(self) -> str:
@@ -66,7 +82,9 @@ class TrialRow(models.Model):
     """One configuration that was compiled or run, and what came of it."""
 
     job = models.ForeignKey(TuneJob, on_delete=models.CASCADE, related_name="trials")
-    number = models.IntegerField()                     # order asked, from 0
+    number = models.IntegerField()                     # order in which it was known, from 0
+    worker = models.CharField(max_length=120, blank=True)        # who measured it …
+    gpu_uuid = models.CharField(max_length=64, blank=True)       # … on which physical device; "" for a replay
     config = models.JSONField()
     config_key = models.CharField(max_length=200)      # canonical text of config: unique within the job
     outcome = models.CharField(max_length=12)          # "measured" | "rejected"
@@ -76,7 +94,7 @@ class TrialRow(models.Model):
     min_ms = models.FloatField(null=True)
     p90_ms = models.FloatField(null=True)
     n = models.IntegerField(null=True)                 # samples
-    facts = models.JSONField(default=dict)             # registers, spills, smem_bytes, relative_error, compile_s, clocks
+    facts = models.JSONField(default=dict)             # registers, spills, smem_bytes, relative_error, compile_s, clocks, samples
     at_s = models.FloatField()                         # seconds of job time when it was known
     created = models.DateTimeField(auto_now_add=True)
 
@@ -123,3 +141,8 @@ class CachedConfig(models.Model):
 
     def __str__(self) -> str:
         return f"{self.operator} {self.dtype} {self.shape_bucket} {self.gpu}"
+
+
+from tuner.jobs.models import Quarantine, TuneGroup, TuneMember, TuneTask  # noqa: E402  they refer to the rows above
+
+__all__ = ["CachedConfig", "Quarantine", "TrialRow", "TuneGroup", "TuneJob", "TuneMember", "TuneTask"]
