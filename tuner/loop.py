@@ -12,117 +12,133 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tuner.bench.runner import Runner
+from tuner.bench.runner import Incumbent, Runner
+from tuner.finalists import Finalist, best, finish, raced
+from tuner.line import line_of
 from tuner.space import Space
-from tuner.strategies import STRATEGIES
-from tuner.trial import Config, Measured, Outcome, Trial, config_key
+from tuner.strategies import STRATEGIES, Known, Strategy, tell_facts
+from tuner.trial import Config, Measured, Trial, config_key
 
-FINALISTS = 4              # fastest trials measured again beside the default configuration
-FINALIST_WITHIN = 1.10     # … and not slower than the best by more than this
-TIE_WITHIN = 1.01          # medians closer than this are reported as a tie
+PLATEAU_GAIN = 0.01        # a best that is faster by less is no gain
+INCUMBENT_SAMPLES = 200    # of its samples, as many travel to the child
 
 
 @dataclass(frozen=True)
 class Budget:
-    """How much may be spent over all attempts of a job: trials compiled or run, seconds of job time. None: no limit."""
+    """How much may be spent over all attempts of a job. None: no limit.
+
+    trials   compiled or run
+    seconds  of job time
+    plateau  trials in a row that bring no gain
+    """
 
     trials: int | None = None
     seconds: float | None = None
+    plateau: int | None = None
 
-    def left(self, trials: int, seconds: float) -> int | None:
+    def left(self, trials: int, seconds: float, without_gain: int = 0) -> int | None:
         """Trials that may still start; None without a limit."""
         if self.seconds is not None and seconds >= self.seconds:
             return 0
+        if self.plateau is not None and without_gain >= self.plateau:
+            return 0
         return None if self.trials is None else max(0, self.trials - trials)
+
+
+class Progress:
+    """What was tried, the best of it, and for how many trials nothing better came."""
+
+    def __init__(self) -> None:
+        self.tried: set[str] = set()
+        self.best: Trial | None = None
+        self.without_gain = 0
+        self._last_gain_ms: float | None = None      # the best when the plateau began: small gains add up to one
+
+    def add(self, trial: Trial) -> None:
+        self.tried.add(config_key(trial.config))
+        self.best = best([one for one in (self.best, trial) if one is not None])
+        fastest_ms = self.best.median_ms if self.best is not None else None
+        if fastest_ms is None:
+            return
+        self.without_gain += 1
+        if self._last_gain_ms is None or fastest_ms < self._last_gain_ms * (1 - PLATEAU_GAIN):
+            self._last_gain_ms, self.without_gain = fastest_ms, 0
+
+    def incumbent(self) -> Incumbent | None:
+        """What a new configuration races against."""
+        if self.best is None or not isinstance(self.best.outcome, Measured):
+            return None
+        samples = self.best.outcome.facts.get("samples_ms") or ()
+        return Incumbent(self.best.outcome.median_ms, tuple(samples[:INCUMBENT_SAMPLES]))
 
 
 def never() -> bool:
     return False
 
 
-def tune(space: Space, strategy: str, runner: Runner, budget: Budget, seed: int, history: Sequence[Trial] = (),
-         should_stop: Callable[[], bool] = never, *, first: Sequence[Config] = (), elapsed_s: float = 0.0,
-         batch: int = 1, clock: Callable[[], float] = time.monotonic) -> Iterator[Trial]:
+def nobody() -> Sequence[Trial]:
+    return ()
+
+
+def tune(space: Space, strategy: str | Strategy, runner: Runner, budget: Budget, seed: int, history: Sequence[Trial] = (),
+         should_stop: Callable[[], bool] = never, *, first: Sequence[Config] = (), known: Known | None = None,
+         others: Callable[[], Sequence[Trial]] = nobody, elapsed_s: float = 0.0,
+         clock: Callable[[], float] = time.monotonic) -> Iterator[Trial]:
     """Trials as they are known, until the budget is spent, `should_stop()` or nothing is left to try.
 
-    runner     open; its caller closes it
+    strategy   a name of STRATEGIES, or one that was made already
+    runner     open; its caller closes it. Up to `runner.ahead` configurations compile while one is measured
     history    trials of earlier attempts: told to the strategy, counted in the budget, never measured again
-    first      configurations tried before the strategy is asked: the operator's default, winners of other shapes
+    first      configurations tried before the strategy is asked
+    known      what is known of other shapes, GPUs and operators, for a strategy that is named
+    others     trials that other workers of the same job finished since the last call: counted, told, never yielded
     elapsed_s  job time of earlier attempts
-    batch      configurations given to the runner at once (a GPU child compiles them ahead)
     """
-    search = STRATEGIES[strategy].make(space, np.random.default_rng(seed))
+    search = STRATEGIES[strategy].make(space, np.random.default_rng(seed), known) if isinstance(strategy, str) else strategy
     search.tell(history)
-    known = {config_key(trial.config) for trial in history}
+    progress = Progress()
+    for trial in history:
+        progress.add(trial)
     number = max((trial.number for trial in history), default=-1) + 1
     started = clock() - elapsed_s
     waiting = deque(config for config in first if config in space)
-    while not should_stop():
-        left = budget.left(len(known), clock() - started)
-        configs = _next(waiting, search.ask, known, batch if left is None else min(batch, left))
-        if not configs:
-            return
-        for config, outcome in runner.measure(configs):
-            trial = Trial(number, config, outcome, clock() - started)
-            number += 1
-            known.add(config_key(config))
-            search.tell([trial])
-            yield trial
-        if any(config_key(config) not in known for config in configs):
-            return                                # the runner was told to stop
+    line = line_of(runner, lambda found: tell_facts(search, found))
+    try:
+        while not should_stop():
+            if news := list(others()):
+                search.tell(news)
+                for trial in news:
+                    progress.add(trial)
+            left = budget.left(len(progress.tried), clock() - started, progress.without_gain)
+            if left == 0:
+                return
+            room = runner.ahead - len(line)
+            line.put(_next(waiting, search.ask, progress.tried | line.keys,
+                           room if left is None else min(room, left - len(line))))
+            if not line:
+                return
+            for config, outcome in line.take(progress.incumbent()):
+                trial = Trial(number, config, outcome, clock() - started)
+                number += 1
+                progress.add(trial)
+                search.tell([trial])
+                yield trial
+            if line.stopped:
+                return
+    finally:
+        line.clear()
 
 
-def _next(waiting: deque[Config], ask: Callable[[int], list[Config]], known: set[str], n: int) -> list[Config]:
-    """Up to `n` configurations that are not known: first those that wait, then the strategy's."""
-    while waiting and n > 0:
+def _next(waiting: deque[Config], ask: Callable[[int], list[Config]], tried: set[str], n: int) -> list[Config]:
+    """Up to `n` configurations that nobody tried: first those that wait, then the strategy's."""
+    fresh: dict[str, Config] = {}
+    while waiting and len(fresh) < n:
         config = waiting.popleft()
-        if config_key(config) not in known:
-            return [config]
-    while n > 0 and (asked := ask(n)):
-        fresh = [config for config in asked if config_key(config) not in known]
-        if fresh:
-            return fresh
-    return []
+        if config_key(config) not in tried:
+            fresh[config_key(config)] = config
+    while len(fresh) < n and (asked := ask(n - len(fresh))):
+        fresh |= {key: config for config in asked if (key := config_key(config)) not in tried}
+    return list(fresh.values())
 
 
-@dataclass(frozen=True)
-class Finalist:
-    """One configuration measured again, interleaved with the others in one session."""
-
-    config: Config
-    outcome: Outcome
-    tie: bool = False          # not told apart from the winner
-
-    @property
-    def median_ms(self) -> float | None:
-        return self.outcome.median_ms if isinstance(self.outcome, Measured) else None
-
-
-def best(trials: Sequence[Trial]) -> Trial | None:
-    """The fastest measured trial; the first asked of equals."""
-    measured = [trial for trial in trials if trial.median_ms is not None]
-    return min(measured, key=lambda trial: (trial.median_ms, trial.number), default=None)
-
-
-def finish(runner: Runner, trials: Sequence[Trial], default: Config | None = None) -> list[Finalist]:
-    """The fastest trials and the default configuration, measured again in turn; fastest first.
-
-    Empty when nothing was measured.
-    """
-    winner = best(trials)
-    if winner is None or winner.median_ms is None:
-        return []
-    limit = winner.median_ms * FINALIST_WITHIN
-    near = [t for t in trials if t.median_ms is not None and t.median_ms <= limit]
-    configs = [trial.config for trial in sorted(near, key=lambda t: (t.median_ms, t.number))[:FINALISTS]]
-    tried = {config_key(trial.config) for trial in trials if trial.median_ms is not None}
-    chosen = {config_key(config) for config in configs}
-    if default is not None and config_key(default) in tried - chosen:
-        configs.append(default)
-    again = [Finalist(config, outcome) for config, outcome in runner.finalists(configs)]
-    again.sort(key=lambda finalist: finalist.median_ms if finalist.median_ms is not None else float("inf"))
-    fastest = again[0].median_ms if again else None
-    if fastest is None:
-        return again
-    limit = fastest * TIE_WITHIN
-    return [Finalist(f.config, f.outcome, f.median_ms is not None and f.median_ms <= limit) for f in again]
+__all__ = ["Budget", "Finalist", "Progress", "best", "finish", "never", "nobody", "raced", "tune"]

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from tuner.bench import wire
-from tuner.bench.runner import Session
+from tuner.bench.runner import Incumbent, Session
 from tuner.operators import OPERATORS
 from tuner.trial import Config, Measured, Outcome, Reason, Rejected
 
@@ -181,20 +181,25 @@ class SandboxRunner:
         operator = OPERATORS.get(self.operator)
         return (operator.flops(self.shape), operator.bytes(self.shape, self.dtype)) if operator else (None, None)
 
-    def measure(self, configs: Sequence[Config]) -> Iterator[tuple[Config, Outcome]]:
+    ahead = 1
+
+    def measure(self, configs: Sequence[Config], incumbent: Incumbent | None = None) -> Iterator[tuple[Config, Outcome]]:
         for config in configs:
             self._tried += 1
             try:
-                outcome = self._one(config)
+                outcome = self._one(config, incumbent)
             except Stopped:
                 return
             yield config, outcome
 
-    def _one(self, config: Config) -> Outcome:
+    def _one(self, config: Config, incumbent: Incumbent | None) -> Outcome:
         compiled = self._ask({"do": "compile", "config": dict(config)}, self.limits.compile_s)
         if isinstance(compiled, Rejected):
             return compiled
-        result = self._ask({"do": "run", "config": dict(config), "seed": self.seed + self._tried}, self.limits.run_s)
+        request: dict[str, Any] = {"do": "run", "config": dict(config), "seed": self.seed + self._tried}
+        if incumbent is not None:
+            request["incumbent"] = {"median_ms": incumbent.median_ms, "samples_ms": list(incumbent.samples_ms)}
+        result = self._ask(request, self.limits.run_s)
         if isinstance(result, Rejected):
             return Rejected(result.reason, result.message, {**compiled, **result.facts})
         return _measured(result, compiled)
@@ -280,6 +285,6 @@ class SandboxRunner:
 
 
 def _measured(result: dict[str, Any], facts: Mapping[str, Any]) -> Measured:
-    kept = {name: result[name] for name in ("spread", "ended", "samples_ms") if name in result}
+    kept: dict[str, Any] = {name: result[name] for name in ("spread", "ended", "samples_ms") if name in result}
     return Measured(result["median_ms"], result["min_ms"], result["p90_ms"], result["n"],
                     {**facts, **result.get("facts", {}), **kept})

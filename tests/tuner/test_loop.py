@@ -1,7 +1,7 @@
 from collections.abc import Iterator, Sequence
 
 from tests.conformance import bowl, bowl_outcome
-from tuner.bench.runner import Session
+from tuner.bench.runner import Incumbent, Session
 from tuner.loop import Budget, best, finish, tune
 from tuner.trial import Config, Measured, Outcome, Reason, Rejected, Trial, config_key
 
@@ -9,14 +9,14 @@ from tuner.trial import Config, Measured, Outcome, Reason, Rejected, Trial, conf
 class Bowl:
     """A runner over a formula that notes what it was asked."""
 
-    def __init__(self, stop_after: int | None = None) -> None:
+    def __init__(self, stop_after: int | None = None, ahead: int = 1) -> None:
         self.asked: list[Config] = []
-        self.stop_after = stop_after
+        self.stop_after, self.ahead = stop_after, ahead
 
     def open(self) -> Session:
         return Session(gpu="formula", compute_capability=None)
 
-    def measure(self, configs: Sequence[Config]) -> Iterator[tuple[Config, Outcome]]:
+    def measure(self, configs: Sequence[Config], incumbent: Incumbent | None = None) -> Iterator[tuple[Config, Outcome]]:
         for config in configs:
             if self.stop_after is not None and len(self.asked) >= self.stop_after:
                 return
@@ -64,11 +64,11 @@ def test_stop_is_seen_before_every_batch():
 
 
 def test_a_runner_that_was_stopped_ends_the_search():
-    assert len(list(tune(bowl(), "random", Bowl(stop_after=4), Budget(), 0, batch=3))) == 4
+    assert len(list(tune(bowl(), "random", Bowl(stop_after=4, ahead=3), Budget(), 0))) == 4
 
 
 def test_a_batch_never_exceeds_the_budget():
-    assert len(list(tune(bowl(), "local", Bowl(), Budget(trials=7), 0, batch=4))) == 7
+    assert len(list(tune(bowl(), "local", Bowl(ahead=4), Budget(trials=7), 0))) == 7
 
 
 def test_best_ignores_rejected_trials():

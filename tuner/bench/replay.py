@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tuner.bench.landscape import Landscape, LandscapeError
-from tuner.bench.runner import Session
+from tuner.bench.runner import Incumbent, Session
 from tuner.trial import Config, Measured, Outcome, config_key
 
 SPEED = 50.0                    # a watched replay runs so much faster than the recording …
@@ -16,6 +16,8 @@ TRIAL_S = (0.08, 0.5)           # … but a trial takes at least and at most thi
 
 class ReplayRunner:
     """`speed` 0 answers at once; otherwise each trial takes its recorded cost divided by `speed`, within TRIAL_S."""
+
+    ahead = 1
 
     def __init__(self, landscape: Landscape, shape_index: int, *, speed: float = 0.0) -> None:
         self.landscape = landscape
@@ -38,7 +40,8 @@ class ReplayRunner:
             policy["replay_pace"] = f"recorded cost ÷ {self.speed:g}, {low:g} to {high:g} s a trial"
         return policy
 
-    def measure(self, configs: Sequence[Config]) -> Iterator[tuple[Config, Outcome]]:
+    def measure(self, configs: Sequence[Config], incumbent: Incumbent | None = None) -> Iterator[tuple[Config, Outcome]]:
+        """Recorded in full: nothing is raced."""
         for config in configs:
             outcome = self._outcome(config)
             if self.speed:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
-from tuner.trial import Config, Outcome
+from tuner.trial import Config, Outcome, Rejected
 
 
 @dataclass(frozen=True)
@@ -23,13 +23,45 @@ class Session:
     bytes: int | None = None
 
 
+@dataclass(frozen=True)
+class Incumbent:
+    """The fastest configuration so far, and its own samples: what a new one races against."""
+
+    median_ms: float
+    samples_ms: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
+class Use:
+    """What a session cost so far. The GPU is busy while a configuration is checked or timed on it."""
+
+    wall_s: float = 0.0                # since open() was called
+    busy_s: float = 0.0                # … of which the GPU was held by a configuration, the library or finalists
+    compile_s: float = 0.0             # summed over the compile processes
+    compiled: int = 0                  # configurations that the compile processes answered
+    compilers: int = 0                 # processes that compile at the same time; 0: the measuring child compiles itself
+    replaced: int = 0                  # children that died, hung or were killed
+
+    @property
+    def busy_share(self) -> float | None:
+        return self.busy_s / self.wall_s if self.wall_s else None
+
+
 class Runner(Protocol):
     """Measures configurations of one operator at one shape."""
 
+    @property
+    def ahead(self) -> int:
+        """How many configurations may wait, compiling or compiled, for the GPU; 1: one after the other."""
+        ...
+
     def open(self) -> Session: ...
 
-    def measure(self, configs: Sequence[Config]) -> Iterator[tuple[Config, Outcome]]:
-        """Yield one outcome per configuration, as each is known. Never raises for a bad configuration."""
+    def measure(self, configs: Sequence[Config], incumbent: Incumbent | None = None) -> Iterator[tuple[Config, Outcome]]:
+        """Yield one outcome per configuration, as each is known. Never raises for a bad configuration.
+
+        With an incumbent a configuration may be given up as soon as it is clearly slower: facts["ended"] is "raced".
+        """
         ...
 
     def finalists(self, configs: Sequence[Config]) -> list[tuple[Config, Outcome]]:
@@ -41,3 +73,25 @@ class Runner(Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+Compiled = tuple[Config, Mapping[str, Any] | Rejected]      # with its static facts, or why it cannot run
+
+
+@runtime_checkable
+class CompilesAhead(Protocol):
+    """What a runner whose `ahead` is above 1 has besides: compilers that work while the GPU measures."""
+
+    def compile_ahead(self, configs: Sequence[Config]) -> None:
+        """Begin to compile these; returns at once."""
+        ...
+
+    def compiled(self, wait_s: float) -> list[Compiled]:
+        """What has been compiled since the last call, as it came; waits up to `wait_s` for the first one."""
+        ...
+
+    def forget(self) -> None:
+        """Compile nothing more of what was asked: the search is over, or the finalists want a quiet machine."""
+        ...
+
+    def use(self) -> Use: ...
