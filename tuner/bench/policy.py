@@ -1,0 +1,62 @@
+"""How times are taken: one recorded object. It travels with every number that was measured under it.
+
+cold     each launch between two CUDA events, after a write to a buffer larger than L2: nothing finds its inputs there
+warm     each launch between two events, inputs as the launch before left them; the GPU waits until the launch is queued
+graph    many launches captured into one CUDA graph: per launch, without what a launch costs the CPU; inputs warm
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+KINDS = {
+    "cold": "CUDA events around one launch, L2 flushed before it",
+    "warm": "CUDA events around one launch, L2 as the launch before left it",
+    "graph": "CUDA events around a graph of launches, per launch, L2 warm",
+}
+
+
+@dataclass(frozen=True)
+class Policy:
+    """Sampling ends when the median is known to `spread_target`, at `max_samples` or `max_ms`, or when a race is lost."""
+
+    kind: str = "cold"
+    warmup: int = 2
+    batch: int = 5                  # samples between two looks at the spread
+    min_samples: int = 10
+    max_samples: int = 50
+    spread_target: float = 0.01     # half-width of the median's 95 % interval, relative to the median
+    max_ms: float = 500.0           # of GPU time per configuration; a slow one keeps `batch` samples at least
+    rounds: int = 8                 # of the finalists' interleaved measurement, `batch` samples each
+    risk: float = 0.01              # of dropping a configuration that is as fast as the incumbent; 0: no racing
+    clock_floor: float = 0.75       # samples at an SM clock below this share of the session's highest are thrown away (nvbench's)
+    max_discards: int = 4           # batches that may be thrown away for one configuration
+    pause_s: float = 0.25           # after a batch that was thrown away: the GPU cools
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise ValueError(f"policy: kind must be one of {', '.join(KINDS)}, not {self.kind!r}")
+        if not 0 <= self.risk < 0.5:
+            raise ValueError(f"policy: risk must be from 0 to 0.5, not {self.risk!r}")
+        if min(self.batch, self.min_samples, self.max_samples, self.rounds) < 1 or self.warmup < 0:
+            raise ValueError("policy: batch, min_samples, max_samples and rounds are at least 1, warmup at least 0")
+
+    @classmethod
+    def read(cls, given: Mapping[str, Any]) -> Policy:
+        """From a request: unknown fields and wrong types are a ValueError with the field's name."""
+        kinds = {one.name: type(one.default) for one in fields(cls)}
+        values: dict[str, Any] = {}
+        for name, value in given.items():
+            kind = kinds.get(name)
+            if kind is None:
+                raise ValueError(f"policy: there is no {name!r}; there are {', '.join(kinds)}")
+            if isinstance(value, bool) or not isinstance(value, (int, float) if kind is float else kind):
+                raise ValueError(f"policy: {name} must be of type {kind.__name__}, not {value!r}")
+            values[name] = kind(value)
+        return cls(**values)
+
+    def as_json(self) -> dict[str, Any]:
+        return {**asdict(self), "timer": KINDS[self.kind], "statistic": "median",
+                "inputs": "normal random, fresh for each configuration"}
