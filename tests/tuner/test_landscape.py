@@ -87,12 +87,14 @@ def test_a_wildly_wrong_result_cannot_win(tmp_path):
 
 def test_t4_and_kernel_tuner_files(tmp_path):
     t4 = Landscape.load(write(tmp_path, {"results": [
-        {"configuration": {"bx": 32}, "times": {"compilation": 500, "runtimes": [3, 1, 2]}, "invalidity": "correct"},
+        {"configuration": {"bx": 32}, "times": {"compilation": 500, "runtimes": [3, 1, 2]}, "invalidity": "correct",
+         "measurements": [{"name": "time", "value": 2.25}]},
         {"configuration": {"bx": 64}, "times": {}, "invalidity": "compile"},
         {"configuration": {"bx": 128}, "invalidity": "constraints"}]}, "conv_T4.json.gz"))
     assert (t4.operator, t4.space(0).pruned, len(t4.space(0))) == ("conv", {"constraints": 1}, 2)
     measured = next(o for _, o in t4.at(0).outcomes.values() if isinstance(o, Measured))
-    assert (measured.median_ms, measured.min_ms, measured.n, measured.facts) == (2, 1, 3, {"compile_s": 0.5})
+    assert (measured.median_ms, measured.min_ms, measured.n, measured.facts) == (
+        2, 1, 3, {"compile_s": 0.5, "cost_s": 0.506, "objective_ms": 2.25})
     cache = Landscape.load(write(tmp_path, {
         "device_name": "RTX", "kernel_name": "Xgemm", "tune_params_keys": ["A"], "tune_params": {"A": [8, 4]},
         "cache": {"4": {"A": 4, "time": 1.5, "times": [1.4, 1.6]}, "8": {"A": 8, "time": "RuntimeFailedConfig"}}}))
@@ -111,7 +113,7 @@ def test_reasons(text, reason):
 
 
 @pytest.mark.parametrize(("content", "says"), [
-    (b"", "no JSON"), (b"\x1f\x8b\x08trunc", "cannot be read"), (b"[1]", "not an object"), (b"{}", "no landscape"),
+    (b"", "no JSON"), (b"\x1f\x8b\x08trunc", "cannot be read"), (b"\xfd7zXZ\0\0\4", "cannot be read"), (b"[1]", "not an object"), (b"{}", "no landscape"),
     (b"[" * 100_000, "no JSON"),
     (b'{"shapes": []}', "empty or no list"), (b'{"shapes": [{"rows": []}]}', 'no "shape"'),
     (b'{"shapes": [{"shape": {}, "rows": [{"config": {"a": 1}}]}]}', "neither a positive median_ms nor an error"),

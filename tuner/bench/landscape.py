@@ -5,17 +5,20 @@ Format "h200": {"op", "gpu", "torch", "triton", "cuda", "space", "shapes": [{"sh
 or {"config", "error"}]}]}.
 An `error` that begins with "pruned" was never compiled: it is counted by reason and is no trial.
 
-Also read: T4 results (schema T4/1.0.0 of the auto-tuning methodology) and Kernel Tuner cache files, one shape each.
+Also read: T4 results (schema T4/1.0.0 of the auto-tuning methodology) and Kernel Tuner cache files, one shape each. Their
+outcomes carry `cost_s`, what the configuration took in all when it was recorded, and `objective_ms`, the value that the
+recording tool itself minimised. Files may be gzip or xz.
 """
 
 from __future__ import annotations
 
 import gzip
 import json
+import lzma
 import math
 import statistics
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -74,7 +77,7 @@ class Landscape:
     def load(cls, path: Path | str) -> Landscape:
         """Read and check a file; LandscapeError says what is wrong with it."""
         path = Path(path)
-        document, stem = _read(path), path.name.removesuffix(".gz").removesuffix(".json")
+        document, stem = _read(path), path.name.removesuffix(".gz").removesuffix(".xz").removesuffix(".json")
         for key, read in _READERS:
             if key in document:
                 return read(document, stem)
@@ -110,10 +113,11 @@ class Landscape:
 def _read(path: Path) -> dict[str, Any]:
     try:
         with path.open("rb") as raw:
-            zipped = raw.read(2) == b"\x1f\x8b"
-        with (gzip.open(path, "rb") if zipped else path.open("rb")) as stream:
+            magic = raw.read(6)
+        opened = gzip.open if magic[:2] == b"\x1f\x8b" else lzma.open if magic == b"\xfd7zXZ\0" else open
+        with opened(path, "rb") as stream:
             text = stream.read(MAX_EXPANDED_BYTES + 1)
-    except (OSError, EOFError) as error:
+    except (OSError, EOFError, lzma.LZMAError) as error:
         raise LandscapeError(str(path.name), f"cannot be read: {error}") from error
     if len(text) > MAX_EXPANDED_BYTES:
         raise LandscapeError(path.name, f"holds more than {MAX_EXPANDED_BYTES // 2**20} MiB")
@@ -185,11 +189,11 @@ def _t4(document: dict[str, Any], stem: str) -> Landscape:
         if invalidity == "constraints":
             pruned["constraints"] += 1
         elif invalidity != "correct":
-            facts = _compile_s(times.get("compilation"))
+            facts = {**_compile_s(times.get("compilation")), **_cost_s(times.values())}
             _add(outcomes, config, Rejected(reason_of(invalidity), invalidity, facts), where)
         else:
-            outcome = _samples(times.get("runtimes"), times.get("compilation"), where)
-            _add(outcomes, config, outcome, where)
+            facts = {**_compile_s(times.get("compilation")), **_cost_s(times.values()), **_objective(_t4_time(row))}
+            _add(outcomes, config, _samples(times.get("runtimes"), facts, where), where)
     return Landscape(stem=stem, operator=stem.removesuffix("_T4"), gpu="", shapes=[Recorded({}, outcomes, pruned)])
 
 
@@ -205,11 +209,12 @@ def _kernel_tuner(document: dict[str, Any], stem: str) -> Landscape:
         if not isinstance(row, dict):
             raise LandscapeError(where, "is no record")
         config = _config({"config": {name: row.get(name) for name in names}}, "config", where)
-        time, compile_ms = row.get("time"), row.get("compile_time")
+        time = row.get("time")
+        facts = {**_compile_s(row.get("compile_time")), **_cost_s(row.get(name) for name in _KERNEL_TUNER_COSTS)}
         if isinstance(time, str):
-            _add(outcomes, config, Rejected(reason_of(time), time, _compile_s(compile_ms)), where)
+            _add(outcomes, config, Rejected(reason_of(time), time, facts), where)
         else:
-            _add(outcomes, config, _samples(row.get("times") or [time], compile_ms, where), where)
+            _add(outcomes, config, _samples(row.get("times") or [time], {**facts, **_objective(time)}, where), where)
     return Landscape(
         stem=stem, operator=str(document.get("kernel_name") or stem), gpu=str(document.get("device_name") or ""),
         shapes=[Recorded({}, outcomes, {})], values=_options(document.get("tune_params")))
@@ -219,13 +224,35 @@ _READERS: tuple[tuple[str, Callable[[dict[str, Any], str], Landscape]], ...] = (
     ("shapes", _h200), ("results", _t4), ("cache", _kernel_tuner))
 
 
-def _samples(runtimes: Any, compile_ms: Any, where: str) -> Outcome:
+_KERNEL_TUNER_COSTS = ("compile_time", "verification_time", "benchmark_time", "framework_time", "strategy_time")
+
+
+def _t4_time(row: dict[str, Any]) -> Any:
+    """The measurement called "time", in ms."""
+    measurements = row.get("measurements")
+    found = [m for m in measurements if isinstance(m, dict) and m.get("name") == "time"] if isinstance(measurements, list) else []
+    return found[0].get("value") if found else None
+
+
+def _cost_s(parts_ms: Iterable[Any]) -> dict[str, float]:
+    """Sum of what a file says in ms, numbers and lists of them."""
+    flat = [value for part in parts_ms for value in (part if isinstance(part, list) else [part])]
+    known = [ms for ms in map(_positive, flat) if ms is not None]
+    return {"cost_s": sum(known) / 1000} if known else {}
+
+
+def _objective(ms: Any) -> dict[str, float]:
+    value = _positive(ms)
+    return {} if value is None else {"objective_ms": value}
+
+
+def _samples(runtimes: Any, facts: Mapping[str, float], where: str) -> Outcome:
     """Raw times in ms to an outcome."""
     times = sorted(t for t in (_positive(value) for value in (runtimes or ())) if t is not None)
     if not times:
         raise LandscapeError(where, "is called correct and has no times")
     p90 = times[min(len(times) - 1, math.ceil(0.9 * len(times)) - 1)]
-    return Measured(statistics.median(times), times[0], p90, len(times), _compile_s(compile_ms))
+    return Measured(statistics.median(times), times[0], p90, len(times), facts)
 
 
 def _compile_s(compile_ms: Any) -> dict[str, float]:
