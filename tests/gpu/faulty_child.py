@@ -10,7 +10,7 @@ import torch
 import triton
 import triton.language as tl
 
-from tuner.bench import timing, wire
+from tuner.bench import wire
 from tuner.bench.child import Bench
 
 HANG_CYCLES = 40_000_000_000      # about 20 s at 2 GHz: far beyond the test's limit, and over by itself
@@ -46,5 +46,5 @@ class Faulty(Bench):
 
 if __name__ == "__main__":
     wire.enter_child(int(sys.argv[3]))
-    wire.serve(Faulty(torch.device("cuda"), timing.CudaTimer).handlers(), int(sys.argv[1]), int(sys.argv[2]))
+    wire.serve(Faulty(torch.device("cuda")).handlers(), int(sys.argv[1]), int(sys.argv[2]))
     os._exit(0)

@@ -12,7 +12,7 @@ from tuner.bench import child, wire
 
 
 class HostTimer:
-    def __init__(self, device):
+    def __init__(self, device, policy, gpu_index):
         pass
 
     def samples(self, launch, count):
@@ -25,6 +25,9 @@ class HostTimer:
 
     def about(self):
         return {"cold_l2": False}
+
+    def reading(self):
+        return {}
 
 
 class Bench(child.Bench):

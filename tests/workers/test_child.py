@@ -1,7 +1,5 @@
 """The program of the GPU child itself, on the CPU: session facts, correctness before time, policy."""
 
-import math
-
 import pytest
 
 pytest.importorskip("torch")
@@ -75,22 +73,3 @@ def test_the_interval_of_the_median_is_distribution_free():
     assert timing.half_width([float(i) for i in range(1, 21)]) == pytest.approx((15 - 6) / 2 / 10.5)
 
 
-class Scripted:
-    def __init__(self, values):
-        self.values, self.at = values, 0
-
-    def samples(self, launch, count):
-        taken = [self.values[(self.at + i) % len(self.values)] for i in range(count)]
-        self.at += count
-        return taken
-
-    def about(self):
-        return {}
-
-
-@pytest.mark.parametrize(("values", "n", "ended"), [
-    ([1.0], 10, "settled"), ([1.0, 2.0], 50, "max_samples"), ([200.0], 5, "max_ms")])
-def test_sampling_stops_when_settled_or_spent(values, n, ended):
-    times = timing.measure(Scripted(values), lambda: None, timing.Policy())
-    assert (len(times.samples_ms), times.ended) == (n, ended)
-    assert math.isclose(timing.Times((3.0, 1.0, 2.0), "").as_json()["p90_ms"], 2.8)

@@ -41,10 +41,11 @@ class Verdict:
 
 def verdict(out: torch.Tensor, reference: torch.Tensor, tolerance: float) -> Verdict:
     """Compare `out` with a float32 reference of the same shape. References are finite by construction."""
-    unwritten = int((~torch.isfinite(out)).sum().item())
+    values = out.float()                  # of fp8, too, which has no isfinite
+    unwritten = int((~torch.isfinite(values)).sum().item())
     if unwritten:
         return Verdict(math.inf, math.inf, unwritten, tolerance)
-    difference = (out.float() - reference).abs_()
+    difference = (values - reference).abs_()
     norm = torch.linalg.vector_norm(reference).item()
     rms = norm / math.sqrt(reference.numel()) or 1.0
     relative = torch.linalg.vector_norm(difference).item() / (norm or 1.0)
@@ -53,8 +54,12 @@ def verdict(out: torch.Tensor, reference: torch.Tensor, tolerance: float) -> Ver
 
 
 def check(problem: Problem, config: Config, seed: int, tolerance: float) -> tuple[Any, Verdict]:
-    """Launch once on fresh inputs into a poisoned output. Returns Triton's compiled kernel and the verdict."""
+    """Launch once on fresh inputs into a poisoned output. Returns Triton's compiled kernel and the verdict.
+
+    The reference comes first: a kernel that overwrites its inputs must not decide what is right.
+    """
     problem.refill(seed)
+    reference = problem.reference()
     problem.out.fill_(math.nan)
     kernel = problem.launch(config)
-    return kernel, verdict(problem.out, problem.reference(), tolerance)
+    return kernel, verdict(problem.out, reference, tolerance)

@@ -20,8 +20,10 @@ from typing import Any
 import torch
 import triton
 
-from tuner.bench import accuracy, nvml, timing, wire
+from tuner.bench import accuracy, nvml, timers, timing, wire
 from tuner.bench.device import alive
+from tuner.bench.policy import Policy
+from tuner.bench.racing import Noise, Race, reference_ms
 from tuner.kernels.problem import Problem
 from tuner.operators import OPERATORS, Operator
 from tuner.trial import Config, Reason
@@ -30,11 +32,15 @@ MESSAGE_CHARS = 2000
 _RESOURCES = ("OutOfResources", "OutOfMemoryError")
 
 
+MakeTimer = Callable[[torch.device, Policy, int], timers.Timer]
+
+
 class Bench:
     """One operator, shape and dtype on one device. Methods are the requests of the protocol."""
 
-    def __init__(self, device: torch.device, timer: Callable[[torch.device], timing.Timer]) -> None:
+    def __init__(self, device: torch.device, timer: MakeTimer = timers.make) -> None:
         self.device, self._make_timer = device, timer
+        self.noise = Noise()
         self.problem: Problem
         self.operator: Operator
 
@@ -49,16 +55,20 @@ class Bench:
             raise wire.Failed("torch sees no CUDA GPU", "install a CUDA build of torch; try nvidia-smi on this worker")
         self.operator = OPERATORS[request["operator"]]
         self.tolerance = self.operator.tolerance.get(request["dtype"]) or accuracy.TOLERANCE[request["dtype"]]
-        self.policy = timing.Policy(**request.get("policy", {}))
+        try:
+            self.policy = Policy.read(request.get("policy", {}))
+        except ValueError as error:
+            raise wire.Failed(str(error), "give a policy's fields as docs/measurement.md names them") from error
         self.gpu_index = int(request.get("gpu_index", 0))
         module = importlib.import_module(self.operator.kernel_module)
         make = module.PROBLEMS[self.operator.name]
         library_ms = None
         try:
             self.problem = make(request["shape"], request["dtype"], self.device, request["seed"])
-            self.timer = self._make_timer(self.device)
+            self.timer = self._make_timer(self.device, self.policy, self.gpu_index)
+            self.sampler = timing.Sampler(self.timer, self.policy)
             if request["library"]:
-                library_ms = timing.measure(self.timer, self.problem.library, self.policy).median_ms
+                library_ms = self.sampler.measure(self.problem.library).median_ms
         except ValueError as error:
             raise wire.Failed(str(error), "choose another shape") from error
         except torch.cuda.OutOfMemoryError as error:
@@ -81,28 +91,60 @@ class Bench:
                 "memory_bytes": properties.total_memory, "driver": driver}
 
     def compile(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Compile, and load onto the GPU: only then are registers and spills known, and that its shared memory fits."""
         started = time.perf_counter()
         try:
-            self.problem.compile(request["config"])
+            facts = _loaded(self.problem.compile(request["config"])) if self.device.type == "cuda" else {}
         except Exception as error:
             reason = Reason.RESOURCES if _is_resources(error) else Reason.COMPILE
             raise wire.Refused(reason, _short(error), compile_s=round(time.perf_counter() - started, 3)) from error
-        return {"compile_s": round(time.perf_counter() - started, 3)}
+        return {"compile_s": round(time.perf_counter() - started, 3), **facts}
 
     def run(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Check on fresh inputs, then time. A wrong result is never timed."""
-        config = request["config"]
+        """Check on fresh inputs, then time, against the incumbent where one is named. A wrong result is never timed."""
+        config, started = request["config"], time.perf_counter()
         kernel, facts = self._checked(config, request["seed"])
-        times, clocks = timing.with_clocks(self.gpu_index, lambda: self._guarded(
-            lambda: timing.measure(self.timer, lambda: self.problem.launch(config), self.policy)))
-        return {**times.as_json(), "facts": {**facts, **_kernel_facts(kernel), "clocks": clocks}}
+        check_s = time.perf_counter() - started
+        race = self._race(request.get("incumbent"))
+        times = self._guarded(lambda: self.sampler.measure(lambda: self.problem.launch(config), race))
+        if race is not None and times.lost is not None:
+            facts["racing"] = timing.saved(times, race, self.noise, self.policy)
+        else:
+            self.noise.learn(times.samples_ms)
+        return {**times.as_json(), "facts": {**facts, **_kernel_facts(kernel), **times.as_facts(), "check_s": round(check_s, 6)}}
 
-    def finalists(self, request: dict[str, Any]) -> list[dict[str, Any]]:
-        configs = request["configs"]
-        launches = [lambda config=config: self.problem.launch(config) for config in configs]
-        times, clocks = timing.with_clocks(
-            self.gpu_index, lambda: self._guarded(lambda: timing.interleaved(self.timer, launches, self.policy)))
-        return [{**taken.as_json(), "facts": {"clocks": clocks, "interleaved": len(configs)}} for taken in times]
+    def _race(self, incumbent: dict[str, Any] | None) -> Race | None:
+        """A race against the median that the incumbent is sure not to be slower than."""
+        if not incumbent or not self.policy.risk:
+            return None
+        samples = [float(ms) for ms in incumbent.get("samples_ms", ())]
+        return Race(reference_ms(samples, float(incumbent["median_ms"])), self.noise, self.policy.risk)
+
+    def finalists(self, request: dict[str, Any]) -> Any:
+        """Checked again on other inputs, then timed in turn, the vendor library among them when asked.
+
+        With `library`: {"configs": [answer …], "library": answer}; else the answers alone. One that is wrong now is refused.
+        """
+        answers: list[dict[str, Any]] = []
+        for number, config in enumerate(request["configs"]):
+            try:
+                kernel, facts = self._checked(config, int(request.get("seed", 0)) + 1_000_003 + number)
+                answers.append({"facts": {**facts, **_kernel_facts(kernel)}})
+            except wire.Refused as refused:
+                if refused.fatal:
+                    raise
+                answers.append(refused.as_json())
+        fine = [(answer, config) for answer, config in zip(answers, request["configs"], strict=True) if "rejected" not in answer]
+        launches = [lambda config=config: self.problem.launch(config) for _, config in fine]
+        library = [self.problem.library] if request.get("library") else []
+        taken = self._guarded(lambda: self.sampler.interleaved([*launches, *library]))
+        for (answer, _), times in zip(fine, taken, strict=False):
+            answer["facts"] |= {**times.as_facts(), "interleaved": len(taken)}
+            answer |= times.as_json()
+        if not library:
+            return answers
+        times = taken[-1]
+        return {"configs": answers, "library": {**times.as_json(), "facts": {**times.as_facts(), "interleaved": len(taken)}}}
 
     def _checked(self, config: Config, seed: int) -> tuple[Any, dict[str, Any]]:
         kernel, verdict = self._guarded(lambda: accuracy.check(self.problem, config, seed, self.tolerance))
@@ -122,6 +164,14 @@ class Bench:
                 raise wire.Refused(Reason.CRASH, _short(error), fatal=True) from error
             reason = Reason.RESOURCES if _is_resources(error) else Reason.OTHER
             raise wire.Refused(reason, _short(error)) from error
+
+
+def _loaded(kernel: Any) -> dict[str, Any]:
+    """The facts of a kernel that is compiled and not launched yet. Raises Triton's OutOfResources where it cannot be."""
+    load = getattr(kernel, "_init_handles", None)
+    if load is not None:
+        load()
+    return _kernel_facts(kernel)
 
 
 def _kernel_facts(kernel: Any) -> dict[str, Any]:
@@ -144,7 +194,7 @@ def _short(error: Exception) -> str:
 def main(argv: list[str]) -> None:
     read_fd, write_fd, parent_pid = (int(arg) for arg in argv)
     wire.enter_child(parent_pid)
-    wire.serve(Bench(torch.device("cuda"), timing.CudaTimer).handlers(), read_fd, write_fd)
+    wire.serve(Bench(torch.device("cuda")).handlers(), read_fd, write_fd)
     os._exit(0)                     # no teardown of a CUDA context that may be poisoned
 
 

@@ -1,43 +1,35 @@
-"""The one file that times kernels: cold L2, warm-up, CUDA events, quantiles, clocks seen before and after."""
+"""Samples of one configuration until its median is known, until it has lost its race, or until it cost enough.
+
+Batches that ran while the GPU was throttled by a fault or at a low clock are thrown away and taken again.
+"""
 
 from __future__ import annotations
 
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, Protocol
+from dataclasses import dataclass, field
+from typing import Any
 
-import torch
+from tuner.bench.conditions import Conditions, Highest
+from tuner.bench.policy import Policy
+from tuner.bench.racing import Lost, Noise, Race
+from tuner.bench.timers import Launch, Timer
 
-from tuner.bench import nvml
-
-Launch = Callable[[], Any]
-
-
-@dataclass(frozen=True)
-class Policy:
-    """How times are taken. Sampling ends when the median is known to `spread_target`, at `max_samples` or `max_ms`."""
-
-    warmup: int = 2
-    batch: int = 5                  # samples between two looks at the spread
-    min_samples: int = 10
-    max_samples: int = 50
-    spread_target: float = 0.01     # half-width of the median's 95 % interval, relative to the median
-    max_ms: float = 500.0           # of GPU time per configuration; a slow one keeps `batch` samples at least
-    rounds: int = 8                 # of the finalists' interleaved measurement, `batch` samples each
-
-    def as_json(self) -> dict[str, Any]:
-        return {**asdict(self), "timer": "CUDA events around one launch", "statistic": "median",
-                "inputs": "normal random, fresh for each configuration"}
+SLOW_WARMUP_MS = 20.0        # a launch this long has brought the clocks up by itself
 
 
 @dataclass(frozen=True)
 class Times:
-    """Samples in ms, in the order taken, and why sampling ended."""
+    """Samples in ms, in the order taken, why sampling ended, and under what conditions."""
 
     samples_ms: tuple[float, ...]
-    ended: str                      # "settled" | "max_samples" | "max_ms"
+    ended: str                      # "settled" | "max_samples" | "max_ms" | "raced"
+    facts: dict[str, Any] = field(default_factory=dict)        # clocks, throttled
+    lost: Lost | None = None
+    gpu_s: float = 0.0              # from the first warm-up to the last sample, flushes and pauses included
+    sampling_s: float = 0.0         # … without the warm-up
+    round_ms: tuple[float, ...] = ()  # of an interleaved measurement: the median of each round
 
     @property
     def median_ms(self) -> float:
@@ -49,67 +41,98 @@ class Times:
                 "n": len(ordered), "spread": half_width(ordered), "ended": self.ended,
                 "samples_ms": [round(ms, 6) for ms in self.samples_ms]}
 
-
-class Timer(Protocol):
-    def samples(self, launch: Launch, count: int) -> list[float]:
-        """`count` times of one launch each, in ms."""
-        ...
-
-    def about(self) -> dict[str, Any]:
-        """What belongs in the policy: cold or warm L2, the flush."""
-        ...
+    def as_facts(self) -> dict[str, Any]:
+        rounds = {"round_ms": [round(ms, 6) for ms in self.round_ms]} if self.round_ms else {}
+        return {**self.facts, **rounds, "ended": self.ended, "gpu_s": round(self.gpu_s, 6)}
 
 
-class CudaTimer:
-    """CUDA events around single launches, each after a write to a buffer larger than L2: none finds its inputs there.
+class Sampler:
+    """Takes batches on one device in one session; knows what clock the device has reached in it."""
 
-    The flush also hides the launch's own CPU time: the kernel is queued while the GPU still writes the buffer.
+    def __init__(self, timer: Timer, policy: Policy, pause: Callable[[float], None] = time.sleep) -> None:
+        self.timer, self.policy, self._pause = timer, policy, pause
+        self._highest = Highest()
+
+    def measure(self, launch: Launch, race: Race | None = None) -> Times:
+        """Until settled, spent or raced."""
+        policy, conditions, started = self.policy, Conditions(), time.perf_counter()
+        self._warm_up(launch)
+        warm = time.perf_counter()
+        samples: list[float] = []
+        while True:
+            samples += self._batch(launch, _next_batch(len(samples), race, policy), conditions)
+            lost = race.lost(samples) if race else None
+            ended = "raced" if lost else _ended(samples, policy)
+            if ended:
+                now = time.perf_counter()
+                return Times(tuple(samples), ended, conditions.as_facts(), lost, now - started, now - warm)
+
+    def interleaved(self, launches: Sequence[Launch]) -> list[Times]:
+        """Measured in turn, round after round and back again, so that drift of clocks and temperature hits all alike."""
+        policy, started = self.policy, time.perf_counter()
+        for launch in launches:
+            self._warm_up(launch)
+        conditions = [Conditions() for _ in launches]
+        rounds: list[list[list[float]]] = [[] for _ in launches]
+        ended = "max_samples"
+        for done in range(policy.rounds):
+            order = range(len(launches)) if done % 2 == 0 else reversed(range(len(launches)))
+            for index in order:
+                rounds[index].append(self._batch(launches[index], policy.batch, conditions[index]))
+            if time.perf_counter() - started > len(launches) * policy.max_ms / 1000 * 4 and done >= 1:
+                ended = "max_ms"
+                break
+        each_s = (time.perf_counter() - started) / max(1, len(launches))
+        return [Times(tuple(ms for batch in taken for ms in batch), ended, {**seen.as_facts(), "rounds": len(taken)}, None,
+                      each_s, each_s, tuple(quantile(sorted(batch), 0.5) for batch in taken))
+                for taken, seen in zip(rounds, conditions, strict=True)]
+
+    def _warm_up(self, launch: Launch) -> None:
+        for _ in range(self.policy.warmup):
+            if self.timer.samples(launch, 1)[0] > SLOW_WARMUP_MS:
+                return
+
+    def _batch(self, launch: Launch, count: int, conditions: Conditions) -> list[float]:
+        """One batch that was not throttled; any batch once `max_discards` were thrown away."""
+        while True:
+            samples = self.timer.samples(launch, count)
+            reading = self.timer.reading()
+            conditions.add(reading)
+            fault = self._highest.fault(reading, self.policy.clock_floor)
+            if fault is None:
+                return samples
+            if conditions.discarded_batches >= self.policy.max_discards:
+                conditions.keep(fault)
+                return samples
+            conditions.discard(len(samples), fault)
+            self._pause(self.policy.pause_s)
+
+
+def saved(times: Times, race: Race, noise: Noise, policy: Policy) -> dict[str, Any]:
+    """For the facts of a race that was lost: its risk, and the GPU seconds that a whole measurement would have cost more.
+
+    A whole measurement is taken to have as many samples as the session's others had, within `max_ms`.
     """
-
-    def __init__(self, device: torch.device) -> None:
-        l2_bytes = torch.cuda.get_device_properties(device).L2_cache_size
-        self.flush = torch.empty(max(4 * l2_bytes, 256 * 2**20), dtype=torch.int8, device=device)
-        self.l2_bytes = l2_bytes
-
-    def samples(self, launch: Launch, count: int) -> list[float]:
-        events = [(torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)) for _ in range(count)]
-        for start, end in events:
-            self.flush.zero_()
-            start.record()
-            launch()
-            end.record()
-        torch.cuda.synchronize()
-        return [start.elapsed_time(end) for start, end in events]
-
-    def about(self) -> dict[str, Any]:
-        return {"cold_l2": True, "flush_bytes": self.flush.numel(), "l2_bytes": self.l2_bytes}
+    n = len(times.samples_ms)
+    usual = round(noise.usual_samples or policy.min_samples)
+    instead = max(n, min(usual, max(policy.batch, math.ceil(policy.max_ms / times.median_ms))))
+    lost = times.lost
+    return {"risk": race.risk, "probability": lost.probability if lost else None, "incumbent_ms": race.incumbent_ms, "samples": n,
+            "instead_of": instead, "saved_s": round((instead - n) * times.sampling_s / n, 6)}
 
 
-def measure(timer: Timer, launch: Launch, policy: Policy) -> Times:
-    timer.samples(launch, policy.warmup)
-    samples: list[float] = []
-    while True:
-        samples += timer.samples(launch, policy.batch)
-        if sum(samples) >= policy.max_ms:
-            return Times(tuple(samples), "max_ms")
-        if len(samples) >= policy.min_samples and half_width(sorted(samples)) <= policy.spread_target:
-            return Times(tuple(samples), "settled")
-        if len(samples) >= policy.max_samples:
-            return Times(tuple(samples), "max_samples")
+def _next_batch(taken: int, race: Race | None, policy: Policy) -> int:
+    """Up to the next decision of the race; without one, or after its last, the policy's batch."""
+    look = race.next_look if race else None
+    return min(policy.batch, look - taken) if look is not None and look > taken else policy.batch
 
 
-def interleaved(timer: Timer, launches: Sequence[Launch], policy: Policy) -> list[Times]:
-    """Measure in turn, round after round, so that drift of clocks and temperature hits all alike."""
-    for launch in launches:
-        timer.samples(launch, policy.warmup)
-    samples: list[list[float]] = [[] for _ in launches]
-    started = time.monotonic()
-    for done in range(policy.rounds):
-        for index, launch in enumerate(launches):
-            samples[index] += timer.samples(launch, policy.batch)
-        if time.monotonic() - started > len(launches) * policy.max_ms / 1000 * 4 and done >= 1:
-            return [Times(tuple(taken), "max_ms") for taken in samples]
-    return [Times(tuple(taken), "max_samples") for taken in samples]
+def _ended(samples: Sequence[float], policy: Policy) -> str | None:
+    if sum(samples) >= policy.max_ms and len(samples) >= policy.batch:
+        return "max_ms"
+    if len(samples) >= policy.min_samples and half_width(sorted(samples)) <= policy.spread_target:
+        return "settled"
+    return "max_samples" if len(samples) >= policy.max_samples else None
 
 
 def quantile(ordered: Sequence[float], q: float) -> float:
@@ -129,11 +152,3 @@ def half_width(ordered: Sequence[float]) -> float:
     reach = 0.98 * math.sqrt(n)
     low, high = max(0, math.floor(n / 2 - reach)), min(n - 1, math.ceil(n / 2 + reach) - 1)
     return (ordered[high] - ordered[low]) / 2 / quantile(ordered, 0.5)
-
-
-def with_clocks(gpu_index: int, work: Callable[[], Any]) -> tuple[Any, dict[str, Any]]:
-    """Run `work` between two readings of clocks, temperature and power: {"before", "after"}, empty without NVML."""
-    before = nvml.reading(gpu_index)
-    result = work()
-    after = nvml.reading(gpu_index)
-    return result, {"before": before, "after": after} if after else {}

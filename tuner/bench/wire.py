@@ -33,6 +33,9 @@ class Refused(Exception):
         super().__init__(message)
         self.reason, self.message, self.fatal, self.facts = reason, message, fatal, facts
 
+    def as_json(self) -> dict[str, Any]:
+        return {"rejected": {"reason": self.reason.value, "message": self.message, "facts": self.facts}, "fatal": self.fatal}
+
 
 class Failed(Exception):
     """The session itself cannot go on: no GPU, no torch, a shape the kernel does not take."""
@@ -100,8 +103,7 @@ def _answer(handler: Handler, request: dict[str, Any]) -> dict[str, Any]:
     try:
         return {"ok": handler(request)}
     except Refused as refused:
-        return {"rejected": {"reason": refused.reason.value, "message": refused.message, "facts": refused.facts},
-                "fatal": refused.fatal}
+        return refused.as_json()
     except Failed as failed:
         return {"failed": {"what": failed.what, "hint": failed.hint}}
 

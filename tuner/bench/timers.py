@@ -1,0 +1,122 @@
+"""The timers of the measurement policies: CUDA events around launches, L2 cold, warm, or a graph of launches.
+
+The driver is asked for clocks and throttling while the queued work still runs: what it says then is true of the samples.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import torch
+
+from tuner.bench import nvml
+from tuner.bench.policy import Policy
+
+Launch = Callable[[], Any]
+WAIT_CYCLES = 200_000        # about 0.1 ms: the GPU waits while the host queues the launch and its events
+GRAPH_MS = 0.5               # a graph holds launches for so long: the events' half microsecond is a thousandth of it
+GRAPH_LAUNCHES = 200         # … but not more than these
+
+
+class Timer(Protocol):
+    def samples(self, launch: Launch, count: int) -> list[float]:
+        """`count` times of one launch each, in ms."""
+        ...
+
+    def about(self) -> dict[str, Any]:
+        """What belongs in the policy: cold or warm L2, the flush."""
+        ...
+
+    def reading(self) -> dict[str, Any]:
+        """Clocks, temperature, power and throttling while the last samples ran; empty where nobody tells."""
+        ...
+
+
+class _Cuda:
+    def __init__(self, device: torch.device, gpu_index: int) -> None:
+        self.device, self.gpu_index = device, gpu_index
+        self.l2_bytes = torch.cuda.get_device_properties(device).L2_cache_size
+        self._reading: dict[str, Any] = {}
+
+    def reading(self) -> dict[str, Any]:
+        return self._reading
+
+    def _wait(self) -> None:
+        torch.cuda._sleep(WAIT_CYCLES)        # type: ignore[no-untyped-call]
+
+    def _timed(self, before: Launch, launch: Launch, count: int) -> list[float]:
+        """`launch` between two events, `before` ahead of them, `count` times in one queue."""
+        events = [(torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)) for _ in range(count)]
+        for start, end in events:
+            before()
+            start.record()
+            launch()
+            end.record()
+        self._reading = nvml.reading(self.gpu_index)
+        torch.cuda.synchronize(self.device)
+        return [start.elapsed_time(end) for start, end in events]
+
+
+class ColdTimer(_Cuda):
+    """Before each launch a buffer larger than L2 is written. That also hides the launch's CPU time: it is queued meanwhile."""
+
+    def __init__(self, device: torch.device, gpu_index: int) -> None:
+        super().__init__(device, gpu_index)
+        self.flush = torch.empty(max(4 * self.l2_bytes, 256 * 2**20), dtype=torch.int8, device=device)
+
+    def samples(self, launch: Launch, count: int) -> list[float]:
+        return self._timed(self.flush.zero_, launch, count)
+
+    def about(self) -> dict[str, Any]:
+        return {"cold_l2": True, "flush_bytes": self.flush.numel(), "l2_bytes": self.l2_bytes}
+
+
+class WarmTimer(_Cuda):
+    """Before each launch the GPU waits for a tenth of a millisecond, so that the kernel is queued when the clock starts."""
+
+    def samples(self, launch: Launch, count: int) -> list[float]:
+        return self._timed(self._wait, launch, count)
+
+    def about(self) -> dict[str, Any]:
+        return {"cold_l2": False, "l2_bytes": self.l2_bytes}
+
+
+class GraphTimer(_Cuda):
+    """A CUDA graph of many launches, captured once per launch function: what a serving engine with graphs sees."""
+
+    def __init__(self, device: torch.device, gpu_index: int) -> None:
+        super().__init__(device, gpu_index)
+        self._graphs: weakref.WeakKeyDictionary[Launch, tuple[torch.cuda.CUDAGraph, int]] = weakref.WeakKeyDictionary()
+
+    def samples(self, launch: Launch, count: int) -> list[float]:
+        if launch not in self._graphs:
+            self._graphs[launch] = self._captured(launch)
+        graph, launches = self._graphs[launch]
+        return [ms / launches for ms in self._timed(self._wait, graph.replay, count)]
+
+    def _captured(self, launch: Launch) -> tuple[torch.cuda.CUDAGraph, int]:
+        stream = torch.cuda.Stream(self.device)
+        stream.wait_stream(torch.cuda.current_stream(self.device))
+        with torch.cuda.stream(stream):
+            launch()                                          # nothing may compile or choose an algorithm in a capture
+        torch.cuda.current_stream(self.device).wait_stream(stream)
+        once_ms = self._timed(lambda: None, launch, 2)[1]
+        launches = max(1, min(GRAPH_LAUNCHES, round(GRAPH_MS / max(once_ms, 1e-4))))
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            for _ in range(launches):
+                launch()
+        return graph, launches
+
+    def about(self) -> dict[str, Any]:
+        return {"cold_l2": False, "l2_bytes": self.l2_bytes, "graph_launches": f"up to {GRAPH_LAUNCHES} or {GRAPH_MS:g} ms"}
+
+
+_TIMERS: dict[str, Callable[[torch.device, int], Timer]] = {"cold": ColdTimer, "warm": WarmTimer, "graph": GraphTimer}
+
+
+def make(device: torch.device, policy: Policy, gpu_index: int) -> Timer:
+    """The timer of a policy on one CUDA device."""
+    return _TIMERS[policy.kind](device, gpu_index)
