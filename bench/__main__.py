@@ -23,7 +23,7 @@ from typing import Any
 
 from webapp.embedded import ensure
 
-BENCHES = ("ingest", "tiles", "analyses", "pages", "frames", "client")
+BENCHES = ("ingest", "tiles", "analyses", "pages", "frames", "client", "racing")
 ROOT = Path(__file__).resolve().parent.parent
 COLUMNS = ("what", "measured", "reference", "ratio", "budget", "ok")
 
