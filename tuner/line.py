@@ -57,7 +57,9 @@ class Ahead(OneByOne):
 
     def take(self, incumbent: Incumbent | None) -> Iterator[tuple[Config, Outcome]]:
         found: dict[str, Mapping[str, Any]] = {}
-        for config, answer in self._compilers.compiled(0 if self._ready else WAIT_S):
+        answers = self._compilers.compiled(0 if self._ready else WAIT_S)
+        self.stopped = answers is None
+        for config, answer in answers or ():
             key = config_key(config)
             refused = answer if isinstance(answer, Rejected) else spill_storm(answer) if incumbent else None
             if refused is not None:
@@ -69,7 +71,7 @@ class Ahead(OneByOne):
             self._ready |= found
             self._tell(found)
         following = next((key for key in self._asked if key in self._ready), None)
-        if following is None:
+        if following is None or self.stopped:
             return
         del self._ready[following]
         answered = list(self._runner.measure([self._asked[following]], incumbent))

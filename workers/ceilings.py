@@ -14,7 +14,7 @@ from profiles.ceilings import services
 from profiles.models import CeilingRun
 from workers import gpu
 from workers.ceilings_bench import MODULE, NAMES, CeilingsBench
-from workers.sandbox import SandboxError, Stopped
+from workers.child import SandboxError, Stopped
 
 log = logging.getLogger(__name__)
 LOOK_EVERY_S = 0.25

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from workers.sandbox import Child, ChildDied, ChildHung, SandboxError, Stopped
+from workers.child import Child, ChildDied, ChildHung, SandboxError, Stopped
 
 MODULE = "tuner.bench.ceilings_child"
 OPEN_S, MEASURE_S = 180.0, 90.0      # the first compiles kernels

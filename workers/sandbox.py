@@ -1,33 +1,28 @@
 """A Runner whose kernels run in a spawned child process that may crash or hang without harm to the worker.
 
-Spawned, never forked: CUDA does not survive a fork. A spare child that has already imported torch waits, so that a dead
-or hung one is replaced in about a second.
+Compilers work ahead in processes of their own. Spare children that have already imported torch wait, so that a dead or
+hung one is replaced within a second.
 """
 
 from __future__ import annotations
 
-import os
-import select
-import signal
-import subprocess
-import sys
-import tempfile
+import shutil
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tuner.bench import wire
-from tuner.bench.runner import Incumbent, Session
-from tuner.operators import OPERATORS
-from tuner.trial import Config, Measured, Outcome, Reason, Rejected
+from tuner.bench.runner import Compiled, Incumbent, Session, Use
+from tuner.operators import OPERATORS, find
+from tuner.trial import Config, Measured, Outcome, Reason, Rejected, config_key
+from workers.child import Child, ChildDied, ChildHung, SandboxError, Stopped
+from workers.compilers import Compilers, cache_folder, cores
 
-PROJECT = Path(__file__).resolve().parent.parent
-TAIL_BYTES = 4000
-POLL_S = 0.05
+CHILD, COMPILER = "tuner.bench.child", "tuner.bench.compiler"
+SPARES = 2                      # children that wait: two crashes may follow each other closely
+AHEAD = 2                       # configurations in the line above what compiles: compiled, and on the GPU
 
 
 @dataclass(frozen=True)
@@ -41,147 +36,104 @@ class Limits:
     max_opens: int = 3              # in a row that fail before the job does
 
 
-class SandboxError(Exception):
-    """The session cannot go on, whatever the configuration."""
-
-    def __init__(self, what: str, hint: str = "") -> None:
-        super().__init__(what)
-        self.what, self.hint = what, hint
-
-
-class ChildDied(Exception):
-    pass
-
-
-class ChildHung(Exception):
-    pass
-
-
-class Stopped(Exception):
-    pass
-
-
-class Child:
-    """One spawned process, leader of its own group, with its output captured apart from the protocol's pipes."""
-
-    def __init__(self, module: str, environ: Mapping[str, str]) -> None:
-        to_child, self._write = os.pipe()
-        self._read, from_child = os.pipe()
-        self._output = tempfile.TemporaryFile()      # noqa: SIM115  closed with the child
-        self._decoder = wire.Decoder()
-        try:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", module, str(to_child), str(from_child), str(os.getpid())], cwd=PROJECT,
-                env={**os.environ, **environ}, stdin=subprocess.DEVNULL, stdout=self._output, stderr=subprocess.STDOUT,
-                pass_fds=(to_child, from_child), start_new_session=True)
-        finally:
-            os.close(to_child)
-            os.close(from_child)
-
-    def ask(self, message: dict[str, Any], limit_s: float, stop: threading.Event) -> dict[str, Any]:
-        """Send, and wait for the answer. ChildDied, ChildHung or Stopped say why none came: the child is dead."""
-        try:
-            wire.write(self._write, message)
-            return self._answer(time.monotonic() + limit_s, limit_s, stop)
-        except BrokenPipeError as error:
-            raise ChildDied(self.kill()) from error
-        except ValueError as error:
-            raise ChildDied(f"sent what is no message ({error}); {self.kill()}") from error
-
-    def _answer(self, end: float, limit_s: float, stop: threading.Event) -> dict[str, Any]:
-        while True:
-            answer = self._decoder.next()
-            if answer is not None:
-                return answer
-            if stop.is_set():
-                self.kill()
-                raise Stopped
-            if time.monotonic() > end:
-                self.kill()
-                raise ChildHung(f"no answer within {limit_s:g} s")
-            ready, _, _ = select.select([self._read], [], [], POLL_S)
-            if ready:
-                data = os.read(self._read, 65536)
-                if not data:
-                    raise ChildDied(self.kill())
-                self._decoder.feed(data)
-
-    def kill(self) -> str:
-        """End the whole process group; returns how the child ended and its last output. Safe to call twice."""
-        died = self.process.poll()
-        if died is None:
-            with suppress(subprocess.TimeoutExpired):
-                died = self.process.wait(POLL_S) if self._output_closed() else None
-        with suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGKILL)
-        with suppress(subprocess.TimeoutExpired):
-            self.process.wait(10)             # the driver may need a moment to tear a running kernel down
-        return f"{_ending(died)}{self._tail()}"
-
-    def _output_closed(self) -> bool:
-        """Whether the child has closed its end: it is on its way out, and its own exit status is worth a moment."""
-        return bool(select.select([self._read], [], [], 0)[0])
-
-    def _tail(self) -> str:
-        size = os.fstat(self._output.fileno()).st_size
-        text = os.pread(self._output.fileno(), TAIL_BYTES, max(0, size - TAIL_BYTES)).decode(errors="replace").strip()
-        return f"; it printed: {text}" if text else ""
-
-    def close(self) -> None:
-        self.kill()
-        for fd in (self._read, self._write):
-            with suppress(OSError):
-                os.close(fd)
-        self._read = self._write = -1
-        self._output.close()
-
-
-def _ending(status: int | None) -> str:
-    if status is None:
-        return "killed"
-    if status < 0:
-        return f"died of {signal.Signals(-status).name}"
-    return f"exited with status {status}"
-
-
 class SandboxRunner:
     """Measures configurations of one operator on one GPU in a child process. See tuner.bench.runner.Runner.
 
-    operator, shape, dtype   an entry of OPERATORS and what to measure
+    operator, shape, dtype   an operator that `find` knows and what to measure
     gpu_index                as nvidia-smi numbers it; `gpu_uuid` goes before it where known
-    policy                   fields of tuner.bench.timing.Policy to override
-    child_module             the program of the child; tests give their own
+    policy                   fields of tuner.bench.policy.Policy to override
+    compilers                processes that compile ahead: None as many as the host has cores for, 0 none
+    child_module             the program of the child; tests give their own, and their own compiler_module
     """
 
     def __init__(self, operator: str, shape: Mapping[str, int], dtype: str, gpu_index: int = 0, *, gpu_uuid: str = "",
                  seed: int = 0, limits: Limits | None = None, policy: Mapping[str, Any] | None = None,
-                 child_module: str = "tuner.bench.child") -> None:
-        if operator not in OPERATORS and child_module == "tuner.bench.child":
+                 compilers: int | None = None, child_module: str = CHILD, compiler_module: str = "") -> None:
+        if find(operator) is None and child_module == CHILD:
             raise SandboxError(f"unknown operator {operator!r}", f"one of {', '.join(OPERATORS)}")
         self.operator, self.shape, self.dtype, self.seed = operator, dict(shape), dtype, seed
         self.gpu_index, self.limits, self.policy = gpu_index, limits or Limits(), dict(policy or {})
-        self._environ = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": gpu_uuid or str(gpu_index)}
         self._module = child_module
+        self._compiler_module = compiler_module or (COMPILER if child_module == CHILD else "")
+        self._count = cores() if compilers is None else compilers
+        self._folder: Path | None = None
+        self._compilers: Compilers | None = None
+        self._static: dict[str, Mapping[str, Any]] = {}         # what compiling ahead said of a configuration
         self._child: Child | None = None
-        self._spare: Child | None = None
+        self._spares: list[Child] = []
         self._stop = threading.Event()
         self._tried = 0
+        self._began_s = self._open_s = self._busy_s = self._waited_s = 0.0
+        self._loads: list[float] = []
         self.replaced = 0               # children that died or hung
+        self._environ = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": gpu_uuid or str(gpu_index)}
+
+    @property
+    def ahead(self) -> int:
+        """1 where nothing compiles ahead: no compilers asked for, no GPU to compile for, or a kernel that cannot."""
+        pool = self._compilers
+        return 1 if pool is None or pool.useless else pool.count + AHEAD
 
     def open(self) -> Session:
+        self._began_s = time.monotonic()
+        self._prepare()
         facts = self._begin(library=True)
-        flops, moved = self._work()
+        self._open_s = time.monotonic() - self._began_s
+        self._aim(facts)
+        operator = find(self.operator)
+        flops, moved = (operator.flops(self.shape), operator.bytes(self.shape, self.dtype)) if operator else (None, None)
         named = ("gpu", "compute_capability", "library_ms", "policy")
         return Session(
             gpu=facts["gpu"], compute_capability=facts["compute_capability"], library_ms=facts["library_ms"],
             policy=facts["policy"], flops=flops, bytes=moved,
             environment={name: value for name, value in facts.items() if name not in named})
 
-    def _work(self) -> tuple[int | None, int | None]:
-        operator = OPERATORS.get(self.operator)
-        return (operator.flops(self.shape), operator.bytes(self.shape, self.dtype)) if operator else (None, None)
+    def _prepare(self) -> None:
+        """Compilers import torch while the child opens the GPU; all share one folder of binaries."""
+        if self._compiler_module and self._count:
+            self._folder = cache_folder()
+            self._environ["TRITON_CACHE_DIR"] = str(self._folder)
+            self._compilers = Compilers(self._compiler_module, self._environ, self._count,
+                                        limit_s=self.limits.compile_s, open_s=self.limits.open_s)
 
-    ahead = 1
+    def _aim(self, facts: Mapping[str, Any]) -> None:
+        if self._compilers is None:
+            return
+        if not facts["compute_capability"]:
+            self._compilers.close()
+            self._compilers = None
+            return
+        self._compilers.aim({"operator": self.operator, "shape": self.shape, "dtype": self.dtype, "seed": self.seed,
+                             "compute_capability": facts["compute_capability"], "sms": facts.get("sms") or 1})
+
+    def compile_ahead(self, configs: Sequence[Config]) -> None:
+        if self._compilers is not None:
+            self._compilers.put(configs)
+
+    def compiled(self, wait_s: float) -> list[Compiled] | None:
+        """See CompilesAhead. What waits here is time in which the GPU has nothing to do."""
+        if self._compilers is None or self._stop.is_set():
+            return None
+        began = time.monotonic()
+        found = self._compilers.ready(wait_s)
+        self._waited_s += time.monotonic() - began
+        for config, answer in found or ():
+            if not isinstance(answer, Rejected):
+                self._static[config_key(config)] = answer
+        return found
+
+    def forget(self) -> None:
+        if self._compilers is not None:
+            self._compilers.forget()
+
+    def use(self) -> Use:
+        pool = self._compilers
+        loads = sorted(self._loads)
+        return Use(
+            wall_s=time.monotonic() - self._began_s if self._began_s else 0.0, open_s=self._open_s, busy_s=self._busy_s,
+            waited_s=self._waited_s, compile_s=pool.compile_s if pool else sum(loads), compiled=pool.compiled if pool else 0,
+            compilers=pool.count if pool and not pool.useless else 0,
+            replaced=self.replaced + (pool.replaced if pool else 0), load_ms=loads[len(loads) // 2] * 1000 if loads else None)
 
     def measure(self, configs: Sequence[Config], incumbent: Incumbent | None = None) -> Iterator[tuple[Config, Outcome]]:
         for config in configs:
@@ -193,21 +145,38 @@ class SandboxRunner:
             yield config, outcome
 
     def _one(self, config: Config, incumbent: Incumbent | None) -> Outcome:
-        compiled = self._ask({"do": "compile", "config": dict(config)}, self.limits.compile_s)
-        if isinstance(compiled, Rejected):
-            return compiled
+        static = self._static.pop(config_key(config), {})
+        loaded = self._ask({"do": "compile", "config": dict(config)}, self.limits.compile_s)
+        if isinstance(loaded, Rejected):
+            return Rejected(loaded.reason, loaded.message, {**static, **loaded.facts})
+        self._loads.append(float(loaded.get("compile_s") or 0.0))
+        compiled = {**static, **loaded}
+        if "compile_s" in static:              # what the compile process took; here the binary was only loaded
+            compiled |= {"compile_s": static["compile_s"], "load_s": loaded.get("compile_s")}
         request: dict[str, Any] = {"do": "run", "config": dict(config), "seed": self.seed + self._tried}
         if incumbent is not None:
             request["incumbent"] = {"median_ms": incumbent.median_ms, "samples_ms": list(incumbent.samples_ms)}
-        result = self._ask(request, self.limits.run_s)
+        began = time.monotonic()
+        result = self._busy(request, self.limits.run_s)
+        compiled["measure_s"] = round(time.monotonic() - began, 4)
         if isinstance(result, Rejected):
             return Rejected(result.reason, result.message, {**compiled, **result.facts})
         return _measured(result, compiled)
 
+    def _busy(self, request: dict[str, Any], limit_s: float) -> Any:
+        """Ask for something that holds the GPU."""
+        if self._child is None and not self._stop.is_set():
+            self._begin(library=False)                   # a new child's start is no work of the GPU
+        began = time.monotonic()
+        try:
+            return self._ask(request, limit_s)
+        finally:
+            self._busy_s += time.monotonic() - began
+
     def finalists(self, configs: Sequence[Config]) -> list[tuple[Config, Outcome]]:
         request = {"do": "finalists", "configs": [dict(config) for config in configs]}
         try:
-            answer = self._ask(request, self.limits.finalists_s)
+            answer = self._busy(request, self.limits.finalists_s)
         except Stopped:
             return []
         if isinstance(answer, Rejected):
@@ -215,14 +184,20 @@ class SandboxRunner:
         return [(config, _measured(result, {})) for config, result in zip(configs, answer, strict=True)]
 
     def stop(self) -> None:
-        """From another thread: whatever the child does, it is killed, and `measure` yields nothing more."""
+        """From another thread: whatever the children do, they are killed, and `measure` yields nothing more."""
         self._stop.set()
+        if self._compilers is not None:
+            self._compilers.stop()
 
     def close(self) -> None:
-        for child in (self._child, self._spare):
+        for child in (self._child, *self._spares):
             if child is not None:
                 child.close()
-        self._child = self._spare = None
+        self._child, self._spares = None, []
+        if self._compilers is not None:
+            self._compilers.close()
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
 
     def _ask(self, message: dict[str, Any], limit_s: float) -> Any:
         """The child's answer, or Rejected where it died or hung; the next question then goes to a new child."""
@@ -259,15 +234,14 @@ class SandboxRunner:
         self._child = None
 
     def _begin(self, library: bool) -> dict[str, Any]:
-        """Take the spare (or spawn) and open the session in it; then have a new spare import torch meanwhile."""
+        """Take a spare (or spawn) and open the session in it; then have new spares import torch meanwhile."""
         request = {"do": "open", "operator": self.operator, "shape": self.shape, "dtype": self.dtype, "seed": self.seed,
                    "gpu_index": self.gpu_index, "policy": self.policy, "library": library}
         why = ""
         for _ in range(self.limits.max_opens):
-            child, self._spare = self._spare or self._spawn(), None
-            self._child = child
+            self._child = self._spares.pop(0) if self._spares else self._spawn()
             try:
-                answer = child.ask(request, self.limits.open_s, self._stop)
+                answer = self._child.ask(request, self.limits.open_s, self._stop)
             except (ChildDied, ChildHung) as error:
                 why = str(error)
                 self._bury()
@@ -275,7 +249,7 @@ class SandboxRunner:
             if "ok" not in answer:
                 failed = answer.get("failed") or {"what": answer["rejected"]["message"], "hint": ""}
                 raise SandboxError(failed["what"], failed["hint"])
-            self._spare = self._spawn()
+            self._spares += [self._spawn() for _ in range(SPARES - len(self._spares))]
             return dict(answer["ok"])
         raise SandboxError(f"the GPU child did not start {self.limits.max_opens} times in a row: {why}",
                            "on the worker, try: python -c 'import torch, triton; torch.cuda.init()'")

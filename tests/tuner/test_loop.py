@@ -1,8 +1,11 @@
 from collections.abc import Iterator, Sequence
 
+import numpy as np
+
 from tests.conformance import bowl, bowl_outcome
 from tuner.bench.runner import Incumbent, Session
-from tuner.loop import Budget, best, finish, tune
+from tuner.loop import Budget, Progress, best, finish, tune
+from tuner.strategies import STRATEGIES
 from tuner.trial import Config, Measured, Outcome, Reason, Rejected, Trial, config_key
 
 
@@ -86,3 +89,48 @@ def test_finish_measures_the_fastest_and_the_default_again():
     assert finalists[0].tie and not finalists[-1].tie
     assert finalists[-1].config == default
     assert finish(Bowl(), [Trial(0, default, Rejected(Reason.CRASH))], default) == []
+
+
+def test_a_plateau_ends_the_search():
+    trials = list(tune(bowl(), "exhaustive", Bowl(), Budget(plateau=4), 0))
+    medians = [t.median_ms for t in trials]
+    last_gain = next(i for i, ms in enumerate(medians) if ms == min(m for m in medians if m is not None))
+    assert len(trials) == last_gain + 1 + 4 < len(bowl())
+    whole = list(tune(bowl(), "exhaustive", Bowl(), Budget(plateau=4), 0, history=trials))
+    assert whole == []                                    # what earlier attempts spent counts
+
+
+def test_gains_too_small_to_count_add_up_to_one():
+    progress = Progress()
+    for number, ms in enumerate([1.0, 0.995, 0.991, 0.989, 0.985]):
+        progress.add(Trial(number, {"a": number}, Measured(ms, ms, ms, 1)))
+    assert progress.without_gain == 1 and progress.best is not None and progress.best.number == 4
+
+
+def test_trials_of_other_workers_count_are_told_and_can_be_the_incumbent():
+    others = [[Trial(0, {"a": 4, "b": 2, "mode": "y"}, Measured(0.5, 0.5, 0.5, 3, {"samples_ms": [0.5, 0.6, 0.4]}))]]
+    seen = []
+
+    class Noting(Bowl):
+        def measure(self, configs, incumbent=None):
+            seen.append(incumbent)
+            yield from super().measure(configs, incumbent)
+
+    runner = Noting()
+    trials = list(tune(bowl(), "exhaustive", runner, Budget(trials=5), 0, others=lambda: others.pop() if others else []))
+    assert len(trials) == 4 and {"a": 4, "b": 2, "mode": "y"} not in [t.config for t in trials]
+    assert set(seen) == {Incumbent(0.5, (0.5, 0.6, 0.4))}
+
+
+def test_a_raced_trial_is_never_the_best_nor_the_incumbent():
+    progress = Progress()
+    progress.add(Trial(0, {"a": 1}, Measured(2, 2, 2, 20, {"samples_ms": [2.0] * 20})))
+    progress.add(Trial(1, {"a": 2}, Measured(1, 1, 1, 3, {"samples_ms": [1.0] * 3, "ended": "raced"})))
+    assert progress.best is not None and progress.best.number == 0 and progress.incumbent() == Incumbent(2, (2.0,) * 20)
+
+
+def test_a_made_strategy_is_taken_as_it_is():
+    space = bowl()
+    listed = STRATEGIES["exhaustive"].make(space, np.random.default_rng(0))
+    listed.tell([Trial(0, space.config(0), Measured(1, 1, 1, 1))])
+    assert len(list(tune(space, listed, Bowl(), Budget(), 0))) == len(space) - 1

@@ -29,6 +29,7 @@ def compiled(request: dict) -> dict:
 
 
 def run(request: dict) -> dict:
+    began_s = time.monotonic()
     match request["config"]["do"]:
         case "exit":
             print("last words")
@@ -51,11 +52,14 @@ def run(request: dict) -> dict:
         case "garbage":
             os.write(int(sys.argv[2]), b"\xff\xff\xff\xff not a message")
             time.sleep(60)
+        case "nap":
+            time.sleep(0.25)
         case "chatter":
             print("x" * 100_000)
             os.write(1, b"straight to the descriptor\n")
     return {"median_ms": 1.0, "min_ms": 0.9, "p90_ms": 1.2, "n": 10, "spread": 0.01, "ended": "settled",
-            "samples_ms": [1.0] * 10, "facts": {"pid": os.getpid(), "seed": request["seed"]}}
+            "samples_ms": [1.0] * 10, "facts": {"pid": os.getpid(), "seed": request["seed"], "began_s": began_s,
+                                                 "ended_s": time.monotonic()}}
 
 
 def finalists(request: dict) -> list:

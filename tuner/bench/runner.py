@@ -36,15 +36,20 @@ class Use:
     """What a session cost so far. The GPU is busy while a configuration is checked or timed on it."""
 
     wall_s: float = 0.0                # since open() was called
-    busy_s: float = 0.0                # … of which the GPU was held by a configuration, the library or finalists
+    open_s: float = 0.0                # … of which went by before the first configuration could be asked for
+    busy_s: float = 0.0                # … in which a configuration or the finalists held the GPU
+    waited_s: float = 0.0              # … in which it had nothing to do, as nothing was compiled
     compile_s: float = 0.0             # summed over the compile processes
     compiled: int = 0                  # configurations that the compile processes answered
     compilers: int = 0                 # processes that compile at the same time; 0: the measuring child compiles itself
     replaced: int = 0                  # children that died, hung or were killed
+    load_ms: float | None = None       # median of a compiled configuration's way onto the GPU
 
     @property
     def busy_share(self) -> float | None:
-        return self.busy_s / self.wall_s if self.wall_s else None
+        """Of the time from the first configuration to now, opening the session left out."""
+        searched_s = self.wall_s - self.open_s
+        return self.busy_s / searched_s if searched_s > 0 and self.busy_s else None
 
 
 class Runner(Protocol):
@@ -86,8 +91,8 @@ class CompilesAhead(Protocol):
         """Begin to compile these; returns at once."""
         ...
 
-    def compiled(self, wait_s: float) -> list[Compiled]:
-        """What has been compiled since the last call, as it came; waits up to `wait_s` for the first one."""
+    def compiled(self, wait_s: float) -> list[Compiled] | None:
+        """What has been compiled since the last call, as it came; waits up to `wait_s` for the first. None: told to stop."""
         ...
 
     def forget(self) -> None:

@@ -65,7 +65,8 @@ def normal(generator: torch.Generator, out: torch.Tensor) -> None:
 
 
 def generator_on(device: torch.device, seed: int) -> torch.Generator:
-    return torch.Generator(device=device).manual_seed(seed)
+    """A compile process has tensors without memory, on "meta": any generator fills them."""
+    return torch.Generator(device="cpu" if device.type == "meta" else device).manual_seed(seed)
 
 
 def full_precision() -> None:

@@ -1,0 +1,154 @@
+"""Compile ahead with real processes: compilers that crash, hang and lie, beside a child that does the same."""
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.workers.test_sandbox import alive
+from tuner.loop import Budget, best, tune
+from tuner.space import Space
+from tuner.trial import Measured, Reason, Rejected, config_key
+from workers import compilers
+from workers.sandbox import Limits, SandboxRunner
+
+LIMITS = Limits(open_s=20, compile_s=1.5, run_s=1.5, finalists_s=5, max_opens=2)
+
+
+def make(count: int = 2, limits: Limits = LIMITS, **shape: int) -> SandboxRunner:
+    return SandboxRunner("fake", shape, "fp16", limits=limits, compilers=count, child_module="tests.workers.fake_child",
+                         compiler_module="tests.workers.fake_compiler")
+
+
+def space_of(*configs: dict) -> Space:
+    return Space.listed([{"build": "fine", "do": "fine", **config, "n": n} for n, config in enumerate(configs)])
+
+
+def search(runner: SandboxRunner, space: Space, **kwargs):
+    runner.open()
+    try:
+        return list(tune(space, "exhaustive", runner, Budget(), 0, **kwargs)), runner.use()
+    finally:
+        runner.close()
+
+
+def test_a_hostile_space_ends_with_each_fault_named_and_none_winning():
+    faults = [({"build": "hang"}, Reason.TIMEOUT), ({"build": "abort"}, Reason.CRASH), ({"build": "refuse"}, Reason.COMPILE),
+              ({"build": "too big"}, Reason.RESOURCES), ({"build": "garbage"}, Reason.CRASH),
+              ({"build": "spills"}, Reason.SPILLS), ({"do": "hang"}, Reason.TIMEOUT), ({"do": "segfault"}, Reason.CRASH),
+              ({"do": "lie"}, Reason.WRONG)]
+    space = space_of({}, {}, *(config for config, _ in faults), {}, {})
+    trials, use = search(make(), space)
+    assert sorted(config_key(t.config) for t in trials) == sorted(config_key(c) for c in space.configs())
+    found = {t.config["n"]: t.outcome for t in trials}
+    for n, (config, reason) in enumerate(faults, start=2):
+        assert isinstance(found[n], Rejected) and found[n].reason is reason, (config, found[n])
+    assert all(isinstance(found[n], Measured) for n in (0, 1, 11, 12))
+    winner = best(trials)
+    assert winner is not None and (winner.config["build"], winner.config["do"]) == ("fine", "fine")
+    assert "compile: no answer within 1.5 s" in found[2].message and "died of SIGABRT" in found[3].message
+    assert use.replaced == 5 and use.compiled == len(space)
+
+
+def test_the_gpu_goes_on_while_a_compiler_hangs():
+    trials, _ = search(make(), space_of({}, {"build": "hang"}, *[{}] * 8))
+    assert trials[-1].config["build"] == "hang" and trials[-1].at_s >= 1.5
+    assert max(t.at_s for t in trials[:-1]) < 1.5
+
+
+def test_facts_are_known_before_the_time_is_and_stay_with_the_trial():
+    class Listening:
+        def __init__(self, space):
+            self.left, self.heard, self.heard_when_told = list(space.configs()), {}, {}
+
+        def ask(self, n):
+            asked, self.left = self.left[:n], self.left[n:]
+            return asked
+
+        def facts(self, found):
+            self.heard |= found
+
+        def tell(self, trials):
+            self.heard_when_told |= {config_key(t.config): config_key(t.config) in self.heard for t in trials}
+
+    space = space_of({}, {}, {"build": "refuse"})
+    strategy, runner = Listening(space), make()
+    runner.open()
+    try:
+        trials = list(tune(space, strategy, runner, Budget(), 0))
+    finally:
+        runner.close()
+    timed = {config_key(t.config): t for t in trials if isinstance(t.outcome, Measured)}
+    assert set(strategy.heard) == set(timed) and all(strategy.heard_when_told[key] for key in timed)
+    facts = next(iter(timed.values())).outcome.facts
+    assert (facts["registers"], facts["occupancy_pct"], facts["compile_s"], facts["load_s"]) == (128, 25.0, 0.05, 0.25)
+
+
+def test_spilling_code_is_timed_when_there_is_nothing_better():
+    trials, _ = search(make(1), space_of({"build": "spills"}, {}, {"build": "spills"}))
+    by_n = {t.config["n"]: t.outcome for t in trials}
+    assert isinstance(by_n[0], Measured) and by_n[0].facts["spills"] == 700
+    assert isinstance(by_n[2], Rejected) and by_n[2].reason is Reason.SPILLS and by_n[2].facts["spills"] == 700
+
+
+def test_compiling_overlaps_with_measuring_and_the_share_is_told():
+    """10 configurations of 0.3 s in the compiler and 0.25 s on the GPU: one after the other they take 5.5 s."""
+    trials, use = search(make(2), space_of(*[{"build": "slow", "do": "nap"}] * 10))
+    assert len(trials) == 10 and all(isinstance(t.outcome, Measured) for t in trials)
+    held_s = sum(t.outcome.facts["ended_s"] - t.outcome.facts["began_s"] for t in trials)       # by the child's own clock
+    assert trials[-1].at_s < 4.5
+    assert use.busy_s == pytest.approx(held_s, rel=0.1)
+    assert use.busy_share == pytest.approx(held_s / (use.wall_s - use.open_s), rel=0.1)
+    assert use.compile_s == pytest.approx(3.0, abs=0.1)
+
+
+def test_stop_is_seen_at_once_while_every_compiler_hangs():
+    runner, space = make(2, Limits(open_s=20, compile_s=60)), space_of(*[{"build": "hang"}] * 4)
+    runner.open()
+    try:
+        threading.Timer(0.5, runner.stop).start()
+        began = time.monotonic()
+        assert list(tune(space, "exhaustive", runner, Budget(), 0)) == []
+        assert time.monotonic() - began < 1.5
+    finally:
+        runner.close()
+    assert time.monotonic() - began < 2.5
+
+
+@pytest.mark.parametrize("shape", [{"no_meta": 1}, {"compiler_dies": 1}])
+def test_a_kernel_that_cannot_compile_ahead_is_compiled_by_the_child(shape):
+    trials, use = search(make(2, **shape), space_of({}, {}, {}))
+    assert [t.outcome.facts["compile_s"] for t in trials] == [0.25] * 3       # the child's own
+    assert use.compilers == 0
+
+
+def test_a_crashed_child_is_replaced_within_a_second():
+    trials, _ = search(make(2), space_of({}, {"do": "segfault"}, {"do": "exit"}, {}))
+    at = {t.config["n"]: t.at_s for t in trials}
+    assert at[3] - at[1] < 2 and at[2] - at[1] < 1 and at[3] - at[2] < 1
+
+
+def test_compilers_die_with_their_worker_and_leave_no_folder(tmp_path, monkeypatch):
+    program = ("from tests.workers.test_ahead import *\n"
+               "runner = make(2); runner.open(); runner.compile_ahead([{'build': 'fine', 'n': n} for n in range(8)])\n"
+               "pids = set()\nwhile len(pids) < 2:\n"
+               "    pids |= {answer['compiler'] for _, answer in runner.compiled(1)}\n"
+               "    runner.compile_ahead([{'build': 'slow', 'n': 1}] * 2)\n"
+               "print(*pids, runner._folder, flush=True); time.sleep(60)")
+    worker = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True,
+                              env={**os.environ, "TMPDIR": str(tmp_path)})
+    *pids, folder = worker.stdout.readline().split()
+    worker.kill()
+    worker.wait()
+    end = time.monotonic() + 5
+    while any(alive(int(pid)) for pid in pids) and time.monotonic() < end:
+        time.sleep(0.02)
+    assert len(pids) == 2 and not any(alive(int(pid)) for pid in pids) and Path(folder).exists()
+    monkeypatch.setattr(compilers.tempfile, "gettempdir", lambda: str(tmp_path))
+    monkeypatch.setattr(compilers.tempfile, "tempdir", str(tmp_path))
+    mine = compilers.cache_folder()             # the next session sweeps what the killed one left
+    assert mine.exists() and not Path(folder).exists()

@@ -1,0 +1,128 @@
+"""A spawned process that answers requests over two pipes, and may crash or hang without harm to whoever asks.
+
+Spawned, never forked: CUDA does not survive a fork. It dies with the thread that spawned it.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from tuner.bench import wire
+
+PROJECT = Path(__file__).resolve().parent.parent
+TAIL_BYTES = 4000
+POLL_S = 0.05
+
+
+class SandboxError(Exception):
+    """The session cannot go on, whatever the configuration."""
+
+    def __init__(self, what: str, hint: str = "") -> None:
+        super().__init__(what)
+        self.what, self.hint = what, hint
+
+
+class ChildDied(Exception):
+    pass
+
+
+class ChildHung(Exception):
+    pass
+
+
+class Stopped(Exception):
+    pass
+
+
+class Child:
+    """One spawned process, leader of its own group, with its output captured apart from the protocol's pipes."""
+
+    def __init__(self, module: str, environ: Mapping[str, str]) -> None:
+        to_child, self._write = os.pipe()
+        self._read, from_child = os.pipe()
+        self._output = tempfile.TemporaryFile()      # noqa: SIM115  closed with the child
+        self._decoder = wire.Decoder()
+        try:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", module, str(to_child), str(from_child), str(os.getpid())], cwd=PROJECT,
+                env={**os.environ, **environ}, stdin=subprocess.DEVNULL, stdout=self._output, stderr=subprocess.STDOUT,
+                pass_fds=(to_child, from_child), start_new_session=True)
+        finally:
+            os.close(to_child)
+            os.close(from_child)
+
+    def ask(self, message: dict[str, Any], limit_s: float, stop: threading.Event) -> dict[str, Any]:
+        """Send, and wait for the answer. ChildDied, ChildHung or Stopped say why none came: the child is dead."""
+        try:
+            wire.write(self._write, message)
+            return self._answer(time.monotonic() + limit_s, limit_s, stop)
+        except BrokenPipeError as error:
+            raise ChildDied(self.kill()) from error
+        except ValueError as error:
+            raise ChildDied(f"sent what is no message ({error}); {self.kill()}") from error
+
+    def _answer(self, end: float, limit_s: float, stop: threading.Event) -> dict[str, Any]:
+        while True:
+            answer = self._decoder.next()
+            if answer is not None:
+                return answer
+            if stop.is_set():
+                self.kill()
+                raise Stopped
+            if time.monotonic() > end:
+                self.kill()
+                raise ChildHung(f"no answer within {limit_s:g} s")
+            ready, _, _ = select.select([self._read], [], [], POLL_S)
+            if ready:
+                data = os.read(self._read, 65536)
+                if not data:
+                    raise ChildDied(self.kill())
+                self._decoder.feed(data)
+
+    def kill(self) -> str:
+        """End the whole process group; returns how the child ended and its last output. Safe to call twice."""
+        died = self.process.poll()
+        if died is None:
+            with suppress(subprocess.TimeoutExpired):
+                died = self.process.wait(POLL_S) if self._output_closed() else None
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        with suppress(subprocess.TimeoutExpired):
+            self.process.wait(10)             # the driver may need a moment to tear a running kernel down
+        return f"{_ending(died)}{self._tail()}"
+
+    def _output_closed(self) -> bool:
+        """Whether the child has closed its end: it is on its way out, and its own exit status is worth a moment."""
+        return bool(select.select([self._read], [], [], 0)[0])
+
+    def _tail(self) -> str:
+        size = os.fstat(self._output.fileno()).st_size
+        text = os.pread(self._output.fileno(), TAIL_BYTES, max(0, size - TAIL_BYTES)).decode(errors="replace").strip()
+        return f"; it printed: {text}" if text else ""
+
+    def close(self) -> None:
+        self.kill()
+        for fd in (self._read, self._write):
+            with suppress(OSError):
+                os.close(fd)
+        self._read = self._write = -1
+        self._output.close()
+
+
+def _ending(status: int | None) -> str:
+    if status is None:
+        return "killed"
+    if status < 0:
+        return f"died of {signal.Signals(-status).name}"
+    return f"exited with status {status}"
