@@ -20,7 +20,7 @@ ENTRIES, SHAPES, LAUNCHES, REPEATS = 5000, 40, 5_000, 41
 BUDGET_US = 2.0
 
 
-class Kernel(KernelInterface):
+class Kernel(KernelInterface):    # type: ignore[misc]
     arg_names = list(ARGUMENTS)
 
     def run(self, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> None:
@@ -28,11 +28,12 @@ class Kernel(KernelInterface):
 
 
 def snapshot() -> Snapshot:
-    entries = [{"id": n, "operator": "matmul", "dtype": "bf16", "bucket": f"K={1 << (5 + n % 9)} M={1 << (n % 14)} N={1 << (5 + n // 14)}",
-                "home": [0, "exact"], "away": [3, "nearest bucket", 4.0], "config": CONFIG} for n in range(ENTRIES)]
+    entries = [
+        {"id": n, "operator": "matmul", "dtype": "bf16", "bucket": f"K={1 << (5 + n % 9)} M={1 << (n % 14)} N={1 << (5 + n // 14)}",
+         "home": [0, "exact"], "away": [3, "nearest bucket", 4.0], "config": CONFIG} for n in range(ENTRIES)]
+    policy = {"exact_up_to": 16, "steps_per_doubling": 1, "max_distance": 4.0}
     return Snapshot({"version": 1, "id": "bench", "gpu": "", "toolkit": "", "why": {}, "entries": entries,
-                     "policy": {"exact_up_to": 16, "steps_per_doubling": 1, "max_distance": 4.0},
-                     "operators": {"matmul": {"dims": ["M", "N", "K"], "exact": [], "dtypes": ["bf16"]}}})
+                     "operators": {"matmul": {"dims": ["M", "N", "K"], "exact": [], "dtypes": ["bf16"], "policy": policy}}})
 
 
 def microseconds(launch: Callable[[int], None]) -> float:

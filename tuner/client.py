@@ -72,7 +72,7 @@ class Snapshot:
         if not isinstance(document, dict) or document.get("version") != 1:
             raise ValueError("not a snapshot of version 1")
         self.id, self.gpu, self.toolkit = str(document["id"]), str(document["gpu"]), str(document["toolkit"])
-        self.policy, self.operators, self.whys = document["policy"], document["operators"], document["why"]
+        self.operators, self.whys = document["operators"], document["why"]
         self._home: dict[tuple[str, str, str], list[Listed]] = {}
         self._away: dict[tuple[str, str], list[tuple[Listed, dict[str, int]]]] = {}
         for number, entry in enumerate(document["entries"]):
@@ -82,14 +82,16 @@ class Snapshot:
             if entry["away"]:
                 self._away.setdefault((operator, dtype), []).append((listed, parse(entry["bucket"])))
 
-    def exact(self, operator: str) -> Collection[str]:
-        """Dimensions that are never rounded: the kernel's code depends on them."""
-        return tuple(self.operators.get(operator, {}).get("exact", ()))
+    def bucket(self, operator: str, shape: Mapping[str, int]) -> str:
+        known = self.operators.get(operator)
+        return bucket(shape, known["exact"], known["policy"]) if known else _plain(shape)
 
     def find(self, operator: str, dtype: str, shape: Mapping[str, int]) -> Served | None:
         """The first by place in the order, then distance, then as the server listed them."""
-        exact = self.exact(operator)
-        wanted, best = bucket(shape, exact, self.policy), _NOTHING
+        if operator not in self.operators:
+            return None
+        exact, policy = self.operators[operator]["exact"], self.operators[operator]["policy"]
+        wanted, best = bucket(shape, exact, policy), _NOTHING
         for number, entry in self._home.get((operator, dtype, wanted), ()):
             best = min(best, (entry["home"][0], 0.0, number, entry["home"][1], entry), key=_order)
         away = self._away.get((operator, dtype), [])
@@ -97,7 +99,7 @@ class Snapshot:
             dims = parse(wanted)
             for (number, entry), there in away:
                 place, rule, reach = entry["away"]
-                apart = distance(there, dims, exact, self.policy) if entry["bucket"] != wanted else None
+                apart = distance(there, dims, exact, policy) if entry["bucket"] != wanted else None
                 if apart is not None and apart <= reach:
                     best = min(best, (place, apart, number, rule, entry), key=_order)
         _, _, _, rule, entry = best
@@ -114,6 +116,10 @@ def _order(found: tuple[float, float, int, str, dict[str, Any]]) -> tuple[float,
 
 def parse(text: str) -> dict[str, int]:
     return {name: int(value) for name, _, value in (part.partition("=") for part in text.split())}
+
+
+def _plain(shape: Mapping[str, int]) -> str:
+    return " ".join(f"{name}={value}" for name, value in sorted(shape.items()))
 
 
 def bucket(shape: Mapping[str, int], exact: Collection[str], policy: Mapping[str, Any]) -> str:
@@ -221,7 +227,7 @@ class Client:
         served = snapshot.find(operator, dtype, shape) if snapshot else None
         if served is None:
             why = "nothing measured fits" if snapshot else f"no snapshot: {self.problem or 'RIDGEPOINT_URL names no server'}"
-            place = bucket(shape, snapshot.exact(operator), snapshot.policy) if snapshot else ""
+            place = snapshot.bucket(operator, shape) if snapshot else _plain(shape)
             served = Served(operator, dtype, place, "default", why, None, default)
         with self._lock:
             self._served.append(served)
