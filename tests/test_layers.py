@@ -121,7 +121,7 @@ LAYERS = [
     Layer("workers", ("workers.*",),
           ours=("workers.*", "profiles.models", "profiles.services", "profiles.*_services", "profiles.capture.*", "profiles.trace",
                 "profiles.ceilings.services", "profiles.*.services", "profiles.analysis*", "tuner.*"),
-          packages=("django", "redis", "rq", "psutil")),
+          packages=("django", "redis", "rq", "psutil", "numpy")),
     Layer("Django's own", ("profiles.apps", "tuner.apps", "workers.apps", "*.migrations", "*.migrations.*",
                            "profiles", "profiles.actions", "profiles.advice", "profiles.ceilings", "profiles.families",
                            "profiles.rooflines", "profiles.notes",

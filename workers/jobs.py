@@ -24,6 +24,7 @@ TASKS = {
     "analyse": "workers.tasks.analyse_profile",
     "builds": "workers.tasks.compare_builds",
     "tune": "workers.tasks.run_tune",
+    "assist": "workers.tasks.run_assist",
     "capture": "workers.tasks.run_capture",
     "ceilings": "workers.tasks.run_ceilings",
 }
@@ -47,6 +48,17 @@ def waiting(task: str) -> set[int]:
     """Ids of the rows that an entry of any queue is still to wake for `task`."""
     entries = [job_id for name in QUEUES for job_id in Queue(name, connection=connection()).get_job_ids()]
     return {int(job_id.split("-")[1]) for job_id in entries if job_id.startswith(f"{task}-")}
+
+
+def waiting_for(task: str, row_id: int) -> int:
+    """How many entries of any queue are still to wake a worker for this row and task."""
+    entries = [job_id for name in QUEUES for job_id in Queue(name, connection=connection()).get_job_ids()]
+    return sum(job_id.startswith(f"{task}-{row_id}-") for job_id in entries)
+
+
+def others_waiting(queue: str) -> bool:
+    """Whether anything waits in the queue that is not an entry for helpers."""
+    return any(not job_id.startswith("assist-") for job_id in Queue(queue, connection=connection()).get_job_ids())
 
 
 def publish(topic: str, event: str, data: dict[str, Any]) -> None:

@@ -20,13 +20,15 @@ from profiles.families.follow_services import families_follow
 from profiles.models import Capture, CeilingRun, Profile
 from profiles.services import profile_ingest
 from profiles.topics.services import topics_make
+from tuner.jobs.devices import is_gpu
+from tuner.jobs.queue_services import next_job
 from tuner.models import TuneJob
-from workers import jobs
+from workers import gpu, jobs
 from workers.heartbeat import beating
 from workers.sweep import HELD, Held, sweep
 
 log = logging.getLogger(__name__)
-__all__ = ["ingest_profile", "run_capture", "run_ceilings", "run_tune", "sweep"]
+__all__ = ["ingest_profile", "run_assist", "run_capture", "run_ceilings", "run_tune", "sweep"]
 
 
 def ingest_profile(profile_id: int) -> None:
@@ -47,9 +49,31 @@ def compare_builds(profile_id: int) -> None:
 
 
 def run_tune(job_id: int) -> None:
+    """The entry wakes the worker; which of the waiting jobs it takes up, the queue's order says."""
     from workers.tune import run  # with the operators and strategies: an ingest worker needs neither
 
-    _run(HELD["tune"], job_id, run)
+    first = first_of(job_id)
+    if first is not None:
+        _run(HELD["tune"], first, run)
+
+
+def first_of(job_id: int) -> int | None:
+    """The job that comes first for this worker where `job_id` would run; None where none can run here."""
+    device = TuneJob.objects.filter(pk=job_id).values_list("device", flat=True).first()
+    if device is None or not is_gpu(device):
+        return next_job(job_id, "replay")
+    models = {card.name for card in gpu.gpus()}
+    return next_job(job_id, "gpu", models) if models else job_id      # without a GPU it fails, and says what to do
+
+
+def run_assist(job_id: int) -> None:
+    from workers.assist import run
+
+    log.info("assist %s: taken up", job_id)
+    try:
+        run(job_id, worker_name())
+    except Exception:
+        log.exception("assist %s failed: the job goes on without this worker", job_id)
 
 
 def run_capture(capture_id: int) -> None:

@@ -1,157 +1,168 @@
-"""A tune job on a worker: row → search loop → rows. What is recorded is never measured again, whoever died between."""
+"""A tune job on the worker that leads it: row → search loop → rows. What is recorded is never measured again."""
 
 from __future__ import annotations
 
-import logging
-import threading
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import asdict
+from typing import Any
 
-from django.db import Error, connection
+import numpy as np
 
-from tuner.bench.landscape import Landscape, LandscapeError
-from tuner.bench.replay import SPEED, ReplayRunner
-from tuner.bench.runner import Runner, Session
-from tuner.jobs import devices, selectors, services
-from tuner.loop import Budget, finish, tune
-from tuner.models import TuneJob
-from tuner.operators import OPERATORS, limits
+from tuner.bench.landscape import LandscapeError
+from tuner.bench.replay import SPEED
+from tuner.bench.runner import CompilesAhead, Runner, Session
+from tuner.finalists import finish
+from tuner.jobs import quarantine_selectors, selectors, services
+from tuner.jobs.known_selectors import known_of
+from tuner.jobs.sharing_services import Role
+from tuner.loop import Budget, Progress, tune
+from tuner.models import TrialRow, TuneJob
 from tuner.space import Space
-from tuner.trial import Config
+from tuner.strategies import STRATEGIES, Strategy
+from tuner.strategies.listed import Listed
+from tuner.trial import Config, Rejected, Trial, config_key
 from workers import gpu
-from workers.sandbox import SandboxError, SandboxRunner
+from workers.sandbox import SandboxError
+from workers.sharing import Shared, Turning
+from workers.stopping import Stop, Stopped, watched
+from workers.tune_runner import News, present, runner_of, space_of
 
-log = logging.getLogger(__name__)
-LOOK_EVERY_S = 0.25          # how soon a Stop is seen
-
-
-class Stopped(Exception):
-    """Someone asked for the end."""
-
-
-class Stop:
-    """Set soon after someone asks for the end of the job; tells the runner, whatever it does at that moment."""
-
-    def __init__(self) -> None:
-        self._event = threading.Event()
-        self._runner: Runner | None = None
-
-    def __call__(self) -> bool:
-        return self._event.is_set()
-
-    def tell(self, runner: Runner) -> None:
-        self._runner = runner
-        if self():
-            runner.stop()
-
-    def set(self) -> None:
-        self._event.set()
-        if self._runner is not None:
-            self._runner.stop()
-
-    def check(self) -> None:
-        if self():
-            raise Stopped
+QUARANTINE_EVERY_S = 2.0     # how soon a configuration that failed elsewhere is kept from this job
 
 
 def run(job_id: int, worker: str, *, replay_speed: float = SPEED) -> None:
-    """Search until the budget is spent, someone says stop, or nothing is left. `replay_speed` 0 replays at once."""
+    """Search until the budget is spent, someone says stop or pause, or nothing is left. `replay_speed` 0 replays at once."""
     job = services.tune_claim(job_id, worker)
     if job is None:
         return
-    with suppress(services.Superseded), _watched(job) as stop:
+    news = News(job)
+    with suppress(services.Superseded), watched(lambda: _asked(job, worker), news.flush) as stop:
         try:
-            _attempt(job, worker, replay_speed, stop)
+            with runner_of(job, stop, replay_speed) as (runner, card):
+                Lead(job, worker, runner, card, stop, news).search()
         except (Stopped, gpu.NoLease):
-            services.tune_end(job, worker, TuneJob.Status.STOPPED)
+            services.tune_rest(job, worker)
         except LandscapeError as error:
             services.tune_fail(job, worker, f"recorded landscape {error.where}", error.what, error.hint)
         except SandboxError as error:
             if stop():                       # the child was told to go while it was starting
-                services.tune_end(job, worker, TuneJob.Status.STOPPED)
+                services.tune_rest(job, worker)
             else:
                 services.tune_fail(job, worker, "GPU child", error.what, error.hint)
 
 
-def _attempt(job: TuneJob, worker: str, replay_speed: float, stop: Stop) -> None:
-    with ExitStack() as held:
-        if job.device == devices.GPU:
-            cards = gpu.gpus()
-            if not cards:
-                raise SandboxError("this worker sees no NVIDIA GPU", "Start it on a machine with a GPU and its driver.")
-            card = held.enter_context(gpu.lease(cards, should_stop=stop))
-            runner: Runner = SandboxRunner(
-                job.operator, job.shape, job.dtype, card.index, gpu_uuid=card.uuid, seed=job.seed)
-        else:
-            landscape = devices.landscape(job.device.removeprefix(devices.REPLAY))
-            runner = ReplayRunner(landscape, _index(landscape, job), speed=replay_speed)
-        held.callback(runner.close)
-        stop.tell(runner)
-        _search(job, worker, runner, stop)
+def _asked(job: TuneJob, worker: str) -> bool:
+    """To stop or to pause; also when the job was deleted or another worker has it."""
+    mine = TuneJob.objects.filter(pk=job.pk, status=TuneJob.Status.RUNNING, worker=worker)
+    wanted = mine.values_list("stop_requested", "pause_requested").first()
+    return wanted is None or any(wanted)
 
 
-def _index(landscape: Landscape, job: TuneJob) -> int:
-    index = landscape.index_of(job.shape)
-    if index is None:
-        raise LandscapeError(landscape.stem, f"shape {job.shape} is not recorded", "Choose a recorded shape.")
-    return index
+class Lead:
+    """The worker that holds the job's row: it asks the strategy, measures itself, and gives helpers what they measure."""
+
+    def __init__(self, job: TuneJob, worker: str, runner: Runner, card: gpu.Gpu | None, stop: Stop, news: News) -> None:
+        self.job, self.worker, self.runner, self.card, self.stop, self.news = job, worker, runner, card, stop, news
+        self.began = time.monotonic() - job.elapsed_s
+        self.counted: Mapping[str, Any] = dict(job.counters)
+
+    def clock(self) -> float:
+        """Seconds of job time, over all attempts."""
+        return time.monotonic() - self.began
+
+    def search(self) -> None:
+        session = self._open()
+        space, self.default, starts = space_of(self.job, self.runner, session)
+        services.tune_session(self.job, self.worker, session, space)
+        self.capability = session.compute_capability or ""
+        with present(self.job, self.worker, Role.LEAD, self.card):
+            ended_by = self._trials(space, session, starts)
+            self.stop.check()
+            finalists = finish(self.runner, selectors.history(self.job), self.default)
+            self.stop.check()
+            self._count()
+            source_hash = str(session.environment.get("source_hash") or "")
+            services.tune_finish(self.job, self.worker, finalists, session, default=self.default, source_hash=source_hash,
+                                 ended_by=ended_by)
+
+    def _open(self) -> Session:
+        try:
+            return self.runner.open()
+        except Exception as error:
+            if self.stop():                      # a child that is killed while it starts has many ways to say so
+                raise Stopped from error
+            raise
+
+    def _trials(self, space: Space, session: Session, starts: list[Config]) -> str:
+        """Search until the budget, the plateau or the space ends it; which of them."""
+        job, listed = self.job, self.job.only
+        search: Strategy = Listed(space, listed) if listed is not None else STRATEGIES[job.strategy].make(
+            space, np.random.default_rng(job.seed), known_of(job, session, self.default))
+        early = [] if listed is not None else [*([self.default] if self.default else []), *job.first, *starts]
+        first = [config for config in early if config in space]
+        history = selectors.history(job)
+        shared = Shared(job, self.worker, search, first=first, trials=job.budget_trials, clock=self.clock,
+                        refuse=Refusals(job, self.capability), record=self._record)
+        shared.begin(history)
+        with Turning(shared, services.queue_of(job)):
+            while True:
+                before = len(history)
+                budget = Budget(job.budget_trials, job.budget_seconds, job.plateau)
+                for trial in tune(space, shared, self.runner, budget, job.seed, history, self.stop, others=shared.others,
+                                  elapsed_s=self.clock()):
+                    self._record(trial)
+                self.stop.check()
+                shared.end(self.stop)
+                self.stop.check()
+                self._count()
+                history = selectors.history(job)
+                job.refresh_from_db(fields=["budget_trials", "budget_seconds", "plateau"])     # someone may have extended it
+                ended_by = _spent(job, history, self.clock())
+                if ended_by or (len(history) == before and not shared.waiting):
+                    return ended_by or "space"
+                shared.go_on(job.budget_trials)
+
+    def _record(self, trial: Trial) -> TrialRow:
+        row = services.trial_record(self.job, self.worker, trial, self.default, gpu_uuid=self.card.uuid if self.card else "",
+                                    capability=self.capability)
+        self.news.add(row)
+        return row
+
+    def _count(self) -> None:
+        """What the runner used, added to what earlier attempts did."""
+        if isinstance(self.runner, CompilesAhead):
+            services.tune_count(self.job, self.worker, added(self.counted, asdict(self.runner.use())))
 
 
-def _search(job: TuneJob, worker: str, runner: Runner, stop: Stop) -> None:
-    try:
-        session = runner.open()
-    except Exception as error:
-        if stop():                           # a child that is killed while it starts has many ways to say so
-            raise Stopped from error
-        raise
-    space, default = _space(job, runner, session)
-    services.tune_session(job, worker, session, space)
-    budget = Budget(job.budget_trials, job.budget_seconds)
-    for trial in tune(space, job.strategy, runner, budget, job.seed, selectors.history(job), stop,
-                      first=[default] if default else [], elapsed_s=job.elapsed_s):
-        services.trial_record(job, worker, trial, default)
-    stop.check()
-    finalists = finish(runner, selectors.history(job), default)
-    stop.check()
-    source_hash = str(session.environment.get("source_hash") or "")
-    services.tune_finish(job, worker, finalists, session, default=default, source_hash=source_hash)
+def added(before: Mapping[str, Any], use: Mapping[str, Any]) -> dict[str, Any]:
+    total = {name: value if name == "compilers" else before.get(name, 0) + value for name, value in use.items()}
+    return {**before, **total, "busy_share": total["busy_s"] / total["wall_s"] if total.get("wall_s") else None}
 
 
-def _space(job: TuneJob, runner: Runner, session: Session) -> tuple[Space, Config | None]:
-    """The valid configurations and the default one: the file's where a recording is replayed, else the operator's."""
-    operator = OPERATORS.get(job.operator)
-    known = operator is not None and not operator.problems(job.shape, job.dtype)
-    device = limits(session.gpu, session.compute_capability, session.environment.get("sms"))
-    default = operator.default_config(job.shape, job.dtype, device) if operator and known else None
-    if isinstance(runner, ReplayRunner):
-        space = runner.landscape.space(_index(runner.landscape, job))
-    else:
-        space = OPERATORS[job.operator].space(job.shape, job.dtype, device)
-    return space, default if default is not None and default in space else None
+def _spent(job: TuneJob, history: list[Trial], elapsed_s: float) -> str:
+    """Which part of the budget is used up; "" when there is some of each left."""
+    progress = Progress()
+    for trial in history:
+        progress.add(trial)
+    if len(progress.tried) >= job.budget_trials:
+        return "trials"
+    if elapsed_s >= job.budget_seconds:
+        return "seconds"
+    return "plateau" if job.plateau is not None and progress.without_gain >= job.plateau else ""
 
 
-@contextmanager
-def _watched(job: TuneJob) -> Iterator[Stop]:
-    """Looks at the row from a thread of its own: the search may be deep in a compiler when someone presses Stop."""
-    stop, done = Stop(), threading.Event()
+class Refusals:
+    """What is in quarantine now: read again every few seconds, so that a crash anywhere is known here soon."""
 
-    def look() -> None:
-        while not done.wait(LOOK_EVERY_S):
-            try:
-                asked = TuneJob.objects.filter(pk=job.pk).values_list("stop_requested", flat=True).first()
-            except Error as error:
-                log.warning("tune %s: could not look for a stop: %s", job.pk, error)
-                connection.close()
-                continue
-            if asked is not False:               # asked to stop, or the job was deleted
-                stop.set()
-                break
-        connection.close()
+    def __init__(self, job: TuneJob, capability: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self._job, self._capability, self._clock = job, capability, clock
+        self._read_at = -QUARANTINE_EVERY_S
+        self._refused: dict[str, Rejected] = {}
 
-    thread = threading.Thread(target=look, name="stop", daemon=True)
-    thread.start()
-    try:
-        yield stop
-    finally:
-        done.set()
-        thread.join(timeout=2)
+    def __call__(self, config: Config) -> Rejected | None:
+        if self._clock() - self._read_at >= QUARANTINE_EVERY_S:
+            self._read_at = self._clock()
+            self._refused = quarantine_selectors.refused(self._job, self._capability)
+        return self._refused.get(config_key(config))

@@ -8,7 +8,7 @@ from django.conf import settings
 
 from tuner.jobs import devices, services
 from tuner.models import CachedConfig, TrialRow, TuneJob
-from workers import tune
+from workers import tune, tune_runner
 
 # The list of applications makes the flush after each test cascade: a swapped-out token table of knox stays behind.
 pytestmark = pytest.mark.django_db(transaction=True, available_apps=settings.INSTALLED_APPS)
@@ -52,9 +52,9 @@ def test_a_resumed_job_measures_nothing_twice_and_ends_as_an_uninterrupted_one(m
     whole = configs(run(make()))
     job, real, died = make(), services.trial_record, RuntimeError("killed")
 
-    def dies(job, worker, trial, default=None):
-        row = real(job, worker, trial, default)
-        if trial.number == 11:
+    def dies(job, worker, trial, default=None, **device):
+        row = real(job, worker, trial, default, **device)
+        if row.number == 11:
             raise died
         return row
 
@@ -80,7 +80,7 @@ def test_what_a_superseded_worker_still_has_is_not_written():
     mine = services.tune_claim(job.pk, "w1")
     TuneJob.objects.filter(pk=job.pk).update(worker="w2")
     runner_trials = list(tune.tune(devices.landscape("matmul").space(3), "random",
-                                   tune.ReplayRunner(devices.landscape("matmul"), 3), tune.Budget(trials=1), 0))
+                                   tune_runner.ReplayRunner(devices.landscape("matmul"), 3), tune.Budget(trials=1), 0))
     with pytest.raises(services.Superseded):
         services.trial_record(mine, "w1", runner_trials[0])
     assert not TrialRow.objects.exists()
@@ -115,7 +115,7 @@ def test_budget_in_seconds():
 
 
 def test_a_gpu_job_without_a_gpu_fails_with_what_to_do(monkeypatch):
-    monkeypatch.setattr(tune.gpu, "gpus", lambda: [])
+    monkeypatch.setattr(tune_runner.gpu, "gpus", lambda: [])
     job = run(make(device="gpu"))
     assert job.status == "failed"
     assert job.error == {"where": "GPU child", "what": "this worker sees no NVIDIA GPU",

@@ -11,7 +11,7 @@ pytest.importorskip("triton")
 from tuner.jobs import services
 from tuner.models import CachedConfig, TuneJob
 from tuner.operators import OPERATORS
-from workers import gpu, tune
+from workers import gpu, tune, tune_runner
 from workers.sandbox import SandboxRunner
 
 pytestmark = [pytest.mark.torch,
@@ -22,7 +22,7 @@ CARD = gpu.Gpu(0, "GPU-interpreted", "Triton's interpreter", "9.0", "", 1)
 def test_a_job_is_checked_timed_and_cached(alice, monkeypatch, tmp_path):
     monkeypatch.setattr(gpu, "gpus", lambda: [CARD])
     monkeypatch.setattr(gpu.tempfile, "gettempdir", lambda: str(tmp_path))
-    monkeypatch.setattr(tune, "SandboxRunner", functools.partial(
+    monkeypatch.setattr(tune_runner, "SandboxRunner", functools.partial(
         SandboxRunner, child_module="tests.workers.interpreted_child", policy={"max_samples": 10, "rounds": 2}))
     shape = {"R": 4, "C": 100}
     job = TuneJob.objects.create(operator="softmax", shape=shape, dtype="fp16", device="gpu", strategy="random", owner=alice,

@@ -17,7 +17,16 @@ from workers import jobs
 
 RECORDINGS = settings.BASE_DIR / "tests" / "data"
 REPLAY = "replay:"
-GPU = "gpu"
+GPU = "gpu"                    # any GPU; "gpu:NVIDIA H200" is one of that model
+
+
+def is_gpu(device: str) -> bool:
+    return device == GPU or (device.startswith(f"{GPU}:") and bool(gpu_model(device)))
+
+
+def gpu_model(device: str) -> str:
+    """The model that a job asks for; "" when any will do."""
+    return device.removeprefix(GPU).removeprefix(":").strip()
 
 
 @dataclass(frozen=True)

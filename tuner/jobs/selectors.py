@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from django.db.models import Count, Q, QuerySet
+from django.db.models import Count, F, Q, QuerySet
 
 from tuner.jobs.devices import GPU
-from tuner.models import TrialRow, TuneJob
+from tuner.models import TrialRow, TuneJob, TuneMember
 from tuner.texts import config_in_order, in_order, rate
 from tuner.trial import Measured, Outcome, Reason, Rejected, Trial
 
@@ -23,13 +23,17 @@ def job_list() -> QuerySet[TuneJob]:
 
 
 def trial_list(job: TuneJob, after: int = -1) -> QuerySet[TrialRow]:
-    """In the order asked; those after a number only, so that a page can catch up."""
+    """In the order in which they were known; those after a number only, so that a page can catch up."""
     return job.trials.filter(number__gt=after).order_by("number")
 
 
 def history(job: TuneJob) -> list[Trial]:
     """The trials of earlier attempts, as the loop wants them."""
-    return [Trial(row.number, config_in_order(row.config), _outcome(row), row.at_s) for row in trial_list(job)]
+    return [trial_of(row) for row in trial_list(job)]
+
+
+def trial_of(row: TrialRow) -> Trial:
+    return Trial(row.number, config_in_order(row.config), _outcome(row), row.at_s)
 
 
 def _outcome(row: TrialRow) -> Outcome:
@@ -41,7 +45,7 @@ def _outcome(row: TrialRow) -> Outcome:
 
 def trial_json(row: TrialRow) -> dict[str, Any]:
     """One trial as pages and API see it; the raw samples stay in the row."""
-    names = ("number", "outcome", "reason", "message", "median_ms", "min_ms", "p90_ms", "n", "at_s")
+    names = ("number", "outcome", "reason", "message", "median_ms", "min_ms", "p90_ms", "n", "at_s", "worker", "gpu_uuid")
     facts = {name: value for name, value in row.facts.items() if name != "samples_ms"}
     return {"id": row.number, "config": config_in_order(row.config), **{name: getattr(row, name) for name in names},
             "facts": facts}
@@ -52,15 +56,28 @@ def job_json(job: TuneJob) -> dict[str, Any]:
     names = ("id", "operator", "shape", "dtype", "device", "strategy", "seed", "budget_trials", "budget_seconds",
              "status", "stop_requested", "error", "gpu", "recorded", "environment", "space_size", "valid_size",
              "pruned", "library_ms", "default_ms", "policy", "best_ms", "best_config", "finalists", "elapsed_s",
-             "worker", "attempts")
+             "worker", "attempts", "pause_requested", "effort", "plateau", "priority", "worth_s", "purpose", "only", "first",
+             "ended_by", "counters", "toolkit", "source_hash", "group_place")
     dates = {name: value.isoformat() if (value := getattr(job, name)) else None
              for name in ("created", "started", "finished")}
     ordered = {"shape": in_order(job.operator, job.shape),
                "best_config": config_in_order(job.best_config) if job.best_config else None}
     counts = Counter(job.trials.values_list("outcome", flat=True))
     return {**{name: getattr(job, name) for name in names}, **ordered, **dates, "trials": sum(counts.values()),
-            "rejected": counts["rejected"], "owner": job.owner.get_username() if job.owner else None,
+            "rejected": counts["rejected"], "group": job.group_id,
+            "members": [member_json(one) for one in members(job)], "owner": job.owner.get_username() if job.owner else None,
             "rate": rate(job, job.best_ms)}
+
+
+def members(job: TuneJob) -> QuerySet[TuneMember]:
+    """Workers that take or took part, the lead of now first."""
+    return job.members.order_by(F("left").desc(nulls_first=True), "-role", "joined", "id")
+
+
+def member_json(member: TuneMember) -> dict[str, Any]:
+    names = ("worker", "role", "host", "gpu", "gpu_uuid", "trials", "reading", "note")
+    dates = {name: value.isoformat() if (value := getattr(member, name)) else None for name in ("joined", "heartbeat", "left")}
+    return {**{name: getattr(member, name) for name in names}, **dates}
 
 
 def failures(job: TuneJob) -> list[dict[str, Any]]:
@@ -73,7 +90,7 @@ def failures(job: TuneJob) -> list[dict[str, Any]]:
 
 def gpu_seconds_per_trial(operator: str | None = None) -> float | None:
     """From the jobs that ran on a GPU, compiling included; None when none did."""
-    done = job_list().filter(device=GPU, status=TuneJob.Status.DONE, elapsed_s__gt=0)
+    done = job_list().filter(device__startswith=GPU, status=TuneJob.Status.DONE, elapsed_s__gt=0)
     done = done.filter(operator=operator)[:20] if operator else done[:20]
     trials = sum(job.n_trials for job in done)
     return sum(job.elapsed_s for job in done) / trials if trials else None

@@ -1,0 +1,135 @@
+"""A new tune job: everything is checked before the row is written, and each wrong field is named."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from django.db import transaction
+
+from tuner.bench.landscape import LandscapeError
+from tuner.jobs import devices, selectors
+from tuner.jobs.efforts import EFFORTS
+from tuner.models import TuneGroup, TuneJob
+from tuner.operators import all_operators, find
+from tuner.strategies import STRATEGIES
+from tuner.trial import Config
+from workers import jobs
+
+MAX_TRIALS = 100_000
+MAX_SECONDS = 7 * 24 * 3600
+MAX_LISTED = 200                           # configurations that a job may name
+MAX_CONFIG_CHARACTERS = 2000
+PURPOSES = ("search", "revalidate")
+
+
+class TuneError(Exception):
+    """A job that cannot be made: field -> what is wrong and what would be valid."""
+
+    def __init__(self, fields: Mapping[str, str]) -> None:
+        super().__init__("; ".join(f"{name}: {problem}" for name, problem in fields.items()))
+        self.fields = dict(fields)
+
+
+def tune_create(*, owner: Any, operator: str, shape: Mapping[str, int], dtype: str, device: str, strategy: str,
+                budget_trials: int | None = None, budget_seconds: float | None = None, seed: int = 0, effort: str = "",
+                plateau: int | None = None, worth_s: float | None = None, purpose: str = "search",
+                only: Sequence[Config] | None = None, first: Sequence[Config] | None = None,
+                group: TuneGroup | None = None, group_place: int = 0) -> TuneJob:
+    """Check everything, store the job as queued and wake a worker on commit. TuneError names each wrong field.
+
+    effort   a name of EFFORTS: gives the trials, seconds and plateau that are not given
+    only     configurations to measure in this order; nothing is searched
+    first    configurations tried before the search begins
+    worth_s  GPU-seconds of the fleet that a winner may save; None: unknown
+    """
+    preset = EFFORTS.get(effort)
+    if preset is not None:
+        budget_trials = preset.trials if budget_trials is None else budget_trials
+        budget_seconds = preset.seconds if budget_seconds is None else budget_seconds
+        plateau = preset.plateau if plateau is None else plateau
+    problems = {
+        **_device_problems(operator, shape, dtype, device),
+        **budget_problems(budget_trials, budget_seconds, plateau),
+        **({} if 0 <= seed < 2**63 else {"seed": "must be 0 or a positive whole number"}),
+        **({} if strategy in STRATEGIES else {"strategy": f"choose one of {', '.join(STRATEGIES)}"}),
+        **({} if effort in ("", *EFFORTS) else {"effort": f"choose one of {', '.join(EFFORTS)}"}),
+        **({} if purpose in PURPOSES else {"purpose": f"choose one of {', '.join(PURPOSES)}"}),
+        **_listed_problems("only", only), **_listed_problems("first", first),
+    }
+    if problems:
+        raise TuneError(problems)
+    with transaction.atomic():
+        job = TuneJob.objects.create(
+            owner=owner, operator=operator, shape=dict(shape), dtype=dtype, device=device, strategy=strategy, seed=seed,
+            effort=effort, budget_trials=budget_trials, budget_seconds=budget_seconds, plateau=plateau, worth_s=worth_s,
+            purpose=purpose, only=None if only is None else [dict(config) for config in only],
+            first=[dict(config) for config in first or ()], group=group, group_place=group_place)
+        wake(job)
+    publish_status(job)
+    return job
+
+
+def wake(job: TuneJob) -> None:
+    """An entry in the job's queue, once the row is committed."""
+    transaction.on_commit(lambda: jobs.enqueue(queue_of(job), "tune", job.pk))
+
+
+def queue_of(job: TuneJob) -> str:
+    return "gpu" if devices.is_gpu(job.device) else "replay"
+
+
+def publish_status(job: TuneJob) -> None:
+    jobs.publish(f"tune.{job.pk}", "status", selectors.job_json(job))
+    jobs.publish("home", "tune", {"id": job.pk, "status": job.status})
+
+
+def _device_problems(operator: str, shape: Mapping[str, int], dtype: str, device: str) -> dict[str, str]:
+    if devices.is_gpu(device):
+        known = find(operator)
+        return {"operator": f"choose one of {', '.join(all_operators())}"} if known is None else known.problems(shape, dtype)
+    if not device.startswith(devices.REPLAY):
+        return {"device": 'choose "gpu", one model ("gpu:NVIDIA H200") or a recorded landscape ("replay:matmul")'}
+    try:
+        landscape = devices.landscape(device.removeprefix(devices.REPLAY))
+    except LandscapeError as error:
+        return {"device": str(error)}
+    if landscape.operator != operator:
+        return {"device": f"this landscape recorded {landscape.operator}, not {operator}"}
+    problems = {}
+    if landscape.index_of(shape) is None:
+        recorded = "; ".join(" ".join(f"{k}={v}" for k, v in one.shape.items()) for one in landscape.shapes)
+        problems["shape"] = f"not recorded; this landscape holds: {recorded}"
+    if dtype != devices.landscape_dtype(landscape):
+        problems["dtype"] = f"recorded with {devices.landscape_dtype(landscape)} only"
+    return problems
+
+
+def budget_problems(trials: int | None, seconds: float | None, plateau: int | None) -> dict[str, str]:
+    problems = {}
+    if trials is None or not 1 <= trials <= MAX_TRIALS:
+        problems["budget_trials"] = f"must be between 1 and {MAX_TRIALS:,}"
+    if seconds is None or not 1 <= seconds <= MAX_SECONDS:
+        problems["budget_seconds"] = f"must be between 1 and {MAX_SECONDS:,} (7 days)"
+    if plateau is not None and not 1 <= plateau <= MAX_TRIALS:
+        problems["plateau"] = f"must be between 1 and {MAX_TRIALS:,}, or empty: the search does not end by it"
+    return problems
+
+
+def _listed_problems(name: str, configs: Sequence[Config] | None) -> dict[str, str]:
+    """Configurations come from people and files: bounded, and of plain values."""
+    if configs is None:
+        return {}
+    if len(configs) > MAX_LISTED or (name == "only" and not configs):
+        return {name: f"give 1 to {MAX_LISTED} configurations"}
+    if all(isinstance(config, Mapping) and _plain(config) for config in configs):
+        return {}
+    return {name: "a configuration is parameters by name, each a number or a text"}
+
+
+def _plain(config: Config) -> bool:
+    names = all(isinstance(name, str) for name in config)
+    values = all(isinstance(value, int | str) or (isinstance(value, float) and math.isfinite(value)) for value in config.values())
+    return bool(config) and names and values and len(json.dumps(dict(config))) <= MAX_CONFIG_CHARACTERS

@@ -1,0 +1,201 @@
+"""What a worker writes of the job that it holds: claimed, opened, each trial, the end.
+
+The row is the truth; the queue only wakes a worker. What a worker writes after it lost the job is refused (`Superseded`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from django.db import transaction
+from django.db.models import F, Max, Q, QuerySet
+from django.utils import timezone
+
+from tuner import cache
+from tuner.bench.runner import Session
+from tuner.configs.services import config_put
+from tuner.finalists import Finalist, raced
+from tuner.jobs import quarantine_services, selectors
+from tuner.jobs.create_services import publish_status
+from tuner.models import TrialRow, TuneJob, TuneMember, TuneTask
+from tuner.space import Space
+from tuner.trial import Config, Measured, Rejected, Trial, config_key
+from workers import jobs
+
+MAX_ATTEMPTS = 20                          # workers that may die over one job
+KEY_CHARACTERS = 200
+Status = TuneJob.Status
+
+
+class Superseded(Exception):
+    """Another worker holds the job, or it was ended: what this one still has is not written."""
+
+
+def tune_claim(job_id: int, worker: str) -> TuneJob | None:
+    """Take a job that waits, or whose worker is gone. None when somebody else has it or it has ended."""
+    now = timezone.now()
+    free = TuneJob.objects.filter(Q(status=Status.QUEUED) | lost(), pk=job_id)
+    if not free.update(status=Status.RUNNING, worker=worker, heartbeat=now, attempts=F("attempts") + 1):
+        return None
+    job = TuneJob.objects.get(pk=job_id)
+    if job.started is None:
+        job.started = now
+        job.save(update_fields=["started"])
+    if job.stop_requested:
+        tune_end(job, worker, Status.STOPPED)
+        return None
+    if job.attempts > MAX_ATTEMPTS:
+        tune_fail(job, worker, "worker", f"{MAX_ATTEMPTS} workers died over this job", "See the workers' logs.")
+        return None
+    publish_status(job)
+    return job
+
+
+def lost() -> Q:
+    """Running jobs whose worker gave no sign of life for too long."""
+    return Q(status=Status.RUNNING) & (Q(heartbeat=None) | Q(heartbeat__lt=timezone.now() - jobs.STALE_AFTER))
+
+
+def held(job: TuneJob, worker: str) -> QuerySet[TuneJob]:
+    return TuneJob.objects.filter(pk=job.pk, status=Status.RUNNING, worker=worker)
+
+
+def tune_session(job: TuneJob, worker: str, session: Session, space: Space) -> None:
+    """What the runner found when it opened: kept with the job, because its numbers mean nothing without it."""
+    capability = {"compute_capability": session.compute_capability} if session.compute_capability else {}
+    held(job, worker).update(
+        gpu=session.gpu[:120], recorded=session.recorded[:120], environment={**session.environment, **capability},
+        policy=session.policy,
+        toolkit=cache.toolkit(session.environment)[:80], source_hash=str(session.environment.get("source_hash") or "")[:64],
+        library_ms=session.library_ms, space_size=space.size, valid_size=len(space), pruned=space.pruned)
+    job.refresh_from_db()
+    publish_status(job)
+
+
+def trial_record(job: TuneJob, worker: str, trial: Trial, default: Config | None = None, *, gpu_uuid: str = "",
+                 capability: str = "") -> TrialRow:
+    """Store one trial and the job's running best in one transaction; its number is the next one of the job.
+
+    The lead's while it holds the job, a helper's while it is a member of it; Superseded otherwise. The row that stands is
+    returned where another worker was faster.
+    """
+    outcome, key = trial.outcome, row_key(trial.config)
+    measured = outcome if isinstance(outcome, Measured) else None
+    with transaction.atomic():
+        now = _job_of_member(job, worker)
+        there = TrialRow.objects.filter(job=now, config_key=key).first()
+        if there is not None:
+            return there
+        changed = _changes(now, trial, default)
+        TuneJob.objects.filter(pk=now.pk).update(**changed)
+        number = TrialRow.objects.filter(job=now).aggregate(last=Max("number"))["last"]
+        row = TrialRow.objects.create(
+            job=now, number=0 if number is None else number + 1, config=dict(trial.config), config_key=key, worker=worker,
+            gpu_uuid=gpu_uuid, outcome="measured" if measured else "rejected",
+            reason=str(outcome.reason) if isinstance(outcome, Rejected) else "",
+            message=outcome.message if isinstance(outcome, Rejected) else "",
+            median_ms=measured.median_ms if measured else None, min_ms=measured.min_ms if measured else None,
+            p90_ms=measured.p90_ms if measured else None, n=measured.n if measured else None,
+            facts=dict(outcome.facts), at_s=trial.at_s)
+        TuneTask.objects.filter(job=now, config_key=key).delete()
+        TuneMember.objects.filter(job=now, worker=worker).update(trials=F("trials") + 1)
+        if isinstance(outcome, Rejected) and gpu_uuid:
+            quarantine_services.put(now, outcome, trial.config, capability)
+    for name, value in changed.items():
+        setattr(job, name, value)
+    return row
+
+
+def _job_of_member(job: TuneJob, worker: str) -> TuneJob:
+    """The job's row, locked until the transaction ends; Superseded when the worker has no part in it any more."""
+    now = TuneJob.objects.select_for_update().filter(pk=job.pk, status=Status.RUNNING).first()
+    if now is None:
+        raise Superseded
+    helps = TuneMember.objects.filter(job=now, worker=worker, role=TuneMember.Role.HELPER, left=None)
+    if now.worker != worker and not helps.exists():
+        raise Superseded
+    return now
+
+
+def _changes(job: TuneJob, trial: Trial, default: Config | None) -> dict[str, Any]:
+    changed: dict[str, Any] = {"elapsed_s": max(job.elapsed_s, trial.at_s)}
+    if trial.median_ms is None or raced(trial):
+        return changed
+    if job.best_ms is None or trial.median_ms < job.best_ms:
+        changed |= {"best_ms": trial.median_ms, "best_config": dict(trial.config)}
+    if default is not None and config_key(default) == config_key(trial.config):
+        changed["default_ms"] = trial.median_ms
+    return changed
+
+
+def row_key(config: Config) -> str:
+    """Unique text of a configuration that fits the column."""
+    key = config_key(config)
+    return key if len(key) <= KEY_CHARACTERS else "sha256:" + hashlib.sha256(key.encode()).hexdigest()
+
+
+def tune_count(job: TuneJob, worker: str, counters: Mapping[str, Any]) -> None:
+    """What the runner has counted so far, over all attempts."""
+    held(job, worker).update(counters=dict(counters))
+    job.counters = dict(counters)
+
+
+def tune_finish(job: TuneJob, worker: str, finalists: Sequence[Finalist], session: Session, *,
+                default: Config | None = None, source_hash: str = "", ended_by: str = "") -> TuneJob:
+    """End the job with its finalists; the winner goes into the cache with its evidence, in the same transaction."""
+    winner = finalists[0] if finalists else None
+    if winner is None or not isinstance(winner.outcome, Measured):
+        told = "; ".join(f"{row['count']} × {row['reason']}" for row in selectors.failures(job)) or "nothing was tried"
+        return tune_fail(job, worker, "search", f"no configuration could be measured ({told})",
+                         "The trials below have the messages; try another shape or dtype.")
+    default_key = config_key(default) if default is not None else None
+    fields: dict[str, Any] = {
+        "best_ms": winner.outcome.median_ms, "best_config": dict(winner.config), "ended_by": ended_by,
+        "finalists": [_finalist_json(finalist, default_key) for finalist in finalists]}
+    again = next((f.median_ms for f in finalists if config_key(f.config) == default_key), None)
+    if again is not None:
+        fields["default_ms"] = again
+    with transaction.atomic():
+        tune_end(job, worker, Status.DONE, **fields)
+        config_put(job, session, winner.outcome, source_hash)
+    return job
+
+
+def _finalist_json(finalist: Finalist, default_key: str | None) -> dict[str, Any]:
+    outcome, facts = finalist.outcome, {}
+    if isinstance(outcome, Measured):
+        facts = {"median_ms": outcome.median_ms, "min_ms": outcome.min_ms, "p90_ms": outcome.p90_ms, "n": outcome.n}
+    return {"config": dict(finalist.config), "tie": finalist.tie, "default": config_key(finalist.config) == default_key,
+            **facts, **({"reason": str(outcome.reason)} if isinstance(outcome, Rejected) else {})}
+
+
+def tune_end(job: TuneJob, worker: str, status: str, **fields: Any) -> None:
+    """The one way a running job ends or comes to rest. Superseded when it is not ours any more."""
+    now = timezone.now()
+    fields = {"finished": now, **fields, "status": status, "heartbeat": None, "stop_requested": False, "pause_requested": False}
+    with transaction.atomic():
+        if not held(job, worker).update(**fields):
+            raise Superseded
+        TuneTask.objects.filter(job=job).delete()
+        TuneMember.objects.filter(job=job, left=None).update(left=now, heartbeat=None)
+    for name, value in fields.items():
+        setattr(job, name, value)
+    transaction.on_commit(lambda: publish_status(job))
+
+
+def tune_rest(job: TuneJob, worker: str) -> None:
+    """Someone asked for the end, or for a pause: which of the two, the row says."""
+    job.refresh_from_db(fields=["stop_requested", "pause_requested"])
+    if job.pause_requested and not job.stop_requested:
+        tune_end(job, worker, Status.PAUSED, finished=None, worker="")
+    else:
+        tune_end(job, worker, Status.STOPPED, ended_by="stopped")
+
+
+def tune_fail(job: TuneJob, worker: str, where: str, what: str, hint: str) -> TuneJob:
+    tune_end(job, worker, Status.FAILED, error={"where": where, "what": what[:2000], "hint": hint})
+    if not job.trials.filter(outcome="measured").exists():
+        quarantine_services.forget(job)        # nothing ran on this GPU: its failures say nothing about configurations
+    return job

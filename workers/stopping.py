@@ -1,0 +1,73 @@
+"""Stop, seen from a thread of its own: the search may be deep in a compiler when someone presses the button."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from django.db import Error, connection
+
+from tuner.bench.runner import Runner
+
+log = logging.getLogger(__name__)
+LOOK_EVERY_S = 0.2           # how soon a Stop is seen
+
+
+class Stopped(Exception):
+    """Someone asked for the end, or for a pause."""
+
+
+class Stop:
+    """Set soon after someone asks for the end of the job; tells the runner, whatever it does at that moment."""
+
+    def __init__(self) -> None:
+        self._event = threading.Event()
+        self._runner: Runner | None = None
+
+    def __call__(self) -> bool:
+        return self._event.is_set()
+
+    def tell(self, runner: Runner) -> None:
+        self._runner = runner
+        if self():
+            runner.stop()
+
+    def set(self) -> None:
+        self._event.set()
+        if self._runner is not None:
+            self._runner.stop()
+
+    def check(self) -> None:
+        if self():
+            raise Stopped
+
+    def wait(self, seconds: float) -> bool:
+        return self._event.wait(seconds)
+
+
+@contextmanager
+def watched(over: Callable[[], bool], turn: Callable[[], object] = lambda: None) -> Iterator[Stop]:
+    """Asks `over` a few times a second while the block runs; `turn` is called as often, and once more at the end."""
+    stop, done = Stop(), threading.Event()
+
+    def look() -> None:
+        while not done.wait(LOOK_EVERY_S):
+            try:
+                if not stop() and over():
+                    stop.set()
+                turn()
+            except Error as error:           # a database that restarts: the next look opens a new connection
+                log.warning("could not look for a stop: %s", error)
+                connection.close()
+        connection.close()
+
+    thread = threading.Thread(target=look, name="stop", daemon=True)
+    thread.start()
+    try:
+        yield stop
+    finally:
+        done.set()
+        thread.join(timeout=2)
+        turn()
