@@ -44,7 +44,7 @@ def microseconds(launch: Callable[[int], None]) -> float:
     return (time.perf_counter_ns() - started) / LAUNCHES / 1000
 
 
-def measure() -> dict[str, float]:
+def measure(repeats: int = REPEATS) -> dict[str, float]:
     """Each way in turn, the fastest of many repeats: what else this machine does only ever adds."""
     client = Client(url="", file="", gpu="", toolkit="")
     client.snapshot = snapshot()
@@ -64,7 +64,7 @@ def measure() -> dict[str, float]:
         client.best("matmul", "bf16", M=1 << (n % 13), N=4096, K=1 << (5 + n % 9))
 
     first = microseconds_first(served, tuned)
-    taken = [(microseconds(direct), microseconds(tuned), microseconds(asked)) for _ in range(REPEATS)]
+    taken = [(microseconds(direct), microseconds(tuned), microseconds(asked)) for _ in range(repeats)]
     direct_us, tuned_us, best_us = (min(column) for column in zip(*taken, strict=True))
     return {"direct_us": direct_us, "tuned_us": tuned_us, "added_us": tuned_us - direct_us, "best_us": best_us, "first_us": first}
 

@@ -42,6 +42,7 @@ log = logging.getLogger("ridgepoint")
 MAX_BYTES = 64 * 2**20           # of a snapshot
 START_S, ASK_S = 3.0, 15.0       # how long a job waits for the server before its first launch; how long the thread waits
 REFRESH_S = 60.0
+UNREADABLE = (OSError, ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError)     # file or answer
 MAX_SEEN = 4096                  # shapes remembered per kernel; a job with more begins anew
 DTYPES = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32", "float8_e4m3fn": "fp8", "float8_e5m2": "fp8e5"}
 OPTIONS = {"num_warps", "num_stages", "num_ctas", "maxnreg"}     # of a launch, beside the kernel's own parameters
@@ -260,7 +261,7 @@ class Client:
             log.warning("snapshot %s is neither on the server nor in %s: defaults serve. %s", self.pinned, self.file, self.problem)
 
     def _kept(self) -> Snapshot | None:
-        with suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
+        with suppress(*UNREADABLE):
             with open(self.file, "rb") as file:
                 kept = Snapshot(json.loads(file.read(MAX_BYTES)))
             return kept if kept.gpu == self.gpu and kept.toolkit == self.toolkit else None
@@ -277,7 +278,7 @@ class Client:
             if status == 200:
                 self._take(Snapshot(json.loads(body)), "server")
                 self._keep(body)
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        except UNREADABLE as error:
             self._complain(f"{type(error).__name__}: {error}"[:300])
             return False
         self.problem = ""
