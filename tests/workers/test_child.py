@@ -60,7 +60,21 @@ def test_finalists_are_interleaved(runner):
     other = {**SOFTMAX, "num_warps": 8}
     answers = runner.finalists([SOFTMAX, other])
     assert [config for config, _ in answers] == [SOFTMAX, other]
-    assert all(outcome.n == 10 and outcome.facts["interleaved"] == 2 for _, outcome in answers)
+    for _, outcome in answers:
+        facts = outcome.facts
+        assert outcome.n == 10 and facts["interleaved"] == 3 and len(facts["round_ms"]) == len(facts["library_round_ms"]) == 2
+        assert facts["library_ms"] > 0 and 0 < facts["relative_error"] < 2e-3
+    assert answers[0][1].facts["library_ms"] == answers[1][1].facts["library_ms"]
+
+
+def test_a_race_is_decided_in_the_child_and_says_what_it_saved(runner):
+    [(_, whole)] = runner.measure([SOFTMAX])
+    answer = runner._ask({"do": "run", "config": SOFTMAX, "seed": 1, "incumbent": {
+        "median_ms": whole.median_ms / 1000, "samples_ms": [whole.median_ms / 1000] * 10}}, 30.0)
+    assert answer["ended"] == "raced" and answer["n"] == 1
+    racing = answer["facts"]["racing"]
+    assert racing["risk"] == 0.01 and racing["probability"] <= 0.01 and racing["saved_s"] > 0
+    assert racing["samples"] == 1 < racing["instead_of"]
 
 
 def test_a_shape_the_kernel_cannot_take_is_refused_with_words():

@@ -29,6 +29,7 @@ from tuner.operators import OPERATORS, Operator
 from tuner.trial import Config, Reason
 
 MESSAGE_CHARS = 2000
+FINALIST_SEED = 1_000_003      # their inputs are not those of the trials
 _RESOURCES = ("OutOfResources", "OutOfMemoryError")
 
 
@@ -120,15 +121,12 @@ class Bench:
         samples = [float(ms) for ms in incumbent.get("samples_ms", ())]
         return Race(reference_ms(samples, float(incumbent["median_ms"])), self.noise, self.policy.risk)
 
-    def finalists(self, request: dict[str, Any]) -> Any:
-        """Checked again on other inputs, then timed in turn, the vendor library among them when asked.
-
-        With `library`: {"configs": [answer …], "library": answer}; else the answers alone. One that is wrong now is refused.
-        """
+    def finalists(self, request: dict[str, Any]) -> list[dict[str, Any]]:
+        """Checked again on other inputs, then timed in turn, the vendor library among them. One that is wrong now is refused."""
         answers: list[dict[str, Any]] = []
         for number, config in enumerate(request["configs"]):
             try:
-                kernel, facts = self._checked(config, int(request.get("seed", 0)) + 1_000_003 + number)
+                kernel, facts = self._checked(config, FINALIST_SEED + int(request.get("seed", 0)) + number)
                 answers.append({"facts": {**facts, **_kernel_facts(kernel)}})
             except wire.Refused as refused:
                 if refused.fatal:
@@ -136,15 +134,12 @@ class Bench:
                 answers.append(refused.as_json())
         fine = [(answer, config) for answer, config in zip(answers, request["configs"], strict=True) if "rejected" not in answer]
         launches = [lambda config=config: self.problem.launch(config) for _, config in fine]
-        library = [self.problem.library] if request.get("library") else []
-        taken = self._guarded(lambda: self.sampler.interleaved([*launches, *library]))
-        for (answer, _), times in zip(fine, taken, strict=False):
-            answer["facts"] |= {**times.as_facts(), "interleaved": len(taken)}
+        *taken, library = self._guarded(lambda: self.sampler.interleaved([*launches, self.problem.library]))
+        beside = {"interleaved": len(fine) + 1, "library_ms": library.median_ms, "library_round_ms": library.as_facts()["round_ms"]}
+        for (answer, _), times in zip(fine, taken, strict=True):
+            answer["facts"] |= {**times.as_facts(), **beside}
             answer |= times.as_json()
-        if not library:
-            return answers
-        times = taken[-1]
-        return {"configs": answers, "library": {**times.as_json(), "facts": {**times.as_facts(), "interleaved": len(taken)}}}
+        return answers
 
     def _checked(self, config: Config, seed: int) -> tuple[Any, dict[str, Any]]:
         kernel, verdict = self._guarded(lambda: accuracy.check(self.problem, config, seed, self.tolerance))
