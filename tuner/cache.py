@@ -1,53 +1,25 @@
-"""Which configuration a launch gets: shape buckets, the key of an entry, and the order in which entries may serve.
+"""Which configuration a launch gets: the key of an entry, its state, and the order in which entries may serve.
 
-An entry measured for one key may serve another, by stated rules, nearest first. Every answer says which rule served it.
+An entry measured for one key may serve another, by stated rules, nearest first. Every answer says which rule served it,
+and every entry that does not serve says why. Standard library only.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
 
+from tuner.buckets import BUCKETS, Buckets, bucket, bucket_distance, off_centre
 from tuner.trial import Config
 
-EXACT_UP_TO = 16          # dimensions this small change the tile that fits: each is its own bucket
-BUCKET_POLICY = (f"Each dimension falls into its nearest power of two (on a log scale); up to {EXACT_UP_TO}, and where "
-                 "the kernel's code depends on it, it is its own bucket.")
+__all__ = ["BUCKETS", "Buckets", "Entry", "Key", "Origin", "Rule", "Served", "State", "bucket", "bucket_distance", "consider",
+           "lookup", "toolkit"]
 
-
-def bucket(shape: Mapping[str, int], exact: Collection[str] = ()) -> str:
-    """Canonical text of a shape's bucket: {"M": 4100, "D": 64} -> "D=64 M=4096". Sorted by name."""
-    return " ".join(f"{name}={value if name in exact else _nearest_power(value)}"
-                    for name, value in sorted(shape.items()))
-
-
-def _nearest_power(value: int) -> int:
-    return value if value <= EXACT_UP_TO else 1 << round(math.log2(value))
-
-
-def bucket_distance(left: str, right: str) -> float | None:
-    """Sum of |log2| over the dimensions of two buckets; None when they cannot stand in for each other.
-
-    That is when they have other dimensions or differ in one that is its own bucket.
-    """
-    a, b = _parse(left), _parse(right)
-    if a.keys() != b.keys():
-        return None
-    distance = 0.0
-    for name, value in a.items():
-        other = b[name]
-        if value == other:
-            continue
-        if min(value, other) < EXACT_UP_TO or value & (value - 1) or other & (other - 1):
-            return None
-        distance += abs(math.log2(value / other))
-    return distance
-
-
-def _parse(text: str) -> dict[str, int]:
-    return {name: int(value) for name, _, value in (part.partition("=") for part in text.split())}
+EXACT_UP_TO = BUCKETS.exact_up_to
+BUCKET_POLICY = BUCKETS.text
+MAX_BUCKET_DISTANCE = BUCKETS.max_distance
 
 
 def toolkit(environment: Mapping[str, object]) -> str:
@@ -56,9 +28,27 @@ def toolkit(environment: Mapping[str, object]) -> str:
     return ", ".join(parts) or "unknown"
 
 
+def newer(left: str, right: str) -> bool:
+    """Whether toolkit or driver `left` is newer than `right`: some version in it is greater and none is smaller.
+
+    Versions are compared by name ("cuda", "triton"); what one of them does not name says nothing.
+    """
+    a, b = _versions(left), _versions(right)
+    shared = a.keys() & b.keys()
+    return any(a[name] > b[name] for name in shared) and all(a[name] >= b[name] for name in shared)
+
+
+def _versions(text: str) -> dict[str, tuple[int, ...]]:
+    return {name: tuple(int(number) for number in numbers.split("."))
+            for name, numbers in re.findall(r"([a-z]*)\s*(\d{1,9}(?:\.\d{1,9})*)", text.lower())}
+
+
 @dataclass(frozen=True)
 class Key:
-    """What an entry was measured for. `shape` is the exact one, `bucket` the one it speaks for."""
+    """What an entry was measured for. `bucket` is the text of the bucket that it speaks for.
+
+    compute capability is the class within which an entry may serve; the model (`gpu`) refines it.
+    """
 
     operator: str
     dtype: str
@@ -67,6 +57,25 @@ class Key:
     compute_capability: str = ""
     toolkit: str = ""
     source_hash: str = ""
+    driver: str = ""
+    policy: str = ""             # how it was timed: "cold", "warm", "graph"
+
+
+class State(StrEnum):
+    """What is known of an entry now."""
+
+    VERIFIED = "verified"            # measured under the newest toolkit and driver seen on its GPU
+    UNVERIFIED = "unverified"        # a newer toolkit, driver or kernel source was seen since, or nobody here measured it
+    STALE = "stale"                  # measured again under a newer one, and replaced there
+    QUARANTINED = "quarantined"      # crashed, hung or computed wrong results
+
+
+class Origin(StrEnum):
+    """Where the evidence comes from, best first: only a tune job checks results and measures the default beside it."""
+
+    TUNE = "tune"
+    LISTENER = "listener"            # Triton's own autotuner in somebody's job
+    IMPORT = "import"                # a file
 
 
 class Rule(StrEnum):
@@ -81,12 +90,23 @@ class Rule(StrEnum):
 
 WHY = {
     Rule.EXACT: "measured for this shape bucket on this GPU with this toolkit",
-    Rule.OTHER_TOOLKIT: "measured for this shape bucket on this GPU, under another toolkit or kernel source",
+    Rule.OTHER_TOOLKIT: "measured for this shape bucket on this GPU, under another toolkit, driver or kernel source",
     Rule.SAME_ARCHITECTURE: "measured for this shape bucket on another GPU of the same compute capability",
     Rule.NEAREST_BUCKET: "measured on this GPU for the nearest other shape bucket",
     Rule.DEFAULT: "nothing measured fits: the operator's default configuration",
 }
-MAX_BUCKET_DISTANCE = 4.0      # at most a factor of 16 over all dimensions together
+SERVES: dict[State, frozenset[Rule]] = {       # by which rules an entry of each state may serve
+    State.VERIFIED: frozenset(Rule), State.UNVERIFIED: frozenset(Rule),
+    State.STALE: frozenset({Rule.EXACT}),      # right for launches that still use its own toolkit
+    State.QUARANTINED: frozenset(),
+}
+STATE_MEANS = {
+    State.VERIFIED: "measured under the newest toolkit and driver seen on its GPU; serves by every rule",
+    State.UNVERIFIED: "a newer toolkit, driver or kernel source was seen since, or it was never measured here; serves, and is "
+                      "worth a re-validation",
+    State.STALE: "measured again under a newer toolkit and replaced there; serves only launches of its own toolkit",
+    State.QUARANTINED: "crashed, hung or computed wrong results; never serves",
+}
 
 
 @dataclass(frozen=True)
@@ -96,43 +116,93 @@ class Entry:
     id: int
     key: Key
     config: Config
-    recorded: bool = False     # from a replay: serves after what was measured here
+    recorded: bool = False                   # from a replay: serves after what was measured here
+    state: State = State.VERIFIED
+    origin: Origin = Origin.TUNE
+    shape: Mapping[str, int] = field(default_factory=dict)    # at which it was measured
+    gain: float | None = None                # at least so much faster than the default where it was measured (0.1: 10 %)
+
+    @property
+    def off_centre(self) -> float:
+        return off_centre(self.shape, self.key.bucket)
 
 
 @dataclass(frozen=True)
 class Served:
     rule: Rule
     entry: Entry
-    distance: float = 0.0      # of the buckets, in powers of two
+    distance: float = 0.0                    # of the buckets, in powers of two
+    differs: tuple[str, ...] = ()            # what is not as wanted: "toolkit", "driver", …
+    loss: float | None = None                # expected, as measured between other entries (0.05: 5 % slower); None: unknown
 
     @property
     def why(self) -> str:
         return WHY[self.rule]
 
 
-def lookup(entries: Sequence[Entry], wanted: Key) -> Served | None:
+Loss = Callable[[Rule, Key, Key, float], float | None]    # (rule, the entry's key, wanted, distance) -> expected loss
+
+
+def unknown_loss(rule: Rule, key: Key, wanted: Key, distance: float) -> float | None:
+    return 0.0 if rule == Rule.EXACT else None
+
+
+def lookup(entries: Sequence[Entry], wanted: Key, exact: Collection[str] = (), policy: Buckets = BUCKETS,
+           loss: Loss = unknown_loss) -> Served | None:
     """The entry that serves `wanted`, None when only the default can.
 
-    An empty toolkit or source hash in `wanted` accepts any.
+    An empty toolkit, driver, policy or source hash in `wanted` accepts any. `exact` names the dimensions that are never rounded.
+    Evidence of a tune job goes before any other; then the rule; then the distance; then what was verified; then what was
+    measured here; then the shape nearest to the middle of its bucket.
     """
-    served = [found for entry in entries if (found := _serves(entry, wanted)) is not None]
-    order = list(Rule)
-    return min(served, key=lambda s: (order.index(s.rule), s.distance, s.entry.recorded, s.entry.id), default=None)
+    served = [found for entry in entries if isinstance(found := consider(entry, wanted, exact, policy, loss), Served)]
+    return min(served, key=order, default=None)
 
 
-def _serves(entry: Entry, wanted: Key) -> Served | None:
+_RULES, _ORIGINS = tuple(Rule), tuple(Origin)
+
+
+def order(served: Served) -> tuple[float, ...]:
+    """What goes first of several that may serve."""
+    entry = served.entry
+    return (_ORIGINS.index(entry.origin), _RULES.index(served.rule), served.distance, entry.state != State.VERIFIED,
+            entry.recorded, entry.off_centre, entry.id)
+
+
+def consider(entry: Entry, wanted: Key, exact: Collection[str] = (), policy: Buckets = BUCKETS,
+             loss: Loss = unknown_loss) -> Served | str:
+    """How an entry may serve, or in words why it may not."""
+    found = _by_key(entry, wanted, exact, policy)
+    if isinstance(found, str):
+        return found
+    if found.rule not in SERVES[entry.state]:
+        return f"it is {entry.state}: {STATE_MEANS[entry.state]}"
+    expected = loss(found.rule, entry.key, wanted, found.distance)
+    if expected is not None and entry.gain is not None and found.rule != Rule.EXACT and entry.gain <= expected:
+        return (f"it is at least {100 * entry.gain:.1f} % faster than the default where it was measured, and this step "
+                f"({found.rule}) loses {100 * expected:.1f} %: the default may be faster")
+    return Served(found.rule, entry, found.distance, found.differs, expected)
+
+
+def _by_key(entry: Entry, wanted: Key, exact: Collection[str], policy: Buckets) -> Served | str:
     key = entry.key
     if (key.operator, key.dtype) != (wanted.operator, wanted.dtype):
-        return None
+        return f"it is for {key.operator} {key.dtype}"
     same_gpu = key.gpu == wanted.gpu
+    differs = tuple(name for name in ("toolkit", "source_hash", "driver", "policy")
+                    if getattr(wanted, name) not in ("", getattr(key, name)))
     if key.bucket == wanted.bucket:
         if same_gpu:
-            fresh = wanted.toolkit in ("", key.toolkit) and wanted.source_hash in ("", key.source_hash)
-            return Served(Rule.EXACT if fresh else Rule.OTHER_TOOLKIT, entry)
+            return Served(Rule.OTHER_TOOLKIT if differs else Rule.EXACT, entry, differs=differs)
         if key.compute_capability and key.compute_capability == wanted.compute_capability:
-            return Served(Rule.SAME_ARCHITECTURE, entry)
-        return None
-    distance = bucket_distance(key.bucket, wanted.bucket)
-    if same_gpu and distance is not None and distance <= MAX_BUCKET_DISTANCE:
-        return Served(Rule.NEAREST_BUCKET, entry, distance)
-    return None
+            return Served(Rule.SAME_ARCHITECTURE, entry, differs=("gpu", *differs))
+        return (f"it was measured on {key.gpu or 'an unnamed GPU'} (compute capability {key.compute_capability or 'unknown'}), "
+                f"which is no {wanted.compute_capability or 'known'}")
+    if not same_gpu:
+        return "it is for another bucket on another GPU"
+    distance = bucket_distance(key.bucket, wanted.bucket, exact, policy)
+    if distance is None:
+        return "its bucket differs in a dimension that is never rounded"
+    if distance > policy.max_distance:
+        return f"its bucket is {distance:g} powers of two away; at most {policy.max_distance:g} are allowed"
+    return Served(Rule.NEAREST_BUCKET, entry, distance, ("bucket", *differs))

@@ -111,30 +111,39 @@ class TrialRow(models.Model):
 
 
 class CachedConfig(models.Model):
-    """What launches are served for one key, with the job that proves it. Written only by a tune job."""
+    """What launches are served for one key, with its evidence: a tune job, or a listener or file that never go above one."""
 
     operator = models.CharField(max_length=60)
     dtype = models.CharField(max_length=16)
-    shape_bucket = models.CharField(max_length=200)    # tuner.cache.bucket(shape)
+    shape = models.JSONField(default=dict)             # at which it was measured
+    shape_key = models.CharField(max_length=200, default="", blank=True)      # canonical text of shape
+    shape_bucket = models.CharField(max_length=200)    # tuner.cache.bucket(shape) under the operator's bucket policy
     gpu = models.CharField(max_length=120)             # model, never one physical device
     compute_capability = models.CharField(max_length=8, blank=True)
     toolkit = models.CharField(max_length=80)          # "cuda 13.0, triton 3.6.0"
+    driver = models.CharField(max_length=40, blank=True)
+    policy = models.CharField(max_length=16, blank=True)         # how it was timed: cold, warm, graph
     source_hash = models.CharField(max_length=64, blank=True)    # of the kernel's source
     config = models.JSONField()
-    median_ms = models.FloatField()
+    median_ms = models.FloatField(null=True)           # unknown of a file that holds no times
     default_ms = models.FloatField(null=True)
     library_ms = models.FloatField(null=True)
-    evidence = models.JSONField(default=dict)          # n, interval, near-ties, policy, clocks
+    evidence = models.JSONField(default=dict)          # n, guard against the default, near-ties, policy, clocks, history
     recorded = models.CharField(max_length=120, blank=True)
-    state = models.CharField(max_length=16, default="verified")  # verified | unverified
-    job = models.ForeignKey(TuneJob, on_delete=models.PROTECT, related_name="cached")
+    state = models.CharField(max_length=16, default="verified")  # tuner.cache.State
+    state_why = models.CharField(max_length=300, blank=True)
+    origin = models.CharField(max_length=16, default="tune")     # tuner.cache.Origin
+    job = models.ForeignKey(TuneJob, null=True, blank=True, on_delete=models.PROTECT, related_name="cached")
+    imported = models.ForeignKey("tuner.ImportedFile", null=True, blank=True, on_delete=models.SET_NULL, related_name="cached")
     updated = models.DateTimeField(auto_now=True)
 
     class Meta:
-        ordering = ["operator", "dtype", "shape_bucket", "gpu"]
+        ordering = ["operator", "dtype", "shape_bucket", "gpu", "origin", "id"]
+        indexes = [models.Index(fields=["gpu", "state"], name="cachedconfig_gpu_state")]
         constraints = [
             models.UniqueConstraint(
-                fields=["operator", "dtype", "shape_bucket", "gpu", "toolkit", "source_hash", "recorded"],
+                fields=["operator", "dtype", "shape_key", "gpu", "toolkit", "driver", "policy", "source_hash", "recorded",
+                        "origin"],
                 name="cachedconfig_key",
             ),
         ]
@@ -143,6 +152,10 @@ class CachedConfig(models.Model):
         return f"{self.operator} {self.dtype} {self.shape_bucket} {self.gpu}"
 
 
+from tuner.configs.models import BucketPolicy, GpuEnvironment, ImportedFile  # noqa: E402  they stand beside the rows above
 from tuner.jobs.models import Quarantine, TuneGroup, TuneMember, TuneTask  # noqa: E402  they refer to the rows above
+from tuner.served.models import ConfigSnapshot, ServedCount, SnapshotView  # noqa: E402
+from tuner.team.models import OperatorAudit, OperatorPackage  # noqa: E402
 
-__all__ = ["CachedConfig", "Quarantine", "TrialRow", "TuneGroup", "TuneJob", "TuneMember", "TuneTask"]
+__all__ = ["BucketPolicy", "CachedConfig", "ConfigSnapshot", "GpuEnvironment", "ImportedFile", "OperatorAudit", "OperatorPackage",
+           "Quarantine", "ServedCount", "SnapshotView", "TrialRow", "TuneGroup", "TuneJob", "TuneMember", "TuneTask"]

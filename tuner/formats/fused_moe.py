@@ -1,0 +1,140 @@
+"""The tuned files of vLLM's and SGLang's Triton kernels: one JSON per (experts, width, GPU, type), a configuration per batch size.
+
+Names and keys are those that the two projects read (state: autumn 2026):
+
+* vLLM, vllm/model_executor/layers/fused_moe/fused_moe.py get_config_file_name, get_moe_configs:
+  `E=128,N=768,device_name=NVIDIA_H200,dtype=fp8_w8a8,block_shape=[128,128].json`, no space in block_shape, white space and "/" of
+  the device's name become "_", every member of the H200 family is NVIDIA_H200; the key "triton_version" may stand beside the batch
+  sizes. Found in the folder VLLM_TUNED_CONFIG_FOLDER, else beside the code.
+* SGLang, …/fused_moe_triton_config.py: the same name with `block_shape=[128, 128]` as Python prints a list, then
+  `,per_channel_quant=True` and `_down` for the second GEMM's own file, under `configs/triton_3_6_0/` of
+  SGLANG_MOE_CONFIG_DIR. Every key is a batch size: a "triton_version" would break it.
+* both also read `N=…,K=…,device_name=…,dtype=fp8_w8a8,block_shape=[128,128].json` for their block-scaled linear layers.
+
+At a launch both take the batch size nearest to M. N is the width after silu-and-mul, K (hidden size) is not in the name.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tuner.formats.document import MAX_ROWS, Document, FormatError, Row, config_of, counted, json_of
+
+PARAMETERS = {           # theirs -> ours, in the order that they write
+    "BLOCK_SIZE_M": "BM", "BLOCK_SIZE_N": "BN", "BLOCK_SIZE_K": "BK", "GROUP_SIZE_M": "GM", "SPLIT_K": "SPLIT_K",
+    "num_warps": "num_warps", "num_stages": "num_stages"}
+DTYPES = {"": "bf16", "fp8_w8a8": "fp8", "float32": "fp32"}        # their word -> ours; both project use one file for bf16 and fp16
+QUANTIZED = ("fp8_w8a8", "int8_w8a8", "int8_w8a16", "int4_w4a16", "float32")
+MOE, LINEAR = "grouped_matmul", "matmul"
+_NAME = re.compile(
+    r"(?:E=(?P<E>\d+),)?N=(?P<N>\d+)(?:,K=(?P<K>\d+))?,device_name=(?P<device>[^,]+?)(?:,dtype=(?P<dtype>\w+?))?"
+    r"(?:,block_shape=\[(?P<rows>\d+), ?(?P<columns>\d+)\])?(?P<channel>,per_channel_quant=True)?(?P<down>_down)?\.json\Z")
+
+
+@dataclass(frozen=True)
+class Name:
+    """What the name of such a file says. `experts` None: a linear layer, which has K instead."""
+
+    width: int
+    device: str                              # as in the name: NVIDIA_H200
+    experts: int | None = None
+    depth: int | None = None                 # K of a linear layer
+    dtype: str = ""                          # their word: "", "fp8_w8a8", …
+    block: tuple[int, int] | None = None
+    per_channel: bool = False                # SGLang
+    down: bool = False                       # SGLang: the second GEMM's file
+
+    @property
+    def gpu(self) -> str:
+        return self.device.replace("_", " ")
+
+
+def parse(name: str) -> Name | None:
+    """None when the name is no such name."""
+    found = _NAME.fullmatch(name.rsplit("/", 1)[-1])
+    if found is None or (found["E"] is None) == (found["K"] is None) or any(len(found[g] or "") > 9 for g in "ENK"):
+        return None
+    block = (int(found["rows"][:6]), int(found["columns"][:6])) if found["rows"] else None
+    return Name(int(found["N"]), found["device"][:120], int(found["E"]) if found["E"] else None,
+                int(found["K"]) if found["K"] else None, found["dtype"] or "", block, bool(found["channel"]), bool(found["down"]))
+
+
+def device_of(gpu: str, vllm: bool) -> str:
+    """The GPU as each project spells it in a file's name."""
+    if not vllm:
+        return gpu.replace(" ", "_")
+    device = re.sub(r"[\s/]+", "_", gpu)
+    return "NVIDIA_H200" if "H200" in device.split("_") else device
+
+
+def vllm_name(name: Name) -> str:
+    block = f",block_shape=[{name.block[0]},{name.block[1]}]" if name.block else ""
+    return f"{_head(name)}{block}.json"
+
+
+def sglang_name(name: Name) -> str:
+    block = f",block_shape=[{name.block[0]}, {name.block[1]}]" if name.block else ""
+    return f"{_head(name)}{block}{',per_channel_quant=True' if name.per_channel else ''}{'_down' if name.down else ''}.json"
+
+
+def sglang_folder(triton: str) -> str:
+    """Where SGLang looks for it: "3.6.0" -> configs/triton_3_6_0."""
+    return f"configs/triton_{triton.replace('.', '_')}"
+
+
+def _head(name: Name) -> str:
+    dims = f"E={name.experts},N={name.width}" if name.experts is not None else f"N={name.width},K={name.depth}"
+    return f"{dims},device_name={name.device}{f',dtype={name.dtype}' if name.dtype else ''}"
+
+
+def write(by_batch: Mapping[int, Mapping[str, Any]], triton_version: str = "") -> str:
+    """The file's text: batch sizes ascending, four spaces, a newline at the end. `triton_version` only for vLLM."""
+    document: dict[str, Any] = {"triton_version": triton_version} if triton_version else {}
+    document |= {str(batch): theirs(config) for batch, config in sorted(by_batch.items())}
+    return json.dumps(document, indent=4) + "\n"
+
+
+def theirs(config: Mapping[str, Any]) -> dict[str, Any]:
+    """In their parameters; one that they do not have keeps its name, as SGLang's USE_TMA does."""
+    known = {name: config[ours] for name, ours in PARAMETERS.items() if ours in config}
+    return known | {name: value for name, value in config.items() if name not in PARAMETERS.values()}
+
+
+def ours(config: Mapping[str, Any]) -> dict[str, Any]:
+    return {PARAMETERS.get(name, name): value for name, value in config.items()}
+
+
+def read(data: bytes, name: str) -> Document:
+    """A file under the name that one of the two projects gave it."""
+    said = parse(name)
+    if said is None:
+        raise FormatError(name[-120:], "its name is none that vLLM or SGLang reads",
+                          "Keep the file's own name: E=…,N=…,device_name=….json holds what it is for.")
+    document = json_of(data, name[-120:])
+    if not isinstance(document, dict) or len(document) > MAX_ROWS:
+        raise FormatError(name[-120:], "is no object of batch sizes")
+    version = document.pop("triton_version", "")
+    dims = {"E": said.experts} if said.experts is not None else {"K": said.depth or 0}
+    rows, refusals = [], []
+    for batch, value in document.items():
+        config = config_of(value)
+        if not batch.isdecimal() or not 0 < int(batch[:12]) < 1 << 31:
+            refusals.append("a key that is no batch size")
+        elif isinstance(config, str):
+            refusals.append(config)
+        else:
+            rows.append(Row(ours(config), {"M": int(batch), "N": said.width, **dims}))
+    if not rows:
+        raise FormatError(name[-120:], "holds no configuration by batch size")
+    word = said.dtype + (f" [{said.block[0]},{said.block[1]}]" if said.block else "")
+    notes = [] if not word else [f"recorded for {word}: another kernel than an unscaled one, with the same tile parameters"]
+    if said.down:
+        notes.append("SGLang's file for the second GEMM (down projection)")
+    return Document("sglang" if said.down or said.per_channel else "vllm", name, tuple(rows),
+                    operator=MOE if said.experts is not None else LINEAR, dtype=DTYPES.get(said.dtype, said.dtype),
+                    gpu=said.gpu, toolkit=f"triton {version}" if isinstance(version, str) and version else "",
+                    refused=counted(refusals), notes=tuple(notes))
