@@ -32,13 +32,15 @@ class FixedTarget:
 
     def __init__(self, compute_capability: tuple[int, int]) -> None:
         major, minor = compute_capability
-        self._target = GPUTarget("cuda", 10 * major + minor, WARP)
+        self.arch = 10 * major + minor
+        self._target = GPUTarget("cuda", self.arch, WARP)
 
     def get_current_target(self) -> GPUTarget:
         return self._target
 
     def get_current_device(self) -> int:
-        return 0
+        """A number of its own for each target: Triton keeps one compiler and one table of kernels per device."""
+        return self.arch
 
     def get_current_stream(self, device: int | None = None) -> int:
         return 0
