@@ -98,9 +98,10 @@ class Lead:
     def _trials(self, space: Space, session: Session, starts: list[Config]) -> str:
         """Search until the budget, the plateau or the space ends it; which of them."""
         job, listed = self.job, self.job.only
-        search: Strategy = Listed(space, listed) if listed is not None else STRATEGIES[job.strategy].make(
+        default = [self.default] if self.default else []      # a listed configuration is worth keeping when it beats the default
+        search: Strategy = Listed(space, [*listed, *default]) if listed is not None else STRATEGIES[job.strategy].make(
             space, np.random.default_rng(job.seed), known_of(job, session, self.default))
-        early = [] if listed is not None else [*([self.default] if self.default else []), *job.first, *starts]
+        early = [] if listed is not None else [*default, *job.first, *starts]
         first = [config for config in early if config in space]
         history = selectors.history(job)
         shared = Shared(job, self.worker, search, first=first, trials=job.budget_trials, clock=self.clock,

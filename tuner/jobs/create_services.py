@@ -12,6 +12,7 @@ from django.db import transaction
 from tuner.bench.landscape import LandscapeError
 from tuner.jobs import devices, selectors
 from tuner.jobs.efforts import EFFORTS
+from tuner.jobs.worth_selectors import worth
 from tuner.models import TuneGroup, TuneJob
 from tuner.operators import all_operators, find
 from tuner.strategies import STRATEGIES
@@ -43,13 +44,15 @@ def tune_create(*, owner: Any, operator: str, shape: Mapping[str, int], dtype: s
     effort   a name of EFFORTS: gives the trials, seconds and plateau that are not given
     only     configurations to measure in this order; nothing is searched
     first    configurations tried before the search begins
-    worth_s  GPU-seconds of the fleet that a winner may save; None: unknown
+    worth_s  GPU-seconds of the profiles here that a winner is expected to save; None: as worth_selectors estimates, if it can
     """
     preset = EFFORTS.get(effort)
     if preset is not None:
         budget_trials = preset.trials if budget_trials is None else budget_trials
         budget_seconds = preset.seconds if budget_seconds is None else budget_seconds
         plateau = preset.plateau if plateau is None else plateau
+    if only is not None:
+        budget_trials = len(only) + 1              # and the default configuration, which they are compared with
     problems = {
         **_device_problems(operator, shape, dtype, device),
         **budget_problems(budget_trials, budget_seconds, plateau),
@@ -61,6 +64,8 @@ def tune_create(*, owner: Any, operator: str, shape: Mapping[str, int], dtype: s
     }
     if problems:
         raise TuneError(problems)
+    if worth_s is None:
+        worth_s = worth(operator, dtype, shape, devices.gpu_model(device)).seconds
     with transaction.atomic():
         job = TuneJob.objects.create(
             owner=owner, operator=operator, shape=dict(shape), dtype=dtype, device=device, strategy=strategy, seed=seed,

@@ -153,22 +153,17 @@ def tune_finish(job: TuneJob, worker: str, finalists: Sequence[Finalist], sessio
     default_key = config_key(default) if default is not None else None
     fields: dict[str, Any] = {
         "best_ms": winner.outcome.median_ms, "best_config": dict(winner.config), "ended_by": ended_by,
-        "finalists": [_finalist_json(finalist, default_key) for finalist in finalists]}
+        "finalists": [{**one.as_json(), "default": config_key(one.config) == default_key} for one in finalists]}
     again = next((f.median_ms for f in finalists if config_key(f.config) == default_key), None)
     if again is not None:
         fields["default_ms"] = again
+    library_ms = winner.outcome.facts.get("library_ms")      # of the same rounds
+    if isinstance(library_ms, int | float):
+        fields["library_ms"] = float(library_ms)
     with transaction.atomic():
         tune_end(job, worker, Status.DONE, **fields)
-        config_put(job, session, winner.outcome, source_hash)
+        config_put(job, session, winner.outcome, source_hash, finalists=finalists, default=default)
     return job
-
-
-def _finalist_json(finalist: Finalist, default_key: str | None) -> dict[str, Any]:
-    outcome, facts = finalist.outcome, {}
-    if isinstance(outcome, Measured):
-        facts = {"median_ms": outcome.median_ms, "min_ms": outcome.min_ms, "p90_ms": outcome.p90_ms, "n": outcome.n}
-    return {"config": dict(finalist.config), "tie": finalist.tie, "default": config_key(finalist.config) == default_key,
-            **facts, **({"reason": str(outcome.reason)} if isinstance(outcome, Rejected) else {})}
 
 
 def tune_end(job: TuneJob, worker: str, status: str, **fields: Any) -> None:
