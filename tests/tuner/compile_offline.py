@@ -12,7 +12,8 @@ from tuner.kernels.rowwise import layernorm_row, softmax_row
 
 CASES = [
     (matmul, dict.fromkeys(("a", "b", "c"), "*bf16") | dict.fromkeys(("M", "N", "K", "sam", "sbk", "scm"), "i32"),
-     {"sak": 1, "sbn": 1, "scn": 1, "BM": 128, "BN": 256, "BK": 64, "GM": 8}, 8, 3),
+     {"sak": 1, "sbn": 1, "scn": 1, "BM": 128, "BN": 256, "BK": 64, "GM": 8, "SPLIT_K": 1, "ACT": 0,
+      **dict.fromkeys(("bias", "scale", "work", "locks"))}, 8, 3),
     (softmax_row, {"x": "*fp16", "y": "*fp16", "rows": "i32", "cols": "i32", "sx": "i32", "sy": "i32"},
      {"BLOCK": 4096, "STEPS": 3}, 8, 3),
     (layernorm_row, dict.fromkeys("xwby", "*fp16") | {"cols": "i32", "sx": "i32", "eps": "fp32"},

@@ -13,11 +13,11 @@ LANDSCAPES = {path.name.split(".")[0]: Landscape.load(path)
 H200 = limits("NVIDIA H200")
 
 
-def test_every_operator_was_recorded():
-    assert set(LANDSCAPES) == set(OPERATORS)
+def test_every_recorded_operator_is_known():
+    assert set(LANDSCAPES) <= set(OPERATORS)
 
 
-@pytest.mark.parametrize("name", list(OPERATORS))
+@pytest.mark.parametrize("name", list(LANDSCAPES))
 def test_costs_are_those_of_the_recording(name):
     operator = OPERATORS[name]
     for one in LANDSCAPES[name].shapes:
@@ -25,13 +25,13 @@ def test_costs_are_those_of_the_recording(name):
         assert operator.bytes(one.shape, operator.dtypes[0]) == one.bytes
 
 
-@pytest.mark.parametrize("name", list(OPERATORS))
+@pytest.mark.parametrize("name", list(LANDSCAPES))
 def test_constraints_keep_everything_that_ran_on_the_gpu(name):
     operator = OPERATORS[name]
     for one in LANDSCAPES[name].shapes:
         space = operator.space(one.shape, operator.dtypes[0], H200)
         ran = [config for config, o in one.outcomes.values() if isinstance(o, Measured)]
-        assert not [config for config in ran if config not in space]
+        assert ran and not [config for config in ran if operator.complete(config) not in space]
 
 
 def test_constraints_prune_most_of_what_ran_out_of_resources():
@@ -40,7 +40,7 @@ def test_constraints_prune_most_of_what_ran_out_of_resources():
         space = operator.space(one.shape, "fp16", H200)
         failed = [config for config, o in one.outcomes.values()
                   if isinstance(o, Rejected) and o.reason == Reason.RESOURCES]
-        pruned += sum(config not in space for config in failed)
+        pruned += sum(operator.complete(config) not in space for config in failed)
         all_of_them += len(failed)
     assert pruned >= 0.8 * all_of_them
 

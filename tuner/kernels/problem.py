@@ -6,11 +6,13 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 import torch
+import triton
 
 from tuner.trial import Config
 
-DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
+DTYPES = {"fp8": torch.float8_e4m3fn, "bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 MAX_ELEMENTS = 2**31 - 1      # the kernels index with int32
+INTERPRETED_PROGRAMS = 3      # of persistent kernels where there is no GPU: enough to share tiles
 
 
 class Problem(Protocol):
@@ -73,3 +75,44 @@ def full_precision() -> None:
     """Keep float32 products of the references in float32: tf32 would be no better than what is checked."""
     torch.backends.cuda.matmul.allow_tf32 = False
     torch.backends.cudnn.allow_tf32 = False
+
+
+def normal_tensors(seed: int, *tensors: torch.Tensor) -> None:
+    """Overwrite the tensors with standard normal numbers, the same ones for the same seed on the same device."""
+    if tensors[0].device.type == "meta":
+        return                                     # only compiled for: there is nothing to fill
+    generator = generator_on(tensors[0].device, seed)
+    for tensor in tensors:
+        if tensor.dtype == torch.float8_e4m3fn:    # torch draws no fp8
+            tensor.copy_(torch.randn(tensor.shape, generator=generator, device=tensor.device, dtype=torch.bfloat16))
+        else:
+            normal(generator, tensor)
+
+
+def multiprocessors(device: torch.device) -> int:
+    """Programs of a persistent kernel: one per multiprocessor of the GPU."""
+    if device.type != "cuda":
+        return INTERPRETED_PROGRAMS
+    return torch.cuda.get_device_properties(device).multi_processor_count
+
+
+def scratch_from_torch(device: torch.device) -> None:
+    """Kernels that make TMA descriptors themselves keep them in memory that Triton asks its host for."""
+    if device.type == "cuda":
+        triton.set_allocator(lambda size, alignment, stream: torch.empty(size, dtype=torch.int8, device=device))
+
+
+class Workspace:
+    """Memory in which programs meet: float32 partial sums, and counts that every launch leaves at zero."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self._values = torch.empty(0, device=device)
+        self._counts = torch.zeros(0, dtype=torch.int32, device=device)
+
+    def of(self, values: int, counts: int) -> tuple[torch.Tensor, torch.Tensor]:
+        if self._values.numel() < values:
+            self._values = torch.empty(values, device=self.device)
+        if self._counts.numel() < counts:
+            self._counts = torch.zeros(counts, dtype=torch.int32, device=self.device)
+        return self._values, self._counts

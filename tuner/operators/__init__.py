@@ -9,11 +9,11 @@ from collections.abc import Callable, Mapping
 
 from tuner.operators.attention import ATTENTION
 from tuner.operators.limits import Limits, limits
-from tuner.operators.matmul import MATMUL
+from tuner.operators.matmul import MATMUL, MATMUL_BIAS_ACT
 from tuner.operators.operator import Dim, Operator, Shape
 from tuner.operators.rowwise import LAYERNORM, SOFTMAX
 
-OPERATORS: dict[str, Operator] = {op.name: op for op in (MATMUL, SOFTMAX, LAYERNORM, ATTENTION)}
+OPERATORS: dict[str, Operator] = {op.name: op for op in (MATMUL, MATMUL_BIAS_ACT, SOFTMAX, LAYERNORM, ATTENTION)}
 
 _teams: list[Callable[[], Mapping[str, Operator]]] = []
 

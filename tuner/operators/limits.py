@@ -21,6 +21,12 @@ class Limits:
     threads: int = 1024
 
     @property
+    def capability(self) -> tuple[int, int]:
+        """(9, 0) for "9.0"; (0, 0) when it is not known."""
+        major, _, minor = self.compute_capability.partition(".")
+        return (int(major), int(minor)) if major.isdigit() and minor.isdigit() else (0, 0)
+
+    @property
     def warpgroup_mma(self) -> bool:
         """Hopper's asynchronous tensor-core instruction: it reads its operands from shared memory."""
         return self.compute_capability == "9.0"

@@ -67,7 +67,9 @@ def _default(landscape: Landscape, shape_index: int) -> list[Config]:
     dtype = landscape.dtype or (operator.dtypes[0] if operator else "")
     if operator is None or operator.problems(shape, dtype):
         return []
-    return [operator.default_config(shape, dtype, limits(landscape.gpu, landscape.compute_capability))]
+    gpu = limits(landscape.gpu, landscape.compute_capability)
+    default = operator.default_in(landscape.space(shape_index), shape, dtype, gpu)
+    return [] if default is None else [default]
 
 
 def _winners(history: list[str]) -> list[Config]:

@@ -1,0 +1,56 @@
+"""Spaces of operators with several kernels: each kernel has its own values of each parameter, one space holds them all.
+
+A parameter that a kernel does not read has one value there, so no two configurations are the same code.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from itertools import product
+
+import numpy as np
+
+from tuner.space import Constraint, Param, Space
+from tuner.trial import Config, Value
+
+Values = Mapping[str, Sequence[Value]]
+
+
+def whole(config: Config, name: str) -> int:
+    """A parameter that is a whole number."""
+    value = config[name]
+    return value if isinstance(value, int) else 0
+
+
+def union(kernels: Sequence[Values], constraints: Sequence[Constraint]) -> Space:
+    """Every combination of each kernel's values that all constraints allow; a combination counts once.
+
+    Values of a parameter keep the order in which the kernels name them, numbers are sorted.
+    """
+    names = list(kernels[0])
+    params = tuple(Param(name, _values(name, kernels)) for name in names)
+    place = [{value: i for i, value in enumerate(param.values)} for param in params]
+    rows: dict[tuple[int, ...], None] = {}
+    pruned: Counter[str] = Counter()
+    seen: set[tuple[int, ...]] = set()
+    for kernel in kernels:
+        for values in product(*(kernel[name] for name in names)):
+            row = tuple(index[value] for index, value in zip(place, values, strict=True))
+            if row in seen:
+                continue
+            seen.add(row)
+            config = dict(zip(names, values, strict=True))
+            broken = next((c.reason for c in constraints if not c.holds(config)), None)
+            if broken is None:
+                rows[row] = None
+            else:
+                pruned[broken] += 1
+    return Space(params, np.array(list(rows), dtype=np.int32).reshape(len(rows), len(params)), pruned)
+
+
+def _values(name: str, kernels: Sequence[Values]) -> tuple[Value, ...]:
+    found = tuple(dict.fromkeys(value for kernel in kernels for value in kernel[name]))
+    if all(isinstance(value, int | float) and not isinstance(value, bool) for value in found):
+        return tuple(sorted(found, key=float))
+    return found
