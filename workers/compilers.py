@@ -52,6 +52,7 @@ class Compilers:
         self._answers: queue.SimpleQueue[tuple[int, Config, Mapping[str, Any] | Rejected]] = queue.SimpleQueue()
         self._round = 0                          # tasks and answers of an earlier one are of no interest
         self._opening: dict[str, Any] = {}
+        self._aim = 0                            # which of the openings that were asked for is the present one
         self._aimed, self._stop, self._lock = threading.Event(), threading.Event(), threading.Lock()
         self.count = count
         self.compiled, self.compile_s, self.replaced = 0, 0.0, 0
@@ -61,8 +62,10 @@ class Compilers:
             thread.start()
 
     def aim(self, opening: Mapping[str, Any]) -> None:
-        """What to compile and for which GPU: the `open` request of tuner.bench.compiler."""
-        self._opening = dict(opening)
+        """What to compile and for which GPU: the `open` request of tuner.bench.compiler. Again, for another shape."""
+        self.forget()
+        self._opening, self.useless = dict(opening), ""
+        self._aim += 1
         self._aimed.set()
 
     def put(self, configs: Sequence[Config]) -> None:
@@ -103,7 +106,7 @@ class Compilers:
     def _serve(self) -> None:
         """One process and what it is asked. It dies with this thread."""
         child: Child | None = self._spawn()
-        opened = False
+        opened = 0                               # the aim that it was opened for
         try:
             while not self._aimed.wait(LOOK_S):
                 if self._stop.is_set():
@@ -112,16 +115,16 @@ class Compilers:
                 asked, config = task
                 if asked != self._round:
                     continue
-                if child is None or not opened:
-                    child = self._open(child)
-                    opened = child is not None
+                aim = self._aim
+                if child is None or opened != aim:
+                    child, opened = self._open(child), aim
                 if child is None:
                     self._answers.put((asked, config, {}))
                     continue
                 answer = self._one(child, config)
                 if child.process.poll() is not None:
                     child.close()
-                    child, opened = self._spawn(), False       # imports torch before it is needed again
+                    child, opened = self._spawn(), 0           # imports torch before it is needed again
                 self._answers.put((asked, config, answer))
         except Stopped:
             return

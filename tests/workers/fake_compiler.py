@@ -10,7 +10,11 @@ from tuner.trial import Reason
 FACTS = {"registers": 128, "spills": 0, "smem_bytes": 4096, "occupancy_pct": 25.0}
 
 
+aimed: dict = {}
+
+
 def opened(request: dict) -> dict:
+    aimed.update(request)
     if request["shape"].get("no_meta"):
         raise wire.Failed("no compile ahead: this kernel reads its inputs")
     if request["shape"].get("compiler_dies"):
@@ -36,7 +40,8 @@ def compiled(request: dict) -> dict:
             return {**FACTS, "spills": 700, "compile_s": 0.1}
         case "slow":
             time.sleep(0.3)
-    return {**FACTS, "compile_s": 0.3 if config.get("build") == "slow" else 0.05, "compiler": os.getpid()}
+    return {**FACTS, "compile_s": 0.3 if config.get("build") == "slow" else 0.05, "compiler": os.getpid(),
+            "compiled_for": aimed["shape"].get("size")}
 
 
 if __name__ == "__main__":

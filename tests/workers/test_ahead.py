@@ -152,3 +152,18 @@ def test_compilers_die_with_their_worker_and_leave_no_folder(tmp_path, monkeypat
     monkeypatch.setattr(compilers.tempfile, "tempdir", str(tmp_path))
     mine = compilers.cache_folder()             # the next session sweeps what the killed one left
     assert mine.exists() and not Path(folder).exists()
+
+
+def test_the_same_processes_go_on_with_another_shape():
+    runner, seen = make(2, size=1), []
+    space = space_of({}, {}, {})
+    try:
+        for size in (1, 2):
+            runner.move("fake", {"size": size}, "fp16")
+            session = runner.open()
+            trials = list(tune(space, "exhaustive", runner, Budget(), 0))
+            seen.append({session.environment["pid"], *(t.outcome.facts["compiler"] for t in trials)})
+            assert all(t.outcome.facts["compiled_for"] == size for t in trials)
+        assert len(seen[0] | seen[1]) <= 3 and runner.use().open_s < runner.use().wall_s
+    finally:
+        runner.close()

@@ -69,7 +69,7 @@ def test_finalists_are_interleaved(runner):
 
 def test_a_race_is_decided_in_the_child_and_says_what_it_saved(runner):
     [(_, whole)] = runner.measure([SOFTMAX])
-    answer = runner._ask({"do": "run", "config": SOFTMAX, "seed": 1, "incumbent": {
+    answer = runner._child.ask({"do": "run", "config": SOFTMAX, "seed": 1, "incumbent": {
         "median_ms": whole.median_ms / 1000, "samples_ms": [whole.median_ms / 1000] * 10}}, 30.0)
     assert answer["ended"] == "raced" and answer["n"] == 1
     racing = answer["facts"]["racing"]

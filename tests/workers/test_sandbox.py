@@ -97,7 +97,7 @@ def test_a_hung_child_takes_its_own_children_along(runner):
 
 
 def test_stop_ends_a_measurement_at_once(runner):
-    runner.limits = Limits(run_s=60)
+    runner._child.limits = Limits(run_s=60)
     threading.Timer(0.5, runner.stop).start()
     started = time.monotonic()
     assert list(runner.measure([{"do": "hang"}, {"do": "fine"}])) == []
@@ -124,7 +124,7 @@ def test_a_session_that_cannot_open_says_why():
         make(die=1).open()
 
 
-def test_only_known_operators_can_be_named():
+def test_only_known_operators_can_be_named(db):
     with pytest.raises(SandboxError, match="unknown operator 'os'"):
         SandboxRunner("os", {}, "fp16")
 
@@ -133,7 +133,7 @@ def test_the_child_dies_with_its_worker():
     """A worker killed with SIGKILL leaves no process on the GPU."""
     program = ("from tests.workers.test_sandbox import make; import time\n"
                "runner = make(); pid = runner.open().environment['pid']\n"
-               "print(pid, runner._spare.process.pid, flush=True); time.sleep(60)")
+               "assert pid in runner._child.pids; print(*runner._child.pids, flush=True); time.sleep(60)")
     worker = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
     pids = [int(pid) for pid in worker.stdout.readline().split()]
     worker.kill()
@@ -141,7 +141,7 @@ def test_the_child_dies_with_its_worker():
     end = time.monotonic() + 5
     while any(alive(pid) for pid in pids) and time.monotonic() < end:
         time.sleep(0.02)
-    assert not any(alive(pid) for pid in pids)
+    assert len(pids) == 3 and not any(alive(pid) for pid in pids)
 
 
 def alive(pid: int) -> bool:

@@ -21,6 +21,7 @@ import triton
 from tuner.bench import offline, wire
 from tuner.kernels.problem import Problem
 from tuner.operators import OPERATORS, find
+from tuner.team import packages
 from tuner.trial import Reason
 
 MESSAGE_CHARS = 2000
@@ -81,6 +82,7 @@ def enter(parent_pid: int) -> None:
 def main(argv: list[str]) -> None:
     read_fd, write_fd, parent_pid = (int(arg) for arg in argv)
     enter(parent_pid)
+    packages.provide()
     wire.serve(Compiler().handlers(), read_fd, write_fd)
     os._exit(0)
 

@@ -39,11 +39,11 @@ class Use:
     open_s: float = 0.0                # … of which went by before the first configuration could be asked for
     busy_s: float = 0.0                # … in which a configuration or the finalists held the GPU
     waited_s: float = 0.0              # … in which it had nothing to do, as nothing was compiled
-    compile_s: float = 0.0             # summed over the compile processes
+    load_s: float = 0.0                # … in which binaries that were compiled ahead were put onto it
+    compile_s: float = 0.0             # summed over the processes that compiled
     compiled: int = 0                  # configurations that the compile processes answered
     compilers: int = 0                 # processes that compile at the same time; 0: the measuring child compiles itself
     replaced: int = 0                  # children that died, hung or were killed
-    load_ms: float | None = None       # median of a compiled configuration's way onto the GPU
 
     @property
     def busy_share(self) -> float | None:
