@@ -12,7 +12,7 @@ GPU := $(shell command -v nvidia-smi >/dev/null 2>&1 && nvidia-smi -L 2>/dev/nul
 export HOST PORT
 
 .DEFAULT_GOAL := help
-.PHONY: help install install-gpu run test test-gpu check golden bench fuzz lock clean browser js
+.PHONY: help install install-gpu run test test-gpu check golden bench fuzz lock clean browser js bench-tuner
 
 help:      ## this list
 	@sed -n 's/^\([a-z-]*\): .*## /  make \1\t/p' Makefile | expand -t 18
@@ -97,14 +97,14 @@ golden: $(VENV)/.installed-test ## write tests/data/golden anew; read the diff b
 	@RIDGEPOINT_GOLDEN=1 $(BIN)/python -m pytest -m golden $(ARGS)
 	@git diff --stat -- tests/data/golden
 
-# what Ridgepoint is measured against lives in its own environment: its pandas must not meet ours
-$(VENV)-bench/.installed: pyproject.toml | $(VENV)/.installed
-	@echo "installing the bench's reference, Holistic Trace Analysis (a minute, once)"
-	@$(BIN)/python -m venv $(VENV)-bench && $(BIN)/python -c "import tomllib; p = tomllib.load(open('pyproject.toml', 'rb'))['project']; \
-		print('\n'.join(p['optional-dependencies']['bench']))" \
-		| $(VENV)-bench/bin/python -m pip install --quiet --disable-pip-version-check -r /dev/stdin \
-		|| { rm -rf $(VENV)-bench; echo "it could not be installed: the table will say so"; }
-	@mkdir -p $(VENV)-bench && touch $@
+# what Ridgepoint is measured against lives in environments of its own: their pandas must not meet ours
+$(VENV)-%/.installed: pyproject.toml | $(VENV)/.installed
+	@echo "installing what $* compares with (a minute, once)"
+	@$(BIN)/python -m venv $(VENV)-$* && $(BIN)/python -c "import tomllib; p = tomllib.load(open('pyproject.toml', 'rb'))['project']; \
+		print('\n'.join(p['optional-dependencies']['$*']))" \
+		| $(VENV)-$*/bin/python -m pip install --quiet --disable-pip-version-check -r /dev/stdin \
+		|| { rm -rf $(VENV)-$*; echo "it could not be installed: the table will say so"; }
+	@mkdir -p $(VENV)-$* && touch $@
 
 fuzz: $(VENV)/.installed-test ## mutate recordings of every format and judge what readers make of them   (ARGS="--seconds 3600 --format kineto")
 	@$(BIN)/python -m tests.fuzzing $(ARGS)
@@ -112,10 +112,13 @@ fuzz: $(VENV)/.installed-test ## mutate recordings of every format and judge wha
 bench: $(VENV)/.installed $(VENV)-bench/.installed ## every speed beside its reference and budget -> docs/bench.md
 	@$(BIN)/python -m bench $(ARGS)
 
+bench-tuner: $(VENV)-bench-tuner/.installed ## our search methods beside Kernel Tuner's and Optuna's on recorded spaces -> docs/tuner-bench.md
+	@$$(test -x $(VENV)-bench-tuner/bin/python && echo $(VENV)-bench-tuner/bin/python || echo $(BIN)/python) -m bench.tuner $(ARGS)
+
 lock: $(VENV)/.installed-test $(VENV)/.installed-check ## requirements.lock from what is installed now
 	@{ sed -n '/^#/p' requirements.lock; $(BIN)/python -m pip freeze --exclude-editable | grep -Ev '^(ridgepoint|pip|setuptools|torch|triton|.*@ )'; } > requirements.new
 	@mv requirements.new requirements.lock
 
 clean:     ## forget the environment and caches; var/ (your data) stays
-	rm -rf $(VENV) $(VENV)-bench build *.egg-info .pytest_cache .mypy_cache .ruff_cache test-results
+	rm -rf $(VENV) $(VENV)-bench $(VENV)-bench-tuner build *.egg-info .pytest_cache .mypy_cache .ruff_cache test-results
 	find . -name __pycache__ -not -path './var/*' -prune -exec rm -rf {} +

@@ -37,9 +37,14 @@ from profiles.timeline import path_api, selection_api
 from profiles.topics import api as topic_api
 from profiles.topics import pages as topic_pages
 from tuner.configs import api as config_api
+from tuner.configs import exchange_api, exchange_pages
 from tuner.configs import pages as config_pages
 from tuner.jobs import api as tuner_api
+from tuner.jobs import compare_pages as tune_compare_pages
+from tuner.jobs import control_api, group_pages, new_pages, page_api, quarantine_pages, queue_pages
 from tuner.jobs import pages as tuner_pages
+from tuner.scores import api as score_api
+from tuner.scores import pages as score_pages
 from webapp import accounts, kernels, pages
 
 handler400, handler403, handler404, handler500 = (
@@ -96,11 +101,33 @@ urlpatterns = [
     path("ceilings/<int:pk>/stop/", ceiling_pages.ceiling_stop, name="ceiling-stop"),          # POST
     # tuner
     path("tune/", tuner_pages.tune_list, name="tune-list"),
-    path("tune/new/", tuner_pages.tune_new, name="tune-new"),
+    path("tune/new/", new_pages.tune_new, name="tune-new"),
+    path("tune/compare/", tune_compare_pages.tune_compare, name="tune-compare"),
+    path("tune/by-worth/", queue_pages.queue_by_worth, name="tune-by-worth"),      # POST
+    path("tune/groups/<int:pk>/", group_pages.tune_group, name="tune-group"),
+    path("tune/groups/<int:pk>/act/", group_pages.tune_group_act, name="tune-group-act"),      # POST
+    path("tune/methods/", score_pages.leaderboard, name="leaderboard"),
     path("tune/<int:pk>/", tuner_pages.tune_detail, name="tune"),
     path("tune/<int:pk>/stop/", tuner_pages.tune_stop, name="tune-stop"),          # POST
+    path("tune/<int:pk>/pause/", tuner_pages.tune_pause, name="tune-pause"),       # POST
+    path("tune/<int:pk>/resume/", tuner_pages.tune_resume, name="tune-resume"),    # POST
+    path("tune/<int:pk>/extend/", tuner_pages.tune_extend, name="tune-extend"),    # POST
+    path("tune/<int:pk>/move/", queue_pages.tune_move, name="tune-move"),          # POST
+    path("tune/quarantine/", quarantine_pages.quarantine_list, name="quarantine-list"),
+    path("tune/quarantine/<int:pk>/lift/", quarantine_pages.quarantine_lift, name="quarantine-lift"),          # POST
     path("cache/", config_pages.cache_list, name="cache-list"),
     path("cache/<int:pk>/", config_pages.cache_detail, name="cache"),
+    path("cache/<int:pk>/state/", config_pages.cache_state, name="cache-state"),              # POST
+    path("cache/why/", config_pages.cache_why, name="cache-why"),
+    path("cache/revalidate/", config_pages.cache_revalidate, name="cache-revalidate"),        # POST
+    path("cache/portability/", exchange_pages.cache_portability, name="cache-portability"),
+    path("cache/buckets/", exchange_pages.cache_buckets, name="cache-buckets"),
+    path("cache/exchange/", exchange_pages.cache_exchange, name="cache-exchange"),
+    path("cache/export/", exchange_pages.cache_export, name="cache-export"),
+    path("cache/imports/<int:pk>/", exchange_pages.cache_import, name="cache-import"),
+    path("cache/imports/<int:pk>/measure/", exchange_pages.cache_import_measure, name="cache-import-measure"),    # POST
+    path("cache/imports/<int:pk>/forget/", exchange_pages.cache_import_forget, name="cache-import-forget"),       # POST
+    path("tune/<int:pk>/export/<str:format>/", exchange_pages.trials_export, name="trials-export"),
     # people
     path("accounts/", include(accounts.urlpatterns)),                              # sign in and out, tokens
     path("admin/", admin.site.urls),
@@ -169,10 +196,32 @@ urlpatterns = [
     path("api/ceilings/<int:pk>/", ceiling_api.CeilingApi.as_view(), name="api-ceiling"),
     path("api/ceilings/<int:pk>/stop/", ceiling_api.CeilingStopApi.as_view(), name="api-ceiling-stop"),
     path("api/tune/", tuner_api.TuneListApi.as_view(), name="api-tune-list"),
+    path("api/leaderboard/", score_api.LeaderboardApi.as_view(), name="api-leaderboard"),
     path("api/tune/<int:pk>/", tuner_api.TuneApi.as_view(), name="api-tune"),
+    path("api/tune/compare/", page_api.TuneCompareApi.as_view(), name="api-tune-compare"),
+    path("api/tune/worth/", page_api.TuneWorthApi.as_view(), name="api-tune-worth"),
+    path("api/tune/<int:pk>/insight/", page_api.TuneInsightApi.as_view(), name="api-tune-insight"),
     path("api/tune/<int:pk>/trials/", tuner_api.TrialListApi.as_view(), name="api-trials"),
     path("api/tune/<int:pk>/stop/", tuner_api.TuneStopApi.as_view(), name="api-tune-stop"),
+    path("api/tune/<int:pk>/pause/", control_api.TunePauseApi.as_view(), name="api-tune-pause"),
+    path("api/tune/<int:pk>/resume/", control_api.TuneResumeApi.as_view(), name="api-tune-resume"),
+    path("api/tune/<int:pk>/extend/", control_api.TuneExtendApi.as_view(), name="api-tune-extend"),
+    path("api/tune/<int:pk>/move/", control_api.TuneMoveApi.as_view(), name="api-tune-move"),
+    path("api/tune/queue/", control_api.QueueApi.as_view(), name="api-queue"),
+    path("api/tune/efforts/", control_api.EffortsApi.as_view(), name="api-efforts"),
+    path("api/tune/groups/", control_api.GroupListApi.as_view(), name="api-groups"),
+    path("api/tune/groups/<int:pk>/", control_api.GroupApi.as_view(), name="api-group"),
+    path("api/tune/groups/<int:pk>/<slug:action>/", control_api.GroupActionApi.as_view(), name="api-group-action"),       # POST
+    path("api/tune/quarantine/", control_api.QuarantineListApi.as_view(), name="api-quarantine"),
+    path("api/tune/quarantine/<int:pk>/lift/", control_api.QuarantineLiftApi.as_view(), name="api-quarantine-lift"),      # POST
     path("api/configs/", config_api.ConfigListApi.as_view(), name="api-configs"),
+    path("api/configs/<int:pk>/", config_api.ConfigApi.as_view(), name="api-config"),
+    path("api/configs/revalidate/", config_api.RevalidateApi.as_view(), name="api-revalidate"),
+    path("api/configs/portability/", exchange_api.PortabilityApi.as_view(), name="api-portability"),
+    path("api/configs/buckets/", exchange_api.BucketsApi.as_view(), name="api-buckets"),
+    path("api/configs/import/", exchange_api.ImportApi.as_view(), name="api-import"),
+    path("api/configs/export/", exchange_api.ExportApi.as_view(), name="api-export"),
+    path("api/tune/<int:pk>/export/<str:format>/", exchange_api.TrialsExportApi.as_view(), name="api-trials-export"),
     path("api/configs/best/", config_api.ConfigBestApi.as_view(), name="api-config-best"),
     path("api/workers/", pages.WorkersApi.as_view(), name="api-workers"),
     path("api/schema/", SpectacularAPIView.as_view(), name="api-schema"),

@@ -1,0 +1,30 @@
+"""The leaderboard of search methods on the command line."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from tuner.scores import selectors
+
+
+class Command(BaseCommand):
+    help = "Print how the search methods did on recorded spaces (the last make bench-tuner)."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("--json", action="store_true", help="exactly one JSON document on standard output")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        document = selectors.leaderboard()
+        if document is None:
+            raise CommandError("docs/leaderboard.json is not there: run make bench-tuner")
+        if options["json"]:
+            self.stdout.write(json.dumps(document))
+            return
+        for each in document["methods"]:
+            score = "     —" if each["mean_score"] is None else f"{each['mean_score']:+6.2f}"
+            fewer = "  —" if each["fewer_than_random"] is None else f"{each['fewer_than_random']:.1f}× fewer trials than random"
+            self.stdout.write(f"{score}  {each['title']:40} {fewer}")
+        self.stdout.write(f"measured {document['date']}, {document['repeats']} searches each")

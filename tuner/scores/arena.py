@@ -1,0 +1,138 @@
+"""Recorded spaces that search methods compete on. A method sees configurations and what it asked for, never the rest."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from tuner.bench.landscape import Landscape
+from tuner.bench.replay import recorded_cost_s
+from tuner.scores.methodology import Distribution, Floats, Run
+from tuner.space import Space
+from tuner.strategies import STRATEGIES
+from tuner.trial import Config, Measured, Outcome, Trial, config_key
+
+
+@dataclass(frozen=True)
+class Arena:
+    """One shape of one recorded space.
+
+    ms, cost_s   (N,) by row of the space: what was minimised (NaN: it failed), seconds that trying it took
+    """
+
+    name: str
+    space: Space
+    outcomes: Sequence[Outcome]
+    ms: Floats
+    cost_s: Floats
+
+    @classmethod
+    def of(cls, landscape: Landscape, shape_index: int = 0) -> Arena:
+        recorded, space = landscape.at(shape_index), landscape.space(shape_index)
+        outcomes = [_scored(recorded.outcomes[config_key(config)][1]) for config in space.configs()]
+        ms = np.array([outcome.median_ms if isinstance(outcome, Measured) else np.nan for outcome in outcomes])
+        cost_s = np.array([float(outcome.facts.get("cost_s") or recorded_cost_s(outcome)) for outcome in outcomes])
+        return cls(_name(landscape, shape_index), space, outcomes, ms, cost_s)
+
+    @property
+    def distribution(self) -> Distribution:
+        return Distribution.of(self.ms, self.cost_s)
+
+    @property
+    def end_s(self) -> float:
+        """A little more than the budget's end, so that curves reach it."""
+        return float(self.distribution.times()[-1]) * 1.1
+
+
+def arenas(path: Path) -> Iterator[Arena]:
+    """Every shape of a landscape file."""
+    landscape = Landscape.load(path)
+    for index in range(len(landscape.shapes)):
+        yield Arena.of(landscape, index)
+
+
+def _scored(outcome: Outcome) -> Outcome:
+    """What the file's own tool minimised counts, where it says so."""
+    objective = outcome.facts.get("objective_ms")
+    if isinstance(outcome, Measured) and objective:
+        return Measured(float(objective), outcome.min_ms, outcome.p90_ms, outcome.n, outcome.facts)
+    return outcome
+
+
+def _name(landscape: Landscape, shape_index: int) -> str:
+    shape = landscape.at(shape_index).shape
+    text = " ".join(f"{name}={value}" for name, value in shape.items())
+    return f"{landscape.stem.removesuffix('_T4')} {text}".strip()
+
+
+class Clock:
+    """Adds up what evaluations cost and, in CPU seconds, what the search itself took between them; says when it is over.
+
+    trials     evaluations after which it is over; None: at the end of the arena's budget in time
+    until_ms   over as soon as something this fast was found
+    """
+
+    def __init__(self, arena: Arena, trials: int | None = None, until_ms: float | None = None) -> None:
+        self.arena, self._trials, self._until_ms = arena, trials, until_ms
+        self._end_s = arena.end_s if trials is None else float("inf")
+        self._at, self._mark, self._found = 0.0, time.thread_time(), False
+        self.search_s = 0.0
+        self.time_s: list[float] = []
+        self.ms: list[float] = []
+
+    @property
+    def over(self) -> bool:
+        return self._found or self.spent >= 1
+
+    @property
+    def spent(self) -> float:
+        """Share of the budget."""
+        return len(self.ms) / self._trials if self._trials is not None else self._at / self._end_s
+
+    def evaluate(self, row: int) -> float:
+        """ms of a row, NaN when it fails."""
+        taken = time.thread_time() - self._mark
+        ms = float(self.arena.ms[row])
+        self.search_s += taken
+        self._at += taken + float(self.arena.cost_s[row])
+        self.time_s.append(self._at)
+        self.ms.append(ms)
+        self._found = self._found or (self._until_ms is not None and ms <= self._until_ms)
+        self._mark = time.thread_time()
+        return ms
+
+    def run(self) -> Run:
+        return Run(np.array(self.time_s), np.array(self.ms), self.search_s)
+
+
+Player = Callable[[Arena, int, Clock], None]
+
+
+def play(arena: Arena, player: Player, seed: int, *, trials: int | None = None, until_ms: float | None = None) -> Run:
+    """One search until its clock is over."""
+    clock = Clock(arena, trials, until_ms)
+    player(arena, seed, clock)
+    return clock.run()
+
+
+def ours(strategy: str) -> Player:
+    """A method of STRATEGIES as a player."""
+
+    def search(arena: Arena, seed: int, clock: Clock) -> None:
+        method = STRATEGIES[strategy].make(arena.space, np.random.default_rng(seed))
+        while not clock.over and (asked := method.ask(1)):
+            method.tell([_trial(arena, clock, asked[0])])
+
+    return search
+
+
+def _trial(arena: Arena, clock: Clock, config: Config) -> Trial:
+    row = arena.space.row(config)
+    if row is None:
+        raise ValueError(f"{config_key(config)} is not in the space of {arena.name}")
+    clock.evaluate(row)
+    return Trial(len(clock.ms) - 1, config, arena.outcomes[row])
