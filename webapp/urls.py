@@ -45,6 +45,10 @@ from tuner.jobs import control_api, group_pages, new_pages, page_api, quarantine
 from tuner.jobs import pages as tuner_pages
 from tuner.scores import api as score_api
 from tuner.scores import pages as score_pages
+from tuner.served import api as served_api
+from tuner.served import pages as served_pages
+from tuner.team import api as team_api
+from tuner.team import pages as team_pages
 from webapp import accounts, kernels, pages
 
 handler400, handler403, handler404, handler500 = (
@@ -115,6 +119,10 @@ urlpatterns = [
     path("tune/<int:pk>/move/", queue_pages.tune_move, name="tune-move"),          # POST
     path("tune/quarantine/", quarantine_pages.quarantine_list, name="quarantine-list"),
     path("tune/quarantine/<int:pk>/lift/", quarantine_pages.quarantine_lift, name="quarantine-lift"),          # POST
+    path("tune/operators/", team_pages.operator_list, name="operators"),
+    path("tune/operators/enable/", team_pages.package_enable, name="operator-enable"),         # POST, owners
+    path("tune/operators/<int:pk>/", team_pages.package_change, name="operator-package"),      # POST, owners
+    path("cache/served/", served_pages.served, name="served"),                     # ?days=7
     path("cache/", config_pages.cache_list, name="cache-list"),
     path("cache/<int:pk>/", config_pages.cache_detail, name="cache"),
     path("cache/<int:pk>/state/", config_pages.cache_state, name="cache-state"),              # POST
@@ -127,7 +135,7 @@ urlpatterns = [
     path("cache/imports/<int:pk>/", exchange_pages.cache_import, name="cache-import"),
     path("cache/imports/<int:pk>/measure/", exchange_pages.cache_import_measure, name="cache-import-measure"),    # POST
     path("cache/imports/<int:pk>/forget/", exchange_pages.cache_import_forget, name="cache-import-forget"),       # POST
-    path("tune/<int:pk>/export/<str:format>/", exchange_pages.trials_export, name="trials-export"),
+    path("tune/<int:pk>/export/<str:kind>/", exchange_pages.trials_export, name="trials-export"),
     # people
     path("accounts/", include(accounts.urlpatterns)),                              # sign in and out, tokens
     path("admin/", admin.site.urls),
@@ -221,7 +229,14 @@ urlpatterns = [
     path("api/configs/buckets/", exchange_api.BucketsApi.as_view(), name="api-buckets"),
     path("api/configs/import/", exchange_api.ImportApi.as_view(), name="api-import"),
     path("api/configs/export/", exchange_api.ExportApi.as_view(), name="api-export"),
-    path("api/tune/<int:pk>/export/<str:format>/", exchange_api.TrialsExportApi.as_view(), name="api-trials-export"),
+    path("api/tune/<int:pk>/export/<str:kind>/", exchange_api.TrialsExportApi.as_view(), name="api-trials-export"),
+    path("api/configs/snapshot/", served_api.SnapshotApi.as_view(), name="api-config-snapshot"),
+    path("api/configs/served/", served_api.ServedApi.as_view(), name="api-config-served"),
+    path("api/configs/listened/", served_api.ListenedApi.as_view(), name="api-config-listened"),               # POST
+    path("api/configs/client/<str:name>", served_api.ClientFileApi.as_view(), name="api-config-client"),
+    path("api/operators/", team_api.OperatorListApi.as_view(), name="api-operators"),
+    path("api/operators/packages/", team_api.PackageListApi.as_view(), name="api-operator-packages"),
+    path("api/operators/packages/<str:name>/", team_api.PackageApi.as_view(), name="api-operator-package"),    # DELETE
     path("api/configs/best/", config_api.ConfigBestApi.as_view(), name="api-config-best"),
     path("api/workers/", pages.WorkersApi.as_view(), name="api-workers"),
     path("api/schema/", SpectacularAPIView.as_view(), name="api-schema"),

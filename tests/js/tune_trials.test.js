@@ -14,6 +14,13 @@ test("the best so far is the same in whatever order trials arrive, twice or once
   assert.equal(trials.columns().config[1], "BM=2");
 });
 
+test("a trial that was given up in a race is never the best, and what is not picked is faint", () => {
+  const trials = new Trials();
+  for (const one of [trial(0, 5), { ...trial(1, 3), facts: { ended: "raced" } }, trial(2, 4)]) trials.add(one);
+  assert.deepEqual(trials.columns().best, [5, 5, 4]);
+  assert.deepEqual(trials.columns((one) => one.number === 2).alpha, [0.08, 0.08, 0.55]);
+});
+
 test("a page catches up from the last trial before the first gap", () => {
   const trials = new Trials();
   assert.equal(trials.contiguous, -1);

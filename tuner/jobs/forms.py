@@ -1,4 +1,4 @@
-"""The form of a new job. What it takes is checked once more, and fully, by services.tune_create."""
+"""The form of a new job, or of one job for each of many shapes. It is checked once more, and fully, by the services."""
 
 from __future__ import annotations
 
@@ -7,10 +7,14 @@ from typing import Any
 
 from django import forms
 
-from tuner.operators import OPERATORS
+from tuner.jobs.efforts import DEFAULT as DEFAULT_EFFORT
+from tuner.jobs.efforts import EFFORTS
+from tuner.operators import all_operators
 from tuner.strategies import DEFAULT, STRATEGIES
 
-_PART = re.compile(r"([A-Za-z_]\w*)\s*[=:]\s*(-?\d+)\Z")
+MAX_LINES = 200
+OWN = ""                 # no effort by name: the numbers below it
+_PART = re.compile(r"([A-Za-z_]\w*)\s*[=:]\s*(-?\d{1,15})\Z")
 
 
 def shape_parse(text: str) -> dict[str, int]:
@@ -28,34 +32,78 @@ def shape_text(shape: dict[str, int]) -> str:
     return " ".join(f"{name}={value}" for name, value in shape.items())
 
 
-class TuneForm(forms.Form):
-    """`device` choices are given by the page, which knows the workers that live."""
+def shapes_parse(text: str) -> list[dict[str, int]]:
+    """One shape a line, each once."""
+    lines = [line for line in text.splitlines() if line.strip()]
+    if len(lines) > MAX_LINES:
+        raise ValueError(f"at most {MAX_LINES} shapes, one a line")
+    shapes = [shape_parse(line) for line in lines]
+    return [shape for at, shape in enumerate(shapes) if shape not in shapes[:at]]
 
-    operator = forms.ChoiceField(label="Operator")
-    shape = forms.CharField(max_length=200, help_text="Typed, or one of the presets.")
-    dtype = forms.ChoiceField(label="Data type")
+
+class BudgetForm(forms.Form):
+    """Where, how and how much: what one job and a group of jobs have in common."""
+
     device = forms.ChoiceField(label="Where")
     strategy = forms.ChoiceField(choices=[(name, method.title) for name, method in STRATEGIES.items()], initial=DEFAULT,
                                  widget=forms.RadioSelect)
-    budget_trials = forms.IntegerField(label="At most … trials", initial=120,
-                                       help_text="Configurations compiled or run.")
-    budget_seconds = forms.FloatField(label="At most … seconds", initial=600,
-                                      help_text="Of job time, over all attempts.")
+    effort = forms.ChoiceField(required=False, initial=DEFAULT_EFFORT, choices=[
+        *((name, effort.title) for name, effort in EFFORTS.items()), (OWN, "Own numbers")])
+    budget_trials = forms.IntegerField(label="At most … trials", required=False, help_text="Configurations compiled or run.")
+    budget_seconds = forms.FloatField(label="At most … seconds", required=False, help_text="Of job time, over all attempts.")
+    plateau = forms.IntegerField(label="Ends after … trials without a gain", required=False, help_text="Empty: it does not.")
     seed = forms.IntegerField(initial=0, required=False, help_text="Same seed, same trials.")
 
-    def __init__(self, *args: Any, devices: list[tuple[str, str]], operators: list[tuple[str, str]],
-                 **kwargs: Any) -> None:
+    def __init__(self, *args: Any, devices: list[tuple[str, str]], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.fields["operator"].choices = operators
         self.fields["device"].choices = devices
-        dtypes = dict.fromkeys(dtype for operator in OPERATORS.values() for dtype in operator.dtypes)
-        self.fields["dtype"].choices = [(dtype, dtype) for dtype in dtypes]
-
-    def clean_shape(self) -> dict[str, int]:
-        try:
-            return shape_parse(self.cleaned_data["shape"])
-        except ValueError as error:
-            raise forms.ValidationError(str(error)) from error
 
     def clean_seed(self) -> int:
         return self.cleaned_data["seed"] or 0
+
+    def clean(self) -> dict[str, Any]:
+        """Numbers that are not the effort's are one's own; empty ones are the effort's. Without both, the default's."""
+        data = super().clean() or self.cleaned_data
+        preset = EFFORTS.get(data.get("effort") or "")
+        numbers = (data.get("budget_trials"), data.get("budget_seconds"), data.get("plateau"))
+        if preset is not None and any(given not in (None, of) for given, of in
+                                      zip(numbers, (preset.trials, preset.seconds, preset.plateau), strict=True)):
+            data["effort"] = OWN
+        elif preset is None and numbers[0] is None and numbers[1] is None:
+            data["effort"] = DEFAULT_EFFORT
+        if data.get("effort") == OWN:
+            base = EFFORTS[DEFAULT_EFFORT]
+            data["budget_trials"] = base.trials if numbers[0] is None else numbers[0]
+            data["budget_seconds"] = base.seconds if numbers[1] is None else numbers[1]
+        return data
+
+
+class TuneForm(BudgetForm):
+    """`device` choices are given by the page, which knows the workers that live."""
+
+    operator = forms.ChoiceField(label="Operator")
+    shape = forms.CharField(max_length=20_000, widget=forms.Textarea(attrs={"rows": 2, "spellcheck": "false"}),
+                            help_text="Typed, or one of the presets; several: one a line.")
+    dtype = forms.ChoiceField(label="Data type")
+
+    def __init__(self, *args: Any, operators: list[tuple[str, str]], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.fields["operator"].choices = operators
+        dtypes = dict.fromkeys(dtype for operator in all_operators().values() for dtype in operator.dtypes)
+        self.fields["dtype"].choices = [(dtype, dtype) for dtype in dtypes]
+
+    def clean_shape(self) -> list[dict[str, int]]:
+        try:
+            return shapes_parse(self.cleaned_data["shape"])
+        except ValueError as error:
+            raise forms.ValidationError(str(error)) from error
+
+
+class HotForm(BudgetForm):
+    """Problems picked from a profile, each as "operator dtype M=… N=…"."""
+
+    hot = forms.MultipleChoiceField(label="Shapes", error_messages={"required": "Pick at least one shape."})
+
+    def __init__(self, *args: Any, problems: list[str], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.fields["hot"].choices = [(problem, problem) for problem in problems]

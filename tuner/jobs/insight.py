@@ -47,6 +47,10 @@ class Effect:
         return min(timed, key=lambda level: level.best_ms or 0.0, default=None)
 
     @property
+    def share_pct(self) -> float | None:
+        return None if self.share is None else 100 * self.share
+
+    @property
     def loss(self) -> float | None:
         """The best of the worst value ÷ the best of all: what it costs to get only this parameter wrong. None: one value."""
         found = [level.best_ms for level in self.levels if level.best_ms is not None]

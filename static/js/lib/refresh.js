@@ -10,14 +10,14 @@ function inUse(part) {
 }
 
 /**
- * @param {() => void} after called when parts were replaced
+ * @param {() => void} after called when parts were replaced @param {string} url of an answer that holds at least these parts
  * @returns {Promise<boolean>} whether the server answered
  */
-export async function refresh(after = () => {}) {
+export async function refresh(after = () => {}, url = location.href) {
   running?.abort();
   const mine = running = new AbortController();
   try {
-    const response = await fetch(location.href, { credentials: "same-origin", signal: mine.signal, headers: { Accept: "text/html" } });
+    const response = await fetch(url, { credentials: "same-origin", signal: mine.signal, headers: { Accept: "text/html" } });
     if (!response.ok) return false;
     const page = new DOMParser().parseFromString(await response.text(), "text/html");
     for (const part of document.querySelectorAll("[data-live]")) {

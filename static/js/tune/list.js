@@ -1,6 +1,16 @@
-// The list of jobs follows their starts and ends: the answer by itself, the table with the next visit or this notice.
+// The list of jobs follows their starts and ends: the answer and the queue by themselves, the table with the next visit.
 
 import { watch } from "../lib/live.js";
-import { refreshSoon } from "../lib/refresh.js";
+import { refresh, refreshSoon } from "../lib/refresh.js";
+import { dragging, reorder } from "./queue.js";
 
-watch(["home"], ({ event }) => { if (event === "tune") refreshSoon(); });
+watch(["home"], ({ event }) => { if (event === "tune" && !dragging()) refreshSoon(); });
+reorder(() => refresh());
+
+// Two selected rows of the table can be compared.
+const offer = document.getElementById("compare-picked");
+const selected = () => [...document.querySelectorAll("#table-jobs .tabulator-row.tabulator-selected")].map((row) => /(\d+)\/$/.exec(row.querySelector("a[href]")?.getAttribute("href") ?? "")?.[1]).filter(Boolean);
+if (offer) {
+  new MutationObserver(() => { offer.hidden = selected().length !== 2; }).observe(document.getElementById("content"), { subtree: true, attributes: true, attributeFilter: ["class"] });
+  offer.querySelector("button").addEventListener("click", () => { const [a, b] = selected(); location.href = `/tune/compare/?a=${a}&b=${b}`; });
+}

@@ -7,15 +7,19 @@ import { getJson, postJson } from "../lib/http.js";
 import { watch } from "../lib/live.js";
 import { refresh } from "../lib/refresh.js";
 import { bytes, count, msAsTime } from "../lib/units.js";
+import { explore } from "./explore.js";
 import { secondsLeft, Trials } from "./trials.js";
 import "./copy.js";
 
 const REFRESH_EVERY_MS = 1500; // the server's part of the page while trials come in
 const ENDED = new Set(["done", "stopped", "failed"]);
 
+const LIVE_PARTS = "?part=live"; // only what the server words anew; the same answer serves every page that asks within a second
+
 const state = JSON.parse(document.getElementById("tune-state").textContent);
-const stopForm = /** @type {HTMLFormElement|null} */ (document.getElementById("stop"));
+const controls = Object.fromEntries(["pause", "resume", "stop"].map((name) => [name, /** @type {HTMLFormElement|null} */ (document.getElementById(name))]));
 const trials = new Trials();
+const pictures = explore(() => trials.inOrder(), picked, choose);
 let job = { ...state, most: state.budget_trials, elapsed_s: 0 };
 let grid = null;
 let tabled = -1; // the table holds every trial up to this number
@@ -26,7 +30,7 @@ let refreshAt = 0;
 
 /** @param {any} row */
 function outcomeNode(row) {
-  if (row.outcome === "measured") return "measured";
+  if (row.outcome === "measured") return row.facts?.ended === "raced" ? Object.assign(document.createElement("span"), { textContent: "raced", title: "Given up early: surely slower than the best so far" }) : "measured";
   const node = Object.assign(document.createElement("span"), { className: "mark-bad", textContent: `✕ ${row.reason}`, title: row.message || row.reason });
   return node;
 }
@@ -61,10 +65,32 @@ function tableColumns(config) {
 async function fillTable(fresh) {
   grid ??= gridFrom(document.getElementById("trials"), tableColumns(fresh[0].config), [], { name: "trials", index: "id", empty: "No trial yet" });
   await grid.ready;
-  const inTurn = fresh.every((trial, at) => trial.number === tabled + 1 + at);
-  if (inTurn && fresh.length <= 20) for (const trial of fresh) await grid.addRow(tableRow(trial));
-  else await grid.setRows(trials.inOrder().map(tableRow));
+  const inTurn = fresh.every((trial, at) => trial.number === tabled + 1 + at), shown = (trial) => pictures.picks.passes(trial);
+  if (inTurn && fresh.length <= 20) for (const trial of fresh.filter(shown)) await grid.addRow(tableRow(trial));
+  else await grid.setRows(trials.inOrder().filter(shown).map(tableRow));
   tabled = inTurn ? fresh[fresh.length - 1].number : trials.contiguous;
+}
+
+/** The table and the curve follow what is picked in the pictures. */
+function picked() {
+  filling = filling.then(() => grid?.setRows(trials.inOrder().filter((trial) => pictures.picks.passes(trial)).map(tableRow))).catch((error) => console.error(error));
+  repaint();
+}
+
+/** A line of the pictures was clicked: its row. @param {import("./trials.js").Trial} trial */
+async function choose(trial) {
+  await filling;
+  const row = grid?.table.getRow(trial.number);
+  if (!row) return;
+  grid.table.deselectRow();
+  row.select();
+  document.getElementById("trials").scrollIntoView({ block: "nearest" });
+  grid.table.scrollToRow(row, "center", true).catch(() => {});
+}
+
+async function repaint() {
+  const live = await source("live");
+  live.data = trials.columns((trial) => pictures.picks.passes(trial));
 }
 
 async function paintCurve() {
@@ -72,7 +98,7 @@ async function paintCurve() {
   if (painted === trials.size) return;
   painted = trials.size;
   const live = await source("live");
-  const columns = trials.columns(), shown = live.data.number.length;
+  const columns = trials.columns((trial) => pictures.picks.passes(trial)), shown = live.data.number.length;
   const same = shown <= columns.number.length && (shown === 0 || live.data.number[shown - 1] === columns.number[shown - 1]);
   if (!same) live.data = columns; // something came late: draw anew
   else if (shown < columns.number.length) live.stream(Object.fromEntries(Object.entries(columns).map(([name, values]) => [name, values.slice(shown)])));
@@ -80,9 +106,9 @@ async function paintCurve() {
 
 /** @param {string} name @param {number|null} ms */
 async function level(name, ms) {
-  const [line, width] = [await source(name), await source("width")];
-  if (width.end !== job.most + 1) width.setv({ bounds: [0, job.most + 1], end: job.most + 1 });
-  line.data = ms ? { number: [0, job.most + 1], ms: [ms, ms] } : { number: [], ms: [] };
+  const [line, width] = [await source(name), await source("width")], end = state.by_seconds ? Math.max(job.budget_seconds, job.elapsed_s) + 1 : job.most + 1;
+  if (width.end !== end) width.setv({ bounds: [0, end], end });
+  line.data = ms ? { number: [0, end], ms: [ms, ms] } : { number: [], ms: [] };
 }
 
 function showProgress() {
@@ -106,6 +132,7 @@ function take(more) {
   }
   filling = filling.then(() => fillTable(fresh)).catch((error) => console.error(error));
   if (!frame) frame = requestAnimationFrame(paintCurve);
+  pictures.update();
   showProgress();
   if (!ENDED.has(job.status)) refreshServerParts();
 }
@@ -115,7 +142,7 @@ function refreshServerParts(at_once = false) {
   if (refreshAt && !at_once) return;
   clearTimeout(refreshAt);
   const mine = refreshAt = setTimeout(async () => {
-    await refresh(showProgress);
+    await refresh(() => { showProgress(); pictures.update(); }, LIVE_PARTS);
     if (refreshAt === mine) refreshAt = 0;
   }, at_once ? 0 : REFRESH_EVERY_MS);
 }
@@ -124,8 +151,7 @@ function refreshServerParts(at_once = false) {
 function takeStatus(next) {
   const most = Math.min(next.budget_trials, next.valid_size ?? next.budget_trials);
   job = { ...job, status: next.status, most, elapsed_s: Math.max(job.elapsed_s, next.elapsed_s ?? 0), budget_seconds: next.budget_seconds };
-  if (ENDED.has(next.status)) stopForm?.remove();
-  else if (next.stop_requested) showStop("Stopping…", false);
+  showControls(next);
   level("default", next.default_ms);
   level("library", next.library_ms);
   refreshServerParts(true);
@@ -142,23 +168,36 @@ async function catchUp() {
   takeStatus(await getJson(`/api/tune/${state.id}/`));
 }
 
-/** @param {string} text @param {boolean} enabled */
-function showStop(text, enabled) {
-  const button = stopForm?.querySelector("button");
+/** Which of the buttons make sense now, and what was already asked for. @param {any} next */
+function showControls(next) {
+  const runs = next.status === "queued" || next.status === "running", ended = ENDED.has(next.status);
+  show("pause", runs, next.pause_requested ? "Pausing…" : "Pause", !next.pause_requested);
+  show("resume", next.status === "paused", "Resume", true);
+  show("stop", !ended, next.stop_requested ? "Stopping…" : "Stop", !next.stop_requested);
+}
+
+/** @param {string} name @param {boolean} there @param {string} text @param {boolean} enabled */
+function show(name, there, text, enabled) {
+  const button = controls[name]?.querySelector("button");
   if (!button) return;
+  controls[name].hidden = !there;
   button.disabled = !enabled;
   button.textContent = text;
 }
 
-stopForm?.addEventListener("submit", async (event) => {
-  event.preventDefault();
-  showStop("Stopping…", false);
-  try {
-    takeStatus(await postJson(stopForm.dataset.api));
-  } catch (error) {
-    showStop(`Stop (${error.message})`, true);
-  }
-});
+for (const [name, said] of [["pause", "Pausing…"], ["resume", "Resuming…"], ["stop", "Stopping…"]]) {
+  controls[name]?.addEventListener("submit", async (event) => {
+    if (!controls[name].dataset.api) return;
+    event.preventDefault();
+    const button = controls[name].querySelector("button"), before = button.textContent;
+    show(name, true, said, false);
+    try {
+      takeStatus(await postJson(controls[name].dataset.api));
+    } catch (error) {
+      show(name, true, `${before} (${error.message})`, true);
+    }
+  });
+}
 
 watch([`tune.${state.id}`], ({ event, data }) => {
   if (event === "trial") take([data]);

@@ -1,29 +1,27 @@
-// The form of a new job: presets, types and devices that fit the operator, and how long it will take. Works without too.
+// The form of a new job: presets, types and devices that fit the operator, efforts, how long it takes and what it is worth.
+// Works without too.
+
+import { getJson } from "../lib/http.js";
+import { si } from "../lib/units.js";
+import { canonical, duration, effortOf, fits, predict, shapesOf } from "./new_model.js";
 
 /** @typedef {{shape: string, valid: number, trial_s: number|null}} ReplayShape */
 /** @typedef {{operator: string|null, dtype: string|null, label: string, why_not: string, shapes: ReplayShape[]}} Device */
 /** @typedef {{dtypes: string[], presets: string[], dims: {name: string, meaning: string}[]}} Operator */
 
+const WORTH_WAIT_MS = 350;
 const facts = JSON.parse(document.getElementById("tune-facts").textContent);
 const form = /** @type {HTMLFormElement} */ (document.getElementById("tune-form"));
 const field = (name) => /** @type {any} */ (form.elements.namedItem(name));
+const typed = field("shape") !== null; // else shapes of a profile are ticked
+const ticked = () => /** @type {HTMLInputElement[]} */ ([...form.querySelectorAll("[name=hot]:checked")]);
+const number = (name) => field(name).value.trim() === "" || Number.isNaN(Number(field(name).value)) ? null : Number(field(name).value);
+const numbers = () => ({ trials: number("budget_trials"), seconds: number("budget_seconds"), plateau: number("plateau") });
 
 /** @returns {Operator} */
 const operator = () => facts.operators[field("operator").value];
 /** @returns {Device} */
 const device = () => facts.devices[field("device").value];
-
-/** "N=64, M = 2" and "M=2 N=64" are one shape. @param {string} text */
-function canonical(text) {
-  const parts = [...text.matchAll(/([A-Za-z_]\w*)\s*[=:]\s*(-?\d+)/g)].map(([, name, value]) => `${name}=${Number(value)}`);
-  return parts.sort().join(" ");
-}
-
-/** Dimensions of the text are those of the operator. */
-function fits(text) {
-  const names = [...text.matchAll(/([A-Za-z_]\w*)\s*[=:]/g)].map(([, name]) => name).sort().join();
-  return names === operator().dims.map(({ name }) => name).sort().join();
-}
 
 function limitDevices() {
   for (const option of field("device").options) {
@@ -43,53 +41,108 @@ function limitTypes() {
   if (!allowed.includes(field("dtype").value)) field("dtype").value = allowed[0];
 }
 
+/** A preset is put in, or taken out where it stands already among others. @param {string} shape */
+function press(shape, more) {
+  const shapes = shapesOf(field("shape").value), rest = shapes.filter((one) => canonical(one) !== canonical(shape));
+  field("shape").value = (more ? rest.length < shapes.length && rest.length ? rest : [...rest, shape] : [shape]).join("\n");
+  show();
+}
+
 function showPresets() {
   const shapes = device()?.operator ? device().shapes.map(({ shape }) => shape) : operator().presets;
   document.getElementById("presets").replaceChildren(...shapes.map((shape) => {
-    const button = Object.assign(document.createElement("button"), { type: "button", className: "btn btn-small mono", textContent: shape });
-    button.addEventListener("click", () => { field("shape").value = shape; show(); });
+    const button = Object.assign(document.createElement("button"), { type: "button", className: "btn btn-small mono", textContent: shape, title: "Click: this shape. Ctrl or Shift and click: this one too." });
+    button.addEventListener("click", (event) => press(shape, event.ctrlKey || event.metaKey || event.shiftKey));
     return button;
   }));
   const recorded = device()?.operator !== null;
   document.getElementById("dims-help").textContent = `${operator().dims.map(({ name, meaning }) => `${name}: ${meaning}`).join("; ")}.${recorded ? " A replay serves the recorded shapes only." : ""}`;
-  if (!fits(field("shape").value)) field("shape").value = shapes[0] ?? "";
-  markPreset();
+  if (!shapesOf(field("shape").value).some((shape) => fits(shape, operator().dims))) field("shape").value = shapes[0] ?? "";
+  markPresets();
 }
 
-/** Which preset the text is, however it is written. */
-function markPreset() {
+/** Which presets stand in the text, however they are written. */
+function markPresets() {
+  const here = new Set(shapesOf(field("shape").value).map(canonical));
   for (const button of document.querySelectorAll("#presets button")) {
-    const pressed = canonical(button.textContent) === canonical(field("shape").value);
+    const pressed = here.has(canonical(button.textContent));
     button.setAttribute("aria-pressed", String(pressed));
     button.classList.toggle("btn-primary", pressed);
   }
+  field("shape").rows = Math.min(12, Math.max(1, field("shape").value.split("\n").length));
 }
 
-/** @param {number} seconds */
-const duration = (seconds) => seconds < 90 ? `${Math.max(1, Math.round(seconds))} s` : seconds < 5400 ? `${Math.round(seconds / 60)} min` : `${(seconds / 3600).toFixed(1)} h`;
-
-function predict() {
-  const note = document.getElementById("predicted"), chosen = device();
-  const shape = chosen?.shapes.find((one) => canonical(one.shape) === canonical(field("shape").value));
-  const trial_s = shape?.trial_s ?? (chosen?.operator ? null : facts.gpu_trial_s);
-  const budget_s = Number(field("budget_seconds").value);
-  const trials = Math.min(Number(field("budget_trials").value), shape?.valid ?? Infinity);
-  note.hidden = !chosen || !trial_s || !(trials > 0) || !(budget_s > 0);
+/** What ends a search, and what it takes. */
+function predicted() {
+  const note = document.getElementById("predicted"), chosen = device(), shapes = typed ? shapesOf(field("shape").value) : ticked().map(({ value }) => value);
+  const one = (shape) => {
+    const recorded = chosen?.shapes.find((each) => canonical(each.shape) === canonical(shape)), name = typed ? field("operator").value : shape.split(" ")[0];
+    const trial_s = recorded?.trial_s ?? (chosen?.operator ? null : facts.gpu_trial_by_operator[name] ?? facts.gpu_trial_s);
+    return trial_s ? { ...predict(numbers(), trial_s, recorded?.valid ?? Infinity), trial_s, valid: recorded?.valid } : null;
+  };
+  const found = shapes.map(one), known = found.filter((each) => each !== null);
+  note.hidden = !chosen || !known.length || !Number.isFinite(known[0].most_s) || known.length < found.length;
   if (note.hidden) return;
-  const seconds = Math.min(trials * trial_s, budget_s);
+  const sum = (pick) => known.reduce((total, each) => total + pick(each), 0), least = sum((each) => each.least_s), most = sum((each) => each.most_s), first = known[0];
+  const range = duration(least) === duration(most) ? `about ${duration(most)}` : `between ${duration(least)} and ${duration(most)}`;
   const why = chosen.operator ? "replayed faster than it was recorded" : facts.gpu_trial_known ? "from the jobs that ran" : "assumed: no job has run on a GPU here";
-  note.textContent = `Takes about ${duration(seconds)}: ${trials} trial${trials === 1 ? "" : "s"}${shape ? ` of ${shape.valid} valid configurations` : ""}, ${trial_s.toPrecision(2)} s each (${why})${trials * trial_s > budget_s ? "; the seconds end it first" : ""}.${chosen.label ? ` Numbers are ${chosen.label}.` : ""}${chosen.why_not ? ` It waits first: ${chosen.why_not}.` : ""}`;
+  const trials = Number.isFinite(first.trials) ? `${first.trials} trial${first.trials === 1 ? "" : "s"} at most` : "";
+  note.textContent = `Takes ${range}${known.length > 1 ? ` for ${known.length} shapes on one worker` : ""}: ${trials}${first.valid ? ` of ${first.valid} valid configurations` : ""}, ${first.trial_s.toPrecision(2)} s each (${why})${first.by === "seconds" ? "; the seconds end it first" : ""}${first.least_s < first.most_s ? "; less when nothing is won any more" : ""}.${chosen.label ? ` Numbers are ${chosen.label}.` : ""}${chosen.why_not ? ` It waits first: ${chosen.why_not}.` : ""}`;
+}
+
+/** An effort fills in its numbers; numbers of one's own choose "own". */
+function takeEffort() {
+  const effort = facts.efforts[field("effort").value];
+  if (effort) for (const [name, value] of [["budget_trials", effort.trials], ["budget_seconds", effort.seconds], ["plateau", effort.plateau ?? ""]]) field(name).value = value;
+  predicted();
+  tellEffort();
+}
+
+function tellEffort() {
+  document.getElementById("effort-help").textContent = facts.efforts[field("effort").value]?.explanation ?? "The search ends with whichever of these numbers is reached first.";
+}
+
+let worthTimer = 0;
+/** GPU time of the profiles here × expected gain. */
+function tellWorth() {
+  clearTimeout(worthTimer);
+  const note = document.getElementById("worth");
+  if (!note) {
+    const known = ticked().map((box) => box.dataset.worth).filter(Boolean).map(Number), start = /** @type {HTMLButtonElement} */ (document.getElementById("start"));
+    start.textContent = ticked().length ? `Start ${ticked().length} job${ticked().length === 1 ? "" : "s"}${known.length ? `, worth ${si(known.reduce((a, b) => a + b, 0), "s")} of recorded GPU time` : ""}` : "Start tuning";
+    return;
+  }
+  worthTimer = setTimeout(async () => {
+    const shapes = shapesOf(field("shape").value).filter((shape) => fits(shape, operator().dims));
+    if (shapes.length !== 1) { note.hidden = true; return; }
+    const query = new URLSearchParams({ operator: field("operator").value, dtype: field("dtype").value, device: field("device").value });
+    for (const part of canonical(shapes[0]).split(" ")) query.set(...part.split("="));
+    try {
+      const told = await getJson(`${note.dataset.api}?${query}`);
+      note.hidden = false;
+      note.textContent = told.seconds === null ? `Worth: unknown, because ${told.why}.`
+        : `Worth ${si(told.seconds, "s")} of the ${si(told.fleet_s, "s")} of GPU time that ${told.profiles} profile${told.profiles === 1 ? "" : "s"} saw in this shape: ${(100 * told.gain).toFixed(0)} % expected gain (${told.why}).`;
+    } catch { note.hidden = true; }
+  }, WORTH_WAIT_MS);
 }
 
 function show() {
-  limitDevices();
-  limitTypes();
-  showPresets();
-  predict();
+  if (typed) { limitDevices(); limitTypes(); showPresets(); }
+  predicted();
+  tellEffort();
+  tellWorth();
 }
 
-for (const name of ["operator", "device"]) field(name).addEventListener("change", show);
-for (const name of ["shape", "budget_trials", "budget_seconds"]) field(name).addEventListener("input", () => { markPreset(); predict(); });
+if (typed) {
+  field("operator").addEventListener("change", show);
+  field("dtype").addEventListener("change", tellWorth);
+  field("shape").addEventListener("input", () => { markPresets(); predicted(); tellWorth(); });
+}
+field("device").addEventListener("change", show);
+for (const box of form.querySelectorAll("[name=hot]")) box.addEventListener("change", () => { predicted(); tellWorth(); });
+for (const radio of form.querySelectorAll("[name=effort]")) radio.addEventListener("change", takeEffort);
+for (const name of ["budget_trials", "budget_seconds", "plateau"]) field(name).addEventListener("input", () => { field("effort").value = effortOf(facts.efforts, numbers()); tellEffort(); predicted(); });
 form.addEventListener("submit", () => { /** @type {HTMLButtonElement} */ (document.getElementById("start")).disabled = true; });
 addEventListener("pageshow", () => { /** @type {HTMLButtonElement} */ (document.getElementById("start")).disabled = false; });
+document.getElementById("from-profile")?.addEventListener("change", (event) => { /** @type {HTMLSelectElement} */ (event.target).form.requestSubmit(); });
 show();

@@ -2,6 +2,8 @@
 
 /** @typedef {{number: number, config: Record<string, any>, outcome: string, reason: string, message: string, median_ms: number|null, min_ms: number|null, p90_ms: number|null, n: number|null, facts: Record<string, any>, at_s: number}} Trial */
 
+const SHOWN = 0.55, FAINT = 0.08; // opacity of a dot
+
 export class Trials {
   constructor() {
     /** @type {Map<number, Trial>} */
@@ -22,18 +24,19 @@ export class Trials {
   /** @returns {Trial[]} by number */
   inOrder() { return [...this.known.values()].sort((a, b) => a.number - b.number); }
 
-  /** Columns of the figure's live source: measured trials and the best so far, times in ms. Same as tuner/charts.py. */
-  columns() {
-    const columns = { number: [], ms: [], best: [], config: [], at_s: [] };
+  /** Columns of the figure's live source: measured trials and the best so far, times in ms. Same as tuner/jobs/charts.py. @param {(trial: Trial) => boolean} picked */
+  columns(picked = () => true) {
+    const columns = { number: [], ms: [], best: [], config: [], at_s: [], alpha: [] };
     let best = Infinity;
     for (const trial of this.inOrder()) {
       if (trial.median_ms === null) continue;
-      best = Math.min(best, trial.median_ms);
+      if (trial.facts?.ended !== "raced" || best === Infinity) best = Math.min(best, trial.median_ms); // a raced trial was given up: no best
       columns.number.push(trial.number + 1);
       columns.ms.push(trial.median_ms);
       columns.best.push(best);
       columns.config.push(configText(trial.config));
       columns.at_s.push(trial.at_s);
+      columns.alpha.push(picked(trial) ? SHOWN : FAINT);
     }
     return columns;
   }

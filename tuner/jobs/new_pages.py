@@ -1,0 +1,118 @@
+"""HTML: a new job, one job for each of several shapes, or for the hot shapes of a profile."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from django.contrib.auth.decorators import permission_required
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_http_methods
+
+from tuner.jobs import devices, new_selectors, services
+from tuner.jobs.efforts import DEFAULT as DEFAULT_EFFORT
+from tuner.jobs.efforts import EFFORTS
+from tuner.jobs.forms import BudgetForm, HotForm, TuneForm, shape_text
+from tuner.operators import all_operators
+from tuner.strategies import DEFAULT, STRATEGIES
+
+PLAIN = ("dtype", "device", "strategy", "effort", "budget_trials", "budget_seconds", "plateau", "seed")
+
+
+@permission_required("tuner.add_tunejob", raise_exception=True)
+@require_http_methods(["GET", "HEAD", "POST"])
+def tune_new(request: HttpRequest) -> HttpResponse:
+    """?profile=ID picks shapes of a profile; otherwise they are typed, filled in from ?operator=…&M=…"""
+    places = devices.devices()
+    if request.GET.get("profile"):
+        return _from_profile(request, places)
+    choices = {"devices": _choices(places), "operators": [(op.name, op.title) for op in all_operators().values()]}
+    if request.method != "POST":
+        return _page(request, TuneForm(initial=_prefill(request, places), **choices), places)
+    form = TuneForm(request.POST, **choices)
+    if form.is_valid():
+        try:
+            made = new_selectors.make(request.user, dict(form.cleaned_data))
+        except services.TuneError as error:
+            _tell(form, error)
+        else:
+            return redirect(*made)
+    return _page(request, form, places, status=400)
+
+
+def _from_profile(request: HttpRequest, places: list[devices.Device]) -> HttpResponse:
+    found = new_selectors.of_profile(request.GET["profile"])
+    if found is None:
+        return redirect("tune-new")
+    profile, hot = found
+    choices = {"devices": _choices(places), "problems": [each["problem"] for each in hot]}
+    gpu = next((device for device in places if device.operator is None and profile.gpu and profile.gpu in device.value), places[0])
+    suggested = [each["problem"] for each in hot if each["suggested"]]
+    initial = {"device": gpu.value, "strategy": DEFAULT, **_efforts(DEFAULT_EFFORT), "hot": suggested}
+    form = HotForm(request.POST, **choices) if request.method == "POST" else HotForm(initial=initial, **choices)
+    if request.method == "POST" and form.is_valid():
+        try:
+            made = new_selectors.make_hot(request.user, profile, hot, dict(form.cleaned_data))
+        except services.TuneError as error:
+            _tell(form, error)
+        else:
+            return redirect(*made)
+    return _page(request, form, places, status=400 if request.method == "POST" else 200, profile=profile, hot=hot,
+                 picked=form["hot"].value() or [])
+
+
+def _tell(form: BudgetForm, error: services.TuneError) -> None:
+    """Each problem at its field; what has none stands at the shapes."""
+    for name, problem in error.fields.items():
+        field = name if name in form.fields else "shape" if "shape" in form.fields else None
+        form.add_error(field, problem if field == name else f"{name}: {problem}" if field is None or "[" in name else problem)
+
+
+def _choices(places: list[devices.Device]) -> list[tuple[str, str]]:
+    return [(device.value, device.title) for device in places]
+
+
+def _efforts(name: str) -> dict[str, Any]:
+    effort = EFFORTS[name]
+    return {"effort": name, "budget_trials": effort.trials, "budget_seconds": effort.seconds, "plateau": effort.plateau}
+
+
+def _prefill(request: HttpRequest, places: list[devices.Device]) -> dict[str, Any]:
+    """From the query string (?operator=matmul&M=…), else the first operator's first preset, where it can run now."""
+    given, known = request.GET, all_operators()
+    operator = known.get(given.get("operator", ""), next(iter(known.values())))
+    named = {dim.name: int(given[dim.name]) for dim in operator.dims if given.get(dim.name, "").isdecimal()}
+    runs = [device for device in places if not device.why_not and device.operator in (None, operator.name)]
+    fits = [device for device in runs if device.operator is None or not named or named in device.shapes]
+    device = next(iter(fits or runs), None)
+    plain = {name: given[name] for name in PLAIN if given.get(name)}
+    effort = _efforts(given["effort"]) if given.get("effort") in EFFORTS else _efforts(DEFAULT_EFFORT)
+    if any(name in plain for name in ("budget_trials", "budget_seconds")):
+        effort["effort"] = ""
+    return {"operator": operator.name, "dtype": operator.dtypes[0], "strategy": DEFAULT,
+            "shape": shape_text(named or dict(operator.presets[0])), "device": device.value if device else places[0].value,
+            **effort, **plain}
+
+
+def _page(request: HttpRequest, form: BudgetForm, places: list[devices.Device], status: int = 200, **more: Any) -> HttpResponse:
+    known = all_operators()
+    facts = {
+        "operators": {op.name: {"dtypes": op.dtypes, "presets": [shape_text(dict(s)) for s in op.presets],
+                                "dims": [{"name": d.name, "meaning": d.meaning} for d in op.dims]} for op in known.values()},
+        "devices": {device.value: _device_facts(device) for device in places},
+        "efforts": {name: asdict(effort) for name, effort in EFFORTS.items()}, **new_selectors.trial_seconds(),
+    }
+    return render(request, "tuner/new.html", {
+        "form": form, "devices": places, "facts": facts, "profiles": new_selectors.profiles(),
+        "methods": [{"name": name, "method": method, "default": name == DEFAULT} for name, method in STRATEGIES.items()],
+        "efforts": [{"name": name, "effort": effort, "default": name == DEFAULT_EFFORT} for name, effort in EFFORTS.items()],
+        "waiting": [device for device in places if device.why_not], "runs": any(not device.why_not for device in places), **more,
+    }, status=status)
+
+
+def _device_facts(device: devices.Device) -> dict[str, Any]:
+    """What the form's script needs to know of a device."""
+    shapes = devices.replay_facts(device) if device.operator else []
+    return {"operator": device.operator, "dtype": device.dtype, "label": device.label, "why_not": device.why_not,
+            "shapes": [{**fact, "shape": shape_text(fact["shape"])} for fact in shapes]}

@@ -1,0 +1,82 @@
+"""What the form of a new job is made from, and what its answers become."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from profiles.models import Profile
+from tuner.jobs import devices, selectors, services, worth_selectors
+from tuner.models import TuneJob
+from tuner.operators import find
+
+ASSUMED_TRIAL_S = 1.5    # on a GPU where no job has run yet
+SUGGESTED = 8            # hot shapes that are ticked at first
+SUGGESTED_LEAST_PCT = 1  # … of the profile's GPU time, each
+Made = tuple[str, int]   # the page to go to: its name and the id
+
+
+def trial_seconds() -> dict[str, Any]:
+    """Job time of a trial on a GPU, from the jobs that ran; assumed where none has."""
+    known_s = selectors.gpu_seconds_per_trial()
+    ran = TuneJob.objects.filter(device__startswith=devices.GPU).order_by().values_list("operator", flat=True).distinct()
+    by_operator = {name: seconds for name in ran if (seconds := selectors.gpu_seconds_per_trial(name))}
+    return {"gpu_trial_s": known_s or ASSUMED_TRIAL_S, "gpu_trial_known": known_s is not None, "gpu_trial_by_operator": by_operator}
+
+
+def profiles() -> list[Profile]:
+    return worth_selectors.profiles_with_shapes()
+
+
+def of_profile(text: str) -> tuple[Profile, list[dict[str, Any]]] | None:
+    """A profile and its hot shapes, those worth ticking first; None where there is no such profile."""
+    profile = Profile.objects.filter(pk=int(text)).first() if text.isdecimal() and len(text) < 12 else None
+    if profile is None:
+        return None
+    rows = []
+    for at, each in enumerate(worth_selectors.hot_shapes(profile)):
+        suggested = at < SUGGESTED and each.share_pct >= SUGGESTED_LEAST_PCT and each.tuned is None
+        rows.append({"hot": each, "problem": problem_text(each.operator, each.dtype, each.shape), "suggested": suggested})
+    return profile, rows
+
+
+def problem_text(operator: str, dtype: str, shape: Mapping[str, int]) -> str:
+    return f"{operator} {dtype} {' '.join(f'{name}={value}' for name, value in shape.items())}"
+
+
+def make(owner: Any, given: dict[str, Any]) -> Made:
+    """One job, or a group with one for each shape."""
+    operator, dtype, shapes = given.pop("operator"), given.pop("dtype"), given.pop("shape")
+    gpu = gpu_of(given["device"])
+    worths = [worth_selectors.worth(operator, dtype, shape, gpu).seconds if _valid(operator, shape, dtype) else None
+              for shape in shapes]
+    if len(shapes) == 1:
+        job = services.tune_create(owner=owner, operator=operator, dtype=dtype, shape=shapes[0], worth_s=worths[0], **given)
+        return "tune", job.pk
+    items = [{"operator": operator, "dtype": dtype, "shape": shape, "worth_s": worth_s}
+             for shape, worth_s in zip(shapes, worths, strict=True)]
+    return _group(owner, f"{len(shapes)} shapes of {operator}", items, given, {})
+
+
+def _valid(operator: str, shape: Mapping[str, int], dtype: str) -> bool:
+    known = find(operator)
+    return known is not None and not known.problems(shape, dtype)
+
+
+def make_hot(owner: Any, profile: Profile, hot: Sequence[dict[str, Any]], given: dict[str, Any]) -> Made:
+    """A group of the picked shapes of a profile, the one of most worth first."""
+    picked = set(given.pop("hot"))
+    chosen = [row["hot"] for row in hot if row["problem"] in picked]
+    chosen.sort(key=lambda each: (-(each.worth.seconds or 0.0), -each.fleet.ns))
+    items = [{"operator": each.operator, "dtype": each.dtype, "shape": dict(each.shape), "worth_s": each.worth.seconds}
+             for each in chosen]
+    return _group(owner, f"Hot shapes of {profile.name}", items, given, {"profile": profile.pk, "name": profile.name})
+
+
+def _group(owner: Any, name: str, shapes: list[dict[str, Any]], given: dict[str, Any], source: dict[str, Any]) -> Made:
+    return "tune-group", services.group_create(owner=owner, name=name, shapes=shapes, source=source, **given).pk
+
+
+def gpu_of(device: str) -> str:
+    """The GPU model that a device names; "" is any."""
+    return devices.gpu_model(device) if devices.is_gpu(device) else ""
