@@ -166,21 +166,25 @@ BEFORE_THE_GPU = ("spills", "resources", "quarantined")
 
 
 def spent(trials: Sequence[Trial], elapsed_s: float) -> Spent:
-    """From what each trial kept: `gpu_s`, `compile_s`, `racing.saved_s`, `throttled.discarded` of its facts."""
+    """From what each trial kept: `measure_s` or `gpu_s`, `compile_s`, `racing.saved_s`, `throttled.discarded` of its facts."""
     facts = [trial.outcome.facts for trial in trials]
-    gpu = [float(each["gpu_s"]) for each in facts if _number(each.get("gpu_s"))]
+    gpu = [held for trial in trials if (held := _held_s(trial)) is not None]
     compiling = [float(each["compile_s"]) for each in facts if _number(each.get("compile_s"))]
     racing = [each["racing"] for each in facts if isinstance(each.get("racing"), Mapping)]
     saved = [float(each["saved_s"]) for each in racing if _number(each.get("saved_s"))]
     throttled = [each["throttled"] for each in facts if isinstance(each.get("throttled"), Mapping)]
     early = sum(isinstance(trial.outcome, Rejected) and trial.outcome.reason in BEFORE_THE_GPU
-                and not _number(trial.outcome.facts.get("gpu_s")) for trial in trials)
-    timed = [float(trial.outcome.facts["gpu_s"]) for trial in trials
-             if isinstance(trial.outcome, Measured) and _number(trial.outcome.facts.get("gpu_s"))]
+                and _held_s(trial) is None for trial in trials)
+    timed = [held for trial in trials if isinstance(trial.outcome, Measured) and (held := _held_s(trial)) is not None]
     return Spent(elapsed_s, sum(gpu) if gpu else None, sum(compiling) if compiling else None,
                  sum(each.get("ended") == "raced" for each in facts), sum(saved) if saved else None,
                  sum(int(each["discarded"]) for each in throttled if _number(each.get("discarded"))),
                  early, early * sum(timed) / len(timed) if timed and early else None)
+
+
+def _held_s(trial: Trial) -> float | None:
+    """Seconds that a trial held the GPU (`measure_s`: correctness and timing), or was timed on it (`gpu_s`)."""
+    return next((float(value) for name in ("measure_s", "gpu_s") if _number(value := trial.outcome.facts.get(name))), None)
 
 
 def _number(value: Any) -> bool:

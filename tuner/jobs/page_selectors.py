@@ -58,7 +58,7 @@ def saved(job: TuneJob, trials: Sequence[Trial]) -> Saved:
     use = job.counters or {}
     pruned = sum(job.pruned.values()) if job.pruned else 0
     per_trial = job.elapsed_s / len(trials) if trials and job.elapsed_s and not job.recorded else None
-    return Saved(told, _number(use.get("busy_share")) if use else told.busy, _number(use.get("compile_s")) or told.compile_s,
+    return Saved(told, _number(use.get("busy_share")) if use.get("busy_s") else told.busy, _number(use.get("compile_s")) or told.compile_s,
                  use.get("compilers"), use.get("replaced"), pruned, pruned * per_trial if per_trial and pruned else None)
 
 

@@ -12,6 +12,6 @@ function later() {
 }
 
 watch(["home", ...state.jobs.slice(0, 60).map((id) => `tune.${id}`)], ({ event, topic, data }) => {
-  if (event === "trial" || event === "trials") later();
+  if (event === "trials") later();
   else if (topic !== "home" || event === "tune" && state.jobs.includes(data.id)) refreshSoon();
 }, (connection) => { if (connection === "live") refreshSoon(); });

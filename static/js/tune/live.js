@@ -200,7 +200,10 @@ for (const [name, said] of [["pause", "Pausing…"], ["resume", "Resuming…"], 
 }
 
 watch([`tune.${state.id}`], ({ event, data }) => {
-  if (event === "trial") take([data]);
+  if (event === "trials") {
+    job.elapsed_s = Math.max(job.elapsed_s, data.elapsed_s ?? 0);
+    take(data.trials);
+  }
   else if (event === "status") takeStatus(data);
 }, (connection) => {
   document.getElementById("not-live").hidden = connection !== "lost" || ENDED.has(job.status);

@@ -145,7 +145,8 @@ export class Parallel {
     hit.addEventListener("pointerdown", (event) => this.drag(/** @type {PointerEvent} */ (event), axis, group));
     if (axis.kind === "values") {
       axis.values.forEach((value, index) => {
-        const [y] = this.band(axis.values.length, index);
+        const [y, height] = this.band(axis.values.length, index);
+        if (index) group.append(svg("line", { x1: x - 5, x2: x + 5, y1: y + height / 2, y2: y + height / 2, class: "pc-part" }));
         group.append(this.button(axis.name, value, String(value), x, y, -1));
       });
     } else {
