@@ -138,8 +138,10 @@ class Lead:
 
 
 def added(before: Mapping[str, Any], use: Mapping[str, Any]) -> dict[str, Any]:
+    """Sums over all attempts. The share leaves out what opening takes: nothing can be measured before."""
     total = {name: value if name == "compilers" else before.get(name, 0) + value for name, value in use.items()}
-    return {**before, **total, "busy_share": total["busy_s"] / total["wall_s"] if total.get("wall_s") else None}
+    working_s = total.get("wall_s", 0) - total.get("open_s", 0)
+    return {**before, **total, "busy_share": total.get("busy_s", 0) / working_s if working_s > 0 else None}
 
 
 def _spent(job: TuneJob, history: list[Trial], elapsed_s: float) -> str:

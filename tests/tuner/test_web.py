@@ -27,9 +27,9 @@ def unwatched(monkeypatch):
     from contextlib import contextmanager
 
     @contextmanager
-    def watched(job):
+    def watched(over, turn):
         yield tune.Stop()
-    monkeypatch.setattr(tune, "_watched", watched)
+    monkeypatch.setattr(tune, "watched", watched)
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from rest_framework.views import APIView
 from tuner import texts
 from tuner.jobs import selectors, services
 from tuner.models import TuneJob
-from tuner.operators import OPERATORS
+from tuner.operators import find
 from tuner.strategies import DEFAULT
 
 JSON = OpenApiTypes.OBJECT
@@ -30,10 +30,15 @@ class TuneRequest(serializers.Serializer):
     operator = serializers.CharField(max_length=60)
     shape = serializers.DictField(child=serializers.IntegerField())
     dtype = serializers.CharField(max_length=16, required=False)
-    device = serializers.CharField(max_length=120, help_text='"gpu", or "replay:" and the stem of a recorded landscape')
+    device = serializers.CharField(
+        max_length=120, help_text='"gpu", one model ("gpu:NVIDIA H200"), or "replay:" and the stem of a recorded landscape')
     strategy = serializers.CharField(max_length=40, default=DEFAULT)
-    budget_trials = serializers.IntegerField(default=120)
-    budget_seconds = serializers.FloatField(default=600)
+    effort = serializers.CharField(max_length=16, required=False, help_text="a preset; gives the numbers that are not given")
+    budget_trials = serializers.IntegerField(required=False, help_text="without an effort: 120")
+    budget_seconds = serializers.FloatField(required=False, help_text="without an effort: 600")
+    plateau = serializers.IntegerField(required=False, help_text="trials in a row that win nothing end the search")
+    first = serializers.ListField(child=serializers.DictField(), required=False, help_text="configurations tried first")
+    only = serializers.ListField(child=serializers.DictField(), required=False, help_text="measure these, search nothing")
     seed = serializers.IntegerField(default=0)
 
 
@@ -59,8 +64,10 @@ class TuneListApi(APIView):
         asked.is_valid(raise_exception=True)
         given: dict[str, Any] = dict(asked.validated_data)
         if "dtype" not in given:
-            operator = OPERATORS.get(given["operator"])
+            operator = find(given["operator"])
             given["dtype"] = operator.dtypes[0] if operator else ""
+        if not given.get("effort"):
+            given = {"budget_trials": 120, "budget_seconds": 600.0, **given}
         try:
             job = services.tune_create(owner=request.user, **given)
         except services.TuneError as error:
@@ -81,7 +88,7 @@ class TrialListApi(APIView):
         OpenApiParameter("after", int, description="only trials with a greater number"),
         OpenApiParameter("limit", int)])
     def get(self, request: Request, pk: int) -> Response:
-        """In the order asked. `next_after` is null when there are no more."""
+        """In the order in which they were known. `next_after` is null when there are no more."""
         job = get_object_or_404(TuneJob, pk=pk)
         after = _whole(request, "after", -1, 10**9, low=-1)
         limit = _whole(request, "limit", TRIALS_LIMIT, TRIALS_LIMIT, low=1)

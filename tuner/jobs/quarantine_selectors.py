@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,6 +11,8 @@ from django.db.models import QuerySet
 from tuner.models import Quarantine, TuneJob
 from tuner.texts import config_in_order, in_order
 from tuner.trial import Reason, Rejected, config_key
+
+WORDS = {"crash": "crashed", "timeout": "hung", "wrong": "computed wrong"}
 
 
 def quarantine_list(filters: Mapping[str, str] | None = None) -> QuerySet[Quarantine]:
@@ -29,7 +32,7 @@ def refused(job: TuneJob, capability: str) -> dict[str, Rejected]:
 
 
 def said(row: Quarantine) -> str:
-    what = {"crash": "crashed", "timeout": "hung", "wrong": "computed wrong"}.get(row.reason, row.reason)
+    what = WORDS.get(row.reason, row.reason)
     shape = " ".join(f"{name}={value}" for name, value in in_order(row.operator, row.shape).items())
     where = f"job {row.job_id}" if row.job_id else "a job that is gone"
     return f"{what} at {shape} on {row.gpu} in {where} on {row.last_seen:%Y-%m-%d %H:%M} UTC; not tried again"
@@ -41,3 +44,9 @@ def quarantine_json(row: Quarantine) -> dict[str, Any]:
             "shape": in_order(row.operator, row.shape), "job": row.job_id, "first_seen": row.first_seen.isoformat(),
             "last_seen": row.last_seen.isoformat(), "lifted": row.lifted.isoformat() if row.lifted else None,
             "lifted_by": row.lifted_by.get_username() if row.lifted_by else None}
+
+
+def by_reason(filters: Mapping[str, str] | None = None) -> list[tuple[str, int]]:
+    """What those in force did, in words, most frequent first."""
+    counted = Counter(quarantine_list(filters).filter(lifted=None).values_list("reason", flat=True))
+    return [(WORDS.get(reason, reason), count) for reason, count in counted.most_common()]

@@ -166,7 +166,7 @@ def tune_finish(job: TuneJob, worker: str, finalists: Sequence[Finalist], sessio
     return job
 
 
-def tune_end(job: TuneJob, worker: str, status: str, **fields: Any) -> None:
+def tune_end(job: TuneJob, worker: str, status: str, /, **fields: Any) -> None:
     """The one way a running job ends or comes to rest. Superseded when it is not ours any more."""
     now = timezone.now()
     fields = {"finished": now, **fields, "status": status, "heartbeat": None, "stop_requested": False, "pause_requested": False}

@@ -1,0 +1,189 @@
+"""JSON over HTTP: what a person does to jobs that exist: pause, resume, extend, order the queue; groups; the quarantine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from django.http import Http404
+from django.shortcuts import get_object_or_404
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter, extend_schema
+from rest_framework import serializers
+from rest_framework.exceptions import ValidationError
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from tuner.jobs import quarantine_selectors, quarantine_services, selectors, services
+from tuner.jobs.control_selectors import group_json
+from tuner.jobs.efforts import EFFORTS
+from tuner.models import Quarantine, TuneGroup, TuneJob
+from tuner.strategies import DEFAULT
+
+JSON = OpenApiTypes.OBJECT
+CHANGE = "tuner.change_tunejob"
+LIST_LIMIT = 500
+
+
+def refused(error: services.TuneError) -> ValidationError:
+    return ValidationError({name: [problem] for name, problem in error.fields.items()})
+
+
+class TunePauseApi(APIView):
+    write_permission = CHANGE
+
+    @extend_schema(operation_id="tune_pause", request=None, responses=JSON)
+    def post(self, request: Request, pk: int) -> Response:
+        """Frees the worker within a second; what was measured is kept."""
+        return Response(selectors.job_json(services.tune_pause(get_object_or_404(TuneJob, pk=pk))))
+
+
+class TuneResumeApi(APIView):
+    write_permission = CHANGE
+
+    @extend_schema(operation_id="tune_resume", request=None, responses=JSON)
+    def post(self, request: Request, pk: int) -> Response:
+        """Back into the queue, from its rows."""
+        return Response(selectors.job_json(services.tune_resume(get_object_or_404(TuneJob, pk=pk))))
+
+
+class ExtendRequest(serializers.Serializer):
+    trials = serializers.IntegerField(required=False, min_value=0, help_text="more trials; seconds alone also do")
+    seconds = serializers.FloatField(required=False, min_value=0, help_text="more seconds of job time; left out: in proportion")
+
+
+class TuneExtendApi(APIView):
+    write_permission = CHANGE
+
+    @extend_schema(operation_id="tune_extend", request=ExtendRequest, responses=JSON)
+    def post(self, request: Request, pk: int) -> Response:
+        """More budget. A job that has ended goes on from its rows."""
+        asked = ExtendRequest(data=request.data)
+        asked.is_valid(raise_exception=True)
+        try:
+            job = services.tune_extend(get_object_or_404(TuneJob, pk=pk), **asked.validated_data)
+        except services.TuneError as error:
+            raise refused(error) from error
+        return Response(selectors.job_json(job))
+
+
+class MoveRequest(serializers.Serializer):
+    before = serializers.IntegerField(required=False, help_text="id of a waiting job")
+    after = serializers.IntegerField(required=False, help_text="id of a waiting job; neither: last")
+
+
+class TuneMoveApi(APIView):
+    write_permission = CHANGE
+
+    @extend_schema(operation_id="tune_move", request=MoveRequest, responses=JSON)
+    def post(self, request: Request, pk: int) -> Response:
+        """Put a waiting job before or after another. What then stands in front of it keeps its place."""
+        asked = MoveRequest(data=request.data)
+        asked.is_valid(raise_exception=True)
+        beside = {name: get_object_or_404(TuneJob, pk=other) for name, other in asked.validated_data.items()}
+        return Response({"queue": services.queue_move(get_object_or_404(TuneJob, pk=pk), **beside)})
+
+
+class QueueApi(APIView):
+    write_permission = CHANGE
+
+    @extend_schema(operation_id="queue_get", responses=JSON)
+    def get(self, request: Request) -> Response:
+        """Waiting jobs in the order in which workers take them."""
+        return Response({"queue": [selectors.job_json(job) for job in services.queue()[:LIST_LIMIT]]})
+
+    @extend_schema(operation_id="queue_by_worth", request=None, responses=JSON)
+    def post(self, request: Request) -> Response:
+        """Forget the order that people made: by worth again."""
+        services.queue_by_worth()
+        return Response({"queue": list(services.queue().values_list("pk", flat=True))})
+
+
+class EffortsApi(APIView):
+    @extend_schema(operation_id="efforts_list", responses=JSON)
+    def get(self, request: Request) -> Response:
+        return Response({"efforts": [{"name": name, **vars(effort)} for name, effort in EFFORTS.items()]})
+
+
+class GroupShape(serializers.Serializer):
+    operator = serializers.CharField(max_length=60)
+    shape = serializers.DictField(child=serializers.IntegerField())
+    dtype = serializers.CharField(max_length=16)
+
+
+class GroupRequest(serializers.Serializer):
+    name = serializers.CharField(max_length=120)
+    shapes = GroupShape(many=True)
+    device = serializers.CharField(max_length=140)
+    strategy = serializers.CharField(max_length=40, default=DEFAULT)
+    effort = serializers.CharField(max_length=16, required=False, default="")
+    budget_trials = serializers.IntegerField(required=False, help_text="of each shape")
+    budget_seconds = serializers.FloatField(required=False, help_text="of each shape")
+    plateau = serializers.IntegerField(required=False)
+    seed = serializers.IntegerField(default=0)
+
+
+class GroupListApi(APIView):
+    write_permission = "tuner.add_tunejob"
+
+    @extend_schema(operation_id="groups_list", responses=JSON)
+    def get(self, request: Request) -> Response:
+        """Newest first."""
+        groups = TuneGroup.objects.select_related("owner").prefetch_related("jobs")
+        return Response({"groups": [group_json(group) for group in groups[:LIST_LIMIT]]})
+
+    @extend_schema(operation_id="group_create", request=GroupRequest, responses={201: JSON})
+    def post(self, request: Request) -> Response:
+        """Many shapes as one order; each is a job of its own and starts from what the others found."""
+        asked = GroupRequest(data=request.data)
+        asked.is_valid(raise_exception=True)
+        try:
+            group = services.group_create(owner=request.user, **asked.validated_data)
+        except services.TuneError as error:
+            raise refused(error) from error
+        return Response(group_json(group), status=201)
+
+
+ACTIONS: dict[str, Callable[[TuneGroup], None]] = {
+    "stop": services.group_stop, "pause": services.group_pause, "resume": services.group_resume}
+
+
+class GroupApi(APIView):
+    @extend_schema(operation_id="group_get", responses=JSON)
+    def get(self, request: Request, pk: int) -> Response:
+        return Response(group_json(get_object_or_404(TuneGroup, pk=pk)))
+
+
+class GroupActionApi(APIView):
+    write_permission = CHANGE
+
+    @extend_schema(operation_id="group_action", request=None, responses=JSON)
+    def post(self, request: Request, pk: int, action: str) -> Response:
+        """stop, pause or resume every job of the group that has not ended."""
+        if action not in ACTIONS:
+            raise Http404(f"choose one of {', '.join(ACTIONS)}")
+        group = get_object_or_404(TuneGroup, pk=pk)
+        ACTIONS[action](group)
+        return Response(group_json(group))
+
+
+class QuarantineListApi(APIView):
+    @extend_schema(operation_id="quarantine_list", responses=JSON, parameters=[
+        OpenApiParameter("operator", str), OpenApiParameter("reason", str), OpenApiParameter("gpu", str)])
+    def get(self, request: Request) -> Response:
+        """In force first, then what was lifted."""
+        filters: dict[str, Any] = {name: request.query_params.get(name, "") for name in ("operator", "reason", "gpu")}
+        rows = quarantine_selectors.quarantine_list(filters)
+        shown = [quarantine_selectors.quarantine_json(row) for row in rows[:LIST_LIMIT]]
+        return Response({"total": rows.count(), "quarantine": shown})
+
+
+class QuarantineLiftApi(APIView):
+    write_permission = CHANGE
+
+    @extend_schema(operation_id="quarantine_lift", request=None, responses=JSON)
+    def post(self, request: Request, pk: int) -> Response:
+        """Workers may run it again; where it fails again, it comes back."""
+        row = quarantine_services.lift(get_object_or_404(Quarantine, pk=pk), request.user)
+        return Response(quarantine_selectors.quarantine_json(row))
