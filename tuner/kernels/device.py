@@ -17,11 +17,16 @@ def compile_for(capability: tuple[int, int], sms: int) -> None:
     _target = (capability, sms)
 
 
+def target_sms() -> int | None:
+    """Multiprocessors of the GPU that this process compiles for; None where it compiles for none but its own."""
+    return _target[1] if _target else None
+
+
 def sms(device: torch.device) -> int:
     """Multiprocessors; 1 under Triton's interpreter, which has none."""
     if device.type == "cuda":
         return torch.cuda.get_device_properties(device).multi_processor_count
-    return _target[1] if _target else 1
+    return target_sms() or 1
 
 
 def capability(device: torch.device) -> tuple[int, int]:

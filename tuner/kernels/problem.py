@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import torch
 import triton
 
+from tuner.kernels.device import target_sms
 from tuner.trial import Config
 
 DTYPES = {"fp8": torch.float8_e4m3fn, "bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
@@ -92,7 +93,7 @@ def normal_tensors(seed: int, *tensors: torch.Tensor) -> None:
 def multiprocessors(device: torch.device) -> int:
     """Programs of a persistent kernel: one per multiprocessor of the GPU."""
     if device.type != "cuda":
-        return INTERPRETED_PROGRAMS
+        return target_sms() or INTERPRETED_PROGRAMS
     return torch.cuda.get_device_properties(device).multi_processor_count
 
 
