@@ -47,8 +47,9 @@ LAYERS = [
     Layer("GPU child", ("tuner.kernels", "tuner.kernels.*", "tuner.bench.timing", "tuner.bench.timers",
                         "tuner.bench.accuracy", "tuner.bench.child",
                         "tuner.bench.nvml", "tuner.bench.device", "tuner.bench.session", "tuner.bench.ceilings",
-                        "tuner.bench.ceilings_child", "tuner.bench.offline", "tuner.bench.compiler"),
-          ours=("tuner.trial", "tuner.space", "tuner.operators*", "tuner.cache", "tuner.bench.*", "profiles.analysis.gpus",
+                        "tuner.bench.ceilings_child", "tuner.team.problem", "tuner.team.child",
+                        "tuner.bench.offline", "tuner.bench.compiler"),
+          ours=("tuner.team.adapter", "tuner.team.packages", "tuner.trial", "tuner.space", "tuner.operators*", "tuner.cache", "tuner.bench.*", "profiles.analysis.gpus",
                 "profiles.analysis.occupancy"),
           packages=(*NUMERIC, "torch", "triton", "pynvml")),
     Layer("search", ("tuner.loop", "tuner.line", "tuner.prune", "tuner.finalists", "tuner.cache", "tuner.buckets", "tuner.guard",
@@ -61,7 +62,11 @@ LAYERS = [
     Layer("scores", ("tuner.scores", "tuner.scores.methodology", "tuner.scores.arena"),
           ours=("tuner.trial", "tuner.space", "tuner.loop", "tuner.strategies*", "tuner.bench.*"),
           packages=(*NUMERIC, "scipy", "sklearn")),
-    Layer("client", ("tuner.client",)),
+    Layer("client", ("tuner.client",)),                               # one file that jobs copy
+    Layer("listener", ("tuner.listener",), ours=("tuner.client",), packages=("triton", "ridgepoint_client")),
+    Layer("snapshots", ("tuner.served.resolve",), ours=("tuner.cache", "tuner.buckets", "tuner.trial")),
+    Layer("team kernels", ("tuner.team.adapter", "tuner.team.expressions", "tuner.team.description", "tuner.team.packages"),
+          ours=("tuner.operators*", "tuner.space", "tuner.trial")),
     # rows and the store
     Layer("theme", ("profiles.theme",), packages=("bokeh",)),
     Layer("queues", ("workers.jobs",), packages=("django", "redis", "rq", "channels", "asgiref")),
@@ -116,7 +121,8 @@ LAYERS = [
     # what workers run
     Layer("GPU side of workers", ("workers.sandbox", "workers.child", "workers.gpu_child", "workers.compilers", "workers.gpu",
                                    "workers.facts", "workers.ceilings_bench"),
-          ours=("tuner.bench.*", "tuner.trial", "tuner.space", "tuner.operators*", "profiles.ingest.nsys_tool"),
+          ours=("tuner.bench.*", "tuner.trial", "tuner.space", "tuner.operators*", "tuner.team.packages",
+                "profiles.ingest.nsys_tool"),
           packages=("pynvml",)),
     Layer("programs that captures run", ("workers.targets", "workers.targets.*", "workers.torch_capture"), ours=("tuner.kernels*",),
           packages=("torch", "triton", "numpy")),
@@ -128,7 +134,9 @@ LAYERS = [
                            "profiles", "profiles.actions", "profiles.advice", "profiles.ceilings", "profiles.families",
                            "profiles.rooflines", "profiles.notes",
                            "profiles.occupancy", "profiles.report", "profiles.source", "profiles.sql", "profiles.timeline",
-                           "tuner", "tuner.jobs", "tuner.configs", "workers", "*.management", "*.management.commands"),
+                           "tuner", "tuner.jobs", "tuner.configs", "tuner.served", "tuner.team", "workers", "*.management",
+                           "*.management.commands"),
+          ours=("tuner.operators", "tuner.team.selectors"),      # an app registers teams' operators when Django is ready
           packages=("django",)),
     # nobody imports it but Django, manage.py and tests
     Layer("embedded servers", ("webapp.embedded", "webapp.embedded.*"), ours=("webapp.embedded*",)),

@@ -122,7 +122,7 @@ urlpatterns = [
     path("tune/operators/", team_pages.operator_list, name="operators"),
     path("tune/operators/enable/", team_pages.package_enable, name="operator-enable"),         # POST, owners
     path("tune/operators/<int:pk>/", team_pages.package_change, name="operator-package"),      # POST, owners
-    path("cache/served/", served_pages.served, name="served"),                     # ?days=7
+    path("cache/served/", served_pages.served, name="cache-served"),               # ?days=7
     path("cache/", config_pages.cache_list, name="cache-list"),
     path("cache/<int:pk>/", config_pages.cache_detail, name="cache"),
     path("cache/<int:pk>/state/", config_pages.cache_state, name="cache-state"),              # POST

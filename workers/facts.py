@@ -15,6 +15,7 @@ from typing import Any
 
 from profiles.ingest.nsys_tool import nsys_path
 from tuner.bench import nvml
+from tuner.team import packages
 from workers import gpu
 
 PROJECT = Path(__file__).resolve().parent.parent
@@ -32,6 +33,7 @@ def facts(queues: list[str]) -> dict[str, Any]:
         "tools": ({"ncu": ncu(), "torch": package("torch"), "triton": package("triton")} if on_gpu else {})
         | ({"nsys": nsys()} if "ingest" in queues else {}),
         "replay": landscapes() if "replay" in queues else [],
+        "packages": packages.installed() if on_gpu or "compile" in queues else [],
         "busy": None,
     }
 

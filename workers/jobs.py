@@ -27,6 +27,7 @@ TASKS = {
     "assist": "workers.tasks.run_assist",
     "capture": "workers.tasks.run_capture",
     "ceilings": "workers.tasks.run_ceilings",
+    "operators": "workers.tasks.describe_operators",
 }
 STALE_AFTER = timedelta(seconds=8)      # a running row whose heartbeat (one in 2 s) is older belongs to nobody
 _WORKERS_KEY = "ridgepoint:worker:"

@@ -21,6 +21,7 @@ from profiles.models import Capture, CeilingRun, Profile
 from profiles.services import profile_requeue_stale
 from tuner.jobs.services import queue_of
 from tuner.models import TuneJob
+from tuner.team.services import packages_wake
 from workers import jobs
 
 log = logging.getLogger(__name__)
@@ -53,6 +54,7 @@ def sweep() -> dict[str, list[int]]:
     woken = {PROFILES.task: profile_requeue_stale(waiting=jobs.waiting(PROFILES.task))}
     for held in (TUNE_JOBS, CAPTURES, CEILINGS):
         woken[held.task] = _requeue(held)
+    woken["operators"] = packages_wake()         # packages that were enabled before a worker had them
     for task, ids in woken.items():
         if ids:
             log.info("%s %s: no worker held it, woken again", task, ", ".join(map(str, ids)))

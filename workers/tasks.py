@@ -28,7 +28,7 @@ from workers.heartbeat import beating
 from workers.sweep import HELD, Held, sweep
 
 log = logging.getLogger(__name__)
-__all__ = ["ingest_profile", "run_assist", "run_capture", "run_ceilings", "run_tune", "sweep"]
+__all__ = ["describe_operators", "ingest_profile", "run_assist", "run_capture", "run_ceilings", "run_tune", "sweep"]
 
 
 def ingest_profile(profile_id: int) -> None:
@@ -86,6 +86,12 @@ def run_ceilings(run_id: int) -> None:
     from workers.ceilings import run
 
     _run(HELD["ceilings"], run_id, run)
+
+
+def describe_operators(package_id: int) -> None:
+    from workers.team import describe
+
+    describe(package_id, worker_name())
 
 
 def worker_name() -> str:

@@ -20,7 +20,7 @@ from tuner.models import TrialRow, TuneJob, TuneMember
 from tuner.operators import find, limits
 from tuner.space import Space
 from tuner.trial import Config
-from workers import gpu, jobs
+from workers import gpu, jobs, team
 from workers.sandbox import SandboxError, SandboxRunner
 from workers.stopping import Stop
 
@@ -48,7 +48,8 @@ def runner_of(job: TuneJob, stop: Stop, replay_speed: float, *, model: str = "",
         what = f"this worker sees no {wanted}" if wanted else "this worker sees no NVIDIA GPU"
         raise SandboxError(what, "Start it on a machine with a GPU and its driver.")
     with gpu.lease(cards, should_stop=stop, wait_s=wait_s) as card:
-        runner = SandboxRunner(job.operator, job.shape, job.dtype, card.index, gpu_uuid=card.uuid, seed=job.seed)
+        runner = SandboxRunner(job.operator, job.shape, job.dtype, card.index, gpu_uuid=card.uuid, seed=job.seed,
+                               environ=team.child_environment())
         try:
             stop.tell(runner)
             yield runner, card
@@ -76,7 +77,7 @@ def space_of(job: TuneJob, runner: Runner, session: Session) -> tuple[Space, Con
         return space, operator.default_in(space, job.shape, job.dtype, device) if operator and known else None, []
     if operator is None:
         raise SandboxError(f"no operator is named {job.operator!r} here", "Enable its package, or start a job of another one.")
-    space = operator.space(job.shape, job.dtype, device)
+    space = team.pruned(job.operator, job.shape, job.dtype, operator.space(job.shape, job.dtype, device))
     published = operator.published(space, job.shape, job.dtype, device)
     return space, operator.default_in(space, job.shape, job.dtype, device), list(published)
 

@@ -29,9 +29,9 @@ def entry(number, bucket="K=4096 M=4096 N=4096", operator="matmul", dtype="bf16"
     return cache.Entry(number, key, config, **more)
 
 
-def document(entries, operators=None, toolkit=NOW, losses=None):
+def document(entries, operators=None, toolkit=NOW, loss=cache.unknown_loss):
     content = json.loads(json.dumps(resolve.freeze(entries, operators or {"matmul": MATMUL, "attention": ATTENTION})))
-    found = resolve.resolve(resolve.identity(content), content, cache.Key("", "", "", GPU, "9.0", toolkit), losses or {})
+    found = resolve.resolve(resolve.identity(content), content, cache.Key("", "", "", GPU, "9.0", toolkit), loss)
     return json.loads(json.dumps(found))
 
 
@@ -74,7 +74,7 @@ def test_the_client_serves_what_the_server_would(drawn):
         return 0.01 * distance if rule == cache.Rule.NEAREST_BUCKET and guarded else None
 
     operators = {"team": {"dims": ["B", "C", "D"], "exact": ["D"], "dtypes": ["fp16"], "policy": policy.as_json()}}
-    snapshot = client.Snapshot(document(entries, operators, losses={"team": loss}))
+    snapshot = client.Snapshot(document(entries, operators, loss=loss))
     for shape in shapes:
         wanted = cache.Key("team", "fp16", cache.bucket(shape, ("D",), policy), GPU, "9.0", NOW)
         right = cache.lookup(entries, wanted, ("D",), policy, loss)

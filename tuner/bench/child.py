@@ -1,7 +1,7 @@
 """The process that owns CUDA: compiles, checks and times configurations of one operator and shape; may die of it.
 
 Started by workers.sandbox as `python -m tuner.bench.child READ_FD WRITE_FD PARENT_PID`; speaks tuner.bench.wire.
-Only operators of the OPERATORS table can be named.
+Only operators of the OPERATORS table can be named, and those of team packages that the worker names as enabled.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -25,11 +26,14 @@ from tuner.bench.device import alive
 from tuner.bench.policy import Policy
 from tuner.bench.racing import Noise, Race, reference_ms
 from tuner.kernels.problem import Problem
-from tuner.operators import OPERATORS, Operator
+from tuner.operators import OPERATORS, Operator, find
+from tuner.team import packages
 from tuner.trial import Config, Reason
 
 MESSAGE_CHARS = 2000
 FINALIST_SEED = 1_000_003      # their inputs are not those of the trials
+KERNELS = "tuner.kernels."
+NO_KERNELS = ("tuner.kernels.problem", "tuner.kernels.device")
 _RESOURCES = ("OutOfResources", "OutOfMemoryError")
 
 
@@ -41,7 +45,6 @@ class Bench:
 
     def __init__(self, device: torch.device, timer: MakeTimer = timers.make) -> None:
         self.device, self._make_timer = device, timer
-        self.noise = Noise()
         self.problem: Problem
         self.operator: Operator
 
@@ -50,11 +53,12 @@ class Bench:
 
     def open(self, request: dict[str, Any]) -> dict[str, Any]:
         """Inputs, reference, timer; `library_ms` when asked. Raises wire.Failed when there is nothing to measure on."""
-        if request["operator"] not in OPERATORS:
+        operator = find(request["operator"])
+        if operator is None:
             raise wire.Failed(f"unknown operator {request['operator']!r}", f"one of {', '.join(OPERATORS)}")
         if self.device.type == "cuda" and not torch.cuda.is_available():
             raise wire.Failed("torch sees no CUDA GPU", "install a CUDA build of torch; try nvidia-smi on this worker")
-        self.operator = OPERATORS[request["operator"]]
+        self.operator = operator
         self.tolerance = self.operator.tolerance.get(request["dtype"]) or accuracy.TOLERANCE[request["dtype"]]
         try:
             self.policy = Policy.read(request.get("policy", {}))
@@ -68,6 +72,7 @@ class Bench:
             self.problem = make(request["shape"], request["dtype"], self.device, request["seed"])
             self.timer = self._make_timer(self.device, self.policy, self.gpu_index)
             self.sampler = timing.Sampler(self.timer, self.policy)
+            self.noise = Noise()
             if request["library"]:
                 library_ms = self.sampler.measure(self.problem.library).median_ms
         except ValueError as error:
@@ -75,10 +80,9 @@ class Bench:
         except torch.cuda.OutOfMemoryError as error:
             raise wire.Failed(f"the GPU has too little free memory: {_short(error)}",
                               "choose a smaller shape, or free the GPU") from error
-        source = Path(module.__file__ or "").read_bytes()
         return {**self._device_facts(), "library_ms": library_ms,
                 "policy": {**self.policy.as_json(), **self.timer.about(), "tolerance": self.tolerance},
-                "source_hash": hashlib.sha256(source).hexdigest()}
+                "source_hash": source_hash(module, operator.name)}
 
     def _device_facts(self) -> dict[str, Any]:
         facts: dict[str, Any] = {"torch": torch.__version__, "triton": triton.__version__, "cuda": torch.version.cuda,
@@ -161,16 +165,41 @@ class Bench:
             raise wire.Refused(reason, _short(error)) from error
 
 
-def _loaded(kernel: Any) -> dict[str, Any]:
-    """The facts of a kernel that is compiled and not launched yet. Raises Triton's OutOfResources where it cannot be."""
-    load = getattr(kernel, "_init_handles", None)
-    if load is not None:
-        load()
-    return _kernel_facts(kernel)
+def source_hash(module: ModuleType, operator: str) -> str:
+    """Of the files that the operator's kernels are written in. A team's kernel says itself where it stands."""
+    if hasattr(module, "source_hash"):
+        return str(module.source_hash(operator))
+    files = {module.__file__ or ""}
+    for value in vars(module).values():              # kernels that other modules of ours hold, and modules of them
+        owner = value if isinstance(value, ModuleType) else sys.modules.get(getattr(value, "__module__", None) or "")
+        if owner is not None and owner.__name__.startswith(KERNELS) and owner.__name__ not in NO_KERNELS:
+            files.add(owner.__file__ or "")
+    return hashlib.sha256(b"".join(Path(file).read_bytes() for file in sorted(files))).hexdigest()
 
 
-def _kernel_facts(kernel: Any) -> dict[str, Any]:
-    """Registers per thread, spills and shared memory as Triton reports them once the module is loaded."""
+def _loaded(kernels: Any) -> dict[str, Any]:
+    """The facts of kernels that are compiled and not launched yet. Raises Triton's OutOfResources where one cannot be."""
+    for kernel in _listed(kernels):
+        load = getattr(kernel, "_init_handles", None)
+        if load is not None:
+            load()
+    return _kernel_facts(kernels)
+
+
+def _kernel_facts(kernels: Any) -> dict[str, Any]:
+    """Registers per thread, spills and shared memory as Triton reports them once the module is loaded.
+
+    Of several kernels that one configuration launches the one with the most registers speaks.
+    """
+    each = [_facts(kernel) for kernel in _listed(kernels)]
+    return max(each, key=lambda facts: (facts.get("registers", 0), facts.get("smem_bytes", 0)), default={})
+
+
+def _listed(kernels: Any) -> list[Any]:
+    return list(kernels) if isinstance(kernels, list | tuple) else [kernels]
+
+
+def _facts(kernel: Any) -> dict[str, Any]:
     metadata = getattr(kernel, "metadata", None)
     facts = {"registers": getattr(kernel, "n_regs", None), "spills": getattr(kernel, "n_spills", None),
              "smem_bytes": getattr(metadata, "shared", None)}
@@ -189,6 +218,7 @@ def _short(error: Exception) -> str:
 def main(argv: list[str]) -> None:
     read_fd, write_fd, parent_pid = (int(arg) for arg in argv)
     wire.enter_child(parent_pid)
+    packages.provide()
     wire.serve(Bench(torch.device("cuda")).handlers(), read_fd, write_fd)
     os._exit(0)                     # no teardown of a CUDA context that may be poisoned
 

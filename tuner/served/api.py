@@ -14,7 +14,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from tuner.served import selectors, services
+from tuner.served import listened_services, selectors, services
 from tuner.texts import triton_config
 
 JSON = OpenApiTypes.OBJECT
@@ -80,6 +80,28 @@ class ServedApi(APIView):
         except services.ServedError as error:
             raise ValidationError({name: [why] for name, why in error.fields.items()}) from error
         return Response({"launches": launches})
+
+
+class ListenedReport(serializers.Serializer):
+    gpu = serializers.CharField(max_length=120)
+    toolkit = serializers.CharField(max_length=80, allow_blank=True)
+    host = serializers.CharField(max_length=120, allow_blank=True)
+    found = serializers.ListField(child=serializers.DictField(), max_length=listened_services.MAX_FOUND)
+
+
+class ListenedApi(APIView):
+    write_permission = "tuner.add_cachedconfig"
+
+    @extend_schema(operation_id="configs_listened", request=ListenedReport, responses=JSON)
+    def post(self, request: Request) -> Response:
+        """What Triton's autotuner found in a job: entries of their own kind, never above a tune job's."""
+        asked = ListenedReport(data=request.data)
+        asked.is_valid(raise_exception=True)
+        try:
+            entries = listened_services.listened_record(**asked.validated_data)
+        except services.ServedError as error:
+            raise ValidationError({name: [why] for name, why in error.fields.items()}) from error
+        return Response({"entries": [entry.pk for entry in entries]})
 
 
 class ClientFileApi(APIView):

@@ -34,13 +34,12 @@ def thaw(entry: Mapping[str, Any]) -> Entry:
     return Entry(**{**entry, "key": Key(**entry["key"]), "state": State(entry["state"]), "origin": Origin(entry["origin"])})
 
 
-def resolve(name: str, content: Mapping[str, Any], wanted: Key, losses: Mapping[str, Loss]) -> dict[str, Any]:
+def resolve(name: str, content: Mapping[str, Any], wanted: Key, loss: Loss = unknown_loss) -> dict[str, Any]:
     """The document that a client reads. `wanted` says GPU, compute capability, toolkit and driver."""
     buckets: dict[tuple[str, str, str], list[Ways]] = {}
     for entry in map(thaw, content["entries"]):
         operator = content["operators"][entry.key.operator]
         policy, exact = Buckets.from_json(operator["policy"]), operator["exact"]
-        loss = losses.get(entry.key.operator, unknown_loss)
         asked = replace(wanted, operator=entry.key.operator, dtype=entry.key.dtype)
         ways = (entry, _home(entry, asked, exact, policy, loss), _away(entry, asked, exact, policy, loss))
         buckets.setdefault((entry.key.operator, entry.key.dtype, entry.key.bucket), []).append(ways)

@@ -8,6 +8,7 @@ from typing import Any
 from django.db.models import Max, Sum
 from django.utils import timezone
 
+from tuner.buckets import BUCKETS
 from tuner.cache import WHY, Rule
 from tuner.configs import selectors as configs
 from tuner.models import CachedConfig, ConfigSnapshot, ServedCount
@@ -20,15 +21,15 @@ MEASURED = (Rule.EXACT, Rule.OTHER_TOOLKIT, Rule.SAME_ARCHITECTURE, Rule.NEAREST
 
 def cache_now() -> dict[str, Any]:
     """All entries, and of every operator that has one or could: how its shapes are rounded."""
-    entries = [entry for operator, dtype in CachedConfig.objects.order_by().values_list("operator", "dtype").distinct()
-               for entry in configs.entries_of(operator, dtype)]
-    known = all_operators()
+    entries = configs.entries()
+    known, policies = all_operators(), configs.policies()
     operators = {}
     for name in {*known, *(entry.key.operator for entry in entries)}:
         operator = known.get(name)
         operators[name] = {
             "dims": [dim.name for dim in operator.dims] if operator else [], "dtypes": list(operator.dtypes) if operator else [],
-            "exact": sorted(configs.exact_of(name)), "policy": configs.policy_of(name).as_json()}
+            "exact": sorted(dim.name for dim in operator.dims if dim.exact) if operator else [],
+            "policy": policies.get(name, BUCKETS).as_json()}
     return resolve.freeze(entries, operators)
 
 

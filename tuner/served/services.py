@@ -61,9 +61,8 @@ def snapshot_view(name: str, gpu: str, compute_capability: str, toolkit: str) ->
         if snapshot is None:
             return None
         wanted = Key("", "", "", gpu, capability, toolkit)
-        losses = {operator: configs.loss_of(operator) for operator in snapshot.content["operators"]}
         view, _ = SnapshotView.objects.get_or_create(
-            **key, defaults={"document": resolve.resolve(name, snapshot.content, wanted, losses)})
+            **key, defaults={"document": resolve.resolve(name, snapshot.content, wanted, configs.loss())})
     day_ago = timezone.now() - timedelta(days=1)
     ConfigSnapshot.objects.filter(pk=name, used__lt=day_ago).update(used=timezone.now())
     return dict(view.document)

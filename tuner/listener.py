@@ -1,0 +1,197 @@
+"""What Triton's own autotuner finds in a job goes into the config cache, with no change to the job's code.
+
+    python -m tuner.listener train.py …          or, with the two files copied:  python ridgepoint_listener.py train.py …
+    torchrun … ridgepoint_listener.py train.py …  ·  python -m tuner.listener -m package.train …
+    import tuner.listener; tuner.listener.install()        where a line of code may be added
+
+RIDGEPOINT_URL and RIDGEPOINT_TOKEN name the server, as for the client. Such an entry says that it comes from a listener: its
+results were not checked against a reference, and it never serves before what a tune job proved. Standard library only.
+"""
+
+from __future__ import annotations
+
+import atexit
+import hashlib
+import inspect
+import logging
+import math
+import os
+import runpy
+import socket
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+try:
+    from tuner import client
+except ImportError:      # copied beside a job's own code
+    import ridgepoint_client as client  # type: ignore[import-not-found, no-redef]
+
+log = logging.getLogger("ridgepoint")
+SEND_AFTER_S, SEND_LIMIT_S = 5.0, 10.0
+MAX_WAITING, MAX_TIMINGS = 500, 64
+
+
+class Listener:
+    """Gathers findings and sends them from a thread: a launch never waits for the network."""
+
+    def __init__(self, server: client.Server, gpu: str = "", toolkit: str = "") -> None:
+        self.server, self.gpu, self.toolkit = server, gpu, toolkit
+        self._found: list[dict[str, Any]] = []
+        self._lock = threading.Lock()
+        self._timer: threading.Timer | None = None
+
+    def __call__(self, *, fn: Any, key: Sequence[Any], best_config: Any, configs_timings: Mapping[Any, Any] | None,
+                 keys: Sequence[str] | None = None, **_: Any) -> None:
+        """The signature of Triton's AutotuneListener; `keys` where the autotuner itself is at hand. Never raises."""
+        try:
+            found = finding(fn, key, best_config, configs_timings or {}, keys or _keys_of(fn))
+        except Exception as error:          # somebody's job must not end for what a listener does not understand
+            log.warning("Ridgepoint: what Triton found for %s was not understood: %s", getattr(fn, "__name__", fn), error)
+            return
+        with self._lock:
+            if found and len(self._found) < MAX_WAITING:
+                self._found.append(found)
+                if self._timer is None and self.server.url:
+                    self._timer = threading.Timer(SEND_AFTER_S, self.send)
+                    self._timer.daemon = True
+                    self._timer.start()
+
+    def send(self, limit_s: float = SEND_LIMIT_S) -> bool:
+        """What waits goes to the server; what it could not take waits for the next time."""
+        with self._lock:
+            found, self._found, self._timer = self._found, [], None
+        if not found or not self.server.url:
+            return False
+        try:
+            self.server.ask("/api/configs/listened/", limit_s, send={
+                "gpu": self.gpu or client.gpu_name(), "toolkit": self.toolkit or client.toolkit_name(),
+                "host": socket.gethostname(), "found": found})
+        except (OSError, ValueError) as error:
+            log.warning("Ridgepoint: what Triton found was not told: %s", error)
+            with self._lock:
+                self._found = (found + self._found)[:MAX_WAITING]
+            return False
+        return True
+
+
+def finding(fn: Any, key: Sequence[Any], best: Any, timings: Mapping[Any, Any], keys: Sequence[str]) -> dict[str, Any] | None:
+    """One decision of the autotuner as JSON; None when nothing was timed. Times are in ms, as Triton's do_bench gives them."""
+    timed = sorted(((_median(times), config_of(config)) for config, times in timings.items()), key=lambda each: each[0])
+    finite = [(ms, config) for ms, config in timed if math.isfinite(ms)]
+    if not finite:
+        return None
+    values = dict(zip(keys, key, strict=False))
+    function = _function(fn)
+    return {
+        "kernel": f"{function.__module__}.{function.__qualname__}"[:200], "name": function.__name__[:60],
+        "shape": {name: value for name, value in values.items() if _is_dimension(value)},
+        "variant": {name: str(value)[:40] for name, value in values.items() if not _is_dimension(value)},
+        "dtypes": [client.dtype_name(each) for each in key[len(values):]][:16],
+        "config": config_of(best), "median_ms": finite[0][0], "timings": [[config, ms] for ms, config in finite[:MAX_TIMINGS]],
+        "tried": len(timed), "failed": len(timed) - len(finite), "source_hash": _source_hash(function)}
+
+
+def config_of(config: Any) -> dict[str, Any]:
+    found = {**config.kwargs, "num_warps": config.num_warps, "num_stages": config.num_stages}
+    found |= {"num_ctas": config.num_ctas} if config.num_ctas != 1 else {}
+    return found | ({"maxnreg": config.maxnreg} if getattr(config, "maxnreg", None) else {})
+
+
+def _is_dimension(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _median(times: Any) -> float:
+    """Triton gives (median, 20 %, 80 %) or one number."""
+    return float(times[0]) if isinstance(times, Sequence) else float(times)
+
+
+def _function(fn: Any) -> Any:
+    while not inspect.isfunction(fn):
+        fn = fn.fn
+    return fn
+
+
+def _source_hash(function: Any) -> str:
+    with suppress(OSError, TypeError):
+        return hashlib.sha256(Path(inspect.getsourcefile(function) or "").read_bytes()).hexdigest()
+    return ""
+
+
+def _keys_of(fn: Any) -> Sequence[str]:
+    """Triton's listener is not told the names of the key: the autotuner that wraps the function has them."""
+    function = _function(fn)
+    outer = getattr(sys.modules.get(function.__module__), function.__name__, None)
+    while outer is not None and not hasattr(outer, "keys"):
+        outer = getattr(outer, "fn", None)
+    return list(outer.keys) if outer is not None else []
+
+
+def install(url: str | None = None, token: str | None = None) -> Listener:
+    """Listen from now on: through Triton's own hook where it has one (after 3.7), else around its autotuner."""
+    from triton import knobs
+    from triton.runtime.autotuner import Autotuner
+
+    env = os.environ.get
+    listener = Listener(client.Server(env("RIDGEPOINT_URL", "") if url is None else url,
+                                      env("RIDGEPOINT_TOKEN", "") if token is None else token))
+    autotuning: Any = getattr(knobs, "autotuning", None)
+    if hasattr(autotuning, "listener"):
+        autotuning.listener = _both(autotuning.listener, listener)
+    else:
+        wrap(Autotuner, listener)
+    atexit.register(listener.send, 3.0)
+    return listener
+
+
+def _both(first: Callable[..., Any] | None, second: Callable[..., Any]) -> Callable[..., Any]:
+    """Somebody else may listen already."""
+    def listen(**told: Any) -> None:
+        if first is not None:
+            first(**told)
+        second(**told)
+    return listen
+
+
+def wrap(autotuner: Any, listener: Callable[..., Any]) -> None:
+    """Around `run` of older Tritons: a decision was made when its own cache has grown."""
+    launch = autotuner.run
+
+    def run(self: Any, *args: Any, **kwargs: Any) -> Any:
+        known = len(self.cache)
+        answer = launch(self, *args, **kwargs)
+        if len(self.cache) != known:
+            listener(fn=self.fn, key=next(reversed(self.cache)), best_config=self.best_config, keys=self.keys,
+                     configs_timings=getattr(self, "configs_timings", None), duration=getattr(self, "bench_time", None),
+                     cache_hit=False)
+        return answer
+
+    autotuner.run = run
+
+
+def main(argv: list[str]) -> int:
+    """Run a script or `-m module` as Python would, with the listener installed first."""
+    if not argv or argv[0] in ("-h", "--help"):
+        sys.stderr.write(__doc__ or "")
+        return 2
+    try:
+        install()
+    except ImportError as error:
+        log.warning("Ridgepoint: nothing to listen to: %s", error)
+    if argv[0] == "-m" and len(argv) > 1:
+        sys.argv = argv[1:]
+        sys.path.insert(0, "")
+        runpy.run_module(argv[1], run_name="__main__", alter_sys=True)
+    else:
+        sys.argv = argv
+        sys.path.insert(0, str(Path(argv[0]).resolve().parent))
+        runpy.run_path(argv[0], run_name="__main__")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,106 @@
+"""Arithmetic that a team writes as text: FLOP, bytes, constraints. Parsed into a tree and walked, never evaluated as code.
+
+"2 * M * N * K" · "(BM + BN) * BK * size * num_stages <= smem_bytes" · "cdiv(N, BLOCK) * 4"
+"""
+
+from __future__ import annotations
+
+import ast
+import operator
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+MAX_CHARACTERS, MAX_NODES, MAX_POWER, MAX_BITS = 500, 200, 64, 256
+
+Number = int | float | bool
+_BINARY: dict[type[ast.AST], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv,
+    ast.Div: operator.truediv, ast.Mod: operator.mod, ast.Pow: operator.pow}
+_COMPARE: dict[type[ast.AST], Callable[[Any, Any], bool]] = {
+    ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt, ast.GtE: operator.ge, ast.Eq: operator.eq,
+    ast.NotEq: operator.ne}
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "min": min, "max": max, "cdiv": lambda a, b: -(-a // b), "next_power_of_2": lambda n: 1 << max(0, int(n) - 1).bit_length()}
+
+
+class Expression:
+    """`value({"M": 4, …})`. ValueError at once when the text is no arithmetic over `names`."""
+
+    def __init__(self, text: str, names: Collection[str]) -> None:
+        if not isinstance(text, str) or not 0 < len(text) <= MAX_CHARACTERS:
+            raise ValueError(f"an expression is a text of 1 to {MAX_CHARACTERS} characters")
+        self.text = text
+        try:
+            self._root = ast.parse(text, mode="eval").body
+        except (SyntaxError, RecursionError, MemoryError, ValueError) as error:
+            raise ValueError(f"{text!r} is no expression") from error
+        nodes = list(ast.walk(self._root))
+        if len(nodes) > MAX_NODES:
+            raise ValueError(f"{text[:40]!r}… has {len(nodes)} parts; at most {MAX_NODES}")
+        _check(self._root, text, frozenset(names))
+
+    def value(self, values: Mapping[str, Any]) -> Number:
+        try:
+            found: Number = _value(self._root, values)
+        except (ArithmeticError, TypeError) as error:
+            raise ValueError(f"{self.text!r}: {error}") from error
+        return found
+
+
+def _check(node: ast.AST, text: str, names: frozenset[str]) -> None:
+    """Every part is of a kind that `_value` knows, every name is known."""
+    known = False
+    if isinstance(node, ast.Constant):
+        known = isinstance(node.value, int | float)
+    elif isinstance(node, ast.Name):
+        if node.id not in names:
+            raise ValueError(f"{text!r}: {node.id} is none of {', '.join(sorted(names))}")
+        known = True
+    elif isinstance(node, ast.BinOp):
+        known = type(node.op) in _BINARY
+    elif isinstance(node, ast.UnaryOp):
+        known = isinstance(node.op, ast.USub | ast.Not)
+    elif isinstance(node, ast.Compare):
+        known = all(type(op) in _COMPARE for op in node.ops)
+    elif isinstance(node, ast.BoolOp | ast.IfExp):
+        known = True
+    elif isinstance(node, ast.Call):
+        known = isinstance(node.func, ast.Name) and node.func.id in FUNCTIONS and not node.keywords and bool(node.args)
+    if not known:
+        raise ValueError(f"{text!r}: only numbers, names, + - * / // % **, comparisons, and or not, if else, "
+                         f"{', '.join(FUNCTIONS)}")
+    children = node.args if isinstance(node, ast.Call) else ast.iter_child_nodes(node)
+    for child in children:
+        if isinstance(child, ast.expr):
+            _check(child, text, names)
+
+
+def _value(node: ast.AST, values: Mapping[str, Any]) -> Any:
+    if isinstance(node, ast.Constant):
+        return node.value
+    if isinstance(node, ast.Name):
+        return values[node.id]
+    if isinstance(node, ast.BinOp):
+        left, right = _value(node.left, values), _value(node.right, values)
+        if isinstance(node.op, ast.Pow) and abs(right) > MAX_POWER:
+            raise OverflowError(f"a power of more than {MAX_POWER}")
+        return _bounded(_BINARY[type(node.op)](left, right))
+    if isinstance(node, ast.UnaryOp):
+        value = _value(node.operand, values)
+        return not value if isinstance(node.op, ast.Not) else -value
+    if isinstance(node, ast.BoolOp):
+        every = isinstance(node.op, ast.And)
+        return all(_value(part, values) for part in node.values) if every else any(_value(part, values) for part in node.values)
+    if isinstance(node, ast.IfExp):
+        return _value(node.body if _value(node.test, values) else node.orelse, values)
+    if isinstance(node, ast.Compare):
+        sides = [_value(part, values) for part in (node.left, *node.comparators)]
+        return all(_COMPARE[type(op)](a, b) for op, a, b in zip(node.ops, sides, sides[1:], strict=False))
+    assert isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+    return _bounded(FUNCTIONS[node.func.id](*(_value(part, values) for part in node.args)))
+
+
+def _bounded(value: Any) -> Any:
+    if isinstance(value, int) and value.bit_length() > MAX_BITS:
+        raise OverflowError(f"a number of more than {MAX_BITS} bits")
+    return value

@@ -1,0 +1,62 @@
+"""HTML: what can be tuned, and whose kernels may run here."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import messages
+from django.contrib.auth.decorators import permission_required
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.views.decorators.http import require_POST, require_safe
+
+from tuner.models import OperatorPackage
+from tuner.operators import OPERATORS, all_operators
+from tuner.team import selectors, services
+
+
+@require_safe
+def operator_list(request: HttpRequest) -> HttpResponse:
+    return _page(request)
+
+
+def _page(request: HttpRequest, typed: str = "", problem: str = "", status: int = 200) -> HttpResponse:
+    packages = selectors.package_list()
+    found = all_operators()
+    enabled = [package for package in packages if package.enabled]
+    told = {each["name"]: {**each, "package": package.name} for package in enabled for each in package.operators}
+    known = {package.name for package in packages}
+    return render(request, "tuner/operators.html", {
+        "operators": [{"operator": operator, "team": None if name in OPERATORS else told.get(name)}
+                      for name, operator in found.items()],
+        "built_in": len(OPERATORS), "of_teams": len(found) - len(OPERATORS), "packages": packages,
+        "enabled": len(enabled),
+        "offered": {name: workers for name, workers in selectors.packages_on_workers().items() if name not in known},
+        "audit": selectors.audit_list(), "typed": typed, "problem": problem}, status=status)
+
+
+@permission_required("tuner.add_operatorpackage", raise_exception=True)
+@require_POST
+def package_enable(request: HttpRequest) -> HttpResponse:
+    name = request.POST.get("package", "")
+    try:
+        package = services.package_enable(name, by=request.user)
+    except services.PackageRefused as refused:
+        return _page(request, typed=name[:100], problem=str(refused), status=400)
+    if package.name not in selectors.packages_on_workers():
+        messages.warning(request, f"{package.name} is enabled; no living gpu or compile worker has it installed yet.")
+    return redirect("operators")
+
+
+@permission_required("tuner.change_operatorpackage", raise_exception=True)
+@require_POST
+def package_change(request: HttpRequest, pk: int) -> HttpResponse:
+    """POST `do`: disable, describe (again) or remove."""
+    package = get_object_or_404(OperatorPackage, pk=pk)
+    do: dict[str, Any] = {"disable": services.package_disable, "remove": services.package_remove}
+    asked = request.POST.get("do", "")
+    if asked == "describe":
+        services.package_enable(package.name, by=request.user)
+    elif asked in do:
+        do[asked](package, by=request.user)
+    return redirect("operators")

@@ -1,0 +1,83 @@
+"""Teams' operators as web and workers know them: from rows. Nothing here imports a team's code."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+from tuner.models import OperatorAudit, OperatorPackage
+from tuner.operators import OPERATORS, Operator
+from tuner.team.description import DescriptionError, operator_from
+from workers import jobs
+
+AUDIT_ROWS = 50
+
+
+def package_list() -> list[OperatorPackage]:
+    return list(OperatorPackage.objects.select_related("enabled_by"))
+
+
+def enabled_packages() -> list[str]:
+    return list(OperatorPackage.objects.filter(enabled=True).values_list("name", flat=True))
+
+
+def operators() -> Mapping[str, Operator]:
+    """What the enabled packages offer: given to `tuner.operators.provide`."""
+    ready = OperatorPackage.objects.filter(enabled=True, status=OperatorPackage.Status.READY).order_by("name")
+    found: dict[str, Operator] = {}
+    for pk, described in ready.values_list("pk", "described"):
+        found = {**_of_package(pk, described), **found}
+    return found
+
+
+@lru_cache(maxsize=64)
+def _of_package(pk: int, described: Any) -> dict[str, Operator]:
+    """Read once per description."""
+    told = OperatorPackage.objects.values_list("operators", flat=True).get(pk=pk)
+    found = {}
+    for each in told:
+        try:
+            found[each["name"]] = operator_from(each)
+        except DescriptionError:      # described by an older version of this code
+            continue
+    return found
+
+
+def description_of(name: str) -> dict[str, Any] | None:
+    """What a package's worker said of one operator."""
+    for package in OperatorPackage.objects.filter(enabled=True, status=OperatorPackage.Status.READY):
+        for each in package.operators:
+            if each["name"] == name and name not in OPERATORS:
+                return {**each, "package": package.name}
+    return None
+
+
+def packages_on_workers() -> dict[str, list[dict[str, Any]]]:
+    """package → the living workers that have it: {"worker", "version", "queue"}."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for worker in jobs.workers():
+        queue = next((queue for queue in ("compile", "gpu") if queue in worker["queues"]), None)
+        for each in worker.get("packages", []) if queue else []:
+            found.setdefault(each["package"], []).append(
+                {"worker": worker["name"], "version": each["version"], "queue": queue})
+    return found
+
+
+def audit_list() -> list[OperatorAudit]:
+    return list(OperatorAudit.objects.select_related("by")[:AUDIT_ROWS])
+
+
+def package_json(package: OperatorPackage) -> dict[str, Any]:
+    names = ("name", "enabled", "status", "version", "error", "operators")
+    return {**{name: getattr(package, name) for name in names},
+            "described": package.described.isoformat() if package.described else None,
+            "enabled_by": package.enabled_by.get_username() if package.enabled_by else None}
+
+
+def operator_json(operator: Operator, package: str = "") -> dict[str, Any]:
+    return {"name": operator.name, "title": operator.title, "package": package or None, "dtypes": list(operator.dtypes),
+            "dims": [{"name": dim.name, "meaning": dim.meaning, "low": dim.low, "high": dim.high, "exact": dim.exact,
+                      "only": list(dim.only)} for dim in operator.dims],
+            "presets": [dict(preset) for preset in operator.presets], "kernel_names": list(operator.kernel_names),
+            "unit": operator.unit}

@@ -1,0 +1,92 @@
+"""A team's code is imported by a child that this starts: to describe a package, and to prune a space by its own rules."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from tuner.models import OperatorPackage
+from tuner.space import Space
+from tuner.team import description, packages, selectors, services
+from tuner.trial import config_key
+from workers.sandbox import SandboxError
+
+PROJECT = Path(__file__).resolve().parent.parent
+LIMIT_S = 120.0          # torch and Triton are imported, then the team's code
+
+
+class TeamError(SandboxError):
+    """The child did not answer, or the package failed in it."""
+
+
+def child_environment() -> dict[str, str]:
+    """What children need to know: the packages that owners enabled. None other is ever imported."""
+    return {packages.ENABLED: ",".join(selectors.enabled_packages())}
+
+
+def describe(package_id: int, worker: str) -> None:
+    """A queue entry: let a child say what the package offers, and keep it. Twice does no harm."""
+    package = OperatorPackage.objects.filter(pk=package_id, enabled=True).first()
+    if package is None:
+        return
+    version = next((each["version"] for each in packages.installed() if each["package"] == package.name), "")
+    if not version:
+        services.package_failed(package, worker, f"{package.name} is not installed where {worker} runs",
+                                "install it into the environment of the gpu and compile workers, then describe it again")
+        return
+    try:
+        told = description.operators_read(json.dumps(_ask("describe", package.name)).encode())
+    except (TeamError, description.DescriptionError) as error:
+        services.package_failed(package, worker, str(error), "mend the package, install it, then describe it again")
+    else:
+        services.package_described(package, worker, operators=told, version=version)
+
+
+def pruned(operator: str, shape: Mapping[str, int], dtype: str, space: Space) -> Space:
+    """What the kernel's own `prune_configs_by` leaves of its listed configurations; the space itself where it has none."""
+    told = selectors.description_of(operator)
+    if told is None or told["params"] or not (told["prunes"]["early"] or told["prunes"]["top_k"]):
+        return space
+    answer = _ask("prune", operator, dtype, json.dumps(dict(shape)))
+    kept = {config_key(config) for config in answer["kept"]}
+    left = [config for config in space.configs() if config_key(config) in kept]
+    lost = len(space) - len(left)
+    reasons = {str(reason)[:60]: int(count) for reason, count in answer["pruned"].items()}
+    told_reasons = reasons if sum(reasons.values()) == lost else {"prune_configs_by": lost} if lost else {}
+    return Space.listed(left, {**space.pruned, **told_reasons})
+
+
+def _ask(*arguments: str) -> Any:
+    """Run the child in a group of its own, within a time, its answer bounded."""
+    with tempfile.TemporaryFile() as answer, tempfile.TemporaryFile() as output:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tuner.team.child", *arguments], cwd=PROJECT, stdin=subprocess.DEVNULL, stdout=output,
+            stderr=subprocess.STDOUT, pass_fds=(answer.fileno(),), start_new_session=True,
+            env={**os.environ, **child_environment(), "RIDGEPOINT_ANSWER_FD": str(answer.fileno())})
+        try:
+            process.wait(LIMIT_S)
+        except subprocess.TimeoutExpired as error:
+            raise TeamError(f"{arguments[1]}: no answer within {LIMIT_S:.0f} s") from error
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        answer.seek(0)
+        text = answer.read(description.MAX_BYTES + 1)
+        output.seek(0)
+        said = output.read(20_000)[-600:].decode(errors="replace").strip()
+    try:
+        told = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise TeamError(f"{arguments[1]}: its child ended with {process.returncode} and no answer; it printed: {said}") from error
+    if not isinstance(told, dict) or "ok" not in told:
+        raise TeamError(str(told.get("failed") if isinstance(told, dict) else told)[:1000])
+    return told["ok"]
