@@ -87,3 +87,14 @@ def test_the_interval_of_the_median_is_distribution_free():
     assert timing.half_width([float(i) for i in range(1, 21)]) == pytest.approx((15 - 6) / 2 / 10.5)
 
 
+def test_the_hash_of_a_kernels_source_covers_the_files_its_kernels_stand_in(monkeypatch, tmp_path):
+    from tuner.bench.child import source_hash
+    from tuner.kernels import matmul, matmul_tma, norms, problem
+
+    before = {module: source_hash(module, "x") for module in (matmul, norms)}
+    assert len(set(before.values())) == 2
+    other = tmp_path / "other.py"
+    other.write_text("changed")
+    monkeypatch.setattr(matmul_tma, "__file__", str(other))
+    monkeypatch.setattr(problem, "__file__", str(other))            # holds no kernel
+    assert source_hash(matmul, "x") != before[matmul] and source_hash(norms, "x") == before[norms]

@@ -1,7 +1,10 @@
-"""Row-wise kernels: softmax and layer norm of X[R, C]; the kernels of the recorded H200 landscapes.
+"""Row-wise kernels: softmax and layer norm of X[R, C].
 
-softmax    persistent programs walk the rows: STEPS pipeline stages, PER_SM programs per multiprocessor, num_warps
-layer norm one program per row, two passes over BLOCK columns at a time: BLOCK, num_warps, num_stages
+softmax_row, layernorm_row    the kernels of the recorded H200 landscapes: a row per program, whole or in blocks read twice
+softmax_tile, layernorm_tile  ROWS whole rows at a time, held in registers between their statistics and their result
+softmax_blocks                rows in blocks of BLOCK columns with a running maximum (online softmax), read twice
+
+softmax kernels are persistent: PER_SM programs per multiprocessor walk the rows, STEPS pipeline stages ahead.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ import torch
 import triton
 import triton.language as tl
 
-from tuner.kernels.problem import check_elements, generator_on, normal, sizes, torch_dtype
+from tuner.kernels.problem import check_elements, multiprocessors, normal_tensors, sizes, torch_dtype
 from tuner.trial import Config
 
 EPSILON = 1e-5
@@ -28,6 +31,53 @@ def softmax_row(x, y, rows, cols, sx, sy, BLOCK: tl.constexpr, STEPS: tl.constex
         v = tl.load(x + r * sx + i, mask=m, other=-float("inf")).to(tl.float32)
         v = tl.exp(v - tl.max(v, 0))
         tl.store(y + r * sy + i, (v / tl.sum(v, 0)).to(y.dtype.element_ty), mask=m)
+
+
+@triton.jit
+def softmax_tile(x, y, rows, cols, sx, sy, BLOCK: tl.constexpr, ROWS: tl.constexpr, STEPS: tl.constexpr):
+    i = tl.arange(0, BLOCK)[None, :]
+    for tile in tl.range(tl.program_id(0), tl.cdiv(rows, ROWS), tl.num_programs(0), num_stages=STEPS):
+        r = tile * ROWS + tl.arange(0, ROWS)[:, None]
+        m = (i < cols) & (r < rows)
+        v = tl.load(x + r * sx + i, mask=m, other=-float("inf")).to(tl.float32)
+        highest = tl.max(v, 1)
+        v = tl.exp(v - tl.where(highest == -float("inf"), 0.0, highest)[:, None])      # rows beyond the last one
+        total = tl.sum(v, 1)
+        tl.store(y + r * sy + i, (v * (1.0 / total)[:, None]).to(y.dtype.element_ty), mask=m)
+
+
+@triton.jit
+def softmax_blocks(x, y, rows, cols, sx, sy, BLOCK: tl.constexpr, STEPS: tl.constexpr):
+    """Each lane keeps a maximum and a sum of its own (Milakov and Gimelshein 2018); they meet once per row."""
+    lowest: tl.constexpr = -3.0e38
+    i = tl.arange(0, BLOCK)
+    for r in tl.range(tl.program_id(0), rows, tl.num_programs(0)):
+        highest = tl.full((BLOCK,), lowest, tl.float32)
+        total = tl.zeros((BLOCK,), tl.float32)
+        for o in tl.range(0, cols, BLOCK, num_stages=STEPS):
+            v = tl.load(x + r * sx + o + i, mask=o + i < cols, other=lowest).to(tl.float32)
+            higher = tl.maximum(highest, v)
+            total = total * tl.exp(highest - higher) + tl.exp(v - higher)
+            highest = higher
+        top = tl.max(highest, 0)
+        scale = 1.0 / tl.sum(tl.where(highest > lowest, total * tl.exp(highest - top), 0.0), 0)
+        for o in tl.range(0, cols, BLOCK, num_stages=STEPS):
+            m = o + i < cols
+            v = tl.load(x + r * sx + o + i, mask=m, other=0.0).to(tl.float32)
+            tl.store(y + r * sy + o + i, (tl.exp(v - top) * scale).to(y.dtype.element_ty), mask=m)
+
+
+@triton.jit
+def layernorm_tile(x, w, b, y, rows, cols, sx, eps, BLOCK: tl.constexpr, ROWS: tl.constexpr):
+    r = tl.program_id(0) * ROWS + tl.arange(0, ROWS)[:, None]
+    i = tl.arange(0, BLOCK)[None, :]
+    m = (i < cols) & (r < rows)
+    v = tl.load(x + r * sx + i, mask=m, other=0.0).to(tl.float32)
+    centred = tl.where(i < cols, v - (tl.sum(v, 1) / cols)[:, None], 0.0)
+    rstd = 1.0 / tl.sqrt(tl.sum(centred * centred, 1) / cols + eps)
+    weight = tl.load(w + i, mask=i < cols, other=0.0).to(tl.float32)
+    bias = tl.load(b + i, mask=i < cols, other=0.0).to(tl.float32)
+    tl.store(y + r * sx + i, (centred * rstd[:, None] * weight + bias).to(y.dtype.element_ty), mask=m)
 
 
 @triton.jit
@@ -52,8 +102,11 @@ def layernorm_row(x, w, b, y, cols, sx, eps, BLOCK: tl.constexpr):
                  mask=m)
 
 
+Call = tuple[Any, tuple[int, ...], tuple[Any, ...], dict[str, Any]]      # kernel, grid, arguments, constants and options
+
+
 class _Rows:
-    """X[R, C] in, out[R, C]."""
+    """X[R, C] in, out[R, C]; `_call` says what a configuration launches."""
 
     def __init__(self, shape: Mapping[str, Any], dtype: str, device: torch.device, seed: int) -> None:
         self.R, self.C = sizes(shape, "R", "C")
@@ -63,7 +116,18 @@ class _Rows:
         self.refill(seed)
 
     def refill(self, seed: int) -> None:
-        normal(generator_on(self.out.device, seed), self.x)
+        normal_tensors(seed, self.x)
+
+    def _call(self, config: Config) -> Call:
+        raise NotImplementedError
+
+    def compile(self, config: Config) -> Any:
+        kernel, grid, args, options = self._call(config)
+        return kernel.warmup(*args, grid=grid, **options)
+
+    def launch(self, config: Config) -> Any:
+        kernel, grid, args, options = self._call(config)
+        return kernel[grid](*args, **options)
 
 
 class Softmax(_Rows):
@@ -73,19 +137,14 @@ class Softmax(_Rows):
     def library(self) -> torch.Tensor:
         return torch.softmax(self.x, -1)
 
-    def _call(self, config: Config) -> tuple[tuple[int], tuple[Any, ...], dict[str, Any]]:
-        grid = (min(self.R, _multiprocessors(self.out.device) * int(config["PER_SM"])),)
+    def _call(self, config: Config) -> Call:
+        rows, block = int(config.get("ROWS", 1)), int(config.get("BLOCK", 0))
+        grid = (min(triton.cdiv(self.R, rows), multiprocessors(self.out.device) * int(config["PER_SM"])),)
         args = (self.x, self.out, self.R, self.C, self.x.stride(0), self.out.stride(0))
-        return grid, args, {"BLOCK": triton.next_power_of_2(self.C), "STEPS": config["STEPS"],
-                            "num_warps": config["num_warps"]}
-
-    def compile(self, config: Config) -> Any:
-        grid, args, options = self._call(config)
-        return softmax_row.warmup(*args, grid=grid, **options)
-
-    def launch(self, config: Config) -> Any:
-        grid, args, options = self._call(config)
-        return softmax_row[grid](*args, **options)
+        options = {"BLOCK": block or triton.next_power_of_2(self.C), "STEPS": config["STEPS"], "num_warps": config["num_warps"]}
+        if block:
+            return softmax_blocks, grid, args, options
+        return (softmax_tile, grid, args, {**options, "ROWS": rows}) if rows > 1 else (softmax_row, grid, args, options)
 
 
 class LayerNorm(_Rows):
@@ -96,9 +155,7 @@ class LayerNorm(_Rows):
         super().__init__(shape, dtype, device, seed)
 
     def refill(self, seed: int) -> None:
-        generator = generator_on(self.out.device, seed)
-        for tensor in (self.x, self.weight, self.bias):
-            normal(generator, tensor)
+        normal_tensors(seed, self.x, self.weight, self.bias)
 
     def reference(self) -> torch.Tensor:
         weight, bias = self.weight.float(), self.bias.float()
@@ -107,22 +164,14 @@ class LayerNorm(_Rows):
     def library(self) -> torch.Tensor:
         return torch.nn.functional.layer_norm(self.x, (self.C,), self.weight, self.bias, EPSILON)
 
-    def _call(self, config: Config) -> tuple[tuple[int], tuple[Any, ...], dict[str, Any]]:
-        args = (self.x, self.weight, self.bias, self.out, self.C, self.x.stride(0), EPSILON)
-        return (self.R,), args, {name: config[name] for name in ("BLOCK", "num_warps", "num_stages")}
-
-    def compile(self, config: Config) -> Any:
-        grid, args, options = self._call(config)
-        return layernorm_row.warmup(*args, grid=grid, **options)
-
-    def launch(self, config: Config) -> Any:
-        grid, args, options = self._call(config)
-        return layernorm_row[grid](*args, **options)
-
-
-def _multiprocessors(device: torch.device) -> int:
-    """Multiprocessors of the GPU; 1 under Triton's interpreter, which has none."""
-    return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 1
+    def _call(self, config: Config) -> Call:
+        tensors = (self.x, self.weight, self.bias, self.out)
+        if config.get("PASSES", 2) == 1:
+            rows = int(config["ROWS"])
+            options = {"BLOCK": config["BLOCK"], "ROWS": rows, "num_warps": config["num_warps"]}
+            return layernorm_tile, (triton.cdiv(self.R, rows),), (*tensors, self.R, self.C, self.x.stride(0), EPSILON), options
+        return layernorm_row, (self.R,), (*tensors, self.C, self.x.stride(0), EPSILON), {
+            name: config[name] for name in ("BLOCK", "num_warps", "num_stages")}
 
 
 PROBLEMS = {"softmax": Softmax, "layernorm": LayerNorm}

@@ -10,10 +10,15 @@ from collections.abc import Callable, Mapping
 from tuner.operators.attention import ATTENTION
 from tuner.operators.limits import Limits, limits
 from tuner.operators.matmul import MATMUL, MATMUL_BIAS_ACT
+from tuner.operators.norms import ADD_RMSNORM, RMSNORM
 from tuner.operators.operator import Dim, Operator, Shape
 from tuner.operators.rowwise import LAYERNORM, SOFTMAX
+from tuner.operators.streams import ROW_SUM, SILU_MUL, TRANSPOSE
 
-OPERATORS: dict[str, Operator] = {op.name: op for op in (MATMUL, MATMUL_BIAS_ACT, SOFTMAX, LAYERNORM, ATTENTION)}
+OPERATORS: dict[str, Operator] = {op.name: op for op in (
+    MATMUL, MATMUL_BIAS_ACT,
+    SOFTMAX, LAYERNORM, RMSNORM, ADD_RMSNORM, SILU_MUL, ROW_SUM, TRANSPOSE,
+    ATTENTION)}
 
 _teams: list[Callable[[], Mapping[str, Operator]]] = []
 

@@ -1,79 +1,128 @@
-"""Softmax and layer norm over the rows of a matrix [R, C]: read and written once, they live off memory bandwidth."""
+"""Softmax and layer norm over the rows of a matrix [R, C]: read and written once, they live off memory bandwidth.
+
+Three ways of a row: whole in one program's registers; several short rows in one program; a long row in blocks, read
+twice (the second time from L2 where it fits).
+"""
 
 from __future__ import annotations
 
 from tuner.operators.limits import Limits
 from tuner.operators.operator import BYTES, Dim, Operator, Shape, power_of_two_at_least
-from tuner.space import Constraint, Param, Space
+from tuner.operators.variants import Values, union, whole
+from tuner.space import Constraint, Space
 from tuner.trial import Config
 
-_ROWS = Dim("R", "rows", high=1 << 22)
+ROWS = Dim("R", "rows", high=1 << 22)
+WARPS = (1, 2, 4, 8, 16, 32)
+TILE_PER_THREAD = 128        # fp32 values of a tile that a thread can hold beside what it computes with them
+TILE_ROWS = (1, 2, 4, 8, 16)
 
 
-def _int(config: Config, name: str) -> int:
-    value = config[name]
-    return value if isinstance(value, int) else 0
+def threads_fit(gpu: Limits) -> Constraint:
+    return Constraint("threads per block", lambda c: 32 * whole(c, "num_warps") <= gpu.threads)
+
+
+def fits_registers(c: Config, elements: int) -> bool:
+    return elements <= TILE_PER_THREAD * 32 * whole(c, "num_warps")
+
+
+def several_rows(shape: Shape) -> int:
+    """Rows that make a tile of some 2,048 values, as far as there are so many."""
+    return min(16, max(1, 2048 // power_of_two_at_least(shape["C"])), power_of_two_at_least(shape["R"]))
 
 
 def softmax_space(shape: Shape, dtype: str, gpu: Limits) -> Space:
-    """Persistent programs, PER_SM of them on each SM, that hold a whole row and load STEPS rows ahead."""
-    row = power_of_two_at_least(shape["C"])
+    """Persistent programs, PER_SM of them on each SM, STEPS loads ahead: ROWS rows whole, or one in blocks of BLOCK (0: whole)."""
+    row, size = power_of_two_at_least(shape["C"]), BYTES[dtype]
+    recorded: Values = {"STEPS": (1, 2, 3, 4), "PER_SM": (1, 2, 4, 8, 16, 32), "num_warps": WARPS, "ROWS": (1,), "BLOCK": (0,)}
+    several: Values = {**recorded, "STEPS": (1, 2, 3), "PER_SM": (2, 4, 8, 16), "num_warps": (1, 2, 4, 8), "ROWS": TILE_ROWS[1:]}
+    blocks: Values = {**recorded, "STEPS": (1, 2, 3), "PER_SM": (1, 2, 4), "num_warps": (4, 8, 16, 32),
+                      "BLOCK": (1024, 2048, 4096, 8192)}
 
     def fits_smem(c: Config) -> bool:
-        return (_int(c, "STEPS") - 1) * row * BYTES[dtype] <= gpu.smem_bytes
+        loads = whole(c, "BLOCK") or row * whole(c, "ROWS")
+        return (whole(c, "STEPS") - 1) * loads * size <= gpu.smem_bytes
 
-    def fits_threads(c: Config) -> bool:
-        return 32 * _int(c, "num_warps") <= gpu.threads
+    def tile_fits(c: Config) -> bool:
+        return (whole(c, "ROWS") == 1 and not whole(c, "BLOCK")) or fits_registers(c, (whole(c, "BLOCK") or row) * whole(c, "ROWS"))
 
-    return Space.enumerate(
-        (Param("STEPS", (1, 2, 3, 4)), Param("PER_SM", (1, 2, 4, 8, 16, 32)), Param("num_warps", (1, 2, 4, 8, 16, 32))),
-        (Constraint("shared memory", fits_smem), Constraint("threads per block", fits_threads)))
+    return union((recorded, several, blocks), (
+        Constraint("shared memory", fits_smem), threads_fit(gpu), Constraint("tile registers", tile_fits),
+        Constraint("more rows than there are", lambda c: whole(c, "ROWS") < 2 * shape["R"]),
+        Constraint("a block is the whole row", lambda c: whole(c, "BLOCK") < row)))
 
 
 def softmax_default(shape: Shape, dtype: str, gpu: Limits) -> Config:
     row = power_of_two_at_least(shape["C"])
     steps = 2 if row * BYTES[dtype] <= gpu.smem_bytes else 1
-    return {"STEPS": steps, "PER_SM": 4, "num_warps": min(16, max(4, row // 512))}
+    return {"STEPS": steps, "PER_SM": 4, "num_warps": min(16, max(4, row // 512)), "ROWS": 1, "BLOCK": 0}
+
+
+def softmax_starts(shape: Shape, dtype: str, gpu: Limits) -> tuple[Config, ...]:
+    """A tile of some 4 KiB for short rows, blocks for rows that no program can hold."""
+    row = power_of_two_at_least(shape["C"])
+    if row <= 1024:
+        return ({"STEPS": 2, "PER_SM": 16, "num_warps": 4, "ROWS": several_rows(shape), "BLOCK": 0},)
+    return ({"STEPS": 2, "PER_SM": 2, "num_warps": 16, "ROWS": 1, "BLOCK": 4096},) if row >= 65536 else ()
+
+
+def tile_or_blocks(shape: Shape, dtype: str, gpu: Limits, *, blocks: tuple[int, ...], stages: tuple[int, ...]) -> Space:
+    """PASSES 1: ROWS whole rows in registers (BLOCK is the row). PASSES 2: a row per program in blocks, read twice."""
+    row = max(16, power_of_two_at_least(shape["C"]))
+    twice: Values = {"BLOCK": blocks, "num_warps": WARPS, "num_stages": stages, "PASSES": (2,), "ROWS": (1,)}
+    once: Values = {"BLOCK": (row,), "num_warps": WARPS, "num_stages": (1,), "PASSES": (1,), "ROWS": TILE_ROWS}
+
+    def tile_fits(c: Config) -> bool:
+        return c["PASSES"] == 2 or fits_registers(c, whole(c, "BLOCK") * whole(c, "ROWS"))
+
+    return union((twice, once), (
+        threads_fit(gpu), Constraint("tile registers", tile_fits),
+        Constraint("more rows than there are", lambda c: whole(c, "ROWS") < 2 * shape["R"])))
+
+
+def whole_rows(shape: Shape) -> Config:
+    """Rows in registers, some 2,048 values at a time, a warp for every 1,024: no more than 32 for each thread."""
+    row = max(16, power_of_two_at_least(shape["C"]))
+    rows = several_rows(shape)
+    return {"BLOCK": row, "num_warps": min(32, max(1, row * rows // 1024)), "num_stages": 1, "PASSES": 1, "ROWS": rows}
 
 
 def layernorm_space(shape: Shape, dtype: str, gpu: Limits) -> Space:
-    """One program per row that walks its columns in blocks of BLOCK."""
-
-    def fits_threads(c: Config) -> bool:
-        return 32 * _int(c, "num_warps") <= gpu.threads
-
-    return Space.enumerate(
-        (Param("BLOCK", (128, 256, 512, 1024, 2048, 4096, 8192)), Param("num_warps", (1, 2, 4, 8, 16, 32)),
-         Param("num_stages", (1, 2, 3, 4))),
-        (Constraint("threads per block", fits_threads),))
+    return tile_or_blocks(shape, dtype, gpu, blocks=(128, 256, 512, 1024, 2048, 4096, 8192), stages=(1, 2, 3, 4))
 
 
 def layernorm_default(shape: Shape, dtype: str, gpu: Limits) -> Config:
     """Triton's fused layer norm tutorial: the whole row up to 64 KiB, warps by its length."""
     block = min(8192, max(128, power_of_two_at_least(shape["C"])))
-    return {"BLOCK": block, "num_warps": min(8, max(1, block // 256)), "num_stages": 2}
+    return {"BLOCK": block, "num_warps": min(8, max(1, block // 256)), "num_stages": 2, "PASSES": 2, "ROWS": 1}
+
+
+def layernorm_starts(shape: Shape, dtype: str, gpu: Limits) -> tuple[Config, ...]:
+    row = power_of_two_at_least(shape["C"])
+    return (whole_rows(shape),) if row <= 32768 else ()
 
 
 SOFTMAX = Operator(
     name="softmax", title="Softmax over rows",
-    dims=(_ROWS, Dim("C", "columns", high=1 << 16)),
+    dims=(ROWS, Dim("C", "columns", high=1 << 16)),
     dtypes=("fp16", "bf16"),
-    presets=({"R": 8192, "C": 4096}, {"R": 2048, "C": 32768}),
+    presets=({"R": 8192, "C": 4096}, {"R": 2048, "C": 32768}, {"R": 262144, "C": 128}),
     space=softmax_space, default_config=softmax_default,
     flops=lambda s: 5 * s["R"] * s["C"],                      # max, subtract, exp, sum, divide
     bytes=lambda s, dtype: 2 * BYTES[dtype] * s["R"] * s["C"],
-    kernel_module="tuner.kernels.rowwise", kernel_names=("softmax_row", "softmax_kernel"),
-    tolerance={"fp16": 2e-3, "bf16": 1e-2}, unit="B/s",
+    kernel_module="tuner.kernels.rowwise", kernel_names=("softmax_row", "softmax_tile", "softmax_blocks", "softmax_kernel"),
+    tolerance={"fp16": 2e-3, "bf16": 1e-2}, unit="B/s", absent={"ROWS": 1, "BLOCK": 0}, starts=softmax_starts,
 )
 
 LAYERNORM = Operator(
     name="layernorm", title="Layer norm over rows",
-    dims=(_ROWS, Dim("C", "columns", high=1 << 17)),
+    dims=(ROWS, Dim("C", "columns", high=1 << 17)),
     dtypes=("fp16", "bf16"),
     presets=({"R": 8192, "C": 4096}, {"R": 65536, "C": 768}, {"R": 64, "C": 16384}),
     space=layernorm_space, default_config=layernorm_default,
     flops=lambda s: 8 * s["R"] * s["C"],                      # mean, centre, square, sum, scale, weight, bias
     bytes=lambda s, dtype: 2 * BYTES[dtype] * s["R"] * s["C"],
-    kernel_module="tuner.kernels.rowwise", kernel_names=("layernorm_row", "layernorm_kernel"),
+    kernel_module="tuner.kernels.rowwise", kernel_names=("layernorm_row", "layernorm_tile", "layernorm_kernel"),
     tolerance={"fp16": 2e-3, "bf16": 1e-2}, unit="B/s",
+    absent={"PASSES": 2, "ROWS": 1}, starts=layernorm_starts,
 )
