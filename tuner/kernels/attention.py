@@ -1,6 +1,7 @@
-"""O = softmax(Q·Kᵀ/√D)·V per batch and head, online softmax: the forward kernel of the recorded H200 landscape.
+"""O = softmax(Q·Kᵀ/√D)·V per batch and head, online softmax in float32.
 
-Shape: B, H, N, D and causal (0 or 1). Parameters: BM query rows, BN key rows, num_warps, num_stages.
+Shape: B, H, N, D and causal (0 or 1), KV where groups of heads share their keys. KERNEL: one loop, the kernel of the
+recorded H200 landscape, or one of tuner.kernels.attention_two_stage. BM query rows, BN key rows, num_warps, num_stages.
 """
 
 from __future__ import annotations
@@ -12,11 +13,14 @@ from typing import Any
 import torch
 import triton
 import triton.language as tl
+from triton.tools.tensor_descriptor import TensorDescriptor
 
-from tuner.kernels.problem import check_elements, full_precision, generator_on, normal, sizes, torch_dtype
+from tuner.kernels.attention_two_stage import attn_specialised, attn_tma, attn_two_stage
+from tuner.kernels.problem import check_elements, full_precision, normal_tensors, scratch_from_torch, sizes, torch_dtype
 from tuner.trial import Config
 
 LOG2_E = 1.4426950408889634          # the kernel works with exp2
+ABSENT = {"KERNEL": "one loop"}      # a recorded configuration does not name it
 SCORES_AT_ONCE = 2**28               # float32 scores the reference holds at a time: 1 GiB
 
 
@@ -54,54 +58,76 @@ def attn_fwd(q, k, v, o, sz, sh, sm, H, N, scale,
 
 
 class Attention:
+    """B·H heads of queries; KV of H heads of keys and values where the shape says so (grouped queries)."""
+
     def __init__(self, shape: Mapping[str, Any], dtype: str, device: torch.device, seed: int) -> None:
         self.B, self.H, self.N, self.D = sizes(shape, "B", "H", "N", "D")
+        self.KV = sizes(shape, "KV")[0] if "KV" in shape else self.H
         if self.D < 16 or self.D & (self.D - 1):
             raise ValueError(f"shape: D must be a power of two of at least 16, not {self.D}")
+        if self.H % self.KV:
+            raise ValueError(f"shape: {self.H} heads cannot share {self.KV} heads of keys evenly")
         if self.B * self.H > 65535:
             raise ValueError("shape: B·H may be at most 65,535, the grid's second extent")
         self.causal = bool(shape.get("causal", 0))
         check_elements(Q=self.B * self.H * self.N * self.D)
-        size = (self.B, self.H, self.N, self.D)
+        size, shared = (self.B, self.H, self.N, self.D), (self.B, self.KV, self.N, self.D)
         self.q, self.k, self.v, self.out = (
-            torch.empty(size, device=device, dtype=torch_dtype(dtype)) for _ in range(4))
+            torch.empty(one, device=device, dtype=torch_dtype(dtype)) for one in (size, shared, shared, size))
         self.refill(seed)
 
     def refill(self, seed: int) -> None:
-        generator = generator_on(self.out.device, seed)
-        for tensor in (self.q, self.k, self.v):
-            normal(generator, tensor)
+        normal_tensors(seed, self.q, self.k, self.v)
 
     def reference(self) -> torch.Tensor:
         full_precision()
-        q, k, v = (tensor.float().reshape(self.B * self.H, self.N, self.D) for tensor in (self.q, self.k, self.v))
+        group = self.H // self.KV
+        q = self.q.reshape(self.B * self.H, self.N, self.D)
+        k, v = (tensor.reshape(self.B * self.KV, self.N, self.D) for tensor in (self.k, self.v))
         mask = torch.ones(self.N, self.N, dtype=torch.bool, device=q.device).triu(1) if self.causal else None
         heads = max(1, SCORES_AT_ONCE // self.N**2)
         parts = []
         for first in range(0, self.B * self.H, heads):
-            part = slice(first, first + heads)
-            scores = q[part] @ k[part].transpose(1, 2) / math.sqrt(self.D)
+            part = range(first, min(first + heads, self.B * self.H))
+            shared = torch.tensor([head // group for head in part], device=q.device)
+            scores = q[part.start:part.stop].float() @ k[shared].float().transpose(1, 2) / math.sqrt(self.D)
             if mask is not None:
                 scores.masked_fill_(mask, -torch.inf)
-            parts.append(torch.softmax(scores, -1) @ v[part])
+            parts.append(torch.softmax(scores, -1) @ v[shared].float())
         return torch.cat(parts).reshape(self.out.shape)
 
     def library(self) -> torch.Tensor:
-        return torch.nn.functional.scaled_dot_product_attention(self.q, self.k, self.v, is_causal=self.causal)
-
-    def _call(self, config: Config) -> tuple[tuple[int, int], tuple[Any, ...], dict[str, Any]]:
-        grid = (triton.cdiv(self.N, config["BM"]), self.B * self.H)
-        args = (self.q, self.k, self.v, self.out, *self.q.stride()[:3], self.H, self.N, LOG2_E / math.sqrt(self.D))
-        return grid, args, {"D": self.D, "CAUSAL": self.causal,
-                            **{name: config[name] for name in ("BM", "BN", "num_warps", "num_stages")}}
+        return torch.nn.functional.scaled_dot_product_attention(
+            self.q, self.k, self.v, is_causal=self.causal, enable_gqa=self.KV != self.H)
 
     def compile(self, config: Config) -> Any:
-        grid, args, options = self._call(config)
-        return attn_fwd.warmup(*args, grid=grid, **options)
+        kernel, grid, args, options = self._call({**ABSENT, **config})
+        return kernel.warmup(*args, grid=grid, **options)
 
     def launch(self, config: Config) -> Any:
-        grid, args, options = self._call(config)
-        return attn_fwd[grid](*args, **options)
+        kernel, grid, args, options = self._call({**ABSENT, **config})
+        return kernel[grid](*args, **options)
+
+    def _call(self, config: Config) -> tuple[Any, tuple[int, int], tuple[Any, ...], dict[str, Any]]:
+        """Kernel, grid, arguments and constants of a configuration."""
+        bm, bn, name = config["BM"], config["BN"], config["KERNEL"]
+        grid = (triton.cdiv(self.N, bm), self.B * self.H)
+        scale = LOG2_E / math.sqrt(self.D)
+        options = {"D": self.D, "CAUSAL": self.causal, **{key: config[key] for key in ("BM", "BN", "num_warps", "num_stages")}}
+        if name == "one loop":
+            if self.KV != self.H:
+                raise ValueError("KERNEL: one loop knows no grouped queries")
+            return attn_fwd, grid, (self.q, self.k, self.v, self.out, *self.q.stride()[:3], self.H, self.N, scale), options
+        options["GROUP"] = self.H // self.KV
+        if name == "two stages":
+            return attn_two_stage, grid, (self.q, self.k, self.v, self.out, self.H, self.N, scale), options
+        q, k, v = (TensorDescriptor.from_tensor(tensor.view(-1, self.D), [rows, self.D])
+                   for tensor, rows in ((self.q, bm), (self.k, bn), (self.v, bn)))
+        if name == "tma":
+            return attn_tma, grid, (q, k, v, self.out, self.H, self.N, scale), options
+        scratch_from_torch(self.out.device)
+        options["MASK"] = self.causal or self.N % bn != 0
+        return attn_specialised, grid, (self.q, k, v, self.out, self.H, self.N, scale), options
 
 
-PROBLEMS = {"attention": Attention}
+PROBLEMS = {"attention": Attention, "gqa_attention": Attention}

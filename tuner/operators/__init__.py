@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from tuner.operators.attention import ATTENTION
+from tuner.operators.attention import ATTENTION, GQA_ATTENTION
+from tuner.operators.decode_attention import DECODE_ATTENTION
+from tuner.operators.grouped_matmul import GROUPED_MATMUL
 from tuner.operators.limits import Limits, limits
 from tuner.operators.matmul import MATMUL, MATMUL_BIAS_ACT
 from tuner.operators.norms import ADD_RMSNORM, RMSNORM
@@ -16,9 +18,9 @@ from tuner.operators.rowwise import LAYERNORM, SOFTMAX
 from tuner.operators.streams import ROW_SUM, SILU_MUL, TRANSPOSE
 
 OPERATORS: dict[str, Operator] = {op.name: op for op in (
-    MATMUL, MATMUL_BIAS_ACT,
+    MATMUL, MATMUL_BIAS_ACT, GROUPED_MATMUL,
     SOFTMAX, LAYERNORM, RMSNORM, ADD_RMSNORM, SILU_MUL, ROW_SUM, TRANSPOSE,
-    ATTENTION)}
+    ATTENTION, GQA_ATTENTION, DECODE_ATTENTION)}
 
 _teams: list[Callable[[], Mapping[str, Operator]]] = []
 

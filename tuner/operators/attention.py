@@ -1,48 +1,84 @@
-"""Attention forward: softmax(Q Kᵀ / √D) V for B·H heads of N tokens and head size D, online softmax in fp32."""
+"""Attention forward: softmax(Q Kᵀ / √D) V for B·H heads of N tokens and head size D, online softmax in fp32.
+
+With grouped queries H heads of queries share KV heads of keys and values.
+"""
 
 from __future__ import annotations
 
 from tuner.operators.limits import Limits
 from tuner.operators.operator import BYTES, Dim, Operator, Shape
-from tuner.space import Constraint, Param, Space
-from tuner.trial import Config
+from tuner.operators.variants import Values, union, whole
+from tuner.space import Constraint, Space
+from tuner.trial import Config, Value
 
-VALUES_PER_THREAD = 256      # fp32 tile elements one thread can hold
+VALUES_PER_THREAD = 256      # fp32 elements of one tile that one thread can hold
+TILES_PER_THREAD = 160       # of scores and output together, where no recording says that it runs
+BARRIERS_BYTES = 1024
+SPECIALISED_ON = ("9.0",)
+ABSENT: dict[str, Value] = {"KERNEL": "one loop"}
+
+_RECORDED: Values = {"BM": (16, 32, 64, 128, 256), "BN": (16, 32, 64, 128, 256), "num_warps": (2, 4, 8),
+                     "num_stages": (1, 2, 3, 4), "KERNEL": ("one loop",)}
+_WIDER: Values = {**_RECORDED, "BM": (32, 64, 128, 256), "BN": (32, 64, 128), "num_warps": (4, 8), "num_stages": (2, 3, 4)}
+_KERNELS = (_RECORDED, {**_WIDER, "KERNEL": ("two stages",)}, {**_WIDER, "KERNEL": ("tma",), "BM": (64, 128, 256)},
+            {**_WIDER, "KERNEL": ("specialised",), "BM": (128,), "num_warps": (4,)})
+
+
+def smem_bytes(c: Config, head: int, size: int, keeps_last_stage: bool) -> int:
+    """Q, and K and V of every stage (older tensor cores hold the last one in registers); O where TMA writes it."""
+    query, step = whole(c, "BM") * head, 2 * whole(c, "BN") * head
+    staged = query + (whole(c, "num_stages") - (0 if keeps_last_stage else 1)) * step
+    extra = query if c["KERNEL"] == "specialised" else 0
+    return (staged + extra) * size + (BARRIERS_BYTES if c["KERNEL"] in ("tma", "specialised") else 0)
 
 
 def space(shape: Shape, dtype: str, gpu: Limits) -> Space:
-    """Tiles of BM queries × BN keys, warps and pipeline stages of the K and V loads."""
+    """Four kernels; tiles of BM queries × BN keys, warps and pipeline stages of the K and V loads."""
     size, head = BYTES[dtype], shape["D"]
+    groups = shape.get("KV", shape["H"]) != shape["H"]
 
-    def of(config: Config, name: str) -> int:
-        value = config[name]
-        return value if isinstance(value, int) else 0
+    def knows_groups(c: Config) -> bool:
+        return c["KERNEL"] != "one loop" or not groups
+
+    def has_tma(c: Config) -> bool:
+        return c["KERNEL"] not in ("tma", "specialised") or gpu.capability >= (9, 0)
+
+    def can_specialise(c: Config) -> bool:
+        return c["KERNEL"] != "specialised" or gpu.compute_capability in SPECIALISED_ON
 
     def fits_registers(c: Config) -> bool:
         """The score tile and the output tile each stay in registers."""
-        return of(c, "BM") * max(of(c, "BN"), head) <= VALUES_PER_THREAD * 32 * of(c, "num_warps")
+        threads = 32 * (8 if c["KERNEL"] == "specialised" else whole(c, "num_warps"))      # two warp groups compute
+        if c["KERNEL"] == "one loop":
+            return whole(c, "BM") * max(whole(c, "BN"), head) <= VALUES_PER_THREAD * threads
+        return whole(c, "BM") * (whole(c, "BN") + head) <= TILES_PER_THREAD * threads
 
     def fits_smem(c: Config) -> bool:
-        query, step = of(c, "BM") * head, 2 * of(c, "BN") * head
-        if gpu.warpgroup_mma and of(c, "BM") >= 64 and of(c, "num_warps") >= 4:
-            need = query + of(c, "num_stages") * step                  # K and V of every stage stay in shared memory
-        else:
-            need = query + (of(c, "num_stages") - 1) * step
-        return need * size <= gpu.smem_bytes
+        from_smem = gpu.warpgroup_mma and whole(c, "BM") >= 64 and whole(c, "num_warps") >= 4
+        return smem_bytes(c, head, size, from_smem or c["KERNEL"] in ("tma", "specialised")) <= gpu.smem_bytes
 
     def fits_threads(c: Config) -> bool:
-        return 32 * of(c, "num_warps") <= gpu.threads
+        return 32 * whole(c, "num_warps") <= gpu.threads
 
-    return Space.enumerate(
-        (Param("BM", (16, 32, 64, 128, 256)), Param("BN", (16, 32, 64, 128, 256)), Param("num_warps", (2, 4, 8)),
-         Param("num_stages", (1, 2, 3, 4))),
-        (Constraint("accumulator registers", fits_registers), Constraint("shared memory", fits_smem),
-         Constraint("threads per block", fits_threads)))
+    return union(_KERNELS, (
+        Constraint("grouped queries: not in this kernel", knows_groups),
+        Constraint("TMA: from compute capability 9.0", has_tma), Constraint("warp specialisation: Hopper only", can_specialise),
+        Constraint("accumulator registers", fits_registers), Constraint("shared memory", fits_smem),
+        Constraint("threads per block", fits_threads)))
 
 
 def default_config(shape: Shape, dtype: str, gpu: Limits) -> Config:
     """A square-ish tile that fits every GPU of the last five years."""
-    return {"BM": 64, "BN": 32, "num_warps": 4, "num_stages": 2}
+    kernel = "two stages" if shape.get("KV", shape["H"]) != shape["H"] else "one loop"
+    return {"BM": 64, "BN": 32, "num_warps": 4, "num_stages": 2, "KERNEL": kernel}
+
+
+def starts(shape: Shape, dtype: str, gpu: Limits) -> tuple[Config, ...]:
+    """The tiles of FlashAttention 2 and 3 and of Triton's tutorial 06."""
+    stages = 2 if shape["D"] >= 128 else 3
+    wide: Config = {"BM": 128, "BN": 128, "num_warps": 8, "num_stages": stages, "KERNEL": "tma"}
+    return ({**wide, "num_warps": 4, "KERNEL": "specialised"}, wide, {**wide, "BN": 64, "num_stages": 3},
+            {**wide, "BM": 64, "BN": 64, "num_warps": 4, "num_stages": 3}, {**wide, "BN": 64, "KERNEL": "two stages"})
 
 
 def flops(shape: Shape) -> int:
@@ -51,16 +87,39 @@ def flops(shape: Shape) -> int:
     return full // 2 if shape["causal"] else full
 
 
+def moved(shape: Shape, dtype: str) -> int:
+    """Q and O of every head, K and V of every head that has its own."""
+    heads = 2 * shape["H"] + 2 * shape.get("KV", shape["H"])
+    return BYTES[dtype] * shape["B"] * heads * shape["N"] * shape["D"]
+
+
+def heads_fit(shape: Shape, dtype: str) -> dict[str, str]:
+    """H heads share KV heads evenly, or not at all."""
+    return {"KV": f"KV must divide H = {shape['H']}"} if shape["H"] % shape["KV"] else {}
+
+
+_DIMS = (Dim("B", "batch", high=4096), Dim("H", "heads", high=1024), Dim("N", "tokens", low=16, high=1 << 17),
+         Dim("D", "head size", exact=True, only=(16, 32, 64, 128, 256)),
+         Dim("causal", "1: each token sees only earlier ones", low=0, exact=True, only=(0, 1)))
+
 ATTENTION = Operator(
     name="attention", title="Attention forward",
-    dims=(Dim("B", "batch", high=4096), Dim("H", "heads", high=1024), Dim("N", "tokens", low=16, high=1 << 17),
-          Dim("D", "head size", exact=True, only=(16, 32, 64, 128, 256)),
-          Dim("causal", "1: each token sees only earlier ones", low=0, exact=True, only=(0, 1))),
-    dtypes=("fp16", "bf16"),
+    dims=_DIMS, dtypes=("fp16", "bf16"),
     presets=({"B": 4, "H": 32, "N": 2048, "D": 64, "causal": 1}, {"B": 4, "H": 32, "N": 2048, "D": 128, "causal": 1},
              {"B": 16, "H": 16, "N": 512, "D": 64, "causal": 0}),
-    space=space, default_config=default_config, flops=flops,
-    bytes=lambda s, dtype: 4 * BYTES[dtype] * s["B"] * s["H"] * s["N"] * s["D"],
-    kernel_module="tuner.kernels.attention", kernel_names=("attn_fwd", "attention", "_attn_fwd"),
-    tolerance={"fp16": 5e-3, "bf16": 2e-2}, unit="FLOP/s",
+    space=space, default_config=default_config, flops=flops, bytes=moved,
+    kernel_module="tuner.kernels.attention",
+    kernel_names=("attn_fwd", "attention", "_attn_fwd", "attn_two_stage", "attn_tma", "attn_specialised"),
+    tolerance={"fp16": 5e-3, "bf16": 2e-2}, unit="FLOP/s", absent=ABSENT, starts=starts,
+)
+
+GQA_ATTENTION = Operator(
+    name="gqa_attention", title="Attention forward, grouped queries",
+    dims=(*_DIMS[:2], Dim("KV", "heads of keys and values, shared by H/KV heads of queries", high=1024, exact=True), *_DIMS[2:]),
+    dtypes=("bf16", "fp16"),
+    presets=({"B": 2, "H": 32, "KV": 8, "N": 4096, "D": 128, "causal": 1},
+             {"B": 1, "H": 64, "KV": 8, "N": 8192, "D": 128, "causal": 1}),
+    space=space, default_config=default_config, flops=flops, bytes=moved,
+    kernel_module="tuner.kernels.attention", kernel_names=(),            # the same kernels: their names belong to attention
+    tolerance={"fp16": 5e-3, "bf16": 2e-2}, unit="FLOP/s", absent=ABSENT, starts=starts, together=heads_fit,
 )

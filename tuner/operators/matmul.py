@@ -7,6 +7,7 @@ from tuner.operators.operator import BYTES, Dim, Operator, Shape
 
 _DIMS = (Dim("M", "rows of A and C", high=1 << 17), Dim("N", "columns of B and C", high=1 << 17),
          Dim("K", "columns of A, rows of B", high=1 << 17))
+FP8_MULTIPLE = 16
 _TOLERANCE = {"bf16": 1e-2, "fp16": 2e-3, "fp8": 2e-2}      # fp8: the inputs are exact, the tensor cores' sum is not fp32
 
 
@@ -24,6 +25,12 @@ def moved_with_bias(shape: Shape, dtype: str) -> int:
     return moved(shape, dtype) + shape["N"] * (BYTES["bf16"] if dtype == "fp8" else BYTES[dtype])
 
 
+def fp8_multiples(shape: Shape, dtype: str) -> dict[str, str]:
+    """What cuBLAS, the library compared with, asks of fp8 matrices."""
+    odd = [name for name in ("N", "K") if shape[name] % FP8_MULTIPLE]
+    return {name: f"in fp8 {name} must be a multiple of {FP8_MULTIPLE}" for name in odd} if dtype == "fp8" else {}
+
+
 MATMUL = Operator(
     name="matmul", title="Matrix multiplication",
     dims=_DIMS, dtypes=("bf16", "fp16", "fp8"),
@@ -32,7 +39,7 @@ MATMUL = Operator(
     space=space, default_config=default_config, flops=flops, bytes=moved,
     kernel_module="tuner.kernels.matmul",
     kernel_names=("matmul", "matmul_kernel", "matmul_tma", "matmul_persistent", "matmul_specialised", "matmul_stream_k"),
-    tolerance=_TOLERANCE, unit="FLOP/s", absent=ABSENT, starts=starts,
+    tolerance=_TOLERANCE, unit="FLOP/s", absent=ABSENT, starts=starts, together=fp8_multiples,
 )
 
 MATMUL_BIAS_ACT = Operator(
@@ -44,5 +51,5 @@ MATMUL_BIAS_ACT = Operator(
     flops=flops,                                               # bias and activation are not counted: a thousandth of it
     bytes=moved_with_bias,
     kernel_module="tuner.kernels.matmul", kernel_names=(),      # the same kernels: their names belong to matmul
-    tolerance=_TOLERANCE, unit="FLOP/s", absent=ABSENT, starts=starts,
+    tolerance=_TOLERANCE, unit="FLOP/s", absent=ABSENT, starts=starts, together=fp8_multiples,
 )

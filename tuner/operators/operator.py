@@ -52,6 +52,7 @@ class Operator:
     unit: str                                                 # what a person compares: "FLOP/s" or "B/s"
     absent: Mapping[str, Value] = field(default_factory=dict)  # value of a parameter that a configuration does not name
     starts: Callable[[Shape, str, Limits], tuple[Config, ...]] | None = None   # published designs, worth trying early
+    together: Callable[[Shape, str], dict[str, str]] | None = None   # field → problem, when each number alone is fine
 
     def complete(self, config: Config) -> dict[str, Value]:
         """The configuration with every parameter named: those recorded or written before a parameter existed lack it."""
@@ -78,6 +79,8 @@ class Operator:
             found["shape"] = f"{self.name} has no {', '.join(unknown)}; it has {', '.join(d.name for d in self.dims)}"
         if dtype not in self.dtypes:
             found["dtype"] = f"{self.name} takes {', '.join(self.dtypes)}"
+        if not found and self.together is not None:
+            found |= self.together({name: value for name, value in shape.items() if isinstance(value, int)}, dtype)
         return found
 
 
