@@ -59,7 +59,7 @@ def _help(job: TuneJob, worker: str, runner: Runner, card: gpu.Gpu | None, stop:
         return
     _, default, _ = space_of(job, runner, session)
     began = time.monotonic() - job.elapsed_s
-    with present(job, worker, Role.HELPER, card):
+    with present(job, worker, Role.HELPER, card, runner):
         line, given, idle_since = line_of(runner, lambda found: None), dict[str, TuneTask](), time.monotonic()
         while not stop():
             for task in sharing_services.tasks_claim(job, worker, max(1, runner.ahead) - len(line)):

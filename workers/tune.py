@@ -29,6 +29,7 @@ from workers.sharing import Shared, Turning
 from workers.stopping import Stop, Stopped, watched
 from workers.tune_runner import News, present, runner_of, space_of
 
+COUNT_EVERY_S = 2.0
 QUARANTINE_EVERY_S = 2.0     # how soon a configuration that failed elsewhere is kept from this job
 
 
@@ -67,6 +68,7 @@ class Lead:
         self.job, self.worker, self.runner, self.card, self.stop, self.news = job, worker, runner, card, stop, news
         self.began = time.monotonic() - job.elapsed_s
         self.counted: Mapping[str, Any] = dict(job.counters)
+        self.counted_at = 0.0
 
     def clock(self) -> float:
         """Seconds of job time, over all attempts."""
@@ -77,7 +79,7 @@ class Lead:
         space, self.default, starts = space_of(self.job, self.runner, session)
         services.tune_session(self.job, self.worker, session, space)
         self.capability = session.compute_capability or ""
-        with present(self.job, self.worker, Role.LEAD, self.card):
+        with present(self.job, self.worker, Role.LEAD, self.card, self.runner):
             ended_by = self._trials(space, session, starts)
             self.stop.check()
             finalists = finish(self.runner, selectors.history(self.job), self.default)
@@ -114,6 +116,7 @@ class Lead:
                 for trial in tune(space, shared, self.runner, budget, job.seed, history, self.stop, others=shared.others,
                                   elapsed_s=self.clock()):
                     self._record(trial)
+                    self._count(COUNT_EVERY_S)
                 self.stop.check()
                 shared.end(self.stop)
                 self.stop.check()
@@ -131,9 +134,10 @@ class Lead:
         self.news.add(row)
         return row
 
-    def _count(self) -> None:
-        """What the runner used, added to what earlier attempts did."""
-        if isinstance(self.runner, CompilesAhead):
+    def _count(self, every_s: float = 0.0) -> None:
+        """What the runner used, added to what earlier attempts did; at most once in so many seconds."""
+        if isinstance(self.runner, CompilesAhead) and self.clock() - self.counted_at >= every_s:
+            self.counted_at = self.clock()
             services.tune_count(self.job, self.worker, added(self.counted, asdict(self.runner.use())))
 
 

@@ -7,13 +7,14 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from typing import Any
 
 from django.db import Error, connection
 
 from tuner.bench.landscape import Landscape, LandscapeError
 from tuner.bench.replay import ReplayRunner
-from tuner.bench.runner import Runner, Session
+from tuner.bench.runner import CompilesAhead, Runner, Session
 from tuner.jobs import devices, selectors, sharing_services
 from tuner.jobs.sharing_services import Role
 from tuner.models import TrialRow, TuneJob, TuneMember
@@ -83,8 +84,8 @@ def space_of(job: TuneJob, runner: Runner, session: Session) -> tuple[Space, Con
 
 
 @contextmanager
-def present(job: TuneJob, worker: str, role: str, card: gpu.Gpu | None) -> Iterator[TuneMember]:
-    """The worker is a member of the job while the block runs: its sign of life carries the GPU's clocks of that moment."""
+def present(job: TuneJob, worker: str, role: str, card: gpu.Gpu | None, runner: Runner) -> Iterator[TuneMember]:
+    """The worker is a member of the job while the block runs: its sign of life carries the GPU's clocks and use by then."""
     member = sharing_services.member_join(
         job, worker, role, host=socket.gethostname(), gpu=card.name if card else "", gpu_uuid=card.uuid if card else "")
     done = threading.Event()
@@ -92,7 +93,8 @@ def present(job: TuneJob, worker: str, role: str, card: gpu.Gpu | None) -> Itera
     def beat() -> None:
         while not done.wait(BEAT_EVERY_S):
             try:
-                sharing_services.member_beat(member, gpu.reading(card) if card else {})
+                use = {"use": asdict(runner.use())} if isinstance(runner, CompilesAhead) else {}
+                sharing_services.member_beat(member, {**(gpu.reading(card) if card else {}), **use})
             except Error as error:
                 log.warning("tune %s: member %s: %s", job.pk, worker, error)
                 connection.close()

@@ -1,0 +1,200 @@
+"""Tune jobs from the command line: what the pages do, over the same services."""
+
+from __future__ import annotations
+
+import json
+import time
+from argparse import ArgumentParser
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from profiles.models import Profile
+from tuner.jobs import quarantine_selectors, quarantine_services, selectors, services
+from tuner.jobs.control_selectors import group_json
+from tuner.jobs.efforts import DEFAULT as DEFAULT_EFFORT
+from tuner.jobs.efforts import EFFORTS
+from tuner.jobs.worth_selectors import hot_shapes
+from tuner.models import Quarantine, TuneGroup, TuneJob
+from tuner.operators import find
+from tuner.strategies import DEFAULT, STRATEGIES
+
+LOOK_EVERY_S = 0.5
+LISTED = 50
+RESTS = (*selectors.ENDED, TuneJob.Status.PAUSED)
+
+
+class Command(BaseCommand):
+    help = "Start, watch and steer tune jobs, alone or in groups; order the queue; see and lift the quarantine."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        kinds = parser.add_subparsers(dest="what", required=True, metavar="WHAT")
+        add = _adder(kinds)
+        new = add("new", "start a job", self.new)
+        new.add_argument("operator")
+        new.add_argument("shape", nargs="+", metavar="NAME=VALUE", help="M=4096 N=4096 K=4096")
+        new.add_argument("--dtype", default="", help="default: the operator's first")
+        new.add_argument("--wait", action="store_true", help="until it ends")
+        _budget(new)
+        listing = add("list", "the newest jobs", self.list)
+        listing.add_argument("--status", choices=TuneJob.Status.values)
+        for name, told in (("show", "one job"), ("wait", "until a job ends or rests"), ("stop", "end a job"),
+                           ("pause", "free its worker, keep its trials"), ("resume", "back into the queue")):
+            add(name, told, getattr(self, name)).add_argument("job", type=int)
+        extend = add("extend", "more budget; an ended job goes on from its rows", self.extend)
+        extend.add_argument("job", type=int)
+        extend.add_argument("--trials", type=int, metavar="N")
+        extend.add_argument("--seconds", type=float, metavar="S", help="default: in proportion to the trials")
+        add("queue", "waiting jobs in the order in which they are taken", self.queue)
+        move = add("move", "put a waiting job elsewhere in the queue", self.move)
+        move.add_argument("job", type=int)
+        place = move.add_mutually_exclusive_group()
+        place.add_argument("--before", type=int, metavar="JOB")
+        place.add_argument("--after", type=int, metavar="JOB")
+        group = add("group", "many shapes as one order", self.group)
+        group.add_argument("name")
+        group.add_argument("shapes", nargs="*", metavar="OPERATOR:DTYPE:M=…,N=…")
+        group.add_argument("--profile", type=int, metavar="ID", help="its shapes of most GPU time")
+        group.add_argument("--top", type=int, default=10, metavar="N", help="of the profile's shapes, so many (default 10)")
+        _budget(group)
+        add("quarantine", "configurations that no worker runs", self.quarantine)
+        add("lift", "let workers run a configuration again", self.lift).add_argument("row", type=int)
+
+    def handle(self, *args: Any, run: Callable[[dict[str, Any]], Any], **options: Any) -> None:
+        try:
+            found = run(options)
+        except services.TuneError as error:
+            raise CommandError("\n".join(f"{name}: {problem}" for name, problem in error.fields.items())) from error
+        except (TuneJob.DoesNotExist, Quarantine.DoesNotExist, Profile.DoesNotExist) as error:
+            raise CommandError(str(error)) from error
+        if options["json"]:
+            self.stdout.write(json.dumps(found))
+            return
+        for row in found if isinstance(found, list) else [found]:
+            self.stdout.write(_line(row))
+
+    # ---- one line of the help each ----
+
+    def new(self, options: dict[str, Any]) -> dict[str, Any]:
+        operator = find(options["operator"])
+        dtype = options["dtype"] or (operator.dtypes[0] if operator else "")
+        job = services.tune_create(owner=None, operator=options["operator"], shape=_shape(options["shape"]), dtype=dtype,
+                                   **_given(options))
+        return self._until_it_rests(job) if options["wait"] else selectors.job_json(job)
+
+    def list(self, options: dict[str, Any]) -> list[dict[str, Any]]:
+        jobs = selectors.job_list()
+        jobs = jobs.filter(status=options["status"]) if options["status"] else jobs
+        return [selectors.job_json(job) for job in jobs[:LISTED]]
+
+    def show(self, options: dict[str, Any]) -> dict[str, Any]:
+        job = _job(options["job"])
+        return {**selectors.job_json(job), "failures": selectors.failures(job)}
+
+    def wait(self, options: dict[str, Any]) -> dict[str, Any]:
+        return self._until_it_rests(_job(options["job"]))
+
+    def stop(self, options: dict[str, Any]) -> dict[str, Any]:
+        return selectors.job_json(services.tune_stop(_job(options["job"])))
+
+    def pause(self, options: dict[str, Any]) -> dict[str, Any]:
+        return selectors.job_json(services.tune_pause(_job(options["job"])))
+
+    def resume(self, options: dict[str, Any]) -> dict[str, Any]:
+        return selectors.job_json(services.tune_resume(_job(options["job"])))
+
+    def extend(self, options: dict[str, Any]) -> dict[str, Any]:
+        return selectors.job_json(services.tune_extend(_job(options["job"]), options["trials"], options["seconds"]))
+
+    def queue(self, options: dict[str, Any]) -> Sequence[dict[str, Any]]:
+        return [selectors.job_json(job) for job in services.queue()]
+
+    def move(self, options: dict[str, Any]) -> Sequence[dict[str, Any]]:
+        beside = {name: _job(options[name]) for name in ("before", "after") if options[name] is not None}
+        services.queue_move(_job(options["job"]), **beside)
+        return self.queue(options)
+
+    def group(self, options: dict[str, Any]) -> dict[str, Any]:
+        shapes: list[dict[str, Any]] = [_problem(text) for text in options["shapes"]]
+        source: dict[str, Any] = {}
+        if options["profile"] is not None:
+            profile = Profile.objects.get(pk=options["profile"])
+            source = {"profile": profile.pk, "name": profile.name}
+            shapes += [{"operator": hot.operator, "shape": dict(hot.shape), "dtype": hot.dtype, "worth_s": hot.worth.seconds}
+                       for hot in hot_shapes(profile, options["top"])]
+        group = services.group_create(owner=None, name=options["name"], shapes=shapes, source=source, **_given(options))
+        return group_json(TuneGroup.objects.get(pk=group.pk))
+
+    def quarantine(self, options: dict[str, Any]) -> Sequence[dict[str, Any]]:
+        return [quarantine_selectors.quarantine_json(row) for row in quarantine_selectors.quarantine_list()]
+
+    def lift(self, options: dict[str, Any]) -> dict[str, Any]:
+        return quarantine_selectors.quarantine_json(quarantine_services.lift(Quarantine.objects.get(pk=options["row"]), None))
+
+    def _until_it_rests(self, job: TuneJob) -> dict[str, Any]:
+        while job.status not in RESTS:
+            time.sleep(LOOK_EVERY_S)
+            job.refresh_from_db()
+        return selectors.job_json(job)
+
+
+def _adder(kinds: Any) -> Callable[[str, str, Callable[[dict[str, Any]], Any]], ArgumentParser]:
+    def add(name: str, told: str, run: Callable[[dict[str, Any]], Any]) -> ArgumentParser:
+        parser: ArgumentParser = kinds.add_parser(name, help=told, description=told)
+        parser.add_argument("--json", action="store_true", help="exactly one JSON document on standard output")
+        parser.set_defaults(run=run)
+        return parser
+    return add
+
+
+def _budget(parser: ArgumentParser) -> None:
+    parser.add_argument("--device", default="gpu", help='"gpu", "gpu:NVIDIA H200" or "replay:LANDSCAPE" (default gpu)')
+    parser.add_argument("--strategy", default=DEFAULT, choices=list(STRATEGIES), help=f"default: {DEFAULT}")
+    parser.add_argument("--effort", default=DEFAULT_EFFORT, choices=list(EFFORTS), help=f"default: {DEFAULT_EFFORT}")
+    parser.add_argument("--trials", type=int, metavar="N", help="instead of the effort's")
+    parser.add_argument("--seconds", type=float, metavar="S", help="instead of the effort's")
+    parser.add_argument("--plateau", type=int, metavar="N", help="trials in a row that win nothing end it; instead of the effort's")
+    parser.add_argument("--seed", type=int, default=0, metavar="K")
+
+
+def _given(options: dict[str, Any]) -> dict[str, Any]:
+    plain = {name: options[name] for name in ("device", "strategy", "effort", "plateau", "seed")}
+    return {**plain, "budget_trials": options["trials"], "budget_seconds": options["seconds"]}
+
+
+def _shape(parts: Sequence[str]) -> dict[str, int]:
+    shape = {}
+    for part in parts:
+        name, _, value = part.partition("=")
+        if not name or not value.isdecimal() or len(value) > 12:
+            raise CommandError(f"{part}: write a dimension like M=4096")
+        shape[name] = int(value)
+    return shape
+
+
+def _problem(text: str) -> dict[str, Any]:
+    parts = text.split(":")
+    if len(parts) != 3:
+        raise CommandError(f"{text}: write a shape like matmul:bf16:M=4096,N=4096,K=4096")
+    return {"operator": parts[0], "dtype": parts[1], "shape": _shape(parts[2].split(","))}
+
+
+def _job(pk: int) -> TuneJob:
+    return TuneJob.objects.get(pk=pk)
+
+
+def _line(row: dict[str, Any]) -> str:
+    """One row as a person reads it."""
+    if "signature" in row:
+        state = f"lifted {row['lifted']}" if row["lifted"] else "in force"
+        return f"{row['id']:5}  {row['reason']:8} {state:9} {row['operator']} {row['dtype']} {row['config']}"
+    if "jobs" in row:
+        lines = [f"group {row['id']}: {row['name']}, {len(row['jobs'])} shapes"]
+        return "\n".join([*lines, *(_line(job) for job in row["jobs"])])
+    shape = " ".join(f"{name}={value}" for name, value in row["shape"].items())
+    best = f"{row['best_ms']:.6g} ms" if row["best_ms"] else "—"
+    gain = f", {row['default_ms'] / row['best_ms']:.2f}× the default" if row["best_ms"] and row["default_ms"] else ""
+    trials = f"{row['trials']:5} trials  " if "trials" in row else ""
+    error = f"  {row['error']['what']} {row['error']['hint']}" if row.get("error") else ""
+    return f"{row['id']:5}  {row['status']:8} {trials}{row['operator']} {row['dtype']} {shape}  {best}{gain}{error}"
