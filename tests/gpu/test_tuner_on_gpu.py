@@ -162,8 +162,9 @@ def test_a_hostile_space_ends_with_each_fault_named_and_none_winning(report, kep
     spilling = {**base, "BM": 256, "BN": 256, "BK": 32, "num_warps": 4, "num_stages": 3}
     bad = {"compiler hangs": (Reason.TIMEOUT, {}), "compiler dies": (Reason.CRASH, {}), "illegal access": (Reason.CRASH, {}),
            "hang": (Reason.TIMEOUT, {}), "wrong": (Reason.WRONG, {}), "dies": (Reason.CRASH, {})}
-    space = Space.listed([base, *good[:4], *({**base, "fault": fault} for fault in bad), spilling, *good[4:],
-                          {**base, "BM": 256, "BN": 256, "BK": 128, "num_stages": 5, "num_warps": 8}])
+    between = [config for fault, fine in zip(bad, good, strict=False) for config in ({**base, "fault": fault}, fine)]
+    too_big = {**base, "BM": 256, "BN": 256, "BK": 128, "num_stages": 5, "num_warps": 8}
+    space = Space.listed([base, *between, spilling, too_big, *good[len(bad):]])
     runner = SandboxRunner("matmul", shape, "bf16", card.index, gpu_uuid=card.uuid, seed=3, limits=Limits(compile_s=10, run_s=3),
                            child_module="tests.gpu.faulty_child", compiler_module="tests.gpu.faulty_compiler")
     try:
@@ -181,6 +182,7 @@ def test_a_hostile_space_ends_with_each_fault_named_and_none_winning(report, kep
                finalists=[f.as_json() for f in found])
     kept.append({"operator": "matmul (hostile)", "shape": shape, "trials": [row(t) for t in trials]})
     assert len(trials) == len(space)
+    assert by_key[config_key(too_big)].outcome.reason is Reason.RESOURCES
     expected = {**{fault: reason for fault, (reason, _) in bad.items()}, "spilling": Reason.SPILLS}
     assert {fault: getattr(o, "reason", "measured") for fault, o in outcomes.items()} == expected
     winner = best(trials)
