@@ -110,6 +110,10 @@ class Space:
         """Row number of a configuration, None when it is not in the space."""
         return self._row_of_key.get(config_key(config))
 
+    def row_of(self, indices: Iterable[int]) -> int | None:
+        """Row number of value indices, None when their configuration is not valid."""
+        return self._row_of_indices.get(tuple(int(index) for index in indices))
+
     def config(self, row: int) -> dict[str, Value]:
         return {param.name: param.values[i] for param, i in zip(self.params, self.rows[row], strict=True)}
 

@@ -12,9 +12,12 @@ from typing import Any, Protocol
 import numpy as np
 
 from tuner.space import Space
+from tuner.strategies.composed import Composed
+from tuner.strategies.evolution import Evolutionary
 from tuner.strategies.exhaustive import Exhaustive
 from tuner.strategies.known import Known, Past
 from tuner.strategies.local_search import LocalSearch
+from tuner.strategies.model import Model
 from tuner.strategies.random_search import RandomSearch
 from tuner.trial import Config, Trial
 
@@ -43,6 +46,7 @@ class Method:
     title: str
     explanation: str
     maker: Callable[[Space, np.random.Generator, Known], Strategy]
+    transfers: bool = False            # learns from `Known.past` itself; others may be given its winners to start from
 
     def make(self, space: Space, rng: np.random.Generator, known: Known | None = None) -> Strategy:
         return self.maker(space, rng, known or Known())
@@ -56,6 +60,22 @@ def tell_facts(strategy: Strategy, found: Mapping[str, Mapping[str, Any]]) -> No
 
 
 STRATEGIES: dict[str, Method] = {
+    "default": Method(
+        "Default",
+        "Tries the operator's own configuration first, then what a model of the times proposes. The model starts from what "
+        "holds for any GPU kernel and from what was measured on other shapes and GPUs, and learns from every trial; every "
+        "fourth trial is a neighbour of the fastest, in case the model is wrong.",
+        Composed, transfers=True),
+    "model": Method(
+        "Model",
+        "Bayesian optimisation: a Gaussian process learns the times and proposes the configuration with the largest "
+        "expected gain. It knows nothing of other shapes.",
+        Model),
+    "evolutionary": Method(
+        "Evolution",
+        "Children of the fastest configurations: each parameter from either parent, now and then one step further. "
+        "Needs more trials than a model, and assumes less.",
+        Evolutionary),
     "local": Method(
         "Local search",
         "Starts from a few well-spread configurations, then walks from the fastest ones to their neighbours, "
@@ -70,6 +90,6 @@ STRATEGIES: dict[str, Method] = {
         "Every valid configuration, in order. Sure, and slow: give it a budget as large as the space.",
         Exhaustive),
 }
-DEFAULT = "local"
+DEFAULT = "default"
 
 __all__ = ["DEFAULT", "STRATEGIES", "Known", "Method", "Past", "Strategy", "tell_facts"]

@@ -25,6 +25,8 @@ class Past:
     gpu: Limits | None
     toolkit: str                       # "CUDA 13.0, Triton 3.6"; empty when unknown
     trials: Sequence[Trial]
+    flops: int = 0                     # of the algorithm at that shape; 0: not known
+    bytes: int = 0
 
 
 @dataclass(frozen=True)

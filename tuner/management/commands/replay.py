@@ -7,11 +7,11 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
+from tuner.bench import elsewhere
 from tuner.bench.landscape import Landscape, LandscapeError
 from tuner.bench.replay import ReplayRunner
 from tuner.loop import Budget, best, tune
-from tuner.operators import OPERATORS, limits
-from tuner.strategies import DEFAULT, STRATEGIES
+from tuner.strategies import DEFAULT, STRATEGIES, Known
 from tuner.trial import Config, Rejected, Trial, config_key
 
 SEEDS_PER_SHAPE = 3      # best configurations taken over from each shape of --history
@@ -27,7 +27,7 @@ class Command(BaseCommand):
         parser.add_argument("--seed", type=int, default=0, metavar="K")
         parser.add_argument("--trials", type=int, metavar="N", help="at most N trials (default: all that there are)")
         parser.add_argument("--history", nargs="+", action="extend", default=[], metavar="LANDSCAPE:SHAPE",
-                            help="start from the best configurations of these other shapes")
+                            help="what was measured at these other shapes is known: to learn from, or their winners first")
         parser.add_argument("--json", action="store_true", help="exactly one JSON document on standard output")
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -54,34 +54,30 @@ class Command(BaseCommand):
 
 def _search(options: dict[str, Any]) -> list[Trial]:
     landscape = Landscape.load(options["landscape"])
-    shape_index = options["shape"]
+    shape_index, method = options["shape"], STRATEGIES[options["strategy"]]
+    known = elsewhere.known(landscape, shape_index, [_shape_of(item) for item in options["history"]])
+    first = [] if known.default is None else [known.default]
+    if not method.transfers:
+        first += _winners(known)
     runner = ReplayRunner(landscape, shape_index)
-    first = [*_default(landscape, shape_index), *_winners(options["history"])]
     budget = Budget(trials=options["trials"])
-    return list(tune(landscape.space(shape_index), options["strategy"], runner, budget, options["seed"], first=first))
+    return list(tune(landscape.space(shape_index), options["strategy"], runner, budget, options["seed"],
+                     first=first, known=known))
 
 
-def _default(landscape: Landscape, shape_index: int) -> list[Config]:
-    """The operator's own default configuration, where Ridgepoint knows the operator and it takes this shape."""
-    operator, shape = OPERATORS.get(landscape.operator), landscape.at(shape_index).shape
-    dtype = landscape.dtype or (operator.dtypes[0] if operator else "")
-    if operator is None or operator.problems(shape, dtype):
-        return []
-    gpu = limits(landscape.gpu, landscape.compute_capability)
-    default = operator.default_in(landscape.space(shape_index), shape, dtype, gpu)
-    return [] if default is None else [default]
+def _shape_of(item: str) -> tuple[Landscape, int]:
+    path, _, index = item.rpartition(":")
+    if not path or not index.isdigit():
+        raise CommandError(f"--history {item}: give LANDSCAPE.json.gz:SHAPE, the index of a shape after a colon")
+    return Landscape.load(path), int(index)
 
 
-def _winners(history: list[str]) -> list[Config]:
-    """The best configurations of other shapes: first the best of each, then the second best of each."""
+def _winners(known: Known) -> list[Config]:
+    """The best configurations of other shapes, for a method that cannot learn from them itself: first the best of each."""
     ranked = []
-    for item in history:
-        path, _, index = item.rpartition(":")
-        if not path or not index.isdigit():
-            raise CommandError(f"--history {item}: give LANDSCAPE.json.gz:SHAPE, the index of a shape after a colon")
-        outcomes = Landscape.load(path).at(int(index)).outcomes.values()
-        timed = [(outcome.median_ms, config) for config, outcome in outcomes if not isinstance(outcome, Rejected)]
-        ranked.append([config for _, config in sorted(timed, key=lambda pair: pair[0])[:SEEDS_PER_SHAPE]])
+    for past in known.past:
+        timed = sorted((trial for trial in past.trials if trial.median_ms is not None), key=lambda trial: trial.median_ms or 0)
+        ranked.append([trial.config for trial in timed[:SEEDS_PER_SHAPE]])
     return [configs[place] for place in range(SEEDS_PER_SHAPE) for configs in ranked if place < len(configs)]
 
 

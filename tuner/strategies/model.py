@@ -1,0 +1,130 @@
+"""Bayesian optimisation: a Gaussian process of the log time proposes the row with the largest expected improvement.
+
+What is guessed or was learned elsewhere is the process's mean. The trials decide how far it holds: its slope is
+uncertain, and what it leaves unexplained is what the process learns (Jones et al., Efficient Global Optimization, 1998).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtr
+
+from tuner.space import Space
+from tuner.strategies.gaussian import Hyper, Posterior
+from tuner.strategies.known import Known
+from tuner.strategies.ledger import Ledger
+from tuner.strategies.prior import guess
+from tuner.strategies.sizes import Sizes, columns
+from tuner.trial import Config, Trial
+
+Array = NDArray[np.float64]
+
+STARTS = 3                # spread rows before the model speaks, where nothing is guessed
+SPREAD_SAMPLE = 256       # rows that compete to be the most distant
+FIRST_FIT = 4             # told trials from which hyperparameters are fitted …
+FIT_AGAIN = 1.25          # … and again whenever there are so many times more
+FIT_TRIALS = 120          # the fastest that a fit looks at
+FIT_STEPS = 30
+SLOPE_VARIANCE = 0.3      # of the slope on the mean around 1
+
+
+class Proposer:
+    """Rows of a ledger's space that are likely to improve on the best told."""
+
+    def __init__(self, ledger: Ledger, x: Array, prior: Array, rng: np.random.Generator) -> None:
+        self._ledger, self._x, self._prior = ledger, x, prior
+        self._hyper = Hyper(x.shape[1])
+        self._posterior: Posterior | None = None
+        self._fitted = -1                                  # told trials that the hyperparameters come from
+        self._tie = rng.random(len(prior)) * 1e-6
+        self._order = rng.permutation(len(prior))
+        self._guessed = bool(np.ptp(prior)) if len(prior) else False
+
+    def row(self) -> int:
+        if not self._guessed and self._ledger.count < STARTS:
+            return self._far_away()
+        mean, deviation, best = self._belief()
+        gain = _log_expected_improvement((best - mean) / deviation) + np.log(deviation) + self._tie
+        return int(np.argmax(np.where(self._ledger.seen, -np.inf, gain)))
+
+    def _belief(self) -> tuple[Array, Array, float]:
+        """Mean and deviation of the slowness at every row, and the best of what was told."""
+        rows = self._ledger.rows
+        slowness = self._ledger.slowness()
+        rest = slowness - self._prior[rows]
+        centre = float(rest.mean()) if rows else 0.0
+        posterior = self._grown(rest - centre)
+        mean = self._prior + centre + (posterior.mean(rest - centre) if rows else 0.0)
+        best = float(slowness.min()) if rows else float(mean[~self._ledger.seen].min())
+        return mean, np.sqrt(posterior.variance_with(self._ledger.pending)), best
+
+    def _grown(self, rest: Array) -> Posterior:
+        rows = self._ledger.rows
+        fit = fit_size(len(rows))
+        if self._posterior is None or fit != self._fitted:
+            self._posterior, self._fitted = Posterior(self._x, self._prior, self._theta(fit), SLOPE_VARIANCE), fit
+        for row in rows[len(self._posterior.rows):]:
+            self._posterior.add(row)
+        return self._posterior
+
+    def _theta(self, fit: int) -> Array:
+        """From the first `fit` trials alone: a resumed search must come to the same."""
+        if not fit:
+            return self._hyper.centre
+        slowness = self._ledger.slowness(fit)
+        use = np.argsort(slowness, kind="stable")[:FIT_TRIALS]
+        rows = np.array(self._ledger.rows)[use]
+        rest = slowness[use] - self._prior[rows]
+        return self._hyper.fitted(self._x[rows], rest - rest.mean(), self._prior[rows], SLOPE_VARIANCE, FIT_STEPS)
+
+    def _far_away(self) -> int:
+        """Of the first untried rows of a random order, the one farthest from all that were asked."""
+        ledger = self._ledger
+        untried = self._order[~ledger.seen[self._order]][:SPREAD_SAMPLE]
+        asked = ledger.rows + ledger.pending
+        if not asked:
+            return int(untried[0])
+        distance = np.abs(self._x[untried][:, None, :] - self._x[asked][None]).sum(axis=2).min(axis=1)
+        return int(untried[np.argmax(distance)])
+
+
+def fit_size(told: int) -> int:
+    """The largest of 4, 6, 8, 10, 12, 15, … that is not above `told`; 0 below the first."""
+    size, following = 0, FIRST_FIT
+    while following <= told:
+        size, following = following, max(following + 2, int(following * FIT_AGAIN))
+    return size
+
+
+def _log_expected_improvement(z: Array) -> Array:
+    """log(z Φ(z) + φ(z)), kept finite far below zero by φ(z) / z² (Ament et al., NeurIPS 2023)."""
+    density = -0.5 * z**2 - 0.5 * np.log(2 * np.pi)
+    near = z > -6
+    value = np.exp(density) + z * ndtr(z)
+    far = density - 2 * np.log(np.maximum(np.abs(z), 1.0))
+    return np.asarray(np.where(near, np.log(np.maximum(value, 1e-300)), far))
+
+
+class Model:
+    """The proposer alone, starting from what is guessed for any kernel."""
+
+    def __init__(self, space: Space, rng: np.random.Generator, known: Known) -> None:
+        sizes = Sizes(space)
+        self._ledger = Ledger(space)
+        self._proposer = Proposer(self._ledger, columns(space, sizes), guess(space, known, sizes), rng)
+
+    def ask(self, n: int) -> list[Config]:
+        asked: list[Config] = []
+        while len(asked) < n and not self._ledger.full:
+            asked.append(self._ledger.take(self._proposer.row()))
+        return asked
+
+    def tell(self, trials: Sequence[Trial]) -> None:
+        self._ledger.tell(trials)
+
+    def facts(self, found: Mapping[str, Mapping[str, Any]]) -> None:
+        self._ledger.facts(found)

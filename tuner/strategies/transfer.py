@@ -1,0 +1,119 @@
+"""What trials of the same operator elsewhere say about this search.
+
+Each past says by how much every configuration was slower than the guess would have it there. That surprise, averaged
+over the pasts, the most similar ones counting most, is added to the guess for here: the guess carries what a change of
+shape or GPU changes, the surprise what the guess does not know about the kernel. Between recorded configurations it is
+interpolated; far from all of them nothing but the guess is left.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.neighbors import KNeighborsRegressor
+
+from tuner.space import Param, Space
+from tuner.strategies.known import Known, Past, Shape
+from tuner.strategies.ledger import FAILED_BEYOND, bent
+from tuner.strategies.prior import guess
+from tuner.strategies.sizes import Sizes
+from tuner.trial import Config, Trial
+
+Array = NDArray[np.float64]
+
+FADES = 4.0               # doublings of a shape's dimensions after which a past counts e times less
+OTHER_GPU, OTHER_CLASS, OTHER_DTYPE, OTHER_TOOLKIT = 0.7, 0.3, 0.5, 0.9
+NEIGHBOURS = 4            # recorded configurations that a new one is interpolated from
+REACH = 0.5               # distance in the unit cube after which a surprise counts e times less
+MOST_TRIALS = 20_000      # of one past
+PER_PAST = 2              # winners taken over from one past
+
+
+def pasts(space: Space, known: Known) -> list[Past]:
+    """Those that speak of this operator in these parameters, the most similar first."""
+    found = []
+    for past in known.past:
+        usable = [trial for trial in past.trials[:MOST_TRIALS] if _speaks(trial, space)]
+        if past.operator == known.operator and any(trial.median_ms for trial in usable):
+            found.append(dataclasses.replace(past, trials=usable))
+    return sorted(found, key=lambda past: -similarity(past, known))
+
+
+def _speaks(trial: Trial, space: Space) -> bool:
+    return all(param.name in trial.config for param in space.params)
+
+
+def similarity(past: Past, known: Known) -> float:
+    """1 for the same shape, GPU, dtype and toolkit."""
+    like = math.exp(-_doublings(past.shape, known.shape) / FADES)
+    if past.gpu is not None and known.gpu is not None and past.gpu.gpu != known.gpu.gpu:
+        like *= OTHER_GPU if past.gpu.compute_capability == known.gpu.compute_capability else OTHER_CLASS
+    like *= OTHER_DTYPE if past.dtype and known.dtype and past.dtype != known.dtype else 1
+    return like * (OTHER_TOOLKIT if past.toolkit and known.toolkit and past.toolkit != known.toolkit else 1)
+
+
+def _doublings(one: Shape, other: Shape) -> float:
+    names = one.keys() | other.keys()
+    return sum(abs(math.log2((one.get(name, 0) + 1) / (other.get(name, 0) + 1))) for name in names)
+
+
+def winners(space: Space, found: Sequence[Past]) -> list[Config]:
+    """The fastest configurations of each past that are valid here: first the best of each, then the second best."""
+    ranked = []
+    for past in found:
+        timed = sorted((t for t in past.trials if t.median_ms), key=lambda t: (t.median_ms, t.number))
+        here = [{param.name: trial.config[param.name] for param in space.params} for trial in timed[:50]]
+        ranked.append([config for config in here if config in space][:PER_PAST])
+    return [configs[place] for place in range(PER_PAST) for configs in ranked if place < len(configs)]
+
+
+def learned(space: Space, known: Known, guessed: Array, found: Sequence[Past]) -> Array:
+    """(N,) the guess, corrected by what was measured elsewhere: log time over the fastest expected."""
+    total, weights = np.zeros(len(space)), 0.0
+    for past in found:
+        weight = similarity(past, known)
+        total += weight * _surprise(space, known, past)
+        weights += weight
+    expected = guessed + total / weights
+    return np.asarray(expected - expected.min())
+
+
+def _surprise(space: Space, known: Known, past: Past) -> Array:
+    """At every row: log time measured there over the guess for there, around its median."""
+    times = {tuple(trial.config[param.name] for param in space.params): trial.median_ms for trial in past.trials}
+    names = [param.name for param in space.params]
+    there = Space.listed([dict(zip(names, values, strict=True)) for values in times])
+    logs = np.array([math.log(ms) if ms else math.inf for ms in times.values()])
+    ran = np.isfinite(logs)
+    slowness = bent(np.where(ran, logs, logs[ran].max() + FAILED_BEYOND) - logs[ran].min())
+    work = (past.flops, past.bytes) if past.flops and past.bytes else (known.flops, known.bytes)
+    about = dataclasses.replace(known, shape=past.shape, dtype=past.dtype, gpu=past.gpu or known.gpu, flops=work[0], bytes=work[1])
+    surprise = slowness - guess(there, about, Sizes(there))
+    scales = [_scale((*param.values, *(values[i] for values in times))) for i, param in enumerate(space.params)]
+    at = _places(there.params, there.rows, scales)
+    here = _places(space.params, space.rows, scales)
+    model = KNeighborsRegressor(min(NEIGHBOURS, len(at)), weights="distance").fit(at, surprise - np.median(surprise))
+    distance = model.kneighbors(here, 1)[0][:, 0]
+    return np.asarray(model.predict(here) * np.exp(-distance / REACH))
+
+
+def _scale(values: Sequence[object]) -> dict[object, float]:
+    """A place in [0, 1] for every value of a parameter, here or there; numbers above 0 on a log scale."""
+    numbers = [v for v in values if isinstance(v, int | float)]
+    if len(numbers) < len(values):
+        return {value: float(i) for i, value in enumerate(sorted({str(v) for v in values}))}
+    places = np.log2(np.array(numbers, dtype=float)) if min(numbers) > 0 else np.array(numbers, dtype=float)
+    span = np.ptp(places)
+    return dict(zip(numbers, ((places - places.min()) / span if span else np.zeros(len(places))).tolist(), strict=True))
+
+
+def _places(params: Sequence[Param], rows: NDArray[np.int32], scales: Sequence[dict[object, float]]) -> Array:
+    def place(scale: dict[object, float], value: object) -> float:
+        return scale[value] if value in scale else scale[str(value)]
+    columns = [np.array([place(scale, v) for v in param.values])[rows[:, i]]
+               for i, (param, scale) in enumerate(zip(params, scales, strict=True))]
+    return np.stack(columns, axis=1) if columns else np.zeros((len(rows), 1))
