@@ -9,6 +9,7 @@ os.environ["TRITON_INTERPRET"] = "1"       # before any kernel is decorated
 import torch
 
 from tuner.bench import child, wire
+from tuner.team import packages
 
 
 class HostTimer:
@@ -54,4 +55,5 @@ class Bench(child.Bench):
 
 if __name__ == "__main__":
     wire.enter_child(int(sys.argv[3]))
+    packages.provide()
     wire.serve(Bench(torch.device("cpu"), HostTimer).handlers(), int(sys.argv[1]), int(sys.argv[2]))

@@ -55,7 +55,9 @@ def operator_from(told: Mapping[str, Any]) -> Operator:
         return _operator(name, told)
     except DescriptionError:
         raise
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except KeyError as error:
+        raise DescriptionError(f"{name}: {error} is missing") from error
+    except (TypeError, ValueError, AttributeError) as error:
         raise DescriptionError(f"{name}: {error}"[:500]) from error
 
 
