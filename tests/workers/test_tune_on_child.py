@@ -35,6 +35,7 @@ def test_a_job_is_checked_timed_and_cached(alice, monkeypatch, tmp_path):
     assert job.library_ms and job.default_ms and job.best_ms <= job.default_ms * 1.5 and job.finalists
     assert job.policy["statistic"] == "median" and job.environment["triton"]
     entry = CachedConfig.objects.get(job=job)
-    assert entry.config == job.best_config and len(entry.source_hash) == 64
+    kept = [job.best_config, *(one["config"] for one in job.finalists if one["default"])]      # where noise hides the gain
+    assert entry.config in kept and len(entry.source_hash) == 64
     assert services.tune_claim(job.pk, "worker-2") is None
     assert OPERATORS["softmax"].space(shape, "fp16", tune.limits(job.gpu)).size >= 100
