@@ -216,6 +216,7 @@ def test_a_search_is_told_of_other_shapes_and_never_of_its_own() -> None:
     assert [(past.shape, past.toolkit, past.gpu.compute_capability) for past in known.past] == [
         (other.shape, "cuda 13.0, triton 3.6.0", "9.0")]
     assert len(known.past[0].trials) == 10 and known.default == {"a": 1} and known.flops == 7
+    assert (known.past[0].flops, known.past[0].bytes) == (2 * 4096 ** 3, 2 * 3 * 4096 ** 2)
     assert all("samples_ms" not in trial.outcome.facts for trial in known.past[0].trials)
     live = known_selectors.past_of(again, Session(first.gpu, "9.0", environment={"cuda": "13.3", "triton": "3.8.0"}))
     assert {tuple(past.shape.values()) for past in live} == {tuple(MATMULS[0].values()), tuple(MATMULS[1].values())}

@@ -10,7 +10,7 @@ pytest.importorskip("triton")
 
 from tuner.jobs import services
 from tuner.models import CachedConfig, TuneJob
-from tuner.operators import OPERATORS
+from tuner.operators import OPERATORS, limits
 from workers import gpu, tune, tune_runner
 from workers.sandbox import SandboxRunner
 
@@ -38,4 +38,4 @@ def test_a_job_is_checked_timed_and_cached(alice, monkeypatch, tmp_path):
     kept = [job.best_config, *(one["config"] for one in job.finalists if one["default"])]      # where noise hides the gain
     assert entry.config in kept and len(entry.source_hash) == 64
     assert services.tune_claim(job.pk, "worker-2") is None
-    assert OPERATORS["softmax"].space(shape, "fp16", tune.limits(job.gpu)).size >= 100
+    assert OPERATORS["softmax"].space(shape, "fp16", limits(job.gpu)).size >= 100

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import replace
 
 from tuner import cache
 from tuner.bench.runner import Session
 from tuner.jobs import selectors
 from tuner.models import TrialRow, TuneJob
-from tuner.operators import Limits, limits
+from tuner.operators import Limits, find, limits
 from tuner.strategies import Known, Past
 from tuner.trial import Config, Trial
 
@@ -41,8 +42,19 @@ def past_of(job: TuneJob, session: Session) -> list[Past]:
         mine = trials.get(one.pk, [])
         total += len(mine)
         if mine and total <= MAX_TRIALS:
-            found.append(Past(one.operator, one.shape, one.dtype, _limits(one), one.toolkit, mine))
+            found.append(_past(one, mine, whole=not session.recorded))
     return found
+
+
+def _past(job: TuneJob, trials: list[Trial], *, whole: bool) -> Past:
+    """`whole`: with every parameter of the operator's live space named, those that older trials do not name as well."""
+    operator = find(job.operator)
+    if operator is None or operator.problems(job.shape, job.dtype):
+        return Past(job.operator, job.shape, job.dtype, _limits(job), job.toolkit, trials)
+    if whole:
+        trials = [replace(trial, config=operator.complete(trial.config)) for trial in trials]
+    return Past(job.operator, job.shape, job.dtype, _limits(job), job.toolkit, trials, operator.flops(job.shape),
+                operator.bytes(job.shape, job.dtype))
 
 
 def _trials(job_ids: list[int]) -> dict[int, list[Trial]]:
