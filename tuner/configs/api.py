@@ -1,45 +1,74 @@
-"""JSON over HTTP: the configurations that launches are served."""
+"""JSON over HTTP: the configurations that launches are served, why, and measuring them again."""
 
 from __future__ import annotations
 
+from typing import Any
+
+from django.shortcuts import get_object_or_404
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
+from rest_framework import serializers
 from rest_framework.exceptions import ValidationError
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from tuner.configs import selectors
-from tuner.operators import OPERATORS
+from tuner import cache, operators
+from tuner.configs import revalidation_services, selectors, services
+from tuner.models import CachedConfig
 
 JSON = OpenApiTypes.OBJECT
 LIST_LIMIT = 5000
+ENVIRONMENT = ("driver", "policy", "source_hash", "compute_capability")
 
 
 class ConfigListApi(APIView):
     @extend_schema(operation_id="configs_list", responses=JSON, parameters=[
-        OpenApiParameter("operator", str), OpenApiParameter("gpu", str), OpenApiParameter("dtype", str)])
+        OpenApiParameter(name, str) for name in ("operator", "gpu", "dtype", "state", "origin", "toolkit")])
     def get(self, request: Request) -> Response:
-        entries = selectors.config_list()
-        for name in ("operator", "gpu", "dtype"):
-            if request.query_params.get(name):
-                entries = entries.filter(**{name: request.query_params[name]})
+        entries = selectors.config_filter(request.query_params)
         return Response({"configs": [selectors.config_json(entry) for entry in entries[:LIST_LIMIT]]})
 
 
+class StateChange(serializers.Serializer):
+    """What a person may do to an entry."""
+
+    do = serializers.ChoiceField(choices=["quarantine", "lift"])
+    why = serializers.CharField(max_length=200, required=False, default="", allow_blank=True)
+
+
+class ConfigApi(APIView):
+    write_permission = "tuner.change_cachedconfig"
+
+    @extend_schema(operation_id="configs_get", responses=JSON)
+    def get(self, request: Request, pk: int) -> Response:
+        return Response(selectors.config_json(get_object_or_404(selectors.config_list(), pk=pk)))
+
+    @extend_schema(operation_id="configs_state", request=StateChange, responses=JSON)
+    def post(self, request: Request, pk: int) -> Response:
+        """Take an entry out of service, or let it serve again."""
+        asked = StateChange(data=request.data)
+        asked.is_valid(raise_exception=True)
+        state = cache.State.QUARANTINED if asked.validated_data["do"] == "quarantine" else cache.State.UNVERIFIED
+        row = services.config_state(get_object_or_404(CachedConfig, pk=pk), state, request.user, asked.validated_data["why"])
+        return Response(selectors.config_json(row))
+
+
 class ConfigBestApi(APIView):
-    """?operator=matmul&dtype=bf16&gpu=NVIDIA H200&M=4096&N=4096&K=4096[&toolkit=cuda 13.0, triton 3.6.0]"""
+    """?operator=matmul&dtype=bf16&gpu=NVIDIA H200&M=4096&N=4096&K=4096[&toolkit=cuda 13.0, triton 3.6.0][&why=1]"""
 
     @extend_schema(operation_id="configs_best", responses=JSON, parameters=[
         OpenApiParameter("operator", str, required=True), OpenApiParameter("gpu", str, required=True),
         OpenApiParameter("dtype", str), OpenApiParameter("toolkit", str),
+        *(OpenApiParameter(name, str) for name in ENVIRONMENT),
+        OpenApiParameter("why", bool, description="with every entry that was considered, and why it does not serve"),
         OpenApiParameter("M", int, description="and the operator's other dimensions by name")])
     def get(self, request: Request) -> Response:
-        """The configuration that a launch gets, and which rule served it."""
+        """The configuration that a launch gets, which rule served it, and what it may cost against one measured for it."""
         query = request.query_params
-        operator = OPERATORS.get(query.get("operator", ""))
+        operator = operators.find(query.get("operator", ""))
         if operator is None:
-            raise ValidationError({"operator": [f"choose one of {', '.join(OPERATORS)}"]})
+            raise ValidationError({"operator": [f"choose one of {', '.join(operators.all_operators())}"]})
         if not query.get("gpu"):
             raise ValidationError({"gpu": ["name the GPU as its driver does, for example NVIDIA H200"]})
         dtype = query.get("dtype") or operator.dtypes[0]
@@ -47,7 +76,36 @@ class ConfigBestApi(APIView):
         problems = operator.problems(shape, dtype)
         if problems:
             raise ValidationError({name: [problem] for name, problem in problems.items()})
-        return Response(selectors.config_best(operator.name, dtype, query["gpu"], shape, query.get("toolkit", "")))
+        environment = {name: query[name] for name in ENVIRONMENT if query.get(name)}
+        return Response(selectors.config_best(operator.name, dtype, query["gpu"], shape, query.get("toolkit", ""),
+                                              why=query.get("why", "") in ("1", "true"), **environment))
+
+
+class RevalidateRequest(serializers.Serializer):
+    """Entries by id; none: those with the most at stake."""
+
+    entries = serializers.ListField(child=serializers.IntegerField(), required=False, default=list, max_length=200)
+
+
+class RevalidateApi(APIView):
+    write_permission = "tuner.add_tunejob"
+
+    @extend_schema(operation_id="configs_unverified", responses=JSON)
+    def get(self, request: Request) -> Response:
+        """Unverified entries that a job can measure again, those with the most at stake first."""
+        waiting = revalidation_services.waiting()
+        rows = [{**selectors.config_json(row), "again": revalidation_services.candidates(row)} for row in waiting]
+        return Response({"entries": rows, "expected_s": revalidation_services.expected_seconds(waiting)})
+
+    @extend_schema(operation_id="configs_revalidate", request=RevalidateRequest, responses={201: JSON})
+    def post(self, request: Request) -> Response:
+        asked = RevalidateRequest(data=request.data)
+        asked.is_valid(raise_exception=True)
+        ids: list[Any] = asked.validated_data["entries"]
+        rows = list(CachedConfig.objects.filter(pk__in=ids).select_related("job")) if ids else revalidation_services.waiting()[:20]
+        made = revalidation_services.revalidate(rows, request.user)
+        refused = {str(row.pk): why for row in rows if (why := revalidation_services.why_not(row))}
+        return Response({"jobs": [job.pk for job in made], "refused": refused}, status=201)
 
 
 def _dimension(text: str | None) -> int:

@@ -1,49 +1,122 @@
-"""HTML: the config cache and one entry of it."""
+"""HTML: the config cache, one entry of it, which entry a launch gets and why, and what a person may do to entries."""
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
+from urllib.parse import urlencode
 
+from django.contrib import messages
+from django.contrib.auth.decorators import permission_required
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import get_object_or_404, render
-from django.views.decorators.http import require_safe
+from django.shortcuts import get_object_or_404, redirect, render
+from django.views.decorators.http import require_POST, require_safe
 
-from tuner import cache, texts
-from tuner.configs import selectors
+from tuner import cache, operators, texts
+from tuner.configs import portability_selectors, revalidation_services, selectors, services
+from tuner.configs.forms import AskForm
 from tuner.models import CachedConfig
 
-LIST_LIMIT = 500
+LIST_LIMIT = 2_000
+FILTERS = ("operator", "gpu", "state", "origin")
+STATES = [(str(state), meaning) for state, meaning in cache.STATE_MEANS.items()]
 
 
 @require_safe
 def cache_list(request: HttpRequest) -> HttpResponse:
-    entries = list(selectors.config_list()[:LIST_LIMIT])
-    gains = [entry.default_ms / entry.median_ms for entry in entries if entry.default_ms]
+    rows = list(selectors.config_filter(request.GET)[:LIST_LIMIT])
+    banned = selectors.quarantined()
+    entries = [{"entry": row, "config": texts.config_in_order(row.config), "state": str(selectors.entry_of(row, banned).state),
+                **_gains(row)} for row in rows]
+    everything = CachedConfig.objects.all()
+    waiting, counts = revalidation_services.waiting(), Counter(row["state"] for row in entries)
     return render(request, "tuner/cache_list.html", {
-        "entries": [{"entry": entry, "config": texts.config_in_order(entry.config),
-                     "gain": entry.default_ms / entry.median_ms if entry.default_ms else None,
-                     "library": entry.library_ms / entry.median_ms if entry.library_ms else None} for entry in entries],
-        "best": max(gains, default=None), "gpus": len({entry.gpu for entry in entries}),
-        "recorded": sum(bool(entry.recorded) for entry in entries), "policy": cache.BUCKET_POLICY,
-        "rules": [(str(rule), why) for rule, why in cache.WHY.items()]})
+        "entries": entries, "total": everything.count(), "gpus": everything.values("gpu").distinct().count(),
+        "best": max((row["gain"] for row in entries if row["gain"]), default=None),
+        "recorded": sum(bool(row.recorded) for row in rows),
+        "states": [(state, counts[state], meaning) for state, meaning in STATES],
+        "waiting": waiting, "waiting_s": revalidation_services.expected_seconds(waiting[:20]),
+        "choices": [(name, everything.order_by(name).values_list(name, flat=True).distinct(), request.GET.get(name, ""))
+                    for name in FILTERS],
+        "rules": [(str(rule), why) for rule, why in cache.WHY.items()], "ask": AskForm(), "query": request.GET.urlencode()})
+
+
+def _gains(row: CachedConfig) -> dict[str, float | None]:
+    return {name: ms / row.median_ms if ms and row.median_ms else None
+            for name, ms in (("gain", row.default_ms), ("library", row.library_ms))}
 
 
 @require_safe
 def cache_detail(request: HttpRequest, pk: int) -> HttpResponse:
-    entry = get_object_or_404(CachedConfig.objects.select_related("job"), pk=pk)
+    entry = get_object_or_404(selectors.config_list(), pk=pk)
+    state = selectors.entry_of(entry, selectors.quarantined()).state
     return render(request, "tuner/cache_detail.html", {
-        "entry": entry, "triton": texts.triton_config(entry.config), "jobs": selectors.key_jobs(entry),
-        "facts": texts.facts_text(entry.evidence.get("facts", {})), "history": _history(entry),
-        "policy": cache.BUCKET_POLICY, "measured_with": texts.measured_with(entry.job),
+        "entry": entry, "triton": texts.triton_config(entry.config), "jobs": selectors.key_jobs(entry) if entry.job else [],
+        "facts": texts.facts_text(entry.evidence.get("facts", {})), "history": _history(entry), "state": str(state),
+        "state_means": cache.STATE_MEANS[state], "policy": selectors.policy_of(entry.operator).text,
+        "measured_with": texts.measured_with(entry.job) if entry.job else [], "guard": entry.evidence.get("guard"),
         "ties": [texts.config_in_order(config) for config in entry.evidence.get("ties", [])],
-        "shape": texts.in_order(entry.operator, entry.evidence.get("shape", {})),
-        "gain": entry.default_ms / entry.median_ms if entry.default_ms else None,
-        "library": entry.library_ms / entry.median_ms if entry.library_ms else None,
-        "rate": texts.rate(entry.job, entry.median_ms)})
+        "shape": texts.in_order(entry.operator, entry.shape), **_gains(entry),
+        "notes": entry.evidence.get("notes", []), "timings": entry.evidence.get("timings", []),
+        "rate": texts.rate(entry.job, entry.median_ms) if entry.job else None,
+        "why_not": revalidation_services.why_not(entry), "again": revalidation_services.candidates(entry),
+        "again_s": revalidation_services.expected_seconds([entry])})
 
 
 def _history(entry: CachedConfig) -> list[dict[str, Any]]:
-    """What was found for the key, newest first."""
-    return [{**each, "config": texts.config_in_order(each["config"]),
-             "shape": texts.in_order(entry.operator, each["shape"])}
+    """What was found for the key and what became of it, newest first."""
+    return [{**each, "config": texts.config_in_order(each["config"]) if each.get("config") else None,
+             "shape": texts.in_order(entry.operator, each.get("shape") or {})}
             for each in reversed(entry.evidence.get("history", []))]
+
+
+@require_safe
+def cache_why(request: HttpRequest) -> HttpResponse:
+    """Which entry a launch gets, by which rule, and why no other."""
+    form = AskForm(request.GET) if request.GET.get("operator") else AskForm()
+    answer = None
+    if form.is_bound and form.is_valid():
+        given = form.cleaned_data
+        answer = selectors.config_best(given["operator"], given["dtype"], given["gpu"], given["shape"], given["toolkit"], why=True,
+                                       driver=given["driver"], policy=given["policy"])
+        answer["shape"] = texts.in_order(answer["operator"], answer["shape"])
+    known = operators.find(answer["operator"]) if answer else None
+    return render(request, "tuner/cache_why.html", {
+        "form": form, "answer": answer, "triton": texts.triton_config(answer["config"]) if answer else "",
+        "expectation": portability_selectors.expectation(answer) if answer else "", "title": known.title if known else "",
+        "tune": _tune_query(answer) if answer else ""}, status=400 if form.errors else 200)
+
+
+def _tune_query(answer: dict[str, Any]) -> str:
+    return urlencode({"operator": answer["operator"], "dtype": answer["dtype"], **answer["shape"]})
+
+
+@permission_required("tuner.add_tunejob", raise_exception=True)
+@require_POST
+def cache_revalidate(request: HttpRequest) -> HttpResponse:
+    """Jobs that measure unverified entries again: the one that is named, else those with the most at stake."""
+    pk = request.POST.get("entry", "")
+    if pk.isdecimal():
+        chosen = [get_object_or_404(CachedConfig.objects.select_related("job"), pk=int(pk))]
+    else:
+        chosen = revalidation_services.waiting()[:20]
+    made = revalidation_services.revalidate(chosen, request.user)
+    if not made:
+        messages.info(request, "Nothing was queued: it cannot be measured again, or its job waits already.")
+        return redirect("cache", pk=chosen[0].pk) if pk else redirect("cache-list")
+    messages.success(request, f"{len(made)} job{'s' * (len(made) != 1)} queued; each measures an entry again beside the default.")
+    return redirect("tune", pk=made[0].pk) if len(made) == 1 else redirect("tune-list")
+
+
+@permission_required("tuner.change_cachedconfig", raise_exception=True)
+@require_POST
+def cache_state(request: HttpRequest, pk: int) -> HttpResponse:
+    """A person takes an entry out of service, or lets it serve again."""
+    entry = get_object_or_404(CachedConfig, pk=pk)
+    wanted = {"quarantine": cache.State.QUARANTINED, "lift": cache.State.UNVERIFIED}.get(request.POST.get("do", ""))
+    if wanted is None:
+        messages.error(request, "Choose quarantine or lift.")
+    else:
+        services.config_state(entry, wanted, request.user, request.POST.get("why", "")[:200])
+        messages.success(request, f"The entry is {wanted} now.")
+    return redirect("cache", pk=pk)

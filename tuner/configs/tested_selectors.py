@@ -28,13 +28,13 @@ def tested(operator: str = "") -> tuple[Tested, ...]:
 def _changed() -> tuple[Any, ...]:
     """Other whenever a job finished or a file came or went."""
     jobs = TuneJob.objects.filter(status=TuneJob.Status.DONE).aggregate(n=Count("pk"), last=Max("finished"), id=Max("pk"))
-    files = ImportedFile.objects.filter(tested__isnull=False).aggregate(n=Count("pk"), last=Max("pk"))
+    files = ImportedFile.objects.filter(tested__isnull=False, best_ms__isnull=False).aggregate(n=Count("pk"), last=Max("pk"))
     return jobs["n"], jobs["last"], jobs["id"], files["n"], files["last"]
 
 
 @lru_cache(maxsize=2)
 def _tested(*changed: Any) -> tuple[Tested, ...]:
-    jobs = list(TuneJob.objects.filter(status=TuneJob.Status.DONE).order_by("-finished")[:MAX_JOBS])
+    jobs = list(TuneJob.objects.filter(status=TuneJob.Status.DONE).order_by("-finished", "-pk")[:MAX_JOBS])
     times: dict[int, dict[str, float | None]] = {job.pk: {} for job in jobs}
     complete = {job.pk: _complete(job.operator) for job in jobs}
     rows = TrialRow.objects.filter(job__in=list(times)).values_list("job_id", "config", "median_ms", "facts__ended").iterator()
@@ -43,7 +43,8 @@ def _tested(*changed: Any) -> tuple[Tested, ...]:
             times[job_id][config_key(complete[job_id](config))] = median_ms
     ours = [Tested(job.operator, job.dtype, job.shape, job.gpu, cache.toolkit(job.environment), times[job.pk], job.recorded,
                    f"job {job.pk}", _exact(job.operator)) for job in reversed(jobs)]
-    return (*(_imported(file) for file in ImportedFile.objects.filter(tested__isnull=False).order_by("pk")), *ours)
+    files = ImportedFile.objects.filter(tested__isnull=False, best_ms__isnull=False).order_by("pk")
+    return (*(_imported(file) for file in files), *ours)
 
 
 def _complete(operator: str) -> Any:

@@ -1,0 +1,161 @@
+"""HTML: files in and out of the cache, portability, and how shapes are rounded."""
+
+from __future__ import annotations
+
+from django.contrib import messages
+from django.contrib.auth.decorators import permission_required
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
+
+from tuner import operators
+from tuner.configs import exchange_services, export_selectors, portability_selectors, selectors, services
+from tuner.configs.forms import BucketForm, ImportForm, known_gpus
+from tuner.formats import FORMATS, FormatError
+from tuner.jobs import devices
+from tuner.jobs.services import TuneError
+from tuner.models import CachedConfig, ImportedFile, TuneJob
+
+FILES_SHOWN = 100
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+def cache_exchange(request: HttpRequest) -> HttpResponse:
+    """Bring a file, take files away, and what was brought."""
+    form = ImportForm()
+    error = None
+    if request.method == "POST":
+        if not request.user.has_perm("tuner.add_importedfile"):
+            return HttpResponse(status=403)
+        form = ImportForm(request.POST, request.FILES)
+        if form.is_valid():
+            sent = form.cleaned_data["file"]
+            try:
+                file = _received(sent.name, sent, form, request)
+            except FormatError as refused:
+                error = refused
+            else:
+                return redirect("cache-import", pk=file.pk)
+    entries = CachedConfig.objects.all()
+    return render(request, "tuner/cache_exchange.html", {
+        "form": form, "error": error, "files": ImportedFile.objects.select_related("owner").defer("tested")[:FILES_SHOWN],
+        "formats": FORMATS, "exports": [(name, FORMATS[name]) for name in export_selectors.EXPORTS],
+        "operators": entries.order_by("operator").values_list("operator", flat=True).distinct(),
+        "gpus": entries.order_by("gpu").values_list("gpu", flat=True).distinct(), "total": entries.count(),
+        "jobs": TuneJob.objects.filter(status=TuneJob.Status.DONE)[:20], "max_bytes": exchange_services.MAX_BYTES,
+        "may_import": request.user.has_perm("tuner.add_importedfile"),
+    }, status=400 if error or form.errors else 200)
+
+
+def _received(name: str, sent: object, form: ImportForm, request: HttpRequest) -> ImportedFile:
+    if sent.size > exchange_services.MAX_BYTES:      # type: ignore[attr-defined]
+        raise FormatError(name, f"holds more than {exchange_services.MAX_BYTES // 2**20} MiB")
+    return exchange_services.import_file(owner=request.user, name=name, data=sent.read(),      # type: ignore[attr-defined]
+                                         format=form.cleaned_data["format"], hints=form.hints)
+
+
+@require_safe
+def cache_import(request: HttpRequest, pk: int) -> HttpResponse:
+    """What a file held, and what became of it."""
+    file = get_object_or_404(ImportedFile.objects.select_related("owner"), pk=pk)
+    listed = exchange_services.listed(file)
+    where = [device for device in devices.devices() if devices.is_gpu(device.value) or device.operator == file.operator]
+    return render(request, "tuner/cache_import.html", {
+        "file": file, "format": FORMATS.get(file.format), "entries": file.cached.all()[:500], "listed": listed,
+        "devices": where, "known": operators.find(file.operator)})
+
+
+@permission_required("tuner.add_tunejob", raise_exception=True)
+@require_POST
+def cache_import_measure(request: HttpRequest, pk: int) -> HttpResponse:
+    """A job over the listed configurations."""
+    file = get_object_or_404(ImportedFile, pk=pk)
+    try:
+        job = exchange_services.measure(file, request.user, request.POST.get("device", ""))
+    except TuneError as error:
+        messages.error(request, str(error))
+        return redirect("cache-import", pk=pk)
+    return redirect("tune", pk=job.pk)
+
+
+@permission_required("tuner.add_importedfile", raise_exception=True)
+@require_POST
+def cache_import_forget(request: HttpRequest, pk: int) -> HttpResponse:
+    file = get_object_or_404(ImportedFile, pk=pk)
+    exchange_services.forget(file)
+    messages.success(request, f"{file.name} and its entries are gone.")
+    return redirect("cache-exchange")
+
+
+@require_safe
+def cache_export(request: HttpRequest) -> HttpResponse:
+    """?as=vllm&operator=…&gpu=… -> a file, or a zip of several."""
+    try:
+        done = export_selectors.export(request.GET.get("as", ""), request.GET)
+    except FormatError as error:
+        messages.error(request, str(error))
+        return redirect("cache-exchange")
+    return download(done)
+
+
+@require_safe
+def trials_export(request: HttpRequest, pk: int, kind: str) -> HttpResponse:
+    """Every trial of a job as another tuner reads it."""
+    job = get_object_or_404(TuneJob, pk=pk)
+    try:
+        return download(export_selectors.export_trials(kind, job))
+    except FormatError as error:
+        messages.error(request, str(error))
+        return redirect("tune", pk=pk)
+
+
+def download(done: export_selectors.Export) -> HttpResponse:
+    """One file as it is; several as a zip. What was left out is said in a header."""
+    if len(done.files) == 1 and "/" not in next(iter(done.files)):
+        (name, text), = done.files.items()
+        answer = HttpResponse(text, content_type="text/x-python" if name.endswith(".py") else "application/json")
+    else:
+        name, answer = "ridgepoint-configs.zip", HttpResponse(exchange_services.zipped(done.files), content_type="application/zip")
+    answer["Content-Disposition"] = f'attachment; filename="{name}"'
+    if done.left_out:
+        said = "; ".join(f"{count} x {why}" for why, count in done.left_out.items())
+        answer["X-Left-Out"] = said.encode("ascii", "replace").decode()[:900]
+    return answer
+
+
+# ---- portability and buckets ----
+
+@require_safe
+def cache_portability(request: HttpRequest) -> HttpResponse:
+    """What a winner is worth elsewhere."""
+    names = portability_selectors.operator_names()
+    operator = request.GET.get("operator", "")
+    found = portability_selectors.matrices(operator if operator in names else "")
+    return render(request, "tuner/cache_portability.html", {
+        "operators": names, "operator": operator, "gpu": found["gpu"], "toolkit": found["toolkit"], "searches": found["searches"],
+        "sections": [("GPU", found["gpu"]), ("toolkit", found["toolkit"])]})
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+def cache_buckets(request: HttpRequest) -> HttpResponse:
+    """How an operator's shapes are rounded, and what that costs."""
+    names = list(dict.fromkeys((*operators.all_operators(), *portability_selectors.operator_names())))
+    operator = request.GET.get("operator", "") if request.GET.get("operator", "") in names else names[0]
+    form = BucketForm(initial=_initial(operator))
+    if request.method == "POST":
+        if not request.user.has_perm("tuner.change_bucketpolicy"):
+            return HttpResponse(status=403)
+        form = BucketForm(request.POST)
+        if form.is_valid():
+            moved = services.policy_set(operator, form.policy, request.user)
+            messages.success(request, f"{operator}: {moved} entr{'y' if moved == 1 else 'ies'} changed bucket.")
+            return redirect(f"{request.path}?operator={operator}")
+    return render(request, "tuner/cache_buckets.html", {
+        "operators": names, "operator": operator, "form": form, "gpus": known_gpus(),
+        "may_change": request.user.has_perm("tuner.change_bucketpolicy"), **portability_selectors.bucketing(operator),
+    }, status=400 if form.errors else 200)
+
+
+def _initial(operator: str) -> dict[str, object]:
+    policy = selectors.policy_of(operator)
+    return {**policy.as_json(), "steps_per_doubling": f"{policy.steps_per_doubling:g}"}

@@ -1,0 +1,230 @@
+"""Files in and out of the cache: what another project's file becomes here, and our entries as that project reads them.
+
+An imported configuration is evidence of its own kind: unverified, never before a tune job's. A list without times says nothing of
+which is best, so it becomes a job that measures it. Trials of a whole space are kept for the portability matrix.
+"""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import hashlib
+import io
+import json
+import lzma
+import tempfile
+import zipfile
+import zlib
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from django.db import transaction
+
+from tuner import cache, formats
+from tuner.bench.landscape import Landscape, LandscapeError, Recorded
+from tuner.configs.services import evidence_put
+from tuner.formats import FORMATS, Document, FormatError, Row
+from tuner.jobs.services import tune_create
+from tuner.models import CachedConfig, ImportedFile, TuneJob
+from tuner.operators import find, limits
+from tuner.strategies import DEFAULT
+from tuner.trial import Measured, config_key
+
+MAX_BYTES = 32 * 2**20                 # as sent
+MAX_EXPANDED = 96 * 2**20
+MAX_LISTED = 200                       # configurations of a list without times that a job measures
+_UNPACK = {b"\x1f\x8b": gzip.open, b"\xfd7": lzma.open, b"BZ": bz2.open}
+
+
+@dataclass(frozen=True)
+class Hints:
+    """What a person says of a file that does not say it itself. The file's own word goes first."""
+
+    operator: str = ""
+    dtype: str = ""
+    gpu: str = ""
+    toolkit: str = ""
+    shape: Mapping[str, int] = field(default_factory=dict)
+
+
+# ---- in ----
+
+def import_file(*, owner: Any, name: str, data: bytes, format: str = "", hints: Hints | None = None) -> ImportedFile:
+    """Read a file and keep what it says; FormatError says where, what and what to do, and nothing is kept then."""
+    name, hints = name.replace("\\", "/")[-255:], hints or Hints()
+    if len(data) > MAX_BYTES:
+        raise FormatError(name, f"holds more than {MAX_BYTES // 2**20} MiB")
+    digest, size = hashlib.sha256(data).hexdigest(), len(data)
+    data = _unpacked(data, name)
+    chosen = format or formats.guess(name, data[:1 << 20])
+    if chosen not in FORMATS:
+        raise FormatError(name, "is none of the formats known here", f"Choose its format: {', '.join(FORMATS)}.")
+    file = ImportedFile(name=name, format=chosen, sha256=digest, size_bytes=size, owner=owner)
+    with transaction.atomic():
+        if FORMATS[chosen].trials:
+            return _import_trials(file, data, hints)
+        return _import_configs(file, formats.read(chosen, data, name, hints.operator), hints)
+
+
+def _unpacked(data: bytes, name: str) -> bytes:
+    opener = next((one for magic, one in _UNPACK.items() if data.startswith(magic)), None)
+    if opener is None:
+        return data
+    try:
+        with opener(io.BytesIO(data), "rb") as stream:
+            text: bytes = stream.read(MAX_EXPANDED + 1)
+    except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
+        raise FormatError(name, f"cannot be unpacked: {error}") from error
+    if len(text) > MAX_EXPANDED:
+        raise FormatError(name, f"unpacks to more than {MAX_EXPANDED // 2**20} MiB")
+    return text
+
+
+def _import_configs(file: ImportedFile, document: Document, hints: Hints) -> ImportedFile:
+    said = _with_hints(document, hints)
+    _name_whole(file, said, hints)
+    refused: Counter[str] = Counter(document.refused)
+    rows, groups = list(document.rows), dict[str, list[Row]]()
+    for row in rows:
+        shape = {**hints.shape, **row.shape}
+        problem = _problem(file.operator, file.dtype, shape, row.config)
+        if problem:
+            refused[problem] += 1
+        else:
+            groups.setdefault(json.dumps(shape, sort_keys=True), []).append(replace(row, shape=shape))
+    file.refused, file.n_trials = dict(refused.most_common(20)), len(rows)
+    file.save()
+    for group in groups.values():
+        file.entries += _import_shape(file, document, group)
+    file.save()
+    if not groups:
+        raise FormatError(file.name, f"none of its {len(rows)} configurations can be used: {'; '.join(refused)}",
+                          "Say what it is for: operator, type, shape and GPU.")
+    return file
+
+
+def _import_shape(file: ImportedFile, document: Document, rows: list[Row]) -> int:
+    """Entries of one shape: the fastest of those with times, or the only one. A list without times waits to be measured."""
+    timed = sorted((row for row in rows if row.median_ms is not None), key=lambda row: row.median_ms or 0)
+    if not timed and len(rows) > 1:
+        file.shape = dict(rows[0].shape)
+        file.tested = _packed({config_key(_complete(file.operator, row.config)): None for row in rows[:MAX_LISTED]})
+        return 0
+    best = (timed or rows)[0]
+    told = {"file": file.name, "format": FORMATS[file.format].title, "notes": list(document.notes),
+            "timings": [[dict(row.config), row.median_ms] for row in timed[:20]]}
+    evidence_put(origin=cache.Origin.IMPORT, operator=file.operator, dtype=file.dtype, shape=best.shape, gpu=file.gpu,
+                 config=_complete(file.operator, best.config), median_ms=best.median_ms, toolkit=file.toolkit, evidence=told,
+                 imported=file)
+    file.shape, file.best_ms = dict(best.shape), best.median_ms
+    return 1
+
+
+def _import_trials(file: ImportedFile, data: bytes, hints: Hints) -> ImportedFile:
+    """A whole space: its trials for the portability matrix, its winner as an entry where the operator is known here."""
+    landscape, space = _landscape(file, data)
+    said = Document(file.format, file.name, (), operator=hints.operator or landscape.operator, dtype=landscape.dtype or "",
+                    gpu=landscape.gpu)
+    _name_whole(file, _with_hints(said, hints), hints)
+    file.shape = dict(hints.shape or space.shape)
+    times = {config_key(_complete(file.operator, config)): outcome.median_ms if isinstance(outcome, Measured) else None
+             for config, outcome in space.outcomes.values()}
+    measured = {key: ms for key, ms in times.items() if ms is not None}
+    if not measured:
+        raise FormatError(file.name, "measured nothing", "Give a file with at least one time.")
+    best = min(measured, key=lambda key: (measured[key], key))
+    file.tested, file.n_trials, file.best_ms = _packed(times), len(times), measured[best]
+    problem = _problem(file.operator, file.dtype, file.shape, json.loads(best))
+    file.refused = {f"its winner is no entry of the cache: {problem}": 1} if problem else {}
+    file.save()
+    if not problem:
+        evidence_put(origin=cache.Origin.IMPORT, operator=file.operator, dtype=file.dtype, shape=file.shape, gpu=file.gpu,
+                     config=json.loads(best), median_ms=measured[best], toolkit=file.toolkit, imported=file,
+                     evidence={"file": file.name, "format": FORMATS[file.format].title, "trials": len(times)})
+        file.entries = 1
+        file.save()
+    return file
+
+
+def _landscape(file: ImportedFile, data: bytes) -> tuple[Landscape, Recorded]:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / f"{Path(file.name).name.split('.')[0] or 'space'}.json"
+        path.write_bytes(data)
+        try:
+            landscape = Landscape.load(path)
+            return landscape, landscape.at(0)
+        except LandscapeError as error:
+            raise FormatError(error.where, error.what, error.hint) from error
+
+
+def _with_hints(document: Document, hints: Hints) -> Document:
+    return replace(document, operator=hints.operator or document.operator, dtype=document.dtype or hints.dtype,
+                   gpu=document.gpu or hints.gpu, toolkit=document.toolkit or hints.toolkit)
+
+
+def _name_whole(file: ImportedFile, said: Document, hints: Hints) -> None:
+    """A file must be for some operator on some GPU; FormatError otherwise. Of a file for bf16 and fp16 a person says which."""
+    known = find(said.operator)
+    dtype = hints.dtype if hints.dtype and said.dtype in ("bf16", "") else said.dtype
+    missing = [word for word, value in (("the operator", said.operator), ("the GPU", said.gpu)) if not value]
+    if missing:
+        raise FormatError(file.name, f"does not say {' and '.join(missing)}", "Say it in the form, or as --operator, --gpu.")
+    file.operator, file.gpu, file.toolkit = said.operator[:60], said.gpu[:120], said.toolkit[:80]
+    file.dtype = (dtype or (known.dtypes[0] if known else ""))[:16]
+
+
+def _problem(operator: str, dtype: str, shape: Mapping[str, int], config: Mapping[str, Any]) -> str:
+    """Why a configuration cannot be an entry; "" when it can. Of an operator that nobody offers here nothing is known."""
+    known = find(operator)
+    if known is None:
+        return "" if shape else "its shape is not known"
+    problems = known.problems(shape, dtype)
+    if problems:
+        return next(iter(problems.values()))
+    names = set(known.complete(known.default_config(shape, dtype, limits(""))))
+    given = set(known.complete(config))
+    if given - names:
+        return f"{operator} has no parameter {', '.join(sorted(given - names)[:3])}"
+    return f"does not name {', '.join(sorted(names - given)[:3])}" if names - given else ""
+
+
+def _complete(operator: str, config: Mapping[str, Any]) -> dict[str, Any]:
+    known = find(operator)
+    return known.complete(config) if known else dict(config)
+
+
+def _packed(times: Mapping[str, float | None]) -> bytes:
+    return zlib.compress(json.dumps(times).encode(), 6)
+
+
+def listed(file: ImportedFile) -> list[dict[str, Any]]:
+    """Configurations of a list without times."""
+    if file.tested is None or file.best_ms is not None:
+        return []
+    return [json.loads(key) for key in json.loads(zlib.decompress(bytes(file.tested)))]
+
+
+def measure(file: ImportedFile, owner: Any, device: str) -> TuneJob:
+    """A job that measures exactly the listed configurations, beside the default."""
+    configs = listed(file)
+    return tune_create(owner=owner, operator=file.operator, shape=file.shape, dtype=file.dtype, device=device, strategy=DEFAULT,
+                       budget_trials=len(configs) + 1, budget_seconds=max(60.0, 6.0 * len(configs)), only=configs)
+
+
+def forget(file: ImportedFile) -> None:
+    """Take a file back with the entries that rest on it alone."""
+    with transaction.atomic():
+        CachedConfig.objects.filter(imported=file, origin=cache.Origin.IMPORT).delete()
+        file.delete()
+
+
+def zipped(files: Mapping[str, str]) -> bytes:
+    """Several files as one zip, folders kept; the same bytes for the same files."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        for path, text in sorted(files.items()):
+            archive.writestr(zipfile.ZipInfo(path, (1980, 1, 1, 0, 0, 0)), text)
+    return buffer.getvalue()

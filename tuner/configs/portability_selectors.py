@@ -1,0 +1,133 @@
+"""The portability pages' numbers: GPU × GPU, toolkit × toolkit, and what bucketing costs, from trials that were measured."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+from urllib.parse import urlencode
+
+from tuner import operators
+from tuner.buckets import BUCKETS, STEPS, Buckets, edges
+from tuner.configs.selectors import exact_of, policy_of
+from tuner.configs.tested_selectors import tested
+from tuner.models import CachedConfig
+from tuner.portability import Cell, Matrix, Step, Tested, between_gpus, between_toolkits, by_distance, shared, steps
+from tuner.texts import in_order
+
+
+def operator_names() -> list[str]:
+    """Operators that have trials or entries."""
+    return sorted({one.operator for one in tested()} | set(CachedConfig.objects.values_list("operator", flat=True).distinct()))
+
+
+def matrices(operator: str = "") -> dict[str, Any]:
+    """{"gpu": …, "toolkit": …}: names, rows of cells, and the transfers behind them."""
+    found = list(tested(operator))
+    return {"gpu": _matrix_json(between_gpus(found)), "toolkit": _matrix_json(between_toolkits(found)),
+            "places": len({(one.gpu, one.toolkit) for one in found}), "searches": len(found)}
+
+
+def _matrix_json(matrix: Matrix) -> dict[str, Any]:
+    rows = [{"source": source, "cells": [_cell_json(source, target, matrix.cells.get((source, target))) for target in matrix.names]}
+            for source in matrix.names]
+    known = [cell for row in rows for cell in row["cells"] if cell["efficiency"] is not None]
+    return {"names": list(matrix.names), "rows": rows, "known": len(known),
+            "pairs": sum(cell["shapes"] > 0 for row in rows for cell in row["cells"]),
+            "worst": min(known, key=lambda cell: cell["efficiency"], default=None),
+            "transfers": [_transfer_json(one) for cell in matrix.cells.values() for one in cell.transfers]}
+
+
+def _cell_json(source: str, target: str, cell: Cell | None) -> dict[str, Any]:
+    told: dict[str, Any] = {"source": source, "target": target, "same": source == target, "shapes": 0, "known": 0,
+                            **_shares(Cell())}
+    if cell is None:
+        return told
+    return {**told, "shapes": len(cell.transfers), "known": len(cell.known), **_shares(cell)}
+
+
+def _shares(cell: Cell) -> dict[str, Any]:
+    """Shares of the best speed as numbers, in percent for the page, and which shade."""
+    shares = {"efficiency": cell.efficiency, "worst": cell.worst, "loss": cell.loss}
+    return {**shares, **{f"{name}_pct": None if share is None else 100 * share for name, share in shares.items()},
+            "level": _level(cell.efficiency)}
+
+
+def _level(efficiency: float | None) -> str:
+    """Which of four shades, with a word for those who see none."""
+    if efficiency is None:
+        return ""
+    return "good" if efficiency >= 0.97 else "fair" if efficiency >= 0.9 else "poor" if efficiency >= 0.7 else "bad"
+
+
+def _transfer_json(one: Any) -> dict[str, Any]:
+    source = one.source
+    return {
+        "operator": source.operator, "dtype": source.dtype, "shape": in_order(source.operator, source.shape), "config": one.config,
+        "source": _place_json(source), "target": _place_json(one.target),
+        "efficiency": one.efficiency, "efficiency_pct": None if one.efficiency is None else 100 * one.efficiency,
+        "failed": one.failed, "tried": one.efficiency is not None}
+
+
+def _place_json(one: Tested) -> dict[str, Any]:
+    return {"gpu": one.gpu, "toolkit": one.toolkit, "label": one.label, "from": one.source, "best_ms": one.best_ms,
+            "trials": len(one.times)}
+
+
+# ---- buckets ----
+
+def bucketing(operator: str) -> dict[str, Any]:
+    """An operator's bucket policy, what every policy costs where two shapes of a bucket were tuned, and what to tune next."""
+    found = tested(operator)
+    pairs, policy = steps(found), policy_of(operator)
+    choices = [Buckets(policy.exact_up_to, step, policy.max_distance) for step in STEPS]
+    return {
+        "operator": operator, "policy": policy.as_json(), "text": policy.text, "edited": policy != BUCKETS,
+        "exact": list(exact_of(operator)), "buckets": _in_use(operator),
+        "choices": [{"steps": one.steps_per_doubling, "word": STEPS[one.steps_per_doubling], "now": one == policy,
+                     **_cost(shared(pairs, one))} for one in choices],
+        "bands": _bands(pairs, policy), "pairs": len(pairs), "recorded": any(one.label for one in found),
+        "tune_next": _tune_next(operator, policy, found)}
+
+
+def _in_use(operator: str) -> int:
+    return CachedConfig.objects.filter(operator=operator).values("shape_bucket").distinct().count()
+
+
+def _cost(cell: Cell) -> dict[str, Any]:
+    return {"pairs": len(cell.transfers), "known": len(cell.known), **_shares(cell)}
+
+
+def _bands(pairs: Sequence[Step], policy: Buckets) -> list[dict[str, Any]]:
+    before, rows = 0.0, []
+    for limit, cell in by_distance(pairs):
+        rows.append({"from": before, "to": limit, "served": before < policy.max_distance, **_cost(cell)})
+        before = limit
+    return rows
+
+
+def _tune_next(operator: str, policy: Buckets, found: Sequence[Tested]) -> list[dict[str, Any]]:
+    """Shapes at the edge of a bucket in use, whose tuning tells what the bucket costs; each with a link that fills the form."""
+    known = operators.find(operator)
+    if known is None or not policy.steps_per_doubling:
+        return []
+    tuned = {one.what[2] for one in found}
+    rows = []
+    for entry in CachedConfig.objects.filter(operator=operator).order_by("-updated")[:50]:
+        for name, value in entry.shape.items():
+            shape = {**entry.shape, name: edges(value, policy)[1]}
+            if shape == entry.shape or tuple(sorted(shape.items())) in tuned or known.problems(shape, entry.dtype):
+                continue
+            query = urlencode({"operator": operator, "dtype": entry.dtype, **shape})
+            rows.append({"shape": in_order(operator, shape), "shares": in_order(operator, entry.shape), "query": query})
+            break
+        if len(rows) == 3:
+            break
+    return rows
+
+
+def expectation(answer: Mapping[str, Any]) -> str:
+    """The expected loss of a served answer in words."""
+    loss = answer.get("expected_loss")
+    if answer.get("rule") == "exact":
+        return "none: it was measured for this"
+    return "not known: no trial tells" if loss is None else f"{100 * loss:.1f} % slower than the best known there"

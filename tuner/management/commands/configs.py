@@ -1,0 +1,156 @@
+"""The config cache from the command line: what is in it, what a launch gets and why, files in and out, measuring again."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from tuner import operators
+from tuner.configs import exchange_services, export_selectors, portability_selectors, revalidation_services, selectors
+from tuner.formats import FORMATS, FormatError
+from tuner.models import TuneJob
+from tuner.texts import triton_config
+
+
+class Command(BaseCommand):
+    help = "The config cache: list, best, why, import, export, revalidate, portability, buckets."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        actions = parser.add_subparsers(dest="action", required=True)
+
+        def action(name: str, help: str) -> CommandParser:
+            one: CommandParser = actions.add_parser(name, help=help)
+            one.add_argument("--json", action="store_true", help="exactly one JSON document on standard output")
+            return one
+
+        listed = action("list", "entries, by filter")
+        for name in ("operator", "gpu", "dtype", "state", "origin"):
+            listed.add_argument(f"--{name}", default="")
+        for name, help in (("best", "the configuration that a launch gets"), ("why", "the same, with every entry considered")):
+            one = action(name, help)
+            one.add_argument("operator")
+            one.add_argument("shape", nargs="+", metavar="M=4096")
+            one.add_argument("--gpu", required=True)
+            for option in ("dtype", "toolkit", "driver", "policy"):
+                one.add_argument(f"--{option}", default="")
+        brought = action("import", "a file of another project")
+        brought.add_argument("file", type=Path)
+        brought.add_argument("--format", default="", choices=["", *FORMATS])
+        for name in ("operator", "dtype", "gpu", "toolkit"):
+            brought.add_argument(f"--{name}", default="")
+        brought.add_argument("--shape", default="", metavar="K=4096", help="dimensions that the file does not say")
+        taken = action("export", "entries, or the trials of a job, as another project's files")
+        taken.add_argument("format", choices=export_selectors.EXPORTS)
+        taken.add_argument("--job", type=int, help="trials of this job (t4, kernel-tuner)")
+        for name in ("operator", "gpu", "dtype", "K"):
+            taken.add_argument(f"--{name}", default="")
+        taken.add_argument("--out", type=Path, default=Path("."), metavar="FOLDER")
+        again = action("revalidate", "queue jobs that measure unverified entries again")
+        again.add_argument("--most", type=int, default=20)
+        matrix = action("portability", "what a winner is worth on another GPU or under another toolkit")
+        matrix.add_argument("--operator", default="")
+        rounding = action("buckets", "how an operator's shapes are rounded, and what that costs")
+        rounding.add_argument("operator")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        try:
+            answer, text = getattr(self, f"_{options['action']}")(options)
+        except FormatError as error:
+            raise CommandError(str(error)) from error
+        self.stdout.write(json.dumps(answer, default=str) if options["json"] else text)
+
+    def _list(self, options: dict[str, Any]) -> tuple[Any, str]:
+        rows = [selectors.config_json(row) for row in selectors.config_filter(options)]
+        names = ("operator", "dtype", "shape_bucket", "gpu", "state", "origin")
+        lines = [f"{row['id']:5}  {'  '.join(row[name] for name in names)}  {triton_config(row['config'])}" for row in rows]
+        return {"configs": rows}, "\n".join(lines) or "The cache is empty."
+
+    def _best(self, options: dict[str, Any], why: bool = False) -> tuple[Any, str]:
+        known = operators.find(options["operator"])
+        if known is None:
+            raise CommandError(f"no operator {options['operator']}; there are {', '.join(operators.all_operators())}")
+        shape, dtype = _shape(" ".join(options["shape"])), options["dtype"] or known.dtypes[0]
+        problems = known.problems(shape, dtype)
+        if problems:
+            raise CommandError("; ".join(problems.values()))
+        answer = selectors.config_best(known.name, dtype, options["gpu"], shape, options["toolkit"], why=why,
+                                       driver=options["driver"], policy=options["policy"])
+        loss = portability_selectors.expectation(answer)
+        lines = [f"{answer['rule']}: {answer['why']}", triton_config(answer["config"]), f"expected loss: {loss}"]
+        for one in answer.get("considered", []):
+            told = "serves" if one["serves"] else one["rule"] or f"no: {one['refused']}"
+            lines.append(f"  entry {one['id']}  {one['bucket']}  {one['gpu']}  {one['toolkit']}  {one['state']}  {told}")
+        return answer, "\n".join(lines)
+
+    def _why(self, options: dict[str, Any]) -> tuple[Any, str]:
+        return self._best(options, why=True)
+
+    def _import(self, options: dict[str, Any]) -> tuple[Any, str]:
+        path: Path = options["file"]
+        try:
+            if path.stat().st_size > exchange_services.MAX_BYTES:
+                raise CommandError(f"{path}: holds more than {exchange_services.MAX_BYTES // 2**20} MiB")
+            data = path.read_bytes()
+        except OSError as error:
+            raise CommandError(f"{path}: cannot be read: {error.strerror}") from error
+        shape = _shape(options["shape"]) if options["shape"] else {}
+        hints = exchange_services.Hints(options["operator"], options["dtype"], options["gpu"], options["toolkit"], shape)
+        name = "/".join(path.absolute().parts[-2:]) if path.parent.name.startswith("triton_") else path.name
+        file = exchange_services.import_file(owner=None, name=name, data=data, format=options["format"], hints=hints)
+        refused = "".join(f"\n  not used: {count} × {why}" for why, count in file.refused.items())
+        waits = "" if not exchange_services.listed(file) else "\n  no times: import it on the page to measure them in a job"
+        return ({"id": file.pk, "format": file.format, "entries": file.entries, "held": file.n_trials, "refused": file.refused},
+                f"{file.name}: {FORMATS[file.format].title}, {file.n_trials} held, {file.entries} "
+                f"entr{'y' if file.entries == 1 else 'ies'}{refused}{waits}")
+
+    def _export(self, options: dict[str, Any]) -> tuple[Any, str]:
+        if options["job"] is not None:
+            job = TuneJob.objects.filter(pk=options["job"]).first()
+            if job is None:
+                raise CommandError(f"there is no tune job {options['job']}")
+            done = export_selectors.export_trials(options["format"], job)
+        else:
+            done = export_selectors.export(options["format"], {name: options[name] for name in ("operator", "gpu", "dtype", "K")})
+        for path, text in done.files.items():
+            target = options["out"] / path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_text(text)
+        left = "".join(f"\n  left out: {count} × {why}" for why, count in done.left_out.items())
+        return {"files": list(done.files), "left_out": dict(done.left_out)}, "\n".join(done.files) + left
+
+    def _revalidate(self, options: dict[str, Any]) -> tuple[Any, str]:
+        waiting = revalidation_services.waiting()[:options["most"]]
+        made = revalidation_services.revalidate(waiting, None)
+        which = ", ".join(str(job.pk) for job in made) or "none"
+        return {"jobs": [job.pk for job in made]}, f"{len(made)} job{'s' * (len(made) != 1)} queued: {which}"
+
+    def _portability(self, options: dict[str, Any]) -> tuple[Any, str]:
+        found = portability_selectors.matrices(options["operator"])
+        cells = [cell for axis in ("gpu", "toolkit") for row in found[axis]["rows"] for cell in row["cells"]]
+        lines = [f"{cell['source']} -> {cell['target']}: {cell['efficiency_pct']:.1f} % of the best known there "
+                 f"({cell['known']} of {cell['shapes']} shapes)" for cell in cells if cell["efficiency"] is not None]
+        return found, "\n".join(lines) or "No two places tried the same operator, type and shape."
+
+    def _buckets(self, options: dict[str, Any]) -> tuple[Any, str]:
+        found = portability_selectors.bucketing(options["operator"])
+        lines = [found["text"]]
+        for one in found["choices"]:
+            known = one["efficiency"] is not None
+            cost = f"reaches {one['efficiency_pct']:.1f} %, worst {one['worst_pct']:.1f} %" if known else "not measured"
+            lines.append(f"  nearest {one['word']}{' (now)' if one['now'] else ''}: {cost} ({one['known']} pairs)")
+        return found, "\n".join(lines)
+
+
+def _shape(text: str) -> dict[str, int]:
+    shape = {}
+    for part in text.replace(",", " ").split():
+        name, _, value = part.partition("=")
+        if not name.isidentifier() or not value.isdecimal() or len(value) > 10:
+            raise CommandError(f'"{part[:40]}" is not understood; write it like M=4096 N=4096 K=4096')
+        shape[name] = int(value)
+    return shape
+
+
