@@ -14,7 +14,8 @@ from tuner.trial import Config
 
 ROWS = Dim("R", "rows", high=1 << 22)
 WARPS = (1, 2, 4, 8, 16, 32)
-TILE_PER_THREAD = 128        # fp32 values of a tile that a thread can hold beside what it computes with them
+TILE_PER_THREAD = 128        # fp32 values of a tile that a thread can hold beside what it computes with them …
+TILE_PER_BLOCK = 32768       # … and those of a block: half the registers of an SM
 TILE_ROWS = (1, 2, 4, 8, 16)
 
 
@@ -23,7 +24,7 @@ def threads_fit(gpu: Limits) -> Constraint:
 
 
 def fits_registers(c: Config, elements: int) -> bool:
-    return elements <= TILE_PER_THREAD * 32 * whole(c, "num_warps")
+    return elements <= min(TILE_PER_BLOCK, TILE_PER_THREAD * 32 * whole(c, "num_warps"))
 
 
 def several_rows(shape: Shape) -> int:
