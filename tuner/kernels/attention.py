@@ -16,7 +16,7 @@ import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from tuner.kernels.attention_two_stage import attn_specialised, attn_tma, attn_two_stage
-from tuner.kernels.problem import check_elements, full_precision, normal_tensors, scratch_from_torch, sizes, torch_dtype
+from tuner.kernels.problem import Calls, check_elements, full_precision, normal_tensors, scratch_from_torch, sizes, torch_dtype
 from tuner.trial import Config
 
 LOG2_E = 1.4426950408889634          # the kernel works with exp2
@@ -74,6 +74,7 @@ class Attention:
         size, shared = (self.B, self.H, self.N, self.D), (self.B, self.KV, self.N, self.D)
         self.q, self.k, self.v, self.out = (
             torch.empty(one, device=device, dtype=torch_dtype(dtype)) for one in (size, shared, shared, size))
+        self._calls = Calls(self._call)
         self.refill(seed)
 
     def refill(self, seed: int) -> None:
@@ -101,15 +102,16 @@ class Attention:
             self.q, self.k, self.v, is_causal=self.causal, enable_gqa=self.KV != self.H)
 
     def compile(self, config: Config) -> Any:
-        kernel, grid, args, options = self._call({**ABSENT, **config})
+        kernel, grid, args, options = self._call(config)
         return kernel.warmup(*args, grid=grid, **options)
 
     def launch(self, config: Config) -> Any:
-        kernel, grid, args, options = self._call({**ABSENT, **config})
+        kernel, grid, args, options = self._calls.of(config)
         return kernel[grid](*args, **options)
 
     def _call(self, config: Config) -> tuple[Any, tuple[int, int], tuple[Any, ...], dict[str, Any]]:
         """Kernel, grid, arguments and constants of a configuration."""
+        config = {**ABSENT, **config}
         bm, bn, name = config["BM"], config["BN"], config["KERNEL"]
         grid = (triton.cdiv(self.N, bm), self.B * self.H)
         scale = LOG2_E / math.sqrt(self.D)

@@ -16,7 +16,7 @@ import triton
 import triton.language as tl
 
 from tuner.kernels.matmul_parts import came_last, leave_partial
-from tuner.kernels.problem import Workspace, check_elements, full_precision, normal_tensors, sizes, torch_dtype
+from tuner.kernels.problem import Calls, Workspace, check_elements, full_precision, normal_tensors, sizes, torch_dtype
 from tuner.trial import Config
 
 LOG2_E = 1.4426950408889634          # the kernel works with exp2
@@ -85,6 +85,7 @@ class DecodeAttention:
         self.q, self.out = (torch.empty((self.B, self.H, self.D), device=device, dtype=kind) for _ in range(2))
         self.k, self.v = (torch.empty((self.B, self.KV, self.N, self.D), device=device, dtype=kind) for _ in range(2))
         self._workspace, self._stats = Workspace(device), Workspace(device)
+        self._calls = Calls(self._call)
         self.refill(seed)
 
     def refill(self, seed: int) -> None:
@@ -108,7 +109,7 @@ class DecodeAttention:
         return decode_attention.warmup(*args, grid=grid, **options)
 
     def launch(self, config: Config) -> Any:
-        grid, args, options = self._call(config)
+        grid, args, options = self._calls.of(config)
         return decode_attention[grid](*args, **options)
 
     def _call(self, config: Config) -> tuple[tuple[int, int], tuple[Any, ...], dict[str, Any]]:

@@ -20,7 +20,7 @@ import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from tuner.kernels.matmul_parts import tile_place
-from tuner.kernels.problem import check_elements, full_precision, multiprocessors, normal_tensors, sizes, torch_dtype
+from tuner.kernels.problem import Calls, check_elements, full_precision, multiprocessors, normal_tensors, sizes, torch_dtype
 from tuner.trial import Config
 
 ROUTING_SEED = 0            # which expert gets how many rows: the same in every run, so that configurations compare
@@ -115,6 +115,7 @@ class GroupedMatmul:
         self.counts = torch.bincount(routed, minlength=self.E).tolist()
         self.ends = torch.tensor(self.counts, dtype=torch.int32).cumsum(0, dtype=torch.int32).to(device)
         self.programs = multiprocessors(device)
+        self._calls = Calls(self._call)
         self.refill(seed)
 
     def refill(self, seed: int) -> None:
@@ -133,7 +134,7 @@ class GroupedMatmul:
         return kernel.warmup(*args, grid=grid, **options)
 
     def launch(self, config: Config) -> Any:
-        kernel, grid, args, options = self._call(config)
+        kernel, grid, args, options = self._calls.of(config)
         return kernel[grid](*args, **options)
 
     def _call(self, config: Config) -> tuple[Any, tuple[int], tuple[Any, ...], dict[str, Any]]:

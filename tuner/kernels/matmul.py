@@ -19,6 +19,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 from tuner.kernels.matmul_parts import came_last, finished, leave_partial, partials_summed, tile_place
 from tuner.kernels.matmul_tma import matmul_persistent, matmul_specialised, matmul_stream_k, matmul_tma
 from tuner.kernels.problem import (
+    Calls,
     Workspace,
     check_elements,
     full_precision,
@@ -92,6 +93,7 @@ class Matmul:
         self.scale = self.scales[0] * self.scales[1] if self.fp8 else None
         self.programs = multiprocessors(device)
         self._workspace = Workspace(device)
+        self._calls = Calls(self._call)
         self.refill(seed)
 
     def refill(self, seed: int) -> None:
@@ -108,15 +110,16 @@ class Matmul:
         return self.a @ self.b
 
     def compile(self, config: Config) -> Any:
-        kernel, grid, args, options = self._call({**ABSENT, **config})
+        kernel, grid, args, options = self._call(config)
         return kernel.warmup(*args, grid=grid, **options)
 
     def launch(self, config: Config) -> Any:
-        kernel, grid, args, options = self._call({**ABSENT, **config})
+        kernel, grid, args, options = self._calls.of(config)
         return kernel[grid](*args, **options)
 
     def _call(self, config: Config) -> tuple[Any, tuple[int, ...], tuple[Any, ...], dict[str, Any]]:
         """Kernel, grid, arguments and constants of a configuration."""
+        config = {**ABSENT, **config}
         bm, bn, bk, name = config["BM"], config["BN"], config["BK"], config["KERNEL"]
         tiles = triton.cdiv(self.M, bm) * triton.cdiv(self.N, bn)
         options = {"ACT": self.act, **{key: config[key] for key in ("BM", "BN", "BK", "GM", "num_warps", "num_stages")}}

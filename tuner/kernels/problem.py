@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 import torch
@@ -13,6 +13,7 @@ from tuner.trial import Config
 
 DTYPES = {"fp8": torch.float8_e4m3fn, "bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 MAX_ELEMENTS = 2**31 - 1      # the kernels index with int32
+CALLS_KEPT = 16               # more than there are finalists, which are launched in turn
 INTERPRETED_PROGRAMS = 3      # of persistent kernels where there is no GPU: enough to share tiles
 
 
@@ -117,3 +118,20 @@ class Workspace:
         if self._counts.numel() < counts:
             self._counts = torch.zeros(counts, dtype=torch.int32, device=self.device)
         return self._values, self._counts
+
+
+class Calls:
+    """Launches that were put together: a timed one must not wait for Python to describe tensors again."""
+
+    def __init__(self, make: Callable[[dict[str, Any]], tuple[Any, ...]]) -> None:
+        self._make = make
+        self._made: dict[tuple[Any, ...], tuple[Any, ...]] = {}
+
+    def of(self, config: Config) -> tuple[Any, ...]:
+        key = tuple(config.items())
+        made = self._made.get(key)
+        if made is None:
+            if len(self._made) >= CALLS_KEPT:
+                self._made.clear()
+            made = self._made[key] = self._make(dict(config))
+        return made
