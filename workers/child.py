@@ -62,6 +62,10 @@ class Child:
             os.close(to_child)
             os.close(from_child)
 
+    @property
+    def alive(self) -> bool:
+        return self.process.poll() is None
+
     def ask(self, message: dict[str, Any], limit_s: float, stop: threading.Event) -> dict[str, Any]:
         """Send, and wait for the answer. ChildDied, ChildHung or Stopped say why none came: the child is dead."""
         try:

@@ -5,20 +5,22 @@ The binaries lie in a Triton cache folder that the measuring child reads too; wh
 
 from __future__ import annotations
 
+import logging
 import os
 import queue
 import shutil
 import tempfile
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from tuner.bench.runner import Compiled
 from tuner.trial import Config, Reason, Rejected
 from workers.child import Child, ChildDied, ChildHung, Stopped
 
+log = logging.getLogger(__name__)
 FOLDER = "ridgepoint-triton-"
 LOOK_S = 0.1
 MAX_OPENS = 3                 # in a row that fail before a process gives up
@@ -40,24 +42,43 @@ def cache_folder() -> Path:
     return Path(tempfile.mkdtemp(prefix=f"{FOLDER}{os.getpid()}-"))
 
 
+class Asked(Protocol):
+    """What answers a request of tuner.bench.compiler: a process here, or one on another host."""
+
+    @property
+    def alive(self) -> bool: ...
+
+    def ask(self, message: dict[str, Any], limit_s: float, stop: threading.Event) -> dict[str, Any]: ...
+
+    def close(self) -> None: ...
+
+
+class Away(Exception):
+    """Nobody answers there: what was asked goes to somebody else."""
+
+
 class Compilers:
     """`count` processes of `module`. They import torch from the start and compile once `aim` has said for what.
 
     limit_s  for one configuration; what takes longer is killed and is an outcome
+    helpers  makers of others that answer as such a process does; one that is Away is not asked again
     """
 
-    def __init__(self, module: str, environ: Mapping[str, str], count: int, *, limit_s: float, open_s: float) -> None:
-        self._module, self._environ, self._limit_s, self._open_s = module, dict(environ), limit_s, open_s
+    def __init__(self, module: str, environ: Mapping[str, str], count: int, *, limit_s: float, open_s: float,
+                 helpers: Sequence[Callable[[], Asked]] = ()) -> None:
+        self._environ, self._limit_s, self._open_s = dict(environ), limit_s, open_s
         self._tasks: queue.SimpleQueue[tuple[int, Config] | None] = queue.SimpleQueue()
         self._answers: queue.SimpleQueue[tuple[int, Config, Mapping[str, Any] | Rejected]] = queue.SimpleQueue()
         self._round = 0                          # tasks and answers of an earlier one are of no interest
         self._opening: dict[str, Any] = {}
         self._aim = 0                            # which of the openings that were asked for is the present one
         self._aimed, self._stop, self._lock = threading.Event(), threading.Event(), threading.Lock()
-        self.count = count
+        places = [*[lambda: Child(module, self._environ)] * count, *helpers]
+        self.count = self._serving = len(places)
         self.compiled, self.compile_s, self.replaced = 0, 0.0, 0
         self.useless = ""                        # why no process could be opened: the measuring child compiles then
-        self._threads = [threading.Thread(target=self._serve, name=f"compiler-{place}", daemon=True) for place in range(count)]
+        self._threads = [threading.Thread(target=self._place, args=(spawn,), name=f"compiler-{number}", daemon=True)
+                         for number, spawn in enumerate(places)]
         for thread in self._threads:
             thread.start()
 
@@ -71,6 +92,8 @@ class Compilers:
     def put(self, configs: Sequence[Config]) -> None:
         for config in configs:
             self._tasks.put((self._round, config))
+        if not self._serving:
+            self._give_up()
 
     def ready(self, wait_s: float) -> list[Compiled] | None:
         """What was compiled since the last call; waits up to `wait_s` for the first. None: told to stop."""
@@ -103,9 +126,32 @@ class Compilers:
         for thread in self._threads:
             thread.join(timeout=15)
 
-    def _serve(self) -> None:
+    def _place(self, spawn: Callable[[], Asked]) -> None:
+        try:
+            self._serve(spawn)
+        except (Stopped, Away):
+            pass
+        except Exception as error:                   # no process can be started: the others go on without this one
+            log.exception("a compiler is lost")
+            self.useless = self.useless or f"{type(error).__name__}: {error}"
+        with self._lock:
+            self._serving -= 1
+            self.count = max(1, self._serving)
+        if not self._serving and not self._stop.is_set():
+            self._give_up()
+
+    def _give_up(self) -> None:
+        """Nobody is left who compiles: the measuring child does."""
+        self.useless = self.useless or "no compiler is left"
+        with suppress(queue.Empty):
+            while True:
+                task = self._tasks.get_nowait()
+                if task is not None:
+                    self._answers.put((*task, {}))
+
+    def _serve(self, spawn: Callable[[], Asked]) -> None:
         """One process and what it is asked. It dies with this thread."""
-        child: Child | None = self._spawn()
+        child: Asked | None = spawn()
         opened = 0                               # the aim that it was opened for
         try:
             while not self._aimed.wait(LOOK_S):
@@ -115,30 +161,31 @@ class Compilers:
                 asked, config = task
                 if asked != self._round:
                     continue
-                aim = self._aim
-                if child is None or opened != aim:
-                    child, opened = self._open(child), aim
-                if child is None:
-                    self._answers.put((asked, config, {}))
-                    continue
-                answer = self._one(child, config)
-                if child.process.poll() is not None:
-                    child.close()
-                    child, opened = self._spawn(), 0           # imports torch before it is needed again
+                try:
+                    aim = self._aim
+                    if child is None or opened != aim:
+                        child, opened = self._open(spawn, child), aim
+                    answer = {} if child is None else self._one(child, config)
+                except Stopped:
+                    raise
+                except Exception:
+                    self._tasks.put(task)
+                    raise
                 self._answers.put((asked, config, answer))
-        except Stopped:
-            return
+                if child is not None and not child.alive:
+                    child.close()
+                    child, opened = spawn(), 0                 # imports torch before it is needed again
         finally:
             if child is not None:
                 child.close()
 
-    def _open(self, child: Child | None) -> Child | None:
+    def _open(self, spawn: Callable[[], Asked], child: Asked | None) -> Asked | None:
         """An opened process; None when there can be none, and the measuring child has to compile."""
         why = ""
         for _ in range(MAX_OPENS):
             if self.useless:
                 break
-            child = child or self._spawn()
+            child = child or spawn()
             try:
                 answer = child.ask({"do": "open", **self._opening}, self._open_s, self._stop)
             except (ChildDied, ChildHung) as error:
@@ -154,7 +201,7 @@ class Compilers:
             child.close()
         return None
 
-    def _one(self, child: Child, config: Config) -> Mapping[str, Any] | Rejected:
+    def _one(self, child: Asked, config: Config) -> Mapping[str, Any] | Rejected:
         try:
             answer = child.ask({"do": "compile", "config": dict(config)}, self._limit_s, self._stop)
         except ChildHung as hung:
@@ -175,9 +222,6 @@ class Compilers:
             self.compiled += 1
             self.compile_s += float(facts.get("compile_s") or 0.0)
             self.replaced += lost
-
-    def _spawn(self) -> Child:
-        return Child(self._module, self._environ)
 
 
 def _said(answer: Mapping[str, Any]) -> str:

@@ -17,6 +17,7 @@ from profiles.ingest.nsys_tool import nsys_path
 from tuner.bench import nvml
 from tuner.team import packages
 from workers import gpu
+from workers.compilers import cores
 
 PROJECT = Path(__file__).resolve().parent.parent
 NCU_PLACES = ("/opt/nvidia/nsight-compute/*/ncu", "/usr/local/cuda*/bin/ncu", "/usr/local/NVIDIA-Nsight-Compute*/ncu")
@@ -34,6 +35,7 @@ def facts(queues: list[str]) -> dict[str, Any]:
         | ({"nsys": nsys()} if "ingest" in queues else {}),
         "replay": landscapes() if "replay" in queues else [],
         "packages": packages.installed() if on_gpu or "compile" in queues else [],
+        **({"cores": cores()} if "compile" in queues else {}),
         "busy": None,
     }
 

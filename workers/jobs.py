@@ -24,6 +24,7 @@ TASKS = {
     "analyse": "workers.tasks.analyse_profile",
     "builds": "workers.tasks.compare_builds",
     "tune": "workers.tasks.run_tune",
+    "compile": "workers.tasks.run_compile",
     "assist": "workers.tasks.run_assist",
     "capture": "workers.tasks.run_capture",
     "ceilings": "workers.tasks.run_ceilings",

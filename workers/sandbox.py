@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from tuner.bench.runner import Compiled, Incumbent, Session, Use
 from tuner.operators import OPERATORS, find
 from tuner.trial import Config, Measured, Outcome, Rejected, config_key
 from workers.child import SandboxError, Stopped
-from workers.compilers import Compilers, cache_folder, cores
+from workers.compilers import Asked, Compilers, cache_folder, cores
 from workers.gpu_child import GpuChild, Limits, refused
 
 CHILD, COMPILER = "tuner.bench.child", "tuner.bench.compiler"
@@ -30,6 +30,7 @@ class SandboxRunner:
     operator, shape, dtype   an operator that `find` knows and what to measure
     gpu_index                as nvidia-smi numbers it; `gpu_uuid` goes before it where known
     policy                   fields of tuner.bench.policy.Policy to override
+    helpers                  makers of compilers on other hosts
     compilers                processes that compile ahead: None as many as the host has cores for, 0 none
     child_module             the program of the child; tests give their own, and their own compiler_module
     """
@@ -37,13 +38,13 @@ class SandboxRunner:
     def __init__(self, operator: str, shape: Mapping[str, int], dtype: str, gpu_index: int = 0, *, gpu_uuid: str = "",
                  seed: int = 0, limits: Limits | None = None, policy: Mapping[str, Any] | None = None,
                  compilers: int | None = None, child_module: str = CHILD, compiler_module: str = "",
-                 environ: Mapping[str, str] | None = None) -> None:
+                 environ: Mapping[str, str] | None = None, helpers: Sequence[Callable[[], Asked]] = ()) -> None:
         self._module, self.seed = child_module, seed
         self._compilers: Compilers | None = None
         self.move(operator, shape, dtype)
         self.gpu_index, self.policy = gpu_index, dict(policy or {})
         self._compiler_module = compiler_module or (COMPILER if child_module == CHILD else "")
-        self._count = cores() if compilers is None else compilers
+        self._count, self._helpers = cores() if compilers is None else compilers, helpers
         self._folder: Path | None = None
         self._tried = 0
         self._began_s = self._open_s = self._busy_s = self._waited_s = 0.0
@@ -94,11 +95,11 @@ class SandboxRunner:
 
     def _prepare(self) -> None:
         """Compilers import torch while the child opens the GPU; all share one folder of binaries."""
-        if self._compiler_module and self._count and self._folder is None:
+        if self._compiler_module and (self._count or self._helpers) and self._folder is None:
             self._folder = cache_folder()
             self._environ["TRITON_CACHE_DIR"] = str(self._folder)
             self._compilers = Compilers(self._compiler_module, self._environ, self._count,
-                                        limit_s=self.limits.compile_s, open_s=self.limits.open_s)
+                                        limit_s=self.limits.compile_s, open_s=self.limits.open_s, helpers=self._helpers)
 
     def _aim(self, facts: Mapping[str, Any]) -> None:
         if self._compilers is None:
@@ -108,7 +109,8 @@ class SandboxRunner:
             self._compilers = None
             return
         self._compilers.aim({"operator": self.operator, "shape": self.shape, "dtype": self.dtype, "seed": self.seed,
-                             "compute_capability": facts["compute_capability"], "sms": facts.get("sms") or 1})
+                             "compute_capability": facts["compute_capability"], "sms": facts.get("sms") or 1,
+                             **({"triton": facts["triton"]} if facts.get("triton") else {})})
 
     def compile_ahead(self, configs: Sequence[Config]) -> None:
         if self._compilers is not None:

@@ -28,7 +28,7 @@ from workers.heartbeat import beating
 from workers.sweep import HELD, Held, sweep
 
 log = logging.getLogger(__name__)
-__all__ = ["describe_operators", "ingest_profile", "run_assist", "run_capture", "run_ceilings", "run_tune", "sweep"]
+__all__ = ["describe_operators", "ingest_profile", "run_assist", "run_capture", "run_ceilings", "run_compile", "run_tune", "sweep"]
 
 
 def ingest_profile(profile_id: int) -> None:
@@ -74,6 +74,13 @@ def run_assist(job_id: int) -> None:
         run(job_id, worker_name())
     except Exception:
         log.exception("assist %s failed: the job goes on without this worker", job_id)
+
+
+def run_compile(job_id: int) -> None:
+    """The entry wakes a worker that compiles for GPU workers of other hosts; what is asked, of any job, stands in Redis."""
+    from workers import compile_queue, team
+
+    log.info("compile (woken by tune %s): %s answered", job_id, compile_queue.serve(team.child_environment()))
 
 
 def run_capture(capture_id: int) -> None:

@@ -21,7 +21,7 @@ from tuner.models import TrialRow, TuneJob, TuneMember
 from tuner.operators import find, limits
 from tuner.space import Space
 from tuner.trial import Config
-from workers import gpu, jobs, team
+from workers import compile_queue, gpu, jobs, team
 from workers.sandbox import SandboxError, SandboxRunner
 from workers.stopping import Stop
 
@@ -49,8 +49,10 @@ def runner_of(job: TuneJob, stop: Stop, replay_speed: float, *, model: str = "",
         what = f"this worker sees no {wanted}" if wanted else "this worker sees no NVIDIA GPU"
         raise SandboxError(what, "Start it on a machine with a GPU and its driver.")
     with gpu.lease(cards, should_stop=stop, wait_s=wait_s) as card:
+        elsewhere = compile_queue.helpers(job.pk)
+        shared = compile_queue.environment() if elsewhere else {}
         runner = SandboxRunner(job.operator, job.shape, job.dtype, card.index, gpu_uuid=card.uuid, seed=job.seed,
-                               environ=team.child_environment())
+                               policy={"kind": job.timing}, environ={**team.child_environment(), **shared}, helpers=elsewhere)
         try:
             stop.tell(runner)
             yield runner, card

@@ -41,6 +41,9 @@ class Compiler:
         operator = find(request["operator"])
         if operator is None:
             raise wire.Failed(f"unknown operator {request['operator']!r}", f"one of {', '.join(OPERATORS)}")
+        if request.get("triton", triton.__version__) != triton.__version__:        # its binaries would never be looked for
+            raise wire.Failed(f"Triton {triton.__version__} compiles here, {request['triton']} measures",
+                              "install the same Triton on all workers")
         self.compute_capability = request["compute_capability"]
         offline.aim(self.compute_capability, request["sms"])
         make = importlib.import_module(operator.kernel_module).PROBLEMS[operator.name]
