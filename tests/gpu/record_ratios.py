@@ -1,0 +1,246 @@
+"""Record how the operators' kernels stand against cuBLAS and torch on this GPU, through the loop and the sandbox.
+
+    python tests/gpu/record_ratios.py FOLDER [--seconds S] [--designs] [--only NAME …]
+
+--designs  instead of a search: the known designs of DESIGNS at each shape of DESIGN_SHAPES, and each kernel's at awkward
+           shapes (ragged edges) for correctness alone. Answers which kernel is right and fast on this GPU and toolkit.
+Without it each shape of SHAPES is searched cold for S seconds by the default strategy; the finalists are measured again in
+turn with the library, and the ratio is library time over the winner's. Writes ratios.json (or designs.json) after each shape.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from tuner.finalists import finish, raced
+from tuner.loop import Budget, tune
+from tuner.operators import Limits, Operator, find, limits
+from tuner.space import Space
+from tuner.strategies import DEFAULT, Known
+from tuner.trial import Config, Measured, Trial, config_key
+from workers import gpu
+from workers.sandbox import Limits as Seconds
+from workers.sandbox import SandboxRunner
+
+Case = tuple[str, str, dict[str, int]]
+
+
+def _sized(operator: str, dtype: str, names: str, *sizes: tuple[int, ...]) -> list[Case]:
+    return [(operator, dtype, dict(zip(names.split(), one, strict=True))) for one in sizes]
+
+
+SHAPES: list[Case] = [
+    *_sized("matmul", "bf16", "M N K", (4096, 4096, 4096), (8192, 8192, 8192), (2048, 11008, 4096), (4096, 14336, 4096),
+            (1024, 1024, 1024), (512, 4096, 4096), (1, 4096, 4096), (16, 4096, 4096), (16, 14336, 4096), (64, 8192, 8192)),
+    *_sized("attention", "fp16", "B H N D causal", (4, 32, 2048, 64, 1), (4, 32, 2048, 128, 1), (16, 16, 512, 64, 0),
+            (4, 16, 4096, 128, 0), (1, 32, 8192, 128, 1), (2, 16, 4096, 64, 0), (8, 16, 1024, 128, 1)),
+    *_sized("gqa_attention", "bf16", "B H KV N D causal", (2, 32, 8, 4096, 128, 1), (1, 64, 8, 8192, 128, 1)),
+    *_sized("decode_attention", "bf16", "B H KV N D", (16, 32, 8, 8192, 128), (1, 32, 8, 32768, 128)),
+    *_sized("matmul", "fp8", "M N K", (4096, 4096, 4096), (16, 8192, 8192)),
+    *_sized("matmul_bias_act", "bf16", "M N K act", (4096, 16384, 4096, 2), (16, 11008, 4096, 3)),
+    *_sized("grouped_matmul", "bf16", "T E N K", (8192, 8, 14336, 4096), (4096, 64, 2816, 2048), (64, 128, 1536, 2048)),
+    *_sized("softmax", "fp16", "R C", (8192, 4096), (2048, 32768), (65536, 1024)),
+    *_sized("layernorm", "fp16", "R C", (8192, 4096), (65536, 768), (64, 16384)),
+    *_sized("rmsnorm", "bf16", "R C", (8192, 4096), (2048, 8192)),
+]
+DESIGN_SHAPES: list[Case] = [
+    *_sized("matmul", "bf16", "M N K", (4096, 4096, 4096), (2048, 11008, 4096), (1024, 1024, 1024), (16, 4096, 4096),
+            (64, 8192, 8192)),
+    *_sized("matmul", "fp8", "M N K", (4096, 4096, 4096)),
+    *_sized("matmul_bias_act", "bf16", "M N K act", (4096, 16384, 4096, 2)),
+    *_sized("attention", "fp16", "B H N D causal", (4, 32, 2048, 64, 1), (4, 32, 2048, 128, 1), (4, 16, 4096, 128, 0)),
+    *_sized("gqa_attention", "bf16", "B H KV N D causal", (1, 64, 8, 8192, 128, 1)),
+    *_sized("decode_attention", "bf16", "B H KV N D", (16, 32, 8, 8192, 128), (1, 32, 8, 32768, 128)),
+    *_sized("grouped_matmul", "bf16", "T E N K", (8192, 8, 14336, 4096), (64, 128, 1536, 2048)),
+]
+AWKWARD: list[Case] = [
+    *_sized("matmul", "fp16", "M N K", (333, 4104, 1000)), *_sized("matmul", "fp8", "M N K", (333, 4112, 1008)),
+    *_sized("matmul_bias_act", "bf16", "M N K act", (77, 1032, 520, 3)),
+    *_sized("attention", "bf16", "B H N D causal", (1, 8, 1000, 64, 1), (2, 4, 777, 128, 0)),
+    *_sized("gqa_attention", "fp16", "B H KV N D causal", (2, 12, 4, 515, 128, 1)),
+    *_sized("decode_attention", "fp16", "B H KV N D", (3, 12, 4, 1001, 128)),
+    *_sized("grouped_matmul", "fp16", "T E N K", (1000, 24, 1032, 520)),
+]
+# Kernel → values to combine; what the space does not hold is left out.
+_WIDE = {"BM": (128,), "BN": (256,), "BK": (64,), "GM": (8,), "SPLIT_K": (1,)}
+_SQUARE = {"BM": (128,), "BN": (128,), "BK": (64,), "GM": (8,), "SPLIT_K": (1,)}
+_SKINNY = {"BM": (16, 64), "BN": (32, 64, 128), "BK": (128,), "GM": (8,), "num_warps": (4,), "num_stages": (4,),
+           "SPLIT_K": (1, 2, 4, 8), "STORE": ("direct",)}
+_MATMUL: list[Mapping[str, Sequence[Any]]] = [
+    {**_WIDE, "KERNEL": ("tiles",), "num_warps": (8,), "num_stages": (3,), "STORE": ("direct",)},
+    {**_WIDE, "KERNEL": ("tma",), "num_warps": (8,), "num_stages": (3, 4), "STORE": ("tma",)},
+    {**_WIDE, "KERNEL": ("persistent",), "num_warps": (8,), "num_stages": (3, 4), "STORE": ("halves", "direct"), "GM": (8, 16)},
+    {**_WIDE, "KERNEL": ("specialised",), "num_warps": (4,), "num_stages": (3, 4), "STORE": ("direct", "tma"), "GM": (8, 16)},
+    {**_WIDE, "KERNEL": ("stream-k",), "num_warps": (8,), "num_stages": (3, 4), "STORE": ("halves", "direct")},
+    {**_SQUARE, "KERNEL": ("tma", "stream-k"), "num_warps": (4, 8), "num_stages": (3, 4), "STORE": ("tma", "halves")},
+    {**_SQUARE, "KERNEL": ("persistent",), "num_warps": (4,), "num_stages": (3, 4), "STORE": ("tma",)},
+    {**_SQUARE, "KERNEL": ("specialised",), "num_warps": (4,), "num_stages": (3, 4, 5), "STORE": ("direct",)},
+    {**_WIDE, "BM": (256,), "BN": (128,), "KERNEL": ("persistent", "specialised"), "num_warps": (4, 8), "num_stages": (3,),
+     "STORE": ("direct",)}]
+_MATMUL_SKINNY: list[Mapping[str, Sequence[Any]]] = [{**_SKINNY, "KERNEL": ("tiles",)}, {**_SKINNY, "KERNEL": ("tma",)}]
+_ATTENTION: list[Mapping[str, Sequence[Any]]] = [
+    {"BM": (64, 128), "BN": (64, 128), "num_warps": (4, 8), "num_stages": (2, 3), "KERNEL": ("two stages", "tma")},
+    {"BM": (128,), "BN": (64, 128), "num_warps": (4,), "num_stages": (2, 3, 4), "KERNEL": ("specialised",)},
+    {"BM": (64,), "BN": (64,), "num_warps": (4,), "num_stages": (3,), "KERNEL": ("one loop",)}]
+DESIGNS: dict[str, list[Mapping[str, Sequence[Any]]]] = {
+    "matmul": _MATMUL, "matmul_bias_act": _MATMUL, "attention": _ATTENTION, "gqa_attention": _ATTENTION,
+    "decode_attention": [{"BN": (32, 64, 128), "SPLITS": (1, 2, 4, 8, 16, 32), "num_warps": (4,), "num_stages": (2, 3, 4)}],
+    "grouped_matmul": [
+        {"BM": (128,), "BN": (128, 256), "BK": (64,), "GM": (1, 8), "num_warps": (8,), "num_stages": (3, 4),
+         "KERNEL": ("tiles", "tma", "persistent")},
+        {"BM": (16, 32), "BN": (64, 128), "BK": (128,), "GM": (1,), "num_warps": (4,), "num_stages": (3, 4, 5),
+         "KERNEL": ("tiles", "tma", "persistent")}]}
+RIGHT = 3                       # configurations of each kernel that an awkward shape tries
+FACTS = ("registers", "spills", "smem_bytes", "relative_error", "compile_s", "ended")
+QUICK = {"max_ms": 100.0, "max_samples": 20}
+LIMITS = Seconds(run_s=8, compile_s=45)
+
+
+def designs(operator: Operator, shape: Mapping[str, int], dtype: str, device: Limits) -> list[Config]:
+    """The operator's default configuration and the known designs that its space has."""
+    space = operator.space(shape, dtype, device)
+    bk = {"BK": (128,)} if dtype == "fp8" else {}             # as many bytes as 64 of 16 bits
+    skinny = operator.name.startswith("matmul") and shape["M"] <= 64
+    made = (dict(zip(group, values, strict=True)) for group in (_MATMUL_SKINNY if skinny else DESIGNS[operator.name])
+            for values in product(*{**group, **bk}.values()))
+    default = operator.default_config(shape, dtype, device)
+    return list({config_key(config): config for config in (default, *made) if config in space}.values())
+
+
+def one_of_each(space: Space) -> list[Config]:
+    """Small tiles of each kernel: they have the most edges. Spread over the space, every way of the epilogue."""
+    kinds: dict[tuple[Any, ...], list[Config]] = {}
+    for config in space.configs():
+        split = config.get("SPLIT_K", config.get("SPLITS", 1)) != 1
+        kinds.setdefault((config.get("KERNEL"), config.get("STORE"), split), []).append(config)
+    return [configs[place] for configs in kinds.values()
+            for place in sorted({0, len(configs) // 2, len(configs) - 1})[:RIGHT]]
+
+
+class Recorder:
+    def __init__(self, folder: Path, mode: str) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.path, self.began_s = folder / f"{mode}.json", time.monotonic()
+        self.document: dict[str, Any] = {"mode": mode, "arguments": sys.argv[1:], "shapes": []}
+        card = gpu.gpus()[0]
+        self.runner = SandboxRunner("matmul", {"M": 64, "N": 64, "K": 64}, "bf16", card.index, gpu_uuid=card.uuid, seed=5,
+                                    limits=LIMITS, policy=QUICK)
+
+    def shape(self, case: Case, choose: Any, seconds: float | None, again: bool) -> None:
+        """One shape: trials, finalists, a line for people, the document."""
+        name, dtype, shape = case
+        operator = find(name)
+        row: dict[str, Any] = {"operator": name, "dtype": dtype, "shape": shape}
+        self.document["shapes"].append(row)
+        try:
+            assert operator is not None, f"no operator {name}"
+            began_s = time.monotonic()
+            self.runner.move(name, shape, dtype)
+            session = self.runner.open()
+            self.document |= {"gpu": session.gpu, "environment": session.environment, "policy": session.policy}
+            device = limits(session.gpu, session.compute_capability, session.environment.get("sms"))
+            space, strategy, first = choose(operator, shape, dtype, device)
+            trials = list(tune(space, strategy, self.runner, Budget(seconds=seconds), 5, first=first,
+                               known=_known(operator, shape, dtype, device) if strategy == DEFAULT else None))
+            row |= _summary(trials, session.library_ms, session.flops, session.bytes)
+            row |= {"space": len(space), "seconds": round(time.monotonic() - began_s, 2)}
+            if again:
+                default = operator.default_config(shape, dtype, device)
+                row["finalists"] = [one.as_json() for one in finish(self.runner, trials, default)]
+                row["ratio_again"] = row["finalists"][0].get("library") if row["finalists"] else None
+            row["trials"] = [_trial(trial) for trial in trials]
+        except Exception as error:      # the next shape may work
+            row["error"] = f"{type(error).__name__}: {error}"[:800]
+        print(_line(row), flush=True)
+        self.path.write_text(json.dumps({**self.document, "use": vars(self.runner.use()),
+                                         "seconds": round(time.monotonic() - self.began_s, 1)}, indent=1, default=str))
+
+
+def _known(operator: Operator, shape: Mapping[str, int], dtype: str, device: Limits) -> Known:
+    return Known(operator=operator.name, shape=shape, dtype=dtype, gpu=device, flops=operator.flops(shape),
+                 bytes=operator.bytes(shape, dtype), default=operator.default_config(shape, dtype, device), past=())
+
+
+def _trial(trial: Trial) -> dict[str, Any]:
+    outcome = trial.outcome
+    row: dict[str, Any] = {"config": dict(trial.config), "at_s": round(trial.at_s, 2),
+                           **{name: outcome.facts[name] for name in FACTS if name in outcome.facts}}
+    if isinstance(outcome, Measured):
+        return {**row, "median_ms": outcome.median_ms, "n": outcome.n}
+    return {**row, "rejected": str(outcome.reason), "message": outcome.message[:300]}
+
+
+def _summary(trials: Sequence[Trial], library_ms: float | None, flops: int | None, moved: int | None) -> dict[str, Any]:
+    timed = sorted((t.median_ms, t.number, t) for t in trials if t.median_ms is not None and not raced(t))
+    rejected: dict[str, int] = {}
+    for trial in trials:
+        if trial.median_ms is None:
+            rejected[str(trial.outcome.reason)] = rejected.get(str(trial.outcome.reason), 0) + 1       # type: ignore[union-attr]
+    row: dict[str, Any] = {"library_ms": library_ms, "tried": len(trials), "rejected": rejected}
+    if not timed:
+        return row
+    best_ms = timed[0][0]
+    kernels: dict[str, float] = {}
+    for ms, _, trial in timed:
+        kernels.setdefault(str(trial.config.get("KERNEL", "")), round(ms, 5))
+    return {**row, "best_ms": best_ms, "best": dict(timed[0][2].config), "ratio": library_ms / best_ms if library_ms else None,
+            "tflops": flops / best_ms / 1e9 if flops else None, "gb_per_s": moved / best_ms / 1e6 if moved else None,
+            "best_of_kernel": kernels}
+
+
+def _line(row: dict[str, Any]) -> str:
+    what = f"{row['operator']} {row['dtype']} {'×'.join(str(size) for size in row['shape'].values())}"
+    if "best_ms" not in row:
+        return f"{what}: {row.get('error') or 'nothing measured'} {row.get('rejected', '')}"
+    ratio, again = row["ratio"], row.get("ratio_again")
+    return (f"{what}: {row['best_ms']:.4f} ms, library {row['library_ms'] or 0:.4f}, ratio {ratio or 0:.3f}"
+            f"{f' (again {again:.3f})' if again else ''}, {row['tflops'] or 0:.0f} TFLOP/s, {row['gb_per_s'] or 0:.0f} GB/s, "
+            f"{row['tried']} tried {row['rejected']}, {row['seconds']} s, {row['best_of_kernel']} "
+            f"{row['best']} {row.get('error', '')}")
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--seconds", type=float, default=8.0, help="of search at each shape")
+    parser.add_argument("--designs", action="store_true", help="known designs instead of a search")
+    parser.add_argument("--only", nargs="*", default=[], metavar="NAME", help="operators; default all")
+    given = parser.parse_args(arguments)
+    recorder = Recorder(given.folder, "designs" if given.designs else "ratios")
+    try:
+        for case, choose, seconds, again in _work(given.designs, given.seconds):
+            if not given.only or case[0] in given.only:
+                recorder.shape(case, choose, seconds, again)
+    finally:
+        recorder.runner.close()
+
+
+def _work(known_designs: bool, seconds: float) -> Iterator[tuple[Case, Any, float | None, bool]]:
+    def search(operator: Operator, shape: Mapping[str, int], dtype: str, device: Limits) -> Any:
+        space = operator.space(shape, dtype, device)
+        return space, DEFAULT, [operator.default_config(shape, dtype, device), *operator.published(space, shape, dtype, device)]
+
+    def listed(operator: Operator, shape: Mapping[str, int], dtype: str, device: Limits) -> Any:
+        return Space.listed(designs(operator, shape, dtype, device)), "exhaustive", []
+
+    def spread(operator: Operator, shape: Mapping[str, int], dtype: str, device: Limits) -> Any:
+        return Space.listed(one_of_each(operator.space(shape, dtype, device))), "exhaustive", []
+
+    if known_designs:
+        yield from ((case, spread, 20.0, False) for case in AWKWARD)
+        yield from ((case, listed, 25.0, False) for case in DESIGN_SHAPES)
+    else:
+        yield from ((case, search, seconds, True) for case in SHAPES)
+
+
+if __name__ == "__main__":
+    main()
