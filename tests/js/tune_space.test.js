@@ -23,6 +23,7 @@ test("an axis for each parameter that varies, numbers by size and texts by lette
 
 test("classes of slowness count from the best", () => {
   assert.equal(bestOf(TRIALS), 1.0);
+  assert.equal(bestOf([...TRIALS, trial({ BM: 8 }, 0.5, { facts: { ended: "raced" } })]), 1.0);
   assert.deepEqual([1.0, 1.05, 1.06, 1.6, 9].map((ms) => slowness(ms, 1.0)), [0, 0, 1, 3, 5]);
 });
 

@@ -184,7 +184,7 @@ def test_the_form_keeps_what_was_typed_and_names_what_is_wrong(client, alice):
     page = client.post(reverse("tune-new"), typed)
     assert page.status_code == 400
     text = page.content.decode()
-    assert "not recorded; this landscape holds: M=4096 N=4096 K=4096" in text and 'value="M=77, N=1 K=1"' in text
+    assert "not recorded; this landscape holds: M=4096 N=4096 K=4096" in text and ">\nM=77, N=1 K=1</textarea>" in text
     assert "is not understood" in client.post(reverse("tune-new"), {**typed, "shape": "4096x4096"}).content.decode()
     made = client.post(reverse("tune-new"), {**typed, "shape": "M=1024 N=1024 K=1024"})
     assert made.status_code == 302

@@ -8,7 +8,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
-from tuner.jobs import compare_charts, compare_selectors, selectors
+from tuner.jobs import compare_charts, compare_selectors
 from tuner.models import TuneJob
 
 CHOICES = 200
@@ -19,7 +19,7 @@ PAIRS_SHOWN = 100
 def tune_compare(request: HttpRequest) -> HttpResponse:
     """?a=1&b=2; without both, the form that asks for them."""
     chosen = [_job(request.GET.get(name, "")) for name in ("a", "b")]
-    context: dict[str, Any] = {"a": chosen[0], "b": chosen[1], "choices": selectors.job_list()[:CHOICES]}
+    context: dict[str, Any] = {"a": chosen[0], "b": chosen[1], "choices": compare_selectors.choices(CHOICES)}
     if chosen[0] is None or chosen[1] is None:
         missing = request.GET.get("a") and request.GET.get("b")
         return render(request, "tuner/compare.html", context, status=404 if missing else 200)

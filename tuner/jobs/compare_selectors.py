@@ -71,17 +71,18 @@ def _time(ms: float) -> str:
 
 def differences(found: Two) -> list[tuple[str, str, str, bool]]:
     """What they were asked and measured with: name, a, b, whether they differ. Differences first."""
-    rows = [(name.replace("_", " "), _text(getattr(found.a, name)), _text(getattr(found.b, name))) for name in ASKED]
+    rows = [(name.replace("_", " "), _text(found.a, name), _text(found.b, name)) for name in ASKED]
     left, right = dict(texts.measured_with(found.a)), dict(texts.measured_with(found.b))
     rows += [(name, left.get(name, ""), right.get(name, "")) for name in dict.fromkeys((*left, *right))]
     told = [(name, a or "—", b or "—", a != b) for name, a, b in rows if a or b]
     return sorted(told, key=lambda row: not row[3])
 
 
-def _text(value: Any) -> str:
-    if isinstance(value, dict):
-        return " ".join(f"{name}={each}" for name, each in value.items())
-    return "" if value is None else str(value)
+def _text(job: TuneJob, name: str) -> str:
+    value = getattr(job, name)
+    if name == "shape":
+        return " ".join(f"{dim}={size}" for dim, size in texts.in_order(job.operator, value).items())
+    return "" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def winners(found: Two) -> list[dict[str, Any]]:
@@ -89,6 +90,11 @@ def winners(found: Two) -> list[dict[str, Any]]:
     configs = [texts.config_in_order(job.best_config or {}) for job in (found.a, found.b)]
     return [{"name": name, "a": configs[0].get(name, "—"), "b": configs[1].get(name, "—"),
              "differs": configs[0].get(name) != configs[1].get(name)} for name in dict.fromkeys((*configs[0], *configs[1]))]
+
+
+def choices(limit: int) -> list[dict[str, Any]]:
+    """Jobs to choose from, newest first."""
+    return [{"job": job, "shape": texts.in_order(job.operator, job.shape)} for job in TuneJob.objects.order_by("-id")[:limit]]
 
 
 def as_json(found: Two) -> dict[str, Any]:

@@ -76,6 +76,7 @@ def devices() -> list[Device]:
     no_replay = "" if any("replay" in worker.get("queues", []) for worker in alive) else (
         "no replay worker is running; start one: manage.py worker replay")
     found = [Device(GPU, f"GPU: {', '.join(gpus)}" if gpus else "GPU", why_not=_why_no_gpu(gpu_workers, gpus))]
+    found += [Device(f"{GPU}:{model}", f"Only {model}") for model in gpus]
     for stem in landscape_paths():
         try:
             one = landscape(stem)

@@ -203,12 +203,13 @@ class Reached:
 
 
 def reached(trials: Sequence[Trial], best_ms: float, steps: Sequence[float] = WITHIN) -> list[Reached]:
-    """Failures count as trials: they cost as much."""
+    """Failures count as trials: they cost as much. A raced trial was given up: its few samples reach nothing."""
     found = []
     ordered = sorted(trials, key=lambda trial: trial.number)
     for within in steps:
         hit = next(((place, trial.at_s) for place, trial in enumerate(ordered, 1)
-                    if trial.median_ms is not None and trial.median_ms <= best_ms * within), (None, None))
+                    if trial.median_ms is not None and trial.median_ms <= best_ms * within
+                    and trial.outcome.facts.get("ended") != "raced"), (None, None))
         found.append(Reached(within, *hit))
     return found
 

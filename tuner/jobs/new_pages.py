@@ -24,7 +24,7 @@ PLAIN = ("dtype", "device", "strategy", "effort", "budget_trials", "budget_secon
 @require_http_methods(["GET", "HEAD", "POST"])
 def tune_new(request: HttpRequest) -> HttpResponse:
     """?profile=ID picks shapes of a profile; otherwise they are typed, filled in from ?operator=…&M=…"""
-    places = devices.devices()
+    places = new_selectors.places()
     if request.GET.get("profile"):
         return _from_profile(request, places)
     choices = {"devices": _choices(places), "operators": [(op.name, op.title) for op in all_operators().values()]}
@@ -107,7 +107,8 @@ def _page(request: HttpRequest, form: BudgetForm, places: list[devices.Device], 
         "form": form, "devices": places, "facts": facts, "profiles": new_selectors.profiles(),
         "methods": [{"name": name, "method": method, "default": name == DEFAULT} for name, method in STRATEGIES.items()],
         "efforts": [{"name": name, "effort": effort, "default": name == DEFAULT_EFFORT} for name, effort in EFFORTS.items()],
-        "waiting": [device for device in places if device.why_not], "runs": any(not device.why_not for device in places), **more,
+        "waiting": [device for device in places if device.why_not and not device.value.startswith(f"{devices.GPU}:")],
+        "runs": any(not device.why_not for device in places), **more,
     }, status=status)
 
 

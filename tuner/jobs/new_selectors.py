@@ -11,9 +11,21 @@ from tuner.models import TuneJob
 from tuner.operators import find
 
 ASSUMED_TRIAL_S = 1.5    # on a GPU where no job has run yet
+MODELS = 10              # GPU models of profiles that a job can be kept for
 SUGGESTED = 8            # hot shapes that are ticked at first
 SUGGESTED_LEAST_PCT = 1  # … of the profile's GPU time, each
 Made = tuple[str, int]   # the page to go to: its name and the id
+
+
+def places() -> list[devices.Device]:
+    """Where a job can run, and the GPU models of the profiles here, which no worker has at the moment."""
+    found = devices.devices()
+    known = {device.value for device in found}
+    models = Profile.objects.exclude(gpu="").order_by("gpu").values_list("gpu", flat=True).distinct()[:MODELS]
+    missing = [devices.Device(f"{devices.GPU}:{model}", f"Only {model}", why_not="no worker with this GPU is running")
+               for model in models if f"{devices.GPU}:{model}" not in known]
+    at = 1 + sum(devices.is_gpu(device.value) for device in found[1:])
+    return [*found[:at], *missing, *found[at:]]
 
 
 def trial_seconds() -> dict[str, Any]:

@@ -58,7 +58,8 @@ def saved(job: TuneJob, trials: Sequence[Trial]) -> Saved:
     use = job.counters or {}
     pruned = sum(job.pruned.values()) if job.pruned else 0
     per_trial = job.elapsed_s / len(trials) if trials and job.elapsed_s and not job.recorded else None
-    return Saved(told, _number(use.get("busy_share")) if use.get("busy_s") else told.busy, _number(use.get("compile_s")) or told.compile_s,
+    busy = _number(use.get("busy_share")) if use.get("busy_s") else told.busy
+    return Saved(told, busy, _number(use.get("compile_s")) or told.compile_s,
                  use.get("compilers"), use.get("replaced"), pruned, pruned * per_trial if per_trial and pruned else None)
 
 
@@ -158,7 +159,8 @@ def why_waiting(job: TuneJob) -> str:
     """Why a waiting job is not taken; "" where it is only a matter of turn."""
     if job.status != TuneJob.Status.QUEUED:
         return ""
-    return next((device.why_not for device in devices.devices() if device.value == job.device), "")
+    missing = "no worker with this GPU is running" if devices.is_gpu(job.device) else ""
+    return next((device.why_not for device in devices.devices() if device.value == job.device), missing)
 
 
 # ---- the queue and the groups ----

@@ -6,6 +6,7 @@ whole time: it ranks, and it says how large a part of the recorded time is at st
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from statistics import median
@@ -28,10 +29,20 @@ class Fleet:
     ns: int = 0
     launches: int = 0
     profiles: int = 0
+    library_ns: int = 0      # of it in kernels of a vendor's library or a framework
 
     @property
     def mean_ms(self) -> float | None:
         return self.ns / self.launches / 1e6 if self.launches else None
+
+
+# C++ names and the vendors' own: what cuBLAS, cuDNN and torch launch. Triton's kernels are plain identifiers.
+_LIBRARY = re.compile(r"::|<|\bvoid |nvjet|cudnn|cublas|cutlass|xmma|^(?:sm\d\d|ampere|turing|volta|hopper)_")
+
+
+def of_library(kernel: str) -> bool:
+    """Whether a kernel comes from a library: then a winner has to beat the library, not the operator's default."""
+    return _LIBRARY.search(kernel) is not None
 
 
 @dataclass(frozen=True)
@@ -90,13 +101,14 @@ def fleet(operator: str, dtype: str, shape: Mapping[str, int], gpu: str = "") ->
     return _sum(row for row in _with_profile(rows) if problem_of(row[0]) == (operator, dtype, dict(shape)))
 
 
-def _with_profile(rows: QuerySet[KernelShape]) -> Iterable[tuple[dict[str, Any], int, int, int]]:
-    return rows.values_list("tune", "total_ns", "launches", "kernel__profile_id")
+def _with_profile(rows: QuerySet[KernelShape]) -> Iterable[tuple[dict[str, Any], int, int, int, str]]:
+    return rows.values_list("tune", "total_ns", "launches", "kernel__profile_id", "kernel__name")
 
 
-def _sum(rows: Iterable[tuple[dict[str, Any], int, int, int]]) -> Fleet:
+def _sum(rows: Iterable[tuple[dict[str, Any], int, int, int, str]]) -> Fleet:
     found = list(rows)
-    return Fleet(sum(row[1] for row in found), sum(row[2] for row in found), len({row[3] for row in found}))
+    return Fleet(sum(row[1] for row in found), sum(row[2] for row in found), len({row[3] for row in found}),
+                 sum(row[1] for row in found if of_library(row[4])))
 
 
 def finished(operator: str) -> list[TuneJob]:
@@ -110,7 +122,8 @@ def expected_gain(operator: str, dtype: str, shape: Mapping[str, int], seen: Fle
     """From the newest job of just this problem, else from what searches of the operator won; None: there was none.
 
     A job of this problem tells how fast it can be: its winner against the mean launch that profiles saw. Otherwise the median
-    of 1 − best / default over the finished jobs: what a search won over the operator's default configuration.
+    of 1 − best / reference over the finished jobs. The reference is what the fleet runs: the vendor's library where the time
+    is in a library's kernels, else the operator's default configuration. A search that loses to the library wins nothing.
     """
     jobs = finished(operator) if jobs is None else jobs
     same = next((job for job in jobs if job.dtype == dtype and job.shape == dict(shape)), None)
@@ -118,12 +131,15 @@ def expected_gain(operator: str, dtype: str, shape: Mapping[str, int], seen: Fle
         label = f" ({same.recorded})" if same.recorded else ""
         return Gain(max(0.0, 1 - same.best_ms / seen.mean_ms), f"job {same.pk} found {same.best_ms * 1e3:.4g} µs{label}, a "
                     f"launch in the profiles takes {seen.mean_ms * 1e3:.4g} µs")
-    shares = [1 - job.best_ms / job.default_ms for job in jobs if job.best_ms and job.default_ms]
-    if not shares:
+    library = 2 * seen.library_ns > seen.ns
+    told = [(1 - job.best_ms / reference_ms, bool(job.recorded)) for job in jobs
+            if job.best_ms and (reference_ms := job.library_ms if library else job.default_ms)]
+    if not told:
         return None
-    recorded = sum(bool(job.recorded) for job in jobs if job.default_ms)
-    told = f"median over {len(shares)} finished job{'s' * (len(shares) != 1)} of {operator} against its default configuration"
-    return Gain(max(0.0, median(shares)), told + (f", {recorded} of them replayed" if recorded else ""))
+    recorded = sum(replayed for _, replayed in told)
+    why = (f"median over {len(told)} finished job{'s' * (len(told) != 1)} of {operator} against "
+           f"{'the vendor library, which the fleet runs' if library else 'its default configuration'}")
+    return Gain(max(0.0, median(share for share, _ in told)), why + (f", {recorded} of them replayed" if recorded else ""))
 
 
 def worth(operator: str, dtype: str, shape: Mapping[str, int], gpu: str = "", seen: Fleet | None = None,
@@ -140,22 +156,23 @@ def worth(operator: str, dtype: str, shape: Mapping[str, int], gpu: str = "", se
 def hot_shapes(profile: Profile, limit: int = HOT) -> list[Hot]:
     """Problems of a profile by GPU time: what a group of tune jobs is made from."""
     rows = (KernelShape.objects.filter(kernel__profile=profile).exclude(tune={})
-            .values_list("tune", "total_ns", "launches", "kernel__short_name").order_by("-total_ns"))
+            .values_list("tune", "total_ns", "launches", "kernel__short_name", "kernel__name").order_by("-total_ns"))
     total = sum(KernelShape.objects.filter(kernel__profile=profile).values_list("total_ns", flat=True)) or 1
     merged: dict[tuple[str, str, tuple[tuple[str, int], ...]], list[Any]] = {}
-    for tune, ns, launches, kernel in rows:
+    for tune, ns, launches, kernel, name in rows:
         problem = problem_of(tune)
         if problem is None:
             continue
         operator, dtype, shape = problem
-        found = merged.setdefault((operator, dtype, tuple(shape.items())), [0, 0, kernel])
+        found = merged.setdefault((operator, dtype, tuple(shape.items())), [0, 0, kernel, 0])
         found[0] += ns
         found[1] += launches
+        found[3] += ns if of_library(name) else 0
     largest = sorted(merged.items(), key=lambda pair: -pair[1][0])[:limit]
     jobs = {operator: finished(operator) for operator in {key[0] for key, _ in largest}}
     hot = []
-    for (operator, dtype, dims), (ns, launches, kernel) in largest:
-        shape, seen = dict(dims), Fleet(ns, launches, 1)
+    for (operator, dtype, dims), (ns, launches, kernel, library_ns) in largest:
+        shape, seen = dict(dims), Fleet(ns, launches, 1, library_ns)
         done = next((job for job in jobs[operator] if job.dtype == dtype and job.shape == shape), None)
         stake = worth(operator, dtype, shape, seen=seen, jobs=jobs[operator])
         hot.append(Hot(operator, dtype, shape, seen, kernel, 100 * ns / total, stake, done))

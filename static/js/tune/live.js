@@ -207,5 +207,5 @@ watch([`tune.${state.id}`], ({ event, data }) => {
   else if (event === "status") takeStatus(data);
 }, (connection) => {
   document.getElementById("not-live").hidden = connection !== "lost" || ENDED.has(job.status);
-  if (connection === "live") catchUp().catch(() => {});
+  if (connection === "live") catchUp().then(() => { if (pictures.picks.size) picked(); }).catch(() => {}); // the server's dots do not know what is picked
 });

@@ -54,7 +54,7 @@ export class Parallel {
       const { trial } = line, path = pathOf(line.points);
       const name = scene.picks.size && !scene.picks.passes(trial) ? "rest" : trial.median_ms === null ? "failed" : `s${slowness(trial.median_ms, scene.best_ms)}`;
       parts.get(name).push(path);
-      if (trial.median_ms !== null && trial.median_ms === scene.best_ms) best = path;
+      if (name !== "rest" && trial.median_ms !== null && trial.median_ms === scene.best_ms) best = path;
     }
     for (const [name, paths] of parts) this.paths.get(name).setAttribute("d", paths.join(""));
     this.paths.get("best").setAttribute("d", best ?? "");
