@@ -86,8 +86,9 @@ def finding(fn: Any, key: Sequence[Any], best: Any, timings: Mapping[Any, Any], 
         return None
     values = dict(zip(keys, key, strict=False))
     function = _function(fn)
+    module = function.__module__ if function.__module__ != "__main__" else Path(function.__code__.co_filename).stem
     return {
-        "kernel": f"{function.__module__}.{function.__qualname__}"[:200], "name": function.__name__[:60],
+        "kernel": f"{module}.{function.__qualname__}"[:200], "name": function.__name__[:60],
         "shape": {name: value for name, value in values.items() if _is_dimension(value)},
         "variant": {name: str(value)[:40] for name, value in values.items() if not _is_dimension(value)},
         "dtypes": [client.dtype_name(each) for each in key[len(values):]][:16],
