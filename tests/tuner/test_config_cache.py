@@ -389,3 +389,16 @@ def test_the_command(tmp_path):
     for wrong in (["why", "conv", "M=1", "--gpu", GPU], ["import", str(tmp_path / "no.json")], ["export", "vllm"]):
         with pytest.raises(CommandError):
             command(*wrong)
+
+
+def test_another_shape_of_the_bucket_says_what_it_costs():
+    """Exact by bucket is not exact by shape: the loss is the measured one of the bucket, or unknown, never none."""
+    put(shape={**SHAPE, "M": 3000}, trials={config_key(FAST): 0.2, config_key(OTHER): 0.25, config_key(DEFAULT): 0.3})
+    answer = selectors.config_best("matmul", "bf16", GPU, {**SHAPE, "M": 3000})
+    assert (answer["rule"], answer["expected_loss"]) == ("exact", 0.0)
+    answer = selectors.config_best("matmul", "bf16", GPU, {**SHAPE, "M": 5000})
+    assert (answer["rule"], answer["expected_loss"]) == ("exact", None)
+    assert "another shape of the bucket" in portability_selectors.expectation(answer)
+    put(shape={**SHAPE, "M": 5200}, config=OTHER, ms=0.3,
+        trials={config_key(FAST): 0.4, config_key(OTHER): 0.3, config_key(DEFAULT): 0.5})
+    assert selectors.config_best("matmul", "bf16", GPU, {**SHAPE, "M": 5000})["expected_loss"] == pytest.approx(0.6 ** -0.5 - 1)

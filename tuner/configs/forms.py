@@ -36,7 +36,7 @@ class AskForm(forms.Form):
         ("", "any way"), ("cold", "cold L2"), ("warm", "warm"), ("graph", "CUDA graph")])
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
+        super().__init__(*args, **{"label_suffix": "", **kwargs})
         cached = CachedConfig.objects.order_by("operator").values_list("operator", flat=True).distinct()
         self.fields["operator"].choices = [(name, name) for name in dict.fromkeys((*operators.all_operators(), *cached))]
         self.gpus = known_gpus()
@@ -72,7 +72,7 @@ class ImportForm(forms.Form):
                             help_text="dimensions that the file does not say; K=… for vLLM and SGLang")
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
+        super().__init__(*args, **{"label_suffix": "", **kwargs})
         self.gpus, self.operators = known_gpus(), list(operators.all_operators())
 
     def clean_shape(self) -> dict[str, int]:
@@ -94,7 +94,10 @@ class BucketForm(forms.Form):
     steps_per_doubling = forms.TypedChoiceField(label="Nearest", coerce=float, choices=[
         (f"{step:g}", word if step else "no rounding: every shape for itself") for step, word in STEPS.items()])
     exact_up_to = forms.IntegerField(label="Exact up to", min_value=0, max_value=1 << 20)
-    max_distance = forms.FloatField(label="Serve at most … powers of two away", min_value=0, max_value=40)
+    max_distance = forms.FloatField(label="Powers of two away, at most", min_value=0, max_value=40)
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **{"label_suffix": "", **kwargs})
 
     @property
     def policy(self) -> Buckets:

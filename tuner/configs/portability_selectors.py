@@ -113,10 +113,11 @@ def _tune_next(operator: str, policy: Buckets, found: Sequence[Tested]) -> list[
     tuned = {one.what[2] for one in found}
     rows = []
     for entry in CachedConfig.objects.filter(operator=operator).order_by("-updated")[:50]:
-        for name, value in entry.shape.items():
-            shape = {**entry.shape, name: edges(value, policy)[1]}
+        for name in [dim.name for dim in known.dims if not dim.exact and dim.name in entry.shape]:
+            shape = {**entry.shape, name: edges(entry.shape[name], policy)[1]}
             if shape == entry.shape or tuple(sorted(shape.items())) in tuned or known.problems(shape, entry.dtype):
                 continue
+            tuned.add(tuple(sorted(shape.items())))
             query = urlencode({"operator": operator, "dtype": entry.dtype, **shape})
             rows.append({"shape": in_order(operator, shape), "shares": in_order(operator, entry.shape), "query": query})
             break
@@ -128,6 +129,8 @@ def _tune_next(operator: str, policy: Buckets, found: Sequence[Tested]) -> list[
 def expectation(answer: Mapping[str, Any]) -> str:
     """The expected loss of a served answer in words."""
     loss = answer.get("expected_loss")
-    if answer.get("rule") == "exact":
-        return "none: it was measured for this"
-    return "not known: no trial tells" if loss is None else f"{100 * loss:.1f} % slower than the best known there"
+    if loss == 0 and answer.get("rule") == "exact":
+        return "none: it was measured at this very shape"
+    inside = "; it was measured at another shape of the bucket" if answer.get("rule") == "exact" else ""
+    known = "not known: no trial tells" if loss is None else f"{100 * loss:.1f} % slower than the best known there"
+    return known + inside

@@ -9,7 +9,7 @@ from django.db.models import QuerySet
 
 from tuner import cache, operators
 from tuner.buckets import BUCKETS, Buckets
-from tuner.configs.tested_selectors import losses
+from tuner.configs.tested_selectors import bucket_loss, losses
 from tuner.formats import triton_text
 from tuner.models import BucketPolicy, CachedConfig, Quarantine, TuneJob
 from tuner.operators import limits
@@ -108,8 +108,10 @@ def config_best(operator: str, dtype: str, gpu: str, shape: Mapping[str, int], t
         answer |= {"rule": rule, "why": cache.WHY[rule], "config": default_config(operator, dtype, gpu, shape), "entry": None,
                    "expected_loss": None, "differs": [], "distance": None}
     else:
+        same = dict(served.entry.shape) in ({}, dict(shape))
+        expected_loss = served.loss if same or served.rule != cache.Rule.EXACT else bucket_loss(operator, policy)
         answer |= {"rule": served.rule, "why": served.why, "config": config_in_order(served.entry.config),
-                   "entry": config_json(rows[served.entry.id]), "expected_loss": served.loss, "differs": list(served.differs),
+                   "entry": config_json(rows[served.entry.id]), "expected_loss": expected_loss, "differs": list(served.differs),
                    "distance": served.distance}
     if why:
         answer["considered"] = [

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any
 
 from django.db.models import Count, Max
 
 from tuner import cache, operators
+from tuner.buckets import Buckets
 from tuner.models import ImportedFile, TrialRow, TuneJob
-from tuner.portability import Cell, Tested, between_gpus, between_toolkits, by_distance, steps
+from tuner.portability import Cell, Step, Tested, between_gpus, between_toolkits, by_distance, shared, steps
 from tuner.trial import config_key
 
 MAX_JOBS = 2_000                 # newest; a fleet's portability does not rest on older ones
@@ -75,7 +75,7 @@ def _losses(*changed: Any) -> cache.Loss:
     for operator in {one.operator for one in found}:
         mine = [one for one in found if one.operator == operator]
         gpus[operator], toolkits[operator] = between_gpus(mine), between_toolkits(mine)
-        near[operator] = by_distance(steps(mine))
+        near[operator] = by_distance(_steps(operator, *changed))
 
     def loss(rule: cache.Rule, key: cache.Key, wanted: cache.Key, distance: float) -> float | None:
         if rule == cache.Rule.EXACT:
@@ -91,5 +91,11 @@ def _losses(*changed: Any) -> cache.Loss:
     return loss
 
 
-def places(found: Iterable[Tested]) -> list[str]:
-    return sorted({one.gpu for one in found})
+def bucket_loss(operator: str, policy: Buckets) -> float | None:
+    """What is lost at another shape of an entry's own bucket; None where no two shapes of a bucket were tried."""
+    return shared(_steps(operator, *_changed()), policy).loss
+
+
+@lru_cache(maxsize=32)
+def _steps(operator: str, *changed: Any) -> tuple[Step, ...]:
+    return tuple(steps([one for one in _tested(*changed) if one.operator == operator]))
