@@ -16,6 +16,8 @@ KINDS = {
     "warm": "CUDA events around one launch, L2 as the launch before left it",
     "graph": "CUDA events around a graph of launches, per launch, L2 warm",
 }
+TITLES = {"cold": "a cold L2 cache: as the first kernel to touch its inputs", "warm": "a warm L2 cache: inputs used just before",
+          "graph": "a CUDA graph: launches as a serving engine replays them"}
 
 
 @dataclass(frozen=True)

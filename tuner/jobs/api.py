@@ -39,6 +39,7 @@ class TuneRequest(serializers.Serializer):
     plateau = serializers.IntegerField(required=False, help_text="trials in a row that win nothing end the search")
     first = serializers.ListField(child=serializers.DictField(), required=False, help_text="configurations tried first")
     only = serializers.ListField(child=serializers.DictField(), required=False, help_text="measure these, search nothing")
+    timing = serializers.CharField(max_length=8, default="cold", help_text="cold (L2 flushed), warm, or graph (of launches)")
     seed = serializers.IntegerField(default=0)
 
 

@@ -121,6 +121,7 @@ class GroupRequest(serializers.Serializer):
     budget_trials = serializers.IntegerField(required=False, help_text="of each shape")
     budget_seconds = serializers.FloatField(required=False, help_text="of each shape")
     plateau = serializers.IntegerField(required=False)
+    timing = serializers.CharField(max_length=8, default="cold", help_text="cold (L2 flushed), warm, or graph (of launches)")
     seed = serializers.IntegerField(default=0)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from django.db import transaction
 
 from tuner.bench.landscape import LandscapeError
+from tuner.bench.policy import KINDS
 from tuner.jobs import devices, selectors
 from tuner.jobs.efforts import EFFORTS
 from tuner.jobs.worth_selectors import worth
@@ -38,12 +39,13 @@ def tune_create(*, owner: Any, operator: str, shape: Mapping[str, int], dtype: s
                 budget_trials: int | None = None, budget_seconds: float | None = None, seed: int = 0, effort: str = "",
                 plateau: int | None = None, worth_s: float | None = None, purpose: str = "search",
                 only: Sequence[Config] | None = None, first: Sequence[Config] | None = None,
-                group: TuneGroup | None = None, group_place: int = 0) -> TuneJob:
+                group: TuneGroup | None = None, group_place: int = 0, timing: str = "cold") -> TuneJob:
     """Check everything, store the job as queued and wake a worker on commit. TuneError names each wrong field.
 
     effort   a name of EFFORTS: gives the trials, seconds and plateau that are not given
     only     configurations to measure in this order; nothing is searched
     first    configurations tried before the search begins
+    timing   a name of policy.KINDS: with a cold L2, a warm one, or as a graph of launches
     worth_s  GPU-seconds of the profiles here that a winner is expected to save; None: as worth_selectors estimates, if it can
     """
     preset = EFFORTS.get(effort)
@@ -59,6 +61,7 @@ def tune_create(*, owner: Any, operator: str, shape: Mapping[str, int], dtype: s
         **({} if 0 <= seed < 2**63 else {"seed": "must be 0 or a positive whole number"}),
         **({} if strategy in STRATEGIES else {"strategy": f"choose one of {', '.join(STRATEGIES)}"}),
         **({} if effort in ("", *EFFORTS) else {"effort": f"choose one of {', '.join(EFFORTS)}"}),
+        **_timing_problems(timing, device),
         **({} if purpose in PURPOSES else {"purpose": f"choose one of {', '.join(PURPOSES)}"}),
         **_listed_problems("only", only), **_listed_problems("first", first),
     }
@@ -70,7 +73,7 @@ def tune_create(*, owner: Any, operator: str, shape: Mapping[str, int], dtype: s
         job = TuneJob.objects.create(
             owner=owner, operator=operator, shape=dict(shape), dtype=dtype, device=device, strategy=strategy, seed=seed,
             effort=effort, budget_trials=budget_trials, budget_seconds=budget_seconds, plateau=plateau, worth_s=worth_s,
-            purpose=purpose, only=None if only is None else [dict(config) for config in only],
+            timing=timing, purpose=purpose, only=None if only is None else [dict(config) for config in only],
             first=[dict(config) for config in first or ()], group=group, group_place=group_place)
         wake(job)
     publish_status(job)
@@ -89,6 +92,14 @@ def queue_of(job: TuneJob) -> str:
 def publish_status(job: TuneJob) -> None:
     jobs.publish(f"tune.{job.pk}", "status", selectors.job_json(job))
     jobs.publish("home", "tune", {"id": job.pk, "status": job.status})
+
+
+def _timing_problems(timing: str, device: str) -> dict[str, str]:
+    if timing not in KINDS:
+        return {"timing": f"choose one of {', '.join(KINDS)}"}
+    if timing != "cold" and not devices.is_gpu(device):
+        return {"timing": "a replay serves times as they were recorded: leave it at cold"}
+    return {}
 
 
 def _device_problems(operator: str, shape: Mapping[str, int], dtype: str, device: str) -> dict[str, str]:

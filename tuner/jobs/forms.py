@@ -7,6 +7,7 @@ from typing import Any
 
 from django import forms
 
+from tuner.bench.policy import TITLES
 from tuner.jobs.efforts import DEFAULT as DEFAULT_EFFORT
 from tuner.jobs.efforts import EFFORTS
 from tuner.operators import all_operators
@@ -52,11 +53,16 @@ class BudgetForm(forms.Form):
     budget_trials = forms.IntegerField(label="At most … trials", required=False, help_text="Configurations compiled or run.")
     budget_seconds = forms.FloatField(label="At most … seconds", required=False, help_text="Of job time, over all attempts.")
     plateau = forms.IntegerField(label="Ends after … trials without a gain", required=False, help_text="Empty: it does not.")
+    timing = forms.ChoiceField(label="Timed with", required=False, initial="cold", choices=[
+        (name, words) for name, words in TITLES.items()])
     seed = forms.IntegerField(initial=0, required=False, help_text="Same seed, same trials.")
 
     def __init__(self, *args: Any, devices: list[tuple[str, str]], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.fields["device"].choices = devices
+
+    def clean_timing(self) -> str:
+        return self.cleaned_data["timing"] or "cold"
 
     def clean_seed(self) -> int:
         return self.cleaned_data["seed"] or 0

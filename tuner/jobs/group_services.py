@@ -17,7 +17,7 @@ Status = TuneJob.Status
 
 def group_create(*, owner: Any, name: str, shapes: Sequence[Mapping[str, Any]], device: str, strategy: str, effort: str = "",
                  budget_trials: int | None = None, budget_seconds: float | None = None, plateau: int | None = None,
-                 seed: int = 0, source: Mapping[str, Any] | None = None) -> TuneGroup:
+                 seed: int = 0, timing: str = "cold", source: Mapping[str, Any] | None = None) -> TuneGroup:
     """One job for each of `shapes` ({"operator", "shape", "dtype"}, perhaps "worth_s"), in their order; budgets are of each.
 
     All or nothing: TuneError names the shapes that are wrong.
@@ -33,8 +33,8 @@ def group_create(*, owner: Any, name: str, shapes: Sequence[Mapping[str, Any]], 
             try:
                 tune_create(owner=owner, operator=str(item["operator"]), shape=item["shape"], dtype=str(item["dtype"]),
                             device=device, strategy=strategy, effort=effort, budget_trials=budget_trials,
-                            budget_seconds=budget_seconds, plateau=plateau, seed=seed, worth_s=item.get("worth_s"),
-                            group=group, group_place=place)
+                            budget_seconds=budget_seconds, plateau=plateau, seed=seed, timing=timing,
+                            worth_s=item.get("worth_s"), group=group, group_place=place)
             except TuneError as error:
                 raise TuneError({f"shapes[{place}].{field}": problem for field, problem in error.fields.items()}) from error
             except KeyError as error:

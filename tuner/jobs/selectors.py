@@ -53,7 +53,7 @@ def trial_json(row: TrialRow) -> dict[str, Any]:
 
 def job_json(job: TuneJob) -> dict[str, Any]:
     """Everything about a job but its trials."""
-    names = ("id", "operator", "shape", "dtype", "device", "strategy", "seed", "budget_trials", "budget_seconds",
+    names = ("id", "operator", "shape", "dtype", "device", "strategy", "seed", "timing", "budget_trials", "budget_seconds",
              "status", "stop_requested", "error", "gpu", "recorded", "environment", "space_size", "valid_size",
              "pruned", "library_ms", "default_ms", "policy", "best_ms", "best_config", "finalists", "elapsed_s",
              "worker", "attempts", "pause_requested", "effort", "plateau", "priority", "worth_s", "purpose", "only", "first",

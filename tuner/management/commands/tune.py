@@ -11,6 +11,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from profiles.models import Profile
+from tuner.bench.policy import KINDS
 from tuner.jobs import quarantine_selectors, quarantine_services, selectors, services
 from tuner.jobs.control_selectors import group_json
 from tuner.jobs.efforts import DEFAULT as DEFAULT_EFFORT
@@ -155,11 +156,12 @@ def _budget(parser: ArgumentParser) -> None:
     parser.add_argument("--trials", type=int, metavar="N", help="instead of the effort's")
     parser.add_argument("--seconds", type=float, metavar="S", help="instead of the effort's")
     parser.add_argument("--plateau", type=int, metavar="N", help="trials in a row that win nothing end it; instead of the effort's")
+    parser.add_argument("--timing", choices=list(KINDS), default="cold", help="L2 flushed, warm, or a CUDA graph (default cold)")
     parser.add_argument("--seed", type=int, default=0, metavar="K")
 
 
 def _given(options: dict[str, Any]) -> dict[str, Any]:
-    plain = {name: options[name] for name in ("device", "strategy", "effort", "plateau", "seed")}
+    plain = {name: options[name] for name in ("device", "strategy", "effort", "plateau", "seed", "timing")}
     return {**plain, "budget_trials": options["trials"], "budget_seconds": options["seconds"]}
 
 
