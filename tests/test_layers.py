@@ -116,7 +116,8 @@ LAYERS = [
     Layer("tuner pages", ("tuner.*.pages", "tuner.*.api", "tuner.*_pages", "tuner.*_api", "tuner.*.forms", "tuner.admin"),
           ours=("tuner.*.services", "tuner.*_services", "tuner.*.selectors", "tuner.*_selectors", "tuner.*.charts",
                 "tuner.*_charts", "tuner.models", "tuner.jobs.devices", "tuner.jobs.efforts", "tuner.texts", "tuner.operators*",
-                "tuner.strategies*", "tuner.trial", "tuner.cache", "tuner.bench.policy", "tuner.buckets", "tuner.formats", "workers.jobs"),
+                "tuner.strategies*", "tuner.trial", "tuner.cache", "tuner.bench.policy", "tuner.buckets",
+                "tuner.formats", "workers.jobs"),
           packages=WEB),
     # what workers run
     Layer("GPU side of workers", ("workers.sandbox", "workers.child", "workers.gpu_child", "workers.compilers", "workers.gpu",

@@ -13,6 +13,7 @@ import json
 import random
 import time
 from collections import Counter
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -52,11 +53,12 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("--seconds", type=float, default=4.0, help="of search per row-wise shape")
     parser.add_argument("--only", choices=("rowwise", "racing", "policies"), action="append")
+    parser.add_argument("--operators", nargs="*", default=ROWWISE, choices=ROWWISE, help="of the row-wise ones")
     options = parser.parse_args()
     card = gpu.gpus()[0]
     record = Record(options.out, card)
     runner = SandboxRunner("softmax", {"R": 1, "C": 1}, "fp16", card.index, gpu_uuid=card.uuid, seed=5)
-    stages = {"rowwise": lambda: rowwise(record, runner, card, options.seconds), "racing": lambda: racing(record, runner, card),
+    stages = {"rowwise": lambda: rowwise(record, runner, card, options.seconds, options.operators), "racing": lambda: racing(record, runner, card),
               "policies": lambda: policies(record, runner, card)}
     try:
         for name in options.only or stages:
@@ -115,8 +117,8 @@ def _spent(trials: list[Trial]) -> dict[str, Any]:
             "throttled": sum("throttled" in one.facts for one in measured)}
 
 
-def rowwise(record: Record, runner: SandboxRunner, card: gpu.Gpu, seconds: float) -> None:
-    for name in ROWWISE:
+def rowwise(record: Record, runner: SandboxRunner, card: gpu.Gpu, seconds: float, names: Sequence[str]) -> None:
+    for name in names:
         operator = OPERATORS[name]
         dtype = operator.dtypes[0]
         for shape in operator.presets:
