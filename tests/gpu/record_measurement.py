@@ -58,8 +58,8 @@ def main() -> None:
     card = gpu.gpus()[0]
     record = Record(options.out, card)
     runner = SandboxRunner("softmax", {"R": 1, "C": 1}, "fp16", card.index, gpu_uuid=card.uuid, seed=5)
-    stages = {"rowwise": lambda: rowwise(record, runner, card, options.seconds, options.operators), "racing": lambda: racing(record, runner, card),
-              "policies": lambda: policies(record, runner, card)}
+    stages = {"rowwise": lambda: rowwise(record, runner, card, options.seconds, options.operators),
+              "racing": lambda: racing(record, runner, card), "policies": lambda: policies(record, runner, card)}
     try:
         for name in options.only or stages:
             stages[name]()

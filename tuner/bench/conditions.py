@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-# A power cap is how a large GPU runs dense matrix products all day: it is reported, its samples count. The others are faults.
+# A power cap is how a large GPU runs dense matrix products all day, at two thirds of its clock on an H200: it is reported,
+# its samples count. The others are faults.
+POWER_CAP = "power cap"
 FAULTS = frozenset({"hardware slowdown", "thermal (software)", "thermal (hardware)", "power brake"})
 SENSORS = ("sm_clock_mhz", "memory_clock_mhz", "temperature_c", "power_w")
 
@@ -21,10 +23,11 @@ class Highest:
         clock = reading.get("sm_clock_mhz")
         if isinstance(clock, int | float):
             self.sm_clock_mhz = max(self.sm_clock_mhz, clock)
-        named = sorted(FAULTS.intersection(reading.get("throttle", ())))
+        reasons = reading.get("throttle", ())
+        named = sorted(FAULTS.intersection(reasons))
         if named:
             return ", ".join(named)
-        if isinstance(clock, int | float) and clock < clock_floor * self.sm_clock_mhz:
+        if POWER_CAP not in reasons and isinstance(clock, int | float) and clock < clock_floor * self.sm_clock_mhz:
             return f"SM clock below {clock_floor:.0%} of the session's highest"
         return None
 
