@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tuner.models import TuneJob
-from tuner.operators import OPERATORS, limits
+from tuner.operators import OPERATORS, find, limits
 
 PARAMETERS = tuple(dict.fromkeys(        # in the order people write them
     name for op in OPERATORS.values() for name in op.default_config(op.presets[0], op.dtypes[0], limits(""))))
@@ -14,7 +14,7 @@ PARAMETERS = tuple(dict.fromkeys(        # in the order people write them
 
 def in_order(job_operator: str, shape: Mapping[str, Any]) -> dict[str, Any]:
     """A shape with its dimensions as the operator names them: the database does not keep the order of keys."""
-    operator = OPERATORS.get(job_operator)
+    operator = find(job_operator)
     names = [dim.name for dim in operator.dims] if operator else []
     return {name: shape[name] for name in (*(n for n in names if n in shape), *(n for n in shape if n not in names))}
 
@@ -42,7 +42,7 @@ def facts_text(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 def rate(job: TuneJob, ms: float | None) -> dict[str, Any] | None:
     """Work per second at a time: {"value", "unit"} in the unit that the operator is compared by."""
-    operator = OPERATORS.get(job.operator)
+    operator = find(job.operator)
     if ms is None or operator is None or operator.problems(job.shape, job.dtype):
         return None
     work = operator.flops(job.shape) if operator.unit == "FLOP/s" else operator.bytes(job.shape, job.dtype)

@@ -1,5 +1,7 @@
 """Teams' own kernels: a real package with an entry point, its adapters, its autotuner's rules, and who may enable it."""
 
+import functools
+import hashlib
 import json
 import os
 import subprocess
@@ -8,14 +10,17 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from django.conf import settings
 from django.urls import reverse
 
 from tuner import operators
-from tuner.models import OperatorAudit, OperatorPackage
+from tuner.models import CachedConfig, OperatorAudit, OperatorPackage, TuneJob
 from tuner.operators import limits
+from tuner.served.listened_services import operator_of
 from tuner.team import description, packages, selectors, services
 from tuner.team.expressions import Expression
-from workers import jobs, team
+from workers import gpu, jobs, team, tune, tune_runner
+from workers.sandbox import SandboxRunner
 
 PROJECT = Path(__file__).resolve().parents[2]
 PACKAGES = PROJECT / "tests" / "packages"
@@ -87,7 +92,8 @@ def test_a_description_becomes_an_operator():
     ({"flops": "2 * K"}, "K is none of"), ({"configs": []}, "needs `params`"), ({"default": {"BLOCK": 64}}, "must name"),
     ({"configs": [{"BLOCK": 1}]}, "default configuration must name"),
     ({"configs": [{"BLOCK": [1], "num_warps": 1}]}, "no parameter's value"),
-    ({"presets": [{"N": 5000}]}, "between 1 and 4,096"), ({"dtypes": ["<script>"]}, "dtype"), ({"tolerance": {"fp16": "x"}}, "acme"),
+    ({"presets": [{"N": 5000}]}, "between 1 and 4,096"), ({"dtypes": ["<script>"]}, "dtype"),
+    ({"tolerance": {"fp16": "x"}}, "acme"),
     ({"params": {"B": list(range(65))}}, "list of 1 to 64"), ({"dtypes": "fp16"}, "list"),
     ({"constraints": {"x": "exit()"}}, "only numbers"),
     ({"presets": [{"N": 2**50}]}, "whole number"), ({"kernel_names": None}, "list")])
@@ -207,6 +213,33 @@ for capability, sms in (("8.0", 108), ("9.0", 132), ("10.0", 148)):
 @pytest.mark.torch
 def test_a_teams_kernel_compiles_ahead_for_gpus_that_are_not_here(tmp_path):
     assert python(COMPILE, TRITON_CACHE_DIR=str(tmp_path)) == "True\n" * 3
+
+
+@needs_triton
+@pytest.mark.torch
+@pytest.mark.django_db(transaction=True, available_apps=settings.INSTALLED_APPS)
+def test_a_teams_kernel_is_tuned_like_any_other(acme, alice, olga, monkeypatch, tmp_path):
+    """Row → worker → the real GPU child, interpreted: checked, timed, and cached under the hash of the team's own source."""
+    card = gpu.Gpu(0, "GPU-interpreted", "Triton's interpreter", "9.0", "", 1)
+    monkeypatch.setattr(gpu, "gpus", lambda: [card])
+    monkeypatch.setattr(gpu.tempfile, "gettempdir", lambda: str(tmp_path))
+    monkeypatch.setattr(tune_runner, "SandboxRunner", functools.partial(
+        SandboxRunner, child_module="tests.workers.interpreted_child", policy={"max_samples": 5, "rounds": 2}))
+    package = services.package_enable("acme-kernels", by=olga)
+    team.describe(package.pk, "worker-1")
+    job = TuneJob.objects.create(operator="acme_scale_add", shape={"N": 100}, dtype="fp16", device="gpu", strategy="random",
+                                 owner=alice, budget_trials=9, budget_seconds=120)
+    tune.run(job.pk, "worker-1")
+    job.refresh_from_db()
+    assert (job.status, job.error, job.pruned) == ("done", None, {"early_config_prune": 6})
+    trials = list(job.trials.all())
+    assert len(trials) == 3 and all(each.outcome == "measured" and each.config["BLOCK"] == 256 for each in trials)
+    source = (PACKAGES / "acme_kernels" / "kernels.py").read_bytes()
+    entry = CachedConfig.objects.get(job=job)
+    assert entry.source_hash == hashlib.sha256(source).hexdigest() and entry.operator == "acme_scale_add"
+    # a kernel of that name in somebody's job is the team's operator
+    heard = operator_of("scale_add", {"N": 64}, "bf16", {"BLOCK": 256, "num_warps": 1, "num_stages": 2}, "NVIDIA H200")
+    assert heard.name == job.operator
 
 
 # ---- who may ----
