@@ -20,6 +20,7 @@ from django.utils import timezone
 from profiles.models import Capture, CeilingRun, Profile
 from profiles.services import profile_requeue_stale
 from tuner.jobs.services import queue_of
+from tuner.jobs.sharing_services import worker_leaves
 from tuner.models import TuneJob
 from tuner.team.services import packages_wake
 from workers import jobs
@@ -63,6 +64,7 @@ def sweep() -> dict[str, list[int]]:
 
 def release(worker: str) -> None:
     """Hand back what `worker` holds, so that the next one need not wait for its heartbeat to grow stale."""
+    worker_leaves(worker)
     for held in HELD.values():
         mine = held.model._default_manager.filter(status=held.running, worker=worker)
         ids = list(mine.values_list("pk", flat=True))

@@ -66,7 +66,7 @@ def test_a_running_job_rests_within_a_second_and_goes_on_from_its_rows() -> None
     thread.join(10)
     assert time.monotonic() - asked < 3                  # "within a second" on an idle machine
     job.refresh_from_db()
-    assert (job.status, job.worker, job.heartbeat, job.pause_requested) == ("paused", "", None, False)
+    assert (job.status, job.worker, job.heartbeat, job.pause_requested, job.attempts) == ("paused", "", None, False, 0)
     before = list(job.trials.values_list("config_key", "created"))
     assert services.tune_claim(job.pk, "w2") is None, "a job that rests is nobody's"
     services.tune_resume(job)

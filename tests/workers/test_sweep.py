@@ -8,6 +8,7 @@ from django.utils import timezone
 from rq import Queue
 
 from profiles.models import Capture, CaptureTarget, Profile
+from tuner.jobs import sharing_services
 from tuner.models import TuneJob
 from workers import jobs, sweep, tasks
 
@@ -107,3 +108,14 @@ def test_an_error_does_not_end_a_row_that_another_worker_holds(monkeypatch: pyte
     tasks._run(sweep.TUNE_JOBS, job.pk, broken)
     job.refresh_from_db()
     assert job.status == "running"
+
+
+def test_a_stopped_helper_gives_its_tasks_back() -> None:
+    job = tune_job("replay:matmul", status="running", worker="lead", heartbeat=ago(0))
+    member = sharing_services.member_join(job, "me", "helper")
+    sharing_services.tasks_put(job, [{"BLOCK": 1}], None)
+    assert sharing_services.tasks_claim(job, "me", 1)
+    sweep.release("me")
+    member.refresh_from_db()
+    assert member.left and member.note == "its worker was stopped"
+    assert sharing_services.tasks_waiting(job) == 1 and TuneJob.objects.get(pk=job.pk).status == "running"

@@ -43,6 +43,12 @@ def member_leave(member: TuneMember, note: str = "") -> None:
         TuneTask.objects.filter(job=member.job_id, worker=member.worker).update(worker="")
 
 
+def worker_leaves(worker: str) -> None:
+    """A worker that stops leaves every job that it helps with, and what it claimed is free at once."""
+    for member in TuneMember.objects.filter(worker=worker, role=Role.HELPER, left=None):
+        member_leave(member, "its worker was stopped")
+
+
 def helpers(job: TuneJob) -> QuerySet[TuneMember]:
     """Those that live."""
     alive = timezone.now() - jobs.STALE_AFTER

@@ -184,7 +184,8 @@ def tune_rest(job: TuneJob, worker: str) -> None:
     """Someone asked for the end, or for a pause: which of the two, the row says."""
     job.refresh_from_db(fields=["stop_requested", "pause_requested"])
     if job.pause_requested and not job.stop_requested:
-        tune_end(job, worker, Status.PAUSED, finished=None, worker="")
+        # A pause is nobody's fault: the attempt does not count.
+        tune_end(job, worker, Status.PAUSED, finished=None, worker="", attempts=max(0, job.attempts - 1))
     else:
         tune_end(job, worker, Status.STOPPED, ended_by="stopped")
 
