@@ -47,7 +47,7 @@ SHAPES: list[Case] = [
     *_sized("decode_attention", "bf16", "B H KV N D", (16, 32, 8, 8192, 128), (1, 32, 8, 32768, 128)),
     *_sized("matmul", "fp8", "M N K", (4096, 4096, 4096), (16, 8192, 8192)),
     *_sized("matmul_bias_act", "bf16", "M N K act", (4096, 16384, 4096, 2), (16, 11008, 4096, 3)),
-    *_sized("grouped_matmul", "bf16", "T E N K", (8192, 8, 14336, 4096), (4096, 64, 2816, 2048), (64, 128, 1536, 2048)),
+    *_sized("grouped_matmul", "bf16", "M E N K", (8192, 8, 14336, 4096), (4096, 64, 2816, 2048), (64, 128, 1536, 2048)),
     *_sized("softmax", "fp16", "R C", (8192, 4096), (2048, 32768), (65536, 1024)),
     *_sized("layernorm", "fp16", "R C", (8192, 4096), (65536, 768), (64, 16384)),
     *_sized("rmsnorm", "bf16", "R C", (8192, 4096), (2048, 8192)),
@@ -60,7 +60,7 @@ DESIGN_SHAPES: list[Case] = [
     *_sized("attention", "fp16", "B H N D causal", (4, 32, 2048, 64, 1), (4, 32, 2048, 128, 1), (4, 16, 4096, 128, 0)),
     *_sized("gqa_attention", "bf16", "B H KV N D causal", (1, 64, 8, 8192, 128, 1)),
     *_sized("decode_attention", "bf16", "B H KV N D", (16, 32, 8, 8192, 128), (1, 32, 8, 32768, 128)),
-    *_sized("grouped_matmul", "bf16", "T E N K", (8192, 8, 14336, 4096), (64, 128, 1536, 2048)),
+    *_sized("grouped_matmul", "bf16", "M E N K", (8192, 8, 14336, 4096), (64, 128, 1536, 2048)),
 ]
 AWKWARD: list[Case] = [
     *_sized("matmul", "fp16", "M N K", (333, 4104, 1000)), *_sized("matmul", "fp8", "M N K", (333, 4112, 1008)),
@@ -68,7 +68,7 @@ AWKWARD: list[Case] = [
     *_sized("attention", "bf16", "B H N D causal", (1, 8, 1000, 64, 1), (2, 4, 777, 128, 0)),
     *_sized("gqa_attention", "fp16", "B H KV N D causal", (2, 12, 4, 515, 128, 1)),
     *_sized("decode_attention", "fp16", "B H KV N D", (3, 12, 4, 1001, 128)),
-    *_sized("grouped_matmul", "fp16", "T E N K", (1000, 24, 1032, 520)),
+    *_sized("grouped_matmul", "fp16", "M E N K", (1000, 24, 1032, 520)),
 ]
 # Kernel → values to combine; what the space does not hold is left out.
 _WIDE = {"BM": (128,), "BN": (256,), "BK": (64,), "GM": (8,), "SPLIT_K": (1,)}

@@ -1,7 +1,8 @@
 """Out[r] = X[r] · W[e]ᵀ for the rows r of each expert e: the product of a mixture-of-experts layer, rows sorted by expert.
 
-X[T, K]; W[E, N, K] as checkpoints store it; `ends` is the row after each expert's last one. How many rows an expert has is
-known on the GPU only: a program finds its expert by adding up their blocks of rows (as Triton's tutorial 11 walks them).
+X[T, K], where T is M of the shape; W[E, N, K] as checkpoints store it; `ends` is the row after each expert's last one.
+How many rows an expert has is known on the GPU only: a program finds its expert by adding up their blocks of rows (as
+Triton's tutorial 11 walks them).
 
 KERNEL  tiles       one output tile per program, loads through pointers
         tma         loads through TMA descriptors; a block may run into the next expert's rows, which nobody stores
@@ -105,7 +106,7 @@ def grouped_matmul_persistent(xd, wd, out, ends, T, E, N, K, BM: tl.constexpr, B
 
 class GroupedMatmul:
     def __init__(self, shape: Mapping[str, Any], dtype: str, device: torch.device, seed: int) -> None:
-        self.T, self.E, self.N, self.K = sizes(shape, "T", "E", "N", "K")
+        self.T, self.E, self.N, self.K = sizes(shape, "M", "E", "N", "K")
         check_elements(X=self.T * self.K, W_of_one_expert=self.N * self.K, Out=self.T * self.N, W_rows=self.E * self.N)
         kind = torch_dtype(dtype)
         self.x = torch.empty((self.T, self.K), device=device, dtype=kind)

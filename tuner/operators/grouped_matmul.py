@@ -24,7 +24,7 @@ MOST_ROWS_PER_EXPERT = 4     # a block may be this many times taller than an exp
 def space(shape: Shape, dtype: str, gpu: Limits) -> Space:
     """Three kernels; tiles BM×BN×BK, groups of GM row tiles that share weights in L2, warps and pipeline stages."""
     size = BYTES[dtype]
-    average = -(-shape["T"] // shape["E"])
+    average = -(-shape["M"] // shape["E"])
     most_rows = max(16, MOST_ROWS_PER_EXPERT * power_of_two_at_least(average))
 
     def has_tma(c: Config) -> bool:
@@ -55,14 +55,14 @@ def space(shape: Shape, dtype: str, gpu: Limits) -> Space:
 
 def default_config(shape: Shape, dtype: str, gpu: Limits) -> Config:
     """vLLM's default for fused MoE: small tiles for few rows, 64×64×32 for many."""
-    few = shape["T"] <= shape["E"]
+    few = shape["M"] <= shape["E"]
     return {"BM": 16 if few else 64, "BN": 32 if few else 64, "BK": 64 if few else 32, "GM": 1 if few else 8,
             "num_warps": 4, "num_stages": 3, "KERNEL": "tiles"}
 
 
 def starts(shape: Shape, dtype: str, gpu: Limits) -> tuple[Config, ...]:
     """Tiles as tall as an expert's rows, up to the tile of a large matmul; vLLM's tuned files for H100 hold the like."""
-    rows = min(128, max(16, power_of_two_at_least(-(-shape["T"] // shape["E"]))))
+    rows = min(128, max(16, power_of_two_at_least(-(-shape["M"] // shape["E"]))))
     wide: Config = {"BM": rows, "BN": 256 if rows >= 128 else 128, "BK": 64 if rows >= 128 else 128, "GM": 8,
                     "num_warps": 8 if rows >= 128 else 4, "num_stages": 3 if rows >= 128 else 4, "KERNEL": "persistent"}
     return (wide, {**wide, "KERNEL": "tma"}, {**wide, "BN": 128, "num_warps": 8, "KERNEL": "tiles"})
@@ -70,15 +70,15 @@ def starts(shape: Shape, dtype: str, gpu: Limits) -> tuple[Config, ...]:
 
 GROUPED_MATMUL = Operator(
     name="grouped_matmul", title="Grouped matrix multiplication (mixture of experts)",
-    dims=(Dim("T", "rows of all experts together: tokens × experts per token", high=1 << 20),
+    dims=(Dim("M", "rows of all experts together: tokens × experts per token", high=1 << 20),
           Dim("E", "experts", high=512, exact=True), Dim("N", "columns of the output", high=1 << 17),
           Dim("K", "columns of the input", high=1 << 17)),
     dtypes=("bf16", "fp16"),
-    presets=({"T": 8192, "E": 8, "N": 14336, "K": 4096}, {"T": 4096, "E": 64, "N": 2816, "K": 2048},
-             {"T": 64, "E": 128, "N": 1536, "K": 2048}),
+    presets=({"M": 8192, "E": 8, "N": 14336, "K": 4096}, {"M": 4096, "E": 64, "N": 2816, "K": 2048},
+             {"M": 64, "E": 128, "N": 1536, "K": 2048}),
     space=space, default_config=default_config,
-    flops=lambda s: 2 * s["T"] * s["N"] * s["K"],
-    bytes=lambda s, dtype: BYTES[dtype] * (s["T"] * (s["K"] + s["N"]) + min(s["E"], s["T"]) * s["N"] * s["K"]),
+    flops=lambda s: 2 * s["M"] * s["N"] * s["K"],
+    bytes=lambda s, dtype: BYTES[dtype] * (s["M"] * (s["K"] + s["N"]) + min(s["E"], s["M"]) * s["N"] * s["K"]),
     kernel_module="tuner.kernels.grouped_matmul",
     kernel_names=("grouped_matmul", "grouped_matmul_tma", "grouped_matmul_persistent", "fused_moe_kernel"),
     tolerance={"bf16": 1e-2, "fp16": 2e-3}, unit="FLOP/s", starts=starts,

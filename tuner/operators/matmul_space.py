@@ -16,6 +16,7 @@ ABSENT: dict[str, Value] = {"KERNEL": "tiles", "SPLIT_K": 1, "STORE": "direct"}
 ACCUMULATORS_PER_THREAD = 256      # above this the fp32 tile alone spills: 255 registers per thread
 ACCUMULATORS_WITH_LOADS = 128      # of the kernels that have no recorded limit: half the registers, as CUTLASS takes
 BARRIERS_BYTES = 1024
+SPECIALISED_STORE_BYTES = 16384    # at least, for the two warp groups that store
 TMA_ALIGNMENT = 16                 # bytes that every row of a TMA tensor starts at a multiple of
 FP8_CAPABILITY = (8, 9)
 SPECIALISED_ON = ("9.0",)
@@ -49,7 +50,8 @@ def smem_bytes(c: Config, size: int, out_size: int, keeps_last_stage: bool) -> i
         return staged
     if c["KERNEL"] == "tma":                                   # C takes the place of A and B, which are done with
         return max(staged, result) + BARRIERS_BYTES
-    return staged + (result if c["STORE"] == "tma" else result // 2) + BARRIERS_BYTES
+    least = SPECIALISED_STORE_BYTES if c["KERNEL"] == "specialised" else 0
+    return staged + (result if c["STORE"] == "tma" else max(result // 2, least)) + BARRIERS_BYTES
 
 
 def space(shape: Shape, dtype: str, gpu: Limits) -> Space:
@@ -123,9 +125,9 @@ def starts(shape: Shape, dtype: str, gpu: Limits) -> tuple[Config, ...]:
         short: Config = {"BM": bm, "BN": 64, "BK": 128, "GM": 8, "num_warps": 4, "num_stages": 4, **ABSENT}
         tall: Config = {**short, "BM": 64, "KERNEL": "tma", "num_stages": 5}
         split = power_of_two_at_least(-(-2 * gpu.sms // tiles(shape, short)))
-        return tuple({**c, "SPLIT_K": s} for c in (short, tall) for s in (split, max(1, split // 2)))
+        return tuple({**c, "SPLIT_K": s} for c in (short, tall) for s in dict.fromkeys((split, max(1, split // 2))))
     wide: Config = {"BM": 128, "BN": 256, "BK": bk, "GM": 8, "num_warps": 8, "num_stages": 3, "KERNEL": "persistent",
                     "SPLIT_K": 1, "STORE": "halves"}
     square: Config = {**wide, "BN": 128, "num_warps": 4, "num_stages": 4, "STORE": "tma"}
     return (wide, {**wide, "KERNEL": "specialised", "num_warps": 4, "STORE": "direct"}, {**wide, "KERNEL": "stream-k"},
-            {**square, "KERNEL": "tma"}, square)
+            {**square, "KERNEL": "tma"}, square, {**square, "KERNEL": "tma", "SPLIT_K": 2, "STORE": "direct"})
