@@ -1,0 +1,107 @@
+"""The tuner's pages in a real browser: a job live, what is picked in its pictures, pause and resume, the queue by keys and drag."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.browser.visit import poll
+
+pytestmark = pytest.mark.browser
+MATMUL = {"operator": "matmul", "dtype": "bf16", "device": "replay:matmul", "strategy": "random", "budget_seconds": 300}
+SHAPE = {"M": 1024, "N": 1024, "K": 1024}
+
+
+@pytest.fixture
+def tuner(playwright: Any, server_url: str) -> Iterator[Any]:
+    """POST to the API with the cookies that a browser would have; every job that was made is stopped at the end."""
+    client = playwright.request.new_context(base_url=server_url)
+    client.get("/tune/")
+    token = next(c["value"] for c in client.storage_state()["cookies"] if c["name"] == "csrftoken")
+    made: list[int] = []
+
+    def post(path: str, **data: Any) -> Any:
+        answer = client.post(path, headers={"X-CSRFToken": token, "Referer": server_url}, data=data)
+        assert answer.ok, answer.text()
+        if path == "/api/tune/":
+            made.append(answer.json()["id"])
+        return answer.json()
+
+    post.get = lambda path: client.get(path).json()      # type: ignore[attr-defined]
+    yield post
+    for pk in made:
+        post(f"/api/tune/{pk}/stop/")
+    client.dispose()
+
+
+def test_a_job_is_watched_and_its_fast_trials_are_found(watched: Any, server_url: str, tuner: Any) -> None:
+    page, pk = watched, tuner("/api/tune/", **MATMUL, shape=SHAPE, budget_trials=40)["id"]
+    page.goto(f"{server_url}/tune/{pk}/")
+    poll(page, "document.querySelector('#parallel .pc-s0')?.getAttribute('d')")                 # lines while it runs
+    poll(page, "/^Fastest/.test(document.querySelector('#tune-answer').innerText)", 60_000)
+    poll(page, "document.querySelectorAll('#slices figure').length >= 4 && document.querySelector('#tune-effects-part p')")
+    trials = tuner.get(f"/api/tune/{pk}/trials/")["trials"]
+    assert len(trials) == 40
+
+    # with the keyboard: the first value of the first parameter
+    page.locator("#parallel [role=button]").first.focus()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("Enter")
+    name, value = poll(page, "document.querySelector('#parallel [aria-pressed=true]')?.dataset.key").split("=")
+    mine = [trial for trial in trials if str(trial["config"][name]) == value]
+    assert mine
+    poll(page, f"document.querySelector('#space-says').textContent.startsWith('{len(mine)} of 40 trials are picked')")
+    poll(page, f"document.querySelector('#trials').innerText.includes('{len(mine)} row')")
+    poll(page, f"location.search.includes('pick={name}')")
+
+    # the same page from its address, then everything again
+    page.reload()
+    poll(page, f"document.querySelector('#space-says').textContent.startsWith('{len(mine)} of 40 trials are picked')")
+    page.locator("#space-clear").click()
+    poll(page, "!location.search.includes('pick=') && document.querySelector('#trials').innerText.includes('40 row')")
+
+    # a pair of the heat map holds just the trials that the API has of it
+    x, y = page.input_value("#heat-x"), page.input_value("#heat-y")
+    page.locator("#heat td:not(.never) button").first.click()
+    chosen = poll(page, "document.querySelector('#heat .picked button')?.getAttribute('aria-label')")
+    pair = dict(part.split("=") for part in chosen.split(":")[0].split(" "))
+    both = [trial for trial in trials if all(str(trial["config"][each]) == pair[each] for each in (x, y))]
+    poll(page, f"document.querySelector('#space-says').textContent.startsWith('{len(both)} of 40')")
+
+
+def test_the_queue_is_ordered_by_keys_and_by_drag_and_a_job_rests(watched: Any, server_url: str, tuner: Any) -> None:
+    page = watched
+    running = tuner("/api/tune/", **MATMUL, shape=SHAPE, budget_trials=602)["id"]
+    first, second, third = (tuner("/api/tune/", **MATMUL, shape=SHAPE, budget_trials=5 + at)["id"] for at in range(3))
+    order = "JSON.stringify([...document.querySelectorAll('#queue li[draggable=true]')].map((row) => Number(row.dataset.job)))"
+
+    def stands(*wanted: int) -> None:
+        poll(page, f"{order} === '{json.dumps(wanted, separators=(',', ':'))}'")
+        for _ in range(100):                                    # the row stands there before the server has answered
+            if [row["id"] for row in tuner.get("/api/tune/queue/")["queue"]] == list(wanted):
+                return
+            page.wait_for_timeout(50)
+        raise AssertionError(wanted)
+
+    page.goto(f"{server_url}/tune/")
+    poll(page, f"document.querySelector('#queue li[data-job=\"{running}\"] progress')")
+    page.locator(f"#queue li[data-job='{third}']").focus()
+    page.keyboard.press("Alt+ArrowUp")
+    poll(page, "document.querySelector('#queue-said').textContent.includes('now 2 of 3')")
+    stands(first, third, second)
+    grip, target = page.locator(f"#queue li[data-job='{second}'] .grip"), page.locator(f"#queue li[data-job='{first}']")
+    grip.drag_to(target, target_position={"x": 60, "y": 2})
+    stands(second, first, third)
+
+    page.goto(f"{server_url}/tune/{running}/")
+    page.get_by_role("button", name="Pause").click()
+    poll(page, "/^Paused/.test(document.querySelector('#tune-answer').innerText)")
+    rested = tuner.get(f"/api/tune/{running}/")["trials"]
+    page.get_by_role("button", name="Resume").click()
+    poll(page, f"/^Best so far/.test(document.querySelector('#tune-answer').innerText) && {rested} >= 0", 60_000)
+    page.get_by_role("button", name="Stop").click()
+    poll(page, "/^Stopped/.test(document.querySelector('#tune-answer').innerText)")
+    assert tuner.get(f"/api/tune/{running}/")["trials"] >= rested
