@@ -236,6 +236,26 @@ def test_a_vllm_linear_file_becomes_entries(olga):
     assert not CachedConfig.objects.exists()
 
 
+def test_a_moe_file_goes_in_and_comes_out_the_same(olga, tmp_path):
+    name, text = "E=128,N=768,device_name=NVIDIA_H200.json", moe()
+    with pytest.raises(FormatError, match="hidden size"):
+        exchange_services.import_file(owner=olga, name=name, data=text.encode())
+    hints = exchange_services.Hints(shape={"K": 2048, "topk": 8})
+    file = exchange_services.import_file(owner=olga, name=name, data=text.encode(), hints=hints)
+    assert (file.operator, file.entries) == ("grouped_matmul", 2)
+    assert {json.dumps(row.shape, sort_keys=True) for row in CachedConfig.objects.all()} == {
+        json.dumps({"E": 128, "K": 2048, "M": 8 * batch, "N": 1536}) for batch in (1, 64)}
+    assert dict(export_selectors.export("vllm", {"topk": "8"}).files) == {name: text}
+    sglang = export_selectors.export("sglang", {"topk": "8", "K": "2048"}).files
+    assert list(sglang) == [f"configs/triton_3_6_0/{name}"] and "triton_version" not in sglang[f"configs/triton_3_6_0/{name}"]
+    with pytest.raises(FormatError, match="how many experts a token goes to"):
+        export_selectors.export("vllm", {})
+    CachedConfig.objects.filter(shape__M=8).update(config={**CachedConfig.objects.first().config, "KERNEL": "persistent"})
+    partly = export_selectors.export("vllm", {"topk": "8"})
+    assert list(json.loads(partly.files[name])) == ["triton_version", "64"]
+    assert partly.left_out == {"KERNEL=persistent is a kernel that they do not have": 1}
+
+
 def test_a_list_without_times_is_measured_not_believed(olga):
     text = "[triton.Config({'BM': 64, 'BN': 64, 'BK': 64, 'GM': 8}, num_warps=4, num_stages=3),\n" \
            " triton.Config({'BM': 128, 'BN': 64, 'BK': 64, 'GM': 8}, num_warps=4, num_stages=3), triton.Config({'BX': 1})]"
@@ -262,8 +282,8 @@ def test_a_whole_space_feeds_the_matrix_and_nothing_else(olga):
 
 @pytest.mark.parametrize(("name", "data", "says"), [
     ("x.json", b"{}", "none of the formats"), ("x.py", b"triton.Config({'BM': 1})", "does not say the operator and the GPU"),
-    ("x.json.gz", b"\x1f\x8bxxxx", "cannot be unpacked"), ("x.xz", lzma.compress(b"0" * 200) [:40], "cannot be unpacked"),
-    ("E=1,N=2,device_name=x.json", b'{"1": {"BLOCK_SIZE_M": 16}}', "can be used")])
+    ("x.json.gz", b"\x1f\x8bxxxx", "cannot be unpacked"), ("x.xz", lzma.compress(b"0" * 200)[:40], "cannot be unpacked"),
+    ("N=1,K=2,device_name=x.json", b'{"1": {"BLOCK_SIZE_M": 16}}', "none of its 1 configurations can be used")])
 def test_a_file_that_cannot_be_used_leaves_nothing(olga, name, data, says):
     with pytest.raises(FormatError, match=says):
         exchange_services.import_file(owner=olga, name=name, data=data)

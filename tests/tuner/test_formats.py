@@ -94,19 +94,33 @@ def test_the_text_is_as_vllm_writes_it():
 """
 
 
+def test_their_kernel_gets_no_parameter_that_it_does_not_have():
+    """vLLM and SGLang pass every key of the configuration to the kernel."""
+    assert set(fused_moe.theirs({**CONFIG, **fused_moe.PLAIN})) == set(fused_moe.PARAMETERS)
+    assert fused_moe.why_not({**CONFIG, **fused_moe.PLAIN}) == ""
+    assert "KERNEL=tma" in fused_moe.why_not({**CONFIG, "KERNEL": "tma"})
+    assert "SPLIT_K=4" in fused_moe.why_not({**CONFIG, "SPLIT_K": 4})
+
+
 def test_a_file_says_what_it_is_for():
     name = "E=128,N=384,device_name=NVIDIA_H200,dtype=fp8_w8a8,block_shape=[128,128].json"
-    document = formats.read("vllm", fused_moe.write({8: CONFIG}, "3.6.0").encode(), name)
+    document = formats.read("vllm", fused_moe.write({8: CONFIG}, "3.6.0").encode(), name, dims={"K": 2048, "topk": 4})
     assert (document.operator, document.dtype, document.gpu, document.toolkit) == ("grouped_matmul", "fp8", "NVIDIA H200",
                                                                                     "triton 3.6.0")
-    assert document.rows[0].config == CONFIG and document.rows[0].shape == {"M": 8, "N": 384, "E": 128}
+    assert document.rows[0].config == {**CONFIG, "KERNEL": "tiles"}
+    assert document.rows[0].shape == {"M": 32, "N": 768, "E": 128, "K": 2048}      # both halves of silu-and-mul, 4 experts a token
+    down = SGLANG_NAMES[2]
+    second = formats.read("sglang", fused_moe.write({8: CONFIG}).encode(), down, dims={"K": 2048, "topk": 4})
+    assert second.rows[0].shape == {"M": 32, "N": 2048, "E": 128, "K": 768}
+    with pytest.raises(FormatError, match="neither the hidden size nor the experts per token"):
+        formats.read("vllm", fused_moe.write({8: CONFIG}).encode(), name)
     linear = formats.read("vllm", fused_moe.write({8: CONFIG}).encode(), VLLM_NAMES[-1])
     assert linear.operator == "matmul" and linear.rows[0].shape == {"M": 8, "N": 2048, "K": 512}
 
 
 def test_keys_that_are_no_batch_size_are_counted():
     data = json.dumps({"8": fused_moe.theirs(CONFIG), "x": {}, "9": {"BLOCK_SIZE_M": [1]}, "10": 5}).encode()
-    document = formats.read("vllm", data, VLLM_NAMES[0])
+    document = formats.read("vllm", data, VLLM_NAMES[0], dims={"K": 2048, "topk": 8})
     assert len(document.rows) == 1 and sum(document.refused.values()) == 3
 
 
@@ -240,7 +254,7 @@ def test_a_kernel_tuner_cache_has_what_its_schema_requires():
 def test_a_file_that_is_none_says_where_what_and_what_to_do(format, data):
     name = VLLM_NAMES[0] if format in ("vllm", "sglang") else "some.file"
     with pytest.raises(FormatError) as refused:
-        formats.read(format, data, name)
+        formats.read(format, data, name, dims={"K": 2048, "topk": 8})
     assert refused.value.where and refused.value.what and refused.value.hint
 
 

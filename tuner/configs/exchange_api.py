@@ -110,7 +110,7 @@ def import_json(file: ImportedFile) -> dict[str, Any]:
 
 class ExportApi(APIView):
     @extend_schema(operation_id="configs_export", responses={(200, "application/octet-stream"): OpenApiTypes.BINARY}, parameters=[
-        OpenApiParameter(name, str) for name in ("as", "operator", "gpu", "dtype", "state", "K")])
+        OpenApiParameter(name, str) for name in ("as", "operator", "gpu", "dtype", "state", "K", "topk")])
     def get(self, request: Request) -> HttpResponse:
         """The chosen entries as another project's file, or a zip of several."""
         try:

@@ -66,7 +66,7 @@ def import_file(*, owner: Any, name: str, data: bytes, format: str = "", hints: 
     with transaction.atomic():
         if FORMATS[chosen].trials:
             return _import_trials(file, data, hints)
-        return _import_configs(file, formats.read(chosen, data, name, hints.operator), hints)
+        return _import_configs(file, formats.read(chosen, data, name, hints.operator, hints.shape), hints)
 
 
 def _unpacked(data: bytes, name: str) -> bytes:
@@ -89,7 +89,7 @@ def _import_configs(file: ImportedFile, document: Document, hints: Hints) -> Imp
     refused: Counter[str] = Counter(document.refused)
     rows, groups = list(document.rows), dict[str, list[Row]]()
     for row in rows:
-        shape = {**hints.shape, **row.shape}
+        shape = {name: size for name, size in {**hints.shape, **row.shape}.items() if name != "topk"}
         problem = _problem(file.operator, file.dtype, shape, row.config)
         if problem:
             refused[problem] += 1

@@ -99,6 +99,7 @@ def _by_layer(rows: Sequence[CachedConfig], left_out: dict[str, int], vllm: bool
     sizes: dict[tuple[fused_moe.Name, str], set[int]] = {}
     word = {ours: theirs for theirs, ours in fused_moe.DTYPES.items() if theirs} | {"bf16": "", "fp16": ""}
     only = {name: int(query[name]) for name in "EMNK" if query.get(name, "").isdecimal()}
+    topk = int(query["topk"]) if query.get("topk", "").isdecimal() and query["topk"] != "0" else None
     for row in rows:
         shape = row.shape
         if any(shape.get(name) != value for name, value in only.items()):
@@ -107,15 +108,22 @@ def _by_layer(rows: Sequence[CachedConfig], left_out: dict[str, int], vllm: bool
             f"{row.operator} is no matrix product with batch sizes")
         if not why and row.operator == fused_moe.LINEAR and row.dtype != "fp8":
             why = "their files for linear layers are for fp8 only"
+        experts = shape.get("E") if row.operator == fused_moe.MOE else None
         if not why and row.dtype not in word:
             why = f"they have no word for {row.dtype}"
+        if not why and experts is not None and topk is None:
+            why = "say how many experts a token goes to (topk=…): their batch sizes are tokens"
+        if not why and experts is not None and (shape["M"] % (topk or 1) or shape["N"] % 2):
+            why = f"its rows are no whole number of tokens to {topk} experts, or its columns no two halves"
+        why = why or fused_moe.why_not(row.config)
         if why:
             left_out[why] = left_out.get(why, 0) + 1
             continue
-        experts = shape.get("E") if row.operator == fused_moe.MOE else None
-        name = fused_moe.Name(shape["N"], fused_moe.device_of(row.gpu, vllm), experts, None if experts is not None else shape["K"],
-                              word[row.dtype], (128, 128) if experts is None else None)
-        found.setdefault((name, row.toolkit), {})[shape["M"]] = config_in_order(row.config)
+        width, depth = (shape["N"], shape["K"]) if experts is None else (shape["N"] // 2, None)
+        name = fused_moe.Name(width, fused_moe.device_of(row.gpu, vllm), experts, depth, word[row.dtype],
+                              (128, 128) if experts is None else None)
+        batch = shape["M"] if experts is None else shape["M"] // (topk or 1)
+        found.setdefault((name, row.toolkit), {})[batch] = config_in_order(row.config)
         sizes.setdefault((name, row.toolkit), set()).add(shape["K"])
     for (name, _), several in sizes.items():
         if len(several) > 1:

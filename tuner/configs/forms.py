@@ -69,7 +69,7 @@ class ImportForm(forms.Form):
     gpu = forms.CharField(label="GPU", max_length=120, required=False, widget=forms.TextInput(attrs={"list": "known-gpus"}))
     toolkit = forms.CharField(label="Toolkit", max_length=80, required=False, help_text="for example cuda 13.0, triton 3.6.0")
     shape = forms.CharField(label="Shape", max_length=300, required=False,
-                            help_text="dimensions that the file does not say; K=… for vLLM and SGLang")
+                            help_text="dimensions that the file does not say; K=2048 topk=8 for vLLM and SGLang")
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **{"label_suffix": "", **kwargs})

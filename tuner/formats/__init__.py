@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tuner.formats import fused_moe, helion, triton_text
@@ -26,8 +27,8 @@ FORMATS: dict[str, Format] = {
     "triton": Format("triton.Config list", "Python text with triton.Config(…) calls", "operator, type, shape, GPU"),
     "triton-cache": Format("Triton autotune cache", "<kernel>.autotune.json with each configuration's time",
                            "operator, type, shape, GPU", writes=False),
-    "vllm": Format("vLLM fused MoE", "E=…,N=…,device_name=….json: a configuration per batch size", "K (hidden size)"),
-    "sglang": Format("SGLang fused MoE", "the same under configs/triton_<version>/", "K (hidden size)"),
+    "vllm": Format("vLLM fused MoE", "E=…,N=…,device_name=….json: a configuration per batch size", "K (hidden size), topk"),
+    "sglang": Format("SGLang fused MoE", "the same under configs/triton_<version>/", "K (hidden size), topk"),
     "helion": Format("Helion", "helion.Config.save files and .best_config cache entries", "operator, type, shape"),
     "t4": Format("T4 results", "every trial of a search: results with times in ms", "operator, type, shape, GPU", trials=True),
     "kernel-tuner": Format("Kernel Tuner cache", "every trial of a search, as Kernel Tuner keeps it", "type, shape", trials=True),
@@ -51,14 +52,17 @@ def guess(name: str, head: bytes) -> str | None:
     return None
 
 
-def read(format: str, data: bytes, name: str, operator: str = "") -> Document:
-    """A file of configurations. FormatError says where, what and what to do. Trials go through tuner.bench.landscape."""
+def read(format: str, data: bytes, name: str, operator: str = "", dims: Mapping[str, int] | None = None) -> Document:
+    """A file of configurations. FormatError says where, what and what to do. Trials go through tuner.bench.landscape.
+
+    `operator` and `dims` are what a person says of a file that does not say it itself.
+    """
     if format == "triton":
         return triton_text.read(data, name)
     if format == "triton-cache":
         return triton_text.read_cache(data, name)
     if format in ("vllm", "sglang"):
-        return fused_moe.read(data, name)
+        return fused_moe.read(data, name, dims)
     if format == "helion":
         return helion.read(data, name, operator)
     raise FormatError(name[-120:], "is of no format of configurations", f"Choose one of {', '.join(FORMATS)}.")

@@ -11,7 +11,9 @@ Names and keys are those that the two projects read (state: autumn 2026):
   SGLANG_MOE_CONFIG_DIR. Every key is a batch size: a "triton_version" would break it.
 * both also read `N=…,K=…,device_name=…,dtype=fp8_w8a8,block_shape=[128,128].json` for their block-scaled linear layers.
 
-At a launch both take the batch size nearest to M. N is the width after silu-and-mul, K (hidden size) is not in the name.
+At a launch both take the batch size nearest to the number of tokens, for both GEMMs of the layer, and pass every key of the
+configuration to the kernel. N is the width after silu-and-mul. The name holds neither the hidden size nor how many experts a token
+goes to, so whoever brings or takes a file says them: K=… topk=….
 """
 
 from __future__ import annotations
@@ -25,8 +27,9 @@ from typing import Any
 from tuner.formats.document import MAX_ROWS, Document, FormatError, Row, config_of, counted, json_of
 
 PARAMETERS = {           # theirs -> ours, in the order that they write
-    "BLOCK_SIZE_M": "BM", "BLOCK_SIZE_N": "BN", "BLOCK_SIZE_K": "BK", "GROUP_SIZE_M": "GM", "SPLIT_K": "SPLIT_K",
+    "BLOCK_SIZE_M": "BM", "BLOCK_SIZE_N": "BN", "BLOCK_SIZE_K": "BK", "GROUP_SIZE_M": "GM",
     "num_warps": "num_warps", "num_stages": "num_stages"}
+PLAIN = {"KERNEL": "tiles", "SPLIT_K": 1, "STORE": "direct"}       # what their kernel is, in our words
 DTYPES = {"": "bf16", "fp8_w8a8": "fp8", "float32": "fp32"}        # their word -> ours; both project use one file for bf16 and fp16
 QUANTIZED = ("fp8_w8a8", "int8_w8a8", "int8_w8a16", "int4_w4a16", "float32")
 MOE, LINEAR = "grouped_matmul", "matmul"
@@ -99,26 +102,45 @@ def write(by_batch: Mapping[int, Mapping[str, Any]], triton_version: str = "") -
 
 
 def theirs(config: Mapping[str, Any]) -> dict[str, Any]:
-    """In their parameters; one that they do not have keeps its name, as SGLang's USE_TMA does."""
-    known = {name: config[ours] for name, ours in PARAMETERS.items() if ours in config}
-    return known | {name: value for name, value in config.items() if name not in PARAMETERS.values()}
+    """In their parameters, and nothing else: their kernel takes no other."""
+    return {name: config[ours] for name, ours in PARAMETERS.items() if ours in config}
 
 
-def ours(config: Mapping[str, Any]) -> dict[str, Any]:
-    return {PARAMETERS.get(name, name): value for name, value in config.items()}
+def why_not(config: Mapping[str, Any]) -> str:
+    """Why their kernel cannot run a configuration; "" when it can."""
+    other = next((name for name, value in PLAIN.items() if config.get(name, value) != value), None)
+    missing = [name for name in PARAMETERS.values() if name not in config]
+    if other is not None:
+        return f"{other}={config[other]} is a kernel that they do not have"
+    return f"it does not name {', '.join(missing)}" if missing else ""
 
 
-def read(data: bytes, name: str) -> Document:
-    """A file under the name that one of the two projects gave it."""
-    said = parse(name)
+def ours(config: Mapping[str, Any], experts: bool = False) -> dict[str, Any]:
+    """In our parameters. Their MoE kernel is our kernel of tiles."""
+    plain = {"KERNEL": PLAIN["KERNEL"]} if experts else {}
+    return {PARAMETERS.get(name, name): value for name, value in config.items() if (name, value) != ("SPLIT_K", 1)} | plain
+
+
+def gemm(name: Name, batch: int, hidden: int, topk: int) -> dict[str, int]:
+    """The matrix product of the layer that a file's configuration is for: the first, into both halves of silu-and-mul; of a
+    down projection's own file the second. Rows are tokens times experts per token."""
+    wide, deep = (hidden, name.width) if name.down else (2 * name.width, hidden)
+    return {"M": batch * topk, "E": name.experts or 1, "N": wide, "K": deep}
+
+
+def read(data: bytes, name: str, dims: Mapping[str, int] | None = None) -> Document:
+    """A file under the name that one of the two projects gave it. `dims`: K (hidden size) and topk of a MoE layer."""
+    said, dims = parse(name), dims or {}
     if said is None:
         raise FormatError(name[-120:], "its name is none that vLLM or SGLang reads",
                           "Keep the file's own name: E=…,N=…,device_name=….json holds what it is for.")
     document = json_of(data, name[-120:])
     if not isinstance(document, dict) or len(document) > MAX_ROWS:
         raise FormatError(name[-120:], "is no object of batch sizes")
+    if said.experts is not None and not (dims.get("K") and dims.get("topk")):
+        raise FormatError(name[-120:], "its name holds neither the hidden size nor the experts per token",
+                          "Say them: K=2048 topk=8, for example.")
     version = document.pop("triton_version", "")
-    dims = {"E": said.experts} if said.experts is not None else {"K": said.depth or 0}
     rows, refusals = [], []
     for batch, value in document.items():
         config = config_of(value)
@@ -127,7 +149,10 @@ def read(data: bytes, name: str) -> Document:
         elif isinstance(config, str):
             refusals.append(config)
         else:
-            rows.append(Row(ours(config), {"M": int(batch), "N": said.width, **dims}))
+            shape = {"M": int(batch), "N": said.width, "K": said.depth or 0}
+            if said.experts is not None:
+                shape = gemm(said, int(batch), dims["K"], dims["topk"])
+            rows.append(Row(ours(config, said.experts is not None), shape))
     if not rows:
         raise FormatError(name[-120:], "holds no configuration by batch size")
     word = said.dtype + (f" [{said.block[0]},{said.block[1]}]" if said.block else "")

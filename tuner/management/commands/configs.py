@@ -45,7 +45,7 @@ class Command(BaseCommand):
         taken = action("export", "entries, or the trials of a job, as another project's files")
         taken.add_argument("format", choices=export_selectors.EXPORTS)
         taken.add_argument("--job", type=int, help="trials of this job (t4, kernel-tuner)")
-        for name in ("operator", "gpu", "dtype", "K"):
+        for name in ("operator", "gpu", "dtype", "K", "topk"):
             taken.add_argument(f"--{name}", default="")
         taken.add_argument("--out", type=Path, default=Path("."), metavar="FOLDER")
         again = action("revalidate", "queue jobs that measure unverified entries again")
@@ -113,7 +113,8 @@ class Command(BaseCommand):
                 raise CommandError(f"there is no tune job {options['job']}")
             done = export_selectors.export_trials(options["format"], job)
         else:
-            done = export_selectors.export(options["format"], {name: options[name] for name in ("operator", "gpu", "dtype", "K")})
+            names = ("operator", "gpu", "dtype", "K", "topk")
+            done = export_selectors.export(options["format"], {name: options[name] for name in names})
         for path, text in done.files.items():
             target = options["out"] / path
             target.parent.mkdir(parents=True, exist_ok=True)
