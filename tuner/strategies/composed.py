@@ -2,7 +2,8 @@
 
 Where the same operator was tuned elsewhere there are two models. The warm one starts from what was learned there; the
 cold one has never heard of it. Winners of other GPUs can trap a search that only starts from them (99 % of the best from
-one card, 5 % from another), so the cold arm and evolution keep their share of the trials whatever the warm arm finds.
+one card, 5 % from another), so the cold arm and evolution keep their share of the trials whatever the warm arm finds, and
+the model whose expectations the trials bear out gets more of them.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ from tuner.strategies.transfer import learned, pasts, winners
 from tuner.trial import Config, Trial
 
 COLD = ("cold", "cold", "cold", "neighbour")                                     # who proposes, trial after trial
-WARM = ("warm", "winner", "warm", "cold", "warm", "neighbour", "warm", "cold")
-LATE = ("cold", "child", "neighbour", "child")        # after MODEL_TRIALS: a model of many trials costs more and adds less
+WARM = ("warm", "winner", "warm", "cold", "better", "neighbour", "better", "worse")
+LATE = ("better", "child", "neighbour", "child")      # after MODEL_TRIALS: a model of many trials costs more and adds less
 MODEL_TRIALS = 300
 WINNERS = 4               # of other shapes, GPUs and toolkits that are tried as they are
 
@@ -69,4 +70,7 @@ class Composed:
             return self._warm.row()
         if arm == "cold":
             return self._cold.row()
+        if arm in ("better", "worse"):
+            warm_is_better = self._warm.surprise() <= self._cold.surprise()
+            return (self._warm if warm_is_better == (arm == "better") else self._cold).row()
         return self._breeder.neighbour() if arm == "neighbour" else self._breeder.child()

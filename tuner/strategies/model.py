@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.spatial.distance import cdist
 from scipy.special import ndtr
 
 from tuner.space import Space
@@ -29,7 +30,11 @@ FIRST_FIT = 4             # told trials from which hyperparameters are fitted �
 FIT_AGAIN = 1.25          # … and again whenever there are so many times more
 FIT_TRIALS = 120          # the fastest that a fit looks at
 FIT_STEPS = 30
-SLOPE_VARIANCE = 0.3      # of the slope on the mean around 1
+SLOPE_VARIANCE = 0.6      # of the slope on the mean around 1
+SPILL_COST = 0.5          # log time that a storm of spills is expected to cost …
+SPILL_STORM = 8           # … which is 2 to the power of this; fewer cost less
+SPILL_REACH = 0.1         # distance over all columns at which another configuration's spills count e times less
+SPILL_DOUBT = 0.3         # weight of "does not spill" where no compiled configuration is near
 
 
 class Proposer:
@@ -37,6 +42,7 @@ class Proposer:
 
     def __init__(self, ledger: Ledger, x: Array, prior: Array, rng: np.random.Generator) -> None:
         self._ledger, self._x, self._prior = ledger, x, prior
+        self._mean = prior                                 # the prior, and what compilers said since
         self._hyper = Hyper(x.shape[1])
         self._posterior: Posterior | None = None
         self._fitted = -1                                  # told trials that the hyperparameters come from
@@ -51,35 +57,52 @@ class Proposer:
         gain = _log_expected_improvement((best - mean) / deviation) + np.log(deviation) + self._tie
         return int(np.argmax(np.where(self._ledger.seen, -np.inf, gain)))
 
+    def surprise(self) -> float:
+        """Variance of what the trials told beside what was expected of them before any."""
+        rows = self._ledger.rows
+        return float(np.var(self._ledger.slowness() - self._prior[rows])) if rows else 0.0
+
     def _belief(self) -> tuple[Array, Array, float]:
         """Mean and deviation of the slowness at every row, and the best of what was told."""
         rows = self._ledger.rows
         slowness = self._ledger.slowness()
-        rest = slowness - self._prior[rows]
+        posterior = self._grown()
+        rest = slowness - self._mean[rows]
         centre = float(rest.mean()) if rows else 0.0
-        posterior = self._grown(rest - centre)
-        mean = self._prior + centre + (posterior.mean(rest - centre) if rows else 0.0)
+        mean = self._mean + centre + (posterior.mean(rest - centre) if rows else 0.0)
         best = float(slowness.min()) if rows else float(mean[~self._ledger.seen].min())
         return mean, np.sqrt(posterior.variance_with(self._ledger.pending)), best
 
-    def _grown(self, rest: Array) -> Posterior:
+    def _grown(self) -> Posterior:
+        """Hyperparameters and mean from the first `fit` trials alone: a resumed search must come to the same."""
         rows = self._ledger.rows
         fit = fit_size(len(rows))
         if self._posterior is None or fit != self._fitted:
-            self._posterior, self._fitted = Posterior(self._x, self._prior, self._theta(fit), SLOPE_VARIANCE), fit
+            self._fitted = fit
+            self._mean = self._prior + self._spilling(fit)
+            self._posterior = Posterior(self._x, self._mean, self._theta(fit), SLOPE_VARIANCE)
         for row in rows[len(self._posterior.rows):]:
             self._posterior.add(row)
         return self._posterior
 
     def _theta(self, fit: int) -> Array:
-        """From the first `fit` trials alone: a resumed search must come to the same."""
         if not fit:
             return self._hyper.centre
         slowness = self._ledger.slowness(fit)
         use = np.argsort(slowness, kind="stable")[:FIT_TRIALS]
         rows = np.array(self._ledger.rows)[use]
-        rest = slowness[use] - self._prior[rows]
-        return self._hyper.fitted(self._x[rows], rest - rest.mean(), self._prior[rows], SLOPE_VARIANCE, FIT_STEPS)
+        rest = slowness[use] - self._mean[rows]
+        return self._hyper.fitted(self._x[rows], rest - rest.mean(), self._mean[rows], SLOPE_VARIANCE, FIT_STEPS)
+
+    def _spilling(self, fit: int) -> Array | float:
+        """What is added where configurations like this one were compiled to code that spills registers."""
+        known = [*self._ledger.rows[:fit], *self._ledger.pending]
+        rows = [row for row in known if row in self._ledger.spills]
+        spilled = np.minimum(1, np.log2(1 + np.array([self._ledger.spills[row] for row in rows])) / SPILL_STORM)
+        if not spilled.any():
+            return 0.0
+        weights = np.exp(-cdist(self._x, self._x[rows], "cityblock") / SPILL_REACH)
+        return np.asarray(SPILL_COST * (weights @ spilled) / (weights.sum(axis=1) + SPILL_DOUBT))
 
     def _far_away(self) -> int:
         """Of the first untried rows of a random order, the one farthest from all that were asked."""
