@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
-from tuner.bench.runner import CompilesAhead, Incumbent, Runner
+from tuner.bench.runner import Compiled, CompilesAhead, Incumbent, Runner
 from tuner.prune import spill_storm
 from tuner.trial import Config, Outcome, Rejected, config_key
 
@@ -43,12 +44,18 @@ class OneByOne:
 
 
 class Ahead(OneByOne):
-    """Of a runner with compilers: whatever compiled first is measured, the others go on compiling meanwhile."""
+    """Of a runner with compilers: whatever compiled first goes to the GPU, and the others compile meanwhile.
+
+    The GPU works in a thread of its own: while it measures, the loop stores the last trial and asks the strategy, which may
+    think as long as a measurement takes.
+    """
 
     def __init__(self, runner: Runner, compilers: CompilesAhead, tell: TellFacts) -> None:
         super().__init__(runner)
         self._compilers, self._tell = compilers, tell
         self._ready: dict[str, Mapping[str, Any]] = {}      # compiled: its static facts
+        self._gpu = ThreadPoolExecutor(1, thread_name_prefix="gpu")
+        self._measuring: Future[list[tuple[Config, Outcome]]] | None = None
 
     def put(self, configs: Sequence[Config]) -> None:
         super().put(configs)
@@ -56,10 +63,22 @@ class Ahead(OneByOne):
             self._compilers.compile_ahead(configs)
 
     def take(self, incumbent: Incumbent | None) -> Iterator[tuple[Config, Outcome]]:
-        found: dict[str, Mapping[str, Any]] = {}
-        answers = self._compilers.compiled(0 if self._ready else WAIT_S)
+        answers = self._compilers.compiled(0 if self._ready or self._measuring else WAIT_S)
         self.stopped = answers is None
-        for config, answer in answers or ():
+        yield from self._sorted(answers or (), incumbent)
+        measured = self._measuring.result() if self._measuring is not None else None
+        self._measuring = None
+        self.stopped = self.stopped or measured == []
+        if not self.stopped:
+            self._begin(incumbent)                          # the next one, before anybody hears of this one
+        for config, outcome in measured or ():
+            del self._asked[config_key(config)]
+            yield config, outcome
+
+    def _sorted(self, answers: Sequence[Compiled], incumbent: Incumbent | None) -> Iterator[tuple[Config, Outcome]]:
+        """What cannot run, or is not worth a measurement, is known now; the strategy hears the facts of the others."""
+        found: dict[str, Mapping[str, Any]] = {}
+        for config, answer in answers:
             key = config_key(config)
             refused = answer if isinstance(answer, Rejected) else spill_storm(answer) if incumbent else None
             if refused is not None:
@@ -70,19 +89,21 @@ class Ahead(OneByOne):
         if found:
             self._ready |= found
             self._tell(found)
+
+    def _begin(self, incumbent: Incumbent | None) -> None:
         following = next((key for key in self._asked if key in self._ready), None)
-        if following is None or self.stopped:
-            return
-        del self._ready[following]
-        answered = list(self._runner.measure([self._asked[following]], incumbent))
-        self.stopped = not answered
-        if answered:
-            del self._asked[following]
-            yield answered[0]
+        if following is not None:
+            del self._ready[following]
+            self._measuring = self._gpu.submit(self._measure, self._asked[following], incumbent)
+
+    def _measure(self, config: Config, incumbent: Incumbent | None) -> list[tuple[Config, Outcome]]:
+        return list(self._runner.measure([config], incumbent))
 
     def clear(self) -> None:
+        """What is on the GPU is finished and forgotten: whoever comes next has it alone."""
         super().clear()
         self._compilers.forget()
+        self._gpu.shutdown(wait=True)
 
 
 def line_of(runner: Runner, tell: TellFacts) -> OneByOne:

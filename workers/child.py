@@ -1,6 +1,6 @@
 """A spawned process that answers requests over two pipes, and may crash or hang without harm to whoever asks.
 
-Spawned, never forked: CUDA does not survive a fork. It dies with the thread that spawned it.
+Spawned, never forked: CUDA does not survive a fork. It dies with this process, however that ends.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ import tempfile
 import threading
 import time
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +47,12 @@ class Stopped(Exception):
     pass
 
 
+@lru_cache(maxsize=1)
+def _spawner(pid: int) -> ThreadPoolExecutor:
+    """The thread that spawns all children of this process: the kernel ends a child with the thread that spawned it."""
+    return ThreadPoolExecutor(1, thread_name_prefix="spawn")
+
+
 class Child:
     """One spawned process, leader of its own group, with its output captured apart from the protocol's pipes."""
 
@@ -54,10 +62,10 @@ class Child:
         self._output = tempfile.TemporaryFile()      # noqa: SIM115  closed with the child
         self._decoder = wire.Decoder()
         try:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", module, str(to_child), str(from_child), str(os.getpid())], cwd=PROJECT,
-                env={**os.environ, **environ}, stdin=subprocess.DEVNULL, stdout=self._output, stderr=subprocess.STDOUT,
-                pass_fds=(to_child, from_child), start_new_session=True)
+            self.process = _spawner(os.getpid()).submit(
+                subprocess.Popen, [sys.executable, "-m", module, str(to_child), str(from_child), str(os.getpid())],
+                cwd=PROJECT, env={**os.environ, **environ}, stdin=subprocess.DEVNULL, stdout=self._output,
+                stderr=subprocess.STDOUT, pass_fds=(to_child, from_child), start_new_session=True).result()
         finally:
             os.close(to_child)
             os.close(from_child)

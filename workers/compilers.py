@@ -150,7 +150,7 @@ class Compilers:
                     self._answers.put((*task, {}))
 
     def _serve(self, spawn: Callable[[], Asked]) -> None:
-        """One process and what it is asked. It dies with this thread."""
+        """One process and what it is asked."""
         child: Asked | None = spawn()
         opened = 0                               # the aim that it was opened for
         try:

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import threading
 import time
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -165,5 +166,44 @@ def test_the_same_processes_go_on_with_another_shape():
             seen.append({session.environment["pid"], *(t.outcome.facts["compiler"] for t in trials)})
             assert all(t.outcome.facts["compiled_for"] == size for t in trials)
         assert len(seen[0] | seen[1]) <= 3 and runner.use().open_s < runner.use().wall_s
+    finally:
+        runner.close()
+
+
+def test_the_gpu_works_while_the_strategy_thinks():
+    """8 configurations of 0.25 s, and a strategy that thinks for 0.2 s about each: one after the other they take 3.6 s."""
+    class Slow:
+        def __init__(self, space):
+            self.left = list(space.configs())
+
+        def ask(self, n):
+            asked, self.left = self.left[:1], self.left[1:]
+            time.sleep(0.2 if asked else 0)
+            return asked
+
+        def tell(self, trials):
+            pass
+
+    runner, space = make(2), space_of(*[{"do": "nap"}] * 8)
+    runner.open()
+    try:
+        trials = list(tune(space, Slow(space), runner, Budget(), 0))
+        assert len(trials) == 8
+        held_s = [(t.outcome.facts["began_s"], t.outcome.facts["ended_s"]) for t in trials]
+        idle_s = sum(begin - end for (_, end), (begin, _) in pairwise(held_s))
+        assert idle_s < 0.8                        # of 1.4 s that the strategy thought between the first and the last
+    finally:
+        runner.close()
+
+
+def test_children_outlive_the_thread_that_asked_for_them():
+    runner = make(1)
+    opened = threading.Thread(target=runner.open)
+    opened.start()
+    opened.join()
+    time.sleep(0.3)
+    try:
+        [(_, outcome)] = runner.measure([{"do": "fine"}])
+        assert isinstance(outcome, Measured) and runner.replaced == 0
     finally:
         runner.close()
