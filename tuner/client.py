@@ -202,6 +202,7 @@ class Client:
         self.snapshot: Snapshot | None = None
         self._lock, self._end = threading.Lock(), threading.Event()
         self._thread: threading.Thread | None = None
+        self._mute = False               # the server does not want to know what was served
         self._served: list[Served] = []
         self._asked: dict[Any, Served] = {}
         self._counted: Counter[tuple[Any, ...]] = Counter()
@@ -332,7 +333,7 @@ class Client:
         with self._lock:
             self._count()
             counted, self._counted = self._counted, Counter()
-        if not counted or not self.server.url:
+        if not counted or not self.server.url or self._mute:
             return not counted
         names = ("operator", "dtype", "bucket", "rule", "entry", "launches")
         try:
@@ -341,6 +342,10 @@ class Client:
                 "host": socket.gethostname(), "source": self.source,
                 "served": [dict(zip(names, (*key, launches), strict=True)) for key, launches in counted.items()]})
         except (OSError, ValueError) as error:
+            if getattr(error, "code", 0) in (401, 403):
+                self._mute = True
+                log.warning("Ridgepoint: the token may not write, so what is served is not counted; give one that may")
+                return False
             self._complain(f"what was served was not reported: {error}"[:300])
             with self._lock:
                 self._counted.update(counted)
@@ -501,6 +506,9 @@ def toolkit_name() -> str:
     """"cuda 13.0, triton 3.6.0": as tuner.cache.toolkit writes it."""
     torch, versions = sys.modules.get("torch"), {}
     versions["cuda"] = getattr(getattr(torch, "version", None), "cuda", None)
+    with suppress(metadata.PackageNotFoundError):
+        build = re.search(r"\+cu(\d+)(\d)$", metadata.version("torch"))        # where torch is not imported yet
+        versions["cuda"] = versions["cuda"] or (build and f"{build[1]}.{build[2]}")
     with suppress(metadata.PackageNotFoundError):
         versions["triton"] = metadata.version("triton")
     return ", ".join(f"{name} {str(version).split('+')[0]}" for name, version in versions.items() if version)

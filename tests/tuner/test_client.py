@@ -65,7 +65,7 @@ def caches(draw):
 
 
 @given(caches())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150, deadline=None, derandomize=True)
 def test_the_client_serves_what_the_server_would(drawn):
     """150 random caches × 8 shapes: tuner.cache.lookup decides, the client must agree without knowing a rule."""
     policy, entries, shapes, guarded = drawn
@@ -200,7 +200,7 @@ class Web(ThreadingHTTPServer):
     def __init__(self):
         super().__init__(("127.0.0.1", 0), Handler)
         self.snapshots, self.newest, self.reported, self.asked = {}, "", [], []
-        self.redirect = ""
+        self.redirect, self.answer = "", 200
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
     @property
@@ -237,7 +237,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_POST(self):
         self.server.reported.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-        self.send_response(200)
+        self.send_response(self.server.answer)
         self.end_headers()
 
 
@@ -323,6 +323,16 @@ def test_what_could_not_be_told_is_told_next_time(web, tmp_path):
     one.best("matmul", M=4096, N=4096, K=4096)
     assert one.report() and [row["launches"] for row in web.reported[0]["served"]] == [2]
     assert one.report() and len(web.reported) == 1
+
+
+def test_a_token_that_may_only_read_is_told_of_once(web, tmp_path, caplog):
+    web.offer(entry(7))
+    web.answer = 403
+    one = connect(web, tmp_path)
+    for _ in range(3):
+        one.best("matmul", M=4096, N=4096, K=4096)
+        assert not one.report()
+    assert len(web.reported) == 1 and caplog.text.count("may not write") == 1
 
 
 def test_the_token_goes_to_no_other_server(web, tmp_path):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
@@ -74,22 +75,29 @@ def _home(entry: Entry, asked: Key, exact: Collection[str], policy: Buckets, los
 
 
 def _away(entry: Entry, asked: Key, exact: Collection[str], policy: Buckets, loss: Loss) -> tuple[Served, float] | None:
-    """How it serves another bucket, and up to which distance: tried at every distance that two buckets can have."""
+    """How it serves another bucket, and up to which distance: only an entry that is guarded may end before the policy does."""
     dims = parse(entry.key.bucket)
     name = next((name for name, value in dims.items()
-                 if name not in exact and value >= policy.exact_up_to and policy.on_grid(value)), None)
+                 if name not in exact and value >= max(1, policy.exact_up_to) and policy.on_grid(value)), None)
     if name is None:
         return None
+    anywhere = replace(policy, steps_per_doubling=0.0)       # what a distance means to the rules, wherever grid points are
     first, reach = None, 0.0
-    step = 1 / policy.steps_per_doubling if policy.steps_per_doubling else 0.25
-    for count in range(1, int(policy.max_distance / step) + 1):
-        other = policy.of(round(dims[name] * 2 ** (count * step)))
+    distances = [policy.max_distance] if entry.gain is None else _distances(policy.max_distance)
+    for apart in distances:
+        other = int(dims[name] * 2**apart)
+        if other == dims[name]:
+            continue
         text = " ".join(f"{each}={other if each == name else value}" for each, value in sorted(dims.items()))
-        found = consider(entry, replace(asked, bucket=text), exact, policy, loss)
+        found = consider(entry, replace(asked, bucket=text), exact, anywhere, loss)
         if not isinstance(found, Served):
             break
-        first, reach = first or found, count * step
+        first, reach = first or found, apart
     return (first, reach) if first else None
+
+
+def _distances(most: float) -> list[float]:
+    return [*(count / 8 for count in range(1, math.ceil(most * 8))), most] if most else []
 
 
 def _row(entry: Entry, home: Served | None, away: tuple[Served, float] | None) -> dict[str, Any]:
