@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from tuner.bench.policy import in_words
 from tuner.models import TuneJob
 from tuner.operators import OPERATORS, find, limits
 
@@ -28,10 +29,16 @@ def config_in_order(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def measured_with(job: TuneJob) -> list[tuple[str, str]]:
-    """Environment and policy as label and text."""
-    pairs = [*job.environment.items(), *job.policy.items()]
-    return [(name.replace("_", " "), ", ".join(map(str, value)) if isinstance(value, list) else str(value))
-            for name, value in pairs if name != "source_hash" and value not in (None, "", [], {})]
+    """Policy and environment as label and text."""
+    return in_words(job.policy) + [(name.replace("_", " "), _plain(value)) for name, value in job.environment.items()
+                                   if name != "source_hash" and value not in (None, "", [], {})]
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name.replace('_', ' ')} {_plain(each)}" for name, each in value.items()
+                         if each not in (None, "", [], {}))
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def facts_text(facts: Mapping[str, Any]) -> list[tuple[str, str]]:

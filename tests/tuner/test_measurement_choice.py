@@ -6,7 +6,7 @@ import pytest
 from django.core.management import call_command
 from django.urls import reverse
 
-from tuner.bench.policy import KINDS, TITLES
+from tuner.bench.policy import KINDS, TITLES, Policy, in_words
 from tuner.jobs import services
 from tuner.jobs.forms import TuneForm
 from tuner.models import TuneJob
@@ -80,3 +80,13 @@ def test_an_old_form_without_the_field_is_cold():
                     devices=[("gpu", "GPU")], operators=[("softmax", "Softmax")])
     form.is_valid()
     assert form.cleaned_data["timing"] == "cold"
+
+
+def test_a_recorded_policy_reads_as_sentences():
+    words = dict(in_words({**Policy(kind="warm").as_json(), "tolerance": 0.008, "l2_bytes": 1000}))
+    assert "L2 as the launch before left it" in words["timed with"]
+    assert "10 to 50 until the median is known to ±1%" in words["samples"]
+    assert "1% risk" in words["racing"] and "75%" in words["throttling"] and "8 rounds of 5" in words["finalists"]
+    assert "0.008" in words["right when"] and words["l2 bytes"] == "1000"
+    assert dict(in_words({**Policy(risk=0.0).as_json()}))["racing"].startswith("off")
+    assert in_words({"timing": "as recorded: median of n samples each"}) == [("timing", "as recorded: median of n samples each")]

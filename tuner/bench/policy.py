@@ -62,3 +62,30 @@ class Policy:
     def as_json(self) -> dict[str, Any]:
         return {**asdict(self), "timer": KINDS[self.kind], "statistic": "median",
                 "inputs": "normal random, fresh for each configuration"}
+
+
+_TOLD = frozenset(one.name for one in fields(Policy)) | {"timer", "statistic", "inputs", "tolerance", "cold_l2"}
+
+
+def in_words(recorded: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """A recorded policy as a person reads it: label and text. What it does not say (a replay's) is left out."""
+    said = []
+    timer = recorded.get("timer") or KINDS.get(str(recorded.get("kind")))
+    if timer:
+        said.append(("timed with", str(timer)))
+    if {"warmup", "min_samples", "max_samples", "spread_target", "max_ms"} <= recorded.keys():
+        said.append(("samples", f"{recorded['warmup']} to warm up, then {recorded['min_samples']} to {recorded['max_samples']} "
+                                f"until the median is known to ±{recorded['spread_target']:.0%}; no more after "
+                                f"{recorded['max_ms']:g} ms"))
+    if "risk" in recorded:
+        said.append(("racing", f"dropped early when clearly slower than the best so far; at most {recorded['risk']:.0%} risk of "
+                               "dropping one as fast" if recorded["risk"] else "off: each is measured to its end"))
+    if "clock_floor" in recorded:
+        said.append(("throttling", f"samples under a thermal or hardware slowdown, or below {recorded['clock_floor']:.0%} "
+                                   "of the highest clock, are taken again"))
+    if "rounds" in recorded:
+        said.append(("finalists", f"in turn, {recorded['rounds']} rounds of {recorded['batch']} samples, with default and library"))
+    if "tolerance" in recorded:
+        said.append(("right when", f"within {recorded['tolerance']:g} of a float32 reference, on fresh random inputs"))
+    return said + [(name.replace("_", " "), str(value)) for name, value in recorded.items()
+                   if name not in _TOLD and value not in (None, "", [], {})]
