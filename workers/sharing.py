@@ -16,7 +16,6 @@ from typing import Any
 
 from django.db import Error, connection
 
-from tuner.bench.runner import Incumbent
 from tuner.jobs import sharing_services
 from tuner.loop import Progress
 from tuner.models import TuneJob
@@ -26,6 +25,7 @@ from workers import jobs
 
 log = logging.getLogger(__name__)
 TURN_EVERY_S = 0.2
+PREPARE_EVERY_S = 0.01
 STOCK = 3                  # tasks that wait, for each helper: the lead may be deep in a strategy
 WAKE_EVERY_S = 3.0
 MIN_LEFT_TO_WAKE = 6       # trials: for fewer, a helper's start is not worth it
@@ -38,46 +38,40 @@ Record = Callable[[Trial], object]
 class Shared:
     """A strategy for the lead's loop (`ask`, `tell`, `facts`), and `others` for the trials that came from elsewhere.
 
-    search   the strategy of the job; asked under a lock, because two threads do
+    search   the strategy of the job; one thread at a time is in it
     first    served before it is asked
     trials   budget of the job over all workers
     refuse   a rejection for what must not run; it is recorded as a trial through `record`
+    ahead    asked by a thread while the GPU measures: the loop then finds its next ones ready, and what it tells waits for that
+             thread. A model that thinks for 0.1 s after each trial would else leave the GPU idle as long. 0: asked when
+             needed, so that the same seed gives the same trials.
     """
 
     def __init__(self, job: TuneJob, worker: str, search: Strategy, *, first: Sequence[Config], trials: int,
-                 clock: Callable[[], float], refuse: Refuse, record: Record) -> None:
-        self.job, self.worker, self.trials = job, worker, trials
+                 clock: Callable[[], float], refuse: Refuse, record: Record, ahead: int = 0) -> None:
+        self.job, self.worker, self.trials, self.ahead = job, worker, trials, ahead
         self._search, self._waiting = search, deque(first)
         self._clock, self._refuse, self._record = clock, refuse, record
-        self._lock = threading.RLock()
+        self._thinking, self._lock, self._turning = threading.Lock(), threading.RLock(), threading.Lock()
+        self._unheard: deque[Sequence[Trial] | Mapping[str, Mapping[str, Any]]] = deque()     # told, the strategy not yet
         self._told: set[str] = set()
         self._open: dict[str, Config] = {}       # handed out, not told
         self._news: list[Trial] = []
         self._last_row = 0
         self._progress = Progress()
-        self._over = False
+        self._short = 0                          # of what was asked last, so many were not ready
+        self._given = self._over = False
 
     # ---- what the loop calls ----
 
     def ask(self, n: int) -> list[Config]:
-        with self._lock:
-            asked: list[Config] = []
-            while len(asked) < n and self.left > 0:
-                if not self._waiting:
-                    self._waiting.extend(self._search.ask(min(n - len(asked), self.left)))
-                if not self._waiting:
-                    break
-                config = self._waiting.popleft()
-                key = config_key(config)
-                if key in self._told or key in self._open:
-                    continue
-                refused = self._refuse(config)
-                if refused is not None:
-                    self._tell_refused(Trial(0, config, refused, self._clock()))
-                    continue
-                self._open[key] = config
-                asked.append(config)
-            return asked
+        asked = self._take(n)
+        while len(asked) < n and self.left > 0 and not (asked and self.ahead):
+            if not self._think(min(n - len(asked), self.left)):
+                break
+            asked += self._take(n - len(asked))
+        self._short = n - len(asked)
+        return asked
 
     def tell(self, trials: Sequence[Trial]) -> None:
         with self._lock:
@@ -88,11 +82,14 @@ class Shared:
                 self._open.pop(key, None)
                 self._progress.add(trial)
             if fresh:
-                self._search.tell(fresh)
+                self._unheard.append(fresh)
+        if not self.ahead:
+            self._think(0)
 
     def facts(self, found: Mapping[str, Mapping[str, Any]]) -> None:
-        with self._lock:
-            tell_facts(self._search, found)
+        self._unheard.append(found)
+        if not self.ahead:
+            self._think(0)
 
     def others(self) -> list[Trial]:
         """What came from elsewhere since the last call. It has been told already."""
@@ -111,48 +108,86 @@ class Shared:
         with self._lock:
             return any(config_key(config) not in self._told for config in self._waiting)
 
-    def _tell_refused(self, trial: Trial) -> None:
-        self._record(trial)
-        self.tell([trial])
-        self._news.append(trial)
+    def _take(self, n: int) -> list[Config]:
+        """Of what waits; what must not run becomes a trial."""
+        taken: list[Config] = []
+        with self._lock:
+            while self._waiting and len(taken) < n and self.left > 0:
+                config = self._waiting.popleft()
+                key = config_key(config)
+                if key in self._told or key in self._open:
+                    continue
+                refused = self._refuse(config)
+                if refused is not None:
+                    trial = Trial(0, config, refused, self._clock())
+                    self._record(trial)
+                    self._news.append(trial)
+                    self._told.add(key)
+                    self._progress.add(trial)
+                    self._unheard.append([trial])
+                    continue
+                self._open[key] = config
+                taken.append(config)
+        return taken
 
-    # ---- what the thread calls ----
+    def _think(self, n: int) -> bool:
+        """Tell the strategy what it has not heard, and ask it for `n` more. False when it has none."""
+        with self._thinking:
+            while self._unheard:
+                heard = self._unheard.popleft()
+                if isinstance(heard, Mapping):
+                    tell_facts(self._search, heard)
+                else:
+                    self._search.tell(heard)
+            asked = self._search.ask(n) if n > 0 else []
+            with self._lock:
+                self._waiting.extend(asked)
+            return bool(asked)
+
+    # ---- what threads call ----
+
+    def prepare(self) -> bool:
+        """Have the next ones ready before the loop asks. False when there is nothing to do."""
+        with self._lock:
+            lacking = min(max(self.ahead, self._short) - len(self._waiting), self.left)
+        return lacking > 0 and not self._over and self._think(lacking)
 
     def turn(self) -> None:
         """Take over what helpers found, and give them more."""
-        with self._lock:
+        with self._turning:
             self._hear()
-            sharing_services.tasks_of_the_dead(self.job)
+            if self._given:
+                sharing_services.tasks_of_the_dead(self.job)
             helping = sharing_services.helpers(self.job).count()
             if self._over or not helping:
-                self._return(sharing_services.tasks_take_back(self.job))
+                if self._given:
+                    self._return(sharing_services.tasks_take_back(self.job))
                 return
             wanted = STOCK * helping - sharing_services.tasks_waiting(self.job)
             configs = self.ask(wanted) if wanted > 0 else []
             if configs:
-                sharing_services.tasks_put(self.job, configs, self.incumbent())
+                self._given = True
+                sharing_services.tasks_put(self.job, configs, self._progress.incumbent())
 
     def _hear(self) -> None:
         fresh = sharing_services.trials_of_others(self.job, self.worker, self._last_row)
         self._last_row = max((pk for pk, _ in fresh), default=self._last_row)
-        trials = [trial for _, trial in fresh if config_key(trial.config) not in self._told]
+        with self._lock:
+            trials = [trial for _, trial in fresh if config_key(trial.config) not in self._told]
+            self._news += trials
         self.tell(trials)
-        self._news += trials
 
     def _return(self, configs: Sequence[Config]) -> None:
-        for config in configs:
-            self._open.pop(config_key(config), None)
-            self._waiting.append(config)
-
-    def incumbent(self) -> Incumbent | None:
-        return self._progress.incumbent()
+        with self._lock:
+            for config in configs:
+                self._open.pop(config_key(config), None)
+                self._waiting.append(config)
 
     def begin(self, history: Sequence[Trial]) -> None:
         """Of a job that goes on: its rows are told, and what a dead lead gave out is the first to be measured."""
-        with self._lock:
-            self.tell(history)
-            self._last_row = sharing_services.last_row(self.job)
-            self._waiting.extend(sharing_services.tasks_take_back(self.job, everything=True))
+        self.tell(history)
+        self._last_row = sharing_services.last_row(self.job)
+        self._waiting.extend(sharing_services.tasks_take_back(self.job, everything=True))
 
     def end(self, should_stop: Callable[[], bool]) -> None:
         """Give nothing out any more, and wait for what helpers measure at this moment."""
@@ -165,26 +200,39 @@ class Shared:
 
     def go_on(self, trials: int) -> None:
         """The budget has grown."""
-        with self._lock:
-            self.trials, self._over = trials, False
+        self.trials, self._over = trials, False
 
 
 class Turning:
-    """Turns a Shared in a thread of its own while the block runs, and wakes idle workers that may help."""
+    """Turns a Shared in a thread of its own while the block runs, and wakes idle workers that may help; another one prepares."""
 
     def __init__(self, shared: Shared, queue: str) -> None:
         self._shared, self._queue = shared, queue
         self._done = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="share", daemon=True)
+        self._threads = [threading.Thread(target=self._run, name="share", daemon=True)]
+        if shared.ahead:
+            self._threads.append(threading.Thread(target=self._prepare, name="prepare", daemon=True))
         self._wake_at = 0.0
 
     def __enter__(self) -> Turning:
-        self._thread.start()
+        for thread in self._threads:
+            thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._done.set()
-        self._thread.join(timeout=5)
+        for thread in self._threads:
+            thread.join(timeout=5)
+
+    def _prepare(self) -> None:
+        """What fails here fails in the loop as well, which asks for itself when nothing is ready."""
+        while not self._done.is_set():
+            try:
+                if not self._shared.prepare():
+                    self._done.wait(PREPARE_EVERY_S)
+            except Exception:
+                log.exception("tune %s: asking ahead", self._shared.job.pk)
+                return
 
     def _run(self) -> None:
         while not self._done.wait(TURN_EVERY_S):

@@ -30,6 +30,7 @@ from workers.stopping import Stop, Stopped, watched
 from workers.tune_runner import News, present, runner_of, space_of
 
 COUNT_EVERY_S = 2.0
+ASKED_AHEAD = 2              # configurations that a thread has ready for the loop, where compilers want more than one
 QUARANTINE_EVERY_S = 2.0     # how soon a configuration that failed elsewhere is kept from this job
 
 
@@ -107,7 +108,8 @@ class Lead:
         first = [config for config in early if config in space]
         history = selectors.history(job)
         shared = Shared(job, self.worker, search, first=first, trials=job.budget_trials, clock=self.clock,
-                        refuse=Refusals(job, self.capability), record=self._record)
+                        refuse=Refusals(job, self.capability), record=self._record,
+                        ahead=ASKED_AHEAD if self.runner.ahead > 1 else 0)
         shared.begin(history)
         with Turning(shared, services.queue_of(job)):
             while True:
