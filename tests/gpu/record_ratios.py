@@ -89,6 +89,7 @@ _MATMUL: list[Mapping[str, Sequence[Any]]] = [
 _MATMUL_SKINNY: list[Mapping[str, Sequence[Any]]] = [{**_SKINNY, "KERNEL": ("tiles",)}, {**_SKINNY, "KERNEL": ("tma",)}]
 _ATTENTION: list[Mapping[str, Sequence[Any]]] = [
     {"BM": (64, 128), "BN": (64, 128), "num_warps": (4, 8), "num_stages": (2, 3), "KERNEL": ("two stages", "tma")},
+    {"BM": (64, 128), "BN": (64, 128), "num_warps": (8,), "num_stages": (2, 3), "KERNEL": ("two stages", "tma"), "maxnreg": (128,)},
     {"BM": (128,), "BN": (64, 128), "num_warps": (4,), "num_stages": (2, 3, 4), "KERNEL": ("specialised",)},
     {"BM": (64,), "BN": (64,), "num_warps": (4,), "num_stages": (3,), "KERNEL": ("one loop",)}]
 DESIGNS: dict[str, list[Mapping[str, Sequence[Any]]]] = {
@@ -110,7 +111,8 @@ def designs(operator: Operator, shape: Mapping[str, int], dtype: str, device: Li
     space = operator.space(shape, dtype, device)
     bk = {"BK": (128,)} if dtype == "fp8" else {}             # as many bytes as 64 of 16 bits
     skinny = operator.name.startswith("matmul") and shape["M"] <= 64
-    made = (dict(zip(group, values, strict=True)) for group in (_MATMUL_SKINNY if skinny else DESIGNS[operator.name])
+    groups = _MATMUL_SKINNY if skinny else DESIGNS[operator.name]
+    made = (operator.complete(dict(zip(group, values, strict=True))) for group in groups
             for values in product(*{**group, **bk}.values()))
     default = operator.default_config(shape, dtype, device)
     return list({config_key(config): config for config in (default, *made) if config in space}.values())

@@ -119,6 +119,7 @@ INTERPRETED = [
     *(("attention", {"B": 1, "H": 1, "N": 70, "D": 16, "causal": 1}, "fp16", {**A, "KERNEL": kernel})
       for kernel in ("two stages", "tma", "specialised")),
     ("attention", {"B": 1, "H": 1, "N": 64, "D": 16, "causal": 0}, "fp16", {**A, "KERNEL": "specialised"}),
+    ("attention", {"B": 1, "H": 1, "N": 40, "D": 16, "causal": 0}, "fp16", {**A, "KERNEL": "tma", "maxnreg": 128}),
     *(("gqa_attention", {"B": 1, "H": 4, "KV": 2, "N": 33, "D": 16, "causal": causal}, "fp16", {**A, "BN": 32, "KERNEL": kernel})
       for kernel, causal in (("two stages", 0), ("tma", 1), ("specialised", 1))),
     *(("grouped_matmul", {"M": 30, "E": 4, "N": 40, "K": 48}, "fp16", {**G, "KERNEL": kernel})
@@ -173,7 +174,7 @@ gpu = limits(sys.argv[1])
 offline.aim(gpu.compute_capability, gpu.sms)
 for name, shape, dtype, config, _ in json.loads(sys.argv[2]):
     operator = OPERATORS[name]
-    if config not in operator.space(shape, dtype, gpu):
+    if operator.complete(config) not in operator.space(shape, dtype, gpu):
         print(json.dumps(None))
         continue
     problem = importlib.import_module(operator.kernel_module).PROBLEMS[name](shape, dtype, torch.device("meta"), 0)
