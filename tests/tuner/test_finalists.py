@@ -99,6 +99,17 @@ def test_ties_are_broken_by_registers_then_portability():
     assert row["registers"] == 120 and row["why"] and row["library"] == found[0].library
 
 
+def test_recorded_values_break_no_ties():
+    """They were not compared round by round: the fastest wins, whatever its registers."""
+    class Replay(Machine):
+        def finalists(self, configs):
+            return [(config, Measured(self.medians[config["a"]], 1.0, 1.0, 20, self.facts[config["a"]])) for config in configs]
+
+    facts = {0: {"registers": 200}, 1: {"registers": 32}}
+    found = finish(Replay({0: 1.0, 1: 1.001}, facts), [trial(0, 1.0), trial(1, 1.001)])
+    assert [one.config["a"] for one in found] == [0, 1] and found[1].tie
+
+
 def test_a_configuration_that_lost_its_race_is_no_finalist():
     trials = [trial(0, 1.0), trial(1, 0.9, ended="raced"), trial(2, 1.05), trial(3, 2.0)]
     assert chosen(trials, {"a": 3}) == [{"a": 0}, {"a": 2}, {"a": 3}]

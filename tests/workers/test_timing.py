@@ -56,7 +56,7 @@ def test_a_slow_configuration_leaves_the_race_after_one_sample_and_says_what_tha
     race = Race(1.0, noise, 0.01)
     times, _ = measure(Scripted([9.0]), race)
     assert times.ended == "raced" and len(times.samples_ms) == 1 and times.lost.probability <= 0.01
-    facts = timing.saved(times, race, noise, Policy())
+    facts = timing.saved(times, race, Policy())
     assert facts["samples"] == 1 and facts["instead_of"] == 10 and facts["incumbent_ms"] == 1.0
     assert facts["saved_s"] == pytest.approx(9 * times.sampling_s, abs=1e-6)
 
@@ -66,7 +66,7 @@ def test_what_would_have_been_cut_short_by_its_limit_is_not_counted_as_saved():
     noise.learn([1.0] * 10)
     race = Race(1.0, noise, 0.01)
     times, _ = measure(Scripted([400.0]), race)
-    assert timing.saved(times, race, noise, Policy())["instead_of"] == 5           # max_ms ends it at its first batch
+    assert timing.saved(times, race, Policy())["instead_of"] == 5           # max_ms ends it at its first batch
 
 
 def test_an_equal_configuration_is_measured_to_its_end_in_the_looks_of_the_race():

@@ -113,7 +113,7 @@ class Bench:
         race = self._race(request.get("incumbent"))
         times = self._guarded(lambda: self.sampler.measure(lambda: self.problem.launch(config), race))
         if race is not None and times.lost is not None:
-            facts["racing"] = timing.saved(times, race, self.noise, self.policy)
+            facts["racing"] = timing.saved(times, race, self.policy)
         else:
             self.noise.learn(times.samples_ms)
         return {**times.as_json(), "facts": {**facts, **_kernel_facts(kernel), **times.as_facts(), "check_s": round(check_s, 6)}}

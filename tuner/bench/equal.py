@@ -44,6 +44,7 @@ class Standing:
     p: float | None                # adjusted; None for the fastest, and where there are no rounds
     equal: bool
     why: str
+    rounds: int = 0                # that were compared
 
 
 def standings(entries: Sequence[Entry]) -> list[Standing]:
@@ -52,7 +53,8 @@ def standings(entries: Sequence[Entry]) -> list[Standing]:
         return []
     lead = min(range(len(entries)), key=lambda i: entries[i].median_ms)
     ratios = [_ratios(entry, entries[lead]) for entry in entries]
-    return [Standing(0.0, None, True, "fastest") if i == lead else _standing(entry, entries[lead], ratios[i], len(entries) - 1)
+    fastest = Standing(0.0, None, True, "fastest", len(ratios[lead]))
+    return [fastest if i == lead else _standing(entry, entries[lead], ratios[i], len(entries) - 1)
             for i, entry in enumerate(entries)]
 
 
@@ -64,10 +66,10 @@ def _standing(entry: Entry, lead: Entry, ratios: Sequence[float], rivals: int) -
     p = min(1.0, sign_flip(ratios) * rivals)
     seen = f"{by:+.2%} over {len(ratios)} rounds"
     if by <= EQUAL_WITHIN:
-        return Standing(by, p, True, f"{seen}: less than processes of identical code differ ({EQUAL_WITHIN:.1%})")
+        return Standing(by, p, True, f"{seen}: less than processes of identical code differ ({EQUAL_WITHIN:.1%})", len(ratios))
     if p > RISK:
-        return Standing(by, p, True, f"{seen}, not told apart (sign flips, p = {p:.2f} > {RISK:g})")
-    return Standing(by, p, False, f"{seen} (sign flips, p = {p:.3f})")
+        return Standing(by, p, True, f"{seen}, not told apart (sign flips, p = {p:.2f} > {RISK:g})", len(ratios))
+    return Standing(by, p, False, f"{seen} (sign flips, p = {p:.3f})", len(ratios))
 
 
 def _ratios(entry: Entry, lead: Entry) -> list[float]:
@@ -85,9 +87,10 @@ def sign_flip(differences: Sequence[float]) -> float:
 
 def place(standing: Standing, entry: Entry) -> tuple[float, ...]:
     """Order of finalists, the winner first. Among equals no slower than TIE_WITHIN: fewer registers (room for other code), then
-    code that fits more GPUs, less shared memory, the time. Noise that hides more than that must not choose the winner.
+    code that fits more GPUs, less shared memory, the time. Noise that hides more than that must not choose the winner, nor
+    may values that were recorded one by one and never compared.
     """
-    if not standing.equal or standing.slower_by > TIE_WITHIN:
+    if not standing.equal or standing.slower_by > TIE_WITHIN or standing.rounds < FEWEST_ROUNDS:
         return (2.0 - standing.equal, entry.median_ms)
     facts = entry.facts or {}
     registers, smem = facts.get("registers"), facts.get("smem_bytes")

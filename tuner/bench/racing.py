@@ -29,7 +29,6 @@ class Noise:
 
     def __init__(self) -> None:
         self.runs = float(PRIOR_RUNS)
-        self.samples = 0.0                                  # of runs that went to their end, for what a race saves
         self._squares = [PRIOR_RUNS * (PRIOR_DEVIATION / n) ** 2 for n in LOOKS]
 
     def learn(self, samples_ms: Sequence[float]) -> None:
@@ -37,7 +36,6 @@ class Noise:
         median = _median(samples_ms)
         fastest = list(accumulate(samples_ms, min))
         self.runs += 1
-        self.samples += len(samples_ms)
         for look, n in enumerate(LOOKS):
             if n < len(fastest):                            # with all samples seen there is no later median to be above
                 self._squares[look] += max(0.0, math.log(fastest[n - 1] / median)) ** 2
@@ -49,12 +47,6 @@ class Noise:
         if margin <= 0:
             return 1.0
         return min(1.0, self._squares[look] / self.runs / margin ** 2, 0.5 ** LOOKS[look])
-
-    @property
-    def usual_samples(self) -> float | None:
-        """Samples of a run that went to its end, on average; None before the first."""
-        whole = self.runs - PRIOR_RUNS
-        return self.samples / whole if whole else None
 
 
 def reference_ms(samples_ms: Sequence[float], median_ms: float) -> float:

@@ -13,7 +13,7 @@ from typing import Any
 
 from tuner.bench.conditions import Conditions, Highest
 from tuner.bench.policy import Policy
-from tuner.bench.racing import Lost, Noise, Race
+from tuner.bench.racing import Lost, Race
 from tuner.bench.timers import Launch, Timer
 
 SLOW_WARMUP_MS = 20.0        # a launch this long has brought the clocks up by itself
@@ -108,14 +108,13 @@ class Sampler:
             self._pause(self.policy.pause_s)
 
 
-def saved(times: Times, race: Race, noise: Noise, policy: Policy) -> dict[str, Any]:
-    """For the facts of a race that was lost: its risk, and the GPU seconds that a whole measurement would have cost more.
+def saved(times: Times, race: Race, policy: Policy) -> dict[str, Any]:
+    """For the facts of a race that was lost: its risk, and the GPU seconds that a whole measurement would at least have cost more.
 
-    A whole measurement is taken to have as many samples as the session's others had, within `max_ms`.
+    Of a whole measurement only the fewest samples are counted that the policy lets it end with.
     """
     n = len(times.samples_ms)
-    usual = round(noise.usual_samples or policy.min_samples)
-    instead = max(n, min(usual, max(policy.batch, math.ceil(policy.max_ms / times.median_ms))))
+    instead = max(n, min(policy.min_samples, max(policy.batch, math.ceil(policy.max_ms / times.median_ms))))
     lost = times.lost
     return {"risk": race.risk, "probability": lost.probability if lost else None, "incumbent_ms": race.incumbent_ms, "samples": n,
             "instead_of": instead, "saved_s": round((instead - n) * times.sampling_s / n, 6)}
