@@ -15,7 +15,7 @@ from django.utils import timezone
 
 from tuner.bench.runner import Incumbent
 from tuner.jobs import selectors
-from tuner.jobs.worker_services import row_key
+from tuner.jobs.worker_services import measured_by_member, row_key
 from tuner.models import TrialRow, TuneJob, TuneMember, TuneTask
 from tuner.trial import Config, Trial
 from workers import jobs
@@ -33,13 +33,14 @@ def member_join(job: TuneJob, worker: str, role: str, *, host: str = "", gpu: st
 def member_beat(member: TuneMember, reading: dict[str, Any]) -> bool:
     """A sign of life, with the clocks now. False when it is no member any more."""
     here = TuneMember.objects.filter(pk=member.pk, left=None)
-    return bool(here.update(heartbeat=timezone.now(), reading=reading))
+    return bool(here.update(heartbeat=timezone.now(), reading=reading, trials=measured_by_member()))
 
 
 def member_leave(member: TuneMember, note: str = "") -> None:
     """What it claimed and did not measure is free again."""
     with transaction.atomic():
-        TuneMember.objects.filter(pk=member.pk).update(left=timezone.now(), heartbeat=None, note=note[:300])
+        TuneMember.objects.filter(pk=member.pk).update(
+            left=timezone.now(), heartbeat=None, note=note[:300], trials=measured_by_member())
         TuneTask.objects.filter(job=member.job_id, worker=member.worker).update(worker="")
 
 

@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from django.db import transaction
-from django.db.models import F, Max, Q, QuerySet
+from django.db.models import Count, F, Max, OuterRef, Q, QuerySet, Subquery
+from django.db.models.functions import Coalesce
 from django.utils import timezone
 
 from tuner import cache
@@ -79,30 +80,30 @@ def trial_record(job: TuneJob, worker: str, trial: Trial, default: Config | None
     """Store one trial and the job's running best in one transaction; its number is the next one of the job.
 
     The lead's while it holds the job, a helper's while it is a member of it; Superseded otherwise. The row that stands is
-    returned where another worker was faster.
+    returned where another worker was faster. Few statements: a GPU waits meanwhile.
     """
     outcome, key = trial.outcome, row_key(trial.config)
     measured = outcome if isinstance(outcome, Measured) else None
     with transaction.atomic():
         now = _job_of_member(job, worker)
-        there = TrialRow.objects.filter(job=now, config_key=key).first()
-        if there is not None:
-            return there
+        rows = TrialRow.objects.filter(job=now)
+        stored = rows.aggregate(last=Max("number"), there=Count("pk", filter=Q(config_key=key)))
+        if stored["there"]:
+            return rows.get(config_key=key)
         changed = _changes(now, trial, default)
         TuneJob.objects.filter(pk=now.pk).update(**changed)
-        number = TrialRow.objects.filter(job=now).aggregate(last=Max("number"))["last"]
         row = TrialRow.objects.create(
-            job=now, number=0 if number is None else number + 1, config=dict(trial.config), config_key=key, worker=worker,
-            gpu_uuid=gpu_uuid, outcome="measured" if measured else "rejected",
+            job_id=now.pk, number=0 if stored["last"] is None else stored["last"] + 1, config=dict(trial.config), config_key=key,
+            worker=worker, gpu_uuid=gpu_uuid, outcome="measured" if measured else "rejected",
             reason=str(outcome.reason) if isinstance(outcome, Rejected) else "",
             message=outcome.message if isinstance(outcome, Rejected) else "",
             median_ms=measured.median_ms if measured else None, min_ms=measured.min_ms if measured else None,
             p90_ms=measured.p90_ms if measured else None, n=measured.n if measured else None,
             facts=dict(outcome.facts), at_s=trial.at_s)
-        TuneTask.objects.filter(job=now, config_key=key).delete()
-        TuneMember.objects.filter(job=now, worker=worker).update(trials=F("trials") + 1)
+        if now.worker != worker:
+            TuneTask.objects.filter(job=now, config_key=key).delete()
         if isinstance(outcome, Rejected) and gpu_uuid:
-            quarantine_services.put(now, outcome, trial.config, capability)
+            quarantine_services.put(job, outcome, trial.config, capability)
     for name, value in changed.items():
         setattr(job, name, value)
     return row
@@ -110,7 +111,8 @@ def trial_record(job: TuneJob, worker: str, trial: Trial, default: Config | None
 
 def _job_of_member(job: TuneJob, worker: str) -> TuneJob:
     """The job's row, locked until the transaction ends; Superseded when the worker has no part in it any more."""
-    now = TuneJob.objects.select_for_update().filter(pk=job.pk, status=Status.RUNNING).first()
+    rows = TuneJob.objects.select_for_update().filter(pk=job.pk, status=Status.RUNNING)
+    now = rows.only("worker", "best_ms", "elapsed_s").first()
     if now is None:
         raise Superseded
     helps = TuneMember.objects.filter(job=now, worker=worker, role=TuneMember.Role.HELPER, left=None)
@@ -174,10 +176,16 @@ def tune_end(job: TuneJob, worker: str, status: str, /, **fields: Any) -> None:
         if not held(job, worker).update(**fields):
             raise Superseded
         TuneTask.objects.filter(job=job).delete()
-        TuneMember.objects.filter(job=job, left=None).update(left=now, heartbeat=None)
+        TuneMember.objects.filter(job=job, left=None).update(left=now, heartbeat=None, trials=measured_by_member())
     for name, value in fields.items():
         setattr(job, name, value)
     transaction.on_commit(lambda: publish_status(job))
+
+
+def measured_by_member() -> Coalesce:
+    """Of the members in an update: trials that they stored."""
+    rows = TrialRow.objects.filter(job=OuterRef("job"), worker=OuterRef("worker")).order_by().values("job")
+    return Coalesce(Subquery(rows.annotate(count=Count("pk")).values("count")), 0)
 
 
 def tune_rest(job: TuneJob, worker: str) -> None:
