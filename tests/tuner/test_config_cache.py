@@ -145,6 +145,15 @@ def test_revalidation_measures_the_few_that_count(alice):
     assert revalidation_services.revalidate(revalidation_services.waiting(), alice) == []       # its job waits
 
 
+def test_what_the_fleet_spends_most_on_is_measured_again_first(monkeypatch):
+    from tuner.jobs.worth_selectors import Fleet
+    big, hot = put(ms=0.1), put(shape={**SHAPE, "M": 64}, ms=0.29)
+    services.environment_seen(GPU, "cuda 13.0, triton 3.7.1", "580.159")
+    assert revalidation_services.waiting() == [big, hot]                  # nobody ran either: the larger gain
+    monkeypatch.setattr(revalidation_services, "fleet", lambda operator, dtype, shape, gpu: Fleet(ns=10**9 * (shape["M"] == 64)))
+    assert revalidation_services.waiting() == [hot, big]
+
+
 # ---- evidence of other kinds ----
 
 def test_a_listeners_or_a_files_entry_never_goes_before_a_tune_jobs():

@@ -8,7 +8,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from tuner import operators
+from tuner import operators, texts
 from tuner.configs import exchange_services, export_selectors, portability_selectors, selectors, services
 from tuner.configs.forms import BucketForm, ImportForm, known_gpus
 from tuner.formats import FORMATS, FormatError
@@ -61,7 +61,10 @@ def cache_import(request: HttpRequest, pk: int) -> HttpResponse:
     listed = exchange_services.listed(file)
     where = [device for device in devices.devices() if devices.is_gpu(device.value) or device.operator == file.operator]
     return render(request, "tuner/cache_import.html", {
-        "file": file, "format": FORMATS.get(file.format), "entries": file.cached.all()[:500], "listed": listed,
+        "file": file, "format": FORMATS.get(file.format), "listed": [texts.config_in_order(config) for config in listed],
+        "shape": texts.in_order(file.operator, file.shape),
+        "entries": [{"row": row, "shape": texts.in_order(row.operator, row.shape), "config": texts.config_in_order(row.config)}
+                    for row in file.cached.all()[:500]],
         "devices": where, "known": operators.find(file.operator)})
 
 

@@ -16,6 +16,7 @@ from tuner import cache, operators, texts
 from tuner.configs import portability_selectors, revalidation_services, selectors, services
 from tuner.configs.forms import AskForm
 from tuner.models import CachedConfig
+from tuner.served import selectors as served_selectors
 
 LIST_LIMIT = 2_000
 FILTERS = ("operator", "gpu", "state", "origin")
@@ -29,7 +30,7 @@ def cache_list(request: HttpRequest) -> HttpResponse:
     entries = [{"entry": row, "config": texts.config_in_order(row.config), "state": str(selectors.entry_of(row, banned).state),
                 **_gains(row)} for row in rows]
     everything = CachedConfig.objects.all()
-    waiting, counts = revalidation_services.waiting(), Counter(row["state"] for row in entries)
+    waiting, counts = revalidation_services.unverified(), Counter(row["state"] for row in entries)
     return render(request, "tuner/cache_list.html", {
         "entries": entries, "total": everything.count(), "gpus": everything.values("gpu").distinct().count(),
         "best": max((row["gain"] for row in entries if row["gain"]), default=None),
@@ -60,7 +61,8 @@ def cache_detail(request: HttpRequest, pk: int) -> HttpResponse:
         "notes": entry.evidence.get("notes", []), "timings": entry.evidence.get("timings", []),
         "rate": texts.rate(entry.job, entry.median_ms) if entry.job else None,
         "why_not": revalidation_services.why_not(entry), "again": revalidation_services.candidates(entry),
-        "again_s": revalidation_services.expected_seconds([entry])})
+        "again_s": revalidation_services.expected_seconds([entry]), "launches": served_selectors.entry_launches(entry),
+        "launch_days": served_selectors.DAYS})
 
 
 def _history(entry: CachedConfig) -> list[dict[str, Any]]:

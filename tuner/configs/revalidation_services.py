@@ -8,6 +8,7 @@ from typing import Any
 from tuner import cache
 from tuner.jobs import devices
 from tuner.jobs.services import tune_create
+from tuner.jobs.worth_selectors import fleet
 from tuner.models import CachedConfig, TuneJob
 from tuner.operators import find, limits
 from tuner.strategies import DEFAULT
@@ -32,15 +33,21 @@ def candidates(entry: CachedConfig) -> list[Config]:
     return list(found.values())[:TOP]
 
 
-def worth(entry: CachedConfig) -> float:
-    """What goes first: the gain over the default that is at stake; entries whose gain is unknown come last."""
-    return entry.default_ms / entry.median_ms if entry.default_ms and entry.median_ms else 0.0
+def worth(entry: CachedConfig) -> tuple[float, float]:
+    """What goes first: fleet time × the gain over the default that is at stake; where the fleet never ran it, the gain alone."""
+    gain = 1 - entry.median_ms / entry.default_ms if entry.default_ms and entry.median_ms else 0.0
+    return fleet(entry.operator, entry.dtype, entry.shape, entry.gpu).ns * gain, gain
+
+
+def unverified() -> list[CachedConfig]:
+    """Entries that a job can measure again, in no order."""
+    rows = CachedConfig.objects.filter(state=cache.State.UNVERIFIED, recorded="").select_related("job")
+    return [row for row in rows if not why_not(row)]
 
 
 def waiting() -> list[CachedConfig]:
-    """Unverified entries that a job can measure again, those with the most at stake first."""
-    rows = CachedConfig.objects.filter(state=cache.State.UNVERIFIED, recorded="").select_related("job")
-    return sorted((row for row in rows if not why_not(row)), key=worth, reverse=True)
+    """The same, those with the most at stake first."""
+    return sorted(unverified(), key=worth, reverse=True)
 
 
 def why_not(entry: CachedConfig) -> str:
