@@ -71,8 +71,10 @@ class GpuChild:
         return self._child
 
     def open(self, library: bool) -> dict[str, Any]:
-        """Open the session in the child that is there, in a spare or in a new one; then new spares import torch."""
+        """Open the session in the child that is there, in a spare or in a new one, while new spares start."""
         why = ""
+        self._child = self._child or (self.spares.pop(0) if self.spares else self._spawn())
+        self.spares += [self._spawn() for _ in range(SPARES - len(self.spares))]       # they import torch meanwhile
         for _ in range(self.limits.max_opens):
             self._child = self._child or (self.spares.pop(0) if self.spares else self._spawn())
             try:
@@ -84,7 +86,6 @@ class GpuChild:
             if "ok" not in answer:
                 failed = answer.get("failed") or {"what": answer["rejected"]["message"], "hint": ""}
                 raise SandboxError(failed["what"], failed["hint"])
-            self.spares += [self._spawn() for _ in range(SPARES - len(self.spares))]
             return dict(answer["ok"])
         raise SandboxError(f"the GPU child did not start {self.limits.max_opens} times in a row: {why}",
                            "on the worker, try: python -c 'import torch, triton; torch.cuda.init()'")

@@ -34,6 +34,9 @@ class Compiler:
 
     problem: Problem
 
+    def __init__(self) -> None:
+        self.launchers = offline.Launchers()
+
     def handlers(self) -> dict[str, wire.Handler]:
         return {"open": self.open, "compile": self.compile}
 
@@ -57,6 +60,7 @@ class Compiler:
         started = time.perf_counter()
         try:
             kernels = self.problem.compile(request["config"])
+            self.launchers.build(kernels)
         except Exception as error:
             raise wire.Refused(offline.reason_of(error), _short(error), compile_s=_since(started)) from error
         facts = {**offline.static_facts(kernels, self.compute_capability), "compile_s": _since(started)}

@@ -15,6 +15,7 @@ from typing import Any
 
 import triton
 from triton.backends.compiler import GPUTarget
+from triton.backends.nvidia import driver as nvidia
 from triton.runtime import driver
 
 from profiles.analysis import gpus
@@ -102,6 +103,24 @@ def _resources(cubin: bytes) -> list[tuple[int, int]]:
         except (OSError, RuntimeError, subprocess.SubprocessError):
             return []
     return [(int(found[2]), int(found[3])) for found in _USAGE.finditer(said)]
+
+
+class Launchers:
+    """The C code that calls a kernel: up to Triton 3.6 each signature has its own, which takes the child 0.3 s to build.
+
+    Built here once, it lies in the cache folder beside the binaries. It is linked with CUDA's library and calls nothing of it;
+    where that library is missing, there is no GPU to launch on.
+    """
+
+    def __init__(self) -> None:
+        self._wanted = hasattr(nvidia, "make_launcher")
+
+    def build(self, kernels: Any) -> None:
+        for kernel in _listed(kernels) if self._wanted else ():
+            try:
+                nvidia.CudaLauncher(kernel.src, kernel.metadata)
+            except Exception:               # no C compiler, no libcuda: the child says what is missing, if it is
+                self._wanted = False
 
 
 def cannot_start(facts: dict[str, Any], compute_capability: str) -> str | None:
