@@ -184,7 +184,8 @@ def spent(trials: Sequence[Trial], elapsed_s: float) -> Spent:
 
 def _held_s(trial: Trial) -> float | None:
     """Seconds that a trial held the GPU (`measure_s`: correctness and timing), or was timed on it (`gpu_s`)."""
-    return next((float(value) for name in ("measure_s", "gpu_s") if _number(value := trial.outcome.facts.get(name))), None)
+    told = [trial.outcome.facts[name] for name in ("measure_s", "gpu_s") if _number(trial.outcome.facts.get(name))]
+    return float(told[0]) if told else None
 
 
 def _number(value: Any) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from django.contrib import messages
@@ -16,7 +17,9 @@ from tuner.jobs import charts, page_selectors, selectors, services
 from tuner.models import TuneJob
 
 LIST_LIMIT = 500
-PARTS_KEPT_S = 1         # a hundred pages that watch one job are answered by one rendering a second
+PARTS_FRESH_S = 1.0      # a hundred pages that watch one job are answered by one rendering a second …
+PARTS_SHARE = 10         # … and by one that took long for ten times as long: a tenth of one core at most
+PARTS_KEPT_S = 60        # an older answer serves while the next is made
 
 # The buttons of a job's page may be pressed by whoever may change jobs.
 changes_jobs = permission_required("tuner.change_tunejob", raise_exception=True)
@@ -59,15 +62,20 @@ def tune_detail(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 def _live(request: HttpRequest, job: TuneJob) -> HttpResponse:
-    """Only what the server words anew while a job runs. Kept for a second: the rows of a job are not read for each page."""
+    """Only what the server words anew while a job runs. Kept for a while: the rows of a job are not read for each page.
+
+    A change of the job's state has a key of its own, so it shows at once.
+    """
     user: Any = request.user
     may = f"{user.has_perm('tuner.add_tunejob')}{user.has_perm('tuner.change_tunejob')}"
     key = f"tune-live:{job.pk}:{may}:{job.status}{job.stop_requested}{job.pause_requested}{len(job.finalists)}"
     body = cache.get(key)
-    if body is None:
-        answer = render(request, "tuner/job/live.html", page_selectors.detail(job, page_selectors.trials_of(job)))
-        body = answer.content
-        cache.set(key, body, PARTS_KEPT_S)
+    if body is not None and not cache.add(f"{key}:fresh", True, PARTS_FRESH_S):
+        return HttpResponse(body)
+    began = time.monotonic()
+    body = render(request, "tuner/job/live.html", page_selectors.detail(job, page_selectors.trials_of(job))).content
+    cache.set(key, body, PARTS_KEPT_S)
+    cache.set(f"{key}:fresh", True, max(PARTS_FRESH_S, PARTS_SHARE * (time.monotonic() - began)))
     return HttpResponse(body)
 
 

@@ -111,6 +111,12 @@ def ms_as_time(value: Any) -> SafeString:
 
 
 @register.filter
+def seconds(value: Any) -> SafeString:
+    """Duration given in seconds: minutes and hours as such, not kiloseconds."""
+    return _shown(value, "s", lambda s: ns_text(s * 1e9))
+
+
+@register.filter
 def nbytes(value: Any) -> SafeString:
     """Bytes, decimal prefixes."""
     return si(value, "B")

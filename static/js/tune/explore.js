@@ -22,7 +22,7 @@ const by = (id) => /** @type {any} */ (document.getElementById(id));
 export function explore(trialsNow, onPicks, onChoose) {
   const query = new URL(location.href).searchParams;
   const picks = Picks.fromText(query.get("pick") ?? ""), shown = new Set((query.get("facts") ?? "").split(",").filter(Boolean));
-  let heat = (query.get("heat") ?? "").split(","), timer = 0;
+  let heat = (query.get("heat") ?? "").split(","), timer = 0, later = 0;
   const changed = () => { remember(); draw(); onPicks(picks, trialsNow()); };
   const parallel = new Parallel(by("parallel"), by("parallel-tip"), {
     pick: (name, pick) => { if (name) picks.set(name, pick); else picks.clear(); changed(); },
@@ -56,8 +56,11 @@ export function explore(trialsNow, onPicks, onChoose) {
     parallel.draw({ trials, axes: [...values, ...compiled.filter(({ name }) => shown.has(name)), ...(time ? [time] : [])], picks, best_ms });
     showClasses(trials, best_ms);
     say(trials, values, best_ms);
-    if (time) drawSlices(by("slices"), trials, order, time, picks, best_ms, shares, (name, value) => { picks.toggle(name, value); changed(); });
-    showHeat(trials, order, best_ms);
+    cancelAnimationFrame(later);
+    later = requestAnimationFrame(() => { // the lines answer a hand at once, the rest with the next frame
+      if (time) drawSlices(by("slices"), trials, order, time, picks, best_ms, shares, (name, value) => { picks.toggle(name, value); changed(); });
+      showHeat(trials, order, best_ms);
+    });
   }
 
   /** Buttons for the compiler's numbers as further axes. */

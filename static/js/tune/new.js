@@ -2,7 +2,7 @@
 // Works without too.
 
 import { getJson } from "../lib/http.js";
-import { si } from "../lib/units.js";
+import { ns } from "../lib/units.js";
 import { canonical, duration, effortOf, fits, predict, shapesOf } from "./new_model.js";
 
 /** @typedef {{shape: string, valid: number, trial_s: number|null}} ReplayShape */
@@ -109,7 +109,7 @@ function tellWorth() {
   const note = document.getElementById("worth");
   if (!note) {
     const known = ticked().map((box) => box.dataset.worth).filter(Boolean).map(Number), start = /** @type {HTMLButtonElement} */ (document.getElementById("start"));
-    start.textContent = ticked().length ? `Start ${ticked().length} job${ticked().length === 1 ? "" : "s"}${known.length ? `, worth ${si(known.reduce((a, b) => a + b, 0), "s")} of recorded GPU time` : ""}` : "Start tuning";
+    start.textContent = ticked().length ? `Start ${ticked().length} job${ticked().length === 1 ? "" : "s"}${known.length ? `, worth ${ns(1e9 * known.reduce((a, b) => a + b, 0))} of recorded GPU time` : ""}` : "Start tuning";
     return;
   }
   worthTimer = setTimeout(async () => {
@@ -121,7 +121,7 @@ function tellWorth() {
       const told = await getJson(`${note.dataset.api}?${query}`);
       note.hidden = false;
       note.textContent = told.seconds === null ? `Worth: unknown, because ${told.why}.`
-        : `Worth ${si(told.seconds, "s")} of the ${si(told.fleet_s, "s")} of GPU time that ${told.profiles} profile${told.profiles === 1 ? "" : "s"} saw in this shape: ${(100 * told.gain).toFixed(0)} % expected gain (${told.why}).`;
+        : `Worth ${ns(told.seconds * 1e9)} of the ${ns(told.fleet_s * 1e9)} of GPU time that ${told.profiles} profile${told.profiles === 1 ? "" : "s"} saw in this shape: ${(100 * told.gain).toFixed(0)} % expected gain (${told.why}).`;
     } catch { note.hidden = true; }
   }, WORTH_WAIT_MS);
 }

@@ -11,7 +11,7 @@ import { svg } from "./svg.js";
 
 const HEIGHT = 360, TOP = 34, BOTTOM = 12, LEFT = 46, RIGHT = 86;
 const SPREAD = 0.62; // of a value's band that its lines use
-const FAILED_SHARE = 0.2; // of the time axis, below it
+const FAILED_PX = 19; // of the time axis, below it, for each reason that something failed
 const NEAR_PX = 9;
 const CLASSES = [...SLOWER.map((_, at) => `s${at}`), "failed"];
 
@@ -30,8 +30,11 @@ export class Parallel {
     this.built = "";
     /** @type {Scene|null} */
     this.scene = null;
-    /** @type {{trial: Trial, points: ([number, number]|null)[]}[]} */
+    /** @type {{trial: Trial, path: string, points: ([number, number]|null)[]}[]} */
     this.lines = [];
+    this.shown = this.lines;
+    /** @type {Trial[]|null} */
+    this.laid = null;
     this.width = 0;
     element.addEventListener("pointermove", (event) => this.hover(event));
     element.addEventListener("pointerleave", () => this.show(null));
@@ -46,13 +49,16 @@ export class Parallel {
     this.reasons = [...new Set(scene.trials.filter((trial) => trial.median_ms === null).map((trial) => trial.reason))].sort();
     const built = JSON.stringify([this.width, this.reasons, scene.axes.map((axis) => [axis.name, axis.kind === "values" ? axis.values : [axis.low, axis.high]])]);
     if (built !== this.built) this.build();
+    if (built !== this.built || this.laid !== scene.trials) this.lines = this.layLines(); // what is picked moves no line
     this.built = built;
-    this.lines = this.layLines();
+    this.laid = scene.trials;
+    this.shown = this.lines.filter(({ trial }) => scene.picks.passes(trial));
     const parts = new Map(["rest", ...CLASSES].map((name) => [name, []]));
+    const shown = new Set(this.shown);
     let best = null;
     for (const line of this.lines) {
-      const { trial } = line, path = pathOf(line.points);
-      const name = scene.picks.size && !scene.picks.passes(trial) ? "rest" : trial.median_ms === null ? "failed" : `s${slowness(trial.median_ms, scene.best_ms)}`;
+      const { trial, path } = line;
+      const name = !shown.has(line) ? "rest" : trial.median_ms === null ? "failed" : `s${slowness(trial.median_ms, scene.best_ms)}`;
       parts.get(name).push(path);
       if (name !== "rest" && trial.median_ms !== null && trial.median_ms === scene.best_ms) best = path;
     }
@@ -71,7 +77,7 @@ export class Parallel {
   /** Where an axis of a range has its ends: the time axis leaves room for what failed. @param {Axis} axis */
   ends(axis) {
     const bottom = HEIGHT - BOTTOM;
-    return axis.name === TIME && this.reasons.length ? [TOP, TOP + (bottom - TOP) * (1 - FAILED_SHARE)] : [TOP, bottom];
+    return axis.name === TIME ? [TOP, bottom - this.failedHeight] : [TOP, bottom];
   }
 
   /** @param {number} count @param {number} at counted from below @returns {[number, number]} middle and height of a value's band */
@@ -82,9 +88,10 @@ export class Parallel {
 
   /** @param {string} reason @returns {number} */
   failedY(reason) {
-    const from = TOP + (HEIGHT - BOTTOM - TOP) * (1 - FAILED_SHARE) + 16, at = Math.max(0, this.reasons.indexOf(reason));
-    return this.reasons.length > 1 ? from + at * (HEIGHT - BOTTOM - from) / (this.reasons.length - 1) : (from + HEIGHT - BOTTOM) / 2;
+    return HEIGHT - BOTTOM - (this.reasons.length - 1 - Math.max(0, this.reasons.indexOf(reason))) * FAILED_PX;
   }
+
+  get failedHeight() { return this.reasons.length ? 10 + this.reasons.length * FAILED_PX : 0; }
 
   /** @param {import("./space.js").RangeAxis} axis @param {number} value the fast end of the time axis is on top */
   rangeY(axis, value) {
@@ -96,7 +103,7 @@ export class Parallel {
   layLines() {
     const { trials, axes } = this.scene;
     const order = [...trials].sort((a, b) => (a.median_ms ?? Infinity) - (b.median_ms ?? Infinity) || a.number - b.number);
-    const lines = order.map((trial) => ({ trial, points: /** @type {([number, number]|null)[]} */ ([]) }));
+    const lines = order.map((trial) => ({ trial, path: "", points: /** @type {([number, number]|null)[]} */ ([]) }));
     axes.forEach((axis, at) => {
       const x = this.x(at);
       if (axis.kind === "range") {
@@ -117,6 +124,7 @@ export class Parallel {
         line.points.push([x, middle + share * Math.min(height * SPREAD, 6 * band.count)]);
       }
     });
+    for (const line of lines) line.path = pathOf(line.points);
     return lines;
   }
 
@@ -248,9 +256,9 @@ export class Parallel {
     const side = Math.min(last - 1, Math.max(0, Math.floor((x - LEFT) / ((this.width - LEFT - RIGHT) / Math.max(1, last)))));
     const from = this.x(side), share = (x - from) / (this.x(side + 1) - from);
     let near = null, least = NEAR_PX;
-    for (const line of this.lines) {
+    if (share >= 0 && share <= 1) for (const line of this.shown) {
       const a = line.points[side], b = line.points[side + 1];
-      if (!a || !b || share < 0 || share > 1 || this.scene.picks.size && !this.scene.picks.passes(line.trial)) continue;
+      if (!a || !b) continue;
       const away = Math.abs(a[1] + share * (b[1] - a[1]) - y);
       if (away < least) [near, least] = [line, away];
     }
@@ -276,7 +284,7 @@ function pathOf(points) {
   let path = "", pen = "M";
   for (const point of points) {
     if (!point) { pen = "M"; continue; }
-    path += `${pen}${point[0].toFixed(1)} ${point[1].toFixed(1)}`;
+    path += `${pen}${Math.round(point[0] * 10) / 10} ${Math.round(point[1] * 10) / 10}`; // toFixed takes five times as long
     pen = "L";
   }
   return path;

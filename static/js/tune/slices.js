@@ -41,7 +41,7 @@ function picture(trials, axis, time, picks, best_ms, toggle) {
     for (const trial of slice.trials) {
       if (trial.median_ms === null) continue;
       const name = picks.size && !picks.passes(trial) ? "rest" : `s${slowness(trial.median_ms, best_ms)}`;
-      dots.get(name).push(`M${(middle + scatter(trial.number) * Math.min(column * 0.6, 26)).toFixed(1)} ${y(trial.median_ms).toFixed(1)}h0`);
+      dots.get(name).push(`M${Math.round((middle + scatter(trial.number) * Math.min(column * 0.6, 26)) * 10) / 10} ${Math.round(y(trial.median_ms) * 10) / 10}h0`);
     }
     if (slice.best_ms !== null) line += `${line ? "L" : "M"}${middle.toFixed(1)} ${y(slice.best_ms).toFixed(1)}`;
     drawing.append(value(axis, slice, middle, column, picks, toggle));

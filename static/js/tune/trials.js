@@ -9,12 +9,15 @@ export class Trials {
     /** @type {Map<number, Trial>} */
     this.known = new Map();
     this.contiguous = -1; // every trial up to this number is known
+    /** @type {Trial[]|null} */
+    this.ordered = null; // by number, until the next one comes
   }
 
   /** @param {Trial} trial @returns {boolean} whether it is new */
   add(trial) {
     if (this.known.has(trial.number)) return false;
     this.known.set(trial.number, trial);
+    this.ordered = null;
     while (this.known.has(this.contiguous + 1)) this.contiguous += 1;
     return true;
   }
@@ -22,7 +25,7 @@ export class Trials {
   get size() { return this.known.size; }
 
   /** @returns {Trial[]} by number */
-  inOrder() { return [...this.known.values()].sort((a, b) => a.number - b.number); }
+  inOrder() { return this.ordered ??= [...this.known.values()].sort((a, b) => a.number - b.number); }
 
   /** Columns of the figure's live source: measured trials and the best so far, times in ms. Same as tuner/jobs/charts.py. @param {(trial: Trial) => boolean} picked */
   columns(picked = () => true) {
