@@ -51,10 +51,11 @@ OPTIONS = {"num_warps", "num_stages", "num_ctas", "maxnreg"}     # of a launch, 
 class Served:
     """What a shape gets and why. `config` is None when nothing measured fits and the caller gave no default."""
 
-    __slots__ = ("bucket", "config", "dtype", "entry", "launches", "operator", "rule", "why")
+    __slots__ = ("bucket", "config", "dtype", "entry", "launches", "operator", "plain", "rule", "why")
 
     def __init__(self, operator: str, dtype: str, bucket: str, rule: str, why: str, entry: int | None,
-                 config: Mapping[str, Any] | None) -> None:
+                 config: Mapping[str, Any] | None, plain: Mapping[str, Any] | None = None) -> None:
+        self.plain = plain                   # of the entry, for kernels that do not take its newer parameters
         self.operator, self.dtype, self.bucket, self.rule, self.why = operator, dtype, bucket, rule, why
         self.entry, self.config, self.launches = entry, config, 0
 
@@ -104,7 +105,9 @@ class Snapshot:
                 if apart is not None and apart <= reach:
                     best = min(best, (place, apart, number, rule, entry), key=_order)
         _, _, _, rule, entry = best
-        return Served(operator, dtype, wanted, rule, self.whys.get(rule, rule), entry["id"], entry["config"]) if entry else None
+        if not entry:
+            return None
+        return Served(operator, dtype, wanted, rule, self.whys.get(rule, rule), entry["id"], entry["config"], entry.get("plain"))
 
 
 Listed = tuple[int, dict[str, Any]]                          # where an entry stands in the list, and the entry
@@ -439,19 +442,33 @@ class Tuned:
         served = self._connected().look(self.operator, dtype, shape, self.default)
         if served.entry is None or served.config is None:
             return self.fn.run, self.default or {}, served
-        config = {self.names.get(name, name): value for name, value in served.config.items()}
-        strange = sorted(set(config) - set(self.arg_names) - OPTIONS)
-        missing = sorted(set(self.default or ()) - set(config) - OPTIONS)
-        if strange or missing:
-            served.rule, served.entry, served.config = "default", None, self.default
-            served.why = (f"the entry sets {', '.join(strange)}, which this kernel does not take" if strange
-                          else f"the entry does not set {', '.join(missing)}")
+        problem, config = self._taken(served.config)
+        if problem and served.plain:
+            problem, config = self._taken(served.plain)
+            served.why = f"{served.why}; the fastest of that job's configurations that this kernel takes"
+        if problem:
+            served.rule, served.entry, served.config, served.why = "default", None, self.default, problem
             return self.fn.run, self.default or {}, served
         doubled = sorted(set(config) & set(kwargs))
         if doubled:
             raise TypeError(f"{', '.join(doubled)}: tuned, so the launch must not pass them; give them as `default` of @tuned")
         served.config = config
         return self._plain.run, config, served
+
+    def _taken(self, config: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+        """The configuration in this kernel's names, and why it cannot be its own.
+
+        A parameter that the kernel does not know may be left out where it says what the kernel does anyway.
+        """
+        snapshot = self._connected().snapshot
+        absent = snapshot.operators[self.operator].get("absent", {}) if snapshot else {}
+        named = {self.names.get(name, name): value for name, value in config.items()
+                 if self.names.get(name, name) in self.arg_names or name not in absent or absent[name] != value}
+        strange = sorted(set(named) - set(self.arg_names) - OPTIONS)
+        missing = sorted(set(self.default or ()) - set(named) - OPTIONS)
+        if strange:
+            return f"the entry sets {', '.join(strange)}, which this kernel does not take", named
+        return f"the entry does not set {', '.join(missing)}" if missing else "", named
 
     def _shorten(self, args: tuple[Any, ...], typed: str, wanted: Sequence[str | tuple[str, int]], dtype: Any, way: Way) -> None:
         """Where all that matters is passed by position, later launches of the shape find it by position."""

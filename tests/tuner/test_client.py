@@ -29,8 +29,8 @@ def entry(number, bucket="K=4096 M=4096 N=4096", operator="matmul", dtype="bf16"
     return cache.Entry(number, key, config, **more)
 
 
-def document(entries, operators=None, toolkit=NOW, loss=cache.unknown_loss):
-    content = json.loads(json.dumps(resolve.freeze(entries, operators or {"matmul": MATMUL, "attention": ATTENTION})))
+def document(entries, operators=None, toolkit=NOW, loss=cache.unknown_loss, plain=None):
+    content = json.loads(json.dumps(resolve.freeze(entries, operators or {"matmul": MATMUL, "attention": ATTENTION}, plain)))
     found = resolve.resolve(resolve.identity(content), content, cache.Key("", "", "", GPU, "9.0", toolkit), loss)
     return json.loads(json.dumps(found))
 
@@ -155,6 +155,23 @@ def test_an_entry_that_is_not_the_kernels_is_not_served():
         client.Tuned(kernel, "matmul", client=one, default=default)[(1,)](Tensor(), Tensor(), 4096, 4096, 4096)
         assert kernel.launches[0][2] == default
         assert one._served[0].rule == "default" and why in one._served[0].why
+
+
+def test_a_newer_parameter_is_left_out_where_it_changes_nothing():
+    """SPLIT_K=1 is what a kernel without SPLIT_K does, maxnreg=0 is no limit: neither reaches the launch."""
+    newer = {"matmul": {**MATMUL, "absent": {"SPLIT_K": 1, "KERNEL": "tiles", "maxnreg": 0}}}
+    kernel, one = Kernel(), offline([entry(1, config={**CONFIG, "SPLIT_K": 1, "KERNEL": "tiles", "maxnreg": 0})], operators=newer)
+    client.Tuned(kernel, "matmul", client=one)[(1,)](Tensor(), Tensor(), 4096, 4096, 4096)
+    assert kernel.launches[0][2] == CONFIG
+
+
+def test_a_kernel_without_the_winners_parameter_gets_the_fastest_that_it_takes():
+    newer = {"matmul": {**MATMUL, "absent": {"KERNEL": "tiles"}}}
+    plain = {**CONFIG, "BM": 64}
+    kernel, one = Kernel(), offline([entry(1, config={**CONFIG, "KERNEL": "tma"})], operators=newer, plain={1: plain})
+    client.Tuned(kernel, "matmul", client=one)[(1,)](Tensor(), Tensor(), 4096, 4096, 4096)
+    assert kernel.launches[0][2] == plain
+    assert (one._served[0].entry, one._served[0].rule) == (1, "exact") and "this kernel takes" in one._served[0].why
 
 
 def test_an_autotuned_kernel_tunes_itself_only_where_nothing_is_served():

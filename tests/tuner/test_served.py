@@ -14,7 +14,7 @@ from django.utils import timezone
 from tuner import client as library
 from tuner.buckets import Buckets
 from tuner.configs import selectors as configs
-from tuner.models import BucketPolicy, CachedConfig, ConfigSnapshot, ServedCount, SnapshotView, TuneJob
+from tuner.models import BucketPolicy, CachedConfig, ConfigSnapshot, ServedCount, SnapshotView, TrialRow, TuneJob
 from tuner.served import selectors, services
 
 pytestmark = pytest.mark.django_db
@@ -85,6 +85,23 @@ def test_an_unchanged_snapshot_is_not_sent_again(api, bob):
     answer = snapshot(api(bob))
     again = api(bob).get(reverse("api-config-snapshot"), {"gpu": GPU, "toolkit": TOOLKIT}, HTTP_IF_NONE_MATCH=answer["ETag"])
     assert (again.status_code, again.content, again["ETag"]) == (304, b"", answer["ETag"])
+
+
+def test_a_snapshot_names_the_fastest_for_kernels_without_newer_parameters(api, bob):
+    """The winner goes through TMA; a kernel that has no KERNEL gets the fastest plain trial of the same job, not a raced one."""
+    full = {"KERNEL": "tiles", "SPLIT_K": 1, "STORE": "direct"}
+    winner = entry(square(4096), {**CONFIG, **full, "KERNEL": "tma"})
+    for number, (ms, change, facts) in enumerate([
+            (1.0, {"KERNEL": "tma"}, {}), (1.1, {"BM": 32}, {"ended": "raced"}), (1.2, {"BM": 64}, {}), (1.3, {"BM": 256}, {}),
+            (1.1, {"SPLIT_K": 4}, {})]):
+        config = {**CONFIG, **full, **change}
+        TrialRow.objects.create(job=winner.job, number=number, config=config, config_key=str(number), outcome="measured",
+                                median_ms=ms, facts=facts, at_s=1)
+    entry(square(64), {**CONFIG, **full})
+    document = snapshot(api(bob)).json()
+    assert {each["bucket"]: each["plain"] for each in document["entries"] if each["home"]} == {
+        "K=4096 M=4096 N=4096": {**CONFIG, "BM": 64}, "K=64 M=64 N=64": None}
+    assert document["operators"]["matmul"]["absent"] == full
 
 
 def test_quarantined_entries_are_in_no_snapshot(api, bob):

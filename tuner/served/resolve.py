@@ -14,15 +14,21 @@ from typing import Any
 
 from tuner.buckets import Buckets, parse
 from tuner.cache import WHY, Entry, Key, Loss, Origin, Rule, Served, State, consider, order, unknown_loss
+from tuner.trial import Config
 
 VERSION = 1
 _PLACES = {(origin, rule): float(i * len(Rule) + j) for i, origin in enumerate(Origin) for j, rule in enumerate(Rule)}
 
 
-def freeze(entries: Sequence[Entry], operators: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """All entries and how each operator's shapes are rounded, as JSON: what a snapshot's id stands for."""
+def freeze(entries: Sequence[Entry], operators: Mapping[str, Mapping[str, Any]],
+           plain: Mapping[int, Config] | None = None) -> dict[str, Any]:
+    """All entries and how each operator's shapes are rounded, as JSON: what a snapshot's id stands for.
+
+    plain   entry → what is fastest for kernels without the operator's newer parameters, where that is another configuration
+    """
     frozen = sorted((asdict(entry) for entry in entries), key=lambda entry: int(entry["id"]))
-    return {"operators": {name: dict(operators[name]) for name in sorted(operators)}, "entries": frozen}
+    return {"operators": {name: dict(operators[name]) for name in sorted(operators)}, "entries": frozen,
+            "plain": {str(number): dict(config) for number, config in sorted((plain or {}).items())}}
 
 
 def identity(content: Mapping[str, Any]) -> str:
@@ -45,7 +51,7 @@ def resolve(name: str, content: Mapping[str, Any], wanted: Key, loss: Loss = unk
         ways = (entry, _home(entry, asked, exact, policy, loss), _away(entry, asked, exact, policy, loss))
         buckets.setdefault((entry.key.operator, entry.key.dtype, entry.key.bucket), []).append(ways)
     kept = sorted((ways for same in buckets.values() for ways in _useful(same)), key=lambda ways: _rest(ways[0]))
-    rows = [_row(*ways) for ways in kept]
+    rows = [{**_row(*ways), "plain": content["plain"].get(str(ways[0].id))} for ways in kept]
     return {"version": VERSION, "id": name, "gpu": wanted.gpu, "compute_capability": wanted.compute_capability,
             "toolkit": wanted.toolkit, "why": {str(rule): why for rule, why in WHY.items()}, "operators": content["operators"],
             "entries": rows}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from datetime import timedelta
+from functools import lru_cache
 from typing import Any
 
 from django.db.models import Max, Sum
@@ -11,9 +13,10 @@ from django.utils import timezone
 from tuner.buckets import BUCKETS
 from tuner.cache import WHY, Rule
 from tuner.configs import selectors as configs
-from tuner.models import CachedConfig, ConfigSnapshot, ServedCount
+from tuner.models import CachedConfig, ConfigSnapshot, ServedCount, TrialRow
 from tuner.operators import all_operators, find
 from tuner.served import resolve
+from tuner.trial import config_key
 
 DAYS = 7
 MEASURED = (Rule.EXACT, Rule.OTHER_TOOLKIT, Rule.SAME_ARCHITECTURE, Rule.NEAREST_BUCKET)     # in the order of the picture
@@ -29,8 +32,26 @@ def cache_now() -> dict[str, Any]:
         operators[name] = {
             "dims": [dim.name for dim in operator.dims] if operator else [], "dtypes": list(operator.dtypes) if operator else [],
             "exact": sorted(dim.name for dim in operator.dims if dim.exact) if operator else [],
-            "policy": policies.get(name, BUCKETS).as_json()}
-    return resolve.freeze(entries, operators)
+            "policy": policies.get(name, BUCKETS).as_json(), "absent": dict(operator.absent) if operator else {}}
+    plain = {entry.id: config for entry in entries
+             if (config := _plain_of(entry.id, config_key(entry.config), tuple(operators[entry.key.operator]["absent"].items())))}
+    return resolve.freeze(entries, operators, plain)
+
+
+@lru_cache(maxsize=16384)
+def _plain_of(entry: int, key: str, absent: tuple[tuple[str, Any], ...]) -> dict[str, Any] | None:
+    """The fastest trial of the entry's job that leaves every newer parameter as kernels have it that do not know it.
+
+    None where the entry's own configuration does, or no such trial was measured to the end.
+    """
+    own = json.loads(key)
+    if all(own.get(name, value) == value for name, value in absent):
+        return None
+    job = CachedConfig.objects.values_list("job", flat=True).get(pk=entry)
+    same = {f"config__{name}": value for name, value in absent}
+    trials = TrialRow.objects.filter(job=job, outcome="measured", **same).order_by("median_ms").values_list("config", "facts")
+    fastest = next((config for config, facts in trials.iterator() if facts.get("ended") != "raced"), None) if job else None
+    return {name: value for name, value in fastest.items() if name not in dict(absent)} if fastest else None
 
 
 def served_since(days: int = DAYS) -> list[dict[str, Any]]:
