@@ -8,7 +8,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,8 @@ from tuner.bench import nvml
 _QUERY = ("index", "uuid", "name", "compute_cap", "driver_version", "memory.total")
 _SMI_TIMEOUT_S = 20.0
 _LOOK_AGAIN_S = 0.25
+_TURN_LOOK_S = 0.002         # a measurement takes 5 to 50 ms
+SEATS = 2                    # jobs that are at home on one GPU: one compiles or thinks while the other measures
 
 
 @dataclass(frozen=True)
@@ -78,15 +80,44 @@ class NoLease(Exception):
 
 @contextmanager
 def lease(candidates: Sequence[Gpu], *, should_stop: Callable[[], bool] = lambda: False,
-          wait_s: float | None = None, folder: Path | None = None) -> Iterator[Gpu]:
+          wait_s: float | None = None, folder: Path | None = None, look_s: float = _LOOK_AGAIN_S) -> Iterator[Gpu]:
     """Hold one of `candidates` for this process alone; waits until one is free.
 
     A lock file per GPU (flock): the operating system releases it however the holder dies. Raises NoLease.
     """
+    with _one_of([(gpu, "") for gpu in candidates], should_stop, wait_s, folder, look_s) as gpu:
+        yield gpu
+
+
+@contextmanager
+def seat(candidates: Sequence[Gpu], *, should_stop: Callable[[], bool] = lambda: False,
+         wait_s: float | None = None, folder: Path | None = None) -> Iterator[Gpu]:
+    """Be one of the few processes that keep their data on a GPU and run there when it is their `Turn`. Raises NoLease.
+
+    An idle GPU goes before one where somebody sits already.
+    """
+    chairs = [(gpu, f"-seat{number}") for number in range(SEATS) for gpu in candidates]
+    with _one_of(chairs, should_stop, wait_s, folder, _LOOK_AGAIN_S) as gpu:
+        yield gpu
+
+
+class Turn:
+    """The lease of one GPU, again and again: a tune job holds it while it measures and not while its compilers work."""
+
+    def __init__(self, gpu: Gpu, should_stop: Callable[[], bool] = lambda: False, folder: Path | None = None) -> None:
+        self._gpu, self._should_stop, self._folder = gpu, should_stop, folder
+
+    def __call__(self) -> AbstractContextManager[Gpu]:
+        return lease([self._gpu], should_stop=self._should_stop, folder=self._folder, look_s=_TURN_LOOK_S)
+
+
+@contextmanager
+def _one_of(places: Sequence[tuple[Gpu, str]], should_stop: Callable[[], bool], wait_s: float | None, folder: Path | None,
+            look_s: float) -> Iterator[Gpu]:
     end = None if wait_s is None else time.monotonic() + wait_s
     while True:
-        for gpu in candidates:
-            held = _try_lock((folder or Path(tempfile.gettempdir())) / f"ridgepoint-{gpu.uuid}.lock")
+        for gpu, chair in places:
+            held = _try_lock((folder or Path(tempfile.gettempdir())) / f"ridgepoint-{gpu.uuid}{chair}.lock")
             if held is not None:
                 try:
                     yield gpu
@@ -94,8 +125,8 @@ def lease(candidates: Sequence[Gpu], *, should_stop: Callable[[], bool] = lambda
                     os.close(held)
                 return
         if should_stop() or (end is not None and time.monotonic() > end):
-            raise NoLease("no GPU became free" if candidates else "this host has no GPU")
-        time.sleep(_LOOK_AGAIN_S)
+            raise NoLease("no GPU became free" if places else "this host has no GPU")
+        time.sleep(look_s)
 
 
 def _try_lock(path: Path) -> int | None:

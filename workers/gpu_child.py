@@ -36,6 +36,10 @@ class GpuChild:
         self.replaced = 0               # children that died or hung
 
     @property
+    def opened(self) -> bool:
+        return self._child is not None
+
+    @property
     def pids(self) -> list[int]:
         return [child.process.pid for child in (self._child, *self.spares) if child is not None]
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from tuner.operators import OPERATORS, find
 from tuner.trial import Config, Measured, Outcome, Rejected, config_key
 from workers.child import SandboxError, Stopped
 from workers.compilers import Asked, Compilers, cache_folder, cores
+from workers.gpu import NoLease
 from workers.gpu_child import GpuChild, Limits, refused
 
 CHILD, COMPILER = "tuner.bench.child", "tuner.bench.compiler"
@@ -30,6 +32,7 @@ class SandboxRunner:
     operator, shape, dtype   an operator that `find` knows and what to measure
     gpu_index                as nvidia-smi numbers it; `gpu_uuid` goes before it where known
     policy                   fields of tuner.bench.policy.Policy to override
+    turn                     entered while something runs on the GPU: others may have it in between
     helpers                  makers of compilers on other hosts
     compilers                processes that compile ahead: None as many as the host has cores for, 0 none
     child_module             the program of the child; tests give their own, and their own compiler_module
@@ -38,12 +41,14 @@ class SandboxRunner:
     def __init__(self, operator: str, shape: Mapping[str, int], dtype: str, gpu_index: int = 0, *, gpu_uuid: str = "",
                  seed: int = 0, limits: Limits | None = None, policy: Mapping[str, Any] | None = None,
                  compilers: int | None = None, child_module: str = CHILD, compiler_module: str = "",
-                 environ: Mapping[str, str] | None = None, helpers: Sequence[Callable[[], Asked]] = ()) -> None:
+                 environ: Mapping[str, str] | None = None, helpers: Sequence[Callable[[], Asked]] = (),
+                 turn: Callable[[], AbstractContextManager[Any]] = nullcontext) -> None:
         self._module, self.seed = child_module, seed
         self._compilers: Compilers | None = None
         self.move(operator, shape, dtype)
         self.gpu_index, self.policy = gpu_index, dict(policy or {})
         self._compiler_module = compiler_module or (COMPILER if child_module == CHILD else "")
+        self._turn = turn
         self._count, self._helpers = cores() if compilers is None else compilers, helpers
         self._folder: Path | None = None
         self._tried = 0
@@ -73,7 +78,8 @@ class SandboxRunner:
         self._prepare()
         self._child.opening = {"operator": self.operator, "shape": self.shape, "dtype": self.dtype, "seed": self.seed,
                                "gpu_index": self.gpu_index, "policy": self.policy}
-        facts = self._child.open(library=True)
+        with self._turn():
+            facts = self._child.open(library=True)
         self._open_s += time.monotonic() - began_s
         self._aim(facts)
         known = self._known
@@ -146,12 +152,15 @@ class SandboxRunner:
             self._tried += 1
             try:
                 outcome = self._one(config, incumbent)
-            except Stopped:
+            except (Stopped, NoLease):
                 return
             yield config, outcome
 
     def _one(self, config: Config, incumbent: Incumbent | None) -> Outcome:
         static = self._static.pop(config_key(config), {})
+        if not self._child.opened:
+            with self._turn():
+                self._child.ready()
         loaded = self._child.ask({"do": "compile", "config": dict(config)}, self.limits.compile_s)
         if isinstance(loaded, Rejected):
             return Rejected(loaded.reason, loaded.message, {**static, **loaded.facts})
@@ -164,9 +173,9 @@ class SandboxRunner:
         request: dict[str, Any] = {"do": "run", "config": dict(config), "seed": self.seed + self._tried}
         if incumbent is not None:
             request["incumbent"] = {"median_ms": incumbent.median_ms, "samples_ms": list(incumbent.samples_ms)}
-        began = time.monotonic()
+        before_s = self._busy_s
         result = self._busy(request, self._run_limit_s())
-        compiled["measure_s"] = took_s = round(time.monotonic() - began, 4)
+        compiled["measure_s"] = took_s = round(self._busy_s - before_s, 4)
         if isinstance(result, Rejected):
             return Rejected(result.reason, result.message, {**compiled, **result.facts})
         self._slowest_s = max(self._slowest_s, took_s)
@@ -179,18 +188,19 @@ class SandboxRunner:
 
     def _busy(self, request: dict[str, Any], limit_s: float) -> Any:
         """Ask for something that holds the GPU."""
-        self._child.ready()                              # a new child's start is no work of the GPU
-        began = time.monotonic()
-        try:
-            return self._child.ask(request, limit_s)
-        finally:
-            self._busy_s += time.monotonic() - began
+        with self._turn():
+            self._child.ready()                          # a new child's start is no work of the GPU
+            began = time.monotonic()
+            try:
+                return self._child.ask(request, limit_s)
+            finally:
+                self._busy_s += time.monotonic() - began
 
     def finalists(self, configs: Sequence[Config]) -> list[tuple[Config, Outcome]]:
         request = {"do": "finalists", "configs": [dict(config) for config in configs]}
         try:
             answer = self._busy(request, self.limits.finalists_s)
-        except Stopped:
+        except (Stopped, NoLease):
             return []
         if isinstance(answer, Rejected):
             return [(config, answer) for config in configs]

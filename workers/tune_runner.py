@@ -48,11 +48,12 @@ def runner_of(job: TuneJob, stop: Stop, replay_speed: float, *, model: str = "",
     if not cards:
         what = f"this worker sees no {wanted}" if wanted else "this worker sees no NVIDIA GPU"
         raise SandboxError(what, "Start it on a machine with a GPU and its driver.")
-    with gpu.lease(cards, should_stop=stop, wait_s=wait_s) as card:
+    with gpu.seat(cards, should_stop=stop, wait_s=wait_s) as card:
         elsewhere = compile_queue.helpers(job.pk)
         shared = compile_queue.environment() if elsewhere else {}
         runner = SandboxRunner(job.operator, job.shape, job.dtype, card.index, gpu_uuid=card.uuid, seed=job.seed,
-                               policy={"kind": job.timing}, environ={**team.child_environment(), **shared}, helpers=elsewhere)
+                               policy={"kind": job.timing}, environ={**team.child_environment(), **shared}, helpers=elsewhere,
+                               turn=gpu.Turn(card, stop))
         try:
             stop.tell(runner)
             yield runner, card

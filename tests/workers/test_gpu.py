@@ -2,7 +2,9 @@
 
 import subprocess
 import sys
+import threading
 import time
+from itertools import pairwise
 
 import pytest
 
@@ -99,3 +101,47 @@ def test_facts_name_what_is_there_and_what_is_missing_and_why():
 def test_facts_do_not_import_torch():
     program = "import sys; from workers.facts import facts; facts(['gpu', 'replay']); sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program]).returncode == 0
+
+
+def test_a_seat_is_on_an_idle_gpu_first_and_each_gpu_has_few(tmp_path):
+    with gpu.seat([CARD, OTHER], folder=tmp_path) as first, gpu.seat([CARD, OTHER], folder=tmp_path) as second:
+        assert (first, second) == (CARD, OTHER)
+        with gpu.seat([CARD, OTHER], folder=tmp_path) as third, gpu.seat([CARD, OTHER], folder=tmp_path) as fourth:
+            assert (third, fourth) == (CARD, OTHER)
+            with pytest.raises(NoLease), gpu.seat([CARD, OTHER], folder=tmp_path, wait_s=0.1):
+                pass
+
+
+def test_two_jobs_on_one_gpu_take_turns(tmp_path):
+    """Neither runs while the other does, and none waits for the other's whole job."""
+    spans: list[tuple[float, float, int]] = []
+
+    def job(number: int) -> None:
+        turn = gpu.Turn(CARD, folder=tmp_path)
+        for _ in range(10):
+            with turn():
+                began = time.monotonic()
+                time.sleep(0.01)
+                spans.append((began, time.monotonic(), number))
+            time.sleep(0.01)
+
+    threads = [threading.Thread(target=job, args=(number,)) for number in (1, 2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    spans.sort()
+    assert len(spans) == 20 and all(one[1] <= two[0] for one, two in pairwise(spans))
+    assert sum(one[2] != two[2] for one, two in pairwise(spans)) >= 6
+
+
+def test_who_measures_with_a_turn_waits_for_whoever_holds_the_whole_gpu(tmp_path):
+    ended = threading.Event()
+    turn = gpu.Turn(CARD, ended.is_set, folder=tmp_path)
+    with gpu.lease([CARD], folder=tmp_path):
+        threading.Timer(0.2, ended.set).start()
+        with pytest.raises(NoLease), turn():
+            pass
+    ended.clear()
+    with turn():
+        pass
