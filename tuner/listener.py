@@ -134,9 +134,12 @@ def _keys_of(fn: Any) -> Sequence[str]:
 
 def install(url: str | None = None, token: str | None = None) -> Listener:
     """Listen from now on: through Triton's own hook where it has one (after 3.7), else around its autotuner."""
-    from triton import knobs
     from triton.runtime.autotuner import Autotuner
 
+    try:
+        from triton import knobs
+    except ImportError:                 # before 3.4
+        knobs = None
     env = os.environ.get
     listener = Listener(client.Server(env("RIDGEPOINT_URL", "") if url is None else url,
                                       env("RIDGEPOINT_TOKEN", "") if token is None else token))

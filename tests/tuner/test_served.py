@@ -284,3 +284,35 @@ def test_the_library_speaks_with_the_product(live_server, alice, tmp_path):
     one.close()
     assert ServedCount.objects.get().launches == 1 and ServedCount.objects.get().reporter == alice
     assert json.loads((tmp_path / "s.json").read_text())["id"] == ConfigSnapshot.objects.get().pk
+
+
+HOOK = """
+import json
+import triton
+from triton import knobs
+heard = []          # somebody has taken Triton's hook already
+object.__setattr__(knobs.autotuning, "listener", lambda **told: heard.append(told["fn"].__name__))
+from tuner import client, listener
+told = []
+client.Server.ask = lambda self, path, timeout, *, send=None, etag="": (told.append(send), (200, b""))[1]
+one = listener.install(url="http://nobody")
+from acme_kernels.kernels import scale_add
+first, second = scale_add.configs[:2]
+knobs.autotuning.listener(fn=scale_add.fn, key=(512, "torch.float16", "torch.float16"), best_config=second, duration=1.5,
+                          configs_timings={first: [0.3, 0.2, 0.4], second: [0.1, 0.1, 0.1]}, cache_hit=False)
+knobs.autotuning.listener(fn=scale_add.fn, key=None, best_config=None, duration=None, configs_timings=None, cache_hit=True)
+one.send()
+print(json.dumps([heard, told[0]["found"]]))
+"""
+
+
+@needs_triton
+@pytest.mark.torch
+def test_tritons_own_hook_is_used_where_there_is_one():
+    """The signature of Triton's AutotuneListener (#10125), which is not told the key's names; a job is never ended by us."""
+    done = subprocess.run([sys.executable, "-c", HOOK], cwd=PROJECT, capture_output=True, text=True, timeout=120,
+                          env={**os.environ, "PYTHONPATH": str(PROJECT / "tests" / "packages")})
+    assert done.returncode == 0, done.stderr[-3000:]
+    heard, [found] = json.loads(done.stdout)
+    assert heard == ["scale_add", "scale_add"] and found["shape"] == {"N": 512} and found["dtypes"] == ["fp16", "fp16"]
+    assert (found["config"], found["median_ms"], found["tried"]) == ({"BLOCK": 256, "num_warps": 4, "num_stages": 2}, 0.1, 2)
