@@ -57,7 +57,7 @@ LAYERS = [
                      "tuner.strategies", "tuner.strategies.*", "tuner.operators", "tuner.operators.*",
                      "tuner.bench", "tuner.bench.*"),
           ours=("tuner.trial", "tuner.space", "profiles.analysis.gpus"),
-          packages=(*NUMERIC, "scipy", "sklearn", "msgspec", "isal")),
+          packages=(*NUMERIC, "scipy", "sklearn", "threadpoolctl", "msgspec", "isal")),
     Layer("formats", ("tuner.formats", "tuner.formats.*"), ours=("tuner.trial", "tuner.space", "tuner.cache", "tuner.buckets")),
     Layer("scores", ("tuner.scores", "tuner.scores.methodology", "tuner.scores.arena"),
           ours=("tuner.trial", "tuner.space", "tuner.loop", "tuner.strategies*", "tuner.bench.*"),

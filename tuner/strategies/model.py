@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 from scipy.special import ndtr
+from threadpoolctl import ThreadpoolController
 
 from tuner.space import Space
 from tuner.strategies.gaussian import Hyper, Posterior
@@ -37,6 +38,11 @@ SPILL_REACH = 0.1         # distance over all columns at which another configura
 SPILL_DOUBT = 0.3         # weight of "does not spill" where no compiled configuration is near
 
 
+# One thread: sums do not depend on the machine's cores, so a seed gives the same trials everywhere; and the matrices are
+# too small to share out.
+BLAS = ThreadpoolController().select(user_api="blas")
+
+
 class Proposer:
     """Rows of a ledger's space that are likely to improve on the best told."""
 
@@ -53,7 +59,8 @@ class Proposer:
     def row(self) -> int:
         if not self._guessed and self._ledger.count < STARTS:
             return self._far_away()
-        mean, deviation, best = self._belief()
+        with BLAS.limit(limits=1):
+            mean, deviation, best = self._belief()
         gain = _log_expected_improvement((best - mean) / deviation) + np.log(deviation) + self._tie
         return int(np.argmax(np.where(self._ledger.seen, -np.inf, gain)))
 
