@@ -94,6 +94,7 @@ def test_facts_name_what_is_there_and_what_is_missing_and_why():
         "gpus": [],
         "tools": {},
         "replay": [],
+            "packages": [],
         "busy": None,
     }
 
