@@ -106,7 +106,7 @@ class Shared:
     def waiting(self) -> bool:
         """Whether something is to be measured that the strategy need not be asked for."""
         with self._lock:
-            return any(config_key(config) not in self._told for config in self._waiting)
+            return bool(self._open) or any(config_key(config) not in self._told for config in self._waiting)
 
     def _take(self, n: int) -> list[Config]:
         """Of what waits; what must not run becomes a trial."""
@@ -199,8 +199,11 @@ class Shared:
             time.sleep(TURN_EVERY_S / 4)
 
     def go_on(self, trials: int) -> None:
-        """The budget has grown."""
-        self.trials, self._over = trials, False
+        """The budget has grown, or something was lost: what nobody measures any more is measured first."""
+        with self._lock:
+            self._waiting.extendleft(self._open.values())
+            self._open.clear()
+            self.trials, self._over = trials, False
 
 
 class Turning:

@@ -111,3 +111,32 @@ def test_two_gpus_of_a_host_share_a_job_each_under_its_own_lease(fake_gpus: None
     assert {(row.worker, row.gpu_uuid) for row in rows} == {("w1", "GPU-0"), ("w2", "GPU-1")}
     assert sum(row.worker == "w2" for row in rows) >= 5          # how many depends on when its child was up
     assert all(row.facts["samples_ms"] for row in rows)
+
+
+@pytest.mark.parametrize(("ask", "status"), [(services.tune_stop, "stopped"), (services.tune_pause, "paused")])
+def test_a_kernel_that_hangs_does_not_keep_the_job_from_ending(
+        fake_gpus: None, monkeypatch: pytest.MonkeyPatch, ask: Callable[[TuneJob], TuneJob], status: str) -> None:
+    monkeypatch.setitem(OPERATORS, "fake", operator(lambda *_: Space.listed(
+        [{"build": "fine", "do": do, "n": n} for n, do in enumerate(("fine", "hang"))])))
+    monkeypatch.setattr(tune_runner, "SandboxRunner", functools.partial(tune_runner.SandboxRunner, limits=Limits(run_s=60)))
+    job = make()
+
+    def work() -> None:
+        try:
+            tune.run(job.pk, "w1")
+        finally:
+            connection.close()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    end = time.monotonic() + 30
+    while not job.trials.exists() and time.monotonic() < end:
+        time.sleep(0.02)
+    time.sleep(0.3)                     # deep in the kernel that hangs
+    asked = time.monotonic()
+    ask(job)
+    thread.join(30)
+    seconds = time.monotonic() - asked
+    job.refresh_from_db()
+    assert (job.status, job.trials.count(), job.trials.get().outcome) == (status, 1, "measured")
+    assert seconds < 2.5, f"{seconds:.2f} s"             # "within a second" on an idle machine
