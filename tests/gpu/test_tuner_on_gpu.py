@@ -101,7 +101,14 @@ def spent(before: Any, after: Any) -> dict[str, float]:
     took = {name: value - asdict(before)[name] for name, value in asdict(after).items() if name != "compilers"}
     searched_s = took["wall_s"] - took["open_s"]
     return {**{name: round(value, 3) for name, value in took.items()}, "compilers": after.compilers,
-            "busy_share": round(took["busy_s"] / searched_s, 3), "busy_share_of_all": round(took["busy_s"] / took["wall_s"], 3)}
+            "held_share": round(took["busy_s"] / searched_s, 3)}
+
+
+def working_share(trials: list[Trial]) -> float | None:
+    """Of the time in which a configuration held the GPU: checking against the reference and timing, both on the GPU."""
+    facts = [t.outcome.facts for t in trials if isinstance(t.outcome, Measured)]
+    held_s = sum(fact["measure_s"] for fact in facts)
+    return round(sum(fact.get("gpu_s", 0) + fact.get("check_s", 0) for fact in facts) / held_s, 3) if held_s else None
 
 
 def row(trial: Trial) -> dict[str, Any]:
@@ -140,7 +147,7 @@ def test_a_cold_tune_reaches_the_recorded_best(report, kept, card, runner, name,
         library_ratio=round(session.library_ms / fastest.median_ms, 3),
         default_ms=next((t.median_ms for t in trials if config_key(t.config) == config_key(default)), None),
         within_5=first_within(trials, recorded_ms * 1.05), within_2=first_within(trials, recorded_ms / REACHED),
-        use=searched, nvml_busy_pct=round(sum(seen) / max(1, len(seen)), 1), finalists=[f.as_json() for f in found])
+        use=searched, working_share=working_share(trials), nvml_busy_pct=round(sum(seen) / max(1, len(seen)), 1), finalists=[f.as_json() for f in found])
     kept.append({"operator": name, "shape": shape, "dtype": dtype, "gpu": session.gpu, "environment": session.environment,
                  "library_ms": session.library_ms, "trials": [row(t) for t in trials]})
     assert all(t.outcome.facts["relative_error"] < operator.tolerance[dtype] for t in measured)
