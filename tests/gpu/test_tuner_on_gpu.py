@@ -147,7 +147,8 @@ def test_a_cold_tune_reaches_the_recorded_best(report, kept, card, runner, name,
         library_ratio=round(session.library_ms / fastest.median_ms, 3),
         default_ms=next((t.median_ms for t in trials if config_key(t.config) == config_key(default)), None),
         within_5=first_within(trials, recorded_ms * 1.05), within_2=first_within(trials, recorded_ms / REACHED),
-        use=searched, working_share=working_share(trials), nvml_busy_pct=round(sum(seen) / max(1, len(seen)), 1), finalists=[f.as_json() for f in found])
+        use=searched, working_share=working_share(trials), budget=asdict(BUDGET),
+        nvml_busy_pct=round(sum(seen) / max(1, len(seen)), 1), finalists=[f.as_json() for f in found])
     kept.append({"operator": name, "shape": shape, "dtype": dtype, "gpu": session.gpu, "environment": session.environment,
                  "library_ms": session.library_ms, "trials": [row(t) for t in trials]})
     assert all(t.outcome.facts["relative_error"] < operator.tolerance[dtype] for t in measured)

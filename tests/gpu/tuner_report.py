@@ -13,8 +13,10 @@ from typing import Any
 HEAD = """# The tuner on an H200
 
 Measured by `tests/gpu/test_tuner_on_gpu.py` (`make test-gpu`) on {gpu}, torch {torch}, Triton {triton}, {date}.
-Each shape of the recorded landscapes is searched cold: no history, no other shape, seed 1, at most 9 s and 200 trials.
+Each shape of the recorded landscapes is searched cold: no history, no other shape, seed 1, at most {seconds} s and {trials} trials,
+ended earlier by {plateau} trials without a gain.
 """
+FIRST_BUDGET = {"seconds": 14, "trials": 240, "plateau": 90}        # of the first run, which does not say it
 COLUMNS = ("operator, shape", "space", "trials", "best µs", "÷ recorded best", "÷ library", "within 2 % after", "search s",
            "GPU held s", "compile core-s", "racing saved GPU-s")
 
@@ -23,7 +25,8 @@ def main(path: Path) -> None:
     document = json.loads(path.read_text())
     stages, machine = document["stages"], document["environment"]
     gpus = machine.get("gpus") or [{"name": "an NVIDIA H200"}]
-    print(HEAD.format(gpu=gpus[0]["name"], torch=machine["torch"].get("version", "?"),
+    budget = next((stage["budget"] for stage in stages.values() if "budget" in stage), FIRST_BUDGET)
+    print(HEAD.format(**budget, gpu=gpus[0]["name"], torch=machine["torch"].get("version", "?"),
                       triton=machine["triton"].get("version", "?"), date=document["date"][:10]))
     table(COLUMNS, [cold(name, stage) for name, stage in stages.items() if name.startswith("cold ")])
     print("""
