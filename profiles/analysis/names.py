@@ -23,6 +23,9 @@ _TILE = re.compile(r"(?:_?\d+x\d+(?:x\d+)*)|(?:stage(?:s)?_?\d+)|(?:warpsize\d+x
 _OPERATORS = (
     ("attention", ("flash", "sdpa", "fmha", "attention", "attn")),
     ("softmax", ("softmax",)),
+    ("add_rmsnorm", ("add_rms_norm", "add_rmsnorm")),
+    ("rmsnorm", ("rms_norm", "rmsnorm")),
+    ("silu_mul", ("silu_and_mul", "silu_mul", "swiglu")),
     ("layernorm", ("layer_norm", "layernorm", "ln_fwd")),
     ("matmul", ("gemm", "matmul", "cutlass", "nvjet", "_mm_", "cublas", "cijk_")),
 )

@@ -30,7 +30,7 @@ def tunable(kernel: str, around: Sequence[tuple[str, dict[str, Any]]]) -> Tunabl
     """`around`: names and arguments of the operators around the launch, innermost first."""
     operator = operator_of(kernel)
     if not operator:
-        return Tunable("", why="No operator of the tuner matches this kernel's name; it has matmul, softmax, layernorm, attention.")
+        return Tunable("", why=f"No operator of the tuner matches this kernel's name; it has {', '.join(_READERS)}.")
     shaped = False
     for name, arguments in around:
         dims, types = decoded(arguments.get("Input Dims")), decoded(arguments.get("Input type"))
@@ -107,6 +107,9 @@ _READERS: dict[str, tuple[tuple[str, Callable[[Dims, Dims], dict[str, int] | Non
                ("aten::matmul", _product(0)), ("aten::linear", _linear)),
     "softmax": (("softmax", _rows),),
     "layernorm": (("layer_norm", _layernorm),),
+    "rmsnorm": (("rms_norm", _rows),),                     # aten::_fused_rms_norm; vLLM's writes into its first argument
+    "add_rmsnorm": (("add_rms_norm", _rows),),
+    "silu_mul": (("silu_and_mul", _rows),),                # its first argument is the result
     "attention": (("_scaled_dot_product_flash", _attention(4, True)), ("_scaled_dot_product_cudnn", _attention(6, True)),
                   ("_scaled_dot_product_efficient", _attention(6, True)), ("scaled_dot_product_attention", _attention(5, True)),
                   ("_flash_attention_forward", _attention(8, False))),

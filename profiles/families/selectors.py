@@ -18,7 +18,8 @@ from profiles.analysis.worth import COMMUNICATION, Counted, Spent, Worth, worth
 from profiles.models import KernelFamily, KernelShape, KernelStat, Profile
 from profiles.selectors.lists import fleet, fleet_kind
 
-TUNED_OPS = {"matmul": "matmul", "softmax": "softmax", "layernorm": "norm", "attention": "attention"}   # operator -> operation
+TUNED_OPS = {"matmul": "matmul", "softmax": "softmax", "layernorm": "norm", "rmsnorm": "norm", "add_rmsnorm": "norm",
+             "silu_mul": "elementwise", "attention": "attention"}                     # operator -> operation
 UNREAD = tuple(f"kernel__profile__{name}" for name in ("integrity", "summary", "metadata", "notes", "error"))    # long JSON
 FILTERS = ("q", "build", "model", "gpu", "tag", "kind", "op", "dtype")
 
