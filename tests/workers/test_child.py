@@ -77,6 +77,11 @@ def test_a_race_is_decided_in_the_child_and_says_what_it_saved(runner):
     assert racing["samples"] == 1 < racing["instead_of"]
 
 
+def test_an_incumbent_without_a_time_is_no_race(runner):
+    [(_, outcome)] = runner.measure([SOFTMAX], Incumbent(0.0))
+    assert isinstance(outcome, Measured) and outcome.facts["ended"] != "raced" and "racing" not in outcome.facts
+
+
 def test_a_shape_the_kernel_cannot_take_is_refused_with_words():
     with pytest.raises(SandboxError, match="D must be a power of two"):
         make("attention", {"B": 1, "H": 1, "N": 16, "D": 24, "causal": 0}).open()

@@ -120,7 +120,7 @@ class Bench:
 
     def _race(self, incumbent: dict[str, Any] | None) -> Race | None:
         """A race against the median that the incumbent is sure not to be slower than."""
-        if not incumbent or not self.policy.risk:
+        if not incumbent or not self.policy.risk or not float(incumbent["median_ms"]) > 0:
             return None
         samples = [float(ms) for ms in incumbent.get("samples_ms", ())]
         return Race(reference_ms(samples, float(incumbent["median_ms"])), self.noise, self.policy.risk)

@@ -15,6 +15,7 @@ from tuner.bench import nvml
 from tuner.bench.policy import Policy
 
 Launch = Callable[[], Any]
+EVENT_MS = 0.0005            # what a CUDA event resolves (cudaEventElapsedTime): a shorter time is told as this, never as 0
 WAIT_CYCLES = 200_000        # about 0.1 ms: the GPU waits while the host queues the launch and its events
 GRAPH_MS = 0.5               # a graph holds launches for so long: the events' half microsecond is a thousandth of it
 GRAPH_LAUNCHES = 200         # … but not more than these
@@ -56,7 +57,7 @@ class _Cuda:
             end.record()
         self._reading = nvml.reading(self.gpu_index)
         torch.cuda.synchronize(self.device)
-        return [start.elapsed_time(end) for start, end in events]
+        return [max(EVENT_MS, start.elapsed_time(end)) for start, end in events]
 
 
 class ColdTimer(_Cuda):
