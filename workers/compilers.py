@@ -29,7 +29,13 @@ MAX_PROCESSES = 14
 
 
 def cores() -> int:
-    """Processes that may compile at the same time on this host: all its cores but two, at least one."""
+    """Processes that may compile at the same time for one GPU: all cores of the host but two, at least one.
+
+    A host with several GPUs and few cores divides them: RIDGEPOINT_COMPILERS says how many there are for each.
+    """
+    told = os.environ.get("RIDGEPOINT_COMPILERS", "")
+    if told.isdigit() and int(told) > 0:
+        return int(told)
     return max(1, min(MAX_PROCESSES, len(os.sched_getaffinity(0)) - SPARE_CORES))
 
 

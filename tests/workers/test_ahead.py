@@ -207,3 +207,13 @@ def test_children_outlive_the_thread_that_asked_for_them():
         assert isinstance(outcome, Measured) and runner.replaced == 0
     finally:
         runner.close()
+
+
+def test_a_host_with_several_gpus_says_how_many_compile_for_each(monkeypatch):
+    monkeypatch.setattr(compilers.os, "sched_getaffinity", lambda _: set(range(64)))
+    assert compilers.cores() == compilers.MAX_PROCESSES
+    monkeypatch.setenv("RIDGEPOINT_COMPILERS", "6")
+    assert compilers.cores() == 6
+    monkeypatch.delenv("RIDGEPOINT_COMPILERS")
+    monkeypatch.setattr(compilers.os, "sched_getaffinity", lambda _: {0})
+    assert compilers.cores() == 1
