@@ -80,8 +80,8 @@ _MATMUL: list[Mapping[str, Sequence[Any]]] = [
     {**_WIDE, "KERNEL": ("tma",), "num_warps": (8,), "num_stages": (3, 4), "STORE": ("tma",)},
     {**_WIDE, "KERNEL": ("persistent",), "num_warps": (8,), "num_stages": (3, 4), "STORE": ("halves", "direct"), "GM": (8, 16)},
     {**_WIDE, "KERNEL": ("specialised",), "num_warps": (4,), "num_stages": (3, 4), "STORE": ("direct", "tma"), "GM": (8, 16)},
-    {**_WIDE, "KERNEL": ("stream-k",), "num_warps": (8,), "num_stages": (3, 4), "STORE": ("halves", "direct")},
-    {**_SQUARE, "KERNEL": ("tma", "stream-k"), "num_warps": (4, 8), "num_stages": (3, 4), "STORE": ("tma", "halves")},
+    {**_WIDE, "KERNEL": ("waves and split",), "num_warps": (8,), "num_stages": (3, 4), "STORE": ("halves", "direct")},
+    {**_SQUARE, "KERNEL": ("tma", "waves and split"), "num_warps": (4, 8), "num_stages": (3, 4), "STORE": ("tma", "halves")},
     {**_SQUARE, "KERNEL": ("persistent",), "num_warps": (4,), "num_stages": (3, 4), "STORE": ("tma",)},
     {**_SQUARE, "KERNEL": ("specialised",), "num_warps": (4,), "num_stages": (3, 4, 5), "STORE": ("direct",)},
     {**_WIDE, "BM": (256,), "BN": (128,), "KERNEL": ("persistent", "specialised"), "num_warps": (4, 8), "num_stages": (3,),
@@ -89,7 +89,6 @@ _MATMUL: list[Mapping[str, Sequence[Any]]] = [
 _MATMUL_SKINNY: list[Mapping[str, Sequence[Any]]] = [{**_SKINNY, "KERNEL": ("tiles",)}, {**_SKINNY, "KERNEL": ("tma",)}]
 _ATTENTION: list[Mapping[str, Sequence[Any]]] = [
     {"BM": (64, 128), "BN": (64, 128), "num_warps": (4, 8), "num_stages": (2, 3), "KERNEL": ("two stages", "tma")},
-    {"BM": (64, 128), "BN": (64, 128), "num_warps": (8,), "num_stages": (2, 3), "KERNEL": ("two stages", "tma"), "maxnreg": (128,)},
     {"BM": (128,), "BN": (64, 128), "num_warps": (4,), "num_stages": (2, 3, 4), "KERNEL": ("specialised",)},
     {"BM": (64,), "BN": (64,), "num_warps": (4,), "num_stages": (3,), "KERNEL": ("one loop",)}]
 DESIGNS: dict[str, list[Mapping[str, Sequence[Any]]]] = {

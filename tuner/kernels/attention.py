@@ -1,8 +1,7 @@
 """O = softmax(Q·Kᵀ/√D)·V per batch and head, online softmax in float32.
 
 Shape: B, H, N, D and causal (0 or 1), KV where groups of heads share their keys. KERNEL: one loop, the kernel of the
-recorded H200 landscape, or one of tuner.kernels.attention_two_stage. BM query rows, BN key rows, num_warps, num_stages;
-maxnreg registers per thread that the compiler may use (0: as many as it likes).
+recorded H200 landscape, or one of tuner.kernels.attention_two_stage. BM query rows, BN key rows, num_warps, num_stages.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from tuner.kernels.problem import Calls, check_elements, full_precision, normal_
 from tuner.trial import Config
 
 LOG2_E = 1.4426950408889634          # the kernel works with exp2
-ABSENT = {"KERNEL": "one loop", "maxnreg": 0}      # a recorded configuration names neither
+ABSENT = {"KERNEL": "one loop"}      # a recorded configuration does not name it
 SCORES_AT_ONCE = 2**28               # float32 scores the reference holds at a time: 1 GiB
 
 
@@ -117,8 +116,6 @@ class Attention:
         grid = (triton.cdiv(self.N, bm), self.B * self.H)
         scale = LOG2_E / math.sqrt(self.D)
         options = {"D": self.D, "CAUSAL": self.causal, **{key: config[key] for key in ("BM", "BN", "num_warps", "num_stages")}}
-        if config["maxnreg"]:
-            options["maxnreg"] = config["maxnreg"]
         if name == "one loop":
             if self.KV != self.H:
                 raise ValueError("KERNEL: one loop knows no grouped queries")

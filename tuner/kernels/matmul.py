@@ -17,7 +17,7 @@ import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from tuner.kernels.matmul_parts import came_last, finished, leave_partial, partials_summed, tile_place
-from tuner.kernels.matmul_tma import matmul_persistent, matmul_specialised, matmul_stream_k, matmul_tma
+from tuner.kernels.matmul_tma import matmul_persistent, matmul_specialised, matmul_tma
 from tuner.kernels.problem import (
     Calls,
     Workspace,
@@ -32,6 +32,7 @@ from tuner.kernels.problem import (
 from tuner.trial import Config
 
 SCALES = (0.5, 0.25)        # of A and B in fp8: one number for each, as quantised weights and activations have
+LEAST_BLOCKS = 4            # of K that a split sum has at least
 FP8_MULTIPLE = 16           # what cuBLAS asks of fp8 matrices
 ABSENT = {"KERNEL": "tiles", "SPLIT_K": 1, "STORE": "direct"}      # a recorded configuration names none of these
 
@@ -110,41 +111,44 @@ class Matmul:
         return self.a @ self.b
 
     def compile(self, config: Config) -> Any:
-        kernel, grid, args, options = self._call(config)
-        return kernel.warmup(*args, grid=grid, **options)
+        return [kernel.warmup(*args, grid=grid, **options) for kernel, grid, args, options in self._call(config)]
 
     def launch(self, config: Config) -> Any:
-        kernel, grid, args, options = self._calls.of(config)
-        return kernel[grid](*args, **options)
+        return [kernel[grid](*args, **options) for kernel, grid, args, options in self._calls.of(config)]
 
-    def _call(self, config: Config) -> tuple[Any, tuple[int, ...], tuple[Any, ...], dict[str, Any]]:
-        """Kernel, grid, arguments and constants of a configuration."""
+    def _call(self, config: Config) -> tuple[tuple[Any, tuple[int, ...], tuple[Any, ...], dict[str, Any]], ...]:
+        """Kernel, grid, arguments and constants of each launch of a configuration."""
         config = {**ABSENT, **config}
         bm, bn, bk, name = config["BM"], config["BN"], config["BK"], config["KERNEL"]
-        tiles = triton.cdiv(self.M, bm) * triton.cdiv(self.N, bn)
+        tiles, split = triton.cdiv(self.M, bm) * triton.cdiv(self.N, bn), config["SPLIT_K"]
         options = {"ACT": self.act, **{key: config[key] for key in ("BM", "BN", "BK", "GM", "num_warps", "num_stages")}}
         size = (self.M, self.N, self.K)
         if name == "tiles":
-            work, locks = self._pieces(tiles, config)
             args = (self.a, self.b, self.out, *size, *self.a.stride(), *self.b.stride(), *self.out.stride(), self.bias,
-                    self.scale, work, locks)
-            return matmul, (tiles, config["SPLIT_K"]), args, {**options, "SPLIT_K": config["SPLIT_K"]}
+                    self.scale, *self._pieces(tiles, split, config))
+            return ((matmul, (tiles, split), args, {**options, "SPLIT_K": split}),)
         options |= {"STORE": config["STORE"], "BT": self.fp8}
         b = TensorDescriptor.from_tensor(self.b.t(), [bn, bk]) if self.fp8 else TensorDescriptor.from_tensor(self.b, [bk, bn])
         programs = (min(tiles, self.programs),)
         if name == "specialised":
             scratch_from_torch(self.out.device)
-            return matmul_specialised, programs, (self.a, b, self.out, self.bias, self.scale, *size), options
+            return ((matmul_specialised, programs, (self.a, b, self.out, self.bias, self.scale, *size), options),)
         a, c = TensorDescriptor.from_tensor(self.a, [bm, bk]), self._output(config)
-        if name == "persistent":
-            return matmul_persistent, programs, (a, b, c, self.bias, self.scale, *size), options
-        if name == "stream-k":
-            slots = self.programs + tiles % self.programs
-            work, locks = self._workspace.of(slots * bm * bn, self.programs)
-            return matmul_stream_k, (self.programs,), (a, b, c, self.bias, self.scale, work, locks, *size), options
-        work, locks = self._pieces(tiles, config)
-        return (matmul_tma, (tiles, config["SPLIT_K"]), (a, b, c, self.bias, self.scale, work, locks, *size),
-                {**options, "SPLIT_K": config["SPLIT_K"]})
+        if name == "tma":
+            return (self._split(a, b, c, 0, tiles, split, config, options),)
+        whole = tiles // self.programs * self.programs if name == "waves and split" else tiles
+        waves = (matmul_persistent, programs, (a, b, c, self.bias, self.scale, *size, whole), options)
+        if whole == tiles:
+            return (waves,)
+        split = max(1, min(self.programs // (tiles - whole), triton.cdiv(self.K, bk) // LEAST_BLOCKS))
+        rest = self._split(a, b, c, whole, tiles - whole, split, config, options)
+        return (waves, rest) if whole else (rest,)
+
+    def _split(self, a: Any, b: Any, c: Any, first: int, tiles: int, split: int, config: Config,
+               options: dict[str, Any]) -> tuple[Any, tuple[int, ...], tuple[Any, ...], dict[str, Any]]:
+        """A launch of `split` programs for each of the tiles from `first` on."""
+        args = (a, b, c, self.bias, self.scale, *self._pieces(tiles, split, config), self.M, self.N, self.K, first)
+        return matmul_tma, (tiles, split), args, {**options, "SPLIT_K": split}
 
     def _output(self, config: Config) -> Any:
         """What the epilogue writes to: the matrix, or a descriptor of its blocks."""
@@ -153,11 +157,9 @@ class Matmul:
         parts = 2 if config["STORE"] == "halves" else 1
         return TensorDescriptor.from_tensor(self.out, [config["BM"], config["BN"] // parts])
 
-    def _pieces(self, tiles: int, config: Config) -> tuple[torch.Tensor | None, torch.Tensor | None]:
+    def _pieces(self, tiles: int, split: int, config: Config) -> tuple[torch.Tensor | None, torch.Tensor | None]:
         """Workspace and counts of split tiles."""
-        if config["SPLIT_K"] == 1:
-            return None, None
-        return self._workspace.of(tiles * config["SPLIT_K"] * config["BM"] * config["BN"], tiles)
+        return (None, None) if split == 1 else self._workspace.of(tiles * split * config["BM"] * config["BN"], tiles)
 
 
 class MatmulBiasAct(Matmul):

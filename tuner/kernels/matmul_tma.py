@@ -1,12 +1,14 @@
-"""Matmul kernels that load tiles through TMA descriptors: one tile per program, persistent, and stream-K.
+"""Matmul kernels that load tiles through TMA descriptors: one tile per program, persistent, warp-specialised.
 
-matmul_tma         one output tile (or one of SPLIT_K pieces of its sum) per program
-matmul_persistent  one program per multiprocessor walks the tiles; the flattened loop loads the next tile's first blocks
-                   while this one's epilogue runs (Triton tutorial 09)
+matmul_tma         one output tile (or one of SPLIT_K pieces of its sum) per program, from tile `first` on
+matmul_persistent  one program per multiprocessor walks the tiles up to `last`; the flattened loop loads the next tile's
+                   first blocks while this one's epilogue runs (Triton tutorial 09)
 matmul_specialised persistent, one warp group loads, two others multiply; the compiler cuts A's and C's blocks in two for
                    them, so their descriptors are made in the kernel
-matmul_stream_k    whole waves as above, then the tiles that would leave most multiprocessors idle are cut along K so that
-                   all have the same work (Osama et al., Stream-K, PPoPP 2023: "data-parallel + one-tile" hybrid)
+
+The two make a pair for outputs of some whole waves of tiles and a bit: the persistent one does the waves, then few tiles are
+left, which would leave most multiprocessors idle, so their sums are split until all have work (the data-parallel hybrid of
+Stream-K, Osama and others, PPoPP 2023). Both in one kernel compile badly: ptxas then runs every wgmma by itself (C7515).
 
 A block of B is [BK, BN], or [BN, BK] where B is stored by columns (BT: fp8 tensor cores read K first).
 """
@@ -44,10 +46,11 @@ def _store(acc, c, m, n, M, N, bias, scale, BM: tl.constexpr, BN: tl.constexpr, 
 
 
 @triton.jit
-def matmul_tma(ad, bd, c, bias, scale, work, locks, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
-               GM: tl.constexpr, SPLIT_K: tl.constexpr, STORE: tl.constexpr, ACT: tl.constexpr, BT: tl.constexpr):
+def matmul_tma(ad, bd, c, bias, scale, work, locks, M, N, K, first,
+               BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GM: tl.constexpr, SPLIT_K: tl.constexpr,
+               STORE: tl.constexpr, ACT: tl.constexpr, BT: tl.constexpr):
     tile, split = tl.program_id(0), tl.program_id(1)
-    pm, pn = tile_place(tile, tl.cdiv(M, BM), tl.cdiv(N, BN), GM)
+    pm, pn = tile_place(first + tile, tl.cdiv(M, BM), tl.cdiv(N, BN), GM)
     m, n = pm * BM, pn * BN
     blocks = tl.cdiv(K, BK)
     each = tl.cdiv(blocks, SPLIT_K)
@@ -63,13 +66,14 @@ def matmul_tma(ad, bd, c, bias, scale, work, locks, M, N, K, BM: tl.constexpr, B
 
 
 @triton.jit
-def matmul_persistent(ad, bd, c, bias, scale, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
-                      GM: tl.constexpr, STORE: tl.constexpr, ACT: tl.constexpr, BT: tl.constexpr):
+def matmul_persistent(ad, bd, c, bias, scale, M, N, K, last,
+                      BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GM: tl.constexpr, STORE: tl.constexpr,
+                      ACT: tl.constexpr, BT: tl.constexpr):
     start, programs = tl.program_id(0), tl.num_programs(0)
     nm, nn = tl.cdiv(M, BM), tl.cdiv(N, BN)
-    tiles, blocks = nm * nn, tl.cdiv(K, BK)
+    blocks = tl.cdiv(K, BK)
     done = start - programs                  # the epilogue's own count: its tile hangs on no value of the loads' part
-    for tile in tl.range(start, tiles, programs, flatten=True):
+    for tile in tl.range(start, last, programs, flatten=True):
         pm, pn = tile_place(tile, nm, nn, GM)
         acc = tl.zeros((BM, BN), tl.float32)
         for i in range(blocks):
@@ -93,45 +97,3 @@ def matmul_specialised(a, bd, c, bias, scale, M, N, K, BM: tl.constexpr, BN: tl.
         for i in range(blocks):
             acc = _product(ad, bd, acc, pm * BM, pn * BN, i * BK, BT)
         _store(acc, c, pm * BM, pn * BN, M, N, bias, scale, BM, BN, ACT, STORE)
-
-
-@triton.jit
-def matmul_stream_k(ad, bd, c, bias, scale, work, locks, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
-                    GM: tl.constexpr, STORE: tl.constexpr, ACT: tl.constexpr, BT: tl.constexpr):
-    start, programs = tl.program_id(0), tl.num_programs(0)
-    nm, nn = tl.cdiv(M, BM), tl.cdiv(N, BN)
-    tiles, blocks = nm * nn, tl.cdiv(K, BK)
-    whole = tiles // programs * programs
-    done = start - programs
-    for tile in tl.range(start, whole, programs, flatten=True):
-        pm, pn = tile_place(tile, nm, nn, GM)
-        acc = tl.zeros((BM, BN), tl.float32)
-        for i in range(blocks):
-            acc = _product(ad, bd, acc, pm * BM, pn * BN, i * BK, BT)
-        done += programs
-        pm, pn = tile_place(done, nm, nn, GM)
-        _store(acc, c, pm * BM, pn * BN, M, N, bias, scale, BM, BN, ACT, STORE)
-    # The rest: `steps` blocks of K in all, `each` in a row for every program; one row may touch several tiles.
-    steps = (tiles - whole) * blocks
-    each = tl.cdiv(steps, programs)
-    at = start * each
-    end = tl.minimum(at + each, steps)
-    while at < end:
-        rest = at // blocks
-        first = rest * blocks
-        stop = tl.minimum(end, first + blocks)
-        pm, pn = tile_place(whole + rest, nm, nn, GM)
-        m, n = pm * BM, pn * BN
-        acc = tl.zeros((BM, BN), tl.float32)
-        for i in range(at - first, stop - first):
-            acc = _product(ad, bd, acc, m, n, i * BK, BT)
-        if stop - at == blocks:
-            _store(acc, c, m, n, M, N, bias, scale, BM, BN, ACT, STORE)
-        else:
-            # A tile's pieces stand side by side: program p and tile t meet in slot p + t, and nothing else does.
-            leave_partial(acc, work, start + rest, BM, BN)
-            leader = first // each
-            pieces = (first + blocks - 1) // each - leader + 1
-            if came_last(locks, rest, pieces):
-                _store(partials_summed(work, leader + rest, pieces, BM, BN), c, m, n, M, N, bias, scale, BM, BN, ACT, STORE)
-        at = stop

@@ -15,16 +15,13 @@ VALUES_PER_THREAD = 256      # fp32 elements of one tile that one thread can hol
 TILES_PER_THREAD = 160       # of scores and output together, where no recording says that it runs
 BARRIERS_BYTES = 1024
 SPECIALISED_ON = ("9.0",)
-TWO_BLOCKS_REGISTERS = 128   # per thread: two blocks of eight warps share a multiprocessor, one computes while the other waits
-ABSENT: dict[str, Value] = {"KERNEL": "one loop", "maxnreg": 0}
+ABSENT: dict[str, Value] = {"KERNEL": "one loop"}
 
 _RECORDED: Values = {"BM": (16, 32, 64, 128, 256), "BN": (16, 32, 64, 128, 256), "num_warps": (2, 4, 8),
-                     "num_stages": (1, 2, 3, 4), "KERNEL": ("one loop",), "maxnreg": (0,)}
+                     "num_stages": (1, 2, 3, 4), "KERNEL": ("one loop",)}
 _WIDER: Values = {**_RECORDED, "BM": (32, 64, 128, 256), "BN": (32, 64, 128), "num_warps": (4, 8), "num_stages": (2, 3, 4)}
-_CAPPED: Values = {"num_warps": (8,), "maxnreg": (TWO_BLOCKS_REGISTERS,)}
-_KERNELS = (_RECORDED, {**_WIDER, "KERNEL": ("two stages",)}, {**_WIDER, "KERNEL": ("two stages",), **_CAPPED},
-            {**_WIDER, "KERNEL": ("tma",), "BM": (64, 128, 256)}, {**_WIDER, "KERNEL": ("tma",), "BM": (64, 128, 256), **_CAPPED},
-            {**_WIDER, "KERNEL": ("specialised",), "BM": (128,), "num_warps": (4,)})
+_KERNELS = (_RECORDED, {**_WIDER, "KERNEL": ("two stages",)}, {**_WIDER, "KERNEL": ("tma",), "BM": (64, 128, 256)},
+            {**_WIDER, "KERNEL": ("specialised",), "BM": (128,), "num_warps": (4,), "num_stages": (2,)})
 
 
 def smem_bytes(c: Config, head: int, size: int, keeps_last_stage: bool) -> int:
@@ -49,13 +46,16 @@ def space(shape: Shape, dtype: str, gpu: Limits) -> Space:
     def can_specialise(c: Config) -> bool:
         return c["KERNEL"] != "specialised" or gpu.compute_capability in SPECIALISED_ON
 
+    def specialises_rightly(c: Config) -> bool:
+        """Triton 3.6 and 3.7 give both halves of the rows the first half's mask; more than two stages come out wrong too."""
+        return c["KERNEL"] != "specialised" or not shape["causal"]
+
     def fits_registers(c: Config) -> bool:
         """The score tile and the output tile each stay in registers."""
         threads = 32 * (8 if c["KERNEL"] == "specialised" else whole(c, "num_warps"))      # two warp groups compute
         if c["KERNEL"] == "one loop":
             return whole(c, "BM") * max(whole(c, "BN"), head) <= VALUES_PER_THREAD * threads
-        most = TILES_PER_THREAD if not c["maxnreg"] else whole(c, "maxnreg")
-        return whole(c, "BM") * (whole(c, "BN") + head) <= most * threads
+        return whole(c, "BM") * (whole(c, "BN") + head) <= TILES_PER_THREAD * threads
 
     def fits_smem(c: Config) -> bool:
         from_smem = gpu.warpgroup_mma and whole(c, "BM") >= 64 and whole(c, "num_warps") >= 4
@@ -67,6 +67,7 @@ def space(shape: Shape, dtype: str, gpu: Limits) -> Space:
     return union(_KERNELS, (
         Constraint("grouped queries: not in this kernel", knows_groups),
         Constraint("TMA: from compute capability 9.0", has_tma), Constraint("warp specialisation: Hopper only", can_specialise),
+        Constraint("warp specialisation: no mask of rows", specialises_rightly),
         Constraint("accumulator registers", fits_registers), Constraint("shared memory", fits_smem),
         Constraint("threads per block", fits_threads)))
 
@@ -74,15 +75,14 @@ def space(shape: Shape, dtype: str, gpu: Limits) -> Space:
 def default_config(shape: Shape, dtype: str, gpu: Limits) -> Config:
     """A square-ish tile that fits every GPU of the last five years."""
     kernel = "two stages" if shape.get("KV", shape["H"]) != shape["H"] else "one loop"
-    return {"BM": 64, "BN": 32, "num_warps": 4, "num_stages": 2, "KERNEL": kernel, "maxnreg": 0}
+    return {"BM": 64, "BN": 32, "num_warps": 4, "num_stages": 2, "KERNEL": kernel}
 
 
 def starts(shape: Shape, dtype: str, gpu: Limits) -> tuple[Config, ...]:
     """The tiles of FlashAttention 2 and 3 and of Triton's tutorial 06."""
     stages = 2 if shape["D"] >= 128 else 3
-    wide: Config = {"BM": 128, "BN": 128, "num_warps": 8, "num_stages": stages, "KERNEL": "tma", "maxnreg": 0}
-    two_blocks: Config = {**wide, "BN": 64 if shape["D"] >= 128 else 128, "num_stages": 2, "maxnreg": TWO_BLOCKS_REGISTERS}
-    return ({**wide, "num_warps": 4, "KERNEL": "specialised"}, wide, two_blocks, {**wide, "BN": 64, "num_stages": 3},
+    wide: Config = {"BM": 128, "BN": 128, "num_warps": 8, "num_stages": stages, "KERNEL": "tma"}
+    return ({**wide, "num_warps": 4, "num_stages": 2, "KERNEL": "specialised"}, wide, {**wide, "BN": 64, "num_stages": 3},
             {**wide, "BM": 64, "BN": 64, "num_warps": 4, "num_stages": 3}, {**wide, "BN": 64, "KERNEL": "two stages"})
 
 

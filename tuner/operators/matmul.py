@@ -38,7 +38,7 @@ MATMUL = Operator(
              {"M": 1024, "N": 1024, "K": 1024}),
     space=space, default_config=default_config, flops=flops, bytes=moved,
     kernel_module="tuner.kernels.matmul",
-    kernel_names=("matmul", "matmul_kernel", "matmul_tma", "matmul_persistent", "matmul_specialised", "matmul_stream_k"),
+    kernel_names=("matmul", "matmul_kernel", "matmul_tma", "matmul_persistent", "matmul_specialised"),
     tolerance=_TOLERANCE, unit="FLOP/s", absent=ABSENT, starts=starts, together=fp8_multiples,
 )
 

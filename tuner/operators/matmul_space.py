@@ -31,10 +31,10 @@ _TMA: Values = {**_RECORDED, "KERNEL": ("tma",), "BM": (64, 128, 256), "BN": (32
 _TMA_SPLIT: Values = {**_TMA, "BM": (64, 128), "SPLIT_K": (2, 4, 8, 16), "STORE": ("direct",)}
 _PERSISTENT: Values = {**_TMA, "KERNEL": ("persistent",), "BN": (64, 128, 256), "GM": (8, 16), "num_stages": (3, 4, 5),
                        "STORE": ("halves", "tma", "direct")}
-_SPECIALISED: Values = {**_PERSISTENT, "KERNEL": ("specialised",), "BM": (128, 256), "num_warps": (4,),
-                        "STORE": ("direct", "tma")}
-_STREAM_K: Values = {**_PERSISTENT, "KERNEL": ("stream-k",), "GM": (8,), "STORE": ("halves", "direct")}
-KERNELS = (_RECORDED, _SPLIT, _TMA, _TMA_SPLIT, _PERSISTENT, _SPECIALISED, _STREAM_K)
+_SPECIALISED: Values = {**_PERSISTENT, "KERNEL": ("specialised",), "BM": (128, 256), "num_warps": (4,), "num_stages": (3, 4),
+                        "STORE": ("direct", "tma")}      # with five stages Triton 3.6 computes nonsense (seen on an H200)
+_WAVES: Values = {**_PERSISTENT, "KERNEL": ("waves and split",), "STORE": ("halves", "direct")}
+KERNELS = (_RECORDED, _SPLIT, _TMA, _TMA_SPLIT, _PERSISTENT, _SPECIALISED, _WAVES)
 
 
 def tiles(shape: Shape, c: Config) -> int:
@@ -93,7 +93,9 @@ def space(shape: Shape, dtype: str, gpu: Limits) -> Space:
         return split == 1 or (tiles(shape, c) < 2 * gpu.sms and shape["K"] >= 2 * split * whole(c, "BK"))
 
     def leaves_a_rest(c: Config) -> bool:
-        return c["KERNEL"] != "stream-k" or tiles(shape, c) % gpu.sms != 0
+        """Fewer tiles than one wave are split-K alone; more than half a wave cannot be split in two."""
+        rest = tiles(shape, c) % gpu.sms
+        return c["KERNEL"] != "waves and split" or (tiles(shape, c) > gpu.sms and 0 < rest <= gpu.sms // 2)
 
     def has_a_second_tile(c: Config) -> bool:
         return c["KERNEL"] not in ("persistent", "specialised") or tiles(shape, c) > gpu.sms
@@ -107,7 +109,7 @@ def space(shape: Shape, dtype: str, gpu: Limits) -> Space:
         Constraint("threads per block", fits_threads), Constraint("tile taller than the matrix", fits_matrix),
         Constraint("split-K: enough tiles without, or too few blocks of K", splits_usefully),
         Constraint("persistent: no program has a second tile", has_a_second_tile),
-        Constraint("stream-K: whole waves, nothing to cut", leaves_a_rest)))
+        Constraint("waves and split: nothing left to split", leaves_a_rest)))
 
 
 def default_config(shape: Shape, dtype: str, gpu: Limits) -> Config:
@@ -126,8 +128,8 @@ def starts(shape: Shape, dtype: str, gpu: Limits) -> tuple[Config, ...]:
         tall: Config = {**short, "BM": 64, "KERNEL": "tma", "num_stages": 5}
         split = power_of_two_at_least(-(-2 * gpu.sms // tiles(shape, short)))
         return tuple({**c, "SPLIT_K": s} for c in (short, tall) for s in dict.fromkeys((split, max(1, split // 2))))
-    wide: Config = {"BM": 128, "BN": 256, "BK": bk, "GM": 8, "num_warps": 8, "num_stages": 3, "KERNEL": "persistent",
+    wide: Config = {"BM": 128, "BN": 256, "BK": bk, "GM": 8, "num_warps": 8, "num_stages": 4, "KERNEL": "persistent",
                     "SPLIT_K": 1, "STORE": "halves"}
     square: Config = {**wide, "BN": 128, "num_warps": 4, "num_stages": 4, "STORE": "tma"}
-    return (wide, {**wide, "KERNEL": "specialised", "num_warps": 4, "STORE": "direct"}, {**wide, "KERNEL": "stream-k"},
+    return (wide, {**wide, "KERNEL": "specialised", "num_warps": 4, "STORE": "direct"}, {**wide, "KERNEL": "waves and split"},
             {**square, "KERNEL": "tma"}, square, {**square, "KERNEL": "tma", "SPLIT_K": 2, "STORE": "direct"})
