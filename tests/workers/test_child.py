@@ -6,6 +6,7 @@ pytest.importorskip("torch")
 pytest.importorskip("triton")
 
 from tuner.bench import timing
+from tuner.bench.runner import Incumbent
 from tuner.trial import Measured, Reason, Rejected
 from workers.sandbox import Limits, SandboxError, SandboxRunner
 
