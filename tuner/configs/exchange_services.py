@@ -16,7 +16,7 @@ import tempfile
 import zipfile
 import zlib
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ from tuner.configs.services import evidence_put
 from tuner.formats import FORMATS, Document, FormatError, Row
 from tuner.jobs.services import tune_create
 from tuner.models import CachedConfig, ImportedFile, TuneJob
-from tuner.operators import find, limits
+from tuner.operators import Operator, find, limits
 from tuner.strategies import DEFAULT
 from tuner.trial import Measured, config_key
 
@@ -88,9 +88,10 @@ def _import_configs(file: ImportedFile, document: Document, hints: Hints) -> Imp
     _name_whole(file, said, hints)
     refused: Counter[str] = Counter(document.refused)
     rows, groups = list(document.rows), dict[str, list[Row]]()
+    known = find(file.operator)
     for row in rows:
         shape = {name: size for name, size in {**hints.shape, **row.shape}.items() if name != "topk"}
-        problem = _problem(file.operator, file.dtype, shape, row.config)
+        problem = _problem(known, file.dtype, shape, row.config)
         if problem:
             refused[problem] += 1
         else:
@@ -111,14 +112,15 @@ def _import_shape(file: ImportedFile, document: Document, rows: list[Row]) -> in
     timed = sorted((row for row in rows if row.median_ms is not None), key=lambda row: row.median_ms or 0)
     if not timed and len(rows) > 1:
         file.shape = dict(rows[0].shape)
-        file.tested = _packed({config_key(_complete(file.operator, row.config)): None for row in rows[:MAX_LISTED]})
+        complete = _complete(file.operator)
+        file.tested = _packed({config_key(complete(row.config)): None for row in rows[:MAX_LISTED]})
         return 0
     best = (timed or rows)[0]
+    config = _complete(file.operator)(best.config)
     told = {"file": file.name, "format": FORMATS[file.format].title, "notes": list(document.notes),
             "timings": [[dict(row.config), row.median_ms] for row in timed[:20]]}
     evidence_put(origin=cache.Origin.IMPORT, operator=file.operator, dtype=file.dtype, shape=best.shape, gpu=file.gpu,
-                 config=_complete(file.operator, best.config), median_ms=best.median_ms, toolkit=file.toolkit, evidence=told,
-                 imported=file)
+                 config=config, median_ms=best.median_ms, toolkit=file.toolkit, evidence=told, imported=file)
     file.shape, file.best_ms = dict(best.shape), best.median_ms
     return 1
 
@@ -130,14 +132,15 @@ def _import_trials(file: ImportedFile, data: bytes, hints: Hints) -> ImportedFil
                     gpu=landscape.gpu)
     _name_whole(file, _with_hints(said, hints), hints)
     file.shape = dict(hints.shape or space.shape)
-    times = {config_key(_complete(file.operator, config)): outcome.median_ms if isinstance(outcome, Measured) else None
+    complete = _complete(file.operator)
+    times = {config_key(complete(config)): outcome.median_ms if isinstance(outcome, Measured) else None
              for config, outcome in space.outcomes.values()}
     measured = {key: ms for key, ms in times.items() if ms is not None}
     if not measured:
         raise FormatError(file.name, "measured nothing", "Give a file with at least one time.")
     best = min(measured, key=lambda key: (measured[key], key))
     file.tested, file.n_trials, file.best_ms = _packed(times), len(times), measured[best]
-    problem = _problem(file.operator, file.dtype, file.shape, json.loads(best))
+    problem = _problem(find(file.operator), file.dtype, file.shape, json.loads(best))
     file.refused = {f"its winner is no entry of the cache: {problem}": 1} if problem else {}
     file.save()
     if not problem:
@@ -176,9 +179,8 @@ def _name_whole(file: ImportedFile, said: Document, hints: Hints) -> None:
     file.dtype = (dtype or (known.dtypes[0] if known else ""))[:16]
 
 
-def _problem(operator: str, dtype: str, shape: Mapping[str, int], config: Mapping[str, Any]) -> str:
+def _problem(known: Operator | None, dtype: str, shape: Mapping[str, int], config: Mapping[str, Any]) -> str:
     """Why a configuration cannot be an entry; "" when it can. Of an operator that nobody offers here nothing is known."""
-    known = find(operator)
     if known is None:
         return "" if shape else "its shape is not known"
     problems = known.problems(shape, dtype)
@@ -187,13 +189,14 @@ def _problem(operator: str, dtype: str, shape: Mapping[str, int], config: Mappin
     names = set(known.complete(known.default_config(shape, dtype, limits(""))))
     given = set(known.complete(config))
     if given - names:
-        return f"{operator} has no parameter {', '.join(sorted(given - names)[:3])}"
+        return f"{known.name} has no parameter {', '.join(sorted(given - names)[:3])}"
     return f"does not name {', '.join(sorted(names - given)[:3])}" if names - given else ""
 
 
-def _complete(operator: str, config: Mapping[str, Any]) -> dict[str, Any]:
+def _complete(operator: str) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
+    """How configurations of an operator get every parameter; asked once, because teams' operators are rows."""
     known = find(operator)
-    return known.complete(config) if known else dict(config)
+    return known.complete if known else dict
 
 
 def _packed(times: Mapping[str, float | None]) -> bytes:

@@ -44,11 +44,10 @@ def config_put(job: TuneJob, session: Session, winner: Measured, source_hash: st
     past = list(entry.evidence.get("history", [])) if entry else []
     found = {"job": job.pk, "at": timezone.now().isoformat(), "config": job.best_config, "median_ms": winner.median_ms,
              "shape": job.shape}
-    if entry and entry.median_ms is not None and entry.median_ms <= winner.median_ms * SAME_SPEED:
+    again = job.purpose == "revalidate"          # asked for because the old numbers are in doubt: the new ones stand
+    if entry and not again and entry.median_ms is not None and entry.median_ms <= winner.median_ms * SAME_SPEED:
         entry.evidence["history"] = [*past, {**found, "kept": False}][-HISTORY:]
-        if job.purpose == "revalidate":          # measured again and still the one: that is what verified means
-            entry.state, entry.state_why = State.VERIFIED, f"measured again by tune job {job.pk}"
-        entry.save(update_fields=["evidence", "state", "state_why", "updated"])
+        entry.save(update_fields=["evidence", "updated"])
         return None
     verdict, config, median_ms = _never_worse(job, winner, finalists, default)
     evidence = {
@@ -142,6 +141,7 @@ def _policy(policy: Mapping[str, Any], recorded: str) -> str:
 
 def environment_seen(gpu: str, toolkit: str, driver: str = "") -> bool:
     """A job ran with this toolkit and driver on this GPU model. True when it is new: older entries are unverified then."""
+    gpu, toolkit, driver = gpu[:120], toolkit[:80], driver[:40]
     if not gpu or toolkit in ("", "unknown"):
         return False
     seen, new = GpuEnvironment.objects.get_or_create(gpu=gpu, toolkit=toolkit, driver=driver)

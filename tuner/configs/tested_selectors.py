@@ -36,20 +36,17 @@ def _changed() -> tuple[Any, ...]:
 def _tested(*changed: Any) -> tuple[Tested, ...]:
     jobs = list(TuneJob.objects.filter(status=TuneJob.Status.DONE).order_by("-finished", "-pk")[:MAX_JOBS])
     times: dict[int, dict[str, float | None]] = {job.pk: {} for job in jobs}
-    complete = {job.pk: _complete(job.operator) for job in jobs}
+    known = {name: operators.find(name) for name in {job.operator for job in jobs}}
+    complete = {job.pk: one.complete if (one := known[job.operator]) else dict for job in jobs}
+    exact = {name: frozenset(dim.name for dim in one.dims if dim.exact) if one else frozenset() for name, one in known.items()}
     rows = TrialRow.objects.filter(job__in=list(times)).values_list("job_id", "config", "median_ms", "facts__ended").iterator()
     for job_id, config, median_ms, ended in rows:
         if ended != "raced":                     # a raced one was given up early: its median is no measurement to compare with
             times[job_id][config_key(complete[job_id](config))] = median_ms
     ours = [Tested(job.operator, job.dtype, job.shape, job.gpu, cache.toolkit(job.environment), times[job.pk], job.recorded,
-                   f"job {job.pk}", _exact(job.operator)) for job in reversed(jobs)]
+                   f"job {job.pk}", exact[job.operator]) for job in reversed(jobs)]
     files = ImportedFile.objects.filter(tested__isnull=False, best_ms__isnull=False).order_by("pk")
     return (*(_imported(file) for file in files), *ours)
-
-
-def _complete(operator: str) -> Any:
-    known = operators.find(operator)
-    return known.complete if known else dict
 
 
 def _exact(operator: str) -> frozenset[str]:
