@@ -9,6 +9,7 @@ import time
 
 import pytest
 
+from tests.workers.test_worker import start_worker  # noqa: F401  a fixture
 from tuner.trial import Rejected
 from workers import compile_queue, jobs
 from workers.compilers import Away, Compilers
@@ -142,3 +143,24 @@ def test_binaries_of_one_host_are_used_on_another(tmp_path):
     jobs.connection().delete(*jobs.connection().scan_iter("ridgepoint:triton:*"))
     assert compiled("three", TRITON_PTXAS_PATH=str(lame))["rejected"]["reason"] == "compile"     # so it is lame indeed
     assert next((tmp_path / "two").rglob("*.cubin")).read_bytes() == key.read_bytes()
+
+
+@pytest.mark.torch
+@pytest.mark.django_db(transaction=True)
+def test_a_worker_of_the_queue_compile_helps_as_soon_as_it_is_there(start_worker):  # noqa: F811
+    """`manage.py worker compile` on a host without a GPU: woken by the entry, asked through Redis, with the real compiler."""
+    pytest.importorskip("torch")
+    pytest.importorskip("triton")
+    from tuner.operators import OPERATORS, limits
+
+    assert compile_queue.helpers(5) == []
+    start_worker("compile")
+    made, shape = compile_queue.helpers(5), {"R": 64, "C": 256}
+    assert len(made) == compile_queue.places() >= 1
+    remote = made[0]()
+    remote.ask({"do": "open", "operator": "softmax", "shape": shape, "dtype": "fp16", "seed": 0, "compute_capability": "9.0",
+                "sms": 132}, 60.0, threading.Event())
+    config = dict(OPERATORS["softmax"].default_config(shape, "fp16", limits("NVIDIA H200", "9.0", 132)))
+    answer = remote.ask({"do": "compile", "config": config}, 60.0, threading.Event())
+    assert answer["ok"]["registers"] > 16 and answer["ok"]["spills"] == 0
+    assert list(jobs.connection().scan_iter("ridgepoint:triton:*cubin"))          # where the GPU's host will find it
