@@ -52,11 +52,15 @@ class Progress:
         self.tried: set[str] = set()
         self.best: Trial | None = None
         self.without_gain = 0
+        self._here: Trial | None = None              # the best that was measured in this session
         self._last_gain_ms: float | None = None      # the best when the plateau began: small gains add up to one
 
-    def add(self, trial: Trial) -> None:
+    def add(self, trial: Trial, here: bool = True) -> None:
+        """`here`: measured on this GPU, in this session."""
         self.tried.add(config_key(trial.config))
-        self.best = best([one for one in (self.best, trial) if one is not None])
+        self.best = _faster(self.best, trial)
+        if here:
+            self._here = _faster(self._here, trial)
         fastest_ms = self.best.median_ms if self.best is not None else None
         if fastest_ms is None:
             return
@@ -65,11 +69,20 @@ class Progress:
             self._last_gain_ms, self.without_gain = fastest_ms, 0
 
     def incumbent(self) -> Incumbent | None:
-        """What a new configuration races against."""
-        if self.best is None or not isinstance(self.best.outcome, Measured):
-            return None
-        samples = self.best.outcome.facts.get("samples_ms") or ()
-        return Incumbent(self.best.outcome.median_ms, tuple(samples[:INCUMBENT_SAMPLES]))
+        """What a new configuration races against: the best of here, or one from elsewhere that is clearly faster."""
+        here, best_of_all = _incumbent(self._here), _incumbent(self.best)
+        elsewhere = best_of_all.elsewhere() if best_of_all else None
+        return min((one for one in (here, elsewhere) if one), key=lambda one: one.median_ms, default=None)
+
+
+def _faster(one: Trial | None, other: Trial) -> Trial | None:
+    return best([trial for trial in (one, other) if trial is not None])
+
+
+def _incumbent(trial: Trial | None) -> Incumbent | None:
+    if trial is None or not isinstance(trial.outcome, Measured):
+        return None
+    return Incumbent(trial.outcome.median_ms, tuple((trial.outcome.facts.get("samples_ms") or ())[:INCUMBENT_SAMPLES]))
 
 
 def never() -> bool:
@@ -98,7 +111,7 @@ def tune(space: Space, strategy: str | Strategy, runner: Runner, budget: Budget,
     search.tell(history)
     progress = Progress()
     for trial in history:
-        progress.add(trial)
+        progress.add(trial, here=False)
     number = max((trial.number for trial in history), default=-1) + 1
     started = clock() - elapsed_s
     waiting = deque(config for config in first if config in space)
@@ -108,7 +121,7 @@ def tune(space: Space, strategy: str | Strategy, runner: Runner, budget: Budget,
             if news := list(others()):
                 search.tell(news)
                 for trial in news:
-                    progress.add(trial)
+                    progress.add(trial, here=False)
             left = budget.left(len(progress.tried), clock() - started, progress.without_gain)
             if left == 0:
                 return

@@ -167,7 +167,8 @@ class Shared:
             configs = self.ask(wanted) if wanted > 0 else []
             if configs:
                 self._given = True
-                sharing_services.tasks_put(self.job, configs, self._progress.incumbent())
+                incumbent = self._progress.incumbent()      # a helper measures on another card
+                sharing_services.tasks_put(self.job, configs, incumbent.elsewhere() if incumbent else None)
 
     def _hear(self) -> None:
         fresh = sharing_services.trials_of_others(self.job, self.worker, self._last_row)

@@ -119,7 +119,7 @@ def test_trials_of_other_workers_count_are_told_and_can_be_the_incumbent():
     runner = Noting()
     trials = list(tune(bowl(), "exhaustive", runner, Budget(trials=5), 0, others=lambda: others.pop() if others else []))
     assert len(trials) == 4 and {"a": 4, "b": 2, "mode": "y"} not in [t.config for t in trials]
-    assert set(seen) == {Incumbent(0.5, (0.5, 0.6, 0.4))}
+    assert seen[0] == Incumbent(0.5, (0.5, 0.6, 0.4)).elsewhere() and seen[0].median_ms == 0.5 * 1.03      # another card
 
 
 def test_a_raced_trial_is_never_the_best_nor_the_incumbent():
@@ -127,6 +127,15 @@ def test_a_raced_trial_is_never_the_best_nor_the_incumbent():
     progress.add(Trial(0, {"a": 1}, Measured(2, 2, 2, 20, {"samples_ms": [2.0] * 20})))
     progress.add(Trial(1, {"a": 2}, Measured(1, 1, 1, 3, {"samples_ms": [1.0] * 3, "ended": "raced"})))
     assert progress.best is not None and progress.best.number == 0 and progress.incumbent() == Incumbent(2, (2.0,) * 20)
+
+
+def test_the_best_of_another_card_has_to_be_clearly_faster_to_race_against():
+    progress = Progress()
+    progress.add(Trial(0, {"a": 1}, Measured(1.02, 1, 1, 1, {"samples_ms": [1.02]})))
+    progress.add(Trial(1, {"a": 2}, Measured(1.00, 1, 1, 1, {"samples_ms": [1.0]})), here=False)
+    assert progress.incumbent() == Incumbent(1.02, (1.02,)) and progress.best is not None and progress.best.number == 1
+    progress.add(Trial(2, {"a": 3}, Measured(0.9, 1, 1, 1)), here=False)
+    assert progress.incumbent() == Incumbent(0.9).elsewhere()
 
 
 def test_a_made_strategy_is_taken_as_it_is():
