@@ -3,7 +3,8 @@
 Where the same operator was tuned elsewhere there are two models. The warm one starts from what was learned there; the
 cold one has never heard of it. Winners of other GPUs can trap a search that only starts from them (99 % of the best from
 one card, 5 % from another), so the cold arm and evolution keep their share of the trials whatever the warm arm finds, and
-the model whose expectations the trials bear out gets more of them.
+the model whose expectations the trials bear out gets more of them. A third model, open to surprises, never fits its
+hyperparameters: a fit on few trials can rule out the better half of a space for hundreds of them.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ from tuner.strategies.sizes import Sizes, columns
 from tuner.strategies.transfer import learned, pasts, winners
 from tuner.trial import Config, Trial
 
-COLD = ("cold", "cold", "cold", "neighbour")                                     # who proposes, trial after trial
-WARM = ("warm", "winner", "warm", "cold", "better", "neighbour", "better", "worse")
+COLD = ("cold", "cold", "open", "neighbour")                                     # who proposes, trial after trial
+WARM = ("warm", "winner", "warm", "cold", "better", "neighbour", "open", "worse")
 LATE = ("better", "child", "neighbour", "child")      # after MODEL_TRIALS: a model of many trials costs more and adds less
 MODEL_TRIALS = 300
 WINNERS = 4               # of other shapes, GPUs and toolkits that are tried as they are
@@ -38,6 +39,7 @@ class Composed:
         self._ledger = Ledger(space)
         self._breeder = Breeder(self._ledger, rng)
         self._cold = Proposer(self._ledger, x, guessed, rng)
+        self._open = Proposer(self._ledger, x, guessed, rng, fits=False)
         self._warm = Proposer(self._ledger, x, learned(space, known, guessed, found), rng) if found else self._cold
         self._winners = deque(row for config in winners(space, found)[:WINNERS] if (row := space.row(config)) is not None)
         self._default = space.row(known.default) if known.default is not None else None
@@ -70,6 +72,8 @@ class Composed:
             return self._warm.row()
         if arm == "cold":
             return self._cold.row()
+        if arm == "open":
+            return self._open.row()
         if arm in ("better", "worse"):
             warm_is_better = self._warm.surprise() <= self._cold.surprise()
             return (self._warm if warm_is_better == (arm == "better") else self._cold).row()

@@ -44,12 +44,16 @@ BLAS = ThreadpoolController().select(user_api="blas")
 
 
 class Proposer:
-    """Rows of a ledger's space that are likely to improve on the best told."""
+    """Rows of a ledger's space that are likely to improve on the best told.
 
-    def __init__(self, ledger: Ledger, x: Array, prior: Array, rng: np.random.Generator) -> None:
+    fits    hyperparameters follow the trials; a proposer that keeps the first ones never believes from a few trials that
+            a column does not matter, or matters alike everywhere
+    """
+
+    def __init__(self, ledger: Ledger, x: Array, prior: Array, rng: np.random.Generator, fits: bool = True) -> None:
         self._ledger, self._x, self._prior = ledger, x, prior
         self._mean = prior                                 # the prior, and what compilers said since
-        self._hyper = Hyper(x.shape[1])
+        self._hyper, self._fits = Hyper(x.shape[1]), fits
         self._posterior: Posterior | None = None
         self._fitted = -1                                  # told trials that the hyperparameters come from
         self._tie = rng.random(len(prior)) * 1e-6
@@ -93,7 +97,7 @@ class Proposer:
         return self._posterior
 
     def _theta(self, fit: int) -> Array:
-        if not fit:
+        if not fit or not self._fits:
             return self._hyper.centre
         slowness = self._ledger.slowness(fit)
         use = np.argsort(slowness, kind="stable")[:FIT_TRIALS]
