@@ -17,7 +17,7 @@ QUICK = {"min_samples": 5, "max_samples": 10, "rounds": 2}
 
 def runner_of(name: str, shape: dict, dtype: str, **kwargs) -> SandboxRunner:
     card = gpu.gpus()[0]
-    return SandboxRunner(name, shape, dtype, card.index, gpu_uuid=card.uuid, policy=QUICK, seed=11, **kwargs)
+    return SandboxRunner(name, shape, dtype, card.index, gpu_uuid=card.uuid, policy=QUICK, seed=11, compilers=0, **kwargs)
 
 
 @pytest.mark.parametrize(("name", "dtype", "shape"), [
