@@ -129,7 +129,7 @@ class Attention:
             return attn_tma, grid, (q, k, v, self.out, self.H, self.N, scale), options
         scratch_from_torch(self.out.device)
         options["MASK"] = self.causal or self.N % bn != 0
-        return attn_specialised, grid, (self.q, k, v, self.out, self.H, self.N, scale), options
+        return attn_specialised, grid, (self.q, k, v, self.out, self.H, self.N, scale, bm), options
 
 
 PROBLEMS = {"attention": Attention, "gqa_attention": Attention}

@@ -3,7 +3,9 @@
 attn_two_stage    loads through pointers
 attn_tma          loads through TMA descriptors
 attn_specialised  one warp group loads, two compute 64 query rows each. Triton specialises one loop only, so every block is
-                  masked (MASK); and it cuts the blocks of Q and O in two, for which their descriptors are made in the kernel
+                  masked (MASK); and it cuts the blocks of Q and O in two, for which their descriptors are made in the kernel.
+                  `tall` is BM once more, unknown to the compiler: from pm · BM it would make the second half's rows by
+                  adding half a tile twice, as that number is also where the descriptors' blocks begin (Triton 3.6, 3.7)
 
 The scale goes into the exponent's multiply-add, the mask costs nothing where it is not needed (FlashAttention-2, Dao 2023,
 §3.1; Triton tutorial 06). Causal programs with the longest rows start first, so that the last ones to end are short.
@@ -99,12 +101,12 @@ def attn_tma(qd, kd, vd, o, H, N, scale, D: tl.constexpr, BM: tl.constexpr, BN: 
 
 
 @triton.jit
-def attn_specialised(q, kd, vd, o, H, N, scale, D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, GROUP: tl.constexpr,
+def attn_specialised(q, kd, vd, o, H, N, scale, tall, D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, GROUP: tl.constexpr,
                      CAUSAL: tl.constexpr, MASK: tl.constexpr):
     pm, ph, pk = _place(H, GROUP, CAUSAL)
     qd = tl.make_tensor_descriptor(q + ph.to(tl.int64) * N * D, [N, D], [D, 1], [BM, D])
     od = tl.make_tensor_descriptor(o + ph.to(tl.int64) * N * D, [N, D], [D, 1], [BM, D])
-    rm, rb, key = pm * BM + tl.arange(0, BM), tl.arange(0, BN), pk * N
+    rm, rb, key = pm * tall + tl.arange(0, BM), tl.arange(0, BN), pk * N
     qv = qd.load([pm * BM, 0])
     mi = tl.full((BM,), -1e30, tl.float32)
     li = tl.zeros((BM,), tl.float32)
