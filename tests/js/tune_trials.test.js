@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { secondsLeft, Trials } from "../../static/js/tune/trials.js";
+import { secondsLeft, Trials, withoutGain } from "../../static/js/tune/trials.js";
 
 const trial = (number, median_ms) => ({ number, median_ms, config: { BM: number }, outcome: median_ms === null ? "rejected" : "measured", reason: "", message: "", min_ms: median_ms, p90_ms: median_ms, n: 1, facts: {}, at_s: number });
 
@@ -19,6 +19,14 @@ test("a trial that was given up in a race is never the best, and what is not pic
   for (const one of [trial(0, 5), { ...trial(1, 3), facts: { ended: "raced" } }, trial(2, 4)]) trials.add(one);
   assert.deepEqual(trials.columns().best, [5, 5, 4]);
   assert.deepEqual(trials.columns((one) => one.number === 2).alpha, [0.08, 0.08, 0.55]);
+});
+
+test("trials without a gain are counted as the loop counts them", () => {
+  const count = (...times) => withoutGain(times.map((ms, at) => trial(at, ms)));
+  assert.equal(count(null, null, 5), 0);
+  assert.equal(count(5, null, 6, 4.99), 3);
+  assert.equal(count(5, 4.97, 4.94, 4.93), 1); // two small gains add up to one per cent
+  assert.equal(withoutGain([trial(0, 5), { ...trial(1, 3), facts: { ended: "raced" } }]), 1);
 });
 
 test("a page catches up from the last trial before the first gap", () => {

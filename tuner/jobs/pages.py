@@ -58,7 +58,7 @@ def tune_detail(request: HttpRequest, pk: int) -> HttpResponse:
     return render(request, "tuner/detail.html", {
         **page_selectors.detail(job, trials), "figure": figure, "log": log, "by_seconds": by_seconds,
         "state": {"id": job.pk, "last": trials[-1].number if trials else -1, "budget_trials": job.budget_trials,
-                  "budget_seconds": job.budget_seconds, "status": job.status, "by_seconds": by_seconds}})
+                  "budget_seconds": job.budget_seconds, "plateau": job.plateau, "status": job.status, "by_seconds": by_seconds}})
 
 
 def _live(request: HttpRequest, job: TuneJob) -> HttpResponse:

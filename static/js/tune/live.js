@@ -8,7 +8,7 @@ import { watch } from "../lib/live.js";
 import { refresh } from "../lib/refresh.js";
 import { bytes, count, msAsTime } from "../lib/units.js";
 import { explore } from "./explore.js";
-import { secondsLeft, Trials } from "./trials.js";
+import { secondsLeft, Trials, withoutGain } from "./trials.js";
 import "./copy.js";
 
 const REFRESH_EVERY_MS = 1500; // the server's part of the page while trials come in
@@ -118,8 +118,10 @@ function showProgress() {
   bar.value = Math.min(100, used * 100);
   const parts = [`${count(trials.size)} of ${count(job.most)} trials`, `${job.elapsed_s.toFixed(0)} of ${job.budget_seconds.toFixed(0)} s`];
   if (job.elapsed_s > 0.5) parts.push(`${(trials.size / job.elapsed_s).toPrecision(2)} trials/s`);
+  const idle = job.plateau ? withoutGain(trials.inOrder()) : 0;
+  if (idle > 1) parts.push(`${idle} of ${job.plateau} without a gain`);
   const left = secondsLeft({ trials: trials.size, most: job.most, elapsed_s: job.elapsed_s, budget_seconds: job.budget_seconds });
-  if (left !== null) parts.push(left < 1 ? "about to end" : `about ${left < 90 ? `${Math.round(left)} s` : `${Math.round(left / 60)} min`} left`);
+  if (left !== null) parts.push(left < 1 ? "about to end" : `${job.plateau ? "at most" : "about"} ${left < 90 ? `${Math.round(left)} s` : `${Math.round(left / 60)} min`} left`);
   text.textContent = parts.join(" · ");
 }
 
@@ -150,7 +152,7 @@ function refreshServerParts(at_once = false) {
 /** @param {any} next */
 function takeStatus(next) {
   const most = Math.min(next.budget_trials, next.valid_size ?? next.budget_trials);
-  job = { ...job, status: next.status, most, elapsed_s: Math.max(job.elapsed_s, next.elapsed_s ?? 0), budget_seconds: next.budget_seconds };
+  job = { ...job, status: next.status, plateau: next.plateau, most, elapsed_s: Math.max(job.elapsed_s, next.elapsed_s ?? 0), budget_seconds: next.budget_seconds };
   showControls(next);
   level("default", next.default_ms);
   level("library", next.library_ms);

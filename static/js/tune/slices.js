@@ -22,7 +22,7 @@ export function drawSlices(host, trials, axes, time, picks, best_ms, shares, tog
     box.className = "slice";
     const share = shares.get(axis.name);
     title.append(Object.assign(document.createElement("b"), { className: "mono", textContent: axis.name }),
-      Object.assign(document.createElement("span"), { className: "muted", textContent: share === null || share === undefined ? "" : `${(100 * share).toFixed(share < 0.095 ? 1 : 0)} %`, title: "Of the differences in log time, explained by this parameter and no other" }));
+      Object.assign(document.createElement("span"), { className: "muted", textContent: share === null || share === undefined ? "" : `${(100 * share).toFixed(share < 0.095 ? 1 : 0)} %`, title: "Of the differences in log time, explained by this parameter and no other (ω² of an additive model)" }));
     box.append(title, picture(trials, axis, time, picks, best_ms, toggle));
     return box;
   }));

@@ -45,6 +45,23 @@ export class Trials {
   }
 }
 
+const PLATEAU_GAIN = 0.01; // as in tuner/loop.py
+
+/**
+ * Trials in a row without a gain: what a plateau counts. Small gains since the last one add up, a raced trial wins nothing.
+ * @param {Trial[]} trials in order
+ */
+export function withoutGain(trials) {
+  let best = Infinity, last = Infinity, count = 0;
+  for (const { median_ms, facts } of trials) {
+    if (median_ms !== null && facts?.ended !== "raced") best = Math.min(best, median_ms);
+    if (best === Infinity) continue;
+    count += 1;
+    if (best < last * (1 - PLATEAU_GAIN)) [last, count] = [best, 0];
+  }
+  return count;
+}
+
 /** @param {Record<string, any>} config */
 export const configText = (config) => Object.entries(config).map(([name, value]) => `${name}=${value}`).join(" ");
 
