@@ -152,8 +152,8 @@ def lookup(entries: Sequence[Entry], wanted: Key, exact: Collection[str] = (), p
     """The entry that serves `wanted`, None when only the default can.
 
     An empty toolkit, driver, policy or source hash in `wanted` accepts any. `exact` names the dimensions that are never rounded.
-    Evidence of a tune job goes before any other; then the rule; then the distance; then what was verified; then what was
-    measured here; then the shape nearest to the middle of its bucket.
+    Evidence of a tune job goes before any other; then the rule; then the distance; then what was measured here before
+    recordings; then what is verified; then the shape nearest to the middle of its bucket.
     """
     served = [found for entry in entries if isinstance(found := consider(entry, wanted, exact, policy, loss), Served)]
     return min(served, key=order, default=None)
@@ -165,8 +165,8 @@ _RULES, _ORIGINS = tuple(Rule), tuple(Origin)
 def order(served: Served) -> tuple[float, ...]:
     """What goes first of several that may serve."""
     entry = served.entry
-    return (_ORIGINS.index(entry.origin), _RULES.index(served.rule), served.distance, entry.state != State.VERIFIED,
-            entry.recorded, entry.off_centre, entry.id)
+    return (_ORIGINS.index(entry.origin), _RULES.index(served.rule), served.distance, entry.recorded,
+            entry.state != State.VERIFIED, entry.off_centre, entry.id)
 
 
 def consider(entry: Entry, wanted: Key, exact: Collection[str] = (), policy: Buckets = BUCKETS,

@@ -1,6 +1,6 @@
 import pytest
 
-from tuner.cache import Entry, Key, Rule, bucket, bucket_distance, lookup, toolkit
+from tuner.cache import Entry, Key, Origin, Rule, State, bucket, bucket_distance, consider, lookup, newer, toolkit
 
 H200 = {"operator": "matmul", "dtype": "bf16", "gpu": "NVIDIA H200", "compute_capability": "9.0",
         "toolkit": "cuda 13.0"}
@@ -29,8 +29,8 @@ def test_toolkit():
     assert toolkit({}) == "unknown"
 
 
-def entry(number, recorded=False, **key):
-    return Entry(number, Key(**{**H200, "bucket": "M=4096", **key}), {"BM": number}, recorded)
+def entry(number, recorded=False, shape=None, **key):
+    return Entry(number, Key(**{**H200, "bucket": "M=4096", **key}), {"BM": number}, recorded, shape=shape or {})
 
 
 def wanted(**key):
@@ -57,6 +57,49 @@ def test_never_another_operator_dtype_or_architecture():
 def test_the_nearest_of_several_buckets_and_measured_before_recorded():
     assert lookup([entry(1, bucket="M=16384"), entry(2, bucket="M=2048")], wanted()).entry.id == 2
     assert lookup([entry(1, recorded=True), entry(2)], wanted()).entry.id == 2
+
+
+def test_what_serves_first_of_several_that_may():
+    """Origin, rule, distance, measured here, verified, middle of the bucket: one difference each, in that order."""
+    first = entry(1, shape={"M": 4096})
+    others = [Entry(n, first.key, {}, **{"shape": {"M": 4096}, **change}) for n, change in enumerate((
+        {"shape": {"M": 5000}}, {"state": State.UNVERIFIED}, {"recorded": True}), start=2)]
+    rows = [*others, entry(5, bucket="M=8192"), Entry(6, first.key, {}, origin=Origin.LISTENER), first]
+    served = []
+    while (found := lookup(rows, wanted())) is not None:
+        served.append(found.entry.id)
+        rows = [row for row in rows if row.id != found.entry.id]
+    assert served == [1, 2, 3, 4, 5, 6]
+
+
+@pytest.mark.parametrize(("state", "exact", "other"), [
+    (State.VERIFIED, True, True), (State.UNVERIFIED, True, True), (State.STALE, True, False), (State.QUARANTINED, False, False)])
+def test_states_and_the_rules_they_serve_by(state, exact, other):
+    row = Entry(1, entry(1).key, {}, state=state)
+    assert (lookup([row], wanted()) is not None) == exact
+    assert (lookup([row], wanted(toolkit="cuda 14.0")) is not None) == other
+    assert isinstance(consider(row, wanted(toolkit="cuda 14.0")), str) != other
+
+
+@pytest.mark.parametrize(("name", "value"), [("toolkit", "cuda 12"), ("driver", "590"), ("policy", "graph"), ("source_hash", "ff")])
+def test_what_differs_is_named(name, value):
+    row = Entry(1, Key(**{**H200, "bucket": "M=4096", "driver": "580", "policy": "cold", "source_hash": "ab"}), {})
+    found = lookup([row], wanted(**{"driver": "580", "policy": "cold", "source_hash": "ab", name: value}))
+    assert (found.rule, found.differs) == (Rule.OTHER_TOOLKIT, (name,))
+
+
+@pytest.mark.parametrize(("left", "right", "is_newer"), [
+    ("cuda 13.0, triton 3.7.1", "cuda 13.0, triton 3.6.0", True), ("cuda 13.0, triton 3.6.0", "cuda 13.0, triton 3.6.0", False),
+    ("cuda 12.8, triton 3.7.1", "cuda 13.0, triton 3.6.0", False), ("triton 3.10.0", "cuda 13.0, triton 3.9.9", True),
+    ("590.1", "580.159", True), ("580.9", "580.159", False), ("unknown", "cuda 13.0", False), ("", "", False)])
+def test_newer(left, right, is_newer):
+    assert newer(left, right) == is_newer
+
+
+def test_a_dimension_of_the_code_is_never_bridged():
+    row = entry(1, bucket="D=64 N=4096")
+    assert lookup([row], wanted(bucket="D=128 N=4096")) is not None
+    assert lookup([row], wanted(bucket="D=128 N=4096"), exact=("D",)) is None
 
 
 def test_an_unstated_toolkit_accepts_any():

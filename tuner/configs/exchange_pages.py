@@ -42,7 +42,8 @@ def cache_exchange(request: HttpRequest) -> HttpResponse:
         "formats": FORMATS, "exports": [(name, FORMATS[name]) for name in export_selectors.EXPORTS],
         "operators": entries.order_by("operator").values_list("operator", flat=True).distinct(),
         "gpus": entries.order_by("gpu").values_list("gpu", flat=True).distinct(), "total": entries.count(),
-        "jobs": TuneJob.objects.filter(status=TuneJob.Status.DONE)[:20], "max_bytes": exchange_services.MAX_BYTES,
+        "jobs": [(job, texts.in_order(job.operator, job.shape)) for job in TuneJob.objects.filter(status=TuneJob.Status.DONE)[:8]],
+        "max_bytes": exchange_services.MAX_BYTES,
         "may_import": request.user.has_perm("tuner.add_importedfile"),
     }, status=400 if error or form.errors else 200)
 
