@@ -25,6 +25,7 @@ from workers.sandbox import SandboxRunner
 PROJECT = Path(__file__).resolve().parents[2]
 PACKAGES = PROJECT / "tests" / "packages"
 NAMES = ["acme_scale_add", "acme_column_sum", "acme_clamp"]
+ENABLED = "not-installed,acme-kernels"
 H200 = limits("NVIDIA H200")
 needs_triton = pytest.mark.skipif(not (find_spec("torch") and find_spec("triton")), reason="torch and Triton are not installed")
 
@@ -37,8 +38,9 @@ def acme(monkeypatch):
 
 
 def python(code, *arguments, **environ):
+    """Two packages are enabled; that one of them is not installed here must not take the other's kernels away."""
     done = subprocess.run([sys.executable, "-c", code, *arguments], cwd=PROJECT, capture_output=True, text=True, timeout=120,
-                          env={**os.environ, "PYTHONPATH": str(PACKAGES), packages.ENABLED: "acme-kernels", **environ})
+                          env={**os.environ, "PYTHONPATH": str(PACKAGES), packages.ENABLED: ENABLED, **environ})
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout
 
@@ -134,14 +136,14 @@ def test_a_worker_describes_an_enabled_package(acme, olga):
     # @triton.jit: the adapter's own parameters and constraints
     space = clamp.space({"N": 600}, "fp16", H200)
     assert space.pruned == {"elements per thread": 8, "no larger than the vector": 1} and len(space) == 7
-    # prune_configs_by, run by a child
-    kept = team.pruned("acme_scale_add", {"N": 100}, "fp16", scale.space({"N": 100}, "fp16", H200))
-    assert [config["BLOCK"] for config in kept.configs()] == [256] * 3 and kept.pruned == {"early_config_prune": 6}
+    # prune_configs_by, run by a child (early_config_prune: in the job below)
     kept = team.pruned("acme_scale_add", {"N": 1 << 20}, "fp16", scale.space({"N": 1 << 20}, "fp16", H200))
     assert len(kept) == 5 and kept.pruned == {"perf_model's top_k": 4}
     assert team.pruned("acme_clamp", {"N": 600}, "fp16", space) is space
     assert not any(name.startswith("acme_kernels") for name in sys.modules)          # neither web nor worker imported it
     assert [row.what for row in selectors.audit_list()] == ["described", "enabled"]
+    services.package_enable("acme-kernels", by=olga)          # described again: jobs that run keep their kernels meanwhile
+    assert operators.find("acme_clamp") is not None and selectors.enabled_packages() == ["acme-kernels"]
     services.package_disable(package, by=olga)
     assert operators.find("acme_clamp") is None and OperatorAudit.objects.first().what == "disabled"
 
@@ -215,6 +217,13 @@ def test_a_teams_kernel_compiles_ahead_for_gpus_that_are_not_here(tmp_path):
     assert python(COMPILE, TRITON_CACHE_DIR=str(tmp_path)) == "True\n" * 3
 
 
+DESCRIBE = """
+import json
+from tuner.team import packages
+print(json.dumps([packages.describe(adapter) for adapter in packages.load("acme-kernels").values()]))
+"""
+
+
 @needs_triton
 @pytest.mark.torch
 @pytest.mark.django_db(transaction=True, available_apps=settings.INSTALLED_APPS)
@@ -225,8 +234,8 @@ def test_a_teams_kernel_is_tuned_like_any_other(acme, alice, olga, monkeypatch, 
     monkeypatch.setattr(gpu.tempfile, "gettempdir", lambda: str(tmp_path))
     monkeypatch.setattr(tune_runner, "SandboxRunner", functools.partial(
         SandboxRunner, child_module="tests.workers.interpreted_child", policy={"max_samples": 5, "rounds": 2}))
-    package = services.package_enable("acme-kernels", by=olga)
-    team.describe(package.pk, "worker-1")
+    OperatorPackage.objects.create(name="acme-kernels", status="ready", operators=json.loads(python(DESCRIBE)),
+                                   described="2026-01-01T00:00Z", enabled_by=olga)
     job = TuneJob.objects.create(operator="acme_scale_add", shape={"N": 100}, dtype="fp16", device="gpu", strategy="random",
                                  owner=alice, budget_trials=9, budget_seconds=120)
     tune.run(job.pk, "worker-1")

@@ -7,6 +7,7 @@ import importlib
 import inspect
 import os
 import re
+import sys
 from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
@@ -64,7 +65,10 @@ def provide() -> None:
 
 def _offered() -> Mapping[str, Operator]:
     for package in os.environ.get(ENABLED, "").split(","):
-        _loaded.update(load(package))
+        try:
+            _loaded.update(load(package))
+        except Exception as error:       # one team's fault must not take another team's kernels away
+            sys.stderr.write(f"{package}: {type(error).__name__}: {error}\n")
     return {name: operator_from(describe(adapter)) for name, adapter in _loaded.items()}
 
 

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
+from django.db.models import Q, QuerySet
+
 from tuner.models import OperatorAudit, OperatorPackage
 from tuner.operators import OPERATORS, Operator
 from tuner.team.description import DescriptionError, operator_from
@@ -18,15 +20,20 @@ def package_list() -> list[OperatorPackage]:
     return list(OperatorPackage.objects.select_related("enabled_by"))
 
 
+def usable() -> QuerySet[OperatorPackage]:
+    """Packages whose kernels may run now: enabled, and described without a fault; also while they are described again."""
+    described = Q(status=OperatorPackage.Status.READY) | Q(status=OperatorPackage.Status.WAITING, described__isnull=False)
+    return OperatorPackage.objects.filter(described, enabled=True).order_by("name")
+
+
 def enabled_packages() -> list[str]:
-    return list(OperatorPackage.objects.filter(enabled=True).values_list("name", flat=True))
+    return list(usable().values_list("name", flat=True))
 
 
 def operators() -> Mapping[str, Operator]:
     """What the enabled packages offer: given to `tuner.operators.provide`."""
-    ready = OperatorPackage.objects.filter(enabled=True, status=OperatorPackage.Status.READY).order_by("name")
     found: dict[str, Operator] = {}
-    for pk, described in ready.values_list("pk", "described"):
+    for pk, described in usable().values_list("pk", "described"):
         found = {**_of_package(pk, described), **found}
     return found
 
@@ -46,7 +53,7 @@ def _of_package(pk: int, described: Any) -> dict[str, Operator]:
 
 def description_of(name: str) -> dict[str, Any] | None:
     """What a package's worker said of one operator."""
-    for package in OperatorPackage.objects.filter(enabled=True, status=OperatorPackage.Status.READY):
+    for package in usable():
         for each in package.operators:
             if each["name"] == name and name not in OPERATORS:
                 return {**each, "package": package.name}
