@@ -132,4 +132,5 @@ def starts(shape: Shape, dtype: str, gpu: Limits) -> tuple[Config, ...]:
                     "SPLIT_K": 1, "STORE": "halves"}
     square: Config = {**wide, "BN": 128, "num_warps": 4, "num_stages": 4, "STORE": "tma"}
     return (wide, {**wide, "KERNEL": "specialised", "num_warps": 4, "STORE": "direct"}, {**wide, "KERNEL": "waves and split"},
-            {**square, "KERNEL": "tma"}, square, {**square, "KERNEL": "tma", "SPLIT_K": 2, "STORE": "direct"})
+            {**square, "KERNEL": "tma"}, square, {**square, "KERNEL": "tma", "SPLIT_K": 2, "STORE": "direct"},
+            {**square, "KERNEL": "tma", "BM": 64})

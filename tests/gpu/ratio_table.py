@@ -1,0 +1,43 @@
+"""Markdown of what record_ratios.py recorded: one line a shape.
+
+    python tests/gpu/ratio_table.py ratios.json[.gz]
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+HEAD = ("| operator | dtype | shape | library ms | Triton ms | library ÷ Triton | rate | kernel | configuration |\n"
+        "|---|---|---|---|---|---|---|---|---|")
+
+
+def table(document: dict[str, Any]) -> str:
+    return "\n".join([HEAD, *(line(row) for row in document["shapes"])])
+
+
+def line(row: dict[str, Any]) -> str:
+    what = f"| {row['operator']} | {row['dtype']} | {' '.join(f'{name}={size}' for name, size in row['shape'].items())} |"
+    final = next((one for one in row.get("finalists", []) if one.get("library")), None)
+    best_ms, ratio = (final["median_ms"], final["library"]) if final else (row.get("best_ms"), row.get("ratio"))
+    if best_ms is None or ratio is None:
+        return f"{what} {number(row.get('library_ms'))} | — | — | — | | {row.get('error') or 'nothing could be measured'} |"
+    config = final["config"] if final else row["best"]
+    rate = (f"{row['tflops'] * row['best_ms'] / best_ms:.0f} TFLOP/s" if row["tflops"] and row["tflops"] > 50
+            else f"{row['gb_per_s'] * row['best_ms'] / best_ms:.0f} GB/s")
+    rest = " ".join(f"{name}={value}" for name, value in config.items() if name != "KERNEL")
+    return (f"{what} {number(ratio * best_ms)} | {number(best_ms)} | **{ratio:.2f}** | {rate} | {config.get('KERNEL', '')} "
+            f"| {rest} |")
+
+
+def number(ms: float | None) -> str:
+    return "—" if ms is None else f"{ms:.4f}"
+
+
+if __name__ == "__main__":
+    path = Path(sys.argv[1])
+    with (gzip.open(path, "rt") if path.suffix == ".gz" else path.open()) as stream:
+        print(table(json.load(stream)))
