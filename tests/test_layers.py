@@ -75,7 +75,8 @@ LAYERS = [
                             "profiles.progress"),
           ours=("profiles.trace", "profiles.windows", "profiles.spool", "profiles.scratch", "profiles.analysis*", "workers.jobs"),
           packages=(*ROWS, *PARSING, "duckdb")),
-    Layer("tuner rows", ("tuner.models", "tuner.rows", "tuner.*.models"), ours=("tuner.trial", "tuner.space", "profiles.models"), packages=ROWS),
+    Layer("tuner rows", ("tuner.models", "tuner.rows", "tuner.*.models"),
+          ours=("tuner.trial", "tuner.space", "profiles.models"), packages=ROWS),
     # the process of a query and what stands between it and the web: no Django
     Layer("queries", ("profiles.sql.child", "profiles.sql.check", "profiles.sql.walls", "profiles.sql.process",
                       "profiles.sql.cells", "profiles.sql.tables", "profiles.sql.examples"),

@@ -53,7 +53,7 @@ def test_the_queue_and_its_order() -> None:
 
 def test_a_group_of_typed_shapes() -> None:
     shapes = ["matmul:bf16:M=1024,N=1024,K=1024", "matmul:bf16:M=16,N=4096,K=4096"]
-    group = told("group", "two of a model", *shapes, *REPLAY)
+    group = told("group", "two of a model", *REPLAY, "--effort", "quick", *shapes)     # options may stand anywhere
     assert [job["shape"]["M"] for job in group["jobs"]] == [1024, 16] and TuneJob.objects.filter(group=group["id"]).count() == 2
 
 
