@@ -19,9 +19,11 @@ from tuner.strategies import STRATEGIES, Known, Past, tell_facts
 from tuner.strategies.gaussian import Hyper, Posterior
 from tuner.strategies.ledger import Ledger
 from tuner.strategies.model import fit_size
-from tuner.strategies.prior import outside
+from tuner.strategies.prior import outside, terms
 from tuner.strategies.roles import Role, roles
+from tuner.strategies.sizes import Sizes
 from tuner.strategies.transfer import pasts, similarity, winners
+from tuner.strategies.trust import trust
 from tuner.trial import Measured, Reason, Rejected, Trial, config_key
 
 DATA = Path(__file__).parents[1] / "data"
@@ -285,6 +287,24 @@ def test_pasts_of_this_operator_nearest_shape_first_and_their_winners():
     assert [p.shape["N"] for p in found] == [2048, 64]
     assert winners(space, found) == [{"a": 2}, {"a": 4}, {"a": 1}]       # a=8 is not valid here
     assert 0 < similarity(far, known) < similarity(near, known) < 1
+
+
+def test_rules_that_held_for_other_operators_gain_weight_and_others_lose_it():
+    """Made-up pasts: time follows 2 × one rule and nothing else. The searched operator's own trials have no say."""
+    space = Space.enumerate((Param("BLOCK", (64, 128, 256, 512, 1024, 2048)), Param("num_warps", (1, 2, 4, 8)),
+                             Param("num_stages", (1, 2, 3, 4, 6, 8))))
+    known = Known("mine", {"R": 4096, "C": 4096}, flops=10**8, bytes=10**8)
+    made = terms(space, known, Sizes(space))
+    rule = "elements of a thread"
+    trials = [Trial(i, config, Measured(math.exp(2 * made[rule][i]), 1, 1, 1)) for i, config in enumerate(space.configs())]
+    other = Past("other", {"R": 4096, "C": 4096}, "", None, "", trials, 10**8, 10**8)
+    weights = trust(replace(known, past=(other,)))
+    assert weights.keys() == made.keys()
+    assert trust(known) == {} and trust(replace(known, past=(replace(other, operator="mine"),))) == {}
+    flat = [Trial(i, config, Measured(1.0, 1, 1, 1)) for i, config in enumerate(space.configs())]
+    without = trust(replace(known, past=(replace(other, trials=flat),)))
+    assert without[rule] < weights[rule] <= 3
+    assert without["loads under way"] < 1
 
 
 def test_a_past_without_a_single_success_says_nothing():

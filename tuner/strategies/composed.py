@@ -1,10 +1,11 @@
 """The default search: known good starts, then a model that proposes, beside evolution that explores.
 
 Where the same operator was tuned elsewhere there are two models. The warm one starts from what was learned there; the
-cold one has never heard of it. Winners of other GPUs can trap a search that only starts from them (99 % of the best from
-one card, 5 % from another), so the cold arm and evolution keep their share of the trials whatever the warm arm finds, and
-the model whose expectations the trials bear out gets more of them. A third model, open to surprises, never fits its
-hyperparameters: a fit on few trials can rule out the better half of a space for hundreds of them.
+cold one has never heard of it, only of how far rules of thumb held for other operators. Winners of other GPUs can trap a
+search that starts from them alone (99 % of the best from one card, 5 % from another), so the cold arm and evolution keep
+their share of the trials whatever the warm arm finds, and the model whose expectations the trials bear out gets more.
+A third model, open to surprises, never fits its hyperparameters: a fit on few trials can rule out the better half of a
+space for hundreds of them.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from tuner.strategies.model import Proposer
 from tuner.strategies.prior import guess
 from tuner.strategies.sizes import Sizes, columns
 from tuner.strategies.transfer import learned, pasts, winners
+from tuner.strategies.trust import trust
 from tuner.trial import Config, Trial
 
 COLD = ("cold", "cold", "open", "neighbour")                                     # who proposes, trial after trial
@@ -35,12 +37,13 @@ WINNERS = 4               # of other shapes, GPUs and toolkits that are tried as
 class Composed:
     def __init__(self, space: Space, rng: np.random.Generator, known: Known) -> None:
         sizes = Sizes(space)
-        x, guessed, found = columns(space, sizes), guess(space, known, sizes), pasts(space, known)
+        weights = trust(known)
+        x, guessed, found = columns(space, sizes), guess(space, known, sizes, weights), pasts(space, known)
         self._ledger = Ledger(space)
         self._breeder = Breeder(self._ledger, rng)
         self._cold = Proposer(self._ledger, x, guessed, rng)
-        self._open = Proposer(self._ledger, x, guessed, rng, fits=False)
-        self._warm = Proposer(self._ledger, x, learned(space, known, guessed, found), rng) if found else self._cold
+        self._open = Proposer(self._ledger, x, guess(space, known, sizes), rng, fits=False)
+        self._warm = Proposer(self._ledger, x, learned(space, known, guessed, found, weights), rng) if found else self._cold
         self._winners = deque(row for config in winners(space, found)[:WINNERS] if (row := space.row(config)) is not None)
         self._default = space.row(known.default) if known.default is not None else None
         self._cycle = WARM if found else COLD

@@ -67,12 +67,7 @@ class Ledger:
 
     def slowness(self, first: int | None = None) -> Array:
         """Log time over the best per told row (of the first only), bent at the knee: the slow half shall not shape a model."""
-        values = np.array(self.log_ms[:first])
-        ran = np.isfinite(values)
-        if not ran.any():
-            return np.zeros(len(values))
-        gaps = np.where(ran, values, values[ran].max() + FAILED_BEYOND) - values[ran].min()
-        return bent(gaps)
+        return _slowness(np.array(self.log_ms[:first]))
 
     def fastest(self, most: int) -> list[int]:
         """Rows that ran, fastest first, the first told of equals."""
@@ -80,6 +75,15 @@ class Ledger:
         return [self.rows[i] for i in order if np.isfinite(self.log_ms[i])]
 
 
-def bent(gaps: Array) -> Array:
-    """Log time over the best, flattened above the knee."""
+def slowness_of(trials: Sequence[Trial]) -> Array:
+    """The same of trials that are over."""
+    return _slowness(np.array([np.log(trial.median_ms) if trial.median_ms else np.inf for trial in trials]))
+
+
+def _slowness(log_ms: Array) -> Array:
+    """Log time over the best, flattened above the knee; what failed is slower than all that ran."""
+    ran = np.isfinite(log_ms)
+    if not ran.any():
+        return np.zeros(len(log_ms))
+    gaps = np.where(ran, log_ms, log_ms[ran].max() + FAILED_BEYOND) - log_ms[ran].min()
     return np.asarray(np.where(gaps > KNEE, KNEE + 0.5 * np.log1p(np.maximum(0, gaps - KNEE)), gaps))

@@ -51,9 +51,10 @@ class Grid:
     waves: Array | None
 
 
-def guess(space: Space, known: Known, sizes: Sizes) -> Array:
-    """(N,) guessed log time over the fastest guess."""
-    total = sum(terms(space, known, sizes).values(), np.zeros(len(space)))
+def guess(space: Space, known: Known, sizes: Sizes, weights: Mapping[str, float] | None = None) -> Array:
+    """(N,) guessed log time over the fastest guess; a rule without a weight counts once."""
+    made = terms(space, known, sizes)
+    total = sum(((weights or {}).get(rule, 1.0) * term for rule, term in made.items()), np.zeros(len(space)))
     return np.asarray(total - total.min(initial=np.inf)) if len(space) else total
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,7 @@ from sklearn.neighbors import KNeighborsRegressor
 
 from tuner.space import Param, Space
 from tuner.strategies.known import Known, Past, Shape
-from tuner.strategies.ledger import FAILED_BEYOND, bent
+from tuner.strategies.ledger import slowness_of
 from tuner.strategies.prior import guess
 from tuner.strategies.sizes import Sizes
 from tuner.trial import Config, Trial
@@ -71,28 +71,26 @@ def winners(space: Space, found: Sequence[Past]) -> list[Config]:
     return [configs[place] for place in range(PER_PAST) for configs in ranked if place < len(configs)]
 
 
-def learned(space: Space, known: Known, guessed: Array, found: Sequence[Past]) -> Array:
-    """(N,) the guess, corrected by what was measured elsewhere: log time over the fastest expected."""
-    total, weights = np.zeros(len(space)), 0.0
+def learned(space: Space, known: Known, guessed: Array, found: Sequence[Past], weights: Mapping[str, float]) -> Array:
+    """(N,) the guess, its rules weighted, corrected by what was measured elsewhere: log time over the fastest expected."""
+    total, shares = np.zeros(len(space)), 0.0
     for past in found:
-        weight = similarity(past, known)
-        total += weight * _surprise(space, known, past)
-        weights += weight
-    expected = guessed + total / weights
+        share = similarity(past, known)
+        total += share * _surprise(space, known, past, weights)
+        shares += share
+    expected = guessed + total / shares
     return np.asarray(expected - expected.min())
 
 
-def _surprise(space: Space, known: Known, past: Past) -> Array:
+def _surprise(space: Space, known: Known, past: Past, weights: Mapping[str, float]) -> Array:
     """At every row: log time measured there over the guess for there, around its median."""
-    times = {tuple(trial.config[param.name] for param in space.params): trial.median_ms for trial in past.trials}
+    by_values = {tuple(trial.config[param.name] for param in space.params): trial for trial in past.trials}
+    times = list(by_values)
     names = [param.name for param in space.params]
     there = Space.listed([dict(zip(names, values, strict=True)) for values in times])
-    logs = np.array([math.log(ms) if ms else math.inf for ms in times.values()])
-    ran = np.isfinite(logs)
-    slowness = bent(np.where(ran, logs, logs[ran].max() + FAILED_BEYOND) - logs[ran].min())
     work = (past.flops, past.bytes) if past.flops and past.bytes else (known.flops, known.bytes)
     about = dataclasses.replace(known, shape=past.shape, dtype=past.dtype, gpu=past.gpu or known.gpu, flops=work[0], bytes=work[1])
-    surprise = slowness - guess(there, about, Sizes(there))
+    surprise = slowness_of(list(by_values.values())) - guess(there, about, Sizes(there), weights)
     scales = [_scale((*param.values, *(values[i] for values in times))) for i, param in enumerate(space.params)]
     at = _places(there.params, there.rows, scales)
     here = _places(space.params, space.rows, scales)
