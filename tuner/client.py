@@ -215,7 +215,7 @@ class Client:
 
     def best(self, operator: str, dtype: str = "", default: Mapping[str, Any] | None = None, **shape: int) -> Served:
         """The configuration of a shape, or `default`. Counted as one launch."""
-        key = (operator, dtype, *sorted(shape.items()))
+        key = (operator, dtype, *shape.items())
         served = self._asked.get(key)
         if served is None:
             if len(self._asked) >= MAX_SEEN:

@@ -30,6 +30,12 @@ H200 = limits("NVIDIA H200")
 needs_triton = pytest.mark.skipif(not (find_spec("torch") and find_spec("triton")), reason="torch and Triton are not installed")
 
 
+@pytest.fixture(autouse=True)
+def looked_anew(monkeypatch):
+    """Rows of one test are gone in the next, within the second that an answer stands."""
+    monkeypatch.setattr(selectors, "FRESH_S", 0.0)
+
+
 @pytest.fixture
 def acme(monkeypatch):
     """The package is installed: for this process's look at metadata, and for children."""
@@ -290,6 +296,19 @@ def test_a_package_is_described_when_a_worker_has_it(olga, django_capture_on_com
         assert services.packages_wake() == []
     finally:
         jobs.retire("gpu@test")
+
+
+@pytest.mark.django_db
+def test_a_page_of_many_unknown_names_asks_the_database_once(django_assert_max_num_queries, monkeypatch):
+    monkeypatch.setattr(selectors, "FRESH_S", 60.0)
+    selectors.operators_forget()
+    with django_assert_max_num_queries(1):
+        assert [operators.find(f"triton:job.kernel_{n}") for n in range(100)] == [None] * 100
+    OperatorPackage.objects.create(name="acme", status="ready", operators=[told()], described="2026-01-01T00:00Z")
+    assert operators.find("acme") is None
+    selectors.operators_forget()
+    assert operators.find("acme") is not None
+    selectors.operators_forget()
 
 
 @pytest.mark.django_db

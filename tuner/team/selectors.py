@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
@@ -14,6 +15,8 @@ from tuner.team.description import DescriptionError, operator_from
 from workers import jobs
 
 AUDIT_ROWS = 50
+FRESH_S = 1.0                # an answer so young stands for the rows
+_memo: tuple[float, dict[str, Operator]] = (float("-inf"), {})
 
 
 def package_list() -> list[OperatorPackage]:
@@ -31,11 +34,21 @@ def enabled_packages() -> list[str]:
 
 
 def operators() -> Mapping[str, Operator]:
-    """What the enabled packages offer: given to `tuner.operators.provide`."""
-    found: dict[str, Operator] = {}
-    for pk, described in usable().values_list("pk", "described"):
-        found = {**_of_package(pk, described), **found}
+    """What the usable packages offer: given to `tuner.operators.provide`. A page that names hundreds of rows asks once."""
+    global _memo
+    looked, found = _memo
+    if time.monotonic() - looked >= FRESH_S:
+        found = {}
+        for pk, described in usable().values_list("pk", "described"):
+            found = {**_of_package(pk, described), **found}
+        _memo = (time.monotonic(), found)
     return found
+
+
+def operators_forget() -> None:
+    """What was decided shows at once in this process, and within FRESH_S in the others."""
+    global _memo
+    _memo = (float("-inf"), {})
 
 
 @lru_cache(maxsize=64)

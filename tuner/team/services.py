@@ -77,4 +77,5 @@ def package_failed(package: OperatorPackage, worker: str, what: str, hint: str =
 
 
 def _note(package: str, what: str, by: Any, detail: str = "") -> None:
+    selectors.operators_forget()
     OperatorAudit.objects.create(package=package, what=what, by=by, detail=detail[:300].replace("\0", ""))
