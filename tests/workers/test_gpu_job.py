@@ -117,7 +117,7 @@ def test_two_gpus_of_a_host_share_a_job_each_under_its_own_lease(fake_gpus: None
 def test_a_kernel_that_hangs_does_not_keep_the_job_from_ending(
         fake_gpus: None, monkeypatch: pytest.MonkeyPatch, ask: Callable[[TuneJob], TuneJob], status: str) -> None:
     monkeypatch.setitem(OPERATORS, "fake", operator(lambda *_: Space.listed(
-        [{"build": "fine", "do": do, "n": n} for n, do in enumerate(("fine", "hang"))])))
+        [{"build": "fine", "do": "fine", "n": 0}, {"build": "slow", "do": "hang", "n": 1}])))     # the second is there later
     monkeypatch.setattr(tune_runner, "SandboxRunner", functools.partial(tune_runner.SandboxRunner, limits=Limits(run_s=60)))
     job = make()
 
@@ -132,7 +132,7 @@ def test_a_kernel_that_hangs_does_not_keep_the_job_from_ending(
     end = time.monotonic() + 30
     while not job.trials.exists() and time.monotonic() < end:
         time.sleep(0.02)
-    time.sleep(0.3)                     # deep in the kernel that hangs
+    time.sleep(0.8)                     # deep in the kernel that hangs
     asked = time.monotonic()
     ask(job)
     thread.join(30)
