@@ -47,7 +47,8 @@ def of_profile(text: str) -> tuple[Profile, list[dict[str, Any]]] | None:
         return None
     rows = []
     for at, each in enumerate(worth_selectors.hot_shapes(profile)):
-        suggested = at < SUGGESTED and each.share_pct >= SUGGESTED_LEAST_PCT and each.tuned is None
+        wins = each.worth.seconds is None or each.worth.seconds > 0     # unknown may win
+        suggested = at < SUGGESTED and each.share_pct >= SUGGESTED_LEAST_PCT and each.tuned is None and wins
         rows.append({"hot": each, "problem": problem_text(each.operator, each.dtype, each.shape), "suggested": suggested})
     return profile, rows
 

@@ -27,6 +27,7 @@ let filling = Promise.resolve();
 let painted = -1;
 let frame = 0;
 let refreshAt = 0;
+let told = 0; // how often the job's state came
 
 /** @param {any} row */
 function outcomeNode(row) {
@@ -151,6 +152,7 @@ function refreshServerParts(at_once = false) {
 
 /** @param {any} next */
 function takeStatus(next) {
+  told += 1;
   const most = Math.min(next.budget_trials, next.valid_size ?? next.budget_trials);
   job = { ...job, status: next.status, plateau: next.plateau, most, elapsed_s: Math.max(job.elapsed_s, next.elapsed_s ?? 0), budget_seconds: next.budget_seconds };
   showControls(next);
@@ -193,8 +195,10 @@ for (const [name, said] of [["pause", "Pausing…"], ["resume", "Resuming…"], 
     event.preventDefault();
     const button = controls[name].querySelector("button"), before = button.textContent;
     show(name, true, said, false);
+    const toldBefore = told;
     try {
-      takeStatus(await postJson(controls[name].dataset.api));
+      const answer = await postJson(controls[name].dataset.api);
+      if (told === toldBefore) takeStatus(answer); // else the job has moved on, and the answer is the older news
     } catch (error) {
       show(name, true, `${before} (${error.message})`, true);
     }

@@ -109,7 +109,7 @@ function tellWorth() {
   const note = document.getElementById("worth");
   if (!note) {
     const known = ticked().map((box) => box.dataset.worth).filter(Boolean).map(Number), start = /** @type {HTMLButtonElement} */ (document.getElementById("start"));
-    start.textContent = ticked().length ? `Start ${ticked().length} job${ticked().length === 1 ? "" : "s"}${known.length ? `, worth ${ns(1e9 * known.reduce((a, b) => a + b, 0))} of recorded GPU time` : ""}` : "Start tuning";
+    start.textContent = ticked().length ? `Start ${ticked().length} job${ticked().length === 1 ? "" : "s"}${known.some((each) => each > 0) ? `, worth ${ns(1e9 * known.reduce((a, b) => a + b, 0))} of recorded GPU time` : ""}` : "Start tuning";
     return;
   }
   worthTimer = setTimeout(async () => {
