@@ -14,7 +14,7 @@ from tuner.client import Client, Snapshot, Tuned
 
 ARGUMENTS = ("a", "b", "c", "M", "N", "K", "sam", "sak", "sbk", "sbn", "scm", "scn", "BM", "BN", "BK", "GM")
 CONFIG = {"BM": 128, "BN": 256, "BK": 64, "GM": 8, "num_warps": 8, "num_stages": 3}
-ENTRIES, SHAPES, LAUNCHES, REPEATS = 5000, 40, 5_000, 41
+ENTRIES, SHAPES, LAUNCHES, REPEATS = 5000, 40, 500, 400
 BUDGET_US = 2.0
 
 

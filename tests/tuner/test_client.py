@@ -392,7 +392,7 @@ def test_it_is_one_file_of_the_standard_library():
 def test_a_launch_costs_less_than_two_microseconds_more():
     pytest.importorskip("triton")
     from bench.client import measure
-    assert measure(9)["added_us"] < 2.0
+    assert measure(200)["added_us"] < 2.0
 
 
 @pytest.mark.parametrize(("text", "name"), [("torch.bfloat16", "bf16"), ("torch.float16", "fp16"), ("fp8", "fp8"),
