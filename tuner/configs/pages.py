@@ -18,21 +18,24 @@ from tuner.configs.forms import AskForm
 from tuner.models import CachedConfig
 from tuner.served import selectors as served_selectors
 
-LIST_LIMIT = 2_000
+LIST_LIMIT = 500
 FILTERS = ("operator", "gpu", "state", "origin")
 STATES = [(str(state), meaning) for state, meaning in cache.STATE_MEANS.items()]
 
 
 @require_safe
 def cache_list(request: HttpRequest) -> HttpResponse:
-    rows = list(selectors.config_filter(request.GET)[:LIST_LIMIT])
+    found = selectors.config_filter(request.GET)
+    rows = list(found[:LIST_LIMIT])
     banned = selectors.quarantined()
     entries = [{"entry": row, "config": texts.config_in_order(row.config), "state": str(selectors.entry_of(row, banned).state),
                 **_gains(row)} for row in rows]
     everything = CachedConfig.objects.all()
-    waiting, counts = revalidation_services.unverified(), Counter(row["state"] for row in entries)
+    waiting, counts = revalidation_services.unverified(), Counter(found.order_by().values_list("state", flat=True))
+    counts += Counter(row["state"] for row in entries)            # those that a quarantine holds are not what their row says
+    counts -= Counter(row.state for row in rows)
     return render(request, "tuner/cache_list.html", {
-        "entries": entries, "total": everything.count(), "gpus": everything.values("gpu").distinct().count(),
+        "entries": entries, "found": found.count(), "limit": LIST_LIMIT, "total": everything.count(), "gpus": everything.values("gpu").distinct().count(),
         "best": max((row["gain"] for row in entries if row["gain"]), default=None),
         "recorded": sum(bool(row.recorded) for row in rows),
         "states": [(state, counts[state], meaning) for state, meaning in STATES],

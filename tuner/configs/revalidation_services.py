@@ -10,7 +10,7 @@ from tuner.jobs import devices
 from tuner.jobs.services import tune_create
 from tuner.jobs.worth_selectors import fleet
 from tuner.models import CachedConfig, TuneJob
-from tuner.operators import find, limits
+from tuner.operators import Operator, find, limits
 from tuner.strategies import DEFAULT
 from tuner.trial import Config, config_key
 
@@ -41,8 +41,9 @@ def worth(entry: CachedConfig) -> tuple[float, float]:
 
 def unverified() -> list[CachedConfig]:
     """Entries that a job can measure again, in no order."""
-    rows = CachedConfig.objects.filter(state=cache.State.UNVERIFIED, recorded="").select_related("job")
-    return [row for row in rows if not why_not(row)]
+    rows = list(CachedConfig.objects.filter(state=cache.State.UNVERIFIED, recorded="").select_related("job"))
+    known = {name: find(name) for name in {row.operator for row in rows}}       # once each: teams' operators are rows
+    return [row for row in rows if not _why_not(row, known[row.operator])]
 
 
 def waiting() -> list[CachedConfig]:
@@ -52,9 +53,12 @@ def waiting() -> list[CachedConfig]:
 
 def why_not(entry: CachedConfig) -> str:
     """Why no job can measure this entry again; "" when one can."""
+    return _why_not(entry, find(entry.operator))
+
+
+def _why_not(entry: CachedConfig, known: Operator | None) -> str:
     if entry.recorded:
         return "it comes from a recording, which does not change"
-    known = find(entry.operator)
     if known is None:
         return f"no operator {entry.operator} is known here"
     problems = known.problems(entry.shape, entry.dtype)
