@@ -35,7 +35,8 @@ def cache_list(request: HttpRequest) -> HttpResponse:
     counts += Counter(row["state"] for row in entries)            # those that a quarantine holds are not what their row says
     counts -= Counter(row.state for row in rows)
     return render(request, "tuner/cache_list.html", {
-        "entries": entries, "found": found.count(), "limit": LIST_LIMIT, "total": everything.count(), "gpus": everything.values("gpu").distinct().count(),
+        "entries": entries, "found": found.count(), "limit": LIST_LIMIT, "total": everything.count(),
+        "gpus": everything.values("gpu").distinct().count(),
         "best": max((row["gain"] for row in entries if row["gain"]), default=None),
         "recorded": sum(bool(row.recorded) for row in rows),
         "states": [(state, counts[state], meaning) for state, meaning in STATES],
