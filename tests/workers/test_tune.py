@@ -143,3 +143,15 @@ def test_unknown_config_keys_longer_than_the_column_stay_unique():
     long = {f"parameter_{i}": i for i in range(40)}
     assert len(services.row_key(long)) <= 200
     assert services.row_key(long) != services.row_key({**long, "parameter_0": 1})
+
+
+def test_trials_reach_the_pages_in_batches(monkeypatch):
+    told = []
+    monkeypatch.setattr(tune_runner.jobs, "publish", lambda topic, event, data: told.append((topic, event, data)))
+    began = time.monotonic()
+    job = run(make(strategy="exhaustive", budget_trials=120))
+    seconds = time.monotonic() - began
+    batches = [data["trials"] for topic, event, data in told if (topic, event) == (f"tune.{job.pk}", "trials")]
+    assert sorted(trial["number"] for batch in batches for trial in batch) == list(range(120))
+    assert len(batches) <= 2 + seconds / 0.2               # a watched job costs messages by the second, not by the trial
+    assert all("samples_ms" not in trial["facts"] for batch in batches for trial in batch)
