@@ -37,7 +37,8 @@ def measured_before_the_upgrade():
                                 median_ms=1.0 + number, at_s=number)
     return CachedConfig.objects.create(
         operator="softmax", dtype="fp16", shape=SHAPE, shape_key="C=100 R=4", gpu=GPU,
-        shape_bucket=selectors.bucket("softmax", SHAPE), compute_capability="9.0", toolkit=OLD, policy="cold", config=configs[0], median_ms=1.0, default_ms=2.0, job=job,
+        shape_bucket=selectors.bucket("softmax", SHAPE),
+        compute_capability="9.0", toolkit=OLD, policy="cold", config=configs[0], median_ms=1.0, default_ms=2.0, job=job,
         state=cache.State.UNVERIFIED)
 
 
