@@ -307,6 +307,23 @@ def test_rules_that_held_for_other_operators_gain_weight_and_others_lose_it():
     assert without["loads under way"] < 1
 
 
+def test_a_strange_recording_is_searched_too():
+    """Dimensions that are no sizes, texts and flags among the values, another kind of value in the history."""
+    configs = [{"num_warps": w, "BLOCK": b, "layout": t, "flag": f} for w in (1, 2) for b in (16, 64)
+               for t in "abc" for f in (False, True)]
+    space = Space.listed(configs)
+    shape = {"N": -4, "dtype": "fp16", "causal": True, "scale": float("nan")}
+    trials = [Trial(i, {**c, "layout": 7 if c["layout"] == "a" else c["layout"]}, Measured(1.0 + i, 1, 1, 1))
+              for i, c in enumerate(configs)]
+    known = Known("op", shape, past=(Past("op", {"N": "many"}, "", None, "", trials), Past("far", {}, "", None, "", trials)))
+    search = STRATEGIES["default"].make(space, np.random.default_rng(0), known)
+    count = 0
+    while configs := search.ask(1):
+        search.tell([Trial(count, configs[0], Measured(1.0, 1, 1, 1))])
+        count += 1
+    assert count == len(space)
+
+
 def test_a_past_without_a_single_success_says_nothing():
     space = bowl()
     failures = [Trial(i, config, Rejected(Reason.CRASH)) for i, config in enumerate(space.configs())]

@@ -42,3 +42,9 @@ class Known:
     bytes: int = 0
     default: Config | None = None      # the operator's own
     past: Sequence[Past] = ()
+
+
+def sides(shape: Mapping[str, object]) -> dict[str, float]:
+    """The dimensions of a shape that are sizes; a recording may name other things beside them."""
+    return {name: float(size) for name, size in shape.items()
+            if isinstance(size, int | float) and not isinstance(size, bool) and 1 <= size < float("inf")}

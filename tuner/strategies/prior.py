@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tuner.space import Space
-from tuner.strategies.known import Known
+from tuner.strategies.known import Known, sides
 from tuner.strategies.roles import Role, dimension
 from tuner.strategies.sizes import Sizes
 
@@ -77,11 +77,11 @@ def compute_share(known: Known) -> float:
 
 def grid(space: Space, known: Known, sizes: Sizes) -> Grid:
     """Tiles over the dimensions that their names match; a lone tile walks along the last one."""
-    shape = {name: size for name, size in known.shape.items() if size > 1}
+    shape = {name: size for name, size in sides(known.shape).items() if size > 1}
     sms = known.gpu.sms if known.gpu and known.gpu.sms > 1 else TYPICAL_SMS
     columns = sizes.columns(Role.TILE)
     last = list(shape)[-1] if shape else ""
-    sides, waste, programs, matched = [], np.zeros(len(space)), np.ones(len(space)), 0
+    cut, waste, programs, matched = [], np.zeros(len(space)), np.ones(len(space)), 0
     for index in columns:
         side = sizes.values(index)
         extent = shape.get(dimension(space.params[index].name, shape) or (last if len(columns) == 1 else ""))
@@ -91,11 +91,11 @@ def grid(space: Space, known: Known, sizes: Sizes) -> Grid:
             programs = programs * count
             side = np.minimum(side, extent)
             matched += 1
-        sides.append(side)
+        cut.append(side)
     if len(columns) <= 1:
         rows = math.prod(size for name, size in shape.items() if name != last)
-        return Grid(sides, waste, np.full(len(space), rows / sms) if shape else None)
-    return Grid(sides, waste, programs / sms if matched == len(columns) and sizes.has(Role.DEPTH) else None)
+        return Grid(cut, waste, np.full(len(space), rows / sms) if shape else None)
+    return Grid(cut, waste, programs / sms if matched == len(columns) and sizes.has(Role.DEPTH) else None)
 
 
 def _tiles(space: Space, known: Known, sizes: Sizes) -> dict[str, Array]:
@@ -155,7 +155,8 @@ def _blocks(space: Space, sizes: Sizes) -> dict[str, Array]:
 
 def _row(known: Known) -> Array:
     """Without a tile among the parameters a program takes a whole row."""
-    return np.array(float(list(known.shape.values())[-1]) if known.shape else 4096.0)
+    shape = list(sides(known.shape).values())
+    return np.array(shape[-1] if shape else 4096.0)
 
 
 def outside(x: Array, low: float, high: float) -> Array:

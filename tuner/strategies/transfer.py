@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from sklearn.neighbors import KNeighborsRegressor
 
 from tuner.space import Param, Space
-from tuner.strategies.known import Known, Past, Shape
+from tuner.strategies.known import Known, Past, Shape, sides
 from tuner.strategies.ledger import slowness_of
 from tuner.strategies.prior import guess
 from tuner.strategies.sizes import Sizes
@@ -57,8 +57,8 @@ def similarity(past: Past, known: Known) -> float:
 
 
 def _doublings(one: Shape, other: Shape) -> float:
-    names = one.keys() | other.keys()
-    return sum(abs(math.log2((one.get(name, 0) + 1) / (other.get(name, 0) + 1))) for name in names)
+    mine, theirs = sides(one), sides(other)
+    return sum(abs(math.log2((mine.get(name, 0) + 1) / (theirs.get(name, 0) + 1))) for name in mine.keys() | theirs.keys())
 
 
 def winners(space: Space, found: Sequence[Past]) -> list[Config]:
