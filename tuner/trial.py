@@ -17,6 +17,11 @@ def config_key(config: Config) -> str:
     return json.dumps(dict(config), sort_keys=True, separators=(",", ":"))
 
 
+def storable(text: str) -> bool:
+    """Whether a database row can hold a text: PostgreSQL keeps no NUL, and half of a surrogate pair is no character."""
+    return "\0" not in text and not any("\ud800" <= char <= "\udfff" for char in text)
+
+
 class Reason(StrEnum):
     """Why a configuration was rejected."""
 

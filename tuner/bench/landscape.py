@@ -17,6 +17,7 @@ import json
 import lzma
 import math
 import statistics
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -295,7 +296,7 @@ def _text(value: Any) -> str | None:
 
 
 def _positive(value: Any) -> float | None:
-    return float(value) if isinstance(value, int | float) and math.isfinite(value) and value > 0 else None
+    return float(value) if isinstance(value, int | float) and 0 < value <= sys.float_info.max else None
 
 
 def _whole(value: Any) -> int | None:

@@ -110,4 +110,4 @@ class RevalidateApi(APIView):
 
 def _dimension(text: str | None) -> int:
     """-1 is no dimension of any operator: the operator's own check then says what would be valid."""
-    return int(text) if text and text.lstrip("-").isdecimal() and len(text) < 12 else -1
+    return int(text) if text and text.removeprefix("-").isdecimal() and len(text) < 12 else -1

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
 from django.contrib import messages
 from django.contrib.auth.decorators import permission_required
+from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
@@ -26,7 +29,7 @@ def cache_exchange(request: HttpRequest) -> HttpResponse:
     error = None
     if request.method == "POST":
         if not request.user.has_perm("tuner.add_importedfile"):
-            return HttpResponse(status=403)
+            raise PermissionDenied
         form = ImportForm(request.POST, request.FILES)
         if form.is_valid():
             sent = form.cleaned_data["file"]
@@ -120,7 +123,8 @@ def download(done: export_selectors.Export) -> HttpResponse:
         answer = HttpResponse(text, content_type="text/x-python" if name.endswith(".py") else "application/json")
     else:
         name, answer = "ridgepoint-configs.zip", HttpResponse(exchange_services.zipped(done.files), content_type="application/zip")
-    answer["Content-Disposition"] = f'attachment; filename="{name}"'
+    shown = re.sub(r'[^ -~]|["\\]', "_", name)            # GPUs are named by whoever reported them
+    answer["Content-Disposition"] = f'attachment; filename="{shown}"'
     if done.left_out:
         said = "; ".join(f"{count} x {why}" for why, count in done.left_out.items())
         answer["X-Left-Out"] = said.encode("ascii", "replace").decode()[:900]
@@ -148,7 +152,7 @@ def cache_buckets(request: HttpRequest) -> HttpResponse:
     form = BucketForm(initial=_initial(operator))
     if request.method == "POST":
         if not request.user.has_perm("tuner.change_bucketpolicy"):
-            return HttpResponse(status=403)
+            raise PermissionDenied
         form = BucketForm(request.POST)
         if form.is_valid():
             moved = services.policy_set(operator, form.policy, request.user)

@@ -12,6 +12,7 @@ import hashlib
 import io
 import json
 import lzma
+import re
 import tempfile
 import zipfile
 import zlib
@@ -25,8 +26,9 @@ from django.db import transaction
 
 from tuner import cache, formats
 from tuner.bench.landscape import Landscape, LandscapeError, Recorded
-from tuner.configs.services import evidence_put
+from tuner.configs.services import evidence_put, shape_key
 from tuner.formats import FORMATS, Document, FormatError, Row
+from tuner.formats.document import config_of, plain
 from tuner.jobs.services import tune_create
 from tuner.models import CachedConfig, ImportedFile, TuneJob
 from tuner.operators import Operator, find, limits
@@ -36,6 +38,8 @@ from tuner.trial import Measured, config_key
 MAX_BYTES = 32 * 2**20                 # as sent
 MAX_EXPANDED = 96 * 2**20
 MAX_LISTED = 200                       # configurations of a list without times that a job measures
+MAX_SHAPE_TEXT = 160                   # characters; the column of the bucket that it is rounded to has 200
+_DIM = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,39}")
 _UNPACK = {b"\x1f\x8b": gzip.open, b"\xfd7": lzma.open, b"BZ": bz2.open}
 
 
@@ -54,7 +58,7 @@ class Hints:
 
 def import_file(*, owner: Any, name: str, data: bytes, format: str = "", hints: Hints | None = None) -> ImportedFile:
     """Read a file and keep what it says; FormatError says where, what and what to do, and nothing is kept then."""
-    name, hints = name.replace("\\", "/")[-255:], hints or Hints()
+    name, hints = plain(name.replace("\\", "/")[-255:]), hints or Hints()
     if len(data) > MAX_BYTES:
         raise FormatError(name, f"holds more than {MAX_BYTES // 2**20} MiB")
     digest, size = hashlib.sha256(data).hexdigest(), len(data)
@@ -132,6 +136,8 @@ def _import_trials(file: ImportedFile, data: bytes, hints: Hints) -> ImportedFil
                     gpu=landscape.gpu)
     _name_whole(file, _with_hints(said, hints), hints)
     file.shape = dict(hints.shape or space.shape)
+    if wrong := _shape_problem(file.shape):
+        raise FormatError(file.name, wrong, "Say the shape: M=4096 N=4096 K=4096.")
     complete = _complete(file.operator)
     times = {config_key(complete(config)): outcome.median_ms if isinstance(outcome, Measured) else None
              for config, outcome in space.outcomes.values()}
@@ -154,7 +160,7 @@ def _import_trials(file: ImportedFile, data: bytes, hints: Hints) -> ImportedFil
 
 def _landscape(file: ImportedFile, data: bytes) -> tuple[Landscape, Recorded]:
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / f"{Path(file.name).name.split('.')[0] or 'space'}.json"
+        path = Path(folder) / f"{Path(file.name).name.split('.')[0][:60] or 'space'}.json"      # a folder's names have 255 bytes
         path.write_bytes(data)
         try:
             landscape = Landscape.load(path)
@@ -181,6 +187,9 @@ def _name_whole(file: ImportedFile, said: Document, hints: Hints) -> None:
 
 def _problem(known: Operator | None, dtype: str, shape: Mapping[str, int], config: Mapping[str, Any]) -> str:
     """Why a configuration cannot be an entry; "" when it can. Of an operator that nobody offers here nothing is known."""
+    wrong = config_of(config, lists=True)
+    if isinstance(wrong, str) or (wrong := _shape_problem(shape)):
+        return wrong
     if known is None:
         return "" if shape else "its shape is not known"
     problems = known.problems(shape, dtype)
@@ -191,6 +200,13 @@ def _problem(known: Operator | None, dtype: str, shape: Mapping[str, int], confi
     if given - names:
         return f"{known.name} has no parameter {', '.join(sorted(given - names)[:3])}"
     return f"does not name {', '.join(sorted(names - given)[:3])}" if names - given else ""
+
+
+def _shape_problem(shape: Mapping[str, Any]) -> str:
+    """A shape comes into texts, files and columns: whole numbers by names of letters."""
+    if not all(_DIM.fullmatch(name) and type(size) is int and 0 <= size < 1 << 53 for name, size in shape.items()):
+        return "its shape is not whole numbers by name"
+    return f"its shape takes more than {MAX_SHAPE_TEXT} characters" if len(shape_key(shape)) > MAX_SHAPE_TEXT else ""
 
 
 def _complete(operator: str) -> Callable[[Mapping[str, Any]], dict[str, Any]]:

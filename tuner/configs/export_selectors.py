@@ -98,8 +98,8 @@ def _by_layer(rows: Sequence[CachedConfig], left_out: dict[str, int], vllm: bool
     found: dict[tuple[fused_moe.Name, str], dict[int, dict[str, Any]]] = {}
     sizes: dict[tuple[fused_moe.Name, str], set[int]] = {}
     word = {ours: theirs for theirs, ours in fused_moe.DTYPES.items() if theirs} | {"bf16": "", "fp16": ""}
-    only = {name: int(query[name]) for name in "EMNK" if query.get(name, "").isdecimal()}
-    topk = int(query["topk"]) if query.get("topk", "").isdecimal() and query["topk"] != "0" else None
+    only = {name: int(query[name][:20]) for name in "EMNK" if query.get(name, "").isdecimal()}
+    topk = int(query["topk"][:20]) or None if query.get("topk", "").isdecimal() else None
     for row in rows:
         shape = row.shape
         if any(shape.get(name) != value for name, value in only.items()):

@@ -102,8 +102,9 @@ def _tune_query(answer: dict[str, Any]) -> str:
 def cache_revalidate(request: HttpRequest) -> HttpResponse:
     """Jobs that measure unverified entries again: the one that is named, else those with the most at stake."""
     pk = request.POST.get("entry", "")
-    if pk.isdecimal():
-        chosen = [get_object_or_404(CachedConfig.objects.select_related("job"), pk=int(pk))]
+    if pk:
+        found = CachedConfig.objects.select_related("job")
+        chosen = [get_object_or_404(found, pk=int(pk) if pk.isdecimal() and len(pk) < 19 else 0)]
     else:
         chosen = revalidation_services.waiting()[:20]
     made = revalidation_services.revalidate(chosen, request.user)

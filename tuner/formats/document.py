@@ -7,10 +7,14 @@ from __future__ import annotations
 
 import json
 import math
+import re
+import sys
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
+
+from tuner.trial import storable
 
 MAX_BYTES = 8 * 2**20          # of a file of configurations; trials of a whole space may be larger (tuner.bench.landscape)
 MAX_ROWS = 20_000
@@ -50,6 +54,17 @@ class Document:
     toolkit: str = ""
     refused: Mapping[str, int] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name in ("name", "operator", "dtype", "gpu", "toolkit"):
+            object.__setattr__(self, name, plain(getattr(self, name)))
+        object.__setattr__(self, "notes", tuple(map(plain, self.notes)))
+        object.__setattr__(self, "refused", {plain(why): count for why, count in self.refused.items()})
+
+
+def plain(text: str) -> str:
+    """On one line, and of characters that a row can hold; others are shown as such."""
+    return re.sub(r"[\x00-\x1f\x7f\ud800-\udfff]", "\ufffd", text)
 
 
 def text_of(data: bytes, name: str) -> str:
@@ -94,7 +109,7 @@ def config_of(value: Any, lists: bool = False) -> dict[str, Any] | str:
     if len(value) > MAX_PARAMETERS:
         return f"more than {MAX_PARAMETERS} parameters"
     for name, one in value.items():
-        if not isinstance(name, str) or not 0 < len(name) <= MAX_TEXT:
+        if not isinstance(name, str) or not 0 < len(name) <= MAX_TEXT or not storable(name):
             return "a parameter without a name"
         if not (_scalar(one) or (lists and _list(one))):
             return f"{name[:40]} is neither a number, a text nor a flag"
@@ -103,7 +118,7 @@ def config_of(value: Any, lists: bool = False) -> dict[str, Any] | str:
 
 def _scalar(value: Any) -> bool:
     if isinstance(value, str):
-        return len(value) <= MAX_TEXT
+        return len(value) <= MAX_TEXT and storable(value)
     if isinstance(value, float):
         return math.isfinite(value)
     return isinstance(value, bool) or (isinstance(value, int) and abs(value) < 2**53)
@@ -119,7 +134,7 @@ def _list(value: Any, depth: int = 0) -> bool:
 
 def positive(value: Any) -> float | None:
     """A time; None when it is none."""
-    number = isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < math.inf
+    number = isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= sys.float_info.max
     return float(value) if number else None
 
 

@@ -69,7 +69,7 @@ def parse(name: str) -> Name | None:
 def device_of(gpu: str, vllm: bool) -> str:
     """The GPU as each project spells it in a file's name."""
     if not vllm:
-        return gpu.replace(" ", "_")
+        return re.sub(r"[ /\\]", "_", gpu)             # a name with a slash would be a folder, or a way out of it
     device = re.sub(r"[\s/]+", "_", gpu)
     return "NVIDIA_H200" if "H200" in device.split("_") else device
 
@@ -144,7 +144,7 @@ def read(data: bytes, name: str, dims: Mapping[str, int] | None = None) -> Docum
     rows, refusals = [], []
     for batch, value in document.items():
         config = config_of(value)
-        if not batch.isdecimal() or not 0 < int(batch[:12]) < 1 << 31:
+        if not batch.isdecimal() or len(batch) > 10 or not 0 < int(batch) < 1 << 31:
             refusals.append("a key that is no batch size")
         elif isinstance(config, str):
             refusals.append(config)

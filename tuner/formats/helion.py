@@ -63,7 +63,7 @@ def read(data: bytes, name: str, operator: str = "") -> Document:
 
 
 def _entry(document: Mapping[str, Any], name: str, operator: str) -> Document:
-    inside = json_of(document["config"].encode(), f"{name}: config")
+    inside = json_of(document["config"].encode("utf-8", "surrogatepass"), f"{name}: config")
     fields = document["key"].get("fields")
     fields = {str(key): str(value)[:300] for key, value in fields.items()} if isinstance(fields, dict) else {}
     row = Row(_checked(inside, name, operator), median_ms=positive(document.get("median_ms")))

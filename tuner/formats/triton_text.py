@@ -18,6 +18,7 @@ _DEFAULTS: Mapping[str, Any] = {"num_ctas": 1, "maxnreg": None}  # not written w
 _TOKEN = re.compile(r"""\s*(?:\#[^\n]*\n\s*)*(?:
     (?P<number>-?(?:\d[\d_]*\.\d*|\.\d+|\d[\d_]*)(?:[eE][+-]?\d+)?)(?![\w.]) | (?P<text>"(?:[^"\\\n])*"|'(?:[^'\\\n])*') |
     (?P<name>[A-Za-z_][\w.]*) | (?P<mark>[][{}(),:=]))""", re.VERBOSE)
+MAX_CALL = 8_000                                                 # characters of one call: what no bracket closes ends there
 _CALL = re.compile(r"\b(?:triton\.)?Config\s*\(")
 _WORDS = {"True": True, "False": False, "None": None}
 
@@ -41,7 +42,7 @@ def read(data: bytes, name: str) -> Document:
     for found in _CALL.finditer(text):
         if len(rows) + len(refusals) >= MAX_ROWS:
             raise FormatError(name, f"has more than {MAX_ROWS:,} configurations")
-        config = _config(text, found.end())
+        config = _config(text[found.end():found.end() + MAX_CALL])
         if isinstance(config, str):
             refusals.append(config)
         else:
@@ -80,15 +81,17 @@ def read_cache(data: bytes, name: str) -> Document:
 def _cached(pair: Any) -> dict[str, Any] | str:
     if not isinstance(pair, list) or len(pair) != 2 or not isinstance(pair[0], dict):
         return "no pair of configuration and times"
-    said = pair[0]
+    said, kwargs = pair[0], pair[0].get("kwargs") or {}
+    if not isinstance(kwargs, dict):
+        return "kwargs that are no parameters by name"
     options = {name: said[name] for name in OPTIONS if said.get(name) is not None and said[name] != _DEFAULTS.get(name)}
-    return config_of({**(said.get("kwargs") or {}), **options})
+    return config_of({**kwargs, **options})
 
 
-def _config(text: str, start: int) -> dict[str, Any] | str:
+def _config(text: str) -> dict[str, Any] | str:
     """The arguments of one call, from behind its bracket."""
     try:
-        arguments, named = _Literals(text, start).arguments()
+        arguments, named = _Literals(text).arguments()
     except ValueError as error:
         return str(error)
     meta = arguments[0] if arguments else named.pop("kwargs", None)
@@ -104,8 +107,8 @@ def _config(text: str, start: int) -> dict[str, Any] | str:
 class _Literals:
     """A reader of Python literals: numbers, plain texts, True, False, None, lists, tuples and dictionaries."""
 
-    def __init__(self, text: str, position: int) -> None:
-        self.text, self.position = text, position
+    def __init__(self, text: str) -> None:
+        self.text, self.position = text, 0
 
     def arguments(self) -> tuple[list[Any], dict[str, Any]]:
         """Up to the closing bracket: what stands first, and what has a name."""

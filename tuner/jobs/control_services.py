@@ -54,6 +54,7 @@ def tune_extend(job: TuneJob, trials: int | None = None, seconds: float | None =
         raise TuneError({"trials": "give more than 0 trials or seconds"})
     if job.purpose != "search" or job.only is not None:
         raise TuneError({"trials": "this job measures listed configurations; it has nothing to search"})
+    trials, seconds = min(trials, MAX_TRIALS), min(seconds, float(MAX_SECONDS))
     if trials and not seconds:
         seconds = job.budget_seconds * trials / job.budget_trials
     budget = {"budget_trials": min(MAX_TRIALS, job.budget_trials + trials),

@@ -17,7 +17,7 @@ from tuner.jobs.worth_selectors import worth
 from tuner.models import TuneGroup, TuneJob
 from tuner.operators import all_operators, find
 from tuner.strategies import STRATEGIES
-from tuner.trial import Config
+from tuner.trial import Config, storable
 from workers import jobs
 
 MAX_TRIALS = 100_000
@@ -146,6 +146,11 @@ def _listed_problems(name: str, configs: Sequence[Config] | None) -> dict[str, s
 
 
 def _plain(config: Config) -> bool:
-    names = all(isinstance(name, str) for name in config)
-    values = all(isinstance(value, int | str) or (isinstance(value, float) and math.isfinite(value)) for value in config.values())
-    return bool(config) and names and values and len(json.dumps(dict(config))) <= MAX_CONFIG_CHARACTERS
+    names = all(isinstance(name, str) and storable(name) for name in config)
+    return bool(config) and names and all(map(_value, config.values())) and len(json.dumps(dict(config))) <= MAX_CONFIG_CHARACTERS
+
+
+def _value(value: Any) -> bool:
+    if isinstance(value, str):
+        return storable(value)
+    return (isinstance(value, int) and abs(value) < 2**53) or (isinstance(value, float) and math.isfinite(value))

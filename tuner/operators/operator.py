@@ -76,7 +76,7 @@ class Operator:
         found = {dim.name: problem for dim in self.dims if (problem := dim.problem(shape.get(dim.name)))}
         unknown = sorted(set(shape) - {dim.name for dim in self.dims})
         if unknown:
-            found["shape"] = f"{self.name} has no {', '.join(unknown)}; it has {', '.join(d.name for d in self.dims)}"
+            found["shape"] = f"{self.name} has no {', '.join(map(_shown, unknown))}; it has {', '.join(d.name for d in self.dims)}"
         if dtype not in self.dtypes:
             found["dtype"] = f"{self.name} takes {', '.join(self.dtypes)}"
         if not found and self.together is not None:
@@ -86,3 +86,8 @@ class Operator:
 
 def power_of_two_at_least(value: int) -> int:
     return 1 << max(0, value - 1).bit_length()
+
+
+def _shown(name: object) -> str:
+    """Of a name that somebody sent: short, and of characters that every answer can hold."""
+    return str(name)[:40].encode("ascii", "backslashreplace").decode()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -11,9 +10,10 @@ from tuner.configs import services as config_services
 from tuner.models import CachedConfig
 from tuner.operators import Operator, all_operators, limits
 from tuner.served.services import ServedError
-from tuner.trial import Config
+from tuner.trial import Config, storable
 
 MAX_FOUND, MAX_TIMINGS, MAX_PARAMETERS, MAX_DIMS = 500, 64, 24, 12
+MAX_SHAPE_TEXT = 160             # characters; the column of the bucket that it is rounded to has 200
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,59}\Z")
 PREFIX = "triton:"               # of kernels that no operator here is
 
@@ -39,7 +39,7 @@ def _checked(number: int, told: Mapping[str, Any], gpu: str) -> dict[str, Any]:
         variant = {_named(key): _text(value, 40) for key, value in list(told["variant"].items())[:MAX_DIMS]}
         timings = [[_config(config), _ms(ms)] for config, ms in told["timings"][:MAX_TIMINGS]]
         source_hash = _text(told["source_hash"], 64)
-        tried, failed = int(told["tried"]), int(told["failed"])
+        tried, failed = _count(told["tried"]), _count(told["failed"])
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ServedError({where: f"{type(error).__name__}: {error}"[:200]}) from error
     dtype = dtypes[0] if dtypes else ""
@@ -71,7 +71,7 @@ def _called(kernel: str, name: str, variant: Mapping[str, str]) -> str:
 
 
 def _text(value: Any, longest: int) -> str:
-    if not isinstance(value, str) or len(value) > longest or "\0" in value:
+    if not isinstance(value, str) or len(value) > longest or not storable(value):
         raise ValueError(f"expected a text of at most {longest} characters, not {str(value)[:40]!r}")
     return value
 
@@ -89,6 +89,8 @@ def _shape(value: Any) -> dict[str, int]:
         _named(name)
         if isinstance(size, bool) or not isinstance(size, int) or not 0 <= size < 2**40:
             raise ValueError(f"shape: {name} must be a whole number")
+    if len(config_services.shape_key(value)) > MAX_SHAPE_TEXT:
+        raise ValueError(f"shape: at most {MAX_SHAPE_TEXT} characters in all")
     return dict(value)
 
 
@@ -97,11 +99,17 @@ def _config(value: Any) -> dict[str, Any]:
         raise ValueError(f"a configuration names 1 to {MAX_PARAMETERS} parameters")
     for name, each in value.items():
         _named(name)
-        fine = isinstance(each, bool) or (isinstance(each, str) and len(each) <= 60) or (
-            isinstance(each, int | float) and math.isfinite(each) and abs(each) < 2**40)
+        fine = isinstance(each, bool) or (isinstance(each, str) and len(each) <= 60 and storable(each)) or (
+            isinstance(each, int | float) and abs(each) < 2**40)                   # NaN and Infinity are not
         if not fine:
             raise ValueError(f"{name}={str(each)[:40]!r} is no parameter's value")
     return dict(value)
+
+
+def _count(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**31:
+        raise ValueError(f"{str(value)[:40]!r} is no number of configurations")
+    return value
 
 
 def _ms(value: Any) -> float:

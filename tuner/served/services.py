@@ -17,6 +17,7 @@ from tuner.configs import services as config_services
 from tuner.models import ConfigSnapshot, SnapshotView
 from tuner.operators import limits
 from tuner.served import resolve, selectors
+from tuner.trial import storable
 
 LOOK_EVERY_S = 3.0              # so often at most the cache is read for a new snapshot: a thousand clients cost what one does
 KEEP = timedelta(days=90)       # snapshots that nobody asked for
@@ -87,8 +88,9 @@ def served_report(*, reporter: Any, snapshot: str, gpu: str, toolkit: str, host:
                                            reporter_id, updated)
             VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)
             ON CONFLICT ON CONSTRAINT servedcount_once DO UPDATE SET
-                launches = tuner_servedcount.launches + EXCLUDED.launches, snapshot = EXCLUDED.snapshot, host = EXCLUDED.host,
-                reporter_id = EXCLUDED.reporter_id, updated = EXCLUDED.updated""", values)
+                launches = LEAST(tuner_servedcount.launches::numeric + EXCLUDED.launches, 9223372036854775807),
+                snapshot = EXCLUDED.snapshot, host = EXCLUDED.host, reporter_id = EXCLUDED.reporter_id,
+                updated = EXCLUDED.updated""", values)
     return sum(counted.values())
 
 
@@ -97,7 +99,7 @@ def _checked(number: int, row: Mapping[str, Any]) -> tuple[tuple[Any, ...], int]
     texts = []
     for name, longest in _TEXTS.items():
         text = row.get(name)
-        if not isinstance(text, str) or len(text) > longest or "\0" in text:
+        if not isinstance(text, str) or len(text) > longest or not storable(text):
             raise ServedError({where: f"{name} must be a text of at most {longest} characters"})
         texts.append(text)
     rule, entry, launches = row.get("rule"), row.get("entry"), row.get("launches")
