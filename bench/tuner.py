@@ -60,6 +60,7 @@ def main() -> int:
     options.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     options.add_argument("--methods", nargs="+", help="only these")
     options.add_argument("--spaces", nargs="+", default=[], help="only files whose name holds one of these")
+    options.add_argument("--write", action="store_true", help="write the tables of what is measured by now, and measure nothing")
     options.add_argument("--fresh", action="store_true", help="forget what earlier runs measured")
     given = options.parse_args()
     if given.fresh:
@@ -68,7 +69,7 @@ def main() -> int:
     methods = [name for name in _versions() if not given.methods or name in given.methods]
     tasks = [task for task in _tasks(methods, given.repeats)
              if not given.spaces or any(part in task.path for part in given.spaces)]
-    waiting = [task for task in tasks if task.key not in done]
+    waiting = [] if given.write else [task for task in tasks if task.key not in done]
     KEPT.parent.mkdir(exist_ok=True)
     with ProcessPoolExecutor(given.processes) as pool, KEPT.open("a") as kept:
         for number, (task, row) in enumerate(zip(waiting, pool.map(measure, waiting), strict=True), 1):
@@ -76,7 +77,7 @@ def main() -> int:
             kept.write(json.dumps({"key": task.key, "row": row}) + "\n")
             kept.flush()
             sys.stderr.write(f"{number}/{len(waiting)} {row['space']}: {row['method']} {_short(row)}\n")
-    rows = [done[task.key] for task in tasks]
+    rows = [done[task.key] for task in tasks if task.key in done]
     whole = not given.methods and not given.spaces
     document = _document(rows, given.repeats)
     text = _page(document)
@@ -196,7 +197,7 @@ def _methods(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     found = []
     for method in dict.fromkeys(row["method"] for row in rows):
         mine = [row for row in rows if row["method"] == method]
-        public, recorded = [row for row in mine if row["public"]], [row for row in mine if not row["public"]]
+        public, recorded = _complete(rows, mine, True), _complete(rows, mine, False)
         ratios = [row["random_expects"] / row["trials"] for row in recorded if row["trials"]]
         hard = [row["trials"] for row in recorded if row["random_expects"] >= 30]
         found.append({
@@ -207,6 +208,13 @@ def _methods(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
             "median_hard": statistics.median(hard) if hard and None not in hard else None,
             "never": sum(row["trials"] is None for row in recorded)})
     return sorted(found, key=lambda each: -(each["mean_score"] if each["mean_score"] is not None else -9))
+
+
+def _complete(rows: list[dict[str, Any]], mine: list[dict[str, Any]], public: bool) -> list[dict[str, Any]]:
+    """A method's rows of one kind; none where it was not measured on every space: a mean over fewer compares with nothing."""
+    spaces = {row["space"] for row in rows if row["public"] == public}
+    found = [row for row in mine if row["public"] == public]
+    return found if {row["space"] for row in found} == spaces else []
 
 
 def _page(document: dict[str, Any]) -> str:

@@ -9,11 +9,12 @@ from pathlib import Path
 
 import numpy as np
 
+from tuner.bench import elsewhere
 from tuner.bench.landscape import Landscape
 from tuner.bench.replay import recorded_cost_s
 from tuner.scores.methodology import Distribution, Floats, Run
 from tuner.space import Space
-from tuner.strategies import STRATEGIES
+from tuner.strategies import STRATEGIES, Known
 from tuner.trial import Config, Measured, Outcome, Trial, config_key
 
 
@@ -21,11 +22,13 @@ from tuner.trial import Config, Measured, Outcome, Trial, config_key
 class Arena:
     """One shape of one recorded space.
 
+    known        what a search may know before its first trial: names, shape and device, no other shape's trials
     ms, cost_s   (N,) by row of the space: what was minimised (NaN: it failed), seconds that trying it took
     """
 
     name: str
     space: Space
+    known: Known
     outcomes: Sequence[Outcome]
     ms: Floats
     cost_s: Floats
@@ -36,7 +39,7 @@ class Arena:
         outcomes = [_scored(recorded.outcomes[config_key(config)][1]) for config in space.configs()]
         ms = np.array([outcome.median_ms if isinstance(outcome, Measured) else np.nan for outcome in outcomes])
         cost_s = np.array([float(outcome.facts.get("cost_s") or recorded_cost_s(outcome)) for outcome in outcomes])
-        return cls(_name(landscape, shape_index), space, outcomes, ms, cost_s)
+        return cls(_name(landscape, shape_index), space, elsewhere.known(landscape, shape_index), outcomes, ms, cost_s)
 
     @property
     def distribution(self) -> Distribution:
@@ -120,10 +123,12 @@ def play(arena: Arena, player: Player, seed: int, *, trials: int | None = None, 
 
 
 def ours(strategy: str) -> Player:
-    """A method of STRATEGIES as a player."""
+    """A method of STRATEGIES as a player; the operator's default configuration goes first, as in every job."""
 
     def search(arena: Arena, seed: int, clock: Clock) -> None:
-        method = STRATEGIES[strategy].make(arena.space, np.random.default_rng(seed))
+        method = STRATEGIES[strategy].make(arena.space, np.random.default_rng(seed), arena.known)
+        if arena.known.default is not None:
+            method.tell([_trial(arena, clock, arena.known.default)])
         while not clock.over and (asked := method.ask(1)):
             method.tell([_trial(arena, clock, asked[0])])
 
