@@ -35,6 +35,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from importlib import metadata
+from itertools import islice
 from operator import itemgetter
 from typing import Any
 
@@ -43,6 +44,7 @@ MAX_BYTES = 64 * 2**20           # of a snapshot
 START_S, ASK_S = 3.0, 15.0       # how long a job waits for the server before its first launch; how long the thread waits
 REFRESH_S = 60.0
 UNREADABLE = (OSError, ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError)     # file or answer
+MAX_TOLD = 2000                  # rows of one report, as the server takes them
 MAX_SEEN = 4096                  # shapes remembered per kernel; a job with more begins anew
 DTYPES = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32", "float8_e4m3fn": "fp8", "float8_e5m2": "fp8e5"}
 OPTIONS = {"num_warps", "num_stages", "num_ctas", "maxnreg"}     # of a launch, beside the kernel's own parameters
@@ -340,16 +342,21 @@ class Client:
             return not counted
         names = ("operator", "dtype", "bucket", "rule", "entry", "launches")
         try:
-            self.server.ask("/api/configs/served/", timeout, send={
-                "snapshot": self.snapshot.id if self.snapshot else "", "gpu": self.gpu, "toolkit": self.toolkit,
-                "host": socket.gethostname(), "source": self.source,
-                "served": [dict(zip(names, (*key, launches), strict=True)) for key, launches in counted.items()]})
+            while counted:
+                part = dict(islice(counted.items(), MAX_TOLD))
+                self.server.ask("/api/configs/served/", timeout, send={
+                    "snapshot": self.snapshot.id if self.snapshot else "", "gpu": self.gpu, "toolkit": self.toolkit,
+                    "host": socket.gethostname(), "source": self.source,
+                    "served": [dict(zip(names, (*key, launches), strict=True)) for key, launches in part.items()]})
+                counted = Counter({key: launches for key, launches in counted.items() if key not in part})
         except (OSError, ValueError) as error:
             if getattr(error, "code", 0) in (401, 403):
                 self._mute = True
                 log.warning("Ridgepoint: the token may not write, so what is served is not counted; give one that may")
                 return False
             self._complain(f"what was served was not reported: {error}"[:300])
+            if getattr(error, "code", 0) == 400:         # never taken, so it must not stand before what comes later
+                return False
             with self._lock:
                 self._counted.update(counted)
             return False

@@ -64,16 +64,21 @@ class Listener:
         """What waits goes to the server; what it could not take waits for the next time."""
         with self._lock:
             found, self._found, self._timer = self._found, [], None
-        if not found or not self.server.url:
-            return False
+        return bool(found and self.server.url) and self._told(found, limit_s)
+
+    def _told(self, found: list[dict[str, Any]], limit_s: float) -> bool:
         try:
             self.server.ask("/api/configs/listened/", limit_s, send={
                 "gpu": self.gpu or client.gpu_name(), "toolkit": self.toolkit or client.toolkit_name(),
                 "host": socket.gethostname(), "found": found})
         except (OSError, ValueError) as error:
+            refused = getattr(error, "code", 0) == 400          # one of them; it must not keep the others from the server
+            if refused and len(found) > 1:
+                return sum(self._told([each], limit_s) for each in found) == len(found)
             log.warning("Ridgepoint: what Triton found was not told: %s", error)
-            with self._lock:
-                self._found = (found + self._found)[:MAX_WAITING]
+            if not refused:
+                with self._lock:
+                    self._found = (found + self._found)[:MAX_WAITING]
             return False
         return True
 
@@ -97,7 +102,9 @@ def finding(fn: Any, key: Sequence[Any], best: Any, timings: Mapping[Any, Any], 
 
 
 def config_of(config: Any) -> dict[str, Any]:
-    found = {**config.kwargs, "num_warps": config.num_warps, "num_stages": config.num_stages}
+    plain = {name: value if isinstance(value, bool | int | float | str) else str(value)[:60]
+             for name, value in config.kwargs.items()}
+    found = {**plain, "num_warps": config.num_warps, "num_stages": config.num_stages}
     found |= {"num_ctas": config.num_ctas} if config.num_ctas != 1 else {}
     return found | ({"maxnreg": config.maxnreg} if getattr(config, "maxnreg", None) else {})
 

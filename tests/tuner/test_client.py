@@ -7,12 +7,14 @@ import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
+from urllib.error import HTTPError
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tuner import cache, client
+from tuner import cache, client, listener
 from tuner.buckets import BUCKETS, Buckets
 from tuner.served import resolve
 
@@ -340,6 +342,42 @@ def test_what_could_not_be_told_is_told_next_time(web, tmp_path):
     one.best("matmul", M=4096, N=4096, K=4096)
     assert one.report() and [row["launches"] for row in web.reported[0]["served"]] == [2]
     assert one.report() and len(web.reported) == 1
+
+
+def test_many_shapes_are_told_in_reports_that_the_server_takes(web, tmp_path):
+    web.offer(entry(7))
+    one = connect(web, tmp_path)
+    for n in range(client.MAX_TOLD + 5):
+        one.best("unknown", M=n)
+    assert one.report() and [len(report["served"]) for report in web.reported] == [client.MAX_TOLD, 5]
+    assert len({row["bucket"] for report in web.reported for row in report["served"]}) == client.MAX_TOLD + 5
+
+
+def test_what_the_server_refuses_does_not_stand_before_what_comes_later(web, tmp_path):
+    web.offer(entry(7))
+    one = connect(web, tmp_path)
+    one.best("x" * 99, M=1)
+    web.answer = 400
+    assert not one.report()
+    web.answer = 200
+    one.best("matmul", M=4096, N=4096, K=4096)
+    assert one.report() and [row["operator"] for row in web.reported[-1]["served"]] == ["matmul"]
+
+
+def test_the_listener_tells_the_rest_of_what_the_server_refuses_one_of():
+    class Refuses:
+        url, told = "http://x", []
+
+        def ask(self, path, timeout, *, send):
+            if "bad" in send["found"]:
+                raise HTTPError(self.url, 400, "no", None, None)
+            self.told += send["found"]
+
+    heard = listener.Listener(Refuses(), GPU, NOW)
+    heard._found = ["one", "bad", "two"]
+    assert not heard.send() and heard.server.told == ["one", "two"] and not heard._found
+    config = SimpleNamespace(kwargs={"BM": 64, "ACC": float, "X": None}, num_warps=4, num_stages=3, num_ctas=1, maxnreg=None)
+    assert json.loads(json.dumps(listener.config_of(config)))["BM"] == 64, "a type among the parameters is told as text"
 
 
 def test_a_token_that_may_only_read_is_told_of_once(web, tmp_path, caplog):

@@ -105,6 +105,27 @@ def test_extend_while_it_runs_is_followed_without_a_restart(monkeypatch: pytest.
     assert run(job).trials.count() == 22 and job.attempts == 1
 
 
+def test_extend_while_the_finalists_are_measured_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    job, real = make(), tune.finish
+
+    def extends(*given: Any) -> Any:
+        services.tune_extend(TuneJob.objects.get(pk=job.pk), trials=12)
+        return real(*given)
+
+    monkeypatch.setattr(tune, "finish", extends)
+    assert (run(job).status, job.ended_by, job.finished) == ("queued", "", None)
+    assert job.pk in jobs.waiting("tune")
+    monkeypatch.setattr(tune, "finish", real)
+    assert run(job).status == "done" and job.trials.count() == 22
+
+
+def test_two_people_s_extensions_add_up() -> None:
+    job = run(make())
+    stale = TuneJob.objects.get(pk=job.pk)
+    services.tune_extend(job, trials=10)
+    assert services.tune_extend(stale, trials=10).budget_trials == 30
+
+
 @pytest.mark.parametrize("given", [{}, {"trials": -3}, {"seconds": float("nan")}, {"trials": 0, "seconds": 0.0}])
 def test_an_extension_must_give_something(given: dict[str, Any]) -> None:
     with pytest.raises(services.TuneError):
@@ -162,6 +183,15 @@ def test_jobs_wait_in_the_order_of_their_worth_and_a_person_s_word_goes_first() 
     assert order() == [unknown.pk, larger.pk, small.pk, large.pk]
     services.queue_by_worth()
     assert order() == [larger.pk, large.pk, small.pk, unknown.pk]
+
+
+def test_a_job_moved_beside_itself_or_beside_one_that_was_taken_up_stays_where_it_is() -> None:
+    first, second, third = make(), make(), make()
+    assert services.queue_move(first, before=first) == [first.pk, second.pk, third.pk]
+    services.tune_claim(first.pk, "w")
+    assert services.queue_move(second, before=first) == [second.pk, third.pk]
+    assert services.queue_move(second, after=first) == [second.pk, third.pk]
+    assert not TuneJob.objects.filter(priority__isnull=False).exists()
 
 
 def test_an_entry_wakes_the_worker_for_the_first_job_not_for_its_own() -> None:

@@ -48,20 +48,20 @@ def tune_extend(job: TuneJob, trials: int | None = None, seconds: float | None =
 
     With trials alone the seconds grow in proportion. A plateau grows by the trials, so that the search goes on for as many.
     """
-    job.refresh_from_db()
     trials, seconds = trials or 0, seconds or 0.0
     if trials < 0 or seconds < 0 or not math.isfinite(seconds) or not (trials or seconds):
         raise TuneError({"trials": "give more than 0 trials or seconds"})
     if job.purpose != "search" or job.only is not None:
         raise TuneError({"trials": "this job measures listed configurations; it has nothing to search"})
     trials, seconds = min(trials, MAX_TRIALS), min(seconds, float(MAX_SECONDS))
-    if trials and not seconds:
-        seconds = job.budget_seconds * trials / job.budget_trials
-    budget = {"budget_trials": min(MAX_TRIALS, job.budget_trials + trials),
-              "budget_seconds": min(float(MAX_SECONDS), job.budget_seconds + seconds)}
-    if job.plateau is not None:
-        budget["plateau"] = min(MAX_TRIALS, job.plateau + trials) if trials else None
     with transaction.atomic():
+        now = TuneJob.objects.select_for_update().get(pk=job.pk)        # two people's extensions add up
+        if trials and not seconds:
+            seconds = now.budget_seconds * trials / now.budget_trials
+        budget = {"budget_trials": min(MAX_TRIALS, now.budget_trials + trials),
+                  "budget_seconds": min(float(MAX_SECONDS), now.budget_seconds + seconds)}
+        if now.plateau is not None:
+            budget["plateau"] = min(MAX_TRIALS, now.plateau + trials) if trials else None
         TuneJob.objects.filter(pk=job.pk).update(**budget, effort="")
         ended = TuneJob.objects.filter(pk=job.pk, status__in=[Status.DONE, Status.STOPPED, Status.FAILED])
         if ended.update(status=Status.QUEUED, finished=None, error=None, ended_by="", stop_requested=False, attempts=0):

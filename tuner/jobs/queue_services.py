@@ -48,17 +48,19 @@ def queue_move(job: TuneJob, before: TuneJob | None = None, after: TuneJob | Non
     """Put a waiting job before or after another, or last; returns the ids in their new order.
 
     Everything that then stands in front of it, and itself, keeps its place from now on; the rest stays in the order of worth.
+    Beside itself, or beside a job that was taken up meanwhile, it stays where it is.
     """
+    beside = before or after
     with transaction.atomic():
         rows = list(TuneJob.objects.select_for_update().filter(status=Status.QUEUED).order_by(*ORDER))
         order = [row.pk for row in rows]
-        if job.pk not in order:
+        if job.pk not in order or (beside is not None and (beside.pk == job.pk or beside.pk not in order)):
             return order
         order.remove(job.pk)
         place = len(order)
-        if before is not None and before.pk in order:
+        if before is not None:
             place = order.index(before.pk)
-        elif after is not None and after.pk in order:
+        elif after is not None:
             place = order.index(after.pk) + 1
         order.insert(place, job.pk)
         pinned = [row.pk for row in rows if row.priority is not None and row.pk != job.pk]

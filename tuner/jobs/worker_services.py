@@ -19,7 +19,7 @@ from tuner.bench.runner import Session
 from tuner.configs.services import config_put
 from tuner.finalists import Finalist, raced
 from tuner.jobs import quarantine_services, selectors
-from tuner.jobs.create_services import publish_status
+from tuner.jobs.create_services import publish_status, wake
 from tuner.models import TrialRow, TuneJob, TuneMember, TuneTask
 from tuner.space import Space
 from tuner.trial import Config, Measured, Rejected, Trial, config_key
@@ -165,7 +165,17 @@ def tune_finish(job: TuneJob, worker: str, finalists: Sequence[Finalist], sessio
     with transaction.atomic():
         tune_end(job, worker, Status.DONE, **fields)
         config_put(job, session, winner.outcome, source_hash, finalists=finalists, default=default)
+        _go_on(job)
     return job
+
+
+def _go_on(job: TuneJob) -> None:
+    """Extended while its finalists were measured: the worker did not see it any more, so the job waits for the next one."""
+    more = Q(budget_trials__gt=job.budget_trials) | Q(budget_seconds__gt=job.budget_seconds)
+    if TuneJob.objects.filter(more, pk=job.pk, status=Status.DONE).update(
+            status=Status.QUEUED, finished=None, ended_by="", attempts=0):
+        wake(job)
+        job.refresh_from_db()
 
 
 def tune_end(job: TuneJob, worker: str, status: str, /, **fields: Any) -> None:
