@@ -8,7 +8,7 @@ from typing import Any
 
 from tuner.bench.runner import Compiled, CompilesAhead, Incumbent, Runner
 from tuner.prune import spill_storm
-from tuner.trial import Config, Outcome, Rejected, config_key
+from tuner.trial import Config, Measured, Outcome, Rejected, config_key
 
 WAIT_S = 0.1               # for compilers, before the loop looks again whether it should stop
 TellFacts = Callable[[Mapping[str, Mapping[str, Any]]], None]
@@ -65,36 +65,40 @@ class Ahead(OneByOne):
     def take(self, incumbent: Incumbent | None) -> Iterator[tuple[Config, Outcome]]:
         answers = self._compilers.compiled(0 if self._ready or self._measuring else WAIT_S)
         self.stopped = answers is None
-        yield from self._sorted(answers or (), incumbent)
+        yield from self._sorted(answers or ())
         measured = self._measuring.result() if self._measuring is not None else None
         self._measuring = None
         self.stopped = self.stopped or measured == []
-        if not self.stopped:
-            self._begin(incumbent)                          # the next one, before anybody hears of this one
+        if not self.stopped:                                # the next one, before anybody hears of this one
+            runs = any(isinstance(outcome, Measured) for _, outcome in measured or ())
+            yield from self._begin(incumbent, something_runs=runs or incumbent is not None)
         for config, outcome in measured or ():
             del self._asked[config_key(config)]
             yield config, outcome
 
-    def _sorted(self, answers: Sequence[Compiled], incumbent: Incumbent | None) -> Iterator[tuple[Config, Outcome]]:
-        """What cannot run, or is not worth a measurement, is known now; the strategy hears the facts of the others."""
+    def _sorted(self, answers: Sequence[Compiled]) -> Iterator[tuple[Config, Outcome]]:
+        """What cannot run is known now; the strategy hears the facts of the others."""
         found: dict[str, Mapping[str, Any]] = {}
         for config, answer in answers:
             key = config_key(config)
-            refused = answer if isinstance(answer, Rejected) else spill_storm(answer) if incumbent else None
-            if refused is not None:
+            if isinstance(answer, Rejected):
                 del self._asked[key]
-                yield config, refused
-            elif not isinstance(answer, Rejected):
+                yield config, answer
+            else:
                 found[key] = answer
         if found:
             self._ready |= found
             self._tell(found)
 
-    def _begin(self, incumbent: Incumbent | None) -> None:
-        following = next((key for key in self._asked if key in self._ready), None)
-        if following is not None:
-            del self._ready[following]
-            self._measuring = self._gpu.submit(self._measure, self._asked[following], incumbent)
+    def _begin(self, incumbent: Incumbent | None, something_runs: bool) -> Iterator[tuple[Config, Outcome]]:
+        """The first that is ready goes to the GPU; those before it that spill too much are not worth it once something runs."""
+        for key in [key for key in self._asked if key in self._ready]:
+            facts = self._ready.pop(key)
+            refused = spill_storm(facts) if something_runs else None
+            if refused is None:
+                self._measuring = self._gpu.submit(self._measure, self._asked[key], incumbent)
+                return
+            yield self._asked.pop(key), refused
 
     def _measure(self, config: Config, incumbent: Incumbent | None) -> list[tuple[Config, Outcome]]:
         return list(self._runner.measure([config], incumbent))

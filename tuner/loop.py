@@ -123,7 +123,7 @@ def tune(space: Space, strategy: str | Strategy, runner: Runner, budget: Budget,
                 for trial in news:
                     progress.add(trial, here=False)
             left = budget.left(len(progress.tried), clock() - started, progress.without_gain)
-            if left == 0:
+            if left == 0 and (progress.tried or not line):      # seconds may pass before the first is known: it is waited for
                 return
             room = runner.ahead - len(line)
             line.put(_next(waiting, search.ask, progress.tried | line.keys,

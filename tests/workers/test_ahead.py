@@ -217,3 +217,13 @@ def test_a_host_with_several_gpus_says_how_many_compile_for_each(monkeypatch):
     monkeypatch.delenv("RIDGEPOINT_COMPILERS")
     monkeypatch.setattr(compilers.os, "sched_getaffinity", lambda _: {0})
     assert compilers.cores() == 1
+
+
+def test_a_search_of_no_time_still_measures_its_first_configuration():
+    runner = make()
+    runner.open()
+    try:
+        trials = list(tune(space_of({}, {}, {}), "exhaustive", runner, Budget(seconds=0.001), 0))
+    finally:
+        runner.close()
+    assert [type(trial.outcome) for trial in trials] == [Measured]
