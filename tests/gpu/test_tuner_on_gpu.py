@@ -195,7 +195,7 @@ def test_a_hostile_space_ends_with_each_fault_named_and_none_winning(report, kep
     winner = best(trials)
     assert winner is not None and winner.config["fault"] == "" and found[0].config["fault"] == ""
     assert len([t for t in trials if t.median_ms is not None]) >= len(good)
-    assert min(gaps.values()) < 1.0, gaps
+    assert min(gaps.values()) < 1.5, gaps        # to the next trial that is finished, not only to a child that stands there
 
 
 def replaced_after_s(trials: list[Trial]) -> dict[str, float]:
