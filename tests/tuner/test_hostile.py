@@ -6,11 +6,13 @@ from typing import Any
 
 import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
+from django.utils import timezone
 
-from tuner.configs import export_selectors
+from tuner.configs import exchange_services, export_selectors
 from tuner.formats import FormatError, fused_moe, triton_text
-from tuner.jobs import services
-from tuner.models import CachedConfig, ServedCount
+from tuner.jobs import quarantine_selectors, services
+from tuner.models import CachedConfig, Quarantine, ServedCount, SnapshotView
+from tuner.served import services as served_services
 
 pytestmark = pytest.mark.django_db
 HALF, DIGITS, HUGE = "\ud800", "9" * 5000, 10**400
@@ -38,6 +40,7 @@ def listened(**wrong: Any) -> Any:
     ("/api/tune/", {**TUNE, "first": [{"a": "\0"}]}), ("/api/tune/", {**TUNE, "first": [{"a": HALF}]}),
     ("/api/tune/", {**TUNE, "first": [{HALF: 1}]}), ("/api/tune/", {**TUNE, "only": [{"a\0": 1}]}),
     ("/api/tune/", {**TUNE, "only": [{"a": 10**1500}]}), ("/api/tune/", {**TUNE, "shape": {**SHAPE, HALF: 1}}),
+    ("/api/tune/groups/", {"name": "x", "shapes": [TUNE], "device": "gpu:" + "x" * 130, "effort": "quick"}),
     ("/api/tune/", {**TUNE, "shape": {"R": HUGE, "C": 1}}), ("/api/tune/", {**TUNE, "seed": HUGE}),
     served(operator=HALF), served(launches=HUGE), served(entry=HUGE),
     listened(kernel=HALF), listened(source_hash=HALF), listened(config={"BM": HUGE}), listened(config={"BM": HALF}),
@@ -110,6 +113,39 @@ def test_launches_beyond_what_a_row_counts_stay_at_the_most(api: Any, alice: Any
     for _ in range(6):
         assert api(alice).post("/api/configs/served/", body, format="json").status_code == 200
     assert ServedCount.objects.get().launches == 2**63 - 1
+
+
+def test_an_entry_whose_parameter_is_a_list_is_not_measured_again(client: Any, alice: Any) -> None:
+    config = {"BM": [16], "BN": 64, "BK": 64, "GM": 1, "num_warps": 4, "num_stages": 5}
+    entry = CachedConfig.objects.create(operator="matmul", dtype="bf16", shape={"M": 512, "N": 512, "K": 512}, config=config,
+                                        gpu="g", state="unverified", origin="import")
+    client.force_login(alice)
+    assert client.post("/cache/revalidate/", {"entry": str(entry.pk)}).status_code == 302
+    assert b"BM is neither a number" in client.get(f"/cache/{entry.pk}/").content
+
+
+def test_who_may_only_read_leaves_no_row_for_each_name_that_is_asked_for(api: Any, bob: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr(served_services, "MAX_VIEWS", 3)
+    for number in range(6):
+        answer = api(bob, "read").get("/api/configs/snapshot/", {"gpu": f"x{number}"})
+        assert (answer.status_code, answer.json()["gpu"]) == (200, f"x{number}")
+    assert SnapshotView.objects.count() == 3
+
+
+def test_a_file_for_thousands_of_shapes_is_refused_whole(api: Any, alice: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exchange_services, "MAX_SHAPES", 3)
+    config = {"BLOCK_SIZE_M": 16, "BLOCK_SIZE_N": 64, "BLOCK_SIZE_K": 64, "GROUP_SIZE_M": 1, "num_warps": 4, "num_stages": 5}
+    text = json.dumps({str(batch): config for batch in range(1, 6)}).encode()
+    sent = {"file": SimpleUploadedFile("E=8,N=256,device_name=NVIDIA_H200.json", text), "shape": "K=2048 topk=8"}
+    assert "at most 3 at once" in api(alice).post("/api/configs/import/", sent).json()["error"]
+    assert not CachedConfig.objects.exists()
+
+
+def test_what_is_in_force_stands_before_what_was_lifted() -> None:
+    common = {"operator": "matmul", "dtype": "bf16", "config": {}, "capability": "9.0", "toolkit": "", "reason": "crash"}
+    for name, lifted in (("a", timezone.now()), ("b", None), ("c", timezone.now())):
+        Quarantine.objects.create(signature=name, lifted=lifted, **common)
+    assert [row.signature for row in quarantine_selectors.quarantine_list()] == ["b", "c", "a"]
 
 
 def test_no_gpu_s_name_leads_a_file_out_of_its_folder(api: Any, alice: Any) -> None:

@@ -37,6 +37,7 @@ from tuner.trial import Measured, config_key
 
 MAX_BYTES = 32 * 2**20                 # as sent
 MAX_EXPANDED = 96 * 2**20
+MAX_SHAPES = 500                       # each is an entry with its history: 8 ms
 MAX_LISTED = 200                       # configurations of a list without times that a job measures
 MAX_SHAPE_TEXT = 160                   # characters; the column of the bucket that it is rounded to has 200
 _DIM = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,39}")
@@ -100,6 +101,8 @@ def _import_configs(file: ImportedFile, document: Document, hints: Hints) -> Imp
             refused[problem] += 1
         else:
             groups.setdefault(json.dumps(shape, sort_keys=True), []).append(replace(row, shape=shape))
+    if len(groups) > MAX_SHAPES:
+        raise FormatError(file.name, f"is for {len(groups):,} shapes; at most {MAX_SHAPES} at once", "Give it in parts.")
     file.refused, file.n_trials = dict(refused.most_common(20)), len(rows)
     file.save()
     for group in groups.values():
@@ -187,7 +190,7 @@ def _name_whole(file: ImportedFile, said: Document, hints: Hints) -> None:
 
 def _problem(known: Operator | None, dtype: str, shape: Mapping[str, int], config: Mapping[str, Any]) -> str:
     """Why a configuration cannot be an entry; "" when it can. Of an operator that nobody offers here nothing is known."""
-    wrong = config_of(config, lists=True)
+    wrong = config_of(config, lists=known is None)         # of ours no parameter is a list
     if isinstance(wrong, str) or (wrong := _shape_problem(shape)):
         return wrong
     if known is None:

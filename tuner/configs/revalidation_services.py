@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from tuner import cache
+from tuner.formats.document import config_of
 from tuner.jobs import devices
+from tuner.jobs.create_services import MAX_DEVICE
 from tuner.jobs.services import tune_create
 from tuner.jobs.worth_selectors import fleet
 from tuner.models import CachedConfig, TuneJob
@@ -64,6 +66,11 @@ def _why_not(entry: CachedConfig, known: Operator | None) -> str:
     problems = known.problems(entry.shape, entry.dtype)
     if problems:
         return next(iter(problems.values()))
+    if len(entry.gpu) > MAX_DEVICE - len(f"{devices.GPU}:"):
+        return "its GPU's name is too long for a job"
+    wrong = config_of(known.complete(entry.config))
+    if isinstance(wrong, str):
+        return f"its configuration cannot be run: {wrong}"
     names = set(known.default_config(entry.shape, entry.dtype, limits(entry.gpu, entry.compute_capability or None)))
     missing = names - set(known.complete(entry.config))
     return f"its configuration does not name {', '.join(sorted(missing))}" if missing else ""

@@ -24,6 +24,7 @@ MAX_TRIALS = 100_000
 MAX_SECONDS = 7 * 24 * 3600
 MAX_LISTED = 200                           # configurations that a job may name
 MAX_CONFIG_CHARACTERS = 2000
+MAX_DEVICE = 120
 PURPOSES = ("search", "revalidate")
 
 
@@ -103,6 +104,8 @@ def _timing_problems(timing: str, device: str) -> dict[str, str]:
 
 
 def _device_problems(operator: str, shape: Mapping[str, int], dtype: str, device: str) -> dict[str, str]:
+    if len(device) > MAX_DEVICE:
+        return {"device": f"at most {MAX_DEVICE} characters"}
     if devices.is_gpu(device):
         known = find(operator)
         return {"operator": f"choose one of {', '.join(all_operators())}"} if known is None else known.problems(shape, dtype)

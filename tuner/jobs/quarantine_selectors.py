@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from django.db.models import QuerySet
+from django.db.models import F, QuerySet
 
 from tuner.models import Quarantine, TuneJob
 from tuner.texts import config_in_order, in_order
@@ -17,7 +17,8 @@ WORDS = {"crash": "crashed", "timeout": "hung", "wrong": "computed wrong"}
 
 def quarantine_list(filters: Mapping[str, str] | None = None) -> QuerySet[Quarantine]:
     """In force first, last seen first."""
-    rows = Quarantine.objects.select_related("job", "lifted_by").order_by("lifted", "-last_seen", "-id")
+    rows = Quarantine.objects.select_related("job", "lifted_by").order_by(
+        F("lifted").desc(nulls_first=True), "-last_seen", "-id")
     for name in ("operator", "reason", "gpu"):
         if value := (filters or {}).get(name, ""):
             rows = rows.filter(**{name: value})

@@ -22,6 +22,7 @@ from tuner.trial import storable
 LOOK_EVERY_S = 3.0              # so often at most the cache is read for a new snapshot: a thousand clients cost what one does
 KEEP = timedelta(days=90)       # snapshots that nobody asked for
 MAX_ROWS, MAX_LAUNCHES = 2000, 10**15
+MAX_VIEWS = 200                 # GPUs and toolkits that a snapshot is kept for
 _TEXTS = {"operator": 60, "dtype": 16, "bucket": 200}
 _lock = threading.Lock()
 _newest: tuple[float, str] = (0.0, "")
@@ -61,9 +62,10 @@ def snapshot_view(name: str, gpu: str, compute_capability: str, toolkit: str) ->
         snapshot = ConfigSnapshot.objects.filter(pk=name).first()
         if snapshot is None:
             return None
-        wanted = Key("", "", "", gpu, capability, toolkit)
-        view, _ = SnapshotView.objects.get_or_create(
-            **key, defaults={"document": resolve.resolve(name, snapshot.content, wanted, configs.loss())})
+        document = resolve.resolve(name, snapshot.content, Key("", "", "", gpu, capability, toolkit), configs.loss())
+        if snapshot.views.count() >= MAX_VIEWS:        # whoever may read may ask for any name: no row for each
+            return document
+        view, _ = SnapshotView.objects.get_or_create(**key, defaults={"document": document})
     day_ago = timezone.now() - timedelta(days=1)
     ConfigSnapshot.objects.filter(pk=name, used__lt=day_ago).update(used=timezone.now())
     return dict(view.document)
