@@ -148,6 +148,13 @@ def test_what_is_in_force_stands_before_what_was_lifted() -> None:
     assert [row.signature for row in quarantine_selectors.quarantine_list()] == ["b", "c", "a"]
 
 
+def test_a_recorded_time_leaves_with_its_label() -> None:
+    CachedConfig.objects.create(operator="softmax", dtype="bf16", shape=SHAPE, config={"BLOCK": 1024, "num_warps": 4}, gpu="g",
+                                median_ms=0.5, recorded="recorded on NVIDIA H200")
+    (text,) = export_selectors.export("triton", {}).files.values()
+    assert "0.5 ms recorded on NVIDIA H200" in text
+
+
 def test_no_gpu_s_name_leads_a_file_out_of_its_folder(api: Any, alice: Any) -> None:
     config = {"BM": 16, "BN": 64, "BK": 64, "GM": 1, "num_warps": 4, "num_stages": 5}
     CachedConfig.objects.create(operator="grouped_matmul", dtype="bf16", shape={"M": 8, "E": 8, "N": 64, "K": 64}, config=config,

@@ -10,6 +10,7 @@ from typing import Any
 from tuner import cache
 from tuner.configs.selectors import config_filter, entry_of, quarantined
 from tuner.formats import FORMATS, FormatError, fused_moe, helion, t4, triton_text
+from tuner.formats.document import plain
 from tuner.jobs.selectors import history
 from tuner.models import CachedConfig, TuneJob
 from tuner.texts import config_in_order, in_order
@@ -65,6 +66,7 @@ def _triton(rows: Sequence[CachedConfig], left_out: dict[str, int], query: Mappi
         call = triton_text.call(config_in_order(row.config))
         shape = " ".join(f"{name}={value}" for name, value in in_order(row.operator, row.shape).items())
         time = f", {row.median_ms:.6g} ms" if row.median_ms else ""
+        time += f" {plain(row.recorded)}" if row.recorded else ""
         groups.setdefault(f"{_file(row.operator, row.dtype, row.gpu)}.py", {}).setdefault(call, []).append(shape + time)
     return {path: "[\n" + "".join(f"    {call},  # {'; '.join(shapes)}\n" for call, shapes in calls.items()) + "]\n"
             for path, calls in groups.items()}
