@@ -79,7 +79,7 @@ def served_report(*, reporter: Any, snapshot: str, gpu: str, toolkit: str, host:
     for number, row in enumerate(rows):
         key, launches = _checked(number, row)
         counted[key] = counted.get(key, 0) + launches
-    if toolkit and gpu:
+    if toolkit and gpu and counted:            # launches ran there, not only somebody who says so
         config_services.environment_seen(gpu, toolkit, "")
     now = timezone.now()
     values = [(now.date(), *key[:3], gpu, toolkit, *key[3:], launches, snapshot, host, reporter.pk if reporter else None, now)
