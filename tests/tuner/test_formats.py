@@ -226,8 +226,9 @@ def test_trials_come_back_as_they_were(tmp_path, kind):
 
 
 def test_t4_has_what_its_schema_requires():
-    document = json.loads(t4.write_t4(RECORDS))
+    document = json.loads(t4.write_t4(RECORDS, {"device": "NVIDIA H200", "recorded": ""}))
     assert document["schema_version"] == "1.0.0"
+    assert document["metadata"] == {"timeunit": "milliseconds", "device": "NVIDIA H200"}
     for result in document["results"]:
         assert {"configuration", "times", "invalidity", "correctness"} <= set(result)
         assert result["invalidity"] in {"timeout", "compile", "runtime", "correctness", "constraints", "correct"}

@@ -155,9 +155,9 @@ def export_trials(format: str, job: TuneJob) -> Export:
     records = [(trial.config, trial.outcome, job.created) for trial in history(job)]
     if not records:
         raise FormatError(f"job {job.pk}", "has no trial yet", "Wait for its first trials.")
-    stem = _file(job.operator, job.dtype, job.gpu, f"job{job.pk}")
+    stem = _file(job.operator, job.dtype, job.gpu, f"job{job.pk}", "recorded" if job.recorded else "")
     if format == "t4":
-        return Export({f"{stem}_T4.json": t4.write_t4(records)})
+        return Export({f"{stem}_T4.json": t4.write_t4(records, {"device": job.gpu, "recorded": job.recorded})})
     if format == "kernel-tuner":
         shape = in_order(job.operator, job.shape)
         return Export({f"{stem}.json": t4.write_kernel_tuner(records, kernel=job.operator, gpu=job.gpu, shape=shape)})

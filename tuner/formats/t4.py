@@ -21,9 +21,11 @@ ERRORS = {           # T4 -> the name of Kernel Tuner's error
     "runtime": "RuntimeFailedConfig", "timeout": "RuntimeFailedConfig"}
 
 
-def write_t4(records: Sequence[Record]) -> str:
-    """T4 results: times in ms, compilation in ms, raw times where the trial kept them."""
-    return json.dumps({"schema_version": "1.0.0", "results": [_result(*record) for record in records]}, indent=1) + "\n"
+def write_t4(records: Sequence[Record], metadata: Mapping[str, str] | None = None) -> str:
+    """T4 results: times in ms, compilation in ms (0 where nobody knows), raw times where the trial kept them."""
+    about = {"timeunit": "milliseconds", **{name: value for name, value in (metadata or {}).items() if value}}
+    results = [_result(*record) for record in records]
+    return json.dumps({"metadata": about, "schema_version": "1.0.0", "results": results}, indent=1) + "\n"
 
 
 def _result(config: Config, outcome: Outcome, at: datetime) -> dict[str, Any]:
