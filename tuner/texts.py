@@ -52,7 +52,10 @@ def rate(job: TuneJob, ms: float | None) -> dict[str, Any] | None:
     operator = find(job.operator)
     if ms is None or operator is None or operator.problems(job.shape, job.dtype):
         return None
-    work = operator.flops(job.shape) if operator.unit == "FLOP/s" else operator.bytes(job.shape, job.dtype)
+    try:
+        work = operator.flops(job.shape) if operator.unit == "FLOP/s" else operator.bytes(job.shape, job.dtype)
+    except ValueError:                       # a team's formula that does not hold for this shape: the rate is unknown
+        return None
     return {"value": work / (ms / 1000), "unit": operator.unit}
 
 

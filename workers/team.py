@@ -56,10 +56,14 @@ def pruned(operator: str, shape: Mapping[str, int], dtype: str, space: Space) ->
     if told is None or told["params"] or not (told["prunes"]["early"] or told["prunes"]["top_k"]):
         return space
     answer = _ask("prune", operator, dtype, json.dumps(dict(shape)))
-    kept = {config_key(config) for config in answer["kept"]}
+    try:
+        kept = {config_key(config) for config in answer["kept"]}
+        reasons = {str(reason)[:60]: int(count) for reason, count in answer["pruned"].items()}
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise TeamError(f"{operator}: its package answered what is no list of configurations ({error!r})"[:1000],
+                        "its prune_configs_by must return some of the configurations it was given") from error
     left = [config for config in space.configs() if config_key(config) in kept]
     lost = len(space) - len(left)
-    reasons = {str(reason)[:60]: int(count) for reason, count in answer["pruned"].items()}
     told_reasons = reasons if sum(reasons.values()) == lost else {"prune_configs_by": lost} if lost else {}
     return Space.listed(left, {**space.pruned, **told_reasons})
 

@@ -316,3 +316,15 @@ def test_a_team_cannot_take_a_built_in_name(olga):
     OperatorPackage.objects.create(name="acme", status="ready", operators=[{**told(), "name": "matmul"}, told()],
                                    described="2026-01-01T00:00Z")
     assert operators.find("matmul") is operators.OPERATORS["matmul"] and operators.find("acme").title == "t"
+
+
+@pytest.mark.parametrize("answer", [{}, {"kept": 3, "pruned": {}}, {"kept": [{"BLOCK": 1}], "pruned": [1]}, "text"])
+def test_an_answer_of_another_shape_ends_the_job_with_its_reason(monkeypatch, answer):
+    from tuner.space import Param, Space
+    from workers import team
+
+    told = {"params": [], "prunes": {"early": True, "top_k": None}}
+    monkeypatch.setattr(team.selectors, "description_of", lambda name: told)
+    monkeypatch.setattr(team, "_ask", lambda *arguments: answer)
+    with pytest.raises(team.TeamError, match="no list of configurations"):
+        team.pruned("acme_clamp", {"N": 8}, "fp32", Space.enumerate((Param("BLOCK", (1, 2)),)))
