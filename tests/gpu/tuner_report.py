@@ -18,7 +18,7 @@ ended earlier by {plateau} trials without a gain.
 """
 FIRST_BUDGET = {"seconds": 14, "trials": 240, "plateau": 90}        # of the first run, which does not say it
 COLUMNS = ("operator, shape", "space", "trials", "best µs", "÷ recorded best", "÷ library", "within 2 % after", "search s",
-           "GPU held s", "compile core-s", "racing saved GPU-s")
+           "GPU held s", "of that checking and timing", "compile core-s", "racing saved GPU-s")
 
 
 def main(path: Path) -> None:
@@ -32,7 +32,8 @@ def main(path: Path) -> None:
     print("""
 ÷ recorded best: the exhaustive recording's fastest time over the tuned one's; above 1 the wider kernels of today are faster.
 ÷ library: cuBLAS or torch in the same session over the tuned time. GPU held: seconds in which a configuration was checked and
-timed; in the rest of the search the compilers worked, and the GPU was free for another job.
+timed; in the rest of the search the compilers worked, and the GPU was free for another job. What is not checking and timing of it
+is moving inputs and binaries.
 """)
     if "hostile space" in stages:
         hostile(stages["hostile space"])
@@ -53,7 +54,8 @@ def cold(name: str, stage: dict[str, Any]) -> list[str]:
     return [f"{name.split()[1]} {shape}", f"{stage['space']:,}", str(stage["trials"]), f"{stage['best_ms'] * 1e3:.4g}",
             f"{stage['reached']:.3f}", f"{stage['library_ratio']:.2f}",
             f"{soon['trials']} trials, {soon['seconds']:.1f} s" if soon else "—", f"{use['wall_s'] - use['open_s']:.1f}",
-            f"{use['busy_s']:.2f}", f"{use['compile_s']:.0f}", f"{stage['racing_saved_s']:.2f}"]
+            f"{use['busy_s']:.2f}", f"{100 * stage['working_share']:.0f} %" if stage.get("working_share") else "—",
+            f"{use['compile_s']:.0f}", f"{stage['racing_saved_s']:.2f}"]
 
 
 def hostile(stage: dict[str, Any]) -> None:
