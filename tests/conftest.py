@@ -41,16 +41,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     Playwright's synchronous API keeps an event loop running in this thread until the session ends: no other
     asynchronous test could run after it.
     """
-    from django.conf import settings
-
-    apps = settings.INSTALLED_APPS
     lacking = {marker: reason for marker, (there, reason) in NEEDS.items() if not there()}
     for item in items:
         if "tests/browser/" in item.nodeid:
             item.add_marker("browser")
         if (database := item.get_closest_marker("django_db")) and database.kwargs.get("transaction"):
-            # such a test empties every table; naming the apps has Django fill in the roles again behind it
-            item.add_marker(pytest.mark.django_db(**{"available_apps": apps, **database.kwargs}), append=False)
+            # such a test empties every table; Django fills in the roles again behind it, unless the apps are named
+            item.add_marker(pytest.mark.django_db(**{**database.kwargs, "available_apps": None}), append=False)
         for marker, reason in lacking.items():
             if item.get_closest_marker(marker):
                 item.add_marker(pytest.mark.skip(reason=reason))
