@@ -113,7 +113,8 @@ def test_reasons(text, reason):
 
 
 @pytest.mark.parametrize(("content", "says"), [
-    (b"", "no JSON"), (b"\x1f\x8b\x08trunc", "cannot be read"), (b"\xfd7zXZ\0\0\4", "cannot be read"), (b"[1]", "not an object"), (b"{}", "no landscape"),
+    (b"", "no JSON"), (b"\x1f\x8b\x08trunc", "cannot be read"), (b"\xfd7zXZ\0\0\4", "cannot be read"),
+    (b"[1]", "not an object"), (b"{}", "no landscape"),
     (b"[" * 100_000, "no JSON"),
     (b'{"shapes": []}', "empty or no list"), (b'{"shapes": [{"rows": []}]}', 'no "shape"'),
     (b'{"shapes": [{"shape": {}, "rows": [{"config": {"a": 1}}]}]}', "neither a positive median_ms nor an error"),
