@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import logging
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from django.db import Error, connection, models
+from django.db import models
 from django.utils import timezone
 
-log = logging.getLogger(__name__)
+from workers.ticking import ticking
+
 BEAT_EVERY_S = 2.0
 
 
@@ -20,24 +19,8 @@ def beating(model: type[models.Model], row_id: int, worker: str | None = None) -
 
     From a thread with a database connection of its own: the block may be deep in a C library for longer than 8 s.
     """
-    done = threading.Event()
-    thread = threading.Thread(target=_beat, args=(model, row_id, worker, done), name="heartbeat", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        done.set()
-        thread.join(timeout=BEAT_EVERY_S * 2)
-
-
-def _beat(model: type[models.Model], row_id: int, worker: str | None, done: threading.Event) -> None:
     mine = model._default_manager.filter(pk=row_id, heartbeat__isnull=False)     # ended rows clear it
     if worker is not None:
         mine = mine.filter(worker=worker)
-    while not done.wait(BEAT_EVERY_S):
-        try:
-            mine.update(heartbeat=timezone.now())
-        except Error as error:          # a database that restarts: the next beat opens a new connection
-            log.warning("heartbeat of %s %s: %s", model.__name__, row_id, error)
-            connection.close()
-    connection.close()
+    with ticking(BEAT_EVERY_S, lambda: mine.update(heartbeat=timezone.now()), f"heartbeat of {model.__name__} {row_id}"):
+        yield

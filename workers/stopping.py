@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from django.db import Error, connection
-
 from tuner.bench.runner import Runner
+from workers.ticking import ticking
 
-log = logging.getLogger(__name__)
 LOOK_EVERY_S = 0.2           # how soon a Stop is seen
 
 
@@ -50,24 +47,15 @@ class Stop:
 @contextmanager
 def watched(over: Callable[[], bool], turn: Callable[[], object] = lambda: None) -> Iterator[Stop]:
     """Asks `over` a few times a second while the block runs; `turn` is called as often, and once more at the end."""
-    stop, done = Stop(), threading.Event()
+    stop = Stop()
 
     def look() -> None:
-        while not done.wait(LOOK_EVERY_S):
-            try:
-                if not stop() and over():
-                    stop.set()
-                turn()
-            except Error as error:           # a database that restarts: the next look opens a new connection
-                log.warning("could not look for a stop: %s", error)
-                connection.close()
-        connection.close()
+        if not stop() and over():
+            stop.set()
+        turn()
 
-    thread = threading.Thread(target=look, name="stop", daemon=True)
-    thread.start()
     try:
-        yield stop
+        with ticking(LOOK_EVERY_S, look, "stop"):
+            yield stop
     finally:
-        done.set()
-        thread.join(timeout=2)
         turn()

@@ -10,8 +10,6 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any
 
-from django.db import Error, connection
-
 from tuner.bench.landscape import Landscape, LandscapeError
 from tuner.bench.replay import ReplayRunner
 from tuner.bench.runner import CompilesAhead, Runner, Session
@@ -24,6 +22,7 @@ from tuner.trial import Config
 from workers import compile_queue, gpu, jobs, team
 from workers.sandbox import SandboxError, SandboxRunner
 from workers.stopping import Stop
+from workers.ticking import ticking
 
 log = logging.getLogger(__name__)
 PUBLISH_AT_ONCE = 200        # trials in one message
@@ -91,25 +90,15 @@ def present(job: TuneJob, worker: str, role: str, card: gpu.Gpu | None, runner: 
     """The worker is a member of the job while the block runs: its sign of life carries the GPU's clocks and use by then."""
     member = sharing_services.member_join(
         job, worker, role, host=socket.gethostname(), gpu=card.name if card else "", gpu_uuid=card.uuid if card else "")
-    done = threading.Event()
 
     def beat() -> None:
-        while not done.wait(BEAT_EVERY_S):
-            try:
-                use = {"use": asdict(runner.use())} if isinstance(runner, CompilesAhead) else {}
-                sharing_services.member_beat(member, {**(gpu.reading(card) if card else {}), **use})
-            except Error as error:
-                log.warning("tune %s: member %s: %s", job.pk, worker, error)
-                connection.close()
-        connection.close()
+        use = {"use": asdict(runner.use())} if isinstance(runner, CompilesAhead) else {}
+        sharing_services.member_beat(member, {**(gpu.reading(card) if card else {}), **use})
 
-    thread = threading.Thread(target=beat, name="member", daemon=True)
-    thread.start()
     try:
-        yield member
+        with ticking(BEAT_EVERY_S, beat, f"member of tune {job.pk}"):
+            yield member
     finally:
-        done.set()
-        thread.join(timeout=2)
         if role == Role.HELPER:
             sharing_services.member_leave(member)
 
