@@ -40,6 +40,7 @@ LAYERS = [
           ours=("profiles.trace", "profiles.windows", "profiles.spool", "profiles.scratch",
                 "profiles.analysis.names", "profiles.analysis.sections"),      # what a collective, what a label is called
           packages=PARSING),
+    Layer("gate statistics", ("profiles.analysis.gate", "profiles.analysis.gate.*"), packages=("numpy", "scipy", "ruptures")),
     Layer("analysis", ("profiles.analysis", "profiles.analysis.*"),
           ours=("profiles.trace", "profiles.windows", "profiles.spool"), packages=NUMERIC),
     # tuner: core
@@ -63,6 +64,7 @@ LAYERS = [
           ours=("tuner.trial", "tuner.space", "tuner.loop", "tuner.strategies*", "tuner.bench.*"),
           packages=(*NUMERIC, "scipy", "sklearn")),
     Layer("client", ("tuner.client",)),                               # one file that jobs copy
+    Layer("gate client", ("tuner.gate_client",)),                     # one file that pipelines copy
     Layer("listener", ("tuner.listener",), ours=("tuner.client",), packages=("triton", "ridgepoint_client")),
     Layer("snapshots", ("tuner.served.resolve",), ours=("tuner.cache", "tuner.buckets", "tuner.trial")),
     Layer("team kernels", ("tuner.team.adapter", "tuner.team.expressions", "tuner.team.description", "tuner.team.packages"),
@@ -109,16 +111,19 @@ LAYERS = [
     Layer("what trials tell", ("tuner.jobs.insight", "tuner.jobs.comparison"), ours=("tuner.trial",), packages=NUMERIC),
     Layer("tuner services", ("tuner.*.services", "tuner.*.selectors", "tuner.*_services", "tuner.*_selectors", "tuner.jobs.*_rows",
                              "tuner.jobs.devices", "tuner.jobs.efforts", "tuner.texts", "tuner.management.*"),
-          ours=("tuner.*", "profiles.analysis.gpus", "profiles.models", "workers.jobs"), packages=(*ROWS, *NUMERIC)),
+          ours=("tuner.*", "profiles.analysis.gpus", "profiles.analysis.gate*", "profiles.models", "profiles.families.*_selectors",
+                "profiles.capture.services", "workers.jobs"), packages=(*ROWS, *NUMERIC)),
+    Layer("suites as files", ("tuner.suites.definition",), ours=("tuner.operators*", "tuner.trial", "profiles.analysis.gate*")),
+    Layer("gate reports", ("tuner.gates.reports", "tuner.gates.reports.*"), ours=("profiles.analysis.gate*",)),
     # what people and programs see
     Layer("tuner charts", ("tuner.*.charts", "tuner.*_charts"),
-          ours=("tuner.trial", "tuner.space", "tuner.loop", "tuner.operators*", "tuner.jobs.comparison", "profiles.theme"),
+          ours=("tuner.trial", "tuner.space", "tuner.loop", "tuner.operators*", "tuner.jobs.comparison", "profiles.theme", "profiles.analysis.gate*"),
           packages=("bokeh", "numpy")),
     Layer("tuner pages", ("tuner.*.pages", "tuner.*.api", "tuner.*_pages", "tuner.*_api", "tuner.*.forms", "tuner.admin"),
           ours=("tuner.*.services", "tuner.*_services", "tuner.*.selectors", "tuner.*_selectors", "tuner.*.charts",
                 "tuner.*_charts", "tuner.models", "tuner.jobs.devices", "tuner.jobs.efforts", "tuner.texts", "tuner.operators*",
                 "tuner.strategies*", "tuner.trial", "tuner.cache", "tuner.bench.policy", "tuner.buckets",
-                "tuner.formats", "workers.jobs"),
+                "tuner.formats", "tuner.gates.reports*", "tuner.suites.definition", "profiles.analysis.gate*", "workers.jobs"),
           packages=WEB),
     # what workers run
     Layer("GPU side of workers", ("workers.sandbox", "workers.child", "workers.gpu_child", "workers.compilers", "workers.gpu",
@@ -136,7 +141,7 @@ LAYERS = [
                            "profiles", "profiles.actions", "profiles.advice", "profiles.ceilings", "profiles.families",
                            "profiles.rooflines", "profiles.notes",
                            "profiles.occupancy", "profiles.report", "profiles.source", "profiles.sql", "profiles.timeline",
-                           "tuner", "tuner.jobs", "tuner.configs", "tuner.served", "tuner.team", "workers", "*.management",
+                           "tuner", "tuner.suites", "tuner.gates", "tuner.builds", "tuner.environments", "tuner.jobs", "tuner.configs", "tuner.served", "tuner.team", "workers", "*.management",
                            "*.management.commands"),
           ours=("tuner.operators", "tuner.team.selectors"),      # an app registers teams' operators when Django is ready
           packages=("django",)),

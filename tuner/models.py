@@ -153,10 +153,15 @@ class CachedConfig(models.Model):
         return f"{self.operator} {self.dtype} {self.shape_bucket} {self.gpu}"
 
 
-from tuner.configs.models import BucketPolicy, GpuEnvironment, ImportedFile  # noqa: E402  they stand beside the rows above
+from tuner.builds.models import Build, Regression  # noqa: E402  they stand beside the rows above
+from tuner.configs.models import BucketPolicy, GpuEnvironment, ImportedFile  # noqa: E402
+from tuner.gates.models import BaselineChange, Delivery, Gate, GateKernel, Notified  # noqa: E402
 from tuner.jobs.models import Quarantine, TuneGroup, TuneMember, TuneTask  # noqa: E402  they refer to the rows above
 from tuner.served.models import ConfigSnapshot, ServedCount, SnapshotView  # noqa: E402
+from tuner.suites.models import KernelRun, Suite, SuiteCapture, SuiteJob, SuiteKernel  # noqa: E402
 from tuner.team.models import OperatorAudit, OperatorPackage  # noqa: E402
 
-__all__ = ["BucketPolicy", "CachedConfig", "ConfigSnapshot", "GpuEnvironment", "ImportedFile", "OperatorAudit", "OperatorPackage",
-           "Quarantine", "ServedCount", "SnapshotView", "TrialRow", "TuneGroup", "TuneJob", "TuneMember", "TuneTask"]
+__all__ = ["BaselineChange", "BucketPolicy", "Build", "CachedConfig", "ConfigSnapshot", "Delivery", "Gate", "GateKernel",
+           "GpuEnvironment", "ImportedFile", "KernelRun", "Notified", "OperatorAudit", "OperatorPackage", "Quarantine", "Regression",
+           "ServedCount", "SnapshotView", "Suite", "SuiteCapture", "SuiteJob", "SuiteKernel", "TrialRow", "TuneGroup", "TuneJob",
+           "TuneMember", "TuneTask"]

@@ -22,6 +22,8 @@ ROLES: dict[str, list[str]] = {
         "profiles.add_savedquery", "profiles.change_savedquery", "profiles.delete_savedquery",
         "profiles.change_advicedecision", "profiles.change_kernelfamily", "profiles.add_familynote", "profiles.delete_familynote",
         "tuner.add_tunejob", "tuner.change_tunejob", "tuner.add_servedcount", "tuner.add_cachedconfig", "tuner.add_importedfile",
+        "tuner.add_suite", "tuner.change_suite", "tuner.add_suitejob", "tuner.change_suitejob", "tuner.add_kernelrun",
+        "tuner.add_gate", "tuner.change_gate", "tuner.add_baselinechange", "tuner.change_regression", "tuner.change_build",
     ],
     OWNER: [
         "profiles.moderate_savedquery",
@@ -29,6 +31,7 @@ ROLES: dict[str, list[str]] = {
         "profiles.add_capturetarget", "profiles.change_capturetarget", "profiles.delete_capturetarget",
         "tuner.add_operatorpackage", "tuner.change_operatorpackage", "tuner.delete_operatorpackage",
         "tuner.delete_tunejob", "tuner.change_cachedconfig", "tuner.delete_cachedconfig", "tuner.change_bucketpolicy",
+        "tuner.delete_suite", "tuner.add_notified", "tuner.change_notified", "tuner.delete_notified",
         "auth.view_user", "auth.add_user", "auth.change_user", "auth.delete_user",
         "webapp.view_apitoken", "webapp.delete_apitoken",
     ],

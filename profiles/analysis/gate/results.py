@@ -1,0 +1,54 @@
+"""What a comparison says: shapes that reports, rows and pages share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from profiles.analysis.gate.rule import Verdict
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A ratio of candidate to baseline with its interval; 1.08 is 8 % slower."""
+
+    ratio: float
+    low: float
+    high: float
+    p_value: float | None = None                # one-sided: of so large a slowdown among identical builds
+
+
+@dataclass(frozen=True)
+class KernelVerdict:
+    """One kernel of a suite, judged."""
+
+    op: str
+    shape: Mapping[str, Any]
+    config: Mapping[str, Any] | None
+    key: str
+    verdict: Verdict
+    reason: str                                 # one sentence with numbers, for a person
+    p50: Interval | None = None
+    p95: Interval | None = None
+    baseline_us: float | None = None            # median of run medians
+    candidate_us: float | None = None
+    baseline_runs: int = 0
+    candidate_runs: int = 0
+    detectable: float | None = None             # smallest slowdown that so many runs of this noise would show: 0.034 is 3.4 %
+    false_alarms: float | None = None           # share of A/A comparisons of the baseline's own runs that end SLOWER
+    more_runs: int = 0                          # AMBIGUOUS: further fresh runs of each build that should decide
+    metrics: Sequence[Mapping[str, Any]] = ()   # judged beside time: {"metric", "baseline", "candidate", "verdict", "reason"}
+    clocks: Mapping[str, Any] = field(default_factory=dict)     # {"baseline_mhz", "candidate_mhz", "cycles_ratio", "says"}
+    excluded: Sequence[str] = ()                # runs that were left out, and why
+
+
+@dataclass(frozen=True)
+class SuiteVerdict:
+    """All kernels, worst first."""
+
+    verdict: Verdict
+    reason: str
+    kernels: Sequence[KernelVerdict]
+    alpha: float                                # stated risk of a false SLOWER for the suite
+    plan: Mapping[str, Any] = field(default_factory=dict)       # are the runs enough for so many kernels, and how many would be

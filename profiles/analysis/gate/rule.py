@@ -1,0 +1,35 @@
+"""What counts as slower, and the five words that a gate can say."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Verdict(StrEnum):
+    PASS = "PASS"
+    SLOWER = "SLOWER"
+    FASTER = "FASTER"
+    AMBIGUOUS = "AMBIGUOUS"        # cannot be told apart from either side: more fresh runs decide
+    NO_DATA = "NO DATA"
+
+
+ORDER = (Verdict.SLOWER, Verdict.AMBIGUOUS, Verdict.NO_DATA, Verdict.FASTER, Verdict.PASS)     # a suite's verdict is the first it has
+EXIT_CODE = {Verdict.PASS: 0, Verdict.FASTER: 0, Verdict.SLOWER: 1, Verdict.AMBIGUOUS: 2, Verdict.NO_DATA: 2}
+ERROR_EXIT_CODE = 3
+
+
+def worst(verdicts: list[Verdict]) -> Verdict:
+    """Of a suite; one without kernels has no data."""
+    return min(verdicts, key=ORDER.index, default=Verdict.NO_DATA)
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Ratios of candidate to baseline, as fractions: 0.05 is 5 % slower."""
+
+    target: float = 0.05           # of the p50: what the gate exists to stop
+    floor: float = 0.02            # of the p50: no smaller change is called SLOWER, however sure it is
+    target_p95: float = 0.10
+    floor_p95: float = 0.05
+    alpha: float = 0.01            # of a false SLOWER, for the whole suite

@@ -1,0 +1,34 @@
+"""Fresh runs of kernels: the one shape that every source of timings is brought to before it is judged."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True)
+class Run:
+    """One kernel in one fresh process."""
+
+    run: str                                    # label of the process: kernels of one process share it
+    us: NDArray[np.float64]                     # (samples,), µs, in the order taken
+    sm_clock_mhz: float | None = None           # median while it was timed; None: not sampled
+    gpu: str = ""                               # model
+    environment: str = ""                       # "cuda 13.0, triton 3.6.0, driver 580.159"; "": not said
+    facts: Mapping[str, Any] = field(default_factory=dict)     # registers, spills, smem_bytes, any metric by name
+    id: int | None = None                       # of the row it comes from
+
+
+@dataclass(frozen=True)
+class KernelRuns:
+    """All runs of one kernel on one side of a comparison."""
+
+    op: str
+    shape: Mapping[str, Any] = field(default_factory=dict)
+    config: Mapping[str, Any] | None = None
+    key: str = ""                               # of the suite's kernel; "": a file's, told apart by op, shape and config
+    runs: Sequence[Run] = ()

@@ -1,0 +1,64 @@
+"""Rows of builds: in what order they came, and what got slower from which build on."""
+
+from __future__ import annotations
+
+from django.conf import settings
+from django.db import models
+
+
+class Build(models.Model):
+    """One state of the team's code. `name` is what profiles, captures and runs call it: a git sha or a name."""
+
+    name = models.CharField(max_length=80, unique=True)
+    parent = models.CharField(max_length=80, blank=True)         # name of the build before it, where somebody said so
+    branch = models.CharField(max_length=120, blank=True)
+    title = models.CharField(max_length=300, blank=True)         # first line of the commit message
+    author = models.CharField(max_length=120, blank=True)
+    url = models.CharField(max_length=500, blank=True)           # of the commit or pull request; http(s) only
+    at = models.DateTimeField(db_index=True)                     # committed, else first seen here: the order of builds
+    created = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        ordering = ["-at", "-id"]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Regression(models.Model):
+    """A kernel family that a build made slower on one GPU: whatever gates and change points tell of it is one row."""
+
+    class State(models.TextChoices):
+        OPEN = "open"
+        ACKNOWLEDGED = "acknowledged"    # somebody looks at it
+        INTENDED = "intended"            # the new speed is the baseline from this build on
+        FIXED = "fixed"                  # by a person's word or by a later gate
+        ENVIRONMENT = "environment"      # the toolkit, driver or GPU did it, not the build
+
+    suite = models.ForeignKey("tuner.Suite", on_delete=models.CASCADE, related_name="regressions")
+    family = models.CharField(max_length=200)                    # SuiteKernel.family: operator or kernel family
+    build = models.ForeignKey(Build, on_delete=models.CASCADE, related_name="regressions")     # first that is known to be slower
+    good = models.ForeignKey(Build, null=True, on_delete=models.SET_NULL, related_name="+")    # last that is known not to be
+    gpu = models.CharField(max_length=120, blank=True)
+    toolkit = models.CharField(max_length=80, blank=True)
+    driver = models.CharField(max_length=40, blank=True)
+    recorded = models.CharField(max_length=120, blank=True)
+    kernels = models.JSONField(default=list)                     # keys of the suite's kernels, worst first
+    ratio = models.FloatField()                                  # of the worst one: new p50 / old p50
+    low = models.FloatField(null=True)                           # its interval
+    high = models.FloatField(null=True)
+    found_by = models.CharField(max_length=12)                   # "gate" | "series"
+    state = models.CharField(max_length=16, choices=State, default=State.OPEN)
+    note = models.TextField(blank=True)                          # why it is intended, what fixed it
+    fixed_in = models.ForeignKey(Build, null=True, on_delete=models.SET_NULL, related_name="+")
+    changed_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL)
+    created = models.DateTimeField(auto_now_add=True)
+    changed = models.DateTimeField(auto_now=True)
+
+    class Meta:
+        ordering = ["-created", "-id"]
+        constraints = [models.UniqueConstraint(fields=["suite", "family", "build", "gpu", "toolkit", "driver", "recorded"],
+                                               name="regression_once")]
+
+    def __str__(self) -> str:
+        return f"{self.family} in {self.build_id}"
