@@ -117,7 +117,8 @@ LAYERS = [
     Layer("gate reports", ("tuner.gates.reports", "tuner.gates.reports.*"), ours=("profiles.analysis.gate*",)),
     # what people and programs see
     Layer("tuner charts", ("tuner.*.charts", "tuner.*_charts"),
-          ours=("tuner.trial", "tuner.space", "tuner.loop", "tuner.operators*", "tuner.jobs.comparison", "profiles.theme", "profiles.analysis.gate*"),
+          ours=("tuner.trial", "tuner.space", "tuner.loop", "tuner.operators*", "tuner.jobs.comparison", "profiles.theme",
+                "profiles.analysis.gate*"),
           packages=("bokeh", "numpy")),
     Layer("tuner pages", ("tuner.*.pages", "tuner.*.api", "tuner.*_pages", "tuner.*_api", "tuner.*.forms", "tuner.admin"),
           ours=("tuner.*.services", "tuner.*_services", "tuner.*.selectors", "tuner.*_selectors", "tuner.*.charts",
@@ -141,7 +142,8 @@ LAYERS = [
                            "profiles", "profiles.actions", "profiles.advice", "profiles.ceilings", "profiles.families",
                            "profiles.rooflines", "profiles.notes",
                            "profiles.occupancy", "profiles.report", "profiles.source", "profiles.sql", "profiles.timeline",
-                           "tuner", "tuner.suites", "tuner.gates", "tuner.builds", "tuner.environments", "tuner.jobs", "tuner.configs", "tuner.served", "tuner.team", "workers", "*.management",
+                           "tuner", "tuner.suites", "tuner.gates", "tuner.builds", "tuner.environments", "tuner.jobs",
+                           "tuner.configs", "tuner.served", "tuner.team", "workers", "*.management",
                            "*.management.commands"),
           ours=("tuner.operators", "tuner.team.selectors"),      # an app registers teams' operators when Django is ready
           packages=("django",)),

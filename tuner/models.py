@@ -162,6 +162,6 @@ from tuner.suites.models import KernelRun, Suite, SuiteCapture, SuiteJob, SuiteK
 from tuner.team.models import OperatorAudit, OperatorPackage  # noqa: E402
 
 __all__ = ["BaselineChange", "BucketPolicy", "Build", "CachedConfig", "ConfigSnapshot", "Delivery", "Gate", "GateKernel",
-           "GpuEnvironment", "ImportedFile", "KernelRun", "Notified", "OperatorAudit", "OperatorPackage", "Quarantine", "Regression",
-           "ServedCount", "SnapshotView", "Suite", "SuiteCapture", "SuiteJob", "SuiteKernel", "TrialRow", "TuneGroup", "TuneJob",
-           "TuneMember", "TuneTask"]
+           "GpuEnvironment", "ImportedFile", "KernelRun", "Notified", "OperatorAudit", "OperatorPackage", "Quarantine",
+           "Regression", "ServedCount", "SnapshotView", "Suite", "SuiteCapture", "SuiteJob", "SuiteKernel", "TrialRow",
+           "TuneGroup", "TuneJob", "TuneMember", "TuneTask"]

@@ -20,7 +20,7 @@ class Gate(models.Model):
 
     suite = models.ForeignKey("tuner.Suite", on_delete=models.CASCADE, related_name="gates")
     build = models.ForeignKey("tuner.Build", on_delete=models.CASCADE, related_name="gates")
-    against = models.ForeignKey("tuner.Build", null=True, blank=True, on_delete=models.SET_NULL, related_name="+")   # null: baseline
+    against = models.ForeignKey("tuner.Build", null=True, blank=True, on_delete=models.SET_NULL, related_name="+")  # null: baseline
     configs = models.JSONField(default=dict, blank=True)         # kernel key -> config that this build is measured with
     environment = models.JSONField(default=dict, blank=True)     # what CI asked for: {"gpu"?, "toolkit"?, "driver"?, "device"?}
     status = models.CharField(max_length=12, choices=Status, default=Status.MEASURING)

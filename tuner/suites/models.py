@@ -24,7 +24,7 @@ class Suite(models.Model):
     build_path = models.CharField(max_length=500, blank=True)    # owners: where a build's code lies on workers, "…/{build}"
     runs = models.IntegerField(default=5)                        # fresh runs of a candidate build
     baseline_runs = models.IntegerField(default=10)              # newest fresh runs that a rolling baseline holds
-    rule = models.JSONField(default=dict, blank=True)            # fields of profiles.analysis.gate.rule.Rule that differ from its own
+    rule = models.JSONField(default=dict, blank=True)            # fields of profiles.analysis.gate.rule.Rule that differ
     metrics = models.JSONField(default=dict, blank=True)         # metric -> {"max_increase": …}: profiles.analysis.gate.metrics
     policy = models.JSONField(default=dict, blank=True)          # fields of tuner.bench.policy.Policy for its runs
     every_hours = models.FloatField(null=True, blank=True)       # scheduled: the newest build is measured this often
@@ -88,7 +88,7 @@ class SuiteJob(models.Model):
     status = models.CharField(max_length=12, choices=Status, default=Status.QUEUED)
     stop_requested = models.BooleanField(default=False)
     error = models.JSONField(null=True, blank=True)    # {"where", "what", "hint"}
-    environment = models.JSONField(default=dict, blank=True)     # as the child reports it: driver, cuda, torch, triton, clocks, lock
+    environment = models.JSONField(default=dict, blank=True)     # as the child reports it: driver, cuda, triton, clocks
     recorded = models.CharField(max_length=120, blank=True)
     owner = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL)
     created = models.DateTimeField(auto_now_add=True)

@@ -14,7 +14,7 @@ class Verdict(StrEnum):
     NO_DATA = "NO DATA"
 
 
-ORDER = (Verdict.SLOWER, Verdict.AMBIGUOUS, Verdict.NO_DATA, Verdict.FASTER, Verdict.PASS)     # a suite's verdict is the first it has
+ORDER = (Verdict.SLOWER, Verdict.AMBIGUOUS, Verdict.NO_DATA, Verdict.FASTER, Verdict.PASS)   # a suite's verdict is the first it has
 EXIT_CODE = {Verdict.PASS: 0, Verdict.FASTER: 0, Verdict.SLOWER: 1, Verdict.AMBIGUOUS: 2, Verdict.NO_DATA: 2}
 ERROR_EXIT_CODE = 3
 
