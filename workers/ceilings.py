@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import logging
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 
-from django.db import Error, connection
 from django.utils import timezone
 
 from profiles.ceilings import services
@@ -15,9 +11,9 @@ from profiles.models import CeilingRun
 from workers import gpu
 from workers.ceilings_bench import MODULE, NAMES, CeilingsBench
 from workers.child import SandboxError, Stopped
+from workers.stopping import watched
 
 log = logging.getLogger(__name__)
-LOOK_EVERY_S = 0.25
 MAX_ATTEMPTS = 3        # a measurement that took its worker down this often is not tried again
 
 
@@ -40,20 +36,19 @@ def _measure(row: CeilingRun, worker: str, module: str, seconds: float | None) -
     cards = gpu.gpus()
     if not cards:
         raise SandboxError("this worker sees no NVIDIA GPU", "check nvidia-smi on the worker")
-    ended = threading.Event()
-    with gpu.lease(cards, should_stop=lambda: ended.is_set() or not _held(row, worker)) as card:
+    with watched(lambda: not _held(row, worker)) as stop, gpu.lease(cards, should_stop=stop) as card:
         bench = CeilingsBench(card.index, gpu_uuid=card.uuid, module=module, seconds=seconds)
-        with _watched(row, worker, bench, ended):
-            try:
-                facts = bench.open()
-                services.ceilings_write(row, worker, gpu=facts.pop("gpu"), gpu_uuid=card.uuid,
-                                        environment={**facts, "driver": card.driver})
-                for name, result in bench.measure(NAMES):
-                    row.results[name] = services.result_clean(dict(result))
-                    if not services.ceilings_write(row, worker, results=row.results):
-                        return
-            finally:
-                bench.close()
+        stop.tell(bench)
+        try:
+            facts = bench.open()
+            services.ceilings_write(row, worker, gpu=facts.pop("gpu"), gpu_uuid=card.uuid,
+                                    environment={**facts, "driver": card.driver})
+            for name, result in bench.measure(NAMES):
+                row.results[name] = services.result_clean(dict(result))
+                if not services.ceilings_write(row, worker, results=row.results):
+                    return
+        finally:
+            bench.close()
     if not any("rate" in result for result in row.results.values()):
         raise SandboxError("nothing could be measured: " + next(
             (result["rejected"] for result in row.results.values() if "rejected" in result), "no result"), "see the worker's log")
@@ -68,26 +63,3 @@ def _fail(row: CeilingRun, worker: str, what: str, hint: str) -> None:
 
 def _held(row: CeilingRun, worker: str) -> bool:
     return CeilingRun.objects.filter(pk=row.pk, worker=worker, status=CeilingRun.Status.RUNNING).exists()
-
-
-@contextmanager
-def _watched(row: CeilingRun, worker: str, bench: CeilingsBench, ended: threading.Event) -> Iterator[None]:
-    """Looks at the row from a thread of its own: a measurement takes seconds, a Stop must not."""
-    def look() -> None:
-        while not ended.wait(LOOK_EVERY_S):
-            try:
-                if not _held(row, worker):
-                    bench.stop()
-                    break
-            except Error as error:
-                log.warning("ceilings %s: could not look for a stop: %s", row.pk, error)
-                connection.close()
-        connection.close()
-
-    thread = threading.Thread(target=look, name="stop", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join(timeout=2)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Protocol
 
-from tuner.bench.runner import Runner
 from workers.ticking import ticking
 
 LOOK_EVERY_S = 0.2           # how soon a Stop is seen
@@ -16,17 +16,23 @@ class Stopped(Exception):
     """Someone asked for the end, or for a pause."""
 
 
+class Stoppable(Protocol):
+    """Whatever works in a child: from another thread it is told to end."""
+
+    def stop(self) -> None: ...
+
+
 class Stop:
     """Set soon after someone asks for the end of the job; tells the runner, whatever it does at that moment."""
 
     def __init__(self) -> None:
         self._event = threading.Event()
-        self._runner: Runner | None = None
+        self._runner: Stoppable | None = None
 
     def __call__(self) -> bool:
         return self._event.is_set()
 
-    def tell(self, runner: Runner) -> None:
+    def tell(self, runner: Stoppable) -> None:
         self._runner = runner
         if self():
             runner.stop()

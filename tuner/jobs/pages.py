@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any
 
 from django.contrib import messages
@@ -81,25 +82,16 @@ def _live(request: HttpRequest, job: TuneJob) -> HttpResponse:
 
 # ---- what a person does to a job: POST, then the job's page ----
 
-@changes_jobs
-@require_POST
-def tune_stop(request: HttpRequest, pk: int) -> HttpResponse:
-    services.tune_stop(get_object_or_404(TuneJob, pk=pk))
-    return redirect("tune", pk=pk)
+def _does(service: Callable[[TuneJob], object]) -> Callable[..., HttpResponse]:
+    @changes_jobs
+    @require_POST
+    def act(request: HttpRequest, pk: int) -> HttpResponse:
+        service(get_object_or_404(TuneJob, pk=pk))
+        return redirect("tune", pk=pk)
+    return act
 
 
-@changes_jobs
-@require_POST
-def tune_pause(request: HttpRequest, pk: int) -> HttpResponse:
-    services.tune_pause(get_object_or_404(TuneJob, pk=pk))
-    return redirect("tune", pk=pk)
-
-
-@changes_jobs
-@require_POST
-def tune_resume(request: HttpRequest, pk: int) -> HttpResponse:
-    services.tune_resume(get_object_or_404(TuneJob, pk=pk))
-    return redirect("tune", pk=pk)
+tune_stop, tune_pause, tune_resume = _does(services.tune_stop), _does(services.tune_pause), _does(services.tune_resume)
 
 
 @changes_jobs
