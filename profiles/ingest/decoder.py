@@ -17,10 +17,10 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from profiles.ingest.attempts import decode_piece
 from profiles.ingest.batches import Gathered, add_piece
 from profiles.ingest.columns import DetailIds, Ids, NameIds
 from profiles.ingest.events import EXACT_TIMES, Event
-from profiles.ingest.pieces import decode_piece
 from profiles.trace import Integrity, Track
 
 _LENGTH = struct.Struct("<Q")

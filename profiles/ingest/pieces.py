@@ -9,28 +9,32 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
+from profiles.ingest.attempts import BYTE, Outcome, attempt, event_of
+from profiles.ingest.boundaries import (
+    BOUNDARY,
+    TRIES,
+    boundary_after,
+    ends,
+    inner_record,
+    last_boundary,
+    narrower,
+    skip_separators,
+)
 from profiles.ingest.damage import cleanse, mend
-from profiles.ingest.events import EVENTS, EXACT_TIMES, Event
+from profiles.ingest.events import EXACT_TIMES, Event
 from profiles.ingest.source import Source
 from profiles.trace import Integrity, TraceError
 
 CHUNK_BYTES = 2 << 20                    # its objects fit the processor's cache: measured best of 0.25 to 8 MB
-_KEY = rb'"(?:ph|name|cat|ts|pid|tid|id2?|dur|args|bp|s|tts|tdur|sf|cname|bind_id|flow_in|flow_out|scope|stack)"\s*:'
-_BOUNDARY = re.compile(rb"\}[\s,]*(?=\{\s*" + _KEY + rb")")
 _ARRAY = re.compile(rb'"traceEvents"\s*:\s*\[')
-_BYTE = re.compile(r"\(byte (\d+)\)")
-_TRAILING = "trailing characters"
-_CLOSE = re.compile(rb"\}[\s,]*(?=\]\s*(?:,|\}|$))")
-_INNER = re.compile(rb"[,\]\}][\s,]*(?=\{\s*" + _KEY + rb")")
-_SEPARATORS = re.compile(rb"[\s,]*")
 _SMALL = 4096
 _MEND_BYTES = 1 << 18
 _NOTES = 8
-_TRIES, _TRY_BYTES = 24, 1 << 20         # how far a damaged record is looked for its end
+_TRY_BYTES = 1 << 20                     # how far a damaged record is looked for its end
 _MENDS = 3                               # of the tries, how many are mended and not only decoded
 _PATIENCE_BYTES = 4 << 20                # of text mended, beyond which damage is only counted
 
@@ -77,10 +81,10 @@ class Pieces:
         more = self.source.read(CHUNK_BYTES)
         self._exhausted = len(more) < CHUNK_BYTES
         self._buffer += more
-        end, after = _last_boundary(self._buffer)
+        end, after = last_boundary(self._buffer)
         if self._exhausted or not end:
             return None if self._exhausted else b""
-        text = self._buffer[_skip_separators(self._buffer, 0):end]
+        text = self._buffer[skip_separators(self._buffer, 0):end]
         self._advance(after)
         return text
 
@@ -201,27 +205,27 @@ class Pieces:
         """Decode what can be decoded of the buffer; the rest stays in it. `final`: no more text will come."""
         data = self._buffer
         self._tried: set[str] = set()
-        stop = (len(data), len(data)) if final else _last_boundary(data)
-        pos = _skip_separators(data, 0)
+        stop = (len(data), len(data)) if final else last_boundary(data)
+        pos = skip_separators(data, 0)
         end, after = stop
         window = _SMALL
         while pos < stop[1] and not self._ended:
             whole = final and end == stop[0]            # reaches into the text behind the array
-            outcome = _attempt(data, pos, end, closed=not whole)
+            outcome = attempt(data, pos, end, closed=not whole)
             if outcome.ok:
                 self._ended = whole or outcome.close is not None
                 yield self._known(outcome)
-                pos = _skip_separators(data, after if outcome.close is None else outcome.close)
+                pos = skip_separators(data, after if outcome.close is None else outcome.close)
                 window *= 8
             elif outcome.error and (clean := self._cleanse(data, pos, outcome.error)) is not None:
                 data, pos = clean, 0
-                stop = (len(data), len(data)) if final else _last_boundary(data)
+                stop = (len(data), len(data)) if final else last_boundary(data)
                 end, after = stop
                 continue
             else:
-                narrower = _narrower(data, pos, end, outcome.at, whole)
-                if narrower:
-                    end, after = narrower
+                nearer = narrower(data, pos, end, outcome.at, whole)
+                if nearer:
+                    end, after = nearer
                     continue
                 taken = self._damaged_record(data, pos, stop[1], final)
                 if taken is None:                       # its end may lie in text still to come
@@ -229,14 +233,14 @@ class Pieces:
                 events, pos = taken
                 yield events
                 window = _SMALL
-            end, after = _boundary_after(data, pos + window, stop)
+            end, after = boundary_after(data, pos + window, stop)
         self._offset += len(self._buffer) - len(data)   # of text that grew in mending: positions stay near
         self._buffer = data
         self._advance(min(pos, len(data)))
 
     def _cleanse(self, data: bytes, pos: int, error: Exception) -> bytes | None:
         """The rest of the buffer without one kind of damage; None where that changes nothing or was done already."""
-        kind = type(error).__name__ + _BYTE.sub("", str(error))[:60]
+        kind = type(error).__name__ + BYTE.sub("", str(error))[:60]
         if kind in self._tried:
             return None
         self._tried.add(kind)
@@ -249,7 +253,7 @@ class Pieces:
         self._buffer = clean
         return clean
 
-    def _known(self, outcome: _Outcome) -> list[Event]:
+    def _known(self, outcome: Outcome) -> list[Event]:
         self._text = outcome.text
         if outcome.strangers:
             self._count_unread("not an object", "not an object", outcome.strangers)
@@ -258,17 +262,17 @@ class Pieces:
     def _damaged_record(self, data: bytes, pos: int, stop: int, final: bool) -> tuple[list[Event], int] | None:
         """The record at `pos`, mended, and where to go on; an empty list where it is lost; None to wait for more text."""
         if self._mended_bytes > _PATIENCE_BYTES:
-            self._lose("unreadable", pos, 1 + sum(1 for _ in _BOUNDARY.finditer(data, pos, stop)))
+            self._lose("unreadable", pos, 1 + sum(1 for _ in BOUNDARY.finditer(data, pos, stop)))
             return [], stop
         first: int | None = None
-        for number, (end, after) in enumerate(_ends(data, pos, stop, final)):
+        for number, (end, after) in enumerate(ends(data, pos, stop, final)):
             if first is None:
                 first = after
-            if number == _TRIES or end - pos > _TRY_BYTES:
+            if number == TRIES or end - pos > _TRY_BYTES:
                 break
-            outcome = _attempt(data, pos, end, closed=True)
+            outcome = attempt(data, pos, end, closed=True)
             if outcome.ok:
-                return self._known(outcome), _skip_separators(data, after)
+                return self._known(outcome), skip_separators(data, after)
             record = None
             if number < (_MENDS if self._mended_bytes < _PATIENCE_BYTES // 8 else 1) and end - pos < _MEND_BYTES:
                 self._mended_bytes += end - pos
@@ -276,7 +280,7 @@ class Pieces:
             if record is not None:
                 self.integrity.repair("text that was not JSON")
                 self._text = b""
-                return [_event(record)], _skip_separators(data, after)
+                return [event_of(record)], skip_separators(data, after)
         else:
             if not final and stop - pos < self.source.limits.record_bytes // 2:
                 return None
@@ -288,121 +292,4 @@ class Pieces:
             self.integrity.truncated_at = f"byte {self._offset + pos}"
             return [], stop
         self._lose("unreadable", pos)
-        return [], _inner_record(data, pos, first) or _skip_separators(data, first)
-
-
-def decode_piece(text: bytes) -> _Outcome | None:
-    """A piece that holds whole records and nothing else, decoded; None where it is anything but that."""
-    outcome = _attempt(text, 0, len(text), closed=True)
-    return outcome if outcome.ok and outcome.close is None and not outcome.strangers else None
-
-
-class _Outcome(NamedTuple):
-    """Of one attempt to decode. `at`: byte of the damage; `close`: byte behind the array's ] where it was met."""
-
-    ok: bool
-    events: list[Event]
-    at: int | None = None
-    close: int | None = None
-    strangers: int = 0                       # values in the array that are no objects
-    text: bytes = b""                        # what `events` was decoded from
-    error: Exception | None = None
-
-
-def _attempt(data: bytes, pos: int, end: int, closed: bool) -> _Outcome:
-    text = b"".join((b"[", memoryview(data)[pos:end], b"]" if closed else b""))
-    try:
-        return _Outcome(True, EVENTS.decode(text), text=text)
-    except msgspec.ValidationError:
-        return _loosely(text, pos)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        at = _byte(error)
-        if at is not None and _TRAILING in str(error):
-            close = text.rindex(b"]", 0, at) + 1
-            try:
-                return _Outcome(True, EVENTS.decode(text[:close]), close=pos + close - 1, text=text[:close])
-            except msgspec.ValidationError:
-                return _loosely(text[:close], pos)._replace(close=pos + close - 1)
-        return _Outcome(False, [], None if at is None else pos + max(at - 1, 0), error=error)
-
-
-def _loosely(text: bytes, pos: int) -> _Outcome:
-    """Records whose types surprised the typed decoder."""
-    try:
-        values = msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        at = _byte(error)
-        if at is not None and _TRAILING in str(error):
-            close = text.rindex(b"]", 0, at) + 1
-            return _loosely(text[:close], pos)._replace(close=pos + close - 1)
-        return _Outcome(False, [], None if at is None else pos + max(at - 1, 0), error=error)
-    events = [_event(value) for value in values if isinstance(value, dict)]
-    return _Outcome(True, events, strangers=len(values) - len(events))
-
-
-def _event(record: dict[str, Any]) -> Event:
-    known = {key: record[key] for key in ("ph", "cat", "name", "pid", "tid", "ts", "dur", "id") if key in record}
-    return Event(**known, args=msgspec.Raw(msgspec.json.encode(record.get("args") or {})))
-
-
-def _byte(error: Exception) -> int | None:
-    match = _BYTE.search(str(error))
-    return int(match[1]) if match else None
-
-
-def _skip_separators(data: bytes, pos: int) -> int:
-    match = _SEPARATORS.match(data, pos)
-    return match.end() if match else pos
-
-
-def _last_boundary(data: bytes) -> tuple[int, int]:
-    for back in (1 << 16, 1 << 20, len(data)):
-        found = list(_BOUNDARY.finditer(data, max(0, len(data) - back)))
-        if found:
-            return found[-1].start() + 1, found[-1].end()
-    return 0, 0
-
-
-def _boundary_after(data: bytes, goal: int, stop: tuple[int, int]) -> tuple[int, int]:
-    match = _BOUNDARY.search(data, goal) if goal < stop[0] else None
-    return (match.start() + 1, match.end()) if match and match.end() < stop[1] else stop
-
-
-def _narrower(data: bytes, pos: int, end: int, at: int | None, whole: bool) -> tuple[int, int] | None:
-    """A boundary before the damage: at the record that holds byte `at`; with no byte known, somewhere nearer to `pos`."""
-    limit = at if at is not None else end if whole else pos + (end - pos) // 8
-    for back in (1 << 12, 1 << 17, limit - pos):
-        found = [match for match in _BOUNDARY.finditer(data, max(pos, limit - back), min(limit + 256, end))
-                 if match.end() <= limit]
-        if found:
-            return found[-1].start() + 1, found[-1].end()
-    if at is None and not whole:                     # none before: the nearest behind, as long as it narrows
-        match = _BOUNDARY.search(data, limit, end)
-        if match:
-            return match.start() + 1, match.end()
-    return None
-
-
-def _inner_record(data: bytes, pos: int, after: int) -> int | None:
-    """Where a whole record begins within damage that ends with it: `{{{{, {"ph": …}`."""
-    end = data.rfind(b"}", pos, after) + 1
-    for match in reversed(list(_INNER.finditer(data, pos + 1, end))[-_TRIES:]):
-        if _attempt(data, match.end(), end, closed=True).ok:
-            return match.end()
-    return None
-
-
-def _ends(data: bytes, pos: int, stop: int, final: bool) -> Iterator[tuple[int, int]]:
-    """Where the record at `pos` may end, nearest first: before the next record, before the array's end, at the end."""
-    for match in _BOUNDARY.finditer(data, pos, stop + (0 if final else 256)):
-        if match.end() > stop:
-            return
-        yield match.start() + 1, match.end()
-    if final:
-        for match in _CLOSE.finditer(data, pos):
-            yield match.start() + 1, match.start() + 1
-        text = data[pos:stop].rstrip(b" \t\r\n,")
-        yield pos + len(text), stop
-        whole = text.rfind(b"}") + 1                    # a whole record, and the begin of one that is cut off
-        if 0 < whole < len(text):
-            yield pos + whole, pos + whole
+        return [], inner_record(data, pos, first) or skip_separators(data, first)
