@@ -113,7 +113,8 @@ LAYERS = [
                              "tuner.jobs.devices", "tuner.jobs.efforts", "tuner.texts", "tuner.management.*"),
           ours=("tuner.*", "profiles.analysis.gpus", "profiles.analysis.gate*", "profiles.models", "profiles.families.*_selectors",
                 "profiles.capture.services", "workers.jobs"), packages=(*ROWS, *NUMERIC)),
-    Layer("suites as files", ("tuner.suites.definition",), ours=("tuner.operators*", "tuner.trial", "profiles.analysis.gate*")),
+    Layer("suites as files", ("tuner.suites.definition", "tuner.suites.toml", "tuner.suites.records", "tuner.suites.errors"),
+          ours=("tuner.operators*", "tuner.trial", "profiles.analysis.gate*")),
     Layer("gate reports", ("tuner.gates.reports", "tuner.gates.reports.*"), ours=("profiles.analysis.gate*",)),
     # what people and programs see
     Layer("tuner charts", ("tuner.*.charts", "tuner.*_charts"),

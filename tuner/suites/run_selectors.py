@@ -1,0 +1,71 @@
+"""Rows of fresh runs as the pure judging wants them, and the questions that baselines and pages ask of runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+from django.db.models import QuerySet
+
+from profiles.analysis.gate.runs import KernelRuns, Run
+from tuner.models import KernelRun, Suite, SuiteKernel
+from tuner.trial import config_key
+
+
+def runs_of(rows: Iterable[KernelRun]) -> list[KernelRuns]:
+    """By kernel, in the order in which kernels first come; rejected runs are left out. Rows come with their kernel."""
+    kernels: dict[int, SuiteKernel] = {}
+    grouped: dict[int, list[KernelRun]] = {}
+    for row in rows:
+        if row.rejected or not row.us:
+            continue
+        kernels.setdefault(row.kernel_id, row.kernel)
+        grouped.setdefault(row.kernel_id, []).append(row)
+    return [kernel_runs_of(kernels[pk], mine) for pk, mine in grouped.items()]
+
+
+def kernel_runs_of(kernel: SuiteKernel, rows: Iterable[KernelRun]) -> KernelRuns:
+    """One kernel with these runs; `config` is the one that all of them had, else None."""
+    mine = list(rows)
+    configs = {config_key(row.config): row.config for row in mine if row.config}
+    config = next(iter(configs.values())) if len(configs) == 1 and all(row.config for row in mine) else None
+    return KernelRuns(op=kernel.op, shape=kernel.shape, config=config, key=kernel.key, runs=tuple(run_of(row) for row in mine))
+
+
+def run_of(row: KernelRun) -> Run:
+    return Run(run=row.run, us=np.asarray(row.us, dtype=np.float64), sm_clock_mhz=row.sm_clock_mhz, gpu=row.gpu,
+               environment=run_environment(row), facts=row.facts, id=row.pk)
+
+
+def run_environment(row: KernelRun) -> str:
+    """"cuda 13.0, triton 3.6.0, driver 580.159": runs of another one are never mixed in. Recorded runs are a world of their own."""
+    return environment_text(row.toolkit, row.driver, row.recorded)
+
+
+def environment_text(toolkit: str, driver: str, recorded: str = "") -> str:
+    return ", ".join(filter(None, (toolkit, f"driver {driver}" if driver else "", recorded)))
+
+
+def environment_json(gpu: str, toolkit: str, driver: str, recorded: str) -> dict[str, str]:
+    return {"gpu": gpu, "toolkit": toolkit, "driver": driver, "recorded": recorded}
+
+
+def measured(suite: Suite | None = None, **where: Any) -> QuerySet[KernelRun]:
+    """Runs with samples, with their kernel and build; `where` narrows: kernel=, build=, build__name=, gpu=, toolkit=, …"""
+    rows = KernelRun.objects.filter(rejected="", **where).select_related("kernel", "build")
+    return rows if suite is None else rows.filter(kernel__suite=suite)
+
+
+def suite_environments(suite: Suite) -> list[dict[str, str]]:
+    """Where runs of this suite were measured: GPU, toolkit, driver and label, the one with the newest run first."""
+    rows = KernelRun.objects.filter(kernel__suite=suite, rejected="").values_list("gpu", "toolkit", "driver", "recorded", "id")
+    newest: dict[tuple[str, str, str, str], int] = {}
+    for gpu, toolkit, driver, recorded, pk in rows.order_by("-id")[:50_000]:
+        newest.setdefault((gpu, toolkit, driver, recorded), pk)
+    return [environment_json(*key) for key in newest]
+
+
+def where_of(environment: Mapping[str, str]) -> dict[str, str]:
+    """Fields of KernelRun for one of `suite_environments`."""
+    return {name: environment[name] for name in ("gpu", "toolkit", "driver", "recorded") if name in environment}

@@ -1,0 +1,23 @@
+"""What may be done to suites, their jobs and their runs: the one front."""
+
+from __future__ import annotations
+
+from tuner.suites.errors import SuiteError, Superseded
+from tuner.suites.job_services import (
+    Turn,
+    job_claim,
+    job_create,
+    job_fail,
+    job_finish,
+    job_held,
+    job_published,
+    job_rest,
+    job_session,
+    job_stop,
+    queue_of,
+    run_label,
+)
+from tuner.suites.run_services import run_record
+
+__all__ = ["SuiteError", "Superseded", "Turn", "job_claim", "job_create", "job_fail", "job_finish", "job_held", "job_published",
+           "job_rest", "job_session", "job_stop", "queue_of", "run_label", "run_record"]
