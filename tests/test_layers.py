@@ -129,7 +129,7 @@ LAYERS = [
           packages=WEB),
     # what workers run
     Layer("GPU side of workers", ("workers.sandbox", "workers.child", "workers.gpu_child", "workers.compilers", "workers.gpu",
-                                   "workers.facts", "workers.ceilings_bench"),
+                                   "workers.facts", "workers.ceilings_bench", "workers.fresh"),
           ours=("tuner.bench.*", "tuner.trial", "tuner.space", "tuner.operators*", "tuner.team.packages",
                 "profiles.ingest.nsys_tool"),
           packages=("pynvml",)),
