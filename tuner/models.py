@@ -153,7 +153,7 @@ class CachedConfig(models.Model):
         return f"{self.operator} {self.dtype} {self.shape_bucket} {self.gpu}"
 
 
-from tuner.builds.models import Build, Regression  # noqa: E402  they stand beside the rows above
+from tuner.builds.models import Build, KernelSeries, Regression  # noqa: E402  they stand beside the rows above
 from tuner.configs.models import BucketPolicy, GpuEnvironment, ImportedFile  # noqa: E402
 from tuner.gates.models import BaselineChange, Delivery, Gate, GateKernel, Notified  # noqa: E402
 from tuner.jobs.models import Quarantine, TuneGroup, TuneMember, TuneTask  # noqa: E402  they refer to the rows above
@@ -162,6 +162,6 @@ from tuner.suites.models import KernelRun, Suite, SuiteCapture, SuiteJob, SuiteK
 from tuner.team.models import OperatorAudit, OperatorPackage  # noqa: E402
 
 __all__ = ["BaselineChange", "BucketPolicy", "Build", "CachedConfig", "ConfigSnapshot", "Delivery", "Gate", "GateKernel",
-           "GpuEnvironment", "ImportedFile", "KernelRun", "Notified", "OperatorAudit", "OperatorPackage", "Quarantine",
-           "Regression", "ServedCount", "SnapshotView", "Suite", "SuiteCapture", "SuiteJob", "SuiteKernel", "TrialRow",
-           "TuneGroup", "TuneJob", "TuneMember", "TuneTask"]
+           "GpuEnvironment", "ImportedFile", "KernelRun", "KernelSeries", "Notified", "OperatorAudit", "OperatorPackage",
+           "Quarantine", "Regression", "ServedCount", "SnapshotView", "Suite", "SuiteCapture", "SuiteJob", "SuiteKernel",
+           "TrialRow", "TuneGroup", "TuneJob", "TuneMember", "TuneTask"]

@@ -44,12 +44,14 @@ class Regression(models.Model):
     driver = models.CharField(max_length=40, blank=True)
     recorded = models.CharField(max_length=120, blank=True)
     kernels = models.JSONField(default=list)                     # keys of the suite's kernels, worst first
-    ratio = models.FloatField()                                  # of the worst one: new p50 / old p50
+    ratio = models.FloatField(null=True)                         # of the worst one: new p50 / old p50; null: not by its time
     low = models.FloatField(null=True)                           # its interval
     high = models.FloatField(null=True)
     found_by = models.CharField(max_length=12)                   # "gate" | "series"
+    why = models.TextField(blank=True)                           # what the gate or the series said of it: one sentence
     state = models.CharField(max_length=16, choices=State, default=State.OPEN)
     note = models.TextField(blank=True)                          # why it is intended, what fixed it
+    history = models.JSONField(default=list)                     # {"at", "who", "state", "note"}, oldest first
     fixed_in = models.ForeignKey(Build, null=True, on_delete=models.SET_NULL, related_name="+")
     changed_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL)
     created = models.DateTimeField(auto_now_add=True)
@@ -62,3 +64,27 @@ class Regression(models.Model):
 
     def __str__(self) -> str:
         return f"{self.family} in {self.build_id}"
+
+
+class KernelSeries(models.Model):
+    """One kernel over builds in one environment: where its speed changed, worked out when runs arrive."""
+
+    kernel = models.ForeignKey("tuner.SuiteKernel", on_delete=models.CASCADE, related_name="series")
+    gpu = models.CharField(max_length=120, blank=True)
+    toolkit = models.CharField(max_length=80, blank=True)
+    driver = models.CharField(max_length=40, blank=True)
+    recorded = models.CharField(max_length=120, blank=True)
+    branch = models.CharField(max_length=120, blank=True)        # "": the main line
+    changes = models.JSONField(default=list)                     # builds.series_selectors.Step as JSON, oldest first
+    builds = models.IntegerField(default=0)                      # that were measured when it was worked out …
+    runs = models.IntegerField(default=0)
+    newest_run = models.BigIntegerField(default=0)               # … and the id of the newest run among them
+    computed = models.DateTimeField(auto_now=True)
+
+    class Meta:
+        verbose_name_plural = "kernel series"
+        constraints = [models.UniqueConstraint(fields=["kernel", "gpu", "toolkit", "driver", "recorded", "branch"],
+                                               name="kernelseries_once")]
+
+    def __str__(self) -> str:
+        return f"{self.kernel_id} on {self.gpu}"
