@@ -130,14 +130,24 @@ class Delivery(models.Model):
     to = models.ForeignKey(Notified, on_delete=models.CASCADE, related_name="deliveries")
     gate = models.ForeignKey(Gate, null=True, blank=True, on_delete=models.CASCADE, related_name="deliveries")
     regression = models.ForeignKey("tuner.Regression", null=True, blank=True, on_delete=models.CASCADE, related_name="deliveries")
-    status = models.CharField(max_length=8, default="waiting")   # waiting | sent | failed
+    event = models.CharField(max_length=24, blank=True)          # "SLOWER" …, "regression found" …, "test"
+    body = models.JSONField(default=dict)                        # what is said, as it was when it happened
+    status = models.CharField(max_length=8, default="waiting")   # waiting | sent | kept (a file: no mail server) | failed
     tries = models.IntegerField(default=0)
-    error = models.CharField(max_length=300, blank=True)
+    due = models.DateTimeField(null=True)                        # next try; a worker that sends has moved it ahead
+    answer = models.CharField(max_length=120, blank=True)        # of the one who took it: "204 after 0.12 s"
+    error = models.CharField(max_length=300, blank=True)         # of the last try
     created = models.DateTimeField(auto_now_add=True)
     sent = models.DateTimeField(null=True)
 
     class Meta:
         ordering = ["-created", "-id"]
+        verbose_name_plural = "deliveries"
+        indexes = [models.Index(fields=["status", "due"], name="delivery_due")]
+        constraints = [                                          # nobody is told the same twice
+            models.UniqueConstraint(fields=["to", "gate", "event"], name="delivery_gate_once"),
+            models.UniqueConstraint(fields=["to", "regression", "event"], name="delivery_regression_once"),
+        ]
 
     def __str__(self) -> str:
         return f"{self.to_id}: {self.status}"
