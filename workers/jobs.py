@@ -28,7 +28,9 @@ TASKS = {
     "assist": "workers.tasks.run_assist",
     "capture": "workers.tasks.run_capture",
     "ceilings": "workers.tasks.run_ceilings",
+    "suite": "workers.tasks.run_suite",
     "operators": "workers.tasks.describe_operators",
+    "series": "workers.tasks.run_series",
 }
 STALE_AFTER = timedelta(seconds=8)      # a running row whose heartbeat (one in 2 s) is older belongs to nobody
 _WORKERS_KEY = "ridgepoint:worker:"

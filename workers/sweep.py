@@ -19,9 +19,11 @@ from django.utils import timezone
 
 from profiles.models import Capture, CeilingRun, Profile
 from profiles.services import profile_requeue_stale
+from tuner.builds.series_services import series_forgotten
 from tuner.jobs.services import queue_of
 from tuner.jobs.sharing_services import worker_leaves
-from tuner.models import TuneJob
+from tuner.models import SuiteJob, TuneJob
+from tuner.suites.services import queue_of as suite_queue_of
 from tuner.team.services import packages_wake
 from workers import jobs
 
@@ -45,7 +47,8 @@ PROFILES = Held(Profile, "ingest", Profile.Status.UPLOADED, Profile.Status.INGES
 TUNE_JOBS = Held(TuneJob, "tune", TuneJob.Status.QUEUED, TuneJob.Status.RUNNING, queue_of)
 CAPTURES = Held(Capture, "capture", Capture.Status.QUEUED, Capture.Status.RUNNING, lambda row: "gpu")
 CEILINGS = Held(CeilingRun, "ceilings", CeilingRun.Status.QUEUED, CeilingRun.Status.RUNNING, lambda row: "gpu")
-HELD = {held.task: held for held in (PROFILES, TUNE_JOBS, CAPTURES, CEILINGS)}
+SUITE_JOBS = Held(SuiteJob, "suite", SuiteJob.Status.QUEUED, SuiteJob.Status.RUNNING, suite_queue_of)
+HELD = {held.task: held for held in (PROFILES, TUNE_JOBS, CAPTURES, CEILINGS, SUITE_JOBS)}
 
 
 def sweep() -> dict[str, list[int]]:
@@ -53,9 +56,10 @@ def sweep() -> dict[str, list[int]]:
     if not jobs.connection().set(_TURN_KEY, 1, nx=True, px=_TURN_MS):
         return {}
     woken = {PROFILES.task: profile_requeue_stale(waiting=jobs.waiting(PROFILES.task))}
-    for held in (TUNE_JOBS, CAPTURES, CEILINGS):
+    for held in (TUNE_JOBS, CAPTURES, CEILINGS, SUITE_JOBS):
         woken[held.task] = _requeue(held)
     woken["operators"] = packages_wake()         # packages that were enabled before a worker had them
+    woken["series"] = series_forgotten()         # runs over which nobody looked for changes
     for task, ids in woken.items():
         if ids:
             log.info("%s %s: no worker held it, woken again", task, ", ".join(map(str, ids)))

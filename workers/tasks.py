@@ -20,15 +20,17 @@ from profiles.families.follow_services import families_follow
 from profiles.models import Capture, CeilingRun, Profile
 from profiles.services import profile_ingest
 from profiles.topics.services import topics_make
+from tuner.builds.services import build_of_profile
 from tuner.jobs.devices import is_gpu
 from tuner.jobs.queue_services import next_job
-from tuner.models import TuneJob
+from tuner.models import SuiteJob, TuneJob
 from workers import gpu, jobs
 from workers.heartbeat import beating
 from workers.sweep import HELD, Held, sweep
 
 log = logging.getLogger(__name__)
-__all__ = ["describe_operators", "ingest_profile", "run_assist", "run_capture", "run_ceilings", "run_compile", "run_tune", "sweep"]
+__all__ = ["describe_operators", "ingest_profile", "run_assist", "run_capture", "run_ceilings", "run_compile", "run_series",
+           "run_tune", "sweep"]
 
 
 def ingest_profile(profile_id: int) -> None:
@@ -36,6 +38,7 @@ def ingest_profile(profile_id: int) -> None:
     families_follow(profile_id)         # the profile is ready and shows: what its kernels are worth and what
     topics_make(profile_id)             # its analyses say follows
     decisions_follow(profile_id)        # and whether what was taken up has helped
+    build_of_profile(profile_id)
 
 
 def analyse_profile(profile_id: int) -> None:
@@ -95,10 +98,25 @@ def run_ceilings(run_id: int) -> None:
     _run(HELD["ceilings"], run_id, run)
 
 
+def run_suite(job_id: int) -> None:
+    from workers.suite import after, run
+
+    _run(HELD["suite"], job_id, run)
+    if SuiteJob.objects.filter(pk=job_id, status=SuiteJob.Status.FAILED).exists():
+        after(job_id)           # also where an error that nobody expected ended it: a gate waits for it
+
+
 def describe_operators(package_id: int) -> None:
     from workers.team import describe
 
     describe(package_id, worker_name())
+
+
+def run_series(suite_id: int) -> None:
+    """Runs of a suite arrived: from which build on did a kernel take another time?"""
+    from tuner.builds.series_services import series_update  # with ruptures: 1 s that nobody else needs
+
+    log.info("series of suite %s: %s worked out", suite_id, series_update(suite_id))
 
 
 def worker_name() -> str:
@@ -127,7 +145,7 @@ def _fail(held: Held, row_id: int, worker: str, error: Exception) -> None:
         fields["finished"] = timezone.now()
     mine = held.model._default_manager.filter(pk=row_id, status=held.running, worker=worker)
     if mine.update(**fields):
-        topic = {Profile: "profile", TuneJob: "tune", Capture: "capture", CeilingRun: "ceilings"}[held.model]
+        topic = {Profile: "profile", TuneJob: "tune", Capture: "capture", CeilingRun: "ceilings", SuiteJob: "suitejob"}[held.model]
         jobs.publish(f"{topic}.{row_id}", "status", {"id": row_id, "status": "failed", "error": told})
         jobs.publish("home", topic, {"id": row_id, "status": "failed"})
 

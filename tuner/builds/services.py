@@ -49,6 +49,15 @@ def build_seen(name: str, *, parent: str = "", branch: str = "", title: str = ""
     return row
 
 
+def build_of_profile(profile_id: int) -> Build | None:
+    """The row of the build that a profile names; None where it names none, or none that a build can be called."""
+    name = Profile.objects.filter(pk=profile_id).values_list("build", flat=True).first()
+    try:
+        return build_seen(name) if name else None
+    except BuildRefused:
+        return None
+
+
 def _first_seen(name: str, parent: str) -> datetime:
     """When the oldest profile of the build came, else now; after the parent, where that is known."""
     seen = Profile.objects.filter(build=name).aggregate(first=Min("created"))["first"] or timezone.now()

@@ -1,0 +1,164 @@
+"""The series of a kernel over builds, in one environment and on one line of builds: run medians, intervals, changes, marks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Any
+
+from django.db.models import Count, Max, Q
+
+from tuner.builds.order_selectors import MAIN
+from tuner.models import Build, KernelRun, KernelSeries, Suite, SuiteKernel
+
+ENVIRONMENT = ("gpu", "toolkit", "driver", "recorded")
+MOST_BUILDS = 400           # newest builds of a series
+MOST_RUNS = 200_000         # of all kernels of a suite, in one look
+MOST_US = 1e12              # beyond: no time that a kernel takes
+LEVEL = 0.9                 # of a build's own interval, where it has runs enough
+
+
+@dataclass(frozen=True)
+class Step:
+    """From build `build` on the kernel takes `ratio` times as long; the change lies after `good` and not after `bad`."""
+
+    build: str
+    good: str
+    bad: str
+    between: int                # builds after `good` up to `bad`: 1 names the build
+    ratio: float
+    low: float | None           # None: too few runs for an interval
+    high: float | None
+    p_value: float
+    before_us: float
+    after_us: float
+    runs_before: int
+    runs_after: int
+
+    @property
+    def slower(self) -> bool:
+        return self.ratio > 1
+
+    @property
+    def change_pct(self) -> float:
+        return 100 * (self.ratio - 1)
+
+    @property
+    def range_text(self) -> str:
+        return self.bad if self.between == 1 else f"after {self.good}, at the latest {self.bad}"
+
+
+@dataclass(frozen=True)
+class Point:
+    """One build: its run medians in µs; none where it was not measured."""
+
+    build: Build
+    us: Sequence[float] = ()
+
+    @property
+    def median_us(self) -> float | None:
+        return median(self.us) if self.us else None
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        return median_interval(self.us)
+
+
+@dataclass(frozen=True)
+class Series:
+    kernel: SuiteKernel
+    points: Sequence[Point]                     # oldest build first, those that were measured
+    steps: Sequence[Step] = ()
+    computed: bool = True                       # the steps are of all these runs
+    marks: Mapping[str, str] = field(default_factory=dict)      # build name -> "intended" | "baseline"
+
+    @property
+    def newest(self) -> Point | None:
+        return self.points[-1] if self.points else None
+
+    @property
+    def since(self) -> Sequence[Point]:
+        """The builds at the present speed."""
+        if not self.steps:
+            return self.points
+        at = next((i for i, point in enumerate(self.points) if point.build.name == self.steps[-1].build), 0)
+        return self.points[at:]
+
+
+def median_interval(us: Sequence[float], level: float = LEVEL) -> tuple[float, float] | None:
+    """Distribution-free interval of the median from order statistics, the narrowest that holds it with `level`
+    (Conover, Practical Nonparametric Statistics, 3.2); the range of the runs where there are too few; None with fewer than two."""
+    ordered, n = sorted(us), len(us)
+    if n < 2:
+        return None
+    cut, outside = 0, 2 / 2 ** n                    # chance that the median lies outside the range of all runs
+    while cut < (n - 1) // 2 and 1 - (outside := outside + 2 * math.comb(n, cut + 1) / 2 ** n) >= level:
+        cut += 1
+    return ordered[cut], ordered[n - 1 - cut]
+
+
+def environments(suite: Suite) -> list[dict[str, Any]]:
+    """Where the suite was measured, the one with the newest run first: ENVIRONMENT's names, `builds`, `runs`, `text`."""
+    rows = (KernelRun.objects.filter(kernel__suite=suite, rejected="").order_by().values(*ENVIRONMENT)
+            .annotate(newest=Max("pk"), builds=Count("build", distinct=True), runs=Count("pk")))
+    return [{**row, "text": environment_text(row)} for row in sorted(rows, key=lambda row: -row["newest"])[:50]]
+
+
+def environment_text(where: Mapping[str, Any]) -> str:
+    return ", ".join(filter(None, (where["gpu"] or "unknown GPU", where["toolkit"],
+                                   f"driver {where['driver']}" if where["driver"] else "", where["recorded"])))
+
+
+def lines(suite: Suite) -> list[str]:
+    """Branches that were measured: the main line ("") first where it was."""
+    names = Build.objects.filter(runs__kernel__suite=suite).order_by().values_list("branch", flat=True).distinct()
+    return sorted({"" if name in MAIN else name for name in names})[:200]
+
+
+def of_line(branch: str, prefix: str = "build__") -> Q:
+    """Runs (or builds) of one line of builds."""
+    return Q(**{f"{prefix}branch__in": MAIN}) if branch in MAIN else Q(**{f"{prefix}branch": branch})
+
+
+def series(suite: Suite, where: Mapping[str, str], branch: str = "", keys: Sequence[str] | None = None) -> list[Series]:
+    """One for each kernel that was measured there, in the suite's order. At most the newest MOST_BUILDS builds."""
+    kernels = list(suite.kernels.filter(key__in=keys) if keys is not None else suite.kernels.all())
+    env = {name: where[name] for name in ENVIRONMENT}
+    builds, medians = measured([kernel.pk for kernel in kernels], env, branch)
+    stored = {row.kernel_id: row for row in KernelSeries.objects.filter(kernel__in=kernels, branch=branch, **env)}
+    made = []
+    for kernel in kernels:
+        mine = medians.get(kernel.pk, {})
+        row = stored.get(kernel.pk)
+        steps = [Step(**step) for step in row.changes] if row else []
+        points = [Point(build, mine[build.pk]) for build in builds if build.pk in mine]
+        if points:
+            made.append(Series(kernel, points, steps, row is not None and row.runs == sum(len(point.us) for point in points)))
+    return made
+
+
+def measured(kernels: Sequence[int], env: Mapping[str, str], branch: str) -> tuple[list[Build], dict[int, dict[int, list[float]]]]:
+    """Builds oldest first, and kernel id -> build id -> run medians in µs, in the order in which they were measured."""
+    runs = KernelRun.objects.filter(of_line(branch), kernel__in=kernels, rejected="", p50_us__gt=0, p50_us__lt=MOST_US, **env)
+    ids = runs.order_by().values("build").distinct()
+    builds = list(Build.objects.filter(pk__in=ids).order_by("-at", "-pk")[:MOST_BUILDS])[::-1]
+    found: dict[int, dict[int, list[float]]] = {}
+    rows = runs.filter(build__in=builds).order_by("-pk").values_list("kernel_id", "build_id", "p50_us")[:MOST_RUNS]
+    for kernel, build, us in reversed(list(rows)):
+        found.setdefault(kernel, {}).setdefault(build, []).append(us)
+    return builds, found
+
+
+def steps_of(points: Iterable[Point], changes: Iterable[Any]) -> list[Step]:
+    """`profiles.analysis.gate.changes.Change` by index → by the names of builds."""
+    names = [point.build.name for point in points]
+    return [Step(build=names[each.index], good=names[each.good], bad=names[each.bad], between=each.bad - each.good,
+                 ratio=each.ratio, low=_finite(each.low), high=_finite(each.high), p_value=each.p_value,
+                 before_us=each.before_us, after_us=each.after_us, runs_before=each.runs_before, runs_after=each.runs_after)
+            for each in changes]
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) and value > 0 else None
