@@ -12,6 +12,7 @@ from django.db import transaction
 from django.db.models import F, Q
 from django.utils import timezone
 
+from tuner.builds.series_services import series_wake
 from tuner.builds.services import BuildRefused, build_seen
 from tuner.jobs.devices import is_gpu
 from tuner.models import Gate, KernelRun, Suite, SuiteJob, SuiteKernel
@@ -174,6 +175,7 @@ def _end(job: SuiteJob, worker: str, **fields: Any) -> bool:
     if mine:
         job.refresh_from_db()
         job_published(job)
+        series_wake(job.suite_id)
     return bool(mine)
 
 

@@ -9,14 +9,13 @@ from typing import Any
 import numpy as np
 from django.db import IntegrityError, transaction
 
+from tuner.builds.series_services import series_wake
 from tuner.builds.services import build_seen
-from tuner.models import Build, KernelRun, SuiteJob, SuiteKernel
+from tuner.models import Build, KernelRun, Suite, SuiteJob, SuiteKernel
 from tuner.suites.errors import Superseded
 from tuner.suites.job_services import job_held
+from tuner.suites.records import samples_problem
 from workers import jobs
-
-MAX_SAMPLES = 20_000                 # of one run and kernel
-MAX_US = 1e9                         # µs: a sample longer than 1,000 s is no measurement of a kernel
 
 
 def run_record(job: SuiteJob | None, kernel: SuiteKernel, build: Build | str, *, number: int, run: str,
@@ -36,7 +35,7 @@ def run_record(job: SuiteJob | None, kernel: SuiteKernel, build: Build | str, *,
         standing = KernelRun.objects.filter(job=job, kernel=kernel, build=row_build, number=number).first()
         if standing is not None:
             return standing
-    rejected = (rejected or samples_problem(us) or "")[:300]
+    rejected = (rejected or samples_problem([_python(value) for value in us]) or "")[:300]
     samples = [] if rejected else [float(value) for value in us]
     row = KernelRun(
         kernel=kernel, build=row_build, job=job, run=run[:80], number=number, us=samples, rejected=rejected, n=len(samples),
@@ -63,18 +62,14 @@ def percentiles(samples: Sequence[float]) -> dict[str, float | None]:
     return {"p50_us": float(p50), "p95_us": float(p95)}
 
 
-def samples_problem(us: Any) -> str | None:
-    """Why these are no samples, in words; None when they are."""
-    if not isinstance(us, list | tuple | np.ndarray) or len(us) == 0:
-        return "no samples"
-    if len(us) > MAX_SAMPLES:
-        return f"{len(us):,} samples; at most {MAX_SAMPLES:,}"
-    for at, value in enumerate(us):
-        if isinstance(value, bool | np.bool_) or not isinstance(value, int | float | np.floating | np.integer):
-            return f"sample {at} is no number"
-        if not 0 < value <= MAX_US or not math.isfinite(value):
-            return f"sample {at} is {float(value) if abs(value) < 1e300 else 'too large'}: times in µs are above 0 and at most 1e9"
-    return None
+def runs_told(suite: Suite) -> None:
+    """Once after runs of a suite were stored: pages are told, and what rests on its series is worked out again."""
+    jobs.publish(f"suite.{suite.pk}", "runs", {"suite": suite.pk})
+    series_wake(suite.pk)
+
+
+def _python(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def _positive(value: Any) -> float | None:

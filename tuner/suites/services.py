@@ -18,6 +18,9 @@ from tuner.suites.job_services import (
     run_label,
 )
 from tuner.suites.run_services import run_record
+from tuner.suites.suite_services import Changed, definition_of, suite_delete, suite_put, suite_switch
+from tuner.suites.upload_services import Stored, runs_store
 
-__all__ = ["SuiteError", "Superseded", "Turn", "job_claim", "job_create", "job_fail", "job_finish", "job_held", "job_published",
-           "job_rest", "job_session", "job_stop", "queue_of", "run_label", "run_record"]
+__all__ = ["Changed", "Stored", "SuiteError", "Superseded", "Turn", "definition_of", "job_claim", "job_create", "job_fail",
+           "job_finish", "job_held", "job_published", "job_rest", "job_session", "job_stop", "queue_of", "run_label", "run_record",
+           "runs_store", "suite_delete", "suite_put", "suite_switch"]

@@ -1,0 +1,177 @@
+"""Uploaded runs before they are rows: JSON lines in the format of timing_runs.jsonl, checked one by one. Standard library.
+
+    {"run": 1, "op": "matmul", "shape": {"M": 4096, …}, "config": {…}, "us": [195.488, …], "clocks": "1980, 3201, 38, 108.56"}
+
+One line is one kernel in one fresh process; kernels of one process share `run`. Beside these a line may say dtype, tag,
+sm_clock_mhz, registers, spills, smem_bytes, facts, metrics, gpu, toolkit (or cuda and triton), driver, source_hash and rejected.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import math
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tuner.suites.errors import SuiteError
+from tuner.trial import storable
+
+MAX_BYTES = 64 * 2**20                   # of the file, unpacked
+MAX_RECORDS, MAX_SAMPLES = 50_000, 20_000
+MAX_US = 1e9                             # µs: a sample longer than 1,000 s is no measurement of a kernel
+FACTS = ("registers", "spills", "smem_bytes")
+WORDS = {"dtype": 16, "tag": 60, "gpu": 120, "toolkit": 80, "driver": 40, "source_hash": 64, "cuda": 40, "triton": 40}
+
+
+@dataclass(frozen=True)
+class Record:
+    """One line. `us` in µs in the order taken; empty where it was rejected, and then `rejected` says why."""
+
+    line: int
+    run: str
+    op: str
+    shape: Mapping[str, Any]
+    config: Mapping[str, Any] | None
+    us: tuple[float, ...]
+    rejected: str = ""
+    sm_clock_mhz: float | None = None
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    words: Mapping[str, str] = field(default_factory=dict)       # those of WORDS that the line says
+
+
+def records_read(given: bytes | Iterable[Any]) -> list[Record]:
+    """Every line of a file (JSONL, or gzip of it), or every object of a list. SuiteError says the line and the field."""
+    lines = _objects(given) if isinstance(given, bytes | bytearray) else enumerate(given, start=1)
+    found = []
+    for number, each in lines:
+        if len(found) >= MAX_RECORDS:
+            raise SuiteError({"runs": f"more than {MAX_RECORDS:,} lines; send them in parts"})
+        found.append(_record(number, each))
+    if not found:
+        raise SuiteError({"runs": "no runs: one JSON object a line, with op, shape, run and us"})
+    return found
+
+
+def _objects(data: bytes) -> Iterator[tuple[int, Any]]:
+    for number, line in enumerate(_unpacked(data).split(b"\n"), start=1):
+        if not line.strip():
+            continue
+        try:
+            yield number, json.loads(line)
+        except RecursionError as error:
+            raise _wrong(number, "", "nested too deeply") from error
+        except ValueError as error:
+            raise _wrong(number, "", f"not JSON: {str(error)[:120]}") from error
+
+
+def _unpacked(data: bytes) -> bytes:
+    if data[:2] == b"\x1f\x8b":
+        try:
+            with gzip.open(io.BytesIO(data)) as packed:
+                data = packed.read(MAX_BYTES + 1)
+        except (OSError, EOFError, zlib.error) as error:
+            raise SuiteError({"runs": f"not a whole gzip file: {error}"[:200]}) from error
+    if len(data) > MAX_BYTES:
+        raise SuiteError({"runs": f"more than {MAX_BYTES >> 20} MiB; send them in parts"})
+    return data
+
+
+def _record(number: int, given: Any) -> Record:
+    if not isinstance(given, Mapping):
+        raise _wrong(number, "", "a run is a JSON object")
+    words = {name: _text(number, name, given[name], most) for name, most in WORDS.items() if given.get(name) is not None}
+    rejected = _text(number, "rejected", given.get("rejected") or "", 300, cut=True)
+    problem = rejected or samples_problem(given.get("us"))
+    return Record(
+        line=number, run=_run(number, given.get("run")), op=_op(number, given.get("op")),
+        shape=_table(number, "shape", given.get("shape", {})), config=_config(number, given.get("config")),
+        us=() if problem else tuple(float(value) for value in given["us"]), rejected=problem or "",
+        sm_clock_mhz=_clock(given), facts=_facts(number, given), words=words)
+
+
+def samples_problem(us: Any) -> str | None:
+    """Why these are no samples, in words; None when they are. A run with such samples is kept as rejected: nothing is guessed."""
+    if not isinstance(us, list | tuple) or not us:
+        return "no samples"
+    if len(us) > MAX_SAMPLES:
+        return f"{len(us):,} samples; at most {MAX_SAMPLES:,}"
+    for at, value in enumerate(us):
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            return f"sample {at} is no number"
+        if not 0 < value <= MAX_US:
+            said = f"{value:g}" if isinstance(value, float) or abs(value) < 10**15 else "too large"
+            return f"sample {at} is {said}: times in µs are above 0 and at most 1e9"
+    return None
+
+
+def _run(number: int, value: Any) -> str:
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 10**15:
+        return str(value)
+    if isinstance(value, str) and value.strip():
+        return _text(number, "run", value, 60)
+    raise _wrong(number, "run", "a number or a name of the fresh process, the same for all kernels of it")
+
+
+def _op(number: int, value: Any) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise _wrong(number, "op", "the operator's or kernel's name")
+    return _text(number, "op", value, 200)
+
+
+def _config(number: int, value: Any) -> Mapping[str, Any] | None:
+    return _table(number, "config", value) or None if value is not None else None
+
+
+def _table(number: int, name: str, value: Any) -> dict[str, Any]:
+    if not isinstance(value, Mapping) or len(value) > 64:
+        raise _wrong(number, name, "a table of plain values")
+    for key, each in value.items():
+        if not isinstance(key, str) or not 0 < len(key) <= 60 or not storable(key) or not _plain(each):
+            raise _wrong(number, f"{name}.{_shown(key)}", "a finite number or a text of at most 200 characters")
+    return dict(value)
+
+
+def _facts(number: int, given: Mapping[str, Any]) -> dict[str, Any]:
+    """registers, spills, smem_bytes and any metric by name."""
+    found = {name: given[name] for name in FACTS if given.get(name) is not None}
+    for table in ("facts", "metrics"):
+        found |= _table(number, table, given.get(table) or {})
+    return _table(number, "facts", found)
+
+
+def _clock(given: Mapping[str, Any]) -> float | None:
+    """Median SM clock in MHz: `sm_clock_mhz`, else the first of nvidia-smi's "SM, memory, °C, W"; None: not sampled."""
+    value = given.get("sm_clock_mhz")
+    if value is None and isinstance(given.get("clocks"), str):
+        try:
+            value = float(given["clocks"].split(",")[0][:40])
+        except ValueError:
+            return None
+    good = isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < 1e5
+    return float(value) if good and value is not None else None
+
+
+def _text(number: int, name: str, value: Any, most: int, cut: bool = False) -> str:
+    if not isinstance(value, str) or not storable(value) or (len(value) > most and not cut):
+        raise _wrong(number, name, f"text of at most {most} characters")
+    return value.strip()[:most]
+
+
+def _plain(value: Any) -> bool:
+    if isinstance(value, str):
+        return storable(value) and len(value) <= 200
+    if value is None or isinstance(value, bool):
+        return value is not None
+    return (isinstance(value, int) and abs(value) < 2**53) or (isinstance(value, float) and math.isfinite(value))
+
+
+def _shown(name: Any) -> str:
+    return str(name)[:40].encode("ascii", "backslashreplace").decode()
+
+
+def _wrong(number: int, name: str, what: str) -> SuiteError:
+    return SuiteError({"runs": ": ".join(filter(None, (f"line {number}", name, what)))})

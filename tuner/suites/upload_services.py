@@ -1,0 +1,185 @@
+"""Runs that CI measured itself: each line finds its kernel; a new one becomes a row, one that is there already counts once.
+
+Of an uploaded suite kernels are seen: (operator, shape, type), and told apart by configuration too where an upload holds several
+configurations of one problem. A suite that declares its kernels takes runs of those alone.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from django.db import transaction
+
+from tuner import cache
+from tuner.builds.services import BuildRefused, build_seen
+from tuner.models import Build, KernelRun, Suite, SuiteKernel
+from tuner.suites.definition import config_text, kernel_key
+from tuner.suites.errors import SuiteError
+from tuner.suites.records import Record, records_read
+from tuner.suites.run_services import percentiles, plain, runs_told
+from tuner.texts import config_in_order
+from tuner.trial import config_key
+
+MAX_KERNELS = 2_000             # of one suite
+MAX_KEY = 300
+TELLING_SAMPLES = 5             # timers count in 32 ns: five equal samples in a row are one run sent twice
+Same = tuple[int, tuple[float, ...], str]
+
+
+@dataclass(frozen=True)
+class Stored:
+    stored: int                              # new rows
+    known: int                               # runs that were there already, sample for sample
+    rejected: int                            # of the new ones: kept with the reason, never judged
+    kernels: list[str] = field(default_factory=list)             # keys
+    runs: list[int] = field(default_factory=list)                # ids of the rows, new and known, in the order of the lines
+    why: list[str] = field(default_factory=list)                 # of rejected ones, each reason once
+
+
+def runs_store(suite: Suite, build: str | Build, records: bytes | Iterable[Any], *, gpu: str = "", toolkit: str = "",
+               driver: str = "", recorded: str = "", environment: Mapping[str, Any] | None = None, owner: Any = None) -> Stored:
+    """Store uploaded runs of one build, all or none. SuiteError: "line 7: us: …". What a line says of its GPU goes before `gpu`.
+
+    Safe twice: a run whose samples stand already for this kernel and build is not stored again.
+    """
+    lines = records_read(records)
+    said = {"gpu": gpu[:120], "toolkit": (toolkit or cache_toolkit(environment or {}))[:80],
+            "driver": (driver or str((environment or {}).get("driver") or ""))[:40], "recorded": recorded[:120]}
+    if not said["gpu"] and not all(line.words.get("gpu") for line in lines):
+        raise SuiteError({"gpu": "say on which GPU these runs were measured, for example NVIDIA H200"})
+    with transaction.atomic():
+        Suite.objects.select_for_update().get(pk=suite.pk)           # two uploads of one suite, one after the other
+        row_build = _build(build)
+        kernels = _kernels(suite, lines)
+        stored = _rows(lines, kernels, row_build, said, plain(environment or {}))
+        transaction.on_commit(lambda: runs_told(suite))
+    return stored
+
+
+def cache_toolkit(environment: Mapping[str, Any]) -> str:
+    found = cache.toolkit(environment)
+    return "" if found == "unknown" else found
+
+
+def _build(build: str | Build) -> Build:
+    if isinstance(build, Build):
+        return build
+    try:
+        return build_seen(build)
+    except BuildRefused as refused:
+        raise SuiteError(refused.fields) from refused
+
+
+# ---- which kernel a line is of ----
+
+def _kernels(suite: Suite, lines: Sequence[Record]) -> list[SuiteKernel]:
+    """For each line its kernel; those of an uploaded suite are made."""
+    known = {kernel.key: kernel for kernel in suite.kernels.all()}
+    configs: dict[str, set[str]] = defaultdict(set)
+    bases = []
+    for line in lines:
+        base = kernel_key(line.op, line.shape, line.words.get("dtype", ""), line.words.get("tag", ""))
+        bases.append(base)
+        configs[base].add(config_key(line.config or {}))
+    found = []
+    for line, base in zip(lines, bases, strict=True):
+        told_apart = f"{base} {config_text(config_in_order(line.config))}" if line.config else base
+        if suite.kind != Suite.Kind.UPLOADED:
+            kernel = _declared(line, base, known)
+        elif len(configs[base]) > 1 or (base not in known and any(key.startswith(base + " ") for key in known)):
+            kernel = _seen(suite, line, told_apart, known)
+        else:
+            kernel = known.get(told_apart) or _seen(suite, line, base, known)
+        found.append(kernel)
+    return found
+
+
+def _declared(line: Record, base: str, known: Mapping[str, SuiteKernel]) -> SuiteKernel:
+    """Of a suite that declares its kernels: by key, else the one kernel of this problem, else the one of this configuration."""
+    if base in known:
+        return known[base]
+    tag, dtype = line.words.get("tag"), line.words.get("dtype")
+    fits = [kernel for kernel in known.values() if (kernel.op, kernel.shape) == (line.op, dict(line.shape))
+            and dtype in (None, kernel.dtype) and (not tag or kernel.key.endswith(f" {tag}"))]
+    given = [kernel for kernel in fits if line.config and kernel.config == dict(line.config)]
+    chosen = fits if len(fits) == 1 else given
+    if len(chosen) != 1:
+        raise SuiteError({"runs": f"line {line.line}: {base}: " + (
+            "the suite declares no such kernel" if not fits else "several kernels of the suite fit; say dtype and tag")})
+    return chosen[0]
+
+
+def _seen(suite: Suite, line: Record, key: str, known: dict[str, SuiteKernel]) -> SuiteKernel:
+    key = key[:MAX_KEY]
+    if key not in known:
+        if len(known) >= MAX_KERNELS:
+            raise SuiteError({"runs": f"line {line.line}: a suite holds at most {MAX_KERNELS:,} kernels"})
+        known[key] = SuiteKernel.objects.create(
+            suite=suite, key=key, op=line.op, shape=dict(line.shape), dtype=line.words.get("dtype", ""), family=line.op,
+            config_from="given" if line.config else "default", config=dict(line.config) if line.config else None,
+            declared=False, place=len(known))
+    return known[key]
+
+
+# ---- rows ----
+
+def _rows(lines: Sequence[Record], kernels: Sequence[SuiteKernel], build: Build, said: Mapping[str, str],
+          environment: Mapping[str, Any]) -> Stored:
+    standing = KernelRun.objects.filter(build=build, kernel__in={kernel.pk for kernel in kernels})
+    samples: dict[Same, int] = {}
+    labels: dict[tuple[int, str], int] = {}
+    for pk, kernel_id, run, us in standing.values_list("pk", "kernel_id", "run", "us"):
+        labels[kernel_id, run] = pk
+        if us:
+            samples[_same(kernel_id, run, us)] = pk
+    numbers: dict[str, int] = {}
+    fresh: list[tuple[int, KernelRun]] = []
+    ids: list[int | None] = []
+    known = 0
+    pending: set[Same] = set()
+    for line, kernel in zip(lines, kernels, strict=True):
+        same = _same(kernel.pk, line.run, line.us)
+        at = samples.get(same) if line.us else labels.get((kernel.pk, line.run))
+        if at is not None or same in pending:
+            known += 1
+            ids.append(at)
+            continue
+        pending.add(same)
+        label = _free(line.run, kernel.pk, labels)
+        labels[kernel.pk, label] = 0
+        row = _row(line, kernel, build, label, numbers.setdefault(line.run, len(numbers)), said, environment)
+        fresh.append((len(ids), row))
+        ids.append(None)
+    made = KernelRun.objects.bulk_create([row for _, row in fresh], batch_size=500)
+    for (place, _), row in zip(fresh, made, strict=True):
+        ids[place] = row.pk
+    return Stored(len(made), known, sum(bool(row.rejected) for row in made), list(dict.fromkeys(kernel.key for kernel in kernels)),
+                  [pk for pk in ids if pk], list(dict.fromkeys(row.rejected for row in made if row.rejected))[:10])
+
+
+def _same(kernel: int, run: str, us: Sequence[float]) -> Same:
+    """What only one and the same run has: its samples, one by one; a few samples may be equal by chance, so its name as well."""
+    return kernel, tuple(us), run if len(us) < TELLING_SAMPLES else ""
+
+
+def _free(run: str, kernel: int, labels: Mapping[tuple[int, str], int]) -> str:
+    """The run's own name, or the next free one: another upload of this build may count from 1 too."""
+    label, again = run, 1
+    while (kernel, label) in labels:
+        again += 1
+        label = f"{run}#{again}"
+    return label
+
+
+def _row(line: Record, kernel: SuiteKernel, build: Build, label: str, number: int, said: Mapping[str, str],
+         environment: Mapping[str, Any]) -> KernelRun:
+    words = line.words
+    return KernelRun(
+        kernel=kernel, build=build, run=label[:80], number=number, us=list(line.us), n=len(line.us), rejected=line.rejected,
+        **percentiles(line.us), sm_clock_mhz=line.sm_clock_mhz, facts=dict(line.facts),
+        config=dict(line.config) if line.config else None, source_hash=words.get("source_hash", ""),
+        gpu=words.get("gpu") or said["gpu"], toolkit=(words.get("toolkit") or cache_toolkit(words) or said["toolkit"])[:80],
+        driver=words.get("driver") or said["driver"], environment=dict(environment), recorded=said["recorded"])
