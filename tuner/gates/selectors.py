@@ -1,0 +1,136 @@
+"""What pages, reports, clients and the API read of gates."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlencode
+
+from django.db.models import Count, QuerySet
+from django.urls import NoReverseMatch, reverse
+
+from profiles.analysis.gate.rule import ERROR_EXIT_CODE, EXIT_CODE, Verdict
+from tuner.gates.rounds_selectors import plan_for
+from tuner.models import Gate, GateKernel, KernelRun, SuiteJob
+from tuner.trial import storable
+
+__all__ = ["exit_code", "gate_document", "gate_list", "gate_short", "kernel_json", "plan_for", "progress", "verdict_counts"]
+FILTERS = {"suite": "suite__name", "build": "build__name", "verdict": "verdict", "status": "status", "gpu": "gpu"}
+GOING = (Gate.Status.WAITING, Gate.Status.MEASURING)
+REPORTS = ("md", "junit", "json", "github")
+STOPPED_EXIT_CODE = EXIT_CODE[Verdict.AMBIGUOUS]
+
+
+def gate_list(filters: Mapping[str, str] | None = None) -> QuerySet[Gate]:
+    """Newest first. A filter that nothing can match finds nothing."""
+    rows = Gate.objects.select_related("suite", "build", "against", "owner").order_by("-created", "-id")
+    for name, field in FILTERS.items():
+        value = (filters or {}).get(name, "")
+        if value:
+            rows = rows.filter(**{field: value}) if storable(value) else rows.none()
+    return rows
+
+
+def exit_code(gate: Gate) -> int | None:
+    """What a pipeline exits with; None while the gate goes on."""
+    if gate.status in GOING:
+        return None
+    if gate.status == Gate.Status.FAILED:
+        return ERROR_EXIT_CODE
+    return EXIT_CODE[Verdict(gate.verdict)] if gate.verdict else STOPPED_EXIT_CODE
+
+
+def gate_short(gate: Gate, base: str = "") -> dict[str, Any]:
+    """Of lists and live pages: everything but the kernels."""
+    return {"id": gate.pk, "suite": gate.suite.name, "build": gate.build.name, "status": gate.status,
+            "verdict": gate.verdict if gate.status not in GOING else "", "exit_code": exit_code(gate), "reason": gate.reason,
+            "rounds": gate.rounds, "progress": progress(gate), "created": gate.created.isoformat(),
+            "finished": gate.finished.isoformat() if gate.finished else None,
+            "links": {"page": link(base, "gate", gate.pk), "api": link(base, "api-gate", gate.pk)}}
+
+
+def progress(gate: Gate) -> dict[str, Any]:
+    """Kernel runs of the round that is measured now; {} when none is."""
+    if gate.status != Gate.Status.MEASURING:
+        return {}
+    job = gate.jobs.filter(status__in=(SuiteJob.Status.QUEUED, SuiteJob.Status.RUNNING)).order_by("-id").first()
+    if job is None:
+        return {}
+    kernels = len(job.kernels) if job.kernels is not None else gate.suite.kernels.filter(enabled=True).count()
+    done = KernelRun.objects.filter(job=job).count()
+    wanted = max(len(job.builds) * job.runs * kernels, done)
+    return {"done": done, "wanted": wanted, "job": job.pk, "round": gate.rounds,
+            "says": f"round {gate.rounds}: {done:,} of {wanted:,} kernel runs" if wanted else f"round {gate.rounds}"}
+
+
+def gate_document(gate: Gate, *, base: str = "") -> dict[str, Any]:
+    """The JSON that API, reports, client and webhooks share; `base` ("https://host") goes before every link."""
+    kernels = [kernel_json(row, base) for row in gate.kernels.select_related("kernel").order_by("place", "pk")]
+    report = gate.report
+    return {
+        **gate_short(gate, base), "against": gate.against.name if gate.against else None, "branch": gate.build.branch,
+        "title": gate.build.title, "parent": gate.build.parent,
+        "environment": {name: getattr(gate, name) for name in ("gpu", "toolkit", "driver", "recorded")},
+        "asked": gate.environment, "asked_url": gate.url, "alpha": report.get("alpha"), "plan": report.get("plan") or {},
+        "rule": report.get("rule") or {}, "notes": report.get("notes") or [], "offer": offer_json(gate, base),
+        "history": report.get("rounds") or [], "error": gate.error, "kernels": kernels,
+        "jobs": list(gate.jobs.order_by("id").values_list("id", flat=True)), "links": links(gate, base)}
+
+
+def offer_json(gate: Gate, base: str) -> dict[str, Any] | None:
+    """What can be measured where there is no baseline yet."""
+    offer = gate.report.get("offer")
+    if not offer:
+        return None
+    return {**offer, "again": link(base, "api-gate-again", gate.pk) if offer.get("measurable") else ""}
+
+
+def kernel_json(row: GateKernel, base: str = "") -> dict[str, Any]:
+    facts = row.facts
+    p95 = facts.get("p95") or {}
+    return {
+        "id": row.pk, "key": row.kernel.key, "op": row.kernel.op, "shape": row.kernel.shape, "config": facts.get("config"),
+        "family": row.kernel.family, "verdict": row.verdict, "reason": row.reason, "ratio_p50": row.ratio_p50,
+        "ci": [row.low, row.high] if row.low is not None and row.high is not None else None, "ratio_p95": row.ratio_p95,
+        "ci_p95": [p95["low"], p95["high"]] if p95.get("low") is not None and p95.get("high") is not None else None,
+        "p_value": row.p_value, "baseline_us": row.baseline_us, "candidate_us": row.candidate_us,
+        "baseline_runs": len(row.baseline_runs), "candidate_runs": len(row.candidate_runs), "detectable": row.detectable,
+        **{name: facts.get(name) for name in ("false_alarms", "more_runs")},
+        **{name: facts.get(name) or [] for name in ("metrics", "excluded")}, "clocks": facts.get("clocks") or {},
+        "baseline": facts.get("baseline") or {}, "confirmed": bool(facts.get("confirmed")),
+        "environment": facts.get("environment"), "regression": row.regression_id,
+        "links": {"page": link(base, "gate-kernel", row.gate_id, row.pk)}}
+
+
+def links(gate: Gate, base: str) -> dict[str, Any]:
+    """Where the evidence is."""
+    other = gate.against.name if gate.against else newest_baseline(gate)
+    compare = link(base, "compare")
+    report = link(base, "api-gate-report", gate.pk)
+    return {"page": link(base, "gate", gate.pk), "api": link(base, "api-gate", gate.pk),
+            "baselines": link(base, "suite-baselines", gate.suite_id),
+            "compare": f"{compare}?{urlencode({'build_a': other, 'build_b': gate.build.name})}" if other and compare else "",
+            "report": {name: f"{report}?format={name}" if report else "" for name in REPORTS}}
+
+
+def newest_baseline(gate: Gate) -> str:
+    """The newest build that the gate's kernels were compared with; "" without one."""
+    counts: dict[str, int] = {}
+    for facts in gate.kernels.values_list("facts", flat=True):
+        for name in ((facts.get("baseline") or {}).get("builds") or [])[:1]:
+            counts[name] = counts.get(name, 0) + 1
+    return max(counts, key=lambda name: counts[name], default="")
+
+
+def link(base: str, name: str, *args: Any) -> str:
+    """An address with `base` before it; "" for a page that this installation does not have."""
+    try:
+        return base + reverse(name, args=args)
+    except NoReverseMatch:
+        return ""
+
+
+def verdict_counts(filters: Mapping[str, str] | None = None) -> dict[str, int]:
+    """Verdict -> gates, of those that have ended."""
+    found = gate_list(filters).filter(status=Gate.Status.DONE).order_by()
+    return dict(found.values_list("verdict").annotate(number=Count("id")))
