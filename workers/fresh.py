@@ -64,16 +64,16 @@ class FreshRuns:
     def prepare(self, side: Side, wanted: Sequence[Wanted]) -> dict[str, str]:
         """Compile everything in a process that measures nothing, so that all that measure find it compiled.
 
-        Key → why it cannot be compiled; what died or hung is tried again by the runs.
+        Key → why the compiler refuses it; what died, hung or did not open is tried again by the runs.
         """
         refused = {}
         try:
             for one in wanted:
-                answer = self._opened(side, one)
-                if "rejected" not in answer:
-                    config = answer["config"]
-                    answer = self._ask({"do": "compile", "config": dict(config)}, self.limits.compile_s)
-                if "rejected" in answer:
+                opened = self._opened(side, one)
+                if "rejected" in opened:
+                    continue
+                answer = self._ask({"do": "compile", "config": opened["config"]}, self.limits.compile_s)
+                if "rejected" in answer and not answer.get("died"):
                     refused[one.key] = answer["rejected"]
         finally:
             self._end()
@@ -125,7 +125,7 @@ class FreshRuns:
         session = self._ask(request, self.limits.open_s)
         if "rejected" in session:
             return session
-        config = one.config if one.config is not None else _default(one, session)
+        config = one.config or (one.choose(session) if one.choose else None) or _default(one, session)
         if config is None:
             return {"rejected": f"no operator {one.operator} is known to this worker, so there is no default configuration"}
         return {"session": session, "config": dict(config)}
@@ -139,7 +139,7 @@ class FreshRuns:
         except (ChildHung, ChildDied) as error:
             self._end()
             who = "the process " if isinstance(error, ChildDied) else ""
-            return {"rejected": f"{request['do']}: {who}{error}"[:MESSAGE_CHARS]}
+            return {"rejected": f"{request['do']}: {who}{error}"[:MESSAGE_CHARS], "died": True}
         if answer.get("fatal"):
             self._end()
         if "ok" in answer:

@@ -31,6 +31,7 @@ TASKS = {
     "suite": "workers.tasks.run_suite",
     "operators": "workers.tasks.describe_operators",
     "series": "workers.tasks.run_series",
+    "notify": "workers.tasks.send_delivery",
 }
 STALE_AFTER = timedelta(seconds=8)      # a running row whose heartbeat (one in 2 s) is older belongs to nobody
 _WORKERS_KEY = "ridgepoint:worker:"

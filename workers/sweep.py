@@ -20,6 +20,7 @@ from django.utils import timezone
 from profiles.models import Capture, CeilingRun, Profile
 from profiles.services import profile_requeue_stale
 from tuner.builds.series_services import series_forgotten
+from tuner.gates.notify_services import deliveries_wake
 from tuner.jobs.services import queue_of
 from tuner.jobs.sharing_services import worker_leaves
 from tuner.models import SuiteJob, TuneJob
@@ -59,6 +60,7 @@ def sweep() -> dict[str, list[int]]:
     for held in (TUNE_JOBS, CAPTURES, CEILINGS, SUITE_JOBS):
         woken[held.task] = _requeue(held)
     woken["operators"] = packages_wake()         # packages that were enabled before a worker had them
+    woken["notify"] = deliveries_wake(jobs.waiting("notify"))        # messages whose next try is due
     woken["series"] = series_forgotten()         # runs over which nobody looked for changes
     for task, ids in woken.items():
         if ids:

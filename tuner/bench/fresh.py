@@ -6,7 +6,7 @@ So a run times every kernel once, each as a cold first toucher of its inputs, wi
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,13 +21,14 @@ POLICY: Mapping[str, Any] = {"kind": "cold", "warmup": 50, "batch": 10, "min_sam
 
 @dataclass(frozen=True)
 class Wanted:
-    """One kernel to time. `config` None: the operator's default on the GPU that is found."""
+    """One kernel to time. Without `config`, `choose` names one for the GPU that is found, else it is the operator's default."""
 
     key: str
     operator: str
     shape: Mapping[str, int]
     dtype: str
     config: Config | None = None
+    choose: Callable[[Mapping[str, Any]], Config | None] | None = None
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,148 @@
+"""A suite job on a worker: recorded runs in place of a GPU, rows, interleaving, resuming, stopping, and what is refused."""
+
+import statistics
+import threading
+import time
+
+import pytest
+from django.conf import settings
+
+from tests import recordings
+from tuner.bench.recorded_runs import Draw, RecordedError, recorded
+from tuner.models import KernelRun, Suite, SuiteJob, SuiteKernel
+from tuner.suites import services
+from workers import suite
+from workers.stopping import Stop
+
+pytestmark = pytest.mark.django_db(transaction=True, available_apps=settings.INSTALLED_APPS)
+SOFTMAX = {"STEPS": 3, "PER_SM": 32, "num_warps": 8}
+SLOWER = {"STEPS": 3, "PER_SM": 8, "num_warps": 8}
+LAYERNORM = {"BLOCK": 1024, "num_warps": 4, "num_stages": 2}
+
+
+@pytest.fixture(autouse=True)
+def quiet(monkeypatch):
+    """What follows a job is others' to test."""
+    monkeypatch.setattr(suite, "after", lambda job_id: None)
+
+
+@pytest.fixture
+def nightly():
+    row = Suite.objects.create(name="nightly", device="replay:timing_runs", runs=3)
+    for place, (op, config) in enumerate((("softmax", SOFTMAX), ("layernorm", LAYERNORM))):
+        SuiteKernel.objects.create(suite=row, key=f"{op} R=8192 C=4096 fp16", op=op, shape={"R": 8192, "C": 4096}, dtype="fp16",
+                                   family=op, config_from="given", config=config, place=place)
+    return row
+
+
+def rows(job):
+    return list(KernelRun.objects.filter(job=job).select_related("build", "kernel").order_by("pk"))
+
+
+def test_recorded_runs_become_fresh_runs_in_turn(nightly):
+    key = "softmax R=8192 C=4096 fp16"
+    job = services.job_create(nightly, builds=["a", {"build": "b", "configs": {key: SLOWER}}], runs=3)
+    suite.run(job.pk, "worker-1", pace=0)
+    job.refresh_from_db()
+    assert (job.status, job.error, job.recorded) == ("done", None, "recorded on NVIDIA H200, torch 2.11.0, Triton 3.6.0")
+    assert job.environment["gpu"] == "NVIDIA H200" and job.environment["driver"] == "580.159"
+    found = rows(job)
+    assert [(row.build.name, row.number) for row in found[::2]] == [("a", 0), ("b", 0), ("b", 1), ("a", 1), ("a", 2), ("b", 2)]
+    truth = recordings.timing_runs()
+    for row in found:
+        line = truth[row.facts["recorded_run"], row.kernel.op, recordings.key(row.config)]
+        assert row.us == line["us"] and row.n == 100 and row.p50_us == pytest.approx(statistics.median(line["us"]))
+        assert row.sm_clock_mhz == float(line["clocks"].split(",")[0])
+        assert (row.gpu, row.toolkit, row.driver) == ("NVIDIA H200", "cuda 13.0, triton 3.6.0", "580.159")
+        assert row.recorded == job.recorded and row.facts["config_from"] == ("build" if row.config == SLOWER else "given")
+    drawn = [row.facts["recorded_run"] for row in found[::2]]
+    assert len(set(drawn)) == 6, "no recorded process serves twice while others have not served"
+    pairs = zip(found[::2], found[1::2], strict=True)
+    assert all(a.facts["recorded_run"] == b.facts["recorded_run"] and a.run == b.run for a, b in pairs)
+    softmax = {row.build.name: row.p50_us for row in found if row.kernel.op == "softmax"}
+    assert softmax["b"] > 1.04 * softmax["a"]
+
+
+def test_another_job_of_a_build_has_other_processes_until_all_have_served(nightly):
+    first = services.job_create(nightly, builds=["a"], runs=14)
+    second = services.job_create(nightly, builds=["a"], runs=12)
+    for job in (first, second):
+        suite.run(job.pk, "worker-1", pace=0)
+    taken = [row.facts["recorded_run"] for job in (first, second) for row in rows(job)[::2] if not row.rejected]
+    assert sorted(taken) == list(range(1, 25))
+    spent = [row for row in rows(second) if row.rejected]
+    assert len(spent) == 4 and "all 24 recorded processes were served for build a" in spent[0].rejected
+
+
+def test_what_is_not_recorded_is_rejected_and_says_what_is(nightly):
+    nightly.kernels.update(config={"STEPS": 1, "PER_SM": 1, "num_warps": 1})
+    SuiteKernel.objects.create(suite=nightly, key="rmsnorm", op="rmsnorm", shape={"R": 1, "C": 8}, dtype="bf16", family="rmsnorm")
+    job = services.job_create(nightly, builds=["a"], runs=1)
+    suite.run(job.pk, "worker-1", pace=0)
+    job.refresh_from_db()
+    assert job.status == "done"
+    why = {row.kernel.op: row.rejected for row in rows(job)}
+    assert '"PER_SM":32' in why["softmax"] and "layernorm R=8192" in why["rmsnorm"].replace("C=4096 R=8192", "R=8192")
+    assert all(row.p50_us is None and row.us == [] for row in rows(job))
+
+
+def test_a_killed_workers_runs_are_not_measured_again(nightly):
+    job = services.job_create(nightly, builds=["a", "b"], runs=2)
+    claimed = services.job_claim(job.pk, "worker-1")
+    with suite._runner(claimed, Stop(), 0, "") as (runner, about):      # as run() does, until it dies in the third process
+        turns = services.job_rest(claimed)
+        for turn in turns[:3]:
+            for kernel, taken in list(runner.run(turn, None))[:1 if turn is turns[2] else 2]:
+                suite.Measuring(claimed, "worker-1", runner, about)._record(turn, kernel, taken)
+    before = {row.pk: row.us for row in rows(job)}
+    assert len(before) == 5
+    SuiteJob.objects.filter(pk=job.pk).update(heartbeat=None)
+    suite.run(job.pk, "worker-2", pace=0)
+    job.refresh_from_db()
+    after = rows(job)
+    assert job.status == "done" and len(after) == 8 and {row.pk: row.us for row in after if row.pk in before} == before
+    halves = [row for row in after if (row.build.name, row.number) == ("b", 1)]
+    assert len({row.facts["recorded_run"] for row in halves}) == 1 and len({row.run for row in halves}) == 2
+
+
+def test_stop_is_seen_within_a_second(nightly):
+    job = services.job_create(nightly, builds=["a"], runs=20)
+    worker = threading.Thread(target=suite.run, args=(job.pk, "worker-1"), kwargs={"pace": 20.0})
+    worker.start()
+    while not KernelRun.objects.filter(job=job).exists():
+        time.sleep(0.01)
+    assert services.job_stop(job)
+    began = time.monotonic()
+    worker.join(timeout=5)
+    assert time.monotonic() - began < 1.0
+    job.refresh_from_db()
+    assert job.status == "stopped" and 0 < KernelRun.objects.filter(job=job).count() < 40
+
+
+def test_an_unknown_recording_fails_the_job_with_what_there_is(nightly):
+    job = services.job_create(nightly, builds=["a"], runs=1)
+    SuiteJob.objects.filter(pk=job.pk).update(device="replay:none")
+    suite.run(job.pk, "worker-1", pace=0)
+    job.refresh_from_db()
+    assert job.status == "failed" and "timing_runs" in job.error["what"]
+
+
+def test_a_draw_serves_the_least_used_first_and_is_the_seeds():
+    runs = list(range(1, 25))
+    one, other = (Draw(runs, 7, {"a": [1, 2, 3]}) for _ in range(2))
+    first = [one.next("b") for _ in range(24)]
+    assert first == [other.next("b") for _ in range(24)] and set(first[-3:]) == {1, 2, 3} and one.next("b") is None
+    assert [Draw(runs, 8, {}).next("b") for _ in range(1)] != [] and sorted(first) == runs
+
+
+def test_recorded_runs_know_what_they_hold():
+    held = recorded("timing_runs")
+    assert [(op, dtype, len(configs)) for op, _, dtype, configs in held.kernels()] == [
+        ("matmul", "bf16", 4), ("softmax", "fp16", 5), ("layernorm", "fp16", 4)]
+    there = held.look_up("matmul", {"N": 4096, "K": 4096, "M": 4096}, "bf16", {
+        "BM": 128, "BN": 256, "BK": 64, "GM": 8, "num_warps": 8, "num_stages": 3,
+        "KERNEL": "tiles", "SPLIT_K": 1, "STORE": "direct"})
+    assert there is not None and len(there) == 24, "a configuration with newer parameters at their old values is the recorded one"
+    assert held.look_up("matmul", {"N": 4096, "K": 4096, "M": 4096}, "fp16", {"BM": 128}) is None
+    with pytest.raises(RecordedError, match="timing_runs"):
+        recorded("../timing_runs")

@@ -1,0 +1,181 @@
+"""Fresh runs of a suite's kernels: from processes on a leased GPU, or recorded ones. Both tell the same thing, `Taken`."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections.abc import Iterator, Mapping
+from typing import Any, Protocol
+
+from tuner import cache
+from tuner.bench.fresh import Taken, Wanted, policy_of
+from tuner.bench.recorded_runs import Draw, RecordedRuns
+from tuner.configs.selectors import config_best
+from tuner.models import KernelRun, SuiteJob, SuiteKernel
+from tuner.suites.services import Turn
+from tuner.trial import Config
+from workers import build_code, gpu, team
+from workers.child import Stopped
+from workers.compilers import cache_folder
+from workers.fresh import CHILD, FreshRuns, Side
+
+
+class Runner(Protocol):
+    recorded: str                          # label; "": measured now
+
+    def run(self, turn: Turn, then: Turn | None) -> Iterator[tuple[SuiteKernel, Taken]]:
+        """Every kernel of one fresh process; `then` comes next. Raises Stopped, SandboxError."""
+        ...
+
+    def stop(self) -> None:
+        """From another thread."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class Chosen:
+    """Which configuration each kernel of each build is launched with, chosen once for all runs of a job.
+
+    The build's own word goes first, then the suite's: a given one, what the cache serves now, or the operator's default.
+    """
+
+    def __init__(self) -> None:
+        self._served: dict[str, dict[str, Any]] = {}
+
+    def given(self, turn: Turn, kernel: SuiteKernel) -> Config | None:
+        """None where a rule must choose."""
+        return turn.configs.get(kernel.key) or (kernel.config if kernel.config_from == "given" else None)
+
+    def served(self, kernel: SuiteKernel, session: Mapping[str, Any]) -> Config | None:
+        """What a launch on this GPU with this toolkit gets from the cache."""
+        if kernel.key not in self._served:
+            self._served[kernel.key] = config_best(kernel.op, kernel.dtype, str(session.get("gpu") or ""), kernel.shape,
+                                                   cache.toolkit(session))
+        return self._served[kernel.key]["config"] or None
+
+    def facts(self, turn: Turn, kernel: SuiteKernel) -> dict[str, Any]:
+        """Where the configuration came from."""
+        if kernel.key in turn.configs:
+            return {"config_from": "build"}
+        if kernel.config_from != "cache":
+            return {"config_from": kernel.config_from}
+        served = self._served.get(kernel.key) or {}
+        entry = served.get("entry") or {}
+        return {"config_from": "cache", "cache_rule": str(served.get("rule") or ""), "cache_entry": entry.get("id")}
+
+
+class RecordedRunner:
+    """Each fresh run is one recorded process. `pace` 1 takes as long as its samples took when they were recorded, 0 no time."""
+
+    def __init__(self, job: SuiteJob, runs: RecordedRuns, pace: float) -> None:
+        self.job, self.runs, self.pace, self.recorded = job, runs, pace, runs.label
+        self._stop, self._chosen = threading.Event(), Chosen()
+        served, self._mine = _served(job, runs.stem)
+        self._draw = Draw(runs.runs, job.pk, served)
+
+    def run(self, turn: Turn, then: Turn | None) -> Iterator[tuple[SuiteKernel, Taken]]:
+        number = self._mine.get((turn.build, turn.number)) or self._draw.next(turn.build)
+        for kernel in turn.kernels:
+            taken = self._one(turn, kernel, number)
+            if self.pace:
+                self._stop.wait(self.pace * sum(taken.us) / 1e6)
+            if self._stop.is_set():
+                raise Stopped
+            yield kernel, taken
+
+    def _one(self, turn: Turn, kernel: SuiteKernel, number: int | None) -> Taken:
+        session = {"gpu": self.runs.gpu, **self.runs.environment}
+        config = self._chosen.given(turn, kernel)
+        if config is None and kernel.config_from == "cache":
+            config = self._chosen.served(kernel, session)
+        there = self.runs.look_up(kernel.op, kernel.shape, kernel.dtype, config) if config else None
+        facts = {**self._chosen.facts(turn, kernel), "recorded_in": self.runs.stem}
+        if there is None:
+            return Taken(kernel.key, rejected=self.runs.why_not(kernel.op, kernel.shape, kernel.dtype, config), config=config,
+                         session=session, facts=facts)
+        if number is None:
+            return Taken(kernel.key, config=config, session=session, facts=facts, rejected=(
+                f"all {len(self.runs.runs)} recorded processes were served for build {turn.build} already: "
+                "on recorded runs it can have no more"))
+        facts["recorded_run"] = number
+        if number not in there:
+            return Taken(kernel.key, config=config, session=session, facts=facts,
+                         rejected=f"recorded process {number} did not measure it")
+        one = there[number]
+        clock = {"clocks": {"sm_clock_mhz": {"median": one.sm_clock_mhz}}} if one.sm_clock_mhz else {}
+        return Taken(kernel.key, one.us, config=config, session=session, facts={**one.facts, **clock, **facts})
+
+    def stop(self) -> None:
+        self._stop.set()
+
+    def close(self) -> None:
+        self._stop.set()
+
+
+def _served(job: SuiteJob, stem: str) -> tuple[dict[str, list[int]], dict[tuple[str, int], int]]:
+    """Which recorded processes served each build of the suite so far; and this job's own, by build and number of the run."""
+    rows = KernelRun.objects.filter(kernel__suite=job.suite, facts__recorded_in=stem, facts__recorded_run__isnull=False)
+    served: dict[str, list[int]] = {}
+    mine = {}
+    told = rows.order_by().values_list("job_id", "build__name", "number", "facts__recorded_run").distinct()
+    for of_job, build, number, run in told:
+        served.setdefault(build, []).append(int(run))
+        if of_job == job.pk:
+            mine[build, number] = int(run)
+    return served, mine
+
+
+class GpuRunner:
+    """Fresh processes on the GPU that this worker leased.
+
+    A build's kernels are compiled once, by a process that measures nothing.
+    """
+
+    recorded = ""
+
+    def __init__(self, job: SuiteJob, card: gpu.Gpu, *, module: str = CHILD) -> None:
+        self.job, self._chosen = job, Chosen()
+        self._folder = cache_folder()
+        self._refused: dict[str, dict[str, str]] = {}            # build → kernel → why it cannot be compiled
+        self._sides: dict[str, Side] = {}
+        self.fresh = FreshRuns(card.index, gpu_uuid=card.uuid, module=module, policy=policy_of(job.suite.policy),
+                               environ=team.child_environment())
+
+    def run(self, turn: Turn, then: Turn | None) -> Iterator[tuple[SuiteKernel, Taken]]:
+        side = self._side(turn.build)
+        wanted = {kernel.key: self._wanted(turn, kernel) for kernel in turn.kernels}
+        if turn.build not in self._refused:
+            self._refused[turn.build] = self.fresh.prepare(side, list(wanted.values()))
+        refused = self._refused[turn.build]
+        fine = [kernel for kernel in turn.kernels if kernel.key not in refused]
+        for kernel in turn.kernels:
+            if kernel.key in refused:
+                yield kernel, Taken(kernel.key, rejected=refused[kernel.key], config=wanted[kernel.key].config,
+                                    facts=self._chosen.facts(turn, kernel))
+        next_side = self._side(then.build) if then is not None else None
+        taken = self.fresh.run(side, [wanted[kernel.key] for kernel in fine], seed=turn.number, then=next_side)
+        for kernel, one in zip(fine, taken, strict=True):
+            yield kernel, Taken(**{**one.__dict__, "facts": {**one.facts, **self._chosen.facts(turn, kernel)}})
+
+    def _side(self, build: str) -> Side:
+        if build not in self._sides:
+            compiled = self._folder / f"build-{len(self._sides)}"
+            compiled.mkdir()
+            self._sides[build] = Side(build, build_code.folder(self.job.suite.build_path, build), compiled)
+        return self._sides[build]
+
+    def _wanted(self, turn: Turn, kernel: SuiteKernel) -> Wanted:
+        config = self._chosen.given(turn, kernel)
+        choose = None
+        if config is None and kernel.config_from == "cache":
+            def choose(session: Mapping[str, Any]) -> Config | None:
+                return self._chosen.served(kernel, session)
+        return Wanted(kernel.key, kernel.op, kernel.shape, kernel.dtype, config, choose)
+
+    def stop(self) -> None:
+        self.fresh.stop()
+
+    def close(self) -> None:
+        self.fresh.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
