@@ -21,7 +21,7 @@ from django.http.request import split_domain_port, validate_host
 from webapp.accounts import is_local
 from workers import jobs
 
-TOPIC = re.compile(r"(home|workers|(profile|tune|capture|ceilings|suite|gate)\.\d{1,18})\Z")
+TOPIC = re.compile(r"(home|workers|notified|(profile|tune|capture|ceilings|suite|gate)\.\d{1,18})\Z")
 MAX_TOPICS = 200
 SIGNED_OUT = 4401
 

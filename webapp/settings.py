@@ -6,6 +6,10 @@ RIDGEPOINT_S3_BUCKET       object store in a bucket in place of the folder (AWS_
 RIDGEPOINT_SIGN_IN         1: people sign in; 0: single-user local mode, loopback only (the default)
 RIDGEPOINT_HOSTS           comma-separated host names the web server answers to
 RIDGEPOINT_HTTPS           1: a proxy in front speaks HTTPS; cookies are sent over HTTPS only
+RIDGEPOINT_PUBLIC_URL      https://guard.example: put before links in messages and mails; without it they carry paths
+RIDGEPOINT_WEBHOOK_PRIVATE 1: webhooks may go to addresses inside this network too (loopback, private, link-local)
+RIDGEPOINT_EMAIL_URL       smtp://user:password@host:587?tls=1 (or ?ssl=1); without it mails become files under RIDGEPOINT_HOME
+RIDGEPOINT_EMAIL_FROM      sender of mails
 RIDGEPOINT_LOG             level of our own log, on standard error (default: INFO)
 """
 
@@ -114,6 +118,17 @@ def object_store(env: Mapping[str, str]) -> dict:
     }}
 
 
+# mails: to a server where one is named, else into files
+_MAIL = urlsplit(os.environ.get("RIDGEPOINT_EMAIL_URL", ""))
+EMAIL_USE_TLS, EMAIL_USE_SSL = "tls=1" in _MAIL.query, "ssl=1" in _MAIL.query
+EMAIL_BACKEND = f"django.core.mail.backends.{'smtp' if _MAIL.hostname else 'filebased'}.EmailBackend"
+EMAIL_FILE_PATH = HOME / "mail"
+EMAIL_HOST, EMAIL_PORT = _MAIL.hostname or "", _MAIL.port or (465 if EMAIL_USE_SSL else 587 if EMAIL_USE_TLS else 25)
+EMAIL_HOST_USER, EMAIL_HOST_PASSWORD = unquote(_MAIL.username or ""), unquote(_MAIL.password or "")
+EMAIL_TIMEOUT = 15
+DEFAULT_FROM_EMAIL = os.environ.get("RIDGEPOINT_EMAIL_FROM", "ridgepoint@localhost")
+PUBLIC_URL = os.environ.get("RIDGEPOINT_PUBLIC_URL", "").rstrip("/")
+WEBHOOK_PRIVATE = os.environ.get("RIDGEPOINT_WEBHOOK_PRIVATE") == "1"
 STORAGES = {
     "default": object_store(os.environ),
     "staticfiles": {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"},

@@ -1,0 +1,187 @@
+"""One message to one web address, from a server that stands inside a team's network: what may be asked for is checked first.
+
+http and https only; no redirect is followed; loopback, link-local, private and reserved addresses are refused unless an owner
+allows them (RIDGEPOINT_WEBHOOK_PRIVATE). The name is looked up once, and the connection goes to the address that was checked:
+a name that answers differently the second time (DNS rebinding) reaches nothing. Proxies of the environment are not used.
+
+Signature: `X-Ridgepoint-Signature: sha256=` + hex HMAC-SHA256 over `X-Ridgepoint-Timestamp` + "." + body. The time is signed so
+that an old message cannot be sent again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import ipaddress
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from http.client import HTTPConnection, HTTPException
+from urllib.parse import SplitResult, urlsplit
+
+CONNECT_S, READ_S, TOTAL_S = 5.0, 10.0, 20.0
+MAX_ADDRESS = 500
+ANSWER_BYTES = 300
+RETRIED = {408, 425, 429}          # of 4xx: those that say "later"
+_NAT64 = ipaddress.ip_network("64:ff9b::/96")
+Resolve = Callable[[str, int], Sequence[str]]
+
+
+class Refused(ValueError):
+    """An address that no message is sent to; str says why."""
+
+
+class NotSent(Exception):
+    """The message did not arrive; str says why. `final`: trying again will not help."""
+
+    def __init__(self, why: str, final: bool = False) -> None:
+        super().__init__(why)
+        self.final = final
+
+
+@dataclass(frozen=True)
+class Arrived:
+    status: int
+    seconds: float
+
+    def __str__(self) -> str:
+        return f"{self.status} after {self.seconds:.2f} s"
+
+
+def address_checked(address: str) -> SplitResult:
+    """The parts of an address that could be sent to; says what is wrong otherwise. Looks nothing up."""
+    if len(address) > MAX_ADDRESS or any(ord(char) <= 32 or ord(char) == 127 for char in address):
+        raise Refused(f"write one address without spaces, at most {MAX_ADDRESS} characters")
+    try:
+        parts = urlsplit(address)
+        port = parts.port
+        host = (parts.hostname or "").encode("idna").decode()
+    except (ValueError, UnicodeError) as error:
+        raise Refused("this is no web address: write https://host/path") from error
+    if parts.scheme not in ("http", "https"):
+        raise Refused("only http:// and https:// addresses are sent to")
+    if not host or port == 0:
+        raise Refused("this is no web address: write https://host/path")
+    if parts.username is not None or parts.password is not None:
+        raise Refused("leave name and password out of the address: messages are signed with the secret")
+    return parts
+
+
+def addresses(host: str, port: int) -> list[str]:
+    """As the system resolves the name."""
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as error:
+        raise NotSent(f"{host} is not known: {error}") from error
+    return list(dict.fromkeys(str(each[4][0]).partition("%")[0] for each in found))
+
+
+def is_public(address: str) -> bool:
+    """Reachable by everybody: what is inside (10.0.0.0/8, 127.0.0.1, 169.254.169.254, ::1, fd00::/8 …) is not, in whatever form."""
+    found = ipaddress.ip_address(address)
+    if isinstance(found, ipaddress.IPv6Address):
+        if found in _NAT64:
+            return is_public(str(ipaddress.IPv4Address(int(found) & 0xFFFFFFFF)))
+        inside = [found.ipv4_mapped, found.sixtofour, *(found.teredo or ())]
+        if any(each is not None and not is_public(str(each)) for each in inside):
+            return False
+    return found.is_global and not found.is_multicast
+
+
+def signature(secret: str, timestamp: str, body: bytes) -> str:
+    digest = hmac.new(secret.encode(), timestamp.encode() + b"." + body, hashlib.sha256).hexdigest()
+    return f"sha256={digest}"
+
+
+def send(address: str, body: bytes, headers: Mapping[str, str], *, secret: str = "", private: bool = False,
+         resolve: Resolve = addresses, total_s: float = TOTAL_S) -> Arrived:
+    """POST `body` as JSON; returns when it was answered with 2xx, raises Refused or NotSent otherwise, within `total_s` seconds
+    of the connection's beginning."""
+    parts = address_checked(address)
+    host, port = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
+    found = list(resolve(host.encode("idna").decode(), port))
+    if not found:
+        raise NotSent(f"{host} has no address")
+    if not private and any(not is_public(ip) for ip in found):
+        raise Refused(f"{host} is inside this network ({', '.join(found[:3])}); RIDGEPOINT_WEBHOOK_PRIVATE=1 allows such addresses")
+    timestamp = str(int(time.time()))
+    said = {**headers, "Content-Type": "application/json", "User-Agent": "Ridgepoint", "Host": _host(parts),
+            "X-Ridgepoint-Timestamp": timestamp}
+    if secret:
+        said["X-Ridgepoint-Signature"] = signature(secret, timestamp, body)
+    path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    began = time.monotonic()
+    late = threading.Event()
+    try:
+        with _connection(parts.scheme, host, found[0], port) as (link, sock), _deadline(sock, total_s, late):
+            if isinstance(sock, ssl.SSLSocket):
+                sock.do_handshake()
+            link.request("POST", path, body=body, headers=said)
+            answer = link.getresponse()
+            status, location, told = answer.status, answer.getheader("Location") or "", answer.read(ANSWER_BYTES)
+    except (HTTPException, OSError, ValueError) as error:
+        raise NotSent(f"no answer within {total_s:.0f} s" if late.is_set() else _why(error)) from error
+    return _judged(status, location, told, time.monotonic() - began)
+
+
+def _judged(status: int, location: str, told: bytes, seconds: float) -> Arrived:
+    if 200 <= status < 300:
+        return Arrived(status, seconds)
+    if 300 <= status < 400:
+        raise NotSent(f"{status}: it redirects to {location[:150] or 'elsewhere'}, which is not followed: give that address",
+                      final=True)
+    words = told.decode("utf-8", "replace").strip()[:160]
+    raise NotSent(f"{status}" + (f": {words}" if words else ""), final=status < 500 and status not in RETRIED)
+
+
+@contextmanager
+def _connection(scheme: str, host: str, address: str, port: int) -> Iterator[tuple[HTTPConnection, socket.socket]]:
+    """Goes to the address that was checked, and expects the certificate of the name. Redirects and proxies it knows none."""
+    with socket.create_connection((address, port), timeout=CONNECT_S) as plain:
+        plain.settimeout(READ_S)
+        sock = ssl.create_default_context().wrap_socket(plain, server_hostname=host, do_handshake_on_connect=False) \
+            if scheme == "https" else plain
+        link = HTTPConnection(host, port)
+        link.sock = sock
+        try:
+            yield link, sock
+        finally:
+            link.close()
+
+
+@contextmanager
+def _deadline(sock: socket.socket, seconds: float, late: threading.Event) -> Iterator[None]:
+    """Ends a connection that drips: a timeout of the socket begins anew with each byte."""
+    def cut() -> None:
+        late.set()
+        with suppress(OSError):          # it ended by itself meanwhile
+            sock.shutdown(socket.SHUT_RDWR)
+
+    timer = threading.Timer(seconds, cut)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def _host(parts: SplitResult) -> str:
+    """As a browser writes it: the port where it is not the scheme's own."""
+    name = (parts.hostname or "").encode("idna").decode()
+    name = f"[{name}]" if ":" in name else name
+    return f"{name}:{parts.port}" if parts.port and parts.port != {"http": 80, "https": 443}[parts.scheme] else name
+
+
+def _why(error: Exception) -> str:
+    if isinstance(error, TimeoutError):
+        return "no answer in time"
+    if isinstance(error, ssl.SSLError):
+        return f"its certificate is not accepted: {error}"[:200]
+    if isinstance(error, ConnectionRefusedError):
+        return "nobody listens at this address"
+    return f"{type(error).__name__}: {error}"[:200]
