@@ -17,6 +17,8 @@ class Interval:
     low: float
     high: float
     p_value: float | None = None                # one-sided: of so large a slowdown among identical builds
+    confidence: float | None = None             # that the true ratio lies in the interval; low end at the suite's corrected risk
+    verdict: Verdict | None = None              # by this number alone
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,7 @@ class KernelVerdict:
     metrics: Sequence[Mapping[str, Any]] = ()   # judged beside time: {"metric", "baseline", "candidate", "verdict", "reason"}
     clocks: Mapping[str, Any] = field(default_factory=dict)     # {"baseline_mhz", "candidate_mhz", "cycles_ratio", "says"}
     excluded: Sequence[str] = ()                # runs that were left out, and why
+    baseline_config: Mapping[str, Any] | None = None            # where a kernel is one (op, shape) and its configuration changed
 
 
 @dataclass(frozen=True)

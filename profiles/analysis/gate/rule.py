@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -19,7 +20,7 @@ EXIT_CODE = {Verdict.PASS: 0, Verdict.FASTER: 0, Verdict.SLOWER: 1, Verdict.AMBI
 ERROR_EXIT_CODE = 3
 
 
-def worst(verdicts: list[Verdict]) -> Verdict:
+def worst(verdicts: Iterable[Verdict]) -> Verdict:
     """Of a suite; one without kernels has no data."""
     return min(verdicts, key=ORDER.index, default=Verdict.NO_DATA)
 
@@ -33,3 +34,4 @@ class Rule:
     target_p95: float = 0.10
     floor_p95: float = 0.05
     alpha: float = 0.01            # of a false SLOWER, for the whole suite
+    beta: float = 0.05             # of passing a kernel that is slower by the target, for each kernel

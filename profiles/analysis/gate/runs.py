@@ -32,3 +32,9 @@ class KernelRuns:
     config: Mapping[str, Any] | None = None
     key: str = ""                               # of the suite's kernel; "": a file's, told apart by op, shape and config
     runs: Sequence[Run] = ()
+    notes: Sequence[str] = ()                   # what the reader had to say: "run 3 was there twice"
+
+    @property
+    def name(self) -> str:
+        """For people: "matmul M=4096 N=4096 K=4096"."""
+        return self.key or " ".join([self.op, *(f"{name}={value}" for name, value in self.shape.items())])

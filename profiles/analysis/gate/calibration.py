@@ -1,0 +1,147 @@
+"""What a comparison of this noise is worth: its false-alarm rate and the smallest slowdown it shows, from A/A history.
+
+Runs of identical code are split by chance into a "baseline" and a "candidate" and judged with the gate's own interval.
+Scaling the candidate's samples by 1 + d scales all pairs' ratios, so each split has one smallest d that it would call
+SLOWER; the 95 % quantile of those is the detectable slowdown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from profiles.analysis.gate.exact import cut
+from profiles.analysis.gate.plan import METRICS
+from profiles.analysis.gate.rule import Rule
+from profiles.analysis.gate.runs import KernelRuns
+from profiles.analysis.gate.sides import side
+
+Floats = NDArray[np.float64]
+
+POWER = 0.95                # of the comparisons call the detectable slowdown SLOWER
+FEWEST_RUNS = 5             # of identical code that say anything about its noise
+DRAWS = 200                 # beside a verdict
+MOST_PAIRS = 40_000         # of runs, above which one look at the residuals is as good as many draws of them
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """One kernel on one machine, compared with itself `draws` times."""
+
+    key: str
+    op: str
+    shape: Mapping[str, Any]
+    config: Mapping[str, Any] | None
+    runs: int
+    cv: float | None                    # of run medians, as a fraction (0.004 is 0.4 %)
+    cv_p95: float | None
+    slower: float | None                # share of comparisons of identical code that end SLOWER; None: too few runs
+    ambiguous: float | None             # … that end AMBIGUOUS, before any re-run
+    detectable: float | None            # smallest slowdown called SLOWER in 95 % of comparisons: 0.034 is 3.4 %
+    says: str
+
+
+def calibrate(runs: Sequence[KernelRuns], rule: Rule | None = None, *, kernels: int | None = None, baseline_runs: int = 10,
+              candidate_runs: int = 5, draws: int = 1000, seed: int = 0) -> list[Calibration]:
+    """`runs`: identical code, kernel by kernel; `kernels`: of the suite whose correction counts (None: all of `runs`).
+
+    Splits are drawn without repetition where there are enough runs for one, else with repetition from what is there.
+    """
+    rule = rule or Rule()
+    level = rule.alpha / (kernels or max(1, len(runs)))
+    return [_calibrate(kernel, rule, level, baseline_runs, candidate_runs, draws, seed) for kernel in runs]
+
+
+def as_dict(found: Calibration) -> dict[str, Any]:
+    return asdict(found)
+
+
+def of_comparison(baseline: Floats, candidate: Floats, rule: Rule, level: float) -> tuple[float | None, float | None]:
+    """(false alarms, detectable) for the p50 of a comparison at hand; None: too few runs to say.
+
+    False alarms: the baseline's own runs against each other. Detectable: both builds' runs about their own medians,
+    which makes them differ a little too little; the correction is for the two medians taken from them.
+    """
+    n_c, n_b = len(candidate), len(baseline)
+    if n_b < FEWEST_RUNS or not n_c:
+        return None, None
+    own = np.log(baseline / np.median(baseline))
+    alarms = float(np.mean(_slower(_pairs(own, n_c, n_b, DRAWS, 0, True), n_c, n_b, level, rule.floor, rule.target)))
+    both = np.concatenate([own, np.log(candidate / np.median(candidate))])
+    both *= (len(both) / (len(both) - 2)) ** 0.5
+    return alarms, _detectable(_pairs(both, n_c, n_b, DRAWS, 0, True), n_c, n_b, level, rule)
+
+
+def _calibrate(kernel: KernelRuns, rule: Rule, level: float, n_b: int, n_c: int, draws: int, seed: int) -> Calibration:
+    ready = side([kernel])
+    runs = len(ready.runs)
+    if runs < FEWEST_RUNS:
+        return Calibration(kernel.key, kernel.op, kernel.shape, kernel.config, runs, None, None, None, None, None,
+                           f"{runs} runs of identical code say too little: {FEWEST_RUNS} or more are needed")
+    again = runs < n_b + n_c
+    pairs = _pairs(np.log(ready.p50), n_c, n_b, draws, seed, again)
+    slower = _slower(pairs, n_c, n_b, level, rule.floor, rule.target)
+    unsure = ~slower & ~_passes(pairs, n_c, n_b, rule.target, rule.beta)
+    detectable = _detectable(pairs, n_c, n_b, level, rule)
+    if ready.p95 is not None:
+        tails = _pairs(np.log(ready.p95), n_c, n_b, draws, seed, again)
+        # each at half its level: safe beside the joint test of the gate
+        slower |= _slower(tails, n_c, n_b, level / METRICS, rule.floor_p95, rule.target_p95)
+        unsure = (unsure | ~_passes(tails, n_c, n_b, rule.target_p95, rule.beta)) & ~slower
+    cv, cv95 = _cv(ready.p50), None if ready.p95 is None else _cv(ready.p95)
+    rates = float(np.mean(slower)), float(np.mean(unsure))
+    says = (f"{runs} runs of identical code vary by {cv * 100:.2g} %; {n_c} against {n_b} of them end SLOWER in "
+            f"{rates[0] * 100:.2g} % and AMBIGUOUS in {rates[1] * 100:.2g} % of {draws:,} comparisons; ")
+    says += "so few runs can call nothing SLOWER" if detectable is None else \
+        f"a slowdown of {detectable * 100:.2g} % or more is called SLOWER in {POWER:.0%} of them"
+    return Calibration(kernel.key, kernel.op, kernel.shape, kernel.config, runs, cv, cv95, *rates, detectable, says)
+
+
+def _pairs(log_values: Floats, n_c: int, n_b: int, draws: int, seed: int, again: bool) -> Floats:
+    """(draws, n_c × n_b) ratios of random splits, sorted along the second axis."""
+    if n_c * n_b > MOST_PAIRS:
+        draws = 1
+    chosen = log_values[_draws(len(log_values), n_c + n_b, draws, seed, again)]
+    logs = (chosen[:, :n_c, None] - chosen[:, None, n_c:]).reshape(draws, -1)
+    result: Floats = np.exp(np.sort(logs, axis=1))
+    return result
+
+
+@lru_cache(maxsize=32)
+def _draws(runs: int, size: int, draws: int, seed: int, again: bool) -> NDArray[np.int64]:
+    generator = np.random.default_rng(seed)
+    if again:
+        return generator.integers(0, runs, (draws, size))
+    return np.argsort(generator.random((draws, runs)), axis=1)[:, :size]
+
+
+def _slower(pairs: Floats, n_c: int, n_b: int, level: float, floor: float, target: float) -> NDArray[np.bool_]:
+    k = cut(n_c, n_b, level)
+    if not k:
+        return np.zeros(len(pairs), dtype=bool)
+    result: NDArray[np.bool_] = (pairs[:, k - 1] > 1) & (np.median(pairs, axis=1) > 1 + floor) & (pairs[:, -k] >= 1 + target)
+    return result
+
+
+def _passes(pairs: Floats, n_c: int, n_b: int, target: float, beta: float) -> NDArray[np.bool_]:
+    high = cut(n_c, n_b, beta)
+    result: NDArray[np.bool_] = (pairs[:, -high] < 1 + target) if high else np.zeros(len(pairs), dtype=bool)
+    return result
+
+
+def _detectable(pairs: Floats, n_c: int, n_b: int, level: float, rule: Rule) -> float | None:
+    k = cut(n_c, n_b, level)
+    if not k:
+        return None
+    conditions = 1 / pairs[:, k - 1], (1 + rule.floor) / np.median(pairs, axis=1), (1 + rule.target) / pairs[:, -k]
+    needed = np.max(conditions, axis=0)
+    return max(rule.floor, float(np.quantile(needed, POWER)) - 1)
+
+
+def _cv(values: Floats) -> float:
+    return float(np.std(values, ddof=1) / np.mean(values))

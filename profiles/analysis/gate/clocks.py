@@ -1,0 +1,58 @@
+"""Was it the code or the clock? Time × clock is cycles: a lower clock makes the same cycles last longer.
+
+Clocks count only where they surely differ between the builds: the same exact test as for times, at the same level. On the
+recorded H200 the sampled SM clock of identical code goes from 1,785 to 1,980 MHz between runs while its time stays within
+0.3 %, so a difference of some per cent that a few runs show by chance must change no verdict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from profiles.analysis.gate.decide import Decision, Levels, decide
+from profiles.analysis.gate.exact import ROUNDING, rank_sum_p, smallest_p
+from profiles.analysis.gate.ratio import bounds
+from profiles.analysis.gate.rule import Rule, Verdict
+from profiles.analysis.gate.sentences import percent
+from profiles.analysis.gate.sides import Side
+
+JUMPED = 0.10       # clocks so far apart are other conditions: a PASS then needs the cycles to agree (10 % is usual, see above)
+
+
+@dataclass(frozen=True)
+class Clocks:
+    facts: Mapping[str, Any]        # {"baseline_mhz", "candidate_mhz", "ratio", "cycles_ratio", "says"}; {}: not sampled
+    doubt: str = ""                 # why the verdict by time must not stand; "": it may
+
+
+def judge_clocks(baseline: Side, candidate: Side, time: Decision, levels: Levels, rule: Rule) -> Clocks:
+    if baseline.clocks is None or candidate.clocks is None:
+        return Clocks({})
+    b, c = baseline.clocks, candidate.clocks
+    ratio = bounds(c, b, 0.5, 0.5).ratio
+    cycles_b, cycles_c = baseline.p50 * b, candidate.p50 * c
+    level = max(levels.slower, smallest_p(len(c), len(b)))
+    sure = min(rank_sum_p(c, b), rank_sum_p(b, c)) <= level * (1 + ROUNDING)
+    cycles = decide(cycles_c, cycles_b, rank_sum_p(cycles_c, cycles_b), rank_sum_p(cycles_b, cycles_c), levels,
+                    floor=rule.floor, target=rule.target, beta=rule.beta)
+    facts = {"baseline_mhz": float(np.median(b)), "candidate_mhz": float(np.median(c)), "ratio": ratio,
+             "cycles_ratio": cycles.bounds.ratio, "says": ""}
+    if not sure or abs(ratio - 1) <= rule.floor:
+        return Clocks(facts)
+    facts["says"] = _says(ratio, cycles.bounds.ratio, rule)
+    blames = time.verdict == Verdict.SLOWER and cycles.verdict != Verdict.SLOWER
+    hides = time.verdict in (Verdict.PASS, Verdict.FASTER) and abs(ratio - 1) > JUMPED and cycles.verdict != time.verdict
+    if blames:
+        return Clocks(facts, f"{facts['says']}: the clock, not the build, can be why its time is {percent(time.bounds.ratio)}")
+    if hides:
+        return Clocks(facts, f"{facts['says']}: the two builds were not measured under the same conditions")
+    return Clocks(facts)
+
+
+def _says(ratio: float, cycles: float, rule: Rule) -> str:
+    same = "same cycles" if abs(cycles - 1) <= rule.floor else f"{percent(cycles)} cycles"
+    return f"{same}, {abs(ratio - 1) * 100:.0f} % {'lower' if ratio < 1 else 'higher'} clock"

@@ -1,0 +1,151 @@
+"""The exact rank test on fresh runs, ties included, and what it needs: its null distribution, cut-offs, Holm's steps.
+
+Null hypothesis: the runs of both builds are exchangeable, so each choice of which runs are the candidate's is equally
+likely. The statistic is the rank sum of the candidate's run medians (Mann and Whitney's U), with midranks for ties; its
+distribution is counted over all choices, given the ties that are there (Streitberg and Röhmel's shift algorithm, 1986:
+a table of (runs chosen, sum of ranks) filled one run at a time; doubled midranks keep it in whole numbers).
+SciPy's `mannwhitneyu` leaves the exact distribution as soon as two runs tie, and its normal approximation says 0.012
+where complete separation of 5 and 5 runs is 0.008; `permutation_test` counts 30 million choices for 10 and 20 runs one by one.
+Both are the oracles of tests/profiles/gate/test_exact.py.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import lru_cache
+from itertools import combinations
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+MOST_STEPS = 5e7        # of the counting; beyond it (50 and 60 runs) the normal limit, whose tail is a little too heavy: safe
+MOST_CHOICES = 60_000   # that are enumerated to judge two metrics at once: 8 and 10 runs
+ROUNDING = 1e-9         # shares of choices are sums of exact counts; this only swallows the last bits of a float
+
+
+def rank_sum_p(candidate: Floats, baseline: Floats) -> float:
+    """P(the candidate's rank sum is so large or larger | exchangeable): one-sided, small says the candidate is slower."""
+    ranks = doubled_ranks(np.concatenate([candidate, baseline]))
+    chosen, others = len(candidate), len(baseline)
+    if not chosen or not others:
+        return 1.0
+    observed, total = int(ranks[:chosen].sum()), int(ranks.sum())
+    if _steps(chosen, others) > MOST_STEPS:
+        from scipy.stats import mannwhitneyu  # only here: it takes most of a second to import
+
+        return float(mannwhitneyu(candidate, baseline, alternative="greater", method="asymptotic").pvalue)
+    pattern = tuple(sorted(ranks.tolist()))
+    if chosen <= others:
+        return float(_upper_tail(pattern, chosen)[observed])
+    # counted over the smaller side: the candidate's sum is large where the baseline's is small
+    at_least = _upper_tail(pattern, others)
+    return float(1.0 - at_least[total - observed + 1]) if total - observed + 1 < len(at_least) else 1.0
+
+
+def doubled_ranks(values: Floats) -> NDArray[np.int64]:
+    """Twice the midrank of each value, 2, 4, … without ties."""
+    ordered = np.sort(values)
+    below, up_to = np.searchsorted(ordered, values, "left"), np.searchsorted(ordered, values, "right")
+    return (below + up_to + 1).astype(np.int64)
+
+
+def joint_p(candidate: Sequence[Floats], baseline: Sequence[Floats]) -> list[float]:
+    """`rank_sum_p` of several metrics of the same runs, each corrected for having looked at all of them.
+
+    Westfall and Young's minP over the same choices of runs: the share of choices in which any metric looks as extreme as
+    this one does. Metrics that move together (p50 and p95 of a slower kernel) so cost nothing, where Bonferroni would
+    double every p. With more choices than are enumerated it is Bonferroni.
+    """
+    marginal = [rank_sum_p(c, b) for c, b in zip(candidate, baseline, strict=True)]
+    if len(marginal) == 1:
+        return marginal
+    chosen, runs = len(candidate[0]), len(candidate[0]) + len(baseline[0])
+    if math.comb(runs, chosen) > MOST_CHOICES:
+        return [min(1.0, p * len(marginal)) for p in marginal]
+    choices = _choices(runs, chosen)
+    smallest = np.ones(len(choices))
+    for c, b in zip(candidate, baseline, strict=True):
+        sums = doubled_ranks(np.concatenate([c, b]))[choices].sum(axis=1)
+        ordered = np.sort(sums)
+        np.minimum(smallest, 1.0 - np.searchsorted(ordered, sums, "left") / len(sums), out=smallest)
+    return [max(p, float(np.mean(smallest <= p * (1 + ROUNDING)))) for p in marginal]
+
+
+def smallest_p(candidate_runs: int, baseline_runs: int) -> float:
+    """What complete separation is worth: 1 of all choices; 5 of 15 runs: 1/3003."""
+    return 1.0 / math.comb(candidate_runs + baseline_runs, candidate_runs) if candidate_runs and baseline_runs else 1.0
+
+
+@lru_cache(maxsize=512)
+def cut(candidate_runs: int, baseline_runs: int, risk: float) -> int:
+    """Largest k with P(U < k) ≤ `risk`, U the number of (candidate, baseline) pairs in the unexpected order; 0: none has.
+
+    The k-th smallest ratio of all pairs is then a bound below the true ratio with confidence 1 - `risk` (Hodges and
+    Lehmann's interval; Hollander, Wolfe and Chicken, Nonparametric Statistical Methods, 4.3). Where runs tie the closed
+    bound is still kept, with a little more confidence than asked for.
+    """
+    below = np.asarray(under_null(candidate_runs, baseline_runs))
+    return int(np.searchsorted(below, risk * (1 + ROUNDING), "right"))
+
+
+@lru_cache(maxsize=512)
+def under_null(candidate_runs: int, baseline_runs: int) -> tuple[float, ...]:
+    """P(U ≤ u) for u = 0, 1, …, without ties."""
+    small, large = sorted((candidate_runs, baseline_runs))
+    pairs, runs = small * large, small + large
+    if _steps(small, large) > MOST_STEPS:
+        from scipy.stats import norm
+
+        spread = math.sqrt(pairs * (runs + 1) / 12)
+        return tuple(norm.cdf((np.arange(pairs + 1) + 0.5 - pairs / 2) / spread).tolist())
+    at_least = _upper_tail(tuple(range(2, 2 * runs + 2, 2)), small)
+    largest = small * (2 * runs - small + 1)                # doubled rank sum of complete separation: U = 0
+    return tuple(float(at_least[largest - 2 * u]) for u in range(pairs + 1))
+
+
+def confidence(candidate_runs: int, baseline_runs: int, k: int) -> float:
+    """Of the bound at the k-th pair (1: the outermost)."""
+    return 1.0 - under_null(candidate_runs, baseline_runs)[k - 1] if k > 0 else 1.0
+
+
+def holm_levels(p_values: Sequence[float], alpha: float, family: int) -> list[float]:
+    """The level at which Holm's step-down test judges each p: alpha / what is left of the family when its turn comes.
+
+    What is not significant is at the level at which the stepping stopped. `family` ≥ len(p_values).
+    """
+    levels, left, stopped = [0.0] * len(p_values), family, False
+    for index in sorted(range(len(p_values)), key=lambda i: p_values[i]):
+        levels[index] = alpha / left
+        stopped = stopped or p_values[index] > levels[index] * (1 + ROUNDING)
+        left -= not stopped
+    return levels
+
+
+def _steps(small: int, large: int) -> float:
+    small, large = sorted((small, large))
+    return 2.0 * small**2 * (small + large) ** 2
+
+
+@lru_cache(maxsize=4096)
+def _upper_tail(pattern: tuple[int, ...], chosen: int) -> Floats:
+    """P(sum of the `chosen` ranks ≥ s) for s = 0, 1, …; `pattern`: all doubled midranks, sorted."""
+    width = sum(pattern[-chosen:]) + 1
+    ways = np.zeros((chosen + 1, width))
+    ways[0, 0] = 1.0
+    for seen, rank in enumerate(pattern):
+        top = min(seen + 1, chosen)
+        if rank < width:
+            ways[1 : top + 1, rank:] += ways[:top, : width - rank].copy()
+    counts = ways[chosen]
+    tail: Floats = np.cumsum(counts[::-1])[::-1] / counts.sum()
+    return tail
+
+
+@lru_cache(maxsize=8)
+def _choices(runs: int, chosen: int) -> NDArray[np.int16]:
+    """Every choice of `chosen` of the runs, a row each."""
+    flat = np.fromiter((i for row in combinations(range(runs), chosen) for i in row), np.int16)
+    return flat.reshape(-1, chosen)

@@ -1,0 +1,236 @@
+"""Runs from a file: JSON Lines, one line a run and kernel, as tests/data/h200/timing_runs.jsonl.gz has them.
+
+    {"run": 1, "op": "matmul", "shape": {"M": 4096}, "config": {"BM": 128}, "clocks": "1980, 3201, 38, 108.6", "us": [195.5, …]}
+
+`clocks` is "SM MHz, memory MHz, °C, W". Optional: `key`, `gpu`, `environment` (text, or {"cuda": …, "driver": …}),
+`sm_clock_mhz`, `dtype`, and numbers to gate on: `registers`, `spills`, `smem_bytes`, `dram_bytes`, `metrics` {name: number}.
+A file is hostile until read: what it may hold is bounded, and what is no run is refused with its line and field. A sample that
+is a number but no time (NaN, zero, negative) is kept: the verdict says what it means.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from profiles.analysis.gate.metrics import number
+from profiles.analysis.gate.runs import KernelRuns, Run
+
+MOST_LINES = 1_000_000
+MOST_BYTES = 512 * 2**20            # unpacked
+MOST_LINE_BYTES = 4 * 2**20
+MOST_SAMPLES = 100_000              # of one run
+MOST_ALL_SAMPLES = 50_000_000       # 400 MB
+MOST_KERNELS = 10_000
+MOST_TEXT = 300
+MOST_FIELDS = 64                    # of a shape, a configuration, a line's metrics
+FACTS = ("registers", "spills", "smem_bytes", "dram_bytes", "tensor_pct")
+CHUNK = 2**20
+EXPECTED = "expected JSON Lines: one object a run and kernel, with run, op, shape and us (samples in µs)"
+
+
+class RunsError(ValueError):
+    """The file cannot be read: `where` (file and line), `what`, `hint`."""
+
+    def __init__(self, what: str, *, path: str = "", line: int | None = None,
+                 hint: str = EXPECTED) -> None:
+        self.what, self.path, self.line, self.hint = what, path, line, hint
+        self.where = ", ".join(part for part in (path, f"line {line}" if line else "") if part)
+        super().__init__(f"{self.where}: {what}" if self.where else what)
+
+
+@dataclass
+class _Kernel:
+    op: str
+    shape: Mapping[str, Any]
+    config: Mapping[str, Any] | None
+    key: str
+    runs: dict[tuple[str, str, str], Run] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+
+def read(source: str | Path | Iterable[str | bytes | Mapping[str, Any]]) -> list[KernelRuns]:
+    """A file (gzip is told by its first bytes), lines of one, or records that are parsed already. Raises RunsError."""
+    path = str(source) if isinstance(source, (str, Path)) else ""
+    lines: Iterable[str | bytes | Mapping[str, Any]] = _lines(Path(source)) if isinstance(source, (str, Path)) else source
+    kernels: dict[str, _Kernel] = {}
+    samples = 0
+    for at, line in enumerate(lines, 1):
+        if at > MOST_LINES:
+            raise RunsError(f"more than {MOST_LINES:,} lines", path=path, line=at, hint="split the file")
+        if not isinstance(line, Mapping) and not line.strip():
+            continue
+        try:
+            samples += _add(kernels, line if isinstance(line, Mapping) else _parse(line))
+        except _Wrong as wrong:
+            raise RunsError(str(wrong), path=path, line=at) from None
+        if samples > MOST_ALL_SAMPLES:
+            raise RunsError(f"more than {MOST_ALL_SAMPLES:,} samples", path=path, line=at, hint="split the file")
+    return [KernelRuns(each.op, each.shape, each.config, each.key, list(each.runs.values()), each.notes)
+            for each in kernels.values()]
+
+
+class _Wrong(Exception):
+    """What is wrong with a line."""
+
+
+def _lines(path: Path) -> Iterator[bytes]:
+    """Lines without their ends. Errors of the file and of its compression become RunsError with the line reached."""
+    at, kept, total = 0, b"", 0
+    try:
+        with path.open("rb") as opened:
+            packed = opened.read(2) == b"\x1f\x8b"
+            opened.seek(0)
+            source = gzip.GzipFile(fileobj=opened) if packed else opened
+            while chunk := source.read(CHUNK):
+                total += len(chunk)
+                if total > MOST_BYTES:
+                    raise RunsError(f"more than {MOST_BYTES >> 20} MiB unpacked", path=str(path), line=at + 1,
+                                    hint="split the file")
+                *whole, kept = (kept + chunk).split(b"\n")
+                if len(kept) > MOST_LINE_BYTES:
+                    raise RunsError(f"a line of more than {MOST_LINE_BYTES >> 20} MiB", path=str(path), line=at + len(whole) + 1)
+                for line in whole:
+                    at += 1
+                    yield line
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise RunsError(f"the compressed file is damaged or cut short ({error})", path=str(path), line=at + 1,
+                        hint="write or copy it again") from None
+    except OSError as error:
+        raise RunsError(error.strerror or str(error), path=str(path), hint="name a file of runs that can be read") from None
+    if kept:
+        yield kept
+
+
+def _parse(line: str | bytes) -> Mapping[str, Any]:
+    try:
+        found = json.loads(line)
+    except UnicodeDecodeError:
+        raise _Wrong("no UTF-8 text") from None
+    except RecursionError:
+        raise _Wrong("nested too deep") from None
+    except json.JSONDecodeError as error:
+        raise _Wrong(f"no JSON: {error.msg} at column {error.colno} (was the file cut short?)") from None
+    except ValueError:
+        raise _Wrong("a number has too many digits") from None
+    if not isinstance(found, dict):
+        raise _Wrong("expected an object")
+    return found
+
+
+def _add(kernels: dict[str, _Kernel], record: Mapping[str, Any]) -> int:
+    """How many samples it brought."""
+    op, shape, config = _name(record, "op"), _flat(record, "shape") or {}, _flat(record, "config")
+    key = _name(record, "key", "")
+    if (dtype := _name(record, "dtype", "")) and "dtype" not in shape:
+        shape = {**shape, "dtype": dtype}
+    run = _run(record)
+    identity = json.dumps([op, shape, config, key], sort_keys=True)
+    if identity not in kernels and len(kernels) >= MOST_KERNELS:
+        raise _Wrong(f"more than {MOST_KERNELS:,} kernels")
+    kernel = kernels.setdefault(identity, _Kernel(op, shape, config, key))
+    # a process is one run: what it measured twice is not two witnesses
+    process = (run.run, run.gpu, run.environment)
+    before = kernel.runs.get(process)
+    if before is None:
+        kernel.runs[process] = run
+    elif np.array_equal(before.us, run.us, equal_nan=True):
+        kernel.notes.append(f"run {run.run} came twice with the same samples: counted once")
+    else:
+        kernel.runs[process] = replace(before, us=np.concatenate([before.us, run.us]))
+        kernel.notes.append(f"run {run.run} came more than once: a process is one run, so its samples were joined")
+    return len(run.us)
+
+
+def _run(record: Mapping[str, Any]) -> Run:
+    label = record.get("run")
+    if isinstance(label, bool) or not isinstance(label, (int, str)):
+        raise _Wrong("run: expected a number or a name of the process")
+    samples = record.get("us")
+    if not isinstance(samples, list):
+        raise _Wrong("us: expected a list of times in µs")
+    if len(samples) > MOST_SAMPLES:
+        raise _Wrong(f"us: more than {MOST_SAMPLES:,} samples")
+    for at, value in enumerate(samples):
+        if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float))):
+            raise _Wrong(f"us[{at}]: expected a number, not {json.dumps(value)[:40]}")
+    try:
+        us = np.asarray([np.nan if value is None else float(value) for value in samples], dtype=np.float64)
+    except OverflowError:
+        raise _Wrong("us: a number is too large") from None
+    facts = {name: record[name] for name in FACTS if number(record.get(name)) is not None}
+    for name, value in (_flat(record, "metrics") or {}).items():
+        if number(value) is None:
+            raise _Wrong(f"metrics.{name}: expected a number")
+        facts[name] = value
+    return Run(_text(str(label), "run"), us, _clock(record), _name(record, "gpu", ""), _environment(record), facts)
+
+
+def _clock(record: Mapping[str, Any]) -> float | None:
+    """SM MHz; a clock that cannot be read is not known."""
+    value = record.get("sm_clock_mhz")
+    if value is None:
+        text = record.get("clocks")
+        if isinstance(text, Mapping):
+            value = text.get("sm_mhz")
+        elif isinstance(text, str):
+            try:
+                value = float(text.split(",")[0])
+            except ValueError:
+                value = None
+    found = number(value)
+    return found if found is not None and found > 0 else None
+
+
+def _environment(record: Mapping[str, Any]) -> str:
+    """"cuda 13.0, driver 580.159": names in order, so that the same environment has the same text."""
+    said = record.get("environment")
+    if isinstance(said, str):
+        return _text(said, "environment")
+    known = _flat(record, "environment") or {}
+    for name in ("cuda", "triton", "torch", "driver", "toolkit"):
+        if isinstance(record.get(name), (str, int, float)) and name not in known:
+            known = {**known, name: record[name]}
+    return _text(", ".join(f"{name} {known[name]}" for name in sorted(known)), "environment")
+
+
+def _name(record: Mapping[str, Any], name: str, default: str | None = None) -> str:
+    value = record.get(name, default)
+    if value is None and default is not None:
+        return default
+    if not isinstance(value, str) or (not value and default is None):
+        raise _Wrong(f"{name}: expected a name")
+    return _text(value, name)
+
+
+def _flat(record: Mapping[str, Any], name: str) -> dict[str, Any] | None:
+    """An object of names and plain values."""
+    value = record.get(name)
+    if value is None:
+        return None
+    if not isinstance(value, Mapping):
+        raise _Wrong(f"{name}: expected an object")
+    if len(value) > MOST_FIELDS:
+        raise _Wrong(f"{name}: more than {MOST_FIELDS} fields")
+    for field_name, each in value.items():
+        _text(str(field_name), f"{name}'s names")
+        if isinstance(each, str):
+            _text(each, f"{name}.{field_name}")
+        elif each is not None and not isinstance(each, bool) and number(each) is None:
+            raise _Wrong(f"{name}.{field_name}: expected text, a finite number, true or false")
+    return dict(value)
+
+
+def _text(value: str, where: str) -> str:
+    if len(value) > MOST_TEXT:
+        raise _Wrong(f"{where}: longer than {MOST_TEXT} characters")
+    if any(ord(letter) < 32 or 0xD800 <= ord(letter) <= 0xDFFF for letter in value):
+        raise _Wrong(f"{where}: has characters that are no text")
+    return value

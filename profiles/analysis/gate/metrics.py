@@ -1,0 +1,131 @@
+"""What is gated beside time: registers, spills, shared memory, DRAM bytes, tensor-core use, any number that runs carry.
+
+A limit is {"max_increase": 0.1} or {"max_decrease": 0.05} (fractions of the baseline's median; from zero, any increase is
+beyond every fraction), {"max": 0} or {"min": 40} (in the metric's own unit), or several of them. What the compiler decides
+is the same in each run and needs no statistics: one number against one. What varies is judged by its interval.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from profiles.analysis.gate.ratio import bounds
+from profiles.analysis.gate.rule import Rule, Verdict, worst
+from profiles.analysis.gate.runs import Run
+
+Floats = NDArray[np.float64]
+
+LIMITS = ("max_increase", "max_decrease", "max", "min")
+
+
+def check_limits(limits: Mapping[str, Any]) -> dict[str, str]:
+    """What is wrong with a suite's limits, by field ("registers.max"); {} where they can be used."""
+    problems: dict[str, str] = {}
+    for metric, limit in limits.items():
+        if not isinstance(limit, Mapping):
+            problems[str(metric)] = f"expected one or more of {', '.join(LIMITS)}"
+            continue
+        if not any(name in limit for name in LIMITS):
+            problems[str(metric)] = f"no limit: name one or more of {', '.join(LIMITS)}"
+        for name, value in limit.items():
+            where = f"{metric}.{name}"
+            if name == "optional":
+                if not isinstance(value, bool):
+                    problems[where] = "expected true or false"
+            elif name not in LIMITS:
+                problems[where] = f"unknown: expected {', '.join(LIMITS)} or optional"
+            elif number(value) is None:
+                problems[where] = "expected a number"
+            elif name.endswith("crease") and float(value) < 0:
+                problems[where] = "expected a fraction of zero or more: 0.1 is 10 %"
+    return problems
+
+
+def number(value: Any) -> float | None:
+    """A finite number, or None; a boolean is none."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    try:
+        return float(value) if math.isfinite(value) else None
+    except OverflowError:
+        return None
+
+
+def judge_metrics(baseline: Sequence[Run], candidate: Sequence[Run], limits: Mapping[str, Any], rule: Rule,
+                  level: float) -> list[dict[str, Any]]:
+    """[{"metric", "baseline", "candidate", "ratio", "verdict", "reason"}]; values are medians over runs, None: not known."""
+    return [_judge(metric, limit, values(baseline, metric), values(candidate, metric), rule, level)
+            for metric, limit in limits.items() if isinstance(limit, Mapping)]
+
+
+def changed(baseline: Sequence[Run], candidate: Sequence[Run], beside: Sequence[str]) -> list[dict[str, Any]]:
+    """What the compiler decided otherwise and no limit is set on: shown, never judged."""
+    found = []
+    for metric in ("registers", "spills", "smem_bytes"):
+        b, c = values(baseline, metric), values(candidate, metric)
+        if metric not in beside and b is not None and c is not None and np.median(b) != np.median(c):
+            found.append(_row(metric, float(np.median(b)), float(np.median(c)), Verdict.PASS, "no limit is set on it"))
+    return found
+
+
+def verdict_of(judged: Sequence[Mapping[str, Any]]) -> Verdict:
+    return worst([Verdict(row["verdict"]) for row in judged if row["verdict"] != Verdict.FASTER] or [Verdict.PASS])
+
+
+def values(runs: Sequence[Run], metric: str) -> Floats | None:
+    """Of the runs that say it; None where none does."""
+    found = [value for run in runs if (value := number(run.facts.get(metric))) is not None]
+    return np.asarray(found, dtype=np.float64) if found else None
+
+
+def _judge(metric: str, limit: Mapping[str, Any], baseline: Floats | None, candidate: Floats | None, rule: Rule,
+           level: float) -> dict[str, Any]:
+    relative = [name for name in ("max_increase", "max_decrease") if number(limit.get(name)) is not None]
+    unknown = "candidate" if candidate is None else "baseline" if baseline is None and relative else ""
+    b, c = (None if side is None else float(np.median(side)) for side in (baseline, candidate))
+    if unknown:
+        optional = limit.get("optional") is True
+        return _row(metric, b, c, Verdict.PASS if optional else Verdict.NO_DATA, f"not known for the {unknown}"
+                    + (": the suite lets it be unknown" if optional else ""))
+    assert candidate is not None and c is not None
+    found: list[tuple[Verdict, str]] = []
+    for name, beyond, words in (("max", c > limit.get("max", 0), "at most"), ("min", c < limit.get("min", 0), "at least")) \
+            if any(number(limit.get(name)) is not None for name in ("max", "min")) else ():
+        if (wanted := number(limit.get(name))) is not None:
+            found.append((Verdict.SLOWER if beyond else Verdict.PASS, f"{c:g}, {words} {wanted:g}"))
+    for name in relative:
+        assert baseline is not None and b is not None
+        found.append(_relative(name, float(limit[name]), baseline, candidate, rule, level))
+    if not found:
+        return _row(metric, b, c, Verdict.NO_DATA, f"its limit names none of {', '.join(LIMITS)}")
+    verdict = worst([each for each, _ in found])
+    return _row(metric, b, c, verdict, "; ".join(says for each, says in found if each == verdict))
+
+
+def _relative(name: str, fraction: float, baseline: Floats, candidate: Floats, rule: Rule, level: float) -> tuple[Verdict, str]:
+    up = name == "max_increase"
+    b, c = float(np.median(baseline)), float(np.median(candidate))
+    limit = f"{'at most' if up else 'at least'} {'+' if up else '−'}{fraction:.3g} allowed".replace("at least −", "at most −")
+    if (np.ptp(baseline) == 0 and np.ptp(candidate) == 0) or min(baseline.min(), candidate.min()) <= 0:
+        beyond = c > b * (1 + fraction) + 1e-12 * abs(b) if up else c < b * (1 - fraction) - 1e-12 * abs(b)
+        change = "" if not b else f" ({(c / b - 1) * 100:+.1f} %)"
+        return Verdict.SLOWER if beyond else Verdict.PASS, f"{b:g} → {c:g}{change}, {limit}"
+    # turned round for a decrease, so that the same interval asks the same question
+    ratio = bounds(candidate, baseline, level, rule.beta) if up else bounds(baseline, candidate, level, rule.beta)
+    allowed = 1 + fraction if up else 1 / (1 - fraction) if fraction < 1 else math.inf
+    says = f"{b:g} → {c:g} ({(c / b - 1) * 100:+.1f} %), {limit}"
+    if ratio.low_kept and ratio.low > 1 and ratio.ratio > allowed:
+        return Verdict.SLOWER, says
+    if ratio.high_kept and ratio.high <= allowed:
+        return Verdict.PASS, says
+    return Verdict.AMBIGUOUS, f"{says}: the runs differ too much to tell"
+
+
+def _row(metric: str, baseline: float | None, candidate: float | None, verdict: Verdict, reason: str) -> dict[str, Any]:
+    ratio = candidate / baseline if baseline and candidate is not None else None
+    return {"metric": metric, "baseline": baseline, "candidate": candidate, "ratio": ratio, "verdict": verdict, "reason": reason}

@@ -1,0 +1,51 @@
+"""Which kernel of the candidate is compared with which of the baseline."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from profiles.analysis.gate.runs import KernelRuns
+
+
+@dataclass(frozen=True)
+class Pair:
+    """One kernel; a side that does not have it is empty."""
+
+    op: str
+    shape: Mapping[str, Any]
+    config: Mapping[str, Any] | None                # of the candidate where it has one
+    baseline_config: Mapping[str, Any] | None       # only where it differs
+    key: str
+    baseline: Sequence[KernelRuns]
+    candidate: Sequence[KernelRuns]
+
+
+def pairs(baseline: Sequence[KernelRuns], candidate: Sequence[KernelRuns]) -> list[Pair]:
+    """By the suite's key where all have one. Else one (op, shape) is one kernel where both sides hold a single configuration
+    of it (they may differ: that is then what is compared), and (op, shape, config) otherwise. In order of first mention."""
+    keyed = all(kernel.key for kernel in (*baseline, *candidate))
+    configs: dict[str, tuple[set[str], set[str]]] = {}
+    for at, kernels in enumerate((baseline, candidate)):
+        for kernel in kernels:
+            configs.setdefault(_text(kernel.op, kernel.shape), (set(), set()))[at].add(_text(kernel.config))
+    found: dict[str, tuple[list[KernelRuns], list[KernelRuns]]] = {}
+    for at, kernels in enumerate((baseline, candidate)):
+        for kernel in kernels:
+            problem = _text(kernel.op, kernel.shape)
+            single = all(len(side) == 1 for side in configs[problem])
+            identity = kernel.key if keyed else problem if single else problem + _text(kernel.config)
+            found.setdefault(identity, ([], []))[at].append(kernel)
+    return [_pair(b, c) for b, c in found.values()]
+
+
+def _pair(baseline: list[KernelRuns], candidate: list[KernelRuns]) -> Pair:
+    newest = (candidate or baseline)[-1]
+    before = baseline[-1].config if baseline and _text(baseline[-1].config) != _text(newest.config) else None
+    return Pair(newest.op, newest.shape, newest.config, before, newest.key, baseline, candidate)
+
+
+def _text(*values: Any) -> str:
+    return json.dumps(values, sort_keys=True, default=str)

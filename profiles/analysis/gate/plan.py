@@ -1,0 +1,62 @@
+"""Are the runs enough for so many kernels? Asked before anything is run.
+
+A rank test cannot say more than 1 in the number of ways to choose the candidate's runs among all. Holm's first step asks
+the surest kernel of the suite for alpha / kernels; p50 and p95 are both looked at, which at worst doubles a p.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from profiles.analysis.gate.exact import smallest_p
+from profiles.analysis.gate.rule import Rule
+
+MOST_RUNS = 200
+METRICS = 2                 # p50 and p95
+
+
+@dataclass(frozen=True)
+class Plan:
+    enough: bool
+    smallest_p: float                   # that these runs can reach for one kernel, both numbers looked at
+    needed_p: float                     # what the suite's correction asks of it
+    needed_candidate: int | None        # fresh runs of the candidate, the baseline as it is; None: no number would do
+    needed_baseline: int | None         # runs of the baseline, the candidate as it is
+    needed_each: int                    # of both, the same number
+    says: str
+
+
+def plan(kernels: int, baseline_runs: int, candidate_runs: int, rule: Rule | None = None) -> Plan:
+    """Can a suite of so many kernels call one of them SLOWER?"""
+    rule = rule or Rule()
+    kernels, baseline_runs, candidate_runs = max(1, kernels), max(0, baseline_runs), max(0, candidate_runs)
+    needed = rule.alpha / kernels
+
+    def reached(candidate: int, baseline: int) -> float:
+        return min(1.0, METRICS * smallest_p(candidate, baseline))
+
+    def fewest(enough: list[bool]) -> int | None:
+        return next((runs for runs, is_enough in enumerate(enough, 1) if is_enough), None)
+
+    each = fewest([reached(runs, runs) <= needed for runs in range(1, MOST_RUNS + 1)]) or MOST_RUNS
+    candidate = fewest([reached(runs, baseline_runs) <= needed for runs in range(1, MOST_RUNS + 1)])
+    baseline = fewest([reached(candidate_runs, runs) <= needed for runs in range(1, MOST_RUNS + 1)])
+    has = reached(candidate_runs, baseline_runs)
+    enough = has <= needed
+    says = _says(kernels, baseline_runs, candidate_runs, enough, candidate, each, rule)
+    return Plan(enough, has, needed, candidate, baseline, each, says)
+
+
+def _says(kernels: int, baseline: int, candidate: int, enough: bool, needed: int | None, each: int, rule: Rule) -> str:
+    suite = "1 kernel" if kernels == 1 else f"{kernels:,} kernels"
+    have = f"{candidate} against {baseline} runs"
+    if enough:
+        return f"{have} are enough to call any of {suite} SLOWER at {rule.alpha * 100:g} % risk of a false alarm."
+    instead = [f"{needed} candidate runs against these {baseline}"] if needed else []
+    instead.append(f"{each} runs of each build")
+    return f"{have} are too few for {suite} at {rule.alpha * 100:g} % risk of a false alarm: {' or '.join(instead)} would do."
+
+
+def as_dict(found: Plan) -> dict[str, Any]:
+    return asdict(found)

@@ -1,0 +1,94 @@
+"""One side of a comparison made ready: damaged and repeated runs set aside with their reason, medians and p95 of the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from profiles.analysis.gate.runs import KernelRuns, Run
+
+Floats = NDArray[np.float64]
+
+FEWEST_SAMPLES_P95 = 20     # below it the p95 of a run is its largest sample
+MOST_RUNS = 1_000           # of a side that are judged: a million pairs; more say nothing new
+
+
+@dataclass(frozen=True)
+class Side:
+    """The runs that count, in their order, and the number of each: its median, p95 and clock."""
+
+    runs: Sequence[Run]
+    p50: Floats                         # µs, a value a run
+    p95: Floats | None                  # None: too few samples a run
+    clocks: Floats | None               # SM MHz; None: not sampled in each run
+    damaged: Sequence[str]              # runs whose samples are no times
+    notes: Sequence[str]                # repeated runs, runs beyond the bound
+
+
+def side(kernels: Sequence[KernelRuns]) -> Side:
+    """`kernels`: the same kernel, once or (a suite's, whose configuration changed between runs) more often."""
+    kept: list[Run] = []
+    damaged: list[str] = []
+    notes = [note for kernel in kernels for note in kernel.notes]
+    seen: set[tuple[str, bytes]] = set()
+    for run in (run for kernel in kernels for run in kernel.runs):
+        us = np.asarray(run.us, dtype=np.float64)
+        if problem := _problem(us):
+            damaged.append(f"run {run.run}: {problem}")
+            continue
+        # a process has its samples once; rows repeat only by mistake, and a repeated run is no second witness
+        mark = (run.run, us.tobytes())
+        if mark in seen:
+            notes.append(f"run {run.run} came twice with the same samples: counted once")
+            continue
+        seen.add(mark)
+        kept.append(run)
+    if len(kept) > MOST_RUNS:
+        notes.append(f"the last {MOST_RUNS:,} of {len(kept):,} runs were judged")
+        kept = kept[-MOST_RUNS:]
+    medians, tails = _quantiles(kept)
+    clocks = [run.sm_clock_mhz for run in kept]
+    known = all(clock is not None and np.isfinite(clock) and clock > 0 for clock in clocks)
+    return Side(kept, medians, tails, np.asarray(clocks, dtype=np.float64) if known and clocks else None, damaged, notes)
+
+
+def _problem(us: Floats) -> str:
+    if us.ndim != 1 or not us.size:
+        return "no samples"
+    bad = ~(np.isfinite(us) & (us > 0))
+    if not bad.any():
+        return ""
+    first = us[bad][0]
+    return f"{int(bad.sum())} of {us.size} samples are no times (the first: {first:g})"
+
+
+def _quantiles(runs: Sequence[Run]) -> tuple[Floats, Floats | None]:
+    """Median and p95 of each run (NumPy's linear interpolation)."""
+    if not runs:
+        return np.empty(0), None
+    lengths = {len(run.us) for run in runs}
+    if len(lengths) == 1:
+        both = np.quantile(np.stack([run.us for run in runs]), (0.5, 0.95), axis=1)
+    else:
+        both = np.stack([np.quantile(run.us, (0.5, 0.95)) for run in runs], axis=1)
+    return both[0], both[1] if min(lengths) >= FEWEST_SAMPLES_P95 else None
+
+
+def mixed(baseline: Sequence[Run], candidate: Sequence[Run]) -> str:
+    """Why these runs must not be compared: another GPU or environment on either side; "" where they may."""
+    for what, of in (("GPU", "gpu"), ("environment", "environment")):
+        sides = [{str(getattr(run, of)) for run in runs} for runs in (baseline, candidate)]
+        for name, found in zip(("baseline", "candidate"), sides, strict=True):
+            if len(found) > 1:
+                return f"the {name}'s runs are of more than one {what}: {_list(found)}"
+        if sides[0] != sides[1]:
+            return f"the {what} differs: baseline {_list(sides[0])}, candidate {_list(sides[1])}"
+    return ""
+
+
+def _list(values: set[str]) -> str:
+    shown = sorted(value or "not said" for value in values)
+    return ", ".join(shown[:4]) + (f" and {len(shown) - 4} more" if len(shown) > 4 else "")
