@@ -39,6 +39,9 @@ from profiles.topics import pages as topic_pages
 from tuner.configs import api as config_api
 from tuner.configs import exchange_api, exchange_pages
 from tuner.configs import pages as config_pages
+from tuner.gates import api as gate_api
+from tuner.gates import baseline_api, baseline_pages
+from tuner.gates import pages as gate_pages
 from tuner.jobs import api as tuner_api
 from tuner.jobs import compare_pages as tune_compare_pages
 from tuner.jobs import control_api, group_pages, new_pages, page_api, quarantine_pages, queue_pages
@@ -103,6 +106,15 @@ urlpatterns = [
     path("ceilings/measure/", ceiling_pages.ceiling_measure, name="ceiling-measure"),          # POST
     path("ceilings/<int:pk>/", ceiling_pages.ceiling_run, name="ceiling-run"),
     path("ceilings/<int:pk>/stop/", ceiling_pages.ceiling_stop, name="ceiling-stop"),          # POST
+    # gates
+    path("gates/", gate_pages.gate_list, name="gate-list"),                        # ?suite=&build=&gpu=&verdict=&status=
+    path("gates/new/", gate_pages.gate_new, name="gate-new"),                      # ?suite=&build=&against=
+    path("gates/<int:pk>/", gate_pages.gate_detail, name="gate"),
+    path("gates/<int:pk>/kernels/<int:kernel_pk>/", gate_pages.gate_kernel, name="gate-kernel"),
+    path("gates/<int:pk>/stop/", gate_pages.gate_stop, name="gate-stop"),          # POST
+    path("gates/<int:pk>/again/", gate_pages.gate_again, name="gate-again"),       # POST
+    path("suites/<int:pk>/baselines/", baseline_pages.baselines, name="suite-baselines"),      # ?gpu=&toolkit=&driver=
+    path("suites/<int:pk>/baselines/change/", baseline_pages.baseline_change, name="baseline-change"),         # POST
     # tuner
     path("tune/", tuner_pages.tune_list, name="tune-list"),
     path("tune/new/", new_pages.tune_new, name="tune-new"),
@@ -222,6 +234,11 @@ urlpatterns = [
     path("api/tune/groups/<int:pk>/<slug:action>/", control_api.GroupActionApi.as_view(), name="api-group-action"),       # POST
     path("api/tune/quarantine/", control_api.QuarantineListApi.as_view(), name="api-quarantine"),
     path("api/tune/quarantine/<int:pk>/lift/", control_api.QuarantineLiftApi.as_view(), name="api-quarantine-lift"),      # POST
+    path("api/gates/", gate_api.GateListApi.as_view(), name="api-gates"),
+    path("api/gates/<int:pk>/", gate_api.GateApi.as_view(), name="api-gate"),      # ?wait=30
+    path("api/gates/<int:pk>/stop/", gate_api.GateStopApi.as_view(), name="api-gate-stop"),                    # POST
+    path("api/gates/<int:pk>/again/", gate_api.GateAgainApi.as_view(), name="api-gate-again"),                 # POST
+    path("api/suites/<int:pk>/baselines/", baseline_api.BaselinesApi.as_view(), name="api-baselines"),
     path("api/configs/", config_api.ConfigListApi.as_view(), name="api-configs"),
     path("api/configs/<int:pk>/", config_api.ConfigApi.as_view(), name="api-config"),
     path("api/configs/revalidate/", config_api.RevalidateApi.as_view(), name="api-revalidate"),

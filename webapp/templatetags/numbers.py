@@ -135,6 +135,26 @@ def pct(value: Any) -> SafeString:
 
 
 @register.filter
+def share(value: Any) -> SafeString:
+    """Percent given as a fraction: 0.034 -> "3.40 %"."""
+    number = _number(value)
+    return pct(None if number is None else number * 100)
+
+
+def change_text(ratio: float) -> str:
+    """New ÷ old as what changed: 1.081 -> "+8.1 %", 0.95 -> "−5 %", 1 -> "0 %"."""
+    by = (ratio - 1) * 100
+    text = f"{by:+.0f}" if abs(by) >= 99.5 else f"{by:+.1f}".removesuffix(".0")
+    return f"{'0' if text in ('+0', '-0') else text.replace('-', '−')} %"
+
+
+@register.filter
+def change(value: Any) -> SafeString:
+    """A ratio of new to old as signed percent; the ratio itself on hover."""
+    return _shown(value, "×", change_text)
+
+
+@register.filter
 def count(value: Any) -> SafeString:
     """How many."""
     return _shown(value, "", count_text)

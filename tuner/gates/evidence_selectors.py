@@ -1,0 +1,219 @@
+"""What one kernel's verdict rests on: the runs of both builds, what else changed in them, and where to go from there."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from django.urls import NoReverseMatch, reverse
+from django.utils.http import urlencode
+
+from profiles.models import KernelStat, Profile
+from tuner import texts
+from tuner.gates.page_selectors import comparable
+from tuner.models import Build, GateKernel, KernelRun
+from tuner.operators import all_operators
+
+BASELINE, CANDIDATE = "baseline", "candidate"
+PROFILES = 4                   # of each build that are linked
+UNITS = {"registers": "", "spills": "", "smem_bytes": "B", "shared_bytes": "B", "dram_bytes": "B", "local_bytes": "B"}
+NAMES = {"registers": "registers per thread", "spills": "spilled registers", "smem_bytes": "shared memory",
+         "dram_bytes": "DRAM traffic"}
+
+
+@dataclass(frozen=True)
+class RunRow:
+    """One fresh run of the evidence."""
+
+    run: KernelRun
+    side: str
+    order: int                 # in which it was taken, from 1
+    from_baseline: float | None        # its p50 ÷ the median of the baseline's runs
+
+    @property
+    def label(self) -> str:
+        return self.run.run
+
+
+def runs(row: GateKernel) -> list[RunRow]:
+    """Every run of both sides in the order taken; one query. Rejected ones are there with their reason."""
+    sides = dict.fromkeys(row.baseline_runs, BASELINE) | dict.fromkeys(row.candidate_runs, CANDIDATE)
+    found = KernelRun.objects.filter(pk__in=sides).select_related("build", "profile", "job").order_by(
+        "created", "job_id", "number", "id")
+    return [RunRow(run, sides[run.pk], order, run.p50_us / row.baseline_us if run.p50_us and row.baseline_us else None)
+            for order, run in enumerate(found, 1)]
+
+
+def of_side(found: Iterable[RunRow], side: str) -> list[KernelRun]:
+    return [each.run for each in found if each.side == side and each.run.p50_us]
+
+
+@dataclass(frozen=True)
+class Change:
+    """A number of both builds beside time. None: not reported by that build's runs."""
+
+    name: str
+    unit: str
+    baseline: float | None
+    candidate: float | None
+    verdict: str = ""
+    reason: str = ""
+
+    @property
+    def pct(self) -> float | None:
+        if self.baseline is None or self.candidate is None:
+            return None
+        if self.baseline == 0:
+            return 0.0 if self.candidate == 0 else None
+        return (self.candidate / self.baseline - 1) * 100
+
+
+def changes(row: GateKernel, found: Sequence[RunRow]) -> list[Change]:
+    """Registers, spills, shared memory and every other number that runs report: the median of each side, judged ones first."""
+    judged = {str(each.get("metric")): each for each in row.facts.get("metrics") or [] if isinstance(each, dict)}
+    told = {side: [_numbers(run) for run in of_side(found, side)] for side in (BASELINE, CANDIDATE)}
+    names = [*judged, *sorted({name for side in told.values() for run in side for name in run} - set(judged))]
+    out = []
+    for name in names:
+        said = judged.get(name, {})
+        sides = [said.get(side) if _is_number(said.get(side)) else _median(run[name] for run in told[side] if name in run)
+                 for side in (BASELINE, CANDIDATE)]
+        out.append(Change(NAMES.get(name, name), UNITS.get(name, ""), *sides, str(said.get("verdict", "")),
+                          str(said.get("reason", ""))))
+    return out
+
+
+def _numbers(run: KernelRun) -> dict[str, float]:
+    """What a run reports beside its samples, metrics by name among it."""
+    metrics = run.facts.get("metrics")
+    flat = {**run.facts, **(metrics if isinstance(metrics, dict) else {})}
+    return {name: float(value) for name, value in flat.items() if _is_number(value)}
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _median(values: Iterable[float]) -> float | None:
+    listed = list(values)
+    return statistics.median(listed) if listed else None
+
+
+@dataclass(frozen=True)
+class Side:
+    """One build of a comparison: its runs' summary and what else is known of it."""
+
+    name: str                  # BASELINE | CANDIDATE
+    builds: list[str]          # newest first
+    n: int
+    p50_us: float | None
+    p95_us: float | None
+    cv_pct: float | None       # of run medians
+    mhz: float | None
+    samples: int
+    configs: list[dict[str, Any]]
+
+
+def sides(found: Sequence[RunRow]) -> list[Side]:
+    out = []
+    for name in (BASELINE, CANDIDATE):
+        mine = of_side(found, name)
+        medians = [run.p50_us for run in mine if run.p50_us]
+        newest = sorted(mine, key=lambda run: (run.build.at, run.build.pk), reverse=True)
+        builds = list(dict.fromkeys(run.build.name for run in newest))
+        configs: list[dict[str, Any]] = []
+        for run in mine:
+            if run.config and run.config not in configs:
+                configs.append(run.config)
+        cv = 100 * statistics.stdev(medians) / statistics.fmean(medians) if len(medians) > 1 else None
+        out.append(Side(name, builds, len(mine), _median(medians), _median(run.p95_us for run in mine if run.p95_us),
+                        cv, _median(run.sm_clock_mhz for run in mine if run.sm_clock_mhz), sum(run.n for run in mine), configs))
+    return out
+
+
+@dataclass(frozen=True)
+class Way:
+    """A link of the closed loop; `url` "" where there is nothing to go to, and `why` says what is missing."""
+
+    text: str
+    url: str
+    why: str = ""
+
+
+def ways(row: GateKernel, baseline: str, candidate: str) -> dict[str, Way]:
+    """From a verdict on: what changed between the builds, a tune job, what launches are served."""
+    kernel = row.kernel
+    operator = all_operators().get(kernel.op)
+    fields = {"operator": kernel.op, "dtype": kernel.dtype, **kernel.shape}
+    tune = Way("Tune this kernel", f"{reverse('tune-new')}?{urlencode(fields)}") if operator else _tune_of_profile(row, candidate)
+    builds = urlencode({"build_a": baseline, "build_b": candidate})
+    both = bool(baseline) and comparable(baseline, candidate)
+    return {
+        "compare": Way("Compare the builds", f"{reverse('compare')}?{builds}" if both else "",
+                       "" if both else "both builds need a profile that is ready"),
+        "tune": tune,
+        "cache": Way("What launches get", f"{reverse('cache-why')}?" + urlencode(
+            {"operator": kernel.op, "dtype": kernel.dtype, "gpu": row.gate.gpu, "shape": _shape_text(kernel.shape)}))
+        if operator else Way("What launches get", "", f"{kernel.op} is no operator of the tuner"),
+        "baseline": Way("History of the baseline", _known_url("suite-baselines", row.gate.suite_id)),
+        "series": Way("Its series over builds", f"{reverse('build-list')}?" + urlencode(
+            {"suite": row.gate.suite.name, "kernel": kernel.key, "gpu": row.gate.gpu})),
+    }
+
+
+def _tune_of_profile(row: GateKernel, build: str) -> Way:
+    """A kernel seen in a capture: its own profile knows operator and shape."""
+    seen = (KernelStat.objects.filter(profile__build=build, profile__status=Profile.Status.READY, short_name=row.kernel.op)
+            .order_by("-profile__created", "-total_ns").first())
+    if seen is None:
+        return Way("Tune this kernel", "",
+                   f"{row.kernel.op} is no operator of the tuner, and no profile of {build} has launches of it")
+    return Way("Tune this kernel", reverse("kernel-tune", args=[seen.profile_id, seen.pk]))
+
+
+def _shape_text(shape: dict[str, Any]) -> str:
+    return " ".join(f"{name}={size}" for name, size in shape.items())
+
+
+def _known_url(name: str, *arguments: Any) -> str:
+    try:
+        return reverse(name, args=arguments)
+    except NoReverseMatch:
+        return ""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A profile of a build, and the kernel in it where it has launches."""
+
+    profile: Profile
+    kernel: KernelStat | None
+
+
+def profiles_of(row: GateKernel, builds: Sequence[str]) -> list[Seen]:
+    """Newest first: timelines and counter reports of these builds."""
+    found = list(Profile.objects.filter(build__in=list(builds), status=Profile.Status.READY).order_by("-created")[:PROFILES])
+    names = {row.kernel.op, row.kernel.family}
+    stats = (KernelStat.objects.filter(profile__in=found, short_name__in=names)
+             .order_by("profile_id", "-total_ns").distinct("profile_id"))
+    known = {stat.profile_id: stat for stat in stats}
+    return [Seen(profile, known.get(profile.pk)) for profile in found]
+
+
+def config_rows(found: Sequence[Side]) -> list[tuple[str, list[str]]]:
+    """Parameters that the two builds set differently or alike: name → value on each side; several where runs differ."""
+    names = list(dict.fromkeys(name for side in found for config in side.configs for name in config))
+    return [(name, [", ".join(dict.fromkeys(str(config.get(name, "—")) for config in side.configs)) or "—" for side in found])
+            for name in names]
+
+
+def title(row: GateKernel) -> str:
+    """The kernel as people write it."""
+    shape = texts.in_order(row.kernel.op, row.kernel.shape) if row.kernel.shape else {}
+    return " ".join(filter(None, [row.kernel.op, " ".join(f"{name}={size}" for name, size in shape.items()), row.kernel.dtype]))
+
+
+def builds_named(names: Iterable[str]) -> dict[str, Build]:
+    return {build.name: build for build in Build.objects.filter(name__in=list(names))}

@@ -1,0 +1,43 @@
+"""The form that asks for a gate."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import forms
+
+from tuner.models import Build, Suite
+
+MOST_RUNS = 200
+
+
+class GateForm(forms.Form):
+    """One build of one suite; what is left empty is the suite's."""
+
+    suite = forms.ModelChoiceField(Suite.objects.none(), to_field_name="name", empty_label="choose",
+                                   help_text="Which kernels are measured and compared.")
+    build = forms.CharField(max_length=80, help_text="A git sha or a name: what your runs and profiles call it.")
+    against = forms.ModelChoiceField(Build.objects.none(), to_field_name="name", required=False, empty_label="the baseline",
+                                     help_text="The rolling or pinned baseline, or one build.")
+    device = forms.ChoiceField(required=False, help_text="The GPU that measures. Baselines are of one GPU, toolkit and driver.")
+    runs = forms.IntegerField(required=False, min_value=1, max_value=MOST_RUNS,
+                              help_text="Fresh processes; empty: the suite's number.")
+    parent = forms.CharField(required=False, max_length=80, help_text="The build before it, for the order of builds.")
+    branch = forms.CharField(required=False, max_length=120)
+    title = forms.CharField(required=False, max_length=300, help_text="First line of the commit message.")
+    url = forms.URLField(required=False, max_length=500, assume_scheme="https", help_text="Pull request or pipeline.")
+
+    def __init__(self, *arguments: Any, devices: list[tuple[str, str]] = [], **named: Any) -> None:  # noqa: B006 never changed
+        super().__init__(*arguments, **named)
+        self.fields["suite"].queryset = Suite.objects.filter(enabled=True)
+        self.fields["against"].queryset = Build.objects.filter(runs__isnull=False).distinct()
+        self.fields["device"].choices = [("", "the suite's own"), *devices]
+        for name, field in self.fields.items():
+            field.widget.attrs["aria-describedby"] = f"help-{name}"
+        self.fields["build"].widget.attrs |= {"list": "known-builds", "autocomplete": "off", "spellcheck": "false"}
+
+    def clean_url(self) -> str:
+        url: str = self.cleaned_data["url"]
+        if url and not url.lower().startswith(("http://", "https://")):
+            raise forms.ValidationError("an address that begins with http:// or https://")
+        return url

@@ -1,0 +1,213 @@
+"""What the pages of gates say, from rows: the list with its filters, one gate with its rounds, and its answer in a sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from django.db.models import Count, F, Q, QuerySet
+from django.urls import NoReverseMatch, reverse
+from django.utils.http import urlencode
+
+from profiles.analysis.gate.rule import EXIT_CODE, ORDER, Rule, Verdict
+from profiles.models import Profile
+from tuner.models import Gate, GateKernel, KernelRun, Suite, SuiteJob
+
+LIST_LIMIT = 200
+FILTERS = ("suite", "build", "gpu", "verdict", "status")
+SIGNS = {Verdict.SLOWER: "▲", Verdict.AMBIGUOUS: "?", Verdict.NO_DATA: "∅", Verdict.FASTER: "▼", Verdict.PASS: "✓"}
+UNDER_WAY = (Gate.Status.WAITING, Gate.Status.MEASURING)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One gate of the list and the kernel that decided it."""
+
+    gate: Gate
+    worst: GateKernel | None
+    kernels: int
+    judged: dict[str, int]                 # verdict -> kernels
+
+    @property
+    def signs(self) -> list[tuple[str, str, int]]:
+        """(sign, verdict, kernels) of what there is, worst first."""
+        return [(SIGNS[name], str(name), self.judged[str(name)]) for name in ORDER if self.judged.get(str(name))]
+
+
+def gates(wanted: Mapping[str, str]) -> QuerySet[Gate]:
+    """Newest first. `verdict` "none" are those without one yet; what no gate has finds nothing."""
+    found = Gate.objects.select_related("suite", "build", "against", "owner")
+    for name, field in (("suite", "suite__name"), ("gpu", "gpu"), ("status", "status")):
+        if wanted.get(name):
+            found = found.filter(**{field: wanted[name]})
+    if wanted.get("build"):
+        found = found.filter(build__name__icontains=wanted["build"])
+    if wanted.get("verdict"):
+        found = found.filter(verdict="" if wanted["verdict"] == "none" else wanted["verdict"])
+    return found
+
+
+def gate_rows(found: Iterable[Gate]) -> list[Row]:
+    """Three queries, however many gates."""
+    shown = list(found)
+    counts = {row["gate"]: row for row in GateKernel.objects.filter(gate__in=shown).order_by().values("gate").annotate(
+        kernels=Count("pk"), **{name.name: Count("pk", filter=Q(verdict=name.value)) for name in Verdict})}
+    worst = {row.gate_id: row for row in GateKernel.objects.filter(gate__in=shown).select_related("kernel")
+             .order_by("gate_id", "place", "id").distinct("gate_id")}
+    return [Row(gate, worst.get(gate.pk), counts.get(gate.pk, {}).get("kernels", 0),
+                {name.value: counts.get(gate.pk, {}).get(name.name, 0) for name in Verdict}) for gate in shown]
+
+
+def choices() -> dict[str, list[str]]:
+    """What the filters can be set to."""
+    return {"suites": list(Suite.objects.filter(gates__isnull=False).distinct().values_list("name", flat=True)[:200]),
+            "gpus": list(Gate.objects.exclude(gpu="").order_by("gpu").values_list("gpu", flat=True).distinct()[:50]),
+            "verdicts": [str(each) for each in Verdict], "statuses": [str(each) for each in Gate.Status]}
+
+
+def totals() -> dict[str, int]:
+    return Gate.objects.aggregate(
+        gates=Count("pk"), under_way=Count("pk", filter=Q(status__in=UNDER_WAY)),
+        slower=Count("pk", filter=Q(verdict="SLOWER")), decided=Count("pk", filter=~Q(verdict="")))
+
+
+@dataclass(frozen=True)
+class Round:
+    """One measuring of a gate: a suite job and how far it is."""
+
+    number: int
+    job: SuiteJob
+    why: str
+    kernels: int
+    builds: list[str]
+    done: int
+    wanted: int
+
+    @property
+    def share(self) -> float:
+        return min(100.0, 100 * self.done / self.wanted) if self.wanted else 0.0
+
+
+def rounds(gate: Gate) -> list[Round]:
+    """Its jobs in order; a run counts once for each kernel."""
+    jobs = list(gate.jobs.annotate(done=Count("results")).order_by("created", "id"))
+    enabled = gate.suite.kernels.filter(enabled=True).count() if jobs else 0
+    out = []
+    for number, job in enumerate(jobs, 1):
+        kernels = len(job.kernels) if job.kernels is not None else enabled
+        builds = [str(each.get("build", "")) for each in job.builds]
+        turns = ", interleaved with the baseline's build" if len(builds) > 1 else ""
+        why = f"first runs{turns}" if number == 1 else f"more fresh runs{turns}"
+        out.append(Round(number, job, why, kernels, builds, job.done, job.runs * len(builds) * kernels))
+    return out
+
+
+def rule_of(gate: Gate) -> Rule:
+    """The rule that it was decided by, before that the suite's; what is not said is the default. `kernel_rule`: of one kernel."""
+    told = gate.report.get("rule")
+    return _rule(told if isinstance(told, dict) and told else gate.suite.rule)
+
+
+def kernel_rule(row: GateKernel) -> Rule:
+    return _rule({**row.kernel.suite.rule, **row.kernel.rule})
+
+
+def _rule(said: Mapping[str, Any]) -> Rule:
+    known = {name: float(value) for name, value in said.items()
+             if name in Rule.__dataclass_fields__ and isinstance(value, int | float) and not isinstance(value, bool)}
+    return Rule(**known)
+
+
+def kernels(gate: Gate) -> list[GateKernel]:
+    """Worst first."""
+    found = gate.kernels.select_related("kernel__suite", "regression__build")
+    return list(found.order_by("place", F("ratio_p50").desc(nulls_last=True)))
+
+
+@dataclass(frozen=True)
+class Line:
+    """A kernel of the page's table with what was judged beside its time."""
+
+    row: GateKernel
+
+    @property
+    def judged(self) -> list[str]:
+        return [str(each.get("metric")) for each in self.row.facts.get("metrics") or [] if isinstance(each, dict)]
+
+    @property
+    def worse(self) -> list[dict[str, Any]]:
+        return [each for each in self.row.facts.get("metrics") or [] if isinstance(each, dict) and each.get("verdict") == "SLOWER"]
+
+
+def exit_code(gate: Gate) -> int | None:
+    """What a pipeline gets: None while it is not known. 3 where the gate failed, 2 where it was stopped."""
+    if gate.status == Gate.Status.FAILED:
+        return 3
+    if gate.status == Gate.Status.STOPPED:
+        return 2
+    return EXIT_CODE[Verdict(gate.verdict)] if gate.verdict in set(Verdict) else None
+
+
+@dataclass(frozen=True)
+class Worth:
+    """How far a gate's words can be trusted: what is known of the error rates of this very comparison."""
+
+    alpha: float | None                    # of a false SLOWER in the whole suite
+    detectable_low: float | None           # smallest slowdown that would have shown: best and worst kernel
+    detectable_high: float | None
+    worst_key: str                         # of the kernel that shows least
+    false_alarms: float | None             # highest rate among the kernels' own A/A histories
+    plan: str
+
+
+def worth(gate: Gate, found: list[GateKernel]) -> Worth:
+    known = [(row.detectable, row.kernel.key) for row in found if row.detectable is not None]
+    rates = [rate for row in found if isinstance(rate := row.facts.get("false_alarms"), int | float)]
+    alpha = gate.report.get("alpha")
+    plan = gate.report.get("plan")
+    return Worth(alpha if isinstance(alpha, int | float) else rule_of(gate).alpha, min(known)[0] if known else None,
+                 max(known)[0] if known else None, max(known)[1] if known else "", max(rates, default=None),
+                 str(plan.get("says", "")) if isinstance(plan, dict) else "")
+
+
+def tally(found: Iterable[GateKernel]) -> dict[str, int]:
+    """Verdict → kernels, in the order of severity, only those that there are."""
+    counted: dict[str, int] = {}
+    for row in found:
+        counted[row.verdict] = counted.get(row.verdict, 0) + 1
+    return {str(each): counted[str(each)] for each in ORDER if str(each) in counted}
+
+
+def largest(found: Iterable[GateKernel]) -> GateKernel | None:
+    """The kernel that changed most, either way."""
+    known = [row for row in found if row.ratio_p50]
+    return max(known, key=lambda row: abs((row.ratio_p50 or 1.0) - 1.0), default=None)
+
+
+def baseline_builds(found: list[GateKernel]) -> list[str]:
+    """Builds whose runs the kernels were compared with, newest first."""
+    ids = {pk for row in found for pk in row.baseline_runs if isinstance(pk, int)}
+    rows = KernelRun.objects.filter(pk__in=ids).order_by("-build__at", "-build__id").values_list("build__name", flat=True)
+    return list(dict.fromkeys(rows))
+
+
+def build_url(name: str) -> str:
+    """Of the build's own page, its place among all builds where it has none."""
+    try:
+        return reverse("build", args=[name])
+    except NoReverseMatch:
+        return f"{reverse('build-list')}?{urlencode({'build': name})}"
+
+
+def comparable(old: str, new: str) -> bool:
+    """Whether both builds have a ready profile, so that the compare page has something to compare."""
+    there = Profile.objects.filter(build__in=[old, new], status=Profile.Status.READY).values_list("build", flat=True).distinct()
+    return old != new and set(there) >= {old, new}
+
+
+def gates_between(old: str, new: str, limit: int = 5) -> list[Gate]:
+    """Gates of `new` whose baseline or other side was `old`, for the compare page; else those of `new`."""
+    found = Gate.objects.filter(build__name=new).exclude(verdict="").select_related("suite", "build", "against")
+    between = [gate for gate in found[:20] if (gate.against and gate.against.name == old)]
+    return (between or list(found[:limit]))[:limit]

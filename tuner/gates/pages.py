@@ -1,0 +1,181 @@
+"""HTML: all gates, one gate live, the evidence of one kernel, and the form that asks for a gate."""
+
+from __future__ import annotations
+
+from django.contrib import messages
+from django.contrib.auth.decorators import permission_required
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
+
+from tuner.gates import charts, evidence_selectors, page_selectors, run_charts, selectors, services
+from tuner.gates.forms import MOST_RUNS, GateForm
+from tuner.jobs import devices
+from tuner.models import Build, Gate, GateKernel, Suite
+
+PICTURE_ROWS = 40
+KNOWN_BUILDS = 200
+
+# A gate may be stopped or asked for more by whoever may change gates.
+changes_gates = permission_required("tuner.change_gate", raise_exception=True)
+
+
+@require_safe
+def gate_list(request: HttpRequest) -> HttpResponse:
+    """Which builds were judged, and how?"""
+    wanted = {name: request.GET.get(name, "")[:200] for name in page_selectors.FILTERS}
+    found = page_selectors.gates(wanted)
+    rows = page_selectors.gate_rows(found[:page_selectors.LIST_LIMIT])
+    newest = next((row for row in rows if row.gate.verdict), None)
+    return render(request, "gates/list.html", {
+        "rows": rows, "total": found.count(), "wanted": wanted, "filtered": any(wanted.values()),
+        "choices": page_selectors.choices(), "totals": page_selectors.totals(), "newest": newest,
+        "suites": Suite.objects.filter(enabled=True)[:100],
+        "live": any(row.gate.status in page_selectors.UNDER_WAY for row in rows)})
+
+
+@require_safe
+def gate_detail(request: HttpRequest, pk: int) -> HttpResponse:
+    """Did this build make anything slower? Parts that follow the rows while it is measured are marked data-live."""
+    gate = get_object_or_404(Gate.objects.select_related("suite", "build", "against", "owner"), pk=pk)
+    found = page_selectors.kernels(gate)
+    rule = page_selectors.rule_of(gate)
+    builds = page_selectors.baseline_builds(found)
+    document = selectors.gate_document(gate)
+    return render(request, "gates/detail.html", {
+        "gate": gate, "kernels": found, "lines": [page_selectors.Line(row) for row in found], "rule": rule,
+        "tally": page_selectors.tally(found), "rounds": page_selectors.rounds(gate),
+        "worth": page_selectors.worth(gate, found), "largest": page_selectors.largest(found), "worst": found[0] if found else None,
+        "plot": charts.interval_plot([_point(row) for row in found], rule.floor, rule.target, PICTURE_ROWS) if found else None,
+        "baseline_builds": builds, "compare_with": _compare_with(gate, builds), "exit_code": page_selectors.exit_code(gate),
+        "under_way": gate.status in page_selectors.UNDER_WAY, "document": document, "picture_says": _picture_says(found),
+        "build_url": page_selectors.build_url(gate.build.name),
+        "most_runs": MOST_RUNS, "more_runs": max((int(row.facts.get("more_runs") or 0) for row in found), default=0)})
+
+
+def _compare_with(gate: Gate, builds: list[str]) -> str:
+    """The build that the compare page puts beside this one, "" where there is no profile of both."""
+    names = [gate.against.name] if gate.against else builds
+    return next((name for name in names[:3] if page_selectors.comparable(name, gate.build.name)), "")
+
+
+def _picture_says(found: list[GateKernel]) -> str:
+    """The interval plot for who cannot see it."""
+    told = [f"{row.kernel.key} {row.verdict}" + (f" {charts.percent(row.ratio_p50)}" if row.ratio_p50 else "") for row in found[:8]]
+    rest = len(found) - len(told)
+    return (f"Ratio of the build's p50 to the baseline's with its interval, {len(found)} kernels, worst first: {'; '.join(told)}"
+            + (f"; and {rest} more, in the table below." if rest else ". The table below holds the same numbers."))
+
+
+def _point(row: GateKernel) -> charts.Point:
+    rule = page_selectors.kernel_rule(row)
+    p95 = row.ratio_p95
+    return charts.Point(row.kernel.key, row.verdict, f"kernels/{row.pk}/", row.ratio_p50, row.low, row.high, p95, row.detectable,
+                        rule.floor, rule.target, row.reason)
+
+
+@require_safe
+def gate_kernel(request: HttpRequest, pk: int, kernel_pk: int) -> HttpResponse:
+    """What does one kernel's verdict rest on?"""
+    row = get_object_or_404(GateKernel.objects.select_related(
+        "gate__suite", "gate__build", "gate__against", "kernel__suite", "regression__build"), pk=kernel_pk, gate_id=pk)
+    runs = evidence_selectors.runs(row)
+    sides = evidence_selectors.sides(runs)
+    baseline, candidate = sides
+    rule = page_selectors.kernel_rule(row)
+    samples = [run_charts.RunSamples(each.side, each.run.build.name, each.label, each.order, each.run.us, each.run.sm_clock_mhz)
+               for each in runs if each.run.us and each.run.p50_us]
+    old = row.gate.against.name if row.gate.against else next(iter(baseline.builds), "")
+    return render(request, "gates/kernel.html", {
+        "gate": row.gate, "row": row, "kernel": row.kernel, "title": evidence_selectors.title(row), "runs": runs, "sides": sides,
+        "baseline": baseline, "candidate": candidate, "rule": rule, "old": old, "shift": _shift(row),
+        "strips": charts.strip_plot([(side.name, ", ".join(side.builds[:2]), [
+            charts.RunMedian(each.run.p50_us, _said(each), f"#run-{each.run.pk}") for each in runs
+            if each.side == side.name and each.run.p50_us]) for side in sides], rule.floor, rule.target),
+        "strips_say": _strips_say(sides, row), "order": run_charts.order_figure(samples),
+        "samples": run_charts.samples_figure(samples),
+        "changes": evidence_selectors.changes(row, runs), "configs": evidence_selectors.config_rows(sides),
+        "ways": evidence_selectors.ways(row, old, row.gate.build.name),
+        "profiles": [(side, evidence_selectors.profiles_of(row, side.builds or [name]))
+                     for side, name in zip(sides, (old, row.gate.build.name), strict=True)],
+        "neighbours": _neighbours(row)})
+
+
+def _said(each: evidence_selectors.RunRow) -> str:
+    clock = f", {each.run.sm_clock_mhz:,.0f} MHz" if each.run.sm_clock_mhz else ""
+    return f"{each.label} of {each.run.build.name}: median {each.run.p50_us:.2f} µs of {each.run.n} samples{clock}"
+
+
+def _strips_say(sides: list[evidence_selectors.Side], row: GateKernel) -> str:
+    """The run medians for who cannot see them."""
+    told = [f"{side.name}: {side.n} runs, median {side.p50_us:.2f} µs" for side in sides if side.p50_us]
+    return f"Run medians of both builds. {'; '.join([*told, *filter(None, [_shift(row)])])}. The table of runs holds each."
+
+
+def _shift(row: GateKernel) -> str:
+    return charts.percent(row.ratio_p50) if row.ratio_p50 else ""
+
+
+def _neighbours(row: GateKernel) -> dict[str, GateKernel | None]:
+    """The kernels of the gate before and after this one."""
+    order = list(row.gate.kernels.select_related("kernel").order_by("place", "id"))
+    at = next(n for n, each in enumerate(order) if each.pk == row.pk)
+    return {"before": order[at - 1] if at else None, "after": order[at + 1] if at + 1 < len(order) else None}
+
+
+@permission_required("tuner.add_gate", raise_exception=True)
+@require_http_methods(["GET", "HEAD", "POST"])
+def gate_new(request: HttpRequest) -> HttpResponse:
+    """The form, filled in from ?suite=&build=&against=; how many runs the suite needs is said before anything is run."""
+    places = [(place.value, place.title) for place in devices.devices() if place.operator is None]
+    if request.method != "POST":
+        initial = {name: request.GET[name][:500] for name in GateForm.base_fields if request.GET.get(name)}
+        return _form(request, GateForm(initial=initial, devices=places), initial.get("suite", ""))
+    form = GateForm(request.POST, devices=places)
+    if form.is_valid():
+        given = form.cleaned_data
+        environment = {"device": given["device"]} if given["device"] else {}
+        try:
+            gate = services.gate_create(
+                given["suite"], given["build"], owner=request.user, environment=environment, runs=given["runs"],
+                against=given["against"].name if given["against"] else "",
+                **{name: given[name] for name in ("parent", "branch", "title", "url")})
+        except services.GateRefused as refused:
+            for name, problem in refused.fields.items():
+                field = "device" if name.startswith("environment") else name if name in form.fields else None
+                form.add_error(field, problem if field == name else f"{name}: {problem}")
+        else:
+            return redirect("gate", gate.pk)
+    return _form(request, form, request.POST.get("suite", ""), status=400)
+
+
+def _form(request: HttpRequest, form: GateForm, chosen: str, status: int = 200) -> HttpResponse:
+    suites = list(Suite.objects.filter(enabled=True)[:100])
+    return render(request, "gates/new.html", {
+        "form": form, "chosen": chosen, "plans": [(suite, selectors.plan_for(suite)) for suite in suites],
+        "builds": Build.objects.all()[:KNOWN_BUILDS]}, status=status)
+
+
+# ---- what a person does to a gate: POST, then its page ----
+
+@changes_gates
+@require_POST
+def gate_stop(request: HttpRequest, pk: int) -> HttpResponse:
+    services.gate_stop(get_object_or_404(Gate, pk=pk))
+    return redirect("gate", pk)
+
+
+@changes_gates
+@require_POST
+def gate_again(request: HttpRequest, pk: int) -> HttpResponse:
+    """More fresh runs, interleaved with the baseline's build: of all kernels, or of the one that is named."""
+    gate = get_object_or_404(Gate, pk=pk)
+    runs = request.POST.get("runs", "")
+    kernels = [key for key in request.POST.getlist("kernel") if key][:1000]
+    try:
+        if runs and not (runs.isdecimal() and len(runs) < 5 and 1 <= int(runs) <= MOST_RUNS):
+            raise services.GateRefused({"runs": f"a number from 1 to {MOST_RUNS}"})
+        services.gate_again(gate, owner=request.user, runs=int(runs) if runs else None, kernels=kernels or None)
+    except services.GateRefused as refused:
+        messages.error(request, f"Not measured again: {'; '.join(refused.fields.values())}.")
+    return redirect("gate", pk)
