@@ -20,8 +20,10 @@ from django.db import connection
 from profiles.models import Profile
 from profiles.services import profile_create
 from tests.product import Product
+from tuner.bench.recorded_runs import recorded
 from tuner.jobs.services import tune_create
-from tuner.models import TuneJob
+from tuner.models import KernelRun, Suite, SuiteJob, SuiteKernel, TuneJob
+from tuner.suites.services import job_create
 from workers import jobs
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -149,3 +151,31 @@ def test_a_worker_says_what_it_does(start_worker: Callable[..., Product]) -> Non
     start_worker("replay")
     job = tune_job(60)
     wait_until(lambda: any(said["busy"] == f"tune {job.pk}" for said in jobs.workers()), 12)
+
+
+def test_a_killed_replay_workers_suite_job_goes_on_from_its_rows(start_worker: Callable[..., Product]) -> None:
+    suite = Suite.objects.create(name="nightly", device="replay:timing_runs")
+    for place, (op, shape, dtype, configs) in enumerate(recorded("timing_runs").kernels()):
+        for at, config in enumerate(configs):
+            SuiteKernel.objects.create(suite=suite, key=f"{op} {at}", op=op, shape=shape, dtype=dtype, family=op, place=place,
+                                       config_from="given", config=config)
+    worker = start_worker("replay")
+    job = job_create(suite, builds=["a", "b"], runs=12)
+    taken = KernelRun.objects.filter(job=job)
+    wait_until(lambda: taken.count() > 40, 20)
+    for process in psutil.Process(worker.process.pid).children(recursive=True):
+        process.send_signal(signal.SIGKILL)
+    worker.process.send_signal(signal.SIGKILL)
+    worker.process.wait()
+    before = dict(taken.values_list("pk", "us"))
+    assert 40 < len(before) < 2 * 12 * 13
+    start_worker("replay")
+    wait_until(lambda: SuiteJob.objects.filter(pk=job.pk, status="done").exists(), TAKEN_UP_WITHIN_S + 15)
+    rows = list(taken)
+    assert len(rows) == 2 * 12 * 13 == len({(row.build_id, row.number, row.kernel_id) for row in rows})
+    assert {row.pk: row.us for row in rows if row.pk in before} == before and not any(row.rejected for row in rows)
+    each = {}
+    for row in rows:
+        each.setdefault((row.build_id, row.number), set()).add(row.facts["recorded_run"])
+    assert all(len(runs) == 1 for runs in each.values())
+    assert len({run for runs in each.values() for run in runs}) == 24, "two builds of 12 runs: no recorded process serves twice"
