@@ -174,7 +174,8 @@ def _line(point: Point, y: int, axis: _Axis, floor: float, target: float) -> Lin
     beyond = "" if ratio is None or axis.holds(ratio) else "right" if ratio > 1 else "left"
     own = (point.floor, point.target) != (floor, target)
     return Line(
-        point, y, axis.at(ratio), axis.at(point.low), axis.at(point.high), axis.at(point.ratio_p95),
+        point, y, axis.at(ratio), axis.at(point.low), axis.at(point.high),
+        axis.at(point.ratio_p95) if point.ratio_p95 and axis.holds(point.ratio_p95) else None,
         axis.at(1 + point.detectable) if point.detectable is not None and axis.holds(1 + point.detectable) else None,
         beyond, bool(point.low and not axis.holds(point.low)), bool(point.high and not axis.holds(point.high)),
         (axis.at(1 + point.floor) or LEFT, axis.at(1 + point.target) or LEFT) if own else None)

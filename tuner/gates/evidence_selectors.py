@@ -69,6 +69,10 @@ class Change:
             return 0.0 if self.candidate == 0 else None
         return (self.candidate / self.baseline - 1) * 100
 
+    @property
+    def differs(self) -> bool:
+        return self.baseline is not None and self.candidate is not None and self.baseline != self.candidate
+
 
 def changes(row: GateKernel, found: Sequence[RunRow]) -> list[Change]:
     """Registers, spills, shared memory and every other number that runs report: the median of each side, judged ones first."""

@@ -46,7 +46,8 @@ def gate_detail(request: HttpRequest, pk: int) -> HttpResponse:
         "gate": gate, "kernels": found, "lines": [page_selectors.Line(row) for row in found], "rule": rule,
         "tally": page_selectors.tally(found), "rounds": page_selectors.rounds(gate),
         "worth": page_selectors.worth(gate, found), "largest": page_selectors.largest(found), "worst": found[0] if found else None,
-        "plot": charts.interval_plot([_point(row) for row in found], rule.floor, rule.target, PICTURE_ROWS) if found else None,
+        "plot": charts.interval_plot([_point(row) for row in found], rule.floor, rule.target, PICTURE_ROWS)
+        if any(row.ratio_p50 for row in found) else None,
         "baseline_builds": builds, "compare_with": _compare_with(gate, builds), "exit_code": page_selectors.exit_code(gate),
         "under_way": gate.status in page_selectors.UNDER_WAY, "document": document, "picture_says": _picture_says(found),
         "build_url": page_selectors.build_url(gate.build.name),

@@ -48,8 +48,8 @@ def order_figure(runs: Sequence[RunSamples]) -> dict[str, Any] | None:
             "mhz": [float("nan") if run.sm_clock_mhz is None else run.sm_clock_mhz for run in mine],
             "clock": ["not sampled" if run.sm_clock_mhz is None else f"{run.sm_clock_mhz:,.0f} MHz" for run in mine]})
         plot.segment("order", "p5", "order", "p95", source=source, line_width=2, line_alpha=0.55, color=colour, legend_label=side)
-        dots.append(plot.scatter("order", "p50", source=source, size=8, marker=MARKERS[side], color=colour, legend_label=side))
-        dots.append(clock.scatter("order", "mhz", source=source, size=6, marker=MARKERS[side], color=colour))
+        dots.append(plot.scatter("order", "p50", source=source, size=9, marker=MARKERS[side], color=colour, legend_label=side))
+        dots.append(clock.scatter("order", "mhz", source=source, size=7, marker=MARKERS[side], color=colour))
     tips = [("run", "@label of @build"), ("median", "@p50{0.00} µs"), ("5 to 95 %", "@p5{0.00} to @p95{0.00} µs"), ("n", "@n"),
             ("SM clock", "@clock")]
     plot.add_tools(HoverTool(renderers=dots[::2], tooltips=tips))
