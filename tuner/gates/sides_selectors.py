@@ -102,6 +102,8 @@ def _rejected(rows: Iterable[KernelRun]) -> dict[int, list[str]]:
 
 def _environment(gate: Gate, rows: Sequence[KernelRun]) -> tuple[Env | None, str]:
     """The one environment that the build was measured in; None with the reason where it cannot be said."""
+    if mixed := gate.report.get("mixed"):           # of runs that came along: nobody can say which of them was meant
+        return None, _mixed(gate, mixed)
     timed = [row for row in rows if not row.rejected]
     if not timed:
         why = next((row.rejected for row in rows), "")
@@ -115,9 +117,13 @@ def _environment(gate: Gate, rows: Sequence[KernelRun]) -> tuple[Env | None, str
         return None, f"asked for {wanted}, but the runs of {gate.build.name} were taken on " \
                      f"{'; '.join(env.text for env in found)}"
     if len(fits) > 1:
-        return None, f"the runs of {gate.build.name} were taken in {len(fits)} environments, which are never mixed: " \
-                     f"{'; '.join(sorted(env.text for env in fits))}. Name one as \"environment\""
+        return None, _mixed(gate, sorted(env.text for env in fits))
     return fits[0], ""
+
+
+def _mixed(gate: Gate, places: Sequence[str]) -> str:
+    return f"the runs of {gate.build.name} were taken in {len(places)} environments, which are never mixed: {'; '.join(places)}. " \
+           "Ask for one of them by name as \"environment\""
 
 
 def _kernels(gate: Gate, rows: Sequence[KernelRun]) -> list[SuiteKernel]:

@@ -1,0 +1,59 @@
+"""JSON over HTTP: the baselines of a suite with their runs, and what people said of them."""
+
+from __future__ import annotations
+
+from django.shortcuts import get_object_or_404
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter, extend_schema
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from tuner.gates import baseline_services
+from tuner.gates import baseline_table_selectors as table
+from tuner.gates.api import Text, refused
+from tuner.gates.refusal_services import GateRefused
+from tuner.models import Suite
+
+JSON = OpenApiTypes.OBJECT
+WHERE = ("gpu", "toolkit", "driver", "recorded")
+
+
+class BaselineRequest(serializers.Serializer):
+    action = serializers.ChoiceField(choices=["pin", "roll", "intended"])
+    build = Text(max_length=80, required=False, allow_blank=True, help_text="for pin and intended")
+    kernel = Text(max_length=300, required=False, allow_blank=True, help_text="its key; left out: every kernel of the suite")
+    gpu = Text(max_length=120, required=False, allow_blank=True, help_text="its model; left out: every GPU")
+    note = Text(max_length=2000, required=False, allow_blank=True, help_text="why; needed for intended")
+
+
+class BaselinesApi(APIView):
+    write_permission = "tuner.add_baselinechange"
+
+    @extend_schema(operation_id="baselines_get", responses=JSON, parameters=[
+        *(OpenApiParameter(name, str) for name in WHERE),
+        OpenApiParameter("samples", bool, description="1: every run with its samples in µs")])
+    def get(self, request: Request, pk: int) -> Response:
+        """Of one environment (that of the newest run, where none is named): what the next build is compared with."""
+        suite = get_object_or_404(Suite, pk=pk)
+        env, every = table.environment_chosen(suite, {name: value for name in WHERE if (value := request.query_params.get(name))})
+        lines = table.lines_of(suite, env) if env else []
+        raw = request.query_params.get("samples") in ("1", "true")
+        return Response({
+            "suite": suite.name, "says": table.answer(suite, env, lines), "environment": env.where() if env else None,
+            "environments": [{**each["env"].where(), "runs": each["runs"], "builds": each["builds"]} for each in every],
+            "baseline_runs": suite.baseline_runs, "kernels": [table.line_json(line, raw) for line in lines],
+            "changes": [table.change_json(change) for change in table.changes(suite)]})
+
+    @extend_schema(operation_id="baselines_change", request=BaselineRequest, responses={201: JSON})
+    def post(self, request: Request, pk: int) -> Response:
+        """Pin a build, roll on, or say that a change was intended."""
+        suite = get_object_or_404(Suite, pk=pk)
+        asked = BaselineRequest(data=request.data)
+        asked.is_valid(raise_exception=True)
+        try:
+            change = baseline_services.baseline_said(suite, dict(asked.validated_data), request.user)
+        except GateRefused as error:
+            return refused(error)
+        return Response(table.change_json(change), status=201)

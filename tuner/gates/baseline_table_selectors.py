@@ -1,0 +1,118 @@
+"""The baselines of a suite as a table: what the next build will be compared with, how it spreads, and who said so."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import numpy as np
+
+from tuner.gates.baseline_selectors import Baseline, Env, baseline_history, baselines_of, environment_counts
+from tuner.models import BaselineChange, KernelRun, Suite
+
+MOST_CHANGES = 200
+
+
+@dataclass(frozen=True)
+class Line:
+    """One kernel's baseline in one environment. Times in µs; None where there are no runs, or too few for a spread."""
+
+    baseline: Baseline
+    p50_us: float | None = None             # median of run medians
+    low_us: float | None = None             # fastest and slowest run median
+    high_us: float | None = None
+    spread: float | None = None             # coefficient of variation of run medians, a fraction: between fresh processes
+    p95_us: float | None = None             # median of the runs' p95
+    clock_mhz: float | None = None          # median SM clock; None: not sampled in every run
+    newest: datetime | None = None
+    drift: float | None = None              # newest build's median over the oldest's, within the baseline; 1.01 is 1 % slower
+
+    @property
+    def enough(self) -> bool:
+        return len(self.baseline.runs) >= self.baseline.kernel.suite.baseline_runs or self.baseline.mode != "rolling"
+
+
+def lines_of(suite: Suite, env: Env) -> list[Line]:
+    """Of every enabled kernel, in the suite's order."""
+    kernels = list(suite.kernels.filter(enabled=True).select_related("suite"))
+    found = baselines_of(kernels, env)
+    return [_line(found[kernel.pk]) for kernel in kernels]
+
+
+def _line(baseline: Baseline) -> Line:
+    runs = baseline.runs
+    if not runs:
+        return Line(baseline)
+    p50 = np.array([run.p50_us for run in runs], dtype=np.float64)
+    p95 = np.array([run.p95_us for run in runs if run.p95_us], dtype=np.float64)
+    clocks = [run.sm_clock_mhz for run in runs if run.sm_clock_mhz]
+    return Line(
+        baseline, float(np.median(p50)), float(p50.min()), float(p50.max()),
+        float(p50.std(ddof=1) / p50.mean()) if len(runs) > 1 else None, float(np.median(p95)) if p95.size else None,
+        float(np.median(clocks)) if len(clocks) == len(runs) else None, max(run.created for run in runs), _drift(baseline))
+
+
+def _drift(baseline: Baseline) -> float | None:
+    """A rolling baseline creeps where each build is a little slower than the one before: seen between its ends."""
+    if len(baseline.builds) < 2:
+        return None
+    ends = [np.median([run.p50_us for run in baseline.runs if run.build_id == build.pk]) for build in
+            (baseline.builds[0], baseline.builds[-1])]
+    return float(ends[0] / ends[1])
+
+
+def environment_chosen(suite: Suite, asked: Mapping[str, str]) -> tuple[Env | None, list[dict[str, Any]]]:
+    """The environment that is looked at (the one asked for, else that of the newest run), and all there are."""
+    every = environment_counts(suite)
+    fits = [each["env"] for each in every
+            if all(getattr(each["env"], name) == asked[name] for name in Env.__dataclass_fields__ if asked.get(name) is not None)]
+    return (fits or [each["env"] for each in every] or [None])[0], every
+
+
+def changes(suite: Suite) -> list[BaselineChange]:
+    return list(baseline_history(suite)[:MOST_CHANGES])
+
+
+def in_force(lines: Sequence[Line]) -> set[int]:
+    """Ids of the changes that decide something now."""
+    return {line.baseline.change.pk for line in lines if line.baseline.change is not None}
+
+
+def answer(suite: Suite, env: Env | None, lines: Sequence[Line]) -> str:
+    """One sentence with numbers."""
+    if env is None:
+        return "No run of this suite was taken yet: the first build that is measured becomes the baseline of the next."
+    held = [line for line in lines if line.baseline.runs]
+    pinned = sum(line.baseline.mode == "pinned" for line in held)
+    builds = {build.pk for line in held for build in line.baseline.builds}
+    says = f"On {env.text}, the next build is compared with {len(builds)} earlier build{'s' if len(builds) != 1 else ''}: " \
+           f"{len(held)} of {len(lines)} kernels have a baseline"
+    short = sum(not line.enough for line in held)
+    spreads = [line.spread for line in held if line.spread is not None]
+    says += f", {pinned} pinned" if pinned else ""
+    says += f", {short} with fewer than {suite.baseline_runs} runs" if short else ""
+    return says + (f"; fresh runs of the same code differ by {np.median(spreads):.2%} (median of the kernels)." if spreads else ".")
+
+
+def line_json(line: Line, raw: bool = False) -> dict[str, Any]:
+    """`raw`: with every run and its samples in µs."""
+    kernel, change = line.baseline.kernel, line.baseline.change
+    told = {"kernel": kernel.key, "op": kernel.op, "shape": kernel.shape, "family": kernel.family, "mode": line.baseline.mode,
+            "says": line.baseline.says, "builds": [build.name for build in line.baseline.builds], "runs": len(line.baseline.runs),
+            "p50_us": line.p50_us, "low_us": line.low_us, "high_us": line.high_us, "spread": line.spread, "p95_us": line.p95_us,
+            "sm_clock_mhz": line.clock_mhz, "drift": line.drift, "change": change_json(change) if change else None,
+            "run_medians_us": [run.p50_us for run in line.baseline.runs], "run_p95_us": [run.p95_us for run in line.baseline.runs]}
+    return {**told, "samples": [_run_json(run) for run in line.baseline.runs]} if raw else told
+
+
+def _run_json(run: KernelRun) -> dict[str, Any]:
+    return {"id": run.pk, "build": run.build.name, "run": run.run, "us": run.us, "sm_clock_mhz": run.sm_clock_mhz,
+            "created": run.created.isoformat()}
+
+
+def change_json(change: BaselineChange) -> dict[str, Any]:
+    return {"id": change.pk, "action": change.action, "build": change.build.name if change.build else None,
+            "kernel": change.kernel.key if change.kernel else None, "gpu": change.gpu, "note": change.note,
+            "author": change.author.get_username() if change.author else None, "created": change.created.isoformat()}
