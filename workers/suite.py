@@ -58,18 +58,16 @@ def run(job_id: int, worker: str, *, pace: float = 1.0, module: str = CHILD) -> 
 
 
 def after(job_id: int) -> None:
-    """The job has ended, however: its gate goes on, and the series of its suite are looked at. Twice does no harm."""
-    from tuner.builds.series_services import series_wake  # after the row has ended: neither may take a job down
-    from tuner.gates.services import gate_advance
+    """The job has ended, however: its gate goes on. Twice does no harm."""
+    from tuner.gates.services import gate_advance  # after the row has ended: it must not take a job down
 
     job = SuiteJob.objects.filter(pk=job_id).first()
-    if job is None or job.status in (SuiteJob.Status.QUEUED, SuiteJob.Status.RUNNING):
+    if job is None or job.gate_id is None or job.status in (SuiteJob.Status.QUEUED, SuiteJob.Status.RUNNING):
         return
-    for what, tell in (("series", lambda: series_wake(job.suite_id)), ("gate", lambda: job.gate_id and gate_advance(job.gate_id))):
-        try:
-            tell()
-        except Exception:                        # the sweep does both again
-            log.exception("suite job %s: its %s could not go on", job_id, what)
+    try:
+        gate_advance(job.gate_id)
+    except Exception:                            # the sweep does it again
+        log.exception("suite job %s: gate %s could not go on", job_id, job.gate_id)
 
 
 @contextmanager

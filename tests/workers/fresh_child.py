@@ -25,7 +25,8 @@ class Bench:
             raise wire.Failed("no such shape", "choose another")
         self.operator, self.samples, self.clock = request["operator"], request["policy"]["max_samples"], 1980
         return {"gpu": "Imaginary GPU", "compute_capability": "9.0", "sms": 132, "torch": "2.11.0", "cuda": "13.0",
-                "triton": "3.6.0", "driver": "1.0", "source_hash": getattr(speeds, "HASH", "0" * 64), "policy": request["policy"], "library_ms": None}
+                "triton": "3.6.0", "driver": "1.0", "source_hash": getattr(speeds, "HASH", "0" * 64),
+                "policy": request["policy"], "library_ms": None}
 
     def compile(self, request):
         do = getattr(speeds, "DO", {}).get(self.operator, "")
