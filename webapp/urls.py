@@ -36,12 +36,16 @@ from profiles.timeline import pages as timeline_pages
 from profiles.timeline import path_api, selection_api
 from profiles.topics import api as topic_api
 from profiles.topics import pages as topic_pages
+from tuner.builds import api as build_api
+from tuner.builds import pages as build_pages
+from tuner.builds import regression_pages
 from tuner.configs import api as config_api
 from tuner.configs import exchange_api, exchange_pages
 from tuner.configs import pages as config_pages
 from tuner.gates import api as gate_api
-from tuner.gates import baseline_api, baseline_pages
+from tuner.gates import baseline_api, baseline_pages, notify_api, notify_pages
 from tuner.gates import pages as gate_pages
+from tuner.gates import report_api as gate_report_api
 from tuner.jobs import api as tuner_api
 from tuner.jobs import compare_pages as tune_compare_pages
 from tuner.jobs import control_api, group_pages, new_pages, page_api, quarantine_pages, queue_pages
@@ -50,6 +54,9 @@ from tuner.scores import api as score_api
 from tuner.scores import pages as score_pages
 from tuner.served import api as served_api
 from tuner.served import pages as served_pages
+from tuner.suites import api as suite_api
+from tuner.suites import edit_pages as suite_edit_pages
+from tuner.suites import pages as suite_pages
 from tuner.team import api as team_api
 from tuner.team import pages as team_pages
 from webapp import accounts, kernels, pages
@@ -94,7 +101,11 @@ urlpatterns = [
     path("roofline/", roofline_pages.rooflines, name="rooflines"),                 # ?profiles=1,2&before=1&after=2
     path("occupancy/", occupancy_pages.occupancy, name="occupancy"),               # ?kernel=1 or ?cc=9.0&threads=256&…
     path("compare/", compare_pages.compare, name="compare"),                      # ?a=1&b=2 or ?build_a=…&build_b=…
-    path("builds/", profiles_pages.build_list, name="build-list"),
+    path("builds/", build_pages.build_list, name="build-list"),                    # ?suite=&on=&branch=&kernel=
+    path("builds/<path:name>/", build_pages.build_detail, name="build"),            # ?on=&against=
+    path("regressions/", regression_pages.regression_list, name="regression-list"),             # ?state=&suite=&gpu=&build=&q=
+    path("regressions/<int:pk>/", regression_pages.regression_detail, name="regression"),
+    path("regressions/<int:pk>/change/", regression_pages.regression_change, name="regression-change"),      # POST
     path("sql/", sql_pages.sql_console, name="sql"),                               # ?profiles=1,2 ?query=3
     # captures
     path("captures/", capture_pages.capture_list, name="capture-list"),
@@ -106,6 +117,20 @@ urlpatterns = [
     path("ceilings/measure/", ceiling_pages.ceiling_measure, name="ceiling-measure"),          # POST
     path("ceilings/<int:pk>/", ceiling_pages.ceiling_run, name="ceiling-run"),
     path("ceilings/<int:pk>/stop/", ceiling_pages.ceiling_stop, name="ceiling-stop"),          # POST
+    # suites
+    path("suites/", suite_pages.suite_list, name="suite-list"),
+    path("suites/new/", suite_edit_pages.suite_new, name="suite-new"),             # ?operator=…&M=…
+    path("suites/apply/", suite_edit_pages.suite_apply, name="suite-apply"),       # POST: a file
+    path("suites/<int:pk>/", suite_pages.suite_detail, name="suite"),              # ?gpu=&toolkit=&driver=&recorded=
+    path("suites/<int:pk>/edit/", suite_edit_pages.suite_edit, name="suite-edit"),
+    path("suites/<int:pk>/kernels/<int:kernel_pk>/", suite_pages.suite_kernel, name="suite-kernel"),
+    path("suites/<int:pk>/calibration/", suite_pages.suite_calibration, name="suite-calibration"),
+    path("suites/<int:pk>/suite.toml", suite_pages.suite_file, name="suite-file"),
+    path("suites/<int:pk>/run/", suite_pages.suite_run, name="suite-run"),         # POST, as the next four
+    path("suites/<int:pk>/upload/", suite_pages.suite_upload, name="suite-upload"),
+    path("suites/<int:pk>/jobs/<int:job_pk>/stop/", suite_pages.suite_stop, name="suite-stop"),
+    path("suites/<int:pk>/switch/", suite_pages.suite_switch, name="suite-switch"),
+    path("suites/<int:pk>/delete/", suite_pages.suite_delete, name="suite-delete"),
     # gates
     path("gates/", gate_pages.gate_list, name="gate-list"),                        # ?suite=&build=&gpu=&verdict=&status=
     path("gates/new/", gate_pages.gate_new, name="gate-new"),                      # ?suite=&build=&against=
@@ -113,6 +138,11 @@ urlpatterns = [
     path("gates/<int:pk>/kernels/<int:kernel_pk>/", gate_pages.gate_kernel, name="gate-kernel"),
     path("gates/<int:pk>/stop/", gate_pages.gate_stop, name="gate-stop"),          # POST
     path("gates/<int:pk>/again/", gate_pages.gate_again, name="gate-again"),       # POST
+    path("notified/", notify_pages.notified, name="notified"),                     # ?to=3: the messages of one place
+    path("notified/add/", notify_pages.notified_create, name="notified-create"),   # POST, as the next three: owners
+    path("notified/<int:pk>/", notify_pages.notified_change, name="notified-change"),
+    path("notified/<int:pk>/delete/", notify_pages.notified_delete, name="notified-delete"),
+    path("notified/deliveries/<int:pk>/again/", notify_pages.delivery_again, name="delivery-again"),
     path("suites/<int:pk>/baselines/", baseline_pages.baselines, name="suite-baselines"),      # ?gpu=&toolkit=&driver=
     path("suites/<int:pk>/baselines/change/", baseline_pages.baseline_change, name="baseline-change"),         # POST
     # tuner
@@ -199,6 +229,11 @@ urlpatterns = [
     path("api/queries/<int:pk>/", sql_api.QueryApi.as_view(), name="api-query"),
     path("api/occupancy/", occupancy_api.OccupancyApi.as_view(), name="api-occupancy"),
     path("api/kernels/", family_api.FamilyListApi.as_view(), name="api-families"),
+    path("api/builds/", build_api.BuildListApi.as_view(), name="api-builds"),
+    path("api/builds/series/", build_api.SeriesApi.as_view(), name="api-series"),   # ?suite=&kernel=&gpu=&branch=
+    path("api/builds/<path:name>/", build_api.BuildApi.as_view(), name="api-build"),            # after what else begins so
+    path("api/regressions/", build_api.RegressionListApi.as_view(), name="api-regressions"),
+    path("api/regressions/<int:pk>/", build_api.RegressionApi.as_view(), name="api-regression"),
     path("api/kernels/changes/", family_api.BuildChangesApi.as_view(), name="api-build-changes"),
     path("api/kernels/<int:pk>/", family_api.FamilyApi.as_view(), name="api-family"),
     path("api/kernels/shapes/<int:pk>/", family_api.ShapeApi.as_view(), name="api-family-shape"),
@@ -234,10 +269,25 @@ urlpatterns = [
     path("api/tune/groups/<int:pk>/<slug:action>/", control_api.GroupActionApi.as_view(), name="api-group-action"),       # POST
     path("api/tune/quarantine/", control_api.QuarantineListApi.as_view(), name="api-quarantine"),
     path("api/tune/quarantine/<int:pk>/lift/", control_api.QuarantineLiftApi.as_view(), name="api-quarantine-lift"),      # POST
+    path("api/suites/", suite_api.SuiteListApi.as_view(), name="api-suites"),
+    path("api/suites/plan/", suite_api.SuitePlanApi.as_view(), name="api-suite-plan"),
+    path("api/suites/<str:name>/", suite_api.SuiteApi.as_view(), name="api-suite"),                            # by name or number
+    path("api/suites/<str:name>/toml/", suite_api.SuiteFileApi.as_view(), name="api-suite-file"),
+    path("api/suites/<str:name>/calibration/", suite_api.SuiteCalibrationApi.as_view(), name="api-suite-calibration"),
+    path("api/suites/<str:name>/jobs/", suite_api.SuiteJobListApi.as_view(), name="api-suite-jobs"),
+    path("api/suite-jobs/<int:pk>/", suite_api.SuiteJobApi.as_view(), name="api-suite-job"),
+    path("api/suite-jobs/<int:pk>/stop/", suite_api.SuiteJobStopApi.as_view(), name="api-suite-job-stop"),     # POST
+    path("api/runs/", suite_api.RunsApi.as_view(), name="api-runs"),
     path("api/gates/", gate_api.GateListApi.as_view(), name="api-gates"),
     path("api/gates/<int:pk>/", gate_api.GateApi.as_view(), name="api-gate"),      # ?wait=30
     path("api/gates/<int:pk>/stop/", gate_api.GateStopApi.as_view(), name="api-gate-stop"),                    # POST
     path("api/gates/<int:pk>/again/", gate_api.GateAgainApi.as_view(), name="api-gate-again"),                 # POST
+    path("api/gates/<int:pk>/report/", gate_report_api.GateReportApi.as_view(), name="api-gate-report"),            # ?format=md
+    path("api/gates/client/<str:name>", gate_report_api.GateClientApi.as_view(), name="api-gate-client"),
+    path("api/notified/", notify_api.PlaceListApi.as_view(), name="api-notified"),
+    path("api/notified/<int:pk>/", notify_api.PlaceApi.as_view(), name="api-notified-place"),
+    path("api/notified/<int:pk>/test/", notify_api.PlaceTestApi.as_view(), name="api-notified-test"),          # POST
+    path("api/notified/deliveries/<int:pk>/again/", notify_api.DeliveryAgainApi.as_view(), name="api-delivery-again"),    # POST
     path("api/suites/<int:pk>/baselines/", baseline_api.BaselinesApi.as_view(), name="api-baselines"),
     path("api/configs/", config_api.ConfigListApi.as_view(), name="api-configs"),
     path("api/configs/<int:pk>/", config_api.ConfigApi.as_view(), name="api-config"),

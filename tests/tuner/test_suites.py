@@ -67,6 +67,7 @@ def uploaded(db: None) -> Suite:
     return services.suite_put(read({"name": "ci", "kind": "uploaded"})).suite
 
 
+@pytest.mark.django_db               # operators of teams are rows
 class TestDefinition:
     def test_a_file_is_read_and_written_back(self) -> None:
         definition = file_read(FILE)

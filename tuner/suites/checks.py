@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
+from profiles.analysis.gate.metrics import LIMITS, check_limits
 from profiles.analysis.gate.rule import Rule
 from tuner.bench.policy import Policy
 from tuner.trial import storable
 
 CONFIGS = ("default", "cache")
-LIMITS = ("max_increase", "max_decrease", "max", "min")      # of a metric: profiles.analysis.gate.metrics
 MAX_METRICS = 50
 MAX_HOURS = 24 * 365
 
@@ -139,23 +139,19 @@ class FieldChecks:
                 self.say(f"{name}.alpha", "above 0: a gate that must never be wrong can never say SLOWER")
         return found
 
-    def metrics(self, name: str, value: Any) -> dict[str, dict[str, float]]:
+    def metrics(self, name: str, value: Any) -> dict[str, dict[str, Any]]:
         """Metric -> how far it may go: {"max_increase": 0.1}, as fractions for increases, plain values for max and min."""
         if not isinstance(value, Mapping) or len(value) > MAX_METRICS:
             self.say(name, f"a table of at most {MAX_METRICS} metrics, each with {', '.join(LIMITS)}")
             return {}
-        found: dict[str, dict[str, float]] = {}
-        for metric, limits in value.items():
-            where = f"{name}.{str(metric)[:60]}"
-            if not isinstance(metric, str) or not 0 < len(metric) <= 120 or not storable(metric) or not metric.isprintable():
-                self.say(name, "a metric's name is 1 to 120 printable characters")
-            elif not isinstance(limits, Mapping) or not limits or set(limits) - set(LIMITS):
-                self.say(where, f"a table with any of {', '.join(LIMITS)}")
-            else:
-                found[metric] = {key: number for key, each in limits.items()
-                                 if (number := self.number(f"{where}.{key}", each, -1e18 if key in ("max", "min") else 0.0, 1e18))
-                                 is not None}
-        return found
+        if any(not isinstance(metric, str) or not 0 < len(metric) <= 120 or not storable(metric) or not metric.isprintable()
+               for metric in value):
+            self.say(name, "a metric's name is 1 to 120 printable characters")
+            return {}
+        problems = check_limits(value)
+        for where, problem in problems.items():
+            self.say(f"{name}.{where[:160]}", problem)
+        return {} if problems else {metric: dict(limits) for metric, limits in value.items()}
 
     def policy(self, value: Any) -> dict[str, Any]:
         if not isinstance(value, Mapping):

@@ -83,7 +83,8 @@ def _unpacked(data: bytes) -> bytes:
 def _record(number: int, given: Any) -> Record:
     if not isinstance(given, Mapping):
         raise _wrong(number, "", "a run is a JSON object")
-    words = {name: _text(number, name, given[name], most) for name, most in WORDS.items() if given.get(name) is not None}
+    words = {name: _text(number, name, each, most) for name, most in WORDS.items() if (each := given.get(name)) is not None}
+    words = {**_environment(number, given.get("environment")), **words}
     rejected = _text(number, "rejected", given.get("rejected") or "", 300, cut=True)
     problem = rejected or samples_problem(given.get("us"))
     return Record(
@@ -106,6 +107,19 @@ def samples_problem(us: Any) -> str | None:
             said = f"{value:g}" if isinstance(value, float) or abs(value) < 10**15 else "too large"
             return f"sample {at} is {said}: times in µs are above 0 and at most 1e9"
     return None
+
+
+def _environment(number: int, value: Any) -> dict[str, str]:
+    """From a table {"cuda": "13.0", "triton": …, "driver": …} or its text "cuda 13.0, triton 3.6.0, driver 580.159"."""
+    if value is None:
+        return {}
+    if isinstance(value, str):
+        parts = [part.strip() for part in _text(number, "environment", value, 200).split(",")]
+        driver = next((part.removeprefix("driver ") for part in parts if part.startswith("driver ")), "")
+        toolkit = ", ".join(part for part in parts if part and not part.startswith("driver "))
+        return {name: word for name, word in (("toolkit", toolkit[:80]), ("driver", driver[:40])) if word}
+    table = _table(number, "environment", value)
+    return {name: str(table[name])[:40] for name in ("cuda", "triton", "driver") if table.get(name)}
 
 
 def _run(number: int, value: Any) -> str:

@@ -69,3 +69,21 @@ def suite_environments(suite: Suite) -> list[dict[str, str]]:
 def where_of(environment: Mapping[str, str]) -> dict[str, str]:
     """Fields of KernelRun for one of `suite_environments`."""
     return {name: environment[name] for name in ("gpu", "toolkit", "driver", "recorded") if name in environment}
+
+
+def runs_filter(suite: Suite, query: Mapping[str, str]) -> QuerySet[KernelRun]:
+    """Runs by ?kernel= (key or number), ?build=, ?gpu=, ?toolkit=, ?driver=, ?recorded=; newest first, rejected ones too."""
+    rows = KernelRun.objects.filter(kernel__suite=suite).select_related("kernel", "build").order_by("-pk")
+    if kernel := query.get("kernel"):
+        rows = rows.filter(kernel__pk=int(kernel)) if kernel.isdecimal() and len(kernel) < 18 else rows.filter(kernel__key=kernel)
+    if query.get("build"):
+        rows = rows.filter(build__name=query["build"])
+    return rows.filter(**{name: query[name] for name in ("gpu", "toolkit", "driver", "recorded") if name in query})
+
+
+def run_json(row: KernelRun, with_samples: bool = False) -> dict[str, Any]:
+    names = ("run", "number", "p50_us", "p95_us", "n", "rejected", "sm_clock_mhz", "facts", "config", "source_hash", "gpu",
+             "toolkit", "driver", "recorded")
+    return {"id": row.pk, "kernel": row.kernel.key, "build": row.build.name, "job": row.job_id, "profile": row.profile_id,
+            "created": row.created.isoformat(), **{name: getattr(row, name) for name in names},
+            **({"us": row.us} if with_samples else {})}

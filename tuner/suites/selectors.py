@@ -8,9 +8,12 @@ from django.db.models import Count, QuerySet
 from django.utils import timezone
 
 from tuner.models import KernelRun, Suite, SuiteJob
+from tuner.suites.definition import Definition, KernelDefinition, as_document, kernel_key
 
 Status = SuiteJob.Status
 LIVE = (Status.QUEUED, Status.RUNNING)
+FIELDS = ("title", "kind", "device", "build_path", "runs", "baseline_runs", "every_hours", "enabled", "rule", "metrics", "policy")
+KERNEL_FIELDS = ("op", "shape", "dtype", "config_from", "config", "enabled", "rule", "metrics")
 
 
 def suite_list() -> QuerySet[Suite]:
@@ -41,3 +44,30 @@ def job_json(job: SuiteJob) -> dict[str, Any]:
             "kernels": job.kernels, "runs": job.runs, "device": job.device, "error": job.error, "environment": job.environment,
             "recorded": job.recorded, "worker": job.worker, "progress": job_progress(job),
             **{name: value.isoformat() if (value := getattr(job, name)) else None for name in ("created", "started", "finished")}}
+
+
+def suite_json(suite: Suite) -> dict[str, Any]:
+    names = ("name", "title", "kind", "device", "build_path", "runs", "baseline_runs", "rule", "metrics", "policy", "every_hours",
+             "enabled")
+    return {"id": suite.pk, **{name: getattr(suite, name) for name in names}, "target": suite.target.name if suite.target else None,
+            "owner": suite.owner.get_username() if suite.owner else None, "from_file": bool(suite.definition),
+            **{name: value.isoformat() if (value := getattr(suite, name)) else None for name in ("due", "created", "changed")}}
+
+
+def definition_json(suite: Suite) -> dict[str, Any]:
+    """What PUT takes."""
+    return as_document(definition_of(suite))
+
+
+def definition_of(suite: Suite) -> Definition:
+    """The suite as a definition: what its file would say."""
+    kernels = []
+    for kernel in suite.kernels.all() if suite.kind == Suite.Kind.OPERATORS else ():
+        if not kernel.declared:
+            continue
+        base = kernel_key(kernel.op, kernel.shape, kernel.dtype)
+        kernels.append(KernelDefinition(
+            key=kernel.key, tag=kernel.key.removeprefix(base).strip(),
+            **{name: getattr(kernel, name) for name in KERNEL_FIELDS}))
+    return Definition(name=suite.name, target=suite.target.name if suite.target else "", kernels=kernels,
+                      **{name: getattr(suite, name) for name in FIELDS})

@@ -18,7 +18,8 @@ from tuner.suites.job_services import (
     run_label,
 )
 from tuner.suites.run_services import run_record
-from tuner.suites.suite_services import Changed, definition_of, suite_delete, suite_put, suite_switch
+from tuner.suites.selectors import definition_of
+from tuner.suites.suite_services import Changed, suite_delete, suite_put, suite_switch
 from tuner.suites.upload_services import Stored, runs_store
 
 __all__ = ["Changed", "Stored", "SuiteError", "Superseded", "Turn", "definition_of", "job_claim", "job_create", "job_fail",

@@ -11,13 +11,12 @@ from django.utils import timezone
 
 from profiles.models import CaptureTarget
 from tuner.models import Suite, SuiteKernel
-from tuner.suites.definition import Definition, KernelDefinition, kernel_key
+from tuner.suites.definition import Definition, KernelDefinition
 from tuner.suites.devices_selectors import device_problem
 from tuner.suites.errors import SuiteError
+from tuner.suites.selectors import FIELDS, KERNEL_FIELDS
 from workers import jobs
 
-FIELDS = ("title", "kind", "device", "build_path", "runs", "baseline_runs", "every_hours", "enabled", "rule", "metrics", "policy")
-KERNEL_FIELDS = ("op", "shape", "dtype", "config_from", "config", "enabled", "rule", "metrics")
 MAY_SAY_WHERE_CODE_LIES = "profiles.add_capturetarget"       # owners: who may say what programs workers run
 
 
@@ -142,17 +141,3 @@ def _kernels_put(suite: Suite, definition: Definition) -> dict[str, str]:
 def _kernel_fields(each: KernelDefinition) -> dict[str, Any]:
     found = {name: getattr(each, name) for name in KERNEL_FIELDS}
     return {name: dict(value) if isinstance(value, dict) else value for name, value in found.items()}
-
-
-def definition_of(suite: Suite) -> Definition:
-    """The suite as a definition: what its file would say."""
-    kernels = []
-    for kernel in suite.kernels.all() if suite.kind == Suite.Kind.OPERATORS else ():
-        if not kernel.declared:
-            continue
-        base = kernel_key(kernel.op, kernel.shape, kernel.dtype)
-        kernels.append(KernelDefinition(
-            key=kernel.key, tag=kernel.key.removeprefix(base).strip(),
-            **{name: getattr(kernel, name) for name in KERNEL_FIELDS}))
-    return Definition(name=suite.name, target=suite.target.name if suite.target else "", kernels=kernels,
-                      **{name: getattr(suite, name) for name in FIELDS})

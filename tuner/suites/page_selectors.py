@@ -1,0 +1,193 @@
+"""What the pages of suites show: the list, one suite in one environment, one kernel's runs."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import median, stdev
+from typing import Any
+
+from django.db.models import Count, Max, OuterRef, Q, Subquery
+from django.urls import reverse
+
+from profiles.analysis.gate.plan import Plan, as_dict, plan
+from profiles.analysis.gate.rule import Rule
+from profiles.models import CaptureTarget
+from tuner.models import Build, Gate, KernelRun, Suite, SuiteJob, SuiteKernel
+from tuner.suites.charts import Dot, Row
+from tuner.suites.run_selectors import suite_environments, where_of
+from tuner.suites.selectors import LIVE, job_progress, suite_list
+
+MOST_DOTS = 60               # runs of a kernel in the picture of a suite: the newest
+MOST_ROWS = 200              # runs of a kernel in its table
+MOST_READ = 40_000
+MOST_BUILDS = 30             # in the picture of a kernel
+FEW_FOR_SPREAD = 3
+FACTS_FIRST = ("registers", "spills", "smem_bytes")
+
+
+# ---- the list ----
+
+def rows() -> list[dict[str, Any]]:
+    """Every suite with its size, newest run, newest gate and what is under way; four queries."""
+    gate = Gate.objects.filter(suite=OuterRef("pk")).exclude(verdict="").order_by("-created")
+    newest = KernelRun.objects.filter(kernel__suite=OuterRef("pk")).order_by("-pk")
+    found = suite_list().annotate(
+        kernel_count=Count("kernels", filter=Q(kernels__enabled=True)), gate_pk=Subquery(gate.values("pk")[:1]),
+        verdict=Subquery(gate.values("verdict")[:1]), newest_run=Subquery(newest.values("created")[:1]),
+        newest_build=Subquery(newest.values("build__name")[:1]), recorded=Subquery(newest.values("recorded")[:1]))[:500]
+    under_way = SuiteJob.objects.filter(status__in=LIVE).order_by("status", "-pk")[:500]       # running ones last: they stay
+    live: dict[int, SuiteJob] = {job.suite_id: job for job in under_way}
+    return [{"suite": suite, "job": live.get(suite.pk)} for suite in found]
+
+
+# ---- one suite ----
+
+@dataclass(frozen=True)
+class KernelLine:
+    """A kernel of a suite in one environment."""
+
+    kernel: SuiteKernel
+    runs: int = 0
+    rejected: int = 0
+    why_rejected: str = ""
+    newest_build: str = ""
+    p50_us: float | None = None             # median of the newest build's run medians
+    p95_us: float | None = None
+    spread: float | None = None             # standard deviation of that build's run medians over their mean; None: too few runs
+    dots: Sequence[Dot] = ()
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def compiled(self) -> list[Any]:
+        return [self.facts.get(name) for name in FACTS_FIRST]
+
+
+def plan_of(suite: Suite, kernels: int | None = None) -> Plan:
+    """Whether its runs are enough for so many kernels: said before anything is run."""
+    if kernels is None:
+        kernels = suite.kernels.filter(enabled=True).count()
+    return plan(kernels, suite.baseline_runs, suite.runs, rule_of(suite))
+
+
+def plan_json(suite: Suite) -> dict[str, Any]:
+    return as_dict(plan_of(suite))
+
+
+def plan_asked(kernels: int, runs: int, baseline_runs: int, alpha: float | None = None) -> dict[str, Any]:
+    return as_dict(plan(kernels, baseline_runs, runs, Rule() if alpha is None else Rule(alpha=alpha)))
+
+
+def rule_of(suite: Suite) -> Rule:
+    known = Rule.__dataclass_fields__
+    return Rule(**{name: value for name, value in suite.rule.items() if name in known})
+
+
+def chosen_environment(suite: Suite, query: Mapping[str, str]) -> tuple[list[dict[str, str]], dict[str, str] | None]:
+    """Where this suite was measured, and the one that ?gpu=&toolkit=&driver=&recorded= names: else where it was measured last."""
+    known = suite_environments(suite)
+    asked = {name: query[name] for name in ("gpu", "toolkit", "driver", "recorded") if name in query}
+    fits = [each for each in known if all(each[name] == value for name, value in asked.items())]
+    return known, next(iter(fits or known), None)
+
+
+def kernel_lines(suite: Suite, environment: Mapping[str, str] | None) -> list[KernelLine]:
+    kernels = list(suite.kernels.filter(enabled=True)[:1000])
+    if environment is None:
+        return [KernelLine(kernel) for kernel in kernels]
+    read = KernelRun.objects.filter(kernel__in=kernels, **where_of(environment)).order_by("-pk").values(
+        "pk", "kernel_id", "build__name", "run", "p50_us", "p95_us", "sm_clock_mhz", "rejected", "facts")[:MOST_READ]
+    grouped: dict[int, list[dict[str, Any]]] = defaultdict(list)
+    for row in read:
+        grouped[row["kernel_id"]].append(row)
+    return [_line(kernel, grouped[kernel.pk]) for kernel in kernels]
+
+
+def _line(kernel: SuiteKernel, found: Sequence[Mapping[str, Any]]) -> KernelLine:
+    good = [row for row in found if not row["rejected"]]
+    bad = [row for row in found if row["rejected"]]
+    if not good:
+        return KernelLine(kernel, rejected=len(bad), why_rejected=bad[0]["rejected"] if bad else "")
+    newest = good[0]["build__name"]
+    mine = [row for row in good if row["build__name"] == newest]
+    medians = [row["p50_us"] for row in mine]
+    return KernelLine(
+        kernel, len(good), len(bad), bad[0]["rejected"] if bad else "", newest, median(medians),
+        median(row["p95_us"] for row in mine),
+        stdev(medians) / (sum(medians) / len(medians)) if len(medians) >= FEW_FOR_SPREAD else None,
+        [_dot(row, newest) for row in reversed(good[:MOST_DOTS])], mine[0]["facts"])
+
+
+def _dot(row: Mapping[str, Any], newest: str) -> Dot:
+    clock = f", {row['sm_clock_mhz']:,.0f} MHz" if row["sm_clock_mhz"] else ""
+    return Dot(row["p50_us"], f"{row['build__name']}, {row['run']}: {row['p50_us']:.2f} µs{clock}",
+               "newest" if row["build__name"] == newest else "")
+
+
+def suite_strip_rows(lines: Sequence[KernelLine]) -> list[Row]:
+    return [Row(line.kernel.key, line.dots, median(dot.us for dot in line.dots) if line.dots else None,
+                reverse("suite-kernel", args=[line.kernel.suite_id, line.kernel.pk]), line.kernel.key) for line in lines]
+
+
+# ---- one kernel ----
+
+def kernel_runs(kernel: SuiteKernel, environment: Mapping[str, str] | None) -> list[KernelRun]:
+    """Its newest runs, rejected ones too; newest first, without samples."""
+    found = kernel.runs.filter(**where_of(environment or {})).select_related("build", "job", "profile")
+    return list(found.defer("us").order_by("-pk")[:MOST_ROWS])
+
+
+def kernel_strip_rows(runs: Sequence[KernelRun]) -> list[Row]:
+    """One row a build, the newest build first."""
+    grouped: dict[str, list[KernelRun]] = {}
+    for run in runs:
+        if not run.rejected:
+            grouped.setdefault(run.build.name, []).append(run)
+    rows = []
+    for build, mine in list(grouped.items())[:MOST_BUILDS]:
+        dots = [Dot(run.p50_us, f"{run.run}: {run.p50_us:.2f} µs over {run.n} samples" +
+                    (f", {run.sm_clock_mhz:,.0f} MHz" if run.sm_clock_mhz else ""), "newest" if not rows else "", f"#run-{run.pk}")
+                for run in reversed(mine) if run.p50_us]
+        rows.append(Row(build, dots, median(dot.us for dot in dots), reverse("build", args=[build]), build))
+    return rows
+
+
+# ---- around it ----
+
+def jobs_shown(suite: Suite) -> list[dict[str, Any]]:
+    kernels = suite.kernels.filter(enabled=True).count()
+    found = suite.jobs.select_related("owner", "gate")[:20]
+    return [{"job": job, "builds": [each["build"] for each in job.builds], "progress": job_progress(job, _wanted(job, kernels)),
+             "live": job.status in LIVE} for job in found]
+
+
+def _wanted(job: SuiteJob, kernels: int) -> int:
+    return len(job.kernels) if job.kernels is not None else kernels
+
+
+def builds_known() -> list[str]:
+    return list(Build.objects.values_list("name", flat=True)[:50])
+
+
+def targets_known() -> list[str]:
+    return list(CaptureTarget.objects.filter(enabled=True).order_by("name").values_list("name", flat=True)[:200])
+
+
+def newest_measured(suite: Suite) -> dict[str, Any]:
+    return KernelRun.objects.filter(kernel__suite=suite).aggregate(newest=Max("created"), runs=Count("pk"))
+
+
+def fact_names(runs: Sequence[KernelRun]) -> list[str]:
+    """Numbers that runs carry beside time, the compiler's first; for the columns of a table."""
+    names = dict.fromkeys(name for run in runs for name, value in run.facts.items()
+                          if isinstance(value, int | float) and not isinstance(value, bool))
+    return [*(name for name in FACTS_FIRST if name in names), *(name for name in names if name not in FACTS_FIRST)][:8]
+
+
+def line_json(line: KernelLine) -> dict[str, Any]:
+    kernel = line.kernel
+    return {"id": kernel.pk, "key": kernel.key, "op": kernel.op, "shape": kernel.shape, "dtype": kernel.dtype,
+            "family": kernel.family, "config_from": kernel.config_from, "config": kernel.config, "declared": kernel.declared,
+            "runs": line.runs, "rejected": line.rejected, "why_rejected": line.why_rejected, "newest_build": line.newest_build,
+            "p50_us": line.p50_us, "p95_us": line.p95_us, "spread": line.spread, "facts": line.facts}
