@@ -155,6 +155,7 @@ class CachedConfig(models.Model):
 
 from tuner.builds.models import Build, KernelSeries, Regression  # noqa: E402  they stand beside the rows above
 from tuner.configs.models import BucketPolicy, GpuEnvironment, ImportedFile  # noqa: E402
+from tuner.environments.models import RevalidationPolicy  # noqa: E402
 from tuner.gates.models import BaselineChange, Delivery, Gate, GateKernel, Notified  # noqa: E402
 from tuner.jobs.models import Quarantine, TuneGroup, TuneMember, TuneTask  # noqa: E402  they refer to the rows above
 from tuner.served.models import ConfigSnapshot, ServedCount, SnapshotView  # noqa: E402
@@ -163,5 +164,5 @@ from tuner.team.models import OperatorAudit, OperatorPackage  # noqa: E402
 
 __all__ = ["BaselineChange", "BucketPolicy", "Build", "CachedConfig", "ConfigSnapshot", "Delivery", "Gate", "GateKernel",
            "GpuEnvironment", "ImportedFile", "KernelRun", "KernelSeries", "Notified", "OperatorAudit", "OperatorPackage",
-           "Quarantine", "Regression", "ServedCount", "SnapshotView", "Suite", "SuiteCapture", "SuiteJob", "SuiteKernel",
-           "TrialRow", "TuneGroup", "TuneJob", "TuneMember", "TuneTask"]
+           "Quarantine", "Regression", "RevalidationPolicy", "ServedCount", "SnapshotView", "Suite", "SuiteCapture",
+           "SuiteJob", "SuiteKernel", "TrialRow", "TuneGroup", "TuneJob", "TuneMember", "TuneTask"]

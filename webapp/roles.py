@@ -31,6 +31,7 @@ ROLES: dict[str, list[str]] = {
         "profiles.add_capturetarget", "profiles.change_capturetarget", "profiles.delete_capturetarget",
         "tuner.add_operatorpackage", "tuner.change_operatorpackage", "tuner.delete_operatorpackage",
         "tuner.delete_tunejob", "tuner.change_cachedconfig", "tuner.delete_cachedconfig", "tuner.change_bucketpolicy",
+        "tuner.change_revalidationpolicy",
         "tuner.delete_suite", "tuner.add_notified", "tuner.change_notified", "tuner.delete_notified",
         "auth.view_user", "auth.add_user", "auth.change_user", "auth.delete_user",
         "webapp.view_apitoken", "webapp.delete_apitoken",

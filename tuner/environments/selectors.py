@@ -1,0 +1,207 @@
+"""What a suite's runs across environments tell: the matrix, effects with intervals, who made a kernel slower, compiled code."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from statistics import median
+from typing import Any
+
+from profiles.analysis.gate.attribution import Attribution, Effect, Observation, attribute
+from profiles.analysis.gate.explanation import Explanation, FactChange, explain, fact_changes
+from tuner.environments.observation_selectors import Cells, Environment, cells
+from tuner.models import Suite, SuiteKernel
+
+MOST_COLUMNS = 8               # newest builds that the matrix shows
+MOST_FACT_CHANGES = 60
+KINDS = ("environment", "build", "both", "unknown", "neither")      # what matters most first
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One build in one environment. `ratio` against the matrix's reference, geometric mean over the kernels that both hold."""
+
+    runs: int = 0
+    kernels: int = 0
+    us: float | None = None                     # of a single kernel: median of run medians
+    ratio: float | None = None
+    reference: bool = False
+
+    @property
+    def change_pct(self) -> float | None:
+        return None if self.ratio is None else 100 * (self.ratio - 1)
+
+    @property
+    def level(self) -> str:
+        """Shade of the cell."""
+        if self.ratio is None or self.reference or abs(self.ratio - 1) < 0.01:
+            return ""
+        return "good" if self.ratio < 1 else "bad" if self.ratio >= 1.05 else "poor"
+
+
+@dataclass(frozen=True)
+class Matrix:
+    environments: list[Environment]
+    builds: list[str]
+    rows: list[tuple[Environment, list[Cell]]]
+    reference: tuple[str, Environment] | None
+    more_builds: int = 0
+
+
+@dataclass(frozen=True)
+class Compared:
+    """Two cells, every kernel that both hold: which of build and environment did it."""
+
+    before: tuple[str, Environment]
+    after: tuple[str, Environment]
+    kernels: list[tuple[str, Explanation]]
+    says: str
+    counts: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Picture:
+    """All that the page and the API show of one suite."""
+
+    cells: Cells
+    attribution: Attribution
+    matrix: Matrix
+    compared: Compared | None
+    facts: list[FactChange]
+
+
+def picture(suite: Suite, *, kernel: str = "", recorded: bool = False, before: tuple[str, Environment] | None = None,
+            after: tuple[str, Environment] | None = None) -> Picture:
+    """`before` and `after`: cells to compare; None: the newest run's cell, and the one before it of another environment."""
+    held = cells(suite, kernels=[kernel] if kernel else None, recorded=recorded)
+    references = {"build": held.builds[0]} if held.builds else {}
+    return Picture(held, attribute(held.observations, references=references), matrix(held, single=bool(kernel)),
+                   compared(held, before, after), fact_changes(held.observations)[:MOST_FACT_CHANGES])
+
+
+def matrix(held: Cells, *, single: bool) -> Matrix:
+    logs: dict[tuple[str, Environment], dict[str, list[float]]] = {}
+    for one, where in zip(held.observations, held.where, strict=True):
+        logs.setdefault((one.factors["build"], where), {}).setdefault(one.kernel, []).append(math.log(one.us))
+    centres = {key: {kernel: median(values) for kernel, values in kernels.items()} for key, kernels in logs.items()}
+    builds = held.builds[-MOST_COLUMNS:]
+    reference = next(((build, where) for where in held.environments for build in builds if (build, where) in centres), None)
+
+    def cell(build: str, where: Environment) -> Cell:
+        kernels = centres.get((build, where))
+        if kernels is None or reference is None:
+            return Cell()
+        shared = [kernels[name] - centres[reference][name] for name in kernels if name in centres[reference]]
+        return Cell(sum(len(values) for values in logs[build, where].values()), len(kernels),
+                    math.exp(next(iter(kernels.values()))) if single else None,
+                    math.exp(sum(shared) / len(shared)) if shared else None, (build, where) == reference)
+
+    return Matrix(held.environments, builds, [(where, [cell(build, where) for build in builds]) for where in held.environments],
+                  reference, len(held.builds) - len(builds))
+
+
+# ---- who did it ----
+
+def compared(held: Cells, before: tuple[str, Environment] | None = None,
+             after: tuple[str, Environment] | None = None) -> Compared | None:
+    """None where there are no two environments to compare, and none were named."""
+    after = after or held.newest
+    before = before or (_cell_before(held, after) if after else None)
+    if before is None or after is None or before == after:
+        return None
+    by_kernel: dict[str, list[Observation]] = {}
+    measured: dict[str, set[tuple[str, Environment]]] = {}
+    for one, where in zip(held.observations, held.where, strict=True):
+        by_kernel.setdefault(one.kernel, []).append(one)
+        measured.setdefault(one.kernel, set()).add((one.factors["build"], where))
+    old, new = _factors(before), _factors(after)
+    told = [(kernel, explain(rows, old, new)) for kernel, rows in by_kernel.items() if {before, after} <= measured[kernel]]
+    told.sort(key=lambda one: (KINDS.index(one[1].kind), -abs(math.log(_ratio(one[1])))))
+    counts = Counter(explanation.kind for _, explanation in told)
+    return Compared(before, after, told, _says(before, after, told, counts), counts)
+
+
+def explanation_of(kernel: SuiteKernel, before: tuple[str, str, str, str], after: tuple[str, str, str, str], *,
+                   recorded: bool = False) -> Explanation:
+    """Did the build or the environment do it? `before`, `after`: (build, gpu, toolkit, driver). For gates and regressions."""
+    held = cells(kernel.suite, kernels=[kernel.key], recorded=recorded)
+    named = {build for build, *_ in (before, after)} - set(held.builds)
+    rows = list(held.observations)
+    if named:
+        rows += cells(kernel.suite, kernels=[kernel.key], recorded=recorded, builds=named).observations
+    return explain(rows, _factors((before[0], Environment(*before[1:]))), _factors((after[0], Environment(*after[1:]))))
+
+
+def _cell_before(held: Cells, after: tuple[str, Environment]) -> tuple[str, Environment] | None:
+    """Of another environment, seen before, the same GPU first: the same build where it was measured there, else its newest."""
+    build, where = after
+    others = [one for one in held.environments if one != where]
+    others.sort(key=lambda one: (one.gpu == where.gpu, held.environments.index(one)))
+    if not others:
+        return None
+    there = [one.factors["build"] for one, at in zip(held.observations, held.where, strict=True) if at == others[-1]]
+    return (build if build in there else max(there, key=held.builds.index)), others[-1]
+
+
+def _factors(cell: tuple[str, Environment]) -> dict[str, str]:
+    return {"build": cell[0], **cell[1].factors}
+
+
+def _ratio(explanation: Explanation) -> float:
+    return explanation.total.ratio if explanation.total is not None and explanation.total.ratio else 1.0
+
+
+def _says(before: tuple[str, Environment], after: tuple[str, Environment], told: Sequence[tuple[str, Explanation]],
+          counts: Mapping[str, int]) -> str:
+    """The answer in a sentence."""
+    cellsaid = f"From build {before[0]} under {before[1].text} to build {after[0]} under {after[1].text}"
+    if not told:
+        return f"{cellsaid}: no kernel was measured in both."
+    if len(told) == 1:
+        return f"{told[0][0]}: {told[0][1].says}"
+    changed = [f"{counts[kind]} by the {kind}" for kind in ("environment", "build") if counts.get(kind)]
+    changed += [f"{counts['both']} by both"] if counts.get("both") else []
+    unknown = f" Of {counts['unknown']} it cannot be told which did it." if counts.get("unknown") else ""
+    most = max((_ratio(one) for _, one in told), default=1.0)
+    name = next(kernel for kernel, one in told if _ratio(one) == most)
+    worst = f" The most: {name}, {100 * (most - 1):.1f} % slower." if changed and most > 1.01 else ""
+    first = f"{', '.join(changed)} of {len(told)} kernels changed" if changed else f"none of {len(told)} kernels surely changed"
+    return f"{cellsaid}: {first}.{worst}{unknown}"
+
+
+# ---- as JSON ----
+
+def picture_json(found: Picture) -> dict[str, Any]:
+    held, compared_ = found.cells, found.compared
+    return {
+        "says": found.attribution.says, "labels": held.labels, "left_out": held.left_out,
+        "environments": [asdict(one) for one in held.environments], "builds": held.builds, "kernels": held.kernels,
+        "matrix": {"builds": found.matrix.builds,
+                   "reference": _cell_json(found.matrix.reference) if found.matrix.reference else None,
+                   "rows": [{"environment": asdict(where), "cells": [asdict(cell) for cell in row]}
+                            for where, row in found.matrix.rows]},
+        "effects": [effect_json(one) for one in found.attribution.suite],
+        "by_kernel": [{"kernel": one.kernel, "runs": one.runs, "noise": one.noise, "misfit": one.misfit,
+                       "effects": [effect_json(effect) for effect in one.effects]} for one in found.attribution.kernels],
+        "missing": [dict(one) for one in found.attribution.missing],
+        "compared": None if compared_ is None else {
+            "before": _cell_json(compared_.before), "after": _cell_json(compared_.after), "says": compared_.says,
+            "counts": dict(compared_.counts),
+            "kernels": [{"kernel": kernel, **explanation_json(one)} for kernel, one in compared_.kernels]},
+        "code": [asdict(one) for one in found.facts]}
+
+
+def effect_json(effect: Effect) -> dict[str, Any]:
+    told = asdict(effect)
+    return {**told, "with": list(told.pop("with_")), "sure": effect.sure}
+
+
+def explanation_json(one: Explanation) -> dict[str, Any]:
+    return {"kind": one.kind, "says": one.says, "parts": [effect_json(part) for part in one.parts],
+            "total": effect_json(one.total) if one.total else None, "measure": [dict(cell) for cell in one.measure]}
+
+
+def _cell_json(cell: tuple[str, Environment]) -> dict[str, Any]:
+    return {"build": cell[0], "environment": asdict(cell[1])}
