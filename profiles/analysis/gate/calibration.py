@@ -9,14 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from profiles.analysis.gate.decide import LENIENCE
 from profiles.analysis.gate.exact import cut
 from profiles.analysis.gate.plan import METRICS
+from profiles.analysis.gate.resample import ratios, residuals
 from profiles.analysis.gate.rule import Rule
 from profiles.analysis.gate.runs import KernelRuns
 from profiles.analysis.gate.sides import side
@@ -25,8 +26,6 @@ Floats = NDArray[np.float64]
 
 POWER = 0.95                # of the comparisons call the detectable slowdown SLOWER
 FEWEST_RUNS = 5             # of identical code that say anything about its noise
-DRAWS = 200                 # beside a verdict
-MOST_PAIRS = 40_000         # of runs, above which one look at the residuals is as good as many draws of them
 
 
 @dataclass(frozen=True)
@@ -64,17 +63,14 @@ def as_dict(found: Calibration) -> dict[str, Any]:
 def of_comparison(baseline: Floats, candidate: Floats, rule: Rule, level: float) -> tuple[float | None, float | None]:
     """(false alarms, detectable) for the p50 of a comparison at hand; None: too few runs to say.
 
-    False alarms: the baseline's own runs against each other. Detectable: both builds' runs about their own medians,
-    which makes them differ a little too little; the correction is for the two medians taken from them.
+    False alarms: the baseline's own runs against each other. Detectable: both builds' runs about their own medians.
     """
     n_c, n_b = len(candidate), len(baseline)
     if n_b < FEWEST_RUNS or not n_c:
         return None, None
     own = np.log(baseline / np.median(baseline))
-    alarms = float(np.mean(_slower(_pairs(own, n_c, n_b, DRAWS, 0, True), n_c, n_b, level, rule.floor, rule.target)))
-    both = np.concatenate([own, np.log(candidate / np.median(candidate))])
-    both *= (len(both) / (len(both) - 2)) ** 0.5
-    return alarms, _detectable(_pairs(both, n_c, n_b, DRAWS, 0, True), n_c, n_b, level, rule)
+    alarms = float(np.mean(_slower(ratios(own, n_c, n_b), n_c, n_b, level, rule.floor, rule.target)))
+    return alarms, _detectable(ratios(residuals(baseline, candidate), n_c, n_b), n_c, n_b, level, rule)
 
 
 def _calibrate(kernel: KernelRuns, rule: Rule, level: float, n_b: int, n_c: int, draws: int, seed: int) -> Calibration:
@@ -84,15 +80,15 @@ def _calibrate(kernel: KernelRuns, rule: Rule, level: float, n_b: int, n_c: int,
         return Calibration(kernel.key, kernel.op, kernel.shape, kernel.config, runs, None, None, None, None, None,
                            f"{runs} runs of identical code say too little: {FEWEST_RUNS} or more are needed")
     again = runs < n_b + n_c
-    pairs = _pairs(np.log(ready.p50), n_c, n_b, draws, seed, again)
+    pairs = ratios(np.log(ready.p50), n_c, n_b, draws, seed, again)
     slower = _slower(pairs, n_c, n_b, level, rule.floor, rule.target)
-    unsure = ~slower & ~_passes(pairs, n_c, n_b, rule.target, rule.beta)
+    unsure = ~slower & ~_passes(pairs, n_c, n_b, rule.floor, rule.target, rule.beta)
     detectable = _detectable(pairs, n_c, n_b, level, rule)
     if ready.p95 is not None:
-        tails = _pairs(np.log(ready.p95), n_c, n_b, draws, seed, again)
+        tails = ratios(np.log(ready.p95), n_c, n_b, draws, seed, again)
         # each at half its level: safe beside the joint test of the gate
         slower |= _slower(tails, n_c, n_b, level / METRICS, rule.floor_p95, rule.target_p95)
-        unsure = (unsure | ~_passes(tails, n_c, n_b, rule.target_p95, rule.beta)) & ~slower
+        unsure = (unsure | ~_passes(tails, n_c, n_b, rule.floor_p95, rule.target_p95, rule.beta)) & ~slower
     cv, cv95 = _cv(ready.p50), None if ready.p95 is None else _cv(ready.p95)
     rates = float(np.mean(slower)), float(np.mean(unsure))
     says = (f"{runs} runs of identical code vary by {cv * 100:.2g} %; {n_c} against {n_b} of them end SLOWER in "
@@ -100,24 +96,6 @@ def _calibrate(kernel: KernelRuns, rule: Rule, level: float, n_b: int, n_c: int,
     says += "so few runs can call nothing SLOWER" if detectable is None else \
         f"a slowdown of {detectable * 100:.2g} % or more is called SLOWER in {POWER:.0%} of them"
     return Calibration(kernel.key, kernel.op, kernel.shape, kernel.config, runs, cv, cv95, *rates, detectable, says)
-
-
-def _pairs(log_values: Floats, n_c: int, n_b: int, draws: int, seed: int, again: bool) -> Floats:
-    """(draws, n_c × n_b) ratios of random splits, sorted along the second axis."""
-    if n_c * n_b > MOST_PAIRS:
-        draws = 1
-    chosen = log_values[_draws(len(log_values), n_c + n_b, draws, seed, again)]
-    logs = (chosen[:, :n_c, None] - chosen[:, None, n_c:]).reshape(draws, -1)
-    result: Floats = np.exp(np.sort(logs, axis=1))
-    return result
-
-
-@lru_cache(maxsize=32)
-def _draws(runs: int, size: int, draws: int, seed: int, again: bool) -> NDArray[np.int64]:
-    generator = np.random.default_rng(seed)
-    if again:
-        return generator.integers(0, runs, (draws, size))
-    return np.argsort(generator.random((draws, runs)), axis=1)[:, :size]
 
 
 def _slower(pairs: Floats, n_c: int, n_b: int, level: float, floor: float, target: float) -> NDArray[np.bool_]:
@@ -128,9 +106,13 @@ def _slower(pairs: Floats, n_c: int, n_b: int, level: float, floor: float, targe
     return result
 
 
-def _passes(pairs: Floats, n_c: int, n_b: int, target: float, beta: float) -> NDArray[np.bool_]:
+def _passes(pairs: Floats, n_c: int, n_b: int, floor: float, target: float, beta: float) -> NDArray[np.bool_]:
+    """The exact bound, or nothing seen above the floor by an estimate that would rarely miss the target (as `decide` has it)."""
     high = cut(n_c, n_b, beta)
-    result: NDArray[np.bool_] = (pairs[:, -high] < 1 + target) if high else np.zeros(len(pairs), dtype=bool)
+    estimates = np.median(pairs, axis=1)
+    exact = (pairs[:, -high] < 1 + target) if high else np.zeros(len(pairs), dtype=bool)
+    spread = float(np.quantile(estimates, LENIENCE * beta))
+    result: NDArray[np.bool_] = exact | ((estimates <= 1 + floor) & (estimates / spread < 1 + target))
     return result
 
 

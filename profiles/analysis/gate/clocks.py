@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from profiles.analysis.gate.decide import Decision, Levels, decide
+from profiles.analysis.gate.decide import Decision, Levels, Limits, decide
 from profiles.analysis.gate.exact import ROUNDING, rank_sum_p, smallest_p
 from profiles.analysis.gate.ratio import bounds
 from profiles.analysis.gate.rule import Rule, Verdict
@@ -38,7 +38,7 @@ def judge_clocks(baseline: Side, candidate: Side, time: Decision, levels: Levels
     level = max(levels.slower, smallest_p(len(c), len(b)))
     sure = min(rank_sum_p(c, b), rank_sum_p(b, c)) <= level * (1 + ROUNDING)
     cycles = decide(cycles_c, cycles_b, rank_sum_p(cycles_c, cycles_b), rank_sum_p(cycles_b, cycles_c), levels,
-                    floor=rule.floor, target=rule.target, beta=rule.beta)
+                    Limits(rule.floor, rule.target, rule.beta))
     facts = {"baseline_mhz": float(np.median(b)), "candidate_mhz": float(np.median(c)), "ratio": ratio,
              "cycles_ratio": cycles.bounds.ratio, "says": ""}
     if not sure or abs(ratio - 1) <= rule.floor:

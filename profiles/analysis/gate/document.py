@@ -26,7 +26,7 @@ def kernel_json(kernel: KernelVerdict) -> dict[str, Any]:
         "ratio_p95": p95.ratio if p95 else None, "ci_p95": _ends(p95), "p_value_p95": p95.p_value if p95 else None,
         "confidence": p50.confidence if p50 else None,
         "verdict_p50": p50.verdict if p50 else None, "verdict_p95": p95.verdict if p95 else None,
-        "baseline_us": kernel.baseline_us, "candidate_us": kernel.candidate_us,
+        "change": kernel.change, "baseline_us": kernel.baseline_us, "candidate_us": kernel.candidate_us,
         "baseline_runs": kernel.baseline_runs, "candidate_runs": kernel.candidate_runs,
         "detectable": kernel.detectable, "false_alarms": kernel.false_alarms, "more_runs": kernel.more_runs,
         "metrics": [dict(row) for row in kernel.metrics], "clocks": dict(kernel.clocks), "excluded": list(kernel.excluded),

@@ -2,73 +2,89 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 
 from profiles.analysis.gate.calibration import of_comparison
 from profiles.analysis.gate.clocks import judge_clocks
-from profiles.analysis.gate.decide import Decision, Levels, decide
-from profiles.analysis.gate.exact import joint_p, rank_sum_p
+from profiles.analysis.gate.decide import Decision, Levels, Limits, decide
+from profiles.analysis.gate.exact import joint_p, rank_sum_p, smallest_p
 from profiles.analysis.gate.metrics import changed, judge_metrics, verdict_of
 from profiles.analysis.gate.pairs import Pair
-from profiles.analysis.gate.plan import plan
+from profiles.analysis.gate.plan import METRICS, plan
+from profiles.analysis.gate.resample import residuals
 from profiles.analysis.gate.results import KernelVerdict
 from profiles.analysis.gate.rule import Rule, Verdict, worst
 from profiles.analysis.gate.sentences import runs
 from profiles.analysis.gate.sides import Side, mixed, side
 
-MOST_MORE = 60          # further runs that an AMBIGUOUS kernel may ask for
-
 
 @dataclass(frozen=True)
 class Looked:
-    """First step: the runs that count, and a one-sided p for each number in each direction."""
+    """First step: the runs that count, of both sides."""
 
     pair: Pair
     baseline: Side
     candidate: Side
     problem: str                            # why there can be no verdict; "": there can
-    slower: tuple[float, ...] = ()          # p of p50, and of p95 where both sides have one
-    faster: tuple[float, ...] = ()
+
+    @property
+    def noise(self) -> float:
+        """Of run medians about their side's, as a fraction."""
+        return float(np.std(residuals(self.baseline.p50, self.candidate.p50)))
 
 
-def look(pair: Pair, alpha: float) -> Looked:
+@dataclass(frozen=True)
+class Tested:
+    """One-sided p of the p50, and of the p95 where both sides have one, in each direction."""
+
+    slower: tuple[float, ...]
+    faster: tuple[float, ...]
+
+
+def look(pair: Pair) -> Looked:
     baseline, candidate = side(pair.baseline), side(pair.candidate)
-    problem = _problem(pair, baseline, candidate)
-    if problem:
-        return Looked(pair, baseline, candidate, problem)
-    c, b = [candidate.p50], [baseline.p50]
-    if candidate.p95 is not None and baseline.p95 is not None:
-        c.append(candidate.p95)
-        b.append(baseline.p95)
+    return Looked(pair, baseline, candidate, _problem(pair, baseline, candidate))
+
+
+def tested(seen: Looked, alpha: float, kernels: int) -> Tested:
+    """Each p counts that both numbers of the kernel were looked at. Where the runs are too few for that in a suite of so
+    many kernels, the p50 has the whole level to itself and the p95 is left out (its p is 1)."""
+    c, b = [seen.candidate.p50], [seen.baseline.p50]
+    has_p95 = seen.candidate.p95 is not None and seen.baseline.p95 is not None
+    both = has_p95 and METRICS * smallest_p(len(c[0]), len(b[0])) <= alpha / kernels
+    if both:
+        assert seen.candidate.p95 is not None and seen.baseline.p95 is not None
+        c.append(seen.candidate.p95)
+        b.append(seen.baseline.p95)
     ways = []
     for first, second in ((c, b), (b, c)):
         alone = [rank_sum_p(x, y) for x, y in zip(first, second, strict=True)]
         # what is far from significance alone needs no joint counting
-        ways.append(tuple(joint_p(first, second) if min(alone) <= alpha else [min(1.0, p * len(alone)) for p in alone]))
-    return Looked(pair, baseline, candidate, "", ways[0], ways[1])
+        found = joint_p(first, second) if min(alone) <= alpha else [min(1.0, p * len(alone)) for p in alone]
+        ways.append((*found, 1.0) if has_p95 and not both else tuple(found))
+    return Tested(ways[0], ways[1])
 
 
-def verdict(seen: Looked, rule: Rule, levels: Levels, limits: Mapping[str, Any], kernels: int,
+def verdict(seen: Looked, test: Tested | None, rule: Rule, levels: Levels, limits: Mapping[str, Any], kernels: int,
             calibrated: bool) -> KernelVerdict:
+    """Second step. `levels` are this kernel's in Holm's order; `test` is None where there is a problem."""
     pair = seen.pair
     empty = KernelVerdict(pair.op, pair.shape, pair.config, pair.key, Verdict.NO_DATA, seen.problem,
                           baseline_us=_middle(seen.baseline), candidate_us=_middle(seen.candidate),
                           baseline_runs=len(seen.baseline.runs), candidate_runs=len(seen.candidate.runs),
                           excluded=_excluded(seen), baseline_config=pair.baseline_config)
-    if seen.problem:
+    if test is None:
         return empty
-    p50 = decide(seen.candidate.p50, seen.baseline.p50, seen.slower[0], seen.faster[0], levels,
-                 floor=rule.floor, target=rule.target, beta=rule.beta)
+    p50 = decide(seen.candidate.p50, seen.baseline.p50, test.slower[0], test.faster[0], levels,
+                 Limits(rule.floor, rule.target, rule.beta))
     p95 = None
-    if len(seen.slower) > 1 and seen.candidate.p95 is not None and seen.baseline.p95 is not None:
-        p95 = decide(seen.candidate.p95, seen.baseline.p95, seen.slower[1], seen.faster[1], levels,
-                     floor=rule.floor_p95, target=rule.target_p95, beta=rule.beta)
+    if seen.candidate.p95 is not None and seen.baseline.p95 is not None:
+        p95 = decide(seen.candidate.p95, seen.baseline.p95, test.slower[1], test.faster[1], levels,
+                     Limits(rule.floor_p95, rule.target_p95, rule.beta))
     called, reason = _by_time(seen, p50, p95, kernels, rule)
     clocks = judge_clocks(seen.baseline, seen.candidate, p50, levels, rule)
     if clocks.doubt and called != Verdict.AMBIGUOUS:
@@ -80,10 +96,9 @@ def verdict(seen: Looked, rule: Rule, levels: Levels, limits: Mapping[str, Any],
     if (beside := verdict_of(metrics)) != Verdict.PASS and worst([called, beside]) == beside and beside != called:
         called, reason = beside, _metric_says(metrics, beside, reason)
     alarms, detectable = of_comparison(seen.baseline.p50, seen.candidate.p50, rule, levels.slower) if calibrated else (None, None)
-    more = _more(seen, p50, rule) if called == Verdict.AMBIGUOUS else 0
     beside_limits = changed(seen.baseline.runs, seen.candidate.runs, list(limits))
     return replace(empty, verdict=called, reason=reason, p50=p50.interval, p95=p95.interval if p95 else None,
-                   detectable=detectable, false_alarms=alarms, more_runs=more, clocks=clocks.facts,
+                   detectable=detectable, false_alarms=alarms, clocks=clocks.facts, change=p50.change,
                    metrics=[*metrics, *beside_limits])
 
 
@@ -125,16 +140,3 @@ def _excluded(seen: Looked) -> list[str]:
 
 def _middle(ready: Side) -> float | None:
     return float(np.median(ready.p50)) if len(ready.p50) else None
-
-
-def _more(seen: Looked, p50: Decision, rule: Rule) -> int:
-    """Fresh runs of each build, interleaved, that should decide this kernel: a normal approximation of its noise.
-
-    Half the distance between "equal" and the target has to be seen with 95 % power at the risk `beta`.
-    """
-    spread = np.concatenate([np.log(side.p50 / np.median(side.p50)) for side in (seen.baseline, seen.candidate)])
-    noise = float(np.std(spread)) * (len(spread) / max(1, len(spread) - 2)) ** 0.5
-    gap = max(p50.bounds.ratio - 1, rule.target - (p50.bounds.ratio - 1), rule.target / 2)
-    z = NormalDist().inv_cdf(1 - rule.beta) + NormalDist().inv_cdf(0.95)
-    by_noise: int = math.ceil(2 * (z * noise / gap) ** 2)
-    return min(MOST_MORE, max(by_noise, plan(1, 0, 0, rule).needed_each))

@@ -1,25 +1,30 @@
 """Are the runs enough for so many kernels? Asked before anything is run.
 
 A rank test cannot say more than 1 in the number of ways to choose the candidate's runs among all. Holm's first step asks
-the surest kernel of the suite for alpha / kernels; p50 and p95 are both looked at, which at worst doubles a p.
+the surest kernel of the suite for alpha / kernels. Where the runs reach half of that, p50 and p95 are both tested (looking
+at two numbers at worst doubles a p); where they reach it just so, p50 takes all of it and a p95 alone stays undecided.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass
+from statistics import NormalDist
 from typing import Any
 
 from profiles.analysis.gate.exact import smallest_p
 from profiles.analysis.gate.rule import Rule
 
 MOST_RUNS = 200
+MOST_FURTHER = 60
 METRICS = 2                 # p50 and p95
 
 
 @dataclass(frozen=True)
 class Plan:
-    enough: bool
-    smallest_p: float                   # that these runs can reach for one kernel, both numbers looked at
+    enough: bool                        # for the p50
+    enough_p95: bool                    # … and for a p95 that grows alone
+    smallest_p: float                   # that these runs can reach for one kernel
     needed_p: float                     # what the suite's correction asks of it
     needed_candidate: int | None        # fresh runs of the candidate, the baseline as it is; None: no number would do
     needed_baseline: int | None         # runs of the baseline, the candidate as it is
@@ -34,7 +39,7 @@ def plan(kernels: int, baseline_runs: int, candidate_runs: int, rule: Rule | Non
     needed = rule.alpha / kernels
 
     def reached(candidate: int, baseline: int) -> float:
-        return min(1.0, METRICS * smallest_p(candidate, baseline))
+        return smallest_p(candidate, baseline)
 
     def fewest(enough: list[bool]) -> int | None:
         return next((runs for runs, is_enough in enumerate(enough, 1) if is_enough), None)
@@ -45,7 +50,7 @@ def plan(kernels: int, baseline_runs: int, candidate_runs: int, rule: Rule | Non
     has = reached(candidate_runs, baseline_runs)
     enough = has <= needed
     says = _says(kernels, baseline_runs, candidate_runs, enough, candidate, each, rule)
-    return Plan(enough, has, needed, candidate, baseline, each, says)
+    return Plan(enough, METRICS * has <= needed, has, needed, candidate, baseline, each, says)
 
 
 def _says(kernels: int, baseline: int, candidate: int, enough: bool, needed: int | None, each: int, rule: Rule) -> str:
@@ -56,6 +61,17 @@ def _says(kernels: int, baseline: int, candidate: int, enough: bool, needed: int
     instead = [f"{needed} candidate runs against these {baseline}"] if needed else []
     instead.append(f"{each} runs of each build")
     return f"{have} are too few for {suite} at {rule.alpha * 100:g} % risk of a false alarm: {' or '.join(instead)} would do."
+
+
+def further(noise: float, kernels: int, rule: Rule) -> int:
+    """Fresh runs of each build that should decide `kernels` kernels in a re-run, one of them with this noise.
+
+    `noise`: standard deviation of run medians as a fraction. A normal approximation: a slowdown of the target is to be
+    significant in 95 % of re-runs, which also puts the estimate of an equal build below the floor as often.
+    """
+    z = NormalDist().inv_cdf(1 - rule.alpha / max(1, kernels)) + NormalDist().inv_cdf(0.95)
+    by_noise: int = math.ceil(2 * (z * noise / rule.target) ** 2)
+    return min(MOST_FURTHER, max(by_noise, plan(kernels, 0, 0, rule).needed_each))
 
 
 def as_dict(found: Plan) -> dict[str, Any]:

@@ -26,6 +26,7 @@ class Bounds:
     low_kept: bool           # false: so few runs reach that confidence at no bound; it is then the outermost pair
     high_kept: bool
     confidence: float        # of low and high together
+    low_confidence: float    # of low alone
 
 
 def bounds(candidate: Floats, baseline: Floats, low_risk: float, high_risk: float) -> Bounds:
@@ -33,8 +34,9 @@ def bounds(candidate: Floats, baseline: Floats, low_risk: float, high_risk: floa
     pairs = np.sort(np.divide.outer(candidate, baseline), axis=None)
     low_k, high_k = (cut(len(candidate), len(baseline), risk) for risk in (low_risk, high_risk))
     low_at, high_at = max(low_k, 1), max(high_k, 1)
-    held = sum(confidence(len(candidate), len(baseline), k) for k in (low_at, high_at)) - 1.0
-    return Bounds(float(_middle(pairs)), float(pairs[low_at - 1]), float(pairs[-high_at]), low_k > 0, high_k > 0, max(held, 0.0))
+    low_held, high_held = (confidence(len(candidate), len(baseline), k) for k in (low_at, high_at))
+    return Bounds(float(_middle(pairs)), float(pairs[low_at - 1]), float(pairs[-high_at]), low_k > 0, high_k > 0,
+                  max(low_held + high_held - 1.0, 0.0), low_held)
 
 
 def _middle(ordered: Floats) -> float:

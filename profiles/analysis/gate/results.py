@@ -43,6 +43,7 @@ class KernelVerdict:
     metrics: Sequence[Mapping[str, Any]] = ()   # judged beside time: {"metric", "baseline", "candidate", "verdict", "reason"}
     clocks: Mapping[str, Any] = field(default_factory=dict)     # {"baseline_mhz", "candidate_mhz", "cycles_ratio", "says"}
     excluded: Sequence[str] = ()                # runs that were left out, and why
+    change: str = "unknown"                     # "slower", "faster": surely another p50, whatever the target; "none"; "unknown"
     baseline_config: Mapping[str, Any] | None = None            # where a kernel is one (op, shape) and its configuration changed
 
 

@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from profiles.analysis.gate import plan as plans
 from profiles.analysis.gate.decide import Levels
 from profiles.analysis.gate.exact import holm_levels
-from profiles.analysis.gate.kernel import look, verdict
+from profiles.analysis.gate.kernel import Looked, look, tested, verdict
 from profiles.analysis.gate.pairs import pairs
+from profiles.analysis.gate.plan import as_dict, further, plan
 from profiles.analysis.gate.results import KernelVerdict, SuiteVerdict
 from profiles.analysis.gate.rule import ORDER, Rule, Verdict, worst
 from profiles.analysis.gate.runs import KernelRuns
@@ -30,43 +30,37 @@ def judge(baseline: Sequence[KernelRuns], candidate: Sequence[KernelRuns], rule:
     `calibrated=False` leaves out `detectable` and `false_alarms`.
     """
     rule, rules, metrics, metrics_of = rule or Rule(), rules or {}, metrics or {}, metrics_of or {}
-    looked = [look(pair, rule.alpha) for pair in pairs(baseline, candidate)]
-    counted = [index for index, seen in enumerate(looked) if not seen.problem]
+    looked = [look(pair) for pair in pairs(baseline, candidate)]
+    counted = [seen for seen in looked if not seen.problem]
     kernels = max(family or 0, len(counted), 1)
-    slower, faster = ([min(p) for p in ways] for ways in
-                      ([looked[index].slower for index in counted], [looked[index].faster for index in counted]))
-    levels = _levels(slower, faster, rule.alpha, kernels)
+    tests = [tested(seen, rule.alpha, kernels) for seen in counted]
+    slower, faster = (holm_levels(p, rule.alpha, kernels) for p in
+                      ([min(test.slower) for test in tests], [min(test.faster) for test in tests]))
+    steps = iter(zip(tests, map(Levels, slower, faster), strict=True))
     found = []
-    unjudged = Levels(rule.alpha, rule.alpha)
-    by_index = dict(zip(counted, levels, strict=True))
-    for index, seen in enumerate(looked):
+    for seen in looked:
+        test, levels = (None, Levels(0, 0)) if seen.problem else next(steps)
         own = replace(rules.get(seen.pair.key, rule), alpha=rule.alpha)
         limits = {**metrics, **metrics_of.get(seen.pair.key, {})}
-        found.append(verdict(seen, own, by_index.get(index, unjudged), limits, kernels, calibrated))
-    found = _share_more(found, rule)
+        found.append(verdict(seen, test, own, levels, limits, kernels, calibrated))
+    found = _asking(found, looked, rule)
     found.sort(key=lambda each: (ORDER.index(each.verdict), -(each.p50.ratio if each.p50 else 0.0)))
     called = worst([each.verdict for each in found])
     return SuiteVerdict(called, _says(called, found), found, rule.alpha, _plan(found, kernels, rule))
 
 
-def _levels(slower: list[float], faster: list[float], alpha: float, family: int) -> list[Levels]:
-    return [Levels(s, f) for s, f in zip(holm_levels(slower, alpha, family), holm_levels(faster, alpha, family), strict=True)]
-
-
-def _share_more(found: list[KernelVerdict], rule: Rule) -> list[KernelVerdict]:
-    """A re-run is of all AMBIGUOUS kernels at once: its runs must be enough for so many."""
+def _asking(found: list[KernelVerdict], looked: list[Looked], rule: Rule) -> list[KernelVerdict]:
+    """AMBIGUOUS kernels ask for more runs: one re-run of all of them must be enough for so many."""
     unsure = sum(each.verdict == Verdict.AMBIGUOUS for each in found)
-    if not unsure:
-        return found
-    least = plans.plan(unsure, 0, 0, rule).needed_each
-    return [replace(each, more_runs=max(each.more_runs, least)) if each.verdict == Verdict.AMBIGUOUS else each for each in found]
+    return [replace(each, more_runs=further(seen.noise, unsure, rule)) if each.verdict == Verdict.AMBIGUOUS else each
+            for each, seen in zip(found, looked, strict=True)]
 
 
 def _plan(found: list[KernelVerdict], kernels: int, rule: Rule) -> dict[str, Any]:
     """Of the kernel with the fewest runs."""
     measured = [each for each in found if each.baseline_runs and each.candidate_runs]
     runs = min(((each.candidate_runs, each.baseline_runs) for each in measured), key=lambda n: (min(n), sum(n)), default=(0, 0))
-    return plans.as_dict(plans.plan(kernels, runs[1], runs[0], rule))
+    return as_dict(plan(kernels, runs[1], runs[0], rule))
 
 
 def _says(called: Verdict, found: list[KernelVerdict]) -> str:
