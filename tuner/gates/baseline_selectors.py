@@ -12,7 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from django.db.models import Count, Max, QuerySet
+from django.db.models import Count, F, Max, QuerySet, Window
+from django.db.models.functions import RowNumber
 
 from tuner.builds.order_selectors import line, position
 from tuner.models import BaselineChange, Build, Gate, GateKernel, KernelRun, Suite, SuiteKernel
@@ -102,28 +103,34 @@ def baseline_of(kernel: SuiteKernel, gpu: str, toolkit: str, driver: str, record
 
 
 def baselines_of(kernels: Sequence[SuiteKernel], environment: Env, before: Build | None = None,
-                 against: Build | None = None) -> dict[int, Baseline]:
+                 against: Build | None = None, without: Gate | None = None) -> dict[int, Baseline]:
     """Of kernels of one suite, by kernel id: a handful of queries for all of them.
 
     `before` is the build that is judged: neither it nor a later one counts. `against` takes the place of whatever is in force.
+    `without`: runs that this gate's own jobs took do not count.
     """
     if not kernels:
         return {}
     suite = kernels[0].suite
     said = changes_of(suite, kernels, environment.gpu)
-    counts = _counts(kernels, environment)
+    counts = _counts(kernels, environment, without)
     builds = Build.objects.in_bulk({build for found in counts.values() for build in found})
     judged = _judged(kernels, environment)
     chosen = {kernel.pk: _choose(kernel, suite, said[kernel.pk], counts[kernel.pk], builds, judged, before, against)
               for kernel in kernels}
     wanted = {build.pk for choice in chosen.values() for build in choice.builds}
-    rows = _rows(kernels, environment, wanted)
+    rows = _rows(kernels, environment, wanted, without)
     return {kernel.pk: _filled(chosen[kernel.pk], rows, suite, environment, before) for kernel in kernels}
 
 
-def _counts(kernels: Sequence[SuiteKernel], environment: Env) -> dict[int, dict[int, int]]:
+def _timed(kernels: Sequence[SuiteKernel], environment: Env, without: Gate | None) -> QuerySet[KernelRun]:
+    rows = KernelRun.objects.filter(kernel__in=kernels, rejected="", **environment.where())
+    return rows if without is None else rows.exclude(job__gate=without)
+
+
+def _counts(kernels: Sequence[SuiteKernel], environment: Env, without: Gate | None) -> dict[int, dict[int, int]]:
     """Kernel -> build -> runs."""
-    found = KernelRun.objects.filter(kernel__in=kernels, rejected="", **environment.where()).order_by()
+    found = _timed(kernels, environment, without).order_by()
     counts: dict[int, dict[int, int]] = defaultdict(dict)
     for kernel, build, number in found.values_list("kernel", "build").annotate(number=Count("id")):
         counts[kernel][build] = number
@@ -134,7 +141,7 @@ def _judged(kernels: Sequence[SuiteKernel], environment: Env) -> dict[tuple[int,
     """(kernel, build) -> what the build's last gate said of the kernel here, and when."""
     here = {f"gate__{name}": value for name, value in environment.where().items()}
     found = GateKernel.objects.filter(kernel__in=kernels, gate__status=Gate.Status.DONE, **here)
-    newest = found.order_by("kernel", "gate__build", "-gate").distinct("kernel", "gate__build")
+    newest = found.order_by("kernel_id", "gate__build_id", "-gate_id").distinct("kernel_id", "gate__build_id")
     return {(kernel, build): (verdict, at) for kernel, build, verdict, at in
             newest.values_list("kernel", "gate__build", "verdict", "gate__finished")}
 
@@ -172,13 +179,14 @@ def _barred(verdict: tuple[str, Any] | None, intended: BaselineChange | None) ->
     return intended is None or verdict[1] is None or verdict[1] > intended.created
 
 
-def _rows(kernels: Sequence[SuiteKernel], environment: Env, builds: set[int]) -> dict[tuple[int, int], list[KernelRun]]:
+def _rows(kernels: Sequence[SuiteKernel], environment: Env, builds: set[int],
+          without: Gate | None) -> dict[tuple[int, int], list[KernelRun]]:
     """(kernel, build) -> runs, newest first."""
     found: dict[tuple[int, int], list[KernelRun]] = defaultdict(list)
-    for row in KernelRun.objects.filter(kernel__in=kernels, build__in=builds, rejected="", **environment.where()).select_related(
-            "kernel", "build").order_by("-created", "-id"):
-        if len(found[row.kernel_id, row.build_id]) < MOST_RUNS:
-            found[row.kernel_id, row.build_id].append(row)
+    turn = Window(RowNumber(), partition_by=[F("kernel_id"), F("build_id")], order_by=[F("created").desc(), F("id").desc()])
+    rows = _timed(kernels, environment, without).filter(build__in=builds).annotate(nth=turn).filter(nth__lte=MOST_RUNS)
+    for row in rows.select_related("kernel", "build").order_by("-created", "-id"):
+        found[row.kernel_id, row.build_id].append(row)
     return found
 
 

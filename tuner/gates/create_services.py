@@ -16,6 +16,7 @@ from tuner.gates.decide_services import device_of, gate_advance, gate_published
 from tuner.gates.refusal_services import GateRefused
 from tuner.gates.rules_selectors import rule_of
 from tuner.models import Build, Gate, Suite
+from tuner.suites.job_services import configs_problem
 from tuner.suites.services import SuiteError, job_create, runs_store
 from tuner.trial import storable
 from workers import jobs
@@ -43,6 +44,9 @@ def gate_create(suite: Suite | str, build: str, *, owner: Any = None, environmen
         raise GateRefused({"runs": f"suite {found.name} is not measured here: send its runs, not their number"})
     if not found.enabled:
         raise GateRefused({"suite": f"{found.name} is switched off"}, 409)
+    keys = {kernel.key: kernel for kernel in found.kernels.filter(enabled=True)}
+    if configs is not None and (problem := configs_problem(configs, keys)):
+        raise GateRefused({"configs": problem})
     try:
         with transaction.atomic():
             row = build_seen(build, parent=parent, branch=branch, title=title, author=author, url=url, at=at)

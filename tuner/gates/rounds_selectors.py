@@ -108,7 +108,7 @@ def baseline_build(gate: Gate, sides: Sides, kernels: Sequence[Compared]) -> str
 def configs_of(suite: Suite, build: str, keys: Sequence[str]) -> dict[str, Any]:
     """The configurations that a build was measured with before: it is measured with the same ones again."""
     rows = KernelRun.objects.filter(kernel__suite=suite, kernel__key__in=keys, build__name=build, rejected="").exclude(config=None)
-    newest = rows.order_by("kernel", "-created", "-id").distinct("kernel")
+    newest = rows.order_by("kernel_id", "-created", "-id").distinct("kernel_id")
     return {key: config for key, config in newest.values_list("kernel__key", "config") if config}
 
 

@@ -53,7 +53,7 @@ def sides(gate: Gate) -> Sides:
         rejected = _rejected(ours)
         return Sides(None, [Compared(kernel, Baseline(kernel, "rolling"), [], rejected=rejected[kernel.pk]) for kernel in kernels],
                      problem)
-    stored = baselines_of(kernels, env, gate.build, gate.against)
+    stored = baselines_of(kernels, env, gate.build, gate.against, without=gate)
     rejected, timed = _rejected(ours), defaultdict(list)
     elsewhere: Counter[str] = Counter()
     for row in ours:
@@ -182,8 +182,7 @@ def _compared(kernel: SuiteKernel, stored: Baseline, timed: list[KernelRun], tur
         if min(len(candidate), len(baseline)) < LEAST_INTERLEAVED:
             continue
         build: Build = baseline[0].build
-        measured = {row.pk for row in turns[FIRST]} | {row.pk for row in turns[AGAIN]}
-        before = {row.source_hash for row in stored.runs if row.build_id == build.pk and row.pk not in measured} - {""}
+        before = {row.source_hash for row in stored.runs if row.build_id == build.pk} - {""}
         now = {row.source_hash for row in baseline} - {""}
         if before and now and not before & now:
             return Compared(kernel, stored, timed[:MOST_RUNS], rejected=rejected), build.name

@@ -1,0 +1,256 @@
+"""Gates of suites that workers measure: rounds, re-runs in turn, resuming, stopping. The worker serves recorded runs of an H200."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.utils import timezone
+
+from tuner.builds.services import build_seen
+from tuner.gates import selectors, services
+from tuner.gates.services import GateRefused
+from tuner.models import Gate, KernelRun, Suite, SuiteJob, SuiteKernel
+from tuner.suites.services import job_create, job_fail, run_record
+from workers import jobs, suite
+from workers.stopping import Stop
+
+pytestmark = pytest.mark.django_db
+SOFTMAX = {"STEPS": 3, "PER_SM": 32, "num_warps": 8}             # 38.5 µs
+SLOWER = {"STEPS": 3, "PER_SM": 8, "num_warps": 8}               # 41.2 µs: 7 % slower, real code
+SIMILAR = {"STEPS": 3, "PER_SM": 32, "num_warps": 4}             # 38.3 µs
+LAYERNORM = {"BLOCK": 1024, "num_warps": 4, "num_stages": 2}
+MATMUL = {"BM": 128, "BN": 256, "BK": 64, "GM": 8, "num_warps": 8, "num_stages": 3}
+KERNELS = {"softmax R=8192 C=4096 fp16": SOFTMAX, "layernorm R=8192 C=4096 fp16": LAYERNORM,
+           "matmul M=4096 N=4096 K=4096 bf16": MATMUL}
+KEY = next(iter(KERNELS))
+
+
+@pytest.fixture(autouse=True)
+def unwatched(monkeypatch: Any) -> None:
+    """Without the thread that looks for a stop: it could not see this test's open transaction."""
+    @contextmanager
+    def watched(over: Any) -> Iterator[Stop]:
+        yield Stop()
+    monkeypatch.setattr(suite, "watched", watched)
+
+
+@pytest.fixture
+def nightly() -> Suite:
+    row = Suite.objects.create(name="nightly", device="replay:timing_runs", runs=5, baseline_runs=10)
+    for place, (key, config) in enumerate(KERNELS.items()):
+        op, *dims, dtype = key.split()
+        shape = {name: int(size) for name, size in (dim.split("=") for dim in dims)}
+        SuiteKernel.objects.create(suite=row, key=key, op=op, shape=shape, dtype=dtype, family=op, config_from="given", config=config,
+                                   place=place)
+    return row
+
+
+def measured(gate: Gate, rounds: int = 9) -> Gate:
+    """Let a worker do what is queued until nothing is."""
+    for _ in range(rounds):
+        job = gate.jobs.filter(status="queued").order_by("id").first()
+        if job is None:
+            break
+        suite.run(job.pk, "w1", pace=0)
+    gate.refresh_from_db()
+    return gate
+
+
+def at(hour: int) -> Any:
+    return timezone.now() - timedelta(days=9) + timedelta(hours=hour)
+
+
+def base(nightly: Suite, runs: int = 10, build: str = "b1") -> None:
+    build_seen(build, at=at(0))
+    suite.run(job_create(nightly, builds=[build], runs=runs).pk, "w0", pace=0)
+
+
+def test_a_slower_configuration_is_confirmed_in_turn_with_the_baselines_build(nightly: Suite) -> None:
+    base(nightly)
+    gate = services.gate_create(nightly, "b2", at=at(1), configs={KEY: SLOWER})
+    assert (gate.status, gate.rounds, selectors.exit_code(gate)) == ("measuring", 1, None)
+    first = gate.jobs.get()
+    assert (first.runs, [each["build"] for each in first.builds], first.kernels) == (5, ["b2"], None)
+    suite.run(first.pk, "w1", pace=0)
+    gate.refresh_from_db()
+    assert (gate.status, gate.rounds, gate.verdict) == ("measuring", 2, "")
+    second = gate.jobs.order_by("-id").first()
+    assert [each["build"] for each in second.builds] == ["b1", "b2"] and second.kernels == [KEY]
+    assert second.builds[0]["configs"] == {KEY: SOFTMAX}, "the baseline's build is measured as it was"
+    assert gate.kernels.get(kernel__key=KEY).verdict == "SLOWER", "what is known so far shows while it is measured again"
+    gate = measured(gate)
+    assert (gate.status, gate.verdict, gate.rounds) == ("done", "SLOWER", 2)
+    row = gate.kernels.first()
+    assert (row.kernel.key, row.facts["confirmed"], row.facts["stage"]) == (KEY, True, "again")
+    assert 1.05 < row.ratio_p50 < 1.09
+    used = KernelRun.objects.filter(pk__in=row.baseline_runs + row.candidate_runs)
+    assert set(used.values_list("job", flat=True)) == {second.pk}, "only runs that were taken in turn"
+    assert {each.verdict for each in gate.kernels.exclude(pk=row.pk)} == {"PASS"}
+    assert gate.recorded and gate.gpu == "NVIDIA H200"
+    told = selectors.gate_document(gate)
+    assert told["exit_code"] == 1 and [each["why"] for each in told["history"]] == ["gate", "gate"]
+
+
+def test_an_equal_build_passes_in_one_round_and_serves_the_next(nightly: Suite) -> None:
+    base(nightly)
+    gate = measured(services.gate_create(nightly, "b2", at=at(1)))
+    assert (gate.verdict, gate.rounds) == ("PASS", 1)
+    other = measured(services.gate_create(nightly, "b3", at=at(2), configs={KEY: SIMILAR}))
+    assert other.verdict == "PASS" and "b2" in other.kernels.get(kernel__key=KEY).facts["baseline"]["builds"]
+
+
+def test_the_first_build_has_no_baseline_and_becomes_it(nightly: Suite) -> None:
+    gate = measured(services.gate_create(nightly, "b1"))
+    assert (gate.status, gate.verdict, selectors.exit_code(gate)) == ("done", "NO DATA", 2)
+    assert gate.kernels.count() == 3 and "first of this suite" in gate.reason
+
+
+def test_a_short_baseline_is_measured_in_turn_at_once(nightly: Suite) -> None:
+    nightly.baseline_runs = 12
+    nightly.save()
+    base(nightly, runs=3)
+    planned = selectors.plan_for(nightly)
+    assert planned["interleaved"] and planned["enough"] and planned["candidate_runs"] > 5
+    gate = services.gate_create(nightly, "b2", at=at(1), configs={KEY: SLOWER})
+    job = gate.jobs.get()
+    assert [each["build"] for each in job.builds] == ["b1", "b2"] and job.runs == planned["candidate_runs"]
+    gate = measured(gate)
+    assert (gate.verdict, gate.rounds) == ("SLOWER", 1), "both were measured in turn: nothing to confirm"
+    assert gate.kernels.first().facts["stage"] == "first"
+
+
+def test_a_build_is_compared_with_the_one_that_is_named(nightly: Suite) -> None:
+    base(nightly)
+    gate = measured(services.gate_create(nightly, "b9", at=at(9), against="b0", configs={KEY: SLOWER}))
+    assert [each["build"] for each in gate.jobs.get().builds] == ["b0", "b9"]
+    assert (gate.verdict, gate.against.name) == ("SLOWER", "b0")
+    assert gate.kernels.first().facts["baseline"] == {"mode": "against", "builds": ["b0"], "says": gate.kernels.first().facts[
+        "baseline"]["says"]}
+
+
+def test_too_few_runs_are_refused_before_anything_is_run(nightly: Suite) -> None:
+    base(nightly)
+    with pytest.raises(GateRefused, match="too few for 3 kernels") as refused:
+        services.gate_create(nightly, "b2", runs=1)
+    assert "runs" in refused.value.fields
+    assert not Gate.objects.exists() and SuiteJob.objects.count() == 1
+    assert not selectors.plan_for(nightly, 1)["enough"]
+
+
+@pytest.mark.parametrize(("given", "field"), [
+    ({"environment": {"gpu": "NVIDIA B300"}}, "environment"), ({"environment": {"device": "tpu"}}, "device"), ({"runs": 0}, "runs"),
+    ({"runs": True}, "runs"), ({"configs": {"nobody": {"a": 1}}}, "configs"), ({"configs": {KEY: {"a": float("nan")}}}, "configs"),
+    ({"records": [{}]}, "runs")])
+def test_what_cannot_be_measured_is_refused(nightly: Suite, given: dict[str, Any], field: str) -> None:
+    with pytest.raises(GateRefused) as refused:
+        services.gate_create(nightly, "b2", **given)
+    assert field in refused.value.fields
+    assert not Gate.objects.exists() and not SuiteJob.objects.exists()
+
+
+def test_a_gate_of_a_switched_off_suite_is_refused(nightly: Suite) -> None:
+    Suite.objects.update(enabled=False)
+    with pytest.raises(GateRefused, match="switched off"):
+        services.gate_create("nightly", "b2")
+
+
+def test_a_worker_that_dies_before_it_tells_the_gate_is_made_up_for(nightly: Suite, monkeypatch: Any) -> None:
+    base(nightly)
+    gate = services.gate_create(nightly, "b2", at=at(1))
+    monkeypatch.setattr(suite, "after", lambda job_id: None)      # died between the job's end and the verdict
+    suite.run(gate.jobs.get().pk, "w1", pace=0)
+    gate.refresh_from_db()
+    assert gate.status == "measuring"
+    assert services.gates_wake() == [gate.pk] and services.gates_wake() == []
+    gate.refresh_from_db()
+    assert gate.verdict == "PASS"
+
+
+def test_a_stopped_gate_stops_its_job_and_can_go_on(nightly: Suite) -> None:
+    base(nightly)
+    gate = services.gate_create(nightly, "b2", at=at(1))
+    assert services.gate_stop(gate) and not services.gate_stop(gate)
+    assert (gate.status, gate.jobs.get().status, selectors.exit_code(gate)) == ("stopped", "stopped", 2)
+    services.gate_again(gate)
+    with pytest.raises(GateRefused, match="going on"):
+        services.gate_again(gate)
+    assert measured(gate).verdict == "PASS"
+
+
+def test_more_runs_are_measured_when_somebody_asks(nightly: Suite) -> None:
+    base(nightly)
+    gate = measured(services.gate_create(nightly, "b2", at=at(1)))
+    with pytest.raises(GateRefused, match="too few"):
+        services.gate_again(gate, runs=2, kernels=[KEY])
+    with pytest.raises(GateRefused, match="no kernel"):
+        services.gate_again(gate, kernels=["nobody"])
+    gate = services.gate_again(gate, runs=6, kernels=[KEY])
+    job = gate.jobs.order_by("-id").first()
+    assert (job.reason, job.runs, job.kernels, gate.verdict) == ("again", 6, [KEY], "")
+    gate = measured(gate)
+    assert (gate.verdict, gate.rounds, len(gate.kernels.get(kernel__key=KEY).candidate_runs)) == ("PASS", 2, 6)
+
+
+def test_a_job_that_fails_fails_the_gate_with_its_reason(nightly: Suite) -> None:
+    gate = services.gate_create(nightly, "b2")
+    job = gate.jobs.get()
+    SuiteJob.objects.filter(pk=job.pk).update(status="running", worker="w1")
+    job_fail(job, "w1", "GPU", "the driver went away", "look at the worker")
+    services.gate_advance(gate.pk)
+    gate.refresh_from_db()
+    assert (gate.status, gate.verdict, selectors.exit_code(gate)) == ("failed", "", 3)
+    assert gate.error["what"] == "the driver went away" and "driver went away" in gate.reason
+
+
+def test_a_kernel_whose_runs_all_died_has_no_data_and_says_why(nightly: Suite) -> None:
+    base(nightly)
+    gate = measured(services.gate_create(nightly, "b2", at=at(1), configs={KEY: {"STEPS": 1, "PER_SM": 1, "num_warps": 1}}))
+    assert gate.verdict == "NO DATA"
+    row = gate.kernels.first()
+    assert row.kernel.key == KEY and "recorded" in row.reason and row.ratio_p50 is None and row.facts["excluded"]
+
+
+def test_a_new_driver_makes_no_data_until_the_baselines_build_is_measured_under_it(nightly: Suite, monkeypatch: Any) -> None:
+    base(nightly)
+    gate = services.gate_create(nightly, "b2", at=at(1), configs={KEY: SLOWER})
+    bump(monkeypatch)
+    gate = measured(gate)
+    assert gate.verdict == "NO DATA" and "driver 580.159 → 590.44" in gate.reason
+    offer = selectors.gate_document(gate)["offer"]
+    assert offer["baseline"] == "b1" and offer["measurable"] and offer["again"].endswith(f"/api/gates/{gate.pk}/again/")
+    gate = measured(services.gate_again(gate))
+    assert (gate.verdict, gate.driver) == ("SLOWER", "590.44")
+    assert gate.kernels.first().facts["baseline"]["builds"] == ["b1"]
+    assert selectors.gate_document(gate)["offer"] is None
+
+
+def bump(monkeypatch: Any) -> None:
+    """The worker's machine gets a new driver."""
+    def newer(*args: Any, **given: Any) -> Any:
+        return run_record(*args, **{**given, "driver": "590.44"})
+    monkeypatch.setattr(suite.services, "run_record", newer)
+
+
+def test_another_kernel_source_is_not_taken_for_the_baselines(nightly: Suite, monkeypatch: Any) -> None:
+    base(nightly)
+    KernelRun.objects.update(source_hash="old")
+    gate = services.gate_create(nightly, "b2", at=at(1), configs={KEY: SLOWER})
+    monkeypatch.setattr(suite.services, "run_record", lambda *args, **given: run_record(*args, **{**given, "source_hash": "new"}))
+    gate = measured(gate)
+    assert gate.verdict == "SLOWER" and not gate.kernels.first().facts["confirmed"]
+    assert any("another kernel source" in note for note in gate.report["notes"])
+
+
+def test_pages_hear_of_every_step(nightly: Suite, monkeypatch: Any, django_capture_on_commit_callbacks: Any) -> None:
+    told: list[tuple[str, str, Any]] = []
+    monkeypatch.setattr(jobs, "publish", lambda *what: told.append(what))
+    base(nightly)
+    with django_capture_on_commit_callbacks(execute=True):
+        gate = measured(services.gate_create(nightly, "b2", at=at(1)))
+    mine = [data for topic, event, data in told if topic == f"gate.{gate.pk}" and event == "status"]
+    assert mine and mine[-1]["verdict"] == "PASS" and mine[-1]["exit_code"] == 0
+    assert any(topic == "home" and event == "gate" for topic, event, _ in told)
