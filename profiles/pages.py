@@ -18,7 +18,6 @@ from profiles.advice.selectors import advice_lines, people
 from profiles.charts import counters as charts_counters
 from profiles.charts import trace as charts_trace
 from profiles.models import KernelStat, Profile
-from profiles.selectors import builds as selectors_builds
 from profiles.selectors import counters as selectors_counters
 from profiles.selectors import lists as selectors
 from profiles.selectors import profile as selectors_profile
@@ -151,10 +150,3 @@ def kernel_detail(request: HttpRequest, pk: int, kernel_pk: int) -> HttpResponse
     kernel = get_object_or_404(KernelStat.objects.select_related("profile"), pk=kernel_pk, profile_id=pk)
     page = selectors_counters.kernel_page(kernel, request.GET) | {"advice": advice_lines(kernel), "people": people()}
     return render(request, "profiles/kernel.html", page | charts_counters.kernel_figures(page))
-
-
-@require_safe
-def build_list(request: HttpRequest) -> HttpResponse:
-    """Did we get slower? Builds, newest first, and their kernels side by side."""
-    return render(request, "profiles/builds.html", {
-        "builds": selectors.build_list(), "heat": selectors_builds.build_heat(request.GET.get("kind", ""))})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from django.db.models import Count, Exists, F, Max, Min, OuterRef, Q, QuerySet, Sum
@@ -90,9 +90,10 @@ def fleet(filters: Mapping[str, str]) -> QuerySet[Profile]:
     return profile_list({**chosen, "status": Profile.Status.READY, "kind": fleet_kind(filters)}).filter(~Exists(again))
 
 
-def build_list() -> list[dict[str, Any]]:
-    """Builds that have profiles, newest first: counts, kernel time and what they ran on."""
-    groups = (Profile.objects.exclude(build="").order_by().values("build")
+def build_list(names: Sequence[str] | None = None) -> list[dict[str, Any]]:
+    """Builds that have profiles, newest first: counts, kernel time and what they ran on. `names`: these alone."""
+    profiles = Profile.objects.exclude(build="") if names is None else Profile.objects.filter(build__in=names).exclude(build="")
+    groups = (profiles.order_by().values("build")
               .annotate(first=Min("created"), last=Max("created"), profiles=Count("pk"),
                         ready=Count("pk", filter=Q(status=Profile.Status.READY)),
                         traces=Count("pk", filter=Q(status=Profile.Status.READY, kind=Profile.Kind.TRACE)),
@@ -100,7 +101,7 @@ def build_list() -> list[dict[str, Any]]:
                         launches=Sum("launches"), gpu_time_ns=Sum("gpu_time_ns"))
               .order_by("-last"))
     gpus: dict[str, set[str]] = {}
-    for build, gpu in Profile.objects.exclude(build="").exclude(gpu="").order_by().values_list("build", "gpu").distinct():
+    for build, gpu in profiles.exclude(gpu="").order_by().values_list("build", "gpu").distinct():
         gpus.setdefault(build, set()).add(gpu)
     return [{**group, "gpus": sorted(gpus.get(group["build"], ()))} for group in groups]
 

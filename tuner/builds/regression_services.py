@@ -12,6 +12,7 @@ from django.utils import timezone
 
 from profiles.analysis.gate.rule import Rule, Verdict
 from tuner.builds.order_selectors import holds, position
+from tuner.gates.baseline_services import baseline_change
 from tuner.models import BaselineChange, Build, Gate, GateKernel, KernelRun, Regression, Suite
 from tuner.trial import storable
 from workers import jobs
@@ -19,7 +20,7 @@ from workers import jobs
 WATCHED = (Regression.State.OPEN, Regression.State.ACKNOWLEDGED)       # not answered yet
 FINE = (Verdict.PASS, Verdict.FASTER)
 ENVIRONMENT = ("gpu", "toolkit", "driver", "recorded")
-MOST_HISTORY, MOST_NOTE_CHARS = 200, 4000
+MOST_HISTORY, MOST_NOTE_CHARS = 200, 2000
 
 
 class RegressionRefused(ValueError):
@@ -169,8 +170,8 @@ def regression_change(row: Regression, state: str, *, note: str = "", by: Any = 
         row = Regression.objects.select_for_update(of=("self",)).select_related("suite", "build").get(pk=row.pk)
         if state == Regression.State.INTENDED and row.state != state:
             for kernel in row.suite.kernels.filter(key__in=row.kernels):
-                BaselineChange.objects.create(suite=row.suite, kernel=kernel, gpu=row.gpu, action=BaselineChange.Action.INTENDED,
-                                              build=row.build, note=note, author=by)
+                baseline_change(row.suite, BaselineChange.Action.INTENDED, kernel=kernel, gpu=row.gpu, build=row.build, note=note,
+                                author=by)
         row.state, row.changed_by = state, by
         row.fixed_in = fixed_in if state == Regression.State.FIXED else None
         noted(row, note, by=by)

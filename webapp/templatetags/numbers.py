@@ -105,6 +105,12 @@ def ns(value: Any) -> SafeString:
 
 
 @register.filter
+def us(value: Any) -> SafeString:
+    """Duration given in µs."""
+    return _shown(value, "µs", lambda us: ns_text(us * 1e3))
+
+
+@register.filter
 def ms_as_time(value: Any) -> SafeString:
     """Duration given in ms."""
     return _shown(value, "ms", lambda ms: ns_text(ms * 1e6))

@@ -1,0 +1,129 @@
+"""One build: its kernels beside another build's, its gates, profiles and regressions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from django.db.models import Count, Max, Q
+
+from profiles.analysis.gate.results import KernelVerdict, SuiteVerdict
+from profiles.analysis.gate.suite import judge
+from profiles.models import Profile
+from tuner.builds.order_selectors import MAIN, line, position
+from tuner.builds.series_selectors import ENVIRONMENT, environment_text
+from tuner.gates.rules_selectors import rule_of
+from tuner.models import Build, Gate, KernelRun, Regression, Suite
+from tuner.suites.run_selectors import runs_of
+
+MOST_OTHERS, MOST_KERNELS, MOST_RUNS = 200, 300, 40
+MOST_LISTED = 50
+
+
+@dataclass(frozen=True)
+class Side:
+    """Where the build was measured: a suite in one environment."""
+
+    suite: Suite
+    where: dict[str, Any]
+    runs: int
+
+    @property
+    def text(self) -> str:
+        return f"{self.suite.name} · {environment_text(self.where)}"
+
+
+@dataclass(frozen=True)
+class Compared:
+    side: Side
+    against: Build | None
+    others: Sequence[Build]             # builds that could stand beside it, newest first
+    judged: SuiteVerdict | None         # of the runs that are stored; None: nothing to compare with
+    kernels: Sequence[KernelVerdict]
+
+
+def sides(build: Build) -> list[Side]:
+    """Newest run first."""
+    if build.pk is None:
+        return []
+    rows = (KernelRun.objects.filter(build=build, rejected="").order_by().values("kernel__suite", *ENVIRONMENT)
+            .annotate(newest=Max("pk"), runs=Count("pk")))
+    suites = Suite.objects.in_bulk({row["kernel__suite"] for row in rows})
+    ordered = sorted(rows, key=lambda row: -row["newest"])[:MOST_LISTED]
+    return [Side(suites[row["kernel__suite"]], {name: row[name] for name in ENVIRONMENT}, row["runs"]) for row in ordered]
+
+
+def compared(build: Build, query: Mapping[str, str]) -> Compared | None:
+    """`?on=` names the side, `?against=` the other build: else the newest run's, and the build before."""
+    found = sides(build)
+    if not found:
+        return None
+    side = next((each for each in found if each.text == query.get("on")), None) or next(
+        (each for each in found if each.suite.name == query.get("suite")), found[0])
+    others = _others(build, side)
+    against = next((other for other in others if other.name == query.get("against")), None) or _before(build, others)
+    if against is None:
+        return Compared(side, None, others, None, [])
+    judged = judge(_runs(side, against), _runs(side, build), rule_of(side.suite.rule), metrics=side.suite.metrics,
+                   rules={kernel.key: rule_of(side.suite.rule, kernel.rule) for kernel in side.suite.kernels.all() if kernel.rule})
+    return Compared(side, against, others, judged, list(judged.kernels)[:MOST_KERNELS])
+
+
+def _others(build: Build, side: Side) -> list[Build]:
+    measured = KernelRun.objects.filter(kernel__suite=side.suite, rejected="", **side.where).order_by().values("build").distinct()
+    return list(Build.objects.filter(pk__in=measured).exclude(pk=build.pk).order_by("-at", "-pk")[:MOST_OTHERS])
+
+
+def _before(build: Build, others: Sequence[Build]) -> Build | None:
+    """Its parent, else the newest earlier one of its branch, else of the main line, else whatever there is."""
+    earlier = [other for other in others if position(other) < position(build)]
+    choices = ([other for other in others if build.parent and other.name == build.parent],
+               [other for other in earlier if line(other) == line(build)], [other for other in earlier if not line(other)], others)
+    return next((found[0] for found in choices if found), None)
+
+
+def _runs(side: Side, build: Build) -> Any:
+    rows = (KernelRun.objects.filter(kernel__suite=side.suite, kernel__enabled=True, build=build, rejected="", **side.where)
+            .select_related("kernel").order_by("-pk")[:MOST_KERNELS * MOST_RUNS])
+    newest: dict[int, list[KernelRun]] = {}
+    for row in rows:
+        mine = newest.setdefault(row.kernel_id, [])
+        if len(mine) < MOST_RUNS:
+            mine.append(row)
+    return runs_of(row for mine in newest.values() for row in reversed(mine))
+
+
+def gates(build: Build) -> list[Gate]:
+    return list(build.gates.select_related("suite", "against")[:MOST_LISTED]) if build.pk else []
+
+
+def profiles(build: Build) -> list[Profile]:
+    return list(Profile.objects.filter(build=build.name).order_by("-created")[:MOST_LISTED])
+
+
+def regressions(build: Build) -> dict[str, list[Regression]]:
+    """Those that begin with it, and those that it fixed."""
+    if build.pk is None:
+        return {"begun": [], "fixed": []}
+    rows = Regression.objects.select_related("suite", "build", "good", "fixed_in", "changed_by")
+    return {"begun": list(rows.filter(build=build)[:MOST_LISTED]), "fixed": list(rows.filter(fixed_in=build)[:MOST_LISTED])}
+
+
+def neighbours(build: Build) -> dict[str, Build | None]:
+    """The builds before and after it on its line."""
+    if build.pk is None:
+        return {"before": None, "after": None}
+    mine = Build.objects.filter(branch__in=MAIN if not line(build) else [build.branch])
+    same = Q(at=build.at)
+    return {"before": mine.filter(Q(at__lt=build.at) | same & Q(pk__lt=build.pk)).order_by("-at", "-pk").first(),
+            "after": mine.filter(Q(at__gt=build.at) | same & Q(pk__gt=build.pk)).order_by("at", "pk").first()}
+
+
+def answer(build: Build, found: Compared | None) -> str:
+    """Did this build make anything slower?"""
+    if found is None:
+        return f"Build {build.name} was not measured by any suite."
+    if found.judged is None or found.against is None:
+        return f"Build {build.name} is the only one of {found.side.suite.name} there: nothing to compare it with."
+    return f"{build.name} against {found.against.name}: {found.judged.verdict}; {found.judged.reason}."

@@ -1,0 +1,59 @@
+"""HTML: all builds with the series of a suite's kernels, and one build beside another."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.paginator import Paginator
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.views.decorators.http import require_safe
+
+from tuner.builds import charts, choice_selectors, detail_selectors, page_selectors, selectors, words_selectors
+from tuner.gates.page_selectors import comparable
+
+PAGE_ROWS = 50
+
+
+@require_safe
+def build_list(request: HttpRequest) -> HttpResponse:
+    """Did we get slower? The series of each kernel over builds, builds side by side, and all builds."""
+    choice = choice_selectors.choose(request.GET)
+    page = page_selectors.page(choice) if choice else None
+    text, branch = request.GET.get("q", "")[:80], request.GET.get("of", "")[:120]
+    names = Paginator(selectors.names(text, branch), PAGE_ROWS).get_page(request.GET.get("page"))
+    rows = selectors.rows(list(names))
+    with_profiles = [row["name"] for row in rows if row["profiles"]]
+    return render(request, "builds/list.html", {
+        "choice": choice, "suites": choice_selectors.suites(), "page": page, "names": names, "rows": rows, "text": text,
+        "old": with_profiles[1] if len(with_profiles) > 1 else "", "new": with_profiles[0] if with_profiles else "",
+        "with_profiles": len(with_profiles), "heat": selectors.build_heat(request.GET.get("kind", "")),
+        **(_suite(page) if page else {})})
+
+
+def _suite(page: page_selectors.Page) -> dict[str, Any]:
+    """Pictures and words of the chosen suite."""
+    chosen = page.chosen
+    return {
+        "answer": words_selectors.answer(page), "says": words_selectors.series_text(chosen),
+        "figure": charts.series_figure(chosen.points, chosen.steps, baseline_us=page.baseline_us, marks=page.marks,
+                                       verdicts=page.verdicts),
+        "kernels": [{"row": row, "small": charts.small(row.series.points, row.series.steps),
+                     "href": f"?{page.choice.query(kernel=row.kernel.key)}#series"} for row in page.rows],
+        "stale": not all(one.computed for one in page.found)}
+
+
+@require_safe
+def build_detail(request: HttpRequest, name: str) -> HttpResponse:
+    """What did this build change?"""
+    build = selectors.find(name)
+    if build is None:
+        raise Http404("no build of that name")
+    found = detail_selectors.compared(build, request.GET)
+    profiles = detail_selectors.profiles(build)
+    against = found.against if found else None
+    return render(request, "builds/detail.html", {
+        "build": build, "found": found, "sides": detail_selectors.sides(build), "answer": detail_selectors.answer(build, found),
+        "gates": detail_selectors.gates(build), "profiles": profiles, "regressions": detail_selectors.regressions(build),
+        "neighbours": detail_selectors.neighbours(build),
+        "compare": bool(against and profiles) and comparable(against.name, build.name)})

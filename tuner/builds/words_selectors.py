@@ -1,0 +1,75 @@
+"""What the builds pages say in words: the answer before the pictures, and each picture for who cannot see it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tuner.builds.page_selectors import Page
+from tuner.builds.series_selectors import Series, Step
+from tuner.models import Regression
+
+
+def percent(ratio: float) -> str:
+    """"+8.2 %"."""
+    return f"{100 * (ratio - 1):+.1f} %".replace("-", "−")
+
+
+def size_text(row: Regression) -> str:
+    """"8.2 % slower (7.1 to 9.3 %)", or that it is not its time."""
+    if row.ratio is None:
+        return "worse by a metric"
+    interval = f" ({percent(row.low)} to {percent(row.high)})" if row.low and row.high else ""
+    return f"{percent(row.ratio)}{interval}"
+
+
+def plural(count: int, word: str) -> str:
+    return f"{count:,} {word}{'' if count == 1 else 's'}"
+
+
+def answer(page: Page) -> str:
+    """Did we get slower?"""
+    where = page.choice.where["gpu"] or "an unknown GPU"
+    looked = f"{plural(len(page.found), 'kernel')} of {page.choice.suite.name} over {plural(page.builds, 'build')} on {where}"
+    own = [row for row in page.regressions if row.ratio is not None]
+    if page.regressions:
+        worst = max(own, key=lambda row: row.ratio or 0.0) if own else page.regressions[0]
+        more = len(page.regressions) - 1
+        tail = f", and {plural(more, 'more slowdown')} not answered" if more else ""
+        return f"Yes: {worst.family} takes {size_text(worst)} since build {worst.build.name}{tail}; looked at {looked}."
+    slower = [(one, step) for one in page.found for step in one.steps if step.slower and step is one.steps[-1]]
+    if slower:
+        one, step = max(slower, key=lambda each: each[1].ratio)
+        return (f"Not lately: {one.kernel.key} takes {percent(step.ratio)} since build {step.build}, which somebody has answered; "
+                f"nothing else got slower among {looked}.")
+    if not any(len(one.points) >= 4 for one in page.found):
+        return f"Too early to say: {looked}. A change shows once two builds before it and two after it were measured."
+    return f"No: no change to a slower speed among {looked}."
+
+
+def series_text(one: Series) -> str:
+    """The large picture in words."""
+    levels = [point.median_us for point in one.points if point.median_us]
+    first, last = one.points[0].build.name, one.points[-1].build.name
+    text = (f"{one.kernel.key}: run medians of {plural(len(one.points), 'build')} from {first} to {last}, "
+            f"{min(levels):.4g} to {max(levels):.4g} µs; {last} is at {levels[-1]:.4g} µs.")
+    return f"{text} {' '.join(step_text(step) for step in one.steps)}" if one.steps else f"{text} No change of level."
+
+
+def step_text(step: Step) -> str:
+    interval = f", interval {percent(step.low)} to {percent(step.high)}" if step.low and step.high else ""
+    where = f"with build {step.build}" if step.between == 1 else (
+        f"most likely with build {step.build}, surely after {step.good} and by {step.bad} ({plural(step.between, 'build')})")
+    return f"It takes {percent(step.ratio)} {where}{interval}: {step.before_us:.4g} → {step.after_us:.4g} µs."
+
+
+def regressions_answer(rows: Sequence[Regression]) -> str:
+    """Of the page of regressions."""
+    unanswered = [row for row in rows if row.state == Regression.State.OPEN]
+    looked_at = [row for row in rows if row.state == Regression.State.ACKNOWLEDGED]
+    if not rows:
+        return "No regression: no gate and no series found a kernel slower."
+    if not unanswered and not looked_at:
+        return f"Nothing is slower now: {plural(len(rows), 'regression')}, all answered or fixed."
+    worst = max(unanswered or looked_at, key=lambda row: row.ratio or 0.0)
+    counts = ", ".join(f"{len(found)} {word}" for found, word in ((unanswered, "open"), (looked_at, "acknowledged")) if found)
+    return f"{counts}; the largest is {worst.family}, {size_text(worst)}, since build {worst.build.name} of {worst.suite.name}."
