@@ -1,4 +1,4 @@
-"""One search over everything that has a name: profiles, kernels, builds, jobs, configurations."""
+"""One search over everything that has a name: profiles, kernels, builds, suites, gates, jobs, configurations."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from django.db.models import Count, Max, Q, QuerySet, Sum, TextField
 from django.db.models.functions import Cast
 
 from profiles.models import Capture, KernelStat, Profile
-from tuner.models import CachedConfig, TuneJob
+from tuner.models import Build, CachedConfig, Gate, Suite, TuneJob
 
 MAX_WORDS = 8
 PER_GROUP = 25
@@ -47,7 +47,8 @@ def find(query: str) -> list[Found]:
     """Groups with hits, in the order of the page; nothing for an empty query. "#12" also finds jobs by number."""
     if not words(query):
         return []
-    groups = [_profiles(query), _kernels(query), _builds(query), _tune_jobs(query), _captures(query), _configs(query)]
+    groups = [_profiles(query), _kernels(query), _builds(query), _suites(query), _gates(query), _tune_jobs(query),
+              _captures(query), _configs(query)]
     return [group for group in groups if group.hits]
 
 
@@ -78,8 +79,28 @@ def _kernels(query: str) -> Found:
 
 
 def _builds(query: str) -> Found:
+    """Those that have a row of their own, then those that only profiles name."""
+    known = _cut("builds", Build.objects.filter(_every_word(query, ("name", "title", "branch", "author"))))
     rows = Profile.objects.exclude(build="").filter(_every_word(query, ("build",))).order_by().values("build")
-    return _cut("builds", rows.annotate(profiles=Count("pk"), last=Max("created")).order_by("-last"))
+    profiles = {row["build"]: row for row in rows.annotate(profiles=Count("pk"), last=Max("created")).order_by("-last")[:200]}
+    hits = [{"build": build.name, "title": build.title, "last": build.at, "page": True,
+             "profiles": profiles.get(build.name, {}).get("profiles", 0)} for build in known.hits]
+    named = {hit["build"] for hit in hits}
+    hits += [{**row, "title": "", "page": False} for name, row in profiles.items() if name not in named]
+    return Found("builds", hits[:PER_GROUP], known.more or len(hits) > PER_GROUP)
+
+
+def _suites(query: str) -> Found:
+    """By their own name, or by a kernel that they watch."""
+    rows = Suite.objects.annotate(watched=Count("kernels", distinct=True))
+    return _cut("suites", rows.filter(_every_word(query, ("name", "title")) | Q(pk__in=Suite.objects.filter(
+        _every_word(query, ("kernels__key",))).values("pk"))))
+
+
+def _gates(query: str) -> Found:
+    rows = Gate.objects.select_related("suite", "build")
+    fields = ("build__name", "build__title", "suite__name", "verdict", "gpu")
+    return _cut("gates", rows.filter(_every_word(query, fields) | Q(pk=_number(query))))
 
 
 def _number(query: str) -> int:

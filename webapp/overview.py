@@ -11,7 +11,8 @@ from rq import Queue
 from profiles.families import home_selectors
 from profiles.families.home_selectors import Fix, Pair
 from profiles.models import Capture, CeilingRun, Finding, Profile
-from tuner.models import TuneJob
+from tuner.gates import home_selectors as gate_home_selectors
+from tuner.models import Suite, TuneJob
 from workers import jobs
 
 WORTH_FIXING, JOBS_TO_FIX, GOT_SLOWER = 8, 3, 5
@@ -57,22 +58,28 @@ def got_slower(limit: int = GOT_SLOWER) -> list[Pair]:
     return home_selectors.got_slower(limit)
 
 
+def guard(limit: int = GOT_SLOWER) -> dict[str, Any]:
+    """What gates and series of builds found slower and nobody has closed; whether anything is watched at all."""
+    regressions, total = gate_home_selectors.got_slower(limit)
+    return {"regressions": regressions, "regressions_total": total, "suites": Suite.objects.count()}
+
+
 @dataclass(frozen=True)
 class Busy:
     """One job that waits or runs."""
 
-    kind: str  # "profile" | "tune" | "capture": topic and page
+    kind: str  # "profile" | "tune" | "capture" | "ceilings" | "gate" | "suite": topic and page
     row: Any
     waiting: bool
     progress: dict[str, Any]
 
     @property
     def topic(self) -> str:
-        return f"{self.kind}.{self.row.pk}"
+        return f"suite.{self.row.suite_id}" if self.kind == "suite" else f"{self.kind}.{self.row.pk}"
 
 
 def in_progress(limit: int = 20) -> list[Busy]:
-    """Profiles being read, tune jobs and captures, running before waiting."""
+    """Profiles being read, tune jobs, captures, gates and suites being measured, running before waiting."""
     uploads = Profile.objects.filter(status__in=[Profile.Status.UPLOADED, Profile.Status.INGESTING])
     tunes = TuneJob.objects.filter(status__in=[TuneJob.Status.QUEUED, TuneJob.Status.RUNNING]).annotate(
         measured=Count("trials", filter=Q(trials__outcome="measured")), asked=Count("trials")
@@ -88,6 +95,10 @@ def in_progress(limit: int = 20) -> list[Busy]:
     busy += [Busy("capture", row, row.status == Capture.Status.QUEUED, {}) for row in captures[:limit]]
     ceilings = CeilingRun.objects.filter(status__in=[CeilingRun.Status.QUEUED, CeilingRun.Status.RUNNING])
     busy += [Busy("ceilings", row, row.status == CeilingRun.Status.QUEUED, {}) for row in ceilings[:limit]]
+    busy += [Busy("gate", each.row, not each.done, {"job": each.job, "done": each.done, "wanted": each.wanted})
+             for each in gate_home_selectors.gates_under_way(limit)]
+    busy += [Busy("suite", each.row, not each.done, {"job": each.job, "done": each.done, "wanted": each.wanted})
+             for each in gate_home_selectors.jobs_under_way(limit)]
     return sorted(busy, key=lambda each: each.waiting)[:limit]
 
 

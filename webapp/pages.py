@@ -32,6 +32,7 @@ def home(request: HttpRequest) -> HttpResponse:
         "workers": jobs.workers(),
         "missing_workers": overview.missing_workers(jobs.workers()),
         "slower": overview.got_slower(),
+        **overview.guard(),
         "fixes": overview.worth_fixing() if totals["ready"] else [],
         "job_fixes": overview.jobs_to_fix() if totals["ready"] else [],
         "recent": Profile.objects.exclude(status__in=[Profile.Status.UPLOADED, Profile.Status.INGESTING])[:6],

@@ -3,7 +3,7 @@
 import { watch } from "./lib/live.js";
 import { refresh, refreshSoon } from "./lib/refresh.js";
 
-const EVERY_MS = 5000;
+const EVERY_MS = 5000, RUN_MS = 700;
 const gate = document.getElementById("live-gate");
 const warning = document.getElementById("not-live");
 const began = gate?.dataset.underWay;
@@ -28,8 +28,9 @@ async function refreshStates() {
   if (page.getElementById("live-gate")?.dataset.underWay !== began) location.reload();
 }
 
-const handle = watch([gate ? gate.dataset.topic : "home"], ({ event }) => {
-  if (["status", "run", "gate", "progress"].includes(event)) follow();
+const handle = watch(gate ? [gate.dataset.topic, gate.dataset.runs] : ["home"], ({ topic, event }) => {
+  if (event === "run" || topic.startsWith("suite.")) { if (began === "yes") refreshSoon(ended, RUN_MS); }
+  else if (["status", "gate"].includes(event)) follow();
 }, (state) => {
   if (warning) warning.hidden = state !== "lost";
   if (state === "live") follow();

@@ -5,11 +5,12 @@ import { refresh, refreshSoon } from "./lib/refresh.js";
 import { bytes, count, ns } from "./lib/units.js";
 
 const EVERY_MS = 15000;
-const STATUSES = new Set(["status", "profile", "tune", "capture"]);
+const STATUSES = new Set(["status", "profile", "tune", "capture", "gate", "suite", "regression", "series"]);
 
 /** What the page shows decides what is watched: the jobs in progress, and "home" for new ones. */
 function topics() {
-  return ["home", ...[...document.querySelectorAll("[data-topic]")].map((row) => row.dataset.topic)];
+  return [...new Set(["home", ...[...document.querySelectorAll("[data-topic]")].map((row) => row.dataset.topic),
+    ...[...document.querySelectorAll("[data-runs]")].map((row) => row.dataset.runs)])];
 }
 
 /** @param {string} topic @param {any} data */
@@ -34,10 +35,21 @@ function showTrial(topic, trial) {
   if (text && Number.isFinite(trial.number)) text.textContent = `${count(trial.number + 1)} of ${count(bar?.max)} trials`;
 }
 
+/** A fresh run of one kernel was stored; the next refresh counts the rows again. @param {{job: number}} run */
+function showRun(run) {
+  const row = document.querySelector(`[data-job="${CSS.escape(String(run.job))}"]`);
+  const bar = row?.querySelector("progress"), text = row?.querySelector(".progress-text");
+  if (!row) return;
+  if (!bar) { refreshSoon(follow); return; }
+  bar.value = Math.min(bar.max, bar.value + 1);
+  text.textContent = `${count(bar.value)} of ${count(bar.max)} runs`;
+}
+
 let watched = topics().join();
 const handle = watch(topics(), ({ topic, event, data }) => {
   if (event === "progress") showProgress(topic, data);
   else if (event === "trial") showTrial(topic, data);
+  else if (event === "run") showRun(data);
   else if (STATUSES.has(event)) refreshSoon(follow);
 }, (state) => { if (state === "live") refresh(follow); });
 

@@ -7,12 +7,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from django.urls import NoReverseMatch, reverse
+from django.urls import reverse
 from django.utils.http import urlencode
 
 from profiles.models import KernelStat, Profile
 from tuner import texts
-from tuner.gates.page_selectors import comparable
+from tuner.gates.page_selectors import comparable, known_url
 from tuner.models import Build, GateKernel, KernelRun
 from tuner.operators import all_operators
 
@@ -161,7 +161,7 @@ def ways(row: GateKernel, baseline: str, candidate: str) -> dict[str, Way]:
         "cache": Way("What launches get", f"{reverse('cache-why')}?" + urlencode(
             {"operator": kernel.op, "dtype": kernel.dtype, "gpu": row.gate.gpu, "shape": _shape_text(kernel.shape)}))
         if operator else Way("What launches get", "", f"{kernel.op} is no operator of the tuner"),
-        "baseline": Way("History of the baseline", _known_url("suite-baselines", row.gate.suite_id)),
+        "baseline": Way("History of the baseline", known_url("suite-baselines", row.gate.suite_id)),
         "series": Way("Its series over builds", f"{reverse('build-list')}?" + urlencode(
             {"suite": row.gate.suite.name, "kernel": kernel.key, "gpu": row.gate.gpu})),
     }
@@ -179,13 +179,6 @@ def _tune_of_profile(row: GateKernel, build: str) -> Way:
 
 def _shape_text(shape: dict[str, Any]) -> str:
     return " ".join(f"{name}={size}" for name, size in shape.items())
-
-
-def _known_url(name: str, *arguments: Any) -> str:
-    try:
-        return reverse(name, args=arguments)
-    except NoReverseMatch:
-        return ""
 
 
 @dataclass(frozen=True)

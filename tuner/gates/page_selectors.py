@@ -38,6 +38,8 @@ class Row:
 def gates(wanted: Mapping[str, str]) -> QuerySet[Gate]:
     """Newest first. `verdict` "none" are those without one yet; what no gate has finds nothing."""
     found = Gate.objects.select_related("suite", "build", "against", "owner")
+    if any("\0" in value for value in wanted.values()):
+        return found.none()
     for name, field in (("suite", "suite__name"), ("gpu", "gpu"), ("status", "status")):
         if wanted.get(name):
             found = found.filter(**{field: wanted[name]})
@@ -192,12 +194,17 @@ def baseline_builds(found: list[GateKernel]) -> list[str]:
     return list(dict.fromkeys(rows))
 
 
+def known_url(name: str, *arguments: Any) -> str:
+    """Of a page that may not be there: "" then."""
+    try:
+        return reverse(name, args=arguments)
+    except NoReverseMatch:
+        return ""
+
+
 def build_url(name: str) -> str:
     """Of the build's own page, its place among all builds where it has none."""
-    try:
-        return reverse("build", args=[name])
-    except NoReverseMatch:
-        return f"{reverse('build-list')}?{urlencode({'build': name})}"
+    return known_url("build", name) or f"{reverse('build-list')}?{urlencode({'build': name})}"
 
 
 def comparable(old: str, new: str) -> bool:
@@ -207,7 +214,9 @@ def comparable(old: str, new: str) -> bool:
 
 
 def gates_between(old: str, new: str, limit: int = 5) -> list[Gate]:
-    """Gates of `new` whose baseline or other side was `old`, for the compare page; else those of `new`."""
-    found = Gate.objects.filter(build__name=new).exclude(verdict="").select_related("suite", "build", "against")
-    between = [gate for gate in found[:20] if (gate.against and gate.against.name == old)]
-    return (between or list(found[:limit]))[:limit]
+    """Decided gates of `new` that were asked to compare with `old`, or whose baseline held runs of it; newest first."""
+    found = list(Gate.objects.filter(build__name=new).exclude(verdict="").select_related("suite", "build", "against")
+                 .prefetch_related("kernels")[:20])
+    ids = {pk: gate.pk for gate in found if gate.against is None for row in gate.kernels.all() for pk in row.baseline_runs}
+    held = {ids[pk] for pk in KernelRun.objects.filter(pk__in=ids, build__name=old).values_list("pk", flat=True)}
+    return [gate for gate in found if gate.pk in held or (gate.against and gate.against.name == old)][:limit]
