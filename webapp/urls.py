@@ -103,6 +103,7 @@ urlpatterns = [
     path("compare/", compare_pages.compare, name="compare"),                      # ?a=1&b=2 or ?build_a=…&build_b=…
     path("builds/", build_pages.build_list, name="build-list"),                    # ?suite=&on=&branch=&kernel=
     path("builds/<path:name>/", build_pages.build_detail, name="build"),            # ?on=&against=
+    path("bisect/measure/", build_pages.bisect_ask, name="bisect-measure"),        # POST
     path("regressions/", regression_pages.regression_list, name="regression-list"),             # ?state=&suite=&gpu=&build=&q=
     path("regressions/<int:pk>/", regression_pages.regression_detail, name="regression"),
     path("regressions/<int:pk>/change/", regression_pages.regression_change, name="regression-change"),      # POST

@@ -46,7 +46,7 @@ KEPT_IN_FILES = "django.core.mail.backends.filebased.EmailBackend"
 
 # ---- places ----
 
-def notified_create(*, kind: str, address: str, secret: str = "", suite: Suite | None = None, verdicts: Sequence[str] = (),
+def notified_create(*, kind: str, address: str, secret: str = "", suite: str | None = None, verdicts: Sequence[str] = (),
                     author: Any = None) -> Notified:
     """A webhook without a secret gets one: every message is signed."""
     if kind not in Notified.Kind.values:
@@ -57,7 +57,10 @@ def notified_create(*, kind: str, address: str, secret: str = "", suite: Suite |
     secret = (secret or secrets.token_urlsafe(32)) if kind == Notified.Kind.WEBHOOK else ""
     if len(secret) > 120 or not secret.isprintable():
         raise GateRefused({"secret": "at most 120 printable characters; leave it empty for one of our making"})
-    return Notified.objects.create(kind=kind, address=address, secret=secret, suite=suite, verdicts=_events(verdicts),
+    about = Suite.objects.filter(name=suite).first() if suite else None
+    if suite and about is None:
+        raise GateRefused({"suite": "there is no such suite"})
+    return Notified.objects.create(kind=kind, address=address, secret=secret, suite=about, verdicts=_events(verdicts),
                                    author=author)
 
 

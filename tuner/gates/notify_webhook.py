@@ -125,6 +125,8 @@ def send(address: str, body: bytes, headers: Mapping[str, str], *, secret: str =
             status, location, told = answer.status, answer.getheader("Location") or "", answer.read(ANSWER_BYTES)
     except (HTTPException, OSError, ValueError) as error:
         raise NotSent(f"no answer within {total_s:.0f} s" if late.is_set() else _why(error)) from error
+    if late.is_set():                    # http.client takes the headers that came so far for all of them
+        raise NotSent(f"no answer within {total_s:.0f} s")
     return _judged(status, location, told, time.monotonic() - began)
 
 
