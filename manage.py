@@ -15,6 +15,11 @@ UNMIGRATED = {"migrate", "makemigrations", "showmigrations", "sqlmigrate", "opti
               "dbshell", "flush", "check", "shell", "web"}
 
 
+def offline(command: str, arguments: list[str]) -> bool:
+    """`gate` between two files reads them and nothing else."""
+    return command == "gate" and any(each.partition("=")[0] in ("--baseline", "--candidate") for each in arguments)
+
+
 def main() -> None:
     project = Path(__file__).resolve().parent
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "webapp.settings")
@@ -22,7 +27,7 @@ def main() -> None:
     command = sys.argv[1] if len(sys.argv) > 1 else "help"
     if command == "web":
         os.environ["RIDGEPOINT_WEB_PROCESS"] = "1"      # before the settings are read
-    if command not in SERVERLESS and "--help" not in sys.argv:
+    if command not in SERVERLESS and "--help" not in sys.argv and not offline(command, sys.argv[2:]):
         ensure.servers(Path(os.environ.get("RIDGEPOINT_HOME", project / "var")))
         if command not in UNMIGRATED:
             import django

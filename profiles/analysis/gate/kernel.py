@@ -76,7 +76,7 @@ def verdict(seen: Looked, test: Tested | None, rule: Rule, levels: Levels, limit
     empty = KernelVerdict(pair.op, pair.shape, pair.config, pair.key, Verdict.NO_DATA, seen.problem,
                           baseline_us=_middle(seen.baseline), candidate_us=_middle(seen.candidate),
                           baseline_runs=len(seen.baseline.runs), candidate_runs=len(seen.candidate.runs),
-                          excluded=_excluded(seen), baseline_config=pair.baseline_config)
+                          excluded=_excluded(seen), baseline_config=pair.baseline_config, name=pair.name)
     if test is None:
         return empty
     p50 = decide(seen.candidate.p50, seen.baseline.p50, test.slower[0], test.faster[0], levels,

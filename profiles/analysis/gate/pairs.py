@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +20,7 @@ class Pair:
     config: Mapping[str, Any] | None                # of the candidate where it has one
     baseline_config: Mapping[str, Any] | None       # only where it differs
     key: str
+    name: str                                       # for people; with its configuration where another pair would be called the same
     baseline: Sequence[KernelRuns]
     candidate: Sequence[KernelRuns]
 
@@ -38,13 +40,15 @@ def pairs(baseline: Sequence[KernelRuns], candidate: Sequence[KernelRuns]) -> li
             single = all(len(side) == 1 for side in configs[problem])
             identity = kernel.key if keyed else problem if single else problem + _text(kernel.config)
             found.setdefault(identity, ([], []))[at].append(kernel)
-    return [_pair(b, c) for b, c in found.values()]
+    names = Counter((c or b)[-1].name for b, c in found.values())
+    return [_pair(b, c, names[(c or b)[-1].name] > 1) for b, c in found.values()]
 
 
-def _pair(baseline: list[KernelRuns], candidate: list[KernelRuns]) -> Pair:
+def _pair(baseline: list[KernelRuns], candidate: list[KernelRuns], shared: bool) -> Pair:
     newest = (candidate or baseline)[-1]
     before = baseline[-1].config if baseline and _text(baseline[-1].config) != _text(newest.config) else None
-    return Pair(newest.op, newest.shape, newest.config, before, newest.key, baseline, candidate)
+    name = f"{newest.name} ({', '.join(f'{n}={v}' for n, v in (newest.config or {}).items())})" if shared else newest.name
+    return Pair(newest.op, newest.shape, newest.config, before, newest.key, name, baseline, candidate)
 
 
 def _text(*values: Any) -> str:

@@ -45,6 +45,7 @@ class KernelVerdict:
     excluded: Sequence[str] = ()                # runs that were left out, and why
     change: str = "unknown"                     # "slower", "faster": surely another p50, whatever the target; "none"; "unknown"
     baseline_config: Mapping[str, Any] | None = None            # where a kernel is one (op, shape) and its configuration changed
+    name: str = ""                              # for people, unlike any other of the suite's
 
 
 @dataclass(frozen=True)

@@ -70,6 +70,4 @@ def _says(called: Verdict, found: list[KernelVerdict]) -> str:
     of = "the only kernel" if len(found) == 1 else f"{counts[called]} of {len(found)} kernels"
     if called == Verdict.PASS:
         return f"{'the only kernel' if len(found) == 1 else f'all {len(found)} kernels'} as fast as the baseline"
-    first = found[0]
-    name = " ".join([first.op, *(f"{key}={value}" for key, value in first.shape.items())])
-    return f"{of} {called}: {first.key or name}: {first.reason}"
+    return f"{of} {called}: {found[0].name}: {found[0].reason}"
