@@ -21,9 +21,11 @@ from profiles.models import Capture, CeilingRun, Profile
 from profiles.services import profile_requeue_stale
 from tuner.builds.series_services import series_forgotten
 from tuner.gates.notify_services import deliveries_wake
+from tuner.gates.services import gates_wake
 from tuner.jobs.services import queue_of
 from tuner.jobs.sharing_services import worker_leaves
 from tuner.models import SuiteJob, TuneJob
+from tuner.suites.schedule_services import suites_wake
 from tuner.suites.services import queue_of as suite_queue_of
 from tuner.team.services import packages_wake
 from workers import jobs
@@ -59,6 +61,8 @@ def sweep() -> dict[str, list[int]]:
     woken = {PROFILES.task: profile_requeue_stale(waiting=jobs.waiting(PROFILES.task))}
     for held in (TUNE_JOBS, CAPTURES, CEILINGS, SUITE_JOBS):
         woken[held.task] = _requeue(held)
+    woken["gate"] = gates_wake()                 # their jobs have ended, and nobody said so
+    woken["schedule"] = suites_wake()            # suites that are measured by the clock
     woken["operators"] = packages_wake()         # packages that were enabled before a worker had them
     woken["notify"] = deliveries_wake(jobs.waiting("notify"))        # messages whose next try is due
     woken["series"] = series_forgotten()         # runs over which nobody looked for changes

@@ -139,7 +139,7 @@ def _put(request: Request, document: Any, name: str = "", new: bool = False) -> 
         changed = services.suite_put(definition, owner=request.user, text=text, new=new)
     except (DefinitionError, services.SuiteError) as error:
         raise refused(error) from error
-    return {**selectors.suite_json(changed.suite), "created": changed.created, "changed": changed.fields, "says": changed.says,
+    return {**selectors.suite_json(changed.suite), "made": changed.created, "changed_fields": changed.fields, "says": changed.says,
             "kernels": changed.kernels, "plan": page_selectors.plan_json(changed.suite)}
 
 

@@ -7,7 +7,10 @@ from typing import Any
 from tuner.gates.services import gate_advance, runs_arrived
 from tuner.models import Suite, SuiteJob
 from tuner.suites.job_services import job_stop
+from tuner.suites.records import MAX_BYTES
 from tuner.suites.upload_services import Stored, runs_store
+
+__all__ = ["MAX_BYTES", "job_end", "runs_upload"]
 
 
 def job_end(job: SuiteJob) -> bool:

@@ -158,8 +158,10 @@ def job_rest(job: SuiteJob) -> list[Turn]:
 
 def run_label(job: SuiteJob, build: str, number: int) -> str:
     """Name of one fresh process: kernels that were measured in the same one share it."""
+    names = [each["build"] for each in job.builds]
+    which = f" of build {names.index(build) + 1}" if len(names) > 1 and build in names else ""
     again = f".{job.attempts}" if job.attempts > 1 else ""       # what a second worker measures ran in another process
-    return f"job {job.pk} run {number}{again}"
+    return f"job {job.pk} run {number}{again}{which}"
 
 
 def job_finish(job: SuiteJob, worker: str) -> bool:

@@ -18,6 +18,7 @@ from tuner.models import Build, Gate, KernelRun, Suite, SuiteJob, SuiteKernel
 from tuner.suites.charts import Dot, Row
 from tuner.suites.run_selectors import suite_environments, where_of
 from tuner.suites.selectors import LIVE, job_progress, suite_list
+from tuner.texts import config_in_order
 
 MOST_DOTS = 60               # runs of a kernel in the picture of a suite: the newest
 MOST_ROWS = 200              # runs of a kernel in its table
@@ -58,6 +59,16 @@ class KernelLine:
     spread: float | None = None             # standard deviation of that build's run medians over their mean; None: too few runs
     dots: Sequence[Dot] = ()
     facts: Mapping[str, Any] = field(default_factory=dict)
+    measured_with: Mapping[str, Any] = field(default_factory=dict)       # configuration of the newest build
+
+    @property
+    def config(self) -> Mapping[str, Any]:
+        return self.measured_with or config_in_order(self.kernel.config or {})
+
+    @property
+    def config_differs(self) -> bool:
+        """The build was measured with another configuration than the suite gives."""
+        return bool(self.measured_with and self.kernel.config and dict(self.measured_with) != self.kernel.config)
 
     @property
     def compiled(self) -> list[Any]:
@@ -97,7 +108,7 @@ def kernel_lines(suite: Suite, environment: Mapping[str, str] | None) -> list[Ke
     if environment is None:
         return [KernelLine(kernel) for kernel in kernels]
     read = KernelRun.objects.filter(kernel__in=kernels, **where_of(environment)).order_by("-pk").values(
-        "pk", "kernel_id", "build__name", "run", "p50_us", "p95_us", "sm_clock_mhz", "rejected", "facts")[:MOST_READ]
+        "pk", "kernel_id", "build__name", "run", "p50_us", "p95_us", "sm_clock_mhz", "rejected", "facts", "config")[:MOST_READ]
     grouped: dict[int, list[dict[str, Any]]] = defaultdict(list)
     for row in read:
         grouped[row["kernel_id"]].append(row)
@@ -116,7 +127,7 @@ def _line(kernel: SuiteKernel, found: Sequence[Mapping[str, Any]]) -> KernelLine
         kernel, len(good), len(bad), bad[0]["rejected"] if bad else "", newest, median(medians),
         median(row["p95_us"] for row in mine),
         stdev(medians) / (sum(medians) / len(medians)) if len(medians) >= FEW_FOR_SPREAD else None,
-        [_dot(row, newest) for row in reversed(good[:MOST_DOTS])], mine[0]["facts"])
+        [_dot(row, newest) for row in reversed(good[:MOST_DOTS])], mine[0]["facts"], config_in_order(mine[0]["config"] or {}))
 
 
 def _dot(row: Mapping[str, Any], newest: str) -> Dot:

@@ -12,9 +12,9 @@ from tuner.models import Suite, SuiteJob, SuiteKernel
 from tuner.suites import calibration_selectors, charts, control_services, page_selectors, selectors, services
 from tuner.suites.devices_selectors import places, why_waiting
 from tuner.suites.forms import RunForm, UploadForm
-from tuner.suites.records import MAX_BYTES
 from tuner.suites.run_selectors import environment_text
 from tuner.suites.toml import as_toml
+from tuner.texts import config_in_order
 
 
 @require_safe
@@ -57,6 +57,7 @@ def suite_kernel(request: HttpRequest, pk: int, kernel_pk: int) -> HttpResponse:
     rows, facts = page_selectors.kernel_strip_rows(runs), page_selectors.fact_names(runs)
     for run in runs:
         run.shown_facts = [run.facts.get(name) for name in facts]
+        run.shown_config = config_in_order(run.config or {})
     return render(request, "suites/kernel.html", {
         "suite": kernel.suite, "kernel": kernel, "runs": runs, "rows": rows, "strips": charts.time_strips(rows),
         "environments": [(each, environment_text(each["toolkit"], each["driver"]), each == environment) for each in known],
@@ -112,8 +113,8 @@ def suite_upload(request: HttpRequest, pk: int) -> HttpResponse:
         given = form.cleaned_data
         try:
             stored = control_services.runs_upload(
-                suite, given["build"], given["file"].read(MAX_BYTES + 1), gpu=given["gpu"], toolkit=given["toolkit"],
-                driver=given["driver"], owner=request.user)
+                suite, given["build"], given["file"].read(control_services.MAX_BYTES + 1), owner=request.user,
+                **{name: given[name] for name in ("gpu", "toolkit", "driver")})
         except services.SuiteError as error:
             _tell(form, error, {"runs": "file"})
         else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from django.db import IntegrityError, transaction
 
 from tuner.builds.series_services import series_wake
 from tuner.builds.services import build_seen
+from tuner.environments.services import environment_noticed
 from tuner.models import Build, KernelRun, Suite, SuiteJob, SuiteKernel
 from tuner.suites.errors import Superseded
 from tuner.suites.job_services import job_held
@@ -48,10 +50,18 @@ def run_record(job: SuiteJob | None, kernel: SuiteKernel, build: Build | str, *,
     except IntegrityError:                     # kernelrun_once: another delivery of the same run was faster
         return KernelRun.objects.get(kernel=kernel, build=row_build, run=row.run)
     if job is not None:
+        if gpu and toolkit and not recorded and not row.rejected:
+            _environment_noticed(job.pk, row.gpu, row.toolkit, row.driver)
         suite, told = kernel.suite_id, {"job": job.pk, "build": row_build.name, "number": number, "kernel": kernel.pk,
                                         "p50_us": row.p50_us, "rejected": row.rejected}
         transaction.on_commit(lambda: jobs.publish(f"suite.{suite}", "run", told))
     return row
+
+
+@lru_cache(maxsize=64)
+def _environment_noticed(job: int, gpu: str, toolkit: str, driver: str) -> None:
+    """Once a job: cached winners of an older toolkit or driver are unverified from now on. Only what our own workers ran counts."""
+    environment_noticed(gpu, toolkit, driver)
 
 
 def percentiles(samples: Sequence[float]) -> dict[str, float | None]:

@@ -9,6 +9,7 @@ from django.utils import timezone
 
 from tuner.models import KernelRun, Suite, SuiteJob
 from tuner.suites.definition import Definition, KernelDefinition, as_document, kernel_key
+from tuner.texts import config_in_order, in_order
 
 Status = SuiteJob.Status
 LIVE = (Status.QUEUED, Status.RUNNING)
@@ -68,6 +69,7 @@ def definition_of(suite: Suite) -> Definition:
         base = kernel_key(kernel.op, kernel.shape, kernel.dtype)
         kernels.append(KernelDefinition(
             key=kernel.key, tag=kernel.key.removeprefix(base).strip(),
-            **{name: getattr(kernel, name) for name in KERNEL_FIELDS}))
+            **{**{name: getattr(kernel, name) for name in KERNEL_FIELDS}, "shape": in_order(kernel.op, kernel.shape),
+               "config": config_in_order(kernel.config) if kernel.config else None}))
     return Definition(name=suite.name, target=suite.target.name if suite.target else "", kernels=kernels,
                       **{name: getattr(suite, name) for name in FIELDS})

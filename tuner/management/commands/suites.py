@@ -1,0 +1,146 @@
+"""Benchmark suites from the command line: files in and out, measuring, runs that were measured elsewhere."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from tuner.models import Suite, SuiteJob
+from tuner.suites import calibration_selectors, control_services, page_selectors, selectors, services
+from tuner.suites.checks import DefinitionError
+from tuner.suites.toml import MAX_BYTES, as_toml, file_read
+
+POLL_S = 0.5
+
+
+class Command(BaseCommand):
+    help = "Benchmark suites: list, show, apply, export, measure, upload, calibrate."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        actions = parser.add_subparsers(dest="action", required=True)
+
+        def action(name: str, help: str) -> CommandParser:
+            one: CommandParser = actions.add_parser(name, help=help)
+            one.add_argument("--json", action="store_true", help="exactly one JSON document on standard output")
+            return one
+
+        action("list", "suites with what they watch")
+        for name, help in (("show", "kernels with their newest runs, and whether the runs are enough"),
+                           ("calibrate", "identical runs against each other: false alarms, smallest slowdown that is seen")):
+            one = action(name, help)
+            one.add_argument("suite")
+            for where in ("gpu", "toolkit", "driver", "recorded"):
+                one.add_argument(f"--{where}", help="of the runs; left out: where it was measured last")
+        applied = action("apply", "make the suites of these files, or bring them in line; twice changes nothing")
+        applied.add_argument("file", type=Path, nargs="+")
+        taken = action("export", "the suite as a file")
+        taken.add_argument("suite")
+        taken.add_argument("--out", type=Path, help="file to write; left out: standard output")
+        measured = action("measure", "queue fresh runs of one or more builds, in turn")
+        measured.add_argument("suite")
+        measured.add_argument("--build", action="append", required=True)
+        measured.add_argument("--runs", type=int)
+        measured.add_argument("--device", default="")
+        measured.add_argument("--wait", action="store_true", help="until the job has ended")
+        sent = action("upload", "runs of a build that were measured elsewhere: JSON lines, .gz too")
+        sent.add_argument("suite")
+        sent.add_argument("file", type=Path)
+        sent.add_argument("--build", required=True)
+        for where in ("gpu", "toolkit", "driver", "recorded"):
+            sent.add_argument(f"--{where}", default="")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        try:
+            answer, text = getattr(self, f"_{options['action']}")(options)
+        except DefinitionError as error:
+            raise CommandError("\n".join(map(str, error.problems))) from error
+        except services.SuiteError as error:
+            raise CommandError(str(error)) from error
+        except OSError as error:
+            raise CommandError(f"{error.filename}: {error.strerror}") from error
+        self.stdout.write(json.dumps(answer, indent=2, default=str) if options["json"] else text)
+
+    def _list(self, options: dict[str, Any]) -> tuple[Any, str]:
+        rows = page_selectors.rows()
+        text = "\n".join(f"{row['suite'].name:<30} {row['suite'].kernel_count:>4} kernels  {row['suite'].runs} against "
+                         f"{row['suite'].baseline_runs} runs  {row['suite'].device}" for row in rows)
+        return [selectors.suite_json(row["suite"]) for row in rows], text or "No suite yet: manage.py suites apply FILE"
+
+    def _show(self, options: dict[str, Any]) -> tuple[Any, str]:
+        suite = _suite(options["suite"])
+        _, environment = page_selectors.chosen_environment(suite, _where(options))
+        lines = [page_selectors.line_json(line) for line in page_selectors.kernel_lines(suite, environment)]
+        plan = page_selectors.plan_json(suite)
+        text = [f"{suite.name}: {plan['says']}", *(
+            f"{line['key']:<60} " + (f"{line['p50_us']:>10.2f} µs  {line['runs']} runs, newest build {line['newest_build']}"
+                                     if line["p50_us"] else "not measured") for line in lines)]
+        return {**selectors.suite_json(suite), "plan": plan, "environment": environment, "kernels": lines}, "\n".join(text)
+
+    def _calibrate(self, options: dict[str, Any]) -> tuple[Any, str]:
+        suite = _suite(options["suite"])
+        _, environment = page_selectors.chosen_environment(suite, _where(options))
+        found = calibration_selectors.calibration(suite, environment)
+        lines = [f"{one.kernel.key:<60} {one.found.says if one.found else 'no runs'}" for one in found.kernels]
+        return calibration_selectors.calibration_json(found), "\n".join([found.says, *lines])
+
+    def _apply(self, options: dict[str, Any]) -> tuple[Any, str]:
+        read = [(path, _bytes(path, MAX_BYTES)) for path in options["file"]]
+        definitions = []
+        for path, data in read:                 # all are read before one is applied
+            try:
+                definitions.append((file_read(data), data.decode("utf-8")))
+            except DefinitionError as error:
+                raise CommandError("\n".join(f"{path}: {problem}" for problem in error.problems)) from error
+        changed = [services.suite_put(definition, text=text) for definition, text in definitions]
+        plans = [page_selectors.plan_json(one.suite) for one in changed]
+        text = [line for one, plan in zip(changed, plans, strict=True) for line in (one.says, plan["says"])]
+        return [{"suite": one.suite.name, "made": one.created, "changed": one.fields, "kernels": one.kernels, "plan": plan}
+                for one, plan in zip(changed, plans, strict=True)], "\n".join(text)
+
+    def _export(self, options: dict[str, Any]) -> tuple[Any, str]:
+        suite = _suite(options["suite"])
+        text = as_toml(services.definition_of(suite))
+        if options["out"]:
+            options["out"].write_text(text, encoding="utf-8")
+            return {"file": str(options["out"])}, f"{suite.name} is in {options['out']}."
+        return selectors.definition_json(suite), text.rstrip()
+
+    def _measure(self, options: dict[str, Any]) -> tuple[Any, str]:
+        job = services.job_create(_suite(options["suite"]), builds=options["build"], runs=options["runs"], device=options["device"])
+        while options["wait"] and job.status in selectors.LIVE:
+            time.sleep(POLL_S)
+            job = SuiteJob.objects.select_related("suite").get(pk=job.pk)
+        told = selectors.job_json(job)
+        if job.error:
+            raise CommandError(f"job {job.pk} failed: {job.error['what']}. {job.error['hint']}")
+        return told, f"Job {job.pk}: {job.status}, {told['progress']['says']}."
+
+    def _upload(self, options: dict[str, Any]) -> tuple[Any, str]:
+        data = _bytes(options["file"], control_services.MAX_BYTES)
+        stored = control_services.runs_upload(
+            _suite(options["suite"]), options["build"], data,
+            **{name: options[name] for name in ("gpu", "toolkit", "driver", "recorded")})
+        why = f" ({stored.why[0]})" if stored.why else ""
+        return {"stored": stored.stored, "known": stored.known, "rejected": stored.rejected, "kernels": stored.kernels}, (
+            f"{stored.stored} runs of {len(stored.kernels)} kernels stored, {stored.rejected} of them rejected{why}; "
+            f"{stored.known} were there already.")
+
+
+def _suite(name: str) -> Suite:
+    suite = selectors.suite_list().filter(name=name).first()
+    if suite is None:
+        raise CommandError(f"no suite {name!r}; there are {', '.join(Suite.objects.values_list('name', flat=True)) or 'none yet'}")
+    return suite
+
+
+def _where(options: dict[str, Any]) -> dict[str, str]:
+    return {name: options[name] for name in ("gpu", "toolkit", "driver", "recorded") if options[name] is not None}
+
+
+def _bytes(path: Path, most: int) -> bytes:
+    with path.open("rb") as file:
+        return file.read(most + 1)
