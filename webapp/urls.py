@@ -42,6 +42,8 @@ from tuner.builds import regression_pages
 from tuner.configs import api as config_api
 from tuner.configs import exchange_api, exchange_pages
 from tuner.configs import pages as config_pages
+from tuner.environments import api as environment_api
+from tuner.environments import pages as environment_pages
 from tuner.gates import api as gate_api
 from tuner.gates import baseline_api, baseline_pages, notify_api, notify_pages
 from tuner.gates import pages as gate_pages
@@ -118,6 +120,10 @@ urlpatterns = [
     path("ceilings/measure/", ceiling_pages.ceiling_measure, name="ceiling-measure"),          # POST
     path("ceilings/<int:pk>/", ceiling_pages.ceiling_run, name="ceiling-run"),
     path("ceilings/<int:pk>/stop/", ceiling_pages.ceiling_stop, name="ceiling-stop"),          # POST
+    # environments
+    path("environments/", environment_pages.environments, name="environments"),    # ?suite=&kernel=&runs=&before=&after=
+    path("environments/revalidate/", environment_pages.revalidate, name="environments-revalidate"),            # POST
+    path("environments/policy/", environment_pages.policy, name="environments-policy"),                        # POST, owners
     # suites
     path("suites/", suite_pages.suite_list, name="suite-list"),
     path("suites/new/", suite_edit_pages.suite_new, name="suite-new"),             # ?operator=…&M=…
@@ -231,6 +237,10 @@ urlpatterns = [
     path("api/occupancy/", occupancy_api.OccupancyApi.as_view(), name="api-occupancy"),
     path("api/kernels/", family_api.FamilyListApi.as_view(), name="api-families"),
     path("api/builds/", build_api.BuildListApi.as_view(), name="api-builds"),
+    path("api/builds/bisect/", environment_api.BisectApi.as_view(), name="api-bisect"),     # ?suite=&kernel=&gpu=&good=&bad=
+    path("api/environments/", environment_api.EnvironmentsApi.as_view(), name="api-environments"),             # ?suite=&kernel=
+    path("api/environments/policy/", environment_api.RevalidationPolicyApi.as_view(), name="api-environments-policy"),     # PUT
+    path("api/environments/revalidate/", environment_api.EnvironmentsRevalidateApi.as_view(), name="api-environments-revalidate"),
     path("api/builds/series/", build_api.SeriesApi.as_view(), name="api-series"),   # ?suite=&kernel=&gpu=&branch=
     path("api/builds/<path:name>/", build_api.BuildApi.as_view(), name="api-build"),            # after what else begins so
     path("api/regressions/", build_api.RegressionListApi.as_view(), name="api-regressions"),

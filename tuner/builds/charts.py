@@ -45,6 +45,7 @@ def series_figure(points: Sequence[Any], steps: Sequence[Any], *, baseline_us: f
             plot.add_layout(follows(Label(x=at - 0.5, y=6, y_units="screen", x_offset=4, text=text), text_color="--text"))
     plot.legend.location = "top_left"
     plot.legend.orientation = "horizontal"
+    plot.legend.spacing = 14
     plot.add_layout(plot.legend[0], "below")
     return item(plot)
 

@@ -4,15 +4,24 @@ from __future__ import annotations
 
 from typing import Any
 
+from django.contrib import messages
+from django.contrib.auth.decorators import permission_required
 from django.core.paginator import Paginator
 from django.http import Http404, HttpRequest, HttpResponse
-from django.shortcuts import render
-from django.views.decorators.http import require_safe
+from django.shortcuts import get_object_or_404, redirect, render
+from django.urls import reverse
+from django.utils.http import urlencode
+from django.views.decorators.http import require_POST, require_safe
 
-from tuner.builds import charts, choice_selectors, detail_selectors, page_selectors, selectors, words_selectors
+from tuner.builds import bisect_selectors, charts, choice_selectors, detail_selectors, page_selectors, selectors, words_selectors
+from tuner.environments.bisect_services import bisect_measure
 from tuner.gates.page_selectors import comparable
+from tuner.models import Suite
+from tuner.suites.services import SuiteError
+from tuner.trial import storable
 
 PAGE_ROWS = 50
+MOST_AT_ONCE = 8            # builds that are asked for in one go
 
 
 @require_safe
@@ -40,7 +49,26 @@ def _suite(page: page_selectors.Page) -> dict[str, Any]:
                                        verdicts=page.verdicts),
         "kernels": [{"row": row, "small": charts.small(row.series.points, row.series.steps),
                      "href": f"?{page.choice.query(kernel=row.kernel.key)}#series"} for row in page.rows],
-        "stale": not all(one.computed for one in page.found)}
+        "stale": not all(one.computed for one in page.found), "bisect": bisect_selectors.of_page(page)}
+
+
+@require_POST
+@permission_required("tuner.add_suitejob", raise_exception=True)
+def bisect_ask(request: HttpRequest) -> HttpResponse:
+    """Measure the builds of the plan. Fields: suite, kernel, gpu, build (each)."""
+    suite = get_object_or_404(Suite, name=_plain(request.POST.get("suite", "")))
+    kernel, gpu = (_plain(request.POST.get(name, "")) for name in ("kernel", "gpu"))
+    try:
+        job = bisect_measure(suite, kernel, request.POST.getlist("build")[:MOST_AT_ONCE], request.user, gpu=gpu)
+    except (SuiteError, LookupError) as refused:
+        messages.error(request, str(refused))
+        return redirect(f"{reverse('build-list')}?{urlencode({'suite': suite.name, 'kernel': kernel, 'gpu': gpu})}#bisect")
+    messages.success(request, f"To be measured, {job.runs} fresh runs each: {', '.join(each['build'] for each in job.builds)}.")
+    return redirect("suite", suite.pk)
+
+
+def _plain(text: str) -> str:
+    return text[:400] if storable(text) else ""
 
 
 @require_safe

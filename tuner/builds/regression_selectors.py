@@ -8,8 +8,10 @@ from typing import Any
 from django.db.models import Case, IntegerField, Q, QuerySet, Value, When
 from django.urls import reverse
 
-from tuner.models import Build, GateKernel, Regression
+from tuner.builds.order_selectors import position
+from tuner.models import Build, GateKernel, Regression, Suite
 
+Position = tuple[float, int]
 LIST_LIMIT = 300
 FILTERS = ("state", "suite", "gpu", "build", "q")
 WATCHED = (Regression.State.OPEN, Regression.State.ACKNOWLEDGED)
@@ -42,6 +44,20 @@ def open_regressions(limit: int) -> list[Regression]:
     """What got slower and is not answered yet, largest first: for the home page."""
     found = list(regressions().filter(state__in=WATCHED)[:LIST_LIMIT])
     return sorted(found, key=lambda row: -(row.ratio or 0.0))[:limit]
+
+
+def slow_builds(suite: Suite, environment: Mapping[str, str]) -> dict[str, list[tuple[Position, Position | None]]]:
+    """Kernel key -> ranges of builds that are known to be slower: from the regression's build up to, without it, the one that fixed
+    it (None: to this day). Such builds are no baseline. A slowdown that is meant, or the environment's, is none of these."""
+    rows = Regression.objects.filter(suite=suite, state__in=[*WATCHED, Regression.State.FIXED],
+                                     **{name: environment[name] for name in ("gpu", "toolkit", "driver", "recorded")})
+    found: dict[str, list[tuple[Position, Position | None]]] = {}
+    for row in rows.select_related("build", "fixed_in"):
+        if row.state == Regression.State.FIXED and row.fixed_in is None:
+            continue                    # by a person's word, or because more runs no longer show it: nobody knows from when on
+        for key in row.kernels:
+            found.setdefault(key, []).append((position(row.build), position(row.fixed_in) if row.fixed_in else None))
+    return found
 
 
 def choices() -> dict[str, list[str]]:

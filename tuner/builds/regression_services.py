@@ -13,6 +13,7 @@ from django.utils import timezone
 from profiles.analysis.gate.rule import Rule, Verdict
 from tuner.builds.order_selectors import holds, position
 from tuner.gates.baseline_services import baseline_change
+from tuner.gates.notify_services import regression_told
 from tuner.models import BaselineChange, Build, Gate, GateKernel, KernelRun, Regression, Suite
 from tuner.trial import storable
 from workers import jobs
@@ -176,6 +177,7 @@ def regression_change(row: Regression, state: str, *, note: str = "", by: Any = 
         row.fixed_in = fixed_in if state == Regression.State.FIXED else None
         noted(row, note, by=by)
         row.save()
+        regression_told(row, state)
         regression_published(row)
     return row
 
@@ -184,6 +186,7 @@ def regression_fixed(row: Regression, build: Build | None, note: str, *, by: Any
     row.state, row.fixed_in, row.changed_by = Regression.State.FIXED, build, by
     noted(row, note, by=by)
     row.save()
+    regression_told(row, "fixed")
 
 
 def noted(row: Regression, note: str, *, by: Any = None, at: datetime | None = None) -> None:

@@ -10,8 +10,9 @@ from django.db import transaction
 from django.db.models import Count, Max
 
 from tuner.builds.order_selectors import MAIN, position
-from tuner.builds.regression_services import WATCHED, floor_of, noted, regression_fixed, regression_published
+from tuner.builds.regression_services import WATCHED, floor_of, regression_fixed, regression_published
 from tuner.builds.series_selectors import ENVIRONMENT, Point, Series, Step, measured, steps_of
+from tuner.gates.notify_services import regression_told
 from tuner.models import BaselineChange, Build, KernelRun, KernelSeries, Regression, Suite, SuiteKernel
 from workers import jobs
 
@@ -153,9 +154,11 @@ def _alone(row: Regression) -> bool:
 
 
 def _new(suite: Suite, env: Mapping[str, str], kernel: SuiteKernel, step: Step, builds: Mapping[str, Build]) -> Regression:
-    return Regression.objects.create(
+    row = Regression.objects.create(
         suite=suite, family=kernel.family, build=builds[step.bad], good=builds[step.good], kernels=[kernel.key], found_by="series",
         ratio=step.ratio, low=step.low, high=step.high, why=_why(kernel, step), **env)
+    regression_told(row, "found")
+    return row
 
 
 def _why(kernel: SuiteKernel, step: Step) -> str:
@@ -208,8 +211,6 @@ def _closed(row: Regression, of_key: Mapping[str, Series], builds: Mapping[str, 
         regression_fixed(row, build, f"the series is back at the old speed from {build.name} on")
         return True
     if not shown and row.state == Regression.State.OPEN and _alone(row):
-        row.state = Regression.State.FIXED
-        noted(row, "with more runs the series shows no such change any more")
-        row.save()
+        regression_fixed(row, None, "with more runs the series shows no such change any more")
         return True
     return False

@@ -15,11 +15,11 @@ def percent(ratio: float) -> str:
 
 
 def size_text(row: Regression) -> str:
-    """"8.2 % slower (7.1 to 9.3 %)", or that it is not its time."""
-    if row.ratio is None:
-        return "worse by a metric"
-    interval = f" ({percent(row.low)} to {percent(row.high)})" if row.low and row.high else ""
-    return f"{percent(row.ratio)}{interval}"
+    """"8.2 % slower (7.1 to 9.3 %)", or that it is not its time that got worse."""
+    if row.ratio is None or row.ratio <= 1:
+        return "worse, though not in its median time"
+    interval = f" ({100 * (row.low - 1):.1f} to {100 * (row.high - 1):.1f} %)" if row.low and row.high else ""
+    return f"{100 * (row.ratio - 1):.1f} % slower{interval}"
 
 
 def plural(count: int, word: str) -> str:
@@ -35,12 +35,12 @@ def answer(page: Page) -> str:
         worst = max(own, key=lambda row: row.ratio or 0.0) if own else page.regressions[0]
         more = len(page.regressions) - 1
         tail = f", and {plural(more, 'more slowdown')} not answered" if more else ""
-        return f"Yes: {worst.family} takes {size_text(worst)} since build {worst.build.name}{tail}; looked at {looked}."
+        return f"Yes: {worst.family} is {size_text(worst)} since build {worst.build.name}{tail}; looked at {looked}."
     slower = [(one, step) for one in page.found for step in one.steps if step.slower and step is one.steps[-1]]
     if slower:
         one, step = max(slower, key=lambda each: each[1].ratio)
-        return (f"Not lately: {one.kernel.key} takes {percent(step.ratio)} since build {step.build}, which somebody has answered; "
-                f"nothing else got slower among {looked}.")
+        return (f"Nothing waits for an answer: {one.kernel.key} is {step.change_pct:.1f} % slower since build {step.build}, which is "
+                f"answered or below the floor; looked at {looked}.")
     if not any(len(one.points) >= 4 for one in page.found):
         return f"Too early to say: {looked}. A change shows once two builds before it and two after it were measured."
     return f"No: no change to a slower speed among {looked}."
@@ -59,7 +59,8 @@ def step_text(step: Step) -> str:
     interval = f", interval {percent(step.low)} to {percent(step.high)}" if step.low and step.high else ""
     where = f"with build {step.build}" if step.between == 1 else (
         f"most likely with build {step.build}, surely after {step.good} and by {step.bad} ({plural(step.between, 'build')})")
-    return f"It takes {percent(step.ratio)} {where}{interval}: {step.before_us:.4g} → {step.after_us:.4g} µs."
+    word = "slower" if step.slower else "faster"
+    return f"{abs(step.change_pct):.1f} % {word} {where}{interval}: {step.before_us:.4g} → {step.after_us:.4g} µs."
 
 
 def regressions_answer(rows: Sequence[Regression]) -> str:
@@ -72,4 +73,4 @@ def regressions_answer(rows: Sequence[Regression]) -> str:
         return f"Nothing is slower now: {plural(len(rows), 'regression')}, all answered or fixed."
     worst = max(unanswered or looked_at, key=lambda row: row.ratio or 0.0)
     counts = ", ".join(f"{len(found)} {word}" for found, word in ((unanswered, "open"), (looked_at, "acknowledged")) if found)
-    return f"{counts}; the largest is {worst.family}, {size_text(worst)}, since build {worst.build.name} of {worst.suite.name}."
+    return f"{counts}; the largest: {worst.family} is {size_text(worst)} since build {worst.build.name} of {worst.suite.name}."

@@ -1,0 +1,112 @@
+"""Builds on the command line: did we get slower, one build beside another, what is known of a build, regressions."""
+
+from __future__ import annotations
+
+import json
+from argparse import ArgumentParser
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+from django.utils.dateparse import parse_datetime
+
+from profiles.analysis.gate.document import as_json
+from tuner.builds import choice_selectors, detail_selectors, page_selectors, regression_selectors, selectors, words_selectors
+from tuner.builds.services import BuildRefused, build_seen
+
+TEXTS = ("parent", "branch", "title", "author", "url")
+MOST_LISTED = 30
+
+
+class Command(BaseCommand):
+    help = "Did we get slower? Without a name: the series of a suite's kernels over builds. With one: that build beside another."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("build", nargs="?", help="a build: its kernels against the build before")
+        parser.add_argument("--against", default="", help="another build than the one before")
+        parser.add_argument("--suite", default="")
+        parser.add_argument("--gpu", default="")
+        parser.add_argument("--branch", default="")
+        parser.add_argument("--list", action="store_true", help="all builds, newest first")
+        parser.add_argument("--regressions", action="store_true", help="what got slower and is not answered")
+        parser.add_argument("--seen", action="store_true", help="say what is known of the build, with the options that follow")
+        for name in ("parent", "title", "author", "url"):
+            parser.add_argument(f"--{name}", default="", help=f"--seen: its {name}")
+        parser.add_argument("--at", default="", help="--seen: when it was committed, as 2026-11-21T18:30:00+00:00")
+        parser.add_argument("--json", action="store_true", help="one JSON document on standard output")
+
+    def handle(self, *_: Any, **options: Any) -> None:
+        if options["seen"]:
+            document, lines = self._seen(options)
+        elif options["regressions"]:
+            document, lines = _regressions(options)
+        elif options["build"]:
+            document, lines = _one(options)
+        elif options["list"]:
+            document, lines = _list()
+        else:
+            document, lines = _series(options)
+        self.stdout.write(json.dumps(document) if options["json"] else "\n".join(lines))
+
+    def _seen(self, options: dict[str, Any]) -> tuple[Any, list[str]]:
+        if not options["build"]:
+            raise CommandError("--seen needs the build's name", returncode=3)
+        at = None
+        if options["at"]:
+            try:
+                at = parse_datetime(options["at"])
+            except ValueError:
+                at = None
+            if at is None:
+                raise CommandError("at: a date and time, as 2026-11-21T18:30:00+00:00", returncode=3)
+        try:
+            build = build_seen(options["build"], **{name: options[name] for name in TEXTS}, at=at)
+        except BuildRefused as refused:
+            raise CommandError(str(refused), returncode=3) from refused
+        return selectors.build_json(build), [f"{build.name}, {build.at:%Y-%m-%d %H:%M}"]
+
+
+def _list() -> tuple[Any, list[str]]:
+    rows = selectors.rows(selectors.names()[:MOST_LISTED])
+    lines = [f"{row['at']:%Y-%m-%d %H:%M}  {row['name']:<42} {row['gate'].verdict if row['gate'] else '—':<10} "
+             f"{row['runs']:>6,} kernel runs {row['regressions'] or 'no'} open regression{'' if row['regressions'] == 1 else 's'}"
+             for row in rows]
+    return [selectors.row_json(row) for row in rows], lines or ["No build yet."]
+
+
+def _regressions(options: dict[str, Any]) -> tuple[Any, list[str]]:
+    found = regression_selectors.regression_list({"state": "watched", "suite": options["suite"], "gpu": options["gpu"]})
+    rows = list(found[:regression_selectors.LIST_LIMIT])
+    lines = [words_selectors.regressions_answer(rows)]
+    lines += [f"  {row.state:<13} {row.family:<40} {words_selectors.size_text(row)} since {row.build.name}, last good "
+              f"{row.good.name if row.good else 'unknown'} ({row.suite.name}, {row.gpu or 'unknown GPU'})" for row in rows]
+    return [regression_selectors.regression_json(row) for row in rows], lines
+
+
+def _one(options: dict[str, Any]) -> tuple[Any, list[str]]:
+    build = selectors.find(options["build"])
+    if build is None:
+        raise CommandError(f"no build {options['build']}", returncode=3)
+    found = detail_selectors.compared(build, {"suite": options["suite"], "against": options["against"]})
+    if options["against"] and (found is None or found.against is None or found.against.name != options["against"]):
+        raise CommandError(f"{options['against']} was not measured where {build.name} was", returncode=3)
+    lines = [detail_selectors.answer(build, found)]
+    for each in found.kernels if found else []:
+        ratio = f"{words_selectors.percent(each.p50.ratio)}" if each.p50 else "—"
+        lines.append(f"  {each.verdict:<10} {each.key:<48} {ratio:>8}  {each.reason}")
+    return {**selectors.build_json(build), "answer": lines[0], "against": found.against.name if found and found.against else None,
+            "judged": as_json(found.judged) if found and found.judged else None}, lines
+
+
+def _series(options: dict[str, Any]) -> tuple[Any, list[str]]:
+    choice = choice_selectors.choose({name: options[name] for name in ("suite", "gpu", "branch")})
+    if choice is not None and choice.missed:
+        raise CommandError(choice.missed, returncode=3)
+    page = page_selectors.page(choice) if choice else None
+    if choice is None or page is None:
+        return {"answer": None, "series": []}, ["No suite has a run yet."]
+    answer = words_selectors.answer(page)
+    lines = [answer, f"{choice.suite.name} on {choice.where['text']}"]
+    lines += [f"  {words_selectors.series_text(row.series)}" for row in page.rows]
+    return {"answer": answer, "suite": choice.suite.name, "on": choice.where["text"], "kernels": [
+        {"kernel": one.kernel.key, "builds": len(one.points), "newest_us": one.points[-1].median_us,
+         "changes": [vars(step) for step in one.steps]} for one in page.found]}, lines
