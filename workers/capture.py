@@ -25,8 +25,10 @@ from profiles.capture.options import OPTIONS, NcuOptions, OptionsError, TorchOpt
 from profiles.capture.services import capture_published
 from profiles.models import Capture
 from profiles.services import profile_create
-from workers import facts, gpu, jobs
+from tuner.models import SuiteCapture
+from workers import build_code, facts, gpu, jobs
 from workers.capture_log import Log
+from workers.child import SandboxError
 
 log = logging.getLogger(__name__)
 PROJECT = Path(__file__).resolve().parent.parent
@@ -161,7 +163,21 @@ def plan_for(capture: Capture, folder: Path) -> Plan:
         raise CaptureError(f"target {target.name}", f"the worker has no folder {cwd}", "change the target's folder")
     kept = {name: value for name, value in os.environ.items() if name not in _PRIVATE}
     name = capture_command.NCU_REPORT if capture.tool == Capture.Tool.NCU else capture_command.TORCH_TRACE
-    return Plan(options, argv, folder / name, cwd, {**kept, "PYTHONUNBUFFERED": "1", **target.env})
+    return Plan(options, argv, folder / name, cwd, {**kept, "PYTHONUNBUFFERED": "1", **target.env, **_of_build(capture)})
+
+
+def _of_build(capture: Capture) -> dict[str, str]:
+    """A suite's capture runs the build's own code: its folder goes first on PYTHONPATH. Raises CaptureError."""
+    said = {"RIDGEPOINT_BUILD": capture.build}
+    asked = SuiteCapture.objects.filter(capture=capture).select_related("job__suite").first()
+    try:
+        code = build_code.folder(asked.job.suite.build_path, capture.build) if asked is not None else None
+    except SandboxError as error:
+        raise CaptureError(f"build {capture.build}", error.what, error.hint) from error
+    if code is not None:
+        own = capture.target.env.get("PYTHONPATH") or os.environ.get("PYTHONPATH")
+        said["PYTHONPATH"] = os.pathsep.join([str(code), *([own] if own else [])])
+    return said
 
 
 def execute(plan: Plan, environ: dict[str, str], text: Log) -> int:

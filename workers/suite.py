@@ -16,10 +16,10 @@ from tuner import cache
 from tuner.bench.fresh import Taken
 from tuner.bench.recorded_runs import RecordedError, recorded
 from tuner.jobs.devices import REPLAY, gpu_model
-from tuner.models import SuiteJob, SuiteKernel
+from tuner.models import Suite, SuiteJob, SuiteKernel
 from tuner.suites import services
 from tuner.suites.services import Turn
-from workers import clocks, gpu, jobs
+from workers import clocks, gpu, jobs, stopping, suite_captures
 from workers.child import SandboxError, Stopped
 from workers.fresh import CHILD
 from workers.stopping import Stop, watched
@@ -42,15 +42,18 @@ def run(job_id: int, worker: str, *, pace: float = 1.0, module: str = CHILD) -> 
         return
     with suppress(services.Superseded), watched(lambda: not services.job_held(job, worker)) as stop:
         try:
-            with _runner(job, stop, pace, module) as (runner, about):
-                Measuring(job, worker, runner, about).all()
+            if job.suite.kind == Suite.Kind.TARGET:
+                suite_captures.measure(job, worker, stop)
+            else:
+                with _runner(job, stop, pace, module) as (runner, about):
+                    Measuring(job, worker, runner, about).all()
             services.job_finish(job, worker)
-        except (Stopped, gpu.NoLease):
+        except (Stopped, stopping.Stopped, gpu.NoLease):
             log.info("suite job %s: stopped", job_id)
         except SandboxError as error:
             if not stop():                       # else a process was told to go while it was starting
                 services.job_fail(job, worker, "GPU", error.what, error.hint)
-        except Elsewhere:
+        except (Elsewhere, suite_captures.Pending):
             hand_back(job, worker)
         except RecordedError as error:
             services.job_fail(job, worker, "recorded runs", str(error), "Choose recorded runs that come with the repository.")
