@@ -6,7 +6,7 @@ from django.contrib import messages
 from django.contrib.auth.decorators import login_not_required, permission_required
 from django.db import DatabaseError, connection
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, JsonResponse
-from django.shortcuts import render
+from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.views.decorators.http import require_POST, require_safe
 from drf_spectacular.utils import OpenApiTypes, extend_schema
@@ -16,7 +16,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from profiles.models import Profile
-from webapp import examples, finder, overview
+from webapp import example_guard, examples, finder, overview
 from workers import jobs
 
 
@@ -54,6 +54,16 @@ def examples_load(request: HttpRequest) -> HttpResponse:
     elif not examples.load(request.user):
         messages.info(request, "The example recordings are already here.")
     return HttpResponseRedirect(reverse("home"))
+
+
+@require_POST
+@permission_required("tuner.add_suite", raise_exception=True)
+def examples_guard(request: HttpRequest) -> HttpResponse:
+    """The guard's example: a suite over recorded runs; a replay worker measures two of its builds and they are judged."""
+    if not example_guard.there():
+        messages.error(request, "This installation does not hold the recorded runs: copy tests/data/h200 from the repository.")
+        return redirect("suite-list")
+    return redirect("suite", pk=example_guard.load(request.user).pk)
 
 
 @require_safe

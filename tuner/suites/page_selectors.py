@@ -18,7 +18,7 @@ from tuner.models import Build, Gate, KernelRun, Suite, SuiteJob, SuiteKernel
 from tuner.suites.charts import Dot, Row
 from tuner.suites.run_selectors import suite_environments, where_of
 from tuner.suites.selectors import LIVE, job_progress, suite_list
-from tuner.texts import config_in_order
+from tuner.texts import config_in_order, in_order
 
 MOST_DOTS = 60               # runs of a kernel in the picture of a suite: the newest
 MOST_ROWS = 200              # runs of a kernel in its table
@@ -198,7 +198,7 @@ def fact_names(runs: Sequence[KernelRun]) -> list[str]:
 
 def line_json(line: KernelLine) -> dict[str, Any]:
     kernel = line.kernel
-    return {"id": kernel.pk, "key": kernel.key, "op": kernel.op, "shape": kernel.shape, "dtype": kernel.dtype,
-            "family": kernel.family, "config_from": kernel.config_from, "config": kernel.config, "declared": kernel.declared,
+    return {"id": kernel.pk, "key": kernel.key, "op": kernel.op, "shape": in_order(kernel.op, kernel.shape), "dtype": kernel.dtype,
+            "family": kernel.family, "config_from": kernel.config_from, "config": dict(line.config), "declared": kernel.declared,
             "runs": line.runs, "rejected": line.rejected, "why_rejected": line.why_rejected, "newest_build": line.newest_build,
             "p50_us": line.p50_us, "p95_us": line.p95_us, "spread": line.spread, "facts": line.facts}
