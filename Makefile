@@ -12,7 +12,7 @@ GPU := $(shell command -v nvidia-smi >/dev/null 2>&1 && nvidia-smi -L 2>/dev/nul
 export HOST PORT
 
 .DEFAULT_GOAL := help
-.PHONY: help install install-gpu run test test-gpu check golden bench fuzz lock clean browser js bench-tuner
+.PHONY: help install install-gpu run test test-gpu check golden bench fuzz lock clean browser js bench-tuner bench-gate
 
 help:      ## this list
 	@sed -n 's/^\([a-z-]*\): .*## /  make \1\t/p' Makefile | expand -t 18
@@ -114,6 +114,9 @@ bench: $(VENV)/.installed $(VENV)-bench/.installed ## every speed beside its ref
 
 bench-tuner: $(VENV)-bench-tuner/.installed ## our search methods beside Kernel Tuner's and Optuna's on recorded spaces -> docs/tuner-bench.md
 	@$$(test -x $(VENV)-bench-tuner/bin/python && echo $(VENV)-bench-tuner/bin/python || echo $(BIN)/python) -m bench.tuner $(ARGS)
+
+bench-gate: $(VENV)/.installed ## how often the gate errs on recorded runs, beside other rules -> docs/gate-bench.md
+	@$(BIN)/python -m bench.gate $(ARGS)
 
 lock: $(VENV)/.installed-test $(VENV)/.installed-check ## requirements.lock from what is installed now
 	@{ sed -n '/^#/p' requirements.lock; $(BIN)/python -m pip freeze --exclude-editable | grep -Ev '^(ridgepoint|pip|setuptools|torch|triton|.*@ )'; } > requirements.new
