@@ -17,10 +17,13 @@ from tuner.models import Build, GateKernel, KernelRun
 from tuner.operators import all_operators
 
 BASELINE, CANDIDATE = "baseline", "candidate"
+NO_METRICS = {"recorded_run", "capture", "number", "samples", "n"}       # of a run's facts: where it comes from
 PROFILES = 4                   # of each build that are linked
-UNITS = {"registers": "", "spills": "", "smem_bytes": "B", "shared_bytes": "B", "dram_bytes": "B", "local_bytes": "B"}
+UNITS = {"registers": "", "spills": "", "smem_bytes": "B", "shared_bytes": "B", "dram_bytes": "B", "local_bytes": "B",
+         "temperature_c": "°C", "power_w": "W", "memory_clock_mhz": "MHz"}
 NAMES = {"registers": "registers per thread", "spills": "spilled registers", "smem_bytes": "shared memory",
-         "dram_bytes": "DRAM traffic"}
+         "dram_bytes": "DRAM traffic", "temperature_c": "temperature", "power_w": "power", "memory_clock_mhz": "memory clock"}
+SAMPLED = ("temperature_c", "power_w", "memory_clock_mhz")     # beside the SM clock while a run was timed
 
 
 @dataclass(frozen=True)
@@ -91,9 +94,11 @@ def changes(row: GateKernel, found: Sequence[RunRow]) -> list[Change]:
 
 def _numbers(run: KernelRun) -> dict[str, float]:
     """What a run reports beside its samples, metrics by name among it."""
-    metrics = run.facts.get("metrics")
-    flat = {**run.facts, **(metrics if isinstance(metrics, dict) else {})}
-    return {name: float(value) for name, value in flat.items() if _is_number(value)}
+    metrics, clocks = run.facts.get("metrics"), run.facts.get("clocks")
+    sampled = {name: clocks[name].get("median") for name in SAMPLED if isinstance(clocks.get(name), dict)
+               } if isinstance(clocks, dict) else {}
+    flat = {**run.facts, **sampled, **(metrics if isinstance(metrics, dict) else {})}
+    return {name: float(value) for name, value in flat.items() if _is_number(value) and name not in NO_METRICS}
 
 
 def _is_number(value: Any) -> bool:

@@ -6,19 +6,18 @@ from typing import Any
 
 from django import forms
 
-from tuner.models import Build, Suite
+from tuner.models import Build, KernelRun, Suite
 
 MOST_RUNS = 200
+MOST_CHOICES = 500      # newest builds, suites by name
 
 
 class GateForm(forms.Form):
     """One build of one suite; what is left empty is the suite's."""
 
-    suite = forms.ModelChoiceField(Suite.objects.none(), to_field_name="name", empty_label="choose",
-                                   help_text="Which kernels are measured and compared.")
+    suite = forms.ChoiceField(help_text="Which kernels are measured and compared.")
     build = forms.CharField(max_length=80, help_text="A git sha or a name: what your runs and profiles call it.")
-    against = forms.ModelChoiceField(Build.objects.none(), to_field_name="name", required=False, empty_label="the baseline",
-                                     help_text="The rolling or pinned baseline, or one build.")
+    against = forms.ChoiceField(required=False, help_text="The rolling or pinned baseline, or one build.")
     device = forms.ChoiceField(required=False, help_text="The GPU that measures. Baselines are of one GPU, toolkit and driver.")
     runs = forms.IntegerField(required=False, min_value=1, max_value=MOST_RUNS,
                               help_text="Fresh processes; empty: the suite's number.")
@@ -29,8 +28,10 @@ class GateForm(forms.Form):
 
     def __init__(self, *arguments: Any, devices: list[tuple[str, str]] = [], **named: Any) -> None:  # noqa: B006 never changed
         super().__init__(*arguments, **named)
-        self.fields["suite"].queryset = Suite.objects.filter(enabled=True)
-        self.fields["against"].queryset = Build.objects.filter(runs__isnull=False).distinct()
+        suites = Suite.objects.filter(enabled=True).values_list("name", flat=True)[:MOST_CHOICES]
+        builds = Build.objects.filter(pk__in=KernelRun.objects.order_by().values("build")).values_list("name", flat=True)
+        self.fields["suite"].choices = [("", "choose"), *((name, name) for name in suites)]
+        self.fields["against"].choices = [("", "the baseline"), *((name, name) for name in builds[:MOST_CHOICES])]
         self.fields["device"].choices = [("", "the suite's own"), *devices]
         for name, field in self.fields.items():
             field.widget.attrs["aria-describedby"] = f"help-{name}"

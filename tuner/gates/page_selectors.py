@@ -139,7 +139,14 @@ class Line:
 
     @property
     def worse(self) -> list[dict[str, Any]]:
-        return [each for each in self.row.facts.get("metrics") or [] if isinstance(each, dict) and each.get("verdict") == "SLOWER"]
+        return self._said("SLOWER")
+
+    @property
+    def unknown(self) -> list[dict[str, Any]]:
+        return self._said("NO DATA")
+
+    def _said(self, verdict: str) -> list[dict[str, Any]]:
+        return [each for each in self.row.facts.get("metrics") or [] if isinstance(each, dict) and each.get("verdict") == verdict]
 
 
 def exit_code(gate: Gate) -> int | None:

@@ -139,8 +139,7 @@ def gate_new(request: HttpRequest) -> HttpResponse:
         try:
             gate = services.gate_create(
                 given["suite"], given["build"], owner=request.user, environment=environment, runs=given["runs"],
-                against=given["against"].name if given["against"] else "",
-                **{name: given[name] for name in ("parent", "branch", "title", "url")})
+                **{name: given[name] for name in ("against", "parent", "branch", "title", "url")})
         except services.GateRefused as refused:
             for name, problem in refused.fields.items():
                 field = "device" if name.startswith("environment") else name if name in form.fields else None
@@ -174,7 +173,7 @@ def gate_again(request: HttpRequest, pk: int) -> HttpResponse:
     runs = request.POST.get("runs", "")
     kernels = [key for key in request.POST.getlist("kernel") if key][:1000]
     try:
-        if runs and not (runs.isdecimal() and len(runs) < 5 and 1 <= int(runs) <= MOST_RUNS):
+        if runs and not (runs.isascii() and runs.isdecimal() and len(runs) < 5 and 1 <= int(runs) <= MOST_RUNS):
             raise services.GateRefused({"runs": f"a number from 1 to {MOST_RUNS}"})
         services.gate_again(gate, owner=request.user, runs=int(runs) if runs else None, kernels=kernels or None)
     except services.GateRefused as refused:

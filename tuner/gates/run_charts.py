@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 from bokeh.layouts import column
-from bokeh.models import ColumnDataSource, HoverTool
+from bokeh.models import ColumnDataSource, HoverTool, NumeralTickFormatter
 
 from profiles.theme import NEUTRAL, SERIES, figure, item
 
@@ -57,6 +57,8 @@ def order_figure(runs: Sequence[RunSamples]) -> dict[str, Any] | None:
     plot.xaxis.visible = False
     plot.legend.orientation = "horizontal"
     plot.add_layout(plot.legend[0], "above")
+    clock.yaxis.ticker.desired_num_ticks = 3
+    clock.yaxis.formatter = NumeralTickFormatter(format="0,0")
     known = any(run.sm_clock_mhz is not None for run in runs)
     if not known:
         plot.xaxis.visible = True
