@@ -20,6 +20,7 @@ from django.utils import timezone
 from profiles.models import Capture, CeilingRun, Profile
 from profiles.services import profile_requeue_stale
 from tuner.builds.series_services import series_forgotten
+from tuner.environments.services import revalidations_wake
 from tuner.gates.notify_services import deliveries_wake
 from tuner.gates.services import gates_wake
 from tuner.jobs.services import queue_of
@@ -33,6 +34,7 @@ from workers import jobs
 log = logging.getLogger(__name__)
 FORGOTTEN_AFTER = timedelta(seconds=5)      # a row this young may be on its way into the queue
 _TURN_KEY, _TURN_MS = "ridgepoint:sweep", 2000
+_DOUBT_KEY, _DOUBT_MS = "ridgepoint:revalidations", 30_000       # environments are new a few times a year
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,8 @@ def sweep() -> dict[str, list[int]]:
     woken["operators"] = packages_wake()         # packages that were enabled before a worker had them
     woken["notify"] = deliveries_wake(jobs.waiting("notify"))        # messages whose next try is due
     woken["series"] = series_forgotten()         # runs over which nobody looked for changes
+    if jobs.connection().set(_DOUBT_KEY, 1, nx=True, px=_DOUBT_MS):
+        woken["revalidate"] = revalidations_wake()                   # winners that an environment made doubtful
     for task, ids in woken.items():
         if ids:
             log.info("%s %s: no worker held it, woken again", task, ", ".join(map(str, ids)))

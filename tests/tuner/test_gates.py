@@ -46,7 +46,8 @@ def suite() -> Suite:
     return Suite.objects.create(name="nightly", kind=Suite.Kind.UPLOADED, device="")
 
 
-def gate(suite: Suite, build: str, runs: Sequence[int], slower: dict[str, float] | None = None, hour: int = 0, **given: Any) -> Gate:
+def gate(suite: Suite, build: str, runs: Sequence[int], slower: dict[str, float] | None = None, hour: int = 0,
+         **given: Any) -> Gate:
     """The gate of a build that was committed so many hours after the first."""
     at = timezone.now() - timedelta(days=9) + timedelta(hours=hour)
     return services.gate_create(suite, build, at=at, environment=given.pop("environment", H200),
@@ -184,7 +185,8 @@ def test_a_later_build_and_a_side_branch_are_no_baseline(suite: Suite) -> None:
     side = Build.objects.create(name="side2", at=timezone.now() - timedelta(days=9) + timedelta(hours=2), branch="try-it")
     found = baseline_selectors.baseline_of(kernel, *H200.values(), before=side)
     assert [build.name for build in found.builds] == ["main1"]
-    assert baseline_selectors.baselines_of([kernel], Env(**H200), side, against=Build.objects.get(name="later"))[kernel.pk].mode == "against"
+    named = baseline_selectors.baselines_of([kernel], Env(**H200), side, against=Build.objects.get(name="later"))[kernel.pk]
+    assert (named.mode, len(named.runs)) == ("against", 10)
 
 
 def test_baselines_take_as_many_queries_for_one_kernel_as_for_many(suite: Suite, django_assert_max_num_queries: Any) -> None:

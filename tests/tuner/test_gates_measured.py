@@ -44,8 +44,8 @@ def nightly() -> Suite:
     for place, (key, config) in enumerate(KERNELS.items()):
         op, *dims, dtype = key.split()
         shape = {name: int(size) for name, size in (dim.split("=") for dim in dims)}
-        SuiteKernel.objects.create(suite=row, key=key, op=op, shape=shape, dtype=dtype, family=op, config_from="given", config=config,
-                                   place=place)
+        SuiteKernel.objects.create(suite=row, key=key, op=op, shape=shape, dtype=dtype, family=op, config_from="given",
+                                   config=config, place=place)
     return row
 
 

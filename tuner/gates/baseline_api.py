@@ -10,7 +10,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from tuner.gates import baseline_services
+from tuner.gates import accept_services
 from tuner.gates import baseline_table_selectors as table
 from tuner.gates.api import Text, refused
 from tuner.gates.refusal_services import GateRefused
@@ -53,7 +53,7 @@ class BaselinesApi(APIView):
         asked = BaselineRequest(data=request.data)
         asked.is_valid(raise_exception=True)
         try:
-            change = baseline_services.baseline_said(suite, dict(asked.validated_data), request.user)
+            change = accept_services.baseline_said(suite, dict(asked.validated_data), request.user)
         except GateRefused as error:
             return refused(error)
         return Response(table.change_json(change), status=201)

@@ -12,7 +12,7 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
 from django.views.decorators.http import require_POST, require_safe
 
-from tuner.gates import baseline_services
+from tuner.gates import accept_services
 from tuner.gates import baseline_table_selectors as table
 from tuner.gates.baseline_charts import Spread, spread_plot
 from tuner.gates.refusal_services import GateRefused
@@ -35,7 +35,7 @@ def baseline_change(request: HttpRequest, pk: int) -> HttpResponse:
     suite = get_object_or_404(Suite, pk=pk)
     said = {name: request.POST.get(name, "").strip() for name in ("action", "build", "kernel", "gpu", "note")}
     try:
-        change = baseline_services.baseline_said(suite, said, request.user)
+        change = accept_services.baseline_said(suite, said, request.user)
     except GateRefused as error:
         return _page(request, suite, {}, said, error.fields, status=400)
     messages.success(request, f"{change.get_action_display()}: {change.build or 'the newest builds that passed'}. "

@@ -1,8 +1,8 @@
 """What a kernel is compared with: runs of earlier builds on the same GPU, toolkit and driver, newest first.
 
-Rolling: the newest runs of builds that passed or were never judged, from the newest "intended" build on. Pinned: the runs of one
-build. Builds of the main line count; where it has none, those of the candidate's own branch do. Runs of another environment are
-never mixed in.
+Rolling: the newest runs of builds that passed or were never judged, and that no open regression holds at, from the newest
+"intended" build on. Pinned: the runs of one build. Builds of the main line count; where it has none, those of the candidate's own
+branch do. Runs of another environment are never mixed in.
 """
 
 from __future__ import annotations
@@ -16,12 +16,14 @@ from django.db.models import Count, F, Max, QuerySet, Window
 from django.db.models.functions import RowNumber
 
 from tuner.builds.order_selectors import line, position
+from tuner.builds.regression_selectors import slow_builds
 from tuner.models import BaselineChange, Build, Gate, GateKernel, KernelRun, Suite, SuiteKernel
 
 MOST_RUNS = 100                             # of one kernel that a comparison takes: exact tests need far fewer
 MOST_ENVIRONMENTS = 50
 NOT_A_BASELINE = ("SLOWER", "AMBIGUOUS")    # what a build's last gate said of the kernel
 Action = BaselineChange.Action
+Position = tuple[float, int]                # of a build in the order
 
 
 @dataclass(frozen=True)
@@ -115,9 +117,9 @@ def baselines_of(kernels: Sequence[SuiteKernel], environment: Env, before: Build
     said = changes_of(suite, kernels, environment.gpu)
     counts = _counts(kernels, environment, without)
     builds = Build.objects.in_bulk({build for found in counts.values() for build in found})
-    judged = _judged(kernels, environment)
-    chosen = {kernel.pk: _choose(kernel, suite, said[kernel.pk], counts[kernel.pk], builds, judged, before, against)
-              for kernel in kernels}
+    judged, slow = _judged(kernels, environment), slow_builds(suite, environment.where())
+    chosen = {kernel.pk: _choose(kernel, suite, said[kernel.pk], counts[kernel.pk], builds, judged, slow.get(kernel.key, []),
+                                 before, against) for kernel in kernels}
     wanted = {build.pk for choice in chosen.values() for build in choice.builds}
     rows = _rows(kernels, environment, wanted, without)
     return {kernel.pk: _filled(chosen[kernel.pk], rows, suite, environment, before) for kernel in kernels}
@@ -147,8 +149,8 @@ def _judged(kernels: Sequence[SuiteKernel], environment: Env) -> dict[tuple[int,
 
 
 def _choose(kernel: SuiteKernel, suite: Suite, said: Sequence[BaselineChange], counts: Mapping[int, int],
-            builds: Mapping[int, Build], judged: Mapping[tuple[int, int], tuple[str, Any]], before: Build | None,
-            against: Build | None) -> Baseline:
+            builds: Mapping[int, Build], judged: Mapping[tuple[int, int], tuple[str, Any]],
+            slow: Sequence[tuple[Position, Position | None]], before: Build | None, against: Build | None) -> Baseline:
     """Whose runs count; the runs themselves come later."""
     mode = next((change for change in said if change.action in (Action.PIN, Action.ROLL)), None)
     intended = next((change for change in said if change.action == Action.INTENDED), None)
@@ -161,7 +163,9 @@ def _choose(kernel: SuiteKernel, suite: Suite, said: Sequence[BaselineChange], c
     since = intended.build if intended else None
     if since is not None and intended is not None:
         earlier = [build for build in earlier if position(build) >= position(since)]
-    passed = [build for build in earlier if not _barred(judged.get((kernel.pk, build.pk)), intended)]
+    open_ones = [each for each in slow if since is None or each[0] > position(since)]        # what began before is accepted as well
+    passed = [build for build in earlier
+              if not _barred(judged.get((kernel.pk, build.pk)), intended) and not _within(build, open_ones)]
     main = [build for build in passed if not line(build) or (since is not None and build.pk == since.pk)]
     own = [build for build in passed if before is not None and line(build) == line(before)]
     taken: list[Build] = []
@@ -177,6 +181,11 @@ def _barred(verdict: tuple[str, Any] | None, intended: BaselineChange | None) ->
     if verdict is None or verdict[0] not in NOT_A_BASELINE:
         return False
     return intended is None or verdict[1] is None or verdict[1] > intended.created
+
+
+def _within(build: Build, slow: Sequence[tuple[Position, Position | None]]) -> bool:
+    """Whether a regression that nobody accepted holds at the build: no gate need have said so, the series may."""
+    return any(since <= position(build) and (fixed is None or position(build) < fixed) for since, fixed in slow)
 
 
 def _rows(kernels: Sequence[SuiteKernel], environment: Env, builds: set[int],

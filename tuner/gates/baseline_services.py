@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from tuner.gates.refusal_services import GateRefused
@@ -39,21 +38,6 @@ def baseline_change(suite: Suite, action: str, *, build: Build | None = None, ke
                            f"{f' on {gpu}' if gpu else ''}: measure it first"})
     return BaselineChange.objects.create(suite=suite, kernel=kernel, gpu=gpu, action=action, note=note.strip(), author=author,
                                          build=build if action != Action.ROLL else None)
-
-
-def baseline_said(suite: Suite, said: Mapping[str, str], author: Any) -> BaselineChange:
-    """The same from names, as pages and programs send them: action, build, kernel (its key), gpu, note. Raises GateRefused."""
-    build = kernel = None
-    if said.get("build"):
-        build = Build.objects.filter(name=said["build"]).first() if storable(said["build"]) else None
-        if build is None:
-            raise GateRefused({"build": "no build of this name is known"})
-    if said.get("kernel"):
-        kernel = suite.kernels.filter(key=said["kernel"]).first() if storable(said["kernel"]) else None
-        if kernel is None:
-            raise GateRefused({"kernel": f"no kernel of suite {suite.name} has this key"})
-    return baseline_change(suite, said.get("action", ""), build=build, kernel=kernel, gpu=said.get("gpu", ""),
-                           note=said.get("note", ""), author=author)
 
 
 def _runs(suite: Suite, build: Build, kernel: SuiteKernel | None, gpu: str) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from django.db import transaction
+from django.db import InterfaceError, OperationalError, transaction
 from django.db.models import Exists, OuterRef
 from django.utils import timezone
 
@@ -32,7 +32,30 @@ JOB_LIVE = (SuiteJob.Status.QUEUED, SuiteJob.Status.RUNNING)
 
 
 def gate_advance(gate_id: int) -> Gate | None:
-    """Take the gate as far as its runs allow. None where it has ended, or a job of it still lives. Safe at any time, twice."""
+    """Take the gate as far as its runs allow. None where it has ended, or a job of it still lives. Safe at any time, twice.
+
+    An error in judging ends the gate as failed: it would come again at every try, and a pipeline waits for an answer.
+    """
+    try:
+        return _advance(gate_id)
+    except (OperationalError, InterfaceError):          # the database was away: the sweep tries again
+        raise
+    except Exception as error:
+        log.exception("gate %s could not be judged", gate_id)
+        return _failed(gate_id, f"{type(error).__name__}: {error}"[:500])
+
+
+def _failed(gate_id: int, what: str) -> Gate | None:
+    Gate.objects.filter(pk=gate_id, status__in=GOING).update(
+        status=Status.FAILED, finished=timezone.now(), reason="it could not be judged: this is a mistake of Ridgepoint's",
+        error={"where": "judging", "what": what, "hint": "the server's log has the trace; the runs are kept"})
+    gate = Gate.objects.select_related("suite", "build", "against").filter(pk=gate_id).first()
+    if gate is not None:
+        gate_published(gate)
+    return gate
+
+
+def _advance(gate_id: int) -> Gate | None:
     with transaction.atomic():
         gate = Gate.objects.select_for_update(of=("self",)).select_related("suite", "build", "against").filter(
             pk=gate_id, status__in=GOING).first()

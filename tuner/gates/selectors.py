@@ -95,7 +95,7 @@ def kernel_json(row: GateKernel, base: str = "") -> dict[str, Any]:
         "ci_p95": [p95["low"], p95["high"]] if p95.get("low") is not None and p95.get("high") is not None else None,
         "p_value": row.p_value, "baseline_us": row.baseline_us, "candidate_us": row.candidate_us,
         "baseline_runs": len(row.baseline_runs), "candidate_runs": len(row.candidate_runs), "detectable": row.detectable,
-        **{name: facts.get(name) for name in ("false_alarms", "more_runs")},
+        **{name: facts.get(name) for name in ("false_alarms", "more_runs", "change")},
         **{name: facts.get(name) or [] for name in ("metrics", "excluded")}, "clocks": facts.get("clocks") or {},
         "baseline": facts.get("baseline") or {}, "confirmed": bool(facts.get("confirmed")),
         "environment": facts.get("environment"), "regression": row.regression_id,

@@ -134,7 +134,8 @@ def _fields(said: KernelVerdict, one: Compared, place: int) -> dict[str, Any]:
         "facts": plain({
             "op": one.kernel.op, "shape": one.kernel.shape, "config": said.config, "baseline_config": said.baseline_config,
             "p50": interval_json(said.p50), "p95": interval_json(said.p95), "baseline_runs": said.baseline_runs,
-            "candidate_runs": said.candidate_runs, "false_alarms": said.false_alarms, "more_runs": said.more_runs,
+            "candidate_runs": said.candidate_runs, "false_alarms": said.false_alarms, "change": said.change,
+            "more_runs": said.more_runs,
             "metrics": [dict(each) for each in said.metrics], "clocks": dict(said.clocks), "excluded": list(said.excluded),
             "baseline": {"mode": one.baseline.mode, "builds": [build.name for build in one.baseline.builds],
                          "says": one.baseline.says},
