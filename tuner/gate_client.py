@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 PASS, SLOWER, UNDECIDED, ERROR = 0, 1, 2, 3
 FORMS = {"markdown": "md", "junit": "junit", "json": "json", "github": "github"}     # option -> ?format=
-WAIT_S = 25.0                    # of one question: shorter than the patience of common proxies
+WAIT_S = 10.0                    # of one question: shorter than the patience of common proxies
 ASK_S = 60.0                     # socket timeout of one request
 MAX_ANSWER, MAX_RUNS = 64 * 2**20, 256 * 2**20      # bytes
 RETRIED = (408, 425, 429, 502, 503, 504)
@@ -180,8 +180,9 @@ def table(gate: Mapping[str, Any]) -> str:
     if len(kernels) > SHOWN:
         lines.append(f"… and {len(kernels) - SHOWN} more")
     for kernel in kernels[:SHOWN]:
-        if kernel.get("verdict") in ("SLOWER", "AMBIGUOUS", "NO DATA") and kernel.get("reason"):
-            lines.append("{} {}: {}".format(MARK[kernel["verdict"]], _name(kernel), kernel["reason"]))
+        why = str(kernel.get("reason") or "")
+        if kernel.get("verdict") in ("SLOWER", "AMBIGUOUS", "NO DATA") and why and why not in str(gate.get("reason")):
+            lines.append("{} {}: {}".format(MARK[kernel["verdict"]], _name(kernel), why))
     page = (gate.get("links") or {}).get("page")
     if (gate.get("environment") or {}).get("recorded"):
         lines.append("These times are {}".format(gate["environment"]["recorded"]))
@@ -197,13 +198,17 @@ def _name(kernel: Mapping[str, Any]) -> str:
 
 
 def _change(ratio: Any) -> str:
-    return f"{100 * (ratio - 1):+.1f} %" if _is_number(ratio) else "—"
+    return f"{_percent(ratio):+.1f} %" if _is_number(ratio) else "—"
 
 
 def _ends(ci: Any) -> str:
     if not isinstance(ci, list) or len(ci) != 2 or not all(map(_is_number, ci)):
         return "—"
-    return f"{100 * (ci[0] - 1):+.1f} … {100 * (ci[1] - 1):+.1f} %"
+    return f"{_percent(ci[0]):+.1f} … {_percent(ci[1]):+.1f} %"
+
+
+def _percent(ratio: float) -> float:
+    return round(100 * (ratio - 1), 1) + 0.0        # + 0.0: never "-0.0"
 
 
 def _us(value: Any) -> str:
@@ -310,7 +315,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return UNDECIDED
     print(table(gate), file=sys.stderr if "-" in [getattr(given, name) for name in FORMS] else sys.stdout)
     code = gate["exit_code"]
-    return code if code in (PASS, SLOWER, UNDECIDED) else ERROR
+    return int(code) if code in (PASS, SLOWER, UNDECIDED) and not isinstance(code, bool) else ERROR
 
 
 def _written(server: Server, gate: Document, given: argparse.Namespace) -> None:

@@ -164,7 +164,7 @@ def test_who_wants_undecided_to_block_says_so():
 scalars = st.one_of(st.none(), st.booleans(), st.floats(allow_nan=True), st.text(max_size=40))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(name=st.text(max_size=60), reason=st.text(max_size=200), ratio=scalars,
        ci=st.one_of(st.none(), st.lists(scalars, max_size=3)),
        verdict=st.sampled_from(["SLOWER", "AMBIGUOUS", "NO DATA", "FASTER", "PASS"]))

@@ -35,7 +35,8 @@ def add_arguments(parser: ArgumentParser) -> None:
     rows.add_argument("--build", default="", help="commit or name")
     rows.add_argument("--gate", type=int, metavar="ID", help="follow a gate that was started before")
     for name, what in (("against", "compare with this build; without it, with the baseline"), ("branch", "it is of"),
-                       ("parent", "the build before this one"), ("title", "first line of the commit message"), ("url", "of the pull request or pipeline")):
+                       ("parent", "the build before this one"),
+                       ("title", "first line of the commit message"), ("url", "of the pull request or pipeline")):
         rows.add_argument(f"--{name}", default="", help=what)
     for name in PLACES:
         rows.add_argument(f"--{name}", default="", help="of the environment to measure in")
@@ -55,13 +56,15 @@ def run(options: Mapping[str, Any], stdout: TextIO, stderr: TextIO) -> int:
         gate = Gate.objects.get(pk=options["gate"]) if options["gate"] is not None else _asked(options)
         found = _followed(gate, float(options["timeout"]), stderr)
         write_reports(found, options)
+        if options.get("json") not in (None, "-"):
+            Path(options["json"]).write_text(document.as_text(found))
     except (services.GateRefused, gate_client.GateError, OSError) as error:
         print(f"error: {error}", file=stderr)
         return ERROR_EXIT_CODE
     except Gate.DoesNotExist:
         print(f"error: there is no gate {options['gate']}", file=stderr)
         return ERROR_EXIT_CODE
-    print(json.dumps(found) if options.get("json") else gate_client.table(found), file=stdout)
+    print(json.dumps(found) if options.get("json") == "-" else gate_client.table(found), file=stdout)
     code = found["exit_code"]
     if code is None:
         print(f"no verdict within {options['timeout']:.0f} s; the gate goes on: --gate {found['id']}", file=stderr)

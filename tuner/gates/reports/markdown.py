@@ -30,7 +30,7 @@ def text(of: GateDocument, limit: int = LIMIT) -> str:
     bottom = _bottom(of)
     room = limit - _size(top) - _size(bottom) - 400        # 400: heads of tables, the fold, and how many are left out
     rows, room = _fitting(map(_row, first), room)
-    reasons, room = _fitting(_reasons(first[:len(rows)]), room)
+    reasons, room = _fitting(_reasons(first[:len(rows)], str(of.get("reason", ""))), room)
     folded, _ = _fitting(map(_row, rest), room)
     lines = [*top, *((*HEAD, *rows, "") if rows else ()), *((*reasons, "") if reasons else ())]
     if folded:
@@ -77,10 +77,11 @@ def _row(kernel: KernelDocument) -> str:
             f"| {words.interval(kernel.get('ci'))} | {p95} | {runs} |")
 
 
-def _reasons(kernels: Sequence[KernelDocument]) -> list[str]:
+def _reasons(kernels: Sequence[KernelDocument], said: str) -> list[str]:
+    """Why, kernel by kernel; what the gate's own reason says already is not said again."""
     lines = []
     for kernel in kernels:
-        if kernel.get("reason") and kernel.get("verdict") != "PASS":
+        if kernel.get("reason") and kernel.get("verdict") != "PASS" and str(kernel["reason"]) not in said:
             lines.append(f"- {code(kernel_name(kernel)[:300])}: {plain(kernel['reason'])[:600]}")
         lines += [f"  - {code(metric.get('metric', ''))}: {plain(metric.get('reason', ''))[:300]}"
                   for metric in kernel.get("metrics") or () if metric.get("verdict") not in (None, "", "PASS")]

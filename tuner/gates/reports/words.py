@@ -22,7 +22,9 @@ def number(value: Any) -> float | None:
 def change(ratio: Any) -> str:
     """1.081 -> "+8.1 %"."""
     found = number(ratio)
-    return UNKNOWN if found is None else f"{100 * (found - 1):+.1f} %".replace("-", "\N{MINUS SIGN}")
+    if found is None:
+        return UNKNOWN
+    return f"{round(100 * (found - 1), 1) + 0.0:+.1f} %".replace("-", "\N{MINUS SIGN}")         # + 0.0: never "−0.0"
 
 
 def interval(ci: Any) -> str:
@@ -75,7 +77,8 @@ def rates(of: GateDocument) -> list[str]:
     known = [(value, kernel) for kernel in kernels if (value := number(kernel.get("false_alarms"))) is not None]
     if known:
         value, kernel = max(known, key=lambda each: each[0])
-        lines.append(f"Among the baseline's own runs, at most {share(value)} of comparisons end SLOWER ({kernel_name(kernel)}).")
+        often = f"at most {share(value)} of comparisons end SLOWER ({kernel_name(kernel)})" if value else "none ends SLOWER"
+        lines.append(f"Among the baseline's own runs, {often}.")
     found = [(value, kernel) for kernel in kernels if (value := number(kernel.get("detectable"))) is not None]
     if found:
         low, high = min(found, key=lambda each: each[0]), max(found, key=lambda each: each[0])
