@@ -1,0 +1,110 @@
+"""A gate in a real browser: asked for on the page, watched live, its evidence walked through, the loop closed with the keyboard."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.browser.visit import poll
+
+pytestmark = pytest.mark.browser
+SUITE = "browser-gates"
+SOFTMAX = {"STEPS": 3, "PER_SM": 32, "num_warps": 8}             # 38.5 µs
+SLOWER = {"STEPS": 3, "PER_SM": 8, "num_warps": 8}               # 41.2 µs: recorded, really slower code
+LAYERNORM = {"BLOCK": 1024, "num_warps": 4, "num_stages": 2}
+KEY = "softmax R=8192 C=4096 fp16"
+DEFINITION = {"name": SUITE, "device": "replay:timing_runs", "runs": 5, "baseline_runs": 10, "kernels": [
+    {"op": "softmax", "shape": {"R": 8192, "C": 4096}, "dtype": "fp16", "config": SOFTMAX},
+    {"op": "layernorm", "shape": {"R": 8192, "C": 4096}, "dtype": "fp16", "config": LAYERNORM}]}
+
+
+@pytest.fixture
+def send(playwright: Any, server_url: str) -> Iterator[Any]:
+    """To the API with the cookies that a browser would have."""
+    client = playwright.request.new_context(base_url=server_url)
+    client.get("/gates/")
+    token = next(c["value"] for c in client.storage_state()["cookies"] if c["name"] == "csrftoken")
+
+    def call(method: str, path: str, data: Any = None) -> Any:
+        answer = client.fetch(path, method=method, headers={"X-CSRFToken": token, "Referer": server_url}, data=data)
+        assert answer.ok, answer.text()
+        return answer.json()
+
+    yield call
+    client.dispose()
+
+
+def decided(send: Any, pk: int) -> dict[str, Any]:
+    """The gate once it has ended; its API waits so long."""
+    for _ in range(6):
+        gate: dict[str, Any] = send("GET", f"/api/gates/{pk}/?wait=20")
+        if gate["status"] in ("done", "failed", "stopped"):
+            return gate
+    raise TimeoutError(gate)
+
+
+def test_a_slower_build_is_caught_and_its_evidence_leads_on(watched: Any, server_url: str, send: Any) -> None:
+    page = watched
+    send("PUT", f"/api/suites/{SUITE}/", DEFINITION)
+    # the first build has nothing to be compared with; it becomes the baseline, and the page says so live
+    page.goto(f"{server_url}/gates/new/?suite={SUITE}")
+    assert page.get_by_label("Suite", exact=True).input_value() == SUITE
+    assert "yes" in page.locator("tr", has_text=SUITE).inner_text()
+    page.get_by_label("Build", exact=True).fill("first-build")
+    page.get_by_label("Fresh runs").fill("10")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/gates/*/")
+    first = int(page.url.rstrip("/").rsplit("/", 1)[1])
+    page.locator("[data-state-of-gate]", has_text="NO DATA").wait_for(timeout=60_000)        # the page is made anew when it ends
+    assert decided(send, first)["exit_code"] == 2
+
+    # CI asks for the next one, which is slower: measured again in turn, then told
+    pk = send("POST", "/api/gates/", {
+        "suite": SUITE, "build": "second-build", "parent": "first-build", "configs": {KEY: SLOWER}})["id"]
+    page.goto(f"{server_url}/gates/{pk}/")
+    page.locator(".answer", has_text="is ▲ slower").wait_for(timeout=90_000)
+    gate = decided(send, pk)
+    assert (gate["verdict"], gate["exit_code"], gate["rounds"]) == ("SLOWER", 1, 2)
+    worst = gate["kernels"][0]
+    assert worst["key"] == KEY and worst["ratio_p50"] > 1.05
+    picture = page.locator("svg.intervals")
+    assert KEY in picture.get_attribute("aria-label") and picture.locator(".iv-row").count() == 2
+    assert f"+{(worst['ratio_p50'] - 1) * 100:.1f} %" in page.locator(".answer").inner_text().replace("\xa0", " ")
+    # the dot of the slower kernel lies right of the target, the other between the floors
+    across = picture.evaluate("""svg => Object.fromEntries(['.v-slower .iv-dot', '.v-pass .iv-dot', '.iv-target'].map(
+        what => [what, svg.querySelector(what).getBoundingClientRect().x]))""")
+    assert across[".v-slower .iv-dot"] > across[".iv-target"] > across[".v-pass .iv-dot"]
+
+    # by keyboard from the picture to the evidence, from a dot to its run
+    picture.locator(".iv-row").first.focus()
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/kernels/*/")
+    assert page.locator("svg.strips .sp-candidate .sp-dot").count() == len(
+        page.locator("tbody tr[id^=run-]", has_text="second-build").all())
+    dot = page.locator("svg.strips .sp-candidate a").first
+    row = dot.get_attribute("href")
+    dot.focus()
+    page.keyboard.press("Enter")
+    poll(page, f"location.hash === '{row}'")
+    assert page.locator(row).is_visible()
+    poll(page, "document.querySelectorAll('.figure[data-state=ready]').length === 2")
+    for width in (1000, 1440):
+        page.set_viewport_size({"width": width, "height": 900})
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), width
+
+    # the closed loop: a tune job that is filled in, and the home page
+    page.get_by_role("link", name="Tune this kernel").click()
+    page.wait_for_url("**/tune/new/?*")
+    assert sorted(page.locator("[name=shape]").input_value().split()) == ["C=4096", "R=8192"]
+    page.goto(f"{server_url}/")
+    slower = page.locator("#live-slower li", has_text=KEY)
+    assert "▲" in slower.inner_text() and "second-build" in slower.inner_text()
+    slower.get_by_role("link", name="▸ evidence").click()
+    page.wait_for_url(f"**/gates/{pk}/kernels/{worst['id']}/")
+    # somebody looks at it: the note stands with the regression
+    page.locator("#decide summary").click()
+    page.get_by_label("why").fill("looking at PER_SM")
+    page.get_by_role("button", name="Acknowledge").click()
+    page.get_by_role("link", name="regression acknowledged").wait_for()
