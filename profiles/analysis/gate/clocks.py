@@ -18,8 +18,9 @@ from profiles.analysis.gate.exact import ROUNDING, rank_sum_p, smallest_p
 from profiles.analysis.gate.ratio import bounds
 from profiles.analysis.gate.rule import Rule, Verdict
 from profiles.analysis.gate.sentences import percent
-from profiles.analysis.gate.sides import Side
+from profiles.analysis.gate.sides import Side, without
 
+APART = 0.15        # of a run's clock from the others': such a run was throttled, or its clock was read while idle
 JUMPED = 0.10       # clocks so far apart are other conditions: a PASS then needs the cycles to agree (10 % is usual, see above)
 
 
@@ -27,6 +28,21 @@ JUMPED = 0.10       # clocks so far apart are other conditions: a PASS then need
 class Clocks:
     facts: Mapping[str, Any]        # {"baseline_mhz", "candidate_mhz", "ratio", "cycles_ratio", "says"}; {}: not sampled
     doubt: str = ""                 # why the verdict by time must not stand; "": it may
+
+
+def set_aside(baseline: Side, candidate: Side) -> tuple[Side, Side]:
+    """Both sides without single runs whose clock jumped away from the rest's. Where a whole side ran at another clock nothing
+    is set aside: `judge_clocks` has the word."""
+    if baseline.clocks is None or candidate.clocks is None or not len(baseline.clocks) or not len(candidate.clocks):
+        return baseline, candidate
+    usual = float(np.median(np.concatenate([baseline.clocks, candidate.clocks])))
+    sides = []
+    for side in (baseline, candidate):
+        assert side.clocks is not None
+        jumped = np.abs(side.clocks / usual - 1) > APART
+        why = [f"its clock of {clock:,.0f} MHz jumped away from the others' {usual:,.0f} MHz" for clock in side.clocks[jumped]]
+        sides.append(without(side, jumped, why) if jumped.any() and not jumped.all() else side)
+    return sides[0], sides[1]
 
 
 def judge_clocks(baseline: Side, candidate: Side, time: Decision, levels: Levels, rule: Rule) -> Clocks:

@@ -34,6 +34,7 @@ from profiles.analysis.gate.sentences import change, interval, percent, probabil
 Floats = NDArray[np.float64]
 
 FEWEST_EACH, FEWEST_RUNS = 3, 8         # of a side, in all: fewer say nothing of a kernel's noise
+MOST_RUNS = 120                         # in all; with more the exact bound is as near
 LENIENCE = 2.0                          # times beta, for the bound by the kernel's own noise
 
 
@@ -97,7 +98,8 @@ def _ruled_out(found: Bounds, limits: Limits) -> bool:
 
 def _by_own_noise(found: Bounds, candidate: Floats, baseline: Floats, limits: Limits) -> Bounds:
     """The high end from resampled comparisons of the kernel with itself, where they put it lower."""
-    if min(len(candidate), len(baseline)) < FEWEST_EACH or len(candidate) + len(baseline) < FEWEST_RUNS:
+    runs = len(candidate) + len(baseline)
+    if min(len(candidate), len(baseline)) < FEWEST_EACH or not FEWEST_RUNS <= runs <= MOST_RUNS:
         return found
     estimates = np.median(ratios(residuals(candidate, baseline), len(candidate), len(baseline)), axis=1)
     high = found.ratio / float(np.quantile(estimates, LENIENCE * limits.beta))

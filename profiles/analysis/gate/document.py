@@ -53,4 +53,5 @@ def plain(value: Any) -> Any:
 
 
 def _ends(interval: Interval | None) -> list[float] | None:
-    return None if interval is None else [interval.low, interval.high]
+    """None too where so few runs hold the true ratio less often than a coin says."""
+    return None if interval is None or (interval.confidence or 0) < 0.5 else [interval.low, interval.high]

@@ -76,7 +76,10 @@ def joint_p(candidate: Sequence[Floats], baseline: Sequence[Floats]) -> list[flo
 
 def smallest_p(candidate_runs: int, baseline_runs: int) -> float:
     """What complete separation is worth: 1 of all choices; 5 of 15 runs: 1/3003."""
-    return 1.0 / math.comb(candidate_runs + baseline_runs, candidate_runs) if candidate_runs and baseline_runs else 1.0
+    if not candidate_runs or not baseline_runs:
+        return 1.0
+    a, b, both = (math.lgamma(runs + 1) for runs in (candidate_runs, baseline_runs, candidate_runs + baseline_runs))
+    return math.exp(a + b - both)
 
 
 @lru_cache(maxsize=512)

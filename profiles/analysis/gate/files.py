@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from profiles.analysis.gate.metrics import number
 from profiles.analysis.gate.runs import KernelRuns, Run
@@ -52,8 +53,31 @@ class _Kernel:
     shape: Mapping[str, Any]
     config: Mapping[str, Any] | None
     key: str
-    runs: dict[tuple[str, str, str], Run] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
+    processes: dict[tuple[str, str, str], _Process] = field(default_factory=dict)
+
+    def as_runs(self) -> KernelRuns:
+        processes = self.processes.values()
+        return KernelRuns(self.op, self.shape, self.config, self.key, [each.as_run() for each in processes],
+                          [note for each in processes for note in each.notes])
+
+
+@dataclass
+class _Process:
+    """A process is one run: what it measured twice is not two witnesses."""
+
+    first: Run
+    parts: dict[bytes, NDArray[np.float64]]         # by their bytes: different ones in order
+    notes: set[str] = field(default_factory=set)
+
+    def add(self, us: NDArray[np.float64]) -> None:
+        if us.tobytes() in self.parts:
+            self.notes.add(f"run {self.first.run} came more than once with the same samples: counted once")
+            return
+        self.parts[us.tobytes()] = us
+        self.notes.add(f"run {self.first.run} came more than once: a process is one run, so its samples were joined")
+
+    def as_run(self) -> Run:
+        return self.first if len(self.parts) == 1 else replace(self.first, us=np.concatenate(list(self.parts.values())))
 
 
 def read(source: str | Path | Iterable[str | bytes | Mapping[str, Any]]) -> list[KernelRuns]:
@@ -73,8 +97,7 @@ def read(source: str | Path | Iterable[str | bytes | Mapping[str, Any]]) -> list
             raise RunsError(str(wrong), path=path, line=at) from None
         if samples > MOST_ALL_SAMPLES:
             raise RunsError(f"more than {MOST_ALL_SAMPLES:,} samples", path=path, line=at, hint="split the file")
-    return [KernelRuns(each.op, each.shape, each.config, each.key, list(each.runs.values()), each.notes)
-            for each in kernels.values()]
+    return [each.as_runs() for each in kernels.values()]
 
 
 class _Wrong(Exception):
@@ -136,16 +159,11 @@ def _add(kernels: dict[str, _Kernel], record: Mapping[str, Any]) -> int:
     if identity not in kernels and len(kernels) >= MOST_KERNELS:
         raise _Wrong(f"more than {MOST_KERNELS:,} kernels")
     kernel = kernels.setdefault(identity, _Kernel(op, shape, config, key))
-    # a process is one run: what it measured twice is not two witnesses
     process = (run.run, run.gpu, run.environment)
-    before = kernel.runs.get(process)
-    if before is None:
-        kernel.runs[process] = run
-    elif np.array_equal(before.us, run.us, equal_nan=True):
-        kernel.notes.append(f"run {run.run} came twice with the same samples: counted once")
+    if process in kernel.processes:
+        kernel.processes[process].add(run.us)
     else:
-        kernel.runs[process] = replace(before, us=np.concatenate([before.us, run.us]))
-        kernel.notes.append(f"run {run.run} came more than once: a process is one run, so its samples were joined")
+        kernel.processes[process] = _Process(run, {run.us.tobytes(): run.us})
     return len(run.us)
 
 
@@ -158,11 +176,11 @@ def _run(record: Mapping[str, Any]) -> Run:
         raise _Wrong("us: expected a list of times in µs")
     if len(samples) > MOST_SAMPLES:
         raise _Wrong(f"us: more than {MOST_SAMPLES:,} samples")
-    for at, value in enumerate(samples):
-        if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float))):
-            raise _Wrong(f"us[{at}]: expected a number, not {json.dumps(value)[:40]}")
+    if not set(map(type, samples)) <= {int, float, type(None)}:
+        at, value = next((at, value) for at, value in enumerate(samples) if type(value) not in (int, float, type(None)))
+        raise _Wrong(f"us[{at}]: expected a number, not {json.dumps(value, default=str)[:40]}")
     try:
-        us = np.asarray([np.nan if value is None else float(value) for value in samples], dtype=np.float64)
+        us = np.asarray(samples, dtype=np.float64)          # null becomes NaN
     except OverflowError:
         raise _Wrong("us: a number is too large") from None
     facts = {name: record[name] for name in FACTS if number(record.get(name)) is not None}
@@ -231,6 +249,6 @@ def _flat(record: Mapping[str, Any], name: str) -> dict[str, Any] | None:
 def _text(value: str, where: str) -> str:
     if len(value) > MOST_TEXT:
         raise _Wrong(f"{where}: longer than {MOST_TEXT} characters")
-    if any(ord(letter) < 32 or 0xD800 <= ord(letter) <= 0xDFFF for letter in value):
+    if not value.isprintable() and any(ord(letter) < 32 or 0xD800 <= ord(letter) <= 0xDFFF for letter in value):
         raise _Wrong(f"{where}: has characters that are no text")
     return value

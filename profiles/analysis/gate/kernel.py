@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from profiles.analysis.gate.calibration import of_comparison
-from profiles.analysis.gate.clocks import judge_clocks
+from profiles.analysis.gate.clocks import judge_clocks, set_aside
 from profiles.analysis.gate.decide import Decision, Levels, Limits, decide
 from profiles.analysis.gate.exact import joint_p, rank_sum_p, smallest_p
 from profiles.analysis.gate.metrics import changed, judge_metrics, verdict_of
@@ -46,7 +46,7 @@ class Tested:
 
 
 def look(pair: Pair) -> Looked:
-    baseline, candidate = side(pair.baseline), side(pair.candidate)
+    baseline, candidate = set_aside(side(pair.baseline), side(pair.candidate))
     return Looked(pair, baseline, candidate, _problem(pair, baseline, candidate))
 
 
@@ -91,7 +91,7 @@ def verdict(seen: Looked, test: Tested | None, rule: Rule, levels: Levels, limit
         called = Verdict.AMBIGUOUS
         reason = f"{clocks.doubt}; measure both builds again, interleaved, with locked clocks where allowed"
     if called in (Verdict.PASS, Verdict.FASTER) and (hurt := [*seen.candidate.damaged, *seen.baseline.damaged]):
-        called, reason = Verdict.AMBIGUOUS, f"{runs(len(hurt))} damaged ({hurt[0]}); by the others: {reason}"
+        called, reason = Verdict.AMBIGUOUS, f"{runs(len(hurt))} cannot be used ({hurt[0]}); by the others: {reason}"
     metrics = judge_metrics(seen.baseline.runs, seen.candidate.runs, limits, rule, levels.slower)
     if (beside := verdict_of(metrics)) != Verdict.PASS and worst([called, beside]) == beside and beside != called:
         called, reason = beside, _metric_says(metrics, beside, reason)

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from statistics import NormalDist
 from typing import Any
 
-from profiles.analysis.gate.exact import smallest_p
+from profiles.analysis.gate.exact import ROUNDING, smallest_p
 from profiles.analysis.gate.rule import Rule
 
 MOST_RUNS = 200
@@ -37,6 +37,7 @@ def plan(kernels: int, baseline_runs: int, candidate_runs: int, rule: Rule | Non
     rule = rule or Rule()
     kernels, baseline_runs, candidate_runs = max(1, kernels), max(0, baseline_runs), max(0, candidate_runs)
     needed = rule.alpha / kernels
+    at_most = needed * (1 + ROUNDING)
 
     def reached(candidate: int, baseline: int) -> float:
         return smallest_p(candidate, baseline)
@@ -44,13 +45,13 @@ def plan(kernels: int, baseline_runs: int, candidate_runs: int, rule: Rule | Non
     def fewest(enough: list[bool]) -> int | None:
         return next((runs for runs, is_enough in enumerate(enough, 1) if is_enough), None)
 
-    each = fewest([reached(runs, runs) <= needed for runs in range(1, MOST_RUNS + 1)]) or MOST_RUNS
-    candidate = fewest([reached(runs, baseline_runs) <= needed for runs in range(1, MOST_RUNS + 1)])
-    baseline = fewest([reached(candidate_runs, runs) <= needed for runs in range(1, MOST_RUNS + 1)])
+    each = fewest([reached(runs, runs) <= at_most for runs in range(1, MOST_RUNS + 1)]) or MOST_RUNS
+    candidate = fewest([reached(runs, baseline_runs) <= at_most for runs in range(1, MOST_RUNS + 1)])
+    baseline = fewest([reached(candidate_runs, runs) <= at_most for runs in range(1, MOST_RUNS + 1)])
     has = reached(candidate_runs, baseline_runs)
-    enough = has <= needed
+    enough = has <= at_most
     says = _says(kernels, baseline_runs, candidate_runs, enough, candidate, each, rule)
-    return Plan(enough, METRICS * has <= needed, has, needed, candidate, baseline, each, says)
+    return Plan(enough, METRICS * has <= at_most, has, needed, candidate, baseline, each, says)
 
 
 def _says(kernels: int, baseline: int, candidate: int, enough: bool, needed: int | None, each: int, rule: Rule) -> str:

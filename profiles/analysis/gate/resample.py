@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 
 DRAWS = 200                 # beside a verdict
-MOST_PAIRS = 40_000         # of runs, above which one look at the residuals is as good as many draws of them
+MOST_PAIRS = 50_000         # of runs, above which one look at the residuals is as good as many draws of them
+MOST_RATIOS = 1_000_000     # of all draws; with many runs fewer draws do
 
 
 def residuals(*sides: Floats) -> Floats:
@@ -23,10 +24,10 @@ def residuals(*sides: Floats) -> Floats:
 def ratios(logs: Floats, candidates: int, baselines: int, draws: int = DRAWS, seed: int = 0, again: bool = True) -> Floats:
     """(draws, candidates × baselines) ratios of random splits of `logs` into two builds, sorted along the second axis.
 
-    `again`: with repetition. One split only where the pairs are very many. The same seed makes the same splits.
+    `again`: with repetition. Fewer draws where a split has many pairs. The same seed makes the same splits.
     """
-    if candidates * baselines > MOST_PAIRS:
-        draws = 1
+    pairs_each = candidates * baselines
+    draws = 1 if pairs_each > MOST_PAIRS else min(draws, max(20, MOST_RATIOS // pairs_each))
     chosen = logs[_draws(len(logs), candidates + baselines, draws, seed, again)]
     pairs = (chosen[:, :candidates, None] - chosen[:, None, candidates:]).reshape(draws, -1)
     result: Floats = np.exp(np.sort(pairs, axis=1))

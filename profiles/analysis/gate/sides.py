@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,7 @@ Floats = NDArray[np.float64]
 
 FEWEST_SAMPLES_P95 = 20     # below it the p95 of a run is its largest sample
 MOST_RUNS = 1_000           # of a side that are judged: a million pairs; more say nothing new
+SHORTEST_US, LONGEST_US = 1e-6, 1e10    # beyond them a number is no time of a kernel
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,7 @@ class Side:
     p50: Floats                         # µs, a value a run
     p95: Floats | None                  # None: too few samples a run
     clocks: Floats | None               # SM MHz; None: not sampled in each run
-    damaged: Sequence[str]              # runs whose samples are no times
+    damaged: Sequence[str]              # runs that cannot be used, and why
     notes: Sequence[str]                # repeated runs, runs beyond the bound
 
 
@@ -55,10 +56,20 @@ def side(kernels: Sequence[KernelRuns]) -> Side:
     return Side(kept, medians, tails, np.asarray(clocks, dtype=np.float64) if known and clocks else None, damaged, notes)
 
 
+def without(ready: Side, out: NDArray[np.bool_], why: Sequence[str]) -> Side:
+    """The side less these runs; `why`: of each of them."""
+    kept = ~out
+    left_out = [run for run, is_out in zip(ready.runs, out, strict=True) if is_out]
+    damaged = [f"run {run.run}: {reason}" for run, reason in zip(left_out, why, strict=True)]
+    return replace(ready, runs=[run for run, keep in zip(ready.runs, kept, strict=True) if keep], p50=ready.p50[kept],
+                   p95=None if ready.p95 is None else ready.p95[kept],
+                   clocks=None if ready.clocks is None else ready.clocks[kept], damaged=[*ready.damaged, *damaged])
+
+
 def _problem(us: Floats) -> str:
     if us.ndim != 1 or not us.size:
         return "no samples"
-    bad = ~(np.isfinite(us) & (us > 0))
+    bad = ~((us >= SHORTEST_US) & (us <= LONGEST_US))        # true for NaN
     if not bad.any():
         return ""
     first = us[bad][0]
