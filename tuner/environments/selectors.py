@@ -56,6 +56,7 @@ class Compared:
 
     before: tuple[str, Environment]
     after: tuple[str, Environment]
+    names: tuple[str, str]                      # of both, in the URL
     kernels: list[tuple[str, Explanation]]
     says: str
     counts: Mapping[str, int] = field(default_factory=dict)
@@ -72,13 +73,12 @@ class Picture:
     facts: list[FactChange]
 
 
-def picture(suite: Suite, *, kernel: str = "", recorded: bool = False, before: tuple[str, Environment] | None = None,
-            after: tuple[str, Environment] | None = None) -> Picture:
-    """`before` and `after`: cells to compare; None: the newest run's cell, and the one before it of another environment."""
+def picture(suite: Suite, *, kernel: str = "", recorded: bool = False, before: str = "", after: str = "") -> Picture:
+    """`before` and `after`: names of cells to compare; "": the newest run's cell, and the one before it of another environment."""
     held = cells(suite, kernels=[kernel] if kernel else None, recorded=recorded)
     references = {"build": held.builds[0]} if held.builds else {}
     return Picture(held, attribute(held.observations, references=references), matrix(held, single=bool(kernel)),
-                   compared(held, before, after), fact_changes(held.observations)[:MOST_FACT_CHANGES])
+                   compared(held, _cell(held, before), _cell(held, after)), fact_changes(held.observations)[:MOST_FACT_CHANGES])
 
 
 def matrix(held: Cells, *, single: bool) -> Matrix:
@@ -120,7 +120,7 @@ def compared(held: Cells, before: tuple[str, Environment] | None = None,
     told = [(kernel, explain(rows, old, new)) for kernel, rows in by_kernel.items() if {before, after} <= measured[kernel]]
     told.sort(key=lambda one: (KINDS.index(one[1].kind), -abs(math.log(_ratio(one[1])))))
     counts = Counter(explanation.kind for _, explanation in told)
-    return Compared(before, after, told, _says(before, after, told, counts), counts)
+    return Compared(before, after, (_name(held, before), _name(held, after)), told, _says(before, after, told, counts), counts)
 
 
 def explanation_of(kernel: SuiteKernel, before: tuple[str, str, str, str], after: tuple[str, str, str, str], *,
@@ -156,19 +156,37 @@ def _ratio(explanation: Explanation) -> float:
 def _says(before: tuple[str, Environment], after: tuple[str, Environment], told: Sequence[tuple[str, Explanation]],
           counts: Mapping[str, int]) -> str:
     """The answer in a sentence."""
-    cellsaid = f"From build {before[0]} under {before[1].text} to build {after[0]} under {after[1].text}"
+    over = _from_to(before, after)
     if not told:
-        return f"{cellsaid}: no kernel was measured in both."
+        return f"{over}: no kernel was measured in both."
     if len(told) == 1:
-        return f"{told[0][0]}: {told[0][1].says}"
-    changed = [f"{counts[kind]} by the {kind}" for kind in ("environment", "build") if counts.get(kind)]
-    changed += [f"{counts['both']} by both"] if counts.get("both") else []
+        return f"{told[0][0]}, {over}: {told[0][1].says}"
+    who = [(counts.get("environment", 0), "by the environment"), (counts.get("build", 0), "by the build"),
+           (counts.get("both", 0), "by both")]
+    changed = sum(number for number, _ in who)
+    parts = ", ".join(f"{number} {words}" for number, words in who if number)
+    first = f"{changed} of {len(told)} kernels changed, {parts}" if changed else f"none of {len(told)} kernels surely changed"
+    name, worst = max(((kernel, _ratio(one)) for kernel, one in told), key=lambda one: one[1])
+    most = f" The most: {name}, {100 * (worst - 1):.1f} % slower." if changed and worst > 1.01 else ""
     unknown = f" Of {counts['unknown']} it cannot be told which did it." if counts.get("unknown") else ""
-    most = max((_ratio(one) for _, one in told), default=1.0)
-    name = next(kernel for kernel, one in told if _ratio(one) == most)
-    worst = f" The most: {name}, {100 * (most - 1):.1f} % slower." if changed and most > 1.01 else ""
-    first = f"{', '.join(changed)} of {len(told)} kernels changed" if changed else f"none of {len(told)} kernels surely changed"
-    return f"{cellsaid}: {first}.{worst}{unknown}"
+    return f"{over}: {first}.{most}{unknown}"
+
+
+def _from_to(before: tuple[str, Environment], after: tuple[str, Environment]) -> str:
+    """"Build abc from driver 580 to driver 590": only what differs is named twice."""
+    (old, a), (new, b) = before, after
+    parts = [name for name in b.factors.keys() | a.factors.keys() if a.factors.get(name, "") != b.factors.get(name, "")]
+    differs = [name for name in ("gpu", "cuda", "triton", "driver") if name in parts]
+
+    def text(where: Environment) -> str:
+        named = [(name, where.factors.get(name) or "unknown") for name in differs]
+        return ", ".join(value if name == "gpu" else f"{name} {value}" for name, value in named)
+
+    if not differs:
+        return f"From build {old} to build {new} under {b.text}"
+    if old == new:
+        return f"Build {new} from {text(a)} to {text(b)}"
+    return f"From build {old} under {text(a)} to build {new} under {text(b)}"
 
 
 # ---- as JSON ----
@@ -205,3 +223,26 @@ def explanation_json(one: Explanation) -> dict[str, Any]:
 
 def _cell_json(cell: tuple[str, Environment]) -> dict[str, Any]:
     return {"build": cell[0], "environment": asdict(cell[1])}
+
+
+def cell_names(found: Picture) -> list[tuple[str, str]]:
+    """(name in the URL, words) of every cell that was measured, newest build first."""
+    held = found.cells
+    there = {(one.factors["build"], where) for one, where in zip(held.observations, held.where, strict=True)}
+    return [(_name(held, (build, where)), f"{build} · {where.text}") for build in reversed(held.builds)
+            for where in reversed(held.environments) if (build, where) in there]
+
+
+def _name(held: Cells, cell: tuple[str, Environment]) -> str:
+    """"2|abc": the place of the environment in the order of first runs, and the build."""
+    return f"{held.environments.index(cell[1])}|{cell[0]}"
+
+
+def _cell(held: Cells, name: str) -> tuple[str, Environment] | None:
+    """What a name in the URL means; None where it means nothing."""
+    place, _, build = name.partition("|")
+    if not (place.isascii() and place.isdecimal() and len(place) < 6 and int(place) < len(held.environments)):
+        return None
+    cell = (build, held.environments[int(place)])
+    there = ((one.factors["build"], where) for one, where in zip(held.observations, held.where, strict=True))
+    return cell if cell in there else None

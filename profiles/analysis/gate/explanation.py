@@ -9,18 +9,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from profiles.analysis.gate.attribution import (
-    FACTORS,
-    FLOOR,
-    Effect,
-    Levels,
-    Model,
-    Observation,
-    change,
-    grouped,
-    level_of,
-    percent,
-)
+from profiles.analysis.gate.attribution import change, grouped, percent
+from profiles.analysis.gate.effects import FACTORS, FLOOR, Effect, Levels, Model, Observation, level_of
 
 FACTS = ("registers", "spills", "smem_bytes")
 BUILD, ENVIRONMENT = "build", "environment"
@@ -36,14 +26,22 @@ class Explanation:
     total: Effect | None                        # the two cells as they were measured
     measure: Sequence[Levels] = ()              # cells that would tell
 
+    @property
+    def build(self) -> Effect | None:
+        return next((part for part in self.parts if part.factor == BUILD), None)
+
+    @property
+    def environment(self) -> Effect | None:
+        return next((part for part in self.parts if part.factor == ENVIRONMENT), None)
+
 
 @dataclass(frozen=True)
 class FactChange:
-    """Code that the compiler made otherwise where one thing alone changed."""
+    """Code that the compiler made otherwise from one cell to the next, which share the build or the environment."""
 
     kernel: str
     fact: str                                   # "registers"
-    factor: str                                 # "cuda"
+    factor: str                                 # what changed: "cuda", "cuda + driver"
     reference: str
     level: str
     before: float
@@ -137,7 +135,7 @@ def _share(part: Effect) -> str:
 # ---- registers, spills, shared memory ----
 
 def fact_changes(observations: Sequence[Observation], facts: Sequence[str] = FACTS) -> list[FactChange]:
-    """Cells that differ in one factor alone and whose compiled code differs, the largest growth first.
+    """Cells of one build, or of one environment, that follow each other and whose compiled code differs; largest change first.
 
     The compiler's figures are the same in every run of a cell; where they are not, the greatest counts.
     """
@@ -153,15 +151,20 @@ def _fact_changes(observations: Sequence[Observation], facts: Sequence[str]) -> 
                 value = one.facts.get(fact)
                 if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
                     cell[fact] = max(cell.get(fact, value), value)
-        keys = list(cells)
-        for at, name in enumerate(FACTORS):
-            lines: dict[tuple[str, ...], list[tuple[str, ...]]] = {}
-            for key in keys:
-                lines.setdefault(key[:at] + key[at + 1:], []).append(key)
-            for rest, line in lines.items():
-                others = dict(zip([other for other in FACTORS if other != name], rest, strict=True))
-                for old, new in pairwise(line):
-                    for fact in facts:
-                        before, after = cells[old].get(fact), cells[new].get(fact)
-                        if before is not None and after is not None and before != after:
-                            yield FactChange(kernel, fact, name, old[at], new[at], before, after, others)
+        lines: dict[tuple[str, ...], list[tuple[str, ...]]] = {}
+        for key in cells:
+            lines.setdefault(key[:1], []).append(key)              # of one build: environments in their order
+            lines.setdefault(("", *key[1:]), []).append(key)       # of one environment: builds in theirs
+        for line in lines.values():
+            for old, new in pairwise(line):
+                for fact in facts:
+                    before, after = cells[old].get(fact), cells[new].get(fact)
+                    if before is not None and after is not None and before != after:
+                        yield _fact_change(kernel, fact, old, new, before, after)
+
+
+def _fact_change(kernel: str, fact: str, old: tuple[str, ...], new: tuple[str, ...], before: float, after: float) -> FactChange:
+    changed = [at for at in range(len(FACTORS)) if old[at] != new[at]]
+    factor, reference, level = (" + ".join(names[at] for at in changed) for names in (FACTORS, old, new))
+    same = {name: old[at] for at, name in enumerate(FACTORS) if at not in changed}
+    return FactChange(kernel, fact, factor, reference, level, before, after, same)

@@ -185,6 +185,6 @@ def test_registers_that_only_the_toolkit_changed():
     rows = [Observation("k", 10.0, {"build": build, "cuda": cuda}, {"registers": 60 if cuda == "11.0" else 170, "spills": 0})
             for build in ("a", "b") for cuda in ("11.0", "11.3")]
     changes = fact_changes(rows)
-    assert {(one.factor, one.fact, one.before, one.after, one.at["build"]) for one in changes} == {
-        ("cuda", "registers", 60, 170, "a"), ("cuda", "registers", 60, 170, "b")}
+    assert {(one.factor, one.level, one.fact, one.before, one.after, one.at["build"]) for one in changes} == {
+        ("cuda", "11.3", "registers", 60, 170, "a"), ("cuda", "11.3", "registers", 60, 170, "b")}
     assert fact_changes([Observation("k", 1.0, {"build": "a"}, {"registers": True})]) == []

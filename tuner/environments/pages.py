@@ -1,0 +1,79 @@
+"""`/environments/`: the same suite across toolkits, drivers and GPUs; what a new one made doubtful in the cache."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import messages
+from django.contrib.auth.decorators import permission_required
+from django.http import HttpRequest, HttpResponse, QueryDict
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_POST, require_safe
+
+from tuner.environments import observation_selectors, revalidation_selectors, selectors, services
+from tuner.environments.charts import effect_plot
+from tuner.models import Suite
+
+MOST_SUITES = 200
+
+
+@require_safe
+def environments(request: HttpRequest) -> HttpResponse:
+    """?suite=&kernel=&runs=measured|recorded&before=&after=, the last two as `selectors.cell_names` gives them."""
+    suites = list(Suite.objects.order_by("-enabled", "name")[:MOST_SUITES])
+    suite = next((one for one in suites if one.name == request.GET.get("suite")), suites[0] if suites else None)
+    found = page(suite, request.GET) if suite else {}
+    return render(request, "environments/list.html", {
+        **revalidation_selectors.overview(), "suites": suites, "suite": suite, **found,
+        "may_measure": request.user.has_perm("tuner.add_tunejob"),
+        "may_switch": request.user.has_perm("tuner.change_revalidationpolicy")})
+
+
+def page(suite: Suite, query: QueryDict) -> dict[str, Any]:
+    counts = observation_selectors.kinds(suite)
+    asked = query.get("runs")
+    recorded = asked == "recorded" if asked in ("measured", "recorded") else not counts["measured"] and bool(counts["recorded"])
+    keys = list(suite.kernels.filter(enabled=True).values_list("key", flat=True)[:observation_selectors.MOST_KERNELS])
+    kernel = query.get("kernel", "") if query.get("kernel", "") in keys else ""
+    held = selectors.picture(suite, kernel=kernel, recorded=recorded, before=query.get("before", ""), after=query.get("after", ""))
+    kernels = held.attribution.kernels
+    rows = [(one, effect) for one in kernels for effect in one.effects]
+    return {
+        "picture": held, "counts": counts, "recorded": recorded, "kernel": kernel, "keys": keys,
+        "plot": effect_plot([(one.factor if "+" in one.factor else f"{one.factor} {one.level}", one)
+                             for one in held.attribution.suite]),
+        "by_kernel": rows if len(kernels) > 1 else [], "cells": selectors.cell_names(held)}
+
+
+@require_POST
+@permission_required("tuner.add_tunejob", raise_exception=True)
+def revalidate(request: HttpRequest) -> HttpResponse:
+    made = services.revalidate_now(request.user)
+    if made:
+        messages.success(request, f"{len(made)} job{'s' * (len(made) != 1)} queued: each measures a winner, what came next, and "
+                         "the default.")
+    else:
+        messages.info(request, "Nothing to queue: no doubtful winner is left that a job could measure, or its job waits already.")
+    return redirect("environments")
+
+
+@require_POST
+@permission_required("tuner.change_revalidationpolicy", raise_exception=True)
+def policy(request: HttpRequest) -> HttpResponse:
+    try:
+        now = services.policy_set(by=request.user, by_itself=request.POST.get("by_itself") == "1",
+                                  most_entries=_number(request.POST.get("most_entries")),
+                                  most_seconds=_number(request.POST.get("most_seconds")))
+    except services.PolicyRefused as error:
+        messages.error(request, str(error))
+    else:
+        messages.success(request, "Doubtful winners are measured again by themselves now." if now.by_itself else
+                         "Doubtful winners are measured again when somebody asks.")
+    return redirect("environments")
+
+
+def _number(text: str | None) -> Any:
+    """A whole number, else what was typed: the service says what would be right. None: as it was."""
+    if text is None or text == "":
+        return None
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else text

@@ -1,0 +1,69 @@
+"""Builds × environments on the command line: effects, who did it, and re-validation after a new environment."""
+
+from __future__ import annotations
+
+import json
+from argparse import ArgumentParser
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+from django.core.serializers.json import DjangoJSONEncoder
+
+from profiles.analysis.gate.attribution import percent
+from tuner.environments import observation_selectors, revalidation_selectors, selectors, services
+from tuner.models import Suite
+
+
+class Command(BaseCommand):
+    help = "Effects of build, toolkit, driver and GPU on a suite; what a new environment made doubtful in the cache."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("--suite", help="name of a suite: its effects and who made a kernel slower")
+        parser.add_argument("--kernel", default="", help="key of one of its kernels")
+        parser.add_argument("--recorded", action="store_true", help="recorded runs instead of those measured here")
+        parser.add_argument("--revalidate", action="store_true", help="queue jobs for the hottest doubtful winners")
+        parser.add_argument("--by-itself", choices=["on", "off"], help="measure doubtful winners again without being asked")
+        parser.add_argument("--most-entries", type=int, help="… at most so many of each GPU model and environment")
+        parser.add_argument("--most-seconds", type=float, help="… that take so many GPU-seconds")
+        parser.add_argument("--json", action="store_true")
+
+    def handle(self, *arguments: Any, **options: Any) -> None:
+        told, lines = self._suite(options) if options["suite"] else ({}, [])
+        if options["by_itself"]:
+            try:
+                services.policy_set(by=None, by_itself=options["by_itself"] == "on", most_entries=options["most_entries"],
+                                    most_seconds=options["most_seconds"])
+            except services.PolicyRefused as error:
+                raise CommandError(str(error)) from error
+        made = [job.pk for job in services.revalidate_now(None)] if options["revalidate"] else []
+        told |= revalidation_selectors.overview_json(revalidation_selectors.overview()) | {"jobs": made}
+        if options["json"]:
+            self.stdout.write(json.dumps(told, cls=DjangoJSONEncoder, indent=2))
+            return
+        now = told["revalidation"]
+        lines += [f"{one['gpu']}: {one['toolkit']}, driver {one['driver'] or '—'}{' (newest)' if one['newest'] else ''}: "
+                  f"{one['verified']} winners stand, {one['unverified']} are doubtful" for one in told["seen"]]
+        lines.append(f"{now['unverified']} doubtful winners; the {len(now['next'])} hottest take about "
+                     f"{now['expected_gpu_seconds']:.0f} s of GPU time; they are measured "
+                     f"{'by themselves' if now['by_itself'] else 'when asked'}")
+        lines += [f"{len(made)} jobs queued"] if options["revalidate"] else []
+        self.stdout.write("\n".join(lines))
+
+    def _suite(self, options: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+        suite = Suite.objects.filter(name=options["suite"]).first()
+        if suite is None:
+            raise CommandError(f"no suite is named {options['suite']}")
+        if options["kernel"] and not suite.kernels.filter(key=options["kernel"]).exists():
+            raise CommandError(f"{suite.name} has no kernel {options['kernel']!r}")
+        counts = observation_selectors.kinds(suite)
+        found = selectors.picture(suite, kernel=options["kernel"], recorded=options["recorded"] or not counts["measured"])
+        lines = [found.attribution.says]
+        lines += [f"  {one.factor} {one.level} against {one.reference}: " + (
+            f"{percent(one.ratio)} [{percent(one.low)}, {percent(one.high)}], {one.kernels} kernels" if one.ratio else
+            f"— {one.why}")
+            for one in found.attribution.suite]
+        if found.compared is not None:
+            lines += [found.compared.says, *(f"  {key}: {one.kind}. {one.says}" for key, one in found.compared.kernels)]
+        lines += [f"  {one.kernel}: {one.fact} {one.before:g} → {one.after:g} by {one.factor} {one.reference} → {one.level}"
+                  for one in found.facts]
+        return {"suite": suite.name, **selectors.picture_json(found)}, lines
