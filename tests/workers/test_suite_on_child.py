@@ -156,7 +156,8 @@ def test_clocks_are_left_alone_and_a_refusal_is_said(monkeypatch):
 
 
 @pytest.mark.torch
-def test_the_real_child_times_a_kernel_in_fresh_processes(tmp_path):
+def test_the_real_child_times_a_kernel_in_fresh_processes(tmp_path, monkeypatch):
+    monkeypatch.setattr(suite_runner, "FreshRuns", FreshRuns)
     row = suite_of(tmp_path, "softmax", policy={"min_samples": 5, "max_samples": 5, "warmup": 1, "batch": 5})
     row.kernels.update(config_from="default", config=None)
     Suite.objects.update(build_path="")

@@ -16,7 +16,7 @@ from tuner.trial import Config
 SAMPLES = 100
 # Fixed, not adaptive: sides of a comparison must be sampled alike. Nothing is raced.
 POLICY: Mapping[str, Any] = {"kind": "cold", "warmup": 50, "batch": 10, "min_samples": SAMPLES, "max_samples": SAMPLES,
-                             "max_ms": 4000.0, "risk": 0.0}
+                             "max_ms": 4000.0, "risk": 0.0, "lead_ms": 3.0}
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ KINDS = {
 }
 TITLES = {"cold": "a cold L2 cache: as the first kernel to touch its inputs", "warm": "a warm L2 cache: inputs used just before",
           "graph": "a CUDA graph: launches as a serving engine replays them"}
+MOST_LEAD_MS = 100.0
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,7 @@ class Policy:
     clock_floor: float = 0.75       # samples at an SM clock below this share of the session's highest are thrown away (nvbench's)
     max_discards: int = 4           # batches that may be thrown away for one configuration
     pause_s: float = 0.25           # after a batch that was thrown away: the GPU cools
+    lead_ms: float = 0.0            # the GPU waits so long before each batch: the host has queued it all by then
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
@@ -44,6 +46,8 @@ class Policy:
             raise ValueError(f"policy: risk must be from 0 to 0.5, not {self.risk!r}")
         if min(self.batch, self.min_samples, self.max_samples, self.rounds) < 1 or self.warmup < 0:
             raise ValueError("policy: batch, min_samples, max_samples and rounds are at least 1, warmup at least 0")
+        if not 0 <= self.lead_ms <= MOST_LEAD_MS:
+            raise ValueError(f"policy: lead_ms must be from 0 to {MOST_LEAD_MS:g}, not {self.lead_ms!r}")
 
     @classmethod
     def read(cls, given: Mapping[str, Any]) -> Policy:
