@@ -19,14 +19,16 @@ class SuiteForm(forms.Form):
     name = forms.CharField(max_length=60, help_text="What gates and pipelines call it: letters, digits, - and _.")
     title = forms.CharField(max_length=200, required=False)
     kind = forms.ChoiceField(choices=KINDS, initial="operators", widget=forms.RadioSelect)
-    kernels = forms.CharField(required=False, max_length=100_000, widget=forms.Textarea(attrs={"rows": 7, "spellcheck": "false"}))
+    kernels = forms.CharField(required=False, max_length=100_000, strip=False,                # lines are counted as typed
+                              widget=forms.Textarea(attrs={"rows": 7, "spellcheck": "false"}))
     device = forms.CharField(label="Where", max_length=120, initial="gpu", required=False,
                              widget=forms.TextInput(attrs={"list": "known-devices"}))
     target = forms.ChoiceField(label="Capture target", required=False)
     runs = forms.IntegerField(label="Fresh runs of a build", initial=5, min_value=1, max_value=200)
     baseline_runs = forms.IntegerField(label="Fresh runs of the baseline", initial=10, min_value=1, max_value=200)
     every_hours = forms.FloatField(label="Measure the newest build every … hours", required=False)
-    metrics = forms.CharField(required=False, max_length=10_000, widget=forms.Textarea(attrs={"rows": 3, "spellcheck": "false"}))
+    metrics = forms.CharField(required=False, max_length=10_000, strip=False,
+                              widget=forms.Textarea(attrs={"rows": 3, "spellcheck": "false"}))
     build_path = forms.CharField(label="Code of a build, on the workers", max_length=500, required=False)
     target_pct = forms.FloatField(label="Target (%)", required=False)
     floor_pct = forms.FloatField(label="Floor (%)", required=False)
@@ -98,7 +100,7 @@ class SuiteForm(forms.Form):
             if first.startswith("kernel"):
                 at = first.removeprefix("kernel").strip("[]")
                 line = f"line {numbers[int(at)]}: " if at.isdecimal() and int(at) < len(numbers) else ""
-                self.add_error("kernels", f"{line}{rest.rpartition('.')[2]} {problem.what}".replace(":  ", ": "))
+                self.add_error("kernels", f"{line}{problem.what}")
             elif first == "rule":
                 self.add_error(f"{rest}_pct" if rest in RULE else "target_pct", problem.what)
             else:

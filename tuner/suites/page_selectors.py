@@ -37,7 +37,8 @@ def rows() -> list[dict[str, Any]]:
     found = suite_list().annotate(
         kernel_count=Count("kernels", filter=Q(kernels__enabled=True)), gate_pk=Subquery(gate.values("pk")[:1]),
         verdict=Subquery(gate.values("verdict")[:1]), newest_run=Subquery(newest.values("created")[:1]),
-        newest_build=Subquery(newest.values("build__name")[:1]), recorded=Subquery(newest.values("recorded")[:1])).order_by("name")[:500]
+        newest_build=Subquery(newest.values("build__name")[:1]), recorded=Subquery(newest.values("recorded")[:1]))
+    found = found.order_by("name")[:500]
     under_way = SuiteJob.objects.filter(status__in=LIVE).order_by("status", "-pk")[:500]       # running ones last: they stay
     live: dict[int, SuiteJob] = {job.suite_id: job for job in under_way}
     return [{"suite": suite, "job": live.get(suite.pk)} for suite in found]
