@@ -78,7 +78,7 @@ _WHAT = {400: "the request cannot be understood", 403: "this is not allowed", 40
 HINTS = {
     400: "see /api/docs/ for what this address takes",
     401: "sign in, or send “Authorization: Token …” with a token from Accounts → Tokens",
-    403: "ask an owner for the role that may do this; from a page, reload it",
+    403: "a program sends “Authorization: Token …” (Accounts → Tokens); a page is reloaded; else ask an owner for the role",
     404: "it may have been deleted",
     500: "nothing that was stored is lost; the server's log has the trace",
     405: "see /api/docs/ for what this address takes",
