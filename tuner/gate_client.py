@@ -15,6 +15,7 @@ import http.client
 import json
 import os
 import random
+import re
 import signal
 import sys
 import time
@@ -30,6 +31,7 @@ WAIT_S = 10.0                    # of one question: shorter than the patience of
 ASK_S = 60.0                     # socket timeout of one request
 MAX_ANSWER, MAX_RUNS = 64 * 2**20, 256 * 2**20      # bytes
 RETRIED = (408, 425, 429, 502, 503, 504)
+SHA = re.compile("[0-9a-f]{40}([0-9a-f]{24})?")
 SHOWN = 40                       # kernels in the table
 SHA_VARIABLES = ("GITHUB_SHA", "CI_COMMIT_SHA", "GIT_COMMIT", "BUILDKITE_COMMIT", "CIRCLE_SHA1")
 BRANCH_VARIABLES = ("GITHUB_HEAD_REF", "GITHUB_REF_NAME", "CI_COMMIT_REF_NAME", "GIT_BRANCH", "BUILDKITE_BRANCH", "CIRCLE_BRANCH")
@@ -298,27 +300,62 @@ def main(argv: Sequence[str] | None = None) -> int:
     gate: Document = {}
     try:
         server = Server(given.server, given.token or os.environ.get("RIDGEPOINT_TOKEN", ""), given.patience, say)
-        gate = server.gate(given.gate) if given.gate is not None else server.gate_create(question(given))
+        check_files([getattr(given, name) for name in FORMS])
+        if given.gate is not None:
+            gate = server.gate(given.gate)
+            check_commit(given.github, given.head_sha, str(gate.get("build")))
+        else:
+            asked = question(given)
+            check_commit(given.github, given.head_sha, given.build)
+            gate = server.gate_create(asked)
         if given.start_only:
             say("gate {} was started: {}".format(gate["id"], (gate.get("links") or {}).get("page", "")))
             print(gate["id"])
             return PASS
         gate = followed(server, gate, given.timeout, say)
-        _written(server, gate, given)
+        words = table(gate)
+        int(gate["id"])
     except KeyboardInterrupt:
         return _given_up(server, gate, given, say)
     except (GateError, KeyError, TypeError, AttributeError, ValueError) as error:
         _say("error: {}".format(error if isinstance(error, GateError) else f"the answer is not a gate: {error!r}"))
         return ERROR
+    wrong = _written(server, gate, given)
     if gate.get("exit_code") is None:
         _say("no verdict within {:.0f} s; gate {} goes on, ask again with --gate {}".format(given.timeout, gate["id"], gate["id"]))
         return UNDECIDED
-    print(table(gate), file=sys.stderr if "-" in [getattr(given, name) for name in FORMS] else sys.stdout)
+    print(words, file=sys.stderr if "-" in [getattr(given, name) for name in FORMS] else sys.stdout)
     code = gate["exit_code"]
-    return int(code) if code in (PASS, SLOWER, UNDECIDED) and not isinstance(code, bool) else ERROR
+    if wrong:
+        _say(f"error: {wrong}")
+    return int(code) if code in ((SLOWER,) if wrong else (PASS, SLOWER, UNDECIDED)) and not isinstance(code, bool) else ERROR
 
 
-def _written(server: Server, gate: Document, given: argparse.Namespace) -> None:
+def check_files(paths: Sequence[str | None]) -> None:
+    """Before a GPU is asked for: can these be written?"""
+    for path in filter(None, paths):
+        folder = os.path.dirname(path) or "."
+        place = path if os.path.exists(path) else folder
+        if path != "-" and (os.path.isdir(path) or not os.path.isdir(folder) or not os.access(place, os.W_OK)):
+            raise GateError(f"{path}: cannot be written")
+
+
+def check_commit(github: str | None, head_sha: str, build: str) -> None:
+    """A check run hangs on a commit: GitHub takes its whole sha only."""
+    if github and not SHA.fullmatch((head_sha or build).lower()):
+        raise GateError("--github needs the commit's whole sha (40 hexadecimal digits): --head-sha, or a build called by it")
+
+
+def _written(server: Server, gate: Document, given: argparse.Namespace) -> str:
+    """What went wrong; "" nothing. The verdict stands whatever becomes of its reports."""
+    try:
+        _reports(server, gate, given)
+    except (GateError, KeyboardInterrupt) as error:
+        return str(error) or "interrupted"
+    return ""
+
+
+def _reports(server: Server, gate: Document, given: argparse.Namespace) -> None:
     for option, form in FORMS.items():
         path = getattr(given, option)
         if not path or (gate.get("exit_code") is None and form == "junit"):       # test cases that have no result yet

@@ -129,8 +129,6 @@ def test_from_runs_to_exit_code_and_every_report(live_server, tmp_path, capsys, 
     page = f"{live_server.url}/gates/{document['id']}/"
     assert (check["conclusion"], check["head_sha"], check["details_url"]) == ("failure", SHA, page)
     assert gate_client.main(["--gate", str(document["id"]), "--quiet"]) == 1       # asked again later
-    assert gate("nightly", slower, "--github", str(tmp_path / "x")) == 3       # no commit for a check run
-    assert "head_sha" in capsys.readouterr().err
     assert gate_client.main(["--suite", "unheard", "--build", "b1", *WHERE]) == 3
     assert "there is no such suite" in capsys.readouterr().err
     broken = tmp_path / "broken.jsonl"
@@ -252,6 +250,23 @@ def test_a_file_that_is_no_runs_file_is_an_error_with_its_line(scripted, tmp_pat
     server = scripted((200, DONE))
     assert ask(server, "--runs", str(path)) == 3
     assert says in capsys.readouterr().err and server.asked == []
+
+
+@pytest.mark.parametrize(("more", "says"), [
+    (["--github", "x"], "whole sha"), (["--github", "x", "--head-sha", "abc"], "whole sha"),
+    (["--junit", "/"], "/: cannot be written"), (["--markdown", "/nowhere/x"], "/nowhere/x: cannot be written")])
+def test_what_cannot_be_written_is_said_before_a_gpu_is_asked_for(scripted, capsys, more, says):
+    server = scripted((200, DONE))
+    assert ask(server, *more) == 3 and server.asked == []
+    assert says in capsys.readouterr().err
+
+
+def test_a_verdict_stands_whatever_becomes_of_its_reports(scripted, tmp_path, capsys):
+    slower = {**DONE, "verdict": "SLOWER", "exit_code": 1}
+    for gate, code in ((slower, 1), (DONE, 3)):
+        assert ask(scripted((200, gate), (500, b"oops")), "--junit", str(tmp_path / "x")) == code
+        told = capsys.readouterr()
+        assert gate["verdict"] in told.out and "error: 500" in told.err
 
 
 @pytest.mark.parametrize("argv", [["--nonsense"], [], ["--server", "guard.example", "--suite", "s", "--build", "b"],

@@ -53,23 +53,35 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(options: Mapping[str, Any], stdout: TextIO, stderr: TextIO) -> int:
     """The exit code: 0 pass, 1 slower, 2 could not decide, 3 error."""
     try:
+        check_reports(options, options["build"])
         gate = Gate.objects.get(pk=options["gate"]) if options["gate"] is not None else _asked(options)
         found = _followed(gate, float(options["timeout"]), stderr)
-        write_reports(found, options)
-        if options.get("json") not in (None, "-"):
-            Path(options["json"]).write_text(document.as_text(found))
-    except (services.GateRefused, gate_client.GateError, OSError) as error:
+    except (services.GateRefused, gate_client.GateError) as error:
         print(f"error: {error}", file=stderr)
         return ERROR_EXIT_CODE
     except Gate.DoesNotExist:
         print(f"error: there is no gate {options['gate']}", file=stderr)
         return ERROR_EXIT_CODE
+    code, wrong = found["exit_code"], ""
+    try:
+        write_reports(found, options)
+        if options.get("json") not in (None, "-"):
+            Path(options["json"]).write_text(document.as_text(found))
+    except (gate_client.GateError, OSError) as error:
+        wrong = str(error)
+        print(f"error: {wrong}", file=stderr)
     print(json.dumps(found) if options.get("json") == "-" else gate_client.table(found), file=stdout)
-    code = found["exit_code"]
     if code is None:
         print(f"no verdict within {options['timeout']:.0f} s; the gate goes on: --gate {found['id']}", file=stderr)
         return gate_client.UNDECIDED
-    return int(code)
+    return ERROR_EXIT_CODE if wrong and code != gate_client.SLOWER else int(code)
+
+
+def check_reports(options: Mapping[str, Any], build: str = "") -> None:
+    """Before anything is run: can the files be written, is the commit of a check run known? Raises GateError."""
+    gate_client.check_files([*(options.get(name) for name in FILES), options.get("json")])
+    if options.get("gate") is None:
+        gate_client.check_commit(options.get("github"), options.get("head_sha", ""), build)
 
 
 def write_reports(found: Mapping[str, Any], options: Mapping[str, Any]) -> None:

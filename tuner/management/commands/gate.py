@@ -72,9 +72,12 @@ class Command(BaseCommand):
     def _files(self, options: dict[str, Any]) -> int:
         rule, limits = _rule(options), _limits(options["limit"])
         try:
+            command_services.check_reports(options)
             baseline, candidate = read(options["baseline"]), read(options["candidate"])
         except RunsError as error:
             raise CommandError(f"{error} ({error.hint})", returncode=ERROR_EXIT_CODE) from None
+        except GateError as error:
+            raise CommandError(str(error), returncode=ERROR_EXIT_CODE) from None
         document = as_json(judge(baseline, candidate, rule, metrics=limits))
         document |= {"rule": dataclasses.asdict(rule), "baseline": str(options["baseline"]), "candidate": str(options["candidate"])}
         try:
