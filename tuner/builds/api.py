@@ -77,7 +77,7 @@ class BuildApi(APIView):
         return Response({
             **selectors.build_json(build), "answer": detail_selectors.answer(build, found),
             "sides": [side.text for side in detail_selectors.sides(build)],
-            "compared": {"on": found.side.text, "against": found.against.name if found.against else None,
+            "compared": {"on": found.side.text, "against": found.label or None,
                          "judged": as_json(found.judged) if found.judged else None} if found else None,
             "gates": [{"id": gate.pk, "suite": gate.suite.name, "status": gate.status, "verdict": gate.verdict}
                       for gate in detail_selectors.gates(build)],

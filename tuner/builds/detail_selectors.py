@@ -13,12 +13,14 @@ from profiles.analysis.gate.suite import judge
 from profiles.models import Profile
 from tuner.builds.order_selectors import MAIN, line, position
 from tuner.builds.series_selectors import ENVIRONMENT, environment_text
+from tuner.gates.baseline_selectors import Env, baselines_of
 from tuner.gates.rules_selectors import rule_of
 from tuner.models import Build, Gate, KernelRun, Regression, Suite
 from tuner.suites.run_selectors import runs_of
 
 MOST_OTHERS, MOST_KERNELS, MOST_RUNS = 200, 300, 40
 MOST_LISTED = 50
+BASELINE = "baseline"           # in place of a build's name
 
 
 @dataclass(frozen=True)
@@ -37,7 +39,8 @@ class Side:
 @dataclass(frozen=True)
 class Compared:
     side: Side
-    against: Build | None
+    against: Build | None               # None: nothing, or the baseline
+    label: str                          # what it is compared with; "": nothing
     others: Sequence[Build]             # builds that could stand beside it, newest first
     judged: SuiteVerdict | None         # of the runs that are stored; None: nothing to compare with
     kernels: Sequence[KernelVerdict]
@@ -55,19 +58,32 @@ def sides(build: Build) -> list[Side]:
 
 
 def compared(build: Build, query: Mapping[str, str]) -> Compared | None:
-    """`?on=` names the side, `?against=` the other build: else the newest run's, and the build before."""
+    """`?on=` names the side, `?against=` the other build, or "baseline": else the newest run's, and the build before."""
     found = sides(build)
     if not found:
         return None
     side = next((each for each in found if each.text == query.get("on")), None) or next(
         (each for each in found if each.suite.name == query.get("suite")), found[0])
     others = _others(build, side)
-    against = next((other for other in others if other.name == query.get("against")), None) or _before(build, others)
-    if against is None:
-        return Compared(side, None, others, None, [])
-    judged = judge(_runs(side, against), _runs(side, build), rule_of(side.suite.rule), metrics=side.suite.metrics,
-                   rules={kernel.key: rule_of(side.suite.rule, kernel.rule) for kernel in side.suite.kernels.all() if kernel.rule})
-    return Compared(side, against, others, judged, list(judged.kernels)[:MOST_KERNELS])
+    asked = query.get("against", "")
+    named = next((other for other in others if other.name == asked), None)
+    against = None if asked == BASELINE else named or _before(build, others)
+    runs = _runs(side, against) if against else _baseline(side, build) if asked == BASELINE else []
+    label = against.name if against else "the baseline" if asked == BASELINE else ""
+    if not runs:
+        return Compared(side, against, label, others, None, [])
+    kernels = side.suite.kernels.filter(enabled=True)
+    judged = judge(runs, _runs(side, build), rule_of(side.suite.rule), metrics=side.suite.metrics,
+                   rules={kernel.key: rule_of(side.suite.rule, kernel.rule) for kernel in kernels if kernel.rule},
+                   metrics_of={kernel.key: kernel.metrics for kernel in kernels if kernel.metrics})
+    return Compared(side, against, label, others, judged, list(judged.kernels)[:MOST_KERNELS])
+
+
+def _baseline(side: Side, build: Build) -> Any:
+    """What a gate would compare with: the newest runs of earlier builds that passed, or what a person pinned."""
+    kernels = list(side.suite.kernels.filter(enabled=True)[:MOST_KERNELS])
+    found = baselines_of(kernels, Env(**side.where), build)
+    return runs_of(run for kernel in kernels for run in found[kernel.pk].runs)
 
 
 def _others(build: Build, side: Side) -> list[Build]:
@@ -124,6 +140,7 @@ def answer(build: Build, found: Compared | None) -> str:
     """Did this build make anything slower?"""
     if found is None:
         return f"Build {build.name} was not measured by any suite."
-    if found.judged is None or found.against is None:
-        return f"Build {build.name} is the only one of {found.side.suite.name} there: nothing to compare it with."
-    return f"{build.name} against {found.against.name}: {found.judged.verdict}; {found.judged.reason}."
+    if found.judged is None:
+        return (f"{found.label.capitalize()} has no run there: nothing to compare {build.name} with." if found.label else
+                f"Build {build.name} is the only one of {found.side.suite.name} there: nothing to compare it with.")
+    return f"{build.name} against {found.label}: {found.judged.reason.rstrip('.')}."

@@ -13,6 +13,7 @@ from tuner.builds.series_selectors import ENVIRONMENT, Point, Series, Step, seri
 from tuner.gates.baseline_selectors import Env, baselines_of
 from tuner.models import BaselineChange, Build, GateKernel, Regression, SuiteKernel
 from tuner.operators import all_operators
+from tuner.texts import in_order
 
 HEAT_BUILDS, HEAT_KERNELS = 8, 40
 KERNEL_ROWS = 200
@@ -175,4 +176,4 @@ def tune_url(kernel: SuiteKernel) -> str:
     """The filled-in form of a tune job; "" where the kernel is no operator of the tuner."""
     if kernel.op not in all_operators():
         return ""
-    return f"{reverse('tune-new')}?{urlencode({'operator': kernel.op, 'dtype': kernel.dtype, **kernel.shape})}"
+    return f"{reverse('tune-new')}?{urlencode({'operator': kernel.op, 'dtype': kernel.dtype, **in_order(kernel.op, kernel.shape)})}"

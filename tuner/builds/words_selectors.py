@@ -39,8 +39,8 @@ def answer(page: Page) -> str:
     slower = [(one, step) for one in page.found for step in one.steps if step.slower and step is one.steps[-1]]
     if slower:
         one, step = max(slower, key=lambda each: each[1].ratio)
-        return (f"Nothing waits for an answer: {one.kernel.key} is {step.change_pct:.1f} % slower since build {step.build}, which is "
-                f"answered or below the floor; looked at {looked}.")
+        return (f"Nothing waits for an answer: {one.kernel.key} is {step.change_pct:.1f} % slower since build {step.build}, "
+                f"which is answered or below the floor; looked at {looked}.")
     if not any(len(one.points) >= 4 for one in page.found):
         return f"Too early to say: {looked}. A change shows once two builds before it and two after it were measured."
     return f"No: no change to a slower speed among {looked}."

@@ -22,7 +22,7 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("build", nargs="?", help="a build: its kernels against the build before")
-        parser.add_argument("--against", default="", help="another build than the one before")
+        parser.add_argument("--against", default="", help="another build than the one before; baseline: what a gate compares with")
         parser.add_argument("--suite", default="")
         parser.add_argument("--gpu", default="")
         parser.add_argument("--branch", default="")
@@ -87,13 +87,13 @@ def _one(options: dict[str, Any]) -> tuple[Any, list[str]]:
     if build is None:
         raise CommandError(f"no build {options['build']}", returncode=3)
     found = detail_selectors.compared(build, {"suite": options["suite"], "against": options["against"]})
-    if options["against"] and (found is None or found.against is None or found.against.name != options["against"]):
+    if options["against"] and (found is None or found.label.removeprefix("the ") != options["against"]):
         raise CommandError(f"{options['against']} was not measured where {build.name} was", returncode=3)
     lines = [detail_selectors.answer(build, found)]
     for each in found.kernels if found else []:
         ratio = f"{words_selectors.percent(each.p50.ratio)}" if each.p50 else "—"
         lines.append(f"  {each.verdict:<10} {each.key:<48} {ratio:>8}  {each.reason}")
-    return {**selectors.build_json(build), "answer": lines[0], "against": found.against.name if found and found.against else None,
+    return {**selectors.build_json(build), "answer": lines[0], "against": found.label if found else None,
             "judged": as_json(found.judged) if found and found.judged else None}, lines
 
 
