@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import threading
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any, Protocol
+
+from django.conf import settings
 
 from tuner import cache
 from tuner.bench.fresh import Taken, Wanted, policy_of
@@ -16,8 +20,9 @@ from tuner.suites.services import Turn
 from tuner.trial import Config
 from workers import build_code, gpu, team
 from workers.child import Stopped
-from workers.compilers import cache_folder
 from workers.fresh import CHILD, FreshRuns, Side
+
+MOST_COMPILED_BYTES = 2 * 2**30        # of one suite on one GPU; then it is compiled anew
 
 
 class Runner(Protocol):
@@ -129,14 +134,14 @@ def _served(job: SuiteJob, stem: str) -> tuple[dict[str, list[int]], dict[tuple[
 class GpuRunner:
     """Fresh processes on the GPU that this worker leased.
 
-    A build's kernels are compiled once, by a process that measures nothing.
+    A build's kernels are compiled by a process that measures nothing.
     """
 
     recorded = ""
 
     def __init__(self, job: SuiteJob, card: gpu.Gpu, *, module: str = CHILD) -> None:
         self.job, self._chosen = job, Chosen()
-        self._folder = cache_folder()
+        self._folder = compiled_folder(job.suite_id, card)
         self._refused: dict[str, dict[str, str]] = {}            # build → kernel → why it cannot be compiled
         self._sides: dict[str, Side] = {}
         self.fresh = FreshRuns(card.index, gpu_uuid=card.uuid, module=module, policy=policy_of(job.suite.policy),
@@ -160,9 +165,7 @@ class GpuRunner:
 
     def _side(self, build: str) -> Side:
         if build not in self._sides:
-            compiled = self._folder / f"build-{len(self._sides)}"
-            compiled.mkdir()
-            self._sides[build] = Side(build, build_code.folder(self.job.suite.build_path, build), compiled)
+            self._sides[build] = Side(build, build_code.folder(self.job.suite.build_path, build), self._folder)
         return self._sides[build]
 
     def _wanted(self, turn: Turn, kernel: SuiteKernel) -> Wanted:
@@ -178,4 +181,15 @@ class GpuRunner:
 
     def close(self) -> None:
         self.fresh.close()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        if sum(file.stat().st_size for file in self._folder.rglob("*") if file.is_file()) > MOST_COMPILED_BYTES:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def compiled_folder(suite_id: int, card: gpu.Gpu) -> Path:
+    """Triton's cache for a suite on one GPU, kept between jobs: what a build did not change is not compiled again.
+
+    Triton names its binaries by source, options and compiler, so that builds may share it. Whoever has the GPU's lease owns it.
+    """
+    folder = Path(settings.HOME) / "compiled" / f"suite-{suite_id}-{re.sub('[^A-Za-z0-9-]', '', card.uuid)}"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder

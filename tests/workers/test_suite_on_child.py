@@ -21,6 +21,7 @@ CONFIG = {"STEPS": 3, "PER_SM": 32, "num_warps": 8}
 @pytest.fixture(autouse=True)
 def host(monkeypatch, tmp_path):
     monkeypatch.setattr(suite, "after", lambda job_id: None)
+    monkeypatch.setattr(settings, "HOME", tmp_path / "home")
     monkeypatch.setattr(gpu, "gpus", lambda: [CARD])
     monkeypatch.setattr(gpu.tempfile, "gettempdir", lambda: str(tmp_path))
     monkeypatch.setattr(suite_runner, "FreshRuns", functools.partial(FreshRuns, limits=Limits(run_s=1.0)))
@@ -71,7 +72,8 @@ def test_each_run_is_a_fresh_process_of_its_builds_code(tmp_path, builds):
         assert (row.gpu, row.gpu_uuid, row.toolkit, row.driver) == ("Imaginary GPU", "GPU-0", "cuda 13.0, triton 3.6.0", "1.0")
         assert row.sm_clock_mhz == 1980 and row.facts["registers"] == 32 and row.environment["torch"] == "2.11.0"
         assert row.facts["compile_s"] == 0.0, "a process that measures nothing compiled before"
-    assert not list(tmp_path.glob("ridgepoint-triton-*")), "compiled kernels of the job are gone with it"
+    [kept] = (tmp_path / "home" / "compiled").iterdir()
+    assert kept.name == f"suite-{job.suite_id}-GPU-0" and {file.name for file in kept.iterdir()} == {"softmax", "layernorm"}
 
 
 def test_a_kernel_that_kills_or_hangs_its_process_is_a_rejected_run_and_the_others_go_on(tmp_path, builds):
