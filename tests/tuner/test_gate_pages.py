@@ -118,6 +118,7 @@ def test_the_evidence_is_the_runs_that_were_compared(client: Any, alice: Any, sl
         Profile.objects.create(name=build, build=build, status="ready", kind="trace", file_name="t", upload_key="k")
     again = seen(client, f"/gates/{slower.pk}/kernels/{row.pk}/")
     assert "/compare/?build_a=b1&amp;build_b=b2" in again and "▸ timeline" in again
+    assert "Both timelines" in again and "Counters of both" not in again, "no counter report of either"
 
 
 def test_home_search_and_compare_know_of_it(client: Any, alice: Any, slower: Gate) -> None:

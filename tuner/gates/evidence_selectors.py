@@ -160,6 +160,7 @@ def ways(row: GateKernel, baseline: str, candidate: str) -> dict[str, Way]:
     builds = urlencode({"build_a": baseline, "build_b": candidate})
     both = bool(baseline) and comparable(baseline, candidate)
     return {
+        **_of_both(baseline, candidate),
         "compare": Way("Compare the builds", f"{reverse('compare')}?{builds}" if both else "",
                        "" if both else "both builds need a profile that is ready"),
         "tune": tune,
@@ -170,6 +171,24 @@ def ways(row: GateKernel, baseline: str, candidate: str) -> dict[str, Way]:
         "series": Way("Its series over builds", f"{reverse('build-list')}?" + urlencode(
             {"suite": row.gate.suite.name, "kernel": kernel.key, "gpu": row.gate.gpu})),
     }
+
+
+def _of_both(baseline: str, candidate: str) -> dict[str, Way]:
+    """Timelines on one axis, counters beside each other: where both builds have the profiles for it."""
+    if not baseline or baseline == candidate:
+        return {}
+    newest: dict[tuple[str, str], int] = {}
+    found = Profile.objects.filter(build__in=[baseline, candidate], status=Profile.Status.READY).order_by("-created")
+    for build, kind, pk in found.values_list("build", "kind", "pk")[:200]:
+        newest.setdefault((kind, build), pk)
+    ways = {}
+    traces = [newest.get((Profile.Kind.TRACE, build)) for build in (baseline, candidate)]
+    if all(traces):
+        ways["timelines"] = Way("Both timelines", reverse("timelines", args=traces))
+    if all(newest.get((Profile.Kind.COUNTERS, build)) for build in (baseline, candidate)):
+        query = urlencode({"build_a": baseline, "build_b": candidate, "kind": Profile.Kind.COUNTERS})
+        ways["counters"] = Way("Counters of both", f"{reverse('compare')}?{query}")
+    return ways
 
 
 def _tune_of_profile(row: GateKernel, build: str) -> Way:
