@@ -137,7 +137,8 @@ def test_baselines_say_what_the_next_build_is_compared_with(suite: Suite, api: A
 def test_an_accepted_change_answers_its_regression(suite: Suite, api: Any, alice: Any) -> None:
     gate(suite, "b1", range(1, 11))
     worse = gate(suite, "b2", range(11, 16), {"softmax": 1.08, "matmul": 1.1}, hour=1)
-    said = {"action": "intended", "build": "b2", "note": "exact exponent", "kernel": worse.kernels.get(kernel__op="softmax").kernel.key}
+    said = {"action": "intended", "build": "b2", "note": "exact exponent",
+            "kernel": worse.kernels.get(kernel__op="softmax").kernel.key}
     assert api(alice).post(reverse("api-baselines", args=[suite.pk]), said, format="json").status_code == 201
     states = {row.family: (row.state, row.note) for row in Regression.objects.all()}
     assert states == {"softmax": ("intended", "exact exponent"), "matmul": ("open", "")}

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.conf import settings
+from django.db import connection
 from django.utils import timezone
 
 from tuner.builds.services import build_seen
@@ -225,7 +228,11 @@ def test_a_new_driver_makes_no_data_until_the_baselines_build_is_measured_under_
     gate = measured(services.gate_again(gate))
     assert (gate.verdict, gate.driver) == ("SLOWER", "590.44")
     assert gate.kernels.first().facts["baseline"]["builds"] == ["b1"]
-    assert selectors.gate_document(gate)["offer"] is None
+    told = selectors.gate_document(gate)
+    assert told["offer"] is None
+    why = {each["key"]: each["environment"]["kind"] for each in told["kernels"]}
+    assert why[KEY] == "build" and set(why.values()) <= {"build", "neither"}, "the driver changed, and did nothing"
+    assert any("1 changed by the build" in note for note in told["notes"])
 
 
 def bump(monkeypatch: Any) -> None:
@@ -243,6 +250,28 @@ def test_another_kernel_source_is_not_taken_for_the_baselines(nightly: Suite, mo
     gate = measured(gate)
     assert gate.verdict == "SLOWER" and not gate.kernels.first().facts["confirmed"]
     assert any("another kernel source" in note for note in gate.report["notes"])
+
+
+@pytest.mark.django_db(transaction=True, available_apps=settings.INSTALLED_APPS)
+def test_two_workers_that_advance_one_gate_do_it_once(nightly: Suite, monkeypatch: Any) -> None:
+    base(nightly)
+    gate = services.gate_create(nightly, "b2", at=at(1), configs={KEY: SLOWER})
+    monkeypatch.setattr(suite, "after", lambda job_id: None)
+    suite.run(gate.jobs.get().pk, "w1", pace=0)
+    start, did = threading.Barrier(3), []
+
+    def advance() -> None:
+        start.wait()
+        did.append(services.gate_advance(gate.pk))
+        connection.close()
+    threads = [threading.Thread(target=advance) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sum(found is not None for found in did) == 1
+    gate.refresh_from_db()
+    assert (gate.jobs.count(), gate.rounds, gate.kernels.count()) == (2, 2, 3)
 
 
 def test_pages_hear_of_every_step(nightly: Suite, monkeypatch: Any, django_capture_on_commit_callbacks: Any) -> None:

@@ -68,8 +68,7 @@ def spread_plot(kernels: Sequence[Spread], most: int = 40) -> SpreadPlot | None:
         rows.append(Row(name, kernel.name, TOP_PX + ROW_PX * n + ROW_PX // 2, dots, kernel.says))
     step = next((step for step in STEPS if reach / step <= 4), STEPS[-1])
     count = math.floor(reach / step)
-    ticks = [(at(n * step), f"{n * step:+.2%}".replace(".00", "").replace("-", "−").replace("+0%", "0").replace("%", " %"))
-             for n in range(-count, count + 1)]
+    ticks = [(at(n * step), f"{n * step * 100:+.3g} %".replace("-", "−") if n else "0") for n in range(-count, count + 1)]
     bottom = TOP_PX + ROW_PX * len(shown)
     return SpreadPlot(rows, ticks, at(0.0), bottom + BOTTOM_PX, bottom,
                       unlisted=sum(bool(kernel.us) for kernel in kernels) - len(shown))

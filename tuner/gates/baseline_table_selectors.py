@@ -93,7 +93,9 @@ def answer(suite: Suite, env: Env | None, lines: Sequence[Line]) -> str:
     spreads = [line.spread for line in held if line.spread is not None]
     says += f", {pinned} pinned" if pinned else ""
     says += f", {short} with fewer than {suite.baseline_runs} runs" if short else ""
-    return says + (f"; fresh runs of the same code differ by {np.median(spreads):.2%} (median of the kernels)." if spreads else ".")
+    if not spreads:
+        return f"{says}."
+    return f"{says}; fresh runs differ by {np.median(spreads) * 100:.2f} % (coefficient of variation, median of the kernels)."
 
 
 def line_json(line: Line, raw: bool = False) -> dict[str, Any]:

@@ -123,7 +123,7 @@ def decided(gate: Gate, judged: Judged, notes: list[str]) -> None:
     """Write the verdict; tell regressions and whoever is to be told. Their errors do not take the verdict back."""
     verdict_written(gate, judged, notes, offer_of(gate, judged))
     if gate.report["offer"]:
-        gate.reason = f"{gate.reason}. {gate.report['offer']['says']}"
+        gate.reason = gate.report["offer"]["says"]
     gate.status, gate.finished = Status.DONE, timezone.now()
     gate.save()
     _told(gate)
@@ -148,16 +148,17 @@ def offer_of(gate: Gate, judged: Judged) -> dict[str, Any] | None:
     found = sides_selectors.elsewhere(gate, env)
     if found is not None:
         there, build = found
-        says = f"There are runs on {there.text} ({build.name}); since then: {', '.join(env.differs(there))}"
+        says = f"no baseline on {env.text}: {build.name}, the newest build before, was measured elsewhere " \
+               f"({', '.join(env.differs(there))})"
     else:
         parent = Build.objects.filter(name=gate.build.parent).exclude(pk=gate.build_id).first() if gate.build.parent else None
         if parent is None:
-            return {"says": f"The runs of {gate.build.name} are the first of this suite: later builds are compared with them",
-                    "baseline": "", "measurable": False}
-        build, says = parent, f"No build of this suite was measured before {gate.build.name}"
+            return {"says": f"no baseline yet: the runs of {gate.build.name} are the first of this suite, and later builds are "
+                            "compared with them", "baseline": "", "measurable": False}
+        build, says = parent, f"no baseline yet: no build of this suite was measured before {gate.build.name}"
     able = rounds_selectors.measurable_again(gate.suite)
     what = f"measure {build.name} here, in turn with {gate.build.name}" if able else f"send runs of {build.name} taken here"
-    return {"says": f"{says}. To tell the build from the environment, {what}", "baseline": build.name, "measurable": able}
+    return {"says": f"{says}. For a verdict, {what}", "baseline": build.name, "measurable": able}
 
 
 # ---- what wakes gates ----

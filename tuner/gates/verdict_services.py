@@ -11,12 +11,14 @@ from profiles.analysis.gate.results import KernelVerdict, SuiteVerdict
 from profiles.analysis.gate.rule import ORDER, Verdict, worst
 from profiles.analysis.gate.runs import KernelRuns
 from profiles.analysis.gate.suite import judge
-from tuner.gates import sides_selectors
+from tuner.gates import attribution_selectors, sides_selectors
 from tuner.gates.rules_selectors import rule_of
 from tuner.gates.sides_selectors import AGAIN, Compared, Sides
 from tuner.models import Gate, GateKernel
 from tuner.suites.run_selectors import kernel_runs_of
 
+WRITTEN = ["verdict", "reason", "baseline_us", "candidate_us", "ratio_p50", "low", "high", "ratio_p95", "p_value", "detectable",
+           "facts", "baseline_runs", "candidate_runs", "regression", "place"]
 MOST_EXCLUDED = 20                  # lines of runs that were left out, of one kernel
 
 
@@ -110,20 +112,21 @@ def verdict_written(gate: Gate, judged: Judged, notes: Sequence[str] = (), offer
         gate.gpu, gate.toolkit, gate.driver, gate.recorded = env.gpu, env.toolkit, env.driver, env.recorded
     gate.verdict, gate.reason = judged.verdict.verdict, judged.verdict.reason
     told = as_json(judged.verdict)
+    environment, says = attribution_selectors.across(gate, judged.sides)
     kept = {"mixed": gate.report["mixed"]} if gate.report.get("mixed") else {}
     gate.report = {**kept, **{name: value for name, value in told.items() if name not in ("kernels", "verdict", "reason")},
-                   "rule": asdict(rule_of(gate.suite.rule)), "notes": [*judged.sides.notes, *notes], "offer": offer,
+                   "rule": asdict(rule_of(gate.suite.rule)), "notes": [*judged.sides.notes, *notes, *filter(None, [says])],
+                   "offer": offer,
                    "rounds": [_round(job) for job in gate.jobs.order_by("id")]}
     compared = {one.kernel.key: one for one in judged.sides.kernels}
-    keep = []
-    for place, said in enumerate(judged.verdict.kernels):
-        one = compared[said.key]
-        GateKernel.objects.update_or_create(gate=gate, kernel=one.kernel, defaults=_fields(said, one, place))
-        keep.append(one.kernel.pk)
-    gate.kernels.exclude(kernel__in=keep).delete()
+    rows = [GateKernel(gate=gate, kernel=compared[said.key].kernel,
+                       **_fields(said, compared[said.key], place, environment.get(said.key)))
+            for place, said in enumerate(judged.verdict.kernels)]
+    GateKernel.objects.bulk_create(rows, update_conflicts=True, unique_fields=["gate", "kernel"], update_fields=WRITTEN)
+    gate.kernels.exclude(kernel__in=[row.kernel for row in rows]).delete()
 
 
-def _fields(said: KernelVerdict, one: Compared, place: int) -> dict[str, Any]:
+def _fields(said: KernelVerdict, one: Compared, place: int, environment: Mapping[str, Any] | None) -> dict[str, Any]:
     p50 = said.p50
     return {
         "verdict": said.verdict, "reason": said.reason, "baseline_us": said.baseline_us, "candidate_us": said.candidate_us,
@@ -139,7 +142,7 @@ def _fields(said: KernelVerdict, one: Compared, place: int) -> dict[str, Any]:
             "metrics": [dict(each) for each in said.metrics], "clocks": dict(said.clocks), "excluded": list(said.excluded),
             "baseline": {"mode": one.baseline.mode, "builds": [build.name for build in one.baseline.builds],
                          "says": one.baseline.says},
-            "confirmed": one.confirmed, "stage": one.stage})}
+            "confirmed": one.confirmed, "stage": one.stage, "environment": environment})}
 
 
 def _round(job: Any) -> dict[str, Any]:
