@@ -117,7 +117,8 @@ def _passes(pairs: Floats, n_c: int, n_b: int, floor: float, target: float, beta
 
 
 def _detectable(pairs: Floats, n_c: int, n_b: int, level: float, rule: Rule) -> float | None:
-    k = cut(n_c, n_b, level)
+    # the gate looks at p50 and p95 wherever the runs allow it: half of the level is safe
+    k = cut(n_c, n_b, level / METRICS) or cut(n_c, n_b, level)
     if not k:
         return None
     conditions = 1 / pairs[:, k - 1], (1 + rule.floor) / np.median(pairs, axis=1), (1 + rule.target) / pairs[:, -k]

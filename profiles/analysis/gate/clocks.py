@@ -15,7 +15,7 @@ import numpy as np
 
 from profiles.analysis.gate.decide import Decision, Levels, Limits, decide
 from profiles.analysis.gate.exact import ROUNDING, rank_sum_p, smallest_p
-from profiles.analysis.gate.ratio import bounds
+from profiles.analysis.gate.ratio import estimate
 from profiles.analysis.gate.rule import Rule, Verdict
 from profiles.analysis.gate.sentences import percent
 from profiles.analysis.gate.sides import Side, without
@@ -49,16 +49,15 @@ def judge_clocks(baseline: Side, candidate: Side, time: Decision, levels: Levels
     if baseline.clocks is None or candidate.clocks is None:
         return Clocks({})
     b, c = baseline.clocks, candidate.clocks
-    ratio = bounds(c, b, 0.5, 0.5).ratio
+    ratio = estimate(c, b)
     cycles_b, cycles_c = baseline.p50 * b, candidate.p50 * c
+    facts = {"baseline_mhz": float(np.median(b)), "candidate_mhz": float(np.median(c)), "ratio": ratio,
+             "cycles_ratio": estimate(cycles_c, cycles_b), "says": ""}
     level = max(levels.slower, smallest_p(len(c), len(b)))
-    sure = min(rank_sum_p(c, b), rank_sum_p(b, c)) <= level * (1 + ROUNDING)
+    if abs(ratio - 1) <= rule.floor or min(rank_sum_p(c, b), rank_sum_p(b, c)) > level * (1 + ROUNDING):
+        return Clocks(facts)
     cycles = decide(cycles_c, cycles_b, rank_sum_p(cycles_c, cycles_b), rank_sum_p(cycles_b, cycles_c), levels,
                     Limits(rule.floor, rule.target, rule.beta))
-    facts = {"baseline_mhz": float(np.median(b)), "candidate_mhz": float(np.median(c)), "ratio": ratio,
-             "cycles_ratio": cycles.bounds.ratio, "says": ""}
-    if not sure or abs(ratio - 1) <= rule.floor:
-        return Clocks(facts)
     facts["says"] = _says(ratio, cycles.bounds.ratio, rule)
     blames = time.verdict == Verdict.SLOWER and cycles.verdict != Verdict.SLOWER
     hides = time.verdict in (Verdict.PASS, Verdict.FASTER) and abs(ratio - 1) > JUMPED and cycles.verdict != time.verdict

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from statistics import NormalDist
 from typing import Any
 
@@ -34,8 +35,11 @@ class Plan:
 
 def plan(kernels: int, baseline_runs: int, candidate_runs: int, rule: Rule | None = None) -> Plan:
     """Can a suite of so many kernels call one of them SLOWER?"""
-    rule = rule or Rule()
-    kernels, baseline_runs, candidate_runs = max(1, kernels), max(0, baseline_runs), max(0, candidate_runs)
+    return _plan(max(1, kernels), max(0, baseline_runs), max(0, candidate_runs), rule or Rule())
+
+
+@lru_cache(maxsize=256)
+def _plan(kernels: int, baseline_runs: int, candidate_runs: int, rule: Rule) -> Plan:
     needed = rule.alpha / kernels
     at_most = needed * (1 + ROUNDING)
 

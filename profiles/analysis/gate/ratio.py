@@ -39,6 +39,11 @@ def bounds(candidate: Floats, baseline: Floats, low_risk: float, high_risk: floa
                   max(low_held + high_held - 1.0, 0.0), low_held)
 
 
+def estimate(candidate: Floats, baseline: Floats) -> float:
+    """The ratio alone."""
+    return float(_middle(np.sort(np.divide.outer(candidate, baseline), axis=None)))
+
+
 def _middle(ordered: Floats) -> float:
     half = len(ordered) // 2
     return float(ordered[half]) if len(ordered) % 2 else float((ordered[half - 1] * ordered[half]) ** 0.5)

@@ -1,0 +1,75 @@
+"""Are the runs enough, and what are they worth? Before anything is run, and from history."""
+
+import math
+
+import numpy as np
+import pytest
+
+from profiles.analysis.gate.calibration import as_dict, calibrate
+from profiles.analysis.gate.plan import further, plan
+from profiles.analysis.gate.rule import Rule
+from profiles.analysis.gate.suite import judge
+from tests.profiles.gate.gate_runs import kernel, recorded, some
+
+
+@pytest.mark.parametrize(("kernels", "baseline", "candidate", "enough"), [
+    (13, 10, 5, True), (13, 5, 5, False), (1, 5, 5, True), (1, 4, 4, False), (1, 3, 3, False), (30, 10, 5, True), (31, 10, 5, False),
+    (13, 0, 5, False), (0, 10, 5, True), (500, 20, 10, True),
+])
+def test_enough_is_one_in_the_number_of_choices(kernels, baseline, candidate, enough):
+    found = plan(kernels, baseline, candidate)
+    assert found.enough == enough
+    assert found.smallest_p == pytest.approx(1 / math.comb(baseline + candidate, candidate) if baseline and candidate else 1)
+    assert ("too few" in found.says) != enough
+
+
+def test_the_numbers_it_asks_for_are_the_smallest_that_do():
+    for kernels in (1, 13, 60):
+        found = plan(kernels, 10, 2)
+        assert plan(kernels, 10, found.needed_candidate).enough and not plan(kernels, 10, found.needed_candidate - 1).enough
+        assert plan(kernels, found.needed_each, found.needed_each).enough
+        assert not plan(kernels, found.needed_each - 1, found.needed_each - 1).enough
+        assert str(found.needed_candidate) in found.says
+    assert plan(13, 1, 5).needed_candidate is None, "against one baseline run no number of candidate runs would do within reason"
+    assert plan(13, 5, 10, Rule(alpha=0.05)).enough
+
+
+def test_what_the_plan_says_is_what_the_gate_does():
+    for b, c in ((10, 5), (5, 5), (8, 6)):
+        baseline = [kernel(np.linspace(99, 101, b), op=f"k{at}") for at in range(13)]
+        candidate = [kernel(np.linspace(119, 121, c), op=f"k{at}") if at == 4 else kernel(np.linspace(99.1, 100.9, c), op=f"k{at}")
+                     for at in range(13)]
+        assert (judge(baseline, candidate).verdict == "SLOWER") == plan(13, b, c).enough
+
+
+def test_noisier_kernels_ask_for_more():
+    assert further(0.002, 1, Rule()) == plan(1, 0, 0).needed_each
+    assert further(0.03, 1, Rule()) > further(0.015, 1, Rule()) >= 5
+    assert further(5, 1, Rule()) == 60
+
+
+def test_calibration_of_recorded_kernels():
+    found = calibrate(recorded(), draws=300)
+    assert len(found) == 13
+    for each in found:
+        assert each.runs == 24 and each.slower == 0 and each.ambiguous <= 0.01
+        assert 0.0005 < each.cv < 0.01 and 0.03 < each.detectable < 0.06
+    assert as_dict(found[0])["says"].startswith("24 runs of identical code vary by")
+
+
+def test_the_detectable_slowdown_is_the_one_that_the_gate_detects():
+    noisy = calibrate(recorded("timing_runs_small"), kernels=1, draws=400)
+    for each, whole in list(zip(noisy, recorded("timing_runs_small"), strict=True))[:4]:
+        called = []
+        for seed in range(40):
+            order = np.random.default_rng(seed).permutation(24)
+            sides = [some(whole, order[:10])], [some(whole, order[10:15], 1 + each.detectable)]
+            called.append(judge(*sides, calibrated=False).kernels[0].p50.verdict == "SLOWER")
+        assert np.mean(called) >= 0.85
+
+
+def test_too_few_runs_calibrate_nothing():
+    found = calibrate([some(recorded()[0], range(4))])[0]
+    assert found.slower is None and found.detectable is None and "5 or more" in found.says
+    assert calibrate([some(recorded()[0], range(8))], draws=100)[0].slower == 0, "drawn with repetition"
+    assert calibrate([some(recorded()[0], range(24))], baseline_runs=3, candidate_runs=2, draws=50)[0].detectable is None
