@@ -6,6 +6,7 @@ import { refresh, refreshSoon } from "./lib/refresh.js";
 const EVERY_MS = 5000, RUN_MS = 700;
 const gate = document.getElementById("live-gate");
 const warning = document.getElementById("not-live");
+let due = 0;
 const began = gate?.dataset.underWay;
 
 /** Its tables became grids, its menus are open: only a page that is measuring replaces its parts. */
@@ -21,6 +22,11 @@ function ended() {
   if (now && now.dataset.stateOfGate !== began) location.reload();
 }
 
+/** Runs may come faster than a page is made: one refresh for those of a while, and none is put off by the next. */
+function afterRun() {
+  due ||= setTimeout(() => { due = 0; refresh(ended); }, RUN_MS);
+}
+
 async function refreshStates() {
   const response = await fetch(location.href, { credentials: "same-origin", headers: { Accept: "text/html" } });
   if (!response.ok) return;
@@ -29,7 +35,7 @@ async function refreshStates() {
 }
 
 const handle = watch(gate ? [gate.dataset.topic, gate.dataset.runs] : ["home"], ({ topic, event }) => {
-  if (event === "run" || topic.startsWith("suite.")) { if (began === "yes") refreshSoon(ended, RUN_MS); }
+  if (event === "run" || topic.startsWith("suite.")) { if (began === "yes") afterRun(); }
   else if (["status", "gate"].includes(event)) follow();
 }, (state) => {
   if (warning) warning.hidden = state !== "lost";
