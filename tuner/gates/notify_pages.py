@@ -7,7 +7,7 @@ from django.contrib.auth.decorators import permission_required
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.cache import never_cache
-from django.views.decorators.http import require_POST, require_safe
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from tuner.gates import notify_selectors, notify_services
 from tuner.gates.notify_forms import PlaceForm
@@ -37,11 +37,13 @@ def _page(request: HttpRequest, form: PlaceForm, made: Notified | None = None, s
     }, status=status)
 
 
-@require_POST
+@require_http_methods(["GET", "HEAD", "POST"])
 @never_cache
 @permission_required("tuner.add_notified", raise_exception=True)
 def notified_create(request: HttpRequest) -> HttpResponse:
-    """Answers with the page that shows the secret: the only time that it can be read."""
+    """Answers with the page that shows the secret: the only time that it can be read. That page follows its own address."""
+    if request.method != "POST":
+        return redirect("notified")
     form = PlaceForm(request.POST)
     if not form.is_valid():
         return _page(request, form, status=400)

@@ -1,0 +1,35 @@
+"""Who is told, in a real browser: a place is added with the keyboard, tested, and what becomes of the message shows by itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def test_a_place_is_added_tested_and_its_messages_follow(watched: Any, server_url: str) -> None:
+    page = watched
+    page.goto(f"{server_url}/gates/")
+    page.get_by_role("link", name="Who is told").click()
+    page.get_by_label("How", exact=True).select_option("email")
+    page.get_by_label("Address", exact=True).fill("kernels@team.example")
+    page.keyboard.press("Enter")
+    page.locator("#made", has_text="kernels@team.example will be told").wait_for()
+    assert "is told to 1 mailbox" in page.locator(".answer").inner_text()
+    page.get_by_role("button", name="Send a test", exact=True).click()
+    page.wait_for_url("**/notified/")
+    # a worker of the running product writes it; there is no mail server, and the page says so
+    page.locator("#live-messages tr", has_text="◻ a file").wait_for(timeout=60_000)
+    assert "mails become files" in page.locator(".notice", has_text="No mail server").inner_text()
+
+    page.get_by_label("How", exact=True).select_option("webhook")
+    page.get_by_label("Address", exact=True).fill("http://127.0.0.1:9/hook")
+    page.get_by_role("button", name="Add").click()
+    secret = page.locator("#new-secret").inner_text()
+    page.get_by_role("button", name="Send a test", exact=True).click()
+    failed = page.locator("#live-messages tr", has_text="✕ failed")      # an address inside this network
+    failed.wait_for(timeout=60_000)
+    assert "RIDGEPOINT_WEBHOOK_PRIVATE=1 allows such addresses" in failed.inner_text()
+    assert len(secret) > 30 and secret not in page.content()
+    for address in ("http://127.0.0.1:9/hook", "kernels@team.example"):
+        page.get_by_role("button", name=f"Remove {address} and its messages").click()
+        page.locator(".notice", has_text="It is told no more.").wait_for()
+    assert "Nobody is told" in page.locator(".answer").inner_text()
