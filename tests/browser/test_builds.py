@@ -1,0 +1,93 @@
+"""Builds come in over the API, a worker finds where a kernel got slower, and a person finds and answers it in a real browser."""
+
+from __future__ import annotations
+
+import re
+import time
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from tests.browser.visit import poll
+from tests.public_timing import samples
+
+GPU, LABEL = "NVIDIA RTX A4000", "recorded on NVIDIA RTX A4000, clock locked"
+BUILDS, STEP_AT, STEP, RUNS = 12, 7, 1.08, 5
+FIRST = datetime(2026, 10, 1, tzinfo=UTC)
+
+
+@pytest.fixture(scope="module")
+def series(playwright: Any, server_url: str) -> str:
+    """Twelve builds of five recorded runs of one and the same code; from the eighth on one of two kernels has 8 % put on."""
+    client = playwright.request.new_context(base_url=server_url)
+    client.get("/")
+    token = next(c["value"] for c in client.storage_state()["cookies"] if c["name"] == "csrftoken")
+    headers = {"X-CSRFToken": token, "Referer": server_url}
+    made = client.put("/api/suites/builds-browser/", headers={**headers, "Content-Type": "application/toml"},
+                      data=b'name = "builds-browser"\nkind = "uploaded"\n')
+    assert made.ok, made.text()
+    files = sorted(samples().items())[:2]
+    for at in range(BUILDS):
+        told = client.post("/api/builds/", headers=headers, data={
+            "name": f"br{at:02d}", "branch": "main", "title": f"Change {at}", "at": (FIRST + timedelta(days=at)).isoformat()})
+        assert told.status == 201, told.text()
+        runs = [{"run": f"{at}-{number}", "op": f"gemm {kernel}", "shape": {"M": 4096},
+                 "us": [float(ns) / 1000 * (STEP if kernel == 0 and at >= STEP_AT else 1.0) for ns in rows[at * RUNS + number]]}
+                for kernel, (_, rows) in enumerate(files) for number in range(RUNS)]
+        stored = client.post("/api/runs/", headers=headers, data={
+            "suite": "builds-browser", "build": f"br{at:02d}", "gpu": GPU, "toolkit": "cuda 11.2", "recorded": LABEL, "runs": runs})
+        assert stored.status == 201, stored.text()
+    for _ in range(300):            # an ingest worker works it out when it has nothing better to do
+        found = client.get("/api/regressions/?suite=builds-browser").json()["results"]
+        if found and found[0]["build"] == f"br{STEP_AT:02d}":
+            break
+        time.sleep(0.1)
+    assert found[0]["build"] == f"br{STEP_AT:02d}", found
+    client.dispose()
+    return server_url
+
+
+def test_from_the_answer_to_the_build_and_back(watched: Any, series: str) -> None:
+    """At 1000 px in the dark: the answer, the picture with its words, the other kernel by keyboard, the build behind it."""
+    page = watched
+    page.emulate_media(color_scheme="dark")
+    page.set_viewport_size({"width": 1000, "height": 800})
+    page.goto(f"{series}/builds/?suite=builds-browser")
+    answer = page.inner_text("p.answer")
+    assert re.search(r"Yes: gemm 0 is [78]\.\d % slower \([\d.]+ to [\d.]+ %\) since build br07; looked at 2 kernels", answer)
+    assert page.inner_text(".facts .recorded") == LABEL
+    poll(page, "document.querySelector('#series [data-figure]').dataset.state === 'ready'")
+    assert "% slower with build br07" in page.locator("#series [role=img]").get_attribute("aria-label")
+    assert "Found: br07 is slower, and br06, the build before it, is not." in page.inner_text("#bisect")
+    assert page.locator("#kernels .small-series .at-slower").count() == 1
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+    page.locator("#of-kernel").focus()                               # by keyboard: the choice shows at once
+    page.locator("#of-kernel").select_option(label=page.locator("#of-kernel option").nth(1).inner_text())
+    page.wait_for_url(re.compile(r"kernel=gemm"))
+    assert "No change of level" in page.inner_text("#series")
+    page.go_back()
+    page.locator("#series tbody").get_by_role("link", name="both builds").click()
+    page.wait_for_url(re.compile(r"/builds/br07/\?against=br06"))
+    assert "gemm 0" in page.locator("#kernels tbody tr").first.inner_text()
+    assert "Begin with this build" in page.inner_text("#regressions")
+    page.locator("#against").select_option("baseline")
+    page.wait_for_url(re.compile("against=baseline"))
+    assert page.locator("#kernels tbody tr").first.locator(".chip").inner_text() == "▲ SLOWER"
+
+
+def test_a_regression_is_answered_and_the_page_of_builds_follows(watched: Any, series: str) -> None:
+    page = watched
+    page.goto(f"{series}/regressions/?suite=builds-browser")
+    assert "1 open" in page.inner_text("p.answer")
+    page.get_by_role("link", name="gemm 0").first.click()
+    page.wait_for_url(re.compile(r"/regressions/\d+/$"))
+    page.get_by_label("Note").fill("<b>more accurate</b>")
+    page.get_by_role("button", name="Intended").press("Enter")
+    poll(page, "document.querySelector('p.answer').innerText.includes('It is meant')")
+    assert "<b>more accurate</b>" in page.inner_text(".history")
+    page.get_by_role("link", name="Its series over builds").click()
+    page.wait_for_url(re.compile("/builds/"))
+    assert "Nothing waits for an answer" in page.inner_text("p.answer")
+    poll(page, "document.querySelector('#series [data-figure]').dataset.state === 'ready'")
