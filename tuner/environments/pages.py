@@ -10,6 +10,7 @@ from django.http import HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_POST, require_safe
 
+from profiles.analysis.gate.attribution import most
 from tuner.environments import observation_selectors, revalidation_selectors, selectors, services
 from tuner.environments.charts import effect_plot
 from tuner.models import Suite
@@ -42,6 +43,7 @@ def page(suite: Suite, query: QueryDict) -> dict[str, Any]:
         "picture": held, "counts": counts, "recorded": recorded, "kernel": kernel, "keys": keys,
         "plot": effect_plot([(one.factor if "+" in one.factor else f"{one.factor} {one.level}", one)
                              for one in held.attribution.suite]),
+        "effects": [(one, most(one, kernels)) for one in held.attribution.suite],
         "by_kernel": rows if len(kernels) > 1 else [], "cells": selectors.cell_names(held)}
 
 

@@ -14,7 +14,7 @@ from scipy import stats
 from profiles.analysis.gate.effects import FACTORS, FLOOR, Effect, Levels, Model, Observation, level_of, percent
 
 __all__ = ["FACTORS", "FLOOR", "Attribution", "Effect", "KernelEffects", "Levels", "Observation", "attribute", "change", "grouped",
-           "percent"]
+           "most", "percent"]
 
 
 @dataclass(frozen=True)
@@ -98,10 +98,15 @@ def _says(suite: Sequence[Effect], kernels: Sequence[KernelEffects]) -> str:
     told = sorted(((most, _sentence(mean, own)) for mean in suite if (own := _of(mean, kernels))
                    and (most := max((abs(math.log(e.ratio or 1)) for _, e in own if e.sure), default=0.0))), reverse=True)
     unclear = [effect for effect in suite if not effect.identifiable]
-    first = "; ".join(text for _, text in told[:3]) + "." if told else "" if len(unclear) == len(suite) else \
+    first = "; ".join(text for _, text in told[:2]) + "." if told else "" if len(unclear) == len(suite) else \
         f"No build and no part of the environment surely changes a kernel's time by {100 * FLOOR:.0f} % or more."
     more = f" {unclear[0].why[0].upper()}{unclear[0].why[1:]}: which of them it is cannot be told." if unclear else ""
     return (first + more).strip()
+
+
+def most(mean: Effect, kernels: Sequence[KernelEffects]) -> tuple[str, Effect] | None:
+    """The kernel that an effect changes most, which a mean hides; None where no kernel can tell."""
+    return max(_of(mean, kernels), key=lambda one: abs(math.log(one[1].ratio or 1)), default=None)
 
 
 def _of(mean: Effect, kernels: Sequence[KernelEffects]) -> list[tuple[str, Effect]]:
