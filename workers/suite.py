@@ -13,10 +13,10 @@ from typing import Any
 from django.db.models import F
 
 from tuner import cache
-from tuner.bench.fresh import Taken
+from tuner.bench.fresh import Taken, in_short
 from tuner.bench.recorded_runs import RecordedError, recorded
 from tuner.jobs.devices import REPLAY, gpu_model
-from tuner.models import Suite, SuiteJob, SuiteKernel
+from tuner.models import KernelRun, Suite, SuiteJob, SuiteKernel
 from tuner.suites import services
 from tuner.suites.services import Turn
 from workers import clocks, gpu, jobs, stopping, suite_captures
@@ -123,7 +123,7 @@ class Measuring:
 
     def all(self) -> None:
         turns = services.job_rest(self.job)
-        measured, refused = 0, ""
+        measured, refused = KernelRun.objects.filter(job=self.job, rejected="").count(), ""
         for at, turn in enumerate(turns):
             for kernel, taken in self.runner.run(turn, turns[at + 1] if at + 1 < len(turns) else None):
                 self._record(turn, kernel, taken)
@@ -135,6 +135,8 @@ class Measuring:
     def _record(self, turn: Turn, kernel: SuiteKernel, taken: Taken) -> None:
         self._tell(taken.session)
         environment = {name: taken.session[name] for name in RUN_ENVIRONMENT if taken.session.get(name)}
+        if policy := taken.session.get("policy"):
+            environment["timing"] = in_short(policy)
         toolkit = cache.toolkit(taken.session) if taken.session else ""
         services.run_record(
             self.job, kernel, turn.build, number=turn.number, run=self._label(turn, taken), us=taken.us, rejected=taken.rejected,

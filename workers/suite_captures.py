@@ -14,7 +14,7 @@ from django.db import IntegrityError, transaction
 from django.utils import timezone
 
 from profiles.capture.launch_selectors import Launched, launched
-from profiles.capture.options import OptionsError, TorchOptions
+from profiles.capture.options import TorchOptions
 from profiles.capture.services import capture_stop
 from profiles.models import Capture, Profile
 from tuner import cache
@@ -31,7 +31,7 @@ MOST_KERNELS = 200                           # … and of the suite, over all ca
 LOOK_S, WAIT_S = 0.25, 20.0                  # for ingest, before the row is handed back and looked at again
 INGEST_WITHIN = timedelta(minutes=30)
 LIVE = (Capture.Status.QUEUED, Capture.Status.RUNNING)
-OPTIONS = "capture"                          # in the suite's policy: fields of profiles.capture.options.TorchOptions
+OPTIONS = TorchOptions(wait=2, warmup=1, active=5)       # the first steps compile and allocate
 CUDA = "cuda_runtime_version"                # of a torch.profiler trace: 13000 is 13.0
 
 
@@ -46,7 +46,7 @@ def measure(job: SuiteJob, worker: str, stop: Stop) -> None:
                            "an owner switches it on, or the suite names another")
     for build, number in _order(job):
         stop.check()
-        row = _asked(job, build, number, Capture.Tool.TORCH, _options(job))
+        row = _asked(job, build, number, Capture.Tool.TORCH, OPTIONS)
         _ran(row.capture, worker, stop)
         _settle(job, worker)
     suite_counters.measure(job, worker, stop, _ran)
@@ -66,13 +66,6 @@ def _order(job: SuiteJob) -> Iterator[tuple[str, int]]:
     for number in range(job.runs):
         for each in job.builds if number % 2 == 0 else reversed(job.builds):
             yield each["build"], number
-
-
-def _options(job: SuiteJob) -> TorchOptions:
-    try:
-        return TorchOptions.parse(job.suite.policy.get(OPTIONS) or {})
-    except OptionsError as error:
-        raise SandboxError(f"the suite's options of a capture: {error}", "an owner changes the suite's policy") from error
 
 
 def _asked(job: SuiteJob, build: str, number: int, tool: str, options: TorchOptions) -> SuiteCapture:

@@ -71,6 +71,7 @@ def test_each_run_is_a_fresh_process_of_its_builds_code(tmp_path, builds):
         assert row.source_hash == row.build.name * 64 and row.config == CONFIG and row.facts["config_from"] == "given"
         assert (row.gpu, row.gpu_uuid, row.toolkit, row.driver) == ("Imaginary GPU", "GPU-0", "cuda 13.0, triton 3.6.0", "1.0")
         assert row.sm_clock_mhz == 1980 and row.facts["registers"] == 32 and row.environment["torch"] == "2.11.0"
+        assert row.environment["timing"] == "cold, 100 samples after 50"
         assert row.facts["compile_s"] == 0.0, "a process that measures nothing compiled before"
     [kept] = (tmp_path / "home" / "compiled").iterdir()
     assert kept.name == f"suite-{job.suite_id}-GPU-0" and {file.name for file in kept.iterdir()} == {"softmax", "layernorm"}

@@ -59,6 +59,13 @@ def policy_of(given: Mapping[str, Any]) -> dict[str, Any]:
     return asked
 
 
+def in_short(policy: Mapping[str, Any]) -> str:
+    """"cold, 100 samples after 50": runs that were sampled otherwise are not to be compared with them."""
+    few, most = policy.get("min_samples"), policy.get("max_samples")
+    samples = f"{few}" if few == most else f"{few} to {most}"
+    return f"{policy.get('kind')}, {samples} samples after {policy.get('warmup')}"
+
+
 def line(run: int, wanted: Wanted, taken: Taken) -> dict[str, Any]:
     """As a line of recorded runs (`timing_runs.jsonl`): what the gate's files, uploads and replays are made of."""
     clocks = taken.facts.get("clocks") or {}
