@@ -20,7 +20,8 @@ from profiles.models import CaptureTarget
 from tests.tuner.test_suites import FILE, lines
 from tuner.builds.services import build_seen
 from tuner.models import Gate, KernelRun, Suite, SuiteJob
-from tuner.suites import calibration_selectors, charts, page_selectors, services
+from tuner.suites import api as suite_api
+from tuner.suites import calibration_selectors, charts, page_selectors, records, services
 from tuner.suites.definition import read
 from tuner.suites.lines import LineError, limits_lines, limits_read, line_of, lines_read
 from tuner.suites.schedule_services import suites_wake
@@ -154,7 +155,7 @@ class TestPages:
         services.runs_store(uploaded, "b", lines(("layernorm", "softmax"), configs=4), **H200)
         client.force_login(bob)
         client.get("/suites/")
-        with django_assert_max_num_queries(40):
+        with django_assert_max_num_queries(32):
             client.get(f"/suites/{uploaded.pk}/")
 
     def test_measure_stop_and_upload_from_the_page(self, client: Client, alice: Any, suite: Suite) -> None:
@@ -233,6 +234,19 @@ class TestApi:
         services.suite_put(read({"name": "ci", "kind": "uploaded"}))
         answer = api(alice).post("/api/runs/", json.dumps(body), content_type="application/json")
         assert answer.status_code == 400 and field in answer.json()["fields"] and not KernelRun.objects.exists()
+
+    def test_too_much_is_refused(self, api: Any, alice: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        client = api(alice)
+        client.put("/api/suites/ci/", {"kind": "uploaded"}, format="json")
+        monkeypatch.setattr(records, "MAX_SAMPLES_IN_ALL", 450)
+        many = client.post("/api/runs/", {"suite": "ci", "build": "a", "gpu": "G", "runs": lines()}, format="json")
+        assert "450 samples" in many.json()["fields"]["runs"][0] and not KernelRun.objects.exists()
+        for parser, media in ((suite_api.JsonLinesParser, "application/x-ndjson"),
+                              (suite_api.BoundedJsonParser, "application/json")):
+            monkeypatch.setattr(parser, "most", 1000)
+            assert client.post("/api/runs/?suite=ci&build=a&gpu=G", b"{" + b" " * 1000, content_type=media).status_code == 400
+        long = client.put("/api/suites/ci/", "#" * 300_000, content_type="application/toml")
+        assert long.status_code == 400 and "at most 262,144" in long.json()["error"]
 
     def test_the_plan_is_told_before_anything_is_run(self, api: Any, bob: Any) -> None:
         told = api(bob).get("/api/suites/plan/?kernels=13&runs=5&baseline_runs=10").json()

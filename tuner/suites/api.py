@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from typing import Any
 
 from django.http import HttpResponse
@@ -31,7 +32,7 @@ class RawParser(BaseParser):
     """The body as bytes, up to a limit: whoever takes it checks what it is."""
 
     media_type = "application/octet-stream"
-    most = 64 * 2**20
+    most = control_services.MAX_BYTES
 
     def parse(self, stream: Any, media_type: str | None = None, parser_context: Any = None) -> bytes:
         data = bytes(stream.read(self.most + 1))
@@ -50,6 +51,22 @@ class GzipParser(RawParser):
 
 class TomlParser(RawParser):
     media_type = "application/toml"
+    most = 2**20
+
+
+class BoundedJsonParser(JSONParser):
+    """JSON up to a limit: a document is held whole while it is checked."""
+
+    most = control_services.MAX_BYTES
+
+    def parse(self, stream: Any, media_type: str | None = None, parser_context: Any = None) -> Any:
+        data = stream.read(self.most + 1)
+        if len(data) > self.most:
+            raise ValidationError({"body": [f"more than {self.most >> 20} MiB"]})
+        return super().parse(io.BytesIO(data), media_type, parser_context)
+
+
+class SmallJsonParser(BoundedJsonParser):
     most = 2**20
 
 
@@ -74,6 +91,7 @@ def suite_named(name: Any) -> Suite:
 
 class SuiteListApi(APIView):
     write_permission = "tuner.add_suite"
+    parser_classes = [SmallJsonParser]
 
     @extend_schema(operation_id="suites_list", responses=JSON)
     def get(self, request: Request) -> Response:
@@ -90,7 +108,7 @@ class SuiteListApi(APIView):
 
 class SuiteApi(APIView):
     write_permission = "tuner.change_suite"
-    parser_classes = [JSONParser, TomlParser]
+    parser_classes = [SmallJsonParser, TomlParser]
 
     @extend_schema(operation_id="suite_get", responses=JSON, parameters=WHERE)
     def get(self, request: Request, name: str) -> Response:
@@ -100,7 +118,7 @@ class SuiteApi(APIView):
         return Response({**selectors.suite_json(suite), "environments": known, "environment": environment,
                          "plan": page_selectors.plan_json(suite), "definition": selectors.definition_json(suite),
                          "kernels": [page_selectors.line_json(line) for line in page_selectors.kernel_lines(suite, environment)],
-                         "jobs": [selectors.job_json(job) for job in selectors.jobs_of(suite)[:20]]})
+                         "jobs": selectors.jobs_json(suite, 20)})
 
     @extend_schema(operation_id="suite_put", request=JSON, responses=JSON)
     def put(self, request: Request, name: str) -> Response:
@@ -190,11 +208,12 @@ class JobRequest(serializers.Serializer):
 
 class SuiteJobListApi(APIView):
     write_permission = "tuner.add_suitejob"
+    parser_classes = [SmallJsonParser]
 
     @extend_schema(operation_id="suite_jobs", responses=JSON)
     def get(self, request: Request, name: str) -> Response:
         """Newest first."""
-        return Response({"jobs": [selectors.job_json(job) for job in selectors.jobs_of(suite_of(name))[:LIST_LIMIT]]})
+        return Response({"jobs": selectors.jobs_json(suite_of(name), LIST_LIMIT)})
 
     @extend_schema(operation_id="suite_measure", request=JobRequest, responses={201: JSON})
     def post(self, request: Request, name: str) -> Response:
@@ -230,7 +249,7 @@ class SuiteJobStopApi(APIView):
 
 class RunsApi(APIView):
     write_permission = "tuner.add_kernelrun"
-    parser_classes = [JSONParser, JsonLinesParser, GzipParser, RawParser]
+    parser_classes = [BoundedJsonParser, JsonLinesParser, GzipParser, RawParser]
 
     @extend_schema(operation_id="runs_list", responses=JSON, parameters=[
         OpenApiParameter("suite", str, required=True), OpenApiParameter("kernel", str), OpenApiParameter("build", str), *WHERE,

@@ -17,10 +17,11 @@ from profiles.models import CaptureTarget
 from tuner.models import Build, Gate, KernelRun, Suite, SuiteJob, SuiteKernel
 from tuner.suites.charts import Dot, Row
 from tuner.suites.run_selectors import suite_environments, where_of
-from tuner.suites.selectors import LIVE, job_progress, suite_list
+from tuner.suites.selectors import LIVE, jobs_of, jobs_progress, suite_list
 from tuner.texts import config_in_order, in_order
 
-MOST_DOTS = 60               # runs of a kernel in the picture of a suite: the newest
+MOST_DOTS, MOST_DOTS_IN_ALL = 60, 3_000        # runs in the picture of a suite: the newest of each kernel
+MOST_DRAWN = 100             # kernels in that picture
 MOST_ROWS = 200              # runs of a kernel in its table
 MOST_READ = 40_000
 MOST_BUILDS = 30             # in the picture of a kernel
@@ -138,8 +139,12 @@ def _dot(row: Mapping[str, Any], newest: str) -> Dot:
 
 
 def suite_strip_rows(lines: Sequence[KernelLine]) -> list[Row]:
-    return [Row(line.kernel.key, line.dots, median(dot.us for dot in line.dots) if line.dots else None,
-                reverse("suite-kernel", args=[line.kernel.suite_id, line.kernel.pk]), line.kernel.key) for line in lines]
+    """The first kernels, each with its newest runs: a picture that a browser draws at once."""
+    drawn = lines[:MOST_DRAWN]
+    most = max(10, min(MOST_DOTS, MOST_DOTS_IN_ALL // max(1, len(drawn))))
+    return [Row(line.kernel.key, line.dots[-most:], median(dot.us for dot in line.dots[-most:]),
+                reverse("suite-kernel", args=[line.kernel.suite_id, line.kernel.pk]), line.kernel.key)
+            for line in drawn if line.dots]
 
 
 # ---- one kernel ----
@@ -168,14 +173,10 @@ def kernel_strip_rows(runs: Sequence[KernelRun]) -> list[Row]:
 # ---- around it ----
 
 def jobs_shown(suite: Suite) -> list[dict[str, Any]]:
-    kernels = suite.kernels.filter(enabled=True).count()
-    found = suite.jobs.select_related("owner", "gate")[:20]
-    return [{"job": job, "builds": [each["build"] for each in job.builds], "progress": job_progress(job, _wanted(job, kernels)),
-             "live": job.status in LIVE} for job in found]
-
-
-def _wanted(job: SuiteJob, kernels: int) -> int:
-    return len(job.kernels) if job.kernels is not None else kernels
+    found = list(jobs_of(suite)[:20])
+    progress = jobs_progress(found)
+    return [{"job": job, "builds": [each["build"] for each in job.builds], "progress": progress[job.pk], "live": job.status in LIVE}
+            for job in found]
 
 
 def builds_known() -> list[str]:

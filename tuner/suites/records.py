@@ -20,8 +20,9 @@ from typing import Any
 from tuner.suites.errors import SuiteError
 from tuner.trial import storable
 
-MAX_BYTES = 64 * 2**20                   # of the file, unpacked
+MAX_BYTES = 32 * 2**20                   # of the file, unpacked
 MAX_RECORDS, MAX_SAMPLES = 50_000, 20_000
+MAX_SAMPLES_IN_ALL = 2_000_000           # of one upload: 13 kernels × 24 runs × 100 samples are 31,200
 MAX_US = 1e9                             # µs: a sample longer than 1,000 s is no measurement of a kernel
 FACTS = ("registers", "spills", "smem_bytes")
 WORDS = {"dtype": 16, "tag": 60, "gpu": 120, "toolkit": 80, "driver": 40, "source_hash": 64, "cuda": 40, "triton": 40}
@@ -46,11 +47,14 @@ class Record:
 def records_read(given: bytes | Iterable[Any]) -> list[Record]:
     """Every line of a file (JSONL, or gzip of it), or every object of a list. SuiteError says the line and the field."""
     lines = _objects(given) if isinstance(given, bytes | bytearray) else enumerate(given, start=1)
-    found = []
+    found, samples = [], 0
     for number, each in lines:
         if len(found) >= MAX_RECORDS:
             raise SuiteError({"runs": f"more than {MAX_RECORDS:,} lines; send them in parts"})
         found.append(_record(number, each))
+        samples += len(found[-1].us)
+        if samples > MAX_SAMPLES_IN_ALL:
+            raise SuiteError({"runs": f"more than {MAX_SAMPLES_IN_ALL:,} samples; send them in parts"})
     if not found:
         raise SuiteError({"runs": "no runs: one JSON object a line, with op, shape, run and us"})
     return found

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from django.db.models import Count, QuerySet
 from django.utils import timezone
 
-from tuner.models import KernelRun, Suite, SuiteJob
+from tuner.models import KernelRun, Suite, SuiteJob, SuiteKernel
 from tuner.suites.definition import Definition, KernelDefinition, as_document, kernel_key
 from tuner.texts import config_in_order, in_order
 
@@ -25,11 +26,22 @@ def jobs_of(suite: Suite) -> QuerySet[SuiteJob]:
     return suite.jobs.select_related("owner", "gate")
 
 
-def job_progress(job: SuiteJob, kernels: int | None = None) -> dict[str, Any]:
-    """Kernel runs done of those wanted, and the seconds that the rest will take at the pace so far (None: not known)."""
-    if kernels is None:
-        kernels = len(job.kernels) if job.kernels is not None else job.suite.kernels.filter(enabled=True).count()
-    counted = KernelRun.objects.filter(job=job).aggregate(done=Count("pk"), processes=Count("run", distinct=True))
+def job_progress(job: SuiteJob) -> dict[str, Any]:
+    return jobs_progress([job])[job.pk]
+
+
+def jobs_progress(found: Sequence[SuiteJob]) -> dict[int, dict[str, Any]]:
+    """Kernel runs done of those wanted, and the seconds that the rest will take at the pace so far (None: not known); by job."""
+    runs = KernelRun.objects.filter(job__in=[job.pk for job in found]).order_by().values("job")
+    counted = {row["job"]: row for row in runs.annotate(done=Count("pk"), processes=Count("run", distinct=True))}
+    enabled = dict(SuiteKernel.objects.filter(suite__in={job.suite_id for job in found}, enabled=True).order_by().values("suite")
+                   .annotate(kernels=Count("pk")).values_list("suite", "kernels"))
+    nothing = {"done": 0, "processes": 0}
+    return {job.pk: _progress(job, counted.get(job.pk, nothing), enabled.get(job.suite_id, 0)) for job in found}
+
+
+def _progress(job: SuiteJob, counted: Mapping[str, int], enabled: int) -> dict[str, Any]:
+    kernels = enabled if job.kernels is None else len(job.kernels)
     wanted = max(len(job.builds) * job.runs * kernels, counted["done"])
     left_s = None
     if job.status == Status.RUNNING and job.started and counted["done"] and wanted:
@@ -39,11 +51,18 @@ def job_progress(job: SuiteJob, kernels: int | None = None) -> dict[str, Any]:
             "says": f"{counted['done']:,} of {wanted:,} kernel runs" if wanted else "no kernel run yet"}
 
 
-def job_json(job: SuiteJob) -> dict[str, Any]:
+def jobs_json(suite: Suite, most: int) -> list[dict[str, Any]]:
+    """Newest first."""
+    found = list(jobs_of(suite)[:most])
+    progress = jobs_progress(found)
+    return [job_json(job, progress[job.pk]) for job in found]
+
+
+def job_json(job: SuiteJob, progress: dict[str, Any] | None = None) -> dict[str, Any]:
     names = [each["build"] for each in job.builds]
     return {"id": job.pk, "suite": job.suite_id, "gate": job.gate_id, "reason": job.reason, "status": job.status, "builds": names,
             "kernels": job.kernels, "runs": job.runs, "device": job.device, "error": job.error, "environment": job.environment,
-            "recorded": job.recorded, "worker": job.worker, "progress": job_progress(job),
+            "recorded": job.recorded, "worker": job.worker, "progress": progress or job_progress(job),
             **{name: value.isoformat() if (value := getattr(job, name)) else None for name in ("created", "started", "finished")}}
 
 
