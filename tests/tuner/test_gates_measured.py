@@ -252,6 +252,13 @@ def test_another_kernel_source_is_not_taken_for_the_baselines(nightly: Suite, mo
     assert any("another kernel source" in note for note in gate.report["notes"])
 
 
+def test_a_baseline_that_cannot_be_measured_again_is_said_and_its_stored_runs_stand(nightly: Suite) -> None:
+    base(nightly, runs=24)                # all that were recorded: the replay has no further runs of this build
+    gate = measured(services.gate_create(nightly, "b2", at=at(1), configs={KEY: SLOWER}))
+    assert (gate.verdict, gate.rounds, gate.kernels.first().facts["confirmed"]) == ("SLOWER", 2, False)
+    assert any("b1, measured again in turn, gave no samples: all 24 recorded" in note for note in gate.report["notes"])
+
+
 @pytest.mark.django_db(transaction=True, available_apps=settings.INSTALLED_APPS)
 def test_two_workers_that_advance_one_gate_do_it_once(nightly: Suite, monkeypatch: Any) -> None:
     base(nightly)

@@ -31,7 +31,7 @@ def gate_stop(gate: Gate) -> bool:
             job_stop(job)
         gate.refresh_from_db()
         if stopped:
-            transaction.on_commit(lambda: gate_published(gate))
+            transaction.on_commit(lambda: gate_published(gate), robust=True)
     return bool(stopped)
 
 
@@ -52,7 +52,7 @@ def gate_again(gate: Gate, *, owner: Any = None, runs: int | None = None, kernel
             Gate.objects.filter(pk=row.pk).update(status=Gate.Status.WAITING, finished=None)
         else:
             _measured_again(row, owner, runs, kernels)
-            transaction.on_commit(lambda: gate_published(row))
+            transaction.on_commit(lambda: gate_published(row), robust=True)
     if row.suite.kind == Suite.Kind.UPLOADED:
         gate_advance(row.pk)
     gate.refresh_from_db()

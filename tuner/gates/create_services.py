@@ -57,7 +57,7 @@ def gate_create(suite: Suite | str, build: str, *, owner: Any = None, environmen
                 _stored(gate, records)
             else:
                 _ordered(gate, runs)
-            transaction.on_commit(lambda: gate_published(gate))
+            transaction.on_commit(lambda: gate_published(gate), robust=True)
     except (BuildRefused, SuiteError) as error:
         raise GateRefused({_FIELD.get(name, name) or "runs": problem for name, problem in error.fields.items()}) from error
     if uploaded:

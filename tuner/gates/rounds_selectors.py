@@ -13,7 +13,7 @@ from profiles.analysis.gate.rule import Rule, Verdict
 from tuner.gates import sides_selectors
 from tuner.gates.baseline_selectors import Baseline, baselines_of, environments_of
 from tuner.gates.rules_selectors import rule_of
-from tuner.gates.sides_selectors import Compared, Sides
+from tuner.gates.sides_selectors import AGAIN, Compared, Sides
 from tuner.models import Build, Gate, KernelRun, Suite, SuiteJob
 
 RE_RUNS = 2                         # by itself; a person may ask for more
@@ -51,6 +51,8 @@ def next_round(gate: Gate, sides: Sides, said: Mapping[str, KernelVerdict], rule
                 if each.verdict in (Verdict.AMBIGUOUS, Verdict.SLOWER) or _missing(gate, compared, each)]
     if not doubtful:
         return None
+    if len(jobs) > 1 and len(jobs[-1].builds) > 1 and not any(compared.stage == AGAIN for compared, _ in doubtful):
+        return None                         # the re-run gave no runs of both builds: another would not either
     more = max((each.more_runs for _, each in doubtful), default=0)
     return round_of(gate, sides, [compared for compared, _ in doubtful], rule, more, _why(doubtful))
 

@@ -73,7 +73,7 @@ def sides(gate: Gate) -> Sides:
         other_code.add(other)
     notes += [f"{name} was measured again, but with another kernel source than its stored runs: those stand as the baseline"
               for name in sorted(other_code - {""})]
-    return Sides(env, compared, "", notes + _vanished(gate, env, kernels))
+    return Sides(env, compared, "", notes + _not_again(gate) + _vanished(gate, env, kernels))
 
 
 def candidate_rows(gate: Gate) -> list[KernelRun]:
@@ -147,6 +147,15 @@ def _vanished(gate: Gate, env: Env, kernels: Sequence[SuiteKernel]) -> list[str]
 
 
 # ---- measured in turn ----
+
+def _not_again(gate: Gate) -> list[str]:
+    """Why the other build gave fewer runs than it was to give, in the jobs that measured it in turn."""
+    rows = KernelRun.objects.filter(job__in=interleaved_jobs(gate)).exclude(build=gate.build_id).exclude(rejected="")
+    first = rows.select_related("build").order_by("id").first()
+    if first is None:
+        return []
+    return [f"{rows.count()} kernel runs of {first.build.name}, measured again in turn, gave no samples: {first.rejected}"]
+
 
 def interleaved_jobs(gate: Gate) -> list[SuiteJob]:
     """Jobs of the gate that measured another build in turn with its own."""
