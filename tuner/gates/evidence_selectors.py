@@ -168,6 +168,8 @@ def ways(row: GateKernel, baseline: str, candidate: str) -> dict[str, Way]:
             {"operator": kernel.op, "dtype": kernel.dtype, "gpu": row.gate.gpu, "shape": _shape_text(kernel.shape)}))
         if operator else Way("What launches get", "", f"{kernel.op} is no operator of the tuner"),
         "baseline": Way("History of the baseline", known_url("suite-baselines", row.gate.suite_id)),
+        "environments": Way("Build or environment?", f"{known_url('environments')}?" + urlencode(
+            {"suite": row.gate.suite.name, "kernel": kernel.key}) if known_url("environments") else ""),
         "series": Way("Its series over builds", f"{reverse('build-list')}?" + urlencode(
             {"suite": row.gate.suite.name, "kernel": kernel.key, "gpu": row.gate.gpu})),
     }

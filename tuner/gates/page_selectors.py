@@ -180,6 +180,14 @@ def worth(gate: Gate, found: list[GateKernel]) -> Worth:
                  str(plan.get("says", "")) if isinstance(plan, dict) else "")
 
 
+def more_runs(gate: Gate, found: Iterable[GateKernel]) -> int:
+    """How many fresh runs of each build to offer: what should decide, at least what a comparison in turn needs."""
+    plan = gate.report.get("plan")
+    needed = plan.get("needed_each") if isinstance(plan, dict) else None
+    asked = [row.facts.get("more_runs") for row in found]
+    return max([gate.suite.runs, *(int(each) for each in (needed, *asked) if isinstance(each, int) and not isinstance(each, bool))])
+
+
 def tally(found: Iterable[GateKernel]) -> dict[str, int]:
     """Verdict → kernels, in the order of severity, only those that there are."""
     counted: dict[str, int] = {}

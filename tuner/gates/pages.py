@@ -51,7 +51,8 @@ def gate_detail(request: HttpRequest, pk: int) -> HttpResponse:
         "baseline_builds": builds, "compare_with": _compare_with(gate, builds), "exit_code": page_selectors.exit_code(gate),
         "under_way": gate.status in page_selectors.UNDER_WAY, "document": document, "picture_says": _picture_says(found),
         "build_url": page_selectors.build_url(gate.build.name),
-        "most_runs": MOST_RUNS, "more_runs": max((int(row.facts.get("more_runs") or 0) for row in found), default=0)})
+        "most_runs": MOST_RUNS, "more_runs": page_selectors.more_runs(gate, found),
+        "regressions": any(row.regression_id for row in found)})
 
 
 def _compare_with(gate: Gate, builds: list[str]) -> str:
@@ -89,7 +90,8 @@ def gate_kernel(request: HttpRequest, pk: int, kernel_pk: int) -> HttpResponse:
     old = row.gate.against.name if row.gate.against else next(iter(baseline.builds), "")
     return render(request, "gates/kernel.html", {
         "gate": row.gate, "row": row, "kernel": row.kernel, "title": evidence_selectors.title(row), "runs": runs, "sides": sides,
-        "baseline": baseline, "candidate": candidate, "rule": rule, "old": old, "shift": _shift(row),
+        "baseline": baseline, "candidate": candidate, "rule": rule, "old": old,
+        "more_runs": page_selectors.more_runs(row.gate, [row]), "shift": _shift(row),
         "strips": charts.strip_plot([(side.name, ", ".join(side.builds[:2]), [
             charts.RunMedian(each.run.p50_us, _said(each), f"#run-{each.run.pk}") for each in runs
             if each.side == side.name and each.run.p50_us]) for side in sides], rule.floor, rule.target),
@@ -177,5 +179,5 @@ def gate_again(request: HttpRequest, pk: int) -> HttpResponse:
             raise services.GateRefused({"runs": f"a number from 1 to {MOST_RUNS}"})
         services.gate_again(gate, owner=request.user, runs=int(runs) if runs else None, kernels=kernels or None)
     except services.GateRefused as refused:
-        messages.error(request, f"Not measured again: {'; '.join(refused.fields.values())}.")
+        messages.error(request, f"Not measured again: {'; '.join(refused.fields.values()).rstrip('.')}.")
     return redirect("gate", pk)
