@@ -14,7 +14,7 @@ from tests.tuner.test_builds import WHERE, gate
 from tuner.builds import series_selectors, series_services
 from tuner.builds.regression_services import regression_change, regressions_found
 from tuner.builds.services import build_seen
-from tuner.models import BaselineChange, Build, KernelRun, KernelSeries, Regression, Suite, SuiteKernel
+from tuner.models import BaselineChange, Build, KernelRun, KernelSeries, Regression, Suite, SuiteJob, SuiteKernel
 
 pytestmark = pytest.mark.django_db
 DAY = datetime(2026, 9, 1, tzinfo=UTC)
@@ -76,6 +76,9 @@ def test_nothing_is_worked_out_twice_and_new_runs_are_found_by_the_sweep(suite: 
     assert series_services.series_forgotten() == []
     kernel = suite.kernels.get(key="softmax M=64")
     KernelRun.objects.create(kernel=kernel, build=build_seen("new"), run="r", p50_us=30.0, n=1, **ENV)
+    job = SuiteJob.objects.create(suite=suite, status="running", builds=[{"build": "new"}], runs=1, device="gpu")
+    assert series_services.series_forgotten() == []              # its end wakes it
+    job.delete()
     assert series_services.series_forgotten() == [suite.pk]
     assert woken == [("ingest", "series", suite.pk)]
     assert series_services.series_update(suite.pk) == 1

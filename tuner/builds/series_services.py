@@ -13,7 +13,7 @@ from tuner.builds.order_selectors import MAIN, position
 from tuner.builds.regression_services import WATCHED, floor_of, regression_fixed, regression_published
 from tuner.builds.series_selectors import ENVIRONMENT, Point, Series, Step, measured, steps_of
 from tuner.gates.notify_services import regression_told
-from tuner.models import BaselineChange, Build, KernelRun, KernelSeries, Regression, Suite, SuiteKernel
+from tuner.models import BaselineChange, Build, KernelRun, KernelSeries, Regression, Suite, SuiteJob, SuiteKernel
 from workers import jobs
 
 LOOKED_AT = 1000            # newest runs that the sweep looks at
@@ -26,14 +26,18 @@ def series_wake(suite_id: int) -> None:
 
 
 def series_forgotten() -> list[int]:
-    """Suites with runs that no worker has looked at; each is woken. Called by the workers' sweep."""
+    """Suites with runs that no worker has looked at; each is woken. Called by the workers' sweep.
+
+    A suite that is being measured waits for the job's end, which wakes it.
+    """
     newest = dict(KernelRun.objects.filter(pk__in=KernelRun.objects.order_by("-pk").values("pk")[:LOOKED_AT]).order_by()
                   .values_list("kernel__suite").annotate(newest=Max("pk")))
     if not newest:
         return []
     seen = dict(KernelSeries.objects.filter(kernel__suite__in=newest).order_by()
                 .values_list("kernel__suite").annotate(newest=Max("newest_run")))
-    behind = [suite for suite, run in newest.items() if run > seen.get(suite, 0)]
+    measuring = set(SuiteJob.objects.filter(suite__in=newest, status=SuiteJob.Status.RUNNING).values_list("suite", flat=True))
+    behind = [suite for suite, run in newest.items() if run > seen.get(suite, 0) and suite not in measuring]
     woken = sorted(set(behind) - jobs.waiting(TASK)) if behind else []
     for suite in woken:
         jobs.enqueue(QUEUE, TASK, suite)
