@@ -8,9 +8,11 @@ import threading
 import time
 from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from socketserver import StreamRequestHandler, ThreadingTCPServer
 
 import pytest
 from django.core import mail
+from django.core.management import CommandError, call_command
 from django.urls import reverse
 from django.utils import timezone
 
@@ -283,6 +285,38 @@ def test_a_mail_says_the_verdict_and_a_file_is_no_mail(woken, settings, tmp_path
 
 
 @pytest.mark.django_db
+def test_a_mail_server_takes_it_and_one_that_is_away_is_tried_later(woken, settings):
+    settings.EMAIL_BACKEND, settings.EMAIL_HOST = "django.core.mail.backends.smtp.EmailBackend", "127.0.0.1"
+    settings.EMAIL_USE_TLS = settings.EMAIL_USE_SSL = False
+    place, said = notify_services.notified_create(kind="email", address="kernels@team.example"), []
+
+    class Smtp(StreamRequestHandler):
+        def handle(self):
+            self.wfile.write(b"220 here\r\n")
+            for line in self.rfile:
+                said.append(line.decode().strip())
+                answer = b"354 go on" if (word := line.upper()[:4]) == b"DATA" else b"250 ok"
+                if word == b"DATA":
+                    self.wfile.write(answer + b"\r\n")
+                    while (line := self.rfile.readline()) not in (b".\r\n", b""):
+                        said.append(line.decode().strip())
+                    answer = b"250 taken"
+                self.wfile.write(answer + b"\r\n")
+                if word == b"QUIT":
+                    return
+
+    with ThreadingTCPServer(("127.0.0.1", 0), Smtp) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        settings.EMAIL_PORT = server.server_address[1]
+        sent = notify_services.delivery_send(notify_services.notified_test(place, "olga").pk)
+        server.shutdown()
+    assert (sent.status, sent.error) == ("sent", "") and "rcpt TO:<kernels@team.example>" in said
+    assert "Subject: Ridgepoint: a test message" in said
+    later = notify_services.delivery_send(notify_services.notified_test(place, "olga").pk)
+    assert later.status == "waiting" and later.due and "ConnectionRefused" in later.error
+
+
+@pytest.mark.django_db
 def test_a_regression_of_a_series_is_told_and_what_a_gate_found_is_not_told_twice(woken):
     notify_services.notified_create(kind="webhook", address="https://a.example/")
     every = notify_services.notified_create(kind="webhook", address="https://b.example/", verdicts=["REGRESSION"])
@@ -374,3 +408,23 @@ def test_lists_stay_bounded_and_cost_a_few_queries(client, olga, woken, django_a
     with django_assert_max_num_queries(14):
         text = client.get(reverse("notified")).content.decode()
     assert text.count("Ridgepoint: a test message") == notify_selectors.DELIVERIES
+
+
+@pytest.mark.django_db
+def test_the_command_does_what_the_page_does(woken, capsys):
+    def notified(*argv):
+        call_command("notified", *argv, "--json")
+        return json.loads(capsys.readouterr().out)
+
+    made = notified("add", "webhook", "https://chat.example/hook", "--verdicts", "SLOWER", "FAILED")
+    assert (made["verdicts"], len(made["secret"]) > 30) == (["SLOWER", "FAILED"], True)
+    assert notified("off", str(made["id"]))["enabled"] is False and notified("on", str(made["id"]))["enabled"] is True
+    sent = notified("test", str(made["id"]), "--wait", "0")
+    assert (sent["event"], sent["status"], sent["to"]) == ("test", "waiting", made["id"])
+    assert notified("messages", "--to", str(made["id"]))[0]["id"] == sent["id"] and notified("again", str(sent["id"]))["tries"] == 0
+    assert "secret" not in notified("list")[0]
+    assert notified("remove", str(made["id"]))["removed"] and notified("list") == []
+    with pytest.raises(CommandError, match="write one mail address"):
+        call_command("notified", "add", "email", "nobody")
+    with pytest.raises(CommandError, match="does not exist"):
+        call_command("notified", "test", "7")
