@@ -25,6 +25,7 @@ from tuner.gates.notify_services import delivery_send
 from tuner.jobs.devices import is_gpu
 from tuner.jobs.queue_services import next_job
 from tuner.models import SuiteJob, TuneJob
+from tuner.suites.services import job_published
 from workers import gpu, jobs
 from workers.heartbeat import beating
 from workers.sweep import HELD, Held, sweep
@@ -151,7 +152,10 @@ def _fail(held: Held, row_id: int, worker: str, error: Exception) -> None:
         fields["finished"] = timezone.now()
     mine = held.model._default_manager.filter(pk=row_id, status=held.running, worker=worker)
     if mine.update(**fields):
-        topic = {Profile: "profile", TuneJob: "tune", Capture: "capture", CeilingRun: "ceilings", SuiteJob: "suitejob"}[held.model]
+        if held.model is SuiteJob:
+            job_published(SuiteJob.objects.select_related("suite").get(pk=row_id))
+            return
+        topic = {Profile: "profile", TuneJob: "tune", Capture: "capture", CeilingRun: "ceilings"}[held.model]
         jobs.publish(f"{topic}.{row_id}", "status", {"id": row_id, "status": "failed", "error": told})
         jobs.publish("home", topic, {"id": row_id, "status": "failed"})
 

@@ -1,5 +1,6 @@
 """A suite job on a worker: recorded runs in place of a GPU, rows, interleaving, resuming, stopping, and what is refused."""
 
+import json
 import statistics
 import threading
 import time
@@ -8,10 +9,11 @@ import pytest
 from django.conf import settings
 
 from tests import recordings
-from tuner.bench.recorded_runs import Draw, RecordedError, recorded
+from tuner.bench import fresh
+from tuner.bench.recorded_runs import Draw, RecordedError, RecordedRuns, recorded
 from tuner.models import KernelRun, Suite, SuiteJob, SuiteKernel
 from tuner.suites import services
-from workers import suite
+from workers import suite, tasks
 from workers.stopping import Stop
 
 pytestmark = pytest.mark.django_db(transaction=True, available_apps=settings.INSTALLED_APPS)
@@ -135,7 +137,44 @@ def test_a_draw_serves_the_least_used_first_and_is_the_seeds():
     assert [Draw(runs, 8, {}).next("b") for _ in range(1)] != [] and sorted(first) == runs
 
 
+def test_an_error_that_nobody_expected_ends_the_job_and_its_gate_goes_on(nightly, monkeypatch):
+    told = []
+    monkeypatch.setattr(suite, "after", told.append)
+    monkeypatch.setattr(suite, "recorded", lambda stem: 1 / 0)
+    job = services.job_create(nightly, builds=["a"], runs=1)
+    tasks.run_suite(job.pk)
+    job.refresh_from_db()
+    assert (job.status, job.heartbeat) == ("failed", None) and "ZeroDivisionError" in job.error["what"] and told == [job.pk]
+
+
+def test_a_suite_is_sampled_as_its_policy_says_and_no_other_way():
+    assert fresh.policy_of({"max_ms": 100.0}) == {**fresh.POLICY, "max_ms": 100.0}
+    assert fresh.in_short(fresh.policy_of({})) == "cold, 100 samples after 50"
+    for wrong in ({"lead_ms": -1.0}, {"lead_ms": 1e9}, {"samples": 3}, {"batch": True}, {"kind": "hot"}):
+        with pytest.raises(ValueError, match=next(iter(wrong))):
+            fresh.policy_of(wrong)
+
+
+def test_a_run_is_written_as_the_line_that_is_read():
+    wanted = fresh.Wanted("k", "softmax", {"R": 8192, "C": 4096}, "fp16", SOFTMAX)
+    clocks = {name: {"median": value} for name, value in (("sm_clock_mhz", 1980), ("memory_clock_mhz", 3201),
+                                                         ("temperature_c", 35), ("power_w", 205))}
+    taken = fresh.Taken("k", [38.5, 38.25], config=SOFTMAX, session={"gpu": "NVIDIA H200", "cuda": "13.0", "driver": "1"},
+                        facts={"registers": 32, "spills": 0, "smem_bytes": 1024, "clocks": clocks})
+    line = fresh.line(3, wanted, taken)
+    assert line["clocks"] == "1980, 3201, 35, 205" and line["sm_clock_mhz"] == 1980
+    held = RecordedRuns("a-file", iter([json.loads(json.dumps(line)), fresh.line(4, wanted, fresh.Taken("k", rejected="died"))]))
+    assert (held.gpu, held.driver, held.runs) == ("NVIDIA H200", "1", [3])
+    one = held.look_up("softmax", wanted.shape, "fp16", SOFTMAX)[3]
+    assert one.us == (38.5, 38.25) and one.sm_clock_mhz == 1980 and one.facts["registers"] == 32
+    for broken in ({"us": [0.0]}, {"us": [True]}, {"us": []}, {"run": "1"}, {"shape": None}):
+        with pytest.raises(RecordedError, match="line 1"):
+            RecordedRuns("a-file", iter([{**line, **broken}]))
+
+
 def test_recorded_runs_know_what_they_hold():
+    small = recorded("timing_runs_small")
+    assert len(small.kernels()) == 8 and small.gpu == "NVIDIA H200" and "NVIDIA H200, torch 2.11" in small.label
     held = recorded("timing_runs")
     assert [(op, dtype, len(configs)) for op, _, dtype, configs in held.kernels()] == [
         ("matmul", "bf16", 4), ("softmax", "fp16", 5), ("layernorm", "fp16", 4)]
