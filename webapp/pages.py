@@ -16,7 +16,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from profiles.models import Profile
-from webapp import example_guard, examples, finder, overview
+from webapp import example_environments, example_guard, examples, finder, overview
 from workers import jobs
 
 
@@ -64,6 +64,18 @@ def examples_guard(request: HttpRequest) -> HttpResponse:
         messages.error(request, "This installation does not hold the recorded runs: copy tests/data/h200 from the repository.")
         return redirect("suite-list")
     return redirect("suite", pk=example_guard.load(request.user).pk)
+
+
+@require_POST
+@permission_required("tuner.add_suite", raise_exception=True)
+def examples_environments(request: HttpRequest) -> HttpResponse:
+    """The example of the environments page: recorded runs of one GEMM under two toolkits."""
+    if not example_environments.there():
+        lost = "This installation does not hold the recorded samples: copy tests/data/public_timing from the repository."
+        messages.error(request, lost)
+        return redirect("environments")
+    suite = example_environments.load(request.user)
+    return HttpResponseRedirect(f"{reverse('environments')}?suite={suite.name}")
 
 
 @require_safe

@@ -70,6 +70,7 @@ urlpatterns = [
     # home
     path("", pages.home, name="home"),
     path("examples/", pages.examples_load, name="examples-load"),                  # POST
+    path("examples/environments/", pages.examples_environments, name="examples-environments"),          # POST: two toolkits
     path("examples/guard/", pages.examples_guard, name="examples-guard"),          # POST: a suite over recorded runs
     path("search/", pages.search, name="search"),
     path("workers/", pages.workers, name="workers"),

@@ -189,6 +189,19 @@ def test_an_empty_product_says_what_to_do(viewer):
     assert "No suite is there yet" in text and reverse("suite-new") in text
 
 
+def test_the_example_shows_what_a_toolkit_did(client_of):
+    alice = client_of("alice")
+    assert 'id="example"' in alice.get(reverse("environments")).content.decode()
+    assert client_of("bob").post(reverse("examples-environments")).status_code == 403
+    page = alice.post(reverse("examples-environments"), follow=True)
+    assert page.request["QUERY_STRING"] == "suite=example-toolkits" and b'id="example"' not in page.content
+    (mean,) = page.context["picture"].attribution.suite
+    assert mean.ratio == pytest.approx(0.9827, abs=1e-3) and page.context["recorded"]
+    assert "gemm nvcc" in page.content.decode() and "recorded on NVIDIA RTX A4000" in page.content.decode()
+    alice.post(reverse("examples-environments"))
+    assert KernelRun.objects.count() == 50
+
+
 # ---- bisect ----
 
 def test_a_bisect_finds_the_build_in_as_many_rounds_as_it_says(suite, line, viewer):
@@ -212,7 +225,7 @@ def test_its_ends_come_from_the_series(suite, line):
         runs(kernel, line[number], OLD, drawn(number), by=1.05)
     found = bisect_selectors.bisect(suite, KERNEL)
     assert (found.plan.good, found.plan.bad) == ("b02", "b13") and found.plan.measure == ["b07"]
-    assert "series" in found.why and not found.can_measure
+    assert "series" in found.why and not found.why_not
     three = bisect_selectors.plan(suite, KERNEL, at_once=3)
     assert len(three.measure) == 3
 

@@ -27,7 +27,7 @@ class Bisect:
     plan: BisectPlan
     why: str
     sides: Mapping[str, str] = field(default_factory=dict)      # build -> good | bad | unclear | skip
-    can_measure: str = ""                                       # why nothing can be measured from here; "": it can
+    why_not: str = ""                                           # why nothing can be measured from here; "": it can
 
 
 def plan(suite: Suite, kernel_key: str, *, gpu: str = "", good: str = "", bad: str = "", at_once: int = 1) -> BisectPlan:
@@ -127,4 +127,4 @@ def bisect_json(found: Bisect) -> dict[str, Any]:
         "recorded": found.recorded}, "good": plan.good, "bad": plan.bad, "why": found.why, "measure": list(plan.measure),
         "between": list(plan.between), "rounds": plan.rounds, "says": plan.says, "conflicts": list(plan.conflicts),
         "suspects": list(plan.suspects), "known": {name: value for name, value in found.sides.items() if value},
-        "can_measure": not found.can_measure, "why_not": found.can_measure}
+        "can_measure": not found.why_not, "why_not": found.why_not}
