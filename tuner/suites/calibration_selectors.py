@@ -75,8 +75,16 @@ def _summed(suite: Suite, found: list[CalibratedKernel], left_out: int) -> Suite
     says = (f"{suite.runs} against {suite.baseline_runs} runs of the same code: {100 * (1 - passes):.2g} % of suites would end "
             f"SLOWER, over {len(known)} kernel{'s' * (len(known) != 1)} and {DRAWS:,} comparisons each; ")
     says += (f"{len(blind)} of them cannot be called SLOWER by so few runs." if detectable is None else
-             f"a slowdown of {100 * detectable:.2g} % or more in any of them is called SLOWER in 95 % of comparisons.")
+             f"a slowdown of {100 * detectable:.2g} % or more in any of them is called SLOWER in 95 % of comparisons"
+             f"{_widest(known) if len(known) > 1 else ''}.")
     return SuiteCalibration(found, left_out, slower, 1 - passes, detectable, says)
+
+
+def _widest(known: list[Calibration]) -> str:
+    """Most kernels show less than the one that shows least: said, so that one noisy kernel does not stand for all."""
+    best = min(known, key=lambda one: one.detectable or 0.0)
+    worst = max(known, key=lambda one: one.detectable or 0.0)
+    return f"; least is seen in {worst.key}, most in {best.key} ({100 * (best.detectable or 0.0):.2g} %)"
 
 
 def calibration_json(found: SuiteCalibration) -> dict[str, Any]:
