@@ -14,7 +14,7 @@ from django.db import connection
 from django.utils import timezone
 
 from tuner.builds.services import build_seen
-from tuner.gates import selectors, services
+from tuner.gates import selectors, services, sides_selectors
 from tuner.gates.services import GateRefused
 from tuner.models import Gate, KernelRun, Suite, SuiteJob, SuiteKernel
 from tuner.suites.services import job_create, job_fail, run_record
@@ -279,6 +279,29 @@ def test_two_workers_that_advance_one_gate_do_it_once(nightly: Suite, monkeypatc
     assert sum(found is not None for found in did) == 1
     gate.refresh_from_db()
     assert (gate.jobs.count(), gate.rounds, gate.kernels.count()) == (2, 2, 3)
+
+
+def test_runs_of_another_timing_policy_are_no_baseline(nightly: Suite) -> None:
+    base(nightly)
+    KernelRun.objects.update(environment={"timing": "cold, 100 samples after 50"})
+    gate = services.gate_create(nightly, "b2", at=at(1))
+    suite.run(gate.jobs.get().pk, "w1", pace=0)
+    assert measured(gate).verdict == "PASS", "a run that does not say how it was timed counts"
+    KernelRun.objects.filter(build__name="b2").update(environment={"timing": "warm, 100 samples after 50"})
+    found = sides_selectors.sides(gate)
+    assert all(not one.baseline.runs and "timed otherwise" in one.baseline.reason for one in found.kernels)
+
+
+def test_a_build_that_is_just_being_judged_is_no_baseline(nightly: Suite) -> None:
+    base(nightly)
+    open_gate = services.gate_create(nightly, "b2", at=at(1), configs={KEY: SLOWER})
+    suite.run(open_gate.jobs.get().pk, "w1", pace=0)                # its re-run is queued: nothing is decided
+    gate = measured(services.gate_create(nightly, "b3", at=at(2)))
+    assert gate.verdict == "PASS"
+    assert all(row.facts["baseline"]["builds"] == ["b1"] for row in gate.kernels.filter(kernel__key=KEY))
+    services.gate_stop(open_gate)
+    assert measured(services.gate_create(nightly, "b4", at=at(3))).kernels.get(kernel__key=KEY).facts["baseline"]["builds"] == [
+        "b3", "b1"], "what a stopped gate had found so far keeps its build out"
 
 
 def test_pages_hear_of_every_step(nightly: Suite, monkeypatch: Any, django_capture_on_commit_callbacks: Any) -> None:

@@ -22,6 +22,7 @@ from tuner.models import BaselineChange, Build, Gate, GateKernel, KernelRun, Sui
 MOST_RUNS = 100                             # of one kernel that a comparison takes: exact tests need far fewer
 MOST_ENVIRONMENTS = 50
 NOT_A_BASELINE = ("SLOWER", "AMBIGUOUS")    # what a build's last gate said of the kernel
+UNDER_WAY = (Gate.Status.WAITING, Gate.Status.MEASURING)
 Action = BaselineChange.Action
 Position = tuple[float, int]                # of a build in the order
 
@@ -118,6 +119,9 @@ def baselines_of(kernels: Sequence[SuiteKernel], environment: Env, before: Build
     counts = _counts(kernels, environment, without)
     builds = Build.objects.in_bulk({build for found in counts.values() for build in found})
     judged, slow = _judged(kernels, environment), slow_builds(suite, environment.where())
+    open_gates = set(suite.gates.filter(status__in=UNDER_WAY).order_by().values_list("build", flat=True).distinct())
+    for key in [(kernel.pk, build) for kernel in kernels for build in open_gates]:
+        judged.setdefault(key, ("AMBIGUOUS", None))             # its runs are just being taken: nobody knows yet
     chosen = {kernel.pk: _choose(kernel, suite, said[kernel.pk], counts[kernel.pk], builds, judged, slow.get(kernel.key, []),
                                  before, against) for kernel in kernels}
     wanted = {build.pk for choice in chosen.values() for build in choice.builds}
@@ -140,9 +144,9 @@ def _counts(kernels: Sequence[SuiteKernel], environment: Env, without: Gate | No
 
 
 def _judged(kernels: Sequence[SuiteKernel], environment: Env) -> dict[tuple[int, int], tuple[str, Any]]:
-    """(kernel, build) -> what the build's last gate said of the kernel here, and when."""
+    """(kernel, build) -> what the build's last gate said of the kernel here, and when; of one that goes on, what it says so far."""
     here = {f"gate__{name}": value for name, value in environment.where().items()}
-    found = GateKernel.objects.filter(kernel__in=kernels, gate__status=Gate.Status.DONE, **here)
+    found = GateKernel.objects.filter(kernel__in=kernels, **here)
     newest = found.order_by("kernel_id", "gate__build_id", "-gate_id").distinct("kernel_id", "gate__build_id")
     return {(kernel, build): (verdict, at) for kernel, build, verdict, at in
             newest.values_list("kernel", "gate__build", "verdict", "gate__finished")}

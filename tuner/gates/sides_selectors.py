@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tuner.gates.baseline_selectors import MOST_RUNS, Baseline, Env, baselines_of, env_of, environment_counts
 from tuner.models import Build, Gate, KernelRun, Suite, SuiteJob, SuiteKernel
@@ -53,7 +53,7 @@ def sides(gate: Gate) -> Sides:
         rejected = _rejected(ours)
         return Sides(None, [Compared(kernel, Baseline(kernel, "rolling"), [], rejected=rejected[kernel.pk]) for kernel in kernels],
                      problem)
-    stored = baselines_of(kernels, env, gate.build, gate.against, without=gate)
+    stored = {pk: _timed_alike(one, ours) for pk, one in baselines_of(kernels, env, gate.build, gate.against, without=gate).items()}
     rejected, timed = _rejected(ours), defaultdict(list)
     elsewhere: Counter[str] = Counter()
     for row in ours:
@@ -119,6 +119,19 @@ def _environment(gate: Gate, rows: Sequence[KernelRun]) -> tuple[Env | None, str
     if len(fits) > 1:
         return None, _mixed(gate, sorted(env.text for env in fits))
     return fits[0], ""
+
+
+def _timed_alike(stored: Baseline, ours: Sequence[KernelRun]) -> Baseline:
+    """Without runs that were timed by another policy than the candidate's; a run that does not say how counts."""
+    how = {timing for row in ours if not row.rejected and (timing := row.environment.get("timing"))}
+    if len(how) != 1:
+        return stored
+    runs = [run for run in stored.runs if run.environment.get("timing", None) in (None, "", *how)]
+    if len(runs) == len(stored.runs):
+        return stored
+    held = {run.build_id for run in runs}
+    reason = "" if runs else f"earlier builds were timed otherwise than now ({', '.join(how)})"
+    return replace(stored, runs=runs, builds=[build for build in stored.builds if build.pk in held], reason=reason)
 
 
 def _mixed(gate: Gate, places: Sequence[str]) -> str:
