@@ -201,7 +201,9 @@ def test_a_verdict_is_told_to_those_who_want_it_once(woken, django_capture_on_co
     assert delivery.body["gate"]["kernels"][0]["key"] == KEY and "+8.1 %" in delivery.body["mail"]
     assert notify_services.gate_told(found) == 0 and Delivery.objects.count() == 1
     found.verdict = "AMBIGUOUS"
-    assert notify_services.gate_told(found) == 0             # nobody asked for that
+    assert notify_services.gate_told(found) == 1             # nobody asked for that, but who heard SLOWER hears what came of it
+    assert set(Delivery.objects.values_list("to", "event")) == {(all_slower.pk, "SLOWER"), (all_slower.pk, "AMBIGUOUS")}
+    assert notify_services.gate_told(gate("AMBIGUOUS")) == 0
     found.verdict = ""
     assert notify_services.gate_told(found) == 0             # it goes on
 
@@ -336,7 +338,9 @@ def test_a_regression_of_a_series_is_told_and_what_a_gate_found_is_not_told_twic
     ({"kind": "pigeon", "address": "x"}, "kind"), ({"kind": "webhook", "address": "ftp://x.example"}, "address"),
     ({"kind": "email", "address": "a@b"}, "address"), ({"kind": "email", "address": "a@x.example\nBcc: all@x.example"}, "address"),
     ({"kind": "webhook", "address": "https://x.example", "verdicts": ["MAYBE"]}, "verdicts"),
-    ({"kind": "webhook", "address": "https://x.example", "secret": "a\x07b"}, "secret")])
+    ({"kind": "webhook", "address": "https://x.example", "secret": "short"}, "secret"),
+    ({"kind": "webhook", "address": "https://x.example", "suite": "nobody"}, "suite"),
+    ({"kind": "webhook", "address": "https://x.example", "secret": "long enough\x07b"}, "secret")])
 def test_what_cannot_be_told_is_refused(given, field):
     with pytest.raises(GateRefused) as refused:
         notify_services.notified_create(**given)
@@ -361,6 +365,9 @@ def test_owners_add_test_and_remove_and_others_see_no_passwords(api, olga, alice
     assert made.json()["secret"] not in api(olga).get(reverse("api-notified")).content.decode()
     assert api(olga).post(reverse("api-notified-test", args=[pk])).json()["event"] == "test"
     asked = {"enabled": False, "verdicts": ["FASTER"]}
+    Delivery.objects.update(error="404: no such channel B0/password")
+    assert "B0/password" in api(olga).get(reverse("api-notified")).content.decode()
+    assert "password" not in api(bob).get(reverse("api-notified-place", args=[pk])).content.decode()
     changed = api(olga).patch(reverse("api-notified-place", args=[pk]), asked, format="json").json()
     assert (changed["enabled"], changed["verdicts"]) == (False, ["FASTER"])
     assert api(olga).delete(reverse("api-notified-place", args=[pk])).status_code == 204 and not Delivery.objects.exists()

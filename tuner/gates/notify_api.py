@@ -44,7 +44,7 @@ class PlaceListApi(APIView):
         whole = request.user.has_perm("tuner.change_notified")
         outlook = notify_selectors.outlook()
         return Response({"places": [notify_selectors.place_json(row, whole) for row in notify_selectors.places()],
-                         "deliveries": [notify_selectors.delivery_json(row) for row in notify_selectors.deliveries()],
+                         "deliveries": [notify_selectors.delivery_json(row, whole) for row in notify_selectors.deliveries()],
                          "mail_server": not outlook["mail_files"], "public_url": outlook["public_url"],
                          "private_addresses": outlook["private_allowed"], "worker": outlook["worker"]})
 
@@ -63,8 +63,9 @@ class PlaceApi(APIView):
     @extend_schema(operation_id="notified_get", responses=JSON)
     def get(self, request: Request, pk: int) -> Response:
         row = get_object_or_404(Notified.objects.select_related("suite"), pk=pk)
-        return Response({**notify_selectors.place_json(row, request.user.has_perm("tuner.change_notified")),
-                         "deliveries": [notify_selectors.delivery_json(each) for each in notify_selectors.deliveries(row.pk)]})
+        whole = request.user.has_perm("tuner.change_notified")
+        return Response({**notify_selectors.place_json(row, whole), "deliveries": [
+            notify_selectors.delivery_json(each, whole) for each in notify_selectors.deliveries(row.pk)]})
 
     @extend_schema(operation_id="notified_change", request=PlaceChange, responses=JSON)
     def patch(self, request: Request, pk: int) -> Response:
@@ -88,7 +89,7 @@ class PlaceTestApi(APIView):
     def post(self, request: Request, pk: int) -> Response:
         """Sends a message that says that it is a test; follow it in the list."""
         delivery = notify_services.notified_test(get_object_or_404(Notified, pk=pk), request.user.get_username())
-        return Response(notify_selectors.delivery_json(delivery), status=201)
+        return Response(notify_selectors.delivery_json(delivery, whole=True), status=201)
 
 
 class DeliveryAgainApi(APIView):
@@ -100,7 +101,7 @@ class DeliveryAgainApi(APIView):
         row = get_object_or_404(Delivery.objects.select_related("to"), pk=pk)
         started = notify_services.delivery_again(row)
         row.refresh_from_db()
-        return Response(notify_selectors.delivery_json(row), status=200 if started else 409)
+        return Response(notify_selectors.delivery_json(row, whole=True), status=200 if started else 409)
 
 
 def _or_refused(service: Any, *arguments: Any, **named: Any) -> Notified:

@@ -28,7 +28,8 @@ def _page(request: HttpRequest, form: PlaceForm, made: Notified | None = None, s
     rows = [{"row": row, "address": notify_selectors.address_shown(row, whole), "events": notify_selectors.events_shown(row)}
             for row in notify_selectors.places()]
     told = [row for row in rows if row["row"].enabled and "SLOWER" in row["events"]]
-    sent = [{"row": row, "address": notify_selectors.address_shown(row.to, whole)} for row in notify_selectors.deliveries(to)]
+    sent = [{"row": row, "address": notify_selectors.address_shown(row.to, whole),
+             "error": notify_selectors.error_shown(row, whole)} for row in notify_selectors.deliveries(to)]
     return render(request, "gates/notified.html", {
         "rows": rows, "told": told, "webhooks": sum(each["row"].kind == "webhook" for each in told), "form": form, "made": made,
         "mails": sum(each["row"].kind == "email" for each in told), "deliveries": sent, "lately": notify_selectors.lately(),

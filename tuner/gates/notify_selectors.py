@@ -53,6 +53,11 @@ def address_shown(row: Notified, whole: bool) -> str:
     return f"{parts.scheme}://{parts.hostname}/…"
 
 
+def error_shown(row: Delivery, whole: bool) -> str:
+    """What a receiver answered may hold more of its address than everybody should see."""
+    return row.error if whole or not row.error else "it did not arrive; owners see why"
+
+
 def events_shown(row: Notified) -> list[str]:
     return list(row.verdicts) or list(TOLD)
 
@@ -69,8 +74,8 @@ def place_json(row: Notified, whole: bool = False) -> dict[str, Any]:
             "verdicts": events_shown(row), "enabled": row.enabled, "signed": bool(row.secret), "created": row.created.isoformat()}
 
 
-def delivery_json(row: Delivery) -> dict[str, Any]:
+def delivery_json(row: Delivery, whole: bool = False) -> dict[str, Any]:
     return {"id": row.pk, "to": row.to_id, "kind": row.to.kind, "event": row.event, "subject": row.body.get("subject", ""),
             "gate": row.gate_id, "regression": row.regression_id, "status": row.status, "tries": row.tries,
-            "answer": row.answer, "error": row.error, "created": row.created.isoformat(),
+            "answer": row.answer, "error": error_shown(row, whole), "created": row.created.isoformat(),
             "next_try": row.due.isoformat() if row.due else None, "sent": row.sent.isoformat() if row.sent else None}

@@ -55,8 +55,8 @@ def notified_create(*, kind: str, address: str, secret: str = "", suite: str | N
         raise GateRefused({"address": f"{MAX_PLACES} places are told already: remove one first"}, 409)
     address = _address(kind, address)
     secret = (secret or secrets.token_urlsafe(32)) if kind == Notified.Kind.WEBHOOK else ""
-    if len(secret) > 120 or not secret.isprintable():
-        raise GateRefused({"secret": "at most 120 printable characters; leave it empty for one of our making"})
+    if kind == Notified.Kind.WEBHOOK and not (12 <= len(secret) <= 120 and secret.isprintable()):
+        raise GateRefused({"secret": "12 to 120 printable characters; leave it empty for one of our making"})
     about = Suite.objects.filter(name=suite).first() if suite else None
     if suite and about is None:
         raise GateRefused({"suite": "there is no such suite"})
@@ -114,9 +114,13 @@ def _events(asked: Sequence[str]) -> list[str]:
 
 @transaction.atomic
 def gate_told(gate: Gate) -> int:
-    """A gate has ended: write what its places are told; how many new messages. The same verdict is told once."""
+    """A gate has ended: write what its places are told; how many new messages. The same verdict is told once.
+
+    Who was told another verdict of this gate, before it was measured again, hears what came of that.
+    """
     event = gate.verdict or (FAILED if gate.status == Gate.Status.FAILED else "")
-    places = _places(event, gate.suite_id) if event else []
+    before = set(Delivery.objects.filter(gate=gate, to__enabled=True).exclude(event=event).values_list("to_id", flat=True))
+    places = _places(event, gate.suite_id, before) if event else []
     if not places:
         return 0
     Delivery.objects.filter(created__lt=timezone.now() - KEPT_FOR).delete()
@@ -138,9 +142,9 @@ def regression_told(regression: Regression, event: str = "found") -> int:
     return _written(places, f"regression {event}"[:24], message.of_regression(row, event), regression=regression)
 
 
-def _places(event: str, suite_id: int) -> list[Notified]:
+def _places(event: str, suite_id: int, before: Collection[int] = ()) -> list[Notified]:
     rows = Notified.objects.filter(Q(suite=None) | Q(suite=suite_id), enabled=True)[:MAX_PLACES]
-    return [row for row in rows if event in (row.verdicts or TOLD)]
+    return [row for row in rows if event in (row.verdicts or TOLD) or row.pk in before]
 
 
 def _written(places: Sequence[Notified], event: str, body: dict[str, Any], **about: Any) -> int:

@@ -83,16 +83,16 @@ class Command(BaseCommand):
         while row.status == "waiting" and not row.tries and time.monotonic() < until:
             time.sleep(LOOK_EVERY_S)
             row.refresh_from_db()
-        return notify_selectors.delivery_json(row)
+        return notify_selectors.delivery_json(row, whole=True)
 
     def _messages(self, options: dict[str, Any]) -> list[dict[str, Any]]:
-        return [notify_selectors.delivery_json(row) for row in notify_selectors.deliveries(options["to"])]
+        return [notify_selectors.delivery_json(row, whole=True) for row in notify_selectors.deliveries(options["to"])]
 
     def _again(self, options: dict[str, Any]) -> dict[str, Any]:
         row = Delivery.objects.select_related("to").get(pk=options["message"])
         notify_services.delivery_again(row)
         row.refresh_from_db()
-        return notify_selectors.delivery_json(row)
+        return notify_selectors.delivery_json(row, whole=True)
 
 
 def _line(row: dict[str, Any]) -> str:
