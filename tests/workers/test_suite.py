@@ -173,8 +173,8 @@ def test_a_run_is_written_as_the_line_that_is_read():
 
 
 def test_recorded_runs_know_what_they_hold():
-    small = recorded("timing_runs_small")
-    assert len(small.kernels()) == 8 and small.gpu == "NVIDIA H200" and "NVIDIA H200, torch 2.11" in small.label
+    for small in (recorded("timing_runs_small"), recorded("timing_runs_lead")):
+        assert len(small.kernels()) == 8 and small.gpu == "NVIDIA H200" and "NVIDIA H200, torch 2.11" in small.label
     held = recorded("timing_runs")
     assert [(op, dtype, len(configs)) for op, _, dtype, configs in held.kernels()] == [
         ("matmul", "bf16", 4), ("softmax", "fp16", 5), ("layernorm", "fp16", 4)]
