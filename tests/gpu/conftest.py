@@ -81,7 +81,7 @@ class Site:
 
     def get(self, path: str, **query: Any) -> Any:
         answer = self.http.get(self.product.url + path, params=query, timeout=60)
-        assert answer.status_code == 200, (path, answer.status_code, answer.text[:2000])
+        assert answer.status_code == 200, f"{path}: {answer.status_code} {answer.text[:2000]}\n{self.product.log[-6000:]}"
         return answer.json() if "json" in answer.headers["content-type"] else answer.text
 
     def post(self, path: str, body: Any = None, data: Any = None) -> Any:
