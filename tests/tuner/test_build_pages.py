@@ -219,6 +219,7 @@ def test_a_wide_range_is_a_plan_and_the_command_says_the_same(as_bob: Any, suite
     text = as_bob.get(reverse("build-list")).content.decode()
     assert "Which build was it?" in text
     assert all(build.name in text for build in between)
+    assert "by b9 (8 builds)" in text                       # of which seven were never measured
     out = StringIO()
     call_command("builds", stdout=out)
     assert re.search(r"Yes: softmax is \d+\.\d % slower", out.getvalue())

@@ -142,6 +142,18 @@ def test_branches_and_environments_are_series_of_their_own(suite: Suite) -> None
     assert [point.build.name for point in main.points] == [f"b{at}" for at in range(6)]
 
 
+def test_runs_that_were_timed_in_another_way_are_no_part_of_the_series(suite: Suite) -> None:
+    measure(suite, {"softmax M=64": [30.0] * 6})
+    KernelRun.objects.update(environment={"timing": "cold, 100 samples after 50"})
+    measure(suite, {"softmax M=64": [24.0] * 6}, first=6)
+    KernelRun.objects.filter(build__name__in=[f"b{at}" for at in range(6, 12)]).update(environment={"timing": "warm, 100 samples"})
+    KernelSeries.objects.all().delete()
+    Regression.objects.all().delete()
+    series_services.series_update(suite.pk)
+    row = KernelSeries.objects.get()
+    assert (row.builds, row.changes) == (6, [])
+
+
 def test_steps_survive_the_row_as_they_were(suite: Suite) -> None:
     measure(suite, {"matmul M=64": [20.0] * 10 + [21.0] * 10})
     one, = series_selectors.series(suite, ENV, keys=["matmul M=64"])

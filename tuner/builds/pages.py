@@ -44,7 +44,7 @@ def _suite(page: page_selectors.Page) -> dict[str, Any]:
     """Pictures and words of the chosen suite."""
     chosen = page.chosen
     return {
-        "answer": words_selectors.answer(page), "says": words_selectors.series_text(chosen),
+        "answer": words_selectors.answer(page), "says": words_selectors.series_text(chosen, page.verdicts),
         "figure": charts.series_figure(chosen.points, chosen.steps, baseline_us=page.baseline_us, marks=page.marks,
                                        verdicts=page.verdicts),
         "kernels": [{"row": row, "small": charts.small(row.series.points, row.series.steps),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Any
 
@@ -15,6 +15,7 @@ from tuner.models import Build, KernelRun, KernelSeries, Suite, SuiteKernel
 
 ENVIRONMENT = ("gpu", "toolkit", "driver", "recorded")
 MOST_BUILDS = 400           # newest builds of a series
+MOST_OF_LINE = 20_000       # builds of a line that are counted
 MOST_RUNS = 200_000         # of all kernels of a suite, in one look
 MOST_US = 1e12              # beyond: no time that a kernel takes
 LEVEL = 0.9                 # of a build's own interval, where it has runs enough
@@ -127,12 +128,13 @@ def series(suite: Suite, where: Mapping[str, str], branch: str = "", keys: Seque
     kernels = list(suite.kernels.filter(key__in=keys) if keys is not None else suite.kernels.all())
     env = {name: where[name] for name in ENVIRONMENT}
     builds, medians = measured([kernel.pk for kernel in kernels], env, branch)
+    places = _places(branch, builds)
     stored = {row.kernel_id: row for row in KernelSeries.objects.filter(kernel__in=kernels, branch=branch, **env)}
     made = []
     for kernel in kernels:
         mine = medians.get(kernel.pk, {})
         row = stored.get(kernel.pk)
-        steps = [Step(**step) for step in row.changes] if row else []
+        steps = [_counted(Step(**step), places) for step in row.changes] if row else []
         points = [Point(build, mine[build.pk]) for build in builds if build.pk in mine]
         if points:
             made.append(Series(kernel, points, steps, row is not None and row.runs == sum(len(point.us) for point in points)))
@@ -140,8 +142,14 @@ def series(suite: Suite, where: Mapping[str, str], branch: str = "", keys: Seque
 
 
 def measured(kernels: Sequence[int], env: Mapping[str, str], branch: str) -> tuple[list[Build], dict[int, dict[int, list[float]]]]:
-    """Builds oldest first, and kernel id -> build id -> run medians in µs, in the order in which they were measured."""
+    """Builds oldest first, and kernel id -> build id -> run medians in µs, in the order in which they were measured.
+
+    Runs that were timed in another way than the newest one ("cold, 100 samples after 50") are no part of the series.
+    """
     runs = KernelRun.objects.filter(of_line(branch), kernel__in=kernels, rejected="", p50_us__gt=0, p50_us__lt=MOST_US, **env)
+    timing = runs.order_by("-pk").values_list("environment__timing", flat=True).first()
+    if timing:              # as the newest were timed: a suite whose way of timing was changed begins anew
+        runs = runs.filter(Q(environment__timing=timing) | ~Q(environment__has_key="timing"))
     ids = runs.order_by().values("build").distinct()
     builds = list(Build.objects.filter(pk__in=ids).order_by("-at", "-pk")[:MOST_BUILDS])[::-1]
     found: dict[int, dict[int, list[float]]] = {}
@@ -149,6 +157,22 @@ def measured(kernels: Sequence[int], env: Mapping[str, str], branch: str) -> tup
     for kernel, build, us in reversed(list(rows)):
         found.setdefault(kernel, {}).setdefault(build, []).append(us)
     return builds, found
+
+
+def _places(branch: str, builds: Sequence[Build]) -> dict[str, int]:
+    """Where each build stands among all of its line, those that were not measured among them."""
+    if not builds:
+        return {}
+    since = Build.objects.filter(of_line(branch, ""), at__gte=builds[0].at).order_by("-at", "-pk")
+    names = list(since.values_list("name", flat=True)[:MOST_OF_LINE])[::-1]
+    return {name: place for place, name in enumerate(names)}
+
+
+def _counted(step: Step, places: Mapping[str, int]) -> Step:
+    """With the builds that nobody measured counted among those that may have done it."""
+    if step.good not in places or step.bad not in places:
+        return step
+    return replace(step, between=max(places[step.bad] - places[step.good], step.between))
 
 
 def steps_of(points: Iterable[Point], changes: Iterable[Any]) -> list[Step]:

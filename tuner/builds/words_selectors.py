@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from tuner.builds.page_selectors import Page
 from tuner.builds.series_selectors import Series, Step
@@ -46,13 +46,18 @@ def answer(page: Page) -> str:
     return f"No: no change to a slower speed among {looked}."
 
 
-def series_text(one: Series) -> str:
-    """The large picture in words."""
+def series_text(one: Series, verdicts: Mapping[str, str] | None = None) -> str:
+    """The large picture in words. `verdicts`: build -> what its gate said."""
     levels = [point.median_us for point in one.points if point.median_us]
     first, last = one.points[0].build.name, one.points[-1].build.name
     text = (f"{one.kernel.key}: run medians of {plural(len(one.points), 'build')} from {first} to {last}, "
             f"{min(levels):.4g} to {max(levels):.4g} µs; {last} is at {levels[-1]:.4g} µs.")
-    return f"{text} {' '.join(step_text(step) for step in one.steps)}" if one.steps else f"{text} No change of level."
+    slower = [build for build, verdict in (verdicts or {}).items() if verdict == "SLOWER"]
+    if slower:
+        text += f" A gate says SLOWER of {', '.join(slower[-5:])}."
+    if one.steps:
+        return f"{text} {' '.join(step_text(step) for step in one.steps)}"
+    return f"{text} {'No change of level is sure yet: two builds at a speed make one.' if slower else 'No change of level.'}"
 
 
 def step_text(step: Step) -> str:
