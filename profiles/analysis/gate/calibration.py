@@ -117,11 +117,11 @@ def _passes(pairs: Floats, n_c: int, n_b: int, floor: float, target: float, beta
 
 
 def _detectable(pairs: Floats, n_c: int, n_b: int, level: float, rule: Rule) -> float | None:
-    # the gate looks at p50 and p95 wherever the runs allow it: half of the level is safe
-    k = cut(n_c, n_b, level / METRICS) or cut(n_c, n_b, level)
-    if not k:
+    high = cut(n_c, n_b, level)
+    low = cut(n_c, n_b, level / METRICS) or high        # the p95 is looked at too wherever the runs allow it
+    if not high:
         return None
-    conditions = 1 / pairs[:, k - 1], (1 + rule.floor) / np.median(pairs, axis=1), (1 + rule.target) / pairs[:, -k]
+    conditions = 1 / pairs[:, low - 1], (1 + rule.floor) / np.median(pairs, axis=1), (1 + rule.target) / pairs[:, -high]
     needed = np.max(conditions, axis=0)
     return max(rule.floor, float(np.quantile(needed, POWER)) - 1)
 

@@ -112,7 +112,7 @@ def _lines(path: Path) -> Iterator[bytes]:
             packed = opened.read(2) == b"\x1f\x8b"
             opened.seek(0)
             source = gzip.GzipFile(fileobj=opened) if packed else opened
-            while chunk := source.read(CHUNK):
+            while chunk := source.read1(CHUNK):
                 total += len(chunk)
                 if total > MOST_BYTES:
                     raise RunsError(f"more than {MOST_BYTES >> 20} MiB unpacked", path=str(path), line=at + 1,

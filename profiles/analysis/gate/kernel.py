@@ -7,19 +7,24 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from profiles.analysis.gate.calibration import of_comparison
+from profiles.analysis.gate.calibration import FEWEST_RUNS, of_comparison
 from profiles.analysis.gate.clocks import judge_clocks, set_aside
 from profiles.analysis.gate.decide import Decision, Levels, Limits, decide
 from profiles.analysis.gate.exact import joint_p, rank_sum_p, smallest_p
 from profiles.analysis.gate.metrics import changed, judge_metrics, verdict_of
 from profiles.analysis.gate.pairs import Pair
 from profiles.analysis.gate.plan import METRICS, plan
-from profiles.analysis.gate.resample import residuals
+from profiles.analysis.gate.resample import ratios, residuals
 from profiles.analysis.gate.results import KernelVerdict
 from profiles.analysis.gate.rule import Rule, Verdict, worst
 from profiles.analysis.gate.sentences import runs
 from profiles.analysis.gate.sides import Side, mixed, side
+
+Floats = NDArray[np.float64]
+
+PRACTICAL_RUNS, MOVED = 30, 0.05        # of each build: where so many still move the p95 of identical builds above its floor
 
 
 @dataclass(frozen=True)
@@ -85,6 +90,9 @@ def verdict(seen: Looked, test: Tested | None, rule: Rule, levels: Levels, limit
     if seen.candidate.p95 is not None and seen.baseline.p95 is not None:
         p95 = decide(seen.candidate.p95, seen.baseline.p95, test.slower[1], test.faster[1], levels,
                      Limits(rule.floor_p95, rule.target_p95, rule.beta))
+        if p95.verdict == Verdict.AMBIGUOUS and _undecidable(seen.baseline.p95, rule.floor_p95):
+            span = f"{seen.baseline.p95.min():.4g} to {seen.baseline.p95.max():.4g} µs among the baseline's own runs"
+            p95 = replace(p95, verdict=Verdict.NO_DATA, says=f"its p95 is too noisy to be judged: from {span}")
     called, reason = _by_time(seen, p50, p95, kernels, rule)
     clocks = judge_clocks(seen.baseline, seen.candidate, p50, levels, rule)
     if clocks.doubt and called != Verdict.AMBIGUOUS:
@@ -116,16 +124,30 @@ def _by_time(seen: Looked, p50: Decision, p95: Decision | None, kernels: int, ru
     """Worst of p50 and p95; the sentence is of the number that decides."""
     n_c, n_b = len(seen.candidate.runs), len(seen.baseline.runs)
     have = f"{n_c} against {runs(n_b)}"
-    called = worst([p50.verdict, p95.verdict] if p95 else [p50.verdict])
-    decides, name = (p50, "p50") if p50.verdict == called or p95 is None else (p95, "p95")
+    judged = p95 if p95 and p95.verdict != Verdict.NO_DATA else None
+    called = worst([p50.verdict, judged.verdict] if judged else [p50.verdict])
+    decides, name = (p50, "p50") if p50.verdict == called or judged is None else (judged, "p95")
     if called == Verdict.AMBIGUOUS:
         if min(n_c, n_b) == 1:
             return called, f"{name} {decides.says}: one run does not say how far runs of the same build differ ({have})"
         enough = plan(kernels, n_b, n_c, rule)
         if not enough.enough:
             return called, f"{name} {decides.says}. {enough.says}"
-    both = f"; p95 {p95.says}" if called == Verdict.SLOWER and p95 and name == "p50" and p95.verdict == called else ""
-    return called, f"{name} {decides.says}{both}; {have}"
+    beside = f"; p95 {judged.says}" if called == Verdict.SLOWER and judged and name == "p50" and judged.verdict == called else ""
+    if p95 and not judged:
+        beside = f"; {p95.says}"
+    return called, f"{name} {decides.says}{beside}; {have}"
+
+
+def _undecidable(baseline: Floats, floor: float) -> bool:
+    """Would no practical number of runs tell? Small kernels' p95 is now and then twice itself, whenever the host is late.
+
+    Only the baseline's noise counts: a candidate that makes the tail of a quiet kernel noisy is what the p95 is there for.
+    """
+    if len(baseline) < FEWEST_RUNS:
+        return False
+    moved = np.median(ratios(residuals(baseline), PRACTICAL_RUNS, PRACTICAL_RUNS), axis=1)
+    return bool(np.mean(moved > 1 + floor) > MOVED)
 
 
 def _metric_says(metrics: list[dict[str, Any]], called: Verdict, time_reason: str) -> str:

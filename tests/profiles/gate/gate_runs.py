@@ -22,7 +22,8 @@ def drawn(seed, baseline=10, candidate=5, slower=None, name="timing_runs"):
     """(baseline, candidate) of a suite; `slower`: {index of a kernel: factor of its candidate's samples}."""
     order = np.random.default_rng(seed).permutation(24)
     return ([some(kernel, order[:baseline]) for kernel in recorded(name)],
-            [some(kernel, order[baseline:baseline + candidate], (slower or {}).get(at, 1.0)) for at, kernel in enumerate(recorded(name))])
+            [some(kernel, order[baseline:baseline + candidate], (slower or {}).get(at, 1.0))
+             for at, kernel in enumerate(recorded(name))])
 
 
 def some(kernel, which, scale=1.0):

@@ -45,14 +45,16 @@ def test_an_unknown_metric_has_no_data_unless_the_suite_lets_it():
 
 
 def test_what_the_compiler_changed_is_shown_without_a_limit():
-    found = judge([kernel(BASE, facts={"registers": 64, "spills": 0})], [kernel(SAME, facts={"registers": 72, "spills": 0})]).kernels[0]
+    before, after = ({"registers": registers, "spills": 0} for registers in (64, 72))
+    found = judge([kernel(BASE, facts=before)], [kernel(SAME, facts=after)]).kernels[0]
     assert [row["metric"] for row in found.metrics] == ["registers"] and found.verdict == "PASS"
 
 
 @pytest.mark.parametrize(("limits", "where"), [
     ({"registers": 5}, "registers"), ({"registers": {}}, "registers"), ({"registers": {"most": 5}}, "registers.most"),
     ({"registers": {"max": True}}, "registers.max"), ({"registers": {"max": float("nan")}}, "registers.max"),
-    ({"registers": {"max_increase": -0.1}}, "registers.max_increase"), ({"registers": {"max": 1, "optional": 1}}, "registers.optional"),
+    ({"registers": {"max_increase": -0.1}}, "registers.max_increase"),
+    ({"registers": {"max": 1, "optional": 1}}, "registers.optional"),
     ({"registers": {"max": 10**400}}, "registers.max"),
 ])
 def test_limits_that_make_no_sense_are_named(limits, where):

@@ -13,8 +13,8 @@ from tests.profiles.gate.gate_runs import kernel, recorded, some
 
 
 @pytest.mark.parametrize(("kernels", "baseline", "candidate", "enough"), [
-    (13, 10, 5, True), (13, 5, 5, False), (1, 5, 5, True), (1, 4, 4, False), (1, 3, 3, False), (30, 10, 5, True), (31, 10, 5, False),
-    (13, 0, 5, False), (0, 10, 5, True), (500, 20, 10, True),
+    (13, 10, 5, True), (13, 5, 5, False), (1, 5, 5, True), (1, 4, 4, False), (1, 3, 3, False),
+    (30, 10, 5, True), (31, 10, 5, False), (13, 0, 5, False), (0, 10, 5, True), (500, 20, 10, True),
 ])
 def test_enough_is_one_in_the_number_of_choices(kernels, baseline, candidate, enough):
     found = plan(kernels, baseline, candidate)
