@@ -17,7 +17,7 @@ from tuner.builds.services import build_seen
 from tuner.gates import selectors, services, sides_selectors
 from tuner.gates.services import GateRefused
 from tuner.models import Gate, KernelRun, Suite, SuiteJob, SuiteKernel
-from tuner.suites.services import job_create, job_fail, run_record
+from tuner.suites.services import job_create, job_fail, job_stop, run_record
 from workers import jobs, suite
 from workers.stopping import Stop
 
@@ -207,6 +207,17 @@ def test_a_job_that_fails_fails_the_gate_with_its_reason(nightly: Suite) -> None
     gate.refresh_from_db()
     assert (gate.status, gate.verdict, selectors.exit_code(gate)) == ("failed", "", 3)
     assert gate.error["what"] == "the driver went away" and "driver went away" in gate.reason
+    base(nightly)
+    again = measured(services.gate_again(gate))
+    assert (again.status, again.verdict, again.error) == ("done", "PASS", None), again.reason
+
+
+def test_a_job_that_a_person_stops_stops_its_gate(nightly: Suite) -> None:
+    gate = services.gate_create(nightly, "b2")
+    assert job_stop(gate.jobs.get())
+    assert services.gates_wake() == [gate.pk]
+    gate.refresh_from_db()
+    assert (gate.status, gate.verdict, selectors.exit_code(gate)) == ("stopped", "", 2)
 
 
 def test_a_kernel_whose_runs_all_died_has_no_data_and_says_why(nightly: Suite) -> None:

@@ -11,7 +11,7 @@ from django.db import transaction
 from tuner.builds.services import BuildRefused, build_seen
 from tuner.cache import toolkit
 from tuner.gates import rounds_selectors
-from tuner.gates.baseline_selectors import Baseline, Env
+from tuner.gates.baseline_selectors import Baseline, Env, environments_of
 from tuner.gates.decide_services import device_of, gate_advance, gate_published
 from tuner.gates.refusal_services import GateRefused
 from tuner.gates.rules_selectors import rule_of
@@ -131,7 +131,7 @@ def _ordered(gate: Gate, runs: int | None) -> None:
     suite = gate.suite
     if runs is not None and not (isinstance(runs, int) and not isinstance(runs, bool) and 1 <= runs <= MOST_RUNS):
         raise GateRefused({"runs": f"a whole number from 1 to {MOST_RUNS}"})
-    known_gpu(gate.environment)
+    known_gpu(suite, gate.environment)
     baselines = rounds_selectors.expected_baselines(suite, gate.environment, gate.build, gate.against)
     planned = rounds_selectors.planned(suite, runs, baselines)
     if not planned["enough"]:
@@ -161,13 +161,13 @@ def _partner(gate: Gate, baselines: Sequence[Baseline]) -> str:
     return next((each.builds[0].name for each in baselines if each.builds), "")
 
 
-def known_gpu(asked: Mapping[str, str]) -> None:
+def known_gpu(suite: Suite, asked: Mapping[str, str]) -> None:
     """A GPU that no worker has and no run was ever taken on would be waited for without end."""
     gpu = asked.get("gpu")
     if not gpu:
         return
     alive = {each["name"] for worker in jobs.workers() for each in worker.get("gpus") or []}
-    seen = set(Gate.objects.exclude(gpu="").values_list("gpu", flat=True).distinct()[:200])
+    seen = {env.gpu for env in environments_of(suite)} - {""}
     if gpu not in alive | seen:
         known = ", ".join(sorted(alive | seen)) or "none"
         raise GateRefused({"environment": f"no worker has a GPU of the model {gpu}; known: {known}"}, 409)
