@@ -229,8 +229,13 @@ def cell_names(found: Picture) -> list[tuple[str, str]]:
     """(name in the URL, words) of every cell that was measured, newest build first."""
     held = found.cells
     there = {(one.factors["build"], where) for one, where in zip(held.observations, held.where, strict=True)}
-    return [(_name(held, (build, where)), f"{build} · {where.text}") for build in reversed(held.builds)
+    return [(_name(held, (build, where)), f"{build} · {_driver_first(where)}") for build in reversed(held.builds)
             for where in reversed(held.environments) if (build, where) in there]
+
+
+def _driver_first(where: Environment) -> str:
+    """What changes most often stands where a narrow list still shows it."""
+    return ", ".join(filter(None, (f"driver {where.driver}" if where.driver else "", where.toolkit, where.gpu)))
 
 
 def _name(held: Cells, cell: tuple[str, Environment]) -> str:
