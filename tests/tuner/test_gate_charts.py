@@ -68,8 +68,10 @@ def test_dots_of_runs_keep_their_place_and_do_not_cover_each_other() -> None:
     rng = np.random.default_rng(1)
     sides = [(name, name, [RunMedian(float(us), f"run {n}") for n, us in enumerate(rng.normal(mean, 0.3, 20))])
              for name, mean in (("baseline", 100.0), ("candidate", 108.0))]
-    plot = strip_plot(sides, 0.02, 0.05)
-    assert plot is not None
+    plot = strip_plot(sides, 0.02, 0.05, (1.06, 1.10))
+    assert plot is not None and plot.band is not None
+    left, width, y = plot.band
+    assert left < plot.strips[1].median_at < left + width and y == plot.strips[1].y
     for strip, (_, _, runs) in zip(plot.strips, sides, strict=True):
         assert strip.median_us == pytest.approx(np.median([run.us for run in runs]))
         assert sorted(dot.run.us for dot in strip.dots) == sorted(run.us for run in runs)

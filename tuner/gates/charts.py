@@ -227,6 +227,7 @@ class StripPlot:
     right: float
     height: int
     axis_y: int
+    band: tuple[float, float, int] | None = None       # the interval, as times of the candidate: left, width, y of its strip
     top: int = STRIP_TOP_PX
 
     @property
@@ -235,13 +236,16 @@ class StripPlot:
         return round(sum(strip.median_at for strip in self.strips) / len(self.strips), 3)
 
 
-def strip_plot(sides: Sequence[tuple[str, str, Sequence[RunMedian]]], floor: float, target: float) -> StripPlot | None:
-    """(name, build, runs) of each side, the baseline first; None where no side has a run."""
+def strip_plot(sides: Sequence[tuple[str, str, Sequence[RunMedian]]], floor: float, target: float,
+               interval: tuple[float, float] | None = None) -> StripPlot | None:
+    """(name, build, runs) of each side, the baseline first; `interval`: of candidate ÷ baseline. None where no side has a run."""
     values = [run.us for _, _, runs in sides for run in runs]
     if not values:
         return None
     baseline = _median([run.us for run in sides[0][2]]) if sides[0][2] else None
     ends = [*values, *([baseline * (1 + target)] if baseline else [])]
+    bounds = [ratio * baseline for ratio in interval if 0 < ratio < math.inf] if baseline and interval else []
+    ends += [us for us in bounds if us < 2 * max(values)]
     low, high = min(ends), max(ends)
     pad = (high - low) * 0.06 or high * 0.02
     low, high = low - pad, high + pad
@@ -258,8 +262,12 @@ def strip_plot(sides: Sequence[tuple[str, str, Sequence[RunMedian]]], floor: flo
     bottom = STRIP_TOP_PX + STRIP_PX * len(strips)
     levels = [(name, Tick(at(baseline * (1 + by)), percent(1 + by))) for name, by in (("floor", floor), ("target", target))
               ] if baseline else []
+    band = None
+    if len(bounds) == 2 and len(strips) == 2:
+        left, right = (min(STRIP_RIGHT, max(STRIP_LEFT, at(us))) for us in bounds)
+        band = (left, round(right - left, 3), strips[1].y)
     return StripPlot(strips, [Tick(at(value), text) for value, text in _nice(low, high)], levels, STRIP_LEFT, STRIP_RIGHT,
-                     bottom + STRIP_BOTTOM_PX, bottom)
+                     bottom + STRIP_BOTTOM_PX, bottom, band)
 
 
 def _median(values: Sequence[float]) -> float:

@@ -12,7 +12,7 @@ from django.utils.http import urlencode
 
 from profiles.analysis.gate.rule import EXIT_CODE, ORDER, Rule, Verdict
 from profiles.models import Profile
-from tuner.models import Gate, GateKernel, KernelRun, Suite, SuiteJob
+from tuner.models import Build, Gate, GateKernel, KernelRun, Suite, SuiteJob
 
 LIST_LIMIT = 200
 FILTERS = ("suite", "build", "gpu", "verdict", "status")
@@ -205,8 +205,8 @@ def largest(found: Iterable[GateKernel]) -> GateKernel | None:
 def baseline_builds(found: list[GateKernel]) -> list[str]:
     """Builds whose runs the kernels were compared with, newest first."""
     ids = {pk for row in found for pk in row.baseline_runs if isinstance(pk, int)}
-    rows = KernelRun.objects.filter(pk__in=ids).order_by("-build__at", "-build__id").values_list("build__name", flat=True)
-    return list(dict.fromkeys(rows))
+    return list(Build.objects.filter(pk__in=KernelRun.objects.filter(pk__in=ids).order_by().values("build"))
+                .order_by("-at", "-id").values_list("name", flat=True))
 
 
 def known_url(name: str, *arguments: Any) -> str:

@@ -94,7 +94,8 @@ def gate_kernel(request: HttpRequest, pk: int, kernel_pk: int) -> HttpResponse:
         "more_runs": page_selectors.more_runs(row.gate, [row]), "shift": _shift(row),
         "strips": charts.strip_plot([(side.name, ", ".join(side.builds[:2]), [
             charts.RunMedian(each.run.p50_us, _said(each), f"#run-{each.run.pk}") for each in runs
-            if each.side == side.name and each.run.p50_us]) for side in sides], rule.floor, rule.target),
+            if each.side == side.name and each.run.p50_us]) for side in sides], rule.floor, rule.target,
+            (row.low, row.high) if row.low and row.high else None),
         "strips_say": _strips_say(sides, row), "order": run_charts.order_figure(samples),
         "samples": run_charts.samples_figure(samples),
         "changes": evidence_selectors.changes(row, runs), "configs": evidence_selectors.config_rows(sides),
@@ -121,9 +122,10 @@ def _shift(row: GateKernel) -> str:
 
 def _neighbours(row: GateKernel) -> dict[str, GateKernel | None]:
     """The kernels of the gate before and after this one."""
-    order = list(row.gate.kernels.select_related("kernel").order_by("place", "id"))
-    at = next(n for n, each in enumerate(order) if each.pk == row.pk)
-    return {"before": order[at - 1] if at else None, "after": order[at + 1] if at + 1 < len(order) else None}
+    order = list(row.gate.kernels.order_by("place", "id").values_list("pk", flat=True))
+    at = order.index(row.pk)
+    beside = row.gate.kernels.select_related("kernel").in_bulk([*order[max(0, at - 1):at], *order[at + 1:at + 2]])
+    return {"before": beside.get(order[at - 1]) if at else None, "after": beside.get((order[at + 1:at + 2] or [0])[0])}
 
 
 @permission_required("tuner.add_gate", raise_exception=True)
