@@ -6,6 +6,7 @@ import re
 import shutil
 import threading
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -161,7 +162,7 @@ class GpuRunner:
         next_side = self._side(then.build) if then is not None else None
         taken = self.fresh.run(side, [wanted[kernel.key] for kernel in fine], seed=turn.number, then=next_side)
         for kernel, one in zip(fine, taken, strict=True):
-            yield kernel, Taken(**{**one.__dict__, "facts": {**one.facts, **self._chosen.facts(turn, kernel)}})
+            yield kernel, replace(one, facts={**one.facts, **self._chosen.facts(turn, kernel)})
 
     def _side(self, build: str) -> Side:
         if build not in self._sides:
