@@ -39,7 +39,7 @@ def regressions_found(gate: Gate) -> list[Regression]:
     SLOWER kernels of one family are one row. It is the row of an earlier build where this build holds that one's code and is
     not slower still. Kernels that pass against runs from before a regression say that it is fixed, or began later.
     """
-    Suite.objects.select_for_update().get(pk=gate.suite_id)          # two gates of one suite, one after the other
+    Suite.objects.select_for_update(no_key=True).get(pk=gate.suite_id)         # two gates of one suite, one after the other
     lines = list(gate.kernels.select_related("kernel").order_by("place", "pk"))
     baselines = _baseline_builds(lines)
     families: dict[str, list[GateKernel]] = {}
@@ -78,9 +78,7 @@ def _told(gate: Gate, family: str, slower: Sequence[GateKernel], baselines: Mapp
             row.build = gate.build
             for name, value in found.items():
                 setattr(row, name, value)
-        if good is not None and position(good) < position(row.build) and (
-                row.good is None or not position(row.good) < position(row.build) or position(good) > position(row.good)):
-            row.good = good
+        row.good = _newest_good(row.build, [build for build in (good, row.good) if build is not None])
         row.save()
     GateKernel.objects.filter(pk__in=[each.pk for each in slower]).update(regression=row)
     return row

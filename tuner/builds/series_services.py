@@ -45,15 +45,13 @@ def series_forgotten() -> list[int]:
 
 
 def series_update(suite_id: int) -> int:
-    """Work out what has new runs; the number of series that were. Two workers at once: the second finds nothing to do."""
+    """Work out what has new runs; the number of series that were. Two workers at once write the same."""
     suite = Suite.objects.filter(pk=suite_id).first()
     if suite is None:
         return 0
     done = 0
     for where in _stale(suite):
-        with transaction.atomic():
-            Suite.objects.select_for_update().get(pk=suite.pk)
-            done += _line_update(suite, **where)
+        done += _line_update(suite, **where)
     if done:
         jobs.publish(f"suite.{suite.pk}", "series", {"suite": suite.pk, "series": done})
     return done
@@ -80,23 +78,24 @@ def _line_update(suite: Suite, branch: str, env: Mapping[str, str]) -> int:
     from profiles.analysis.gate.changes import change_points  # with scipy.stats: whoever only wakes needs none of it
 
     kernels = list(suite.kernels.all())
-    builds, medians = measured([kernel.pk for kernel in kernels], env, branch)
     branches = MAIN if branch == "" else (branch,)
     newest = dict(KernelRun.objects.filter(kernel__in=kernels, build__branch__in=branches, **env).order_by()
                   .values_list("kernel").annotate(newest=Max("pk")))
+    builds, medians = measured([kernel.pk for kernel in kernels], env, branch)     # second: what comes meanwhile is looked at again
     made = []
     for kernel in kernels:
-        if kernel.pk not in newest:
-            continue
-        mine = medians.get(kernel.pk, {})
-        points = [Point(build, mine[build.pk]) for build in builds if build.pk in mine]
-        steps = steps_of(points, change_points([point.us for point in points]))
-        KernelSeries.objects.update_or_create(kernel=kernel, branch=branch, **env, defaults={
-            "changes": [asdict(step) for step in steps], "builds": len(points), "newest_run": newest[kernel.pk],
-            "runs": sum(len(point.us) for point in points)})
-        made.append(Series(kernel, points, steps))
-    for row in _regressions(suite, env, made, {build.name: build for build in builds}):
-        regression_published(row)
+        if kernel.pk in newest:
+            mine = medians.get(kernel.pk, {})
+            points = [Point(build, mine[build.pk]) for build in builds if build.pk in mine]
+            made.append(Series(kernel, points, steps_of(points, change_points([point.us for point in points]))))
+    with transaction.atomic():              # after the work: who asks for a gate of this suite must not wait for it
+        Suite.objects.select_for_update(no_key=True).get(pk=suite.pk)
+        for one in made:
+            KernelSeries.objects.update_or_create(kernel=one.kernel, branch=branch, **env, defaults={
+                "changes": [asdict(step) for step in one.steps], "builds": len(one.points), "newest_run": newest[one.kernel.pk],
+                "runs": sum(len(point.us) for point in one.points)})
+        for row in _regressions(suite, env, made, {build.name: build for build in builds}):
+            regression_published(row)
     return len(made)
 
 
