@@ -164,6 +164,7 @@ def test_the_baselines_page_answers_first_and_keeps_what_was_typed(suite: Suite,
     gate(suite, "b2", range(11, 16), hour=1, environment={**H200, "driver": "590.44"})
     page = client.get(where, {"driver": "580.159"}).content.decode()
     assert "3 of 3 kernels have a baseline" in page and page.count('class="sp-dot"') == 30 and "Say so" not in page
+    assert "No run was taken on driver 1; shown instead" in client.get(where, {"driver": "1"}).content.decode()
     assert client.post(reverse("baseline-change", args=[suite.pk]), {"action": "roll"}).status_code == 403
     client.force_login(alice)
     change = reverse("baseline-change", args=[suite.pk])

@@ -51,7 +51,7 @@ def _page(request: HttpRequest, suite: Suite, asked: dict[str, str], said: dict[
     force = table.in_force(lines)
     picture = spread_plot([_spread(line) for line in lines])
     return render(request, "gates/baselines.html", {
-        "suite": suite, "env": env, "lines": lines, "plot": picture, "said": table.answer(suite, env, lines),
+        "suite": suite, "env": env, "lines": lines, "plot": picture, "said": _not_there(asked, env) + table.answer(suite, env, lines),
         "environments": [{**each, "chosen": each["env"] == env, "query": urlencode(each["env"].where())} for each in every],
         "changes": [{"row": change, "in_force": change.pk in force} for change in changes],
         "kernels": suite.kernels.filter(enabled=True), "gpus": sorted({each["env"].gpu for each in every} - {""}),
@@ -60,6 +60,13 @@ def _page(request: HttpRequest, suite: Suite, asked: dict[str, str], said: dict[
                                                                    ("action", "build", "kernel", "gpu", "note")
                                                                    if request.GET.get(name)}},
         "wrong": wrong or {}, "may_change": request.user.has_perm("tuner.add_baselinechange")}, status=status)
+
+
+def _not_there(asked: dict[str, str], env: Any) -> str:
+    """Of an address that names an environment without runs: another one is shown, and said to be."""
+    if env is None or all(getattr(env, name) == value for name, value in asked.items()):
+        return ""
+    return f"No run was taken on {', '.join(f'{name} {value}'[:80] for name, value in asked.items())}; shown instead: "
 
 
 def _spread(line: Any) -> Spread:
