@@ -51,7 +51,8 @@ def _page(request: HttpRequest, suite: Suite, asked: dict[str, str], said: dict[
     force = table.in_force(lines)
     picture = spread_plot([_spread(line) for line in lines])
     return render(request, "gates/baselines.html", {
-        "suite": suite, "env": env, "lines": lines, "plot": picture, "said": _not_there(asked, env) + table.answer(suite, env, lines),
+        "suite": suite, "env": env, "lines": lines, "plot": picture,
+        "said": _not_there(asked, env) + table.answer(suite, env, lines),
         "environments": [{**each, "chosen": each["env"] == env, "query": urlencode(each["env"].where())} for each in every],
         "changes": [{"row": change, "in_force": change.pk in force} for change in changes],
         "kernels": suite.kernels.filter(enabled=True), "gpus": sorted({each["env"].gpu for each in every} - {""}),
