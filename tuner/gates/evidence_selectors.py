@@ -17,7 +17,7 @@ from tuner.models import Build, GateKernel, KernelRun
 from tuner.operators import all_operators
 
 BASELINE, CANDIDATE = "baseline", "candidate"
-NO_METRICS = {"recorded_run", "capture", "number", "samples", "n"}       # of a run's facts: where it comes from
+NO_METRICS = {"recorded_run", "capture", "number", "lead_ms", "samples", "n"}       # of a run's facts: where it comes from
 PROFILES = 4                   # of each build that are linked
 UNITS = {"registers": "", "spills": "", "smem_bytes": "B", "shared_bytes": "B", "dram_bytes": "B", "local_bytes": "B",
          "temperature_c": "°C", "power_w": "W", "memory_clock_mhz": "MHz"}
@@ -90,6 +90,12 @@ def changes(row: GateKernel, found: Sequence[RunRow]) -> list[Change]:
         out.append(Change(NAMES.get(name, name), UNITS.get(name, ""), *sides, str(said.get("verdict", "")),
                           str(said.get("reason", ""))))
     return out
+
+
+def unknown_counters(found: Sequence[RunRow]) -> list[str]:
+    """Why counters that the suite names are not known, each reason once."""
+    told = [str(each.run.facts["counters_unknown"])[:300] for each in found if each.run.facts.get("counters_unknown")]
+    return list(dict.fromkeys(told))[:5]
 
 
 def _numbers(run: KernelRun) -> dict[str, float]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from django.contrib import messages
 from django.contrib.auth.decorators import permission_required
 from django.http import HttpRequest, HttpResponse
@@ -14,6 +16,7 @@ from tuner.jobs import devices
 from tuner.models import Build, Gate, GateKernel, Suite
 
 PICTURE_ROWS = 40
+_FULL_SHA = re.compile(r"[0-9a-f]{40}")        # GitHub takes a check of nothing else
 KNOWN_BUILDS = 200
 
 # A gate may be stopped or asked for more by whoever may change gates.
@@ -52,7 +55,7 @@ def gate_detail(request: HttpRequest, pk: int) -> HttpResponse:
         "under_way": gate.status in page_selectors.UNDER_WAY, "document": document, "picture_says": _picture_says(found),
         "build_url": page_selectors.build_url(gate.build.name),
         "most_runs": MOST_RUNS, "more_runs": page_selectors.more_runs(gate, found),
-        "regressions": any(row.regression_id for row in found)})
+        "full_sha": _FULL_SHA.fullmatch(gate.build.name) is not None, "regressions": any(row.regression_id for row in found)})
 
 
 def _compare_with(gate: Gate, builds: list[str]) -> str:
@@ -99,6 +102,7 @@ def gate_kernel(request: HttpRequest, pk: int, kernel_pk: int) -> HttpResponse:
         "strips_say": _strips_say(sides, row), "order": run_charts.order_figure(samples),
         "samples": run_charts.samples_figure(samples),
         "changes": evidence_selectors.changes(row, runs), "configs": evidence_selectors.config_rows(sides),
+        "unknown_counters": evidence_selectors.unknown_counters(runs),
         "ways": evidence_selectors.ways(row, old, row.gate.build.name),
         "profiles": [(side, evidence_selectors.profiles_of(row, side.builds or [name]))
                      for side, name in zip(sides, (old, row.gate.build.name), strict=True)],
