@@ -188,7 +188,13 @@ def _run(record: Mapping[str, Any]) -> Run:
         if number(value) is None:
             raise _Wrong(f"metrics.{name}: expected a number")
         facts[name] = value
-    return Run(_text(str(label), "run"), us, _clock(record), _name(record, "gpu", ""), _environment(record), facts)
+    return Run(_text(str(label), "run"), us, _clock(record), _gpu(record), _environment(record), facts)
+
+
+def _gpu(record: Mapping[str, Any]) -> str:
+    """The model: text, or the `name` of an object."""
+    said = record.get("gpu")
+    return _name(said, "name", "") if isinstance(said, Mapping) else _name(record, "gpu", "")
 
 
 def _clock(record: Mapping[str, Any]) -> float | None:

@@ -24,6 +24,7 @@ from profiles.analysis.gate.sides import Side, mixed, side
 
 Floats = NDArray[np.float64]
 
+MOST_SAID = 50          # runs that were left out, by name
 PRACTICAL_RUNS, MOVED = 30, 0.05        # of each build: where so many still move the p95 of identical builds above its floor
 
 
@@ -156,8 +157,9 @@ def _metric_says(metrics: list[dict[str, Any]], called: Verdict, time_reason: st
 
 
 def _excluded(seen: Looked) -> list[str]:
-    return [f"{name}: {note}" for name, ready in (("baseline", seen.baseline), ("candidate", seen.candidate))
-            for note in (*ready.damaged, *ready.notes)]
+    found = [f"{name}: {note}" for name, ready in (("baseline", seen.baseline), ("candidate", seen.candidate))
+             for note in (*ready.damaged, *ready.notes)]
+    return found if len(found) <= MOST_SAID else [*found[:MOST_SAID], f"and {len(found) - MOST_SAID:,} more"]
 
 
 def _middle(ready: Side) -> float | None:

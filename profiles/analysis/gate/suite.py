@@ -15,6 +15,7 @@ from profiles.analysis.gate.plan import as_dict, further, plan
 from profiles.analysis.gate.results import KernelVerdict, SuiteVerdict
 from profiles.analysis.gate.rule import ORDER, Rule, Verdict, worst
 from profiles.analysis.gate.runs import KernelRuns
+from profiles.analysis.gate.sentences import percent
 
 
 def judge(baseline: Sequence[KernelRuns], candidate: Sequence[KernelRuns], rule: Rule | None = None, *,
@@ -69,5 +70,10 @@ def _says(called: Verdict, found: list[KernelVerdict]) -> str:
     counts = Counter(each.verdict for each in found)
     of = "the only kernel" if len(found) == 1 else f"{counts[called]} of {len(found)} kernels"
     if called == Verdict.PASS:
-        return f"{'the only kernel' if len(found) == 1 else f'all {len(found)} kernels'} as fast as the baseline"
+        sure = [each for each in found if each.change == "slower" and each.p50]
+        passed = f"{'the only kernel' if len(found) == 1 else f'all {len(found)} kernels'} as fast as the baseline"
+        if not sure:
+            return passed
+        most = ", ".join(f"{each.name} {percent(each.p50.ratio)}" for each in sure[:3] if each.p50)
+        return f"{passed}, less than the target apart; surely slower by less: {most}{' …' if len(sure) > 3 else ''}"
     return f"{of} {called}: {found[0].name}: {found[0].reason}"
