@@ -20,6 +20,7 @@ from profiles.analysis.gate.runs import Run
 
 Floats = NDArray[np.float64]
 
+ROUNDING = 1e-12
 LIMITS = ("max_increase", "max_decrease", "max", "min")
 
 
@@ -85,40 +86,39 @@ def values(runs: Sequence[Run], metric: str) -> Floats | None:
 
 def _judge(metric: str, limit: Mapping[str, Any], baseline: Floats | None, candidate: Floats | None, rule: Rule,
            level: float) -> dict[str, Any]:
-    relative = [name for name in ("max_increase", "max_decrease") if number(limit.get(name)) is not None]
-    unknown = "candidate" if candidate is None else "baseline" if baseline is None and relative else ""
+    limits = {name: value for name in LIMITS if (value := number(limit.get(name))) is not None}
     b, c = (None if side is None else float(np.median(side)) for side in (baseline, candidate))
-    if unknown:
-        optional = limit.get("optional") is True
-        return _row(metric, b, c, Verdict.PASS if optional else Verdict.NO_DATA, f"not known for the {unknown}"
-                    + (": the suite lets it be unknown" if optional else ""))
-    assert candidate is not None and c is not None
-    found: list[tuple[Verdict, str]] = []
-    for name, beyond, words in (("max", c > limit.get("max", 0), "at most"), ("min", c < limit.get("min", 0), "at least")) \
-            if any(number(limit.get(name)) is not None for name in ("max", "min")) else ():
-        if (wanted := number(limit.get(name))) is not None:
-            found.append((Verdict.SLOWER if beyond else Verdict.PASS, f"{c:g}, {words} {wanted:g}"))
-    for name in relative:
-        assert baseline is not None and b is not None
-        found.append(_relative(name, float(limit[name]), baseline, candidate, rule, level))
-    if not found:
+    if not limits:
         return _row(metric, b, c, Verdict.NO_DATA, f"its limit names none of {', '.join(LIMITS)}")
+    relative = any(name in limits for name in ("max_increase", "max_decrease"))
+    if candidate is None or (baseline is None and relative):
+        says = f"not known for the {'candidate' if candidate is None else 'baseline'}"
+        if limit.get("optional") is True:
+            return _row(metric, b, c, Verdict.PASS, f"{says}: the suite lets it be unknown")
+        return _row(metric, b, c, Verdict.NO_DATA, says)
+    found = [_absolute(name, value, float(np.median(candidate))) if baseline is None or name in ("max", "min")
+             else _relative(name, value, baseline, candidate, rule, level) for name, value in limits.items()]
     verdict = worst([each for each, _ in found])
     return _row(metric, b, c, verdict, "; ".join(says for each, says in found if each == verdict))
+
+
+def _absolute(name: str, limit: float, candidate: float) -> tuple[Verdict, str]:
+    beyond = candidate > limit if name == "max" else candidate < limit
+    return Verdict.SLOWER if beyond else Verdict.PASS, f"{candidate:g}, at {'most' if name == 'max' else 'least'} {limit:g} allowed"
 
 
 def _relative(name: str, fraction: float, baseline: Floats, candidate: Floats, rule: Rule, level: float) -> tuple[Verdict, str]:
     up = name == "max_increase"
     b, c = float(np.median(baseline)), float(np.median(candidate))
-    limit = f"{'at most' if up else 'at least'} {'+' if up else '−'}{fraction:.3g} allowed".replace("at least −", "at most −")
-    if (np.ptp(baseline) == 0 and np.ptp(candidate) == 0) or min(baseline.min(), candidate.min()) <= 0:
-        beyond = c > b * (1 + fraction) + 1e-12 * abs(b) if up else c < b * (1 - fraction) - 1e-12 * abs(b)
-        change = "" if not b else f" ({(c / b - 1) * 100:+.1f} %)"
-        return Verdict.SLOWER if beyond else Verdict.PASS, f"{b:g} → {c:g}{change}, {limit}"
+    change = f" ({(c / b - 1) * 100:+.1f} %)" if b else ""
+    says = f"{b:g} → {c:g}{change}, at most {'+' if up else '−'}{fraction * 100:g} % allowed"
+    same_in_each_run = np.ptp(baseline) == 0 and np.ptp(candidate) == 0
+    if same_in_each_run or min(baseline.min(), candidate.min()) <= 0:       # no ratio to zero
+        beyond = c > b * (1 + fraction) + ROUNDING * abs(b) if up else c < b * (1 - fraction) - ROUNDING * abs(b)
+        return Verdict.SLOWER if beyond else Verdict.PASS, says
     # turned round for a decrease, so that the same interval asks the same question
     ratio = bounds(candidate, baseline, level, rule.beta) if up else bounds(baseline, candidate, level, rule.beta)
     allowed = 1 + fraction if up else 1 / (1 - fraction) if fraction < 1 else math.inf
-    says = f"{b:g} → {c:g} ({(c / b - 1) * 100:+.1f} %), {limit}"
     if ratio.low_kept and ratio.low > 1 and ratio.ratio > allowed:
         return Verdict.SLOWER, says
     if ratio.high_kept and ratio.high <= allowed:
