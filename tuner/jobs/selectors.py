@@ -82,10 +82,11 @@ def member_json(member: TuneMember) -> dict[str, Any]:
 
 def failures(job: TuneJob) -> list[dict[str, Any]]:
     """Rejected trials by reason, most frequent first, each with one message."""
-    rejected = job.trials.filter(outcome="rejected")
-    rows = rejected.values("reason").annotate(count=Count("id")).order_by("-count", "reason")
-    first = {row.reason: row.message for row in rejected.order_by("-number")}
-    return [{**row, "message": first[row["reason"]]} for row in rows]
+    rejected = list(job.trials.filter(outcome="rejected").order_by("-number").values_list("reason", "message"))
+    first = dict(rejected)                   # one query: a running job finds new reasons between two
+    counts = Counter(reason for reason, _ in rejected)
+    return [{"reason": reason, "count": count, "message": first[reason]}
+            for reason, count in sorted(counts.items(), key=lambda item: (-item[1], item[0]))]
 
 
 def gpu_seconds_per_trial(operator: str | None = None) -> float | None:
