@@ -16,8 +16,9 @@ def interval(low: float, high: float) -> str:
 
 
 def change(bounds: Bounds, before: float, after: float) -> str:
-    """"+8.1 % (41.2 → 44.5 µs, interval +7.5 % to +8.8 %)"."""
-    return f"{percent(bounds.ratio)} ({_us(before)} → {_us(after)} µs, interval {interval(bounds.low, bounds.high)})"
+    """"+8.1 % (41.2 → 44.5 µs, interval +7.5 % to +8.8 %)"; without the interval where so few runs have none worth the name."""
+    held = f", interval {interval(bounds.low, bounds.high)}" if bounds.confidence >= 0.5 else ""
+    return f"{percent(bounds.ratio)} ({_us(before)} → {_us(after)} µs{held})"
 
 
 def probability(p: float) -> str:
