@@ -104,6 +104,8 @@ def test_the_builds_of_profiles_stand_among_the_others(as_bob: Any, alice: Any, 
     text = as_bob.get(reverse("build-list")).content.decode()
     assert 'name="build_a" value="old"' in text and 'name="build_b" value="new/2"' in text
     assert 'name="build_a" value="b3"' not in text                             # it has no profile to compare
+    only = as_bob.get(reverse("build-list"), {"with": "profiles"}).content.decode()
+    assert 'value="old"' in only and 'href="/builds/b3/"' not in only.partition('id="builds"')[2]
     assert as_bob.get(reverse("build", args=["new/2"])).status_code == 200
     assert not Build.objects.filter(name="new/2").exists()                     # looking writes nothing
     made = build_of_profile(profiles[1].pk)

@@ -30,12 +30,13 @@ def build_list(request: HttpRequest) -> HttpResponse:
     choice = choice_selectors.choose(request.GET)
     page = page_selectors.page(choice) if choice else None
     text, branch = request.GET.get("q", "")[:80], request.GET.get("of", "")[:120]
-    names = Paginator(selectors.names(text, branch), PAGE_ROWS).get_page(request.GET.get("page"))
+    profiled = request.GET.get("with") == "profiles"
+    names = Paginator(selectors.names(text, branch, profiled), PAGE_ROWS).get_page(request.GET.get("page"))
     rows = selectors.rows(list(names))
     with_profiles = [row["name"] for row in rows if row["profiles"]]
     return render(request, "builds/list.html", {
         "choice": choice, "suites": choice_selectors.suites(), "page": page, "names": names, "rows": rows, "text": text,
-        "old": with_profiles[1] if len(with_profiles) > 1 else "", "new": with_profiles[0] if with_profiles else "",
+        "profiled": profiled, "old": with_profiles[1] if len(with_profiles) > 1 else "", "new": with_profiles[0] if with_profiles else "",
         "with_profiles": len(with_profiles), "heat": selectors.build_heat(request.GET.get("kind", "")),
         **(_suite(page) if page else {})})
 

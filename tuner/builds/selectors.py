@@ -17,9 +17,11 @@ __all__ = ["build_heat", "build_json", "find", "names", "row_json", "rows"]
 WATCHED = (Regression.State.OPEN, Regression.State.ACKNOWLEDGED)
 
 
-def names(text: str = "", branch: str = "") -> list[tuple[str, datetime]]:
-    """(name, time) of every build, newest first; `text` is part of its name or title."""
+def names(text: str = "", branch: str = "", profiled: bool = False) -> list[tuple[str, datetime]]:
+    """(name, time) of every build, newest first; `text` is part of its name or title; `profiled`: only those with profiles."""
     found = Build.objects.all()
+    if profiled:
+        found = found.filter(name__in=[group["build"] for group in build_list()])
     if text and "\0" not in text:
         found = found.filter(Q(name__icontains=text) | Q(title__icontains=text))
     if branch and "\0" not in branch:
@@ -27,7 +29,7 @@ def names(text: str = "", branch: str = "") -> list[tuple[str, datetime]]:
     known = list(found.order_by("-at", "-pk").values_list("name", "at"))
     if branch:
         return known
-    here = set(Build.objects.values_list("name", flat=True)) if text else {name for name, _ in known}
+    here = set(Build.objects.values_list("name", flat=True)) if text or profiled else {name for name, _ in known}
     only = [(group["build"], group["first"]) for group in build_list()
             if group["build"] not in here and text.lower() in group["build"].lower()]
     return sorted([*known, *only], key=lambda each: each[1], reverse=True)
