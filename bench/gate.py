@@ -50,7 +50,8 @@ SETS = {
     "public": "13 kernels of 19 ms, RTX A4000, clock locked (public_timing, five files, with repetition of files but not of runs)",
 }
 FILES = {"h200": "timing_runs.jsonl.gz", "h200 small": "timing_runs_small.jsonl.gz", "h200 waiting": "timing_runs_lead.jsonl.gz"}
-SHARE = {"h200": 1.0, "h200 small": 0.5, "h200 waiting": 0.5, "h200 shared": 0.5, "public": 0.3}      # of the draws: the bars are the first one's
+# of the draws: the bars are the first one's
+SHARE = {"h200": 1.0, "h200 small": 0.5, "h200 waiting": 0.5, "h200 shared": 0.5, "public": 0.3}
 
 
 @dataclass
