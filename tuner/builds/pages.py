@@ -36,7 +36,8 @@ def build_list(request: HttpRequest) -> HttpResponse:
     with_profiles = [row["name"] for row in rows if row["profiles"]]
     return render(request, "builds/list.html", {
         "choice": choice, "suites": choice_selectors.suites(), "page": page, "names": names, "rows": rows, "text": text,
-        "profiled": profiled, "old": with_profiles[1] if len(with_profiles) > 1 else "", "new": with_profiles[0] if with_profiles else "",
+        "profiled": profiled,
+        "old": with_profiles[1] if len(with_profiles) > 1 else "", "new": with_profiles[0] if with_profiles else "",
         "with_profiles": len(with_profiles), "heat": selectors.build_heat(request.GET.get("kind", "")),
         **(_suite(page) if page else {})})
 
