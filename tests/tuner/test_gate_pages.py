@@ -118,6 +118,9 @@ def test_the_evidence_is_the_runs_that_were_compared(client: Any, alice: Any, sl
         Profile.objects.create(name=build, build=build, status="ready", kind="trace", file_name="t", upload_key="k")
     again = seen(client, f"/gates/{slower.pk}/kernels/{row.pk}/")
     assert "/compare/?build_a=b1&amp;build_b=b2" in again and "▸ timeline" in again
+    row.facts["environment"] = {"kind": "environment", "says": "the driver did <it>", "parts": [], "total": None}
+    row.save()
+    assert "environment: the driver did &lt;it&gt;" in words(seen(client, f"/gates/{slower.pk}/kernels/{row.pk}/"))
     assert "Both timelines" in again and "Counters of both" not in again, "no counter report of either"
 
 
