@@ -33,6 +33,8 @@ MOST_KERNELS = 10_000
 MOST_TEXT = 300
 MOST_FIELDS = 64                    # of a shape, a configuration, a line's metrics
 FACTS = ("registers", "spills", "smem_bytes", "dram_bytes", "tensor_pct")
+VERSIONS = ("cuda", "triton", "torch", "driver", "toolkit")
+HEAD = ("op", "shape", "config", "key", "dtype", "gpu", "environment", *VERSIONS)
 CHUNK = 2**20
 EXPECTED = "expected JSON Lines: one object a run and kernel, with run, op, shape and us (samples in µs)"
 
@@ -85,6 +87,7 @@ def read(source: str | Path | Iterable[str | bytes | Mapping[str, Any]]) -> list
     path = str(source) if isinstance(source, (str, Path)) else ""
     lines: Iterable[str | bytes | Mapping[str, Any]] = _lines(Path(source)) if isinstance(source, (str, Path)) else source
     kernels: dict[str, _Kernel] = {}
+    heads: dict[str, _Head] = {}
     samples = 0
     for at, line in enumerate(lines, 1):
         if at > MOST_LINES:
@@ -92,7 +95,7 @@ def read(source: str | Path | Iterable[str | bytes | Mapping[str, Any]]) -> list
         if not isinstance(line, Mapping) and not line.strip():
             continue
         try:
-            samples += _add(kernels, line if isinstance(line, Mapping) else _parse(line))
+            samples += _add(kernels, heads, line if isinstance(line, Mapping) else _parse(line))
         except _Wrong as wrong:
             raise RunsError(str(wrong), path=path, line=at) from None
         if samples > MOST_ALL_SAMPLES:
@@ -148,26 +151,47 @@ def _parse(line: str | bytes) -> Mapping[str, Any]:
     return found
 
 
-def _add(kernels: dict[str, _Kernel], record: Mapping[str, Any]) -> int:
+@dataclass(frozen=True)
+class _Head:
+    """What most lines of a file share with another: checked once."""
+
+    kernel: _Kernel
+    gpu: str
+    environment: str
+
+
+def _add(kernels: dict[str, _Kernel], heads: dict[str, _Head], record: Mapping[str, Any]) -> int:
     """How many samples it brought."""
+    try:
+        text = repr([record.get(name) for name in HEAD])
+    except RecursionError:
+        raise _Wrong("nested too deep") from None
+    head = heads.get(text)
+    if head is None:
+        head = _head(kernels, record)
+        if len(heads) < MOST_KERNELS:
+            heads[text] = head
+    run = _run(record, head)
+    process = (run.run, run.gpu, run.environment)
+    if process in head.kernel.processes:
+        head.kernel.processes[process].add(run.us)
+    else:
+        head.kernel.processes[process] = _Process(run, {run.us.tobytes(): run.us})
+    return len(run.us)
+
+
+def _head(kernels: dict[str, _Kernel], record: Mapping[str, Any]) -> _Head:
     op, shape, config = _name(record, "op"), _flat(record, "shape") or {}, _flat(record, "config")
     key = _name(record, "key", "")
     if (dtype := _name(record, "dtype", "")) and "dtype" not in shape:
         shape = {**shape, "dtype": dtype}
-    run = _run(record)
     identity = json.dumps([op, shape, config, key], sort_keys=True)
     if identity not in kernels and len(kernels) >= MOST_KERNELS:
         raise _Wrong(f"more than {MOST_KERNELS:,} kernels")
-    kernel = kernels.setdefault(identity, _Kernel(op, shape, config, key))
-    process = (run.run, run.gpu, run.environment)
-    if process in kernel.processes:
-        kernel.processes[process].add(run.us)
-    else:
-        kernel.processes[process] = _Process(run, {run.us.tobytes(): run.us})
-    return len(run.us)
+    return _Head(kernels.setdefault(identity, _Kernel(op, shape, config, key)), _gpu(record), _environment(record))
 
 
-def _run(record: Mapping[str, Any]) -> Run:
+def _run(record: Mapping[str, Any], head: _Head) -> Run:
     label = record.get("run")
     if isinstance(label, bool) or not isinstance(label, (int, str)):
         raise _Wrong("run: expected a number or a name of the process")
@@ -188,7 +212,7 @@ def _run(record: Mapping[str, Any]) -> Run:
         if number(value) is None:
             raise _Wrong(f"metrics.{name}: expected a number")
         facts[name] = value
-    return Run(_text(str(label), "run"), us, _clock(record), _gpu(record), _environment(record), facts)
+    return Run(_text(str(label), "run"), us, _clock(record), head.gpu, head.environment, facts)
 
 
 def _gpu(record: Mapping[str, Any]) -> str:
@@ -219,7 +243,7 @@ def _environment(record: Mapping[str, Any]) -> str:
     if isinstance(said, str):
         return _text(said, "environment")
     known = _flat(record, "environment") or {}
-    for name in ("cuda", "triton", "torch", "driver", "toolkit"):
+    for name in VERSIONS:
         if isinstance(record.get(name), (str, int, float)) and name not in known:
             known = {**known, name: record[name]}
     return _text(", ".join(f"{name} {known[name]}" for name in sorted(known)), "environment")
