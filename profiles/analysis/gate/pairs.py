@@ -28,7 +28,7 @@ class Pair:
 def pairs(baseline: Sequence[KernelRuns], candidate: Sequence[KernelRuns]) -> list[Pair]:
     """By the suite's key where all have one. Else one (op, shape) is one kernel where both sides hold a single configuration
     of it (they may differ: that is then what is compared), and (op, shape, config) otherwise. In order of first mention."""
-    keyed = all(kernel.key for kernel in (*baseline, *candidate))
+    keyed = all(kernel.key for kernel in (*baseline, *candidate)) and not any(map(_shares, (baseline, candidate)))
     configs: dict[str, tuple[set[str], set[str]]] = {}
     for at, kernels in enumerate((baseline, candidate)):
         for kernel in kernels:
@@ -42,6 +42,13 @@ def pairs(baseline: Sequence[KernelRuns], candidate: Sequence[KernelRuns]) -> li
             found.setdefault(identity, ([], []))[at].append(kernel)
     names = Counter((c or b)[-1].name for b, c in found.values())
     return [_pair(b, c, names[(c or b)[-1].name] > 1) for b, c in found.values()]
+
+
+def _shares(kernels: Sequence[KernelRuns]) -> bool:
+    """Whether a file calls two problems by one key: it then tells nothing apart, and their runs must not be mixed."""
+    problems: dict[str, str] = {}
+    return any(problems.setdefault(kernel.key, problem) != problem
+               for kernel in kernels for problem in [_text(kernel.op, kernel.shape)])
 
 
 def _pair(baseline: list[KernelRuns], candidate: list[KernelRuns], shared: bool) -> Pair:

@@ -240,3 +240,11 @@ def test_calibration_beside_a_verdict():
 def test_same_runs_on_both_sides_pass():
     assert judge(recorded(), recorded(), calibrated=False).verdict == Verdict.PASS
     assert replace(Rule(), alpha=0.02).alpha == 0.02
+
+
+def test_a_key_that_two_problems_share_mixes_no_runs():
+    (one,), (other,) = [kernel(BASE, op="a", key="k")], [kernel([each * 3 for each in BASE], op="b", key="k")]
+    slow = kernel([each * 3.3 for each in SAME], op="b", key="k")
+    found = judge([one, other], [kernel(SAME, op="a", key="k"), slow])
+    assert [(each.op, each.verdict) for each in found.kernels] == [("b", Verdict.SLOWER), ("a", Verdict.PASS)]
+    assert found.kernels[0].baseline_runs == len(BASE)
