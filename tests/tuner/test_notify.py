@@ -97,6 +97,7 @@ def test_what_is_no_web_address_is_refused(address):
 @pytest.mark.parametrize("ip", [
     "127.0.0.1", "127.9.9.9", "10.1.2.3", "172.16.0.1", "192.168.1.1", "169.254.169.254", "0.0.0.0", "100.64.0.1", "224.0.0.1",
     "255.255.255.255", "::1", "::", "fe80::1", "fd00::1", "ff02::1", "::ffff:127.0.0.1", "::ffff:10.0.0.1", "64:ff9b::7f00:1",
+    "::127.0.0.1", "::ffff:0:127.0.0.1", "64:ff9b:1::a00:1", "fec0::1", "192.0.0.192", "168.63.129.16",
     "2002:7f00:1::", "2001:0:4136:e378:8000:63bf:80ff:fffe"])
 def test_addresses_inside_are_not_public(ip):
     assert not notify_webhook.is_public(ip)

@@ -28,6 +28,10 @@ MAX_ADDRESS = 500
 ANSWER_BYTES = 300
 RETRIED = {408, 425, 429}          # of 4xx: those that say "later"
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
+# What Python's `is_global` lets through although it ends inside: IPv4 in deprecated IPv6 forms, translators' and sites' own
+# prefixes (IANA's special-purpose registries; RFC 2765, 3879, 4291, 8215), and clouds' metadata at addresses that look public.
+_INSIDE = [ipaddress.ip_network(each) for each in
+           ("::/96", "::ffff:0:0:0/96", "64:ff9b:1::/48", "fec0::/10", "192.0.0.0/24", "168.63.129.16/32")]
 Resolve = Callable[[str, int], Sequence[str]]
 
 
@@ -83,6 +87,8 @@ def addresses(host: str, port: int) -> list[str]:
 def is_public(address: str) -> bool:
     """Reachable by everybody: what is inside (10.0.0.0/8, 127.0.0.1, 169.254.169.254, ::1, fd00::/8 …) is not, in whatever form."""
     found = ipaddress.ip_address(address)
+    if any(found in each for each in _INSIDE):
+        return False
     if isinstance(found, ipaddress.IPv6Address):
         if found in _NAT64:
             return is_public(str(ipaddress.IPv4Address(int(found) & 0xFFFFFFFF)))
