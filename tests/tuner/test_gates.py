@@ -153,6 +153,20 @@ def test_samples_that_are_no_times_are_no_data(suite: Suite) -> None:
     assert {row.verdict for row in found.kernels.exclude(kernel__op="softmax")} == {"PASS"}
 
 
+def test_a_damaged_run_among_good_ones_clears_no_build_until_enough_good_ones_are_there(suite: Suite) -> None:
+    gate(suite, "b1", range(1, 11))
+    sent = records(range(11, 16))
+    for line in sent:
+        line["us"] = [None, *line["us"][1:]] if (line["op"], line["run"]) == ("softmax", "13") else line["us"]
+    found = services.gate_create(suite, "b2", environment=H200, records=sent)
+    row = found.kernels.first()
+    assert (found.verdict, row.kernel.op, row.facts["more_runs"]) == ("AMBIGUOUS", "softmax", 1)
+    assert "13: sample 0 is no number" in row.reason and "4 against 10 runs" in row.reason
+    assert {each.verdict for each in found.kernels.exclude(kernel__op="softmax")} == {"PASS"}
+    services.gate_create(suite, "b2", environment=H200, records=records([16]))
+    assert services.gate_again(found).verdict == "PASS"
+
+
 def test_one_run_is_too_few_and_says_how_many_are_not(suite: Suite) -> None:
     gate(suite, "b1", range(1, 11))
     few = gate(suite, "b2", range(11, 12), {"softmax": 1.5}, hour=1)

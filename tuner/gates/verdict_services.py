@@ -10,11 +10,12 @@ from profiles.analysis.gate.document import as_json, interval_json, plain
 from profiles.analysis.gate.results import KernelVerdict, SuiteVerdict
 from profiles.analysis.gate.rule import ORDER, Verdict, worst
 from profiles.analysis.gate.runs import KernelRuns
+from profiles.analysis.gate.sentences import runs
 from profiles.analysis.gate.suite import judge
 from tuner.gates import attribution_selectors, sides_selectors
 from tuner.gates.rules_selectors import rule_of
 from tuner.gates.sides_selectors import AGAIN, Compared, Sides
-from tuner.models import Gate, GateKernel
+from tuner.models import Gate, GateKernel, Suite
 from tuner.suites.run_selectors import kernel_runs_of
 
 WRITTEN = ["verdict", "reason", "baseline_us", "candidate_us", "ratio_p50", "low", "high", "ratio_p95", "p_value", "detectable",
@@ -76,7 +77,7 @@ def _explained(said: KernelVerdict, one: Compared, sides: Sides) -> KernelVerdic
     """With what only rows know: why there are no runs, which ones died, and whether both sides were measured in turn."""
     excluded = [*said.excluded, *one.rejected][:MOST_EXCLUDED]
     if one.candidate and one.baseline.runs:
-        return replace(said, excluded=excluded)
+        return _with_damaged(replace(said, excluded=excluded), one)
     if sides.problem:
         reason = one.rejected[0] if one.rejected else sides.problem
     elif not one.candidate:
@@ -84,6 +85,19 @@ def _explained(said: KernelVerdict, one: Compared, sides: Sides) -> KernelVerdic
     else:
         reason = f"no baseline: {one.baseline.reason}"
     return replace(said, verdict=Verdict.NO_DATA, reason=reason, excluded=excluded)
+
+
+def _with_damaged(said: KernelVerdict, one: Compared) -> KernelVerdict:
+    """Sent runs that hold no times (NaN, zero) clear no build: until as many good ones are there as the suite wants, nobody knows.
+
+    A worker's rejected run is another matter: its process died, and the round says so.
+    """
+    missing = one.kernel.suite.runs - len(one.candidate)
+    sent = one.kernel.suite.kind == Suite.Kind.UPLOADED
+    if not sent or not one.rejected or missing <= 0 or said.verdict not in (Verdict.PASS, Verdict.FASTER):
+        return said
+    reason = f"{runs(len(one.rejected))} cannot be used ({one.rejected[0]}); by the others: {said.reason}"
+    return replace(said, verdict=Verdict.AMBIGUOUS, reason=reason, more_runs=missing)
 
 
 def _reason(verdict: Verdict, kernels: Sequence[KernelVerdict]) -> str:
