@@ -243,6 +243,13 @@ class TestUpload:
         assert (first.stored, first.known, again.stored, again.known) == (5, 0, 2, 6)
         assert KernelRun.objects.count() == 7 and again.runs[:5] == first.runs
 
+    def test_one_run_sent_under_several_names_counts_once_unless_all_its_samples_are_one_value(self, uploaded: Suite) -> None:
+        renamed = [{**lines()[0], "run": at} for at in range(5)]
+        assert services.runs_store(uploaded, "a", renamed, gpu="NVIDIA H200").stored == 1
+        steady = [{**each, "us": [5.024] * 20} for each in renamed]
+        assert services.runs_store(uploaded, "b", steady, gpu="NVIDIA H200").stored == 5
+        assert services.runs_store(uploaded, "b", steady, gpu="NVIDIA H200").known == 5
+
     def test_other_runs_under_the_same_number_are_other_runs(self, uploaded: Suite) -> None:
         services.runs_store(uploaded, "a", lines(runs=range(1, 3)), gpu="NVIDIA H200")
         other = [{**each, "run": at} for at, each in enumerate(lines(runs=range(3, 5)), start=1)]

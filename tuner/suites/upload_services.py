@@ -25,7 +25,7 @@ from tuner.trial import config_key
 
 MAX_KERNELS = 2_000             # of one suite
 MAX_KEY = 300
-TELLING_SAMPLES = 5             # timers count in 32 ns: five equal samples in a row are one run sent twice
+TELLING_SAMPLES = 5             # timers count in 32 ns: five samples that are equal one by one are one run sent twice
 Same = tuple[int, tuple[float, ...], str]
 
 
@@ -161,8 +161,8 @@ def _rows(lines: Sequence[Record], kernels: Sequence[SuiteKernel], build: Build,
 
 
 def _same(kernel: int, run: str, us: Sequence[float]) -> Same:
-    """What only one and the same run has: its samples, one by one; a few samples may be equal by chance, so its name as well."""
-    return kernel, tuple(us), run if len(us) < TELLING_SAMPLES else ""
+    """What only one and the same run has: its samples, one by one; few, or all of one value, may be so by chance: its name too."""
+    return kernel, tuple(us), run if len(us) < TELLING_SAMPLES or len(set(us)) == 1 else ""
 
 
 def _free(run: str, kernel: int, labels: Mapping[tuple[int, str], int]) -> str:
