@@ -21,7 +21,7 @@ from tuner.gates.rounds_selectors import Round
 from tuner.gates.rules_selectors import rule_of
 from tuner.gates.selectors import gate_short
 from tuner.gates.verdict_services import Judged, gate_judged, verdict_written
-from tuner.models import Build, Gate, Suite, SuiteJob
+from tuner.models import Build, Gate, KernelRun, Suite, SuiteJob
 from tuner.suites.services import SuiteError, job_create
 from workers import jobs
 
@@ -153,7 +153,9 @@ def offer_of(gate: Gate, judged: Judged) -> dict[str, Any] | None:
     else:
         parent = Build.objects.filter(name=gate.build.parent).exclude(pk=gate.build_id).first() if gate.build.parent else None
         if parent is None:
-            return {"says": f"no baseline yet: the runs of {gate.build.name} are the first of this suite, and later builds are "
+            seen = KernelRun.objects.filter(kernel__suite=gate.suite, rejected="").exclude(build=gate.build_id).exists()
+            of = "these kernels" if seen else "this suite"
+            return {"says": f"no baseline yet: the runs of {gate.build.name} are the first of {of}, and later builds are "
                             "compared with them", "baseline": "", "measurable": False}
         build, says = parent, f"no baseline yet: no build of this suite was measured before {gate.build.name}"
     able = rounds_selectors.measurable_again(gate.suite)
