@@ -19,6 +19,7 @@ from django.utils import timezone
 from tuner.gates import notify_selectors, notify_services, notify_webhook
 from tuner.gates.notify_webhook import NotSent, Refused
 from tuner.gates.refusal_services import GateRefused
+from tuner.gates.reports import message
 from tuner.models import Build, Delivery, Gate, GateKernel, Notified, Regression, Suite, SuiteKernel
 
 KEY = "softmax R=8192 C=4096 fp16"
@@ -436,3 +437,12 @@ def test_the_command_does_what_the_page_does(woken, capsys):
         call_command("notified", "add", "email", "nobody")
     with pytest.raises(CommandError, match="does not exist"):
         call_command("notified", "test", "7")
+
+
+def test_words_of_others_call_nobody_in_a_chat():
+    said = message.of_gate({"suite": "s", "build": "<!channel>", "verdict": "SLOWER", "kernels": [],
+                            "reason": "<https://evil|open me> @all p < 0.01", "links": {"page": "https://h/gates/1/"}})["text"]
+    assert "<!" not in said and "<https" not in said and "@all" not in said and "p < 0.01" in said
+    assert said.endswith(" https://h/gates/1/")
+    row = {"family": "<!here>", "suite": "s", "build": "b", "page": "/regressions/1/"}
+    assert "<!" not in message.of_regression(row, "found")["text"]

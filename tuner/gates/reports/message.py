@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,7 +19,7 @@ def of_gate(of: GateDocument) -> dict[str, Any]:
     short = {**of, "kernels": kernels[:KERNELS], "kernels_left_out": max(0, len(kernels) - KERNELS)}
     page = (of.get("links") or {}).get("page", "")
     return {"event": "gate", "verdict": of.get("verdict") or "FAILED", "subject": words.headline(of),
-            "text": " ".join(filter(None, (words.headline(of) + ".", str(of.get("reason", "")), str(page)))),
+            "text": " ".join(filter(None, (_calm(words.headline(of) + "."), _calm(of.get("reason", "")), str(page)))),
             "mail": markdown.text(of, MAIL_BYTES), "gate": short}
 
 
@@ -33,7 +34,7 @@ def of_regression(row: Mapping[str, Any], event: str) -> dict[str, Any]:
              words.where({"environment": {name: row.get(name) for name in ("gpu", "toolkit", "driver", "recorded")}}),
              f"Kernels: {', '.join(map(str, list(row.get('kernels') or ())[:KERNELS]))}" if row.get("kernels") else "",
              f"State: {row.get('state', '')}" + (f", {row['note']}" if row.get("note") else ""), str(row.get("page", ""))]
-    text = f"{subject}. {row.get('page', '')}".strip()
+    text = f"{_calm(subject)}. {row.get('page', '')}".strip()
     return {"event": "regression", "what": event, "subject": subject, "text": text,
             "mail": "\n\n".join(filter(None, lines)), "regression": dict(row)}
 
@@ -43,3 +44,8 @@ def of_test(who: str, page: str) -> dict[str, Any]:
     said = f"A test of Ridgepoint, asked for by {who}. Verdicts of gates arrive like this."
     return {"event": "test", "subject": "Ridgepoint: a test message", "text": f"{said} {page}".strip(),
             "mail": f"{said}\n\n{page}".strip()}
+
+
+def _calm(said: Any) -> str:
+    """Chat systems act on <!channel>, <address|words> and @all in others' words: here they stay words."""
+    return re.sub(r"<(?=\S)", "\N{SINGLE LEFT-POINTING ANGLE QUOTATION MARK}", str(said)).replace("@", "@\u200b")
