@@ -57,6 +57,14 @@ def test_a_process_is_one_run():
     assert len(kernel.runs) == 2, "the same number on another GPU is another process"
 
 
+def test_a_process_copied_under_other_names_is_one_witness():
+    us = [5.12, 5.088, 5.12, 5.184, 5.152]
+    few = us[:4]
+    [kernel] = read([line(run=1, us=us), line(run=2, us=us), line(run=3, us=us[::-1]), line(run=4, us=few), line(run=5, us=few)])
+    assert [run.run for run in kernel.runs] == ["1", "3", "4", "5"], "four samples may agree by chance, five do not"
+    assert kernel.notes == ["run 2 holds the samples of run 1, one by one: counted once"]
+
+
 def test_samples_that_are_numbers_but_no_times_are_kept_for_the_verdict():
     (kernel,) = read(['{"run": 1, "op": "k", "us": [NaN, Infinity, -1, 0, null, 1e999]}'])
     assert np.isnan(kernel.runs[0].us[[0, 4]]).all() and kernel.shape == {} and kernel.config is None
