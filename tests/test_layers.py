@@ -117,7 +117,7 @@ LAYERS = [
     Layer("suites as files", ("tuner.suites.definition", "tuner.suites.checks", "tuner.suites.toml", "tuner.suites.lines",
                               "tuner.suites.records", "tuner.suites.errors"),
           ours=("tuner.operators*", "tuner.trial", "tuner.bench.policy", "profiles.analysis.gate*")),
-    Layer("messages to the outside", ("tuner.gates.notify_webhook",)),
+    Layer("messages to the outside", ("tuner.notify.webhook",)),
     Layer("gate reports", ("tuner.gates.reports", "tuner.gates.reports.*"), ours=("profiles.analysis.gate*",)),
     # what people and programs see
     Layer("tuner charts", ("tuner.*.charts", "tuner.*_charts"),
@@ -149,7 +149,8 @@ LAYERS = [
                            "profiles", "profiles.actions", "profiles.advice", "profiles.ceilings", "profiles.families",
                            "profiles.rooflines", "profiles.notes",
                            "profiles.occupancy", "profiles.report", "profiles.source", "profiles.sql", "profiles.timeline",
-                           "tuner", "tuner.suites", "tuner.gates", "tuner.builds", "tuner.environments", "tuner.jobs",
+                           "tuner", "tuner.suites", "tuner.gates", "tuner.baselines", "tuner.notify", "tuner.builds",
+                           "tuner.environments", "tuner.jobs",
                            "tuner.configs", "tuner.served", "tuner.team", "workers", "*.management",
                            "*.management.commands"),
           ours=("tuner.operators", "tuner.team.selectors"),      # an app registers teams' operators when Django is ready

@@ -153,11 +153,13 @@ class CachedConfig(models.Model):
         return f"{self.operator} {self.dtype} {self.shape_bucket} {self.gpu}"
 
 
-from tuner.builds.models import Build, KernelSeries, Regression  # noqa: E402  they stand beside the rows above
+from tuner.baselines.models import BaselineChange  # noqa: E402  they stand beside the rows above
+from tuner.builds.models import Build, KernelSeries, Regression  # noqa: E402
 from tuner.configs.models import BucketPolicy, GpuEnvironment, ImportedFile  # noqa: E402
 from tuner.environments.models import RevalidationPolicy  # noqa: E402
-from tuner.gates.models import BaselineChange, Delivery, Gate, GateKernel, Notified  # noqa: E402
+from tuner.gates.models import Gate, GateKernel  # noqa: E402
 from tuner.jobs.models import Quarantine, TuneGroup, TuneMember, TuneTask  # noqa: E402  they refer to the rows above
+from tuner.notify.models import Delivery, Notified  # noqa: E402
 from tuner.served.models import ConfigSnapshot, ServedCount, SnapshotView  # noqa: E402
 from tuner.suites.models import KernelRun, Suite, SuiteCapture, SuiteJob, SuiteKernel  # noqa: E402
 from tuner.team.models import OperatorAudit, OperatorPackage  # noqa: E402

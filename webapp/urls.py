@@ -36,6 +36,8 @@ from profiles.timeline import pages as timeline_pages
 from profiles.timeline import path_api, selection_api
 from profiles.topics import api as topic_api
 from profiles.topics import pages as topic_pages
+from tuner.baselines import api as baseline_api
+from tuner.baselines import pages as baseline_pages
 from tuner.builds import api as build_api
 from tuner.builds import pages as build_pages
 from tuner.builds import regression_pages
@@ -45,13 +47,14 @@ from tuner.configs import pages as config_pages
 from tuner.environments import api as environment_api
 from tuner.environments import pages as environment_pages
 from tuner.gates import api as gate_api
-from tuner.gates import baseline_api, baseline_pages, notify_api, notify_pages
 from tuner.gates import pages as gate_pages
 from tuner.gates import report_api as gate_report_api
 from tuner.jobs import api as tuner_api
 from tuner.jobs import compare_pages as tune_compare_pages
 from tuner.jobs import control_api, group_pages, new_pages, page_api, quarantine_pages, queue_pages
 from tuner.jobs import pages as tuner_pages
+from tuner.notify import api as notify_api
+from tuner.notify import pages as notify_pages
 from tuner.scores import api as score_api
 from tuner.scores import pages as score_pages
 from tuner.served import api as served_api

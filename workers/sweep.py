@@ -21,11 +21,11 @@ from profiles.models import Capture, CeilingRun, Profile
 from profiles.services import profile_requeue_stale
 from tuner.builds.series_services import series_forgotten
 from tuner.environments.services import revalidations_wake
-from tuner.gates.notify_services import deliveries_wake
 from tuner.gates.services import gates_wake
 from tuner.jobs.services import queue_of
 from tuner.jobs.sharing_services import worker_leaves
 from tuner.models import SuiteJob, TuneJob
+from tuner.notify.services import deliveries_wake
 from tuner.suites.schedule_services import suites_wake
 from tuner.suites.services import queue_of as suite_queue_of
 from tuner.team.services import packages_wake

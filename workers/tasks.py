@@ -21,10 +21,10 @@ from profiles.models import Capture, CeilingRun, Profile
 from profiles.services import profile_ingest
 from profiles.topics.services import topics_make
 from tuner.builds.services import build_of_profile
-from tuner.gates.notify_services import delivery_send
 from tuner.jobs.devices import is_gpu
 from tuner.jobs.queue_services import next_job
 from tuner.models import SuiteJob, TuneJob
+from tuner.notify.services import delivery_send
 from tuner.suites.services import job_published
 from workers import gpu, jobs
 from workers.heartbeat import beating

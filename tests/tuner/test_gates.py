@@ -13,10 +13,11 @@ import pytest
 from django.utils import timezone
 
 from profiles.analysis.gate.rule import Verdict
+from tuner.baselines import selectors as baseline_selectors
+from tuner.baselines.selectors import Env
+from tuner.baselines.services import baseline_change
 from tuner.builds.services import build_seen
-from tuner.gates import baseline_selectors, selectors, services
-from tuner.gates.baseline_selectors import Env
-from tuner.gates.baseline_services import baseline_change
+from tuner.gates import selectors, services
 from tuner.gates.services import GateRefused
 from tuner.models import Build, Gate, KernelRun, Regression, Suite
 

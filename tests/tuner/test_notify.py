@@ -16,11 +16,13 @@ from django.core.management import CommandError, call_command
 from django.urls import reverse
 from django.utils import timezone
 
-from tuner.gates import notify_selectors, notify_services, notify_webhook
-from tuner.gates.notify_webhook import NotSent, Refused
 from tuner.gates.refusal_services import GateRefused
 from tuner.gates.reports import message
 from tuner.models import Build, Delivery, Gate, GateKernel, Notified, Regression, Suite, SuiteKernel
+from tuner.notify import selectors as notify_selectors
+from tuner.notify import services as notify_services
+from tuner.notify import webhook as notify_webhook
+from tuner.notify.webhook import NotSent, Refused
 
 KEY = "softmax R=8192 C=4096 fp16"
 

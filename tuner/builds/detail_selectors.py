@@ -11,9 +11,9 @@ from django.db.models import Count, Max, Q
 from profiles.analysis.gate.results import KernelVerdict, SuiteVerdict
 from profiles.analysis.gate.suite import judge
 from profiles.models import Profile
+from tuner.baselines.selectors import Env, baselines_of
 from tuner.builds.order_selectors import MAIN, line, position
 from tuner.builds.series_selectors import ENVIRONMENT, environment_text
-from tuner.gates.baseline_selectors import Env, baselines_of
 from tuner.gates.rules_selectors import rule_of
 from tuner.models import Build, Gate, KernelRun, Regression, Suite
 from tuner.suites.run_selectors import runs_of

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from django.urls import reverse
 from django.utils.http import urlencode
 
+from tuner.baselines.selectors import Env, baselines_of
 from tuner.builds.choice_selectors import Choice
 from tuner.builds.series_selectors import ENVIRONMENT, Point, Series, Step, series
-from tuner.gates.baseline_selectors import Env, baselines_of
 from tuner.models import BaselineChange, Build, GateKernel, Regression, SuiteKernel
 from tuner.operators import all_operators
 from tuner.texts import in_order

@@ -11,10 +11,10 @@ from django.db import transaction
 from django.utils import timezone
 
 from profiles.analysis.gate.rule import Rule, Verdict
+from tuner.baselines.services import baseline_change
 from tuner.builds.order_selectors import holds, position
-from tuner.gates.baseline_services import baseline_change
-from tuner.gates.notify_services import regression_told
 from tuner.models import BaselineChange, Build, Gate, GateKernel, KernelRun, Regression, Suite
+from tuner.notify.services import regression_told
 from tuner.trial import storable
 from workers import jobs
 

@@ -12,8 +12,8 @@ from django.db.models import Count, Max
 from tuner.builds.order_selectors import MAIN, position
 from tuner.builds.regression_services import WATCHED, floor_of, regression_fixed, regression_published
 from tuner.builds.series_selectors import ENVIRONMENT, Point, Series, Step, measured, steps_of
-from tuner.gates.notify_services import regression_told
 from tuner.models import BaselineChange, Build, KernelRun, KernelSeries, Regression, Suite, SuiteJob, SuiteKernel
+from tuner.notify.services import regression_told
 from workers import jobs
 
 LOOKED_AT = 1000            # newest runs that the sweep looks at

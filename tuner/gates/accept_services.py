@@ -7,12 +7,12 @@ from typing import Any
 
 from django.db import transaction
 
+from tuner.baselines.services import baseline_change
 from tuner.builds.order_selectors import position
 from tuner.builds.regression_services import WATCHED, noted, regression_published
-from tuner.gates.baseline_services import baseline_change
-from tuner.gates.notify_services import regression_told
 from tuner.gates.refusal_services import GateRefused
 from tuner.models import BaselineChange, Build, Regression, Suite
+from tuner.notify.services import regression_told
 from tuner.trial import storable
 
 

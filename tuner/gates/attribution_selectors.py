@@ -12,9 +12,9 @@ from typing import Any
 from django.db.models import Max, Min
 
 from profiles.analysis.gate.explanation import explain
+from tuner.baselines.selectors import Env
 from tuner.environments.observation_selectors import Environment, cells
 from tuner.environments.selectors import explanation_json
-from tuner.gates.baseline_selectors import Env
 from tuner.gates.sides_selectors import Sides
 from tuner.models import Build, Gate, KernelRun
 

@@ -8,10 +8,10 @@ from typing import Any
 
 from django.db import transaction
 
+from tuner.baselines.selectors import Baseline, Env, environments_of
 from tuner.builds.services import BuildRefused, build_seen
 from tuner.cache import toolkit
 from tuner.gates import rounds_selectors
-from tuner.gates.baseline_selectors import Baseline, Env, environments_of
 from tuner.gates.decide_services import device_of, gate_advance, gate_published
 from tuner.gates.refusal_services import GateRefused
 from tuner.gates.rules_selectors import rule_of

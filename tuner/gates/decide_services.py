@@ -16,12 +16,12 @@ from django.utils import timezone
 from profiles.analysis.gate.rule import Verdict
 from tuner.builds.regression_services import regressions_found
 from tuner.gates import rounds_selectors, sides_selectors
-from tuner.gates.notify_services import gate_told
 from tuner.gates.rounds_selectors import Round
 from tuner.gates.rules_selectors import rule_of
 from tuner.gates.selectors import gate_short
 from tuner.gates.verdict_services import Judged, gate_judged, verdict_written
 from tuner.models import Build, Gate, KernelRun, Suite, SuiteJob
+from tuner.notify.services import gate_told
 from tuner.suites.services import SuiteError, job_create
 from workers import jobs
 

@@ -10,8 +10,8 @@ from typing import Any
 from profiles.analysis.gate.plan import plan
 from profiles.analysis.gate.results import KernelVerdict
 from profiles.analysis.gate.rule import Rule, Verdict
+from tuner.baselines.selectors import Baseline, baselines_of, environments_of
 from tuner.gates import sides_selectors
-from tuner.gates.baseline_selectors import Baseline, baselines_of, environments_of
 from tuner.gates.rules_selectors import rule_of
 from tuner.gates.sides_selectors import AGAIN, Compared, Sides
 from tuner.models import Build, Gate, KernelRun, Suite, SuiteJob

@@ -10,7 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from tuner.gates.baseline_selectors import MOST_RUNS, Baseline, Env, baselines_of, env_of, environment_counts
+from tuner.baselines.selectors import MOST_RUNS, Baseline, Env, baselines_of, env_of, environment_counts
 from tuner.models import Build, Gate, KernelRun, Suite, SuiteJob, SuiteKernel
 
 LEAST_INTERLEAVED = 2           # runs of each build, below which the interleaved ones are not worth the stored baseline

@@ -9,9 +9,10 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from tuner.gates import notify_selectors, notify_services
 from tuner.gates.refusal_services import GateRefused
 from tuner.models import Delivery, Notified
+from tuner.notify import selectors as notify_selectors
+from tuner.notify import services as notify_services
 
 LOOK_EVERY_S = 0.5
 

@@ -12,9 +12,9 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
 from django.views.decorators.http import require_POST, require_safe
 
+from tuner.baselines import table_selectors as table
+from tuner.baselines.charts import Spread, spread_plot
 from tuner.gates import accept_services
-from tuner.gates import baseline_table_selectors as table
-from tuner.gates.baseline_charts import Spread, spread_plot
 from tuner.gates.refusal_services import GateRefused
 from tuner.models import Build, Suite
 

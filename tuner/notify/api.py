@@ -12,9 +12,10 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from tuner.gates import notify_selectors, notify_services
 from tuner.gates.refusal_services import GateRefused
 from tuner.models import Delivery, Notified
+from tuner.notify import selectors as notify_selectors
+from tuner.notify import services as notify_services
 
 JSON = OpenApiTypes.OBJECT
 

@@ -6,8 +6,8 @@ from typing import Any
 
 from django import forms
 
-from tuner.gates.notify_services import EVENTS, TOLD
 from tuner.models import Suite
+from tuner.notify.services import EVENTS, TOLD
 
 MOST_SUITES = 1000
 WORDS = {"SLOWER": "SLOWER: a build made a kernel slower", "AMBIGUOUS": "AMBIGUOUS: could not be told apart",

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tuner.gates.baseline_selectors import Baseline, Env, baseline_history, baselines_of, environment_counts
+from tuner.baselines.selectors import Baseline, Env, baseline_history, baselines_of, environment_counts
 from tuner.models import BaselineChange, KernelRun, Suite
 
 MOST_CHANGES = 200

@@ -10,8 +10,8 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from tuner.baselines import table_selectors as table
 from tuner.gates import accept_services
-from tuner.gates import baseline_table_selectors as table
 from tuner.gates.api import Text, refused
 from tuner.gates.refusal_services import GateRefused
 from tuner.models import Suite

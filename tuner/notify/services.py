@@ -24,11 +24,11 @@ from django.db.models import F, Q
 from django.urls import reverse
 from django.utils import timezone
 
-from tuner.gates import notify_webhook
 from tuner.gates.refusal_services import GateRefused
 from tuner.gates.reports import message
 from tuner.gates.selectors import gate_document
 from tuner.models import Delivery, Gate, Notified, Regression, Suite
+from tuner.notify import webhook as notify_webhook
 from workers import jobs
 
 log = logging.getLogger(__name__)

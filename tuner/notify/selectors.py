@@ -11,8 +11,8 @@ from django.conf import settings
 from django.db.models import Count, Max, OuterRef, Q, QuerySet, Subquery
 from django.utils import timezone
 
-from tuner.gates.notify_services import EVENTS, KEPT_IN_FILES, MAX_PLACES, TOLD, WAITS
 from tuner.models import Delivery, Notified
+from tuner.notify.services import EVENTS, KEPT_IN_FILES, MAX_PLACES, TOLD, WAITS
 from workers import jobs
 
 __all__ = ["EVENTS", "MAX_PLACES", "TOLD", "WAITS"]

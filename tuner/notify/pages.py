@@ -9,10 +9,11 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from tuner.gates import notify_selectors, notify_services
-from tuner.gates.notify_forms import PlaceForm
 from tuner.gates.refusal_services import GateRefused
 from tuner.models import Delivery, Notified
+from tuner.notify import selectors as notify_selectors
+from tuner.notify import services as notify_services
+from tuner.notify.forms import PlaceForm
 
 
 @require_safe

@@ -1,0 +1,59 @@
+"""Rows of who is told of verdicts, and of every message."""
+
+from __future__ import annotations
+
+from django.conf import settings
+from django.db import models
+
+
+class Notified(models.Model):
+    """Somewhere that verdicts are sent to: a webhook or a mailbox."""
+
+    class Kind(models.TextChoices):
+        WEBHOOK = "webhook"
+        EMAIL = "email"
+
+    kind = models.CharField(max_length=8, choices=Kind)
+    address = models.CharField(max_length=500)
+    secret = models.CharField(max_length=120, blank=True)        # webhook: key of the signature header
+    suite = models.ForeignKey("tuner.Suite", null=True, blank=True, on_delete=models.CASCADE, related_name="notified")   # null: all
+    verdicts = models.JSONField(default=list, blank=True)        # which are told; []: SLOWER alone
+    enabled = models.BooleanField(default=True)
+    author = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL)
+    created = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        ordering = ["kind", "address", "id"]
+        verbose_name_plural = "notified"
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.address}"
+
+
+class Delivery(models.Model):
+    """One message to one place, and whether it arrived."""
+
+    to = models.ForeignKey(Notified, on_delete=models.CASCADE, related_name="deliveries")
+    gate = models.ForeignKey("tuner.Gate", null=True, blank=True, on_delete=models.CASCADE, related_name="deliveries")
+    regression = models.ForeignKey("tuner.Regression", null=True, blank=True, on_delete=models.CASCADE, related_name="deliveries")
+    event = models.CharField(max_length=24, blank=True)          # "SLOWER" …, "regression found" …, "test"
+    body = models.JSONField(default=dict)                        # what is said, as it was when it happened
+    status = models.CharField(max_length=8, default="waiting")   # waiting | sent | kept (a file: no mail server) | failed
+    tries = models.IntegerField(default=0)
+    due = models.DateTimeField(null=True)                        # next try; a worker that sends has moved it ahead
+    answer = models.CharField(max_length=120, blank=True)        # of the one who took it: "204 after 0.12 s"
+    error = models.CharField(max_length=300, blank=True)         # of the last try
+    created = models.DateTimeField(auto_now_add=True)
+    sent = models.DateTimeField(null=True)
+
+    class Meta:
+        ordering = ["-created", "-id"]
+        verbose_name_plural = "deliveries"
+        indexes = [models.Index(fields=["status", "due"], name="delivery_due")]
+        constraints = [                                          # nobody is told the same twice
+            models.UniqueConstraint(fields=["to", "gate", "event"], name="delivery_gate_once"),
+            models.UniqueConstraint(fields=["to", "regression", "event"], name="delivery_regression_once"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.to_id}: {self.status}"
