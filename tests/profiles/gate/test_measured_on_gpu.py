@@ -10,12 +10,13 @@ import pytest
 from profiles.analysis.gate.runs import KernelRuns, Run
 from profiles.analysis.gate.suite import judge
 
-RECORDED = Path(__file__).parents[2] / "data" / "recorded" / "gate_on_gpu.json.gz"
+RECORDED = Path(__file__).parents[2] / "data" / "recorded"
 
 
-@pytest.fixture(scope="module")
-def session():
-    with gzip.open(RECORDED, "rt") as file:
+@pytest.fixture(scope="module", params=["gate_on_gpu", "gate_on_gpu_lead"])
+def session(request):
+    """Two cards, before and after the GPU began to wait until a batch is queued."""
+    with gzip.open(RECORDED / f"{request.param}.json.gz", "rt") as file:
         return json.load(file)
 
 
