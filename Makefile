@@ -1,9 +1,9 @@
 # One word per habit. `make help` lists them.
 VENV := .venv
 BIN := $(VENV)/bin
-# the first Python of 3.11 or later that runs here
-PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python; do \
-	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
+# the first Python of 3.11 to 3.13 that runs here, else a later one: there ruptures is missing, and with it change points
+PYTHON ?= $(shell for last in 14 99; do for p in python3 python3.13 python3.12 python3.11 python; do \
+	$$p -c "import sys; sys.exit(not (3, 11) <= sys.version_info < (3, $$last))" 2>/dev/null && echo $$p && exit; done; done)
 # what pyproject.toml asks for, with the extras named after it; versions are those of requirements.lock
 REQUIREMENTS = $(BIN)/python -c "import sys, tomllib; p = tomllib.load(open('pyproject.toml', 'rb'))['project']; \
 	print('\n'.join(p['dependencies'] + [r for e in sys.argv[1:] for r in p['optional-dependencies'][e]]))"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from profiles.analysis.gate.proposals import unavailable
 from tuner.builds.page_selectors import Page
 from tuner.builds.series_selectors import Series, Step
 from tuner.models import Regression
@@ -43,7 +44,7 @@ def answer(page: Page) -> str:
                 f"which is answered or below the floor; looked at {looked}.")
     if not any(len(one.points) >= 4 for one in page.found):
         return f"Too early to say: {looked}. A change shows once two builds before it and two after it were measured."
-    return f"No: no change to a slower speed among {looked}."
+    return unavailable() or f"No: no change to a slower speed among {looked}."
 
 
 def series_text(one: Series, verdicts: Mapping[str, str] | None = None) -> str:
@@ -57,7 +58,8 @@ def series_text(one: Series, verdicts: Mapping[str, str] | None = None) -> str:
         text += f" A gate says SLOWER of {', '.join(slower[-5:])}."
     if one.steps:
         return f"{text} {' '.join(step_text(step) for step in one.steps)}"
-    return f"{text} {'No change of level is sure yet: two builds at a speed make one.' if slower else 'No change of level.'}"
+    none = "No change of level is sure yet: two builds at a speed make one." if slower else "No change of level."
+    return f"{text} {unavailable() or none}"
 
 
 def step_text(step: Step) -> str:

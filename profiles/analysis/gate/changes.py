@@ -24,12 +24,12 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from profiles.analysis.gate.exact import cut, rank_sum_p
+from profiles.analysis.gate.proposals import MIN_BUILDS, proposed, unavailable
 from profiles.analysis.gate.runs import KernelRuns
 
 FLOOR = 0.01               # half of the smallest step that must be found, 2 %
 ALPHA = 2e-5               # of the rank test: two builds of five runs on each side can reach it (2 in 184,756)
 ALPHA_BUILDS = 1e-4        # of the t-test on builds: its own chance, on top of the rank test's
-MIN_BUILDS = 2             # on each side: one build alone may have had a bad session
 MAX_RUNS = 40              # of each side that the rank test looks at, those nearest to the change
 QUIET = 8.0                # noise below floor / QUIET is taken as that much: drifts of a hundredth of a per cent are no news
 PLAUSIBLE = 7.0            # other places of the change whose log-likelihood is at most half of this lower: see `_range`
@@ -60,15 +60,18 @@ class Change:
 
 
 def change_points(series: Series, *, floor: float = FLOOR, alpha: float = ALPHA, level: float = 0.95) -> list[Change]:
-    """The changes of a series of builds, oldest first. Raises ValueError where a time is not finite and above zero."""
+    """The changes of a series of builds, oldest first; none where `unavailable`.
+
+    Raises ValueError where a time is not finite and above zero.
+    """
     builds = [_run_medians(build, place) for place, build in enumerate(series)]
     places = [place for place, runs in enumerate(builds) if len(runs)]
     runs = [np.log(builds[place]) for place in places]
-    if len(runs) < 2 * MIN_BUILDS:
+    if len(runs) < 2 * MIN_BUILDS or unavailable():
         return []
     medians = np.array([np.median(build) for build in runs])
     noise = max(_noise(medians), math.log1p(floor) / QUIET)
-    bounds = _confirmed(runs, medians, _proposed(medians, noise), noise, floor, alpha)
+    bounds = _confirmed(runs, medians, proposed(medians, noise), noise, floor, alpha)
     found = []
     for before, at, after in zip([0, *bounds], bounds, [*bounds[1:], len(runs)], strict=False):
         good, bad = _range(medians[before:after], at - before, noise)
@@ -101,15 +104,6 @@ def _noise(medians: Floats) -> float:
 
 
 # ---- where it could be ----
-
-def _proposed(medians: Floats, noise: float) -> list[int]:
-    """Starts of segments. The penalty is that of the BIC for a mean of known variance; merging takes away what is too much."""
-    import ruptures  # here, since it takes 1 s, and only who looks for changes needs it
-
-    penalty = 2.0 * math.log(len(medians)) * noise ** 2
-    search = ruptures.KernelCPD(kernel="linear", min_size=MIN_BUILDS).fit((medians - medians.mean()).reshape(-1, 1))
-    return [int(end) for end in search.predict(pen=penalty)[:-1]]
-
 
 def _range(medians: Floats, at: int, noise: float) -> tuple[int, int]:
     """(last build surely before, first surely after) of one change: other places of it that explain the medians nearly as well.

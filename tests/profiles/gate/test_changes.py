@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from profiles.analysis.gate import proposals
 from profiles.analysis.gate.changes import change_points, rank_test
 from profiles.analysis.gate.runs import KernelRuns, Run
 from tests.public_timing import medians_us, samples
@@ -155,3 +156,10 @@ def test_one_run_per_build_needs_more_builds():
         series[place] = [series[place][0] * 1.02]
     assert change_points(series[:24]) == []             # 20 and 4 runs: 1 in 10,626 at best
     assert [one.index for one in change_points(series)] == [20]
+
+
+def test_without_the_library_nothing_is_found_and_that_is_said(monkeypatch):
+    series = [[10.0, 10.1, 10.05]] * 6 + [[11.0, 11.1, 11.05]] * 6
+    assert len(change_points(series)) == 1 and proposals.unavailable() == ""
+    monkeypatch.setattr(proposals, "find_spec", lambda name: None)
+    assert change_points(series) == [] and "ruptures is not there for Python 3." in proposals.unavailable()
