@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -15,39 +13,25 @@ from django.urls import reverse
 from django.utils import timezone
 
 from profiles.models import Profile
+from tests.tuner.recorded_suite import KEY, SLOWER, TWO, nobody_watches, suite_made
 from tuner.builds.services import build_seen
 from tuner.gates import evidence_selectors, page_selectors, services
-from tuner.models import Build, Gate, GateKernel, KernelRun, Regression, Suite, SuiteJob, SuiteKernel
+from tuner.models import Build, Gate, GateKernel, KernelRun, Regression, Suite, SuiteJob
 from tuner.suites.services import job_create
 from webapp import finder, overview
 from workers import suite
-from workers.stopping import Stop
 
 pytestmark = pytest.mark.django_db
-SOFTMAX = {"STEPS": 3, "PER_SM": 32, "num_warps": 8}             # 38.5 µs
-SLOWER = {"STEPS": 3, "PER_SM": 8, "num_warps": 8}               # 41.2 µs: 7 % slower, real code
-LAYERNORM = {"BLOCK": 1024, "num_warps": 4, "num_stages": 2}
-KERNELS = {"softmax R=8192 C=4096 fp16": SOFTMAX, "layernorm R=8192 C=4096 fp16": LAYERNORM}
-KEY = next(iter(KERNELS))
 
 
 @pytest.fixture(autouse=True)
 def unwatched(monkeypatch: Any) -> None:
-    """Without the thread that looks for a stop: it could not see this test's open transaction."""
-    @contextmanager
-    def watched(over: Any) -> Iterator[Stop]:
-        yield Stop()
-    monkeypatch.setattr(suite, "watched", watched)
+    nobody_watches(monkeypatch)
 
 
 @pytest.fixture
 def nightly() -> Suite:
-    row = Suite.objects.create(name="nightly", device="replay:timing_runs", runs=5, baseline_runs=10)
-    for place, (key, config) in enumerate(KERNELS.items()):
-        op, *dims, dtype = key.split()
-        shape = {name: int(size) for name, size in (dim.split("=") for dim in dims)}
-        SuiteKernel.objects.create(suite=row, key=key, op=op, shape=shape, dtype=dtype, family=op, config_from="given",
-                                   config=config, place=place)
+    row = suite_made(TWO)
     build_seen("b1", at=timezone.now() - timedelta(days=2))
     suite.run(job_create(row, builds=["b1"], runs=10).pk, "w0", pace=0)
     return row

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
@@ -13,43 +11,25 @@ from django.conf import settings
 from django.db import connection
 from django.utils import timezone
 
+from tests.tuner.recorded_suite import KEY, SIMILAR, SLOWER, SOFTMAX, THREE, nobody_watches, suite_made
 from tuner.builds.services import build_seen
 from tuner.gates import selectors, services, sides_selectors
 from tuner.gates.services import GateRefused
-from tuner.models import Gate, KernelRun, Suite, SuiteJob, SuiteKernel
+from tuner.models import Gate, KernelRun, Suite, SuiteJob
 from tuner.suites.services import job_create, job_fail, job_stop, run_record
 from workers import jobs, suite
-from workers.stopping import Stop
 
 pytestmark = pytest.mark.django_db
-SOFTMAX = {"STEPS": 3, "PER_SM": 32, "num_warps": 8}             # 38.5 µs
-SLOWER = {"STEPS": 3, "PER_SM": 8, "num_warps": 8}               # 41.2 µs: 7 % slower, real code
-SIMILAR = {"STEPS": 3, "PER_SM": 32, "num_warps": 4}             # 38.3 µs
-LAYERNORM = {"BLOCK": 1024, "num_warps": 4, "num_stages": 2}
-MATMUL = {"BM": 128, "BN": 256, "BK": 64, "GM": 8, "num_warps": 8, "num_stages": 3}
-KERNELS = {"softmax R=8192 C=4096 fp16": SOFTMAX, "layernorm R=8192 C=4096 fp16": LAYERNORM,
-           "matmul M=4096 N=4096 K=4096 bf16": MATMUL}
-KEY = next(iter(KERNELS))
 
 
 @pytest.fixture(autouse=True)
 def unwatched(monkeypatch: Any) -> None:
-    """Without the thread that looks for a stop: it could not see this test's open transaction."""
-    @contextmanager
-    def watched(over: Any) -> Iterator[Stop]:
-        yield Stop()
-    monkeypatch.setattr(suite, "watched", watched)
+    nobody_watches(monkeypatch)
 
 
 @pytest.fixture
 def nightly() -> Suite:
-    row = Suite.objects.create(name="nightly", device="replay:timing_runs", runs=5, baseline_runs=10)
-    for place, (key, config) in enumerate(KERNELS.items()):
-        op, *dims, dtype = key.split()
-        shape = {name: int(size) for name, size in (dim.split("=") for dim in dims)}
-        SuiteKernel.objects.create(suite=row, key=key, op=op, shape=shape, dtype=dtype, family=op, config_from="given",
-                                   config=config, place=place)
-    return row
+    return suite_made(THREE)
 
 
 def measured(gate: Gate, rounds: int = 9) -> Gate:
