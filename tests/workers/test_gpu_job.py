@@ -85,7 +85,7 @@ def test_each_fault_is_named_and_the_next_job_does_not_run_what_harmed(fake_gpus
 
 def test_two_gpus_of_a_host_share_a_job_each_under_its_own_lease(fake_gpus: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(OPERATORS, "fake", operator(large))
-    job = make(shape={"N": 240})
+    job = make(shape={"N": 600}, budget_trials=600)          # many: the second child takes a while to be up
 
     def work(run: Callable[[int, str], None], worker: str) -> None:
         try:
@@ -107,7 +107,7 @@ def test_two_gpus_of_a_host_share_a_job_each_under_its_own_lease(fake_gpus: None
     job.refresh_from_db()
     assert job.status == "done", job.error
     rows = list(job.trials.all())
-    assert len(rows) == 240 and len({row.config_key for row in rows}) == 240
+    assert len(rows) == 600 and len({row.config_key for row in rows}) == 600
     assert {(row.worker, row.gpu_uuid) for row in rows} == {("w1", "GPU-0"), ("w2", "GPU-1")}
     assert sum(row.worker == "w2" for row in rows) >= 5          # how many depends on when its child was up
     assert all(row.facts["samples_ms"] for row in rows)
