@@ -18,6 +18,7 @@ from rest_framework.views import APIView
 
 from tuner.gates import selectors, services
 from tuner.models import Gate
+from tuner.query_api import whole
 
 JSON = OpenApiTypes.OBJECT
 LIST_LIMIT = 200
@@ -163,16 +164,6 @@ def ended(pk: int, wait_s: float) -> bool:
 def base(request: Request) -> str:
     """Scheme and host of the request, for links that leave this page."""
     return str(request.build_absolute_uri("/"))[:-1]
-
-
-def whole(request: Request, name: str, default: int, high: int, low: int = 0) -> int:
-    text = request.query_params.get(name)
-    if text is None:
-        return default
-    try:
-        return max(low, min(high, int(text)))
-    except ValueError as error:
-        raise ValidationError({name: ["must be a whole number"]}) from error
 
 
 def seconds(request: Request, name: str, high: float) -> float:

@@ -17,6 +17,7 @@ from tuner import texts
 from tuner.jobs import selectors, services
 from tuner.models import TuneJob
 from tuner.operators import find
+from tuner.query_api import whole
 from tuner.strategies import DEFAULT
 
 JSON = OpenApiTypes.OBJECT
@@ -55,7 +56,7 @@ class TuneListApi(APIView):
         for name in ("status", "operator"):
             if request.query_params.get(name):
                 jobs = jobs.filter(**{name: request.query_params[name]})
-        limit, offset = _whole(request, "limit", 50, LIST_LIMIT), _whole(request, "offset", 0, 10**9)
+        limit, offset = whole(request, "limit", 50, LIST_LIMIT), whole(request, "offset", 0, 10**9)
         page = [selectors.job_json(job) for job in jobs[offset:offset + limit]]
         return Response({"total": jobs.count(), "jobs": page})
 
@@ -91,8 +92,8 @@ class TrialListApi(APIView):
     def get(self, request: Request, pk: int) -> Response:
         """In the order in which they were known. `next_after` is null when there are no more."""
         job = get_object_or_404(TuneJob, pk=pk)
-        after = _whole(request, "after", -1, 10**9, low=-1)
-        limit = _whole(request, "limit", TRIALS_LIMIT, TRIALS_LIMIT, low=1)
+        after = whole(request, "after", -1, 10**9, low=-1)
+        limit = whole(request, "limit", TRIALS_LIMIT, TRIALS_LIMIT, low=1)
         rows = list(selectors.trial_list(job, after)[:limit + 1])
         trials = [selectors.trial_json(row) for row in rows[:limit]]
         return Response({"job": pk, "status": job.status, "trials": trials,
@@ -105,13 +106,3 @@ class TuneStopApi(APIView):
     @extend_schema(operation_id="tune_stop", request=None, responses=JSON)
     def post(self, request: Request, pk: int) -> Response:
         return Response(selectors.job_json(services.tune_stop(get_object_or_404(TuneJob, pk=pk))))
-
-
-def _whole(request: Request, name: str, default: int, high: int, low: int = 0) -> int:
-    text = request.query_params.get(name)
-    if text is None:
-        return default
-    try:
-        return max(low, min(high, int(text)))
-    except ValueError as error:
-        raise ValidationError({name: ["must be a whole number"]}) from error
