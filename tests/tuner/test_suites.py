@@ -281,7 +281,7 @@ class TestUpload:
         (b'{"run": 1, "op": "a", "us": [1]}\n{"run": true}', "line 2: run"), (b"{" * 5000, "line 1"), (b"[" * 100_000, "line 1"),
         (b'{"run": 1, "op": "a\\u0000", "us": [1]}', "line 1: op"), (b'{"run": 1, "op": "\\ud800", "us": [1]}', "line 1: op"),
         (b'{"run": 1, "op": "a", "config": {"x": NaN}, "us": [1]}', "line 1: config.x"),
-        (b'{"run": 1, "op": "a", "shape": [1], "us": [1]}', "line 1: shape"), (gzip.compress(b"{}")[:-6], "gzip"),
+        (b'{"run": 1, "op": "a", "shape": [1], "us": [1]}', "line 1: shape"), (gzip.compress(b"{}", mtime=0)[:-6], "gzip"),
         (b'{"run": 1, "op": "a", "registers": ' + b"9" * 4400 + b', "us": [1]}', "line 1"),
         (b'{"run": 1, "op": "a", "us": [1], "facts": {"x": {"y": 1}}}', "line 1: facts.x"),
     ])
