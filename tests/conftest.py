@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.conf import settings
 from django.db import connection
 
 from tests.product import Product
@@ -33,6 +34,11 @@ NEEDS = {       # marker -> is it there, what to say when it is not
     "torch": (lambda: find_spec("torch") and find_spec("triton"), "torch and Triton are not installed (make test tries)"),
     "gpu": (lambda: shutil.which("nvidia-smi"), "no NVIDIA GPU on this machine (make test-gpu runs these where there is one)"),
 }
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Passwords cost nothing here: the real hasher takes 0.3 s by design, and nearly every test has a person in it."""
+    settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
