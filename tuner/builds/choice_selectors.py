@@ -42,7 +42,8 @@ def suites() -> list[Suite]:
 
 
 def newest_suite_id() -> int | None:
-    newest: int | None = KernelRun.objects.filter(rejected="").order_by("-pk").values_list("kernel__suite", flat=True).first()
+    runs = KernelRun.objects.filter(rejected="").exclude(kernel__suite__kind=Suite.Kind.WINNERS)
+    newest: int | None = runs.order_by("-pk").values_list("kernel__suite", flat=True).first()
     return newest
 
 

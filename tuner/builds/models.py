@@ -6,6 +6,13 @@ from django.conf import settings
 from django.db import models
 
 
+class Team(models.Manager["Build"]):
+    """States of the team's code, without the sides of a re-validation."""
+
+    def get_queryset(self) -> models.QuerySet[Build]:
+        return super().get_queryset().filter(side=False)
+
+
 class Build(models.Model):
     """One state of the team's code. `name` is what profiles, captures and runs call it: a git sha or a name."""
 
@@ -16,7 +23,11 @@ class Build(models.Model):
     author = models.CharField(max_length=120, blank=True)
     url = models.CharField(max_length=500, blank=True)           # of the commit or pull request; http(s) only
     at = models.DateTimeField(db_index=True)                     # committed, else first seen here: the order of builds
+    side = models.BooleanField(default=False)                    # no code: one side when cached winners are measured again
     created = models.DateTimeField(auto_now_add=True)
+
+    objects = Team()
+    everything: models.Manager[Build] = models.Manager()
 
     class Meta:
         ordering = ["-at", "-id"]

@@ -37,7 +37,8 @@ def series_forgotten() -> list[int]:
     seen = dict(KernelSeries.objects.filter(kernel__suite__in=newest).order_by()
                 .values_list("kernel__suite").annotate(newest=Max("newest_run")))
     measuring = set(SuiteJob.objects.filter(suite__in=newest, status=SuiteJob.Status.RUNNING).values_list("suite", flat=True))
-    behind = [suite for suite, run in newest.items() if run > seen.get(suite, 0) and suite not in measuring]
+    watched = set(Suite.objects.filter(pk__in=newest).values_list("pk", flat=True))       # the cache's own have no series
+    behind = [suite for suite, run in newest.items() if run > seen.get(suite, 0) and suite in watched - measuring]
     woken = sorted(set(behind) - jobs.waiting(TASK)) if behind else []
     for suite in woken:
         jobs.enqueue(QUEUE, TASK, suite)

@@ -30,10 +30,11 @@ class BuildRefused(ValueError):
 
 
 def build_seen(name: str, *, parent: str = "", branch: str = "", title: str = "", author: str = "", url: str = "",
-               at: datetime | None = None) -> Build:
+               at: datetime | None = None, side: bool = False) -> Build:
     """The row of a build, made when it is new. What is given replaces what was known, what is not given stays.
 
     at: when it was committed. A build without it stands where it was first seen, and never before its parent.
+    side: no state of the team's code but a configuration of the cache: such rows show nowhere among builds.
     Raises BuildRefused for a name that no build can have, or a field that cannot be stored. Safe to call twice at once.
     """
     name, parent = _name("build", name), _name("parent", parent) if parent else ""
@@ -41,7 +42,10 @@ def build_seen(name: str, *, parent: str = "", branch: str = "", title: str = ""
                              {"branch": branch, "title": title, "author": author, "url": url}.items() if value}
     given |= {"parent": parent} if parent and parent != name else {}
     given |= {"at": _moment(at)} if at is not None else {}
-    row, made = Build.objects.get_or_create(name=name, defaults={"at": given.get("at") or _first_seen(name, parent), **given})
+    row, made = Build.everything.get_or_create(
+        name=name, defaults={"at": given.get("at") or _first_seen(name, parent), "side": side, **given})
+    if row.side != side:
+        raise BuildRefused({"build": f"{name} is what the config cache calls a side of its own measurements; choose another name"})
     if not made and (changed := [key for key, value in given.items() if getattr(row, key) != value]):
         for key in changed:
             setattr(row, key, given[key])

@@ -12,6 +12,7 @@ from profiles.models import Profile
 from tuner.gates.page_selectors import UNDER_WAY, known_url
 from tuner.models import Gate, GateKernel, Regression, SuiteJob, SuiteKernel
 from tuner.operators import all_operators
+from tuner.suites.selectors import wanted_runs
 
 WATCHED = (Regression.State.OPEN, Regression.State.ACKNOWLEDGED)
 LIVE_JOBS = (SuiteJob.Status.QUEUED, SuiteJob.Status.RUNNING)
@@ -90,5 +91,4 @@ def _jobs(ids: list[int]) -> dict[int, tuple[int, int]]:
     found = SuiteJob.objects.filter(pk__in=ids).annotate(done=Count("results"))
     enabled = dict(SuiteKernel.objects.filter(suite__jobs__in=ids, enabled=True).order_by().values_list("suite").annotate(
         kernels=Count("pk", distinct=True)))
-    return {job.pk: (job.done, job.runs * len(job.builds) * (
-        len(job.kernels) if job.kernels is not None else enabled.get(job.suite_id, 0))) for job in found}
+    return {job.pk: (job.done, wanted_runs(job, enabled.get(job.suite_id, 0))) for job in found}

@@ -26,7 +26,8 @@ MAX_ATTEMPTS = 20                   # workers that may die over one job
 MAX_RUNS, MAX_BUILDS = 200, 50      # of each build; builds of one job
 MAX_WANTED = 200_000                # kernel runs of one job
 MAX_BUILD_NAME, MAX_CONFIG_CHARACTERS = 80, 2000
-REASONS = ("manual", "schedule", "gate", "again", "bisect", "matrix", "revalidate")
+REVALIDATE = "revalidate"           # of cached winners: its builds are configurations
+REASONS = ("manual", "schedule", "gate", "again", "bisect", "matrix", REVALIDATE)
 Status = SuiteJob.Status
 LIVE = (Status.QUEUED, Status.RUNNING)
 
@@ -45,10 +46,10 @@ class Turn:
 
 def job_create(suite: Suite, *, builds: Sequence[str | Mapping[str, Any]], runs: int | None = None,
                kernels: Sequence[str] | None = None, gate: Gate | None = None, reason: str = "manual", device: str = "",
-               owner: Any = None) -> SuiteJob:
+               owner: Any = None, about: Mapping[str, Any] | None = None) -> SuiteJob:
     """Queue so many fresh runs of each build, interleaved; a worker is woken on commit. SuiteError names each wrong field.
 
-    builds   names, or {"build": name, "configs": {kernel key: configuration}}
+    builds   names, or {"build": name, "configs": {kernel key: configuration}}; of one with "only": true no other kernel
     runs     of each build; None: the suite's
     kernels  keys; None: all that are enabled
     device   "": the suite's
@@ -62,19 +63,19 @@ def job_create(suite: Suite, *, builds: Sequence[str | Mapping[str, Any]], runs:
     if problems:
         raise SuiteError(problems)
     with transaction.atomic():
-        _builds_seen([each["build"] for each in wanted])
+        _builds_seen([each["build"] for each in wanted], side=reason == REVALIDATE)
         job = SuiteJob.objects.create(
             suite=suite, gate=gate, reason=reason, builds=wanted, runs=runs, device=device, owner=owner,
-            kernels=None if kernels is None else list(dict.fromkeys(kernels)))
+            kernels=None if kernels is None else list(dict.fromkeys(kernels)), about=dict(about or {}))
         transaction.on_commit(lambda: jobs.enqueue(queue_of(job), "suite", job.pk))
         transaction.on_commit(lambda: job_published(job))
     return job
 
 
-def _builds_seen(names: Sequence[str]) -> None:
+def _builds_seen(names: Sequence[str], side: bool) -> None:
     try:
         for name in names:
-            build_seen(name)
+            build_seen(name, side=side)
     except BuildRefused as refused:
         raise SuiteError({"builds": next(iter(refused.fields.values()))}) from refused
 
@@ -150,9 +151,11 @@ def job_rest(job: SuiteJob) -> list[Turn]:
     turns = []
     for number in range(job.runs):
         for each in job.builds if number % 2 == 0 else reversed(job.builds):
-            left = [kernel for kernel in kernels if (each["build"], number, kernel.pk) not in done]
+            configs = each.get("configs") or {}
+            left = [kernel for kernel in kernels if (each["build"], number, kernel.pk) not in done
+                    and (kernel.key in configs or not each.get("only"))]
             if left or not kernels:
-                turns.append(Turn(number, each["build"], each.get("configs") or {}, left))
+                turns.append(Turn(number, each["build"], configs, left))
     return turns
 
 
@@ -216,7 +219,9 @@ def _builds_read(builds: Sequence[str | Mapping[str, Any]],
             return [], {"builds": f"{name} is named twice"}
         if problem := configs_problem(configs, known):
             return [], {"configs": problem}
-        found[name] = {"build": name, **({"configs": {key: dict(config) for key, config in configs.items()}} if configs else {})}
+        only = not isinstance(each, str) and bool(each.get("only")) and bool(configs)
+        found[name] = {"build": name, **({"configs": {key: dict(config) for key, config in configs.items()}} if configs else {}),
+                       **({"only": True} if only else {})}
     return list(found.values()), {}
 
 

@@ -8,6 +8,13 @@ from django.db import models
 from django.db.models import Q
 
 
+class Team(models.Manager["Suite"]):
+    """Suites that people made. What the cache measures its winners with shows nowhere among them."""
+
+    def get_queryset(self) -> models.QuerySet[Suite]:
+        return super().get_queryset().exclude(kind=Suite.Kind.WINNERS)
+
+
 class Suite(models.Model):
     """Kernels that are watched together. A gate speaks for a suite."""
 
@@ -15,6 +22,7 @@ class Suite(models.Model):
         OPERATORS = "operators"      # operators × shapes, run by a gpu worker (or replayed)
         TARGET = "target"            # the kernels that an owner's capture target launches, one capture per run
         UPLOADED = "uploaded"        # runs that CI measured itself and sends
+        WINNERS = "winners"          # the config cache's own, one for each GPU model: its builds are configurations
 
     name = models.SlugField(max_length=60, unique=True)
     title = models.CharField(max_length=200, blank=True)
@@ -34,6 +42,9 @@ class Suite(models.Model):
     owner = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL)
     created = models.DateTimeField(auto_now_add=True)
     changed = models.DateTimeField(auto_now=True)
+
+    objects = Team()
+    everything: models.Manager[Suite] = models.Manager()
 
     class Meta:
         ordering = ["name"]
@@ -80,8 +91,10 @@ class SuiteJob(models.Model):
 
     suite = models.ForeignKey(Suite, on_delete=models.CASCADE, related_name="jobs")
     gate = models.ForeignKey("tuner.Gate", null=True, blank=True, on_delete=models.SET_NULL, related_name="jobs")
-    reason = models.CharField(max_length=12, default="manual")   # manual | schedule | gate | again | bisect | matrix
-    builds = models.JSONField()                        # [{"build": name, "configs": {kernel key: config}}], measured in turn
+    reason = models.CharField(max_length=12, default="manual")   # tuner.suites.job_services.REASONS
+    builds = models.JSONField()                        # [{"build": name, "configs": {kernel key: config}}], measured in turn;
+    #                                                    "only": true: of this build only the kernels that have a configuration
+    about = models.JSONField(default=dict, blank=True)           # of a re-validation: tuner.configs.revalidation_services
     kernels = models.JSONField(null=True, blank=True)  # keys; null: all that are enabled
     runs = models.IntegerField()                       # of each build
     device = models.CharField(max_length=120)

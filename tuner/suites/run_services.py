@@ -15,7 +15,7 @@ from tuner.builds.services import build_seen
 from tuner.environments.services import environment_noticed
 from tuner.models import Build, KernelRun, Suite, SuiteJob, SuiteKernel
 from tuner.suites.errors import Superseded
-from tuner.suites.job_services import job_held
+from tuner.suites.job_services import REVALIDATE, job_held
 from tuner.suites.records import samples_problem
 from workers import jobs
 
@@ -32,7 +32,7 @@ def run_record(job: SuiteJob | None, kernel: SuiteKernel, build: Build | str, *,
     """
     if worker and job is not None and not job_held(job, worker):
         raise Superseded
-    row_build = build_seen(build) if isinstance(build, str) else build
+    row_build = build_seen(build, side=job is not None and job.reason == REVALIDATE) if isinstance(build, str) else build
     if job is not None:
         standing = KernelRun.objects.filter(job=job, kernel=kernel, build=row_build, number=number).first()
         if standing is not None:

@@ -41,14 +41,23 @@ def jobs_progress(found: Sequence[SuiteJob]) -> dict[int, dict[str, Any]]:
 
 
 def _progress(job: SuiteJob, counted: Mapping[str, int], enabled: int) -> dict[str, Any]:
-    kernels = enabled if job.kernels is None else len(job.kernels)
-    wanted = max(len(job.builds) * job.runs * kernels, counted["done"])
+    wanted = max(wanted_runs(job, enabled), counted["done"])
     left_s = None
     if job.status == Status.RUNNING and job.started and counted["done"] and wanted:
         spent = (timezone.now() - job.started).total_seconds()
         left_s = spent * (wanted - counted["done"]) / counted["done"]
     return {"done": counted["done"], "wanted": wanted, "left_s": left_s, "processes": counted["processes"],
             "says": f"{counted['done']:,} of {wanted:,} kernel runs" if wanted else "no kernel run yet"}
+
+
+def wanted_runs(job: SuiteJob, enabled: int) -> int:
+    """Kernel runs that a job is to measure; `enabled`: kernels of its suite."""
+    all_of_them = enabled if job.kernels is None else len(job.kernels)
+
+    def of_build(each: Mapping[str, Any]) -> int:
+        return sum(job.kernels is None or key in job.kernels for key in each["configs"]) if each.get("only") else all_of_them
+
+    return job.runs * sum(map(of_build, job.builds))
 
 
 def jobs_json(suite: Suite, most: int) -> list[dict[str, Any]]:
