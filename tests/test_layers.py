@@ -46,7 +46,7 @@ LAYERS = [
     # tuner: core
     Layer("trial and space", ("tuner.trial", "tuner.space"), packages=NUMERIC),
     Layer("GPU child", ("tuner.kernels", "tuner.kernels.*", "tuner.bench.timing", "tuner.bench.timers",
-                        "tuner.bench.accuracy", "tuner.bench.child",
+                        "tuner.bench.accuracy", "tuner.bench.child", "tuner.bench.counted",
                         "tuner.bench.nvml", "tuner.bench.device", "tuner.bench.session", "tuner.bench.ceilings",
                         "tuner.bench.ceilings_child", "tuner.team.problem", "tuner.team.child",
                         "tuner.bench.offline", "tuner.bench.compiler", "tuner.bench.remote_cache"),
@@ -135,9 +135,9 @@ LAYERS = [
     # what workers run
     Layer("GPU side of workers", ("workers.sandbox", "workers.child", "workers.gpu_child", "workers.compilers", "workers.gpu",
                                    "workers.facts", "workers.ceilings_bench", "workers.fresh",
-                                   "workers.clocks"),
+                                   "workers.clocks", "workers.counted"),
           ours=("tuner.bench.*", "tuner.trial", "tuner.space", "tuner.operators*", "tuner.team.packages",
-                "profiles.ingest.nsys_tool"),
+                "profiles.ingest.nsys_tool", "profiles.capture.command", "profiles.capture.options"),
           packages=("pynvml",)),
     Layer("programs that captures run", ("workers.targets", "workers.targets.*", "workers.torch_capture"), ours=("tuner.kernels*",),
           packages=("torch", "triton", "numpy")),

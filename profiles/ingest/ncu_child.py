@@ -22,6 +22,8 @@ OPCODES = ("HMMA", "IMMA", "DMMA", "BMMA", "HGMMA", "IGMMA", "BGMMA", "QGMMA", "
            "HFMA2", "HADD2", "HMUL2")
 OPCODE_METRIC = "sass__inst_executed_per_opcode_with_modifier_all"
 BASE_OPCODE_METRIC = "sass__inst_executed_per_opcode"         # without modifiers: the instruction mix, every opcode of it
+NVTX, RANGES_JOIN = "nvtx__ranges", " | "                     # no metric of ncu's: what the program said it was doing
+MAX_RANGES, MAX_RANGE_CHARACTERS = 20, 400
 MAX_BASE_OPCODES = 300                                        # an architecture has fewer
 SEVERITY = {0: "info", 1: "info", 2: "optimization", 3: "warning", 4: "error"}     # ncu_report.MsgType
 SPEEDUP_SCOPE = {1: "local", 2: "global"}                                            # ncu_report.SpeedupType
@@ -88,12 +90,25 @@ def launch(ncu_report: Any, action: Any, range_index: int, units: dict[str, str]
         if name == BASE_OPCODE_METRIC:
             opcodes |= {f"{name}[{opcode}]": count for opcode, count in kept_opcodes(metric, ()).items()}
     metrics |= opcodes
+    if inside := ranges(action):
+        metrics[NVTX] = inside
     return {
         "name": action.name(ncu_report.IAction.NameBase_DEMANGLED) or action.name(),
         "workload": action.workload_type(), "range": range_index,
         "metrics": metrics, "units": new_units, "valueless": valueless, "breakdowns": breakdowns,
         "rules": [rule(r) for r in action.rule_results()],
     }
+
+
+def ranges(action: Any) -> str:
+    """Names of the NVTX ranges that the launch lay in, outermost first; "" without `--nvtx`."""
+    state = action.nvtx_state()
+    names: list[str] = []
+    for number in state.domains() if state is not None else ():
+        domain = state.domain_by_id(number)
+        if domain is not None:
+            names += [*domain.push_pop_ranges(), *domain.start_end_ranges()]
+    return RANGES_JOIN.join(str(name)[:MAX_RANGE_CHARACTERS] for name in names[:MAX_RANGES])
 
 
 def kept_opcodes(metric: Any, beginning: tuple[str, ...]) -> dict[str, float]:
