@@ -1,6 +1,7 @@
 # One image for web and workers; the command differs:
 #   web            python manage.py web --host 0.0.0.0
 #   ingest worker  python manage.py worker ingest
+#   messages       python manage.py worker messages     (webhooks and mails)
 #   gpu worker     python manage.py worker gpu          (built with --build-arg EXTRAS=gpu, run with --gpus)
 #   everything     python manage.py serve --host 0.0.0.0     (the default; data in the volume /data)
 # DATABASE_URL, REDIS_URL and RIDGEPOINT_S3_BUCKET point web and workers on several hosts at shared servers.

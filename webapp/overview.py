@@ -21,6 +21,7 @@ _SERVES = {
     "compile": "compiles Triton variants ahead of the GPU",
     "gpu": "captures and tunes on its own GPU",
     "replay": "tunes over recorded landscapes",
+    "messages": "sends webhooks and mails",
 }
 
 
@@ -135,6 +136,7 @@ def missing_workers(alive: list[dict[str, Any]]) -> list[dict[str, str]]:
     wants = {
         "ingest": "Uploaded files wait to be read.",
         "replay": "Tune jobs on recorded landscapes wait.",
+        "messages": "Nobody is told of verdicts by webhook or mail.",
         "gpu": "Captures and tuning on a real GPU need one, on a machine with an NVIDIA GPU that reaches this database "
         "and Redis.",
     }

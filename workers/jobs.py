@@ -18,7 +18,7 @@ from django.conf import settings
 from rq import Queue
 
 log = logging.getLogger(__name__)
-QUEUES = ("ingest", "compile", "gpu", "replay")
+QUEUES = ("ingest", "compile", "gpu", "replay", "messages")
 TASKS = {
     "ingest": "workers.tasks.ingest_profile",
     "analyse": "workers.tasks.analyse_profile",
@@ -31,7 +31,7 @@ TASKS = {
     "suite": "workers.tasks.run_suite",
     "operators": "workers.tasks.describe_operators",
     "series": "workers.tasks.run_series",
-    "notify": "workers.tasks.send_delivery",
+    "notify": "workers.messages.send",
 }
 STALE_AFTER = timedelta(seconds=8)      # a running row whose heartbeat (one in 2 s) is older belongs to nobody
 _WORKERS_KEY = "ridgepoint:worker:"

@@ -13,6 +13,7 @@ import signal
 import socket
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from types import FrameType
 from typing import Any
@@ -25,11 +26,11 @@ from rq import Worker as RqWorker
 from rq.job import Job
 
 from workers import facts, jobs
-from workers.sweep import release, sweep
 
 log = logging.getLogger(__name__)
 ANNOUNCE_EVERY_S = 5.0
 SWEEP_EVERY_S = 3.0
+SMALL = "messages"              # a worker of this queue alone sweeps nothing else: it is spared the imports
 _PR_SET_PDEATHSIG = 1
 _libc = ctypes.CDLL(None)
 
@@ -78,7 +79,8 @@ def work(queues: list[str]) -> None:
     worker = Worker([Queue(queue, connection=client) for queue in queues], name=name, connection=client,
                     log_job_description=False, maintenance_interval=60)
     done = threading.Event()
-    side = threading.Thread(target=_announce_and_sweep, args=(name, queues, done), name="announce", daemon=True)
+    sweep, release = _sweeping(queues)
+    side = threading.Thread(target=_announce_and_sweep, args=(name, queues, done, sweep), name="announce", daemon=True)
     side.start()
     log.info("ready for %s", ", ".join(queues))
     try:
@@ -90,7 +92,18 @@ def work(queues: list[str]) -> None:
         jobs.retire(name)
 
 
-def _announce_and_sweep(name: str, queues: list[str], done: threading.Event) -> None:
+def _sweeping(queues: list[str]) -> tuple[Callable[[], object], Callable[[str], object]]:
+    """What wakes rows that were left behind, and what hands back those of a worker that goes."""
+    if queues == [SMALL]:
+        from workers import messages
+
+        return messages.wake, lambda name: None         # a message in flight is due again by itself
+    from workers.sweep import release, sweep
+
+    return sweep, release
+
+
+def _announce_and_sweep(name: str, queues: list[str], done: threading.Event, sweep: Callable[[], object]) -> None:
     """Both go on while a task runs. A server that is away is reported and tried again."""
     said = {**facts.facts(queues), "since": time.time()}
     announce_at = sweep_at = 0.0

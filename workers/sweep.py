@@ -25,7 +25,7 @@ from tuner.gates.services import gates_wake
 from tuner.jobs.services import queue_of
 from tuner.jobs.sharing_services import worker_leaves
 from tuner.models import SuiteJob, TuneJob
-from tuner.notify.services import deliveries_wake
+from tuner.notify.sending_services import deliveries_wake
 from tuner.suites.schedule_services import suites_wake
 from tuner.suites.services import queue_of as suite_queue_of
 from tuner.team.services import packages_wake

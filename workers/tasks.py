@@ -24,7 +24,6 @@ from tuner.builds.services import build_of_profile
 from tuner.jobs.devices import is_gpu
 from tuner.jobs.queue_services import next_job
 from tuner.models import SuiteJob, TuneJob
-from tuner.notify.services import delivery_send
 from tuner.suites.services import job_published
 from workers import gpu, jobs
 from workers.heartbeat import beating
@@ -32,7 +31,7 @@ from workers.sweep import HELD, Held, sweep
 
 log = logging.getLogger(__name__)
 __all__ = ["describe_operators", "ingest_profile", "run_assist", "run_capture", "run_ceilings", "run_compile", "run_series",
-           "run_tune", "send_delivery", "sweep"]
+           "run_tune", "sweep"]
 
 
 def ingest_profile(profile_id: int) -> None:
@@ -106,11 +105,6 @@ def run_suite(job_id: int) -> None:
     _run(HELD["suite"], job_id, run)
     if SuiteJob.objects.filter(pk=job_id, status=SuiteJob.Status.FAILED).exists():
         after(job_id)           # also where an error that nobody expected ended it: a gate waits for it
-
-
-def send_delivery(delivery_id: int) -> None:
-    """One try of one message; when the next is due, its row says."""
-    delivery_send(delivery_id)
 
 
 def describe_operators(package_id: int) -> None:

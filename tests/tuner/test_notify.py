@@ -20,6 +20,7 @@ from tuner.gates.refusal_services import GateRefused
 from tuner.gates.reports import message
 from tuner.models import Build, Delivery, Gate, GateKernel, Notified, Regression, Suite, SuiteKernel
 from tuner.notify import selectors as notify_selectors
+from tuner.notify import sending_services
 from tuner.notify import services as notify_services
 from tuner.notify import webhook as notify_webhook
 from tuner.notify.webhook import NotSent, Refused
@@ -70,9 +71,14 @@ def inside(settings):
 def woken(monkeypatch):
     """Entries that would wake a worker."""
     found = []
-    monkeypatch.setattr(notify_services.jobs, "enqueue", lambda queue, task, pk: found.append((queue, task, pk)))
-    monkeypatch.setattr(notify_services.jobs, "publish", lambda *args: None)
+    monkeypatch.setattr(sending_services.jobs, "enqueue", lambda queue, task, pk: found.append((queue, task, pk)))
+    monkeypatch.setattr(sending_services.jobs, "publish", lambda *args: None)
     return found
+
+
+def tried(pk):
+    """The message after a worker tried what is due; None where it was not."""
+    return Delivery.objects.get(pk=pk) if pk in sending_services.deliveries_send() else None
 
 
 def gate(verdict="SLOWER", suite="serving", ratio=1.081, **more):
@@ -201,7 +207,7 @@ def test_a_verdict_is_told_to_those_who_want_it_once(woken, django_capture_on_co
         assert notify_services.gate_told(found) == 1
     delivery = Delivery.objects.get()
     assert (delivery.to, delivery.event, delivery.status) == (all_slower, "SLOWER", "waiting")
-    assert woken == [("ingest", "notify", delivery.pk)]
+    assert woken == [("messages", "notify", delivery.pk)]
     assert delivery.body["gate"]["kernels"][0]["key"] == KEY and "+8.1 %" in delivery.body["mail"]
     assert notify_services.gate_told(found) == 0 and Delivery.objects.count() == 1
     found.verdict = "AMBIGUOUS"
@@ -218,7 +224,7 @@ def test_a_message_reaches_the_receiver_with_everything_in_it(listener, inside, 
     place = notify_services.notified_create(kind="webhook", address=listener.url + "/hook")
     found = gate()
     notify_services.gate_told(found)
-    sent = notify_services.delivery_send(Delivery.objects.get().pk)
+    sent = tried(Delivery.objects.get().pk)
     assert (sent.status, sent.tries, sent.error, sent.due) == ("sent", 1, "", None) and sent.answer.startswith("204 after")
     _, headers, body = listener.got[0]
     assert headers["x-ridgepoint-signature"] == notify_webhook.signature(place.secret, headers["x-ridgepoint-timestamp"], body)
@@ -226,7 +232,7 @@ def test_a_message_reaches_the_receiver_with_everything_in_it(listener, inside, 
     assert (told["event"], told["verdict"], told["delivery"], "mail" in told) == ("gate", "SLOWER", sent.pk, False)
     assert told["gate"]["links"]["page"] == f"https://guard.example{reverse('gate', args=[found.pk])}"
     assert told["text"].startswith(f"SLOWER: {found.build.name} of serving, {KEY} +8.1 %")
-    assert notify_services.delivery_send(sent.pk) is None and len(listener.got) == 1
+    assert tried(sent.pk) is None and len(listener.got) == 1
 
 
 @pytest.mark.django_db
@@ -236,25 +242,25 @@ def test_what_does_not_arrive_is_tried_later_and_later_and_then_given_up(listene
     notify_services.gate_told(gate())
     row = Delivery.objects.get()
     waits = []
-    for _ in range(len(notify_services.WAITS) + 1):
+    for _ in range(len(sending_services.WAITS) + 1):
         before = timezone.now()
-        row = notify_services.delivery_send(row.pk)
+        row = tried(row.pk)
         assert row.error == "503: no such channel"
         if row.due:
-            assert notify_services.delivery_send(row.pk) is None       # not before it is due
+            assert tried(row.pk) is None       # not before it is due
             waits.append(row.due - before)
             Delivery.objects.update(due=timezone.now() - timedelta(minutes=1))
     assert [round(wait.total_seconds()) for wait in waits] == [30, 120, 600, 3600, 21600]
     assert (row.status, row.tries, len(listener.got)) == ("failed", 6, 6)
     listener.status = 200
-    assert notify_services.delivery_again(row) and notify_services.delivery_send(row.pk).status == "sent"
+    assert sending_services.delivery_again(row) and tried(row.pk).status == "sent"
 
 
 @pytest.mark.django_db
 def test_an_inner_address_is_refused_for_good_unless_an_owner_allows_it(listener, woken, settings):
     settings.WEBHOOK_PRIVATE = False
     place = notify_services.notified_create(kind="webhook", address=listener.url)
-    row = notify_services.delivery_send(notify_services.notified_test(place, "olga").pk)
+    row = tried(notify_services.notified_test(place, "olga").pk)
     assert row.status == "failed" and "RIDGEPOINT_WEBHOOK_PRIVATE" in row.error and listener.got == []
 
 
@@ -266,27 +272,77 @@ def test_a_worker_that_dies_leaves_a_message_that_is_due_again(woken, monkeypatc
     def die(row):
         raise SystemExit
 
-    monkeypatch.setattr(notify_services, "_posted", die)
+    monkeypatch.setattr(sending_services, "_posted", die)
     with pytest.raises(SystemExit):
-        notify_services.delivery_send(row.pk)
+        tried(row.pk)
     woken.clear()
-    assert notify_services.deliveries_wake() == []           # the dead worker's lease holds
+    assert sending_services.deliveries_wake() == []           # the dead worker's lease holds
     Delivery.objects.update(due=timezone.now() - timedelta(minutes=1))
-    assert notify_services.deliveries_wake({row.pk}) == []   # an entry is there
-    assert notify_services.deliveries_wake() == [row.pk] and woken == [("ingest", "notify", row.pk)]
+    assert sending_services.deliveries_wake({row.pk}) == []   # an entry is there
+    assert sending_services.deliveries_wake() == [row.pk] and woken == [("messages", "notify", row.pk)]
+
+
+@pytest.mark.django_db
+def test_a_receiver_that_hangs_holds_back_nobody_else(listener, inside, woken):
+    listener.hang_s = 1.5
+    slow = notify_services.notified_create(kind="webhook", address=listener.url)
+    quick = [notify_services.notified_test(notify_services.notified_create(kind="email", address=f"{name}@team.example"), "olga")
+             for name in "ab"]
+    hung = [notify_services.notified_test(slow, "olga") for _ in range(2)]
+    assert set(sending_services.deliveries_send()) == {row.pk for row in (*hung, *quick)}
+    rows = {row.pk: row for row in Delivery.objects.filter(status="sent")}
+    assert len(rows) == 4 and len(listener.got) == 2
+    assert all(rows[row.pk].sent < rows[hung[0].pk].sent for row in quick)
+    assert rows[hung[1].pk].sent - rows[hung[0].pk].sent > timedelta(seconds=1.4)       # one place, one message at a time
+
+
+@pytest.mark.django_db
+def test_a_dead_receiver_is_asked_once_however_much_waits_for_it(listener, inside, woken):
+    listener.status = 503
+    place = notify_services.notified_create(kind="webhook", address=listener.url)
+    rows = [notify_services.notified_test(place, "olga") for _ in range(40)]
+    assert sending_services.deliveries_send() == [rows[0].pk] and len(listener.got) == 1
+    assert sending_services.deliveries_send() == []
+    later = Delivery.objects.filter(tries=0, status="waiting", due__gt=timezone.now() + timedelta(seconds=25))
+    assert later.count() == 39
+    listener.status = 204
+    Delivery.objects.update(due=timezone.now() - timedelta(seconds=1))
+    assert len(sending_services.deliveries_send()) == 40 and not Delivery.objects.exclude(status="sent").exists()
+
+
+@pytest.mark.django_db
+def test_a_fault_of_ours_ends_one_message_and_no_other(listener, inside, woken, monkeypatch):
+    place = notify_services.notified_create(kind="webhook", address=listener.url)
+    broken = notify_services.notified_test(place, "olga")
+    other = notify_services.notified_test(notify_services.notified_create(kind="email", address="a@team.example"), "olga")
+    monkeypatch.setattr(notify_webhook, "send", lambda *args, **named: 1 / 0)
+    sending_services.deliveries_send()
+    assert Delivery.objects.get(pk=other.pk).status == "sent"
+    assert Delivery.objects.get(pk=broken.pk).error == "unexpected ZeroDivisionError: division by zero"
+
+
+@pytest.mark.django_db
+def test_old_messages_are_forgotten(listener, inside, woken):
+    place = notify_services.notified_create(kind="webhook", address=listener.url)
+    old = notify_services.notified_test(place, "olga")
+    tried(old.pk)
+    Delivery.objects.update(created=timezone.now() - sending_services.KEPT_FOR - timedelta(hours=1))
+    new = notify_services.notified_test(place, "olga")
+    tried(new.pk)
+    assert list(Delivery.objects.values_list("pk", flat=True)) == [new.pk]
 
 
 @pytest.mark.django_db
 def test_a_mail_says_the_verdict_and_a_file_is_no_mail(woken, settings, tmp_path):
     notify_services.notified_create(kind="email", address="kernels@team.example")
     notify_services.gate_told(gate())
-    row = notify_services.delivery_send(Delivery.objects.get().pk)
+    row = tried(Delivery.objects.get().pk)
     assert (row.status, row.answer) == ("sent", "taken by the mail server")      # Django's outbox of tests takes it
     message = mail.outbox[0]
     assert message.to == ["kernels@team.example"] and message.subject.startswith("SLOWER: ") and "\n" not in message.subject
     assert "| ▲ SLOWER |" in message.body and "recorded on NVIDIA H200" in message.body
-    settings.EMAIL_BACKEND, settings.EMAIL_FILE_PATH = notify_services.KEPT_IN_FILES, tmp_path / "mail"
-    kept = notify_services.delivery_send(notify_services.notified_test(Notified.objects.get(), "olga").pk)
+    settings.EMAIL_BACKEND, settings.EMAIL_FILE_PATH = sending_services.KEPT_IN_FILES, tmp_path / "mail"
+    kept = tried(notify_services.notified_test(Notified.objects.get(), "olga").pk)
     assert kept.status == "kept" and "Ridgepoint: a test message" in next((tmp_path / "mail").iterdir()).read_text()
 
 
@@ -314,11 +370,11 @@ def test_a_mail_server_takes_it_and_one_that_is_away_is_tried_later(woken, setti
     with ThreadingTCPServer(("127.0.0.1", 0), Smtp) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         settings.EMAIL_PORT = server.server_address[1]
-        sent = notify_services.delivery_send(notify_services.notified_test(place, "olga").pk)
+        sent = tried(notify_services.notified_test(place, "olga").pk)
         server.shutdown()
     assert (sent.status, sent.error) == ("sent", "") and "rcpt TO:<kernels@team.example>" in said
     assert "Subject: Ridgepoint: a test message" in said
-    later = notify_services.delivery_send(notify_services.notified_test(place, "olga").pk)
+    later = tried(notify_services.notified_test(place, "olga").pk)
     assert later.status == "waiting" and later.due and "ConnectionRefused" in later.error
 
 
@@ -390,7 +446,7 @@ def test_a_hostile_body_is_answered_with_its_field(api, olga, body):
 
 @pytest.mark.django_db
 def test_the_page_says_who_is_told_and_what_stands_in_the_way(client, olga, bob, woken, settings):
-    settings.EMAIL_BACKEND = notify_services.KEPT_IN_FILES
+    settings.EMAIL_BACKEND = sending_services.KEPT_IN_FILES
     client.force_login(olga)
     assert "Nobody is told when a build gets slower" in client.get(reverse("notified")).content.decode()
     asked = {"kind": "webhook", "address": "https://chat.example/hook", "verdicts": ["SLOWER"]}

@@ -74,14 +74,14 @@ def ask_socket(product: Product, **headers: Any) -> Any:
 def test_everything_is_there(running: Product) -> None:
     status, body = running.get("/health/")
     assert status == 200 and json.loads(body)["status"] == "ok"
-    assert set(children(running)) == {"web", "worker ingest", "worker replay"}
+    assert set(children(running)) == {"web", "worker ingest", "worker replay", "worker messages"}
     assert running.get("/")[0] == 200 and running.get("/static/bokeh/js/bokeh.min.js")[0] == 200
     deadline = time.monotonic() + 20
     queues: set[str] = set()
-    while queues != {"ingest", "replay"} and time.monotonic() < deadline:
+    while queues != {"ingest", "replay", "messages"} and time.monotonic() < deadline:
         queues = {queue for worker in running.get_json("/api/workers/")["workers"] for queue in worker["queues"]}
         time.sleep(0.2)
-    assert queues == {"ingest", "replay"}
+    assert queues == {"ingest", "replay", "messages"}
 
 
 def test_the_log_is_prefixed_with_who_speaks(running: Product) -> None:
@@ -113,7 +113,7 @@ def test_a_dying_web_and_a_dying_worker_come_back(running: Product) -> None:
     deadline = time.monotonic() + 30
     while time.monotonic() < deadline:
         now = children(running)
-        if len(now) == 3 and now["web"].pid != before["web"].pid and now["worker ingest"].pid != before["worker ingest"].pid:
+        if len(now) == 4 and now["web"].pid != before["web"].pid and now["worker ingest"].pid != before["worker ingest"].pid:
             break
         time.sleep(0.2)
     assert running.get("/health/")[0] == 200      # asked while it restarts: it waits, and is answered

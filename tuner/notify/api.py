@@ -15,6 +15,7 @@ from rest_framework.views import APIView
 from tuner.gates.refusal_services import GateRefused
 from tuner.models import Delivery, Notified
 from tuner.notify import selectors as notify_selectors
+from tuner.notify import sending_services
 from tuner.notify import services as notify_services
 
 JSON = OpenApiTypes.OBJECT
@@ -100,7 +101,7 @@ class DeliveryAgainApi(APIView):
     def post(self, request: Request, pk: int) -> Response:
         """Tries a message again, from the first wait on."""
         row = get_object_or_404(Delivery.objects.select_related("to"), pk=pk)
-        started = notify_services.delivery_again(row)
+        started = sending_services.delivery_again(row)
         row.refresh_from_db()
         return Response(notify_selectors.delivery_json(row, whole=True), status=200 if started else 409)
 

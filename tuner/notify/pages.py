@@ -12,6 +12,7 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 from tuner.gates.refusal_services import GateRefused
 from tuner.models import Delivery, Notified
 from tuner.notify import selectors as notify_selectors
+from tuner.notify import sending_services
 from tuner.notify import services as notify_services
 from tuner.notify.forms import PlaceForm
 
@@ -82,6 +83,6 @@ def notified_delete(request: HttpRequest, pk: int) -> HttpResponse:
 @require_POST
 @permission_required("tuner.change_notified", raise_exception=True)
 def delivery_again(request: HttpRequest, pk: int) -> HttpResponse:
-    if not notify_services.delivery_again(get_object_or_404(Delivery, pk=pk)):
+    if not sending_services.delivery_again(get_object_or_404(Delivery, pk=pk)):
         messages.info(request, "It is being tried already.")
     return redirect("notified")

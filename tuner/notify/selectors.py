@@ -12,7 +12,8 @@ from django.db.models import Count, Max, OuterRef, Q, QuerySet, Subquery
 from django.utils import timezone
 
 from tuner.models import Delivery, Notified
-from tuner.notify.services import EVENTS, KEPT_IN_FILES, MAX_PLACES, TOLD, WAITS
+from tuner.notify.sending_services import KEPT_IN_FILES, QUEUE, WAITS
+from tuner.notify.services import EVENTS, MAX_PLACES, TOLD
 from workers import jobs
 
 __all__ = ["EVENTS", "MAX_PLACES", "TOLD", "WAITS"]
@@ -66,7 +67,7 @@ def outlook() -> dict[str, Any]:
     """What stands in the way of messages, as the settings and the workers are now."""
     return {"mail_files": str(settings.EMAIL_FILE_PATH) if settings.EMAIL_BACKEND == KEPT_IN_FILES else "",
             "public_url": settings.PUBLIC_URL, "private_allowed": settings.WEBHOOK_PRIVATE,
-            "worker": any("ingest" in worker.get("queues", ()) for worker in jobs.workers())}
+            "worker": any(QUEUE in worker.get("queues", ()) for worker in jobs.workers())}
 
 
 def place_json(row: Notified, whole: bool = False) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from tuner.gates.refusal_services import GateRefused
 from tuner.models import Delivery, Notified
 from tuner.notify import selectors as notify_selectors
+from tuner.notify import sending_services
 from tuner.notify import services as notify_services
 
 LOOK_EVERY_S = 0.5
@@ -91,7 +92,7 @@ class Command(BaseCommand):
 
     def _again(self, options: dict[str, Any]) -> dict[str, Any]:
         row = Delivery.objects.select_related("to").get(pk=options["message"])
-        notify_services.delivery_again(row)
+        sending_services.delivery_again(row)
         row.refresh_from_db()
         return notify_selectors.delivery_json(row, whole=True)
 

@@ -25,7 +25,7 @@ LOOK_EVERY_S = 2.0
 
 
 class Command(BaseCommand):
-    help = "Run web, ingest, replay and (where there are GPUs) gpu workers. Ctrl-C stops everything."
+    help = "Run web, ingest, replay, messages and (where there are GPUs) gpu workers. Ctrl-C stops everything."
     requires_system_checks: list[str] = []      # `make check` runs them; starting is quicker without
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -40,7 +40,7 @@ class Command(BaseCommand):
         env = _web_env(host)
         children = [Child("web", _manage("web", "--fd", str(listener.fileno())), env, (listener.fileno(),))]
         children += [Child(_numbered("ingest", i, ingest), _manage("worker", "ingest"), env) for i in range(ingest)]
-        children.append(Child("replay", _manage("worker", "replay"), env))
+        children += [Child(name, _manage("worker", name), env) for name in ("replay", "messages")]
         count = _gpu_count() if gpus is None else gpus
         children += [Child(_numbered("gpu", i, count), _manage("worker", "gpu"), {**env, "CUDA_VISIBLE_DEVICES": str(i)})
                      for i in range(count)]

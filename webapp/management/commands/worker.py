@@ -9,7 +9,8 @@ from workers.process import work
 
 
 class Command(BaseCommand):
-    help = "Serve queues: ingest (files), replay (recorded landscapes), gpu (captures and tuning on this machine's GPU)."
+    help = "Serve queues: ingest (files), replay (recorded landscapes), messages (webhooks and mails), " \
+           "gpu (captures and tuning on this machine's GPU), compile."
     requires_system_checks: list[str] = []      # `make check` runs them; starting is quicker without
 
     def add_arguments(self, parser: CommandParser) -> None:

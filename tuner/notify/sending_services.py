@@ -1,0 +1,152 @@
+"""Messages on their way: every one that is due, places side by side, tried again later and later.
+
+A try moves `due` ahead before it begins: a worker that dies over it leaves a row that is due again. So a message may arrive twice:
+its `delivery` id tells. Places do not wait for each other, and a place that does not answer is asked at most every 30 s, however
+many messages wait for it.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Collection
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from datetime import timedelta
+from smtplib import SMTPException
+from typing import Any
+
+from django.conf import settings
+from django.core.mail import EmailMessage
+from django.db import transaction
+from django.db.models import F
+from django.utils import timezone
+
+from tuner.models import Delivery, Notified
+from tuner.notify import webhook as notify_webhook
+from workers import jobs
+
+log = logging.getLogger(__name__)
+QUEUE, TASK = "messages", "notify"
+WAITS = (timedelta(seconds=30), timedelta(minutes=2), timedelta(minutes=10), timedelta(hours=1), timedelta(hours=6))
+LEASE = timedelta(minutes=3)                           # more than a try can take
+AT_ONCE = timedelta(seconds=5)                         # so young, a message may be on its way into the queue
+MAX_TRIES = len(WAITS) + 4                             # those that took their worker down included
+KEPT_FOR = timedelta(days=90)
+SIDE_BY_SIDE = 16                                      # places that are asked at the same time
+LOOK_S = 0.5                                           # how often those at work look for what was written meanwhile
+KEPT_IN_FILES = "django.core.mail.backends.filebased.EmailBackend"
+Outcome = dict[str, Any]                               # fields of the row after a try
+
+
+def wake(delivery_id: int) -> None:
+    """On commit a worker looks for what is due: this message, and all others. Where Redis is away the sweep finds them."""
+    transaction.on_commit(lambda: jobs.enqueue(QUEUE, TASK, delivery_id), robust=True)
+
+
+def deliveries_wake(waiting: Collection[int] = ()) -> list[int]:
+    """Where messages are due and no entry wakes a worker, the one that is due longest: whoever takes it takes all (sweep)."""
+    due = Delivery.objects.filter(status="waiting", due__lte=timezone.now() - AT_ONCE).order_by("due")
+    ids = [] if waiting else list(due.values_list("pk", flat=True)[:1])
+    for pk in ids:
+        jobs.enqueue(QUEUE, TASK, pk)
+    return ids
+
+
+def delivery_again(row: Delivery) -> bool:
+    """A person wants it tried again, from the first wait on; False where it is under way."""
+    again = Delivery.objects.filter(pk=row.pk).exclude(status="waiting", due__gt=timezone.now())
+    if not again.update(status="waiting", tries=0, due=timezone.now(), error=""):
+        return False
+    wake(row.pk)
+    return True
+
+
+def deliveries_send() -> list[int]:
+    """One try of every message that is due, and of those that are written meanwhile; their ids.
+
+    Rows are read and written by this thread, the others only send: they hold no connection to the database.
+    """
+    tried: list[int] = []
+    going: dict[Future[Outcome], Delivery] = {}
+    with ThreadPoolExecutor(SIDE_BY_SIDE, "send") as pool:
+        while True:
+            for row in _claimed({each.to_id for each in going.values()}, SIDE_BY_SIDE - len(going)):
+                going[pool.submit(_outcome, row)] = row
+                tried.append(row.pk)
+            if not going:
+                break
+            for future in wait(going, LOOK_S, FIRST_COMPLETED).done:
+                _ended(going.pop(future), future.result())
+    Delivery.objects.filter(created__lt=timezone.now() - KEPT_FOR).delete()
+    return tried
+
+
+def _claimed(busy: Collection[int], most: int) -> list[Delivery]:
+    """Of each place that is not being asked the message that is due first, oldest first; another worker's are left to it."""
+    now = timezone.now()
+    due = Delivery.objects.filter(status="waiting", due__lte=now)
+    first = due.exclude(to__in=busy).order_by("to_id", "due", "pk").distinct("to_id").values_list("due", "pk")
+    mine = [pk for _, pk in sorted(first)[:most] if due.filter(pk=pk).update(due=now + LEASE, tries=F("tries") + 1)]
+    return list(Delivery.objects.filter(pk__in=mine).select_related("to"))
+
+
+def _outcome(row: Delivery) -> Outcome:
+    """What became of one try."""
+    try:
+        if row.tries > MAX_TRIES:
+            raise notify_webhook.NotSent("workers died over it", final=True)
+        if not row.to.enabled and row.event != "test":
+            raise notify_webhook.NotSent("it was switched off before this could be sent", final=True)
+        status, answer = _mailed(row) if row.to.kind == Notified.Kind.EMAIL else _posted(row)
+    except notify_webhook.Refused as error:
+        return {"status": "failed", "error": str(error)}
+    except notify_webhook.NotSent as error:
+        final = error.final or row.tries > len(WAITS)
+        return {"status": "failed" if final else "waiting", "error": str(error),
+                "due": None if final else timezone.now() + WAITS[row.tries - 1]}
+    except Exception as error:                          # a fault of ours: the others' outcomes are still to be written
+        log.exception("delivery %s could not be sent", row.pk)
+        return {"status": "failed", "error": f"unexpected {type(error).__name__}: {error}"}
+    return {"status": status, "answer": answer, "sent": timezone.now()}
+
+
+def _posted(row: Delivery) -> tuple[str, str]:
+    said = {**row.body, "delivery": row.pk, "try": row.tries}
+    said.pop("mail", None)
+    arrived = notify_webhook.send(
+        row.to.address, json.dumps(said).encode(), {"X-Ridgepoint-Event": str(row.body.get("event", "")),
+                                                    "X-Ridgepoint-Delivery": str(row.pk)},
+        secret=row.to.secret, private=settings.WEBHOOK_PRIVATE)
+    return "sent", str(arrived)
+
+
+def _mailed(row: Delivery) -> tuple[str, str]:
+    subject = " ".join(str(row.body.get("subject", "Ridgepoint")).split())[:200]        # one line: a mail's header
+    mail = EmailMessage(subject, str(row.body.get("mail", "")), to=[row.to.address],
+                        headers={"X-Ridgepoint-Delivery": str(row.pk)})
+    try:
+        mail.send()
+    except (SMTPException, OSError, ValueError) as error:
+        raise notify_webhook.NotSent(f"{type(error).__name__}: {error}"[:250]) from error
+    if settings.EMAIL_BACKEND == KEPT_IN_FILES:
+        return "kept", "written to a file: no mail server is set"
+    return "sent", "taken by the mail server"
+
+
+def _ended(row: Delivery, outcome: Outcome) -> None:
+    """Written as it is; where the place is to be asked later, its other messages wait for that as well."""
+    for name, value in {"due": None, "error": "", "answer": "", "sent": None, **outcome}.items():
+        setattr(row, name, value)
+    row.error, row.answer = _stored(row.error)[:300], _stored(row.answer)[:120]
+    row.save(update_fields=["status", "due", "error", "answer", "sent"])
+    if row.status == "waiting":
+        calm = timezone.now() + WAITS[0]
+        Delivery.objects.filter(to=row.to_id, status="waiting", due__lt=calm).exclude(pk=row.pk).update(due=calm)
+    if row.error:
+        log.warning("delivery %s to %s: %s", row.pk, row.to.kind, row.error)
+    jobs.publish("notified", "delivery", {"id": row.pk, "to": row.to_id, "status": row.status})
+
+
+def _stored(text: str) -> str:
+    """Others' words as PostgreSQL keeps them."""
+    return text.replace("\0", "\N{REPLACEMENT CHARACTER}").encode("utf-8", "replace").decode()
