@@ -19,16 +19,18 @@ import re
 import signal
 import sys
 import time
+import traceback
 import urllib.error
 import urllib.parse
 import urllib.request
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 PASS, SLOWER, UNDECIDED, ERROR = 0, 1, 2, 3
 FORMS = {"markdown": "md", "junit": "junit", "json": "json", "github": "github"}     # option -> ?format=
 WAIT_S = 10.0                    # of one question: shorter than the patience of common proxies
-ASK_S = 60.0                     # socket timeout of one request
+ASK_S, ANSWER_S = 60.0, 300.0    # without a byte; for the whole answer: some send a byte a minute
 MAX_ANSWER, MAX_RUNS = 64 * 2**20, 256 * 2**20      # bytes
 RETRIED = (408, 425, 429, 502, 503, 504)
 SHA = re.compile("[0-9a-f]{40}([0-9a-f]{24})?")
@@ -65,14 +67,17 @@ class Server:
         self.address, self.token, self.patience_s, self.say = address.rstrip("/"), token, patience_s, say
         self._opener = urllib.request.build_opener(_NoRedirect)
 
-    def ask(self, method: str, path: str, body: Document | None = None) -> bytes:
-        """The answer's bytes. Raises NoAnswer when the network failed for too long, GateError when the server refused."""
+    def ask(self, method: str, path: str, body: Document | None = None, **more: str) -> bytes:
+        """The answer's bytes. Raises NoAnswer when the network failed for too long, GateError when the server refused.
+
+        `more` are headers.
+        """
         url = path if path.startswith(("http://", "https://")) else self.address + path
         try:
             data = None if body is None else json.dumps(body, allow_nan=False).encode()
         except ValueError as error:                      # 1e999 is infinite
             raise GateError(f"what is asked cannot be written as JSON: {error}") from error
-        headers = {"Accept": "application/json", "User-Agent": "ridgepoint-gate"}
+        headers = {"Accept": "application/json", "User-Agent": "ridgepoint-gate", **more}
         if self.token:
             headers["Authorization"] = "Token " + self.token
         if data is not None:
@@ -88,24 +93,25 @@ class Server:
                 why, later = f"answers {error.code}", _seconds(error.headers.get("Retry-After"))
             except (OSError, EOFError, http.client.HTTPException) as error:      # URLError and timeouts are OSError
                 why, later = "does not answer: {}".format(getattr(error, "reason", error)), None
-            pause = later if later is not None else wait * random.uniform(0.75, 1.25)
+            pause = max(later or 0.0, wait * random.uniform(0.75, 1.25))         # "Retry-After: 0" is no leave to hammer
             if time.monotonic() + pause > until:
                 raise NoAnswer(f"{self.address} {why}, tried for {self.patience_s:.0f} s")
             self.say(f"{self.address} {why}; trying again in {pause:.0f} s")
             time.sleep(pause)
             wait = min(wait * 2, 20.0)
 
-    def document(self, method: str, path: str, body: Document | None = None) -> Document:
+    def document(self, method: str, path: str, body: Document | None = None, **more: str) -> Document:
         try:
-            found = json.loads(self.ask(method, path, body))
-        except ValueError as error:
+            found = json.loads(self.ask(method, path, body, **more))
+        except (ValueError, RecursionError) as error:
             raise GateError(f"{self.address}{path} does not answer with JSON: is this the address of a Ridgepoint?") from error
         if not isinstance(found, dict):
             raise GateError(f"{self.address}{path} answers with something else than a gate")
         return found
 
     def gate_create(self, asked: Document) -> Document:
-        return self.document("POST", "/api/gates/", asked)
+        """One gate, however often it must be asked: where an answer was lost, the key finds the gate that was made."""
+        return self.document("POST", "/api/gates/", asked, **{"Idempotency-Key": uuid.uuid4().hex})
 
     def gate(self, gate: int, wait_s: float = 0.0) -> Document:
         return self.document("GET", f"/api/gates/{gate}/" + (f"?wait={wait_s:g}" if wait_s > 0 else ""))
@@ -319,6 +325,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _given_up(server, gate, given, say)
     except (GateError, KeyError, TypeError, AttributeError, ValueError) as error:
         _say("error: {}".format(error if isinstance(error, GateError) else f"the answer is not a gate: {error!r}"))
+        if isinstance(error, NoAnswer) and gate.get("id"):
+            _say("gate {} goes on, ask again with --gate {}".format(gate["id"], gate["id"]))
         return ERROR
     wrong = _written(server, gate, given)
     if gate.get("exit_code") is None:
@@ -398,10 +406,19 @@ def _say(line: str) -> None:
 
 
 def _bounded(answer: Any) -> bytes:
-    found: bytes = answer.read(MAX_ANSWER + 1)
-    if len(found) > MAX_ANSWER:
-        raise GateError(f"the answer holds more than {MAX_ANSWER // 2**20} MiB")
-    return found
+    """All of it: a connection that ends early raises, and half a report is never taken for one."""
+    found, until = bytearray(), time.monotonic() + ANSWER_S
+    while True:
+        part = answer.read1(2**16)
+        found += part
+        if len(found) > MAX_ANSWER:
+            raise GateError(f"the answer holds more than {MAX_ANSWER // 2**20} MiB")
+        if time.monotonic() > until:
+            raise TimeoutError(f"not at its end after {ANSWER_S:.0f} s")
+        if not part:
+            if answer.length:                    # bytes that were announced and did not come; None: nobody said how many
+                raise http.client.IncompleteRead(bytes(found), answer.length)
+            return bytes(found)
 
 
 def _refusal(error: urllib.error.HTTPError) -> str:
@@ -409,7 +426,7 @@ def _refusal(error: urllib.error.HTTPError) -> str:
     try:
         told = json.loads(error.read(2**16))
         words = " — ".join(filter(None, (str(told.get("error", "")), str(told.get("hint", "")))))
-    except (ValueError, OSError, AttributeError):
+    except (ValueError, OSError, AttributeError, RecursionError, http.client.HTTPException):
         words = error.reason if isinstance(error.reason, str) else ""
     return f"{error.code}: {words[:2000]}"
 
@@ -422,6 +439,20 @@ def _no_constant(name: str) -> None:
     raise ValueError(f"{name} is no JSON")
 
 
-if __name__ == "__main__":
+def program() -> int:
+    """As CI runs it. Python ends with 1 after an error that nobody expected, and 1 says SLOWER: that must be 3."""
     signal.signal(signal.SIGTERM, _interrupted)          # how CI systems cancel
-    sys.exit(main())
+    try:
+        for stream in (sys.stdout, sys.stderr):
+            stream.reconfigure(errors="replace")         # type: ignore[union-attr]  # logs that know no "µ"
+        code = main()
+        sys.stdout.flush()
+        return code
+    except BaseException:
+        traceback.print_exc()
+        sys.stderr.flush()
+        return ERROR
+
+
+if __name__ == "__main__":
+    os._exit(program())                                  # a closed standard output would end it with 120

@@ -10,8 +10,10 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from socketserver import StreamRequestHandler, ThreadingTCPServer
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -200,6 +202,72 @@ def test_what_is_no_gate_is_an_error_and_no_traceback(scripted, capsys, answer, 
     server = scripted(answer)
     assert ask(server, "--timeout", "0.5") == 3
     assert says in capsys.readouterr().err and len(server.asked) < 4
+
+
+@pytest.mark.parametrize("stops", ["body", "chunk", "length"])
+def test_half_an_answer_is_asked_for_again_and_never_written(tmp_path, stops):
+    """A server or proxy that dies while it answers: what came so far is no report."""
+    whole = json.dumps(DONE).encode()
+    half = {"body": b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % (2 * len(whole)) + whole,
+            "chunk": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n" % (2 * len(whole)) + whole,
+            "length": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n" + whole[:5] + b"\r\n"}[stops]
+    good = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(whole) + whole
+    answers, heads = [half, good, half, half, good], []
+
+    class Dying(StreamRequestHandler):
+        def handle(self):
+            heads.append(self.request.recv(65536))
+            self.wfile.write(answers.pop(0))
+
+    with ThreadingTCPServer(("127.0.0.1", 0), Dying) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        file = tmp_path / "gate.json"
+        assert gate_client.main(["--server", f"http://127.0.0.1:{server.server_address[1]}", "--suite", "s", "--build", "b",
+                                 "--json", str(file)]) == 0
+        server.shutdown()
+    assert json.loads(file.read_bytes()) == DONE and answers == []
+    keys = [line for head in heads for line in head.splitlines() if line.lower().startswith(b"idempotency-key: ")]
+    assert len(keys) == 2 and len(set(keys)) == 1                # the gate was asked for twice, and is one
+
+
+def test_an_answer_that_drips_ends(monkeypatch):
+    monkeypatch.setattr(gate_client, "ANSWER_S", 0.3)
+
+    class Dripping(StreamRequestHandler):
+        def handle(self):
+            self.request.recv(65536)
+            self.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n")
+            with suppress(OSError):
+                for _ in range(100):
+                    self.wfile.write(b" ")
+                    threading.Event().wait(0.05)
+
+    with ThreadingTCPServer(("127.0.0.1", 0), Dripping) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        with pytest.raises(gate_client.NoAnswer, match="not at its end after"):
+            gate_client.Server(f"http://127.0.0.1:{server.server_address[1]}", "", patience_s=0).gate(7)
+        server.shutdown()
+
+
+@pytest.mark.parametrize("header", ["0", "Wed, 21 Oct 2026 07:28:00 GMT", "-5", "999999"])
+def test_retry_after_makes_nobody_hammer_or_sleep_for_ever(scripted, monkeypatch, header):
+    slept = []
+    monkeypatch.setattr(gate_client.time, "sleep", slept.append)
+    assert ask(scripted((503, {}, {"Retry-After": header}), (200, DONE))) == 0
+    assert len(slept) == 1 and 0.7 < slept[0] <= 60
+
+
+def test_an_error_that_nobody_expected_never_says_slower(scripted, tmp_path):
+    """Python ends with 1 after a traceback, and with 120 where standard output is closed."""
+    server = scripted((200, {**DONE, "kernels": [{"key": "µ", "verdict": "PASS", "ratio_p50": 10**400}]}))
+    command = [sys.executable, str(PROJECT / "tuner" / "gate_client.py"), "--server", server.url, "--suite", "s", "--build", "b"]
+    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": ""}, timeout=60)
+    assert done.returncode == 3 and "OverflowError" in done.stderr
+    fine = scripted((200, {**DONE, "reason": "µs ▲"}))
+    command[3] = fine.url
+    ascii_only = {**os.environ, "PYTHONPATH": "", "PYTHONIOENCODING": "ascii"}
+    done = subprocess.run(command, capture_output=True, text=True, env=ascii_only, timeout=60)
+    assert done.returncode == 0 and "?s ?" in done.stdout
 
 
 def test_the_token_goes_to_the_server_and_nowhere_else(scripted, monkeypatch):

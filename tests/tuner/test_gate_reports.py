@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -119,6 +120,29 @@ def test_junit_counts_what_it_holds():
     assert {each.get("name"): each.get("value") for each in suite.iter("property")}["recorded"] == "recorded on NVIDIA H200"
     assert suite.find("testcase").get("classname") == "ridgepoint.serving_fast"
     assert root.get("skipped") is None                          # junit-10.xsd of Jenkins' xUnit plugin knows none there
+
+
+# junit-10.xsd of Jenkins' xUnit plugin: element -> (attributes, those of them that must be there, children)
+JENKINS = {
+    "testsuites": ({"name", "time", "tests", "failures", "errors"}, set(), {"testsuite"}),
+    "testsuite": ({"name", "tests", "failures", "errors", "group", "time", "skipped", "timestamp", "hostname", "id", "url"},
+                  {"name", "tests", "failures", "errors"}, {"testsuite", "properties", "testcase", "system-out", "system-err"}),
+    "properties": (set(), set(), {"property"}), "property": ({"name", "value"}, {"name", "value"}, set()),
+    "testcase": ({"name", "time", "classname", "group"}, {"name"}, {"skipped", "error", "failure", "system-out", "system-err"}),
+    **{name: ({"type", "message"}, set(), set()) for name in ("failure", "error", "skipped")},
+    "system-out": (set(), set(), set()),
+}
+SUREFIRE_TIME = re.compile(r"(([0-9]{0,3},)*[0-9]{3}|[0-9]{0,3})*(\.[0-9]*)?")
+
+
+@pytest.mark.parametrize("of", [FOUR, gate(verdict="", status="failed", error={"what": "the GPU is gone"}),
+                                gate(kernel(HOSTILE, candidate_us=3e12, metrics=[{"metric": HOSTILE, "verdict": "SLOWER"}]))])
+def test_junit_holds_what_jenkins_schema_allows_and_nothing_else(of):
+    for element in ET.fromstring(junit.xml(of)).iter():
+        attributes, needed, children = JENKINS[element.tag]
+        assert needed <= set(element.attrib) <= attributes and {child.tag for child in element} <= children
+        if element.tag in ("testsuites", "testsuite"):
+            assert SUREFIRE_TIME.fullmatch(element.get("time"))
 
 
 def test_junit_of_a_gate_without_a_verdict_is_one_error():

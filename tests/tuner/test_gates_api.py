@@ -12,6 +12,7 @@ from django.urls import reverse
 
 from tests.tuner.test_gates import H200, gate, records
 from tuner.gates import api as gate_api
+from tuner.gates import create_services
 from tuner.models import BaselineChange, Build, Gate, Regression, Suite
 
 pytestmark = pytest.mark.django_db
@@ -39,6 +40,22 @@ def test_a_pipeline_gets_its_answer_in_one_request(suite: Suite, api: Any, alice
     listed = api(alice).get(reverse("api-gates"), {"verdict": "SLOWER", "suite": "nightly"}).json()
     assert [each["id"] for each in listed["gates"]] == [told["id"]] and listed["verdicts"] == {"SLOWER": 1}
     assert api(alice).get(reverse("api-gates"), {"build": "nobody"}).json()["total"] == 0
+
+
+def test_a_request_that_is_sent_again_finds_the_gate_it_made(suite: Suite, api: Any, alice: Any, olga: Any,
+                                                             monkeypatch: pytest.MonkeyPatch) -> None:
+    def ask(person: Any, key: str, **given: Any) -> Any:
+        return api(person).post(reverse("api-gates"), asked(**given), format="json", headers={"Idempotency-Key": key})
+
+    first = ask(alice, "k1").json()["id"]
+    assert ask(alice, "k1").json()["id"] == first and Gate.objects.count() == 1
+    other = ask(alice, "k1", build="b3")
+    assert other.status_code == 409 and "Idempotency-Key" in other.json()["fields"] and not Build.objects.filter(name="b3").exists()
+    assert ask(olga, "k1").json()["id"] != first                # keys are each person's own
+    assert ask(alice, "x" * 81).status_code == 400
+    unseen = iter([None, Gate.objects.get(pk=first)])           # both look before either has written: the constraint decides
+    monkeypatch.setattr(create_services, "_standing", lambda *args: next(unseen))
+    assert ask(alice, "k1").json()["id"] == first and Gate.objects.filter(owner=alice).count() == 1
 
 
 def test_viewers_read_and_engineers_ask(suite: Suite, api: Any, alice: Any, bob: Any) -> None:

@@ -83,7 +83,9 @@ class GateListApi(APIView):
         return Response({"total": rows.count(), "verdicts": selectors.verdict_counts(filters),
                          "gates": [selectors.gate_short(gate, base(request)) for gate in rows[offset:offset + limit]]})
 
-    @extend_schema(operation_id="gates_create", request=GateRequest, responses={201: JSON})
+    @extend_schema(operation_id="gates_create", request=GateRequest, responses={201: JSON}, parameters=[
+        OpenApiParameter("Idempotency-Key", str, OpenApiParameter.HEADER,
+                         description="of your making: the same request, sent again, answers with the gate it made")])
     def post(self, request: Request) -> Response:
         """Queues the runs, or decides at once from runs that came along. Poll the gate, or ask with ?wait=30."""
         asked = GateRequest(data=request.data)
@@ -92,6 +94,7 @@ class GateListApi(APIView):
         runs = given.pop("runs", None)
         try:
             gate = services.gate_create(given.pop("suite"), given.pop("build"), owner=request.user, **given,
+                                        request_key=request.headers.get("Idempotency-Key", ""),
                                         runs=runs if isinstance(runs, int) else None,
                                         records=runs if isinstance(runs, list) else None)
         except services.GateRefused as error:

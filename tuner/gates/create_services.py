@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from django.db import transaction
+from django.db import IntegrityError, transaction
 
 from tuner.baselines.selectors import Baseline, Env, environments_of
 from tuner.builds.services import BuildRefused, build_seen
@@ -28,13 +28,16 @@ MOST_RUNS, MOST_PLACES = 200, 10
 def gate_create(suite: Suite | str, build: str, *, owner: Any = None, environment: Mapping[str, Any] | None = None,
                 against: str = "", parent: str = "", branch: str = "", title: str = "", author: str = "", url: str = "",
                 at: datetime | None = None, configs: Mapping[str, Any] | None = None, runs: int | None = None,
-                records: Sequence[Any] | bytes | None = None) -> Gate:
+                records: Sequence[Any] | bytes | None = None, request_key: str = "") -> Gate:
     """Ask whether a build made a suite slower. Raises GateRefused, and then nothing was made.
 
     runs     fresh runs of the build to measure; None: the suite's
     records  runs that CI measured itself, as lines of a runs file; the answer is then known at once
     against  a build to compare with, instead of the baseline
+    request_key  of the caller's making: a request that is sent again, because its answer was lost, finds the gate it made
     """
+    if request_key and (standing := _standing(request_key, owner, suite, build)) is not None:
+        return standing
     found = suite_found(suite)
     asked = environment_read(environment)
     uploaded = found.kind == Suite.Kind.UPLOADED
@@ -51,18 +54,32 @@ def gate_create(suite: Suite | str, build: str, *, owner: Any = None, environmen
         with transaction.atomic():
             row = build_seen(build, parent=parent, branch=branch, title=title, author=author, url=url, at=at)
             gate = Gate.objects.create(suite=found, build=row, against=_against(against, row, found), environment=asked, url=row.url
-                                       if url else "", owner=owner, configs=dict(configs or {}),
+                                       if url else "", owner=owner, configs=dict(configs or {}), request_key=request_key,
                                        status=Gate.Status.WAITING if uploaded else Gate.Status.MEASURING)
             if uploaded:
                 _stored(gate, records)
             else:
                 _ordered(gate, runs)
             transaction.on_commit(lambda: gate_published(gate), robust=True)
+    except IntegrityError:                         # the same request, sent twice, has just committed
+        if request_key and (standing := _standing(request_key, owner, suite, build)) is not None:
+            return standing
+        raise
     except (BuildRefused, SuiteError) as error:
         raise GateRefused({_FIELD.get(name, name) or "runs": problem for name, problem in error.fields.items()}) from error
     if uploaded:
         gate_advance(gate.pk)
         gate.refresh_from_db()
+    return gate
+
+
+def _standing(request_key: str, owner: Any, suite: Suite | str, build: str) -> Gate | None:
+    """The gate that this very request made before."""
+    if not storable(request_key) or len(request_key) > 80 or not request_key.isprintable():
+        raise GateRefused({"Idempotency-Key": "at most 80 printable characters"})
+    gate = Gate.objects.select_related("suite", "build", "against").filter(owner=owner, request_key=request_key).first()
+    if gate is not None and (gate.suite.name, gate.build.name) != (getattr(suite, "name", suite), build.strip()):
+        raise GateRefused({"Idempotency-Key": f"gate {gate.pk} of another suite or build was asked for with it"}, 409)
     return gate
 
 

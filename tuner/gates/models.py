@@ -35,12 +35,15 @@ class Gate(models.Model):
     driver = models.CharField(max_length=40, blank=True)
     recorded = models.CharField(max_length=120, blank=True)
     owner = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL)
+    request_key = models.CharField(max_length=80, blank=True)    # Idempotency-Key of the request that asked for it
     created = models.DateTimeField(auto_now_add=True)
     finished = models.DateTimeField(null=True)
 
     class Meta:
         ordering = ["-created", "-id"]
         indexes = [models.Index(fields=["status"], name="gate_status")]
+        constraints = [models.UniqueConstraint(fields=["owner", "request_key"], condition=~models.Q(request_key=""),
+                                               name="gate_request_once")]
 
     def __str__(self) -> str:
         return f"gate {self.pk}"
