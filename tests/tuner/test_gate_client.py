@@ -4,6 +4,8 @@ import ast
 import gzip
 import json
 import os
+import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -17,12 +19,14 @@ from socketserver import StreamRequestHandler, ThreadingTCPServer
 from xml.etree import ElementTree as ET
 
 import pytest
+import yaml
 from django.conf import settings as django_settings
 from django.core.management import call_command
 from django.urls import reverse
 
 from tuner import gate_client
 from tuner.models import Build, Gate, Suite
+from tuner.suites.control_services import runs_upload
 from webapp.models import ApiToken
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -139,6 +143,55 @@ def test_from_runs_to_exit_code_and_every_report(live_server, tmp_path, capsys, 
     monkeypatch.setenv("RIDGEPOINT_TOKEN", "rp_of_nobody")
     assert gate("b5", slower) == 3
     assert "Token" in capsys.readouterr().err
+
+
+# ---- the pipelines of docs/gate-ci.md, word for word ----
+
+def pipelines():
+    """Each step of the documentation's examples, as the CI system hands it to a shell."""
+    text = (PROJECT / "docs" / "gate-ci.md").read_text()
+    github, gitlab = (yaml.safe_load(block) for block in re.findall(r"```yaml\n(.*?)```", text, re.DOTALL))
+    jenkins = re.search(r"```groovy\n(.*?)```", text, re.DOTALL)[1]
+    job = github["jobs"]["kernels"]
+    return {"GitHub": [step["run"] for step in job["steps"]], "GitLab": gitlab["kernels"]["script"],
+            "Jenkins": re.findall(r"(?:sh |script: )'([^']*)'", jenkins), "by hand": re.search(
+                r"```sh\n[^\n]*RIDGEPOINT_TOKEN=[^\n]*\n(.*?)```", text, re.DOTALL)[1].splitlines()}
+
+
+@pytest.mark.skipif(not shutil.which("curl"), reason="no curl on this machine")
+@pytest.mark.django_db(transaction=True, available_apps=django_settings.INSTALLED_APPS)
+def test_the_documented_pipelines_do_what_they_say(live_server, tmp_path, alice):
+    suite = Suite.objects.create(name="serving", kind="uploaded", device="")
+    for build, runs, factor in (("base", range(1, 11), 1.0), (SHA, range(16, 21), 1.08)):
+        where = {"gpu": "NVIDIA H200", "toolkit": "cuda 13.0, triton 3.6.0", "driver": "580.159"}
+        runs_upload(suite, build, Path(runs_file(tmp_path / build, runs, factor)).read_bytes(), **where)
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    (tools / "gh").write_text('#!/bin/sh\necho "$@" >> gh.log\n')               # GitHub's own tool: what it is asked is looked at
+    (tools / "gh").chmod(0o755)
+    github = {"github.event.pull_request.base.sha": "base", "github.event.pull_request.html_url": "https://git.example/pull/7",
+              "github.event.number": "7"}
+    environ = {"PATH": f"{tools}:{os.environ['PATH']}", "RIDGEPOINT_URL": live_server.url, "HOME": str(tmp_path), "SHA": SHA,
+               "RIDGEPOINT_TOKEN": ApiToken.objects.create(alice, name="CI")[1], "GITHUB_REPOSITORY": "team/kernels",
+               "GITHUB_STEP_SUMMARY": "summary.md", "CI_COMMIT_SHA": SHA, "CI_PIPELINE_URL": "https://git.example/p/7",
+               "GIT_COMMIT": SHA, "BUILD_URL": "https://ci.example/7/"}
+    for name, steps in pipelines().items():
+        folder = tmp_path / name
+        folder.mkdir()
+        codes = []
+        for step in steps:
+            script = re.sub(r"\$\{\{ (.*?) \}\}", lambda found: github[found[1]], step)
+            done = subprocess.run(["bash", "-e", "-c", script], cwd=folder, env=environ, capture_output=True, text=True, timeout=60)
+            codes.append(done.returncode)
+            assert "SLOWER" in done.stdout or done.returncode == 0, (name, step, done.stderr)
+        assert codes.count(1) == 1 and set(codes) == {0, 1}, (name, codes)
+    assert (tmp_path / "GitHub" / "summary.md").read_text().startswith("### ❌ SLOWER")
+    said = (tmp_path / "GitHub" / "gh.log").read_text().splitlines()
+    assert said == ["pr comment 7 --repo team/kernels --edit-last --create-if-none --body-file gate.md",
+                    "api repos/team/kernels/check-runs --input check.json"]
+    assert json.loads((tmp_path / "GitHub" / "check.json").read_text())["conclusion"] == "failure"
+    for name, file in (("GitLab", "gate.xml"), ("Jenkins", "gate.xml"), ("by hand", "gate.xml")):
+        assert ET.parse(tmp_path / name / file).getroot().find("testsuite").get("failures") == "1"
 
 
 @pytest.mark.django_db
