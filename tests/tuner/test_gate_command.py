@@ -110,7 +110,7 @@ def test_limits_and_rules(tmp_path):
 
 @pytest.mark.parametrize(("text", "says"), [
     ("{", "line 1"), ('{"run": 1, "op": "k", "us": [true]}', "us[0]"), ("[" * 50_000, "nested"),
-    ('{"run": 1, "op": "k", "us": 5}', "us:"),
+    ('{"run": 1, "op": "k"}', "us: not there"), ('{"op": "k", "us": 5}', "run: not there"),
 ])
 def test_a_file_that_cannot_be_read_is_an_error_with_its_place(tmp_path, files, text, says):
     (tmp_path / "bad").write_text(text)

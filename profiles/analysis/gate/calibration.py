@@ -7,7 +7,8 @@ SLOWER; the 95 % quantile of those is the detectable slowdown.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -34,8 +35,8 @@ class Calibration:
 
     key: str
     op: str
-    shape: Mapping[str, Any]
-    config: Mapping[str, Any] | None
+    shape: Any
+    config: Any
     runs: int
     cv: float | None                    # of run medians, as a fraction (0.004 is 0.4 %)
     cv_p95: float | None
@@ -69,7 +70,7 @@ def of_comparison(baseline: Floats, candidate: Floats, rule: Rule, level: float)
     if n_b < FEWEST_RUNS or not n_c:
         return None, None
     own = np.log(baseline / np.median(baseline))
-    alarms = float(np.mean(_slower(ratios(own, n_c, n_b), n_c, n_b, level, rule.floor, rule.target)))
+    alarms = float(np.mean(slower(ratios(own, n_c, n_b), n_c, n_b, level, rule.floor, rule.target)))
     return alarms, _detectable(ratios(residuals(baseline, candidate), n_c, n_b), n_c, n_b, level, rule)
 
 
@@ -81,16 +82,16 @@ def _calibrate(kernel: KernelRuns, rule: Rule, level: float, n_b: int, n_c: int,
                            f"{runs} runs of identical code say too little: {FEWEST_RUNS} or more are needed")
     again = runs < n_b + n_c
     pairs = ratios(np.log(ready.p50), n_c, n_b, draws, seed, again)
-    slower = _slower(pairs, n_c, n_b, level, rule.floor, rule.target)
-    unsure = ~slower & ~_passes(pairs, n_c, n_b, rule.floor, rule.target, rule.beta)
+    called = slower(pairs, n_c, n_b, level, rule.floor, rule.target)
+    unsure = ~called & ~passes(pairs, n_c, n_b, rule.floor, rule.target, rule.beta)
     detectable = _detectable(pairs, n_c, n_b, level, rule)
     if ready.p95 is not None:
         tails = ratios(np.log(ready.p95), n_c, n_b, draws, seed, again)
         # each at half its level: safe beside the joint test of the gate
-        slower |= _slower(tails, n_c, n_b, level / METRICS, rule.floor_p95, rule.target_p95)
-        unsure = (unsure | ~_passes(tails, n_c, n_b, rule.floor_p95, rule.target_p95, rule.beta)) & ~slower
+        called |= slower(tails, n_c, n_b, level / METRICS, rule.floor_p95, rule.target_p95)
+        unsure = (unsure | ~passes(tails, n_c, n_b, rule.floor_p95, rule.target_p95, rule.beta)) & ~called
     cv, cv95 = _cv(ready.p50), None if ready.p95 is None else _cv(ready.p95)
-    rates = float(np.mean(slower)), float(np.mean(unsure))
+    rates = float(np.mean(called)), float(np.mean(unsure))
     says = (f"{runs} runs of identical code vary by {cv * 100:.2g} %; {n_c} against {n_b} of them end SLOWER in "
             f"{rates[0] * 100:.2g} % and AMBIGUOUS in {rates[1] * 100:.2g} % of {draws:,} comparisons; ")
     says += "so few runs can call nothing SLOWER" if detectable is None else \
@@ -98,7 +99,8 @@ def _calibrate(kernel: KernelRuns, rule: Rule, level: float, n_b: int, n_c: int,
     return Calibration(kernel.key, kernel.op, kernel.shape, kernel.config, runs, cv, cv95, *rates, detectable, says)
 
 
-def _slower(pairs: Floats, n_c: int, n_b: int, level: float, floor: float, target: float) -> NDArray[np.bool_]:
+def slower(pairs: Floats, n_c: int, n_b: int, level: float, floor: float, target: float) -> NDArray[np.bool_]:
+    """Which of the comparisons, a row of sorted ratios each, are called SLOWER by one number."""
     k = cut(n_c, n_b, level)
     if not k:
         return np.zeros(len(pairs), dtype=bool)
@@ -106,7 +108,7 @@ def _slower(pairs: Floats, n_c: int, n_b: int, level: float, floor: float, targe
     return result
 
 
-def _passes(pairs: Floats, n_c: int, n_b: int, floor: float, target: float, beta: float) -> NDArray[np.bool_]:
+def passes(pairs: Floats, n_c: int, n_b: int, floor: float, target: float, beta: float) -> NDArray[np.bool_]:
     """The exact bound, or nothing seen above the floor by an estimate that would rarely miss the target (as `decide` has it)."""
     high = cut(n_c, n_b, beta)
     estimates = np.median(pairs, axis=1)
@@ -123,7 +125,8 @@ def _detectable(pairs: Floats, n_c: int, n_b: int, level: float, rule: Rule) -> 
         return None
     conditions = 1 / pairs[:, low - 1], (1 + rule.floor) / np.median(pairs, axis=1), (1 + rule.target) / pairs[:, -high]
     needed = np.max(conditions, axis=0)
-    return max(rule.floor, float(np.quantile(needed, POWER)) - 1)
+    # rounded up to hundredths of a per cent: runs that tie are not told apart by just so much
+    return max(rule.floor, math.ceil((float(np.quantile(needed, POWER)) - 1) * 1e4 + 1e-6) / 1e4)
 
 
 def _cv(values: Floats) -> float:

@@ -68,8 +68,12 @@ class Decision:
         return Interval(self.bounds.ratio, self.bounds.low, self.bounds.high, self.p_slower, self.bounds.confidence, self.verdict)
 
 
-def decide(candidate: Floats, baseline: Floats, p_slower: float, p_faster: float, levels: Levels, limits: Limits) -> Decision:
-    """`candidate`, `baseline`: a number a run; p values corrected for looking at several numbers of the kernel."""
+def decide(candidate: Floats, baseline: Floats, p_slower: float, p_faster: float, levels: Levels, limits: Limits,
+           steps: float = 0.0) -> Decision:
+    """`candidate`, `baseline`: a number a run; p values corrected for looking at several numbers of the kernel.
+
+    `steps`: fraction by which a coarse timer may hide a slowdown (`sides.hidden`), however well the runs agree.
+    """
     slower = p_slower <= levels.slower * (1 + ROUNDING)
     found = bounds(candidate, baseline, levels.slower, levels.slower if slower else limits.beta)
     if found.ratio <= 1 + limits.floor and not _ruled_out(found, limits):
@@ -77,6 +81,7 @@ def decide(candidate: Floats, baseline: Floats, p_slower: float, p_faster: float
     # Where runs tie, the p counts them exactly and the interval with more care: neither may contradict the other.
     slower = slower and found.low > 1
     faster = p_faster <= levels.faster * (1 + ROUNDING) and found.high < 1
+    seen, found = _ruled_out(found, limits), replace(found, high=max(found.high, found.ratio * (1 + steps)))
     moved = change(found, float(np.median(baseline)), float(np.median(candidate)))
     limit = f"{limits.target * 100:g} %"
     if slower and found.ratio > 1 + limits.floor and found.high >= 1 + limits.target:
@@ -88,8 +93,23 @@ def decide(candidate: Floats, baseline: Floats, p_slower: float, p_faster: float
         says = f"surely slower, {moved}, but by less than the {limit} that the gate stops" if slower else \
             f"{percent(found.ratio)} (interval {interval(found.low, found.high)}): {limit} slower is ruled out"
         return Decision(Verdict.PASS, says, found, p_slower, surely)
-    return Decision(Verdict.AMBIGUOUS, f"{moved}: neither equal nor {limit} slower can be ruled out", found, p_slower,
-                    surely if slower or faster else "unknown")
+    why = _hidden(steps, limit) if seen else _unsure(slower, found, p_slower, levels, limits)
+    return Decision(Verdict.AMBIGUOUS, f"{moved}: {why}", found, p_slower, surely if slower or faster else "unknown")
+
+
+def _hidden(steps: float, limit: str) -> str:
+    return (f"the timer counts in steps that can hide {steps * 100:.2g} %, so {limit} slower cannot be ruled out, by any number of "
+            "runs: time several launches as one sample")
+
+
+def _unsure(slower: bool, found: Bounds, p_slower: float, levels: Levels, limits: Limits) -> str:
+    limit = f"{limits.target * 100:g} %"
+    if slower:
+        return f"surely slower, but whether by {limit} cannot be told"
+    if found.ratio <= 1 + limits.floor:
+        return f"{limit} slower cannot be ruled out, so far do the runs differ"
+    needed = f" ({probability(p_slower)}, {levels.slower:.2g} is needed)" if p_slower < 1 else ""
+    return f"it looks slower, but so few runs do not prove it{needed}"
 
 
 def _ruled_out(found: Bounds, limits: Limits) -> bool:

@@ -20,7 +20,7 @@ def as_json(suite: SuiteVerdict) -> dict[str, Any]:
 def kernel_json(kernel: KernelVerdict) -> dict[str, Any]:
     p50, p95 = kernel.p50, kernel.p95
     found = {
-        "op": kernel.op, "shape": dict(kernel.shape), "config": kernel.config, "key": kernel.key, "name": kernel.name,
+        "op": kernel.op, "shape": kernel.shape, "config": kernel.config, "key": kernel.key, "name": kernel.name,
         "verdict": kernel.verdict.value, "reason": kernel.reason,
         "ratio_p50": p50.ratio if p50 else None, "ci": _ends(p50), "p_value": p50.p_value if p50 else None,
         "ratio_p95": p95.ratio if p95 else None, "ci_p95": _ends(p95), "p_value_p95": p95.p_value if p95 else None,

@@ -15,17 +15,17 @@ from profiles.analysis.gate.decide import Decision, Levels, Limits, decide
 from profiles.analysis.gate.exact import joint_p, rank_sum_p, smallest_p
 from profiles.analysis.gate.metrics import changed, judge_metrics, verdict_of
 from profiles.analysis.gate.pairs import Pair
-from profiles.analysis.gate.plan import METRICS, plan
+from profiles.analysis.gate.plan import METRICS, PRACTICAL_RUNS, plan
 from profiles.analysis.gate.resample import ratios, residuals
 from profiles.analysis.gate.results import KernelVerdict
 from profiles.analysis.gate.rule import Rule, Verdict, worst
 from profiles.analysis.gate.sentences import runs
-from profiles.analysis.gate.sides import Side, mixed, side
+from profiles.analysis.gate.sides import Side, hidden, mixed, side, step
 
 Floats = NDArray[np.float64]
 
 MOST_SAID = 50          # runs that were left out, by name
-PRACTICAL_RUNS, MOVED = 30, 0.05        # of each build: where so many still move the p95 of identical builds above its floor
+MOVED = 0.05            # of comparisons: where PRACTICAL_RUNS of each build still move the p95 of identical builds above its floor
 
 
 @dataclass(frozen=True)
@@ -36,11 +36,6 @@ class Looked:
     baseline: Side
     candidate: Side
     problem: str                            # why there can be no verdict; "": there can
-
-    @property
-    def noise(self) -> float:
-        """Of run medians about their side's, as a fraction."""
-        return float(np.std(residuals(self.baseline.p50, self.candidate.p50)))
 
 
 @dataclass(frozen=True)
@@ -76,8 +71,11 @@ def tested(seen: Looked, alpha: float, kernels: int) -> Tested:
 
 
 def verdict(seen: Looked, test: Tested | None, rule: Rule, levels: Levels, limits: Mapping[str, Any], kernels: int,
-            calibrated: bool) -> KernelVerdict:
-    """Second step. `levels` are this kernel's in Holm's order; `test` is None where there is a problem."""
+            calibrated: bool, step_us: float = 0.0) -> KernelVerdict:
+    """Second step. `levels` are this kernel's in Holm's order; `test` is None where there is a problem.
+
+    `step_us`: of the timer as other kernels show it, for one whose samples are all equal.
+    """
     pair = seen.pair
     empty = KernelVerdict(pair.op, pair.shape, pair.config, pair.key, Verdict.NO_DATA, seen.problem,
                           baseline_us=_middle(seen.baseline), candidate_us=_middle(seen.candidate),
@@ -85,12 +83,13 @@ def verdict(seen: Looked, test: Tested | None, rule: Rule, levels: Levels, limit
                           excluded=_excluded(seen), baseline_config=pair.baseline_config, name=pair.name)
     if test is None:
         return empty
+    us = step(seen.candidate, seen.baseline) or step_us
     p50 = decide(seen.candidate.p50, seen.baseline.p50, test.slower[0], test.faster[0], levels,
-                 Limits(rule.floor, rule.target, rule.beta))
+                 Limits(rule.floor, rule.target, rule.beta), hidden(seen.candidate.p50, seen.baseline.p50, us))
     p95 = None
     if seen.candidate.p95 is not None and seen.baseline.p95 is not None:
         p95 = decide(seen.candidate.p95, seen.baseline.p95, test.slower[1], test.faster[1], levels,
-                     Limits(rule.floor_p95, rule.target_p95, rule.beta))
+                     Limits(rule.floor_p95, rule.target_p95, rule.beta), hidden(seen.candidate.p95, seen.baseline.p95, us))
         if p95.verdict == Verdict.AMBIGUOUS and _undecidable(seen.baseline.p95, rule.floor_p95):
             span = f"{seen.baseline.p95.min():.4g} to {seen.baseline.p95.max():.4g} µs among the baseline's own runs"
             p95 = replace(p95, verdict=Verdict.NO_DATA, says=f"its p95 is too noisy to be judged: from {span}")
@@ -130,7 +129,7 @@ def _by_time(seen: Looked, p50: Decision, p95: Decision | None, kernels: int, ru
     decides, name = (p50, "p50") if p50.verdict == called or judged is None else (judged, "p95")
     if called == Verdict.AMBIGUOUS:
         if min(n_c, n_b) == 1:
-            return called, f"{name} {decides.says}: one run does not say how far runs of the same build differ ({have})"
+            return called, f"{name} {decides.says}; one run does not say how far runs of the same build differ ({have})"
         enough = plan(kernels, n_b, n_c, rule)
         if not enough.enough:
             return called, f"{name} {decides.says}. {enough.says}"

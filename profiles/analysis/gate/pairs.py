@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from profiles.analysis.gate.names import parts, same
 from profiles.analysis.gate.runs import KernelRuns
 
 
@@ -16,9 +16,9 @@ class Pair:
     """One kernel; a side that does not have it is empty."""
 
     op: str
-    shape: Mapping[str, Any]
-    config: Mapping[str, Any] | None                # of the candidate where it has one
-    baseline_config: Mapping[str, Any] | None       # only where it differs
+    shape: Any
+    config: Any                                     # of the candidate where it has one
+    baseline_config: Any                            # only where it differs
     key: str
     name: str                                       # for people; with its configuration where another pair would be called the same
     baseline: Sequence[KernelRuns]
@@ -32,13 +32,13 @@ def pairs(baseline: Sequence[KernelRuns], candidate: Sequence[KernelRuns]) -> li
     configs: dict[str, tuple[set[str], set[str]]] = {}
     for at, kernels in enumerate((baseline, candidate)):
         for kernel in kernels:
-            configs.setdefault(_text(kernel.op, kernel.shape), (set(), set()))[at].add(_text(kernel.config))
+            configs.setdefault(same(kernel.op, kernel.shape), (set(), set()))[at].add(same(kernel.config))
     found: dict[str, tuple[list[KernelRuns], list[KernelRuns]]] = {}
     for at, kernels in enumerate((baseline, candidate)):
         for kernel in kernels:
-            problem = _text(kernel.op, kernel.shape)
+            problem = same(kernel.op, kernel.shape)
             single = all(len(side) == 1 for side in configs[problem])
-            identity = kernel.key if keyed else problem if single else problem + _text(kernel.config)
+            identity = kernel.key if keyed else problem if single else problem + same(kernel.config)
             found.setdefault(identity, ([], []))[at].append(kernel)
     names = Counter((c or b)[-1].name for b, c in found.values())
     return [_pair(b, c, names[(c or b)[-1].name] > 1) for b, c in found.values()]
@@ -48,15 +48,11 @@ def _shares(kernels: Sequence[KernelRuns]) -> bool:
     """Whether a file calls two problems by one key: it then tells nothing apart, and their runs must not be mixed."""
     problems: dict[str, str] = {}
     return any(problems.setdefault(kernel.key, problem) != problem
-               for kernel in kernels for problem in [_text(kernel.op, kernel.shape)])
+               for kernel in kernels for problem in [same(kernel.op, kernel.shape)])
 
 
 def _pair(baseline: list[KernelRuns], candidate: list[KernelRuns], shared: bool) -> Pair:
     newest = (candidate or baseline)[-1]
-    before = baseline[-1].config if baseline and _text(baseline[-1].config) != _text(newest.config) else None
-    name = f"{newest.name} ({', '.join(f'{n}={v}' for n, v in (newest.config or {}).items())})" if shared else newest.name
+    before = baseline[-1].config if baseline and same(baseline[-1].config) != same(newest.config) else None
+    name = f"{newest.name} ({', '.join(parts(newest.config))})" if shared else newest.name
     return Pair(newest.op, newest.shape, newest.config, before, newest.key, name, baseline, candidate)
-
-
-def _text(*values: Any) -> str:
-    return json.dumps(values, sort_keys=True, default=str)

@@ -18,6 +18,7 @@ from profiles.analysis.gate.rule import Rule
 
 MOST_RUNS = 200
 MOST_FURTHER = 60
+PRACTICAL_RUNS = 30         # of each build; a p95 that needs more is not worth them
 METRICS = 2                 # p50 and p95
 
 

@@ -26,8 +26,8 @@ class KernelVerdict:
     """One kernel of a suite, judged."""
 
     op: str
-    shape: Mapping[str, Any]
-    config: Mapping[str, Any] | None
+    shape: Any                                  # as the runs say it: a mapping, in files also a list, a text, a number
+    config: Any
     key: str
     verdict: Verdict
     reason: str                                 # one sentence with numbers, for a person
@@ -44,7 +44,7 @@ class KernelVerdict:
     clocks: Mapping[str, Any] = field(default_factory=dict)     # {"baseline_mhz", "candidate_mhz", "cycles_ratio", "says"}
     excluded: Sequence[str] = ()                # runs that were left out, and why
     change: str = "unknown"                     # "slower", "faster": surely another p50, whatever the target; "none"; "unknown"
-    baseline_config: Mapping[str, Any] | None = None            # where a kernel is one (op, shape) and its configuration changed
+    baseline_config: Any = None                 # where a kernel is one (op, shape) and its configuration changed
     name: str = ""                              # for people, unlike any other of the suite's
 
 

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from profiles.analysis.gate.names import parts
+
 
 @dataclass(frozen=True)
 class Run:
@@ -28,8 +30,8 @@ class KernelRuns:
     """All runs of one kernel on one side of a comparison."""
 
     op: str
-    shape: Mapping[str, Any] = field(default_factory=dict)
-    config: Mapping[str, Any] | None = None
+    shape: Any = field(default_factory=dict)    # a mapping; in files of other people's making also a list, a text, a number
+    config: Any = None                          # a mapping, or the same; None: not said
     key: str = ""                               # of the suite's kernel; "": a file's, told apart by op, shape and config
     runs: Sequence[Run] = ()
     notes: Sequence[str] = ()                   # what the reader had to say: "run 3 was there twice"
@@ -37,4 +39,4 @@ class KernelRuns:
     @property
     def name(self) -> str:
         """For people: "matmul M=4096 N=4096 K=4096"."""
-        return self.key or " ".join([self.op, *(f"{name}={value}" for name, value in self.shape.items())])
+        return self.key or " ".join([self.op, *parts(self.shape)])

@@ -8,7 +8,8 @@ from profiles.analysis.gate.ratio import Bounds
 def percent(ratio: float) -> str:
     """1.081 is "+8.1 %"."""
     change = (ratio - 1) * 100
-    return f"{change:+.{1 if abs(change) < 99.95 else 0}f} %".replace("-", "−")
+    text = f"{change:+.{1 if abs(change) < 99.95 else 0}f} %".replace("-", "−")
+    return "0.0 %" if text[1:] == "0.0 %" else text
 
 
 def interval(low: float, high: float) -> str:

@@ -56,6 +56,25 @@ def side(kernels: Sequence[KernelRuns]) -> Side:
     return Side(kept, medians, tails, np.asarray(clocks, dtype=np.float64) if known and clocks else None, damaged, notes)
 
 
+def step(*sides: Side) -> float:
+    """µs between the two nearest samples that differ: a coarse timer's step. 0: all are equal, nothing is known."""
+    values = np.unique(np.concatenate([run.us for each in sides for run in each.runs]))
+    return float(np.diff(values).min()) if len(values) > 1 else 0.0
+
+
+def hidden(candidate: Floats, baseline: Floats, step_us: float) -> float:
+    """Fraction of a slowdown that the timer's steps can hide between runs most of which read the same: half a step on each side.
+
+    Runs that differ by more than a step average it away, and nothing is hidden.
+    """
+    half = [step_us / 2 / float(np.median(values)) if _stuck(values) else 0.0 for values in (candidate, baseline)]
+    return (1 + half[0]) / (1 - half[1]) - 1
+
+
+def _stuck(values: Floats) -> bool:
+    return bool(2 * np.unique(values, return_counts=True)[1].max() >= len(values) > 1)
+
+
 def without(ready: Side, out: NDArray[np.bool_], why: Sequence[str]) -> Side:
     """The side less these runs; `why`: of each of them."""
     kept = ~out
@@ -93,13 +112,19 @@ def mixed(baseline: Sequence[Run], candidate: Sequence[Run]) -> str:
     for what, of in (("GPU", "gpu"), ("environment", "environment")):
         sides = [{str(getattr(run, of)) for run in runs} for runs in (baseline, candidate)]
         for name, found in zip(("baseline", "candidate"), sides, strict=True):
+            if len(found) > 1 and "" in found:
+                return f"some of the {name}'s runs do not say their {what} (others: {_list(found - {''})})"
             if len(found) > 1:
                 return f"the {name}'s runs are of more than one {what}: {_list(found)}"
+        if sides[0] != sides[1] and {""} in sides:
+            silent, says = ("baseline", "candidate") if sides[0] == {""} else ("candidate", "baseline")
+            return (f"the {silent}'s runs do not say their {what}, the {says}'s do ({_list((sides[0] | sides[1]) - {''})}): "
+                    "whether it is the same cannot be told")
         if sides[0] != sides[1]:
             return f"the {what} differs: baseline {_list(sides[0])}, candidate {_list(sides[1])}"
     return ""
 
 
 def _list(values: set[str]) -> str:
-    shown = sorted(value or "not said" for value in values)
+    shown = sorted(values)
     return ", ".join(shown[:4]) + (f" and {len(shown) - 4} more" if len(shown) > 4 else "")

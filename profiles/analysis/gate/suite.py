@@ -7,15 +7,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from profiles.analysis.gate.advice import Asks, asking
 from profiles.analysis.gate.decide import Levels
 from profiles.analysis.gate.exact import holm_levels
 from profiles.analysis.gate.kernel import Looked, look, tested, verdict
 from profiles.analysis.gate.pairs import pairs
-from profiles.analysis.gate.plan import as_dict, further, plan
+from profiles.analysis.gate.plan import as_dict, plan
 from profiles.analysis.gate.results import KernelVerdict, SuiteVerdict
 from profiles.analysis.gate.rule import ORDER, Rule, Verdict, worst
 from profiles.analysis.gate.runs import KernelRuns
 from profiles.analysis.gate.sentences import percent
+from profiles.analysis.gate.sides import step
 
 
 def judge(baseline: Sequence[KernelRuns], candidate: Sequence[KernelRuns], rule: Rule | None = None, *,
@@ -38,12 +40,13 @@ def judge(baseline: Sequence[KernelRuns], candidate: Sequence[KernelRuns], rule:
     slower, faster = (holm_levels(p, rule.alpha, kernels) for p in
                       ([min(test.slower) for test in tests], [min(test.faster) for test in tests]))
     steps = iter(zip(tests, map(Levels, slower, faster), strict=True))
+    step_us = min((us for seen in counted if (us := step(seen.baseline, seen.candidate))), default=0.0)
     found = []
     for seen in looked:
         test, levels = (None, Levels(0, 0)) if seen.problem else next(steps)
         own = replace(rules.get(seen.pair.key, rule), alpha=rule.alpha)
         limits = {**metrics, **metrics_of.get(seen.pair.key, {})}
-        found.append(verdict(seen, test, own, levels, limits, kernels, calibrated))
+        found.append(verdict(seen, test, own, levels, limits, kernels, calibrated, step_us))
     found = _asking(found, looked, rule)
     found.sort(key=lambda each: (ORDER.index(each.verdict), -(each.p50.ratio if each.p50 else 0.0)))
     called = worst([each.verdict for each in found])
@@ -52,9 +55,10 @@ def judge(baseline: Sequence[KernelRuns], candidate: Sequence[KernelRuns], rule:
 
 def _asking(found: list[KernelVerdict], looked: list[Looked], rule: Rule) -> list[KernelVerdict]:
     """AMBIGUOUS kernels ask for more runs: one re-run of all of them must be enough for so many."""
-    unsure = sum(each.verdict == Verdict.AMBIGUOUS for each in found)
-    return [replace(each, more_runs=further(seen.noise, unsure, rule)) if each.verdict == Verdict.AMBIGUOUS else each
-            for each, seen in zip(found, looked, strict=True)]
+    asks = [Asks(each, seen.baseline, seen.candidate) for each, seen in zip(found, looked, strict=True)
+            if each.verdict == Verdict.AMBIGUOUS]
+    asked = iter(asking(asks, rule))
+    return [next(asked) if each.verdict == Verdict.AMBIGUOUS else each for each in found]
 
 
 def _plan(found: list[KernelVerdict], kernels: int, rule: Rule) -> dict[str, Any]:

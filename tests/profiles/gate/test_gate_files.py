@@ -6,8 +6,10 @@ import json
 import numpy as np
 import pytest
 
-from profiles.analysis.gate import files
+from profiles.analysis.gate import files, lines, records
+from profiles.analysis.gate.document import as_json
 from profiles.analysis.gate.files import RunsError, read
+from profiles.analysis.gate.suite import judge
 from tests.profiles.gate.gate_runs import H200
 
 LINE = {"run": 1, "op": "k", "shape": {"N": 1}, "config": {"B": 2}, "clocks": "1980, 3201, 38, 108.5", "us": [1.5, 2, 3.25]}
@@ -48,6 +50,31 @@ def test_kernels_are_told_apart_by_everything_that_names_them():
     assert len(read([line(shape={"N": 1, "M": 2}), line(shape={"M": 2, "N": 1}, run=2)])) == 1
 
 
+@pytest.mark.parametrize("said", [[4096, 64], "4096x64", 4096, [[1, 2], [3]], {"block": [16, 8]}, {"a": {"b": 1}}, 0])
+def test_files_of_other_peoples_making_name_shapes_and_configurations_as_they_like(said):
+    found = as_json(judge(read([line(shape=said, config=said, run=at, us=[9 + at / 100]) for at in range(5)]),
+                          read([line(shape=said, config=said, run=at, us=[9.001 + at / 100]) for at in range(5)])))
+    assert found["verdict"] == "PASS" and found["kernels"][0]["shape"] == found["kernels"][0]["config"] == said
+    assert read([line(shape=said)])[0].name.startswith("k ")
+
+
+def test_a_number_is_the_same_however_it_is_written():
+    """A column with a gap becomes floats in pandas, and all is text in a CSV file."""
+    ways = [{"N": 64, "M": 2}, {"M": 2.0, "N": 64.0}, {"N": "64", "M": "2.0"}]
+    assert len(read([line(shape=way, config=way, run=at) for at, way in enumerate(ways)])) == 1
+    assert len(read([line(shape={"N": value}) for value in (64, 65, "x64", True, None, "")])) == 6
+    assert len(read([line(config=nothing) for nothing in ({}, None)])) == 1
+    [kernel] = read([line(run=1.0, us=["1.5", " 2e0", "NaN"]), line(run=2, us=7.25)])
+    assert kernel.runs[0].run == "1" and kernel.runs[0].us[:2].tolist() == [1.5, 2] and np.isnan(kernel.runs[0].us[2])
+    assert kernel.runs[1].us.tolist() == [7.25]
+
+
+def test_a_run_that_failed_is_kept_for_the_verdict():
+    failed = {name: value for name, value in LINE.items() if name != "us"} | {"run": 3, "error": "out of\nmemory"}
+    [kernel] = read([line(), line(run=2, us=None), failed])
+    assert [len(run.us) for run in kernel.runs] == [3, 0, 0] and kernel.notes == ["run 3 has no samples: out of memory"]
+
+
 def test_a_process_is_one_run():
     (kernel,) = read([line(), line()])
     assert len(kernel.runs) == 1 and "counted once" in kernel.notes[0]
@@ -71,11 +98,12 @@ def test_samples_that_are_numbers_but_no_times_are_kept_for_the_verdict():
 
 
 @pytest.mark.parametrize(("changes", "what"), [
-    ({"us": [1, True]}, "us[1]"), ({"us": ["1"]}, "us[0]"), ({"us": 5}, "us:"), ({"us": None}, "us:"), ({"us": [[1]]}, "us[0]"),
+    ({"us": [1, True]}, "us[1]"),
+    ({"us": ["1x"]}, "us[0]"), ({"us": ["1_0"]}, "us[0]"), ({"us": {}}, "us[0]"), ({"us": [[1]]}, "us[0]"),
     ({"us": [10**400]}, "too large"), ({"op": ""}, "op:"), ({"op": 5}, "op:"), ({"op": "a" * 301}, "op:"), ({"op": "a\0"}, "op:"),
-    ({"op": "a\ud800"}, "op:"), ({"shape": [1]}, "shape:"), ({"shape": {"N": {"M": 1}}}, "shape.N"),
+    ({"op": "a\ud800"}, "op:"), ({"shape": [[[[1]]]]}, "shape[0][0][0]: nested"), ({"shape": [float("nan")]}, "shape[0]"),
     ({"shape": {"N": float("inf")}}, "shape.N"),
-    ({"shape": {f"N{at}": 1 for at in range(65)}}, "shape:"), ({"shape": {"a\n": 1}}, "names"), ({"config": "x"}, "config:"),
+    ({"shape": {f"N{at}": 1 for at in range(65)}}, "shape:"), ({"shape": {"a\n": 1}}, "names"), ({"config": "x" * 301}, "config:"),
     ({"run": True}, "run:"), ({"run": None}, "run:"), ({"run": 1.5}, "run:"), ({"gpu": 5}, "gpu:"),
     ({"environment": [1]}, "environment:"),
     ({"metrics": {"x": "y"}}, "metrics.x"), ({"metrics": {"x": True}}, "metrics.x"),
@@ -112,9 +140,9 @@ def test_files_that_end_too_soon_are_refused_with_the_line_reached(tmp_path):
 def test_bounds(tmp_path, monkeypatch):
     monkeypatch.setattr(files, "MOST_LINES", 5)
     assert refused(*[line(run=at) for at in range(6)]).line == 6
-    monkeypatch.setattr(files, "MOST_SAMPLES", 2)
+    monkeypatch.setattr(records, "MOST_SAMPLES", 2)
     assert "samples" in refused(line()).what
-    monkeypatch.setattr(files, "MOST_SAMPLES", 10)
+    monkeypatch.setattr(records, "MOST_SAMPLES", 10)
     monkeypatch.setattr(files, "MOST_ALL_SAMPLES", 5)
     assert refused(line(), line(run=2)).line == 2
     monkeypatch.setattr(files, "MOST_ALL_SAMPLES", 100)
@@ -122,12 +150,12 @@ def test_bounds(tmp_path, monkeypatch):
     assert "kernels" in refused(line(), line(op="b")).what
     path = tmp_path / "bomb.gz"
     path.write_bytes(gzip.compress(b" " * 2**22))
-    monkeypatch.setattr(files, "MOST_BYTES", 2**21)
-    monkeypatch.setattr(files, "MOST_LINE_BYTES", 2**23)
+    monkeypatch.setattr(lines, "MOST_BYTES", 2**21)
+    monkeypatch.setattr(lines, "MOST_LINE_BYTES", 2**23)
     with pytest.raises(RunsError, match="unpacked"):
         read(path)
-    monkeypatch.setattr(files, "MOST_BYTES", 2**24)
-    monkeypatch.setattr(files, "MOST_LINE_BYTES", 2**20)
+    monkeypatch.setattr(lines, "MOST_BYTES", 2**24)
+    monkeypatch.setattr(lines, "MOST_LINE_BYTES", 2**20)
     with pytest.raises(RunsError, match="a line of more than"):
         read(path)
 

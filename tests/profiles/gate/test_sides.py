@@ -52,7 +52,8 @@ def test_mixed_gpus_and_environments_have_no_data(what):
     assert one(kernel(BASE, **here), kernel(SAME, **here)).verdict == "PASS"
     for baseline, candidate in ((here, there), (here, {}), ({}, there)):
         found = one(kernel(BASE, **baseline), kernel(SAME, **candidate))
-        assert found.verdict == "NO DATA" and "differs" in found.reason
+        assert found.verdict == "NO DATA" and found.reason.startswith("the ")
+        assert ("differs" if baseline and candidate else "do not say") in found.reason
     both = kernel(SAME, **here)
     both = replace(both, runs=[*both.runs[:3], *kernel(SAME, **there).runs[3:]])
     found = one(kernel(BASE, **here), both)
@@ -77,6 +78,22 @@ def test_constant_samples():
     flat = [10.0] * 10
     assert one(kernel(flat, samples=1), kernel(flat[:5], samples=1)).verdict == "PASS"
     assert one(kernel(flat, samples=1), kernel([10.8] * 5, samples=1)).verdict == "SLOWER"
+
+
+@pytest.mark.parametrize(("level", "within", "verdict"), [
+    (6.6, 0.0, "AMBIGUOUS"), (6.6, 0.03, "AMBIGUOUS"),     # 1.024 µs of 6.6: up to 18 % stay unseen
+    (41.0, 0.02, "PASS"), (205.0, 0.02, "PASS"),           # of 41: 2.5 %
+])
+def test_a_coarse_timer_cannot_rule_out_what_it_cannot_see(level, within, verdict):
+    def kernel_of(runs, seed, at):
+        random = np.random.default_rng(seed)
+        us = at * (1 + 0.003 * random.standard_normal((runs, 1))) * (1 + within * np.abs(random.standard_normal((runs, 40))))
+        return KernelRuns("k", {"us": at}, None, "", [Run(str(n), np.round(each / 1.024) * 1.024) for n, each in enumerate(us)])
+
+    baseline, candidate = ([kernel_of(runs, seed, level), kernel_of(runs, seed, 100.0)] for runs, seed in ((10, 1), (5, 2)))
+    found = next(each for each in judge(baseline, candidate).kernels if each.shape["us"] == level)
+    assert found.verdict == verdict
+    assert verdict == "PASS" or ("the timer counts in steps" in found.reason and found.p50.high > 1.15)
 
 
 # clocks

@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
 
+from profiles.analysis.gate.names import told
 from profiles.analysis.gate.rule import ERROR_EXIT_CODE, EXIT_CODE, Verdict
 
 SHA = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")          # of a git commit, in full
@@ -90,10 +91,8 @@ def kernel_name(kernel: KernelDocument) -> str:
     """The suite's key, or operator and shape and, where a file holds several, configuration."""
     if kernel.get("key"):
         return str(kernel["key"])
-    parts = [str(kernel.get("op", "")), *(f"{name}={value}" for name, value in (kernel.get("shape") or {}).items())]
-    if kernel.get("config"):
-        parts += [f"{name}={value}" for name, value in (kernel["config"] or {}).items()]
-    return " ".join(filter(None, parts)) or "kernel"
+    said = (str(kernel.get("op", "")), told(kernel.get("shape")), told(kernel.get("config")))
+    return " ".join(filter(None, said)) or "kernel"
 
 
 def subject(of: GateDocument) -> str:
