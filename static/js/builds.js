@@ -1,7 +1,6 @@
-// Builds: a choice shows at once, and the answer follows when runs arrive.
+// Builds: a choice shows at once; what the page says follows when runs arrive.
 
-import { watch } from "./lib/live.js";
-import { refreshSoon } from "./lib/refresh.js";
+import "./follow.js";
 
 for (const form of document.querySelectorAll("form[data-submits]")) {
   form.addEventListener("change", (event) => {
@@ -9,6 +8,3 @@ for (const form of document.querySelectorAll("form[data-submits]")) {
     form.requestSubmit();
   });
 }
-
-const topic = document.querySelector("[data-watch]")?.dataset.watch;
-if (topic) watch([topic], ({ event }) => { if (event !== "run") refreshSoon(); }, (state) => { if (state === "live") refreshSoon(); });

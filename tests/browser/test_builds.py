@@ -89,5 +89,5 @@ def test_a_regression_is_answered_and_the_page_of_builds_follows(watched: Any, s
     assert "<b>more accurate</b>" in page.inner_text(".history")
     page.get_by_role("link", name="Its series over builds").click()
     page.wait_for_url(re.compile("/builds/"))
-    assert "Nothing waits for an answer" in page.inner_text("p.answer")
+    assert "No regression is open" in page.inner_text("p.answer")
     poll(page, "document.querySelector('#series [data-figure]').dataset.state === 'ready'")

@@ -92,10 +92,10 @@ def _others(build: Build, side: Side) -> list[Build]:
 
 
 def _before(build: Build, others: Sequence[Build]) -> Build | None:
-    """Its parent, else the newest earlier one of its branch, else of the main line, else whatever there is."""
+    """Its parent, else the newest earlier one of its branch, else of the main line; never a later one."""
     earlier = [other for other in others if position(other) < position(build)]
     choices = ([other for other in others if build.parent and other.name == build.parent],
-               [other for other in earlier if line(other) == line(build)], [other for other in earlier if not line(other)], others)
+               [other for other in earlier if line(other) == line(build)], [other for other in earlier if not line(other)])
     return next((found[0] for found in choices if found), None)
 
 
@@ -141,6 +141,7 @@ def answer(build: Build, found: Compared | None) -> str:
     if found is None:
         return f"Build {build.name} was not measured by any suite."
     if found.judged is None:
+        alone = "the first one" if found.others else "the only one"
         return (f"{found.label.capitalize()} has no run there: nothing to compare {build.name} with." if found.label else
-                f"Build {build.name} is the only one of {found.side.suite.name} there: nothing to compare it with.")
+                f"Build {build.name} is {alone} of {found.side.suite.name} there: no earlier build to compare it with.")
     return f"{build.name} against {found.label}: {found.judged.reason.rstrip('.')}."

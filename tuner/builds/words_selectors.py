@@ -35,16 +35,17 @@ def answer(page: Page) -> str:
     if page.regressions:
         worst = max(own, key=lambda row: row.ratio or 0.0) if own else page.regressions[0]
         more = len(page.regressions) - 1
-        tail = f", and {plural(more, 'more slowdown')} not answered" if more else ""
-        return f"Yes: {worst.family} is {size_text(worst)} since build {worst.build.name}{tail}; looked at {looked}."
+        tail = f", and {plural(more, 'more regression')}" if more else ""
+        return (f"Did we get slower? Yes: {worst.family} is {size_text(worst)} since build {worst.build.name}{tail}; "
+                f"looked at {looked}.")
     slower = [(one, step) for one in page.found for step in one.steps if step.slower and step is one.steps[-1]]
     if slower:
         one, step = max(slower, key=lambda each: each[1].ratio)
-        return (f"Nothing waits for an answer: {one.kernel.key} is {step.change_pct:.1f} % slower since build {step.build}, "
-                f"which is answered or below the floor; looked at {looked}.")
+        return (f"No regression is open: {one.kernel.key} is {step.change_pct:.1f} % slower since build {step.build}, "
+                f"which was taken up or is below the floor; looked at {looked}.")
     if not any(len(one.points) >= 4 for one in page.found):
         return f"Too early to say: {looked}. A change shows once two builds before it and two after it were measured."
-    return unavailable() or f"No: no change to a slower speed among {looked}."
+    return unavailable() or f"Did we get slower? No: no change to a slower speed among {looked}."
 
 
 def series_text(one: Series, verdicts: Mapping[str, str] | None = None) -> str:
@@ -77,7 +78,7 @@ def regressions_answer(rows: Sequence[Regression]) -> str:
     if not rows:
         return "No regression: no gate and no series found a kernel slower."
     if not unanswered and not looked_at:
-        return f"Nothing is slower now: {plural(len(rows), 'regression')}, all answered or fixed."
+        return f"Nothing is slower now: {plural(len(rows), 'regression')}, all taken up or fixed."
     worst = max(unanswered or looked_at, key=lambda row: row.ratio or 0.0)
     counts = ", ".join(f"{len(found)} {word}" for found, word in ((unanswered, "open"), (looked_at, "acknowledged")) if found)
     return f"{counts}; the largest: {worst.family} is {size_text(worst)} since build {worst.build.name} of {worst.suite.name}."

@@ -30,7 +30,7 @@ class GateForm(forms.Form):
         super().__init__(*arguments, **named)
         suites = Suite.objects.filter(enabled=True).values_list("name", flat=True)[:MOST_CHOICES]
         builds = Build.objects.filter(pk__in=KernelRun.objects.order_by().values("build")).values_list("name", flat=True)
-        self.fields["suite"].choices = [("", "choose"), *((name, name) for name in suites)]
+        self.fields["suite"].choices = [*([("", "choose")] if len(suites) != 1 else []), *((name, name) for name in suites)]
         self.fields["against"].choices = [("", "the baseline"), *((name, name) for name in builds[:MOST_CHOICES])]
         self.fields["device"].choices = [("", "the suite's own"), *devices]
         for name, field in self.fields.items():

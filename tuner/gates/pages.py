@@ -8,9 +8,19 @@ from django.contrib import messages
 from django.contrib.auth.decorators import permission_required
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
+from django.urls import reverse
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from tuner.gates import charts, evidence_selectors, page_selectors, run_charts, selectors, services
+from tuner.gates import (
+    arriving_selectors,
+    charts,
+    counter_selectors,
+    evidence_selectors,
+    page_selectors,
+    run_charts,
+    selectors,
+    services,
+)
 from tuner.gates.forms import MOST_RUNS, GateForm
 from tuner.jobs import devices
 from tuner.models import Build, Gate, GateKernel, Suite
@@ -45,8 +55,9 @@ def gate_detail(request: HttpRequest, pk: int) -> HttpResponse:
     rule = page_selectors.rule_of(gate)
     builds = page_selectors.baseline_builds(found)
     document = selectors.gate_document(gate)
+    lines = [page_selectors.Line(row) for row in found]
     return render(request, "gates/detail.html", {
-        "gate": gate, "kernels": found, "lines": [page_selectors.Line(row) for row in found], "rule": rule,
+        "gate": gate, "kernels": found, "lines": lines, "has_metrics": any(line.judged for line in lines), "rule": rule,
         "tally": page_selectors.tally(found), "rounds": page_selectors.rounds(gate),
         "worth": page_selectors.worth(gate, found), "largest": page_selectors.largest(found), "worst": found[0] if found else None,
         "plot": charts.interval_plot([_point(row) for row in found], rule.floor, rule.target, PICTURE_ROWS)
@@ -93,7 +104,8 @@ def gate_kernel(request: HttpRequest, pk: int, kernel_pk: int) -> HttpResponse:
     old = row.gate.against.name if row.gate.against else next(iter(baseline.builds), "")
     return render(request, "gates/kernel.html", {
         "gate": row.gate, "row": row, "kernel": row.kernel, "title": evidence_selectors.title(row), "runs": runs, "sides": sides,
-        "baseline": baseline, "candidate": candidate, "rule": rule, "old": old,
+        "baseline": baseline, "candidate": candidate, "rule": rule, "old": old, "counters": counter_selectors.of_verdict(row, old),
+        "ask": reverse("gate-kernel-counters", args=[pk, kernel_pk]), "arriving": arriving_selectors.arriving(row),
         "more_runs": page_selectors.more_runs(row.gate, [row]), "shift": _shift(row),
         "strips": charts.strip_plot([(side.name, ", ".join(side.builds[:2]), [
             charts.RunMedian(each.run.p50_us, _said(each), f"#run-{each.run.pk}") for each in runs

@@ -131,10 +131,13 @@ class RunForm(forms.Form):
 
 
 class UploadForm(forms.Form):
-    """Runs that were measured elsewhere."""
+    """Runs that were measured elsewhere. It stands on one page with `RunForm`: its fields have ids of their own."""
 
     file = forms.FileField(label="Runs")
     build = forms.CharField(max_length=80, widget=forms.TextInput(attrs={"list": "known-builds", "autocomplete": "off"}))
     gpu = forms.CharField(label="GPU", max_length=120, required=False, help_text="as its driver names it; empty: the lines say it")
     toolkit = forms.CharField(max_length=80, required=False, help_text="for example cuda 13.0, triton 3.6.0")
     driver = forms.CharField(max_length=40, required=False)
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **{"auto_id": "upload_%s", **kwargs})

@@ -16,6 +16,8 @@ from tuner.suites.run_selectors import environment_text
 from tuner.suites.toml import as_toml
 from tuner.texts import config_in_order
 
+FACT_HEADS = {"smem_bytes": "shared memory (B)", "dram_bytes": "DRAM traffic (B)"}
+
 
 @require_safe
 def suite_list(request: HttpRequest) -> HttpResponse:
@@ -42,6 +44,7 @@ def _detail(request: HttpRequest, suite: Suite, run: RunForm, upload: UploadForm
                                          for each in known],
         "environment": environment, "lines": lines, "measured": measured, "plan": page_selectors.plan_of(suite, len(lines)),
         "strips": charts.relative_strips(page_selectors.suite_strip_rows(measured)), "jobs": jobs,
+        "has_facts": any(fact is not None for line in measured for fact in line.compiled),
         "live": any(each["live"] for each in jobs), "newest": page_selectors.newest_measured(suite), "run": run, "upload": upload,
         "builds": page_selectors.builds_known(), "places": places(), "rule": page_selectors.rule_of(suite),
         "why_waiting": next((why_waiting(each["job"].device) for each in jobs if each["job"].status == "queued"), ""),
@@ -61,7 +64,8 @@ def suite_kernel(request: HttpRequest, pk: int, kernel_pk: int) -> HttpResponse:
     return render(request, "suites/kernel.html", {
         "suite": kernel.suite, "kernel": kernel, "runs": runs, "rows": rows, "strips": charts.time_strips(rows),
         "environments": [(each, environment_text(each["toolkit"], each["driver"]), each == environment) for each in known],
-        "environment": environment, "total": kernel.runs.count(), "facts": facts})
+        "environment": environment, "total": kernel.runs.count(),
+        "fact_heads": [FACT_HEADS.get(name, name.replace("_", " ")) for name in facts]})
 
 
 @require_safe

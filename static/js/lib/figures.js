@@ -108,3 +108,13 @@ export async function embedAll(root = document) {
 }
 
 embedAll();
+
+// A part of the page was replaced (lib/refresh.js): its figures are drawn, those that left it are let go.
+document.addEventListener("refreshed", () => {
+  for (const [target, view] of views) {
+    if (target.isConnected) continue;
+    view.model.document?.clear();
+    views.delete(target);
+  }
+  embedAll();
+});

@@ -2,6 +2,7 @@
 
 import { bind, showHelp } from "./keys.js";
 import { onConnection } from "./live.js";
+import "./refresh.js"; // before tables become grids: it notes what each part says
 import { toggle } from "./theme.js";
 import { ago } from "./time.js";
 
@@ -57,7 +58,10 @@ function tellTimes() {
 }
 tellTimes();
 setInterval(tellTimes, 15000);
-document.addEventListener("refreshed", tellTimes);
 
 // The table library is fetched only where there is a table.
-if (document.querySelector("table[data-grid]")) import("./grid.js").then(({ enhanceAll }) => enhanceAll());
+function makeGrids() {
+  if (document.querySelector("table[data-grid]:not([data-enhanced])")) import("./grid.js").then(({ enhanceAll }) => enhanceAll());
+}
+makeGrids();
+document.addEventListener("refreshed", () => { tellTimes(); makeGrids(); });

@@ -8,12 +8,13 @@ import { columnTest, compareValues, toCsv, toJson, toTsv, wordsTest } from "./gr
 import { addTools } from "./grid_tools.js";
 import { addKeys } from "./grid_keys.js";
 
-/** @typedef {import("./grid_query.js").Column & {help?: string, hidden?: boolean, width?: number, format?: (value: any, row: any) => string|Node, text?: (value: any, row: any) => string}} Column */
+/** @typedef {import("./grid_query.js").Column & {help?: string, hidden?: boolean, width?: number, wrap?: boolean, format?: (value: any, row: any) => string|Node, text?: (value: any, row: any) => string}} Column */
 
 const MAX_HEIGHT = "min(72vh, 900px)";
 const SMALL_ROWS = 8;
 const MAX_NATURAL = 460; // a column wider than this does not ask for more
 const MIN_TEXT = 150; // text is cut below its width rather than pushing columns out of view
+const MIN_WRAPPED = 260; // a sentence that is shown whole, on as many lines as it takes
 const MIN_FIRST = 260; // what the row is about
 
 const stylesheet = new URL("../../vendor/tabulator/tabulator.min.css", import.meta.url).href;
@@ -39,7 +40,7 @@ function titleWidth(title) {
 
 /** One grid: the library's table, our columns, and what both server tables and JSON tables can do. */
 class Grid {
-  /** @param {HTMLElement} wrap @param {string} name @param {Column[]} columns @param {any[]} rows @param {{api?: string, tools?: boolean, onPick?: (row: any) => void, empty?: string, index?: string, url?: boolean, file?: string, maxHeight?: string}} options onPick: a click or Enter on a row */
+  /** @param {HTMLElement} wrap @param {string} name @param {Column[]} columns @param {any[]} rows @param {{api?: string, tools?: boolean, onPick?: (row: any) => void, empty?: string, index?: string, url?: boolean, file?: string, maxHeight?: string, wrap?: boolean}} options onPick: a click or Enter on a row */
   constructor(wrap, name, columns, rows, options = {}) {
     this.wrap = wrap;
     this.name = name;
@@ -47,12 +48,16 @@ class Grid {
     this.options = options;
     this.words = null;
     wrap.classList.add("grid-wrap");
+    wrap.classList.toggle("wraps", Boolean(options.wrap));
     wrap.classList.toggle("grid-small", rows.length <= SMALL_ROWS);
     this.holder = document.createElement("div");
     wrap.append(this.holder);
     this.table = new TabulatorFull(this.holder, this.settings(rows));
     this.ready = new Promise((resolve) => this.table.on("tableBuilt", resolve));
     this.ready.then(() => {
+      for (const column of this.table.getColumns()) { // the library's filter fields have no name of their own
+        column.getElement().querySelector(".tabulator-header-filter input")?.setAttribute("aria-label", `Filter by ${column.getDefinition().title}`);
+      }
       if (options.tools !== false) addTools(this);
       addKeys(this);
       if (options.onPick) this.table.on("rowClick", (_, row) => options.onPick(row.getData()));
@@ -68,7 +73,7 @@ class Grid {
     return {
       data: rows, index: this.options.index ?? "id", layout: "fitColumns", maxHeight: this.options.maxHeight ?? MAX_HEIGHT, renderVertical: "virtual",
       columns: this.columns.map((column) => this.definition(column)), movableColumns: true, selectableRows: true,
-      selectableRowsRangeMode: "click", rowHeight: 28, headerSortTristate: true, columnHeaderVertAlign: "middle",
+      selectableRowsRangeMode: "click", rowHeight: this.options.wrap ? undefined : 28, headerSortTristate: true, columnHeaderVertAlign: "middle",
       placeholder: () => Object.assign(document.createElement("span"), { textContent: this.options.empty ?? "No rows" }),
       rowFormatter: (row) => this.dressRow(row), nestedFieldSeparator: false, autoResize: true, validationMode: "manual", debugInvalidOptions: false,
     };
@@ -79,8 +84,8 @@ class Grid {
     const number = column.type === "number";
     return {
       field: column.field, title: column.title, visible: !column.hidden, hozAlign: number ? "right" : "left", headerHozAlign: number ? "right" : "left",
-      cssClass: number ? "num" : "", widthGrow: column.width ? Math.max(1, Math.round(column.width / 20)) : number ? 1 : 3, minWidth: Math.max(column.minWidth ?? (number ? 76 : 110), titleWidth(column.title)),
-      headerTooltip: column.help || false, headerSortStartingDir: number ? "desc" : "asc", resizable: "header",
+      cssClass: number ? "num" : column.wrap ? "whole" : "", widthGrow: column.width ? Math.max(1, Math.round(column.width / 20)) : number ? 1 : 3, minWidth: Math.max(column.minWidth ?? (number ? 76 : 110), titleWidth(column.title)),
+      headerTooltip: column.help || false, variableHeight: column.wrap ?? false, headerSortStartingDir: number ? "desc" : "asc", resizable: "header",
       titleFormatter: () => Object.assign(document.createElement("span"), { textContent: column.title }),
       formatter: (cell) => this.cellNode(cell, column),
       sorter: (a, b, _a, _b, _column, direction) => compareValues(a, b, column.type, direction),
@@ -180,7 +185,7 @@ function serverColumn(th, index, seen) {
   const type = /** @type {any} */ (th.dataset.type ?? "text");
   const width = Math.min(th.offsetWidth, MAX_NATURAL);
   return { field, title: (th.textContent ?? "").trim().replace(/\s+/g, " "), type, unit: th.dataset.unit, help: th.title, hidden: "hidden" in th.dataset,
-    width, minWidth: type === "number" ? width : Math.min(width + 2, index === 0 ? MIN_FIRST : MIN_TEXT) };
+    width, wrap: "wrap" in th.dataset, minWidth: type === "number" ? width : Math.min(width + 2, index === 0 ? MIN_FIRST : "wrap" in th.dataset ? MIN_WRAPPED : MIN_TEXT) };
 }
 
 /** @param {HTMLTableCellElement|undefined} td @param {Column} column the raw value */
@@ -227,7 +232,7 @@ export async function enhance(table) {
   wrap.id = table.id || (table.dataset.name ? `table-${table.dataset.name}` : "");
   if (table.caption) wrap.setAttribute("aria-label", table.caption.textContent ?? "");
   table.replaceWith(wrap);
-  const grid = new Grid(wrap, table.dataset.name ?? "", columns, rows, { api: table.dataset.api, tools: table.dataset.tools !== "none" });
+  const grid = new Grid(wrap, table.dataset.name ?? "", columns, rows, { api: table.dataset.api, tools: table.dataset.tools !== "none", wrap: columns.some((column) => column.wrap) });
   await grid.ready;
   return grid;
 }

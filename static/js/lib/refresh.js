@@ -1,12 +1,40 @@
 // Parts of a server-rendered page follow the server: fetch the page again, put its [data-live] parts in place of ours.
+// Figures and tables of a new part are made by those who make them (lib/figures.js, lib/save.js, lib/frame.js) on "refreshed".
 
 /** @type {AbortController|null} */
 let running = null;
 let again = 0;
 
+/**
+ * What a part says, without what differs each time the server writes the same: the token of a form, ids that Bokeh counts up,
+ * how long ago something was. @param {string} html
+ */
+export function said(html) {
+  return html.replace(/(name="csrfmiddlewaretoken" value=")[^"]*/g, "$1")
+    .replace(/"(?:p\d+|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})"/g, '""')
+    .replace(/(<time\b[^>]*\bdata-ago\b[^>]*>)[^<]*/g, "$1");
+}
+
+/** What each part said when it was written, before tables became grids. @type {WeakMap<Element, string>} */
+const written = new WeakMap();
+if (typeof document !== "undefined") for (const part of document.querySelectorAll("[data-live]")) written.set(part, said(part.innerHTML));
+
 /** Skip a part in which somebody is typing or has a menu open. @param {Element} part */
 function inUse(part) {
-  return part.contains(document.activeElement) && document.activeElement !== document.body || part.querySelector("details[open], dialog[open]") !== null;
+  return part.contains(document.activeElement) && document.activeElement !== document.body || part.querySelector("details.menu[open], details[open]:not([id]), dialog[open]") !== null;
+}
+
+/** What a person did to a part outlives it; a figure takes the room of the one it replaces until it is drawn, so that nothing jumps. */
+function keepState(part, next) {
+  for (const figure of next.querySelectorAll("[data-figure]")) {
+    const before = part.querySelector(`[data-figure="${CSS.escape(figure.dataset.figure)}"]`);
+    if (before) figure.style.minHeight = `${before.offsetHeight}px`;
+  }
+  for (const box of part.querySelectorAll("input[type=radio], input[type=checkbox]")) { // what was ticked stays ticked
+    const same = next.querySelector(`input[name="${CSS.escape(box.name)}"][value="${CSS.escape(box.value)}"]`);
+    if (same) same.checked = box.checked;
+  }
+  for (const details of next.querySelectorAll("details[id]")) if (part.querySelector(`#${CSS.escape(details.id)}[open]`)) details.open = true;
 }
 
 /**
@@ -22,22 +50,29 @@ export async function refresh(after = () => {}, url = location.href) {
     const page = new DOMParser().parseFromString(await response.text(), "text/html");
     for (const part of document.querySelectorAll("[data-live]")) {
       const next = page.getElementById(part.id);
-      if (next && !inUse(part) && next.innerHTML !== part.dataset.seen) {
-        part.dataset.seen = next.innerHTML;
-        if (next.innerHTML !== part.innerHTML) part.replaceChildren(...next.childNodes);
-      }
+      const now = next && said(next.innerHTML);
+      if (!next || inUse(part) || now === written.get(part)) continue;
+      written.set(part, now);
+      keepState(part, next);
+      part.replaceChildren(...next.childNodes);
     }
+    const missing = [...page.querySelectorAll("[data-live][id]")].some((part) => !document.getElementById(part.id));
+    if (missing) document.dispatchEvent(new Event("reshaped")); // the page has parts now that it had not when it was opened
     document.dispatchEvent(new Event("refreshed")); // the frame words the times anew
     after();
     return true;
   } catch (error) {
     if (error.name === "AbortError") return true;
     return false;
+  } finally {
+    if (running === mine) running = null;
   }
 }
 
-/** Many messages in a row ask for one refresh. @param {() => void} after @param {number} wait_ms */
+/** Many messages in a row ask for one refresh; however many follow, it is not put off, and it waits for the one before. */
 export function refreshSoon(after = () => {}, wait_ms = 250) {
-  clearTimeout(again);
-  again = setTimeout(() => refresh(after), wait_ms);
+  again ||= setTimeout(() => {
+    again = 0;
+    if (running) refreshSoon(after, wait_ms); else refresh(after);
+  }, wait_ms);
 }

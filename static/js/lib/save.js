@@ -114,9 +114,11 @@ export function offerFigure(target, view) {
 
 export function offerDrawings(root = document) {
   for (const drawing of /** @type {NodeListOf<SVGSVGElement|HTMLElement>} */ (root.querySelectorAll("[data-save]"))) {
+    if (drawing.nextElementSibling?.classList.contains("save-figure")) continue;
     offer(drawing, drawing.dataset.save || "picture", () => drawingPng(drawing),
       async () => new Blob([grounded(standalone(drawing))], { type: "image/svg+xml" }));
   }
 }
 
 offerDrawings();
+document.addEventListener("refreshed", () => offerDrawings());
