@@ -22,7 +22,7 @@ from tuner.builds.services import build_seen
 from tuner.environments import bisect_selectors, revalidation_selectors, selectors, services
 from tuner.environments.bisect_services import bisect_measure
 from tuner.environments.observation_selectors import cells, toolkit_parts
-from tuner.models import KernelRun, RevalidationPolicy, Suite, SuiteJob, SuiteKernel, TuneJob
+from tuner.models import KernelRun, RevalidationPolicy, Suite, SuiteJob, SuiteKernel
 from tuner.suites.services import SuiteError, job_claim, job_create, run_record
 from workers import jobs, sweep
 
@@ -186,7 +186,7 @@ def test_the_page_holds_its_queries_and_bears_any_address(suite, viewer, django_
 
 def test_an_empty_product_says_what_to_do(viewer):
     text = viewer.get(reverse("environments")).content.decode()
-    assert "No suite is there yet" in text and reverse("suite-new") in text
+    assert "No suite yet" in text and reverse("suite-new") in text
 
 
 def test_the_example_shows_what_a_toolkit_did(client_of):
@@ -272,13 +272,13 @@ def test_a_new_environment_makes_winners_doubtful_and_queues_the_hottest(alice, 
     cold.refresh_from_db()
     hot.refresh_from_db()
     assert cold.state == hot.state == cache.State.UNVERIFIED and "was seen since" in hot.state_why
-    (job,) = TuneJob.objects.filter(purpose="revalidate")
-    assert job.shape == hot.shape and job.owner == alice and job.device == f"gpu:{GPU}"
+    (job,) = SuiteJob.objects.filter(reason="revalidate")
+    assert list(job.about["entries"].values()) == [hot.pk] and job.owner == alice and job.device == f"gpu:{GPU}"
     assert services.revalidations_wake() == []                     # the bound holds for this environment
     RevalidationPolicy.objects.update(most_entries=5)
     (other,) = services.revalidations_wake()
-    assert TuneJob.objects.get(pk=other).shape == cold.shape
-    TuneJob.objects.filter(purpose="revalidate").update(status="failed")
+    assert list(SuiteJob.objects.get(pk=other).about["entries"].values()) == [cold.pk]
+    SuiteJob.objects.filter(reason="revalidate").update(status="failed")
     assert services.revalidations_wake() == []                     # what failed is not tried over and over
     assert not services.environment_noticed(GPU, cache.toolkit(NEWER), "580.159")
 
@@ -287,7 +287,7 @@ def test_nothing_is_queued_by_itself_unless_the_switch_is_on(client_of, django_c
     put()
     with django_capture_on_commit_callbacks(execute=True):
         services.environment_noticed(GPU, cache.toolkit(NEWER), "580.159")
-    assert not TuneJob.objects.filter(purpose="revalidate").exists()
+    assert not SuiteJob.objects.filter(reason="revalidate").exists()
     told = revalidation_selectors.overview()
     assert len(told["doubtful"]) == 1 and told["seconds"] > 0
     alice, olga = client_of("alice"), client_of("olga")
@@ -297,7 +297,7 @@ def test_nothing_is_queued_by_itself_unless_the_switch_is_on(client_of, django_c
     assert alice.post(reverse("environments-policy"), {"by_itself": "1"}).status_code == 403
     with django_capture_on_commit_callbacks(execute=True):
         olga.post(reverse("environments-policy"), {"by_itself": "1", "most_entries": "3", "most_seconds": "600"})
-    assert (RevalidationPolicy.objects.get().most_entries, TuneJob.objects.filter(purpose="revalidate").count()) == (3, 1)
+    assert (RevalidationPolicy.objects.get().most_entries, SuiteJob.objects.filter(reason="revalidate").count()) == (3, 1)
     assert "measured by themselves" in alice.get(reverse("environments")).content.decode()
 
 
@@ -307,7 +307,7 @@ def test_a_person_queues_them_from_the_page_the_api_and_the_command(client_of):
     alice = client_of("alice")
     assert client_of("bob").post(reverse("environments-revalidate")).status_code == 403
     assert alice.post(reverse("environments-revalidate")).status_code == 302
-    assert TuneJob.objects.filter(purpose="revalidate").count() == 1
+    assert SuiteJob.objects.filter(reason="revalidate").count() == 1
     assert alice.post(reverse("api-environments-revalidate")).json() == {"jobs": []}       # it waits already
     out = StringIO()
     call_command("environments", "--revalidate", "--by-itself", "on", "--most-entries", "7", "--json", stdout=out)
