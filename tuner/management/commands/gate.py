@@ -19,8 +19,8 @@ from profiles.analysis.gate.metrics import LIMITS, check_limits
 from profiles.analysis.gate.rule import ERROR_EXIT_CODE, EXIT_CODE, Rule, Verdict
 from profiles.analysis.gate.suite import judge
 from tuner.gate_client import GateError
-from tuner.gates import command_services
 from tuner.gates.reports import words
+from tuner.management import gate_options
 
 OFFLINE = ("baseline", "candidate")
 RULE = {"target": "a p50 slower by so much per cent is what the gate stops",
@@ -60,19 +60,23 @@ class Command(BaseCommand):
                                help=f"{told} (default {getattr(Rule(), name) * 100:g})")
         parser.add_argument("--json", nargs="?", const="-", metavar="FILE",
                             help="the whole verdict as JSON; without FILE on standard output")
-        command_services.add_arguments(parser)
+        gate_options.add_arguments(parser)
 
     def handle(self, *_: Any, **options: Any) -> None:
         offline = [name for name in OFFLINE if options[name]]
         if len(offline) == 1:
             other = next(name for name in OFFLINE if name not in offline)
             raise CommandError(f"--{offline[0]} needs --{other} beside it", returncode=ERROR_EXIT_CODE)
-        sys.exit(self._files(options) if offline else command_services.run(options, self.stdout, self.stderr))
+        if offline:
+            sys.exit(self._files(options))
+        from tuner.gates import command_services  # here: rows and all that goes with them take a second to import
+
+        sys.exit(command_services.run(options, self.stdout, self.stderr))
 
     def _files(self, options: dict[str, Any]) -> int:
         rule, limits = _rule(options), _limits(options["limit"])
         try:
-            command_services.check_reports(options)
+            gate_options.check_reports(options)
             baseline, candidate = read(options["baseline"]), read(options["candidate"])
         except RunsError as error:
             raise CommandError(f"{error} ({error.hint})", returncode=ERROR_EXIT_CODE) from None
@@ -81,7 +85,7 @@ class Command(BaseCommand):
         document = as_json(judge(baseline, candidate, rule, metrics=limits))
         document |= {"rule": dataclasses.asdict(rule), "baseline": str(options["baseline"]), "candidate": str(options["candidate"])}
         try:
-            command_services.write_reports(document, options)
+            gate_options.write_reports(document, options)
         except (GateError, OSError) as error:
             raise CommandError(str(error), returncode=ERROR_EXIT_CODE) from None
         text = json.dumps(document, indent=1)
