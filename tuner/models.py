@@ -24,7 +24,7 @@ class TuneJob(models.Model):
     device = models.CharField(max_length=120)          # "gpu" or "replay:<landscape file stem>"
     strategy = models.CharField(max_length=40)
     seed = models.BigIntegerField(default=0)
-    purpose = models.CharField(max_length=16, default="search")      # search | revalidate
+    purpose = models.CharField(max_length=16, default="search")      # "revalidate": of before suite jobs measured winners again
     only = models.JSONField(null=True, blank=True)     # configurations to measure in this order, and no search
     first = models.JSONField(default=list, blank=True)           # tried before the strategy is asked
     effort = models.CharField(max_length=16, blank=True)         # tuner.jobs.efforts; "": numbers of one's own

@@ -42,7 +42,7 @@ from tuner.builds import api as build_api
 from tuner.builds import pages as build_pages
 from tuner.builds import regression_pages
 from tuner.configs import api as config_api
-from tuner.configs import exchange_api, exchange_pages
+from tuner.configs import exchange_api, exchange_pages, revalidation_pages
 from tuner.configs import pages as config_pages
 from tuner.environments import api as environment_api
 from tuner.environments import pages as environment_pages
@@ -181,7 +181,10 @@ urlpatterns = [
     path("cache/<int:pk>/", config_pages.cache_detail, name="cache"),
     path("cache/<int:pk>/state/", config_pages.cache_state, name="cache-state"),              # POST
     path("cache/why/", config_pages.cache_why, name="cache-why"),
-    path("cache/revalidate/", config_pages.cache_revalidate, name="cache-revalidate"),        # POST
+    path("cache/revalidate/", revalidation_pages.revalidate, name="cache-revalidate"),        # POST
+    path("cache/revalidations/", revalidation_pages.revalidation_list, name="cache-revalidations"),
+    path("cache/revalidations/<int:pk>/", revalidation_pages.revalidation, name="cache-revalidation"),
+    path("cache/revalidations/<int:pk>/stop/", revalidation_pages.revalidation_stop, name="cache-revalidation-stop"),      # POST
     path("cache/portability/", exchange_pages.cache_portability, name="cache-portability"),
     path("cache/buckets/", exchange_pages.cache_buckets, name="cache-buckets"),
     path("cache/exchange/", exchange_pages.cache_exchange, name="cache-exchange"),
@@ -308,6 +311,7 @@ urlpatterns = [
     path("api/configs/", config_api.ConfigListApi.as_view(), name="api-configs"),
     path("api/configs/<int:pk>/", config_api.ConfigApi.as_view(), name="api-config"),
     path("api/configs/revalidate/", config_api.RevalidateApi.as_view(), name="api-revalidate"),
+    path("api/configs/revalidations/<int:pk>/", config_api.RevalidationApi.as_view(), name="api-revalidation"),
     path("api/configs/portability/", exchange_api.PortabilityApi.as_view(), name="api-portability"),
     path("api/configs/buckets/", exchange_api.BucketsApi.as_view(), name="api-buckets"),
     path("api/configs/import/", exchange_api.ImportApi.as_view(), name="api-import"),

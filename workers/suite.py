@@ -18,6 +18,7 @@ from tuner.bench.recorded_runs import RecordedError, recorded
 from tuner.jobs.devices import REPLAY, gpu_model
 from tuner.models import KernelRun, Suite, SuiteJob, SuiteKernel
 from tuner.suites import services
+from tuner.suites.job_services import REVALIDATE
 from tuner.suites.services import Turn
 from workers import clocks, gpu, jobs, stopping, suite_captures
 from workers.child import SandboxError, Stopped
@@ -61,16 +62,20 @@ def run(job_id: int, worker: str, *, pace: float = 1.0, module: str = CHILD) -> 
 
 
 def after(job_id: int) -> None:
-    """The job has ended, however: its gate goes on. Twice does no harm."""
+    """The job has ended, however: its gate goes on, cached winners are decided on. Twice does no harm."""
+    from tuner.configs.revalidation_services import decide
     from tuner.gates.services import gate_advance  # after the row has ended: it must not take a job down
 
     job = SuiteJob.objects.filter(pk=job_id).first()
-    if job is None or job.gate_id is None or job.status in (SuiteJob.Status.QUEUED, SuiteJob.Status.RUNNING):
+    if job is None or job.status in (SuiteJob.Status.QUEUED, SuiteJob.Status.RUNNING):
         return
     try:
-        gate_advance(job.gate_id)
+        if job.gate_id is not None:
+            gate_advance(job.gate_id)
+        elif job.reason == REVALIDATE:
+            decide(job.pk)
     except Exception:                            # the sweep does it again
-        log.exception("suite job %s: gate %s could not go on", job_id, job.gate_id)
+        log.exception("suite job %s: what comes after it could not go on", job_id)
 
 
 @contextmanager

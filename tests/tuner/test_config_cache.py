@@ -14,10 +14,18 @@ from django.utils import timezone
 from tuner import cache
 from tuner.bench.runner import Session
 from tuner.buckets import Buckets
-from tuner.configs import exchange_services, export_selectors, portability_selectors, revalidation_services, selectors, services
+from tuner.configs import (
+    exchange_services,
+    export_selectors,
+    portability_selectors,
+    revalidation_selectors,
+    revalidation_services,
+    selectors,
+    services,
+)
 from tuner.finalists import Finalist
 from tuner.formats import FormatError, fused_moe, helion
-from tuner.models import CachedConfig, GpuEnvironment, ImportedFile, Quarantine, TrialRow, TuneJob
+from tuner.models import CachedConfig, GpuEnvironment, ImportedFile, Quarantine, SuiteJob, TrialRow, TuneJob
 from tuner.operators import OPERATORS, limits
 from tuner.trial import Measured, config_key
 
@@ -42,12 +50,12 @@ def measured(ms):
 
 
 def put(config=FAST, ms=0.2, default_ms=0.3, shape=SHAPE, gpu=GPU, environment=ENVIRONMENT, source="ab12", trials=None,
-        recorded="", purpose="search"):
+        recorded=""):
     """What a finished job does: its rows, then config_put."""
     job = TuneJob.objects.create(
         operator="matmul", shape=shape, dtype="bf16", device="gpu", strategy="local", budget_trials=9, budget_seconds=9,
         status="done", gpu=gpu, environment=environment, best_ms=ms, best_config=config, default_ms=default_ms, recorded=recorded,
-        purpose=purpose, valid_size=500, finished=timezone.now())
+        valid_size=500, finished=timezone.now())
     tried = trials or {config_key(config): ms, config_key(DEFAULT): default_ms}
     for number, (key, time) in enumerate(tried.items()):
         TrialRow.objects.create(job=job, number=number, config=json.loads(key), config_key=key, at_s=number,
@@ -91,7 +99,7 @@ def test_a_new_toolkit_turns_entries_unverified_and_measuring_again_turns_the_ol
     assert old.state == "unverified" and "triton 3.7.1 was seen since" in old.state_why
     served = selectors.config_best("matmul", "bf16", GPU, SHAPE, "cuda 13.0, triton 3.7.1")
     assert (served["rule"], served["differs"]) == ("older toolkit", ["toolkit"])
-    new = put(config=OTHER, environment={**ENVIRONMENT, "triton": "3.7.1"}, purpose="revalidate")
+    new = put(config=OTHER, environment={**ENVIRONMENT, "triton": "3.7.1"})
     old.refresh_from_db()
     assert (new.state, old.state) == ("verified", "stale")
     assert [event.get("state") for event in old.evidence["history"]] == [None, "unverified", "stale"]
@@ -100,12 +108,11 @@ def test_a_new_toolkit_turns_entries_unverified_and_measuring_again_turns_the_ol
     assert (still["rule"], still["config"]) == ("exact", FAST)          # right for launches of the older toolkit
 
 
-def test_measuring_again_replaces_numbers_that_were_too_good():
-    """The entry says 0.2 ms; measured again it takes 0.25: a search's result would not replace it, a re-validation's does."""
+def test_a_searchs_slower_winner_does_not_replace_the_entry():
     entry = put()
     assert put(ms=0.25) is None
-    again = put(ms=0.25, purpose="revalidate")
-    assert (again.pk, again.median_ms, again.state) == (entry.pk, 0.25, "verified")
+    entry.refresh_from_db()
+    assert entry.median_ms == 0.2 and entry.evidence["history"][-1]["kept"] is False
 
 
 def test_an_older_environment_or_another_gpu_changes_nothing():
@@ -145,21 +152,22 @@ def test_revalidation_measures_the_few_that_count(alice):
     rivals = {config_key({**FAST, "num_stages": n}): 0.2 + n / 100 for n in (2, 4, 5)}
     entry = put(trials={config_key(FAST): 0.2, config_key(DEFAULT): 0.3, **rivals})
     services.environment_seen(GPU, "cuda 13.0, triton 3.7.1", "580.159")
-    assert revalidation_services.waiting() == [entry]
-    (job,) = revalidation_services.revalidate(revalidation_services.waiting(), alice)
-    assert (job.purpose, job.device, len(job.only)) == ("revalidate", f"gpu:{GPU}", revalidation_services.TOP)
-    known = [MATMUL.complete(config) for config in (FAST, *({**FAST, "num_stages": n} for n in (2, 4, 5)))]
-    assert job.only[:4] == known
-    assert revalidation_services.revalidate(revalidation_services.waiting(), alice) == []       # its job waits
+    assert revalidation_selectors.waiting() == [entry]
+    (job,) = revalidation_services.revalidate(revalidation_selectors.waiting(), alice)
+    assert (job.reason, job.device, job.suite.policy) == ("revalidate", f"gpu:{GPU}", {"kind": "cold"})
+    (key,) = job.about["entries"]
+    known = [MATMUL.complete(config) for config in (DEFAULT, FAST, *({**FAST, "num_stages": n} for n in (2, 4)))]
+    assert [each["configs"][key] for each in job.builds] == known              # the default, what serves, the two that came next
+    assert revalidation_services.revalidate(revalidation_selectors.waiting(), alice) == []      # it is under way
 
 
 def test_what_the_fleet_spends_most_on_is_measured_again_first(monkeypatch):
     from tuner.jobs.worth_selectors import Fleet
     big, hot = put(ms=0.1), put(shape={**SHAPE, "M": 64}, ms=0.29)
     services.environment_seen(GPU, "cuda 13.0, triton 3.7.1", "580.159")
-    assert revalidation_services.waiting() == [big, hot]                  # nobody ran either: the larger gain
-    monkeypatch.setattr(revalidation_services, "fleet", lambda operator, dtype, shape, gpu: Fleet(ns=10**9 * (shape["M"] == 64)))
-    assert revalidation_services.waiting() == [hot, big]
+    assert revalidation_selectors.waiting() == [big, hot]                  # nobody ran either: the larger gain
+    monkeypatch.setattr(revalidation_selectors, "fleet", lambda operator, dtype, shape, gpu: Fleet(ns=10**9 * (shape["M"] == 64)))
+    assert revalidation_selectors.waiting() == [hot, big]
 
 
 # ---- evidence of other kinds ----
@@ -380,7 +388,7 @@ def test_pages(client, alice, olga):
     for name in ("cache-portability", "cache-buckets", "cache-exchange"):
         assert client.get(reverse(name)).status_code == 200
     made = client.post(reverse("cache-revalidate"), {"entry": entry.pk})
-    assert made.url == reverse("tune", args=[TuneJob.objects.get(purpose="revalidate").pk])
+    assert made.url == reverse("cache-revalidation", args=[SuiteJob.objects.get(reason="revalidate").pk])
     refused = client.post(reverse("cache-exchange"), {"file": SimpleUploadedFile("x.txt", b"<script>")})
     assert refused.status_code == 400 and "none of the formats" in refused.content.decode()
     assert client.post(reverse("cache-buckets"), {}).status_code == 403
@@ -421,8 +429,8 @@ def test_the_command(tmp_path):
     assert "1 entry" in told
     assert json.loads(command("portability", "--json"))["searches"] == 1
     assert json.loads(command("buckets", "matmul", "--json"))["policy"]["steps_per_doubling"] == 1
-    assert "1 job queued" in command("revalidate")                       # the file's entry; the tune job's is verified
-    assert "0 jobs queued" in command("revalidate")
+    assert "1 of 1 unverified winner queued" in command("revalidate")    # the file's entry; the tune job's is verified
+    assert "0 of 1 unverified winner queued" in command("revalidate")
     for wrong in (["why", "conv", "M=1", "--gpu", GPU], ["import", str(tmp_path / "no.json")], ["export", "vllm"]):
         with pytest.raises(CommandError):
             command(*wrong)

@@ -160,9 +160,9 @@ def test_the_space_ends_a_full_search() -> None:
 
 def test_listed_configurations_are_measured_beside_the_default_and_nothing_else() -> None:
     configs = [row.config for row in run(make(seed=5)).trials.all()[3:6]]
-    again = run(make(only=configs, purpose="revalidate"))
+    again = run(make(only=configs))
     assert [row.config for row in again.trials.all()][:3] == configs
-    assert again.trials.count() == 4 and again.default_ms and again.purpose == "revalidate"
+    assert again.trials.count() == 4 and again.default_ms
 
 
 @pytest.mark.parametrize("only", [[], [{"BLOCK": float("inf")}], [{"BLOCK": [1]}], ["BLOCK"], [{}], [{"x": 1}] * 300])

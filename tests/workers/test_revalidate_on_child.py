@@ -1,4 +1,4 @@
-"""After a toolkit's upgrade: an entry is measured again in a real child, and the new one takes the old one's place."""
+"""After a toolkit's upgrade: a winner is measured again in real children, a fresh one each run; the new entry takes its place."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ pytest.importorskip("torch")
 pytest.importorskip("triton")
 
 from tuner import cache
-from tuner.configs import revalidation_services, selectors
-from tuner.models import CachedConfig, TrialRow, TuneJob
+from tuner.configs import revalidation_selectors, revalidation_services, selectors
+from tuner.models import CachedConfig, KernelRun, Suite, TrialRow, TuneJob
 from tuner.operators import OPERATORS, limits
 from tuner.trial import config_key
-from workers import gpu, tune, tune_runner
-from workers.sandbox import SandboxRunner
+from workers import gpu, suite, suite_runner
+from workers.fresh import FreshRuns, Limits
 
 pytestmark = [pytest.mark.torch,
               pytest.mark.django_db(transaction=True, available_apps=settings.INSTALLED_APPS)]
@@ -45,23 +45,27 @@ def measured_before_the_upgrade():
 def test_an_unverified_entry_is_measured_again_with_its_rivals_and_the_default(alice, monkeypatch, tmp_path):
     monkeypatch.setattr(gpu, "gpus", lambda: [CARD])
     monkeypatch.setattr(gpu.tempfile, "gettempdir", lambda: str(tmp_path))
-    monkeypatch.setattr(tune_runner, "SandboxRunner", functools.partial(
-        SandboxRunner, child_module="tests.workers.interpreted_child", policy={"max_samples": 10, "rounds": 2}))
+    monkeypatch.setattr(settings, "HOME", tmp_path / "home")
+    monkeypatch.setattr(suite_runner, "FreshRuns", functools.partial(FreshRuns, limits=Limits()))
+    monkeypatch.setattr(revalidation_services, "ROUNDS", 1)              # the interpreter's times are the host's: noise decides
+    monkeypatch.setattr(revalidation_services, "runs_needed", lambda comparisons: 1)      # each process imports torch
+    monkeypatch.setattr(revalidation_selectors, "RIVALS", 0)
     old = measured_before_the_upgrade()
-    entries = revalidation_services.waiting()
-    assert entries == [old]
-    expected = revalidation_services.candidates(entries[0])
-    (job,) = revalidation_services.revalidate(entries, alice)
-    tune.run(job.pk, "worker-1")
+    assert revalidation_selectors.waiting() == [old]
+    sides = revalidation_selectors.sides(old)
+    (job,) = revalidation_services.revalidate([old], alice)
+    Suite.everything.update(policy={"min_samples": 5, "max_samples": 5, "warmup": 1, "batch": 5})
+    suite.run(job.pk, "worker-1", module="tests.workers.interpreted_child")
     job.refresh_from_db()
     assert job.status == "done", job.error
-    tried = [dict(row.config) for row in job.trials.all()]
-    assert [config for config in expected if config in tried] == expected
-    assert len(tried) <= len(expected) + 1                                     # and the default, if it is none of them: no search
+    rows = list(KernelRun.objects.filter(job=job).select_related("build"))
+    assert {row.build.name: row.config for row in rows} == sides and len({row.run for row in rows}) == len(sides)
+    assert all(row.facts["relative_error"] < 2e-3 and len(row.source_hash) == 64 for row in rows)     # results are checked too
     old.refresh_from_db()
     new = CachedConfig.objects.exclude(pk=old.pk).get()
-    assert (old.state, new.state, new.job_id) == ("stale", "verified", job.pk)
-    assert new.evidence["guard"]["verdict"] in ("faster", "equal", "slower")
+    assert (old.state, new.state, new.job_id) == ("stale", "verified", old.job_id)
+    assert new.config == sides["operator's default"]                      # one run proves nothing: the default serves
+    assert new.evidence["revalidation"]["job"] == job.pk and new.evidence["guard"]["verdict"] in ("equal", "slower")
     now = selectors.config_best("softmax", "fp16", GPU, SHAPE, new.toolkit, compute_capability="9.0")
     assert (now["rule"], now["entry"]["id"]) == ("exact", new.pk)
     before = selectors.config_best("softmax", "fp16", GPU, SHAPE, OLD, compute_capability="9.0")

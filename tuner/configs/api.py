@@ -14,11 +14,11 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from tuner import cache, operators
-from tuner.configs import revalidation_services, selectors, services
+from tuner.configs import revalidation_job_selectors, revalidation_selectors, revalidation_services, selectors, services
 from tuner.models import CachedConfig
 
 JSON = OpenApiTypes.OBJECT
-LIST_LIMIT = 5000
+LIST_LIMIT, JOBS_LIMIT = 5000, 50
 ENVIRONMENT = ("driver", "policy", "source_hash", "compute_capability")
 
 
@@ -92,20 +92,32 @@ class RevalidateApi(APIView):
 
     @extend_schema(operation_id="configs_unverified", responses=JSON)
     def get(self, request: Request) -> Response:
-        """Unverified entries that a job can measure again, those with the most at stake first."""
-        waiting = revalidation_services.waiting()
-        rows = [{**selectors.config_json(row), "again": revalidation_services.candidates(row)} for row in waiting]
-        return Response({"entries": rows, "expected_s": revalidation_services.expected_seconds(waiting)})
+        """Unverified entries that can be measured again, those with the most at stake first, and the newest jobs that do so."""
+        waiting = revalidation_selectors.waiting()
+        rows = [{**selectors.config_json(row), "again": revalidation_selectors.candidates(row)} for row in waiting]
+        jobs = [{"id": each["job"].pk, "status": each["job"].status, "says": each["says"], "progress": each["progress"],
+                 "entries": list(revalidation_selectors.asked(each["job"]).values())}
+                for each in revalidation_job_selectors.lines(revalidation_selectors.recent(JOBS_LIMIT))]
+        return Response({"entries": rows, "expected_s": revalidation_selectors.expected_seconds(waiting), "jobs": jobs})
 
     @extend_schema(operation_id="configs_revalidate", request=RevalidateRequest, responses={201: JSON})
     def post(self, request: Request) -> Response:
+        """Measure them again in fresh processes, in turn with the default and their near ties."""
         asked = RevalidateRequest(data=request.data)
         asked.is_valid(raise_exception=True)
         ids: list[Any] = asked.validated_data["entries"]
-        rows = list(CachedConfig.objects.filter(pk__in=ids).select_related("job")) if ids else revalidation_services.waiting()[:20]
+        found = CachedConfig.objects.select_related("job")
+        rows = list(found.filter(pk__in=ids)) if ids else revalidation_selectors.waiting()[:20]
         made = revalidation_services.revalidate(rows, request.user)
-        refused = {str(row.pk): why for row in rows if (why := revalidation_services.why_not(row))}
+        refused = {str(row.pk): why for row in rows if (why := revalidation_selectors.why_not(row))}
         return Response({"jobs": [job.pk for job in made], "refused": refused}, status=201)
+
+
+class RevalidationApi(APIView):
+    @extend_schema(operation_id="configs_revalidation", responses=JSON)
+    def get(self, request: Request, pk: int) -> Response:
+        """One job: each side with every run's median, how it was judged, and what serves from then on."""
+        return Response(revalidation_job_selectors.job_json(get_object_or_404(revalidation_selectors.jobs(), pk=pk)))
 
 
 def _dimension(text: str | None) -> int:

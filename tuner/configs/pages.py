@@ -13,7 +13,7 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.http import require_POST, require_safe
 
 from tuner import cache, operators, texts
-from tuner.configs import portability_selectors, revalidation_services, selectors, services
+from tuner.configs import portability_selectors, revalidation_selectors, selectors, services
 from tuner.configs.forms import AskForm
 from tuner.models import CachedConfig
 from tuner.served import selectors as served_selectors
@@ -31,7 +31,7 @@ def cache_list(request: HttpRequest) -> HttpResponse:
     entries = [{"entry": row, "config": texts.config_in_order(row.config), "state": str(selectors.entry_of(row, banned).state),
                 **_gains(row)} for row in rows]
     everything = CachedConfig.objects.all()
-    waiting, counts = revalidation_services.unverified(), Counter(found.order_by().values_list("state", flat=True))
+    waiting, counts = revalidation_selectors.unverified(), Counter(found.order_by().values_list("state", flat=True))
     counts += Counter(row["state"] for row in entries)            # those that a quarantine holds are not what their row says
     counts -= Counter(row.state for row in rows)
     return render(request, "tuner/cache_list.html", {
@@ -40,7 +40,7 @@ def cache_list(request: HttpRequest) -> HttpResponse:
         "best": max((row["gain"] for row in entries if row["gain"]), default=None),
         "recorded": sum(bool(row.recorded) for row in rows),
         "states": [(state, counts[state], meaning) for state, meaning in STATES],
-        "waiting": waiting, "waiting_s": revalidation_services.expected_seconds(waiting[:20]),
+        "waiting": waiting, "waiting_s": revalidation_selectors.expected_seconds(waiting[:20]),
         "choices": [(name, everything.order_by(name).values_list(name, flat=True).distinct(), request.GET.get(name, ""))
                     for name in FILTERS],
         "rules": [(str(rule), why) for rule, why in cache.WHY.items()], "ask": AskForm(), "query": request.GET.urlencode()})
@@ -54,7 +54,7 @@ def _gains(row: CachedConfig) -> dict[str, float | None]:
 @require_safe
 def cache_detail(request: HttpRequest, pk: int) -> HttpResponse:
     entry = get_object_or_404(selectors.config_list(), pk=pk)
-    state = selectors.entry_of(entry, selectors.quarantined()).state
+    state, why_not = selectors.entry_of(entry, selectors.quarantined()).state, revalidation_selectors.why_not(entry)
     return render(request, "tuner/cache_detail.html", {
         "entry": entry, "triton": texts.triton_config(entry.config), "jobs": selectors.key_jobs(entry) if entry.job else [],
         "facts": texts.facts_text(entry.evidence.get("facts", {})), "history": _history(entry), "state": str(state),
@@ -64,8 +64,9 @@ def cache_detail(request: HttpRequest, pk: int) -> HttpResponse:
         "shape": texts.in_order(entry.operator, entry.shape), **_gains(entry),
         "notes": entry.evidence.get("notes", []), "timings": entry.evidence.get("timings", []),
         "rate": texts.rate(entry.job, entry.median_ms) if entry.job else None,
-        "why_not": revalidation_services.why_not(entry), "again": revalidation_services.candidates(entry),
-        "again_s": revalidation_services.expected_seconds([entry]), "launches": served_selectors.entry_launches(entry),
+        "again_by": entry.evidence.get("revalidation"), "why_not": why_not, "again": revalidation_selectors.candidates(entry),
+        "again_s": None if why_not else revalidation_selectors.expected_seconds([entry]),
+        "launches": served_selectors.entry_launches(entry),
         "launch_days": served_selectors.DAYS})
 
 
@@ -95,24 +96,6 @@ def cache_why(request: HttpRequest) -> HttpResponse:
 
 def _tune_query(answer: dict[str, Any]) -> str:
     return urlencode({"operator": answer["operator"], "dtype": answer["dtype"], **answer["shape"]})
-
-
-@permission_required("tuner.add_tunejob", raise_exception=True)
-@require_POST
-def cache_revalidate(request: HttpRequest) -> HttpResponse:
-    """Jobs that measure unverified entries again: the one that is named, else those with the most at stake."""
-    pk = request.POST.get("entry", "")
-    if pk:
-        found = CachedConfig.objects.select_related("job")
-        chosen = [get_object_or_404(found, pk=int(pk) if pk.isdecimal() and len(pk) < 19 else 0)]
-    else:
-        chosen = revalidation_services.waiting()[:20]
-    made = revalidation_services.revalidate(chosen, request.user)
-    if not made:
-        messages.info(request, "Nothing was queued: it cannot be measured again, or its job waits already.")
-        return redirect("cache", pk=chosen[0].pk) if pk else redirect("cache-list")
-    messages.success(request, f"{len(made)} job{'s' * (len(made) != 1)} queued; each measures an entry again beside the default.")
-    return redirect("tune", pk=made[0].pk) if len(made) == 1 else redirect("tune-list")
 
 
 @permission_required("tuner.change_cachedconfig", raise_exception=True)

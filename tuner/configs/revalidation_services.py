@@ -1,97 +1,179 @@
-"""Measuring unverified entries again: the served configuration and the few that came next, beside the default; no search."""
+"""Measuring cached winners again as builds are measured: fresh processes, in turn with the default and the rivals, judged exactly.
+
+Entries of one GPU model and way of timing share a job. When it ends `decide` says what serves from then on; what cannot be told
+is measured once more. SuiteJob.about holds what was asked, and what was found:
+    entries {kernel key: id}, served {kernel key: name of the side that served, "": the default}, round, first (job), expected_s;
+    then decided (time), again (job), found {kernel key: what `_told` says}.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import logging
 from collections.abc import Sequence
 from typing import Any
 
-from tuner import cache
-from tuner.formats.document import config_of
+from django.db import transaction
+from django.utils import timezone
+
+from profiles.analysis.gate.runs import KernelRuns
+from profiles.analysis.gate.winner import Choice, Contender, Problem, choose, runs_needed
+from tuner.configs import revalidation_selectors as selectors
+from tuner.configs.revalidated_services import entry_settled, refused_kept
+from tuner.configs.selectors import quarantined
 from tuner.jobs import devices
-from tuner.jobs.create_services import MAX_DEVICE
-from tuner.jobs.services import tune_create
-from tuner.jobs.worth_selectors import fleet
-from tuner.models import CachedConfig, TuneJob
-from tuner.operators import Operator, find, limits
-from tuner.strategies import DEFAULT
-from tuner.trial import Config, config_key
+from tuner.models import CachedConfig, KernelRun, Suite, SuiteJob, SuiteKernel
+from tuner.suites.definition import kernel_key
+from tuner.suites.errors import SuiteError
+from tuner.suites.job_services import REVALIDATE, job_create, job_published
+from tuner.suites.run_selectors import kernel_runs_of
 
-TOP = 5                            # of the job that proved the entry
-SECONDS = 120.0                    # at most, per entry
-SECONDS_PER_CONFIG = 6.0           # compile, measure and the finalists' rounds, for what the page expects
-WAITING = (TuneJob.Status.QUEUED, TuneJob.Status.RUNNING)
+log = logging.getLogger(__name__)
+MOST_ENTRIES = 20                  # of one job: the hottest are decided before the rest is measured
+ROUNDS = 2
 
 
-def candidates(entry: CachedConfig) -> list[Config]:
-    """What is measured again: the entry's, its near ties, then the fastest others of its job."""
-    found: dict[str, Config] = {}
-    listed = [entry.config, *entry.evidence.get("ties", [])]
-    if entry.job is not None:
-        listed += [row.config for row in entry.job.trials.filter(outcome="measured").order_by("median_ms")[:2 * TOP]]
-    known = find(entry.operator)
-    for config in listed:
-        full = known.complete(config) if known else config
-        found.setdefault(config_key(full), full)
-    return list(found.values())[:TOP]
+# ---- asked for ----
 
+def revalidate(entries: Sequence[CachedConfig], owner: Any, device: str = "") -> list[SuiteJob]:
+    """Jobs on the entries' GPU models, those with the most at stake first; none for what a job under way measures already.
 
-def worth(entry: CachedConfig) -> tuple[float, float]:
-    """What goes first: fleet time × the gain over the default that is at stake; where the fleet never ran it, the gain alone."""
-    gain = 1 - entry.median_ms / entry.default_ms if entry.default_ms and entry.median_ms else 0.0
-    return fleet(entry.operator, entry.dtype, entry.shape, entry.gpu).ns * gain, gain
-
-
-def unverified() -> list[CachedConfig]:
-    """Entries that a job can measure again, in no order."""
-    rows = list(CachedConfig.objects.filter(state=cache.State.UNVERIFIED, recorded="").select_related("job"))
-    known = {name: find(name) for name in {row.operator for row in rows}}       # once each: teams' operators are rows
-    return [row for row in rows if not _why_not(row, known[row.operator])]
-
-
-def waiting() -> list[CachedConfig]:
-    """The same, those with the most at stake first."""
-    return sorted(unverified(), key=worth, reverse=True)
-
-
-def why_not(entry: CachedConfig) -> str:
-    """Why no job can measure this entry again; "" when one can."""
-    return _why_not(entry, find(entry.operator))
-
-
-def _why_not(entry: CachedConfig, known: Operator | None) -> str:
-    if entry.recorded:
-        return "it comes from a recording, which does not change"
-    if known is None:
-        return f"no operator {entry.operator} is known here"
-    problems = known.problems(entry.shape, entry.dtype)
-    if problems:
-        return next(iter(problems.values()))
-    if len(entry.gpu) > MAX_DEVICE - len(f"{devices.GPU}:"):
-        return "its GPU's name is too long for a job"
-    wrong = config_of(known.complete(entry.config))
-    if isinstance(wrong, str):
-        return f"its configuration cannot be run: {wrong}"
-    names = set(known.default_config(entry.shape, entry.dtype, limits(entry.gpu, entry.compute_capability or None)))
-    missing = names - set(known.complete(entry.config))
-    return f"its configuration does not name {', '.join(sorted(missing))}" if missing else ""
-
-
-def revalidate(entries: Sequence[CachedConfig], owner: Any) -> list[TuneJob]:
-    """One job per entry, on its GPU model; none for an entry whose job waits or runs already."""
+    device  "": a worker with the entries' GPU
+    """
+    groups: dict[tuple[str, str], list[CachedConfig]] = {}
+    for entry in sorted(entries, key=selectors.worth, reverse=True):
+        if not selectors.why_not(entry):
+            groups.setdefault((entry.gpu, entry.policy or "cold"), []).append(entry)
     made = []
-    for entry in sorted(entries, key=worth, reverse=True):
-        device = f"{devices.GPU}:{entry.gpu}" if entry.gpu else devices.GPU
-        busy = TuneJob.objects.filter(purpose="revalidate", status__in=WAITING, operator=entry.operator, dtype=entry.dtype,
-                                      shape=entry.shape, device=device)
-        if why_not(entry) or busy.exists():
+    for (gpu, policy), mine in groups.items():
+        for at in range(0, len(mine), MOST_ENTRIES):
+            try:
+                made.append(_job(gpu, policy, mine[at:at + MOST_ENTRIES], owner, device))
+            except SuiteError as error:                                      # of what an imported file called its GPU, say
+                log.warning("winners on %s are not measured again: %s", gpu, error)
+    return [job for job in made if job is not None]
+
+
+@transaction.atomic
+def _job(gpu: str, policy: str, entries: Sequence[CachedConfig], owner: Any, device: str) -> SuiteJob | None:
+    suite = _suite(gpu, policy)                                              # locked: two who ask at once make one job
+    banned = quarantined()
+    busy = {key for job in selectors.under_way().filter(suite=suite) for key in selectors.asked(job)}
+    chosen: dict[str, tuple[CachedConfig, dict[str, Any]]] = {}
+    for entry in entries:
+        key = kernel_key(entry.operator, entry.shape, entry.dtype)
+        if key not in busy and key not in chosen and len(sides := selectors.sides(entry, banned)) > 1:
+            chosen[key] = entry, sides
+    if not chosen:
+        return None
+    for key, (entry, _) in chosen.items():
+        SuiteKernel.objects.get_or_create(suite=suite, key=key, defaults={
+            "op": entry.operator, "shape": entry.shape, "dtype": entry.dtype, "family": entry.operator, "declared": False})
+    counts = [len(sides) for _, sides in chosen.values()]
+    about = {"entries": {key: entry.pk for key, (entry, _) in chosen.items()}, "round": 1, "first": None,
+             "served": {key: selectors.SERVED if selectors.SERVED in sides else "" for key, (_, sides) in chosen.items()},
+             "expected_s": selectors.expected_of(counts)}
+    return _measured(suite, {key: sides for key, (_, sides) in chosen.items()}, runs_needed(sum(counts) - len(counts)), about,
+                     owner, device)
+
+
+def _measured(suite: Suite, configs: dict[str, dict[str, Any]], runs: int, about: dict[str, Any], owner: Any,
+              device: str) -> SuiteJob:
+    """`configs`: by kernel key and side. Sides take turns as builds do, the default among them."""
+    names = dict.fromkeys(name for sides in configs.values() for name in sides)
+    builds = [{"build": name, "only": True, "configs": {key: sides[name] for key, sides in configs.items() if name in sides}}
+              for name in names]
+    return job_create(suite, builds=builds, runs=runs, kernels=list(configs), reason=REVALIDATE, device=device, owner=owner,
+                      about=about)
+
+
+def _suite(gpu: str, policy: str) -> Suite:
+    name = f"cached winners, {policy}: {gpu or 'any GPU'}"           # no team's suite can be called so
+    short = name if len(name) <= 60 else f"{name[:47]} {hashlib.sha256(name.encode()).hexdigest()[:12]}"
+    suite, _ = Suite.everything.get_or_create(name=short, defaults={
+        "kind": Suite.Kind.WINNERS, "device": f"{devices.GPU}:{gpu}" if gpu else devices.GPU, "policy": {"kind": policy}})
+    return Suite.everything.select_for_update().get(pk=suite.pk)
+
+
+# ---- decided ----
+
+def decisions_wake() -> list[int]:
+    """Jobs that were measured and not decided on: a worker died in between. Called by the workers' sweep."""
+    return [pk for pk in selectors.undecided().values_list("pk", flat=True)[:20] if decide(pk)]
+
+
+@transaction.atomic
+def decide(job_id: int) -> bool:
+    """What serves from now on, written into the cache once. False: nothing to decide, or somebody did."""
+    job = SuiteJob.objects.select_for_update(of=("self",)).select_related("suite", "owner").filter(
+        pk=job_id, reason=REVALIDATE, status=SuiteJob.Status.DONE).first()
+    if job is None or "decided" in job.about:
+        return False
+    rows = list(KernelRun.objects.filter(job=job).select_related("kernel", "build").order_by("pk"))
+    problems = [_problem(job, key, [row for row in rows if row.kernel.key == key]) for key in selectors.asked(job)]
+    choices = choose(problems, last=job.about["round"] >= ROUNDS)
+    found = {}
+    for choice in choices:
+        mine = [row for row in rows if row.kernel.key == choice.key]
+        written, says = (None, choice.says) if choice.open or choice.serves is None else entry_settled(job, choice, mine)
+        if not choice.open:
+            refused_kept(mine, job.environment)
+        found[choice.key] = {**_told(job, choice, mine), "says": says, "written": written.pk if written else None}
+    try:
+        with transaction.atomic():
+            again = _again(job, [choice for choice in choices if choice.open])
+    except SuiteError as error:
+        log.warning("re-validation %s: not measured once more: %s", job.pk, error)
+        again = None
+    job.about = {**job.about, "found": found, "again": again.pk if again else None, "decided": timezone.now().isoformat()}
+    job.save(update_fields=["about"])
+    transaction.on_commit(lambda: job_published(job))
+    log.info("re-validation %s: %s", job.pk, "; ".join(f"{key}: {each['says']}" for key, each in found.items()))
+    return True
+
+
+def _problem(job: SuiteJob, key: str, rows: Sequence[KernelRun]) -> Problem:
+    def runs(name: str) -> KernelRuns:
+        mine = [row for row in rows if row.build.name == name and not row.rejected]
+        return kernel_runs_of(mine[0].kernel, mine) if mine else KernelRuns("", key=key)
+
+    def refused(name: str) -> list[str]:
+        return [row.rejected for row in rows if row.build.name == name and row.rejected]
+
+    names = [each["build"] for each in job.builds if key in each["configs"] and each["build"] != selectors.DEFAULT]
+    return Problem(key, runs(selectors.DEFAULT), [Contender(name, runs(name), refused(name)) for name in names],
+                   served=job.about["served"].get(key, ""), default_refused=refused(selectors.DEFAULT))
+
+
+def _again(job: SuiteJob, unsure: Sequence[Choice]) -> SuiteJob | None:
+    """The same sides of what could not be decided, more runs of each."""
+    if not unsure:
+        return None
+    configs = {choice.key: {each["build"]: each["configs"][choice.key] for each in job.builds if choice.key in each["configs"]}
+               for choice in unsure}
+    counts = [len(sides) for sides in configs.values()]
+    runs = max(runs_needed(sum(counts) - len(counts)), *(choice.more_runs for choice in unsure))
+    about = {"entries": {key: job.about["entries"][key] for key in configs}, "round": job.about["round"] + 1,
+             "first": job.about["first"] or job.pk, "served": {key: job.about["served"].get(key, "") for key in configs},
+             "expected_s": selectors.seconds_of(max(counts), sum(counts), runs)}
+    return _measured(job.suite, configs, runs, about, job.owner, job.device)
+
+
+def _told(job: SuiteJob, choice: Choice, rows: Sequence[KernelRun]) -> dict[str, Any]:
+    """What the pages show of one kernel: each side with its numbers against the default."""
+    told = {}
+    for each in job.builds:
+        if choice.key not in each["configs"]:
             continue
-        only = candidates(entry)
-        made.append(tune_create(owner=owner, operator=entry.operator, shape=entry.shape, dtype=entry.dtype, device=device,
-                                strategy=DEFAULT, budget_trials=len(only) + 1, budget_seconds=SECONDS, purpose="revalidate",
-                                only=only))
-    return made
-
-
-def expected_seconds(entries: Sequence[CachedConfig]) -> float:
-    """GPU-seconds that revalidating these may take, for the page."""
-    return SECONDS_PER_CONFIG * sum(len(candidates(entry)) + 1 for entry in entries)
+        mine = [row for row in rows if row.build.name == each["build"]]
+        verdict = choice.against_default.get(each["build"])
+        times = sorted(row.p50_us for row in mine if row.p50_us is not None)
+        middle = (times[(len(times) - 1) // 2] + times[len(times) // 2]) / 2 if times else None
+        told[each["build"]] = {
+            "config": each["configs"][choice.key], "us": middle, "runs": len(times), "p50_us": times,
+            "refused": [row.rejected for row in mine if row.rejected][:5],
+            **({"verdict": str(verdict.verdict), "reason": verdict.reason} if verdict else {}),
+            **({"ratio": verdict.p50.ratio, "low": verdict.p50.low, "high": verdict.p50.high, "p_value": verdict.p50.p_value}
+               if verdict and verdict.p50 else {})}
+    return {"entry": job.about["entries"][choice.key], "served": job.about["served"].get(choice.key, ""), "serves": choice.serves,
+            "open": choice.open, "sides": told}

@@ -16,15 +16,23 @@ from tuner import cache, operators
 from tuner.bench.runner import Session
 from tuner.buckets import Buckets
 from tuner.configs.selectors import bucket, exact_of
+from tuner.configs.state_services import (
+    HISTORY,
+    State,
+    config_state,
+    environment_seen,
+    older_are_stale,
+    other_source_unverified,
+    state_now,
+)
 from tuner.guard import Guard, Verdict, guard, same_configuration
 from tuner.loop import Finalist
-from tuner.models import BucketPolicy, CachedConfig, GpuEnvironment, ImportedFile, TuneJob
+from tuner.models import BucketPolicy, CachedConfig, ImportedFile, TuneJob
 from tuner.operators import limits
 from tuner.trial import Config, Measured, config_key
 
 SAME_SPEED = 1.01                          # an entry is not replaced by one that is no faster than this
-HISTORY = 50                               # events kept of one entry
-State = cache.State
+__all__ = ["config_put", "config_state", "environment_seen", "evidence_put", "policy_set", "shape_key"]
 
 
 def config_put(job: TuneJob, session: Session, winner: Measured, source_hash: str, *, finalists: Sequence[Finalist] = (),
@@ -44,8 +52,7 @@ def config_put(job: TuneJob, session: Session, winner: Measured, source_hash: st
     past = list(entry.evidence.get("history", [])) if entry else []
     found = {"job": job.pk, "at": timezone.now().isoformat(), "config": job.best_config, "median_ms": winner.median_ms,
              "shape": job.shape}
-    again = job.purpose == "revalidate"          # asked for because the old numbers are in doubt: the new ones stand
-    if entry and not again and entry.median_ms is not None and entry.median_ms <= winner.median_ms * SAME_SPEED:
+    if entry and entry.median_ms is not None and entry.median_ms <= winner.median_ms * SAME_SPEED:
         entry.evidence["history"] = [*past, {**found, "kept": False}][-HISTORY:]
         entry.save(update_fields=["evidence", "updated"])
         return None
@@ -58,14 +65,14 @@ def config_put(job: TuneJob, session: Session, winner: Measured, source_hash: st
         "history": [*past, {**found, "kept": True}][-HISTORY:],
     }
     capability = session.compute_capability or limits(session.gpu).compute_capability
-    state, why = _state_now(session.gpu, key["toolkit"], driver) if not recorded else (State.VERIFIED, "")
+    state, why = state_now(session.gpu, key["toolkit"], driver) if not recorded else (State.VERIFIED, "")
     values = {"compute_capability": capability, "config": config, "job": job, "shape": job.shape,
               "shape_bucket": bucket(job.operator, job.shape), "median_ms": median_ms, "default_ms": job.default_ms,
               "library_ms": job.library_ms, "evidence": evidence, "state": state, "state_why": why}
     written = CachedConfig.objects.update_or_create(**key, defaults=values)[0]
     if not recorded:
-        _older_are_stale(written)
-        _other_source_unverified(written)
+        older_are_stale(written, f"tune job {job.pk}")
+        other_source_unverified(written)
     return written
 
 
@@ -135,77 +142,6 @@ def _policy(policy: Mapping[str, Any], recorded: str) -> str:
     """How it was timed; a recording's policy is what its file says, mostly nothing."""
     kind = policy.get("kind") or ("" if recorded else "cold")
     return str(kind)[:16]
-
-
-# ---- states ----
-
-def environment_seen(gpu: str, toolkit: str, driver: str = "") -> bool:
-    """A job ran with this toolkit and driver on this GPU model. True when it is new: older entries are unverified then."""
-    gpu, toolkit, driver = gpu[:120], toolkit[:80], driver[:40]
-    if not gpu or toolkit in ("", "unknown"):
-        return False
-    seen, new = GpuEnvironment.objects.get_or_create(gpu=gpu, toolkit=toolkit, driver=driver)
-    if not new:
-        seen.save(update_fields=["last_seen"])
-        return False
-    for row in CachedConfig.objects.filter(gpu=gpu, recorded="", state=State.VERIFIED):
-        why = _behind(row.toolkit, row.driver, toolkit, driver)
-        if why:
-            _set(row, State.UNVERIFIED, why)
-    return True
-
-
-def _behind(toolkit: str, driver: str, now_toolkit: str, now_driver: str) -> str:
-    """Why something measured under (toolkit, driver) is older than what runs now; "" when it is not."""
-    if cache.newer(now_toolkit, toolkit):
-        return f"measured under {toolkit}; {now_toolkit} was seen since"
-    if driver and now_driver and cache.newer(now_driver, driver):
-        return f"measured under driver {driver}; driver {now_driver} was seen since"
-    return ""
-
-
-def _state_now(gpu: str, toolkit: str, driver: str) -> tuple[State, str]:
-    """Of an entry that is being written: verified, unless this GPU model was seen with something newer."""
-    for seen in GpuEnvironment.objects.filter(gpu=gpu):
-        why = _behind(toolkit, driver, seen.toolkit, seen.driver)
-        if why:
-            return State.UNVERIFIED, why
-    return State.VERIFIED, ""
-
-
-def _older_are_stale(entry: CachedConfig) -> None:
-    """The same shape measured under something older was replaced here."""
-    same = CachedConfig.objects.filter(operator=entry.operator, dtype=entry.dtype, shape_key=entry.shape_key, gpu=entry.gpu,
-                                       policy=entry.policy, recorded="", origin=entry.origin).exclude(pk=entry.pk)
-    for row in same.exclude(state=State.STALE):
-        older = _behind(row.toolkit, row.driver, entry.toolkit, entry.driver)
-        if older or (row.toolkit, row.driver) == (entry.toolkit, entry.driver):       # the latter: another kernel source
-            again = "the same configuration" if row.config == entry.config else "another configuration"
-            _set(row, State.STALE, f"measured again by tune job {entry.job_id} under {entry.toolkit}: {again} serves there")
-
-
-def _other_source_unverified(entry: CachedConfig) -> None:
-    """The operator's kernel has another source now: what was measured with the old one may not hold."""
-    if not entry.source_hash:
-        return
-    rows = CachedConfig.objects.filter(operator=entry.operator, recorded="", origin=entry.origin, state=State.VERIFIED)
-    for row in rows.exclude(source_hash__in=[entry.source_hash, ""]):
-        _set(row, State.UNVERIFIED, f"the kernel's source changed: {row.source_hash[:12]} then, {entry.source_hash[:12]} now")
-
-
-def _set(row: CachedConfig, state: State, why: str) -> None:
-    """Change a state and keep the change in the entry's history."""
-    event = {"at": timezone.now().isoformat(), "state": str(state), "why": why[:300]}
-    row.evidence["history"] = [*row.evidence.get("history", []), event][-HISTORY:]
-    row.state, row.state_why = state, why[:300]
-    row.save(update_fields=["evidence", "state", "state_why", "updated"])
-
-
-def config_state(row: CachedConfig, state: str, by: Any, why: str = "") -> CachedConfig:
-    """A person says that an entry must not serve, or may again."""
-    told = f"by {by.get_username() if by else 'nobody known'}" + (f": {why}" if why else "")
-    _set(row, cache.State(state), told)
-    return row
 
 
 # ---- bucket policy ----

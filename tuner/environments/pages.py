@@ -52,10 +52,11 @@ def page(suite: Suite, query: QueryDict) -> dict[str, Any]:
 def revalidate(request: HttpRequest) -> HttpResponse:
     made = services.revalidate_now(request.user)
     if made:
-        messages.success(request, f"{len(made)} job{'s' * (len(made) != 1)} queued: each measures a winner, what came next, and "
-                         "the default.")
+        number = sum(len(job.about["entries"]) for job in made)
+        messages.success(request, f"{number} winner{'s' * (number != 1)} will be measured again in {len(made)} "
+                         f"job{'s' * (len(made) != 1)}: each in turn with what came next and the default.")
     else:
-        messages.info(request, "Nothing to queue: no doubtful winner is left that a job could measure, or its job waits already.")
+        messages.info(request, "Nothing to queue: every doubtful winner that can be measured again is being measured already.")
     return redirect("environments")
 
 

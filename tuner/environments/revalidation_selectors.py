@@ -4,21 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
-from django.db.models import Count, Max, Sum
+from django.db.models import Count, Max
 from django.utils import timezone
+from django.utils.dateparse import parse_datetime
 
 from tuner import cache
-from tuner.configs import revalidation_services
-from tuner.configs.services import shape_key
+from tuner.configs import revalidation_job_selectors as job_selectors
+from tuner.configs import revalidation_selectors as winners
+from tuner.configs.selectors import quarantined
 from tuner.jobs import devices
-from tuner.models import CachedConfig, GpuEnvironment, RevalidationPolicy, TuneJob
+from tuner.models import CachedConfig, GpuEnvironment, RevalidationPolicy
 
 MOST_ENVIRONMENTS = 200
-MOST_SHOWN = 8
-PURPOSE = "revalidate"
+MOST_SHOWN, MOST_JOBS = 8, 5
+LONGEST_JOB = timedelta(days=7)         # from being asked for to being decided
 
 
 @dataclass(frozen=True)
@@ -46,44 +48,45 @@ def seen() -> list[Seen]:
 
 
 def doubtful() -> list[CachedConfig]:
-    """Winners of tune jobs that something newer made unverified and that a job can measure again, the hottest first."""
-    return sorted((row for row in revalidation_services.unverified() if row.origin == cache.Origin.TUNE),
-                  key=revalidation_services.worth, reverse=True)
+    """Winners that something newer made unverified and that can be measured again, the hottest first."""
+    return sorted((row for row in winners.unverified() if row.origin == cache.Origin.TUNE), key=winners.worth, reverse=True)
 
 
 def within(rows: Sequence[CachedConfig], most_entries: int, most_seconds: float) -> list[CachedConfig]:
-    """The hottest that fit both bounds."""
+    """The hottest that fit both bounds. One more costs what the whole job then takes longer."""
     chosen: list[CachedConfig] = []
-    seconds = 0.0
+    counts: dict[tuple[str, str], list[int]] = {}
+    banned = quarantined()
     for row in rows[:most_entries]:
-        seconds += revalidation_services.expected_seconds([row])
-        if seconds > most_seconds:
+        mine = counts.setdefault((row.gpu, row.policy), [])
+        mine.append(len(winners.sides(row, banned)))
+        if sum(winners.expected_of(each) for each in counts.values()) > most_seconds:
             break
         chosen.append(row)
     return chosen
 
 
 def not_asked(rows: Sequence[CachedConfig]) -> list[CachedConfig]:
-    """Those that no job measured, or was to measure, since they became doubtful: a failed job is not repeated by itself."""
-    jobs = TuneJob.objects.filter(purpose=PURPOSE, created__gte=min((row.updated for row in rows), default=timezone.now()))
-    asked: dict[tuple[str, ...], datetime] = {}
-    for operator, dtype, shape, device, created in jobs.order_by("created").values_list("operator", "dtype", "shape", "device",
-                                                                                       "created"):
-        asked[operator, dtype, shape_key(shape), device] = created
-    return [row for row in rows if not (at := asked.get((row.operator, row.dtype, shape_key(row.shape), device_of(row))))
-            or at < row.updated]
+    """Those that no job measured, or was to measure, since they became doubtful: what failed is not repeated by itself.
 
-
-def device_of(row: CachedConfig) -> str:
-    return f"{devices.GPU}:{row.gpu}" if row.gpu else devices.GPU
+    What a re-validation wrote on a host that is behind is doubtful at once, and was measured there a moment before.
+    """
+    since = min((row.updated for row in rows), default=timezone.now()) - LONGEST_JOB
+    asked: dict[int, datetime] = {}
+    for job in winners.jobs().filter(created__gte=since).order_by("created"):
+        written = {each.get("written") for each in (job.about.get("found") or {}).values()}
+        ended = parse_datetime(job.about.get("decided", "")) or job.created
+        asked |= dict.fromkeys(winners.asked(job).values(), job.created) | dict.fromkeys(written - {None}, ended)
+    return [row for row in rows if not (at := asked.get(row.pk)) or at < row.updated]
 
 
 def spent(gpu: str) -> tuple[int, float]:
-    """(jobs, GPU-seconds expected of them) of re-validation since this GPU model was last seen with something new."""
+    """(entries, GPU-seconds expected of them) that were measured again since this GPU model was last seen with something new."""
     since = GpuEnvironment.objects.filter(gpu=gpu).aggregate(at=Max("first_seen"))["at"]
-    made = TuneJob.objects.filter(purpose=PURPOSE, device=f"{devices.GPU}:{gpu}" if gpu else devices.GPU)
-    told = (made.filter(created__gte=since) if since else made).aggregate(n=Count("id"), trials=Sum("budget_trials"))
-    return told["n"], revalidation_services.SECONDS_PER_CONFIG * (told["trials"] or 0)
+    made = winners.jobs().filter(device=f"{devices.GPU}:{gpu}" if gpu else devices.GPU)
+    found = list((made.filter(created__gte=since) if since else made).values_list("about", flat=True))
+    first = [about for about in found if not about.get("first")]                 # the others measure the same entries once more
+    return sum(len(about.get("entries", {})) for about in first), sum(about.get("expected_s", 0.0) for about in found)
 
 
 def overview() -> dict[str, Any]:
@@ -93,9 +96,9 @@ def overview() -> dict[str, Any]:
     return {
         "policy": now, "seen": seen(), "doubtful": rows, "chosen": chosen, "shown": [
             {"row": row, "ns": worth[0], "gain_pct": 100 * worth[1]} for row in rows[:MOST_SHOWN]
-            for worth in [revalidation_services.worth(row)]],
-        "seconds": revalidation_services.expected_seconds(chosen),
-        "waiting": TuneJob.objects.filter(purpose=PURPOSE, status__in=revalidation_services.WAITING).count()}
+            for worth in [winners.worth(row)]],
+        "seconds": winners.expected_seconds(chosen), "waiting": winners.under_way().count(),
+        "jobs": job_selectors.lines(winners.recent(MOST_JOBS))}
 
 
 def overview_json(found: dict[str, Any]) -> dict[str, Any]:

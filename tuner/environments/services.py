@@ -11,7 +11,7 @@ from django.db import transaction
 from tuner.configs import revalidation_services
 from tuner.configs.services import environment_seen
 from tuner.environments import revalidation_selectors
-from tuner.models import CachedConfig, RevalidationPolicy, TuneJob
+from tuner.models import CachedConfig, RevalidationPolicy, SuiteJob
 
 log = logging.getLogger(__name__)
 MOST_ENTRIES, MOST_SECONDS = 200, 86_400.0
@@ -57,7 +57,11 @@ def policy_set(*, by: Any, by_itself: bool, most_entries: Any = None, most_secon
 
 
 def revalidations_wake() -> list[int]:
-    """Where the switch is on: a job for each of the hottest doubtful winners that none was made for since. Ids of the jobs."""
+    """Where the switch is on: the hottest doubtful winners that no job was to measure since are measured again. Ids of the jobs.
+
+    What was measured and not decided on, because a worker died in between, is decided first, whatever the switch says.
+    """
+    revalidation_services.decisions_wake()
     policy = revalidation_selectors.policy()
     if not policy.by_itself:
         return []
@@ -65,17 +69,18 @@ def revalidations_wake() -> list[int]:
     rows = revalidation_selectors.not_asked(revalidation_selectors.doubtful())
     for row in rows:
         by_gpu.setdefault(row.gpu, []).append(row)
-    made: list[TuneJob] = []
+    chosen: list[CachedConfig] = []
     for gpu, mine in by_gpu.items():
-        jobs, seconds = revalidation_selectors.spent(gpu)
-        chosen = revalidation_selectors.within(mine, max(0, policy.most_entries - jobs), policy.most_seconds - seconds)
-        made += revalidation_services.revalidate(chosen, policy.by)
+        entries, seconds = revalidation_selectors.spent(gpu)
+        chosen += revalidation_selectors.within(mine, max(0, policy.most_entries - entries), policy.most_seconds - seconds)
+    made = revalidation_services.revalidate(chosen, policy.by)
     if made:
-        log.info("a new environment: %d of %d doubtful winners are measured again", len(made), len(rows))
+        log.info("a new environment: %d of %d doubtful winners are measured again", sum(
+            len(job.about["entries"]) for job in made), len(rows))
     return [job.pk for job in made]
 
 
-def revalidate_now(owner: Any, rows: list[CachedConfig] | None = None) -> list[TuneJob]:
+def revalidate_now(owner: Any, rows: list[CachedConfig] | None = None) -> list[SuiteJob]:
     """A person asks: the hottest doubtful winners within the bounds."""
     policy = revalidation_selectors.policy()
     chosen = rows if rows is not None else revalidation_selectors.within(

@@ -25,7 +25,6 @@ MAX_SECONDS = 7 * 24 * 3600
 MAX_LISTED = 200                           # configurations that a job may name
 MAX_CONFIG_CHARACTERS = 2000
 MAX_DEVICE = 120
-PURPOSES = ("search", "revalidate")
 
 
 class TuneError(Exception):
@@ -38,7 +37,7 @@ class TuneError(Exception):
 
 def tune_create(*, owner: Any, operator: str, shape: Mapping[str, int], dtype: str, device: str, strategy: str,
                 budget_trials: int | None = None, budget_seconds: float | None = None, seed: int = 0, effort: str = "",
-                plateau: int | None = None, worth_s: float | None = None, purpose: str = "search",
+                plateau: int | None = None, worth_s: float | None = None,
                 only: Sequence[Config] | None = None, first: Sequence[Config] | None = None,
                 group: TuneGroup | None = None, group_place: int = 0, timing: str = "cold") -> TuneJob:
     """Check everything, store the job as queued and wake a worker on commit. TuneError names each wrong field.
@@ -63,7 +62,6 @@ def tune_create(*, owner: Any, operator: str, shape: Mapping[str, int], dtype: s
         **({} if strategy in STRATEGIES else {"strategy": f"choose one of {', '.join(STRATEGIES)}"}),
         **({} if effort in ("", *EFFORTS) else {"effort": f"choose one of {', '.join(EFFORTS)}"}),
         **_timing_problems(timing, device),
-        **({} if purpose in PURPOSES else {"purpose": f"choose one of {', '.join(PURPOSES)}"}),
         **_listed_problems("only", only), **_listed_problems("first", first),
     }
     if problems:
@@ -74,7 +72,7 @@ def tune_create(*, owner: Any, operator: str, shape: Mapping[str, int], dtype: s
         job = TuneJob.objects.create(
             owner=owner, operator=operator, shape=dict(shape), dtype=dtype, device=device, strategy=strategy, seed=seed,
             effort=effort, budget_trials=budget_trials, budget_seconds=budget_seconds, plateau=plateau, worth_s=worth_s,
-            timing=timing, purpose=purpose, only=None if only is None else [dict(config) for config in only],
+            timing=timing, only=None if only is None else [dict(config) for config in only],
             first=[dict(config) for config in first or ()], group=group, group_place=group_place)
         wake(job)
     publish_status(job)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from django.db.models import F
@@ -29,11 +30,14 @@ def put(job: TuneJob, outcome: Rejected, config: Config, capability: str) -> Qua
     """Keep it from the fleet, with where it was seen; None for reasons that harm nobody. What was lifted comes into force again."""
     if outcome.reason not in REASONS:
         return None
-    key = config_key(config)
-    facts: dict[str, Any] = {
-        "operator": job.operator, "dtype": job.dtype, "config": dict(config), "capability": capability, "toolkit": job.toolkit,
-        "source_hash": job.source_hash, "reason": str(outcome.reason)}
-    seen = {"message": outcome.message[:MESSAGE_CHARACTERS], "shape": job.shape, "gpu": job.gpu, "job": job}
+    return put_seen({"operator": job.operator, "dtype": job.dtype, "config": dict(config), "capability": capability,
+                     "toolkit": job.toolkit, "source_hash": job.source_hash, "reason": str(outcome.reason)},
+                    {"message": outcome.message[:MESSAGE_CHARACTERS], "shape": job.shape, "gpu": job.gpu, "job": job})
+
+
+def put_seen(facts: Mapping[str, Any], seen: Mapping[str, Any]) -> Quarantine:
+    """`facts` sign it, `seen` says where it was seen last."""
+    key = config_key(facts["config"])
     short = key if len(key) <= 200 else "sha256:" + hashlib.sha256(key.encode()).hexdigest()
     row, new = Quarantine.objects.get_or_create(
         signature=signature(**facts), defaults={**facts, "config_key": short, **seen})

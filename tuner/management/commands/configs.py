@@ -9,7 +9,15 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from tuner import operators
-from tuner.configs import exchange_services, export_selectors, portability_selectors, revalidation_services, selectors
+from tuner.configs import (
+    exchange_services,
+    export_selectors,
+    portability_selectors,
+    revalidation_job_selectors,
+    revalidation_selectors,
+    revalidation_services,
+    selectors,
+)
 from tuner.formats import FORMATS, FormatError
 from tuner.models import TuneJob
 from tuner.texts import triton_config
@@ -48,7 +56,7 @@ class Command(BaseCommand):
         for name in ("operator", "gpu", "dtype", "K", "topk"):
             taken.add_argument(f"--{name}", default="")
         taken.add_argument("--out", type=Path, default=Path("."), metavar="FOLDER")
-        again = action("revalidate", "queue jobs that measure unverified entries again")
+        again = action("revalidate", "measure unverified entries again, and what came of it")
         again.add_argument("--most", type=int, default=20)
         matrix = action("portability", "what a winner is worth on another GPU or under another toolkit")
         matrix.add_argument("--operator", default="")
@@ -123,10 +131,13 @@ class Command(BaseCommand):
         return {"files": list(done.files), "left_out": dict(done.left_out)}, "\n".join(done.files) + left
 
     def _revalidate(self, options: dict[str, Any]) -> tuple[Any, str]:
-        waiting = revalidation_services.waiting()[:options["most"]]
-        made = revalidation_services.revalidate(waiting, None)
-        which = ", ".join(str(job.pk) for job in made) or "none"
-        return {"jobs": [job.pk for job in made]}, f"{len(made)} job{'s' * (len(made) != 1)} queued: {which}"
+        waiting = revalidation_selectors.waiting()
+        made = revalidation_services.revalidate(waiting[:options["most"]], None)
+        number = sum(len(revalidation_selectors.asked(job)) for job in made)
+        lines = [f"{number} of {len(waiting)} unverified winner{'s' * (len(waiting) != 1)} queued to be measured again"]
+        told = revalidation_job_selectors.lines(revalidation_selectors.recent(10))
+        lines += [f"  job {each['job'].pk}: {each['job'].status}, {each['says']}" for each in told]
+        return {"jobs": [job.pk for job in made], "entries": number}, "\n".join(lines)
 
     def _portability(self, options: dict[str, Any]) -> tuple[Any, str]:
         found = portability_selectors.matrices(options["operator"])
