@@ -38,8 +38,8 @@ class BaselinesApi(APIView):
         """Of one environment (that of the newest run, where none is named): what the next build is compared with."""
         suite = get_object_or_404(Suite, pk=pk)
         env, every = table.environment_chosen(suite, {name: value for name in WHERE if (value := request.query_params.get(name))})
-        lines = table.lines_of(suite, env) if env else []
         raw = request.query_params.get("samples") in ("1", "true")
+        lines = table.lines_of(suite, env, samples=raw) if env else []
         return Response({
             "suite": suite.name, "says": table.answer(suite, env, lines), "environment": env.where() if env else None,
             "environments": [{**each["env"].where(), "runs": each["runs"], "builds": each["builds"]} for each in every],

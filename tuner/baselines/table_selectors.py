@@ -34,10 +34,10 @@ class Line:
         return len(self.baseline.runs) >= self.baseline.kernel.suite.baseline_runs or self.baseline.mode != "rolling"
 
 
-def lines_of(suite: Suite, env: Env) -> list[Line]:
+def lines_of(suite: Suite, env: Env, samples: bool = False) -> list[Line]:
     """Of every enabled kernel, in the suite's order."""
-    kernels = list(suite.kernels.filter(enabled=True).select_related("suite"))
-    found = baselines_of(kernels, env)
+    kernels = list(suite.kernels.filter(enabled=True))
+    found = baselines_of(kernels, env, samples=samples)
     return [_line(found[kernel.pk]) for kernel in kernels]
 
 

@@ -107,7 +107,7 @@ def page(choice: Choice) -> Page | None:
     watched = list(Regression.objects.filter(suite=choice.suite, **env).select_related("build", "good", "suite"))
     rows = sorted((_row(one, said, watched, builds[-1]) for one in found), key=_worst_first)
     chosen = next((one for one in found if one.kernel.key == choice.kernel), rows[0].series)
-    baseline = baselines_of([chosen.kernel], Env(**env))[chosen.kernel.pk]
+    baseline = baselines_of([chosen.kernel], Env(**env), samples=False)[chosen.kernel.pk]
     medians = sorted(run.p50_us for run in baseline.runs if run.p50_us)
     heat_builds = builds[-HEAT_BUILDS:]
     return Page(

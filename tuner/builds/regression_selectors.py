@@ -8,7 +8,6 @@ from typing import Any
 from django.db.models import Case, IntegerField, Q, QuerySet, Value, When
 from django.urls import reverse
 
-from tuner.builds.order_selectors import position
 from tuner.models import Build, GateKernel, Regression, Suite
 
 Position = tuple[float, int]
@@ -51,12 +50,12 @@ def slow_builds(suite: Suite, environment: Mapping[str, str]) -> dict[str, list[
     it (None: to this day). Such builds are no baseline. A slowdown that is meant, or the environment's, is none of these."""
     rows = Regression.objects.filter(suite=suite, state__in=[*WATCHED, Regression.State.FIXED],
                                      **{name: environment[name] for name in ("gpu", "toolkit", "driver", "recorded")})
+    # fixed by a person's word, or because more runs no longer show it: nobody knows from when on
+    rows = rows.exclude(state=Regression.State.FIXED, fixed_in=None)
     found: dict[str, list[tuple[Position, Position | None]]] = {}
-    for row in rows.select_related("build", "fixed_in"):
-        if row.state == Regression.State.FIXED and row.fixed_in is None:
-            continue                    # by a person's word, or because more runs no longer show it: nobody knows from when on
-        for key in row.kernels:
-            found.setdefault(key, []).append((position(row.build), position(row.fixed_in) if row.fixed_in else None))
+    for keys, pk, at, fixed, fixed_at in rows.order_by().values_list("kernels", "build", "build__at", "fixed_in", "fixed_in__at"):
+        for key in keys:
+            found.setdefault(key, []).append(((at.timestamp(), pk), (fixed_at.timestamp(), fixed) if fixed else None))
     return found
 
 

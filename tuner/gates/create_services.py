@@ -8,7 +8,7 @@ from typing import Any
 
 from django.db import IntegrityError, transaction
 
-from tuner.baselines.selectors import Baseline, Env, environments_of
+from tuner.baselines.selectors import Env, Expected, environments_of
 from tuner.builds.services import BuildRefused, build_seen
 from tuner.cache import toolkit
 from tuner.gates import rounds_selectors
@@ -167,12 +167,12 @@ def _ordered(gate: Gate, runs: int | None) -> None:
     gate.save(update_fields=["rounds"])
 
 
-def _unmeasured(gate: Gate, baselines: Sequence[Baseline]) -> bool:
+def _unmeasured(gate: Gate, baselines: Sequence[Expected]) -> bool:
     """Somebody named the build to compare with, and it has too few runs."""
     return gate.against is not None and rounds_selectors.measurable_again(gate.suite) and not any(each.runs for each in baselines)
 
 
-def _partner(gate: Gate, baselines: Sequence[Baseline]) -> str:
+def _partner(gate: Gate, baselines: Sequence[Expected]) -> str:
     if gate.against is not None:
         return gate.against.name
     return next((each.builds[0].name for each in baselines if each.builds), "")

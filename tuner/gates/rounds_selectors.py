@@ -10,7 +10,7 @@ from typing import Any
 from profiles.analysis.gate.plan import plan
 from profiles.analysis.gate.results import KernelVerdict
 from profiles.analysis.gate.rule import Rule, Verdict
-from tuner.baselines.selectors import Baseline, baselines_of, environments_of
+from tuner.baselines.selectors import Expected, baselines_expected, environments_of
 from tuner.gates import sides_selectors
 from tuner.gates.rules_selectors import rule_of
 from tuner.gates.sides_selectors import AGAIN, Compared, Sides
@@ -122,15 +122,15 @@ def plan_for(suite: Suite, runs: int | None = None, environment: Mapping[str, st
 
 
 def expected_baselines(suite: Suite, asked: Mapping[str, str], before: Build | None = None,
-                       against: Build | None = None) -> list[Baseline]:
+                       against: Build | None = None) -> list[Expected]:
     """In the environment where the suite was measured last, as far as the request fits it; [] before there are runs."""
     where = {name: asked[name] for name in sides_selectors.ASKED if asked.get(name)}
     here = environments_of(suite, **where)[:1]
-    kernels = list(suite.kernels.filter(enabled=True).select_related("suite"))
-    return list(baselines_of(kernels, here[0], before, against).values()) if here else []
+    kernels = list(suite.kernels.filter(enabled=True))
+    return baselines_expected(kernels, here[0], before, against) if here else []
 
 
-def planned(suite: Suite, runs: int | None, baselines: Sequence[Baseline]) -> dict[str, Any]:
+def planned(suite: Suite, runs: int | None, baselines: Sequence[Expected]) -> dict[str, Any]:
     """Whether a gate with so many fresh runs could decide anything, in words and numbers; nothing is run for it.
 
     The baseline counts with the runs that it has, or, before there is one, with those that it may come to hold. Where it is
@@ -139,7 +139,7 @@ def planned(suite: Suite, runs: int | None, baselines: Sequence[Baseline]) -> di
     rule = rule_of(suite.rule)
     kernels = suite.kernels.filter(enabled=True).count()
     candidate = suite.runs if runs is None else runs
-    held = min((len(each.runs) for each in baselines if each.runs), default=0)
+    held = min((each.runs for each in baselines if each.runs), default=0)
     baseline, again = suite.baseline_runs, False
     found = plan(kernels, baseline, candidate, rule)
     if found.enough and held and not (now := plan(kernels, held, candidate, rule)).enough:

@@ -7,7 +7,7 @@ both alike. Else the gate's runs meet the stored baseline. Runs of one environme
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 
 from tuner.baselines.selectors import MOST_RUNS, Baseline, Env, baselines_of, env_of, environment_counts
@@ -53,7 +53,8 @@ def sides(gate: Gate) -> Sides:
         rejected = _rejected(ours)
         return Sides(None, [Compared(kernel, Baseline(kernel, "rolling"), [], rejected=rejected[kernel.pk]) for kernel in kernels],
                      problem)
-    stored = {pk: _timed_alike(one, ours) for pk, one in baselines_of(kernels, env, gate.build, gate.against, without=gate).items()}
+    how = {timing for row in ours if not row.rejected and (timing := row.environment.get("timing"))}
+    stored = {pk: _timed_alike(one, how) for pk, one in baselines_of(kernels, env, gate.build, gate.against, without=gate).items()}
     rejected, timed = _rejected(ours), defaultdict(list)
     elsewhere: Counter[str] = Counter()
     for row in ours:
@@ -78,7 +79,7 @@ def sides(gate: Gate) -> Sides:
 
 def candidate_rows(gate: Gate) -> list[KernelRun]:
     """Runs of the gate's build: of its own jobs, or, of an uploaded suite, all that came; newest first."""
-    rows = KernelRun.objects.filter(kernel__suite=gate.suite_id, build=gate.build_id).select_related("kernel", "build")
+    rows = KernelRun.objects.filter(kernel__suite=gate.suite_id, build=gate.build_id)
     if gate.suite.kind != Suite.Kind.UPLOADED:
         return list(rows.filter(job__gate=gate).order_by("-created", "-id"))
     if env_of(gate) != Env():                       # the runs that came with the request said where they were taken
@@ -121,9 +122,8 @@ def _environment(gate: Gate, rows: Sequence[KernelRun]) -> tuple[Env | None, str
     return fits[0], ""
 
 
-def _timed_alike(stored: Baseline, ours: Sequence[KernelRun]) -> Baseline:
-    """Without runs that were timed by another policy than the candidate's; a run that does not say how counts."""
-    how = {timing for row in ours if not row.rejected and (timing := row.environment.get("timing"))}
+def _timed_alike(stored: Baseline, how: Set[str]) -> Baseline:
+    """Without runs that were timed by another policy than the candidate's (`how`); a run that does not say how counts."""
     if len(how) != 1:
         return stored
     runs = [run for run in stored.runs if run.environment.get("timing", None) in (None, "", *how)]
@@ -142,7 +142,7 @@ def _mixed(gate: Gate, places: Sequence[str]) -> str:
 def _kernels(gate: Gate, rows: Sequence[KernelRun]) -> list[SuiteKernel]:
     """Those that the suite declares, and the seen ones that this build has runs of."""
     seen = {row.kernel_id for row in rows}
-    return [kernel for kernel in gate.suite.kernels.filter(enabled=True).select_related("suite")
+    return [kernel for kernel in gate.suite.kernels.filter(enabled=True)
             if kernel.declared or kernel.pk in seen]
 
 
@@ -189,8 +189,8 @@ def _interleaved(gate: Gate, env: Env) -> dict[int, dict[str, list[KernelRun]]]:
     jobs = interleaved_jobs(gate)
     jobs = [job for job in jobs if partner(job, gate) == partner(jobs[-1], gate)]
     found: dict[int, dict[str, list[KernelRun]]] = defaultdict(lambda: defaultdict(list))
-    for row in KernelRun.objects.filter(job__in=jobs, rejected="", **env.where()).select_related("kernel", "build").order_by(
-            "-created", "-id"):
+    rows = KernelRun.objects.filter(job__in=jobs, rejected="", **env.where()).select_related("build")
+    for row in rows.order_by("-created", "-id"):
         found[row.kernel_id][FIRST if row.job_id == first else AGAIN].append(row)
     return found
 

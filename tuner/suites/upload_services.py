@@ -19,11 +19,12 @@ from tuner.models import Build, KernelRun, Suite, SuiteKernel
 from tuner.suites.definition import config_text, kernel_key
 from tuner.suites.errors import SuiteError
 from tuner.suites.records import Record, records_read
-from tuner.suites.run_services import percentiles, plain, runs_told
+from tuner.suites.row_services import percentiles_of, runs_copied
+from tuner.suites.run_services import plain, runs_told
 from tuner.texts import config_in_order
 from tuner.trial import config_key
 
-MAX_KERNELS = 2_000             # of one suite
+MAX_KERNELS = 5_000             # of one suite
 MAX_KEY = 300
 TELLING_SAMPLES = 5             # timers count in 32 ns: five samples that are equal one by one are one run sent twice
 Same = tuple[int, tuple[float, ...], str]
@@ -78,6 +79,7 @@ def _build(build: str | Build) -> Build:
 def _kernels(suite: Suite, lines: Sequence[Record]) -> list[SuiteKernel]:
     """For each line its kernel; those of an uploaded suite are made."""
     known = {kernel.key: kernel for kernel in suite.kernels.all()}
+    before = list(known)
     configs: dict[str, set[str]] = defaultdict(set)
     bases = []
     for line in lines:
@@ -89,11 +91,12 @@ def _kernels(suite: Suite, lines: Sequence[Record]) -> list[SuiteKernel]:
         told_apart = f"{base} {config_text(config_in_order(line.config))}" if line.config else base
         if suite.kind != Suite.Kind.UPLOADED:
             kernel = _declared(line, base, known)
-        elif len(configs[base]) > 1 or (base not in known and any(key.startswith(base + " ") for key in known)):
+        elif len(configs[base]) > 1 or (base not in known and any(key.startswith(base + " ") for key in before)):
             kernel = _seen(suite, line, told_apart, known)
         else:
             kernel = known.get(told_apart) or _seen(suite, line, base, known)
         found.append(kernel)
+    SuiteKernel.objects.bulk_create([kernel for kernel in known.values() if kernel.pk is None], batch_size=500)
     return found
 
 
@@ -117,7 +120,7 @@ def _seen(suite: Suite, line: Record, key: str, known: dict[str, SuiteKernel]) -
     if key not in known:
         if len(known) >= MAX_KERNELS:
             raise SuiteError({"runs": f"line {line.line}: a suite holds at most {MAX_KERNELS:,} kernels"})
-        known[key] = SuiteKernel.objects.create(
+        known[key] = SuiteKernel(
             suite=suite, key=key, op=line.op, shape=dict(line.shape), dtype=line.words.get("dtype", ""), family=line.op,
             config_from="given" if line.config else "default", config=dict(line.config) if line.config else None,
             declared=False, place=len(known))
@@ -150,12 +153,13 @@ def _rows(lines: Sequence[Record], kernels: Sequence[SuiteKernel], build: Build,
         pending.add(same)
         label = _free(line.run, kernel.pk, labels)
         labels[kernel.pk, label] = 0
-        row = _row(line, kernel, build, label, numbers.setdefault(line.run, len(numbers)), said, environment)
-        fresh.append((len(ids), row))
+        fresh.append((len(ids), _row(line, kernel, build, label, numbers.setdefault(line.run, len(numbers)), said, environment)))
         ids.append(None)
-    made = KernelRun.objects.bulk_create([row for _, row in fresh], batch_size=500)
-    for (place, _), row in zip(fresh, made, strict=True):
-        ids[place] = row.pk
+    made = [row for _, row in fresh]
+    for row, told in zip(made, percentiles_of(row.us for row in made), strict=True):
+        row.p50_us, row.p95_us = told["p50_us"], told["p95_us"]
+    for (place, _), pk in zip(fresh, runs_copied(made), strict=True):
+        ids[place] = pk
     return Stored(len(made), known, sum(bool(row.rejected) for row in made), list(dict.fromkeys(kernel.key for kernel in kernels)),
                   [pk for pk in ids if pk], list(dict.fromkeys(row.rejected for row in made if row.rejected))[:10])
 
@@ -179,7 +183,7 @@ def _row(line: Record, kernel: SuiteKernel, build: Build, label: str, number: in
     words = line.words
     return KernelRun(
         kernel=kernel, build=build, run=label[:80], number=number, us=list(line.us), n=len(line.us), rejected=line.rejected,
-        **percentiles(line.us), sm_clock_mhz=line.sm_clock_mhz, facts=dict(line.facts),
+        sm_clock_mhz=line.sm_clock_mhz, facts=dict(line.facts),
         config=dict(line.config) if line.config else None, source_hash=words.get("source_hash", ""),
         gpu=words.get("gpu") or said["gpu"], toolkit=(words.get("toolkit") or cache_toolkit(words) or said["toolkit"])[:80],
         driver=words.get("driver") or said["driver"], environment=dict(environment), recorded=said["recorded"])
