@@ -47,6 +47,7 @@ from tuner.configs import pages as config_pages
 from tuner.environments import api as environment_api
 from tuner.environments import pages as environment_pages
 from tuner.gates import api as gate_api
+from tuner.gates import counter_pages as gate_counter_pages
 from tuner.gates import pages as gate_pages
 from tuner.gates import report_api as gate_report_api
 from tuner.jobs import api as tuner_api
@@ -60,6 +61,7 @@ from tuner.scores import pages as score_pages
 from tuner.served import api as served_api
 from tuner.served import pages as served_pages
 from tuner.suites import api as suite_api
+from tuner.suites import counter_api as suite_counter_api
 from tuner.suites import edit_pages as suite_edit_pages
 from tuner.suites import pages as suite_pages
 from tuner.team import api as team_api
@@ -113,6 +115,7 @@ urlpatterns = [
     path("bisect/measure/", build_pages.bisect_ask, name="bisect-measure"),        # POST
     path("regressions/", regression_pages.regression_list, name="regression-list"),             # ?state=&suite=&gpu=&build=&q=
     path("regressions/<int:pk>/", regression_pages.regression_detail, name="regression"),
+    path("regressions/<int:pk>/counters/", gate_counter_pages.regression_counters, name="regression-counters"),           # POST
     path("regressions/<int:pk>/change/", regression_pages.regression_change, name="regression-change"),      # POST
     path("sql/", sql_pages.sql_console, name="sql"),                               # ?profiles=1,2 ?query=3
     # captures
@@ -148,6 +151,8 @@ urlpatterns = [
     path("gates/new/", gate_pages.gate_new, name="gate-new"),                      # ?suite=&build=&against=
     path("gates/<int:pk>/", gate_pages.gate_detail, name="gate"),
     path("gates/<int:pk>/kernels/<int:kernel_pk>/", gate_pages.gate_kernel, name="gate-kernel"),
+    path("gates/<int:pk>/kernels/<int:kernel_pk>/counters/", gate_counter_pages.gate_kernel_counters,
+         name="gate-kernel-counters"),                                                               # POST
     path("gates/<int:pk>/stop/", gate_pages.gate_stop, name="gate-stop"),          # POST
     path("gates/<int:pk>/again/", gate_pages.gate_again, name="gate-again"),       # POST
     path("notified/", notify_pages.notified, name="notified"),                     # ?to=3: the messages of one place
@@ -293,6 +298,7 @@ urlpatterns = [
     path("api/suites/<str:name>/", suite_api.SuiteApi.as_view(), name="api-suite"),                            # by name or number
     path("api/suites/<str:name>/toml/", suite_api.SuiteFileApi.as_view(), name="api-suite-file"),
     path("api/suites/<str:name>/calibration/", suite_api.SuiteCalibrationApi.as_view(), name="api-suite-calibration"),
+    path("api/suites/<str:name>/counters/", suite_counter_api.SuiteCountersApi.as_view(), name="api-suite-counters"),
     path("api/suites/<str:name>/jobs/", suite_api.SuiteJobListApi.as_view(), name="api-suite-jobs"),
     path("api/suite-jobs/<int:pk>/", suite_api.SuiteJobApi.as_view(), name="api-suite-job"),
     path("api/suite-jobs/<int:pk>/stop/", suite_api.SuiteJobStopApi.as_view(), name="api-suite-job-stop"),     # POST

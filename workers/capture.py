@@ -26,7 +26,7 @@ from profiles.capture.services import capture_published
 from profiles.models import Capture
 from profiles.services import profile_create
 from tuner.models import SuiteCapture
-from workers import build_code, facts, gpu, jobs
+from workers import build_code, facts, gpu, jobs, suite_kernels
 from workers.capture_log import Log
 from workers.child import SandboxError
 
@@ -126,14 +126,18 @@ def _capture(capture: Capture, worker: str, folder: Path) -> None:
     def stopped() -> bool:
         return not text.flush(force=True)
 
-    cards = gpu.gpus()
-    if not cards:
+    here = gpu.gpus()
+    if not here:
         raise CaptureError("GPU", "this worker sees no NVIDIA GPU", "check nvidia-smi on the worker")
+    cards = suite_kernels.cards(capture, here)
+    if not cards:
+        _hand_back(capture, worker)
+        raise Cancelled
     plan = plan_for(capture, folder)
     text.add(f"$ {capture_command.shown(plan.argv)}")
     with gpu.lease(cards, should_stop=stopped) as card:
         text.add(f"ridgepoint: on {card.name} (GPU {card.index}, driver {card.driver})")
-        status = execute(plan, {"CUDA_VISIBLE_DEVICES": card.uuid}, text)
+        status = execute(plan, {"CUDA_VISIBLE_DEVICES": card.uuid, **suite_kernels.environ(capture, card, folder)}, text)
     text.flush(force=True)              # of a tool that fails at once, the last lines say why
     if not plan.result.exists():
         raise _failure(plan.argv[0], status, text)
@@ -244,10 +248,16 @@ def _keep(capture: Capture, worker: str, plan: Plan) -> None:
             raise Cancelled
         profile = profile_create(
             owner=capture.owner, file=File(stream, name=f"capture-{capture.pk}-{plan.result.name}"),
-            name=f"{capture.target.name}: {label}", build=capture.build, model=capture.model, tags=capture.tags,
+            name=f"{suite_kernels.title(capture)}: {label}", build=capture.build, model=capture.model, tags=capture.tags,
             notes=f"Capture {capture.pk}: {capture_command.shown(plan.argv)}")
         Capture.objects.filter(pk=capture.pk).update(
             profile=profile, status=Capture.Status.DONE, finished=timezone.now(), heartbeat=None)
+
+
+def _hand_back(capture: Capture, worker: str) -> None:
+    """Of a suite whose GPU another worker has: the row waits as if nobody had taken it; the sweep wakes workers until one can."""
+    Capture.objects.filter(pk=capture.pk, worker=worker, status=Capture.Status.RUNNING).update(
+        status=Capture.Status.QUEUED, worker="", heartbeat=None, attempts=F("attempts") - 1)
 
 
 def _end(capture: Capture, worker: str, **fields: Any) -> None:

@@ -33,6 +33,7 @@ class Counted:
     shape: Mapping[str, int]
     dtype: str
     config: Config | None = None
+    source_hash: str = ""                        # of the runs: other code is not launched in its name
 
 
 def everything(kernels: int, cold: bool) -> NcuOptions:

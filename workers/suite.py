@@ -20,7 +20,7 @@ from tuner.models import KernelRun, Suite, SuiteJob, SuiteKernel
 from tuner.suites import services
 from tuner.suites.job_services import REVALIDATE
 from tuner.suites.services import Turn
-from workers import clocks, gpu, jobs, stopping, suite_captures
+from workers import clocks, gpu, jobs, stopping, suite_captures, suite_counters
 from workers.child import SandboxError, Stopped
 from workers.fresh import CHILD
 from workers.stopping import Stop, watched
@@ -46,8 +46,12 @@ def run(job_id: int, worker: str, *, pace: float = 1.0, module: str = CHILD) -> 
             if job.suite.kind == Suite.Kind.TARGET:
                 suite_captures.measure(job, worker, stop)
             else:
-                with _runner(job, stop, pace, module) as (runner, about):
-                    Measuring(job, worker, runner, about).all()
+                if services.job_rest(job):
+                    with _runner(job, stop, pace, module) as (runner, about):
+                        Measuring(job, worker, runner, about).all()
+                if suite_counters.needed(job):
+                    cards(job)
+                suite_captures.counters(job, worker, stop)
             services.job_finish(job, worker)
         except (Stopped, stopping.Stopped, gpu.NoLease):
             log.info("suite job %s: stopped", job_id)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 
 from django.db import IntegrityError, transaction
@@ -20,6 +20,7 @@ from profiles.models import Capture, Profile
 from tuner import cache
 from tuner.models import KernelRun, SuiteCapture, SuiteJob, SuiteKernel
 from tuner.suites import services
+from tuner.suites.counter_selectors import COUNTERS
 from workers import capture, facts, gpu, suite_counters
 from workers.child import SandboxError
 from workers.heartbeat import beating
@@ -49,16 +50,24 @@ def measure(job: SuiteJob, worker: str, stop: Stop) -> None:
         row = _asked(job, build, number, Capture.Tool.TORCH, OPTIONS)
         _ran(row.capture, worker, stop)
         _settle(job, worker)
+    counters(job, worker, stop, lambda: _settle(job, worker))
+    if job.reason != COUNTERS and not KernelRun.objects.filter(job=job, rejected="").exists():
+        raise SandboxError(f"nothing could be measured: {_why(job)}", "the captures' pages have their logs")
+
+
+def counters(job: SuiteJob, worker: str, stop: Stop, settled: Callable[[], bool] = lambda: True) -> None:
+    """Counters and timelines that the job is for, or that its suite gates. No lease may be held: each capture takes its own.
+
+    Raises Pending, SandboxError, Stopped.
+    """
     suite_counters.measure(job, worker, stop, _ran)
     end = time.monotonic() + WAIT_S
-    while not _settle(job, worker) or suite_counters.pending(job):
+    while not settled() or suite_counters.pending(job):
         stop.check()
         if time.monotonic() > end:
             raise Pending
         stop.wait(LOOK_S)
     suite_counters.settle(job)
-    if not KernelRun.objects.filter(job=job, rejected="").exists():
-        raise SandboxError(f"nothing could be measured: {_why(job)}", "the captures' pages have their logs")
 
 
 def _order(job: SuiteJob) -> Iterator[tuple[str, int]]:

@@ -1,86 +1,197 @@
-"""Hardware counters that a suite of a capture target gates: one ncu capture for each build, where they can be read at all.
+"""Hardware counters and timelines of the builds that a suite measures: captures of a job, and what becomes of their numbers.
 
-Counters of one binary hardly vary: what one capture says goes to all runs of its build in this job. Where ncu is missing or may
-not read counters, they stay unknown, and each run says why.
+A job may be for them alone (reason "counters": everything ncu can count, and a timeline of an operator suite's kernels). Else it
+measures, and its suite gates a metric that ncu alone knows: one small capture for each build, in the same session. Counters of one
+binary hardly vary: what one capture says goes to all runs of its build in this job. Where ncu is missing or may not read counters
+they stay unknown, and each run says why.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
+from profiles.capture.counted_selectors import counters_in, launches_of
 from profiles.capture.launch_selectors import counters_of
-from profiles.capture.options import NcuOptions, OptionsError
+from profiles.capture.options import NcuOptions, OptionsError, TorchOptions
 from profiles.models import Capture, Profile
-from tuner.models import KernelRun, SuiteCapture, SuiteJob
-from workers import facts
+from tuner.models import KernelRun, Suite, SuiteCapture, SuiteJob
+from tuner.suites.counter_selectors import COUNTERS, NCU, TIMELINE
+from tuner.suites.services import job_published
+from workers import counted, facts, suite_kernels
+from workers.child import SandboxError
 from workers.stopping import Stop
 
-NUMBER = -1                                  # of the SuiteCapture of a build's counters
-LAUNCHES = 200
+TARGET_LAUNCHES = 200
+TIME = "gpu__time_duration.sum"
 WHY = "counters_unknown"                     # in a run's facts
-# Metric of a suite → counters of ncu, and what makes one number of them.
-COUNTERS: Mapping[str, tuple[tuple[str, ...], Callable[[list[float]], float]]] = {
-    "dram_bytes": (("dram__bytes_read.sum", "dram__bytes_write.sum"), sum),
-    "tensor_use_pct": (("sm__inst_executed_pipe_tensor_op_gmma.avg.pct_of_peak_sustained_active",
-                        "sm__inst_executed_pipe_tensor_op_hmma.avg.pct_of_peak_sustained_active"), max),
-}
+Make = Callable[[list[float]], float]
 Ran = Callable[[Capture, str, Stop], None]
+Options = NcuOptions | TorchOptions
+HOPPER = 9                                   # compute capability from which on there are warp-group MMAs
+_TENSOR = "sm__inst_executed_pipe_tensor_op_{}.avg.pct_of_peak_sustained_active"
+_GMMA, _HMMA = _TENSOR.format("gmma"), _TENSOR.format("hmma")
+# Metric of a suite → counters of ncu, and what makes one number of them for one launch.
+KNOWN: Mapping[str, tuple[tuple[str, ...], Make]] = {
+    "dram_bytes": (("dram__bytes_read.sum", "dram__bytes_write.sum"), sum),
+    "tensor_use_pct": ((_GMMA, _HMMA), max),
+}
 
 
-def wanted(job: SuiteJob) -> dict[str, tuple[tuple[str, ...], Callable[[list[float]], float]]]:
+def wanted(job: SuiteJob) -> dict[str, tuple[tuple[str, ...], Make]]:
     """Metrics that the suite or a kernel of it gates and that only ncu knows; ncu's own names stand for themselves."""
     named = set(job.suite.metrics).union(*(kernel.metrics for kernel in job.suite.kernels.all()))
-    return {name: COUNTERS.get(name, ((name,), max)) for name in sorted(named) if name in COUNTERS or "__" in name}
+    return {name: KNOWN.get(name, ((name,), max)) for name in sorted(named) if name in KNOWN or "__" in name}
+
+
+def names_of(job: SuiteJob) -> list[str]:
+    """What ncu is asked for. A name that a GPU does not have ends the whole capture: warp-group MMA came with Hopper."""
+    major = str(job.environment.get("compute_capability") or "").partition(".")[0]
+    older = major.isdecimal() and int(major) < HOPPER
+    return sorted({TIME, *(one for names, _ in wanted(job).values() for one in names if not (older and one == _GMMA))})
+
+
+# ---- which captures ----
+
+def orders(job: SuiteJob) -> list[tuple[int, Options]]:
+    """(number of the SuiteCapture, options) for each build. [] where nobody asks for counters. Raises OptionsError."""
+    operators = job.suite.kind != Suite.Kind.TARGET
+    number, cold = len(suite_kernels.kernels(job)), suite_kernels.timed_as(job) == "cold"
+    if job.reason == COUNTERS:
+        if operators:
+            return [(NCU, counted.everything(number, cold)), (TIMELINE, counted.STEPS)]
+        return [(NCU, NcuOptions(kernel=_by_name(job), launch_count=counted.LAUNCHES * number))]
+    if job.recorded or not wanted(job) or "missing" in facts.ncu():
+        return []
+    if operators:
+        checked = NcuOptions.parse(counted.few(names_of(job), number, cold).as_json())
+        return [(NCU, checked)] if KernelRun.objects.filter(job=job, rejected="").exists() else []
+    return [(NCU, NcuOptions.parse({"set": "none", "sections": ["LaunchStats"], "metrics": names_of(job),
+                                    "launch_count": TARGET_LAUNCHES, "import_source": False}))]
+
+
+def needed(job: SuiteJob) -> bool:
+    try:
+        return bool(orders(job))
+    except OptionsError:
+        return False
+
+
+def _by_name(job: SuiteJob) -> str:
+    """An expression for the kernels of a target that were asked for; "" (every kernel) where that would be too long."""
+    names = {re.escape(kernel.op.partition(" #")[0]) for kernel in suite_kernels.kernels(job)}
+    found = "|".join(sorted(names))
+    return found if len(found) <= 300 else ""
 
 
 def measure(job: SuiteJob, worker: str, stop: Stop, ran: Ran) -> None:
-    """A capture of each build, unless it is there."""
-    metrics = wanted(job)
-    if not metrics or "missing" in facts.ncu():
-        return
+    """Each capture of each build, unless it is there. Where the tool fails, its row says why."""
     try:
-        options = NcuOptions.parse({"set": "none", "metrics": sorted({one for names, _ in metrics.values() for one in names}),
-                                    "launch_count": LAUNCHES, "import_source": False})
+        asked_for = orders(job)
     except OptionsError:
         return
-    for each in job.builds:
-        stop.check()
-        found = SuiteCapture.objects.filter(job=job, build=each["build"], number=NUMBER).select_related("capture").first()
-        if found is None:
-            made = Capture.objects.create(target=job.suite.target, tool=Capture.Tool.NCU, options=options.as_json(),
-                                          owner=job.owner, build=each["build"][:80], tags=["suite", job.suite.name])
-            found = SuiteCapture.objects.create(job=job, build=each["build"], number=NUMBER, capture=made)
-        ran(found.capture, worker, stop)
+    for number, options in asked_for:
+        for each in job.builds:
+            stop.check()
+            ran(_asked(job, each["build"], number, options).capture, worker, stop)
+            job_published(job)
+
+
+def _asked(job: SuiteJob, build: str, number: int, options: Options) -> SuiteCapture:
+    found = SuiteCapture.objects.filter(job=job, build=build, number=number).select_related("capture").first()
+    if found is not None:
+        return found
+    target = job.suite.target if job.suite.kind == Suite.Kind.TARGET else suite_kernels.target()
+    made = Capture.objects.create(target=target, owner=job.owner, build=build[:80], options=options.as_json(),
+                                  tool=Capture.Tool.NCU if isinstance(options, NcuOptions) else Capture.Tool.TORCH,
+                                  tags=["suite", job.suite.name])
+    return SuiteCapture.objects.create(job=job, build=build, number=number, capture=made)
 
 
 def pending(job: SuiteJob) -> bool:
-    return SuiteCapture.objects.filter(job=job, number=NUMBER,
+    return SuiteCapture.objects.filter(job=job, number__lt=0,
                                        capture__profile__status__in=[Profile.Status.UPLOADED, Profile.Status.INGESTING]).exists()
 
 
+# ---- their numbers ----
+
 def settle(job: SuiteJob) -> None:
-    """Into the facts of the job's runs: each metric's value, or why there is none. Twice does no harm."""
+    """Into the facts of the job's runs: each metric's value, or why there is none. Twice does no harm.
+
+    A job that is for counters alone has no runs; it fails where no build has a report that can be read. Raises SandboxError.
+    """
+    rows = list(SuiteCapture.objects.filter(job=job, number=NCU).select_related("capture__profile", "capture__target"))
+    if job.reason == COUNTERS:
+        if not any(_ready(row.capture) for row in rows):
+            raise SandboxError(f"no counters: {next((why for row in rows if (why := _why(row.capture))), 'nothing was captured')}",
+                               next((hint for row in rows if (hint := _hint(row.capture))), "the captures' pages have their logs"))
+        return
     metrics = wanted(job)
     if not metrics:
         return
-    asked_for = SuiteCapture.objects.filter(job=job, number=NUMBER).select_related("capture__profile")
-    captures = {row.build: row.capture for row in asked_for}
+    captures = {row.build: row.capture for row in rows}
     for each in job.builds:
         asked = captures.get(each["build"])
-        profile = asked.profile if asked is not None else None
-        ready = profile is not None and profile.status == Profile.Status.READY
-        found = counters_of(profile, sorted({one for names, _ in metrics.values() for one in names})) if ready else {}
-        why = _why(asked)
+        found = dict(_counted(job, asked, metrics)) if asked is not None and _ready(asked) else {}
+        why = _why(asked) if asked is not None else _why_not(job)
         for run in KernelRun.objects.filter(job=job, build__name=each["build"], rejected="").select_related("kernel"):
-            counted = found.get((run.kernel.op, run.kernel.shape.get("grid", ""), run.kernel.shape.get("block", "")), {})
-            said = {name: make([counted[one] for one in names if one in counted])
-                    for name, (names, make) in metrics.items() if any(one in counted for one in names)}
+            said = found.get(run.kernel.key) or {}
             run.facts = {**run.facts, **said} if said else {**run.facts, WHY: why or "ncu did not see a launch of it"}
             run.save(update_fields=["facts"])
 
 
-def _why(asked: Capture | None) -> str:
-    if asked is None:
-        return facts.ncu().get("missing", "ncu was not asked")[:300]
-    error = asked.error or (asked.profile.error if asked.profile else None)
-    return str(error["what"])[:300] if error else ""
+def _counted(job: SuiteJob, asked: Capture, metrics: Mapping[str, tuple[tuple[str, ...], Make]]
+             ) -> Iterator[tuple[str, dict[str, float]]]:
+    """(kernel key, metric → value) of one build's report."""
+    profile, names = asked.profile, names_of(job)
+    if profile is None:
+        return
+    if job.suite.kind == Suite.Kind.TARGET:
+        by_shape = counters_of(profile, names)
+        for kernel in suite_kernels.kernels(job):
+            counters = by_shape.get((kernel.op, kernel.shape.get("grid", ""), kernel.shape.get("block", "")), {})
+            yield kernel.key, {name: make([counters[one] for one in of if one in counters])
+                               for name, (of, make) in metrics.items() if any(one in counters for one in of)}
+        return
+    mine = launches_of(profile, [one.key for one in suite_kernels.of_build(job, asked.build)])
+    raw = counters_in(profile, names, [index for indexes in mine.values() for index in indexes])
+    for key, indexes in mine.items():
+        launches = [raw[index] for index in indexes if index in raw]
+        if launches and len(launches) % counted.LAUNCHES == 0:       # else ncu was cut short: part of a launch is no launch
+            yield key, {name: value for name, (of, make) in metrics.items()
+                        if (value := _of_a_call(launches, of, make)) is not None}
+
+
+def _of_a_call(launches: Sequence[Mapping[str, float]], of: Sequence[str], make: Make) -> float | None:
+    """One number for a launch of the operator, which may be several GPU kernels: sums add up, the rest is weighted by time."""
+    known = [(make([each[one] for one in of if one in each]), each.get(TIME, 1.0)) for each in launches
+             if any(one in each for one in of)]
+    if not known:
+        return None
+    if all(one.endswith(".sum") for one in of):
+        return sum(value for value, _ in known) / counted.LAUNCHES
+    return sum(value * ns for value, ns in known) / sum(ns for _, ns in known)
+
+
+def _ready(asked: Capture) -> bool:
+    return asked.profile is not None and asked.profile.status == Profile.Status.READY
+
+
+def _error(asked: Capture) -> dict[str, Any]:
+    found = asked.error or (asked.profile.error if asked.profile else None)
+    return found if isinstance(found, dict) else {}
+
+
+def _why(asked: Capture) -> str:
+    return str(_error(asked).get("what", ""))[:300]
+
+
+def _hint(asked: Capture) -> str:
+    return str(_error(asked).get("hint", ""))[:300]
+
+
+def _why_not(job: SuiteJob) -> str:
+    if job.recorded:
+        return "these runs were recorded: nothing can be launched under ncu again"
+    return facts.ncu().get("missing", "ncu was not asked")[:300]

@@ -89,6 +89,17 @@ def metrics_named(profile_id: int, names: Sequence[str], launches: Sequence[int]
     return found
 
 
+def words_of(profile_id: int, name: str) -> dict[int, str]:
+    """Launch -> the word that it says under this name; launches that say none are left out."""
+    try:
+        with default_storage.open(key(profile_id), "rb") as file:
+            table = pq.read_table(file, columns=["launch", "text"], filters=pc.field("metric") == name)
+    except FileNotFoundError:
+        return {}
+    pairs = zip(table["launch"].to_pylist(), table["text"].to_pylist(), strict=True)
+    return {launch: text for launch, text in sorted(pairs) if text}
+
+
 def launch_rows(report: Report) -> Iterator[dict[str, Any]]:
     """Fields of a LaunchCounters row per launch, with its kernel's full name in place of the key."""
     for launch in report.launches:

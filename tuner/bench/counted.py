@@ -54,12 +54,16 @@ def ready(one: Mapping[str, Any], device: torch.device) -> Ready:
     if operator is None:
         raise ValueError(f"no operator {one['operator']} is known here")
     module = importlib.import_module(operator.kernel_module)
+    here, measured = source_hash(module, operator.name), one.get("source_hash") or ""
+    if measured and here != measured:
+        raise ValueError(f"the code here (source {here[:12]}) is not what was measured ({measured[:12]}): "
+                         "put the build's code where the suite's build_path says, or measure the build again")
     problem: Problem = module.PROBLEMS[operator.name](one["shape"], one["dtype"], device, int(one.get("seed", 0)))
     config: Config = one.get("config") or operator.default_config(one["shape"], one["dtype"], limits(*_device(device)))
     for _ in range(WARMUP):
         problem.launch(config)
     _finish(device)
-    say(f"{one['key']}: {config}, source {source_hash(module, operator.name)[:12]}")
+    say(f"{one['key']}: {config}, source {here[:12]}")
     return Ready(one["key"], lambda: problem.launch(config))
 
 

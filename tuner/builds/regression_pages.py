@@ -13,6 +13,7 @@ from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.decorators.http import require_POST, require_safe
 
 from tuner.builds import page_selectors, regression_selectors, regression_services, words_selectors
+from tuner.gates import counter_selectors
 from tuner.gates.page_selectors import comparable
 from tuner.models import Build, Regression
 
@@ -49,6 +50,7 @@ def _context(row: Regression, kept: dict[str, Any]) -> dict[str, Any]:
     return {"row": row, "kernel": kernel, "size": words_selectors.size_text(row), "told": regression_selectors.told_by(row),
             "states": [state for state in STATES if state[0] != row.state], "later": regression_selectors.later_builds(row),
             "history": row.history[::-1], "tune": page_selectors.tune_url(kernel) if kernel else "",
+            "counters": counter_selectors.of_regression(row, kernel), "ask": reverse("regression-counters", args=[row.pk]),
             "compare": row.good is not None and comparable(row.good.name, row.build.name), "kept": kept}
 
 

@@ -16,6 +16,7 @@ from django.utils import timezone
 from profiles.analysis.gate.rule import Verdict
 from tuner.builds.regression_services import regressions_found
 from tuner.gates import rounds_selectors, sides_selectors
+from tuner.gates.counter_services import counters_wanted
 from tuner.gates.rounds_selectors import Round
 from tuner.gates.rules_selectors import rule_of
 from tuner.gates.selectors import gate_short
@@ -130,8 +131,8 @@ def decided(gate: Gate, judged: Judged, notes: list[str]) -> None:
 
 
 def _told(gate: Gate) -> None:
-    for told in (regressions_found, gate_told):
-        if told is regressions_found and gate.status != Status.DONE:
+    for told in (regressions_found, gate_told, counters_wanted):
+        if told is not gate_told and gate.status != Status.DONE:
             continue
         try:
             with transaction.atomic():

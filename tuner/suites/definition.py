@@ -27,8 +27,8 @@ __all__ = ["Definition", "DefinitionError", "KernelDefinition", "Problem", "as_d
 KINDS = ("operators", "target", "uploaded")
 MAX_KERNELS, MAX_RUNS = 500, 200
 NAME = re.compile(r"[A-Za-z0-9_-]{1,60}\Z")
-TOP = ("name", "title", "kind", "device", "target", "build_path", "runs", "baseline_runs", "every_hours", "enabled", "rule",
-       "metrics", "policy", "kernel")
+TOP = ("name", "title", "kind", "device", "target", "build_path", "runs", "baseline_runs", "every_hours", "capture_slower",
+       "enabled", "rule", "metrics", "policy", "kernel")
 KERNEL = ("op", "shape", "shapes", "dtype", "dtypes", "config", "tag", "enabled", "rule", "metrics")
 
 
@@ -57,6 +57,7 @@ class Definition:
     runs: int = 5
     baseline_runs: int = 10
     every_hours: float | None = None
+    capture_slower: bool = False                      # counters of both builds where a verdict is SLOWER
     enabled: bool = True
     rule: Mapping[str, Any] = field(default_factory=dict)
     metrics: Mapping[str, Any] = field(default_factory=dict)
@@ -95,7 +96,9 @@ class Reader(FieldChecks):
             build_path=self.build_path(document.get("build_path", "")),
             runs=self.whole("runs", document.get("runs", 5), 1, MAX_RUNS),
             baseline_runs=self.whole("baseline_runs", document.get("baseline_runs", 10), 1, MAX_RUNS),
-            every_hours=self.hours(document.get("every_hours")), enabled=self.flag("enabled", document.get("enabled", True)),
+            every_hours=self.hours(document.get("every_hours")),
+            capture_slower=self.flag("capture_slower", document.get("capture_slower", False)),
+            enabled=self.flag("enabled", document.get("enabled", True)),
             rule=self.rule("rule", document.get("rule", {})), metrics=self.metrics("metrics", document.get("metrics", {})),
             policy=self.policy(document.get("policy", {})),
             kernels=self.kernels(document.get("kernel", document.get("kernels", [])), kind))
@@ -103,6 +106,8 @@ class Reader(FieldChecks):
             self.say("target", "name the capture target whose kernels are watched")
         if kind != "target" and found.target:
             self.say("target", 'only a suite of kind "target" has one')
+        if kind == "uploaded" and found.capture_slower:
+            self.say("capture_slower", "runs of this suite are uploaded: nothing here can launch its kernels")
         if kind == "uploaded" and found.every_hours is not None:
             self.say("every_hours", "runs of this suite are uploaded: nothing here can measure them on a schedule")
         if self.problems:

@@ -27,7 +27,7 @@ MAX_RUNS, MAX_BUILDS = 200, 50      # of each build; builds of one job
 MAX_WANTED = 200_000                # kernel runs of one job
 MAX_BUILD_NAME, MAX_CONFIG_CHARACTERS = 80, 2000
 REVALIDATE = "revalidate"           # of cached winners: its builds are configurations
-REASONS = ("manual", "schedule", "gate", "again", "bisect", "matrix", REVALIDATE)
+REASONS = ("manual", "schedule", "gate", "again", "bisect", "matrix", REVALIDATE, selectors.COUNTERS)
 Status = SuiteJob.Status
 LIVE = (Status.QUEUED, Status.RUNNING)
 
@@ -195,7 +195,7 @@ def _job_problems(suite: Suite, runs: Any, kernels: Sequence[str] | None, reason
         problems["suite"] = "it is switched off; switch it on to measure it"
     elif suite.kind == Suite.Kind.OPERATORS and not known:
         problems["suite"] = "it has no kernel that is enabled"
-    if not _whole(runs) or not 1 <= runs <= MAX_RUNS:
+    if not _whole(runs) or not (0 if reason == selectors.COUNTERS else 1) <= runs <= MAX_RUNS:
         problems["runs"] = f"a whole number from 1 to {MAX_RUNS}"
     if reason not in REASONS:
         problems["reason"] = f"one of {', '.join(REASONS)}"

@@ -37,6 +37,7 @@ class Suite(models.Model):
     policy = models.JSONField(default=dict, blank=True)          # fields of tuner.bench.policy.Policy for its runs
     every_hours = models.FloatField(null=True, blank=True)       # scheduled: the newest build is measured this often
     due = models.DateTimeField(null=True, blank=True)            # next scheduled run
+    capture_slower = models.BooleanField(default=False)          # a SLOWER verdict asks for counters and timelines of both builds
     definition = models.TextField(blank=True)                    # the file it was read from, as it came; "": made on a page
     enabled = models.BooleanField(default=True)
     owner = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL)

@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from django.db.models import Count, QuerySet
+from django.db.models import Count, Q, QuerySet
 from django.utils import timezone
 
-from tuner.models import KernelRun, Suite, SuiteJob, SuiteKernel
+from tuner.models import KernelRun, Suite, SuiteCapture, SuiteJob, SuiteKernel
 from tuner.suites.definition import Definition, KernelDefinition, as_document, kernel_key
 from tuner.texts import config_in_order, in_order
 
 Status = SuiteJob.Status
 LIVE = (Status.QUEUED, Status.RUNNING)
-FIELDS = ("title", "kind", "device", "build_path", "runs", "baseline_runs", "every_hours", "enabled", "rule", "metrics", "policy")
+COUNTERS = "counters"                        # reason of a job that is for counters and timelines alone
+FIELDS = ("title", "kind", "device", "build_path", "runs", "baseline_runs", "every_hours", "enabled", "rule", "metrics", "policy",
+          "capture_slower")
 KERNEL_FIELDS = ("op", "shape", "dtype", "config_from", "config", "enabled", "rule", "metrics")
 
 
@@ -37,7 +39,25 @@ def jobs_progress(found: Sequence[SuiteJob]) -> dict[int, dict[str, Any]]:
     enabled = dict(SuiteKernel.objects.filter(suite__in={job.suite_id for job in found}, enabled=True).order_by().values("suite")
                    .annotate(kernels=Count("pk")).values_list("suite", "kernels"))
     nothing = {"done": 0, "processes": 0}
-    return {job.pk: _progress(job, counted.get(job.pk, nothing), enabled.get(job.suite_id, 0)) for job in found}
+    captured = _captured([job for job in found if job.reason == COUNTERS])
+    return {job.pk: captured.get(job.pk) or _progress(job, counted.get(job.pk, nothing), enabled.get(job.suite_id, 0))
+            for job in found}
+
+
+def _captured(found: Sequence[SuiteJob]) -> dict[int, dict[str, Any]]:
+    """The same of jobs that are for counters alone: captures that have ended, of each build one or two."""
+    if not found:
+        return {}
+    ended = ~Q(capture__status__in=["queued", "running"])
+    rows = SuiteCapture.objects.filter(job__in=[job.pk for job in found]).order_by().values("job")
+    done = {row["job"]: row["done"] for row in rows.annotate(done=Count("pk", filter=ended))}
+    told = {}
+    for job in found:
+        ready = done.get(job.pk, 0)
+        wanted = max(len(job.builds) * (1 if job.suite.kind == Suite.Kind.TARGET else 2), ready)
+        told[job.pk] = {"done": ready, "wanted": wanted, "left_s": None, "processes": ready,
+                        "says": f"{ready} of {wanted} captures"}
+    return told
 
 
 def _progress(job: SuiteJob, counted: Mapping[str, int], enabled: int) -> dict[str, Any]:
@@ -77,7 +97,7 @@ def job_json(job: SuiteJob, progress: dict[str, Any] | None = None) -> dict[str,
 
 def suite_json(suite: Suite) -> dict[str, Any]:
     names = ("name", "title", "kind", "device", "build_path", "runs", "baseline_runs", "rule", "metrics", "policy", "every_hours",
-             "enabled")
+             "enabled", "capture_slower")
     return {"id": suite.pk, **{name: getattr(suite, name) for name in names}, "target": suite.target.name if suite.target else None,
             "owner": suite.owner.get_username() if suite.owner else None, "from_file": bool(suite.definition),
             **{name: value.isoformat() if (value := getattr(suite, name)) else None for name in ("due", "created", "changed")}}

@@ -1,0 +1,148 @@
+"""One kernel in the counter reports of two builds: which launches are its, its numbers beside each other, and why it changed.
+
+A report says in which NVTX ranges each launch lay; a suite's captures name the kernel there. Where the capture was of that one
+kernel, every launch is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from django.db.models import Q
+
+from profiles.advice.selectors import AdviceLine, advice_lines
+from profiles.analysis.compare import counter_changes
+from profiles.analysis.why import WANTED, Why, why
+from profiles.models import KernelStat, LaunchCounters, Profile
+from profiles.selectors.compare import COUNTERS
+from profiles.store.counters import metrics_named, words_of
+
+RANGES, JOIN = "nvtx__ranges", " | "                  # as `profiles.ingest.ncu_child` writes them
+MOST_LAUNCHES = 40                                    # of each side that are read
+ADVICE = 3
+TENSOR = {
+    "sm__inst_executed_pipe_tensor_op_gmma.avg.pct_of_peak_sustained_active": "Tensor cores, warp-group MMA, of peak",
+    "sm__inst_executed_pipe_tensor_op_hmma.avg.pct_of_peak_sustained_active": "Tensor cores, warp MMA, of peak",
+    "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active": "Tensor pipe active"}
+LOCAL = {"derived__local_spilling_requests": "Spill requests"}
+
+
+@dataclass(frozen=True)
+class Seen:
+    """One kernel's launches in one report."""
+
+    profile: Profile
+    kernel: KernelStat                       # the GPU kernel that took longest, where a launch of the operator makes several
+    indexes: list[int]                       # its launches
+    duration_ns: float | None                # median of them, under ncu
+    others: int = 0                          # further GPU kernels of the same launch
+
+
+@dataclass(frozen=True)
+class Number:
+    """One counter of both builds: medians over the launches. None: the report does not hold it."""
+
+    name: str
+    unit: str
+    old: float | None
+    new: float | None
+
+    @property
+    def pct(self) -> float | None:
+        if self.old is None or self.new is None:
+            return None
+        if self.old == 0:
+            return 0.0 if self.new == 0 else None
+        return (self.new / self.old - 1) * 100
+
+    def as_json(self) -> dict[str, Any]:
+        return {"name": self.name, "unit": self.unit, "baseline": self.old, "build": self.new, "change_pct": self.pct}
+
+
+@dataclass(frozen=True)
+class Beside:
+    old: Seen | None
+    new: Seen | None
+    numbers: list[Number] = field(default_factory=list)
+    why: Why | None = None
+    advice: list[AdviceLine] = field(default_factory=list)          # on the newer one
+
+
+def launches_of(profile: Profile, keys: Sequence[str]) -> dict[str, list[int]]:
+    """Kernel key -> indexes of its launches in the report, in their order."""
+    words = words_of(profile.pk, RANGES)
+    found = {key: [index for index, text in words.items() if key in text.split(JOIN)] for key in keys}
+    if len(keys) == 1 and not words:
+        rows = LaunchCounters.objects.filter(profile=profile, incomplete="").order_by("index")
+        return {keys[0]: list(rows.values_list("index", flat=True))}
+    return found
+
+
+def counters_in(profile: Profile, names: Sequence[str], launches: Sequence[int]) -> dict[int, dict[str, float]]:
+    """Launch -> counter -> value, of those that the report has."""
+    return metrics_named(profile.pk, names, launches)
+
+
+def seen(profile: Profile, key: str, keys: Sequence[str]) -> Seen | None:
+    """The launches of one kernel of those that the capture was of; None where the report has none."""
+    return _seen(profile, Q(index__in=launches_of(profile, keys).get(key, [])))
+
+
+def seen_named(profile: Profile, name: str, grid: str, block: str) -> Seen | None:
+    """The launches of one GPU kernel, as `launch_selectors.launched` names it, with one grid and block ("512×1×1"; "": any)."""
+    wanted = Q(kernel__short_name=name.partition(" #")[0])
+    for field_name, size in (("grid", grid), ("block", block)):
+        wanted &= Q(**{field_name: size.replace("×", " × ")}) if size else Q()
+    return _seen(profile, wanted)
+
+
+def _seen(profile: Profile, wanted: Q) -> Seen | None:
+    rows = (LaunchCounters.objects.filter(wanted, profile=profile, incomplete="").select_related("kernel__profile").defer("rules")
+            .order_by("index"))
+    by_kernel: dict[int, list[LaunchCounters]] = {}
+    for row in rows:
+        by_kernel.setdefault(row.kernel_id, []).append(row)
+    if not by_kernel:
+        return None
+    longest = max(by_kernel.values(), key=lambda each: sum(row.duration_ns or 0.0 for row in each))
+    return Seen(profile, longest[0].kernel, [row.index for row in longest], _median(row.duration_ns for row in longest),
+                len(by_kernel) - 1)
+
+
+def beside(old: Seen | None, new: Seen | None) -> Beside:
+    """Both builds, counter by counter."""
+    facts = [_facts(side) for side in (old, new)]
+    raw = [_raw(side) for side in (old, new)]
+    seconds = [side.duration_ns / 1e9 if side and side.duration_ns else None for side in (old, new)]
+    numbers = [Number("Time under ncu", "s", *seconds)]
+    numbers += [Number(each.name, each.unit, each.old, each.new) for each in counter_changes(*facts, COUNTERS)]
+    tensor = [_median(sum(values.values()) for each in side if (values := each.get("tensor_instructions"))) for side in facts]
+    numbers.append(Number("Tensor-core operations", "FLOP", *tensor))
+    for unit, named in (("%", TENSOR), ("", LOCAL)):
+        numbers += [Number(name, unit, *(_median(each[metric] for each in side if metric in each) for side in raw))
+                    for metric, name in named.items()]
+    told = [each for each in numbers if each.old is not None or each.new is not None]
+    return Beside(old, new, told, why(*raw) if old and new else None, advice_lines(new.kernel)[:ADVICE] if new else [])
+
+
+def _facts(side: Seen | None) -> list[Mapping[str, Any]]:
+    if side is None:
+        return []
+    rows = LaunchCounters.objects.filter(profile=side.profile, index__in=side.indexes[:MOST_LAUNCHES])
+    return list(rows.values_list("facts", flat=True))
+
+
+def _raw(side: Seen | None) -> list[dict[str, float]]:
+    if side is None:
+        return []
+    return list(metrics_named(side.profile.pk, [*WANTED, *TENSOR, *LOCAL], side.indexes[:MOST_LAUNCHES]).values())
+
+
+def _median(values: Iterable[float | None]) -> float | None:
+    known = sorted(value for value in values if value is not None)
+    if not known:
+        return None
+    middle = len(known) // 2
+    return float(known[middle]) if len(known) % 2 else (known[middle - 1] + known[middle]) / 2
