@@ -93,11 +93,15 @@ def work(queues: list[str]) -> None:
 
 
 def _sweeping(queues: list[str]) -> tuple[Callable[[], object], Callable[[str], object]]:
-    """What wakes rows that were left behind, and what hands back those of a worker that goes."""
+    """What wakes rows that were left behind, and what hands back those of a worker that goes.
+
+    The tasks are imported here, once, and not by each forked child again.
+    """
     if queues == [SMALL]:
         from workers import messages
 
         return messages.wake, lambda name: None         # a message in flight is due again by itself
+    from workers import tasks  # noqa: F401
     from workers.sweep import release, sweep
 
     return sweep, release
