@@ -13,7 +13,6 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from profiles.ingest.nsys_tool import nsys_path
 from tuner.bench import nvml
 from tuner.team import packages
 from workers import gpu
@@ -68,6 +67,8 @@ def _version(path: str) -> dict[str, str]:
 @lru_cache(maxsize=1)
 def nsys() -> dict[str, str]:
     """{"path", "version"} of Nsight Systems' command line, which exports its closed reports, or {"missing": why}."""
+    from profiles.ingest.nsys_tool import nsys_path      # brings every reader along, which a GPU's environment need not have
+
     path = nsys_path()
     if path is None:
         return {"missing": "nsys is neither on PATH nor where NVIDIA installs it; RIDGEPOINT_NSYS may name it. "
