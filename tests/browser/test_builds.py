@@ -70,11 +70,11 @@ def test_from_the_answer_to_the_build_and_back(watched: Any, series: str) -> Non
     page.go_back()
     page.locator("#series tbody").get_by_role("link", name="both builds").click()
     page.wait_for_url(re.compile(r"/builds/br07/\?against=br06"))
-    assert "gemm 0" in page.locator("#kernels tbody tr").first.inner_text()
+    assert "gemm 0" in page.locator("#kernels .tabulator-row").first.inner_text()
     assert "Begin with this build" in page.inner_text("#regressions")
     page.locator("#against").select_option("baseline")
     page.wait_for_url(re.compile("against=baseline"))
-    assert page.locator("#kernels tbody tr").first.locator(".chip").inner_text() == "▲ SLOWER"
+    assert page.locator("#kernels .tabulator-row").first.locator(".chip").inner_text() == "▲ SLOWER"
 
 
 def test_a_regression_is_answered_and_the_page_of_builds_follows(watched: Any, series: str) -> None:
