@@ -176,7 +176,7 @@ def test_a_run_can_be_stopped(profile):
         assert thread.is_alive()
         query_stop("me", "r-1")
         thread.join(5)
-    assert not thread.is_alive() and time.monotonic() - began < 2
+    assert not thread.is_alive() and time.monotonic() - began < 5
     assert found[0].kind == "stopped"
 
 

@@ -102,7 +102,7 @@ def test_a_wait_that_is_no_time_is_answered_at_once(suite: Suite, api: Any, alic
     made = api(alice).post(reverse("api-gates"), asked(runs=None) | {"runs": records(range(1, 3))}, format="json").json()["id"]
     began = time.monotonic()
     assert api(alice).get(f"{reverse('api-gate', args=[made])}?{query}").status_code in (200, 400)
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < 10
 
 
 @pytest.mark.django_db(transaction=True)
@@ -133,7 +133,7 @@ def test_only_so_many_wait_at_once(suite: Suite, monkeypatch: Any) -> None:
     assert gate_api._turns.acquire(blocking=False)
     began = time.monotonic()
     assert not gate_api.ended(row.pk, 30)
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < 10
 
 
 def test_baselines_say_what_the_next_build_is_compared_with(suite: Suite, api: Any, alice: Any) -> None:

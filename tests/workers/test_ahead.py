@@ -114,10 +114,10 @@ def test_stop_is_seen_at_once_while_every_compiler_hangs():
         threading.Timer(0.5, runner.stop).start()
         began = time.monotonic()
         assert list(tune(space, "exhaustive", runner, Budget(), 0)) == []
-        assert time.monotonic() - began < 1.5
+        assert time.monotonic() - began < 5          # at once when idle; every compiler hangs for a minute
     finally:
         runner.close()
-    assert time.monotonic() - began < 2.5
+    assert time.monotonic() - began < 10
 
 
 @pytest.mark.parametrize("shape", [{"no_meta": 1}, {"compiler_dies": 1}])
