@@ -119,6 +119,7 @@ LAYERS = [
                               "tuner.suites.records", "tuner.suites.errors"),
           ours=("tuner.operators*", "tuner.trial", "tuner.bench.policy", "profiles.analysis.gate*")),
     Layer("messages to the outside", ("tuner.notify.webhook",)),
+    Layer("secrets at rest", ("tuner.notify.secret",), packages=("django", "cryptography")),
     Layer("gate reports", ("tuner.gates.reports", "tuner.gates.reports.*"), ours=("profiles.analysis.gate*",)),
     # what people and programs see
     Layer("tuner charts", ("tuner.*.charts", "tuner.*_charts"),
@@ -154,7 +155,8 @@ LAYERS = [
                            "tuner.environments", "tuner.jobs",
                            "tuner.configs", "tuner.served", "tuner.team", "workers", "*.management",
                            "*.management.commands"),
-          ours=("tuner.operators", "tuner.team.selectors"),      # an app registers teams' operators when Django is ready
+          ours=("tuner.operators", "tuner.team.selectors",       # an app registers teams' operators when Django is ready
+                "tuner.notify.secret"),                          # a migration seals what stood in the clear
           packages=("django",)),
     # nobody imports it but Django, manage.py and tests
     Layer("embedded servers", ("webapp.embedded", "webapp.embedded.*"), ours=("webapp.embedded*",)),

@@ -23,6 +23,7 @@ from tuner.notify import selectors as notify_selectors
 from tuner.notify import sending_services
 from tuner.notify import services as notify_services
 from tuner.notify import webhook as notify_webhook
+from tuner.notify.secret import opened
 from tuner.notify.webhook import NotSent, Refused
 
 KEY = "softmax R=8192 C=4096 fp16"
@@ -227,7 +228,8 @@ def test_a_message_reaches_the_receiver_with_everything_in_it(listener, inside, 
     sent = tried(Delivery.objects.get().pk)
     assert (sent.status, sent.tries, sent.error, sent.due) == ("sent", 1, "", None) and sent.answer.startswith("204 after")
     _, headers, body = listener.got[0]
-    assert headers["x-ridgepoint-signature"] == notify_webhook.signature(place.secret, headers["x-ridgepoint-timestamp"], body)
+    stamp = headers["x-ridgepoint-timestamp"]
+    assert headers["x-ridgepoint-signature"] == notify_webhook.signature(opened(place.secret), stamp, body)
     told = json.loads(body)
     assert (told["event"], told["verdict"], told["delivery"], "mail" in told) == ("gate", "SLOWER", sent.pk, False)
     assert told["gate"]["links"]["page"] == f"https://guard.example{reverse('gate', args=[found.pk])}"
@@ -319,6 +321,18 @@ def test_a_fault_of_ours_ends_one_message_and_no_other(listener, inside, woken, 
     sending_services.deliveries_send()
     assert Delivery.objects.get(pk=other.pk).status == "sent"
     assert Delivery.objects.get(pk=broken.pk).error == "unexpected ZeroDivisionError: division by zero"
+
+
+@pytest.mark.django_db
+def test_the_database_holds_no_secret_that_signs(listener, inside, woken, settings):
+    place = notify_services.notified_create(kind="webhook", address=listener.url, secret="of the receiver's own")
+    place.refresh_from_db()
+    assert "receiver" not in place.secret and opened(place.secret) == "of the receiver's own"
+    old, settings.SECRET_KEY = settings.SECRET_KEY, "another key of this installation"
+    row = tried(notify_services.notified_test(place, "olga").pk)
+    assert row.status == "failed" and "another SECRET_KEY: remove this place" in row.error and listener.got == []
+    settings.SECRET_KEY_FALLBACKS = [old]
+    assert tried(notify_services.notified_test(place, "olga").pk).status == "sent"
 
 
 @pytest.mark.django_db
@@ -452,9 +466,9 @@ def test_the_page_says_who_is_told_and_what_stands_in_the_way(client, olga, bob,
     asked = {"kind": "webhook", "address": "https://chat.example/hook", "verdicts": ["SLOWER"]}
     page = client.post(reverse("notified-create"), asked)
     text = page.content.decode()
-    assert Notified.objects.get().secret in text and "A SLOWER verdict is told to 1 webhook." in text
+    assert opened(Notified.objects.get().secret) in text and "A SLOWER verdict is told to 1 webhook." in text
     assert "no-store" in page["Cache-Control"]
-    assert Notified.objects.get().secret not in client.get(reverse("notified")).content.decode()
+    assert opened(Notified.objects.get().secret) not in client.get(reverse("notified")).content.decode()
     client.post(reverse("notified-change", args=[Notified.objects.get().pk]), {"do": "test"})
     text = client.get(reverse("notified")).content.decode()
     assert "waits" in text and "Links in messages are paths" in text and "mails become files" in text

@@ -56,7 +56,7 @@ class PlaceListApi(APIView):
         asked = PlaceRequest(data=request.data)
         asked.is_valid(raise_exception=True)
         row = _or_refused(notify_services.notified_create, author=request.user, **asked.validated_data)
-        return Response({**notify_selectors.place_json(row, whole=True), "secret": row.secret}, status=201)
+        return Response({**notify_selectors.place_json(row, whole=True), "secret": notify_services.secret_of(row)}, status=201)
 
 
 class PlaceApi(APIView):

@@ -23,7 +23,7 @@ def notified(request: HttpRequest) -> HttpResponse:
     return _page(request, PlaceForm())
 
 
-def _page(request: HttpRequest, form: PlaceForm, made: Notified | None = None, status: int = 200) -> HttpResponse:
+def _page(request: HttpRequest, form: PlaceForm, made: Notified | None = None, secret: str = "", status: int = 200) -> HttpResponse:
     whole = request.user.has_perm("tuner.change_notified")
     wanted = request.GET.get("to", "")
     to = int(wanted) if wanted.isdecimal() and len(wanted) < 10 else None
@@ -34,6 +34,7 @@ def _page(request: HttpRequest, form: PlaceForm, made: Notified | None = None, s
              "error": notify_selectors.error_shown(row, whole)} for row in notify_selectors.deliveries(to)]
     return render(request, "gates/notified.html", {
         "rows": rows, "told": told, "webhooks": sum(each["row"].kind == "webhook" for each in told), "form": form, "made": made,
+        "secret": secret,
         "mails": sum(each["row"].kind == "email" for each in told), "deliveries": sent, "lately": notify_selectors.lately(),
         "to": next((each for each in rows if each["row"].pk == to), None), "outlook": notify_selectors.outlook(),
         "address": request.build_absolute_uri("/").rstrip("/"), "tries": len(notify_selectors.WAITS) + 1,
@@ -56,7 +57,7 @@ def notified_create(request: HttpRequest) -> HttpResponse:
         for name, what in refused.fields.items():
             form.add_error(name if name in form.fields else None, what)
         return _page(request, form, status=400)
-    return _page(request, PlaceForm(), made=row)
+    return _page(request, PlaceForm(), made=row, secret=notify_services.secret_of(row))
 
 
 @require_POST

@@ -23,6 +23,7 @@ from django.utils import timezone
 
 from tuner.models import Delivery, Notified
 from tuner.notify import webhook as notify_webhook
+from tuner.notify.secret import Unreadable, opened
 from workers import jobs
 
 log = logging.getLogger(__name__)
@@ -113,10 +114,14 @@ def _outcome(row: Delivery) -> Outcome:
 def _posted(row: Delivery) -> tuple[str, str]:
     said = {**row.body, "delivery": row.pk, "try": row.tries}
     said.pop("mail", None)
+    try:
+        secret = opened(row.to.secret)
+    except Unreadable as error:
+        raise notify_webhook.NotSent(str(error), final=True) from error
     arrived = notify_webhook.send(
         row.to.address, json.dumps(said).encode(), {"X-Ridgepoint-Event": str(row.body.get("event", "")),
                                                     "X-Ridgepoint-Delivery": str(row.pk)},
-        secret=row.to.secret, private=settings.WEBHOOK_PRIVATE)
+        secret=secret, private=settings.WEBHOOK_PRIVATE)
     return "sent", str(arrived)
 
 

@@ -22,6 +22,7 @@ from tuner.gates.reports import message
 from tuner.gates.selectors import gate_document
 from tuner.models import Delivery, Gate, Notified, Regression, Suite
 from tuner.notify import webhook as notify_webhook
+from tuner.notify.secret import opened, sealed
 from tuner.notify.sending_services import wake
 
 FAILED, REGRESSION = "FAILED", "REGRESSION"            # a gate that ended with an error; a slowdown that a series shows
@@ -46,8 +47,13 @@ def notified_create(*, kind: str, address: str, secret: str = "", suite: str | N
     about = Suite.objects.filter(name=suite).first() if suite else None
     if suite and about is None:
         raise GateRefused({"suite": "there is no such suite"})
-    return Notified.objects.create(kind=kind, address=address, secret=secret, suite=about, verdicts=_events(verdicts),
+    return Notified.objects.create(kind=kind, address=address, secret=sealed(secret), suite=about, verdicts=_events(verdicts),
                                    author=author)
+
+
+def secret_of(row: Notified) -> str:
+    """In the clear, for the one answer that shows it."""
+    return opened(row.secret)
 
 
 def notified_change(row: Notified, *, enabled: bool | None = None, verdicts: Sequence[str] | None = None) -> Notified:

@@ -64,7 +64,7 @@ class Command(BaseCommand):
     def _add(self, options: dict[str, Any]) -> dict[str, Any]:
         given = {name: options[name] for name in ("kind", "address", "suite", "verdicts", "secret")}
         row = notify_services.notified_create(**given)
-        return {**notify_selectors.place_json(row, whole=True), "secret": row.secret}
+        return {**notify_selectors.place_json(row, whole=True), "secret": notify_services.secret_of(row)}
 
     def _remove(self, options: dict[str, Any]) -> dict[str, Any]:
         row = Notified.objects.get(pk=options["place"])

@@ -1,0 +1,33 @@
+"""Signing secrets as the database holds them: encrypted under a key that is made from SECRET_KEY, which is not in the database.
+
+A copy of the database signs nothing. After SECRET_KEY has changed, SECRET_KEY_FALLBACKS still open what was sealed before.
+"""
+
+from __future__ import annotations
+
+from base64 import urlsafe_b64encode
+
+from cryptography.fernet import Fernet, InvalidToken, MultiFernet
+from django.conf import settings
+from django.utils.crypto import salted_hmac
+
+
+class Unreadable(ValueError):
+    """It was sealed under another SECRET_KEY."""
+
+
+def sealed(secret: str) -> str:
+    return _keys().encrypt(secret.encode()).decode() if secret else ""
+
+
+def opened(stored: str) -> str:
+    try:
+        return _keys().decrypt(stored).decode() if stored else ""
+    except InvalidToken as error:
+        raise Unreadable("its secret was stored under another SECRET_KEY: remove this place and add it again") from error
+
+
+def _keys() -> MultiFernet:
+    keys = [settings.SECRET_KEY, *settings.SECRET_KEY_FALLBACKS]
+    return MultiFernet([Fernet(urlsafe_b64encode(salted_hmac("tuner.notify.secret", b"", key, algorithm="sha256").digest()))
+                        for key in keys])
