@@ -11,6 +11,7 @@ import fnmatch
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -225,6 +226,7 @@ def inside(module: str, package: str) -> bool:
     return module == package or module.startswith(package + ".")
 
 
+@cache
 def all_imports() -> list[Import]:
     known = dict(modules())
     return [found for module, path in known.items() for found in imports(module, path, set(known))]
