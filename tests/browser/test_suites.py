@@ -17,7 +17,7 @@ def test_from_a_new_suite_to_what_its_verdicts_are_worth(watched: Any, server_ur
     page.get_by_role("link", name="New suite").click()
     page.get_by_label("Name").fill("browser-suite")
     page.get_by_label("Kernels, one a line").fill(KERNELS)
-    page.get_by_label("Where").fill("replay:timing_runs")
+    page.get_by_label("Where", exact=True).fill("replay:timing_runs")
     page.get_by_label("Fresh runs of a build").fill("1")
     poll(page, "document.getElementById('plan-says').textContent.includes('too few')")
     page.get_by_label("Fresh runs of a build").fill("5")
