@@ -153,8 +153,11 @@ def percent(ratio: float) -> str:
     return f"{'0' if text in ('+0', '-0') else text.replace('-', '−')} %"
 
 
-def interval_plot(points: Sequence[Point], floor: float, target: float, most: int = 40) -> IntervalPlot:
-    """Kernels in the order given, worst first, at most `most`; ratios of all of them decide how wide the axis is."""
+def interval_plot(points: Sequence[Point], floor: float, target: float, most: int = 40, of: int | None = None) -> IntervalPlot:
+    """Kernels in the order given, worst first, at most `most`; their ratios decide how wide the axis is.
+
+    `of`: how many kernels there are, where not all of them were given.
+    """
     shown = list(points[:most])
     ratios = [value for point in shown for value in (point.ratio, point.low, point.high) if value is not None and value > 0]
     logs = [math.log(value) for value in ratios if math.isfinite(value)]
@@ -166,7 +169,7 @@ def interval_plot(points: Sequence[Point], floor: float, target: float, most: in
     return IntervalPlot(
         lines, axis.ticks(), axis.at(1.0) or LEFT, Tick(axis.at(1 + floor) or LEFT, percent(1 + floor)),
         Tick(axis.at(1 + target) or LEFT, percent(1 + target)), Tick(axis.at(1 - floor) or LEFT, percent(1 - floor)),
-        LEFT, RIGHT, bottom + BOTTOM_PX, bottom, len(points) - len(shown))
+        LEFT, RIGHT, bottom + BOTTOM_PX, bottom, max(len(points), of or 0) - len(shown))
 
 
 def _line(point: Point, y: int, axis: _Axis, floor: float, target: float) -> Line:

@@ -6,15 +6,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from django.db.models import Count, F, Q, QuerySet
+from django.db.models import Count, Q, QuerySet
 from django.urls import NoReverseMatch, reverse
 from django.utils.http import urlencode
 
 from profiles.analysis.gate.rule import EXIT_CODE, ORDER, Rule, Verdict
 from profiles.models import Profile
-from tuner.models import Build, Gate, GateKernel, KernelRun, Suite, SuiteJob
+from tuner.models import Gate, GateKernel, KernelRun, Suite, SuiteJob
 
-LIST_LIMIT = 200
+PAGE_ROWS = 50
 FILTERS = ("suite", "build", "gpu", "verdict", "status")
 SIGNS = {Verdict.SLOWER: "▲", Verdict.AMBIGUOUS: "?", Verdict.NO_DATA: "∅", Verdict.FASTER: "▼", Verdict.PASS: "✓"}
 UNDER_WAY = (Gate.Status.WAITING, Gate.Status.MEASURING)
@@ -121,34 +121,6 @@ def _rule(said: Mapping[str, Any]) -> Rule:
     return Rule(**known)
 
 
-def kernels(gate: Gate) -> list[GateKernel]:
-    """Worst first."""
-    found = gate.kernels.select_related("kernel__suite", "regression__build")
-    return list(found.order_by("place", F("ratio_p50").desc(nulls_last=True)))
-
-
-@dataclass(frozen=True)
-class Line:
-    """A kernel of the page's table with what was judged beside its time."""
-
-    row: GateKernel
-
-    @property
-    def judged(self) -> list[str]:
-        return [str(each.get("metric")) for each in self.row.facts.get("metrics") or [] if isinstance(each, dict)]
-
-    @property
-    def worse(self) -> list[dict[str, Any]]:
-        return self._said("SLOWER")
-
-    @property
-    def unknown(self) -> list[dict[str, Any]]:
-        return self._said("NO DATA")
-
-    def _said(self, verdict: str) -> list[dict[str, Any]]:
-        return [each for each in self.row.facts.get("metrics") or [] if isinstance(each, dict) and each.get("verdict") == verdict]
-
-
 def exit_code(gate: Gate) -> int | None:
     """What a pipeline gets: None while it is not known. 3 where the gate failed, 2 where it was stopped."""
     if gate.status == Gate.Status.FAILED:
@@ -156,57 +128,6 @@ def exit_code(gate: Gate) -> int | None:
     if gate.status == Gate.Status.STOPPED:
         return 2
     return EXIT_CODE[Verdict(gate.verdict)] if gate.verdict in set(Verdict) else None
-
-
-@dataclass(frozen=True)
-class Worth:
-    """How far a gate's words can be trusted: what is known of the error rates of this very comparison."""
-
-    alpha: float | None                    # of a false SLOWER in the whole suite
-    detectable_low: float | None           # smallest slowdown that would have shown: best and worst kernel
-    detectable_high: float | None
-    worst_key: str                         # of the kernel that shows least
-    false_alarms: float | None             # highest rate among the kernels' own A/A histories
-    plan: str
-
-
-def worth(gate: Gate, found: list[GateKernel]) -> Worth:
-    known = [(row.detectable, row.kernel.key) for row in found if row.detectable is not None]
-    rates = [rate for row in found if isinstance(rate := row.facts.get("false_alarms"), int | float)]
-    alpha = gate.report.get("alpha")
-    plan = gate.report.get("plan")
-    return Worth(alpha if isinstance(alpha, int | float) else rule_of(gate).alpha, min(known)[0] if known else None,
-                 max(known)[0] if known else None, max(known)[1] if known else "", max(rates, default=None),
-                 str(plan.get("says", "")) if isinstance(plan, dict) else "")
-
-
-def more_runs(gate: Gate, found: Iterable[GateKernel]) -> int:
-    """How many fresh runs of each build to offer: what should decide, at least what a comparison in turn needs."""
-    plan = gate.report.get("plan")
-    needed = plan.get("needed_each") if isinstance(plan, dict) else None
-    asked = [row.facts.get("more_runs") for row in found]
-    return max([gate.suite.runs, *(int(each) for each in (needed, *asked) if isinstance(each, int) and not isinstance(each, bool))])
-
-
-def tally(found: Iterable[GateKernel]) -> dict[str, int]:
-    """Verdict → kernels, in the order of severity, only those that there are."""
-    counted: dict[str, int] = {}
-    for row in found:
-        counted[row.verdict] = counted.get(row.verdict, 0) + 1
-    return {str(each): counted[str(each)] for each in ORDER if str(each) in counted}
-
-
-def largest(found: Iterable[GateKernel]) -> GateKernel | None:
-    """The kernel that changed most, either way."""
-    known = [row for row in found if row.ratio_p50]
-    return max(known, key=lambda row: abs((row.ratio_p50 or 1.0) - 1.0), default=None)
-
-
-def baseline_builds(found: list[GateKernel]) -> list[str]:
-    """Builds whose runs the kernels were compared with, newest first."""
-    ids = {pk for row in found for pk in row.baseline_runs if isinstance(pk, int)}
-    return list(Build.objects.filter(pk__in=KernelRun.objects.filter(pk__in=ids).order_by().values("build"))
-                .order_by("-at", "-id").values_list("name", flat=True))
 
 
 def known_url(name: str, *arguments: Any) -> str:

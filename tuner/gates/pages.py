@@ -6,6 +6,7 @@ import re
 
 from django.contrib import messages
 from django.contrib.auth.decorators import permission_required
+from django.core.paginator import Paginator
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
@@ -16,6 +17,7 @@ from tuner.gates import (
     charts,
     counter_selectors,
     evidence_selectors,
+    kernel_selectors,
     page_selectors,
     run_charts,
     selectors,
@@ -38,10 +40,11 @@ def gate_list(request: HttpRequest) -> HttpResponse:
     """Which builds were judged, and how?"""
     wanted = {name: request.GET.get(name, "")[:200] for name in page_selectors.FILTERS}
     found = page_selectors.gates(wanted)
-    rows = page_selectors.gate_rows(found[:page_selectors.LIST_LIMIT])
+    page = Paginator(found, page_selectors.PAGE_ROWS).get_page(request.GET.get("page"))
+    rows = page_selectors.gate_rows(page)
     newest = next((row for row in rows if row.gate.verdict), None)
     return render(request, "gates/list.html", {
-        "rows": rows, "total": found.count(), "wanted": wanted, "filtered": any(wanted.values()),
+        "rows": rows, "page": page, "total": page.paginator.count, "wanted": wanted, "filtered": any(wanted.values()),
         "choices": page_selectors.choices(), "totals": page_selectors.totals(), "newest": newest,
         "suites": Suite.objects.filter(enabled=True)[:100],
         "live": any(row.gate.status in page_selectors.UNDER_WAY for row in rows)})
@@ -51,22 +54,26 @@ def gate_list(request: HttpRequest) -> HttpResponse:
 def gate_detail(request: HttpRequest, pk: int) -> HttpResponse:
     """Did this build make anything slower? Parts that follow the rows while it is measured are marked data-live."""
     gate = get_object_or_404(Gate.objects.select_related("suite", "build", "against", "owner"), pk=pk)
-    found = page_selectors.kernels(gate)
-    rule = page_selectors.rule_of(gate)
-    builds = page_selectors.baseline_builds(found)
-    document = selectors.gate_document(gate)
-    lines = [page_selectors.Line(row) for row in found]
+    wanted = {name: request.GET.get(name, "")[:200] for name in kernel_selectors.FILTERS}
+    page = kernel_selectors.page(gate, wanted, request.GET.get("page"))
+    drawn = list(kernel_selectors.kernels(gate)[:PICTURE_ROWS])
+    for row in (*page, *drawn):
+        row.kernel.suite = gate.suite
+    rule, tally, builds = page_selectors.rule_of(gate), kernel_selectors.tally(gate), kernel_selectors.baseline_builds(gate)
+    lines, count = [kernel_selectors.Line(row) for row in page], sum(tally.values())
     return render(request, "gates/detail.html", {
-        "gate": gate, "kernels": found, "lines": lines, "has_metrics": any(line.judged for line in lines), "rule": rule,
-        "tally": page_selectors.tally(found), "rounds": page_selectors.rounds(gate),
-        "worth": page_selectors.worth(gate, found), "largest": page_selectors.largest(found), "worst": found[0] if found else None,
-        "plot": charts.interval_plot([_point(row) for row in found], rule.floor, rule.target, PICTURE_ROWS)
-        if any(row.ratio_p50 for row in found) else None,
+        "gate": gate, "page": page, "lines": lines, "wanted": wanted, "filtered": any(wanted.values()), "count": count,
+        "has_metrics": any(line.judged for line in lines), "rule": rule,
+        "tally": tally, "rounds": page_selectors.rounds(gate), "worth": kernel_selectors.worth(gate),
+        "largest": kernel_selectors.largest(gate), "worst": drawn[0] if drawn else None,
+        "plot": charts.interval_plot([_point(row) for row in drawn], rule.floor, rule.target, PICTURE_ROWS, count)
+        if any(row.ratio_p50 for row in drawn) else None,
         "baseline_builds": builds, "compare_with": _compare_with(gate, builds), "exit_code": page_selectors.exit_code(gate),
-        "under_way": gate.status in page_selectors.UNDER_WAY, "document": document, "picture_says": _picture_says(found),
-        "build_url": page_selectors.build_url(gate.build.name),
-        "most_runs": MOST_RUNS, "more_runs": page_selectors.more_runs(gate, found),
-        "full_sha": _FULL_SHA.fullmatch(gate.build.name) is not None, "regressions": any(row.regression_id for row in found)})
+        "under_way": gate.status in page_selectors.UNDER_WAY, "document": selectors.gate_around(gate),
+        "picture_says": _picture_says(drawn, count), "build_url": page_selectors.build_url(gate.build.name),
+        "most_runs": MOST_RUNS, "more_runs": kernel_selectors.more_runs(gate),
+        "full_sha": _FULL_SHA.fullmatch(gate.build.name) is not None,
+        "regressions": gate.kernels.filter(regression__isnull=False).exists()})
 
 
 def _compare_with(gate: Gate, builds: list[str]) -> str:
@@ -75,12 +82,12 @@ def _compare_with(gate: Gate, builds: list[str]) -> str:
     return next((name for name in names[:3] if page_selectors.comparable(name, gate.build.name)), "")
 
 
-def _picture_says(found: list[GateKernel]) -> str:
+def _picture_says(found: list[GateKernel], count: int) -> str:
     """The interval plot for who cannot see it."""
     told = [f"{row.kernel.key} {row.verdict}" + (f" {charts.percent(row.ratio_p50)}" if row.ratio_p50 else "") for row in found[:8]]
-    rest = len(found) - len(told)
-    return (f"Ratio of the build's p50 to the baseline's with its interval, {len(found)} kernels, worst first: {'; '.join(told)}"
-            + (f"; and {rest} more, in the table below." if rest else ". The table below holds the same numbers."))
+    rest = count - len(told)
+    return (f"Ratio of the build's p50 to the baseline's with its interval, {count:,} kernels, worst first: {'; '.join(told)}"
+            + (f"; and {rest:,} more, in the table below." if rest else ". The table below holds the same numbers."))
 
 
 def _point(row: GateKernel) -> charts.Point:
@@ -106,7 +113,7 @@ def gate_kernel(request: HttpRequest, pk: int, kernel_pk: int) -> HttpResponse:
         "gate": row.gate, "row": row, "kernel": row.kernel, "title": evidence_selectors.title(row), "runs": runs, "sides": sides,
         "baseline": baseline, "candidate": candidate, "rule": rule, "old": old, "counters": counter_selectors.of_verdict(row, old),
         "ask": reverse("gate-kernel-counters", args=[pk, kernel_pk]), "arriving": arriving_selectors.arriving(row),
-        "more_runs": page_selectors.more_runs(row.gate, [row]), "shift": _shift(row),
+        "more_runs": kernel_selectors.more_runs(row.gate, [row]), "shift": _shift(row),
         "strips": charts.strip_plot([(side.name, ", ".join(side.builds[:2]), [
             charts.RunMedian(each.run.p50_us, _said(each), f"#run-{each.run.pk}") for each in runs
             if each.side == side.name and each.run.p50_us]) for side in sides], rule.floor, rule.target,

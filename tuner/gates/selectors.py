@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlencode
 
-from django.db.models import Count, QuerySet
+from django.db.models import Count, Min, QuerySet
+from django.db.models.fields.json import KT
 from django.urls import NoReverseMatch, reverse
 
 from profiles.analysis.gate.rule import ERROR_EXIT_CODE, EXIT_CODE, Verdict
@@ -77,6 +78,11 @@ def gate_document(gate: Gate, *, base: str = "") -> dict[str, Any]:
         "jobs": list(gate.jobs.order_by("id").values_list("id", flat=True)), "links": links(gate, base)}
 
 
+def gate_around(gate: Gate) -> dict[str, Any]:
+    """Of the gate's own page, which reads its kernels one page at a time."""
+    return {"progress": progress(gate), "offer": offer_json(gate, ""), "links": links(gate, "")}
+
+
 def offer_json(gate: Gate, base: str) -> dict[str, Any] | None:
     """What can be measured where there is no baseline yet."""
     offer = gate.report.get("offer")
@@ -114,12 +120,10 @@ def links(gate: Gate, base: str) -> dict[str, Any]:
 
 
 def newest_baseline(gate: Gate) -> str:
-    """The newest build that the gate's kernels were compared with; "" without one."""
-    counts: dict[str, int] = {}
-    for facts in gate.kernels.values_list("facts", flat=True):
-        for name in ((facts.get("baseline") or {}).get("builds") or [])[:1]:
-            counts[name] = counts.get(name, 0) + 1
-    return max(counts, key=lambda name: counts[name], default="")
+    """The newest build that most of the gate's kernels were compared with; "" without one."""
+    firsts = gate.kernels.order_by().annotate(first=KT("facts__baseline__builds__0")).exclude(first=None).values("first")
+    counted = firsts.annotate(number=Count("pk"), worst=Min("place")).order_by("-number", "worst")
+    return counted.values_list("first", flat=True).first() or ""
 
 
 def link(base: str, name: str, *args: Any) -> str:
