@@ -31,7 +31,7 @@ def cache_list(request: HttpRequest) -> HttpResponse:
     entries = [{"entry": row, "config": texts.config_in_order(row.config), "state": str(selectors.entry_of(row, banned).state),
                 **_gains(row)} for row in rows]
     everything = CachedConfig.objects.all()
-    waiting, counts = revalidation_selectors.unverified(), Counter(found.order_by().values_list("state", flat=True))
+    waiting, counts = revalidation_selectors.waiting(), Counter(found.order_by().values_list("state", flat=True))
     counts += Counter(row["state"] for row in entries)            # those that a quarantine holds are not what their row says
     counts -= Counter(row.state for row in rows)
     return render(request, "tuner/cache_list.html", {
@@ -64,7 +64,8 @@ def cache_detail(request: HttpRequest, pk: int) -> HttpResponse:
         "shape": texts.in_order(entry.operator, entry.shape), **_gains(entry),
         "notes": entry.evidence.get("notes", []), "timings": entry.evidence.get("timings", []),
         "rate": texts.rate(entry.job, entry.median_ms) if entry.job else None,
-        "again_by": entry.evidence.get("revalidation"), "why_not": why_not, "again": revalidation_selectors.candidates(entry),
+        "measured_by": revalidation_selectors.being_measured().get(entry.pk), "again_by": entry.evidence.get("revalidation"),
+        "why_not": why_not, "again": revalidation_selectors.candidates(entry),
         "again_s": None if why_not else revalidation_selectors.expected_seconds([entry]),
         "launches": served_selectors.entry_launches(entry),
         "launch_days": served_selectors.DAYS})

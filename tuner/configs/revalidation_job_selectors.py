@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tuner.configs import revalidation_selectors as selectors
+from tuner.jobs.devices import gpu_model, is_gpu
 from tuner.models import CachedConfig, SuiteJob, SuiteKernel
 from tuner.suites.devices_selectors import why_waiting
 from tuner.suites.job_services import LIVE
@@ -34,7 +35,7 @@ def lines(jobs: Sequence[SuiteJob]) -> list[dict[str, Any]]:
     """For lists: each job with its progress and how many kernels ended how."""
     progress = jobs_progress(jobs)
     return [{"job": job, "progress": progress[job.pk], "live": job.status in LIVE, "kernels": len(selectors.asked(job)),
-             "gpu": job.device.partition(":")[2] or job.environment.get("gpu") or "any GPU", "says": says(job)} for job in jobs]
+             "gpu": job.environment.get("gpu") or gpu_model(job.device) or "any GPU", "says": says(job)} for job in jobs]
 
 
 def counts(job: SuiteJob) -> dict[str, int]:
@@ -47,7 +48,8 @@ def says(job: SuiteJob) -> str:
     kernels = len(selectors.asked(job))
     of = f"{kernels} winner{'s' * (kernels != 1)}"
     if job.status == Status.QUEUED:
-        return f"{of} will be measured again, about {job.about.get('expected_s', 0.0):.0f} s of GPU time"
+        takes = f", about {job.about.get('expected_s', 0.0):.0f} s of GPU time" if is_gpu(job.device) else ""
+        return f"{of} will be measured again{takes}"
     if job.status == Status.RUNNING:
         return f"{of} measured again now" if kernels != 1 else "1 winner is measured again now"
     if job.status != Status.DONE:
@@ -76,7 +78,7 @@ def document(job: SuiteJob) -> dict[str, Any]:
     kernels.sort(key=lambda each: order.index(each["outcome"]))
     return {"job": job, "kernels": kernels, "progress": job_progress(job), "live": job.status in LIVE,
             "under_way": job.status in LIVE or (job.status == Status.DONE and "decided" not in job.about), "says": says(job),
-            "why_waiting": why_waiting(job.device) if job.status == Status.QUEUED else "",
+            "on_gpu": is_gpu(job.device), "why_waiting": why_waiting(job.device) if job.status == Status.QUEUED else "",
             "first": job.about.get("first"), "again": job.about.get("again"), "means": {word: MEANS[word] for word in counts(job)}}
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from django.db.models import QuerySet
+
 from profiles.analysis.gate.winner import runs_needed
 from tuner import cache
 from tuner.bench.policy import KINDS
@@ -81,8 +83,14 @@ def unverified() -> list[CachedConfig]:
 
 
 def waiting() -> list[CachedConfig]:
-    """The same, those with the most at stake first."""
-    return sorted(unverified(), key=worth, reverse=True)
+    """Those of them that no job is measuring, the ones with the most at stake first."""
+    busy = being_measured()
+    return sorted((row for row in unverified() if row.pk not in busy), key=worth, reverse=True)
+
+
+def being_measured() -> dict[int, int]:
+    """Entries that a job waits for, measures, or has measured and not decided on → the job."""
+    return {entry: job.pk for job in under_way() for entry in asked(job).values()}
 
 
 def why_not(entry: CachedConfig) -> str:
@@ -135,18 +143,18 @@ def seconds_of(builds: int, configs: int, runs: int) -> float:
 
 # ---- jobs ----
 
-def jobs() -> Any:
+def jobs() -> QuerySet[SuiteJob]:
     """Of re-validation, newest first."""
     return SuiteJob.objects.filter(reason=REVALIDATE).select_related("suite", "owner")
 
 
-def under_way() -> Any:
+def under_way() -> QuerySet[SuiteJob]:
     """Jobs that wait, run, or whose measurements nobody has decided on yet."""
     live = jobs().filter(status__in=LIVE)
     return live | undecided()
 
 
-def undecided() -> Any:
+def undecided() -> QuerySet[SuiteJob]:
     return jobs().filter(status=SuiteJob.Status.DONE).exclude(about__has_key="decided")
 
 

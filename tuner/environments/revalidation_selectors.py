@@ -91,13 +91,14 @@ def spent(gpu: str) -> tuple[int, float]:
 
 def overview() -> dict[str, Any]:
     """For the page, the API and the command."""
-    now, rows = policy(), doubtful()
-    chosen = within(rows, now.most_entries, now.most_seconds)
+    now, rows, busy = policy(), doubtful(), winners.being_measured()
+    chosen = within([row for row in rows if row.pk not in busy], now.most_entries, now.most_seconds)
     return {
         "policy": now, "seen": seen(), "doubtful": rows, "chosen": chosen, "shown": [
-            {"row": row, "ns": worth[0], "gain_pct": 100 * worth[1]} for row in rows[:MOST_SHOWN]
+            {"row": row, "ns": worth[0], "gain_pct": 100 * worth[1], "job": busy.get(row.pk)} for row in rows[:MOST_SHOWN]
             for worth in [winners.worth(row)]],
         "seconds": winners.expected_seconds(chosen), "waiting": winners.under_way().count(),
+        "busy": sum(row.pk in busy for row in rows),
         "jobs": job_selectors.lines(winners.recent(MOST_JOBS))}
 
 

@@ -18,6 +18,7 @@ from profiles.analysis.gate.sentences import interval, runs
 from profiles.analysis.gate.suite import judge
 
 FEWEST_RUNS, MOST_RUNS = 5, 60           # of each side
+DEFAULT = "the default"
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,7 @@ def _choose(one: Problem, judged: Mapping[str, KernelVerdict], rule: Rule, last:
 
     if not one.default.runs:
         why = f": {one.default_refused[0]}" if one.default_refused else ""
-        return done(None, f"the default has no run that can be used{why}")
+        return done(None, f"{DEFAULT} has no run that can be used{why}")
     by_name = {each.name: each for each in one.contenders}
     sure = [name for name, verdict in judged.items() if not by_name[name].refused and surely_faster(verdict)]
     unsure = [name for name, verdict in judged.items() if name not in sure and _unsure(verdict, by_name[name], rule)]
@@ -85,14 +86,14 @@ def _choose(one: Problem, judged: Mapping[str, KernelVerdict], rule: Rule, last:
         return Choice(one.key, None, f"not decided yet: {unsure[0]}: {judged[unsure[0]].reason}", open=True,
                       more_runs=min(MOST_RUNS, max(FEWEST_RUNS, more)), against_default=judged)
     if one.served in judged and judged[one.served].verdict == Verdict.NO_DATA:
-        return done(None, f"nothing can be said of {one.served}: {judged[one.served].reason}")
+        return done(None, f"nothing can be said of the {one.served}: {judged[one.served].reason}")
     if one.served in sure:
         return done(*_stays_or_not(one, by_name, judged, [name for name in sure if name != one.served], rule))
     lost = _lost(one, judged, by_name)
     if sure:
         best = min(sure, key=lambda name: judged[name].candidate_us or 0.0)
-        return done(best, f"{best} serves now: it {_less(judged[best], 'the default')}; {lost or 'the default served so far'}")
-    return done("", f"the default serves now: {lost}" if lost else "the default stays: nothing is surely faster")
+        return done(best, f"{best} serves now: it {_less(judged[best], DEFAULT)}; {lost or f'{DEFAULT} served so far'}")
+    return done("", f"{DEFAULT} serves now: {lost}" if lost else f"{DEFAULT} stays: nothing is surely faster")
 
 
 def _stays_or_not(one: Problem, by_name: Mapping[str, Contender], judged: Mapping[str, KernelVerdict], rivals: Sequence[str],
@@ -104,9 +105,9 @@ def _stays_or_not(one: Problem, by_name: Mapping[str, Contender], judged: Mappin
     names = {_name(one, by_name[name]): name for name in rivals}
     ahead = {names[race.key]: race for race in races.kernels if race.verdict == Verdict.FASTER}
     if not ahead:
-        return one.served, f"{one.served} stays: it {_less(judged[one.served], 'the default')}"
+        return one.served, f"the {one.served} stays: it {_less(judged[one.served], DEFAULT)}"
     best = min(ahead, key=lambda name: judged[name].candidate_us or 0.0)
-    return best, f"{best} serves now: it {_less(ahead[best], one.served)}, and {_less(judged[best], 'the default')}"
+    return best, f"{best} serves now: it {_less(ahead[best], f'the {one.served}')}, and {_less(judged[best], DEFAULT)}"
 
 
 def surely_faster(verdict: KernelVerdict) -> bool:
@@ -129,10 +130,10 @@ def _lost(one: Problem, judged: Mapping[str, KernelVerdict], by_name: Mapping[st
         return ""
     contender = by_name[one.served]
     if not contender.runs.runs:
-        return f"{one.served} has no run that can be used: {contender.refused[0] if contender.refused else 'none was measured'}"
+        return f"the {one.served} has no run that can be used: {contender.refused[0] if contender.refused else 'none was measured'}"
     if contender.refused:
-        return f"{one.served} failed in {runs(len(contender.refused))}: {contender.refused[0]}"
-    return f"{one.served} is not surely faster than it any more: {judged[one.served].reason}"
+        return f"the {one.served} failed in {runs(len(contender.refused))}: {contender.refused[0]}"
+    return f"the {one.served} is not surely faster than {DEFAULT} any more: {judged[one.served].reason}"
 
 
 def _less(verdict: KernelVerdict, than: str) -> str:

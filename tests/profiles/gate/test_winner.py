@@ -31,9 +31,9 @@ MIDDLE, SLOW = {"STEPS": 3, "PER_SM": 16, "num_warps": 8}, {"STEPS": 3, "PER_SM"
 
 
 @pytest.mark.parametrize(("default", "served", "rivals", "serves", "says"), [
-    (SLOW, FAST, [SIMILAR], "served", "served stays: it takes"),                    # a rival that is 0.6 % faster is no reason
-    (SLOW, MIDDLE, [FAST], "rival 1", "less time than served"),                     # still faster than the default, and beaten
-    (FAST, SLOW, [MIDDLE], "", "the default serves now: served is not surely faster"),
+    (SLOW, FAST, [SIMILAR], "served", "the served stays: it takes"),                    # a rival that is 0.6 % faster is no reason
+    (SLOW, MIDDLE, [FAST], "rival 1", "less time than the served"),                     # still faster than the default, and beaten
+    (FAST, SLOW, [MIDDLE], "", "the default serves now: the served is not surely faster"),
     (MIDDLE, SLOW, [FAST], "rival 1", "rival 1 serves now"),
     (SLOW, None, [FAST], "rival 1", "the default served so far"),
     (FAST, None, [SLOW], "", "the default stays"),
@@ -75,7 +75,7 @@ def test_a_run_that_failed_is_tried_again_and_then_it_is_out():
     asked = Problem("k", kernel(QUIET, key="k"), [of("served", FASTER[:5], ["wrong: 3 elements differ"])], served="served")
     assert choose([asked])[0].open
     (choice,) = choose([asked], last=True)
-    assert choice.serves == "" and "served failed in 1 run: wrong: 3 elements differ" in choice.says
+    assert choice.serves == "" and "the served failed in 1 run: wrong: 3 elements differ" in choice.says
     never = replace(asked, contenders=[of("served", [], ["compile: ptxas says no"]), of("rival 1", FASTER)])
     (choice,) = choose([never])
     assert choice.serves == "rival 1" and "no run that can be used: compile: ptxas says no" in choice.says

@@ -134,7 +134,8 @@ class Command(BaseCommand):
         waiting = revalidation_selectors.waiting()
         made = revalidation_services.revalidate(waiting[:options["most"]], None)
         number = sum(len(revalidation_selectors.asked(job)) for job in made)
-        lines = [f"{number} of {len(waiting)} unverified winner{'s' * (len(waiting) != 1)} queued to be measured again"]
+        lines = [f"{number} of {len(waiting)} unverified winner{'s' * (len(waiting) != 1)} queued to be measured again" if waiting
+                 else "nothing to queue: no winner is unverified that can be measured again and is not being measured"]
         told = revalidation_job_selectors.lines(revalidation_selectors.recent(10))
         lines += [f"  job {each['job'].pk}: {each['job'].status}, {each['says']}" for each in told]
         return {"jobs": [job.pk for job in made], "entries": number}, "\n".join(lines)
