@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from django.utils import timezone
+from django.db.models.functions import Now
 
 from profiles.models import Profile
 from workers import jobs
@@ -65,5 +65,5 @@ class Progress:
 
     def _keep(self, state: dict[str, object]) -> None:
         mine = Profile.objects.filter(pk=self.profile_id, status=Profile.Status.INGESTING, worker=self.worker)
-        if not mine.update(heartbeat=timezone.now(), summary={"progress": state}):
+        if not mine.update(heartbeat=Now(), summary={"progress": state}):
             raise Superseded(self.profile_id)

@@ -17,6 +17,7 @@ from django.core.files.base import File
 from django.core.files.storage import default_storage
 from django.db import transaction
 from django.db.models import F, Q
+from django.db.models.functions import Now
 from django.utils import timezone
 from django.utils.text import get_valid_filename
 
@@ -169,11 +170,9 @@ def _unexpected(error: Exception) -> dict[str, str]:
 
 def _claim(profile_id: int, worker: str) -> Profile | None:
     """One conditional update: waiting rows, rows that lost their worker, and those born claimed by this one."""
-    now = timezone.now()
-    free = Q(status=Profile.Status.UPLOADED) | Q(status=Profile.Status.INGESTING) & (
-        Q(heartbeat__lt=now - jobs.STALE_AFTER) | Q(heartbeat=None) | Q(worker=worker, attempts=0))
+    free = Q(status=Profile.Status.UPLOADED) | Q(status=Profile.Status.INGESTING) & (jobs.dead() | Q(worker=worker, attempts=0))
     claimed = Profile.objects.filter(free, pk=profile_id, attempts__lt=MAX_ATTEMPTS).update(
-        status=Profile.Status.INGESTING, worker=worker, heartbeat=now, attempts=F("attempts") + 1, error=None)
+        status=Profile.Status.INGESTING, worker=worker, heartbeat=Now(), attempts=F("attempts") + 1, error=None)
     return Profile.objects.get(pk=profile_id) if claimed else None
 
 
@@ -281,16 +280,14 @@ def profile_requeue_stale(waiting: Collection[int] = ()) -> list[int]:
 
     A row that took its worker down `MAX_ATTEMPTS` times fails with that as its error.
     """
-    now = timezone.now()
-    lost = Profile.objects.filter(Q(heartbeat__lt=now - jobs.STALE_AFTER) | Q(heartbeat=None),
-                                  status=Profile.Status.INGESTING)
+    lost = Profile.objects.filter(jobs.dead(), status=Profile.Status.INGESTING)
     for profile in lost.filter(attempts__gte=MAX_ATTEMPTS):
         profile_fail(profile.pk, profile.worker,
                      what=f"the worker died {profile.attempts} times while it read this file",
                      hint="It may need more memory than the worker has: see the worker's log, or record fewer steps.")
     woken = list(lost.filter(attempts__lt=MAX_ATTEMPTS).values_list("pk", flat=True))
     lost.filter(pk__in=woken).update(status=Profile.Status.UPLOADED, worker="")
-    forgotten = Profile.objects.filter(status=Profile.Status.UPLOADED, created__lt=now - jobs.STALE_AFTER)
+    forgotten = Profile.objects.filter(status=Profile.Status.UPLOADED, created__lt=timezone.now() - jobs.STALE_AFTER)
     woken += [pk for pk in forgotten.values_list("pk", flat=True) if pk not in waiting and pk not in woken]
     for pk in woken:
         jobs.enqueue("ingest", "ingest", pk)

@@ -8,8 +8,6 @@ from __future__ import annotations
 import time
 from contextlib import suppress
 
-from django.utils import timezone
-
 from tuner import cache
 from tuner.bench.landscape import LandscapeError
 from tuner.bench.replay import SPEED
@@ -48,7 +46,7 @@ def run(job_id: int, worker: str, *, replay_speed: float = SPEED) -> None:
 def _over(job: TuneJob) -> bool:
     """The job has ended or rests, its lead is gone, or somebody else needs this worker more."""
     now = TuneJob.objects.filter(pk=job.pk, status=TuneJob.Status.RUNNING, stop_requested=False, pause_requested=False)
-    alive = now.filter(heartbeat__gte=timezone.now() - jobs.STALE_AFTER)
+    alive = now.filter(jobs.alive())
     return not alive.exists() or jobs.others_waiting(services.queue_of(job))
 
 

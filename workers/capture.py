@@ -18,6 +18,7 @@ from typing import Any
 from django.core.files.base import File
 from django.db import transaction
 from django.db.models import F, Q
+from django.db.models.functions import Now
 from django.utils import timezone
 
 from profiles.capture import command as capture_command
@@ -40,6 +41,8 @@ _PRIVATE = ("DATABASE_URL", "REDIS_URL", "RIDGEPOINT_SECRET_KEY", "AWS_ACCESS_KE
 
 # Words of the tools → what happened and what to do; the first that is found in the log is told.
 _KNOWN = (
+    (r"ridgepoint: torch sees no CUDA GPU", "torch sees no CUDA GPU on this worker",
+     "install a CUDA build of torch; try nvidia-smi there"),
     (r"ERR_NVGPUCTRPERM", "the driver does not let this user read performance counters",
      "let the worker run as root or with CAP_SYS_ADMIN, or set the module option NVreg_RestrictProfilingToAdminUsers=0 "
      "(https://developer.nvidia.com/ERR_NVGPUCTRPERM)"),
@@ -111,11 +114,9 @@ def run(capture_id: int, worker: str) -> None:
 
 
 def _claim(capture_id: int, worker: str) -> Capture | None:
-    now = timezone.now()
-    lost = Q(heartbeat__lt=now - jobs.STALE_AFTER) | Q(heartbeat=None)
-    free = Q(status=Capture.Status.QUEUED) | Q(status=Capture.Status.RUNNING) & lost
+    free = Q(status=Capture.Status.QUEUED) | Q(status=Capture.Status.RUNNING) & jobs.dead()
     claimed = Capture.objects.filter(free, pk=capture_id).update(
-        status=Capture.Status.RUNNING, worker=worker, heartbeat=now, started=now, log="", error=None,
+        status=Capture.Status.RUNNING, worker=worker, heartbeat=Now(), started=timezone.now(), log="", error=None,
         attempts=F("attempts") + 1)
     return Capture.objects.select_related("target", "owner").get(pk=capture_id) if claimed else None
 
@@ -231,6 +232,8 @@ def _end_process(process: subprocess.Popen[bytes]) -> None:
 
 def _failure(program: str, status: int, text: Log) -> CaptureError:
     where = f"{Path(program).name}, exit status {status}"
+    if own := re.search(r"ridgepoint: (.{1,300} cannot be launched: .{1,300})", text.tail):
+        return CaptureError(where, own[1], "the log has the whole story")
     for pattern, what, hint in _KNOWN:
         if re.search(pattern, text.tail, re.IGNORECASE):
             return CaptureError(where, what, hint)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from django.db import models
-from django.utils import timezone
+from django.db.models.functions import Now
 
 from workers.ticking import ticking
 
@@ -22,5 +22,5 @@ def beating(model: type[models.Model], row_id: int, worker: str | None = None) -
     mine = model._default_manager.filter(pk=row_id, heartbeat__isnull=False)     # ended rows clear it
     if worker is not None:
         mine = mine.filter(worker=worker)
-    with ticking(BEAT_EVERY_S, lambda: mine.update(heartbeat=timezone.now()), f"heartbeat of {model.__name__} {row_id}"):
+    with ticking(BEAT_EVERY_S, lambda: mine.update(heartbeat=Now()), f"heartbeat of {model.__name__} {row_id}"):
         yield

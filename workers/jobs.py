@@ -15,6 +15,8 @@ from typing import Any
 import redis
 from channels.layers import get_channel_layer
 from django.conf import settings
+from django.db.models import Q
+from django.db.models.functions import Now
 from rq import Queue
 
 log = logging.getLogger(__name__)
@@ -64,6 +66,16 @@ def waiting_for(task: str, row_id: int) -> int:
 def others_waiting(queue: str) -> bool:
     """Whether anything waits in the queue that is not an entry for helpers."""
     return any(not job_id.startswith("assist-") for job_id in Queue(queue, connection=connection()).get_job_ids())
+
+
+def alive() -> Q:
+    """Of rows that workers hold: those whose worker beat lately. Hosts' clocks differ: the database's alone writes and compares."""
+    return Q(heartbeat__gte=Now() - STALE_AFTER)
+
+
+def dead() -> Q:
+    """Of rows that workers should hold: those whose worker gave no sign of life for too long."""
+    return Q(heartbeat=None) | Q(heartbeat__lt=Now() - STALE_AFTER)
 
 
 def publish(topic: str, event: str, data: dict[str, Any]) -> None:

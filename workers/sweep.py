@@ -89,9 +89,8 @@ def release(worker: str) -> None:
 
 
 def _requeue(held: Held) -> list[int]:
-    now = timezone.now()
-    lost = Q(status=held.running) & (Q(heartbeat__lt=now - jobs.STALE_AFTER) | Q(heartbeat=None))
-    forgotten = Q(status=held.waiting, created__lt=now - FORGOTTEN_AFTER)
+    lost = Q(status=held.running) & jobs.dead()
+    forgotten = Q(status=held.waiting, created__lt=timezone.now() - FORGOTTEN_AFTER)
     rows = held.model._default_manager.filter(lost | forgotten).exclude(pk__in=jobs.waiting(held.task))
     for row in rows:
         jobs.enqueue(held.queue(row), held.task, row.pk)

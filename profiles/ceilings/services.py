@@ -10,6 +10,7 @@ from typing import Any
 
 from django.db import transaction
 from django.db.models import F, Q
+from django.db.models.functions import Now
 from django.utils import timezone
 
 from profiles.ceilings import selectors
@@ -49,11 +50,9 @@ def ceilings_stop(run: CeilingRun) -> bool:
 
 def ceilings_claim(run_id: int, worker: str) -> CeilingRun | None:
     """The row for `worker`, or None where it is not free. What an earlier attempt measured is measured again."""
-    now = timezone.now()
-    lost = Q(heartbeat__lt=now - jobs.STALE_AFTER) | Q(heartbeat=None)
-    free = Q(status=CeilingRun.Status.QUEUED) | Q(status=CeilingRun.Status.RUNNING) & lost
+    free = Q(status=CeilingRun.Status.QUEUED) | Q(status=CeilingRun.Status.RUNNING) & jobs.dead()
     claimed = CeilingRun.objects.filter(free, pk=run_id).update(
-        status=CeilingRun.Status.RUNNING, worker=worker, heartbeat=now, started=now, error=None, results={},
+        status=CeilingRun.Status.RUNNING, worker=worker, heartbeat=Now(), started=timezone.now(), error=None, results={},
         attempts=F("attempts") + 1)
     return CeilingRun.objects.get(pk=run_id) if claimed else None
 

@@ -8,7 +8,7 @@ from django.utils import timezone
 from rq import Queue
 
 from profiles.models import Capture, CaptureTarget, Profile
-from tuner.jobs import sharing_services
+from tuner.jobs import sharing_services, worker_services
 from tuner.models import TuneJob
 from workers import jobs, sweep, tasks
 
@@ -45,6 +45,20 @@ def test_running_rows_whose_heartbeat_is_stale_are_woken_on_their_own_queue() ->
     tune_job("gpu", status="done")
     assert sweep.sweep()["tune"] == [on_gpu.pk, stale.pk]
     assert entries("replay") == [("run_tune", stale.pk)] and entries("gpu") == [("run_tune", on_gpu.pk)]
+
+
+@pytest.mark.parametrize("off_s", [-60, 60])
+def test_a_host_whose_clock_is_wrong_takes_nothing_from_others_and_loses_nothing(monkeypatch: pytest.MonkeyPatch,
+                                                                                 off_s: float) -> None:
+    """The database's clock writes and compares heartbeats: a wrong one of a host does not matter."""
+    theirs, right = tune_job("gpu", status="running", worker="other", heartbeat=ago(3)), timezone.now
+    mine = aged(tune_job("gpu"))
+    with monkeypatch.context() as host:
+        host.setattr(timezone, "now", lambda: right() + timedelta(seconds=off_s))
+        assert worker_services.tune_claim(mine.pk, "here") is not None
+        assert worker_services.tune_claim(theirs.pk, "here") is None and theirs.pk not in sweep.sweep()["tune"]
+    jobs.connection().delete("ridgepoint:sweep")
+    assert worker_services.tune_claim(mine.pk, "there") is None and mine.pk not in sweep.sweep()["tune"]
 
 
 def test_waiting_rows_without_an_entry_are_woken_once() -> None:

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from django.db import transaction
-from django.db.models import Max, Q, QuerySet
+from django.db.models import Max, QuerySet
+from django.db.models.functions import Now
 from django.utils import timezone
 
 from tuner.bench.runner import Incumbent
@@ -24,8 +25,7 @@ Role = TuneMember.Role
 
 
 def member_join(job: TuneJob, worker: str, role: str, *, host: str = "", gpu: str = "", gpu_uuid: str = "") -> TuneMember:
-    now = timezone.now()
-    fields = {"role": role, "host": host[:120], "gpu": gpu[:120], "gpu_uuid": gpu_uuid[:64], "heartbeat": now, "left": None,
+    fields = {"role": role, "host": host[:120], "gpu": gpu[:120], "gpu_uuid": gpu_uuid[:64], "heartbeat": Now(), "left": None,
               "note": ""}
     return TuneMember.objects.update_or_create(job=job, worker=worker, defaults=fields)[0]
 
@@ -33,7 +33,7 @@ def member_join(job: TuneJob, worker: str, role: str, *, host: str = "", gpu: st
 def member_beat(member: TuneMember, reading: dict[str, Any]) -> bool:
     """A sign of life, with the clocks now. False when it is no member any more."""
     here = TuneMember.objects.filter(pk=member.pk, left=None)
-    return bool(here.update(heartbeat=timezone.now(), reading=reading, trials=measured_by_member()))
+    return bool(here.update(heartbeat=Now(), reading=reading, trials=measured_by_member()))
 
 
 def member_leave(member: TuneMember, note: str = "") -> None:
@@ -52,8 +52,7 @@ def worker_leaves(worker: str) -> None:
 
 def helpers(job: TuneJob) -> QuerySet[TuneMember]:
     """Those that live."""
-    alive = timezone.now() - jobs.STALE_AFTER
-    return TuneMember.objects.filter(job=job, role=Role.HELPER, left=None, heartbeat__gte=alive)
+    return TuneMember.objects.filter(jobs.alive(), job=job, role=Role.HELPER, left=None)
 
 
 def tasks_put(job: TuneJob, configs: Sequence[Config], incumbent: Incumbent | None) -> None:
@@ -82,8 +81,7 @@ def tasks_out(job: TuneJob) -> int:
 
 def tasks_of_the_dead(job: TuneJob) -> None:
     """What helpers claimed that gave no sign of life for too long is free again, and they have left."""
-    stale = Q(heartbeat=None) | Q(heartbeat__lt=timezone.now() - jobs.STALE_AFTER)
-    for member in TuneMember.objects.filter(stale, job=job, role=Role.HELPER, left=None):
+    for member in TuneMember.objects.filter(jobs.dead(), job=job, role=Role.HELPER, left=None):
         member_leave(member, "gave no sign of life")
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from django.db import transaction
 from django.db.models import Count, F, Max, OuterRef, Q, QuerySet, Subquery
-from django.db.models.functions import Coalesce
+from django.db.models.functions import Coalesce, Now
 from django.utils import timezone
 
 from tuner import cache
@@ -36,13 +36,12 @@ class Superseded(Exception):
 
 def tune_claim(job_id: int, worker: str) -> TuneJob | None:
     """Take a job that waits, or whose worker is gone. None when somebody else has it or it has ended."""
-    now = timezone.now()
     free = TuneJob.objects.filter(Q(status=Status.QUEUED) | lost(), pk=job_id)
-    if not free.update(status=Status.RUNNING, worker=worker, heartbeat=now, attempts=F("attempts") + 1):
+    if not free.update(status=Status.RUNNING, worker=worker, heartbeat=Now(), attempts=F("attempts") + 1):
         return None
     job = TuneJob.objects.get(pk=job_id)
     if job.started is None:
-        job.started = now
+        job.started = timezone.now()
         job.save(update_fields=["started"])
     if job.stop_requested:
         tune_end(job, worker, Status.STOPPED)
@@ -56,7 +55,7 @@ def tune_claim(job_id: int, worker: str) -> TuneJob | None:
 
 def lost() -> Q:
     """Running jobs whose worker gave no sign of life for too long."""
-    return Q(status=Status.RUNNING) & (Q(heartbeat=None) | Q(heartbeat__lt=timezone.now() - jobs.STALE_AFTER))
+    return Q(status=Status.RUNNING) & jobs.dead()
 
 
 def held(job: TuneJob, worker: str) -> QuerySet[TuneJob]:

@@ -10,6 +10,7 @@ from typing import Any
 
 from django.db import transaction
 from django.db.models import F, Q
+from django.db.models.functions import Now
 from django.utils import timezone
 
 from tuner.builds.series_services import series_wake
@@ -103,24 +104,19 @@ def job_published(job: SuiteJob) -> None:
 
 def job_claim(job_id: int, worker: str) -> SuiteJob | None:
     """The job for `worker`; None when somebody else has it or it has ended."""
-    now = timezone.now()
-    free = Q(status=Status.QUEUED) | _lost()
+    free = Q(status=Status.QUEUED) | Q(status=Status.RUNNING) & jobs.dead()
     if not SuiteJob.objects.filter(free, pk=job_id).update(
-            status=Status.RUNNING, worker=worker[:120], heartbeat=now, attempts=F("attempts") + 1):
+            status=Status.RUNNING, worker=worker[:120], heartbeat=Now(), attempts=F("attempts") + 1):
         return None
     job = SuiteJob.objects.select_related("suite", "suite__target", "gate").get(pk=job_id)
     if job.started is None:
-        job.started = now
+        job.started = timezone.now()
         job.save(update_fields=["started"])
     if job.attempts > MAX_ATTEMPTS:
         job_fail(job, worker, "worker", f"{MAX_ATTEMPTS} workers died over this job", "See the workers' logs.")
         return None
     job_published(job)
     return job
-
-
-def _lost() -> Q:
-    return Q(status=Status.RUNNING) & (Q(heartbeat=None) | Q(heartbeat__lt=timezone.now() - jobs.STALE_AFTER))
 
 
 def job_held(job: SuiteJob, worker: str) -> bool:
