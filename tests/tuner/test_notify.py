@@ -476,7 +476,7 @@ def test_the_page_says_who_is_told_and_what_stands_in_the_way(client, olga, bob,
     assert bad.status_code == 400 and "write one mail address" in bad.content.decode()
     client.force_login(bob)
     text = client.get(reverse("notified")).content.decode()
-    assert "/hook" not in text and "Tell one more" not in text
+    assert "/hook" not in text and "Add a webhook" not in text
     assert client.post(reverse("notified-create"), {"kind": "email", "address": "a@x.example"}).status_code == 403
 
 
