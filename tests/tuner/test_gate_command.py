@@ -62,6 +62,11 @@ def test_in_a_process_of_its_own_without_servers(tmp_path, files):
     assert first["ratio_p50"] == pytest.approx(1.08, abs=0.004) and first["ci"][0] < 1.08 < first["ci"][1]
     assert {each["verdict"] for each in document["kernels"][1:]} == {"PASS"}
     assert not (tmp_path / "home" / "pg").exists(), "no database was started"
+    os.mkfifo(tmp_path / "pipe")            # gate --baseline <(…), on a terminal that knows no "→"
+    environment["PYTHONIOENCODING"] = "ascii"
+    with subprocess.Popen(["cp", slower, str(tmp_path / "pipe")]):
+        piped = run("--baseline", baseline, "--candidate", str(tmp_path / "pipe"))
+    assert piped.returncode == 1 and piped.stdout.startswith("SLOWER") and not piped.stderr
     wrong = run("--baseline", str(tmp_path / "none"), "--candidate", same)
     assert wrong.returncode == 3 and "No such file" in wrong.stderr and "Traceback" not in wrong.stderr
     assert run("--baseline", baseline, "--candidate", same, "--target", "x").returncode == 3

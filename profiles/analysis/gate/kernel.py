@@ -21,6 +21,7 @@ from profiles.analysis.gate.results import KernelVerdict
 from profiles.analysis.gate.rule import Rule, Verdict, worst
 from profiles.analysis.gate.sentences import runs
 from profiles.analysis.gate.sides import Side, hidden, mixed, side, step
+from profiles.analysis.gate.spread import only_noisier
 
 Floats = NDArray[np.float64]
 
@@ -86,6 +87,9 @@ def verdict(seen: Looked, test: Tested | None, rule: Rule, levels: Levels, limit
     us = step(seen.candidate, seen.baseline) or step_us
     p50 = decide(seen.candidate.p50, seen.baseline.p50, test.slower[0], test.faster[0], levels,
                  Limits(rule.floor, rule.target, rule.beta), hidden(seen.candidate.p50, seen.baseline.p50, us))
+    if p50.verdict == Verdict.SLOWER and (
+            noisy := only_noisier(seen.candidate.p50, seen.baseline.p50, p50.bounds.ratio, levels.slower)):
+        p50 = replace(p50, verdict=Verdict.AMBIGUOUS, says=f"{p50.says}: {noisy}", change="unknown")
     p95 = None
     if seen.candidate.p95 is not None and seen.baseline.p95 is not None:
         p95 = decide(seen.candidate.p95, seen.baseline.p95, test.slower[1], test.faster[1], levels,

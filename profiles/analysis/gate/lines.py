@@ -34,8 +34,7 @@ def lines(path: Path) -> Iterator[bytes]:
     at, kept, total = 0, b"", 0
     try:
         with path.open("rb") as opened:
-            packed = opened.read(2) == b"\x1f\x8b"
-            opened.seek(0)
+            packed = opened.peek(2)[:2] == b"\x1f\x8b"      # a pipe cannot go back
             source = gzip.GzipFile(fileobj=opened) if packed else opened
             while chunk := source.read1(CHUNK):
                 total += len(chunk)

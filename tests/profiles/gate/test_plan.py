@@ -8,6 +8,7 @@ import pytest
 from profiles.analysis.gate.calibration import as_dict, calibrate
 from profiles.analysis.gate.plan import further, plan
 from profiles.analysis.gate.rule import Rule
+from profiles.analysis.gate.runs import KernelRuns, Run
 from profiles.analysis.gate.suite import judge
 from tests.profiles.gate.gate_runs import kernel, recorded, some
 
@@ -46,6 +47,37 @@ def test_noisier_kernels_ask_for_more():
     assert further(0.002, 1, Rule()) == plan(1, 0, 0).needed_each
     assert further(0.03, 1, Rule()) > further(0.015, 1, Rule()) >= 5
     assert further(5, 1, Rule()) == 60
+
+
+def two_speeds(random, runs, factor=1.0):
+    """A kernel half of whose processes are 8 % slower, as some are by where their memory lies."""
+    return kernel(100 * factor * (1 + 0.08 * (random.random(runs) < 0.5)) * np.exp(0.002 * random.standard_normal(runs)))
+
+
+def test_the_runs_that_are_asked_for_decide():
+    asked, decided = [], 0
+    for seed in range(12):
+        random = np.random.default_rng(seed)
+        first = judge([two_speeds(random, 10)], [two_speeds(random, 5, 1.05)], calibrated=False, family=13).kernels[0]
+        if first.verdict == "AMBIGUOUS":
+            again = [two_speeds(random, first.more_runs)], [two_speeds(random, first.more_runs, 1.05)]
+            decided += judge(*again, calibrated=False).verdict != "AMBIGUOUS"
+            asked.append(first.more_runs)
+    assert len(asked) > 8 and decided >= 0.8 * len(asked)
+
+
+def test_a_p95_that_is_undecided_asks_for_its_own_runs():
+    """Its noise, not the p50's: what the p50 alone needs would leave it as it was."""
+    random = np.random.default_rng(3)
+
+    def tailed(runs):
+        late = np.where(random.random((runs, 40)) < 0.05, random.exponential(1.0, (runs, 40)), 0)
+        us = 100 * np.exp(0.003 * random.standard_normal((runs, 1))) * (1 + 0.01 * random.standard_normal((runs, 40)) + late)
+        return KernelRuns("k", {}, None, "", [Run(str(at), each) for at, each in enumerate(us)])
+
+    found = [judge([tailed(10)], [tailed(5)], calibrated=False).kernels[0] for _ in range(12)]
+    unsure = [each for each in found if each.p95.verdict == "AMBIGUOUS" and each.p50.verdict == "PASS"]
+    assert unsure and all(each.more_runs > further(0.003, 1, Rule()) for each in unsure)
 
 
 def test_calibration_of_recorded_kernels():

@@ -96,6 +96,16 @@ def test_a_coarse_timer_cannot_rule_out_what_it_cannot_see(level, within, verdic
     assert verdict == "PASS" or ("the timer counts in steps" in found.reason and found.p50.high > 1.15)
 
 
+def test_a_candidate_that_is_only_noisier_is_not_blamed():
+    """Five wide runs all lie above a quiet baseline once in 32 comparisons: the rank test alone calls that SLOWER."""
+    wide = [100.7, 106.0, 101.2, 109.0, 103.0]
+    found = one(kernel(BASE), kernel(wide))
+    assert found.verdict == "AMBIGUOUS" and "only be noisier" in found.reason and found.p50.p_value < 0.01 and found.more_runs > 5
+    assert one(kernel(BASE), kernel([value * 1.4 for value in wide])).verdict == "SLOWER", "far above what it varies by"
+    lone = [value * 1.08 for value in SAME[:4]] + [190.0]
+    assert one(kernel(BASE), kernel(lone)).verdict == "SLOWER", "one bad run makes no build noisy"
+
+
 # clocks
 
 

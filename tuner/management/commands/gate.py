@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import io
 import json
 import sys
 import traceback
@@ -42,6 +43,9 @@ class Command(BaseCommand):
         return parser
 
     def run_from_argv(self, argv: list[str]) -> None:
+        for stream in (sys.stdout, sys.stderr):
+            if isinstance(stream, io.TextIOWrapper):
+                stream.reconfigure(errors="replace")              # a terminal without "→" is no error
         try:
             super().run_from_argv(argv)
         except Exception:                                         # Python's own 1 would say SLOWER
