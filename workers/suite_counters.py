@@ -137,7 +137,7 @@ def settle(job: SuiteJob) -> None:
         why = _why(asked) if asked is not None else _why_not(job)
         for run in KernelRun.objects.filter(job=job, build__name=each["build"], rejected="").select_related("kernel"):
             said = found.get(run.kernel.key) or {}
-            run.facts = {**run.facts, **said} if said else {**run.facts, WHY: why or "ncu did not see a launch of it"}
+            run.facts = {**run.facts, **said} if said else {**run.facts, WHY: why or _unseen(asked, run.kernel.key)}
             run.save(update_fields=["facts"])
 
 
@@ -189,6 +189,12 @@ def _why(asked: Capture) -> str:
 
 def _hint(asked: Capture) -> str:
     return str(_error(asked).get("hint", ""))[:300]
+
+
+def _unseen(asked: Capture | None, key: str) -> str:
+    """Why the report has nothing of one kernel: what the program printed of it."""
+    told = re.search(rf"ridgepoint: {re.escape(key)} cannot be launched: (.+)", asked.log) if asked is not None else None
+    return told[1][:300] if told else "ncu did not see a launch of it"
 
 
 def _why_not(job: SuiteJob) -> str:

@@ -14,6 +14,7 @@ from django.db.models import Q
 
 from profiles.advice.selectors import AdviceLine, advice_lines
 from profiles.analysis.compare import counter_changes
+from profiles.analysis.sentences import pct_text, si_text, time_text
 from profiles.analysis.why import WANTED, Why, why
 from profiles.models import KernelStat, LaunchCounters, Profile
 from profiles.selectors.compare import COUNTERS
@@ -56,6 +57,12 @@ class Number:
         if self.old == 0:
             return 0.0 if self.new == 0 else None
         return (self.new / self.old - 1) * 100
+
+    @property
+    def texts(self) -> list[str]:
+        """Both sides with their unit, "" where the report says nothing."""
+        words = {"%": pct_text, "ns": time_text, "": _count}.get(self.unit) or (lambda value: si_text(value, self.unit))
+        return ["" if value is None else words(value) for value in (self.old, self.new)]
 
     def as_json(self) -> dict[str, Any]:
         return {"name": self.name, "unit": self.unit, "baseline": self.old, "build": self.new, "change_pct": self.pct}
@@ -115,8 +122,7 @@ def beside(old: Seen | None, new: Seen | None) -> Beside:
     """Both builds, counter by counter."""
     facts = [_facts(side) for side in (old, new)]
     raw = [_raw(side) for side in (old, new)]
-    seconds = [side.duration_ns / 1e9 if side and side.duration_ns else None for side in (old, new)]
-    numbers = [Number("Time under ncu", "s", *seconds)]
+    numbers = [Number("Time under ncu", "ns", *(side.duration_ns if side else None for side in (old, new)))]
     numbers += [Number(each.name, each.unit, each.old, each.new) for each in counter_changes(*facts, COUNTERS)]
     tensor = [_median(sum(values.values()) for each in side if (values := each.get("tensor_instructions"))) for side in facts]
     numbers.append(Number("Tensor-core operations", "FLOP", *tensor))
@@ -125,6 +131,10 @@ def beside(old: Seen | None, new: Seen | None) -> Beside:
                     for metric, name in named.items()]
     told = [each for each in numbers if each.old is not None or each.new is not None]
     return Beside(old, new, told, why(*raw) if old and new else None, advice_lines(new.kernel)[:ADVICE] if new else [])
+
+
+def _count(value: float) -> str:
+    return f"{value:,.0f}" if float(value).is_integer() else si_text(value, "")
 
 
 def _facts(side: Seen | None) -> list[Mapping[str, Any]]:

@@ -108,6 +108,7 @@ class TestDefinition:
     @pytest.mark.parametrize("document", [
         None, [], "x", {"name": "a", "kernel": {}}, {"name": "a", "kernel": [1]}, {"name": "a", "kernel": [{"op": []}]},
         {"name": "a", "kind": "target"}, {"name": "a", "kind": "uploaded", "every_hours": 1}, {"name": "a\0", "kind": "uploaded"},
+        {"name": "a", "kind": "uploaded", "capture_slower": True}, {"name": "a", "kind": "uploaded", "capture_slower": "yes"},
         {"name": "a", "kind": "uploaded", "title": "\ud800"}, {"name": "a", "kind": "uploaded", "policy": {"warmup": 10**400}},
         {"name": "a", "kind": ["uploaded"]}, {"name": "a", "kind": "uploaded", "metrics": {"x": {"max": True}}},
         {"name": "a", "kind": "uploaded", "rule": {"alpha": 0}}, {"name": "a", "kernel": [{"op": "matmul", "shapes": []}]},
@@ -128,6 +129,12 @@ class TestSuite:
         again = services.suite_put(file_read(FILE), text=FILE)
         assert not again.anything and not again.created
         assert services.definition_of(suite) == file_read(FILE)
+
+    def test_a_file_says_whether_a_slower_verdict_is_looked_into(self, suite: Suite) -> None:
+        text = FILE.replace("runs = 2", "capture_slower = true\nruns = 2", 1)
+        assert services.suite_put(file_read(text), text=text).fields == ["capture_slower"] and as_toml(file_read(text)).count(
+            "capture_slower = true") == 1
+        assert "capture_slower" in services.suite_put(file_read(FILE), text=FILE).fields
 
     def test_what_a_file_no_longer_names_goes_or_is_switched_off(self, suite: Suite) -> None:
         matmul = suite.kernels.get(op="matmul")

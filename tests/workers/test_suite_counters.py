@@ -8,9 +8,11 @@ import csv
 import gzip
 import json
 import os
+import re
 
 import pytest
 from django.conf import settings
+from django.core.management import CommandError, call_command
 from django.urls import reverse
 
 from profiles.capture import command
@@ -145,7 +147,7 @@ def test_where_ncu_is_missing_each_run_says_so_and_none_is_asked_for(nightly, tm
         counter_services.counters_ask(nightly, [KEY], ["a"])
 
 
-def test_both_builds_are_captured_and_put_beside_each_other(nightly, alice, bob, client, api):
+def test_both_builds_are_captured_and_put_beside_each_other(nightly, alice, bob, client, api, capsys):
     """From the button at a verdict to the numbers on its page, at the regression and in the API."""
     job = measured(nightly, "a", "b")
     old, new = (KernelRun.objects.get(job=job, build__name=build, kernel__key=KEY) for build in ("a", "b"))
@@ -179,7 +181,7 @@ def test_both_builds_are_captured_and_put_beside_each_other(nightly, alice, bob,
     numbers = {each["name"]: each for each in told["numbers"]}
     for build, side in (("a", "baseline"), ("b", "build")):
         total, launches = recorded(build, ("gpu__time_duration.sum",))
-        assert numbers["Time under ncu"][side] == pytest.approx(total / launches / 1e9, rel=0.02)
+        assert numbers["Time under ncu"][side] == pytest.approx(total / launches, rel=0.02)
     assert numbers["Time under ncu"]["change_pct"] > 150 and numbers["Achieved occupancy"]["change_pct"] < -50
     assert "warps in flight" in told["why"]["sentence"] and told["advice"] and told["job"] is None
     for link in told["links"].values():
@@ -188,6 +190,9 @@ def test_both_builds_are_captured_and_put_beside_each_other(nightly, alice, bob,
         said = client.get(each).content.decode()
         assert "Why the time differs, by counters:" in said and "warps in flight" in said and "Capture again" in said
         assert told["links"]["timelines"] in said
+    call_command("suites", "counters", "nightly", "--kernel", KEY, "--build", "a", "--build", "b")
+    printed = capsys.readouterr().out
+    assert re.search(r"Time under ncu +31\.9 µs +8\d\.\d µs +\+1\d\d\.\d %", printed) and "warps in flight" in printed, printed
     assert "4 of 4 captures" in client.get(reverse("suite", args=[nightly.pk])).content.decode()
     for query, status in (({"kernel": KEY}, 400), ({"kernel": "x", "baseline": "a", "build": "b"}, 404),
                           ({"kernel": "\0", "baseline": "a", "build": "b"}, 400)):
@@ -217,6 +222,9 @@ def test_what_cannot_be_captured_says_why(nightly, monkeypatch):
                                ([KEY], [], "name 1 to 4 builds"), ([], ["a"], "name 1 to 20 kernels")):
         with pytest.raises(services.SuiteError, match=said):
             counter_services.counters_ask(nightly, keys, builds)
+    for wrong in (["--kernel", "x", "--build", "a", "--build", "b"], ["--kernel", KEY, "--build", "a"]):
+        with pytest.raises(CommandError):
+            call_command("suites", "counters", "nightly", *wrong)
     measured(nightly, "a")
     KernelRun.objects.update(recorded="recorded on NVIDIA H200")
     with pytest.raises(services.SuiteError, match="nothing can be launched again"):

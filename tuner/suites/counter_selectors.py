@@ -147,15 +147,15 @@ def why_not(kernel: SuiteKernel, builds: Sequence[str], gpu: str = "") -> str:
     """Why counters of these builds cannot be captured now, and what to do; "": they can."""
     named = [build for build in builds if build]
     if len(named) < len(builds):
-        return "no run of a baseline is stored for this kernel, so there is nothing to put beside it"
+        return "no run of a baseline is stored for this kernel, so there is nothing to put beside it."
     if kernel.suite.kind == Suite.Kind.UPLOADED:
         return ("the runs of this suite were measured elsewhere: capture both builds there with "
-                "ncu --set full --import-source yes, and upload the reports under the builds' names")
+                "ncu --set full --import-source yes, and upload the reports under the builds' names.")
     if not kernel.suite.enabled or not kernel.enabled:
-        return "the suite or this kernel is switched off"
+        return "the suite or this kernel is switched off."
     runs = KernelRun.objects.filter(kernel=kernel, build__name__in=named, rejected="")
     if kernel.suite.device.startswith(REPLAY) or (runs.exists() and not runs.filter(recorded="").exists()):
-        return "these runs were recorded: nothing can be launched again. A suite on a GPU worker has counters of its own builds"
+        return "these runs were recorded: nothing can be launched again. A suite on a GPU worker has counters of its own builds."
     able = capture_selectors.ability()["ncu"]
     return "" if able.able else able.why
 

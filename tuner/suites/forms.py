@@ -29,6 +29,8 @@ class SuiteForm(forms.Form):
     every_hours = forms.FloatField(label="Measure the newest build every … hours", required=False)
     metrics = forms.CharField(required=False, max_length=10_000, strip=False,
                               widget=forms.Textarea(attrs={"rows": 3, "spellcheck": "false"}))
+    capture_slower = forms.BooleanField(label="Capture counters and timelines of both builds where a verdict is SLOWER",
+                                        required=False)
     build_path = forms.CharField(label="Code of a build, on the workers", max_length=500, required=False)
     target_pct = forms.FloatField(label="Target (%)", required=False)
     floor_pct = forms.FloatField(label="Floor (%)", required=False)
@@ -54,7 +56,8 @@ class SuiteForm(forms.Form):
             "name": given["name"], "title": given["title"], "kind": given["kind"], "device": given["device"] or "gpu",
             "runs": given["runs"], "baseline_runs": given["baseline_runs"], "build_path": given["build_path"],
             "rule": {**self._kept("rule"), **self._rule(given)}, "policy": self._kept("policy"),
-            "enabled": self.before.enabled if self.before else True}
+            "enabled": self.before.enabled if self.before else True,
+            "capture_slower": given["capture_slower"] and given["kind"] != "uploaded"}
         if given["kind"] == "target":
             document["target"] = given["target"]
         if given["every_hours"]:
@@ -112,6 +115,7 @@ def initial(definition: Definition) -> dict[str, Any]:
     return {"name": definition.name, "title": definition.title, "kind": definition.kind, "device": definition.device,
             "target": definition.target, "runs": definition.runs, "baseline_runs": definition.baseline_runs,
             "every_hours": definition.every_hours, "build_path": definition.build_path,
+            "capture_slower": definition.capture_slower,
             "kernels": lines.lines_of_definition(definition), "metrics": lines.limits_lines(definition.metrics),
             **{f"{name}_pct": round(100 * definition.rule[name], 6) for name in RULE if name in definition.rule}}
 

@@ -10,7 +10,15 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from tuner.models import Suite, SuiteJob
-from tuner.suites import calibration_selectors, control_services, page_selectors, selectors, services
+from tuner.suites import (
+    calibration_selectors,
+    control_services,
+    counter_selectors,
+    counter_services,
+    page_selectors,
+    selectors,
+    services,
+)
 from tuner.suites.checks import DefinitionError
 from tuner.suites.toml import MAX_BYTES, as_toml, file_read
 
@@ -18,7 +26,7 @@ POLL_S = 0.5
 
 
 class Command(BaseCommand):
-    help = "Benchmark suites: list, show, apply, export, measure, upload, calibrate."
+    help = "Benchmark suites: list, show, apply, export, measure, counters, upload, calibrate."
 
     def add_arguments(self, parser: CommandParser) -> None:
         actions = parser.add_subparsers(dest="action", required=True)
@@ -46,6 +54,12 @@ class Command(BaseCommand):
         measured.add_argument("--runs", type=int)
         measured.add_argument("--device", default="")
         measured.add_argument("--wait", action="store_true", help="until the job has ended")
+        looked = action("counters", "hardware counters and timelines of a kernel in two builds: captured, and beside each other")
+        looked.add_argument("suite")
+        looked.add_argument("--kernel", required=True, help="its key, as `show` prints it")
+        looked.add_argument("--build", action="append", required=True, help="twice: the baseline's, then the other")
+        looked.add_argument("--capture", action="store_true", help="queue a capture of both; without it: what is there")
+        looked.add_argument("--wait", action="store_true", help="until the capture has ended")
         sent = action("upload", "runs of a build that were measured elsewhere: JSON lines, .gz too")
         sent.add_argument("suite")
         sent.add_argument("file", type=Path)
@@ -111,13 +125,25 @@ class Command(BaseCommand):
 
     def _measure(self, options: dict[str, Any]) -> tuple[Any, str]:
         job = services.job_create(_suite(options["suite"]), builds=options["build"], runs=options["runs"], device=options["device"])
-        while options["wait"] and job.status in selectors.LIVE:
-            time.sleep(POLL_S)
-            job = SuiteJob.objects.select_related("suite").get(pk=job.pk)
+        job = _waited(job, options["wait"])
         told = selectors.job_json(job)
-        if job.error:
-            raise CommandError(f"job {job.pk} failed: {job.error['what']}. {job.error['hint']}")
         return told, f"Job {job.pk}: {job.status}, {told['progress']['says']}."
+
+    def _counters(self, options: dict[str, Any]) -> tuple[Any, str]:
+        suite, builds = _suite(options["suite"]), options["build"]
+        kernel = suite.kernels.filter(key=options["kernel"]).select_related("suite").first()
+        if kernel is None or len(builds) != 2:
+            raise CommandError("--build is given twice" if kernel else f"no kernel {options['kernel']!r} in {suite.name}")
+        if options["capture"]:
+            _waited(counter_services.counters_ask(suite, [kernel.key], builds), options["wait"])
+        found = counter_selectors.counters_of(kernel, *builds)
+        told = counter_selectors.counters_json(found)
+        lines = [f"{each.name:<40} {each.texts[0] or 'unknown':>14} {each.texts[1] or 'unknown':>14} "
+                 + ("" if each.pct is None else f"{each.pct:+8.1f} %") for each in found.beside.numbers]
+        why = found.beside.why.sentence if found.beside.why else ""
+        under_way = f"job {found.job.pk} captures them" if found.job else found.why_not or "none was captured yet: --capture"
+        return told, "\n".join([f"{kernel.key}: {builds[0]} and {builds[1]}", *lines, why] if lines else [
+            f"No counters of {kernel.key}: {under_way.rstrip('.')}."]).rstrip()
 
     def _upload(self, options: dict[str, Any]) -> tuple[Any, str]:
         data = _bytes(options["file"], control_services.MAX_BYTES)
@@ -128,6 +154,16 @@ class Command(BaseCommand):
         return {"stored": stored.stored, "known": stored.known, "rejected": stored.rejected, "kernels": stored.kernels}, (
             f"{stored.stored} runs of {len(stored.kernels)} kernels stored, {stored.rejected} of them rejected{why}; "
             f"{stored.known} were there already.")
+
+
+def _waited(job: SuiteJob, wait: bool) -> SuiteJob:
+    """The job, ended where `wait` says so. A failed one is an error."""
+    while wait and job.status in selectors.LIVE:
+        time.sleep(POLL_S)
+        job = SuiteJob.objects.select_related("suite").get(pk=job.pk)
+    if job.error:
+        raise CommandError(f"job {job.pk} failed: {job.error['what']}. {job.error['hint']}")
+    return job
 
 
 def _suite(name: str) -> Suite:
