@@ -117,7 +117,7 @@ LAYERS = [
                 "profiles.capture.*_selectors", "workers.jobs"),
           packages=(*ROWS, *NUMERIC)),
     Layer("suites as files", ("tuner.suites.definition", "tuner.suites.checks", "tuner.suites.toml", "tuner.suites.lines",
-                              "tuner.suites.records", "tuner.suites.errors"),
+                              "tuner.suites.records", "tuner.suites.orders", "tuner.suites.errors"),
           ours=("tuner.operators*", "tuner.trial", "tuner.bench.policy", "profiles.analysis.gate*")),
     Layer("messages to the outside", ("tuner.notify.webhook",)),
     Layer("secrets at rest", ("tuner.notify.secret",), packages=("django", "cryptography")),

@@ -17,7 +17,8 @@ from tuner.jobs.create_services import MAX_DEVICE
 from tuner.jobs.worth_selectors import fleet
 from tuner.models import CachedConfig, SuiteJob
 from tuner.operators import Operator, find, limits
-from tuner.suites.job_services import LIVE, REVALIDATE, config_plain
+from tuner.suites.job_services import LIVE, REVALIDATE
+from tuner.suites.orders import config_plain
 from tuner.trial import Config, config_key
 
 SERVED, DEFAULT, RIVAL = "cached winner", "operator's default", "near tie"       # what the sides are called, as builds are

@@ -16,7 +16,7 @@ from tuner.gates.decide_services import device_of, gate_advance, gate_published
 from tuner.gates.refusal_services import GateRefused
 from tuner.gates.rules_selectors import rule_of
 from tuner.models import Build, Gate, Suite
-from tuner.suites.job_services import configs_problem
+from tuner.suites.orders import configs_problem
 from tuner.suites.services import SuiteError, job_create, runs_store
 from tuner.trial import storable
 from workers import jobs

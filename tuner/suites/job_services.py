@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,13 +18,12 @@ from tuner.models import Gate, KernelRun, Suite, SuiteJob, SuiteKernel
 from tuner.suites import selectors
 from tuner.suites.devices_selectors import device_problem
 from tuner.suites.errors import SuiteError
-from tuner.trial import storable
+from tuner.suites.orders import builds_read, shown, whole
 from workers import jobs
 
 MAX_ATTEMPTS = 20                   # workers that may die over one job
-MAX_RUNS, MAX_BUILDS = 200, 50      # of each build; builds of one job
+MAX_RUNS = 200                      # of each build
 MAX_WANTED = 200_000                # kernel runs of one job
-MAX_BUILD_NAME, MAX_CONFIG_CHARACTERS = 80, 2000
 REVALIDATE = "revalidate"           # of cached winners: its builds are configurations
 REASONS = ("manual", "schedule", "gate", "again", "bisect", "matrix", REVALIDATE, selectors.COUNTERS)
 Status = SuiteJob.Status
@@ -57,7 +54,7 @@ def job_create(suite: Suite, *, builds: Sequence[str | Mapping[str, Any]], runs:
     """
     device, runs = device or suite.device, suite.runs if runs is None else runs
     known = {kernel.key: kernel for kernel in suite.kernels.all() if kernel.enabled}
-    wanted, problems = _builds_read(builds, known)
+    wanted, problems = builds_read(builds, known)
     problems |= _job_problems(suite, runs, kernels, reason, device, known)
     if not problems and len(wanted) * runs * len(known if kernels is None else kernels) > MAX_WANTED:
         problems["runs"] = f"builds × runs × kernels may be {MAX_WANTED:,} at most"
@@ -191,7 +188,7 @@ def _job_problems(suite: Suite, runs: Any, kernels: Sequence[str] | None, reason
         problems["suite"] = "it is switched off; switch it on to measure it"
     elif suite.kind == Suite.Kind.OPERATORS and not known:
         problems["suite"] = "it has no kernel that is enabled"
-    if not _whole(runs) or not (0 if reason == selectors.COUNTERS else 1) <= runs <= MAX_RUNS:
+    if not whole(runs) or not (0 if reason == selectors.COUNTERS else 1) <= runs <= MAX_RUNS:
         problems["runs"] = f"a whole number from 1 to {MAX_RUNS}"
     if reason not in REASONS:
         problems["reason"] = f"one of {', '.join(REASONS)}"
@@ -200,67 +197,3 @@ def _job_problems(suite: Suite, runs: Any, kernels: Sequence[str] | None, reason
     if kernels is not None and (wrong := [key for key in kernels if key not in known] if kernels else [""]):
         problems["kernels"] = f"no enabled kernel {shown(wrong[0])}; choose among {', '.join(list(known)[:20])}"
     return problems
-
-
-def _builds_read(builds: Sequence[str | Mapping[str, Any]],
-                 known: Mapping[str, SuiteKernel]) -> tuple[list[dict[str, Any]], dict[str, str]]:
-    if not 1 <= len(builds) <= MAX_BUILDS:
-        return [], {"builds": f"name 1 to {MAX_BUILDS} builds"}
-    found: dict[str, dict[str, Any]] = {}
-    for each in builds:
-        name, configs = (each, {}) if isinstance(each, str) else (each.get("build"), each.get("configs") or {})
-        if problem := build_problem(name):
-            return [], {"builds": problem}
-        if name in found:
-            return [], {"builds": f"{name} is named twice"}
-        if problem := configs_problem(configs, known):
-            return [], {"configs": problem}
-        only = not isinstance(each, str) and bool(each.get("only")) and bool(configs)
-        found[name] = {"build": name, **({"configs": {key: dict(config) for key, config in configs.items()}} if configs else {}),
-                       **({"only": True} if only else {})}
-    return list(found.values()), {}
-
-
-def build_problem(name: Any) -> str | None:
-    """Why this cannot be the name of a build."""
-    if not isinstance(name, str) or not name.strip() or name != name.strip():
-        return "a build's name is text: a git sha or a name, without spaces around it"
-    if len(name) > MAX_BUILD_NAME or not storable(name) or not name.isprintable():
-        return f"a build's name has at most {MAX_BUILD_NAME} printable characters"
-    return None
-
-
-def configs_problem(configs: Any, known: Mapping[str, SuiteKernel]) -> str | None:
-    """Configurations come from people and CI: by key of a kernel of the suite, bounded, of plain values."""
-    if not isinstance(configs, Mapping):
-        return "configurations by key of the suite's kernel"
-    for key, config in configs.items():
-        if key not in known:
-            return f"no enabled kernel {shown(key)}; choose among {', '.join(list(known)[:20])}"
-        if not config_plain(config):
-            return f"{shown(key)}: a configuration is parameters by name, each a number or a text"
-    return None
-
-
-def config_plain(config: Any) -> bool:
-    if not isinstance(config, Mapping) or not config or len(config) > 64:
-        return False
-    names = all(isinstance(name, str) and storable(name) for name in config)
-    return names and all(map(_plain_value, config.values())) and len(json.dumps(dict(config))) <= MAX_CONFIG_CHARACTERS
-
-
-def _plain_value(value: Any) -> bool:
-    if isinstance(value, str):
-        return storable(value) and len(value) <= MAX_CONFIG_CHARACTERS
-    if isinstance(value, bool):
-        return True
-    return (isinstance(value, int) and abs(value) < 2**53) or (isinstance(value, float) and math.isfinite(value))
-
-
-def _whole(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def shown(text: Any) -> str:
-    """Of what somebody sent: short, and of characters that every answer can hold."""
-    return '"' + str(text)[:80].encode("ascii", "backslashreplace").decode() + '"'
