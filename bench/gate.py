@@ -1,4 +1,4 @@
-"""`make bench-gate`: how often the gate errs, on recorded runs only, beside three other rules on the same draws.
+"""`make bench-gate`: how often the gate errs, on recorded runs, beside three other rules on the same draws.
 
 Writes docs/gate-bench.md, which says how it is done (`HOW`).
 """
@@ -13,28 +13,23 @@ import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import scipy
 
+from bench.gate_pairs import calibration_table, pair_table, pairs
 from bench.gate_rules import RULES, verdicts
-from profiles.analysis.gate.calibration import calibrate
-from profiles.analysis.gate.files import read
+from bench.gate_runs import BASELINE, CANDIDATE, SETS, kernels, middle, some
 from profiles.analysis.gate.rule import Verdict, worst
-from profiles.analysis.gate.runs import KernelRuns, Run
+from profiles.analysis.gate.runs import KernelRuns
 from profiles.analysis.gate.suite import judge
-from tests.public_timing import samples
 
 ROOT = Path(__file__).resolve().parent.parent
-H200 = ROOT / "tests" / "data" / "h200"
-BASELINE, CANDIDATE = 10, 5
 EFFECTS = (1.0, 1.05, 1.08, 1.10)
 CHUNK = 50
-NOISY = 2                               # of the small kernels: layer norm of 64 × 16384, the noise of "h200 shared"
 HOW = """Suites are drawn from runs of identical code: 10 fresh runs are the baseline, 5 others the candidate. A slowdown is
 injected into one kernel by multiplying the candidate's samples. A suite that ends AMBIGUOUS gets its re-run: as many fresh runs
 of both builds as the verdict asks for, judged alone. Files of 24 runs have too few left for that; their re-run is the 9 that are
@@ -42,14 +37,6 @@ left, 4 to the candidate and 5 to the baseline, judged together with the first o
 see the same draws, without a re-run: they know none."""
 QUICK_US = 20.0                         # the bars are for kernels that take longer
 
-SETS = {
-    "h200": "13 kernels of 38-212 µs, NVIDIA H200, clocks free (timing_runs)",
-    "h200 small": "16 kernels of 5-22 µs, NVIDIA H200, clocks free (timing_runs_small)",
-    "h200 waiting": "those 16, recorded anew with the GPU waiting for the host before each sample (timing_runs_lead)",
-    "h200 shared": "the first 13, each run as a whole slower or faster by as much as runs of an 8 µs kernel differ (1.8 %)",
-    "public": "13 kernels of 19 ms, RTX A4000, clock locked (public_timing, five files, with repetition of files but not of runs)",
-}
-FILES = {"h200": "timing_runs.jsonl.gz", "h200 small": "timing_runs_small.jsonl.gz", "h200 waiting": "timing_runs_lead.jsonl.gz"}
 # of the draws: the bars are the first one's
 SHARE = {"h200": 1.0, "h200 small": 0.5, "h200 waiting": 0.5, "h200 shared": 0.5, "public": 0.3}
 
@@ -89,32 +76,12 @@ def main() -> int:
         for number, (task, count) in enumerate(zip(tasks, pool.map(_measured, tasks), strict=True), 1):
             counts[task[:2]].add(count)
             sys.stderr.write(f"\r{number}/{len(tasks)} {task[0]} {task[1]}   ")
-        pairs = list(pool.map(_pairs, ("h200", "h200 small")))
-    text = "\n".join(_page(counts, [row for rows in pairs for row in rows], given))
+        compared = list(pool.map(pairs, ("h200", "h200 small")))
+    text = "\n".join(_page(counts, [row for rows in compared for row in rows], given))
     sys.stdout.write(text)
     if given.draws >= 1000 and not given.no_series and not given.no_noise:
         (ROOT / "docs" / "gate-bench.md").write_text(text)
     return 0
-
-
-@lru_cache(maxsize=4)
-def kernels(name: str) -> tuple[KernelRuns, ...]:
-    """Identical code, all runs of it; each with a key of its own."""
-    if name == "h200 shared":
-        slow = [float(np.median(run.us)) for run in kernels("h200 small")[NOISY].runs]
-        return tuple(replace(kernel, runs=[replace(run, us=run.us * factor / np.median(slow))
-                                           for run, factor in zip(kernel.runs, slow, strict=True)]) for kernel in kernels("h200"))
-    if name != "public":
-        found = read(H200 / FILES[name])
-        return tuple(replace(kernel, key=f"{at} {kernel.op}") for at, kernel in enumerate(found))
-    files = sorted(samples().items())
-    found = []
-    for at in range(13):
-        title, us = files[at % len(files)]
-        own = us[at // len(files)::3]               # each kernel its own runs of the file
-        found.append(KernelRuns("gemm", {"file": title, "part": at}, None, f"{at} gemm {title}",
-                                [Run(str(number), each) for number, each in enumerate(own)]))
-    return tuple(found)
 
 
 def _measured(task: tuple[str, float, int, int]) -> Count:
@@ -129,8 +96,8 @@ def _measured(task: tuple[str, float, int, int]) -> Count:
 
 
 def _one(count: Count, whole: Sequence[KernelRuns], order: Any, effect: float, slowed: int | None) -> None:
-    baseline = [_some(kernel, order[:BASELINE]) for kernel in whole]
-    candidate = [_some(kernel, order[BASELINE:BASELINE + CANDIDATE], effect if at == slowed else 1.0)
+    baseline = [some(kernel, order[:BASELINE]) for kernel in whole]
+    candidate = [some(kernel, order[BASELINE:BASELINE + CANDIDATE], effect if at == slowed else 1.0)
                  for at, kernel in enumerate(whole)]
     first = judge(baseline, candidate, calibrated=False)
     called = at_first = {each.key: each.verdict for each in first.kernels}
@@ -165,50 +132,17 @@ def _again(whole: Sequence[KernelRuns], unsure: list[int], order: Any, more: int
         half = len(left) - len(left) // 2
         b_runs = np.concatenate([order[:BASELINE], left[:half]])
         c_runs = np.concatenate([order[BASELINE:BASELINE + CANDIDATE], left[half:]])
-    found = judge([_some(whole[at], b_runs) for at in unsure],
-                  [_some(whole[at], c_runs, effect if at == slowed else 1.0) for at in unsure],
+    found = judge([some(whole[at], b_runs) for at in unsure],
+                  [some(whole[at], c_runs, effect if at == slowed else 1.0) for at in unsure],
                   family=None if fresh else len(whole), calibrated=False)
     return {each.key: each.verdict for each in found.kernels}
 
 
-def _some(kernel: KernelRuns, which: Any, scale: float = 1.0) -> KernelRuns:
-    runs = [kernel.runs[at] for at in which]
-    return replace(kernel, runs=runs if scale == 1 else [replace(run, us=run.us * scale) for run in runs])
-
-
 def _kind(kernel: KernelRuns) -> str:
-    middle = float(np.median([np.median(run.us) for run in kernel.runs]))
-    return "20 µs and more" if middle >= QUICK_US else "under 20 µs"
+    return "20 µs and more" if middle(kernel) >= QUICK_US else "under 20 µs"
 
 
-def _pairs(name: str) -> list[dict[str, Any]]:
-    """Each two different configurations of one problem: what 100 comparisons of 5 with 10 runs say."""
-    groups: dict[str, list[KernelRuns]] = defaultdict(list)
-    for kernel in kernels(name):
-        groups[f"{kernel.op} {kernel.shape}"].append(replace(kernel, key=""))
-    rows = []
-    for group in groups.values():
-        for before in group:
-            for after in group:
-                if before is after:
-                    continue
-                true = _middle(after) / _middle(before)
-                says: Counter[str] = Counter()
-                for draw in range(100):
-                    order = np.random.default_rng(draw).permutation(len(before.runs))
-                    found = judge([_some(before, order[:BASELINE])], [_some(after, order[BASELINE:BASELINE + CANDIDATE])],
-                                  calibrated=False).kernels[0]
-                    says[found.verdict] += 1
-                    says[f"change {found.change}"] += 1
-                rows.append({"set": name, "op": before.op, "us": _middle(before), "true": true, **says})
-    return rows
-
-
-def _middle(kernel: KernelRuns) -> float:
-    return float(np.median([np.median(run.us) for run in kernel.runs]))
-
-
-def _page(counts: dict[tuple[str, float], Count], pairs: list[dict[str, Any]], given: argparse.Namespace) -> Iterator[str]:
+def _page(counts: dict[tuple[str, float], Count], compared: list[dict[str, Any]], given: argparse.Namespace) -> Iterator[str]:
     yield "# Error rates of the gate on recorded runs\n"
     yield (f"`make bench-gate`, {datetime.date.today()}, {BASELINE} baseline and {CANDIDATE} "
            f"candidate runs, Python {platform.python_version()}, numpy {np.__version__}, scipy {scipy.__version__}.\n")
@@ -238,51 +172,12 @@ def _page(counts: dict[tuple[str, float], Count], pairs: list[dict[str, Any]], g
             yield f"| {name} | {kind} | +{(effect - 1) * 100:.0f} % | " + " | ".join(cells) + " |"
     blamed, suites = sum(count.blamed for count in counts.values()), sum(count.draws for count in counts.values())
     yield f"\nA kernel that was not slowed was called SLOWER in {blamed} of these {suites:,} suites.\n"
-    yield from _pair_table(pairs)
-    yield from _calibration_table()
+    yield from pair_table(compared)
+    yield from calibration_table()
     if not given.no_noise:
         yield from _noise_table(given)
     if not given.no_series:
         yield from _series_table()
-
-
-def _pair_table(pairs: list[dict[str, Any]]) -> Iterator[str]:
-    yield "## Real pairs of configurations up to 15 % apart\n"
-    yield ("One configuration as the baseline, another of the same problem as the candidate, 100 draws. True: by all 24 runs of "
-           "both. SLOWER is right above +5 %, FASTER below −2 %, PASS within ±2 %; between +2 and +5 % SLOWER or PASS, and "
-           "“surely different” says that they were told apart.\n")
-    yield "| kernel | baseline | true | SLOWER | FASTER | PASS | AMBIGUOUS | surely different | right |"
-    yield "|---|--:|--:|--:|--:|--:|--:|--:|--:|"
-    for row in sorted(pairs, key=lambda row: row["true"]):
-        if 1 / 1.15 <= row["true"] <= 1.15:
-            sure = row.get("change slower", 0) + row.get("change faster", 0)
-            cells = [row.get(verdict, 0) for verdict in ("SLOWER", "FASTER", "PASS", "AMBIGUOUS")]
-            yield (f"| {row['op']} | {row['us']:.1f} µs | {(row['true'] - 1) * 100:+.1f} % | " + " | ".join(map(str, cells))
-                   + f" | {sure} | {_right(row)} |")
-    yield ""
-
-
-def _right(row: dict[str, Any]) -> str:
-    slower, faster, passed = row.get("SLOWER", 0), row.get("FASTER", 0), row.get("PASS", 0)
-    if row["true"] >= 1.05:
-        return str(slower)
-    if row["true"] <= 0.98:
-        return str(faster)
-    return str(passed if row["true"] <= 1.02 else slower + passed)
-
-
-def _calibration_table() -> Iterator[str]:
-    yield "## Calibration: what `calibrate` says of each kernel\n"
-    yield "1,000 comparisons of a kernel with itself at its suite's level; detectable is called SLOWER in 95 % of them.\n"
-    yield "| kernel | CV of run medians | CV of p95 | SLOWER | AMBIGUOUS at first | detectable |"
-    yield "|---|--:|--:|--:|--:|--:|"
-    for name in SETS:
-        for each in calibrate(kernels(name)) if name in FILES else ():
-            us = _middle(next(kernel for kernel in kernels(name) if kernel.key == each.key))
-            cells = [f"{value * 100:.2g} %" if value is not None else "—"
-                     for value in (each.cv, each.cv_p95, each.slower, each.ambiguous, each.detectable)]
-            yield f"| {each.op}, {us:,.1f} µs | " + " | ".join(cells) + " |"
-    yield ""
 
 
 def _noise_table(given: argparse.Namespace) -> Iterator[str]:
