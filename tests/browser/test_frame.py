@@ -28,6 +28,7 @@ PAGES = (
     "/tune/",
     "/tune/new/",
     "/cache/",
+    "/cache/revalidations/",
     "/captures/",
     "/captures/new/",
     "/workers/",

@@ -173,6 +173,13 @@ def test_a_run_that_failed_is_measured_once_more_and_then_quarantined(alice: Any
     assert revalidation_selectors.sides(old).keys() == {"operator's default"}      # it is not run again
 
 
+def test_a_run_that_the_host_failed_says_nothing_of_the_configuration(alice: Any) -> None:
+    (job,) = revalidation_services.revalidate([winner()], alice)
+    SuiteJob.objects.filter(pk=job.pk).update(runs=6)
+    here(job, SIDE, {("cached winner", 1): "open: no answer within 180 s", ("operator's default", 2): "other: busy"})
+    assert only_found(job)["serves"] == "cached winner" and not Quarantine.objects.exists()
+
+
 def test_noise_is_measured_once_more_with_more_runs(alice: Any) -> None:
     old = winner()
     (job,) = revalidation_services.revalidate([old], alice)

@@ -110,6 +110,11 @@ def _others(choice: Choice, rows: Sequence[KernelRun], name: str) -> list[Any]:
     return [configs[side] for _, side in sorted(sure) if configs.get(side)]
 
 
+def harm(rejected: str) -> Reason | None:
+    """What a rejected run says of its configuration; None where the GPU, the host or the recording may have been at fault."""
+    return next((reason for begins, reason in _FATAL.items() if rejected.startswith(begins)), None)
+
+
 def refused_kept(rows: Sequence[KernelRun], environment: Mapping[str, Any]) -> int:
     """What crashed, hung or computed wrong is kept from the fleet, as a tune job's would be. Where the default itself has no good
     run the GPU is at fault, and nothing is. Number of configurations that are in quarantine now."""
@@ -117,7 +122,7 @@ def refused_kept(rows: Sequence[KernelRun], environment: Mapping[str, Any]) -> i
         return 0
     kept = {}
     for row in rows:
-        reason = next((reason for begins, reason in _FATAL.items() if row.rejected.startswith(begins)), None)
+        reason = harm(row.rejected)
         if reason is None or row.build.name == DEFAULT or not row.config:
             continue
         good = next((one for one in rows if not one.rejected), row)

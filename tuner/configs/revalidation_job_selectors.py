@@ -58,7 +58,7 @@ def says(job: SuiteJob) -> str:
         return "measured; what serves is being decided"
     found = counts(job)
     words = {STAYS: "{} of {} stay{s} as served", REPLACED: "{} replaced by a rival", DEFAULT: "{} served by the default now",
-             UNKNOWN: "{} unknown", OPEN: "{} measured once more"}
+             UNKNOWN: "nothing can be said of {}", OPEN: "{} measured once more"}
     return "; ".join(words[word].format(number, kernels, s="s" * (number == 1)) for word, number in found.items())
 
 

@@ -23,8 +23,9 @@ from tuner.trial import Config, config_key
 
 SERVED, DEFAULT, RIVAL = "cached winner", "operator's default", "near tie"       # what the sides are called, as builds are
 RIVALS = 2                         # beside what served: near ties first, then the fastest others of its job
-# What a side costs, seconds, as measured on an H200 (docs/gate-gpu.md: 20 runs of six kernels in 68 s, 18 compiled in 29 s).
-PROCESS_S, KERNEL_S, COMPILE_S = 3.0, 0.1, 1.6
+# Seconds on an H200: 20 processes of six kernels took 68 s, 21 of three to four 63.6 s; 29 configurations were compiled in 48 s
+# (docs/gate-gpu.md).
+PROCESS_S, KERNEL_S, COMPILE_S = 2.4, 0.16, 1.7
 Banned = frozenset[tuple[str, str, str, str]]
 
 

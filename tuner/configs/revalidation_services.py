@@ -19,7 +19,7 @@ from django.utils import timezone
 from profiles.analysis.gate.runs import KernelRuns
 from profiles.analysis.gate.winner import Choice, Contender, Problem, choose, runs_needed
 from tuner.configs import revalidation_selectors as selectors
-from tuner.configs.revalidated_services import entry_settled, refused_kept
+from tuner.configs.revalidated_services import entry_settled, harm, refused_kept
 from tuner.configs.selectors import quarantined
 from tuner.jobs import devices
 from tuner.models import CachedConfig, KernelRun, Suite, SuiteJob, SuiteKernel
@@ -138,7 +138,9 @@ def _problem(job: SuiteJob, key: str, rows: Sequence[KernelRun]) -> Problem:
         return kernel_runs_of(mine[0].kernel, mine) if mine else KernelRuns("", key=key)
 
     def refused(name: str) -> list[str]:
-        return [row.rejected for row in rows if row.build.name == name and row.rejected]
+        """Beside good runs only what the configuration itself did: a GPU that was busy says nothing of it."""
+        mine = [row.rejected for row in rows if row.build.name == name]
+        return [why for why in mine if why and (harm(why) or all(mine))]
 
     names = [each["build"] for each in job.builds if key in each["configs"] and each["build"] != selectors.DEFAULT]
     return Problem(key, runs(selectors.DEFAULT), [Contender(name, runs(name), refused(name)) for name in names],
@@ -171,7 +173,7 @@ def _told(job: SuiteJob, choice: Choice, rows: Sequence[KernelRun]) -> dict[str,
         middle = (times[(len(times) - 1) // 2] + times[len(times) // 2]) / 2 if times else None
         told[each["build"]] = {
             "config": each["configs"][choice.key], "us": middle, "runs": len(times), "p50_us": times,
-            "refused": [row.rejected for row in mine if row.rejected][:5],
+            "failed": sum(bool(row.rejected) for row in mine), "refused": next((row.rejected for row in mine if row.rejected), ""),
             **({"verdict": str(verdict.verdict), "reason": verdict.reason} if verdict else {}),
             **({"ratio": verdict.p50.ratio, "low": verdict.p50.low, "high": verdict.p50.high, "p_value": verdict.p50.p_value}
                if verdict and verdict.p50 else {})}

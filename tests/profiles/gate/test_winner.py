@@ -1,13 +1,16 @@
 """What serves from now on: never anything that is slower than the default; recorded runs of an H200 and written-out ones."""
 
+import gzip
+import json
 import random
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
-from profiles.analysis.gate.runs import KernelRuns
+from profiles.analysis.gate.runs import KernelRuns, Run
 from profiles.analysis.gate.winner import Contender, Problem, choose, runs_needed
-from tests.profiles.gate.gate_runs import kernel, recorded, some
+from tests.profiles.gate.gate_runs import H200, kernel, recorded, some
 
 SOFTMAX = [each for each in recorded() if each.op == "softmax"]
 EMPTY = KernelRuns("k")
@@ -42,6 +45,23 @@ def test_recorded_configurations(default, served, rivals, serves, says):
     for seed in range(8):
         (choice,) = choose([problem(default, served, *rivals, seed=seed)])
         assert (choice.serves, choice.open) == (serves, False) and says in choice.says, choice.says
+
+
+def test_what_an_h200_measured():
+    """tests/gpu/revalidate_on_gpu.py: seven fresh processes of each side in turn; the last winner was stale on purpose."""
+    with gzip.open(H200.parent / "recorded" / "revalidation_on_gpu.json.gz", "rt") as file:
+        session = json.load(file)
+    grouped = {}
+    for run in session["runs"]:
+        grouped.setdefault(run["kernel"], {}).setdefault(run["side"], []).append(
+            Run(f"{run['side']} {run['number']}", np.array(run["us"]), run["sm_clock_mhz"], run["gpu"]))
+    found = choose([Problem(key, KernelRuns(key, key=key, runs=sides.pop("operator's default")),
+                            [Contender(name, KernelRuns(key, key=key, runs=runs)) for name, runs in sides.items()],
+                            served="cached winner") for key, sides in grouped.items()])
+    assert [(choice.key.split()[0], choice.serves) for choice in found] == [
+        ("matmul", "cached winner"), ("matmul", "cached winner"), ("softmax", "cached winner"), ("softmax", "")]
+    gains = [choice.against_default["cached winner"].p50.ratio for choice in found]
+    assert gains == pytest.approx([0.796, 0.371, 0.831, 1.285], abs=0.001)
 
 
 def test_what_is_slower_than_the_default_never_serves():
