@@ -64,6 +64,7 @@ from tuner.suites import api as suite_api
 from tuner.suites import counter_api as suite_counter_api
 from tuner.suites import edit_pages as suite_edit_pages
 from tuner.suites import pages as suite_pages
+from tuner.suites import runs_api
 from tuner.team import api as team_api
 from tuner.team import pages as team_pages
 from webapp import accounts, kernels, pages
@@ -302,7 +303,7 @@ urlpatterns = [
     path("api/suites/<str:name>/jobs/", suite_api.SuiteJobListApi.as_view(), name="api-suite-jobs"),
     path("api/suite-jobs/<int:pk>/", suite_api.SuiteJobApi.as_view(), name="api-suite-job"),
     path("api/suite-jobs/<int:pk>/stop/", suite_api.SuiteJobStopApi.as_view(), name="api-suite-job-stop"),     # POST
-    path("api/runs/", suite_api.RunsApi.as_view(), name="api-runs"),
+    path("api/runs/", runs_api.RunsApi.as_view(), name="api-runs"),
     path("api/gates/", gate_api.GateListApi.as_view(), name="api-gates"),
     path("api/gates/<int:pk>/", gate_api.GateApi.as_view(), name="api-gate"),      # ?wait=30
     path("api/gates/<int:pk>/stop/", gate_api.GateStopApi.as_view(), name="api-gate-stop"),                    # POST

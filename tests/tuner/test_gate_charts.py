@@ -7,8 +7,9 @@ import math
 import numpy as np
 import pytest
 
-from tuner.gates.charts import LEFT, RIGHT, Point, RunMedian, interval_plot, percent, strip_plot
+from tuner.gates.charts import LEFT, RIGHT, Point, interval_plot, percent
 from tuner.gates.run_charts import RunSamples, order_figure, samples_figure
+from tuner.gates.strip_charts import RunMedian, strip_plot
 from webapp.templatetags.numbers import change, share
 
 

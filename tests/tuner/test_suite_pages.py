@@ -20,8 +20,7 @@ from profiles.models import CaptureTarget
 from tests.tuner.test_suites import FILE, lines
 from tuner.builds.services import build_seen
 from tuner.models import Gate, KernelRun, Suite, SuiteJob
-from tuner.suites import api as suite_api
-from tuner.suites import calibration_selectors, charts, page_selectors, records, services
+from tuner.suites import body_api, calibration_selectors, charts, page_selectors, records, services
 from tuner.suites.definition import read
 from tuner.suites.lines import LineError, limits_lines, limits_read, line_of, lines_read
 from tuner.suites.schedule_services import suites_wake
@@ -241,8 +240,8 @@ class TestApi:
         monkeypatch.setattr(records, "MAX_SAMPLES_IN_ALL", 450)
         many = client.post("/api/runs/", {"suite": "ci", "build": "a", "gpu": "G", "runs": lines()}, format="json")
         assert "450 samples" in many.json()["fields"]["runs"][0] and not KernelRun.objects.exists()
-        for parser, media in ((suite_api.JsonLinesParser, "application/x-ndjson"),
-                              (suite_api.BoundedJsonParser, "application/json")):
+        for parser, media in ((body_api.JsonLinesParser, "application/x-ndjson"),
+                              (body_api.BoundedJsonParser, "application/json")):
             monkeypatch.setattr(parser, "most", 1000)
             assert client.post("/api/runs/?suite=ci&build=a&gpu=G", b"{" + b" " * 1000, content_type=media).status_code == 400
         long = client.put("/api/suites/ci/", "#" * 300_000, content_type="application/toml")

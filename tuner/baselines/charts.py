@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import median
 
 ROW_PX, TOP_PX, BOTTOM_PX = 26, 22, 38
 LEFT, RIGHT = 31.0, 88.0
@@ -53,7 +54,7 @@ def spread_plot(kernels: Sequence[Spread], most: int = 40) -> SpreadPlot | None:
     shown = [kernel for kernel in kernels if kernel.us][:most]
     if not shown:
         return None
-    middles = [_median(kernel.us) for kernel in shown]
+    middles = [median(kernel.us) for kernel in shown]
     furthest = max(abs(us / middle - 1) for kernel, middle in zip(shown, middles, strict=True) for us in kernel.us)
     reach = min(FURTHEST, max(LEAST, furthest * 1.08))
 
@@ -72,9 +73,3 @@ def spread_plot(kernels: Sequence[Spread], most: int = 40) -> SpreadPlot | None:
     bottom = TOP_PX + ROW_PX * len(shown)
     return SpreadPlot(rows, ticks, at(0.0), bottom + BOTTOM_PX, bottom,
                       unlisted=sum(bool(kernel.us) for kernel in kernels) - len(shown))
-
-
-def _median(us: Sequence[float]) -> float:
-    ordered = sorted(us)
-    half = len(ordered) // 2
-    return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2

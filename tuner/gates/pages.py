@@ -22,6 +22,7 @@ from tuner.gates import (
     run_charts,
     selectors,
     services,
+    strip_charts,
 )
 from tuner.gates.forms import MOST_RUNS, GateForm
 from tuner.jobs import devices
@@ -114,8 +115,8 @@ def gate_kernel(request: HttpRequest, pk: int, kernel_pk: int) -> HttpResponse:
         "baseline": baseline, "candidate": candidate, "rule": rule, "old": old, "counters": counter_selectors.of_verdict(row, old),
         "ask": reverse("gate-kernel-counters", args=[pk, kernel_pk]), "arriving": arriving_selectors.arriving(row),
         "more_runs": kernel_selectors.more_runs(row.gate, [row]), "shift": _shift(row),
-        "strips": charts.strip_plot([(side.name, ", ".join(side.builds[:2]), [
-            charts.RunMedian(each.run.p50_us, _said(each), f"#run-{each.run.pk}") for each in runs
+        "strips": strip_charts.strip_plot([(side.name, ", ".join(side.builds[:2]), [
+            strip_charts.RunMedian(each.run.p50_us, _said(each), f"#run-{each.run.pk}") for each in runs
             if each.side == side.name and each.run.p50_us]) for side in sides], rule.floor, rule.target,
             (row.low, row.high) if row.low and row.high else None),
         "strips_say": _strips_say(sides, row), "order": run_charts.order_figure(samples),

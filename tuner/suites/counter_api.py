@@ -14,7 +14,8 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from tuner.suites import counter_selectors, counter_services, selectors, services
-from tuner.suites.api import SmallJsonParser, refused, suite_of
+from tuner.suites.api import refused, suite_of
+from tuner.suites.body_api import SmallJsonParser
 from tuner.trial import storable
 
 JSON = OpenApiTypes.OBJECT
