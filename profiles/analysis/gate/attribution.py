@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 from scipy import stats
 
-from profiles.analysis.gate.effects import FACTORS, FLOOR, Effect, Levels, Model, Observation, level_of, percent
+from profiles.analysis.gate.effects import Model
+from profiles.analysis.gate.factors import FACTORS, FLOOR, Effect, Levels, Observation, level_of, percent
 
 __all__ = ["FACTORS", "FLOOR", "Attribution", "Effect", "KernelEffects", "Levels", "Observation", "attribute", "change", "grouped",
            "most", "percent"]

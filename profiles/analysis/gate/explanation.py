@@ -10,7 +10,8 @@ from itertools import pairwise
 import numpy as np
 
 from profiles.analysis.gate.attribution import change, grouped, percent
-from profiles.analysis.gate.effects import FACTORS, FLOOR, Effect, Levels, Model, Observation, level_of
+from profiles.analysis.gate.effects import Model
+from profiles.analysis.gate.factors import FACTORS, FLOOR, Effect, Levels, Observation, level_of
 
 FACTS = ("registers", "spills", "smem_bytes")
 BUILD, ENVIRONMENT = "build", "environment"
