@@ -11,6 +11,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from tuner.baselines import table_selectors as table
+from tuner.baselines.selectors import Expected
 from tuner.gates import accept_services
 from tuner.gates.api import Text, refused
 from tuner.gates.refusal_services import GateRefused
@@ -39,9 +40,10 @@ class BaselinesApi(APIView):
         suite = get_object_or_404(Suite, pk=pk)
         env, every = table.environment_chosen(suite, {name: value for name in WHERE if (value := request.query_params.get(name))})
         raw = request.query_params.get("samples") in ("1", "true")
-        lines = table.lines_of(suite, env, samples=raw) if env else []
+        lines = table.lines_of(list(suite.kernels.filter(enabled=True)), env, samples=raw) if env else []
+        held = [Expected(line.baseline.builds, len(line.baseline.runs), line.baseline.mode) for line in lines]
         return Response({
-            "suite": suite.name, "says": table.answer(suite, env, lines), "environment": env.where() if env else None,
+            "suite": suite.name, "says": table.answer(suite, env, held, lines), "environment": env.where() if env else None,
             "environments": [{**each["env"].where(), "runs": each["runs"], "builds": each["builds"]} for each in every],
             "baseline_runs": suite.baseline_runs, "kernels": [table.line_json(line, raw) for line in lines],
             "changes": [table.change_json(change) for change in table.changes(suite)]})

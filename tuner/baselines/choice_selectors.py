@@ -11,12 +11,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from django.db.models import Count, Q, QuerySet
+from django.db.models import Count, Exists, OuterRef, Q, QuerySet
 
 from tuner.builds.order_selectors import line, position
 from tuner.builds.regression_selectors import slow_builds
 from tuner.models import BaselineChange, Build, Gate, GateKernel, KernelRun, Suite, SuiteKernel
 
+MANY = 100                                  # kernels
 NOT_A_BASELINE = ("SLOWER", "AMBIGUOUS")    # what a build's last gate said of the kernel
 UNDER_WAY = (Gate.Status.WAITING, Gate.Status.MEASURING)
 Action = BaselineChange.Action
@@ -97,7 +98,9 @@ def chosen_builds(kernels: Sequence[SuiteKernel], environment: Env, counts: Mapp
 
 
 def timed(kernels: Sequence[SuiteKernel], environment: Env, without: Gate | None) -> QuerySet[KernelRun]:
-    rows = KernelRun.objects.filter(kernel__in=kernels, rejected="", **environment.where())
+    """Runs of these kernels of one suite; where they are many, of all its kernels: the database joins faster than it looks up."""
+    of = {"kernel__suite": kernels[0].suite_id} if len(kernels) > MANY else {"kernel__in": kernels}
+    rows = KernelRun.objects.filter(rejected="", **of, **environment.where())
     return rows if without is None else rows.exclude(job__gate=without)
 
 
@@ -116,9 +119,10 @@ def _judged(kernels: Sequence[SuiteKernel], environment: Env, open_gates: Iterab
     Of builds that no gate judges now, only what keeps them out: most passed, and there may be tens of thousands of those.
     """
     here = {f"gate__{name}": value for name, value in environment.where().items()}
-    found = GateKernel.objects.filter(kernel__in=kernels, **here)
-    newest = found.order_by("kernel_id", "gate__build_id", "-gate_id").distinct("kernel_id", "gate__build_id")
-    told = GateKernel.objects.filter(Q(verdict__in=NOT_A_BASELINE) | Q(gate__build__in=open_gates), pk__in=newest.values("pk"))
+    later = GateKernel.objects.filter(kernel=OuterRef("kernel"), gate__build=OuterRef("gate__build"), gate__gt=OuterRef("gate"),
+                                      **here)
+    told = GateKernel.objects.filter(Q(verdict__in=NOT_A_BASELINE) | Q(gate__build__in=open_gates), ~Exists(later),
+                                     kernel__in=kernels, **here)
     return {(kernel, build): (verdict, at) for kernel, build, verdict, at in
             told.order_by().values_list("kernel", "gate__build", "verdict", "gate__finished")}
 

@@ -46,16 +46,17 @@ def baseline_change(request: HttpRequest, pk: int) -> HttpResponse:
 def _page(request: HttpRequest, suite: Suite, asked: dict[str, str], said: dict[str, str] | None = None,
           wrong: dict[str, str] | None = None, status: int = 200) -> HttpResponse:
     env, every = table.environment_chosen(suite, asked)
-    lines = table.lines_of(suite, env) if env else []
+    page = table.kernels_page(suite, request.GET.get("page"))
+    lines, held = (table.lines_of(list(page), env), table.expected(suite, env)) if env else ([], [])
     changes = table.changes(suite)
-    force = table.in_force(lines)
+    force = table.in_force(held)
     picture = spread_plot([_spread(line) for line in lines])
     return render(request, "gates/baselines.html", {
-        "suite": suite, "env": env, "lines": lines, "plot": picture,
-        "said": _not_there(asked, env) + table.answer(suite, env, lines),
+        "suite": suite, "env": env, "lines": lines, "page": page, "plot": picture,
+        "said": _not_there(asked, env) + table.answer(suite, env, held, lines),
         "environments": [{**each, "chosen": each["env"] == env, "query": urlencode(each["env"].where())} for each in every],
         "changes": [{"row": change, "in_force": change.pk in force} for change in changes],
-        "kernels": suite.kernels.filter(enabled=True), "gpus": sorted({each["env"].gpu for each in every} - {""}),
+        "kernels": list(page), "gpus": sorted({each["env"].gpu for each in every} - {""}),
         "builds": Build.objects.filter(runs__kernel__suite=suite).distinct().order_by("-at", "-id")[:MOST_BUILDS],
         "actions": ACTIONS, "form": said or {"action": "intended", **{name: request.GET.get(name, "") for name in
                                                                    ("action", "build", "kernel", "gpu", "note")

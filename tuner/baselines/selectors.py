@@ -11,16 +11,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from django.db.models import Count, F, Max, QuerySet, Window
+from django.db.models import F, QuerySet, Window
 from django.db.models.functions import RowNumber
 
 from tuner.baselines.choice_selectors import Action, Baseline, Env, changes_of, chosen_builds, counts_of, env_of, timed
 from tuner.models import BaselineChange, Build, Gate, KernelRun, Suite, SuiteKernel
+from tuner.suites.run_selectors import ENVIRONMENT, environment_totals
 
 __all__ = ["MOST_RUNS", "Baseline", "Env", "Expected", "baseline_history", "baseline_of", "baselines_expected", "baselines_of",
            "changes_of", "env_of", "environment_counts", "environments_of"]
 MOST_RUNS = 100                             # of one kernel that a comparison takes: exact tests need far fewer
-MOST_ENVIRONMENTS = 50
 NOT_FOR_TABLES = ("us", "facts", "config", "environment")       # what a table of medians does without: most of a row's bytes
 
 
@@ -30,12 +30,9 @@ def environments_of(suite: Suite, **where: str) -> list[Env]:
 
 
 def environment_counts(suite: Suite, **where: str) -> list[dict[str, Any]]:
-    """The same with how much there is: {"env", "runs", "builds", "newest"}; runs count per kernel."""
-    found = KernelRun.objects.filter(kernel__suite=suite, rejected="", **where).order_by()
-    grouped = found.values("gpu", "toolkit", "driver", "recorded").annotate(
-        newest=Max("created"), count=Count("id"), builds=Count("build", distinct=True)).order_by("-newest")[:MOST_ENVIRONMENTS]
-    return [{"env": Env(each["gpu"], each["toolkit"], each["driver"], each["recorded"]), "runs": each["count"],
-             "builds": each["builds"], "newest": each["newest"]} for each in grouped]
+    """The same with how much there is: {"env", "runs", "builds"}; runs count per kernel."""
+    return [{"env": Env(*(each[name] for name in ENVIRONMENT)), "runs": each["runs"], "builds": each["builds"]}
+            for each in environment_totals(suite, **where)]
 
 
 def baseline_of(kernel: SuiteKernel, gpu: str, toolkit: str, driver: str, recorded: str = "",
@@ -67,14 +64,19 @@ class Expected:
 
     builds: list[Build]                     # newest first
     runs: int
+    mode: str = "rolling"
+    change: BaselineChange | None = None    # what a person said, where it is in force
 
 
 def baselines_expected(kernels: Sequence[SuiteKernel], environment: Env, before: Build | None = None,
                        against: Build | None = None) -> list[Expected]:
     """How many runs each kernel's baseline would hold, and of which builds: what a plan needs to know."""
+    if not kernels:
+        return []
     counts = counts_of(kernels, environment, None)
-    chosen = chosen_builds(kernels, environment, counts, before, against) if kernels else {}
-    return [Expected(choice.builds, min(sum(counts[pk][build.pk] for build in choice.builds), _most(choice, choice.kernel.suite)))
+    chosen = chosen_builds(kernels, environment, counts, before, against)
+    held = {pk: sum(counts[pk][build.pk] for build in choice.builds) for pk, choice in chosen.items()}
+    return [Expected(choice.builds, min(held[pk], _most(choice, choice.kernel.suite)), choice.mode, choice.change)
             for pk, choice in chosen.items()]
 
 
@@ -86,8 +88,9 @@ def _rows(kernels: Sequence[SuiteKernel], environment: Env, builds: Mapping[int,
     rows = timed(kernels, environment, without).filter(build__in=builds).annotate(nth=turn).filter(nth__lte=most)
     found: dict[tuple[int, int], list[KernelRun]] = defaultdict(list)
     for row in (rows if samples else rows.defer(*NOT_FOR_TABLES)).order_by("-created", "-id"):
-        row.kernel, row.build = of[row.kernel_id], builds[row.build_id]         # a join would make them anew for each run
-        found[row.kernel_id, row.build_id].append(row)
+        if row.kernel_id in of:
+            row.kernel, row.build = of[row.kernel_id], builds[row.build_id]     # a join would make them anew for each run
+            found[row.kernel_id, row.build_id].append(row)
     return found
 
 

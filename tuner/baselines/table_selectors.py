@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 import numpy as np
+from django.core.paginator import Page, Paginator
 
-from tuner.baselines.selectors import Baseline, Env, baseline_history, baselines_of, environment_counts
-from tuner.models import BaselineChange, KernelRun, Suite
+from tuner.baselines.selectors import (
+    Baseline,
+    Env,
+    Expected,
+    baseline_history,
+    baselines_expected,
+    baselines_of,
+    environment_counts,
+)
+from tuner.models import BaselineChange, KernelRun, Suite, SuiteKernel
 
 MOST_CHANGES = 200
+PAGE_ROWS = 100                 # kernels in the page's table
 
 
 @dataclass(frozen=True)
@@ -34,9 +44,17 @@ class Line:
         return len(self.baseline.runs) >= self.baseline.kernel.suite.baseline_runs or self.baseline.mode != "rolling"
 
 
-def lines_of(suite: Suite, env: Env, samples: bool = False) -> list[Line]:
-    """Of every enabled kernel, in the suite's order."""
-    kernels = list(suite.kernels.filter(enabled=True))
+def kernels_page(suite: Suite, number: str | None) -> Page[SuiteKernel]:
+    return Paginator(suite.kernels.filter(enabled=True), PAGE_ROWS).get_page(number)
+
+
+def expected(suite: Suite, env: Env) -> list[Expected]:
+    """Of every enabled kernel, without its runs."""
+    return baselines_expected(list(suite.kernels.filter(enabled=True)), env)
+
+
+def lines_of(kernels: Sequence[SuiteKernel], env: Env, samples: bool = False) -> list[Line]:
+    """Of these kernels of one suite, in their order."""
     found = baselines_of(kernels, env, samples=samples)
     return [_line(found[kernel.pk]) for kernel in kernels]
 
@@ -75,27 +93,28 @@ def changes(suite: Suite) -> list[BaselineChange]:
     return list(baseline_history(suite)[:MOST_CHANGES])
 
 
-def in_force(lines: Sequence[Line]) -> set[int]:
+def in_force(held: Iterable[Expected]) -> set[int]:
     """Ids of the changes that decide something now."""
-    return {line.baseline.change.pk for line in lines if line.baseline.change is not None}
+    return {each.change.pk for each in held if each.change is not None}
 
 
-def answer(suite: Suite, env: Env | None, lines: Sequence[Line]) -> str:
-    """One sentence with numbers."""
+def answer(suite: Suite, env: Env | None, kernels: Sequence[Expected], lines: Sequence[Line]) -> str:
+    """One sentence with numbers: of all kernels, and how far the runs of `lines` lie apart."""
     if env is None:
         return "No run of this suite was taken yet: the first build that is measured becomes the baseline of the next."
-    held = [line for line in lines if line.baseline.runs]
-    pinned = sum(line.baseline.mode == "pinned" for line in held)
-    builds = {build.pk for line in held for build in line.baseline.builds}
+    held = [each for each in kernels if each.runs]
+    pinned = sum(each.mode == "pinned" for each in held)
+    builds = {build.pk for each in held for build in each.builds}
     says = f"On {env.text}, the next build is compared with {len(builds)} earlier build{'s' if len(builds) != 1 else ''}: " \
-           f"{len(held)} of {len(lines)} kernels have a baseline"
-    short = sum(not line.enough for line in held)
-    spreads = [line.spread for line in held if line.spread is not None]
-    says += f", {pinned} pinned" if pinned else ""
-    says += f", {short} with fewer than {suite.baseline_runs} runs" if short else ""
+           f"{len(held):,} of {len(kernels):,} kernels have a baseline"
+    short = sum(each.mode == "rolling" and each.runs < suite.baseline_runs for each in held)
+    spreads = [line.spread for line in lines if line.spread is not None]
+    says += f", {pinned:,} pinned" if pinned else ""
+    says += f", {short:,} with fewer than {suite.baseline_runs} runs" if short else ""
     if not spreads:
         return f"{says}."
-    return f"{says}; fresh runs differ by {np.median(spreads) * 100:.2f} % (coefficient of variation, median of the kernels)."
+    whose = "the kernels" if len(lines) == len(kernels) else f"the {len(lines)} kernels below"
+    return f"{says}; fresh runs differ by {np.median(spreads) * 100:.2f} % (coefficient of variation, median of {whose})."
 
 
 def line_json(line: Line, raw: bool = False) -> dict[str, Any]:

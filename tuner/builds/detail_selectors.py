@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from django.db.models import Count, Max, Q
+from django.db.models import Avg, Count, F, Max, Q, Window
+from django.db.models.functions import RowNumber
 
 from profiles.analysis.gate.results import KernelVerdict, SuiteVerdict
 from profiles.analysis.gate.suite import judge
@@ -15,10 +17,10 @@ from tuner.baselines.selectors import Env, baselines_of
 from tuner.builds.order_selectors import MAIN, line, position
 from tuner.builds.series_selectors import ENVIRONMENT, environment_text
 from tuner.gates.rules_selectors import rule_of
-from tuner.models import Build, Gate, KernelRun, Regression, Suite
+from tuner.models import Build, Gate, KernelRun, Regression, Suite, SuiteKernel
 from tuner.suites.run_selectors import runs_of
 
-MOST_OTHERS, MOST_KERNELS, MOST_RUNS = 200, 300, 40
+MOST_OTHERS, MOST_KERNELS, MOST_RUNS = 200, 200, 40
 MOST_LISTED = 50
 BASELINE = "baseline"           # in place of a build's name
 
@@ -44,6 +46,7 @@ class Compared:
     others: Sequence[Build]             # builds that could stand beside it, newest first
     judged: SuiteVerdict | None         # of the runs that are stored; None: nothing to compare with
     kernels: Sequence[KernelVerdict]
+    of: int = 0                         # kernels that were measured in the build there; those judged are the ones that moved most
 
 
 def sides(build: Build) -> list[Side]:
@@ -68,20 +71,39 @@ def compared(build: Build, query: Mapping[str, str]) -> Compared | None:
     asked = query.get("against", "")
     named = next((other for other in others if other.name == asked), None)
     against = None if asked == BASELINE else named or _before(build, others)
-    runs = _runs(side, against) if against else _baseline(side, build) if asked == BASELINE else []
     label = against.name if against else "the baseline" if asked == BASELINE else ""
+    kernels, measured = _moved(side, build, against or _before(build, others))
+    runs = _runs(side, against, kernels) if against else _baseline(side, build, kernels) if asked == BASELINE else []
     if not runs:
-        return Compared(side, against, label, others, None, [])
-    kernels = side.suite.kernels.filter(enabled=True)
-    judged = judge(runs, _runs(side, build), rule_of(side.suite.rule), metrics=side.suite.metrics,
+        return Compared(side, against, label, others, None, [], measured)
+    judged = judge(runs, _runs(side, build, kernels), rule_of(side.suite.rule), metrics=side.suite.metrics,
+                   family=measured if measured > len(kernels) else None,
                    rules={kernel.key: rule_of(side.suite.rule, kernel.rule) for kernel in kernels if kernel.rule},
                    metrics_of={kernel.key: kernel.metrics for kernel in kernels if kernel.metrics})
-    return Compared(side, against, label, others, judged, list(judged.kernels)[:MOST_KERNELS])
+    return Compared(side, against, label, others, judged, list(judged.kernels)[:MOST_KERNELS], measured)
 
 
-def _baseline(side: Side, build: Build) -> Any:
+def _moved(side: Side, build: Build, other: Build | None) -> tuple[list[SuiteKernel], int]:
+    """The kernels to judge, in the suite's order, and how many were measured: where there are more than can be judged while a page
+    is made, those whose run medians lie furthest apart in the two builds, and those that only one of them has."""
+    kernels = list(side.suite.kernels.filter(enabled=True))
+    runs = KernelRun.objects.filter(kernel__in=kernels, rejected="", **side.where).order_by()
+    if len(kernels) <= MOST_KERNELS:
+        return kernels, len(kernels)
+    new, old = (dict(runs.filter(build=one).values_list("kernel").annotate(us=Avg("p50_us"))) if one else {}
+                for one in (build, other))
+    held = [kernel for kernel in kernels if kernel.pk in new or kernel.pk in old]
+
+    def apart(kernel: SuiteKernel) -> float:
+        before, now = old.get(kernel.pk), new.get(kernel.pk)
+        return abs(math.log(now / before)) if before and now else math.inf
+
+    furthest = {kernel.pk for kernel in sorted(held, key=apart, reverse=True)[:MOST_KERNELS]}
+    return [kernel for kernel in held if kernel.pk in furthest], len(held)
+
+
+def _baseline(side: Side, build: Build, kernels: Sequence[SuiteKernel]) -> Any:
     """What a gate would compare with: the newest runs of earlier builds that passed, or what a person pinned."""
-    kernels = list(side.suite.kernels.filter(enabled=True)[:MOST_KERNELS])
     found = baselines_of(kernels, Env(**side.where), build)
     return runs_of(run for kernel in kernels for run in found[kernel.pk].runs)
 
@@ -99,15 +121,15 @@ def _before(build: Build, others: Sequence[Build]) -> Build | None:
     return next((found[0] for found in choices if found), None)
 
 
-def _runs(side: Side, build: Build) -> Any:
-    rows = (KernelRun.objects.filter(kernel__suite=side.suite, kernel__enabled=True, build=build, rejected="", **side.where)
-            .select_related("kernel").order_by("-pk")[:MOST_KERNELS * MOST_RUNS])
-    newest: dict[int, list[KernelRun]] = {}
-    for row in rows:
-        mine = newest.setdefault(row.kernel_id, [])
-        if len(mine) < MOST_RUNS:
-            mine.append(row)
-    return runs_of(row for mine in newest.values() for row in reversed(mine))
+def _runs(side: Side, build: Build, kernels: Sequence[SuiteKernel]) -> Any:
+    """Of each kernel the newest MOST_RUNS."""
+    of = {kernel.pk: kernel for kernel in kernels}
+    turn = Window(RowNumber(), partition_by=F("kernel_id"), order_by=F("pk").desc())
+    rows = KernelRun.objects.filter(kernel__in=kernels, build=build, rejected="", **side.where).annotate(nth=turn)
+    newest = list(rows.filter(nth__lte=MOST_RUNS).order_by("pk"))
+    for row in newest:
+        row.kernel = of[row.kernel_id]
+    return runs_of(newest)
 
 
 def gates(build: Build) -> list[Gate]:
@@ -144,4 +166,7 @@ def answer(build: Build, found: Compared | None) -> str:
         alone = "the first one" if found.others else "the only one"
         return (f"{found.label.capitalize()} has no run there: nothing to compare {build.name} with." if found.label else
                 f"Build {build.name} is {alone} of {found.side.suite.name} there: no earlier build to compare it with.")
-    return f"{build.name} against {found.label}: {found.judged.reason.rstrip('.')}."
+    few = ""
+    if found.of > MOST_KERNELS:
+        few = f" Of {found.of:,} kernels the {len(found.kernels)} that moved most are judged here."
+    return f"{build.name} against {found.label}: {found.judged.reason.rstrip('.')}.{few}"

@@ -16,7 +16,9 @@ from tuner.operators import all_operators
 from tuner.texts import in_order
 
 HEAT_BUILDS, HEAT_KERNELS = 8, 40
-KERNEL_ROWS = 200
+KERNEL_ROWS = 100
+MOST_REGRESSIONS = 1_000
+WATCHED = (Regression.State.OPEN, Regression.State.ACKNOWLEDGED)
 SURE = ("SLOWER", "FASTER")
 
 
@@ -104,19 +106,21 @@ def page(choice: Choice) -> Page | None:
     builds = list({point.build.pk: point.build for one in found for point in one.points}.values())
     builds.sort(key=lambda build: (build.at, build.pk))
     said = verdicts(choice, [build.pk for build in builds])
-    watched = list(Regression.objects.filter(suite=choice.suite, **env).select_related("build", "good", "suite"))
+    told = Regression.objects.filter(suite=choice.suite, **env).select_related("build", "good", "suite")
+    watched = list(told.filter(state__in=WATCHED)[:MOST_REGRESSIONS])
     rows = sorted((_row(one, said, watched, builds[-1]) for one in found), key=_worst_first)
     chosen = next((one for one in found if one.kernel.key == choice.kernel), rows[0].series)
     baseline = baselines_of([chosen.kernel], Env(**env), samples=False)[chosen.kernel.pk]
     medians = sorted(run.p50_us for run in baseline.runs if run.p50_us)
     heat_builds = builds[-HEAT_BUILDS:]
+    of_chosen = list(told.filter(kernels__contains=[chosen.kernel.key])[:MOST_REGRESSIONS]) if chosen.steps else []
     return Page(
         choice.with_kernel(chosen.kernel.key), found, rows[:KERNEL_ROWS], chosen,
         {build: verdict.verdict for (kernel, build), verdict in said.items() if kernel == chosen.kernel.pk},
         marks(chosen.kernel, env["gpu"]), medians[len(medians) // 2] if medians else None, baseline.says,
-        [_step_row(chosen.kernel, step, watched) for step in reversed(chosen.steps)], heat_builds,
+        [_step_row(chosen.kernel, step, of_chosen) for step in reversed(chosen.steps)], heat_builds,
         [(row.kernel, cells(row.series, heat_builds, said)) for row in rows[:HEAT_KERNELS]],
-        [row for row in watched if row.state in (Regression.State.OPEN, Regression.State.ACKNOWLEDGED)], len(builds))
+        watched, len(builds))
 
 
 def verdicts(choice: Choice, builds: Sequence[int]) -> dict[tuple[int, str], Verdict]:
@@ -157,7 +161,7 @@ def _row(one: Series, said: Mapping[tuple[int, str], Verdict], watched: Sequence
     build = one.points[-1].build
     cell = cells(one, [build], said)[0]
     step = one.steps[-1] if one.steps else None
-    regression = next((row for row in watched if one.kernel.key in row.kernels and row.state in ("open", "acknowledged")), None)
+    regression = next((row for row in watched if one.kernel.key in row.kernels), None)
     return KernelRow(one, cell, build, step, regression, len(one.since), build.pk != newest.pk)
 
 

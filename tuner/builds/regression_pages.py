@@ -6,6 +6,7 @@ from typing import Any
 
 from django.contrib import messages
 from django.contrib.auth.decorators import permission_required
+from django.core.paginator import Paginator
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
@@ -17,6 +18,7 @@ from tuner.gates import counter_selectors
 from tuner.gates.page_selectors import comparable
 from tuner.models import Build, Regression
 
+PAGE_ROWS = 100
 STATES = [      # value, what a button says, what it does
     ("acknowledged", "Acknowledge", "somebody looks at it"),
     ("intended", "Intended", "the new speed is the baseline from this build on"),
@@ -31,10 +33,11 @@ def regression_list(request: HttpRequest) -> HttpResponse:
     """What got slower, and what became of it?"""
     wanted = {name: request.GET.get(name, "")[:200] for name in regression_selectors.FILTERS}
     found = regression_selectors.regression_list(wanted)
-    rows = list(found[:regression_selectors.LIST_LIMIT])
+    page = Paginator(found, PAGE_ROWS).get_page(request.GET.get("page"))
     return render(request, "builds/regressions.html", {
-        "rows": rows, "total": found.count(), "wanted": wanted, "filtered": any(wanted.values()),
-        "answer": words_selectors.regressions_answer(rows), "choices": regression_selectors.choices(),
+        "rows": list(page), "page": page, "total": page.paginator.count, "wanted": wanted, "filtered": any(wanted.values()),
+        "answer": words_selectors.regressions_answer(*regression_selectors.counted(found)),
+        "choices": regression_selectors.choices(),
         "states": [("watched", "open or acknowledged"), *((str(value), str(value)) for value in Regression.State.values)]})
 
 

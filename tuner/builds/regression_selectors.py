@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from django.db.models import Case, IntegerField, Q, QuerySet, Value, When
+from django.db.models import Case, Count, F, IntegerField, Q, QuerySet, Value, When
 from django.urls import reverse
 
 from tuner.models import Build, GateKernel, Regression, Suite
@@ -37,6 +37,13 @@ def regression_list(filters: Mapping[str, str]) -> QuerySet[Regression]:
     if asked["q"]:
         found = found.filter(Q(family__icontains=asked["q"]) | Q(build__name__icontains=asked["q"]) | Q(note__icontains=asked["q"]))
     return found.order_by(_URGENT, "-created", "-pk")
+
+
+def counted(found: QuerySet[Regression]) -> tuple[dict[str, int], Regression | None]:
+    """State -> how many, and the largest of those that nobody answered, else of those that somebody looks at."""
+    states = dict(found.order_by().values_list("state").annotate(number=Count("pk")))
+    state = next((each for each in WATCHED if states.get(each)), None)
+    return states, found.filter(state=state).order_by(F("ratio").desc(nulls_last=True), "pk").first() if state else None
 
 
 def open_regressions(limit: int) -> list[Regression]:

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Any
 
-from django.db.models import Count, Max, Q
+from django.db.models import Q
 
 from tuner.builds.order_selectors import MAIN
 from tuner.models import Build, KernelRun, KernelSeries, Suite, SuiteKernel
+from tuner.suites.run_selectors import ENVIRONMENT, environment_totals
 
-ENVIRONMENT = ("gpu", "toolkit", "driver", "recorded")
 MOST_BUILDS = 400           # newest builds of a series
 MOST_OF_LINE = 20_000       # builds of a line that are counted
 MOST_RUNS = 200_000         # of all kernels of a suite, in one look
@@ -102,9 +102,7 @@ def median_interval(us: Sequence[float], level: float = LEVEL) -> tuple[float, f
 
 def environments(suite: Suite) -> list[dict[str, Any]]:
     """Where the suite was measured, the one with the newest run first: ENVIRONMENT's names, `builds`, `runs`, `text`."""
-    rows = (KernelRun.objects.filter(kernel__suite=suite, rejected="").order_by().values(*ENVIRONMENT)
-            .annotate(newest=Max("pk"), builds=Count("build", distinct=True), runs=Count("pk")))
-    return [{**row, "text": environment_text(row)} for row in sorted(rows, key=lambda row: -row["newest"])[:50]]
+    return [{**row, "text": environment_text(row)} for row in environment_totals(suite)]
 
 
 def environment_text(where: Mapping[str, Any]) -> str:
@@ -114,7 +112,8 @@ def environment_text(where: Mapping[str, Any]) -> str:
 
 def lines(suite: Suite) -> list[str]:
     """Branches that were measured: the main line ("") first where it was."""
-    names = Build.objects.filter(runs__kernel__suite=suite).order_by().values_list("branch", flat=True).distinct()
+    ids = list(KernelRun.objects.filter(kernel__suite=suite, rejected="").order_by().values_list("build", flat=True).distinct())
+    names = Build.objects.filter(pk__in=ids).order_by().values_list("branch", flat=True).distinct()
     return sorted({"" if name in MAIN else name for name in names})[:200]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from profiles.analysis.gate.proposals import unavailable
 from tuner.builds.page_selectors import Page
@@ -71,14 +71,11 @@ def step_text(step: Step) -> str:
     return f"{abs(step.change_pct):.1f} % {word} {where}{interval}: {step.before_us:.4g} → {step.after_us:.4g} µs."
 
 
-def regressions_answer(rows: Sequence[Regression]) -> str:
-    """Of the page of regressions."""
-    unanswered = [row for row in rows if row.state == Regression.State.OPEN]
-    looked_at = [row for row in rows if row.state == Regression.State.ACKNOWLEDGED]
-    if not rows:
+def regressions_answer(counts: Mapping[str, int], worst: Regression | None) -> str:
+    """Of a list of regressions: state → how many, and the largest of those that wait."""
+    if not counts:
         return "No regression: no gate and no series found a kernel slower."
-    if not unanswered and not looked_at:
-        return f"Nothing is slower now: {plural(len(rows), 'regression')}, all taken up or fixed."
-    worst = max(unanswered or looked_at, key=lambda row: row.ratio or 0.0)
-    counts = ", ".join(f"{len(found)} {word}" for found, word in ((unanswered, "open"), (looked_at, "acknowledged")) if found)
-    return f"{counts}; the largest: {worst.family} is {size_text(worst)} since build {worst.build.name} of {worst.suite.name}."
+    if worst is None:
+        return f"Nothing is slower now: {plural(sum(counts.values()), 'regression')}, all taken up or fixed."
+    told = ", ".join(f"{counts[state]:,} {state}" for state in ("open", "acknowledged") if counts.get(state))
+    return f"{told}; the largest: {worst.family} is {size_text(worst)} since build {worst.build.name} of {worst.suite.name}."

@@ -9,7 +9,7 @@ from typing import Any
 
 from profiles.analysis.gate.attribution import Observation
 from profiles.analysis.gate.explanation import FACTS
-from tuner.models import KernelRun, Suite
+from tuner.models import Build, KernelRun, Suite
 
 MOST_RUNS = 60_000             # newest runs of a suite that are looked at
 MOST_KERNELS = 60              # of a suite, in its order
@@ -71,41 +71,43 @@ def kinds(suite: Suite) -> dict[str, int]:
 def cells(suite: Suite, *, kernels: Collection[str] | None = None, recorded: bool = False,
           builds: Collection[str] | None = None) -> Cells:
     """Runs of the suite's enabled kernels; `recorded`: those of recordings instead of those measured here, never both."""
-    known = list(suite.kernels.filter(enabled=True).values_list("key", flat=True)[:MOST_KERNELS + 1])
-    wanted = [key for key in known[:MOST_KERNELS] if kernels is None or key in kernels]
-    rows = KernelRun.objects.filter(kernel__suite=suite, kernel__key__in=wanted, rejected="", p50_us__gt=0)
+    known = dict(suite.kernels.filter(enabled=True).values_list("key", "pk")[:MOST_KERNELS + 1])
+    wanted = [key for key in list(known)[:MOST_KERNELS] if kernels is None or key in kernels]
+    rows = KernelRun.objects.filter(kernel__in=[known[key] for key in wanted], rejected="", p50_us__gt=0)
     rows = rows.exclude(recorded="") if recorded else rows.filter(recorded="")
     if builds is not None:
         rows = rows.filter(build__name__in=list(builds))
-    found = list(rows.order_by("-id").values_list(
-        "kernel__key", "p50_us", "build__name", "build__at", "build_id", "gpu", "toolkit", "driver", "recorded",
-        *(f"facts__{name}" for name in FACTS))[:MOST_RUNS])[::-1]
-    order = {row[2]: (row[3], row[4]) for row in found}
-    places = _places(found)
+    seen = list(rows.order_by().values_list("build", "gpu", "toolkit", "driver").distinct())       # before any run is read
+    order = {build.name: (build.at, build.pk) for build in Build.everything.in_bulk({each[0] for each in seen}).values()}
+    places = _places(seen)
     names = sorted(order, key=lambda name: order[name])
-    several = [name for name in names if len(places[name]) > 1][-MOST_BUILDS:]
+    several = [name for name in names if len(places[order[name][1]]) > 1][-MOST_BUILDS:]
     kept = set(names) if builds is not None else {*several, *names[-NEWEST_BUILDS:]}
+    found = list(rows.filter(build__in=[order[name][1] for name in kept]).order_by("-id").values_list(
+        "kernel__key", "p50_us", "build__name", "gpu", "toolkit", "driver", "recorded",
+        *(f"facts__{name}" for name in FACTS))[:MOST_RUNS])[::-1]
     left = [f"{len(names) - len(kept)} older builds that were measured in one environment alone" if len(names) > len(kept) else "",
             f"kernels after the first {MOST_KERNELS}" if len(known) > MOST_KERNELS else "",
             f"runs before the newest {MOST_RUNS:,}" if len(found) == MOST_RUNS else ""]
-    return _cells([row for row in found if row[2] in kept], [name for name in names if name in kept], wanted,
+    return _cells(found, [name for name in names if name in kept], wanted,
                   " and ".join(filter(None, left)))
 
 
-def _places(found: Iterable[tuple[Any, ...]]) -> dict[str, set[tuple[Any, ...]]]:
-    places: dict[str, set[tuple[Any, ...]]] = {}
-    for row in found:
-        places.setdefault(row[2], set()).add(row[5:8])
+def _places(seen: Iterable[tuple[Any, ...]]) -> dict[int, set[tuple[Any, ...]]]:
+    """Build -> where it was measured."""
+    places: dict[int, set[tuple[Any, ...]]] = {}
+    for build, *place in seen:
+        places.setdefault(build, set()).add(tuple(place))
     return places
 
 
 def _cells(rows: list[tuple[Any, ...]], builds: list[str], kernels: list[str], left_out: str) -> Cells:
-    where = [Environment(row[5], row[6], row[7]) for row in rows]
-    observations = [Observation(row[0], row[1], {"build": row[2], **at.factors}, _facts(row[9:]))
+    where = [Environment(row[3], row[4], row[5]) for row in rows]
+    observations = [Observation(row[0], row[1], {"build": row[2], **at.factors}, _facts(row[7:]))
                     for row, at in zip(rows, where, strict=True)]
     seen = {row[0] for row in rows}
     return Cells(observations, where, [key for key in kernels if key in seen], builds, list(dict.fromkeys(where)),
-                 (rows[-1][2], where[-1]) if rows else None, sorted({row[8] for row in rows if row[8]}), left_out)
+                 (rows[-1][2], where[-1]) if rows else None, sorted({row[6] for row in rows if row[6]}), left_out)
 
 
 def _facts(values: tuple[Any, ...]) -> Mapping[str, Any]:

@@ -63,7 +63,8 @@ class SuiteApi(APIView):
         known, environment = page_selectors.chosen_environment(suite, request.query_params)
         return Response({**selectors.suite_json(suite), "environments": known, "environment": environment,
                          "plan": page_selectors.plan_json(suite), "definition": selectors.definition_json(suite),
-                         "kernels": [page_selectors.line_json(line) for line in page_selectors.kernel_lines(suite, environment)],
+                         "kernels": [page_selectors.line_json(line) for line in page_selectors.kernel_lines(
+                             suite.kernels.filter(enabled=True), environment)],
                          "jobs": selectors.jobs_json(suite, 20)})
 
     @extend_schema(operation_id="suite_put", request=JSON, responses=JSON)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from django.db.models import Count
+from django.db.models import Count, F, Window
+from django.db.models.functions import RowNumber
 
 from profiles.analysis.gate.calibration import Calibration, as_dict, calibrate
 from tuner.models import KernelRun, Suite, SuiteKernel
@@ -44,10 +46,10 @@ def calibration(suite: Suite, environment: Mapping[str, str] | None) -> SuiteCal
     builds = _builds(suite, where)
     read = kernels[:MOST_KERNELS]
     rule = rule_of(suite)
-    found = []
+    found, runs = [], _runs(read, builds, where)
     for kernel in read:
-        pk, name = builds.get(kernel.pk, (0, ""))
-        rows = list(KernelRun.objects.filter(kernel=kernel, build=pk, rejected="", **where).order_by("-pk")[:MOST_RUNS])
+        _, name = builds.get(kernel.pk, (0, ""))
+        rows = runs[kernel.pk]
         one = calibrate([kernel_runs_of(kernel, rows)], rule, kernels=max(1, len(kernels)), baseline_runs=suite.baseline_runs,
                         candidate_runs=suite.runs, draws=DRAWS)[0] if rows else None
         found.append(CalibratedKernel(kernel, name, one))
@@ -59,6 +61,18 @@ def _builds(suite: Suite, where: Mapping[str, str]) -> dict[int, tuple[int, str]
     counted = KernelRun.objects.filter(kernel__suite=suite, rejected="", **where).values(
         "kernel_id", "build_id", "build__name").annotate(runs=Count("pk")).order_by("runs", "build_id")[:100_000]
     return {row["kernel_id"]: (row["build_id"], row["build__name"]) for row in counted}
+
+
+def _runs(kernels: list[SuiteKernel], builds: Mapping[int, tuple[int, str]],
+          where: Mapping[str, str]) -> dict[int, list[KernelRun]]:
+    """Kernel -> the newest MOST_RUNS of its build."""
+    turn = Window(RowNumber(), partition_by=[F("kernel_id"), F("build_id")], order_by=F("pk").desc())
+    rows = KernelRun.objects.filter(kernel__in=kernels, build__in={pk for pk, _ in builds.values()}, rejected="", **where)
+    found: dict[int, list[KernelRun]] = defaultdict(list)
+    for row in rows.annotate(nth=turn).filter(nth__lte=MOST_RUNS).order_by("-pk"):
+        if row.build_id == builds.get(row.kernel_id, (0, ""))[0]:
+            found[row.kernel_id].append(row)
+    return found
 
 
 def _summed(suite: Suite, found: list[CalibratedKernel], left_out: int) -> SuiteCalibration:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median, stdev
 from typing import Any
 
+from django.core.paginator import Page, Paginator
 from django.db.models import Count, Max, OuterRef, Q, Subquery
 from django.urls import reverse
 
@@ -19,11 +20,14 @@ from tuner.suites.charts import Dot, Row
 from tuner.suites.run_selectors import suite_environments, where_of
 from tuner.suites.selectors import LIVE, jobs_of, jobs_progress, suite_list
 from tuner.texts import config_in_order, in_order
+from tuner.trial import storable
 
 MOST_DOTS, MOST_DOTS_IN_ALL = 60, 3_000        # runs in the picture of a suite: the newest of each kernel
 MOST_DRAWN = 100             # kernels in that picture
 MOST_ROWS = 200              # runs of a kernel in its table
-MOST_READ = 40_000
+MOST_READ = 40_000           # newest runs of the kernels that are read at once …
+READ_AT_ONCE = 200           # … so many of them
+PAGE_ROWS = 100              # kernels in a suite's table
 MOST_BUILDS = 30             # in the picture of a kernel
 FEW_FOR_SPREAD = 3
 FACTS_FIRST = ("registers", "spills", "smem_bytes")
@@ -105,19 +109,37 @@ def chosen_environment(suite: Suite, query: Mapping[str, str]) -> tuple[list[dic
     return known, next(iter(fits or known), None)
 
 
-def kernel_lines(suite: Suite, environment: Mapping[str, str] | None) -> list[KernelLine]:
-    kernels = list(suite.kernels.filter(enabled=True)[:1000])
+def kernels_page(suite: Suite, text: str, number: str | None) -> Page[SuiteKernel]:
+    """Those that are measured, in the suite's order; `text` is part of the key."""
+    found = suite.kernels.filter(enabled=True)
+    if text:
+        found = found.filter(key__icontains=text) if storable(text) else found.none()
+    return Paginator(found, PAGE_ROWS).get_page(number)
+
+
+def kernel_lines(kernels: Iterable[SuiteKernel], environment: Mapping[str, str] | None) -> list[KernelLine]:
+    """Of kernels of one suite."""
+    given = list(kernels)
+    return [line for first in range(0, len(given), READ_AT_ONCE) for line in _lines(given[first:first + READ_AT_ONCE], environment)]
+
+
+def _lines(kernels: Sequence[SuiteKernel], environment: Mapping[str, str] | None) -> list[KernelLine]:
     if environment is None:
         return [KernelLine(kernel) for kernel in kernels]
     read = KernelRun.objects.filter(kernel__in=kernels, **where_of(environment)).order_by("-pk").values(
-        "pk", "kernel_id", "build__name", "run", "p50_us", "p95_us", "sm_clock_mhz", "rejected", "facts", "config")[:MOST_READ]
+        "pk", "kernel_id", "build__name", "run", "p50_us", "p95_us", "sm_clock_mhz", "rejected")[:MOST_READ]
     grouped: dict[int, list[dict[str, Any]]] = defaultdict(list)
     for row in read:
         grouped[row["kernel_id"]].append(row)
-    return [_line(kernel, grouped[kernel.pk]) for kernel in kernels]
+    newest = [good["pk"] for found in grouped.values() if (good := next((row for row in found if not row["rejected"]), None))]
+    more = KernelRun.objects.filter(pk__in=newest).defer("us").in_bulk()
+    carried = {row.kernel_id: (row.facts, config_in_order(row.config or {})) for row in more.values()}
+    return [_line(kernel, grouped[kernel.pk], *carried.get(kernel.pk, ({}, {}))) for kernel in kernels]
 
 
-def _line(kernel: SuiteKernel, found: Sequence[Mapping[str, Any]]) -> KernelLine:
+def _line(kernel: SuiteKernel, found: Sequence[Mapping[str, Any]], facts: Mapping[str, Any],
+          config: Mapping[str, Any]) -> KernelLine:
+    """`facts` and `config`: what its newest run carries."""
     good = [row for row in found if not row["rejected"]]
     bad = [row for row in found if row["rejected"]]
     if not good:
@@ -129,7 +151,7 @@ def _line(kernel: SuiteKernel, found: Sequence[Mapping[str, Any]]) -> KernelLine
         kernel, len(good), len(bad), bad[0]["rejected"] if bad else "", newest, median(medians),
         median(row["p95_us"] for row in mine),
         stdev(medians) / (sum(medians) / len(medians)) if len(medians) >= FEW_FOR_SPREAD else None,
-        [_dot(row, newest) for row in reversed(good[:MOST_DOTS])], mine[0]["facts"], config_in_order(mine[0]["config"] or {}))
+        [_dot(row, newest) for row in reversed(good[:MOST_DOTS])], facts, config)
 
 
 def _dot(row: Mapping[str, Any], newest: str) -> Dot:

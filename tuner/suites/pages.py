@@ -36,13 +36,16 @@ def suite_detail(request: HttpRequest, pk: int) -> HttpResponse:
 
 def _detail(request: HttpRequest, suite: Suite, run: RunForm, upload: UploadForm, status: int = 200) -> HttpResponse:
     known, environment = page_selectors.chosen_environment(suite, request.GET)
-    lines = page_selectors.kernel_lines(suite, environment)
+    text = request.GET.get("kernel", "")[:200]
+    page = page_selectors.kernels_page(suite, text, request.GET.get("page"))
+    lines, total = page_selectors.kernel_lines(page, environment), suite.kernels.filter(enabled=True).count()
     jobs = page_selectors.jobs_shown(suite)
     measured = [line for line in lines if line.runs]
     return render(request, "suites/detail.html", {
         "suite": suite, "environments": [(each, environment_text(each["toolkit"], each["driver"]), each == environment)
                                          for each in known],
-        "environment": environment, "lines": lines, "measured": measured, "plan": page_selectors.plan_of(suite, len(lines)),
+        "environment": environment, "lines": lines, "page": page, "total": total, "text": text, "measured": measured,
+        "plan": page_selectors.plan_of(suite, total),
         "strips": charts.relative_strips(page_selectors.suite_strip_rows(measured)), "jobs": jobs,
         "has_facts": any(fact is not None for line in measured for fact in line.compiled),
         "live": any(each["live"] for each in jobs), "newest": page_selectors.newest_measured(suite), "run": run, "upload": upload,

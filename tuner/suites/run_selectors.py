@@ -6,11 +6,14 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
-from django.db.models import QuerySet
+from django.db.models import Count, Max, QuerySet
 
 from profiles.analysis.gate.runs import KernelRuns, Run
 from tuner.models import KernelRun, Suite, SuiteKernel
 from tuner.trial import config_key
+
+ENVIRONMENT = ("gpu", "toolkit", "driver", "recorded")
+MOST_ENVIRONMENTS = 50
 
 
 def runs_of(rows: Iterable[KernelRun]) -> list[KernelRuns]:
@@ -57,18 +60,26 @@ def measured(suite: Suite | None = None, **where: Any) -> QuerySet[KernelRun]:
     return rows if suite is None else rows.filter(kernel__suite=suite)
 
 
+def environment_totals(suite: Suite, **where: str) -> list[dict[str, Any]]:
+    """Where the suite was measured, the place of the newest run first: ENVIRONMENT's names, `runs` (of each kernel), `builds`, and
+    `newest`, the id of the newest run. Rejected runs do not count. `where`: fields that must be equal."""
+    rows = (KernelRun.objects.filter(kernel__suite=suite, rejected="", **where).order_by().values_list(*ENVIRONMENT, "build")
+            .annotate(runs=Count("pk"), newest=Max("pk")))        # by build: what is counted once is then counted without a sort
+    found: dict[tuple[str, ...], dict[str, Any]] = {}
+    for *place, _, runs, newest in rows:
+        each = found.setdefault(tuple(place), {**dict(zip(ENVIRONMENT, place, strict=True)), "runs": 0, "builds": 0, "newest": 0})
+        each["runs"], each["builds"], each["newest"] = each["runs"] + runs, each["builds"] + 1, max(each["newest"], newest)
+    return sorted(found.values(), key=lambda each: -each["newest"])[:MOST_ENVIRONMENTS]
+
+
 def suite_environments(suite: Suite) -> list[dict[str, str]]:
-    """Where runs of this suite were measured: GPU, toolkit, driver and label, the one with the newest run first."""
-    rows = KernelRun.objects.filter(kernel__suite=suite, rejected="").values_list("gpu", "toolkit", "driver", "recorded", "id")
-    newest: dict[tuple[str, str, str, str], int] = {}
-    for gpu, toolkit, driver, recorded, pk in rows.order_by("-id")[:50_000]:
-        newest.setdefault((gpu, toolkit, driver, recorded), pk)
-    return [environment_json(*key) for key in newest]
+    """GPU, toolkit, driver and label alone."""
+    return [environment_json(*(each[name] for name in ENVIRONMENT)) for each in environment_totals(suite)]
 
 
 def where_of(environment: Mapping[str, str]) -> dict[str, str]:
     """Fields of KernelRun for one of `suite_environments`."""
-    return {name: environment[name] for name in ("gpu", "toolkit", "driver", "recorded") if name in environment}
+    return {name: environment[name] for name in ENVIRONMENT if name in environment}
 
 
 def runs_filter(suite: Suite, query: Mapping[str, str]) -> QuerySet[KernelRun]:

@@ -27,7 +27,7 @@ class Command(BaseCommand):
         parser.add_argument("--gpu", default="")
         parser.add_argument("--branch", default="")
         parser.add_argument("--list", action="store_true", help="all builds, newest first")
-        parser.add_argument("--regressions", action="store_true", help="what got slower and is not answered")
+        parser.add_argument("--regressions", action="store_true", help="what got slower: open and acknowledged regressions")
         parser.add_argument("--seen", action="store_true", help="say what is known of the build, with the options that follow")
         for name in ("parent", "title", "author", "url"):
             parser.add_argument(f"--{name}", default="", help=f"--seen: its {name}")
@@ -76,7 +76,7 @@ def _list() -> tuple[Any, list[str]]:
 def _regressions(options: dict[str, Any]) -> tuple[Any, list[str]]:
     found = regression_selectors.regression_list({"state": "watched", "suite": options["suite"], "gpu": options["gpu"]})
     rows = list(found[:regression_selectors.LIST_LIMIT])
-    lines = [words_selectors.regressions_answer(rows)]
+    lines = [words_selectors.regressions_answer(*regression_selectors.counted(found)) if rows else "No regression is open."]
     lines += [f"  {row.state:<13} {row.family:<40} {words_selectors.size_text(row)} since {row.build.name}, last good "
               f"{row.good.name if row.good else 'unknown'} ({row.suite.name}, {row.gpu or 'unknown GPU'})" for row in rows]
     return [regression_selectors.regression_json(row) for row in rows], lines

@@ -9,6 +9,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
+from profiles.analysis.sentences import plural
 from tuner.models import Suite, SuiteJob
 from tuner.suites import (
     calibration_selectors,
@@ -87,7 +88,8 @@ class Command(BaseCommand):
     def _show(self, options: dict[str, Any]) -> tuple[Any, str]:
         suite = _suite(options["suite"])
         _, environment = page_selectors.chosen_environment(suite, _where(options))
-        lines = [page_selectors.line_json(line) for line in page_selectors.kernel_lines(suite, environment)]
+        lines = [page_selectors.line_json(line) for line in page_selectors.kernel_lines(
+            suite.kernels.filter(enabled=True), environment)]
         plan = page_selectors.plan_json(suite)
         text = [f"{suite.name}: {plan['says']}", *(
             f"{line['key']:<60} " + (f"{line['p50_us']:>10.2f} µs  {line['runs']} runs, newest build {line['newest_build']}"
@@ -152,8 +154,9 @@ class Command(BaseCommand):
             **{name: options[name] for name in ("gpu", "toolkit", "driver", "recorded")})
         why = f" ({stored.why[0]})" if stored.why else ""
         return {"stored": stored.stored, "known": stored.known, "rejected": stored.rejected, "kernels": stored.kernels}, (
-            f"{stored.stored} runs of {len(stored.kernels)} kernels stored, {stored.rejected} of them rejected{why}; "
-            f"{stored.known} were there already.")
+            f"{plural(stored.stored, 'run')} of {plural(len(stored.kernels), 'kernel')} stored, "
+            f"{stored.rejected} of them rejected{why}; "
+            f"{stored.known} {'was' if stored.known == 1 else 'were'} there already.")
 
 
 def _waited(job: SuiteJob, wait: bool) -> SuiteJob:
