@@ -27,6 +27,7 @@ TENSOR = {
     "sm__inst_executed_pipe_tensor_op_gmma.avg.pct_of_peak_sustained_active": "Tensor cores, warp-group MMA, of peak",
     "sm__inst_executed_pipe_tensor_op_hmma.avg.pct_of_peak_sustained_active": "Tensor cores, warp MMA, of peak",
     "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active": "Tensor pipe active"}
+BYTES = {"dram__bytes_read.sum": "DRAM bytes read", "dram__bytes_write.sum": "DRAM bytes written"}
 LOCAL = {"derived__local_spilling_requests": "Spill requests"}
 
 
@@ -126,7 +127,7 @@ def beside(old: Seen | None, new: Seen | None) -> Beside:
     numbers += [Number(each.name, each.unit, each.old, each.new) for each in counter_changes(*facts, COUNTERS)]
     tensor = [_median(sum(values.values()) for each in side if (values := each.get("tensor_instructions"))) for side in facts]
     numbers.append(Number("Tensor-core operations", "FLOP", *tensor))
-    for unit, named in (("%", TENSOR), ("", LOCAL)):
+    for unit, named in (("B", BYTES), ("%", TENSOR), ("", LOCAL)):
         numbers += [Number(name, unit, *(_median(each[metric] for each in side if metric in each) for side in raw))
                     for metric, name in named.items()]
     told = [each for each in numbers if each.old is not None or each.new is not None]
@@ -147,7 +148,7 @@ def _facts(side: Seen | None) -> list[Mapping[str, Any]]:
 def _raw(side: Seen | None) -> list[dict[str, float]]:
     if side is None:
         return []
-    return list(metrics_named(side.profile.pk, [*WANTED, *TENSOR, *LOCAL], side.indexes[:MOST_LAUNCHES]).values())
+    return list(metrics_named(side.profile.pk, [*WANTED, *BYTES, *TENSOR, *LOCAL], side.indexes[:MOST_LAUNCHES]).values())
 
 
 def _median(values: Iterable[float | None]) -> float | None:
