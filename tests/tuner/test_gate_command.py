@@ -62,6 +62,9 @@ def test_in_a_process_of_its_own_without_servers(tmp_path, files):
     assert first["ratio_p50"] == pytest.approx(1.08, abs=0.004) and first["ci"][0] < 1.08 < first["ci"][1]
     assert {each["verdict"] for each in document["kernels"][1:]} == {"PASS"}
     assert not (tmp_path / "home" / "pg").exists(), "no database was started"
+    environment |= {"DATABASE_URL": "postgresql://x@127.0.0.1:1/x", "REDIS_URL": "redis://127.0.0.1:1/0"}
+    away = run("--suite", "serving", "--build", "b1")
+    assert away.returncode == 3 and "Connection refused" in away.stderr, "Python's 1 would say SLOWER"
     os.mkfifo(tmp_path / "pipe")            # gate --baseline <(…), on a terminal that knows no "→"
     environment["PYTHONIOENCODING"] = "ascii"
     with subprocess.Popen(["cp", slower, str(tmp_path / "pipe")]):
