@@ -82,6 +82,7 @@ class RolePermission(BasePermission):
         if request.method in SAFE_METHODS:
             return True
         if isinstance(request.auth, ApiToken) and request.auth.scope != ApiToken.Scope.WRITE:
+            self.message = "This token is read only: make one of scope “read and write”."
             return False
         needed = getattr(view, "write_permission", None)
         if isinstance(needed, Mapping):

@@ -77,8 +77,9 @@ _WHAT = {400: "the request cannot be understood", 403: "this is not allowed", 40
          500: "the server made a mistake"}
 HINTS = {
     400: "see /api/docs/ for what this address takes",
-    401: "sign in, or send “Authorization: Token …” with a token from Accounts → Tokens",
-    403: "a program sends “Authorization: Token …” (Accounts → Tokens); a page is reloaded; else ask an owner for the role",
+    401: "sign in, or send “Authorization: Token …” with a token (your name in the menu → API tokens)",
+    403: "a program sends “Authorization: Token …” (your name in the menu → API tokens); a page is reloaded; else ask an owner "
+         "for the role",
     404: "it may have been deleted",
     500: "nothing that was stored is lost; the server's log has the trace",
     405: "see /api/docs/ for what this address takes",

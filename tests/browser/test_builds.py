@@ -91,3 +91,28 @@ def test_a_regression_is_answered_and_the_page_of_builds_follows(watched: Any, s
     page.wait_for_url(re.compile("/builds/"))
     assert "No regression is open" in page.inner_text("p.answer")
     poll(page, "document.querySelector('#series [data-figure]').dataset.state === 'ready'")
+
+
+def test_runs_that_arrive_show_without_a_reload(watched: Any, series: str, playwright: Any) -> None:
+    """Another build is sent while the page is open: the answer, the figure and the tables hold it, and the page is the same one."""
+    page = watched
+    page.goto(f"{series}/builds/?suite=builds-browser")
+    poll(page, "document.querySelector('#series [data-figure]').dataset.state === 'ready'")
+    assert "over 12 builds" in page.inner_text("p.answer")
+    page.evaluate("document.body.dataset.opened = 'once'")
+    poll(page, "document.getElementById('live-state').dataset.state === 'live'")
+    client = playwright.request.new_context(base_url=series)
+    client.get("/")
+    token = next(c["value"] for c in client.storage_state()["cookies"] if c["name"] == "csrftoken")
+    (_, rows), *_ = sorted(samples().items())
+    runs = [{"run": f"late-{number}", "op": "gemm 0", "shape": {"M": 4096},
+             "us": [float(ns) / 1000 * STEP for ns in rows[90 + number]]} for number in range(RUNS)]
+    stored = client.post("/api/runs/", headers={"X-CSRFToken": token, "Referer": series}, data={
+        "suite": "builds-browser", "build": "late", "gpu": GPU, "toolkit": "cuda 11.2", "recorded": LABEL, "runs": runs})
+    assert stored.status == 201, stored.text()
+    poll(page, "document.querySelector('p.answer').innerText.includes('over 13 builds')")
+    poll(page, "document.querySelector('#series [role=img]').getAttribute('aria-label').includes('to late')")
+    poll(page, "document.querySelector('#series [data-figure]').dataset.state === 'ready'")
+    assert page.locator("#heat thead", has_text="late").count() == 1
+    assert page.evaluate("document.body.dataset.opened") == "once"
+    client.dispose()

@@ -17,7 +17,7 @@ from tests.tuner.recorded_suite import KEY, SLOWER, TWO, nobody_watches, suite_m
 from tuner.builds.services import build_seen
 from tuner.gates import evidence_selectors, page_selectors, services
 from tuner.models import Build, Gate, GateKernel, KernelRun, Regression, Suite, SuiteJob
-from tuner.suites.services import job_create
+from tuner.suites.services import job_create, run_record
 from webapp import finder, overview
 from workers import suite
 
@@ -105,7 +105,7 @@ def test_the_evidence_is_the_runs_that_were_compared(client: Any, alice: Any, sl
     row.facts["environment"] = {"kind": "environment", "says": "the driver did <it>", "parts": [], "total": None}
     row.save()
     assert "environment: the driver did &lt;it&gt;" in words(seen(client, f"/gates/{slower.pk}/kernels/{row.pk}/"))
-    assert "Both timelines" in again and "Counters of both" not in again, "no counter report of either"
+    assert "Both timelines" in again and "▸ Counters of both" not in again, "no counter report of either"
 
 
 def test_home_search_and_compare_know_of_it(client: Any, alice: Any, slower: Gate) -> None:
@@ -155,6 +155,16 @@ def test_a_further_round_is_asked_for_of_one_kernel(client: Any, alice: Any, slo
     assert sorted(each["build"] for each in job.builds) == ["b1", "b2"], "both in turn"
     assert "measuring again" in words(seen(client, f"/gates/{slower.pk}/")) or "Measuring build" in words(
         seen(client, f"/gates/{slower.pk}/"))
+
+    # the evidence shows its runs while they are taken, beside the verdict so far; other kernels are not measured
+    judged, other = slower.kernels.get(kernel__key=KEY), slower.kernels.exclude(kernel__key=KEY).first()
+    at = f"/gates/{slower.pk}/kernels/"
+    assert "0 of 12 runs of this kernel" in words(seen(client, f"{at}{judged.pk}/"))
+    assert "Measuring now" not in seen(client, f"{at}{other.pk}/")
+    for number, build in enumerate(("b1", "b2", "b2")):
+        run_record(job, judged.kernel, build, number=number, run=f"again {number}", us=[41.0 + number] * 20, gpu=slower.gpu)
+    text = words(seen(client, f"{at}{judged.pk}/"))
+    assert "3 of 12 runs of this kernel" in text and re.search(r"b2 ?2 ?42\.50 ?42\.00, 43\.00", text)
 
 
 def test_bad_questions_are_answered_with_their_field(client: Any, alice: Any, slower: Gate) -> None:

@@ -113,7 +113,8 @@ def test_an_ended_token_is_refused(api: Any, sign_in_mode: None, bob: Any) -> No
 
 def test_writing_needs_the_permission_and_a_writing_token(api: Any, alice: Any, bob: Any, sign_in_mode: None) -> None:
     assert api(bob).post(reverse("api-profiles")).status_code == 403
-    assert api(alice, scope="read").post(reverse("api-profiles")).status_code == 403
+    refused = api(alice, scope="read").post(reverse("api-profiles"))
+    assert refused.status_code == 403 and "This token is read only" in refused.json()["error"]
     assert api(alice).post(reverse("api-profiles")).status_code == 400      # let in; the file is missing
 
 
