@@ -11,6 +11,7 @@ from django.core.management import CommandError, call_command
 from django.urls import reverse
 from django.utils import timezone
 
+from tests.tuner.test_tune_pages import seen as ran
 from tuner import cache
 from tuner.bench.runner import Session
 from tuner.buckets import Buckets
@@ -161,13 +162,17 @@ def test_revalidation_measures_the_few_that_count(alice):
     assert revalidation_services.revalidate(revalidation_selectors.waiting(), alice) == []      # it is under way
 
 
-def test_what_the_fleet_spends_most_on_is_measured_again_first(monkeypatch):
-    from tuner.jobs.worth_selectors import Fleet
+def test_what_the_fleet_spends_most_on_is_measured_again_first():
     big, hot = put(ms=0.1), put(shape={**SHAPE, "M": 64}, ms=0.29)
     services.environment_seen(GPU, "cuda 13.0, triton 3.7.1", "580.159")
     assert revalidation_selectors.waiting() == [big, hot]                  # nobody ran either: the larger gain
-    monkeypatch.setattr(revalidation_selectors, "fleet", lambda operator, dtype, shape, gpu: Fleet(ns=10**9 * (shape["M"] == 64)))
+    ran(10**9, shape=hot.shape, gpu="NVIDIA B200")
+    ran(10**7, shape=big.shape, dtype="fp16")
+    assert revalidation_selectors.waiting() == [big, hot]                  # that ran elsewhere, or something else
+    for _ in range(2):
+        ran(10**9, shape=hot.shape)
     assert revalidation_selectors.waiting() == [hot, big]
+    assert revalidation_selectors.worths([hot])[hot.pk][0] == pytest.approx(2 * 10**9 * (1 - 0.29 / 0.3))
 
 
 # ---- evidence of other kinds ----

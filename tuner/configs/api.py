@@ -18,7 +18,7 @@ from tuner.configs import revalidation_job_selectors, revalidation_selectors, re
 from tuner.models import CachedConfig
 
 JSON = OpenApiTypes.OBJECT
-LIST_LIMIT, JOBS_LIMIT = 5000, 50
+LIST_LIMIT, JOBS_LIMIT, WAITING_LIMIT = 5000, 50, 200
 ENVIRONMENT = ("driver", "policy", "source_hash", "compute_capability")
 
 
@@ -93,12 +93,14 @@ class RevalidateApi(APIView):
     @extend_schema(operation_id="configs_unverified", responses=JSON)
     def get(self, request: Request) -> Response:
         """Unverified entries that can be measured again, those with the most at stake first, and the newest jobs that do so."""
-        waiting = revalidation_selectors.waiting()
-        rows = [{**selectors.config_json(row), "again": revalidation_selectors.candidates(row)} for row in waiting]
+        waiting, banned = revalidation_selectors.waiting(), selectors.quarantined()
+        rows = [{**selectors.config_json(row), "again": revalidation_selectors.candidates(row, banned)}
+                for row in waiting[:WAITING_LIMIT]]
         jobs = [{"id": each["job"].pk, "status": each["job"].status, "says": each["says"], "progress": each["progress"],
                  "entries": list(revalidation_selectors.asked(each["job"]).values())}
                 for each in revalidation_job_selectors.lines(revalidation_selectors.recent(JOBS_LIMIT))]
-        return Response({"entries": rows, "expected_s": revalidation_selectors.expected_seconds(waiting), "jobs": jobs})
+        return Response({"entries": rows, "total": len(waiting), "jobs": jobs,
+                         "expected_s": revalidation_selectors.expected_seconds(waiting[:WAITING_LIMIT])})
 
     @extend_schema(operation_id="configs_revalidate", request=RevalidateRequest, responses={201: JSON})
     def post(self, request: Request) -> Response:

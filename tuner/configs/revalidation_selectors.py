@@ -14,7 +14,7 @@ from tuner.configs.selectors import quarantined
 from tuner.formats.document import config_of
 from tuner.jobs import devices
 from tuner.jobs.create_services import MAX_DEVICE
-from tuner.jobs.worth_selectors import fleet
+from tuner.jobs.worth_selectors import fleet_ns
 from tuner.models import CachedConfig, SuiteJob
 from tuner.operators import Operator, find, limits
 from tuner.suites.job_services import LIVE, REVALIDATE
@@ -64,17 +64,27 @@ def _listed(entry: CachedConfig, known: Operator) -> list[dict[str, Any]]:
     return [dict(known.complete(entry.config)), *(dict(config) for config in rivals if names <= set(config))]
 
 
-def candidates(entry: CachedConfig) -> list[Config]:
+def candidates(entry: CachedConfig, banned: Banned | None = None) -> list[Config]:
     """What is measured beside the default: what is served, where that is another one, and its rivals."""
-    return [] if why_not(entry) else [config for name, config in sides(entry).items() if name != DEFAULT]
+    return [] if why_not(entry) else [config for name, config in sides(entry, banned).items() if name != DEFAULT]
 
 
 # ---- which entries ----
 
-def worth(entry: CachedConfig) -> tuple[float, float]:
-    """What goes first: fleet time × the gain over the default that is at stake; where the fleet never ran it, the gain alone."""
-    gain = 1 - entry.median_ms / entry.default_ms if entry.default_ms and entry.median_ms else 0.0
-    return fleet(entry.operator, entry.dtype, entry.shape, entry.gpu).ns * gain, gain
+def worths(entries: Sequence[CachedConfig]) -> dict[int, tuple[float, float]]:
+    """By entry: (fleet time × the gain over the default that is at stake, ns; that gain, for what the fleet never ran)."""
+    ns = fleet_ns({entry.operator for entry in entries}) if entries else {}
+    found = {}
+    for entry in entries:
+        gain = 1 - entry.median_ms / entry.default_ms if entry.default_ms and entry.median_ms else 0.0
+        found[entry.pk] = ns.get((entry.operator, entry.dtype, config_key(entry.shape), entry.gpu), 0) * gain, gain
+    return found
+
+
+def hottest(entries: Sequence[CachedConfig]) -> list[CachedConfig]:
+    """Those with the most at stake first."""
+    worth = worths(entries)
+    return sorted(entries, key=lambda entry: worth[entry.pk], reverse=True)
 
 
 def unverified() -> list[CachedConfig]:
@@ -87,7 +97,7 @@ def unverified() -> list[CachedConfig]:
 def waiting() -> list[CachedConfig]:
     """Those of them that no job is measuring, the ones with the most at stake first."""
     busy = being_measured()
-    return sorted((row for row in unverified() if row.pk not in busy), key=worth, reverse=True)
+    return hottest([row for row in unverified() if row.pk not in busy])
 
 
 def being_measured() -> dict[int, int]:

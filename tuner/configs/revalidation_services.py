@@ -41,7 +41,7 @@ def revalidate(entries: Sequence[CachedConfig], owner: Any, device: str = "") ->
     device  "": a worker with the entries' GPU
     """
     groups: dict[tuple[str, str], list[CachedConfig]] = {}
-    for entry in sorted(entries, key=selectors.worth, reverse=True):
+    for entry in selectors.hottest(entries):
         if not selectors.why_not(entry):
             groups.setdefault((entry.gpu, entry.policy or "cold"), []).append(entry)
     made = []

@@ -49,7 +49,7 @@ def seen() -> list[Seen]:
 
 def doubtful() -> list[CachedConfig]:
     """Winners that something newer made unverified and that can be measured again, the hottest first."""
-    return sorted((row for row in winners.unverified() if row.origin == cache.Origin.TUNE), key=winners.worth, reverse=True)
+    return winners.hottest([row for row in winners.unverified() if row.origin == cache.Origin.TUNE])
 
 
 def within(rows: Sequence[CachedConfig], most_entries: int, most_seconds: float) -> list[CachedConfig]:
@@ -93,10 +93,11 @@ def overview() -> dict[str, Any]:
     """For the page, the API and the command."""
     now, rows, busy = policy(), doubtful(), winners.being_measured()
     chosen = within([row for row in rows if row.pk not in busy], now.most_entries, now.most_seconds)
+    shown = rows[:MOST_SHOWN]
+    worth = winners.worths(shown)
     return {
         "policy": now, "seen": seen(), "doubtful": rows, "chosen": chosen, "shown": [
-            {"row": row, "ns": worth[0], "gain_pct": 100 * worth[1], "job": busy.get(row.pk)} for row in rows[:MOST_SHOWN]
-            for worth in [winners.worth(row)]],
+            {"row": row, "ns": worth[row.pk][0], "gain_pct": 100 * worth[row.pk][1], "job": busy.get(row.pk)} for row in shown],
         "seconds": winners.expected_seconds(chosen), "waiting": winners.under_way().count(),
         "busy": sum(row.pk in busy for row in rows),
         "jobs": job_selectors.lines(winners.recent(MOST_JOBS))}

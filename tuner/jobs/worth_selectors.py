@@ -7,16 +7,17 @@ whole time: it ranks, and it says how large a part of the recorded time is at st
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
-from django.db.models import QuerySet
+from django.db.models import QuerySet, Sum
 
 from profiles.models import KernelShape, Profile
 from tuner.models import TuneJob
 from tuner.operators import find
+from tuner.trial import config_key
 
 JOBS_READ = 200          # newest finished jobs of an operator that an expectation is made from
 HOT = 40                 # shapes of a profile that a page offers
@@ -99,6 +100,17 @@ def fleet(operator: str, dtype: str, shape: Mapping[str, int], gpu: str = "") ->
     rows = KernelShape.objects.filter(tune__contains={"operator": operator, **shape})
     rows = rows.filter(kernel__profile__gpu=gpu) if gpu else rows
     return _sum(row for row in _with_profile(rows) if problem_of(row[0]) == (operator, dtype, dict(shape)))
+
+
+def fleet_ns(operators: Collection[str]) -> dict[tuple[str, str, str, str], int]:
+    """GPU time in all profiles by (operator, dtype, `config_key` of the shape, GPU): one query for all of these operators."""
+    rows = KernelShape.objects.filter(tune__operator__in=list(operators)).order_by()
+    found: dict[tuple[str, str, str, str], int] = {}
+    for tune, gpu, ns in rows.values_list("tune", "kernel__profile__gpu").annotate(ns=Sum("total_ns")):
+        if problem := problem_of(tune):
+            key = (problem[0], problem[1], config_key(problem[2]), gpu)
+            found[key] = found.get(key, 0) + ns
+    return found
 
 
 def _with_profile(rows: QuerySet[KernelShape]) -> Iterable[tuple[dict[str, Any], int, int, int, str]]:
