@@ -29,15 +29,12 @@ from profiles.services import profile_create
 from tuner.models import SuiteCapture
 from workers import build_code, facts, gpu, jobs, suite_kernels
 from workers.capture_log import Log
-from workers.child import SandboxError
+from workers.child import SandboxError, environment
 
 log = logging.getLogger(__name__)
 PROJECT = Path(__file__).resolve().parent.parent
 FLUSH_EVERY_S = 0.4
 MAX_ATTEMPTS = 3        # a capture that took its worker down this often is not tried again
-# What a target has no business with.
-_PRIVATE = ("DATABASE_URL", "REDIS_URL", "RIDGEPOINT_SECRET_KEY", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY",
-            "AWS_SESSION_TOKEN")
 
 # Words of the tools → what happened and what to do; the first that is found in the log is told.
 _KNOWN = (
@@ -166,9 +163,8 @@ def plan_for(capture: Capture, folder: Path) -> Plan:
     cwd = Path(target.cwd) if target.cwd else PROJECT
     if not cwd.is_dir():
         raise CaptureError(f"target {target.name}", f"the worker has no folder {cwd}", "change the target's folder")
-    kept = {name: value for name, value in os.environ.items() if name not in _PRIVATE}
     name = capture_command.NCU_REPORT if capture.tool == Capture.Tool.NCU else capture_command.TORCH_TRACE
-    return Plan(options, argv, folder / name, cwd, {**kept, "PYTHONUNBUFFERED": "1", **target.env, **_of_build(capture)})
+    return Plan(options, argv, folder / name, cwd, {**environment(), "PYTHONUNBUFFERED": "1", **target.env, **_of_build(capture)})
 
 
 def _of_build(capture: Capture) -> dict[str, str]:

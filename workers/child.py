@@ -25,6 +25,14 @@ from tuner.bench import wire
 PROJECT = Path(__file__).resolve().parent.parent
 TAIL_BYTES = 4000
 POLL_S = 0.05
+# What the code of others (a target's, a build's, a team's package) has no business with.
+PRIVATE = ("DATABASE_URL", "REDIS_URL", "RIDGEPOINT_SECRET_KEY", "RIDGEPOINT_EMAIL_URL", "AWS_ACCESS_KEY_ID",
+           "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
+
+
+def environment() -> dict[str, str]:
+    """This worker's, without what is private to it."""
+    return {name: value for name, value in os.environ.items() if name not in PRIVATE}
 
 
 class SandboxError(Exception):
@@ -64,7 +72,7 @@ class Child:
         try:
             self.process = _spawner(os.getpid()).submit(
                 subprocess.Popen, [sys.executable, "-m", module, str(to_child), str(from_child), str(os.getpid())],
-                cwd=PROJECT, env={**os.environ, **environ}, stdin=subprocess.DEVNULL, stdout=self._output,
+                cwd=PROJECT, env={**environment(), **environ}, stdin=subprocess.DEVNULL, stdout=self._output,
                 stderr=subprocess.STDOUT, pass_fds=(to_child, from_child), start_new_session=True).result()
         finally:
             os.close(to_child)

@@ -17,6 +17,7 @@ from tuner.models import OperatorPackage
 from tuner.space import Space
 from tuner.team import description, packages, selectors, services
 from tuner.trial import config_key
+from workers.child import environment
 from workers.sandbox import SandboxError
 
 PROJECT = Path(__file__).resolve().parent.parent
@@ -74,7 +75,7 @@ def _ask(*arguments: str) -> Any:
         process = subprocess.Popen(
             [sys.executable, "-m", "tuner.team.child", *arguments], cwd=PROJECT, stdin=subprocess.DEVNULL, stdout=output,
             stderr=subprocess.STDOUT, pass_fds=(answer.fileno(),), start_new_session=True,
-            env={**os.environ, **child_environment(), "RIDGEPOINT_ANSWER_FD": str(answer.fileno())})
+            env={**environment(), **child_environment(), "RIDGEPOINT_ANSWER_FD": str(answer.fileno())})
         try:
             process.wait(LIMIT_S)
         except subprocess.TimeoutExpired as error:

@@ -36,7 +36,8 @@ def builds(tmp_path):
         (root / name).mkdir(parents=True)
         (root / name / "speeds.py").write_text(text)
 
-    put("a", "US = {'softmax': 10.0}\nHASH = 'a' * 64")
+    nothing_private = "import os\nassert not {'DATABASE_URL', 'REDIS_URL', 'RIDGEPOINT_SECRET_KEY'} & set(os.environ)\n"
+    put("a", f"{nothing_private}US = {{'softmax': 10.0}}\nHASH = 'a' * 64")
     put("b", "US = {'softmax': 12.0}\nHASH = 'b' * 64")
     return put
 
