@@ -187,7 +187,8 @@ def _suite(noise: Noise, random: Random, candidate: Bools, effect: float,
 
 
 def table(draws: int, processes: int) -> Iterator[str]:
-    tasks = [(which, effect, start) for which in range(len(NOISES)) for effect in EFFECTS for start in range(0, draws, CHUNK)]
+    tasks = [(which, effect, start) for which in range(len(NOISES)) for effect in EFFECTS
+             for start in range(0, draws if effect == 1 else max(CHUNK, draws * 3 // 10), CHUNK)]
     found: dict[tuple[int, float], Rates] = {}
     with ProcessPoolExecutor(processes) as pool:
         for (which, effect, _), rates in zip(tasks, pool.map(measured, tasks), strict=True):

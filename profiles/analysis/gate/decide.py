@@ -76,8 +76,10 @@ def decide(candidate: Floats, baseline: Floats, p_slower: float, p_faster: float
     """
     slower = p_slower <= levels.slower * (1 + ROUNDING)
     found = bounds(candidate, baseline, levels.slower, levels.slower if slower else limits.beta)
+    exact = found
     if found.ratio <= 1 + limits.floor and not _ruled_out(found, limits):
         found = _by_own_noise(found, candidate, baseline, limits)
+    lenient = found is not exact
     # Where runs tie, the p counts them exactly and the interval with more care: neither may contradict the other.
     slower = slower and found.low > 1
     faster = p_faster <= levels.faster * (1 + ROUNDING) and found.high < 1
@@ -91,7 +93,8 @@ def decide(candidate: Floats, baseline: Floats, p_slower: float, p_faster: float
     surely = "slower" if slower else "faster" if faster else "none"
     if _ruled_out(found, limits):
         says = f"surely slower, {moved}, but by less than the {limit} that the gate stops" if slower else \
-            f"{percent(found.ratio)} (interval {interval(found.low, found.high)}): {limit} slower is ruled out"
+            f"{percent(found.ratio)} (interval {interval(found.low, found.high)}): {limit} slower is " + (
+                f"unlikely by what its own runs differ by (at {LENIENCE * limits.beta * 100:.0f} % risk)" if lenient else "ruled out")
         return Decision(Verdict.PASS, says, found, p_slower, surely)
     why = _hidden(steps, limit) if seen else _unsure(slower, found, p_slower, levels, limits)
     return Decision(Verdict.AMBIGUOUS, f"{moved}: {why}", found, p_slower, surely if slower or faster else "unknown")
@@ -107,7 +110,8 @@ def _unsure(slower: bool, found: Bounds, p_slower: float, levels: Levels, limits
     if slower:
         return f"surely slower, but whether by {limit} cannot be told"
     if found.ratio <= 1 + limits.floor:
-        return f"{limit} slower cannot be ruled out, so far do the runs differ"
+        return f"the runs differ too far to rule {limit} slower out" if found.high_kept else \
+            f"so few runs cannot rule {limit} slower out"
     needed = f" ({probability(p_slower)}, {levels.slower:.2g} is needed)" if p_slower < 1 else ""
     return f"it looks slower, but so few runs do not prove it{needed}"
 

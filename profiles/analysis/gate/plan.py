@@ -63,8 +63,9 @@ def _says(kernels: int, baseline: int, candidate: int, enough: bool, needed: int
     suite = "1 kernel" if kernels == 1 else f"{kernels:,} kernels"
     have = f"{candidate} against {baseline} runs"
     if enough:
-        return f"{have} are enough to call any of {suite} SLOWER at {rule.alpha * 100:g} % risk of a false alarm."
-    instead = [f"{needed} candidate runs against these {baseline}"] if needed else []
+        which = "the kernel" if kernels == 1 else f"any of {suite}"
+        return f"{have} are enough to call {which} SLOWER at {rule.alpha * 100:g} % risk of a false alarm."
+    instead = [f"{needed} candidate runs against these {baseline}"] if needed and needed <= MOST_FURTHER else []
     instead.append(f"{each} runs of each build")
     return f"{have} are too few for {suite} at {rule.alpha * 100:g} % risk of a false alarm: {' or '.join(instead)} would do."
 
