@@ -153,6 +153,8 @@ def test_a_further_round_is_asked_for_of_one_kernel(client: Any, alice: Any, slo
     job = slower.jobs.order_by("-id").first()
     assert job is not None and (job.runs, job.kernels, job.status) == (6, [KEY], "queued")
     assert sorted(each["build"] for each in job.builds) == ["b1", "b2"], "both in turn"
+    told = client.get(f"/api/gates/{slower.pk}/").json()["progress"]
+    assert told["waits"] and told["says"] == f"round 3: 0 of 12 kernel runs; it waits: {told['waits']}", "no worker is there"
     assert "measuring again" in words(seen(client, f"/gates/{slower.pk}/")) or "Measuring build" in words(
         seen(client, f"/gates/{slower.pk}/"))
 

@@ -13,6 +13,7 @@ from django.urls import NoReverseMatch, reverse
 from profiles.analysis.gate.rule import ERROR_EXIT_CODE, EXIT_CODE, Verdict
 from tuner.gates.rounds_selectors import plan_for
 from tuner.models import Gate, GateKernel, KernelRun, SuiteJob
+from tuner.suites.devices_selectors import why_waiting
 from tuner.trial import storable
 
 __all__ = ["exit_code", "gate_document", "gate_list", "gate_short", "kernel_json", "plan_for", "progress", "verdict_counts"]
@@ -50,8 +51,8 @@ def gate_short(gate: Gate, base: str = "") -> dict[str, Any]:
             "links": {"page": link(base, "gate", gate.pk), "api": link(base, "api-gate", gate.pk)}}
 
 
-def progress(gate: Gate) -> dict[str, Any]:
-    """Kernel runs of the round that is measured now; {} when none is."""
+def progress(gate: Gate, asks_workers: bool = False) -> dict[str, Any]:
+    """Kernel runs of the round that is measured now; {} when none is. `asks_workers`: of one gate, with why its job still waits."""
     if gate.status != Gate.Status.MEASURING:
         return {}
     job = gate.jobs.filter(status__in=(SuiteJob.Status.QUEUED, SuiteJob.Status.RUNNING)).order_by("-id").first()
@@ -60,8 +61,10 @@ def progress(gate: Gate) -> dict[str, Any]:
     kernels = len(job.kernels) if job.kernels is not None else gate.suite.kernels.filter(enabled=True).count()
     done = KernelRun.objects.filter(job=job).count()
     wanted = max(len(job.builds) * job.runs * kernels, done)
-    return {"done": done, "wanted": wanted, "job": job.pk, "round": gate.rounds,
-            "says": f"round {gate.rounds}: {done:,} of {wanted:,} kernel runs" if wanted else f"round {gate.rounds}"}
+    waits = why_waiting(job.device) if asks_workers and job.status == SuiteJob.Status.QUEUED else ""
+    says = f"round {gate.rounds}: {done:,} of {wanted:,} kernel runs" if wanted else f"round {gate.rounds}"
+    return {"done": done, "wanted": wanted, "job": job.pk, "round": gate.rounds, "waits": waits,
+            "says": f"{says}; it waits: {waits}" if waits else says}
 
 
 def gate_document(gate: Gate, *, base: str = "") -> dict[str, Any]:
@@ -69,7 +72,7 @@ def gate_document(gate: Gate, *, base: str = "") -> dict[str, Any]:
     kernels = [kernel_json(row, base) for row in gate.kernels.select_related("kernel").order_by("place", "pk")]
     report = gate.report
     return {
-        **gate_short(gate, base), "against": gate.against.name if gate.against else None, "branch": gate.build.branch,
+        **gate_short(gate, base), "progress": progress(gate, asks_workers=True), "against": gate.against.name if gate.against else None, "branch": gate.build.branch,
         "title": gate.build.title, "parent": gate.build.parent,
         "environment": {name: getattr(gate, name) for name in ("gpu", "toolkit", "driver", "recorded")},
         "asked": gate.environment, "asked_url": gate.url, "alpha": report.get("alpha"), "plan": report.get("plan") or {},
@@ -80,7 +83,7 @@ def gate_document(gate: Gate, *, base: str = "") -> dict[str, Any]:
 
 def gate_around(gate: Gate) -> dict[str, Any]:
     """Of the gate's own page, which reads its kernels one page at a time."""
-    return {"progress": progress(gate), "offer": offer_json(gate, ""), "links": links(gate, "")}
+    return {"progress": progress(gate, asks_workers=True), "offer": offer_json(gate, ""), "links": links(gate, "")}
 
 
 def offer_json(gate: Gate, base: str) -> dict[str, Any] | None:

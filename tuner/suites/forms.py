@@ -106,6 +106,8 @@ class SuiteForm(forms.Form):
                 self.add_error("kernels", f"{line}{problem.what}")
             elif first == "rule":
                 self.add_error(f"{rest}_pct" if rest in RULE else "target_pct", problem.what)
+            elif first == "metrics" and rest:
+                self.add_error("metrics", f"{rest}: {problem.what}")
             else:
                 self.add_error(first if first in self.fields else None, problem.what if first in self.fields else str(problem))
 

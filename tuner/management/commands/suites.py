@@ -9,7 +9,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from profiles.analysis.sentences import plural
+from tuner.builds.words_selectors import plural
 from tuner.models import Suite, SuiteJob
 from tuner.suites import (
     calibration_selectors,
