@@ -18,6 +18,7 @@ from profiles.analysis.sentences import pct_text, si_text, time_text
 from profiles.analysis.why import WANTED, Why, why
 from profiles.models import KernelStat, LaunchCounters, Profile
 from profiles.selectors.compare import COUNTERS
+from profiles.selectors.compare_lines import factor_bars
 from profiles.store.counters import metrics_named, words_of
 
 RANGES, JOIN = "nvtx__ranges", " | "                  # as `profiles.ingest.ncu_child` writes them
@@ -60,6 +61,10 @@ class Number:
         return (self.new / self.old - 1) * 100
 
     @property
+    def same(self) -> bool:
+        return self.pct is not None and abs(self.pct) < 0.005
+
+    @property
     def texts(self) -> list[str]:
         """Both sides with their unit, "" where the report says nothing."""
         words = {"%": pct_text, "ns": time_text, "": _count}.get(self.unit) or (lambda value: si_text(value, self.unit))
@@ -76,6 +81,22 @@ class Beside:
     numbers: list[Number] = field(default_factory=list)
     why: Why | None = None
     advice: list[AdviceLine] = field(default_factory=list)          # on the newer one
+
+    @property
+    def says(self) -> str:
+        """The change of a launch's time under ncu and its largest part, in one sentence; "" where counters do not explain it."""
+        if self.why is None or not self.bars:
+            return ""
+        first, delta = self.bars[0], self.why.delta_ns
+        part = first["factor"].part_ns
+        return (f"a launch takes {time_text(abs(delta))} {'longer' if delta > 0 else 'less'} under ncu; the largest part of it: "
+                f"{first['factor'].title} {first['old']} → {first['new']}, {'+' if part > 0 else '−'}{time_text(abs(part))}")
+
+    @property
+    def bars(self) -> list[dict[str, Any]]:
+        """What each factor adds to the time of a launch, for a picture."""
+        found = factor_bars(self.why)
+        return [{**bar, "x": f"{50 - (0 if bar['worse'] else float(bar['width'])):.2f}"} for bar in found]
 
 
 def launches_of(profile: Profile, keys: Sequence[str]) -> dict[str, list[int]]:

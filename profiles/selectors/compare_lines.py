@@ -19,6 +19,15 @@ _SHOWN: dict[str, Callable[[float], str]] = {
 SIGNS = {"slower": "▲", "faster": "▼", "new": "+", "gone": "−", "unchanged": "=", "unknown": "?"}
 
 
+def factor_bars(why: Why | None) -> list[dict[str, Any]]:
+    """The parts of the change as bars: width in percent of twice the largest part, and side."""
+    if why is None:
+        return []
+    largest = max(abs(each.part_ns) for each in why.factors) or 1.0
+    return [{"factor": each, "old": _SHOWN[each.key](each.old), "new": _SHOWN[each.key](each.new),
+             "width": f"{50 * abs(each.part_ns) / largest:.2f}", "worse": each.part_ns > 0} for each in why.factors]
+
+
 @dataclass(frozen=True)
 class Line:
     """A row of the compare table with its counters."""
@@ -33,12 +42,7 @@ class Line:
 
     @property
     def factors(self) -> list[dict[str, Any]]:
-        """The parts of the change as bars: width and side in percent of the largest part."""
-        if self.why is None:
-            return []
-        largest = max(abs(each.part_ns) for each in self.why.factors) or 1.0
-        return [{"factor": each, "old": _SHOWN[each.key](each.old), "new": _SHOWN[each.key](each.new),
-                 "width": f"{50 * abs(each.part_ns) / largest:.2f}", "worse": each.part_ns > 0} for each in self.why.factors]
+        return factor_bars(self.why)
 
     @property
     def stalls(self) -> list[dict[str, Any]]:
