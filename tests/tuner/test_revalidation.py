@@ -235,6 +235,18 @@ def test_a_killed_workers_job_goes_on_and_is_decided_once(slow_default: None, al
     assert not revalidation_services.decide(job.pk)
 
 
+def test_what_cannot_be_judged_is_given_up_and_stops_nobody_else(alice: Any, monkeypatch: Any) -> None:
+    broken, fine = (revalidation_services.revalidate([winner(shape=shape)], alice)[0] for shape in (LARGE, SMALL))
+    monkeypatch.setattr(suite, "after", lambda job_id: None)
+    for job in (broken, fine):
+        here(job, SIDE)
+    SuiteJob.objects.filter(pk=broken.pk).update(about={**broken.about, "round": None})
+    assert revalidation_services.decisions_wake() == [fine.pk]
+    broken.refresh_from_db()
+    assert broken.status == "failed" and "could not be judged" in broken.error["what"]
+    assert revalidation_services.decisions_wake() == []
+
+
 def test_a_job_that_is_stopped_or_fails_leaves_the_cache_as_it_was(alice: Any) -> None:
     entry = winner()
     (job,) = revalidation_services.revalidate([entry], alice)

@@ -13,7 +13,7 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
-from django.db import transaction
+from django.db import DatabaseError, transaction
 from django.utils import timezone
 
 from profiles.analysis.gate.runs import KernelRuns
@@ -98,8 +98,22 @@ def _suite(gpu: str, policy: str) -> Suite:
 # ---- decided ----
 
 def decisions_wake() -> list[int]:
-    """Jobs that were measured and not decided on: a worker died in between. Called by the workers' sweep."""
-    return [pk for pk in selectors.undecided().values_list("pk", flat=True)[:20] if decide(pk)]
+    """Jobs that were measured and not decided on: a worker died in between. Called by the workers' sweep.
+
+    What cannot be decided at this second try either is given up, and says so: the cache is as it was.
+    """
+    done = []
+    for job in selectors.undecided().order_by("pk")[:20]:
+        try:
+            done += [job.pk] if decide(job.pk) else []
+        except DatabaseError:                    # of the moment: the next sweep tries again
+            log.exception("re-validation %s: not decided", job.pk)
+        except Exception as error:               # one job must not keep the others from being decided
+            log.exception("re-validation %s: given up", job.pk)
+            what = {"where": "cache", "what": f"what was measured could not be judged: {error}"[:500], "hint": "Measure it again."}
+            SuiteJob.objects.filter(pk=job.pk).update(
+                status=SuiteJob.Status.FAILED, error=what, about={**job.about, "decided": timezone.now().isoformat()})
+    return done
 
 
 @transaction.atomic
