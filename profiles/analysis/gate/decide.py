@@ -92,9 +92,9 @@ def decide(candidate: Floats, baseline: Floats, p_slower: float, p_faster: float
         return Decision(Verdict.FASTER, f"{moved}, {probability(p_faster)}", found, p_slower, "faster")
     surely = "slower" if slower else "faster" if faster else "none"
     if _ruled_out(found, limits):
+        how = f"unlikely by what its runs differ by (at {LENIENCE * limits.beta * 100:.0f} % risk)" if lenient else "ruled out"
         says = f"surely slower, {moved}, but by less than the {limit} that the gate stops" if slower else \
-            f"{percent(found.ratio)} (interval {interval(found.low, found.high)}): {limit} slower is " + (
-                f"unlikely by what its own runs differ by (at {LENIENCE * limits.beta * 100:.0f} % risk)" if lenient else "ruled out")
+            f"{percent(found.ratio)} (interval {interval(found.low, found.high)}): {limit} slower is {how}"
         return Decision(Verdict.PASS, says, found, p_slower, surely)
     why = _hidden(steps, limit) if seen else _unsure(slower, found, p_slower, levels, limits)
     return Decision(Verdict.AMBIGUOUS, f"{moved}: {why}", found, p_slower, surely if slower or faster else "unknown")
