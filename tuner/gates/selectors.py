@@ -72,7 +72,8 @@ def gate_document(gate: Gate, *, base: str = "") -> dict[str, Any]:
     kernels = [kernel_json(row, base) for row in gate.kernels.select_related("kernel").order_by("place", "pk")]
     report = gate.report
     return {
-        **gate_short(gate, base), "progress": progress(gate, asks_workers=True), "against": gate.against.name if gate.against else None, "branch": gate.build.branch,
+        **gate_short(gate, base), "progress": progress(gate, asks_workers=True),
+        "against": gate.against.name if gate.against else None, "branch": gate.build.branch,
         "title": gate.build.title, "parent": gate.build.parent,
         "environment": {name: getattr(gate, name) for name in ("gpu", "toolkit", "driver", "recorded")},
         "asked": gate.environment, "asked_url": gate.url, "alpha": report.get("alpha"), "plan": report.get("plan") or {},

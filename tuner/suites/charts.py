@@ -123,7 +123,7 @@ def ticks(low: float, high: float) -> list[float]:
 
 
 def _text(value: float, signed: bool) -> str:
-    text = f"{value:g}"
+    text = f"{value:g}".replace("-", "\N{MINUS SIGN}")
     return text if not signed or value <= 0 else f"+{text}"
 
 

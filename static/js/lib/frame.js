@@ -26,6 +26,8 @@ for (const [key, path, name] of [["h", "/", "Home"], ["p", "/profiles/", "Profil
   bind(`g ${key}`, `Go to ${name}`, () => location.assign(path), "Everywhere");
 }
 
+document.querySelector(".nav [aria-current]")?.scrollIntoView({ inline: "center", block: "nearest" }); // of a phone's row of pages
+
 const indicator = document.getElementById("live-state");
 onConnection((state) => {
   if (!indicator) return;
