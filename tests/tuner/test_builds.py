@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from django.db import connection, transaction
 
 from tuner.builds.order_selectors import holds
-from tuner.builds.regression_services import RegressionRefused, regression_change, regressions_found
+from tuner.builds.regression_services import RegressionRefused, regression_change, regressions_found, regressions_locked
 from tuner.builds.services import BuildRefused, build_seen
 from tuner.models import BaselineChange, Build, Gate, GateKernel, KernelRun, Regression, Suite, SuiteKernel
 
@@ -147,3 +150,27 @@ def test_a_meant_change_starts_the_baseline_anew(suite: Suite, builds: list[Buil
     assert row.history[0]["who"] == "alice"
     same, = regressions_found(gate(suite, builds[3], builds[1], k1=1.09))
     assert (same.pk, same.state) == (row.pk, "intended")
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_persons_word_and_a_gates_do_not_write_over_each_other(suite: Suite, builds: list[Build]) -> None:
+    [row] = regressions_found(gate(suite, builds[3], builds[1], k0=1.10))
+    reads = threading.Event()
+
+    def a_gate_in_the_middle_of_it() -> None:
+        with transaction.atomic():
+            regressions_locked(suite.pk)
+            seen = Regression.objects.get(pk=row.pk)
+            reads.set()
+            time.sleep(0.3)
+            seen.kernels = [*seen.kernels, "matmul M=4096"]
+            seen.save()
+        connection.close()
+
+    thread = threading.Thread(target=a_gate_in_the_middle_of_it)
+    thread.start()
+    assert reads.wait(10)
+    regression_change(row, "acknowledged", note="looking")
+    thread.join(10)
+    row.refresh_from_db()
+    assert (row.state, row.kernels) == ("acknowledged", ["matmul M=64", "matmul M=4096"])

@@ -186,6 +186,12 @@ def test_a_receiver_that_drips_is_cut_off():
     server.close()
 
 
+def test_an_address_that_leads_nowhere_is_passed_over(listener):
+    arrived = notify_webhook.send(listener.url.replace("127.0.0.1", "two.example"), b"{}", {}, private=True,
+                                  resolve=lambda host, port: ["127.0.0.9", "127.0.0.1"])
+    assert arrived.status == 204 and len(listener.got) == 1
+
+
 def test_nobody_there_is_said():
     with socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]

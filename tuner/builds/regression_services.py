@@ -32,6 +32,11 @@ class RegressionRefused(ValueError):
         super().__init__(f"{field}: {what}")
 
 
+def regressions_locked(suite_id: int) -> None:
+    """Gates, series and people change a suite's regressions one after the other: none writes over what another has just said."""
+    Suite.objects.select_for_update(no_key=True).get(pk=suite_id)
+
+
 @transaction.atomic
 def regressions_found(gate: Gate) -> list[Regression]:
     """What a decided gate says of the suite's regressions; the rows that are new or changed. Safe to call again.
@@ -39,7 +44,7 @@ def regressions_found(gate: Gate) -> list[Regression]:
     SLOWER kernels of one family are one row. It is the row of an earlier build where this build holds that one's code and is
     not slower still. Kernels that pass against runs from before a regression say that it is fixed, or began later.
     """
-    Suite.objects.select_for_update(no_key=True).get(pk=gate.suite_id)         # two gates of one suite, one after the other
+    regressions_locked(gate.suite_id)
     lines = list(gate.kernels.select_related("kernel").order_by("place", "pk"))
     baselines = _baseline_builds(lines)
     families: dict[str, list[GateKernel]] = {}
@@ -166,7 +171,8 @@ def regression_change(row: Regression, state: str, *, note: str = "", by: Any = 
     if fixed_in is not None and position(fixed_in) <= position(row.build):
         raise RegressionRefused("fixed_in", f"a build after {row.build.name}")
     with transaction.atomic():
-        row = Regression.objects.select_for_update(of=("self",)).select_related("suite", "build").get(pk=row.pk)
+        regressions_locked(row.suite_id)
+        row = Regression.objects.select_related("suite", "build").get(pk=row.pk)
         if state == Regression.State.INTENDED and row.state != state:
             for kernel in row.suite.kernels.filter(key__in=row.kernels):
                 baseline_change(row.suite, BaselineChange.Action.INTENDED, kernel=kernel, gpu=row.gpu, build=row.build, note=note,

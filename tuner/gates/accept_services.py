@@ -9,7 +9,7 @@ from django.db import transaction
 
 from tuner.baselines.services import baseline_change
 from tuner.builds.order_selectors import position
-from tuner.builds.regression_services import WATCHED, noted, regression_published
+from tuner.builds.regression_services import WATCHED, noted, regression_published, regressions_locked
 from tuner.gates.refusal_services import GateRefused
 from tuner.models import BaselineChange, Build, Regression, Suite
 from tuner.notify.services import regression_told
@@ -37,6 +37,7 @@ def baseline_said(suite: Suite, said: Mapping[str, str], author: Any) -> Baselin
 
 def _answered(change: BaselineChange) -> None:
     """Open regressions that began no later than the accepted build, of kernels that are all covered, are intended from now on."""
+    regressions_locked(change.suite_id)
     rows = Regression.objects.filter(suite=change.suite, state__in=WATCHED).select_related("suite", "build")
     for row in rows.filter(gpu=change.gpu) if change.gpu else rows:
         covered = change.kernel is None or set(row.kernels) <= {change.kernel.key}

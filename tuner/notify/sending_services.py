@@ -148,7 +148,7 @@ def _ended(row: Delivery, outcome: Outcome) -> None:
         calm = timezone.now() + WAITS[0]
         Delivery.objects.filter(to=row.to_id, status="waiting", due__lt=calm).exclude(pk=row.pk).update(due=calm)
     if row.error:
-        log.warning("delivery %s to %s: %s", row.pk, row.to.kind, row.error)
+        log.warning("delivery %s to %s: %s at try %s; the page says why", row.pk, row.to.kind, row.status, row.tries)
     jobs.publish("notified", "delivery", {"id": row.pk, "to": row.to_id, "status": row.status})
 
 

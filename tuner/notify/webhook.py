@@ -25,6 +25,7 @@ from urllib.parse import SplitResult, urlsplit
 
 CONNECT_S, READ_S, TOTAL_S = 5.0, 10.0, 20.0
 MAX_ADDRESS = 500
+MOST_TRIED = 3                     # addresses of one name
 ANSWER_BYTES = 300
 RETRIED = {408, 425, 429}          # of 4xx: those that say "later"
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
@@ -123,7 +124,7 @@ def send(address: str, body: bytes, headers: Mapping[str, str], *, secret: str =
     began = time.monotonic()
     late = threading.Event()
     try:
-        with _connection(parts.scheme, host, found[0], port) as (link, sock), _deadline(sock, total_s, late):
+        with _connection(parts.scheme, host, found[:MOST_TRIED], port) as (link, sock), _deadline(sock, total_s, late):
             if isinstance(sock, ssl.SSLSocket):
                 sock.do_handshake()
             link.request("POST", path, body=body, headers=said)
@@ -147,9 +148,9 @@ def _judged(status: int, location: str, told: bytes, seconds: float) -> Arrived:
 
 
 @contextmanager
-def _connection(scheme: str, host: str, address: str, port: int) -> Iterator[tuple[HTTPConnection, socket.socket]]:
-    """Goes to the address that was checked, and expects the certificate of the name. Redirects and proxies it knows none."""
-    with socket.create_connection((address, port), timeout=CONNECT_S) as plain:
+def _connection(scheme: str, host: str, found: Sequence[str], port: int) -> Iterator[tuple[HTTPConnection, socket.socket]]:
+    """Goes to an address that was checked, and expects the certificate of the name. Redirects and proxies it knows none."""
+    with _reached(found, port) as plain:
         plain.settimeout(READ_S)
         sock = ssl.create_default_context().wrap_socket(plain, server_hostname=host, do_handshake_on_connect=False) \
             if scheme == "https" else plain
@@ -159,6 +160,14 @@ def _connection(scheme: str, host: str, address: str, port: int) -> Iterator[tup
             yield link, sock
         finally:
             link.close()
+
+
+def _reached(found: Sequence[str], port: int) -> socket.socket:
+    """The first that takes the connection: a name may have an IPv6 address that leads nowhere from here, and an IPv4 one."""
+    for address in found[:-1]:
+        with suppress(OSError):
+            return socket.create_connection((address, port), timeout=CONNECT_S)
+    return socket.create_connection((found[-1], port), timeout=CONNECT_S)
 
 
 @contextmanager
