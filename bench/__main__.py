@@ -23,7 +23,7 @@ from typing import Any
 
 from webapp.embedded import ensure
 
-BENCHES = ("ingest", "tiles", "analyses", "pages", "frames", "client", "racing", "watchers")
+BENCHES = ("ingest", "tiles", "analyses", "pages", "frames", "client", "racing", "watchers", "guard")
 ROOT = Path(__file__).resolve().parent.parent
 COLUMNS = ("what", "measured", "reference", "ratio", "budget", "ok")
 

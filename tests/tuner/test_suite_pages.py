@@ -244,8 +244,8 @@ class TestApi:
                               (body_api.BoundedJsonParser, "application/json")):
             monkeypatch.setattr(parser, "most", 1000)
             assert client.post("/api/runs/?suite=ci&build=a&gpu=G", b"{" + b" " * 1000, content_type=media).status_code == 400
-        long = client.put("/api/suites/ci/", "#" * 300_000, content_type="application/toml")
-        assert long.status_code == 400 and "at most 262,144" in long.json()["error"]
+        long = client.put("/api/suites/ci/", "#" * 600_000, content_type="application/toml")
+        assert long.status_code == 400 and "at most 524,288" in long.json()["error"]
 
     def test_the_plan_is_told_before_anything_is_run(self, api: Any, bob: Any) -> None:
         told = api(bob).get("/api/suites/plan/?kernels=13&runs=5&baseline_runs=10").json()

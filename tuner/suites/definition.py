@@ -25,7 +25,7 @@ from tuner.suites.checks import DefinitionError, FieldChecks, Problem
 __all__ = ["Definition", "DefinitionError", "KernelDefinition", "Problem", "as_document", "kernel_key", "read"]
 
 KINDS = ("operators", "target", "uploaded")
-MAX_KERNELS, MAX_RUNS = 500, 200
+MAX_KERNELS, MAX_RUNS = 3_000, 200
 NAME = re.compile(r"[A-Za-z0-9_-]{1,60}\Z")
 TOP = ("name", "title", "kind", "device", "target", "build_path", "runs", "baseline_runs", "every_hours", "capture_slower",
        "enabled", "rule", "metrics", "policy", "kernel")
@@ -124,13 +124,16 @@ class Reader(FieldChecks):
         if kind == "operators" and not given:
             self.say("kernel", "at least one: [[kernel]] with op, shape and dtype")
         found: dict[str, KernelDefinition] = {}
-        for at, each in enumerate(given[:MAX_KERNELS]):
-            for kernel in self.kernel(f"kernel[{at}]", each):
-                if kernel.key in found:
-                    self.say(f"kernel[{at}]", f"{kernel.key} is there already; give one of the two a tag")
-                found.setdefault(kernel.key, kernel)
-        if len(given) > MAX_KERNELS or len(found) > MAX_KERNELS:
-            self.say("kernel", f"at most {MAX_KERNELS} kernels")
+        if len(given) > MAX_KERNELS:
+            self.say("kernel", f"at most {MAX_KERNELS:,} kernels")
+        read = ((at, kernel) for at, each in enumerate(given[:MAX_KERNELS]) for kernel in self.kernel(f"kernel[{at}]", each))
+        for number, (at, kernel) in enumerate(read):
+            if number >= MAX_KERNELS:           # shapes × dtypes multiply: what follows is not looked at
+                self.say("kernel", f"at most {MAX_KERNELS:,} kernels")
+                break
+            if kernel.key in found:
+                self.say(f"kernel[{at}]", f"{kernel.key} is there already; give one of the two a tag")
+            found.setdefault(kernel.key, kernel)
         return list(found.values())
 
     def kernel(self, where: str, given: Any) -> Iterator[KernelDefinition]:
@@ -168,7 +171,7 @@ class Reader(FieldChecks):
         if many is None:
             return [(f"{where}.{name}", given.get(name, default))]
         if name in given or not isinstance(many, list) or not 1 <= len(many) <= MAX_KERNELS:
-            self.say(f"{where}.{name}s", f"a list of 1 to {MAX_KERNELS}, and no {name} beside it")
+            self.say(f"{where}.{name}s", f"a list of 1 to {MAX_KERNELS:,}, and no {name} beside it")
             return []
         return [(f"{where}.{name}s[{at}]", each) for at, each in enumerate(many)]
 

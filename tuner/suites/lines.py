@@ -12,7 +12,7 @@ from typing import Any
 from tuner.suites.checks import CONFIGS
 from tuner.suites.definition import Definition, KernelDefinition, config_text
 
-MAX_LINES = 500
+MAX_LINES = 3_000
 _CONFIG = re.compile(r"\{([^{}]*)\}")
 _TAG = re.compile(r"(?:\A|\s)#\s*(.*)\Z")
 _PAIR = re.compile(r"([A-Za-z_]\w{0,59})=(\S{1,200})\Z")
@@ -28,7 +28,7 @@ def lines_read(text: str) -> list[dict[str, Any]]:
     """What `definition.read` takes as "kernel", one for each line that is not empty."""
     lines = [(number, line.strip()) for number, line in enumerate(text.splitlines(), start=1) if line.strip()]
     if len(lines) > MAX_LINES:
-        raise LineError(f"at most {MAX_LINES} kernels, one a line")
+        raise LineError(f"at most {MAX_LINES:,} kernels, one a line")
     return [_read(number, line) for number, line in lines]
 
 

@@ -112,10 +112,11 @@ def _problems(definition: Definition, suite: Suite | None, owner: Any, new: bool
 def _kernels_put(suite: Suite, definition: Definition) -> dict[str, str]:
     there = {kernel.key: kernel for kernel in suite.kernels.all()}
     done: dict[str, str] = {}
+    fresh: list[SuiteKernel] = []
     for place, each in enumerate(definition.kernels):
         kernel = there.pop(each.key, None)
         if kernel is None:
-            SuiteKernel.objects.create(suite=suite, key=each.key, family=each.op, place=place, **_kernel_fields(each))
+            fresh.append(SuiteKernel(suite=suite, key=each.key, family=each.op, place=place, **_kernel_fields(each)))
             done[each.key] = "added"
             continue
         wanted = {**_kernel_fields(each), "place": place, "declared": True}
@@ -126,6 +127,7 @@ def _kernels_put(suite: Suite, definition: Definition) -> dict[str, str]:
             kernel.save(update_fields=different)
         if any(name != "place" for name in different):
             done[each.key] = "changed"
+    SuiteKernel.objects.bulk_create(fresh, batch_size=500)
     for key, kernel in there.items():
         if not kernel.declared:                       # seen in an upload: no definition names it
             continue

@@ -11,7 +11,7 @@ from typing import Any
 from tuner.suites.checks import DefinitionError, Problem
 from tuner.suites.definition import Definition, as_document, read
 
-MAX_BYTES = 256 * 1024
+MAX_BYTES = 512 * 1024
 _HEADER = re.compile(r"\s*(\[\[?)\s*([^\[\]#]+?)\s*\]\]?\s*(#.*)?\Z")
 _KEY = re.compile(r"\s*([A-Za-z0-9_-]+(?:\s*\.\s*[A-Za-z0-9_-]+)*)\s*=")
 _BARE = re.compile(r"[A-Za-z0-9_-]+\Z")
