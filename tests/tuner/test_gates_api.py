@@ -13,7 +13,7 @@ from django.urls import reverse
 from tests.tuner.test_gates import H200, gate, records
 from tuner.gates import api as gate_api
 from tuner.gates import create_services
-from tuner.models import BaselineChange, Build, Gate, Regression, Suite
+from tuner.models import BaselineChange, Build, Gate, Regression, Suite, SuiteKernel
 
 pytestmark = pytest.mark.django_db
 HALF, HUGE = "\ud800", 10**400
@@ -143,6 +143,11 @@ def test_baselines_say_what_the_next_build_is_compared_with(suite: Suite, api: A
     assert told["environment"] == {**H200, "recorded": ""} and len(told["kernels"]) == 3
     softmax = next(each for each in told["kernels"] if each["op"] == "softmax")
     assert (softmax["mode"], softmax["runs"], softmax["builds"], len(softmax["samples"][0]["us"])) == ("rolling", 10, ["b1"], 100)
+    [one] = api(alice).get(where, {"kernel": softmax["kernel"]}).json()["kernels"]
+    assert one["kernel"] == softmax["kernel"] and "samples" not in one
+    assert api(alice).get(where, {"kernel": "nobody"}).status_code == 400
+    SuiteKernel.objects.bulk_create(SuiteKernel(suite=suite, key=f"k{n}", op="k", family="k") for n in range(50))
+    assert api(alice).get(where, {"samples": 1}).status_code == 400 and api(alice).get(where).status_code == 200
     assert softmax["low_us"] <= softmax["p50_us"] <= softmax["high_us"] and 0 < softmax["spread"] < 0.02
     made = api(alice).post(where, {"action": "pin", "build": "b1", "kernel": softmax["kernel"], "note": "release 1"}, format="json")
     assert made.status_code == 201 and made.json()["author"] == "alice"

@@ -6,6 +6,7 @@ from django.shortcuts import get_object_or_404
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework import serializers
+from rest_framework.exceptions import ValidationError
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
@@ -19,6 +20,7 @@ from tuner.models import Suite
 
 JSON = OpenApiTypes.OBJECT
 WHERE = ("gpu", "toolkit", "driver", "recorded")
+MOST_RAW = 50                   # kernels whose samples one answer holds: as many as 10⁵ each
 
 
 class BaselineRequest(serializers.Serializer):
@@ -34,13 +36,20 @@ class BaselinesApi(APIView):
 
     @extend_schema(operation_id="baselines_get", responses=JSON, parameters=[
         *(OpenApiParameter(name, str) for name in WHERE),
-        OpenApiParameter("samples", bool, description="1: every run with its samples in µs")])
+        OpenApiParameter("kernel", str, description="its key; else all"),
+        OpenApiParameter("samples", bool, description=f"1: every run with its samples in µs, of {MOST_RAW} kernels at most")])
     def get(self, request: Request, pk: int) -> Response:
         """Of one environment (that of the newest run, where none is named): what the next build is compared with."""
         suite = get_object_or_404(Suite, pk=pk)
         env, every = table.environment_chosen(suite, {name: value for name in WHERE if (value := request.query_params.get(name))})
-        raw = request.query_params.get("samples") in ("1", "true")
-        lines = table.lines_of(list(suite.kernels.filter(enabled=True)), env, samples=raw) if env else []
+        raw, key = request.query_params.get("samples") in ("1", "true"), request.query_params.get("kernel", "")
+        kernels = [kernel for kernel in suite.kernels.filter(enabled=True) if key in ("", kernel.key)]
+        if key and not kernels:
+            raise ValidationError({"kernel": ["no enabled kernel of the suite has this key"]})
+        if raw and len(kernels) > MOST_RAW:
+            raise ValidationError({"samples": [f"of {MOST_RAW} kernels at most, and the suite has {len(kernels):,}: "
+                                               "name one with ?kernel="]})
+        lines = table.lines_of(kernels, env, samples=raw) if env else []
         held = [Expected(line.baseline.builds, len(line.baseline.runs), line.baseline.mode) for line in lines]
         return Response({
             "suite": suite.name, "says": table.answer(suite, env, held, lines), "environment": env.where() if env else None,
