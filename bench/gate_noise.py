@@ -186,9 +186,14 @@ def _suite(noise: Noise, random: Random, candidate: Bools, effect: float,
     return baseline, ours
 
 
+def slowed_draws(draws: int) -> int:
+    """Of each slowdown, where `draws` are of identical builds."""
+    return max(1, round(draws * 0.4 / CHUNK)) * CHUNK
+
+
 def table(draws: int, processes: int) -> Iterator[str]:
     tasks = [(which, effect, start) for which in range(len(NOISES)) for effect in EFFECTS
-             for start in range(0, draws if effect == 1 else max(CHUNK, draws * 3 // 10), CHUNK)]
+             for start in range(0, draws if effect == 1 else slowed_draws(draws), CHUNK)]
     found: dict[tuple[int, float], Rates] = {}
     with ProcessPoolExecutor(processes) as pool:
         for (which, effect, _), rates in zip(tasks, pool.map(measured, tasks), strict=True):
