@@ -186,8 +186,8 @@ def _noise_table(given: argparse.Namespace) -> Iterator[str]:
     yield "## Noise made to order: generated, not recorded\n"
     yield (gate_noise.__doc__ or "").split("\n\n")[1].replace("\n", " ") + "\n"
     draws = max(gate_noise.CHUNK, given.draws // 4)
-    yield (f"{draws:,} draws of each row with identical builds, {gate_noise.slowed_draws(draws):,} of each with a slowdown. The last three rows break what "
-           "docs/gate.md says that the gate assumes.\n")
+    yield (f"{draws:,} draws of each row with identical builds, {gate_noise.slowed_draws(draws):,} of each with a slowdown. "
+           "The last three rows break what docs/gate.md says that the gate assumes.\n")
     yield from gate_noise.table(draws, given.processes)
     yield ""
 
