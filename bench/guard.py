@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import resource
+import statistics
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -104,11 +105,11 @@ def _row(what: str, seconds: float, budget_s: float, reference: str = "", ratio:
 
 def _pages(gate: Gate, size: Size) -> Iterator[dict[str, Any]]:
     client = Client()
-    reference_ms, _ = _p95(client, reverse("health"))
+    reference_ms, _, _ = _p95(client, reverse("health"))
     for name, url, budget_ms in _addresses(gate, size):
-        p95_ms, held = _p95(client, url)
+        p95_ms, cpu_ms, held = _p95(client, url)
         yield {"what": f"{name}, {held / 1024:,.0f} kB, p95 of {REQUESTS}", "measured": f"{p95_ms:.0f} ms",
-               "reference": f"health check {reference_ms:.1f} ms", "ratio": p95_ms / reference_ms,
+               "reference": f"its own CPU time {cpu_ms:.0f} ms; health check {reference_ms:.1f} ms", "ratio": p95_ms / reference_ms,
                "budget": f"< {budget_ms:.0f} ms", "ok": p95_ms < budget_ms}
 
 
@@ -140,18 +141,19 @@ def _addresses(gate: Gate, size: Size) -> Iterator[tuple[str, str, float]]:
     yield f"API: series, {series_of}", f"{reverse('api-series')}?{urlencode({'suite': HISTORY})}", 2 * PAGE_MS
 
 
-def _p95(client: Client, url: str) -> tuple[float, int]:
-    """Milliseconds, and bytes of the answer."""
-    times, held = [], 0
+def _p95(client: Client, url: str) -> tuple[float, float, int]:
+    """Milliseconds; the median of the CPU time of this process, which others on the machine move little; bytes of the answer."""
+    times, cpu, held = [], [], 0
     for _ in range(REQUESTS):
-        began = time.perf_counter()
+        began, spent = time.perf_counter(), time.process_time()
         answer = client.get(url)
         body = b"".join(answer.streaming_content) if answer.streaming else answer.content
         times.append((time.perf_counter() - began) * 1e3)
+        cpu.append((time.process_time() - spent) * 1e3)
         if answer.status_code != 200 or not body:
             raise RuntimeError(f"{url} answered {answer.status_code}")
         held = len(body)
-    return sorted(times)[int(0.95 * (REQUESTS - 1))], held
+    return sorted(times)[int(0.95 * (REQUESTS - 1))], statistics.median(cpu), held
 
 
 # ---- in a browser ----

@@ -43,7 +43,7 @@ def gate_list(request: HttpRequest) -> HttpResponse:
     found = page_selectors.gates(wanted)
     page = Paginator(found, page_selectors.PAGE_ROWS).get_page(request.GET.get("page"))
     rows = page_selectors.gate_rows(page)
-    newest = next((row for row in rows if row.gate.verdict), None)
+    newest = next(iter(page_selectors.gate_rows(found.exclude(verdict="")[:1])), None)      # whatever page is looked at
     return render(request, "gates/list.html", {
         "rows": rows, "page": page, "total": page.paginator.count, "wanted": wanted, "filtered": any(wanted.values()),
         "choices": page_selectors.choices(), "totals": page_selectors.totals(), "newest": newest,
