@@ -1,9 +1,13 @@
 """Queue entries carry an id and can be asked for; announcements end by themselves; publishing never ends a job."""
 
+import os
+import subprocess
+import sys
 from typing import Any
 
 import pytest
 import redis
+from django.conf import settings
 from rq import Queue
 
 from workers import jobs
@@ -36,6 +40,15 @@ def test_an_announcement_is_seen_and_ends() -> None:
     assert 0 < jobs.connection().ttl("ridgepoint:worker:ingest@here-1") <= 15
     jobs.retire("ingest@here-1")
     assert "ingest@here-1" not in [worker["name"] for worker in jobs.workers()]
+
+
+def test_the_worker_that_sends_messages_is_a_small_one() -> None:
+    """It waits all day: what reads traces and searches is not imported for it (180 MB)."""
+    code = ("import sys, django; django.setup(); from workers.process import _sweeping; _sweeping(['messages']); "
+            "print([each for each in ('sklearn', 'scipy', 'bokeh', 'duckdb', 'workers.tasks') if each in sys.modules])")
+    done = subprocess.run([sys.executable, "-c", code], cwd=settings.BASE_DIR, capture_output=True, text=True, timeout=60,
+                          env={**os.environ, "DJANGO_SETTINGS_MODULE": "webapp.settings"})
+    assert done.stdout == "[]\n", done.stderr
 
 
 def test_a_redis_that_is_away_does_not_end_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
