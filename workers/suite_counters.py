@@ -12,6 +12,8 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from django.db import transaction
+
 from profiles.capture.counted_selectors import counters_in, launches_of
 from profiles.capture.launch_selectors import counters_of
 from profiles.capture.options import NcuOptions, OptionsError, TorchOptions
@@ -103,10 +105,11 @@ def _asked(job: SuiteJob, build: str, number: int, options: Options) -> SuiteCap
     if found is not None:
         return found
     target = job.suite.target if job.suite.kind == Suite.Kind.TARGET else suite_kernels.target()
-    made = Capture.objects.create(target=target, owner=job.owner, build=build[:80], options=options.as_json(),
-                                  tool=Capture.Tool.NCU if isinstance(options, NcuOptions) else Capture.Tool.TORCH,
-                                  tags=["suite", job.suite.name])
-    return SuiteCapture.objects.create(job=job, build=build, number=number, capture=made)
+    with transaction.atomic():          # a capture that no suite asked for would be run by itself, and launch nothing
+        made = Capture.objects.create(target=target, owner=job.owner, build=build[:80], options=options.as_json(),
+                                      tool=Capture.Tool.NCU if isinstance(options, NcuOptions) else Capture.Tool.TORCH,
+                                      tags=["suite", job.suite.name])
+        return SuiteCapture.objects.create(job=job, build=build, number=number, capture=made)
 
 
 def pending(job: SuiteJob) -> bool:

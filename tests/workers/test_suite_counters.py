@@ -215,6 +215,24 @@ def test_a_slower_verdict_asks_for_them_where_the_suite_says_so(nightly, alice):
     assert gate_counters.counters_wanted(gate) is None
 
 
+def test_one_number_of_a_launch_that_is_several_gpu_kernels():
+    """Three launches, each a product of 30 µs and a reduction of 10 µs: bytes add up, shares are weighted by time."""
+    product = {"dram__bytes_read.sum": 90.0, "dram__bytes_write.sum": 10.0, "pipe.pct": 80.0, suite_counters.TIME: 30_000.0}
+    reduction = {"dram__bytes_read.sum": 15.0, "dram__bytes_write.sum": 5.0, "pipe.pct": 0.0, suite_counters.TIME: 10_000.0}
+    names, make = suite_counters.KNOWN["dram_bytes"]
+    assert suite_counters._of_a_call([product, reduction] * 3, names, make) == 120.0
+    assert suite_counters._of_a_call([product, reduction] * 3, ("pipe.pct",), max) == 60.0
+    assert suite_counters._of_a_call([{suite_counters.TIME: 1.0}], names, make) is None
+
+
+def test_a_request_that_names_nothing_is_refused(nightly, alice, api):
+    for body in ([], {}, {"kernels": "x", "builds": ["base"]}, {"kernels": [KEY], "builds": [{}]}, {"kernels": [KEY], "builds": []},
+                 {"kernels": ["\0"], "builds": ["base"]}, {"kernels": [KEY] * 21, "builds": ["base"]},
+                 {"kernels": [KEY], "builds": ["nowhere"]}):
+        assert api(alice).post("/api/suites/nightly/counters/", body, format="json").status_code == 400, body
+    assert not SuiteJob.objects.exists()
+
+
 def test_what_cannot_be_captured_says_why(nightly, monkeypatch):
     for keys, builds, said in (([KEY], ["base"], "base has no run of softmax"), ([KEY], [], "name 1 to 4 builds"),
                                (["nothing"], ["base"], "no enabled kernel 'nothing'"), ([], ["base"], "name 1 to 20 kernels")):
