@@ -67,7 +67,7 @@ def _version(path: str) -> dict[str, str]:
 @lru_cache(maxsize=1)
 def nsys() -> dict[str, str]:
     """{"path", "version"} of Nsight Systems' command line, which exports its closed reports, or {"missing": why}."""
-    from profiles.ingest.nsys_tool import nsys_path      # brings every reader along, which a GPU's environment need not have
+    from profiles.ingest.nsys_tool import nsys_path  # brings every reader along, which a GPU's environment need not have
 
     path = nsys_path()
     if path is None:
