@@ -5,6 +5,8 @@ RIDGEPOINT_HOME            data folder of the private servers and the object sto
 RIDGEPOINT_S3_BUCKET       object store in a bucket in place of the folder (AWS_* variables name endpoint and keys)
 RIDGEPOINT_SIGN_IN         1: people sign in; 0: single-user local mode, loopback only (the default)
 RIDGEPOINT_HOSTS           comma-separated host names the web server answers to
+RIDGEPOINT_SECRET_KEY      signs sessions and seals webhooks' secrets; the same on every host (default: made once in RIDGEPOINT_HOME)
+RIDGEPOINT_SECRET_KEY_OLD  the one before, after it was changed: what was sealed under it is still read
 RIDGEPOINT_HTTPS           1: a proxy in front speaks HTTPS; cookies are sent over HTTPS only
 RIDGEPOINT_PUBLIC_URL      https://guard.example: put before links in messages and mails; without it they carry paths
 RIDGEPOINT_WEBHOOK_PRIVATE 1: webhooks may go to addresses inside this network too (loopback, private, link-local)
@@ -24,6 +26,7 @@ BASE_DIR = Path(__file__).resolve().parent.parent
 HOME = Path(os.environ.get("RIDGEPOINT_HOME", BASE_DIR / "var"))
 DEBUG = os.environ.get("RIDGEPOINT_DEBUG") == "1"
 SECRET_KEY = os.environ.get("RIDGEPOINT_SECRET_KEY") or secret_key(HOME)
+SECRET_KEY_FALLBACKS = [os.environ["RIDGEPOINT_SECRET_KEY_OLD"]] if os.environ.get("RIDGEPOINT_SECRET_KEY_OLD") else []
 ALLOWED_HOSTS = os.environ.get("RIDGEPOINT_HOSTS", "localhost,127.0.0.1,[::1]").split(",")
 LOCAL_MODE = os.environ.get("RIDGEPOINT_SIGN_IN", "0") != "1"
 HTTPS = os.environ.get("RIDGEPOINT_HTTPS") == "1"

@@ -24,7 +24,8 @@ def opened(stored: str) -> str:
     try:
         return _keys().decrypt(stored).decode() if stored else ""
     except InvalidToken as error:
-        raise Unreadable("its secret was stored under another SECRET_KEY: remove this place and add it again") from error
+        raise Unreadable("its secret was stored under another SECRET_KEY: give web and workers the same RIDGEPOINT_SECRET_KEY, "
+                         "or remove this place and add it again") from error
 
 
 def _keys() -> MultiFernet:
