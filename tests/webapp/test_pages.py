@@ -151,7 +151,7 @@ def test_workers_page_and_api_say_who_measures_and_what_is_missing(alice: Client
         found = alice.get("/api/workers/").json()
         assert found["workers"][0]["host"] == "box"
         assert {queue["name"] for queue in found["queues"]} == set(jobs.QUEUES)
-        assert {lack["queue"] for lack in found["missing"]} == {"replay", "gpu"}
+        assert {lack["queue"] for lack in found["missing"]} == {"replay", "gpu", "messages"}
     finally:
         jobs.retire("w1")
 
