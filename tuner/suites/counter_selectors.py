@@ -92,8 +92,9 @@ def shots(kernel: SuiteKernel, builds: Sequence[str]) -> tuple[dict[tuple[str, i
 
     And the newest ones that failed or were stopped, whatever is there from before them.
     """
-    rows = SuiteCapture.objects.filter(Q(job__kernels__isnull=True) | Q(job__kernels__contains=[kernel.key]), job__suite=kernel.suite_id,
-                                       number__lt=0, build__in=[build for build in builds if build])
+    of_kernel = Q(job__kernels__isnull=True) | Q(job__kernels__contains=[kernel.key])
+    rows = SuiteCapture.objects.filter(of_kernel, job__suite=kernel.suite_id, number__lt=0,
+                                       build__in=[build for build in builds if build])
     found: dict[tuple[str, int], Shot] = {}
     newest: dict[tuple[str, int], Shot] = {}
     rows = rows.select_related("job__suite", "capture__profile", "capture__target").defer("capture__log")
@@ -138,7 +139,7 @@ def _seen(kernel: SuiteKernel, shot: Shot | None) -> Seen | None:
 
 def live_job(kernel: SuiteKernel, builds: Sequence[str]) -> SuiteJob | None:
     """One that captures this kernel of one of these builds at the moment, or waits to."""
-    rows = SuiteJob.objects.filter(Q(kernels__isnull=True) | Q(kernels__contains=[kernel.key]), suite=kernel.suite_id, reason=COUNTERS,
+    rows = SuiteJob.objects.filter(kernels__contains=[kernel.key], suite=kernel.suite_id, reason=COUNTERS,
                                    status__in=[SuiteJob.Status.QUEUED, SuiteJob.Status.RUNNING]).order_by("pk")[:20]
     return next((job for job in rows if {each["build"] for each in job.builds} & set(builds)), None)
 
