@@ -5,7 +5,7 @@ RIDGEPOINT_HOME            data folder of the private servers and the object sto
 RIDGEPOINT_S3_BUCKET       object store in a bucket in place of the folder (AWS_* variables name endpoint and keys)
 RIDGEPOINT_SIGN_IN         1: people sign in; 0: single-user local mode, loopback only (the default)
 RIDGEPOINT_HOSTS           comma-separated host names the web server answers to
-RIDGEPOINT_SECRET_KEY      signs sessions and seals webhooks' secrets; the same on every host (default: made once in RIDGEPOINT_HOME)
+RIDGEPOINT_SECRET_KEY      signs sessions and seals webhooks' secrets; the same on every host (default: one made in RIDGEPOINT_HOME)
 RIDGEPOINT_SECRET_KEY_OLD  the one before, after it was changed: what was sealed under it is still read
 RIDGEPOINT_HTTPS           1: a proxy in front speaks HTTPS; cookies are sent over HTTPS only
 RIDGEPOINT_PUBLIC_URL      https://guard.example: put before links in messages and mails; without it they carry paths
