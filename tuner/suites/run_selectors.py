@@ -31,7 +31,8 @@ def runs_of(rows: Iterable[KernelRun]) -> list[KernelRuns]:
 def kernel_runs_of(kernel: SuiteKernel, rows: Iterable[KernelRun]) -> KernelRuns:
     """One kernel with these runs; `config` is the one that all of them had, else None."""
     mine = list(rows)
-    configs = {config_key(row.config): row.config for row in mine if row.config}
+    written = {repr(row.config): row.config for row in mine if row.config}         # mostly one: keys cost more
+    configs = {config_key(config): config for config in written.values()}
     config = next(iter(configs.values())) if len(configs) == 1 and all(row.config for row in mine) else None
     return KernelRuns(op=kernel.op, shape=kernel.shape, config=config, key=kernel.key, runs=tuple(run_of(row) for row in mine))
 
