@@ -59,7 +59,8 @@ class TestLines:
         assert limits_read(FORM["metrics"]) == {"registers": {"max_increase": 0.1}, "spills": {"max": 0}}
         assert limits_lines(limits_read(FORM["metrics"])) == FORM["metrics"]
 
-    @pytest.mark.parametrize("text", ["matmul M=1 fp16 bf16", "matmul M=", "matmul {BM}", pytest.param("a\n" * 3_001, id="too many")])
+    @pytest.mark.parametrize("text", [
+        "matmul M=1 fp16 bf16", "matmul M=", "matmul {BM}", pytest.param("a\n" * 3_001, id="too many")])
     def test_a_line_that_is_not_understood_is_said(self, text: str) -> None:
         with pytest.raises(LineError):
             lines_read(text)
