@@ -23,7 +23,8 @@ LIST_LIMIT = 100
 def revalidation_list(request: HttpRequest) -> HttpResponse:
     waiting = selectors.waiting()
     return render(request, "tuner/revalidation_list.html", {
-        "waiting": waiting, "at_once": waiting[:AT_ONCE], "seconds": selectors.expected_seconds(waiting[:AT_ONCE]),
+        "winners": selectors.any_winner(), "waiting": waiting, "at_once": waiting[:AT_ONCE],
+        "seconds": selectors.expected_seconds(waiting[:AT_ONCE]),
         "jobs": job_selectors.lines(selectors.recent(LIST_LIMIT)), "total": selectors.jobs().count(),
         "under_way": selectors.under_way().exists()})
 

@@ -100,6 +100,11 @@ def waiting() -> list[CachedConfig]:
     return hottest([row for row in unverified() if row.pk not in busy])
 
 
+def any_winner() -> bool:
+    """Whether the cache holds anything that could be measured again at all."""
+    return CachedConfig.objects.filter(recorded="").exists()
+
+
 def being_measured() -> dict[int, int]:
     """Entries that a job waits for, measures, or has measured and not decided on → the job."""
     return {entry: job.pk for job in under_way() for entry in asked(job).values()}

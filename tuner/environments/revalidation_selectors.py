@@ -96,7 +96,7 @@ def overview() -> dict[str, Any]:
     shown = rows[:MOST_SHOWN]
     worth = winners.worths(shown)
     return {
-        "policy": now, "seen": seen(), "doubtful": rows, "chosen": chosen, "shown": [
+        "winners": winners.any_winner(), "policy": now, "seen": seen(), "doubtful": rows, "chosen": chosen, "shown": [
             {"row": row, "ns": worth[row.pk][0], "gain_pct": 100 * worth[row.pk][1], "job": busy.get(row.pk)} for row in shown],
         "seconds": winners.expected_seconds(chosen), "waiting": winners.under_way().count(),
         "busy": sum(row.pk in busy for row in rows),

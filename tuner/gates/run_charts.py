@@ -58,6 +58,7 @@ def order_figure(runs: Sequence[RunSamples]) -> dict[str, Any] | None:
     plot.legend.orientation = "horizontal"
     plot.add_layout(plot.legend[0], "above")
     clock.yaxis.ticker.desired_num_ticks = 3
+    clock.yaxis.ticker.min_interval = 1          # MHz: a steady clock would get the same label twice
     clock.yaxis.formatter = NumeralTickFormatter(format="0,0")
     known = any(run.sm_clock_mhz is not None for run in runs)
     if not known:
