@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from profiles.analysis.gate.exact import rank_sum_p
 from profiles.analysis.gate.ratio import bounds
 from profiles.analysis.gate.rule import Rule, Verdict, worst
 from profiles.analysis.gate.runs import Run
@@ -110,12 +111,15 @@ def _absolute(name: str, limit: float, candidate: float) -> tuple[Verdict, str]:
 def _relative(name: str, fraction: float, baseline: Floats, candidate: Floats, rule: Rule, level: float) -> tuple[Verdict, str]:
     up = name == "max_increase"
     b, c = float(np.median(baseline)), float(np.median(candidate))
-    change = f" ({(c / b - 1) * 100:+.1f} %)" if b else ""
+    change = f" ({(c - b) / abs(b) * 100:+.1f} %)" if b else ""
     says = f"{b:g} → {c:g}{change}, at most {'+' if up else '−'}{fraction * 100:g} % allowed"
-    same_in_each_run = np.ptp(baseline) == 0 and np.ptp(candidate) == 0
-    if same_in_each_run or min(baseline.min(), candidate.min()) <= 0:       # no ratio to zero
-        beyond = c > b * (1 + fraction) + ROUNDING * abs(b) if up else c < b * (1 - fraction) - ROUNDING * abs(b)
+    beyond = (c - b if up else b - c) > (fraction + ROUNDING) * abs(b)
+    if np.ptp(baseline) == 0 and np.ptp(candidate) == 0:
         return Verdict.SLOWER if beyond else Verdict.PASS, says
+    if min(baseline.min(), candidate.min()) <= 0:                           # no ratio to zero
+        p = rank_sum_p(candidate, baseline) if up else rank_sum_p(baseline, candidate)
+        called = Verdict.PASS if not beyond else Verdict.SLOWER if p <= level * (1 + ROUNDING) else Verdict.AMBIGUOUS
+        return called, says if called != Verdict.AMBIGUOUS else f"{says}: the runs differ too much to tell"
     # turned round for a decrease, so that the same interval asks the same question
     ratio = bounds(candidate, baseline, level, rule.beta) if up else bounds(baseline, candidate, level, rule.beta)
     allowed = 1 + fraction if up else 1 / (1 - fraction) if fraction < 1 else math.inf

@@ -17,7 +17,9 @@ def judged(limits, baseline, candidate):
     ({"max_increase": 0}, 64, 65, "SLOWER"), ({"max_increase": 0.1}, 0, 1, "SLOWER"), ({"max_increase": 0.1}, 0, 0, "PASS"),
     ({"max_decrease": 0.1}, 50, 46, "PASS"), ({"max_decrease": 0.1}, 50, 44, "SLOWER"), ({"max_decrease": 0.1}, 50, 90, "PASS"),
     ({"max": 0}, 0, 0, "PASS"), ({"max": 0}, 0, 8, "SLOWER"), ({"min": 40}, 60, 39, "SLOWER"), ({"min": 40}, 60, 41, "PASS"),
-    ({"max_increase": 0.1, "max": 68}, 64, 70, "SLOWER"),
+    ({"max_increase": 0.1, "max": 68}, 64, 70, "SLOWER"), ({"max_increase": 0.1}, -10, -10, "PASS"),
+    ({"max_increase": 0.1}, -10, -9, "PASS"), ({"max_increase": 0.1}, -10, -8, "SLOWER"), ({"max_decrease": 0.1}, -10, -10, "PASS"),
+    ({"max_decrease": 0.1}, -10, -12, "SLOWER"),
 ])
 def test_a_number_that_is_the_same_in_each_run_needs_no_statistics(limit, before, after, verdict):
     called, row = judged({"registers": limit}, {"registers": before}, {"registers": after})
@@ -34,6 +36,10 @@ def test_a_number_that_varies_is_judged_by_its_interval():
     assert judged(limit, bytes_, more)[0] == "SLOWER"
     assert judged(limit, noisy, noisy[3:8])[0] == "AMBIGUOUS"
     assert judged({"dram_bytes": {"max_decrease": 0.05}}, more + more, bytes_[:5])[0] == "SLOWER"
+    misses = [{"misses": at % 3} for at in range(10)]                  # no ratio to zero: 0, 1, 2, 0, …
+    limit = {"misses": {"max_increase": 0.1}}
+    assert judged(limit, misses, [misses[at] for at in (0, 1, 2, 2, 2)])[0] == "AMBIGUOUS", "medians 1 and 2 by chance"
+    assert judged(limit, misses, [{"misses": 50 + at} for at in range(5)])[0] == "SLOWER"
 
 
 def test_an_unknown_metric_has_no_data_unless_the_suite_lets_it():
