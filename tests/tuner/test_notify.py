@@ -330,6 +330,23 @@ def test_a_fault_of_ours_ends_one_message_and_no_other(listener, inside, woken, 
 
 
 @pytest.mark.django_db
+def test_a_place_that_is_removed_while_it_is_asked_ends_no_other_message(listener, inside, woken, monkeypatch):
+    gone = notify_services.notified_create(kind="email", address="a@team.example")
+    stays = notify_services.notified_test(notify_services.notified_create(kind="webhook", address=listener.url), "olga")
+    notify_services.notified_test(gone, "olga")
+    claimed = sending_services._claimed
+
+    def then_removed(*args):
+        rows = claimed(*args)
+        Notified.objects.filter(pk=gone.pk).delete()
+        return rows
+
+    monkeypatch.setattr(sending_services, "_claimed", then_removed)
+    sending_services.deliveries_send()
+    assert Delivery.objects.get().pk == stays.pk and Delivery.objects.get().status == "sent"
+
+
+@pytest.mark.django_db
 def test_the_database_holds_no_secret_that_signs(listener, inside, woken, settings):
     place = notify_services.notified_create(kind="webhook", address=listener.url, secret="of the receiver's own")
     place.refresh_from_db()

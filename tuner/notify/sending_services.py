@@ -139,11 +139,15 @@ def _mailed(row: Delivery) -> tuple[str, str]:
 
 
 def _ended(row: Delivery, outcome: Outcome) -> None:
-    """Written as it is; where the place is to be asked later, its other messages wait for that as well."""
+    """Written as it is; where the place is to be asked later, its other messages wait for that as well.
+
+    Somebody may have removed the place meanwhile: then there is no row to write to.
+    """
     for name, value in {"due": None, "error": "", "answer": "", "sent": None, **outcome}.items():
         setattr(row, name, value)
     row.error, row.answer = _stored(row.error)[:300], _stored(row.answer)[:120]
-    row.save(update_fields=["status", "due", "error", "answer", "sent"])
+    fields = ("status", "due", "error", "answer", "sent")
+    Delivery.objects.filter(pk=row.pk).update(**{name: getattr(row, name) for name in fields})
     if row.status == "waiting":
         calm = timezone.now() + WAITS[0]
         Delivery.objects.filter(to=row.to_id, status="waiting", due__lt=calm).exclude(pk=row.pk).update(due=calm)
