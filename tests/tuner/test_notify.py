@@ -98,7 +98,7 @@ def gate(verdict="SLOWER", suite="serving", ratio=1.081, **more):
 @pytest.mark.parametrize("address", [
     "ftp://team.example/x", "https://", "http:///path", "javascript:alert(1)", "https://user:pass@team.example/", "https://team.example:0/",
     "https://team.example:99999/", "https://team.example/a b", "https://team.example/\r\nX: y", "file:///etc/passwd", "x" * 501, "",
-    "https://[::1", "https://" + "a" * 64 + ".example/"])
+    "https://[::1", "https://" + "a" * 64 + ".example/", "https://team.example/ä", "https://team.example/?a=\ud800"])
 def test_what_is_no_web_address_is_refused(address):
     with pytest.raises(Refused):
         notify_webhook.address_checked(address)

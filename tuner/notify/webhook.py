@@ -71,6 +71,8 @@ def address_checked(address: str) -> SplitResult:
         raise Refused("only http:// and https:// addresses are sent to")
     if not host or port == 0:
         raise Refused("this is no web address: write https://host/path")
+    if not (parts.path + parts.query).isascii():
+        raise Refused("write the path of the address as a browser sends it: ä is %C3%A4")
     if parts.username is not None or parts.password is not None:
         raise Refused("leave name and password out of the address: messages are signed with the secret")
     return parts
