@@ -61,9 +61,16 @@ class Server:
     """The API of one Ridgepoint. A request is tried again while the network fails, for up to `patience_s`."""
 
     def __init__(self, address: str, token: str, patience_s: float = 120.0, say: Callable[[str], None] = lambda line: None) -> None:
-        parts = urllib.parse.urlsplit(address)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise GateError(f"--server: write an address like https://guard.example, not {address[:100]!r}")
+        address, token = address.strip(), token.strip()          # files and secrets of CI end with a line's end
+        try:
+            parts = urllib.parse.urlsplit(address)
+            fine = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0 and parts.username is None
+        except ValueError:                                       # of a port that is none, of half an IPv6 address
+            fine = False
+        if not fine or re.search(r"\s", address) or not re.fullmatch("[!-~]*", parts.path):
+            raise GateError(f"--server: write an address like https://guard.example, not {_no_password(address)[:100]!r}")
+        if token and not re.fullmatch("[!-~]+", token):
+            raise GateError("the token holds a space or a letter that no token has: copy it again")        # and is not printed
         self.address, self.token, self.patience_s, self.say = address.rstrip("/"), token, patience_s, say
         self._opener = urllib.request.build_opener(_NoRedirect)
 
@@ -229,6 +236,10 @@ def _known(value: Any) -> str:
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _no_password(address: str) -> str:
+    return re.sub("//[^/]*@", "//…@", address)
 
 
 def _plain(text: str) -> str:

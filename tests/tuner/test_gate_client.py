@@ -323,12 +323,21 @@ def test_an_error_that_nobody_expected_never_says_slower(scripted, tmp_path):
     assert done.returncode == 0 and "?s ?" in done.stdout
 
 
-def test_the_token_goes_to_the_server_and_nowhere_else(scripted, monkeypatch):
+def test_the_token_goes_to_the_server_and_nowhere_else(scripted, monkeypatch, capsys):
     server, elsewhere = scripted((200, DONE)), scripted((200, DONE))
-    monkeypatch.setenv("RIDGEPOINT_TOKEN", "rp_secret")
+    monkeypatch.setenv("RIDGEPOINT_TOKEN", "rp_secret\n")                     # as a file's line
     assert ask(server) == 0 and server.asked[0][3]["Authorization"] == "Token rp_secret"
     redirecting = scripted((307, {}, {"Location": elsewhere.url + "/api/gates/"}))
     assert ask(redirecting) == 3 and elsewhere.asked == []
+    capsys.readouterr()
+    monkeypatch.setenv("RIDGEPOINT_TOKEN", "rp_secret rp_secret")
+    assert ask(elsewhere) == 3 and elsewhere.asked == []
+    told = capsys.readouterr().err
+    assert "the token holds a space" in told and "rp_secret" not in told
+    for address in ("https://me:rp_secret@guard.example", "https://rp_secret@[::1", "https://x.example:port", "https://x.example/ä"):
+        assert gate_client.main(["--server", address, "--suite", "s", "--build", "b"]) == 3
+        told = capsys.readouterr().err
+        assert "write an address like" in told and "rp_secret" not in told
 
 
 @pytest.mark.parametrize(("gate", "code"), [
