@@ -112,7 +112,7 @@ def test_limits_and_rules(tmp_path):
     assert called(*both, "--limit", "registers.max_increase=0.25", "--limit", "spills.max=0")[0] == 1
     for wrong in ("registers=5", "registers.max=x", "registers.most=5", "registers.max=nan"):
         assert called(*both, "--limit", wrong)[0] == 3
-    for name, value in (("target", "1"), ("alpha", "0"), ("alpha", "80"), ("floor", "-1"), ("target", "nan")):
+    for name, value in (("target", "1"), ("alpha", "0"), ("alpha", "80"), ("beta", "60"), ("floor", "-1"), ("target", "nan")):
         assert called(*both, f"--{name}", value)[0] == 3, (name, value)
 
 

@@ -111,7 +111,9 @@ class TestDefinition:
         {"name": "a", "kind": "uploaded", "capture_slower": True}, {"name": "a", "kind": "uploaded", "capture_slower": "yes"},
         {"name": "a", "kind": "uploaded", "title": "\ud800"}, {"name": "a", "kind": "uploaded", "policy": {"warmup": 10**400}},
         {"name": "a", "kind": ["uploaded"]}, {"name": "a", "kind": "uploaded", "metrics": {"x": {"max": True}}},
-        {"name": "a", "kind": "uploaded", "rule": {"alpha": 0}}, {"name": "a", "kernel": [{"op": "matmul", "shapes": []}]},
+        {"name": "a", "kind": "uploaded", "rule": {"alpha": 0}}, {"name": "a", "kind": "uploaded", "rule": {"beta": 0.6}},
+        {"name": "a", "kind": "uploaded", "rule": {"target": 1e-200, "floor": 0}},
+        {"name": "a", "kernel": [{"op": "matmul", "shapes": []}]},
         {"name": "a", "kernel": [{"op": "matmul", "shape": {"M": True, "N": 1, "K": 1}}]},
     ])
     def test_hostile_documents_are_refused_not_crashed_on(self, document: Any) -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 from profiles.analysis.gate.metrics import LIMITS, check_limits
-from profiles.analysis.gate.rule import Rule
+from profiles.analysis.gate.rule import RANGES, Rule
 from tuner.bench.policy import Policy
 from tuner.trial import storable
 
@@ -113,30 +113,15 @@ class FieldChecks:
 
     def rule(self, name: str, value: Any) -> dict[str, Any]:
         """Fields of Rule that differ from its defaults' names and kinds."""
-        known = {each.name: each.default for each in fields(Rule)}
         if not isinstance(value, Mapping):
-            self.say(name, f"a table with any of {', '.join(known)}")
+            self.say(name, f"a table with any of {', '.join(RANGES)}")
             return {}
-        self.unknown(name, value, tuple(known))
-        found: dict[str, Any] = {}
-        for key, each in value.items():
-            if key not in known:
-                continue
-            if isinstance(known[key], bool):
-                found[key] = self.flag(f"{name}.{key}", each)
-            elif isinstance(known[key], int):
-                found[key] = self.whole(f"{name}.{key}", each, 0, 1_000_000)
-            elif (number := self.number(f"{name}.{key}", each, 0.0, 0.5 if key == "alpha" else 10.0)) is not None:
-                found[key] = number
-        try:
-            rule = Rule(**found)
-        except ValueError as error:
-            self.say(name, str(error)[:200])
-        else:
-            if rule.floor > rule.target or rule.floor_p95 > rule.target_p95:
-                self.say(name, "a floor lies at or below its target")
-            if rule.alpha <= 0:
-                self.say(f"{name}.alpha", "above 0: a gate that must never be wrong can never say SLOWER")
+        self.unknown(name, value, tuple(RANGES))
+        found = {key: number for key, each in value.items() if key in RANGES
+                 and (number := self.number(f"{name}.{key}", each, *RANGES[key])) is not None}
+        rule = Rule(**found)
+        if rule.floor > rule.target or rule.floor_p95 > rule.target_p95:
+            self.say(name, "a floor lies at or below its target")
         return found
 
     def metrics(self, name: str, value: Any) -> dict[str, dict[str, Any]]:

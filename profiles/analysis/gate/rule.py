@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -35,3 +35,9 @@ class Rule:
     floor_p95: float = 0.05
     alpha: float = 0.01            # of a false SLOWER, for the whole suite
     beta: float = 0.05             # of passing a kernel that is slower by the target, for each kernel
+
+
+# what each may be: a target of nothing, or a risk that is certain, asks for no number of runs
+RANGES: Mapping[str, tuple[float, float]] = {
+    "target": (1e-4, 10.0), "floor": (0.0, 10.0), "target_p95": (1e-4, 10.0), "floor_p95": (0.0, 10.0), "alpha": (1e-9, 0.5),
+    "beta": (1e-9, 0.5)}

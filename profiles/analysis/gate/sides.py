@@ -65,8 +65,8 @@ def step(*sides: Side) -> float:
 def hidden(candidate: Floats, baseline: Floats, step_us: float) -> float:
     """Fraction of a slowdown that the timer's steps can hide between runs most of which read the same: half a step on each side.
 
-    Runs that differ by more than a step average it away, and nothing is hidden. A timer reads whole steps, so a step is never longer
-    than what it read.
+    Runs that differ by more than a step average it away, and nothing is hidden. A timer reads whole steps: no step is longer than
+    what it read.
     """
     half = [min(step_us, us) / 2 / us if _stuck(values) else 0.0 for values in (candidate, baseline)
             for us in [float(np.median(values))]]

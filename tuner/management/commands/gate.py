@@ -17,7 +17,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from profiles.analysis.gate.document import as_json
 from profiles.analysis.gate.files import RunsError, read
 from profiles.analysis.gate.metrics import LIMITS, check_limits
-from profiles.analysis.gate.rule import ERROR_EXIT_CODE, EXIT_CODE, Rule, Verdict
+from profiles.analysis.gate.rule import ERROR_EXIT_CODE, EXIT_CODE, RANGES, Rule, Verdict
 from profiles.analysis.gate.suite import judge
 from tuner.gate_client import GateError
 from tuner.gates.reports import words
@@ -110,7 +110,8 @@ def _wrong_use(parser: CommandParser, message: str) -> NoReturn:
 def _rule(options: dict[str, Any]) -> Rule:
     given = {name: options[f"rule_{name}"] / 100 for name in RULE if options[f"rule_{name}"] is not None}
     for name, value in given.items():
-        if not 0 < value < (0.5 if name in ("alpha", "beta") else 10) and not (name.startswith("floor") and value == 0):
+        low, high = RANGES[name]
+        if not low <= value <= high:
             raise CommandError(f"--{name.replace('_', '-')}: {value * 100:g} % makes no sense", returncode=ERROR_EXIT_CODE)
     rule = dataclasses.replace(Rule(), **given)
     if rule.floor > rule.target or rule.floor_p95 > rule.target_p95:
