@@ -34,19 +34,20 @@ DRAWS = 100
 
 @dataclass(frozen=True)
 class Asks:
-    """An AMBIGUOUS kernel and both its sides."""
+    """An AMBIGUOUS kernel, both its sides, and the rule that it is judged by."""
 
     verdict: KernelVerdict
     baseline: Side
     candidate: Side
+    rule: Rule
 
 
-def asking(unsure: Sequence[Asks], rule: Rule) -> list[KernelVerdict]:
+def asking(unsure: Sequence[Asks]) -> list[KernelVerdict]:
     """Each with `more_runs`; all of them are judged together in one re-run."""
     spreads = [float(np.std(residuals(each.baseline.p50, each.candidate.p50))) for each in unsure]
-    by_formula = [further(spread, len(unsure), rule) for spread in spreads]
+    by_formula = [further(spread, len(unsure), each.rule) for spread, each in zip(spreads, unsure, strict=True)]
     tried = sorted(range(len(unsure)), key=lambda at: -_width(unsure[at]))[:MOST_TRIED]
-    return [replace(each.verdict, more_runs=max(least, _tried(each, len(unsure), rule)) if at in tried else least)
+    return [replace(each.verdict, more_runs=max(least, _tried(each, len(unsure))) if at in tried else least)
             for at, (each, least) in enumerate(zip(unsure, by_formula, strict=True))]
 
 
@@ -55,10 +56,10 @@ def _width(each: Asks) -> float:
     return max((one.high - one.low for one in (each.verdict.p50, each.verdict.p95) if one), default=0.0)
 
 
-def _tried(each: Asks, kernels: int, rule: Rule) -> int:
+def _tried(each: Asks, kernels: int) -> int:
     if len(each.baseline.p50) + len(each.candidate.p50) < FEWEST_RUNS:
         return 0
-    level = rule.alpha / kernels
+    rule, level = each.rule, each.rule.alpha / kernels
     both = each.baseline.p95 is not None and each.candidate.p95 is not None
     runs = next((n for n in range(2, MOST_FURTHER) if smallest_p(n, n) <= level / (METRICS if both else 1)), MOST_FURTHER)
     needed = _decides(residuals(each.baseline.p50, each.candidate.p50), runs, level, rule.floor, rule.target, rule)

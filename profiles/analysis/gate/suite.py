@@ -41,23 +41,23 @@ def judge(baseline: Sequence[KernelRuns], candidate: Sequence[KernelRuns], rule:
                       ([min(test.slower) for test in tests], [min(test.faster) for test in tests]))
     steps = iter(zip(tests, map(Levels, slower, faster), strict=True))
     step_us = min((us for seen in counted if (us := step(seen.baseline, seen.candidate))), default=0.0)
+    own = [replace(rules.get(seen.pair.key, rule), alpha=rule.alpha) for seen in looked]
     found = []
-    for seen in looked:
+    for seen, its in zip(looked, own, strict=True):
         test, levels = (None, Levels(0, 0)) if seen.problem else next(steps)
-        own = replace(rules.get(seen.pair.key, rule), alpha=rule.alpha)
         limits = {**metrics, **metrics_of.get(seen.pair.key, {})}
-        found.append(verdict(seen, test, own, levels, limits, kernels, calibrated, step_us))
-    found = _asking(found, looked, rule)
+        found.append(verdict(seen, test, its, levels, limits, kernels, calibrated, step_us))
+    found = _asking(found, looked, own)
     found.sort(key=lambda each: (ORDER.index(each.verdict), -(each.p50.ratio if each.p50 else 0.0)))
     called = worst([each.verdict for each in found])
     return SuiteVerdict(called, _says(called, found), found, rule.alpha, _plan(found, kernels, rule))
 
 
-def _asking(found: list[KernelVerdict], looked: list[Looked], rule: Rule) -> list[KernelVerdict]:
+def _asking(found: list[KernelVerdict], looked: list[Looked], rules: list[Rule]) -> list[KernelVerdict]:
     """AMBIGUOUS kernels ask for more runs: one re-run of all of them must be enough for so many."""
-    asks = [Asks(each, seen.baseline, seen.candidate) for each, seen in zip(found, looked, strict=True)
+    asks = [Asks(each, seen.baseline, seen.candidate, rule) for each, seen, rule in zip(found, looked, rules, strict=True)
             if each.verdict == Verdict.AMBIGUOUS]
-    asked = iter(asking(asks, rule))
+    asked = iter(asking(asks))
     return [next(asked) if each.verdict == Verdict.AMBIGUOUS else each for each in found]
 
 

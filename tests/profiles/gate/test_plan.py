@@ -66,6 +66,15 @@ def test_the_runs_that_are_asked_for_decide():
     assert len(asked) > 8 and decided >= 0.8 * len(asked)
 
 
+def test_a_kernel_with_a_target_of_its_own_asks_for_the_runs_that_this_one_needs():
+    random = np.random.default_rng(4)
+    runs = [[kernel(100 * np.exp(0.05 * random.standard_normal(number)), key="k", samples=1)] for number in (10, 5)]
+    rules = [Rule(), Rule(target=0.06, floor=0.01)]
+    alone = [judge(*runs, rule, calibrated=False).kernels[0].more_runs for rule in rules]
+    assert alone[0] > alone[1] > 0
+    assert [judge(*runs, rules={"k": rule}, calibrated=False).kernels[0].more_runs for rule in rules] == alone
+
+
 def test_a_p95_that_is_undecided_asks_for_its_own_runs():
     """Its noise, not the p50's: what the p50 alone needs would leave it as it was."""
     random = np.random.default_rng(3)
