@@ -129,7 +129,7 @@ class Child:
     def _tail(self) -> str:
         size = os.fstat(self._output.fileno()).st_size
         text = os.pread(self._output.fileno(), TAIL_BYTES, max(0, size - TAIL_BYTES)).decode(errors="replace").strip()
-        return f"; it printed: {text}" if text else ""
+        return f"; it printed: {wire.storable(text)}" if text else ""
 
     def close(self) -> None:
         self.kill()

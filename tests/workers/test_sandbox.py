@@ -161,6 +161,8 @@ def test_messages_survive_being_cut_anywhere():
             while (message := decoder.next()) is not None:
                 found.append(message)
         assert found == [{"a": "é" * 10}, {"b": [1, 2]}]
+    decoder.feed(wire.encode({"rejected": {"message": "no\0thing \ud800 \\u0000", "facts": {"x\0": [["\0", 1]]}}}))
+    assert decoder.next() == {"rejected": {"message": "no�thing ? \\u0000", "facts": {"x�": [["�", 1]]}}}     # as rows hold it
 
 
 def test_a_closed_worker_ends_the_child():

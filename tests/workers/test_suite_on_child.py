@@ -90,9 +90,9 @@ def test_a_kernel_that_kills_or_hangs_its_process_is_a_rejected_run_and_the_othe
 
 
 def test_nothing_measured_ends_the_job_with_the_first_reason(tmp_path, builds):
-    builds("c", "DO = {'softmax': 'die'}")
+    builds("c", "DO = {'softmax': 'die'}\nprint('no text: \\0', flush=True)")
     job, rows = ran(suite_of(tmp_path, "softmax"), "c", runs=5)
-    assert job.status == "failed" and "last words" in job.error["what"] and len(rows) == 1
+    assert job.status == "failed" and "no text: �" in job.error["what"] and "last words" in job.error["what"] and len(rows) == 1
 
 
 def test_a_build_without_its_code_is_not_measured_with_other_code(tmp_path, builds):

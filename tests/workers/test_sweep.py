@@ -104,11 +104,11 @@ def test_an_unexpected_error_ends_the_row(monkeypatch: pytest.MonkeyPatch) -> No
     job = tune_job("gpu", status="running", worker="me", heartbeat=ago(0))
 
     def broken(row_id: int, worker: str) -> None:
-        raise RuntimeError(f"no luck with {row_id}")
+        raise RuntimeError(f"no luck with {row_id}\0")          # which no JSON of PostgreSQL's can hold
 
     tasks._run(sweep.TUNE_JOBS, job.pk, broken)
     job.refresh_from_db()
-    assert job.status == "failed" and job.finished and job.error["what"] == f"unexpected RuntimeError: no luck with {job.pk}"
+    assert job.status == "failed" and job.finished and job.error["what"] == f"unexpected RuntimeError: no luck with {job.pk}�"
     assert set(job.error) == {"where", "what", "hint"}
 
 

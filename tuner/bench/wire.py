@@ -72,7 +72,16 @@ class Decoder:
         message = json.loads(body)
         if not isinstance(message, dict):
             raise ValueError("message is not a JSON object")
-        return message
+        return storable(message) if b"\\u" in body else message
+
+
+def storable(value: Any) -> Any:
+    """Others' words as PostgreSQL keeps them, in text and in JSON: no NUL, no half of a surrogate pair."""
+    if isinstance(value, str):
+        return value.replace("\0", "\N{REPLACEMENT CHARACTER}").encode("utf-8", "replace").decode()
+    if isinstance(value, dict):
+        return {storable(name): storable(each) for name, each in value.items()}
+    return [storable(each) for each in value] if isinstance(value, list) else value
 
 
 def write(fd: int, message: dict[str, Any]) -> None:
