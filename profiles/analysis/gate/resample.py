@@ -24,11 +24,12 @@ def residuals(*sides: Floats) -> Floats:
 def ratios(logs: Floats, candidates: int, baselines: int, draws: int = DRAWS, seed: int = 0, again: bool = True) -> Floats:
     """(draws, candidates × baselines) ratios of random splits of `logs` into two builds, sorted along the second axis.
 
-    `again`: with repetition. Fewer draws where a split has many pairs. The same seed makes the same splits.
+    `again`: with repetition. Fewer draws where a split has many pairs. The same seed makes the same splits, in whatever order the
+    runs come.
     """
     pairs_each = candidates * baselines
     draws = 1 if pairs_each > MOST_PAIRS else min(draws, max(20, MOST_RATIOS // pairs_each))
-    chosen = logs[_draws(len(logs), candidates + baselines, draws, seed, again)]
+    chosen = np.sort(logs)[_draws(len(logs), candidates + baselines, draws, seed, again)]
     pairs = (chosen[:, :candidates, None] - chosen[:, None, candidates:]).reshape(draws, -1)
     result: Floats = np.exp(np.sort(pairs, axis=1))
     return result

@@ -232,8 +232,10 @@ def test_the_document_is_json_with_the_names_of_the_issue():
 def test_calibration_beside_a_verdict():
     each = one(kernel(BASE), kernel(SAME))
     assert 0.03 < each.detectable < 0.06 and each.false_alarms == 0
-    noisy = one(kernel(np.random.default_rng(2).normal(100, 3, 10)), kernel(np.random.default_rng(3).normal(100, 3, 5)))
+    sides = [kernel(np.random.default_rng(seed).normal(100, 3, runs)) for seed, runs in ((2, 10), (3, 5))]
+    noisy, backwards = one(*sides), one(*(replace(side, runs=side.runs[::-1]) for side in sides))
     assert noisy.detectable > each.detectable
+    assert (backwards.verdict, backwards.p50, backwards.detectable) == (noisy.verdict, noisy.p50, noisy.detectable)
     assert one(kernel(BASE[:3]), kernel(SAME)).detectable is None
 
 
