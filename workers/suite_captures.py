@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from datetime import timedelta
 
 from django.db import IntegrityError, transaction
+from django.db.models import Q
 from django.utils import timezone
 
 from profiles.capture.launch_selectors import Launched, launched
@@ -21,7 +22,7 @@ from tuner import cache
 from tuner.models import KernelRun, SuiteCapture, SuiteJob, SuiteKernel
 from tuner.suites import services
 from tuner.suites.counter_selectors import COUNTERS
-from workers import capture, facts, gpu, suite_counters
+from workers import capture, facts, gpu, jobs, suite_counters
 from workers.child import SandboxError
 from workers.heartbeat import beating
 from workers.stopping import Stop
@@ -100,14 +101,19 @@ class _Stops:
 
 
 def _ran(asked: Capture, worker: str, stop: Stop) -> None:
-    """Until the capture has ended: by this worker, or by the one that has it."""
-    if Capture.objects.filter(pk=asked.pk, status__in=LIVE).exists():
-        stop.tell(_Stops(asked.pk))
-        with beating(Capture, asked.pk, worker):
-            capture.run(asked.pk, worker)
-    while Capture.objects.filter(pk=asked.pk, status__in=LIVE).exists():
+    """Until the capture has ended: by this worker, or by the one that has it.
+
+    That one may have been killed a moment ago, and nobody else may be there to take the row once its heartbeat is too old.
+    """
+    stop.tell(_Stops(asked.pk))
+    live = Capture.objects.filter(pk=asked.pk, status__in=LIVE)
+    while live.exists():
         stop.check()
-        stop.wait(LOOK_S)
+        if live.filter(Q(status=Capture.Status.QUEUED) | jobs.dead()).exists():
+            with beating(Capture, asked.pk, worker):
+                capture.run(asked.pk, worker)
+        if live.exists():
+            stop.wait(LOOK_S)
     stop.check()
 
 

@@ -2,10 +2,13 @@
 
 import os
 import sys
+import threading
+from datetime import timedelta
 
 import numpy as np
 import pytest
 from django.conf import settings
+from django.db.models.functions import Now
 
 from profiles.capture import command
 from profiles.models import Capture, CaptureTarget, KernelStat, Profile
@@ -14,7 +17,7 @@ from profiles.store.launches import launches_read
 from tests.workers import stand_ins
 from tuner.models import KernelRun, Suite, SuiteCapture, SuiteKernel
 from tuner.suites import services
-from workers import capture, facts, gpu, suite, suite_captures
+from workers import capture, facts, gpu, jobs, suite, suite_captures
 
 pytestmark = pytest.mark.django_db(transaction=True, available_apps=settings.INSTALLED_APPS)
 TRACE = stand_ins.PROJECT / "tests" / "data" / "captured" / "layer_trace.json.gz"
@@ -114,6 +117,22 @@ def test_what_is_recorded_stays_and_the_rest_follows_when_ingest_is_done(tmp_pat
     suite.run(job.pk, "worker-2")
     job.refresh_from_db()
     assert job.status == "done" and KernelRun.objects.filter(job=job).count() == 2 and Capture.objects.count() == 1
+
+
+def test_a_capture_of_a_worker_that_was_killed_is_taken_over(tmp_path, monkeypatch):
+    """Both of its rows were its own; this worker claims the job a moment before the capture's heartbeat is too old as well."""
+    monkeypatch.setattr(suite_captures, "KERNELS", 1)
+    job = services.job_create(suite_of(tmp_path), builds=["a"], runs=1)
+    asked = suite_captures._asked(job, "a", 0, Capture.Tool.TORCH, suite_captures.OPTIONS).capture
+    Capture.objects.filter(pk=asked.pk).update(status="running", worker="killed", attempts=1,
+                                               heartbeat=Now() - jobs.STALE_AFTER + timedelta(seconds=1))
+    alarm = threading.Timer(60, services.job_stop, [job])        # else it waits for ever
+    alarm.start()
+    suite.run(job.pk, "worker-1")
+    alarm.cancel()
+    job.refresh_from_db()
+    asked.refresh_from_db()
+    assert (job.status, asked.status, asked.worker, asked.attempts) == ("done", "done", "worker-1", 2)
 
 
 def test_counters_of_one_capture_go_to_all_runs_of_their_build(tmp_path, monkeypatch):
