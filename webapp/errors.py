@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 from django.core.exceptions import BadRequest
-from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect, JsonResponse
+from django.urls import is_valid_path
 from django.views import defaults
-from rest_framework.exceptions import ParseError
+from rest_framework.exceptions import NotFound, ParseError
 from rest_framework.response import Response
 from rest_framework.views import exception_handler as drf_exception_handler
 
@@ -27,6 +29,8 @@ def exception_handler(error: Exception, context: dict[str, Any]) -> Response | N
         error = ParseError("the request holds text that is not UTF-8")
     if isinstance(error, TraceError):
         return Response({"error": error.what, "where": error.where, "hint": error.hint}, status=400)
+    if isinstance(error, Http404) and (named := re.fullmatch(r"No (\w+) matches the given query\.", str(error))):
+        error = NotFound(f"there is no such {re.sub(r'(?<=[a-z])(?=[A-Z])', ' ', named[1]).lower()}")
     response = drf_exception_handler(error, context)
     if response is not None:
         response.data = _shape(response.data, response.status_code)
@@ -59,6 +63,24 @@ class NoNul:
         if "%00" in request.META.get("QUERY_STRING", "") or "\0" in request.path:
             raise BadRequest("the address holds a NUL character")
         return self.get_response(request)
+
+
+class WayBack:
+    """An address that only takes forms leads to the page above it: a reload, or signing in, after a form that was refused."""
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        response = self.get_response(request)
+        if response.status_code != 405 or request.method != "GET" or request.path.startswith("/api/"):
+            return response
+        above = request.path
+        while above != "/":
+            above = above[:above.rstrip("/").rfind("/") + 1]
+            if is_valid_path(above):
+                break
+        return HttpResponseRedirect(above)
 
 
 def _answer(request: HttpRequest, exception: Exception | None = None, *, status: int) -> HttpResponse:

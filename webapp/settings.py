@@ -56,6 +56,7 @@ MIDDLEWARE = [
     "webapp.streaming.in_pieces",
     "django.middleware.security.SecurityMiddleware",
     "webapp.errors.NoNul",
+    "webapp.errors.WayBack",
     "csp.middleware.CSPMiddleware",
     "webapp.compressed_static.CompressedStatic",
     "django.contrib.sessions.middleware.SessionMiddleware",

@@ -141,7 +141,8 @@ def test_what_is_measured_shows_and_can_be_stopped(client: Any, alice: Any, bob:
         assert client.post(url).status_code == 403, url
     assert "Stop" not in seen(client, f"/gates/{gate.pk}/").split("<main")[1]
     client.force_login(alice)
-    assert client.get(f"/gates/{gate.pk}/stop/").status_code == 405
+    assert client.get(f"/gates/{gate.pk}/stop/").url == f"/gates/{gate.pk}/"
+    assert client.put(f"/gates/{gate.pk}/stop/").status_code == 405
     client.post(f"/gates/{gate.pk}/stop/")
     gate.refresh_from_db()
     assert gate.status == "stopped" and "Stopped before it was decided" in words(seen(client, f"/gates/{gate.pk}/"))

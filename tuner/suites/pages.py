@@ -6,6 +6,7 @@ from django.contrib import messages
 from django.contrib.auth.decorators import permission_required
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
+from django.template.defaultfilters import pluralize
 from django.views.decorators.http import require_POST, require_safe
 
 from tuner.models import Suite, SuiteJob, SuiteKernel
@@ -127,7 +128,8 @@ def suite_upload(request: HttpRequest, pk: int) -> HttpResponse:
         else:
             known = f", {stored.known:,} were there already" if stored.known else ""
             bad = f", {stored.rejected:,} of them rejected ({stored.why[0]})" if stored.rejected else ""
-            messages.success(request, f"{stored.stored:,} runs of {len(stored.kernels):,} kernels stored{bad}{known}.")
+            kernels = f"{len(stored.kernels):,} kernel{pluralize(len(stored.kernels))}"
+            messages.success(request, f"{stored.stored:,} run{pluralize(stored.stored)} of {kernels} stored{bad}{known}.")
             return redirect("suite", pk=pk)
     return _detail(request, suite, RunForm(initial={"runs": suite.runs}), form, status=400)
 

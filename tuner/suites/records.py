@@ -68,6 +68,9 @@ def _objects(data: bytes) -> Iterator[tuple[int, Any]]:
             yield number, json.loads(line)
         except RecursionError as error:
             raise _wrong(number, "", "nested too deeply") from error
+        except json.JSONDecodeError as error:
+            said = error.msg.removesuffix(" at")
+            raise _wrong(number, "", f"not JSON: {said} at column {error.colno}; was the file cut short?") from error
         except ValueError as error:
             raise _wrong(number, "", f"not JSON: {str(error)[:120]}") from error
 

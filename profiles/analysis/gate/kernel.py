@@ -120,7 +120,8 @@ def _problem(pair: Pair, baseline: Side, candidate: Side) -> str:
         if not any(kernel.runs for kernel in given):
             return f"the {name} has no runs of this kernel: {what}"
         if not ready.runs:
-            return f"none of the {name}'s {runs(len(ready.damaged))} can be used: {ready.damaged[0]}"
+            which = f"none of the {name}'s {runs(len(ready.damaged))}" if len(ready.damaged) > 1 else f"the {name}'s only run"
+            return f"{which} can{'' if len(ready.damaged) > 1 else 'not'} be used: {ready.damaged[0]}"
     return mixed(baseline.runs, candidate.runs)
 
 

@@ -65,7 +65,7 @@ def parsed(line: str | bytes) -> Mapping[str, Any]:
     except RecursionError:
         raise Wrong("nested too deep") from None
     except json.JSONDecodeError as error:
-        raise Wrong(f"no JSON: {error.msg} at column {error.colno} (was the file cut short?)") from None
+        raise Wrong(f"no JSON: {error.msg.removesuffix(' at')} at column {error.colno} (was the file cut short?)") from None
     except ValueError:
         raise Wrong("a number has too many digits") from None
     if not isinstance(found, dict):
