@@ -260,6 +260,12 @@ class TestCalibration:
         assert [one["build"] for one in told["kernels"]] == ["a", "a"] and all(one["runs"] == 15 for one in told["kernels"])
         assert told["false_alarms"] == 1 - np.prod([1 - one["slower"] for one in told["kernels"]]) <= 0.01
         assert 0.02 <= told["detectable"] <= 0.06 and told["detectable"] == max(one["detectable"] for one in told["kernels"])
+        assert "1,000 comparisons each" in told["says"]
+        uploaded.kernels.filter(op="softmax").update(rule={"target": 0.2})          # of this kernel alone: a gate judges it by that
+        Suite.objects.filter(pk=uploaded.pk).update(runs=40, baseline_runs=40)      # 1,600 pairs each: fewer comparisons are made
+        told = api(bob).get("/api/suites/ci/calibration/").json()
+        by_op = {one["op"]: one["detectable"] for one in told["kernels"]}
+        assert by_op["softmax"] >= 0.18 > 0.06 >= by_op["matmul"] and "625 comparisons each" in told["says"]
 
     def test_without_runs_it_says_so(self, suite: Suite, uploaded: Suite) -> None:
         assert "nothing is known" in calibration_selectors.calibration(suite, None).says

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from django.db.models import Count, F, Window
 from django.db.models.functions import RowNumber
 
 from profiles.analysis.gate.calibration import Calibration, as_dict, calibrate
+from tuner.gates.rules_selectors import rule_of
 from tuner.models import KernelRun, Suite, SuiteKernel
-from tuner.suites.page_selectors import rule_of
 from tuner.suites.run_selectors import kernel_runs_of, where_of
 
 MOST_KERNELS = 100              # calibrated for one answer: about 20 ms each
@@ -45,11 +45,11 @@ def calibration(suite: Suite, environment: Mapping[str, str] | None) -> SuiteCal
     where = where_of(environment)
     builds = _builds(suite, where)
     read = kernels[:MOST_KERNELS]
-    rule = rule_of(suite)
+    alpha = rule_of(suite.rule).alpha
     found, runs = [], _runs(read, builds, where)
     for kernel in read:
         _, name = builds.get(kernel.pk, (0, ""))
-        rows = runs[kernel.pk]
+        rows, rule = runs[kernel.pk], replace(rule_of(suite.rule, kernel.rule), alpha=alpha)
         one = calibrate([kernel_runs_of(kernel, rows)], rule, kernels=max(1, len(kernels)), baseline_runs=suite.baseline_runs,
                         candidate_runs=suite.runs, draws=DRAWS)[0] if rows else None
         found.append(CalibratedKernel(kernel, name, one))
@@ -87,7 +87,7 @@ def _summed(suite: Suite, found: list[CalibratedKernel], left_out: int) -> Suite
     blind = [one for one in known if one.detectable is None]
     detectable = None if blind else max(one.detectable or 0.0 for one in known)
     says = (f"{suite.runs} against {suite.baseline_runs} runs of the same code: {100 * (1 - passes):.2g} % of suites would end "
-            f"SLOWER, over {len(known)} kernel{'s' * (len(known) != 1)} and {DRAWS:,} comparisons each; ")
+            f"SLOWER, over {len(known)} kernel{'s' * (len(known) != 1)} and {known[0].draws:,} comparisons each; ")
     says += (f"{len(blind)} of them cannot be called SLOWER by so few runs." if detectable is None else
              f"a slowdown of {100 * detectable:.2g} % or more in any of them is called SLOWER in 95 % of comparisons"
              f"{_widest(known) if len(known) > 1 else ''}.")

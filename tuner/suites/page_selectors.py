@@ -15,6 +15,7 @@ from django.urls import reverse
 from profiles.analysis.gate.plan import Plan, as_dict, plan
 from profiles.analysis.gate.rule import Rule
 from profiles.models import CaptureTarget
+from tuner.gates import rules_selectors
 from tuner.models import Build, Gate, KernelRun, Suite, SuiteJob, SuiteKernel
 from tuner.suites.charts import Dot, Row
 from tuner.suites.run_selectors import suite_environments, where_of
@@ -97,8 +98,7 @@ def plan_asked(kernels: int, runs: int, baseline_runs: int, alpha: float | None 
 
 
 def rule_of(suite: Suite) -> Rule:
-    known = Rule.__dataclass_fields__
-    return Rule(**{name: value for name, value in suite.rule.items() if name in known})
+    return rules_selectors.rule_of(suite.rule)
 
 
 def chosen_environment(suite: Suite, query: Mapping[str, str]) -> tuple[list[dict[str, str]], dict[str, str] | None]:

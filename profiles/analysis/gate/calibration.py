@@ -31,7 +31,7 @@ FEWEST_RUNS = 5             # of identical code that say anything about its nois
 
 @dataclass(frozen=True)
 class Calibration:
-    """One kernel on one machine, compared with itself `draws` times."""
+    """One kernel on one machine, compared with itself."""
 
     key: str
     op: str
@@ -44,6 +44,7 @@ class Calibration:
     ambiguous: float | None             # … that end AMBIGUOUS, before any re-run
     detectable: float | None            # smallest slowdown called SLOWER in 95 % of comparisons: 0.034 is 3.4 %
     says: str
+    draws: int = 0                      # comparisons that were made: fewer than asked for where each has many pairs of runs
 
 
 def calibrate(runs: Sequence[KernelRuns], rule: Rule | None = None, *, kernels: int | None = None, baseline_runs: int = 10,
@@ -93,10 +94,10 @@ def _calibrate(kernel: KernelRuns, rule: Rule, level: float, n_b: int, n_c: int,
     cv, cv95 = _cv(ready.p50), None if ready.p95 is None else _cv(ready.p95)
     rates = float(np.mean(called)), float(np.mean(unsure))
     says = (f"{runs} runs of identical code vary by {cv * 100:.2g} %; {n_c} against {n_b} of them end SLOWER in "
-            f"{rates[0] * 100:.2g} % and AMBIGUOUS in {rates[1] * 100:.2g} % of {draws:,} comparisons; ")
+            f"{rates[0] * 100:.2g} % and AMBIGUOUS in {rates[1] * 100:.2g} % of {len(pairs):,} comparisons; ")
     says += "so few runs can call nothing SLOWER" if detectable is None else \
         f"a slowdown of {detectable * 100:.2g} % or more is called SLOWER in {POWER:.0%} of them"
-    return Calibration(kernel.key, kernel.op, kernel.shape, kernel.config, runs, cv, cv95, *rates, detectable, says)
+    return Calibration(kernel.key, kernel.op, kernel.shape, kernel.config, runs, cv, cv95, *rates, detectable, says, len(pairs))
 
 
 def slower(pairs: Floats, n_c: int, n_b: int, level: float, floor: float, target: float) -> NDArray[np.bool_]:
