@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from django.conf import settings
 from django.http import HttpRequest
+from django.test import override_settings
 
 from webapp.compressed_static import CompressedStatic, compressed
 
@@ -14,8 +15,8 @@ SCRIPT = "js/timeline/tiles.js"
 
 @pytest.fixture(scope="module")
 def middleware():
-    settings.WHITENOISE_AUTOREFRESH = False
-    return CompressedStatic(lambda request: None)
+    with override_settings(WHITENOISE_AUTOREFRESH=False):       # as a server has it
+        return CompressedStatic(lambda request: None)
 
 
 def get(middleware, path: str, **headers):
