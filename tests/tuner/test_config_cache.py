@@ -23,6 +23,7 @@ from tuner.configs import (
     revalidation_services,
     selectors,
     services,
+    state_services,
 )
 from tuner.finalists import Finalist
 from tuner.formats import FormatError, fused_moe, helion
@@ -92,8 +93,11 @@ def test_a_winner_that_is_the_default_is_the_default():
 
 # ---- states ----
 
-def test_a_new_toolkit_turns_entries_unverified_and_measuring_again_turns_the_old_one_stale():
+def test_a_new_toolkit_turns_entries_unverified_and_measuring_again_turns_the_old_one_stale(monkeypatch):
     old = put()
+    with monkeypatch.context() as dying, pytest.raises(ZeroDivisionError):       # the worker, before all entries are told
+        dying.setattr(state_services, "state_set", lambda *args: 1 / 0)
+        services.environment_seen(GPU, "cuda 13.0, triton 3.7.1", "580.159")
     assert services.environment_seen(GPU, "cuda 13.0, triton 3.7.1", "580.159")
     assert not services.environment_seen(GPU, "cuda 13.0, triton 3.7.1", "580.159")
     old.refresh_from_db()

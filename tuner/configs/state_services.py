@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from django.db import transaction
 from django.utils import timezone
 
 from tuner import cache
@@ -13,6 +14,7 @@ HISTORY = 50                               # events kept of one entry
 State = cache.State
 
 
+@transaction.atomic             # once the environment is known, nobody looks for what it makes doubtful again
 def environment_seen(gpu: str, toolkit: str, driver: str = "") -> bool:
     """A job ran with this toolkit and driver on this GPU model. True when it is new: older entries are unverified then."""
     gpu, toolkit, driver = gpu[:120], toolkit[:80], driver[:40]
