@@ -27,7 +27,8 @@ TAIL_BYTES = 4000
 POLL_S = 0.05
 # What the code of others (a target's, a build's, a team's package) has no business with.
 PRIVATE = ("DATABASE_URL", "REDIS_URL", "RIDGEPOINT_SECRET_KEY", "RIDGEPOINT_SECRET_KEY_OLD", "RIDGEPOINT_EMAIL_URL",
-           "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
+           "PGPASSWORD", "PGPASSFILE", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_S3_ACCESS_KEY_ID",
+           "AWS_S3_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_SECURITY_TOKEN")       # libpq and django-storages read these
 
 
 def environment() -> dict[str, str]:
