@@ -75,6 +75,7 @@ test: $(VENV)/.installed-test $(VENV)/.installed-torch browser ## every test, se
 ifdef ARGS
 	@$(BIN)/python -m pytest -m "not gpu" $(ARGS)
 else
+	@$(BIN)/python -m compileall -q profiles tuner webapp workers      # once: not in each of hundreds of processes (PYTHONDONTWRITEBYTECODE)
 	@$(BIN)/python -m pytest -m "not gpu" -n 2 --dist loadfile --ignore tests/browser
 	@$(BIN)/python -m pytest -m "not gpu" tests/browser       # by itself: a browser needs both cores
 endif
