@@ -12,7 +12,10 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
+from profiles.analysis.gate.document import as_json
+from profiles.analysis.gate.files import read
 from profiles.analysis.gate.rule import Verdict
+from profiles.analysis.gate.suite import judge
 from tuner.baselines import selectors as baseline_selectors
 from tuner.baselines.selectors import Env
 from tuner.baselines.services import baseline_change
@@ -87,6 +90,18 @@ def test_the_document_says_everything_once(suite: Suite) -> None:
     assert worst["ratio_p95"] and worst["detectable"] is not None and worst["shape"] == {"M": 4096, "N": 4096, "K": 4096}
     assert told["environment"] == {**H200, "recorded": ""} and told["alpha"] == 0.01 and told["plan"]["enough"] is True
     json.dumps(told, allow_nan=False)
+
+
+@pytest.mark.parametrize(("factor", "verdict"), [(1.03, "PASS"), (1.08, "SLOWER")])
+def test_rows_and_files_get_the_same_answer(suite: Suite, factor: float, verdict: str) -> None:
+    gate(suite, "b1", range(1, 11))
+    rows = selectors.gate_document(gate(suite, "b2", range(11, 16), {"softmax": factor}, hour=1))
+    files = as_json(judge(*(read(records(runs, slower)) for runs, slower in ((range(1, 11), None),
+                                                                            (range(11, 16), {"softmax": factor})))))
+    assert rows["verdict"] == files["verdict"] == verdict and rows["reason"] == files["reason"] and "softmax" in rows["reason"]
+    names = ("verdict", "reason", "ratio_p50", "ci", "ratio_p95", "ci_p95", "p_value", "detectable", "false_alarms", "change")
+    assert {each["op"]: [each[name] for name in names] for each in rows["kernels"]} == \
+        {each["op"]: [each[name] for name in names] for each in files["kernels"]}
 
 
 def test_an_accepted_change_is_the_baseline_from_then_on(suite: Suite, alice: Any) -> None:

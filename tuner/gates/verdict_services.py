@@ -11,7 +11,7 @@ from profiles.analysis.gate.results import KernelVerdict, SuiteVerdict
 from profiles.analysis.gate.rule import ORDER, Verdict, worst
 from profiles.analysis.gate.runs import KernelRuns
 from profiles.analysis.gate.sentences import runs
-from profiles.analysis.gate.suite import judge
+from profiles.analysis.gate.suite import judge, suite_says
 from tuner.gates import attribution_selectors, sides_selectors
 from tuner.gates.rules_selectors import rule_of
 from tuner.gates.sides_selectors import AGAIN, Compared, Sides
@@ -44,7 +44,7 @@ def gate_judged(gate: Gate) -> Judged:
     kernels = [_explained(of[one.kernel.key], one, sides) for one in sides.kernels if one.kernel.key in of]
     kernels.sort(key=lambda each: (ORDER.index(each.verdict), -(each.p50.ratio if each.p50 else 0.0)))
     verdict = worst([each.verdict for each in kernels])
-    reason = _no_data(kernels, sides) if verdict == Verdict.NO_DATA else _reason(verdict, kernels)
+    reason = _no_data(kernels, sides) if verdict == Verdict.NO_DATA else suite_says(verdict, kernels)
     return Judged(sides, replace(said, verdict=verdict, reason=reason, kernels=kernels), {each.key: each for each in kernels})
 
 
@@ -98,14 +98,6 @@ def _with_damaged(said: KernelVerdict, one: Compared) -> KernelVerdict:
         return said
     reason = f"{runs(len(one.rejected))} cannot be used ({one.rejected[0]}); by the others: {said.reason}"
     return replace(said, verdict=Verdict.AMBIGUOUS, reason=reason, more_runs=missing)
-
-
-def _reason(verdict: Verdict, kernels: Sequence[KernelVerdict]) -> str:
-    """One sentence: how many kernels, and the worst one's numbers."""
-    if verdict == Verdict.PASS:
-        return f"{f'all {len(kernels)} kernels' if len(kernels) > 1 else 'the only kernel'} as fast as the baseline"
-    count = sum(each.verdict == verdict for each in kernels)
-    return f"{count} of {len(kernels)} kernel{'s' if len(kernels) > 1 else ''} {verdict}: {kernels[0].key}: {kernels[0].reason}"
 
 
 def _no_data(kernels: Sequence[KernelVerdict], sides: Sides) -> str:

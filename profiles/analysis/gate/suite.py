@@ -50,7 +50,7 @@ def judge(baseline: Sequence[KernelRuns], candidate: Sequence[KernelRuns], rule:
     found = _asking(found, looked, own)
     found.sort(key=lambda each: (ORDER.index(each.verdict), -(each.p50.ratio if each.p50 else 0.0)))
     called = worst([each.verdict for each in found])
-    return SuiteVerdict(called, _says(called, found), found, rule.alpha, _plan(found, kernels, rule))
+    return SuiteVerdict(called, suite_says(called, found), found, rule.alpha, _plan(found, kernels, rule))
 
 
 def _asking(found: list[KernelVerdict], looked: list[Looked], rules: list[Rule]) -> list[KernelVerdict]:
@@ -68,7 +68,8 @@ def _plan(found: list[KernelVerdict], kernels: int, rule: Rule) -> dict[str, Any
     return as_dict(plan(kernels, runs[1], runs[0], rule))
 
 
-def _says(called: Verdict, found: list[KernelVerdict]) -> str:
+def suite_says(called: Verdict, found: Sequence[KernelVerdict]) -> str:
+    """One sentence: how many kernels, and the worst one's numbers; they come worst first."""
     if not found:
         return "no kernel was measured on either side"
     counts = Counter(each.verdict for each in found)
