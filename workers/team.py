@@ -13,6 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from tuner.bench.wire import storable
 from tuner.models import OperatorPackage
 from tuner.space import Space
 from tuner.team import description, packages, selectors, services
@@ -73,8 +74,8 @@ def _ask(*arguments: str) -> Any:
     """Run the child in a group of its own, within a time, its answer bounded."""
     with tempfile.TemporaryFile() as answer, tempfile.TemporaryFile() as output:
         process = subprocess.Popen(
-            [sys.executable, "-m", "tuner.team.child", *arguments], cwd=PROJECT, stdin=subprocess.DEVNULL, stdout=output,
-            stderr=subprocess.STDOUT, pass_fds=(answer.fileno(),), start_new_session=True,
+            [sys.executable, "-m", "tuner.team.child", str(os.getpid()), *arguments], cwd=PROJECT, stdin=subprocess.DEVNULL,
+            stdout=output, stderr=subprocess.STDOUT, pass_fds=(answer.fileno(),), start_new_session=True,
             env={**environment(), **child_environment(), "RIDGEPOINT_ANSWER_FD": str(answer.fileno())})
         try:
             process.wait(LIMIT_S)
@@ -87,9 +88,9 @@ def _ask(*arguments: str) -> Any:
         answer.seek(0)
         text = answer.read(description.MAX_BYTES + 1)
         output.seek(0)
-        said = output.read(20_000)[-600:].decode(errors="replace").strip()
+        said = storable(output.read(20_000)[-600:].decode(errors="replace").strip())
     try:
-        told = json.loads(text)
+        told = storable(json.loads(text))
     except (ValueError, RecursionError) as error:
         raise TeamError(f"{arguments[1]}: its child ended with {process.returncode} and no answer; it printed: {said}") from error
     if not isinstance(told, dict) or "ok" not in told:

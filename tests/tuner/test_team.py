@@ -165,13 +165,15 @@ def test_a_package_that_is_not_there_or_raises_is_told(acme, olga, tmp_path, mon
     (tmp_path / "broken-1.dist-info").mkdir()
     (tmp_path / "broken-1.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: broken\nVersion: 1\n")
     (tmp_path / "broken-1.dist-info" / "entry_points.txt").write_text("[ridgepoint.operators]\nx = broken_kernels\n")
-    (tmp_path / "broken_kernels.py").write_text("print('{}'); raise RuntimeError('it is broken')")
+    (tmp_path / "broken_kernels.py").write_text(
+        "import ctypes; print('{}'); dies = ctypes.c_int(); ctypes.CDLL(None).prctl(2, ctypes.byref(dies))     # PR_GET_PDEATHSIG\n"
+        "raise RuntimeError(f'it is broken\\0, and dies of {dies.value} with its worker')")
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     broken = services.package_enable("broken", by=olga)
     team.describe(broken.pk, "worker-1")
     broken.refresh_from_db()
-    assert broken.status == "failed" and broken.error["what"] == "RuntimeError: it is broken"
+    assert broken.status == "failed" and broken.error["what"] == "RuntimeError: it is broken�, and dies of 9 with its worker"
 
 
 CHECK = """

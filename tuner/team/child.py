@@ -1,7 +1,8 @@
 """The process that imports a team's package: to say what it offers, and what its own `prune_configs_by` leaves of a space.
 
-Started by workers.team as `python -m tuner.team.child describe PACKAGE` or `… prune OPERATOR DTYPE SHAPE-AS-JSON`. The
-answer is JSON on the file descriptor that RIDGEPOINT_ANSWER_FD names; what a package prints is not read as an answer.
+Started by workers.team as `python -m tuner.team.child PID describe PACKAGE` or `… PID prune OPERATOR DTYPE SHAPE-AS-JSON`; PID
+is the worker's, with which it ends. The answer is JSON on the file descriptor that RIDGEPOINT_ANSWER_FD names; what a package
+prints is not read as an answer.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ os.environ["CUDA_VISIBLE_DEVICES"] = ""       # before torch: describing needs n
 
 import torch
 
+from tuner.bench import wire
 from tuner.kernels.problem import torch_dtype
 from tuner.operators import find
 from tuner.team import packages
@@ -39,7 +41,8 @@ def prune(name: str, dtype: str, shape: dict[str, int]) -> dict[str, Any]:
                                                            ("perf_model's top_k", len(early) - len(left))) if count}}
 
 
-def main(argv: list[str]) -> int:
+def main(worker_pid: str, *argv: str) -> int:
+    wire.enter_child(int(worker_pid))         # a package that hangs outlives no worker
     packages.provide()
     try:
         answer: Any = {"ok": describe(argv[1]) if argv[0] == "describe" else prune(argv[1], argv[2], json.loads(argv[3]))}
@@ -51,4 +54,4 @@ def main(argv: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main(*sys.argv[1:]))
