@@ -120,6 +120,7 @@ def test_home_search_and_compare_know_of_it(client: Any, alice: Any, slower: Gat
     assert [each.name for each in {group.kind: group.hits for group in finder.find("softmax fp16")}["suites"]] == ["nightly"]
     assert str(slower.pk) in seen(client, "/search/?q=nightly") and "/builds/b2/" in seen(client, "/search/?q=b2")
     assert page_selectors.gates_between("b1", "b2") == [slower] and page_selectors.gates_between("b2", "b1") == []
+    assert f"/gates/{slower.pk}/" in client.get("/compare/?build_a=b1&build_b=b2").content.decode(), "neither has a profile"
     regression.state = "intended"
     regression.save()
     assert "got slower" not in words(seen(client, "/")).split("Workers")[0]
@@ -211,6 +212,15 @@ def test_a_gate_without_numbers_says_why(client: Any, alice: Any, nightly: Suite
     failed = Gate.objects.create(suite=nightly, build=gate.build, status="failed",
                                  error={"where": "gate", "what": "no worker", "hint": "x"})
     assert "no worker" in words(seen(client, f"/gates/{failed.pk}/"))
+    gate.report = {"offer": {"says": "no baseline yet", "baseline": "", "measurable": False}}
+    gate.save()
+    assert "Measure again" in page and "here, interleaved" not in seen(client, f"/gates/{gate.pk}/")
+    nightly.kind = "uploaded"
+    nightly.save()
+    sent = seen(client, f"/gates/{gate.pk}/")
+    assert "Judge again" in sent and "take turns" not in sent and "?build=b1#upload" in sent
+    assert "take turns" not in seen(client, f"/gates/{gate.pk}/kernels/{row.pk}/")
+    assert 'value="b1"' in seen(client, f"/suites/{nightly.pk}/?build=b1")
 
 
 def test_pages_ask_as_many_questions_for_many_gates_as_for_few(client: Any, alice: Any, slower: Gate,
