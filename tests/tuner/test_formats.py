@@ -161,7 +161,7 @@ def test_hostile_text_is_refused_soon(text):
     started = time.perf_counter()
     with pytest.raises(FormatError):
         formats.read("triton", text.encode(), "x.py")
-    assert time.perf_counter() - started < 2
+    assert time.perf_counter() - started < 10        # milliseconds when idle; what is not refused soon takes minutes
 
 
 def test_the_autotune_cache_that_triton_writes():

@@ -124,7 +124,7 @@ def test_a_wait_ends_with_the_gate(suite: Suite, api: Any, alice: Any) -> None:
     row.save()
     began = time.monotonic()
     assert api(alice).get(f"{reverse('api-gate', args=[row.pk])}?wait=0.6").json()["exit_code"] is None
-    assert 0.5 < time.monotonic() - began < 5
+    assert 0.5 < time.monotonic() - began < 20
 
 
 def test_only_so_many_wait_at_once(suite: Suite, monkeypatch: Any) -> None:
