@@ -265,6 +265,19 @@ class TestUpload:
         assert services.runs_store(uploaded, "a", other, gpu="NVIDIA H200").stored == 2
         assert sorted(KernelRun.objects.values_list("run", flat=True)) == ["1", "1#2", "2", "2#2"]
 
+    def test_lines_of_one_process_are_one_run(self, uploaded: Suite) -> None:
+        halves = [{**each, "us": each["us"][part::2]} for each in lines(runs=range(1, 3)) for part in (0, 1)]
+        first = services.runs_store(uploaded, "a", halves, gpu="NVIDIA H200")
+        assert (first.stored, services.runs_store(uploaded, "a", halves, gpu="NVIDIA H200").known) == (2, 2)
+        assert [(run.run, run.n) for run in KernelRun.objects.order_by("pk")] == [("1", 100), ("2", 100)]
+
+    def test_names_too_long_for_a_row_are_not_one_kernel(self, uploaded: Suite) -> None:
+        shapes = [{"a": "x" * 200, "b": "y" * 190 + end} for end in "12"]
+        sent = [{**each, "shape": shape} for shape in shapes for each in lines(runs=range(1, 3))]
+        keys = services.runs_store(uploaded, "a", sent, gpu="NVIDIA H200").kernels
+        assert len(keys) == 2 and {len(key) for key in keys} == {300}
+        assert services.runs_store(uploaded, "a", sent, gpu="NVIDIA H200").known == 4
+
     def test_several_configurations_of_a_problem_are_several_kernels(self, uploaded: Suite) -> None:
         stored = services.runs_store(uploaded, "a", lines(("softmax",), configs=2), gpu="NVIDIA H200")
         assert stored.kernels == [f"softmax R=8192 C=4096 STEPS={steps} PER_SM=32 num_warps=8" for steps in (3, 2)]
@@ -280,9 +293,11 @@ class TestUpload:
                 services.runs_store(suite, "a", lines(ops), gpu="NVIDIA H200")
 
     def test_bad_samples_are_kept_as_rejected(self, uploaded: Suite) -> None:
-        text = b'{"run": 1, "op": "k", "us": [1.0, NaN]}\n{"run": 2, "op": "k", "us": [1.0, 2.0], "registers": 32}\n'
+        text = (b'{"run": 1, "op": "k", "us": [1.0, NaN]}\n{"run": 2, "op": "k", "us": [1.0, 2.0], "registers": 32}\n'
+                b'{"run": 3, "op": "k", "us": [5e-324]}\n')
         stored = services.runs_store(uploaded, "a", gzip.compress(text), gpu="NVIDIA H200")
-        assert (stored.stored, stored.rejected, stored.why) == (2, 1, ["sample 1 is nan: times in µs are above 0 and at most 1e9"])
+        assert (stored.stored, stored.rejected) == (3, 2)
+        assert stored.why == [f"sample {at}: times in µs are from 1e-6 to 1e9" for at in ("1 is nan", "0 is 4.94066e-324")]
         assert KernelRun.objects.get(run="2").facts == {"registers": 32}
 
     @pytest.mark.parametrize(("data", "says"), [

@@ -23,7 +23,7 @@ from tuner.trial import storable
 MAX_BYTES = 32 * 2**20                   # of the file, unpacked
 MAX_RECORDS, MAX_SAMPLES = 50_000, 20_000
 MAX_SAMPLES_IN_ALL = 2_000_000           # of one upload: 13 kernels × 24 runs × 100 samples are 31,200
-MAX_US = 1e9                             # µs: a sample longer than 1,000 s is no measurement of a kernel
+MIN_US, MAX_US = 1e-6, 1e9               # µs: a sample longer than 1,000 s is no measurement of a kernel
 FACTS = ("registers", "spills", "smem_bytes")
 WORDS = {"dtype": 16, "tag": 60, "gpu": 120, "toolkit": 80, "driver": 40, "source_hash": 64, "cuda": 40, "triton": 40}
 
@@ -110,9 +110,9 @@ def samples_problem(us: Any) -> str | None:
     for at, value in enumerate(us):
         if isinstance(value, bool) or not isinstance(value, int | float):
             return f"sample {at} is no number"
-        if not 0 < value <= MAX_US:
+        if not MIN_US <= value <= MAX_US:
             said = f"{value:g}" if isinstance(value, float) or abs(value) < 10**15 else "too large"
-            return f"sample {at} is {said}: times in µs are above 0 and at most 1e9"
+            return f"sample {at} is {said}: times in µs are from 1e-6 to 1e9"
     return None
 
 

@@ -6,9 +6,11 @@ configurations of one problem. A suite that declares its kernels takes runs of t
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
 from typing import Any
 
 from django.db import transaction
@@ -36,7 +38,7 @@ class Stored:
     known: int                               # runs that were there already, sample for sample
     rejected: int                            # of the new ones: kept with the reason, never judged
     kernels: list[str] = field(default_factory=list)             # keys
-    runs: list[int] = field(default_factory=list)                # ids of the rows, new and known, in the order of the lines
+    runs: list[int] = field(default_factory=list)                # ids of the rows, new and known, in the order in which they came
     why: list[str] = field(default_factory=list)                 # of rejected ones, each reason once
 
 
@@ -54,7 +56,7 @@ def runs_store(suite: Suite, build: str | Build, records: bytes | Iterable[Any],
     with transaction.atomic():
         Suite.objects.select_for_update().get(pk=suite.pk)           # two uploads of one suite, one after the other
         row_build = _build(build)
-        kernels = _kernels(suite, lines)
+        lines, kernels = _joined(lines, _kernels(suite, lines))
         stored = _rows(lines, kernels, row_build, said, plain(environment or {}))
         transaction.on_commit(lambda: runs_told(suite))
     return stored
@@ -79,25 +81,36 @@ def _build(build: str | Build) -> Build:
 def _kernels(suite: Suite, lines: Sequence[Record]) -> list[SuiteKernel]:
     """For each line its kernel; those of an uploaded suite are made."""
     known = {kernel.key: kernel for kernel in suite.kernels.all()}
-    before = list(known)
+    before = sorted(known)
     configs: dict[str, set[str]] = defaultdict(set)
     bases = []
     for line in lines:
-        base = kernel_key(line.op, line.shape, line.words.get("dtype", ""), line.words.get("tag", ""))
+        base = _key(kernel_key(line.op, line.shape, line.words.get("dtype", ""), line.words.get("tag", "")))
         bases.append(base)
         configs[base].add(config_key(line.config or {}))
     found = []
     for line, base in zip(lines, bases, strict=True):
-        told_apart = f"{base} {config_text(config_in_order(line.config))}" if line.config else base
+        told_apart = _key(f"{base} {config_text(config_in_order(line.config))}") if line.config else base
         if suite.kind != Suite.Kind.UPLOADED:
             kernel = _declared(line, base, known)
-        elif len(configs[base]) > 1 or (base not in known and any(key.startswith(base + " ") for key in before)):
+        elif len(configs[base]) > 1 or (base not in known and _goes_on(base + " ", before)):
             kernel = _seen(suite, line, told_apart, known)
         else:
             kernel = known.get(told_apart) or _seen(suite, line, base, known)
         found.append(kernel)
     SuiteKernel.objects.bulk_create([kernel for kernel in known.values() if kernel.pk is None], batch_size=500)
     return found
+
+
+def _key(text: str) -> str:
+    """As rows hold it; of a longer one the end is a digest, so that two of them are never one kernel."""
+    return text if len(text) <= MAX_KEY else f"{text[:MAX_KEY - 17]} {sha256(text.encode()).hexdigest()[:16]}"
+
+
+def _goes_on(start: str, ordered: Sequence[str]) -> bool:
+    """Whether one of these texts, which are in order, begins with `start`."""
+    at = bisect_left(ordered, start)
+    return at < len(ordered) and ordered[at].startswith(start)
 
 
 def _declared(line: Record, base: str, known: Mapping[str, SuiteKernel]) -> SuiteKernel:
@@ -116,7 +129,6 @@ def _declared(line: Record, base: str, known: Mapping[str, SuiteKernel]) -> Suit
 
 
 def _seen(suite: Suite, line: Record, key: str, known: dict[str, SuiteKernel]) -> SuiteKernel:
-    key = key[:MAX_KEY]
     if key not in known:
         if len(known) >= MAX_KERNELS:
             raise SuiteError({"runs": f"line {line.line}: a suite holds at most {MAX_KERNELS:,} kernels"})
@@ -128,6 +140,24 @@ def _seen(suite: Suite, line: Record, key: str, known: dict[str, SuiteKernel]) -
 
 
 # ---- rows ----
+
+def _joined(lines: Sequence[Record], kernels: Sequence[SuiteKernel]) -> tuple[list[Record], list[SuiteKernel]]:
+    """A process is one run: what several lines say of a kernel in one process are samples of one run, as in files that are judged
+    without rows. Lines that were sent twice stay as they are: they are told by their samples."""
+    kept: list[Record] = []
+    of: list[SuiteKernel] = []
+    first: dict[tuple[Any, ...], int] = {}
+    parts: dict[int, set[tuple[float, ...]]] = defaultdict(set)
+    for line, kernel in zip(lines, kernels, strict=True):
+        at = first.setdefault((kernel.pk, line.run, repr(line.config), *line.words.values()), len(kept)) if line.us else len(kept)
+        if at < len(kept) and line.us not in parts[at]:
+            kept[at] = replace(kept[at], us=kept[at].us + line.us)
+        else:
+            kept.append(line)
+            of.append(kernel)
+        parts[at].add(line.us)
+    return kept, of
+
 
 def _rows(lines: Sequence[Record], kernels: Sequence[SuiteKernel], build: Build, said: Mapping[str, str],
           environment: Mapping[str, Any]) -> Stored:
