@@ -157,6 +157,17 @@ def test_a_slowdown_is_attributed_to_who_made_it(build, driver, kind):
     assert right >= 19                                  # of 20 draws, from four kernels
 
 
+def test_nobody_is_cleared_by_too_few_runs():
+    """The driver is measured well, the new build once: what that did cannot be seen, nor that it did nothing."""
+    draw = np.random.default_rng(0)
+    rows = [Observation("k", 100 * slower * float(np.exp(draw.normal(0, 0.01))), {"build": build, "driver": driver})
+            for build, driver, slower, runs in (("a", "550", 1.0, 20), ("a", "560", 0.98, 20), ("b", "560", 0.98, 1))
+            for _ in range(runs)]
+    told = explain(rows, A, B)
+    assert told.kind == "environment" and told.build.low < 0.98 and told.build.high > 1
+    assert "the environment did it; whether the build did too cannot be told from so few runs: the build " in told.says
+
+
 def test_together_they_cannot_be_told_apart_and_the_way_out_is_said():
     rows = [one for one in cells(np.random.default_rng(7), TIMES, BOTH) if one.factors in (A, B)]
     told = explain(rows, A, B)
