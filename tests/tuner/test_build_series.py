@@ -128,7 +128,7 @@ def test_what_the_series_no_longer_shows_is_closed_unless_somebody_took_it_up(su
     assert "no such change" in Regression.objects.get(pk=rows[0].pk).note
 
 
-def test_branches_and_environments_are_series_of_their_own(suite: Suite) -> None:
+def test_branches_and_environments_are_series_of_their_own(suite: Suite, monkeypatch: pytest.MonkeyPatch) -> None:
     measure(suite, {"softmax M=64": [30.0] * 6})
     kernel = suite.kernels.get(key="softmax M=64")
     branch = build_seen("pr", branch="fix")
@@ -140,6 +140,9 @@ def test_branches_and_environments_are_series_of_their_own(suite: Suite) -> None
     assert series_selectors.lines(suite) == ["", "fix"]
     main, = series_selectors.series(suite, ENV)
     assert [point.build.name for point in main.points] == [f"b{at}" for at in range(6)]
+    monkeypatch.setattr(series_selectors, "MOST_RUNS", 7)           # the newest seven, in the order in which they were measured
+    newest, = series_selectors.series(suite, ENV)
+    assert [us for point in newest.points for us in point.us] == [us for point in main.points for us in point.us][-7:]
 
 
 def test_runs_that_were_timed_in_another_way_are_no_part_of_the_series(suite: Suite) -> None:

@@ -16,7 +16,7 @@ from tuner.baselines import table_selectors as table
 from tuner.baselines.charts import Spread, spread_plot
 from tuner.gates import accept_services
 from tuner.gates.refusal_services import GateRefused
-from tuner.models import Build, Suite
+from tuner.models import Build, KernelRun, Suite
 
 WHERE = ("gpu", "toolkit", "driver", "recorded")
 MOST_BUILDS = 200
@@ -46,8 +46,9 @@ def baseline_change(request: HttpRequest, pk: int) -> HttpResponse:
 def _page(request: HttpRequest, suite: Suite, asked: dict[str, str], said: dict[str, str] | None = None,
           wrong: dict[str, str] | None = None, status: int = 200) -> HttpResponse:
     env, every = table.environment_chosen(suite, asked)
-    page = table.kernels_page(suite, request.GET.get("page"))
-    lines, held = (table.lines_of(list(page), env), table.expected(suite, env)) if env else ([], [])
+    kernels = list(suite.kernels.filter(enabled=True))
+    page = table.kernels_page(kernels, request.GET.get("page"))
+    lines, held = table.lines_and_all(kernels, list(page), env) if env else ([], [])
     changes = table.changes(suite)
     force = table.in_force(held)
     picture = spread_plot([_spread(line) for line in lines])
@@ -57,7 +58,8 @@ def _page(request: HttpRequest, suite: Suite, asked: dict[str, str], said: dict[
         "environments": [{**each, "chosen": each["env"] == env, "query": urlencode(each["env"].where())} for each in every],
         "changes": [{"row": change, "in_force": change.pk in force} for change in changes],
         "kernels": list(page), "gpus": sorted({each["env"].gpu for each in every} - {""}),
-        "builds": Build.objects.filter(runs__kernel__suite=suite).distinct().order_by("-at", "-id")[:MOST_BUILDS],
+        "builds": Build.objects.filter(pk__in=KernelRun.objects.filter(kernel__suite=suite).order_by().values("build").distinct())
+        [:MOST_BUILDS],
         "actions": ACTIONS, "form": said or {"action": "intended", **{name: request.GET.get(name, "") for name in
                                                                    ("action", "build", "kernel", "gpu", "note")
                                                                    if request.GET.get(name)}},

@@ -18,8 +18,8 @@ from tuner.baselines.choice_selectors import Action, Baseline, Env, changes_of, 
 from tuner.models import BaselineChange, Build, Gate, KernelRun, Suite, SuiteKernel
 from tuner.suites.run_selectors import ENVIRONMENT, environment_totals
 
-__all__ = ["MOST_RUNS", "Baseline", "Env", "Expected", "baseline_history", "baseline_of", "baselines_expected", "baselines_of",
-           "changes_of", "env_of", "environment_counts", "environments_of"]
+__all__ = ["MOST_RUNS", "Baseline", "Env", "Expected", "baseline_history", "baseline_of", "baselines_expected", "baselines_next",
+           "baselines_of", "changes_of", "env_of", "environment_counts", "environments_of"]
 MOST_RUNS = 100                             # of one kernel that a comparison takes: exact tests need far fewer
 NOT_FOR_TABLES = ("us", "facts", "config", "environment")       # what a table of medians does without: most of a row's bytes
 
@@ -50,10 +50,27 @@ def baselines_of(kernels: Sequence[SuiteKernel], environment: Env, before: Build
     """
     if not kernels:
         return {}
-    suite, counts = kernels[0].suite, counts_of(kernels, environment, without)
+    counts = counts_of(kernels, environment, without)
     chosen = chosen_builds(kernels, environment, counts, before, against)
-    wanted = {build.pk: build for choice in chosen.values() for build in choice.builds}
-    most = max(_most(choice, suite) for choice in chosen.values())
+    return _with_runs(kernels, environment, chosen, before, without, samples)
+
+
+def baselines_next(kernels: Sequence[SuiteKernel], shown: Sequence[SuiteKernel],
+                   environment: Env) -> tuple[list[Expected], dict[int, Baseline]]:
+    """What the next build is compared with: of all `kernels` without their runs, of those `shown` with the runs' medians."""
+    if not kernels:
+        return [], {}
+    counts = counts_of(kernels, environment, None)
+    chosen = chosen_builds(kernels, environment, counts, None, None)
+    held = _with_runs(shown, environment, chosen, None, None, False) if shown else {}
+    return _expected(counts, chosen), held
+
+
+def _with_runs(kernels: Sequence[SuiteKernel], environment: Env, chosen: Mapping[int, Baseline], before: Build | None,
+               without: Gate | None, samples: bool) -> dict[int, Baseline]:
+    suite = kernels[0].suite
+    wanted = {build.pk: build for kernel in kernels for build in chosen[kernel.pk].builds}
+    most = max(_most(chosen[kernel.pk], suite) for kernel in kernels)
     rows = _rows(kernels, environment, wanted, without, most, samples)
     return {kernel.pk: _filled(chosen[kernel.pk], rows, suite, environment, before) for kernel in kernels}
 
@@ -74,7 +91,10 @@ def baselines_expected(kernels: Sequence[SuiteKernel], environment: Env, before:
     if not kernels:
         return []
     counts = counts_of(kernels, environment, None)
-    chosen = chosen_builds(kernels, environment, counts, before, against)
+    return _expected(counts, chosen_builds(kernels, environment, counts, before, against))
+
+
+def _expected(counts: Mapping[int, Mapping[int, int]], chosen: Mapping[int, Baseline]) -> list[Expected]:
     held = {pk: sum(counts[pk][build.pk] for build in choice.builds) for pk, choice in chosen.items()}
     return [Expected(choice.builds, min(held[pk], _most(choice, choice.kernel.suite)), choice.mode, choice.change)
             for pk, choice in chosen.items()]

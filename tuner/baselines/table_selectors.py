@@ -15,7 +15,7 @@ from tuner.baselines.selectors import (
     Env,
     Expected,
     baseline_history,
-    baselines_expected,
+    baselines_next,
     baselines_of,
     environment_counts,
 )
@@ -44,13 +44,14 @@ class Line:
         return len(self.baseline.runs) >= self.baseline.kernel.suite.baseline_runs or self.baseline.mode != "rolling"
 
 
-def kernels_page(suite: Suite, number: str | None) -> Page[SuiteKernel]:
-    return Paginator(suite.kernels.filter(enabled=True), PAGE_ROWS).get_page(number)
+def kernels_page(kernels: Sequence[SuiteKernel], number: str | None) -> Page[SuiteKernel]:
+    return Paginator(kernels, PAGE_ROWS).get_page(number)
 
 
-def expected(suite: Suite, env: Env) -> list[Expected]:
-    """Of every enabled kernel, without its runs."""
-    return baselines_expected(list(suite.kernels.filter(enabled=True)), env)
+def lines_and_all(kernels: Sequence[SuiteKernel], shown: Sequence[SuiteKernel], env: Env) -> tuple[list[Line], list[Expected]]:
+    """Lines of those that are shown, and of every kernel what it is compared with, without its runs."""
+    held, found = baselines_next(kernels, shown, env)
+    return [_line(found[kernel.pk]) for kernel in shown], held
 
 
 def lines_of(kernels: Sequence[SuiteKernel], env: Env, samples: bool = False) -> list[Line]:

@@ -10,6 +10,7 @@ from django.utils.http import urlencode
 
 from tuner.builds.series_selectors import environments, lines
 from tuner.models import KernelRun, Suite
+from tuner.suites.run_selectors import build_totals
 
 FIELDS = ("suite", "on", "gpu", "toolkit", "driver", "branch", "kernel")
 MOST_CHARS = 400
@@ -53,13 +54,14 @@ def choose(query: Mapping[str, str]) -> Choice | None:
     suite = Suite.objects.filter(name=asked["suite"]).first() if asked["suite"] and "\0" not in asked["suite"] else None
     missed = f"There is no suite {asked['suite']}." if asked["suite"] and suite is None else ""
     suite = suite or Suite.objects.filter(pk=newest_suite_id()).first()
-    places = environments(suite) if suite else []
+    totals = build_totals(suite) if suite else []
+    places = environments(suite, totals) if suite else []
     if suite is None or not places:
         return None
     where = next((place for place in places if _fits(place, asked)), None)
     if where is None:
         where, missed = places[0], missed or f"{suite.name} has no run on {asked['on'] or asked['gpu'] or 'that environment'}."
-    branches = lines(suite)
+    branches = lines(suite, {build for *_, build, _, _ in totals})
     branch = asked["branch"] if asked["branch"] in branches else branches[0]
     return Choice(suite, where, branch, asked["kernel"], tuple(places), tuple(branches), missed)
 

@@ -86,20 +86,20 @@ def compared(build: Build, query: Mapping[str, str]) -> Compared | None:
 def _moved(side: Side, build: Build, other: Build | None) -> tuple[list[SuiteKernel], int]:
     """The kernels to judge, in the suite's order, and how many were measured: where there are more than can be judged while a page
     is made, those whose run medians lie furthest apart in the two builds, and those that only one of them has."""
-    kernels = list(side.suite.kernels.filter(enabled=True))
-    runs = KernelRun.objects.filter(kernel__in=kernels, rejected="", **side.where).order_by()
-    if len(kernels) <= MOST_KERNELS:
-        return kernels, len(kernels)
+    enabled = side.suite.kernels.filter(enabled=True)
+    ids = list(enabled.values_list("pk", flat=True))
+    if len(ids) <= MOST_KERNELS:
+        return list(enabled), len(ids)
+    runs = KernelRun.objects.filter(kernel__suite=side.suite, rejected="", **side.where).order_by()
     new, old = (dict(runs.filter(build=one).values_list("kernel").annotate(us=Avg("p50_us"))) if one else {}
                 for one in (build, other))
-    held = [kernel for kernel in kernels if kernel.pk in new or kernel.pk in old]
+    held = [kernel for kernel in ids if kernel in new or kernel in old]
 
-    def apart(kernel: SuiteKernel) -> float:
-        before, now = old.get(kernel.pk), new.get(kernel.pk)
+    def apart(kernel: int) -> float:
+        before, now = old.get(kernel), new.get(kernel)
         return abs(math.log(now / before)) if before and now else math.inf
 
-    furthest = {kernel.pk for kernel in sorted(held, key=apart, reverse=True)[:MOST_KERNELS]}
-    return [kernel for kernel in held if kernel.pk in furthest], len(held)
+    return list(enabled.filter(pk__in=sorted(held, key=apart, reverse=True)[:MOST_KERNELS])), len(held)
 
 
 def _baseline(side: Side, build: Build, kernels: Sequence[SuiteKernel]) -> Any:

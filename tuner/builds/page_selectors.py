@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from django.urls import reverse
 from django.utils.http import urlencode
 
 from tuner.baselines.selectors import Env, baselines_of
 from tuner.builds.choice_selectors import Choice
+from tuner.builds.order_selectors import position
 from tuner.builds.series_selectors import ENVIRONMENT, Point, Series, Step, series
 from tuner.models import BaselineChange, Build, GateKernel, Regression, SuiteKernel
 from tuner.operators import all_operators
@@ -105,28 +107,29 @@ def page(choice: Choice) -> Page | None:
     env = {name: choice.where[name] for name in ENVIRONMENT}
     builds = list({point.build.pk: point.build for one in found for point in one.points}.values())
     builds.sort(key=lambda build: (build.at, build.pk))
-    said = verdicts(choice, [build.pk for build in builds])
     told = Regression.objects.filter(suite=choice.suite, **env).select_related("build", "good", "suite")
     watched = list(told.filter(state__in=WATCHED)[:MOST_REGRESSIONS])
+    heat_builds = builds[-HEAT_BUILDS:]
+    said = verdicts(choice, {build.pk for build in (*heat_builds, *(one.points[-1].build for one in found))})
     rows = sorted((_row(one, said, watched, builds[-1]) for one in found), key=_worst_first)
     chosen = next((one for one in found if one.kernel.key == choice.kernel), rows[0].series)
     baseline = baselines_of([chosen.kernel], Env(**env), samples=False)[chosen.kernel.pk]
     medians = sorted(run.p50_us for run in baseline.runs if run.p50_us)
-    heat_builds = builds[-HEAT_BUILDS:]
     of_chosen = list(told.filter(kernels__contains=[chosen.kernel.key])[:MOST_REGRESSIONS]) if chosen.steps else []
     return Page(
         choice.with_kernel(chosen.kernel.key), found, rows[:KERNEL_ROWS], chosen,
-        {build: verdict.verdict for (kernel, build), verdict in said.items() if kernel == chosen.kernel.pk},
+        {build: verdict.verdict for (_, build), verdict in
+         verdicts(choice, [build.pk for build in builds], kernel=chosen.kernel).items()},
         marks(chosen.kernel, env["gpu"]), medians[len(medians) // 2] if medians else None, baseline.says,
         [_step_row(chosen.kernel, step, of_chosen) for step in reversed(chosen.steps)], heat_builds,
         [(row.kernel, cells(row.series, heat_builds, said)) for row in rows[:HEAT_KERNELS]],
         watched, len(builds))
 
 
-def verdicts(choice: Choice, builds: Sequence[int]) -> dict[tuple[int, str], Verdict]:
-    """(kernel id, build name) -> the newest gate's word, in this environment."""
+def verdicts(choice: Choice, builds: Iterable[int], **of: Any) -> dict[tuple[int, str], Verdict]:
+    """(kernel id, build name) -> the newest gate's word, in this environment; `of`: of which kernel, else of all."""
     env = {f"gate__{name}": choice.where[name] for name in ENVIRONMENT}
-    found = (GateKernel.objects.filter(gate__suite=choice.suite, gate__build__in=builds, **env).order_by("gate_id")
+    found = (GateKernel.objects.filter(gate__suite=choice.suite, gate__build__in=builds, **env, **of).order_by("gate_id")
              .values_list("kernel_id", "gate__build__name", "verdict", "ratio_p50", "gate_id", "pk"))
     return {(kernel, build): Verdict(*rest) for kernel, build, *rest in found}
 
@@ -141,13 +144,15 @@ def marks(kernel: SuiteKernel, gpu: str) -> dict[str, str]:
 
 def cells(one: Series, builds: Sequence[Build], said: Mapping[tuple[int, str], Verdict]) -> list[Cell]:
     """The kernel in each of these builds."""
-    before: dict[int, float | None] = {}
-    last: float | None = None
-    for point in one.points:
-        before[point.build.pk], last = last, point.median_us
-    points = {point.build.pk: point for point in one.points}
+    near: dict[int, tuple[Point, float | None]] = {}            # the newest of them first: mostly all that is asked
+    oldest = min(map(position, builds))
+    for at in range(len(one.points) - 1, -1, -1):
+        point = one.points[at]
+        if position(point.build) < oldest:
+            break
+        near[point.build.pk] = point, one.points[at - 1].median_us if at else None
     steps = {step.build: step for step in one.steps}
-    return [_cell(points.get(build.pk), before.get(build.pk), said.get((one.kernel.pk, build.name)), steps.get(build.name))
+    return [_cell(*near.get(build.pk, (None, None)), said.get((one.kernel.pk, build.name)), steps.get(build.name))
             for build in builds]
 
 

@@ -40,8 +40,9 @@ def rows(page: list[tuple[str, datetime]]) -> list[dict[str, Any]]:
     wanted = [name for name, _ in page]
     known = {build.name: build for build in Build.objects.filter(name__in=wanted)}
     profiles = {group["build"]: group for group in build_list(wanted)}
-    runs = dict(KernelRun.objects.filter(build__name__in=wanted, rejected="").order_by().values_list("build__name")
-                .annotate(count=Count("pk")))
+    of = {build.pk: name for name, build in known.items()}
+    runs = {of[build]: count for build, count in KernelRun.objects.filter(build__in=of, rejected="").order_by()
+            .values_list("build").annotate(count=Count("pk"))}
     verdicts: dict[str, Gate] = {}
     for gate in Gate.objects.filter(build__name__in=wanted).exclude(verdict="").select_related("build", "suite").order_by("pk"):
         verdicts[gate.build.name] = gate

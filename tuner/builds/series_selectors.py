@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from statistics import median
 from typing import Any
 
-from django.db.models import Q
+from django.contrib.postgres.aggregates import ArrayAgg
+from django.db.models import Count, Max, Q, QuerySet
 
 from tuner.builds.order_selectors import MAIN
 from tuner.models import Build, KernelRun, KernelSeries, Suite, SuiteKernel
@@ -58,11 +60,11 @@ class Point:
     build: Build
     us: Sequence[float] = ()
 
-    @property
+    @cached_property
     def median_us(self) -> float | None:
         return median(self.us) if self.us else None
 
-    @property
+    @cached_property
     def interval(self) -> tuple[float, float] | None:
         return median_interval(self.us)
 
@@ -100,9 +102,9 @@ def median_interval(us: Sequence[float], level: float = LEVEL) -> tuple[float, f
     return ordered[cut], ordered[n - 1 - cut]
 
 
-def environments(suite: Suite) -> list[dict[str, Any]]:
+def environments(suite: Suite, totals: Iterable[tuple[Any, ...]] | None = None) -> list[dict[str, Any]]:
     """Where the suite was measured, the one with the newest run first: ENVIRONMENT's names, `builds`, `runs`, `text`."""
-    return [{**row, "text": environment_text(row)} for row in environment_totals(suite)]
+    return [{**row, "text": environment_text(row)} for row in environment_totals(suite, totals)]
 
 
 def environment_text(where: Mapping[str, Any]) -> str:
@@ -110,10 +112,11 @@ def environment_text(where: Mapping[str, Any]) -> str:
                                    f"driver {where['driver']}" if where["driver"] else "", where["recorded"])))
 
 
-def lines(suite: Suite) -> list[str]:
-    """Branches that were measured: the main line ("") first where it was."""
-    ids = list(KernelRun.objects.filter(kernel__suite=suite, rejected="").order_by().values_list("build", flat=True).distinct())
-    names = Build.objects.filter(pk__in=ids).order_by().values_list("branch", flat=True).distinct()
+def lines(suite: Suite, builds: Iterable[int] | None = None) -> list[str]:
+    """Branches that were measured: the main line ("") first where it was. `builds`: ids of those measured, where they are known."""
+    if builds is None:
+        builds = KernelRun.objects.filter(kernel__suite=suite, rejected="").order_by().values_list("build", flat=True).distinct()
+    names = Build.objects.filter(pk__in=list(builds)).order_by().values_list("branch", flat=True).distinct()
     return sorted({"" if name in MAIN else name for name in names})[:200]
 
 
@@ -146,16 +149,26 @@ def measured(kernels: Sequence[int], env: Mapping[str, str], branch: str) -> tup
     Runs that were timed in another way than the newest one ("cold, 100 samples after 50") are no part of the series.
     """
     runs = KernelRun.objects.filter(of_line(branch), kernel__in=kernels, rejected="", p50_us__gt=0, p50_us__lt=MOST_US, **env)
-    timing = runs.order_by("-pk").values_list("environment__timing", flat=True).first()
+    counts = _counts(runs)
+    newest = max((newest for _, newest in counts.values()), default=None)
+    timing = KernelRun.objects.filter(pk=newest).values_list("environment__timing", flat=True).first()
     if timing:              # as the newest were timed: a suite whose way of timing was changed begins anew
         runs = runs.filter(Q(environment__timing=timing) | ~Q(environment__has_key="timing"))
-    ids = runs.order_by().values("build").distinct()
-    builds = list(Build.objects.filter(pk__in=ids).order_by("-at", "-pk")[:MOST_BUILDS])[::-1]
+        counts = _counts(runs)
+    builds = list(Build.objects.filter(pk__in=list(counts)).order_by("-at", "-pk")[:MOST_BUILDS])[::-1]
+    runs = runs.filter(build__in=[build.pk for build in builds])
+    if sum(counts[build.pk][0] for build in builds) > MOST_RUNS:        # the newest of them
+        runs = runs.filter(pk__gte=runs.order_by("-pk").values_list("pk", flat=True)[MOST_RUNS - 1])
     found: dict[int, dict[int, list[float]]] = {}
-    rows = runs.filter(build__in=builds).order_by("-pk").values_list("kernel_id", "build_id", "p50_us")[:MOST_RUNS]
-    for kernel, build, us in reversed(list(rows)):
-        found.setdefault(kernel, {}).setdefault(build, []).append(us)
+    for kernel, build, us in runs.order_by().values_list("kernel_id", "build_id").annotate(us=ArrayAgg("p50_us", order_by="pk")):
+        found.setdefault(kernel, {})[build] = us
     return builds, found
+
+
+def _counts(runs: QuerySet[KernelRun]) -> dict[int, tuple[int, int]]:
+    """Build id -> its runs, and the id of the newest."""
+    rows = runs.order_by().values_list("build").annotate(runs=Count("pk"), newest=Max("pk"))
+    return {build: (number, newest) for build, number, newest in rows}
 
 
 def _places(branch: str, builds: Sequence[Build]) -> dict[str, int]:

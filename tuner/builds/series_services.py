@@ -9,6 +9,7 @@ from typing import Any
 from django.db import transaction
 from django.db.models import Count, Max
 
+from profiles.analysis.gate.sentences import us
 from tuner.builds.order_selectors import MAIN, position
 from tuner.builds.regression_services import WATCHED, floor_of, regression_fixed, regression_published
 from tuner.builds.series_selectors import ENVIRONMENT, Point, Series, Step, measured, steps_of
@@ -167,7 +168,7 @@ def _new(suite: Suite, env: Mapping[str, str], kernel: SuiteKernel, step: Step, 
 
 def _why(kernel: SuiteKernel, step: Step) -> str:
     interval = f" ({100 * (step.low - 1):+.1f} to {100 * (step.high - 1):+.1f} %)" if step.low and step.high else ""
-    return (f"{kernel.key}: {step.before_us:.4g} → {step.after_us:.4g} µs, {step.change_pct:+.1f} %{interval}, most likely from "
+    return (f"{kernel.key}: {us(step.before_us)} → {us(step.after_us)} µs, {step.change_pct:+.1f} %{interval}, most likely from "
             f"{step.build} on; {step.runs_before} runs before it, {step.runs_after} since")
 
 

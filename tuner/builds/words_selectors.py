@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from profiles.analysis.gate.proposals import unavailable
+from profiles.analysis.gate.sentences import us
 from tuner.builds.page_selectors import Page
 from tuner.builds.series_selectors import Series, Step
 from tuner.models import Regression
@@ -53,7 +54,7 @@ def series_text(one: Series, verdicts: Mapping[str, str] | None = None) -> str:
     levels = [point.median_us for point in one.points if point.median_us]
     first, last = one.points[0].build.name, one.points[-1].build.name
     text = (f"{one.kernel.key}: run medians of {plural(len(one.points), 'build')} from {first} to {last}, "
-            f"{min(levels):.4g} to {max(levels):.4g} µs; {last} is at {levels[-1]:.4g} µs.")
+            f"{us(min(levels))} to {us(max(levels))} µs; {last} is at {us(levels[-1])} µs.")
     slower = [build for build, verdict in (verdicts or {}).items() if verdict == "SLOWER"]
     if slower:
         text += f" A gate says SLOWER of {', '.join(slower[-5:])}."
@@ -68,7 +69,7 @@ def step_text(step: Step) -> str:
     where = f"with build {step.build}" if step.between == 1 else (
         f"most likely with build {step.build}, surely after {step.good} and by {step.bad} ({plural(step.between, 'build')})")
     word = "slower" if step.slower else "faster"
-    return f"{abs(step.change_pct):.1f} % {word} {where}{interval}: {step.before_us:.4g} → {step.after_us:.4g} µs."
+    return f"{abs(step.change_pct):.1f} % {word} {where}{interval}: {us(step.before_us)} → {us(step.after_us)} µs."
 
 
 def regressions_answer(counts: Mapping[str, int], worst: Regression | None) -> str:

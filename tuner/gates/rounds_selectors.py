@@ -10,11 +10,12 @@ from typing import Any
 from profiles.analysis.gate.plan import plan
 from profiles.analysis.gate.results import KernelVerdict
 from profiles.analysis.gate.rule import Rule, Verdict
-from tuner.baselines.selectors import Expected, baselines_expected, environments_of
+from tuner.baselines.selectors import Env, Expected, baselines_expected
 from tuner.gates import sides_selectors
 from tuner.gates.rules_selectors import rule_of
 from tuner.gates.sides_selectors import AGAIN, Compared, Sides
 from tuner.models import Build, Gate, KernelRun, Suite, SuiteJob
+from tuner.suites.run_selectors import newest_environment
 
 RE_RUNS = 2                         # by itself; a person may ask for more
 MOST_FRESH = 40                     # fresh runs of each build in one round
@@ -125,9 +126,9 @@ def expected_baselines(suite: Suite, asked: Mapping[str, str], before: Build | N
                        against: Build | None = None) -> list[Expected]:
     """In the environment where the suite was measured last, as far as the request fits it; [] before there are runs."""
     where = {name: asked[name] for name in sides_selectors.ASKED if asked.get(name)}
-    here = environments_of(suite, **where)[:1]
-    kernels = list(suite.kernels.filter(enabled=True))
-    return baselines_expected(kernels, here[0], before, against) if here else []
+    here = newest_environment(suite, **where)
+    kernels = list(suite.kernels.filter(enabled=True).only("suite", "key"))         # thousands, of which no more is asked
+    return baselines_expected(kernels, Env(*here), before, against) if here else []
 
 
 def planned(suite: Suite, runs: int | None, baselines: Sequence[Expected]) -> dict[str, Any]:

@@ -150,7 +150,8 @@ class KernelRun(models.Model):
         ordering = ["created", "id"]
         # what is counted and drawn of many runs is in the index: their samples, most of a row's bytes, are not touched
         indexes = [models.Index(fields=["kernel", "gpu", "toolkit", "driver", "recorded", "build"], name="kernelrun_place",
-                                include=["id", "created", "p50_us"], condition=Q(rejected=""))]
+                                include=["id", "created", "p50_us"], condition=Q(rejected="")),
+                   models.Index(fields=["build"], name="kernelrun_of_build", condition=Q(rejected=""))]      # counted in lists
         constraints = [
             models.UniqueConstraint(fields=["kernel", "build", "run"], name="kernelrun_once"),
             models.CheckConstraint(name="kernelrun_timed_or_rejected", condition=Q(p50_us__gt=0) | ~Q(rejected="")),

@@ -61,16 +61,27 @@ def measured(suite: Suite | None = None, **where: Any) -> QuerySet[KernelRun]:
     return rows if suite is None else rows.filter(kernel__suite=suite)
 
 
-def environment_totals(suite: Suite, **where: str) -> list[dict[str, Any]]:
+def build_totals(suite: Suite, **where: str) -> list[tuple[Any, ...]]:
+    """Of each environment and build: ENVIRONMENT's values, the build's id, its runs (of each kernel), the id of the newest one.
+    Rejected runs do not count. `where`: fields that must be equal."""
+    rows = KernelRun.objects.filter(kernel__suite=suite, rejected="", **where).order_by()
+    return list(rows.values_list(*ENVIRONMENT, "build").annotate(runs=Count("pk"), newest=Max("pk")))
+
+
+def environment_totals(suite: Suite, totals: Iterable[tuple[Any, ...]] | None = None, **where: str) -> list[dict[str, Any]]:
     """Where the suite was measured, the place of the newest run first: ENVIRONMENT's names, `runs` (of each kernel), `builds`, and
-    `newest`, the id of the newest run. Rejected runs do not count. `where`: fields that must be equal."""
-    rows = (KernelRun.objects.filter(kernel__suite=suite, rejected="", **where).order_by().values_list(*ENVIRONMENT, "build")
-            .annotate(runs=Count("pk"), newest=Max("pk")))        # by build: what is counted once is then counted without a sort
+    `newest`, the id of the newest run. `totals`: what build_totals says of it, where that is known already."""
     found: dict[tuple[str, ...], dict[str, Any]] = {}
-    for *place, _, runs, newest in rows:
+    for *place, _, runs, newest in build_totals(suite, **where) if totals is None else totals:
         each = found.setdefault(tuple(place), {**dict(zip(ENVIRONMENT, place, strict=True)), "runs": 0, "builds": 0, "newest": 0})
         each["runs"], each["builds"], each["newest"] = each["runs"] + runs, each["builds"] + 1, max(each["newest"], newest)
     return sorted(found.values(), key=lambda each: -each["newest"])[:MOST_ENVIRONMENTS]
+
+
+def newest_environment(suite: Suite, **where: str) -> tuple[str, ...] | None:
+    """ENVIRONMENT's values of the newest run, the first of environment_totals without its counts."""
+    newest = KernelRun.objects.filter(kernel__suite=suite, rejected="", **where).aggregate(newest=Max("pk"))["newest"]
+    return KernelRun.objects.filter(pk=newest).values_list(*ENVIRONMENT).first()
 
 
 def suite_environments(suite: Suite) -> list[dict[str, str]]:
