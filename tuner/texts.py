@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from django.utils.formats import localize
+
 from tuner.bench.policy import in_words
 from tuner.models import TuneJob
 from tuner.operators import OPERATORS, find, limits
@@ -26,6 +28,11 @@ def config_in_order(config: Mapping[str, Any]) -> dict[str, Any]:
     known = [name for name in PARAMETERS if name in config and name not in last]
     rest = [name for name in config if name not in known and name not in last]
     return {name: config[name] for name in (*known, *rest, *last)}
+
+
+def config_text(config: Mapping[str, Any]) -> str:
+    """"BM=128 BN=64 num_warps=8", as tuner/_config.html writes it: for tables of hundreds."""
+    return " ".join(f"{name}={localize(value)}" for name, value in config_in_order(config).items())
 
 
 def measured_with(job: TuneJob) -> list[tuple[str, str]]:

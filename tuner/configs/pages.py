@@ -26,9 +26,9 @@ STATES = [(str(state), meaning) for state, meaning in cache.STATE_MEANS.items()]
 @require_safe
 def cache_list(request: HttpRequest) -> HttpResponse:
     found = selectors.config_filter(request.GET)
-    rows = list(found[:LIST_LIMIT])
+    rows = list(found.select_related(None)[:LIST_LIMIT])        # a job's row is many times an entry's
     banned = selectors.quarantined()
-    entries = [{"entry": row, "config": texts.config_in_order(row.config), "state": str(selectors.entry_of(row, banned).state),
+    entries = [{"entry": row, "config": texts.config_text(row.config), "state": str(selectors.entry_of(row, banned).state),
                 **_gains(row)} for row in rows]
     everything = CachedConfig.objects.all()
     waiting, counts = revalidation_selectors.waiting(), Counter(found.order_by().values_list("state", flat=True))

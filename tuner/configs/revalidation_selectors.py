@@ -15,7 +15,7 @@ from tuner.formats.document import config_of
 from tuner.jobs import devices
 from tuner.jobs.create_services import MAX_DEVICE
 from tuner.jobs.worth_selectors import fleet_ns
-from tuner.models import CachedConfig, SuiteJob
+from tuner.models import CachedConfig, SuiteJob, TrialRow
 from tuner.operators import Operator, find, limits
 from tuner.suites.job_services import LIVE, REVALIDATE
 from tuner.suites.orders import config_plain
@@ -57,8 +57,9 @@ def _listed(entry: CachedConfig, known: Operator) -> list[dict[str, Any]]:
     """What is served first, then what came next when it was found, nearest first; complete configurations that can be run."""
     was = (entry.evidence.get("revalidation") or {}).get("was")
     listed = [*entry.evidence.get("ties", []), *([was] if was else [])]
-    if entry.job is not None:
-        listed += [row.config for row in entry.job.trials.filter(outcome="measured").order_by("median_ms")[:4 * RIVALS]]
+    if entry.job_id is not None:
+        measured = TrialRow.objects.filter(job=entry.job_id, outcome="measured").order_by("median_ms")
+        listed += measured.values_list("config", flat=True)[:4 * RIVALS]
     names = set(known.default_config(entry.shape, entry.dtype, limits(entry.gpu, entry.compute_capability or None)))
     rivals = [known.complete(config) for config in listed if config_plain(config)]
     return [dict(known.complete(entry.config)), *(dict(config) for config in rivals if names <= set(config))]
@@ -89,7 +90,7 @@ def hottest(entries: Sequence[CachedConfig]) -> list[CachedConfig]:
 
 def unverified() -> list[CachedConfig]:
     """Entries that can be measured again, in no order."""
-    rows = list(CachedConfig.objects.filter(state=cache.State.UNVERIFIED, recorded="").select_related("job"))
+    rows = list(CachedConfig.objects.filter(state=cache.State.UNVERIFIED, recorded=""))
     known = {name: find(name) for name in {row.operator for row in rows}}       # once each: teams' operators are rows
     return [row for row in rows if not _why_not(row, known[row.operator])]
 
