@@ -84,7 +84,8 @@ def decide(candidate: Floats, baseline: Floats, p_slower: float, p_faster: float
     slower = slower and found.low > 1
     faster = p_faster <= levels.faster * (1 + ROUNDING) and found.high < 1
     seen, found = _ruled_out(found, limits), replace(found, high=max(found.high, found.ratio * (1 + steps)))
-    moved = change(found, float(np.median(baseline)), float(np.median(candidate)))
+    lines = (1 - limits.floor, 1.0, 1 + limits.floor, 1 + limits.target) if slower or faster else (1 + limits.target,)
+    moved = change(found, float(np.median(baseline)), float(np.median(candidate)), *lines)
     limit = f"{limits.target * 100:g} %"
     if slower and found.ratio > 1 + limits.floor and found.high >= 1 + limits.target:
         return Decision(Verdict.SLOWER, f"{moved}, {probability(p_slower)}", found, p_slower, "slower")
@@ -94,7 +95,7 @@ def decide(candidate: Floats, baseline: Floats, p_slower: float, p_faster: float
     if _ruled_out(found, limits):
         how = f"unlikely by what its runs differ by (at {LENIENCE * limits.beta * 100:.0f} % risk)" if lenient else "ruled out"
         says = f"surely slower, {moved}, but by less than the {limit} that the gate stops" if slower else \
-            f"{percent(found.ratio)} (interval {interval(found.low, found.high)}): {limit} slower is {how}"
+            f"{percent(found.ratio)} (interval {interval(found.low, found.high, *lines)}): {limit} slower is {how}"
         return Decision(Verdict.PASS, says, found, p_slower, surely)
     why = _hidden(steps, limit) if seen else _unsure(slower, found, p_slower, levels, limits)
     return Decision(Verdict.AMBIGUOUS, f"{moved}: {why}", found, p_slower, surely if slower or faster else "unknown")
@@ -112,7 +113,10 @@ def _unsure(slower: bool, found: Bounds, p_slower: float, levels: Levels, limits
     if found.ratio <= 1 + limits.floor:
         return f"the runs differ too far to rule {limit} slower out" if found.high_kept else \
             f"so few runs cannot rule {limit} slower out"
-    needed = f" ({probability(p_slower)}, {levels.slower:.2g} is needed)" if p_slower < 1 else ""
+    if p_slower <= levels.slower * (1 + ROUNDING):
+        return f"it looks slower ({probability(p_slower)}), but so many runs of both took the same time that the interval holds 0 %"
+    digits = 2 if f"{p_slower:.2g}" != f"{levels.slower:.2g}" else 4
+    needed = f" (p = {p_slower:.{digits}g}, {levels.slower:.{digits}g} is needed)" if p_slower < 1 else ""
     return f"it looks slower, but so few runs do not prove it{needed}"
 
 

@@ -80,6 +80,16 @@ def test_a_verdict_and_its_interval_never_contradict_each_other():
                 assert high < 1
 
 
+def test_what_a_verdict_says_is_what_its_numbers_are():
+    """Nothing is rounded onto a limit that it lies beside, and no p that is small enough is said to be too large."""
+    quiet = np.linspace(0.9995, 1.0005, 10)
+    passed = one(kernel(100 * quiet), kernel(100 * 1.0493 * quiet[2:7]))
+    assert passed.verdict == "PASS" and passed.p50.high < 1.05 and f"to +{(passed.p50.high - 1) * 100:.2f} %" in passed.reason
+    tied = one(kernel([50, 52, 49, 49, 50, 52, 50, 49, 48, 48], samples=1), kernel([53, 53, 52, 50, 53], samples=1))
+    assert tied.verdict == "AMBIGUOUS" and tied.p50.p_value < 0.01 and tied.p50.low == 1
+    assert "took the same time" in tied.reason and "is needed" not in tied.reason
+
+
 def test_intervals_hold_the_true_ratio():
     """Candidates scaled by 1.03: the interval has it at least as often as it says."""
     said, held = [], 0
