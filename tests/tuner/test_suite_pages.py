@@ -221,6 +221,10 @@ class TestApi:
         assert packed.json()["stored"] == 5
         read_back = client.get("/api/runs/?suite=ci&build=b&samples=1&limit=2").json()
         assert read_back["total"] == 5 and read_back["runs"][1]["us"] == lines()[3]["us"]
+        odd = {"driver": "5\0", "cuda": "\ud800", "a\0": {"\ud800": "b\0"}}                   # what no row can hold is left out
+        sent = {"suite": "ci", "build": "c", "gpu": "NVIDIA H200", "environment": odd, "runs": lines()}
+        assert client.post("/api/runs/", json.dumps(sent), content_type="application/json").status_code == 201
+        assert KernelRun.objects.filter(build__name="c", driver="5", toolkit="cuda ?", environment__a={"?": "b"}).count() == 5
 
     @pytest.mark.parametrize(("body", "field"), [
         ({}, "runs"), ({"suite": "nope", "runs": []}, "suite"), ({"suite": "ci", "runs": []}, "runs"),

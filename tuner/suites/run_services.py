@@ -88,8 +88,8 @@ def _positive(value: Any) -> float | None:
 
 
 def plain(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """What JSON columns hold: no NaN, no NUL; numpy's numbers as Python's."""
-    return {str(name)[:80]: value for name, each in list(facts.items())[:200] if (value := _plain(each)) is not None}
+    """What JSON columns hold: no NaN, no NUL, no half of a surrogate pair; numpy's numbers as Python's."""
+    return {_text(str(name))[:80]: value for name, each in list(facts.items())[:200] if (value := _plain(each)) is not None}
 
 
 def _plain(value: Any, depth: int = 0) -> Any:
@@ -100,9 +100,13 @@ def _plain(value: Any, depth: int = 0) -> Any:
     if isinstance(value, float | np.floating):
         return float(value) if math.isfinite(value) else None
     if isinstance(value, str):
-        return value[:2000].encode("utf-8", "replace").decode().replace("\0", "")
+        return _text(value)[:2000]
     if isinstance(value, Mapping) and depth < 4:
-        return {str(name)[:80]: _plain(each, depth + 1) for name, each in list(value.items())[:200]}
+        return {_text(str(name))[:80]: _plain(each, depth + 1) for name, each in list(value.items())[:200]}
     if isinstance(value, list | tuple) and depth < 4:
         return [_plain(each, depth + 1) for each in value[:1000]]
     return None
+
+
+def _text(value: str) -> str:
+    return value.encode("utf-8", "replace").decode().replace("\0", "")

@@ -48,16 +48,16 @@ def runs_store(suite: Suite, build: str | Build, records: bytes | Iterable[Any],
 
     Safe twice: a run whose samples stand already for this kernel and build is not stored again.
     """
-    lines = records_read(records)
-    said = {"gpu": gpu[:120], "toolkit": (toolkit or cache_toolkit(environment or {}))[:80],
-            "driver": (driver or str((environment or {}).get("driver") or ""))[:40], "recorded": recorded[:120]}
+    lines, environment = records_read(records), plain(environment or {})
+    said = {"gpu": gpu[:120], "toolkit": (toolkit or cache_toolkit(environment))[:80],
+            "driver": (driver or str(environment.get("driver") or ""))[:40], "recorded": recorded[:120]}
     if not said["gpu"] and not all(line.words.get("gpu") for line in lines):
         raise SuiteError({"gpu": "say on which GPU these runs were measured, for example NVIDIA H200"})
     with transaction.atomic():
         Suite.objects.select_for_update().get(pk=suite.pk)           # two uploads of one suite, one after the other
         row_build = _build(build)
         lines, kernels = _joined(lines, _kernels(suite, lines))
-        stored = _rows(lines, kernels, row_build, said, plain(environment or {}))
+        stored = _rows(lines, kernels, row_build, said, environment)
         transaction.on_commit(lambda: runs_told(suite))
     return stored
 
