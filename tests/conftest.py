@@ -154,6 +154,20 @@ def django_db_setup(django_db_setup: None, django_db_blocker: Any) -> None:
         cursor.execute("SELECT setval(pg_get_serial_sequence('profiles_profile', 'id'), 1000000)")
 
 
+@pytest.fixture(scope="session", autouse=True)
+def reports_read_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """By NVIDIA's reader; both processes of `pytest -n 2` share what it said."""
+    from profiles.ingest import ncu_report
+    from tests import read_once
+
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "reports-read-once"
+    folder.mkdir(exist_ok=True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ncu_report, "_documents", read_once.keeping(ncu_report._documents, folder))
+        yield
+
+
 @pytest.fixture
 def tmp_store(settings: Any, tmp_path: Path) -> Path:
     """An object store of the test's own."""
