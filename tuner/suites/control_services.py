@@ -14,7 +14,7 @@ __all__ = ["MAX_BYTES", "job_end", "runs_upload"]
 
 
 def job_end(job: SuiteJob) -> bool:
-    """Stop a job; a gate that waited for it decides from what there is."""
+    """Stop a job; a gate that waited for it is stopped with it: its runs stay, and it may be asked again."""
     stopped = job_stop(job)
     if stopped and job.gate_id:
         gate_advance(job.gate_id)

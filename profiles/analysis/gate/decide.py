@@ -9,7 +9,8 @@ the interval's high end has it. One interval so carries both decisions:
     FASTER     significant the other way, estimate below the floor
     AMBIGUOUS  neither: the target is not ruled out, and no slowdown is proven
 
-A slowdown that is proven passes only where its size is just as surely below the target: its high end has the risk `level` too.
+A slowdown that is proven passes only where its size is just as surely below the target: its high end has the risk `level` too,
+unless it is no larger than the floor.
 
 Where few runs of a noisy kernel reach no exact bound below the target and yet nothing above the floor is seen, its own
 noise says what that is worth: resampled comparisons of the kernel with itself give the estimate's spread, and the high end
