@@ -32,7 +32,8 @@ def suite_list(request: HttpRequest) -> HttpResponse:
 def suite_detail(request: HttpRequest, pk: int) -> HttpResponse:
     """?gpu=&toolkit=&driver=&recorded= names the environment whose runs are shown."""
     suite = get_object_or_404(selectors.suite_list(), pk=pk)
-    return _detail(request, suite, RunForm(initial={"runs": suite.runs}), UploadForm(initial={"build": request.GET.get("build", "")[:80]}))
+    upload = UploadForm(initial={"build": request.GET.get("build", "")[:80]})
+    return _detail(request, suite, RunForm(initial={"runs": suite.runs}), upload)
 
 
 def _detail(request: HttpRequest, suite: Suite, run: RunForm, upload: UploadForm, status: int = 200) -> HttpResponse:
