@@ -8,8 +8,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from playwright.sync_api import expect
 
-from tests.browser.visit import poll
+from tests.browser.visit import eventually, fits, poll, reads, shows
 from tests.public_timing import samples
 
 GPU, LABEL = "NVIDIA RTX A4000", "recorded on NVIDIA RTX A4000, clock locked"
@@ -38,7 +39,7 @@ def series(playwright: Any, server_url: str) -> str:
         stored = client.post("/api/runs/", headers=headers, data={
             "suite": "builds-browser", "build": f"br{at:02d}", "gpu": GPU, "toolkit": "cuda 11.2", "recorded": LABEL, "runs": runs})
         assert stored.status == 201, stored.text()
-    for _ in range(300):            # an ingest worker works it out when it has nothing better to do
+    for _ in range(900):            # an ingest worker works it out when it has nothing better to do
         found = client.get("/api/regressions/?suite=builds-browser").json()["results"]
         if found and found[0]["build"] == f"br{STEP_AT:02d}":
             break
@@ -56,40 +57,40 @@ def test_from_the_answer_to_the_build_and_back(watched: Any, series: str) -> Non
     page.goto(f"{series}/builds/?suite=builds-browser")
     answer = page.inner_text("p.answer")
     assert re.search(r"Yes: gemm 0 is [78]\.\d % slower \([\d.]+ to [\d.]+ %\) since build br07; looked at 2 kernels", answer)
-    assert page.inner_text(".facts .recorded") == LABEL
+    reads(page.locator(".facts .recorded").first, LABEL)
     poll(page, "document.querySelector('#series [data-figure]').dataset.state === 'ready'")
-    assert "% slower with build br07" in page.locator("#series [role=img]").get_attribute("aria-label")
-    assert "Found: br07 is slower, and br06, the build before it, is not." in page.inner_text("#bisect")
-    assert page.locator("#kernels .small-series .at-slower").count() == 1
-    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    eventually(lambda: "% slower with build br07" in page.locator("#series [role=img]").get_attribute("aria-label"))
+    shows(page.locator("#bisect").first, "Found: br07 is slower, and br06, the build before it, is not.")
+    expect(page.locator("#kernels .small-series .at-slower")).to_have_count(1)
+    fits(page)
 
     page.locator("#of-kernel").focus()                               # by keyboard: the choice shows at once
     page.locator("#of-kernel").select_option(label=page.locator("#of-kernel option").nth(1).inner_text())
     page.wait_for_url(re.compile(r"kernel=gemm"))
-    assert "No change of level" in page.inner_text("#series")
+    shows(page.locator("#series").first, "No change of level")
     page.go_back()
     page.locator("#series tbody").get_by_role("link", name="both builds").click()
     page.wait_for_url(re.compile(r"/builds/br07/\?against=br06"))
-    assert "gemm 0" in page.locator("#kernels .tabulator-row").first.inner_text()
-    assert "Begin with this build" in page.inner_text("#regressions")
+    shows(page.locator("#kernels .tabulator-row").first, "gemm 0")
+    shows(page.locator("#regressions").first, "Begin with this build")
     page.locator("#against").select_option("baseline")
     page.wait_for_url(re.compile("against=baseline"))
-    assert page.locator("#kernels .tabulator-row").first.locator(".chip").inner_text() == "▲ SLOWER"
+    reads(page.locator("#kernels .tabulator-row").first.locator(".chip"), "▲ SLOWER")
 
 
 def test_a_regression_is_answered_and_the_page_of_builds_follows(watched: Any, series: str) -> None:
     page = watched
     page.goto(f"{series}/regressions/?suite=builds-browser")
-    assert "1 open" in page.inner_text("p.answer")
+    shows(page.locator("p.answer").first, "1 open")
     page.get_by_role("link", name="gemm 0").first.click()
     page.wait_for_url(re.compile(r"/regressions/\d+/$"))
     page.get_by_label("Note").fill("<b>more accurate</b>")
     page.get_by_role("button", name="Intended").press("Enter")
     poll(page, "document.querySelector('p.answer').innerText.includes('It is meant')")
-    assert "<b>more accurate</b>" in page.inner_text(".history")
+    shows(page.locator(".history").first, "<b>more accurate</b>")
     page.get_by_role("link", name="Its series over builds").click()
     page.wait_for_url(re.compile("/builds/"))
-    assert "No regression is open" in page.inner_text("p.answer")
+    shows(page.locator("p.answer").first, "No regression is open")
     poll(page, "document.querySelector('#series [data-figure]').dataset.state === 'ready'")
 
 
@@ -98,7 +99,7 @@ def test_runs_that_arrive_show_without_a_reload(watched: Any, series: str, playw
     page = watched
     page.goto(f"{series}/builds/?suite=builds-browser")
     poll(page, "document.querySelector('#series [data-figure]').dataset.state === 'ready'")
-    assert "over 12 builds" in page.inner_text("p.answer")
+    shows(page.locator("p.answer").first, "over 12 builds")
     page.evaluate("document.body.dataset.opened = 'once'")
     poll(page, "document.getElementById('live-state').dataset.state === 'live'")
     client = playwright.request.new_context(base_url=series)
@@ -113,6 +114,6 @@ def test_runs_that_arrive_show_without_a_reload(watched: Any, series: str, playw
     poll(page, "document.querySelector('p.answer').innerText.includes('over 13 builds')")
     poll(page, "document.querySelector('#series [role=img]').getAttribute('aria-label').includes('to late')")
     poll(page, "document.querySelector('#series [data-figure]').dataset.state === 'ready'")
-    assert page.locator("#heat thead", has_text="late").count() == 1
-    assert page.evaluate("document.body.dataset.opened") == "once"
+    expect(page.locator("#heat thead", has_text="late")).to_have_count(1)
+    eventually(lambda: page.evaluate("document.body.dataset.opened") == "once")
     client.dispose()

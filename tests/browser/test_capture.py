@@ -5,8 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from playwright.sync_api import expect
 
-WAIT_MS = 5000
+from tests.browser.visit import shows
+
+WAIT_MS = 60_000
 
 
 @pytest.fixture
@@ -20,8 +23,8 @@ def form(watched: Any, server_url: str) -> Any:
 
 
 def test_the_form_says_why_it_cannot_run_and_shows_what_would(form: Any) -> None:
-    assert "No gpu worker is running" in form.locator("#capture-answer").inner_text()
-    assert form.locator("#capture-submit").is_disabled()
+    shows(form.locator("#capture-answer"), "No gpu worker is running")
+    expect(form.locator("#capture-submit")).to_be_disabled()
     form.locator("#capture-command", has_text="--kernel-name regex:softmax_warp").wait_for(timeout=WAIT_MS)
 
 
@@ -29,7 +32,7 @@ def test_the_command_follows_the_fields(form: Any) -> None:
     form.fill('[name="ncu-launch_count"]', "3")
     form.select_option('[name="ncu-set"]', "basic")
     form.locator("#capture-command", has_text="--launch-count 3").wait_for(timeout=WAIT_MS)
-    assert "--set basic" in form.locator("#capture-command").inner_text()
+    shows(form.locator("#capture-command"), "--set basic")
     form.locator("summary", has_text="Sections").click()
     form.check('[name="ncu-sections"][value="Occupancy"]')
     form.locator("#capture-command", has_text="--section Occupancy").wait_for(timeout=WAIT_MS)
@@ -39,7 +42,7 @@ def test_an_invalid_field_says_what_would_be_valid(form: Any) -> None:
     form.fill('[name="ncu-kernel"]', "mat(")
     error = form.locator('[data-field="kernel"] .field-error')
     error.wait_for(timeout=WAIT_MS)
-    assert "no regular expression" in error.inner_text()
+    shows(error, "no regular expression")
     form.fill('[name="ncu-kernel"]', "matmul")
     error.wait_for(state="detached", timeout=WAIT_MS)
 
@@ -49,4 +52,4 @@ def test_the_other_tool_has_its_own_fields(form: Any) -> None:
     form.select_option('[name="target"]', label="Example: transformer layer")
     form.fill('[name="torch-active"]', "5")
     form.locator("#capture-command", has_text="--active 5").wait_for(timeout=WAIT_MS)
-    assert not form.locator('[name="ncu-kernel"]').is_visible()
+    expect(form.locator('[name="ncu-kernel"]')).to_be_hidden()

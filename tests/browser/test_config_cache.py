@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from tests.browser.visit import shows
+
 MOE = "E=8,N=512,device_name=NVIDIA_H200.json"
 THEIRS = {"BLOCK_SIZE_M": 16, "BLOCK_SIZE_N": 64, "BLOCK_SIZE_K": 64, "GROUP_SIZE_M": 1, "num_warps": 4, "num_stages": 4}
 
@@ -20,20 +22,23 @@ def test_a_vllm_file_comes_in_serves_and_leaves_as_it_came(watched: Any, server_
     page.get_by_label("File", exact=True).set_input_files(str(tmp_path / MOE))
     page.get_by_label("Shape", exact=True).fill("K=1024 topk=2")
     page.get_by_role("button", name="Import", exact=True).click()
-    assert "2 of 2 configurations became entries of the cache" in page.inner_text("main")
+    shows(page.locator("main").first, "2 of 2 configurations became entries of the cache")
 
     page.goto(f"{server_url}/cache/why/?operator=grouped_matmul&gpu=NVIDIA+H200&shape=M%3D128+E%3D8+N%3D1024+K%3D1024")
     answer = page.inner_text(".answer")
     assert "gets entry" in answer and "by the rule exact" in answer
     served = page.locator("ol.rules li.served")
-    assert "exact" in served.inner_text() and "unverified" in page.inner_text("main")
+    shows(served, "exact")
+    shows(page.locator("main").first, "unverified")
     page.get_by_role("link", name="entry ", exact=False).first.click()
-    assert "from the file" in page.inner_text(".answer") and "never measured here" in page.inner_text("main")
+    shows(page.locator(".answer").first, "from the file")
+    shows(page.locator("main").first, "never measured here")
 
     page.goto(f"{server_url}/cache/buckets/?operator=grouped_matmul")
     page.get_by_label("Nearest").select_option("0")
     page.get_by_role("button", name="Round like this").click()
-    assert "Every shape is its own bucket" in page.inner_text("main") and "edited" in page.inner_text("main")
+    shows(page.locator("main").first, "Every shape is its own bucket")
+    shows(page.locator("main").first, "edited")
 
     page.goto(f"{server_url}/cache/exchange/")
     page.locator("#as").select_option("vllm")
@@ -45,4 +50,4 @@ def test_a_vllm_file_comes_in_serves_and_leaves_as_it_came(watched: Any, server_
 
     page.get_by_role("link", name=MOE).click()
     page.get_by_role("button", name="Take the file back").click()
-    assert "its entries are gone" in page.inner_text("main")
+    shows(page.locator("main").first, "its entries are gone")

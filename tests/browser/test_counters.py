@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from playwright.sync_api import expect
 
-from tests.browser.visit import H200, poll, uploaded
+from tests.browser.visit import H200, eventually, fits, poll, reads, shows, uploaded
 
 REPORT = H200 / "full.ncu-rep.gz"
 DOTS = "Bokeh.documents.flatMap(d => [0, 1, 2, 3].map(i => d.get_model_by_name('points-' + i))).filter(Boolean)"
@@ -31,8 +32,8 @@ def test_filters_act_on_dots_rows_and_address(watched: Any, server_url: str, rep
     page.fill("#f-q", "nvjet")
     poll(page, f"{DOTS}.reduce((n, s) => n + s.data.x.length, 0) === 2")
     poll(page, "document.querySelectorAll('#roofline-rows .tabulator-row').length === 2")
-    assert page.inner_text("#roofline-count") == "2 of 9 dots"
-    assert "q=nvjet" in page.url
+    reads(page.locator("#roofline-count").first, "2 of 9 dots")
+    eventually(lambda: "q=nvjet" in page.url)
     page.reload()
     poll(page, "document.getElementById('roofline-count').textContent === '2 of 9 dots'")
 
@@ -47,7 +48,7 @@ def test_a_tapped_dot_opens_its_kernel(watched: Any, server_url: str, report_id:
     x, y, address = page.evaluate(AT)
     page.mouse.click(x, y)
     page.wait_for_url(f"{server_url}{address}")
-    assert "bound" in page.inner_text(".answer")
+    shows(page.locator(".answer").first, "bound")
 
 
 def test_every_metric_of_a_launch_is_there_to_search(watched: Any, server_url: str, report_id: int) -> None:
@@ -60,7 +61,7 @@ def test_every_metric_of_a_launch_is_there_to_search(watched: Any, server_url: s
     poll(page, "document.querySelectorAll('#metrics-grid .tabulator-row').length > 5")
     page.fill("#metrics-grid input[type=search]", "gpu__time_duration.sum")
     poll(page, "document.querySelectorAll('#metrics-grid .tabulator-row').length === 1")
-    assert "175 µs" in page.inner_text("#metrics-grid .tabulator-row")
+    shows(page.locator("#metrics-grid .tabulator-row").first, "175 µs")
 
 
 def test_the_calculator_answers_while_one_types_and_keeps_the_address(watched: Any, server_url: str, report_id: int) -> None:
@@ -71,17 +72,19 @@ def test_the_calculator_answers_while_one_types_and_keeps_the_address(watched: A
     page.click("a[href*='/kernels/'] >> text=nvjet_sm90_tst_256x128")
     page.wait_for_url("**/kernels/*/")
     poll(page, "document.querySelectorAll('.memory-chart .box').length >= 8")
-    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    fits(page)
     page.click("text=Occupancy: what if?")
     page.wait_for_url("**/occupancy/?kernel=*")
-    assert "holds 1 block" in page.inner_text(".answer")
+    shows(page.locator(".answer").first, "holds 1 block")
     page.fill("#o-registers", "80")
     page.fill("#o-smem", "115712")
     poll(page, "document.querySelector('.answer').textContent.includes('holds 2 blocks')")
-    assert "registers=80" in page.url and page.locator("svg.curve").count() == 3
+    eventually(lambda: "registers=80" in page.url)
+    expect(page.locator("svg.curve")).to_have_count(3)
     page.fill("#o-threads", "2000")
     poll(page, "document.querySelector('.field-error')?.textContent.includes('1 to 1,024')")
     page.fill("#o-threads", "128")
     poll(page, "!document.querySelector('.field-error') && document.querySelector('.answer').textContent.startsWith('128 threads')")
     page.reload()
-    assert page.input_value("#o-threads") == "128" and "128 threads" in page.inner_text(".answer")
+    expect(page.locator("#o-threads").first).to_have_value("128")
+    shows(page.locator(".answer").first, "128 threads")

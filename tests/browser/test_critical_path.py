@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from playwright.sync_api import expect
+
 from tests.browser.test_timeline import APP, settled
-from tests.browser.visit import H200, poll, uploaded
+from tests.browser.visit import H200, eventually, poll, shows, uploaded
 
 # pixels of the overlay that are nearly the colour of the path
 RED = """(() => { const canvas = document.querySelector(".tl-overlay"); if (canvas.hidden) return 0;
@@ -25,7 +27,7 @@ def test_the_path_is_drawn_from_its_page_and_by_keys(watched: Any, server_url: s
     page.set_viewport_size({"width": 1440, "height": 900})
     for name in ("launches", "sequences"):
         page.goto(f"{server_url}/profiles/{pk}/analysis/{name}/")
-        assert page.locator(".bars[role=img], .figure[role=img]").first.get_attribute("aria-label")
+        eventually(lambda: page.locator(".bars[role=img], .figure[role=img]").first.get_attribute("aria-label"))
     page.goto(f"{server_url}/profiles/{pk}/analysis/critical-path/")
     label = page.locator(".bars[role=img]").first.get_attribute("aria-label")
     assert "CPU operators" in label and "GPU compute" in label
@@ -34,7 +36,7 @@ def test_the_path_is_drawn_from_its_page_and_by_keys(watched: Any, server_url: s
     drawn = poll(page, f"{APP}.critical.answer && {RED}")
     assert drawn > 1000
     button = page.get_by_role("button", name="Critical path")
-    assert button.get_attribute("aria-pressed") == "true"
+    expect(button).to_have_attribute("aria-pressed", "true")
     told = json.loads(poll(page, f"JSON.stringify({APP}.critical.answer.path)"))
     assert told["key"] == "whole"
     page.locator(".tl-main").focus()
@@ -45,7 +47,7 @@ def test_the_path_is_drawn_from_its_page_and_by_keys(watched: Any, server_url: s
     poll(page, f"{APP}.critical.answer")
     page.keyboard.press("r")
     poll(page, f"{APP}.critical.answer?.path.key === 'step-0' && location.search.includes('path=step-0')")
-    assert "Critical path of ProfilerStep#0" in page.locator(".tl-said").inner_text()
+    shows(page.locator(".tl-said"), "Critical path of ProfilerStep#0")
     shown = json.loads(page.evaluate(f"JSON.stringify([{APP}.viewport.start, {APP}.viewport.end, {APP}.critical.answer.path])"))
     assert shown[0] < shown[2]["start_ns"] < shown[2]["end_ns"] < shown[1]
     page.reload()
@@ -53,4 +55,4 @@ def test_the_path_is_drawn_from_its_page_and_by_keys(watched: Any, server_url: s
     assert poll(page, f"{APP}.critical.answer && {RED}") > 1000
     button.click()
     poll(page, f"!{APP}.critical.key && {RED} === 0")
-    assert button.get_attribute("aria-pressed") == "false"
+    expect(button).to_have_attribute("aria-pressed", "false")

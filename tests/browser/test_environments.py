@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from playwright.sync_api import expect
 
-from tests.browser.visit import poll
+from tests.browser.visit import fits, poll, reads, shows
 from tests.public_timing import samples
 
 A4000, LABEL = "NVIDIA RTX A4000", "recorded on NVIDIA RTX A4000, clock locked"
@@ -37,24 +38,27 @@ def test_the_toolkit_is_named_and_the_build_is_not(page: Any, gemm: str) -> None
     said: list[str] = []
     page.on("console", lambda message: said.append(message.text) if message.type == "error" else None)
     page.goto(f"{gemm}/environments/?suite=gemm")
-    assert "Build paper from cuda 11.2 to cuda 12.3: 1 of 2 kernels changed, 1 by the environment." in page.inner_text("p.answer")
-    assert page.inner_text(".recorded") == LABEL
+    shows(page.locator("p.answer").first, "Build paper from cuda 11.2 to cuda 12.3: 1 of 2 kernels changed, 1 by the environment.")
+    reads(page.locator(".recorded").first, LABEL)
     matrix = page.locator("#matrix tbody tr")
-    assert [matrix.nth(n).locator("th").inner_text() for n in range(2)] == [f"{A4000}, cuda 11.2", f"{A4000}, cuda 12.3"]
-    assert "−1.7\u00a0%" in matrix.nth(1).inner_text()
+    expect(matrix.locator("th")).to_have_text([f"{A4000}, cuda 11.2", f"{A4000}, cuda 12.3"], use_inner_text=True)
+    shows(matrix.nth(1), "−1.7\u00a0%")
     effect = page.locator("#effects tbody tr")
-    assert effect.count() == 1 and "−1.71 %" in effect.inner_text() and "−2.76 %" in effect.inner_text()
+    expect(effect).to_have_count(1)
+    shows(effect, "−1.71 %")
+    shows(effect, "−2.76 %")
     assert poll(page, "document.querySelectorAll('svg.intervals circle.iv-dot').length === 1")
     assert poll(page, "document.body.innerText.includes('The build is the same')")
 
     page.set_viewport_size({"width": 1000, "height": 800})          # nothing makes the page itself scroll sideways
-    assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+    fits(page)
     page.focus("#f-kernel")                                          # by keyboard: one kernel
     page.keyboard.type("gemm CUDA")
     page.keyboard.press("Tab")
     page.get_by_role("button", name="Show").press("Enter")
     page.wait_for_url("**kernel=gemm+CUDA**")
-    assert "of it" in page.inner_text("p.answer") and "−2.76 %" in page.inner_text("p.answer")
+    shows(page.locator("p.answer").first, "of it")
+    shows(page.locator("p.answer").first, "−2.76 %")
     page.get_by_role("button", name="Measure by itself").click()
     assert poll(page, "document.body.innerText.includes('measured again by themselves now')")
     page.get_by_role("button", name="Only when asked").click()

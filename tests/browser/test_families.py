@@ -6,8 +6,9 @@ import re
 from typing import Any
 
 import pytest
+from playwright.sync_api import expect
 
-from tests.browser.visit import H200, poll, uploaded
+from tests.browser.visit import H200, eventually, fits, poll, reads, shows, uploaded
 
 
 @pytest.fixture(scope="module")
@@ -21,7 +22,7 @@ def test_from_all_kernels_to_a_launch_on_the_timeline(watched: Any, layer: int, 
     page = watched
     page.emulate_media(color_scheme=scheme)
     page.set_viewport_size({"width": 1000, "height": 800})
-    for _ in range(50):                                  # a worker makes the shapes after the profile is ready
+    for _ in range(200):                                 # a worker makes the shapes after the profile is ready
         page.goto("/kernels/?model=families")
         page.get_by_role("link", name="cuBLAS GEMM · fp16").first.focus()
         page.keyboard.press("Enter")
@@ -31,13 +32,13 @@ def test_from_all_kernels_to_a_launch_on_the_timeline(watched: Any, layer: int, 
     answer = page.locator(".answer").inner_text()
     assert re.search(r"cuBLAS GEMM · fp16: 4.28 ms in 20 launches of 1 trace: \d+ % of all kernel time", answer)
     assert "unknown: no counters of it on NVIDIA H200" in answer
-    assert "is without counters" in page.locator(".worth").get_attribute("aria-label")
-    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")          # tables scroll by themselves
+    eventually(lambda: "is without counters" in page.locator(".worth").get_attribute("aria-label"))
+    fits(page)          # tables scroll by themselves
     poll(page, "document.querySelectorAll('#shapes .tabulator-row, #shapes tbody tr').length >= 4")
     page.locator("#shapes").get_by_role("link", name="launches").first.click()
     page.wait_for_url(re.compile(r"/kernels/shapes/\d+/$"))
-    assert "8 launches with grid 2×66×1" in page.locator(".answer").inner_text()
-    assert "2048×4096, 4096×11008" in page.locator("#content").inner_text()
+    shows(page.locator(".answer"), "8 launches with grid 2×66×1")
+    shows(page.locator("#content"), "2048×4096, 4096×11008")
     poll(page, "document.querySelector('[data-figure]').dataset.state === 'ready'")
     page.get_by_role("link", name="Longest launch on the timeline").click()
     page.wait_for_url(re.compile(rf"/profiles/{layer}/timeline/\?s=\d+"))
@@ -52,10 +53,10 @@ def test_a_family_is_renamed_and_renamed_back_and_a_note_is_kept(watched: Any, l
     page.wait_for_url(re.compile(r"/kernels/\d+/$"))
     page.get_by_label("Rename", exact=True).fill("Our layer norm")
     page.get_by_role("button", name="Rename").click()
-    assert "Our layer norm" in page.locator(".answer").inner_text()
+    shows(page.locator(".answer"), "Our layer norm")
     page.get_by_label("A note for everybody").fill("rows of 4096: <b>see #12</b>")
     page.get_by_role("button", name="Keep").click()
-    assert page.locator(".note-text").inner_text() == "rows of 4096: <b>see #12</b>"
+    reads(page.locator(".note-text"), "rows of 4096: <b>see #12</b>")
     page.get_by_role("button", name="Undo").click()
-    assert "Our layer norm" not in page.locator(".answer").inner_text()
-    assert "undone by" in page.locator("#members").inner_text()
+    expect(page.locator(".answer")).not_to_contain_text("Our layer norm", use_inner_text=True)
+    shows(page.locator("#members"), "undone by")

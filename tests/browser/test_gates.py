@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from playwright.sync_api import expect
 
-from tests.browser.visit import poll
+from tests.browser.visit import eventually, fits, poll, shows
 
 pytestmark = pytest.mark.browser
 SUITE = "browser-gates"
@@ -50,8 +51,8 @@ def test_a_slower_build_is_caught_and_its_evidence_leads_on(watched: Any, server
     send("PUT", f"/api/suites/{SUITE}/", DEFINITION)
     # the first build has nothing to be compared with; it becomes the baseline, and the page says so live
     page.goto(f"{server_url}/gates/new/?suite={SUITE}")
-    assert page.get_by_label("Suite", exact=True).input_value() == SUITE
-    assert "yes" in page.locator("tr", has_text=SUITE).inner_text()
+    expect(page.get_by_label("Suite", exact=True)).to_have_value(SUITE)
+    shows(page.locator("tr", has_text=SUITE), "yes")
     page.get_by_label("Build", exact=True).fill("first-build")
     page.get_by_label("Fresh runs").fill("10")
     page.keyboard.press("Enter")
@@ -70,8 +71,9 @@ def test_a_slower_build_is_caught_and_its_evidence_leads_on(watched: Any, server
     worst = gate["kernels"][0]
     assert worst["key"] == KEY and worst["ratio_p50"] > 1.05
     picture = page.locator("svg.intervals")
-    assert KEY in picture.get_attribute("aria-label") and picture.locator(".iv-row").count() == 2
-    assert f"+{(worst['ratio_p50'] - 1) * 100:.1f} %" in page.locator(".answer").inner_text().replace("\xa0", " ")
+    eventually(lambda: KEY in picture.get_attribute("aria-label"))
+    expect(picture.locator(".iv-row")).to_have_count(2)
+    shows(page.locator(".answer"), f"+{(worst['ratio_p50'] - 1) * 100:.1f} %")
     # the dot of the slower kernel lies right of the target, the other between the floors
     across = picture.evaluate("""svg => Object.fromEntries(['.v-slower .iv-dot', '.v-pass .iv-dot', '.iv-target'].map(
         what => [what, svg.querySelector(what).getBoundingClientRect().x]))""")
@@ -81,26 +83,27 @@ def test_a_slower_build_is_caught_and_its_evidence_leads_on(watched: Any, server
     picture.locator(".iv-row").first.focus()
     page.keyboard.press("Enter")
     page.wait_for_url("**/kernels/*/")
-    assert page.locator("svg.strips .sp-candidate .sp-dot").count() == len(
-        page.locator("tbody tr[id^=run-]", has_text="second-build").all())
+    expect(page.locator("svg.strips .sp-candidate .sp-dot")).to_have_count(len(
+        page.locator("tbody tr[id^=run-]", has_text="second-build").all()))
     dot = page.locator("svg.strips .sp-candidate a").first
     row = dot.get_attribute("href")
     dot.focus()
     page.keyboard.press("Enter")
     poll(page, f"location.hash === '{row}'")
-    assert page.locator(row).is_visible()
+    expect(page.locator(row)).to_be_visible()
     poll(page, "document.querySelectorAll('.figure[data-state=ready]').length === 2")
     for width in (1000, 1440):
         page.set_viewport_size({"width": width, "height": 900})
-        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), width
+        fits(page)
 
     # the closed loop: a tune job that is filled in, and the home page
     page.get_by_role("link", name="Tune this kernel").click()
     page.wait_for_url("**/tune/new/?*")
-    assert sorted(page.locator("[name=shape]").input_value().split()) == ["C=4096", "R=8192"]
+    eventually(lambda: sorted(page.locator("[name=shape]").input_value().split()) == ["C=4096", "R=8192"])
     page.goto(f"{server_url}/")
     slower = page.locator("#live-slower li", has_text=KEY)
-    assert "▲" in slower.inner_text() and "second-build" in slower.inner_text()
+    shows(slower, "▲")
+    shows(slower, "second-build")
     slower.get_by_role("link", name="▸ evidence").click()
     page.wait_for_url(f"**/gates/{pk}/kernels/{worst['id']}/")
     # somebody looks at it: the note stands with the regression

@@ -13,8 +13,9 @@ from typing import Any
 from urllib.request import urlretrieve
 
 import pytest
+from playwright.sync_api import expect
 
-from tests.browser.visit import poll
+from tests.browser.visit import eventually, poll, shows
 from tests.product import Product
 
 SUITE = """
@@ -108,18 +109,19 @@ def test_a_slower_build_fails_its_pipeline_and_shows_why(watched: Any, product: 
 def on_the_pages(page: Any, document: dict[str, Any]) -> None:
     """The link of the comment leads to the evidence, the evidence to a filled-in tune job; home and builds say the same."""
     page.goto(document["links"]["page"])
-    assert "slower" in page.inner_text(".answer") and "+11." in page.inner_text(".answer")
-    assert "recorded on NVIDIA H200" in page.inner_text(".subbar")
+    shows(page.locator(".answer").first, "slower")
+    shows(page.locator(".answer").first, "+11.")
+    shows(page.locator(".subbar").first, "recorded on NVIDIA H200")
     page.get_by_role("link", name="Evidence of the worst kernel").click()
     page.wait_for_url("**/kernels/*/")
     page.locator("a[href*='/tune/new/']").first.click()
     page.wait_for_url("**/tune/new/?*")
-    assert page.locator("[name=operator]").input_value() == "matmul"
-    assert sorted(page.locator("[name=shape]").input_value().split()) == ["K=4096", "M=4096", "N=4096"]
+    expect(page.locator("[name=operator]")).to_have_value("matmul")
+    eventually(lambda: sorted(page.locator("[name=shape]").input_value().split()) == ["K=4096", "M=4096", "N=4096"])
     page.goto("/")
     poll(page, "() => document.querySelector('#live-slower')?.innerText.includes('bad-3')")
     page.goto("/builds/?suite=guarded")
-    assert page.inner_text(".answer").startswith("Did we get slower? Yes: matmul is 11.")
+    eventually(lambda: page.inner_text(".answer").startswith("Did we get slower? Yes: matmul is 11."))
     page.goto("/builds/bad-3/")
     poll(page, "document.querySelector('main').innerText.includes('SLOWER')")
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from tests.browser.visit import shows
+
 
 def test_a_place_is_added_tested_and_its_messages_follow(watched: Any, server_url: str) -> None:
     page = watched
@@ -13,12 +15,12 @@ def test_a_place_is_added_tested_and_its_messages_follow(watched: Any, server_ur
     page.get_by_label("Address", exact=True).fill("kernels@team.example")
     page.keyboard.press("Enter")
     page.locator("#made", has_text="kernels@team.example will be told").wait_for()
-    assert "is told to 1 mailbox" in page.locator(".answer").inner_text()
+    shows(page.locator(".answer"), "is told to 1 mailbox")
     page.get_by_role("button", name="Send a test", exact=True).click()
     page.wait_for_url("**/notified/")
     # a worker of the running product writes it; there is no mail server, and the page says so
     page.locator("#live-messages tr", has_text="◻ a file").wait_for(timeout=60_000)
-    assert "mails become files" in page.locator(".notice", has_text="No mail server").inner_text()
+    shows(page.locator(".notice", has_text="No mail server"), "mails become files")
 
     page.get_by_label("How", exact=True).select_option("webhook")
     page.get_by_label("Address", exact=True).fill("http://127.0.0.1:9/hook")
@@ -27,11 +29,11 @@ def test_a_place_is_added_tested_and_its_messages_follow(watched: Any, server_ur
     page.get_by_role("button", name="Send a test", exact=True).click()
     failed = page.locator("#live-messages tr", has_text="✕ failed")      # an address inside this network
     failed.wait_for(timeout=60_000)
-    assert "RIDGEPOINT_WEBHOOK_PRIVATE=1 allows such addresses" in failed.inner_text()
+    shows(failed, "RIDGEPOINT_WEBHOOK_PRIVATE=1 allows such addresses")
     assert len(secret) > 30 and secret not in page.content()
     for address in ("http://127.0.0.1:9/hook", "kernels@team.example"):
         row = page.locator("#live-places tr", has_text=address)
         row.locator("summary").press("Enter")                            # asked again before it goes
         row.get_by_role("button", name=f"Remove {address} and its messages").press("Enter")
         page.locator(".notice", has_text="It is told no more.").wait_for()
-    assert "Nobody is told" in page.locator(".answer").inner_text()
+    shows(page.locator(".answer"), "Nobody is told")

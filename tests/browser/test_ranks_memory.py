@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from playwright.sync_api import expect
 
-from tests.browser.visit import H200, poll, uploaded
+from tests.browser.visit import H200, eventually, fits, poll, shows, uploaded
 
 RANKS = H200.parent / "ranks"
 
@@ -41,13 +42,13 @@ def test_from_the_late_rank_to_its_longest_wait(watched: Any, server_url: str, s
     page.goto(f"{server_url}/profiles/{straggling}/analysis/communication/")
     answer = page.locator(".answer").inner_text()
     assert answer.startswith("Rank 1 comes last in 4 of 4 collectives") and "load the batch" in answer
-    assert "keeps the other ranks waiting" in page.locator("#findings").inner_text()
+    shows(page.locator("#findings"), "keeps the other ranks waiting")
     for figure in ("waits-figure", "bandwidth-figure"):
         poll(page, f"document.querySelector('#{figure} canvas, #{figure} .bk-Figure') !== null")
     fills_its_bar(page, "#causes .rank-bar:first-of-type")
-    assert "its host launched late" in page.locator("#causes .bars").first.get_attribute("aria-label")
-    assert page.locator("#matrix td.heat-cell").count() == 1
-    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    eventually(lambda: "its host launched late" in page.locator("#causes .bars").first.get_attribute("aria-label"))
+    expect(page.locator("#matrix td.heat-cell")).to_have_count(1)
+    fits(page)
     link = page.get_by_role("link", name="the longest on the timeline").first
     link.focus()
     page.keyboard.press("Enter")
@@ -59,12 +60,12 @@ def test_from_the_late_rank_to_its_longest_wait(watched: Any, server_url: str, s
 def test_from_the_peak_to_the_timeline(watched: Any, server_url: str, training: int) -> None:
     page = watched
     page.goto(f"{server_url}/profiles/{training}/analysis/memory/")
-    assert page.locator(".answer").inner_text().startswith("GPU 0 has 941 MB allocated at the peak")
+    eventually(lambda: page.locator(".answer").inner_text().startswith("GPU 0 has 941 MB allocated at the peak"))
     poll(page, "document.querySelector('#figure-1 canvas, #figure-1 .bk-Figure') !== null")
     fills_its_bar(page, "#peaks .rank-bar")
-    assert "activations 42.8" in page.locator("#peaks .bars").get_attribute("aria-label")
+    eventually(lambda: "activations 42.8" in page.locator("#peaks .bars").get_attribute("aria-label"))
     page.get_by_text("How a category is told").click()
-    assert page.get_by_text("kept beyond it", exact=False).first.is_visible()
+    expect(page.get_by_text("kept beyond it", exact=False).first).to_be_visible()
     page.get_by_role("link", name="on the timeline").first.click()
     page.wait_for_url("**/timeline/?w=*")
     poll(page, "document.querySelector('#tl-canvas, .tl-body canvas, canvas') !== null")

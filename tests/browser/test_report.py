@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from tests.browser.visit import H200, poll, uploaded
+from tests.browser.visit import H200, eventually, poll, shows, uploaded
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -68,8 +68,8 @@ def test_the_report_prints_on_one_sheet(watched: Any, server_url: str, trace_id:
     page.goto(f"{server_url}/profiles/{trace_id if kind == 'trace' else counters_id}/report/")
     poll(page, "document.querySelectorAll('.sheet section').length >= 2")
     page.emulate_media(media="print", color_scheme=scheme)
-    assert page.evaluate("getComputedStyle(document.querySelector('.sheet')).backgroundColor") == "rgb(255, 255, 255)"
-    assert page.evaluate("getComputedStyle(document.querySelector('.sheet .muted')).color") == "rgb(68, 68, 68)"
+    eventually(lambda: page.evaluate("getComputedStyle(document.querySelector('.sheet')).backgroundColor") == "rgb(255, 255, 255)")
+    eventually(lambda: page.evaluate("getComputedStyle(document.querySelector('.sheet .muted')).color") == "rgb(68, 68, 68)")
     raw = page.pdf(prefer_css_page_size=True)
     page.emulate_media(media="screen", color_scheme=scheme)
     assert len(re.findall(rb"/Type\s*/Page\b", raw)) == 1
@@ -94,10 +94,11 @@ def test_from_an_analysis_to_a_filled_in_form(watched: Any, server_url: str, tra
     page = watched
     page.goto(f"{server_url}/profiles/{trace_id}/analysis/operators/")
     poll(page, "document.querySelectorAll('.tabulator-row').length > 10")
-    assert page.locator(".icicle .box").count() >= 5 and page.locator(".owner-bars").get_attribute("aria-label")
+    eventually(lambda: page.locator(".icicle .box").count() >= 5)
+    eventually(lambda: page.locator(".owner-bars").get_attribute("aria-label"))
     page.locator(".icicle .box").first.focus()
-    assert "/timeline/?q=" in (page.evaluate("document.activeElement.href") or "")
+    eventually(lambda: "/timeline/?q=" in (page.evaluate("document.activeElement.href") or ""))
     page.locator("#table-0 .kernel-actions a:has-text('tune')").first.click()
     page.wait_for_url("**/tune/new/**")
-    assert re.search(r"M=2048 N=\d+ K=\d+", page.input_value("[name=shape]"))
-    assert "Filled in for nvjet" in page.inner_text(".notice")
+    eventually(lambda: re.search(r"M=2048 N=\d+ K=\d+", page.input_value("[name=shape]")))
+    shows(page.locator(".notice").first, "Filled in for nvjet")

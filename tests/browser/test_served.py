@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from tests.browser.visit import eventually, shows
+
 ROW = {"operator": "matmul", "dtype": "bf16", "rule": "default", "entry": None, "bucket": "K=2048 M=2048 N=2048", "launches": 1234}
 
 
@@ -23,8 +25,8 @@ def test_from_what_was_served_to_a_job_that_is_filled_in(watched: Any, playwrigh
     page = watched
     page.goto(f"{server_url}/cache/")
     page.get_by_role("link", name="Served").click()
-    assert "got a default" in page.locator(".answer").inner_text()
-    assert "default 100.0 %" in page.locator("[data-save=served-rules]").get_attribute("aria-label")
+    shows(page.locator(".answer"), "got a default")
+    eventually(lambda: "default 100.0 %" in page.locator("[data-save=served-rules]").get_attribute("aria-label"))
     page.get_by_role("link", name="Tune matmul K=2048 M=2048 N=2048").click()
     page.wait_for_url("**/tune/new/?*")
     shape = page.locator("[name=shape]").input_value()

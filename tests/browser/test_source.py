@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.browser.visit import poll, uploaded
+from tests.browser.visit import eventually, poll, reads, shows, uploaded
 
 REPORT = Path(__file__).parents[1] / "data" / "captured" / "matmul_full.ncu-rep.gz"
 READY = "document.getElementById('source-view')?.dataset.state === 'ready'"
@@ -30,10 +30,12 @@ def test_line_and_instruction_lead_to_each_other(watched: Any, address: str) -> 
     page.goto(f"{address}/source/")
     poll(page, READY)
     line, instruction = page.evaluate(CHOSEN)
-    assert page.inner_text(".answer b") in page.inner_text("#source-detail h3")        # the hottest line, as the answer says
+    shows(page.locator("#source-detail h3").first, page.inner_text(".answer b"))        # the hottest line, as the answer says
     assert "tl." in line or "range" in line
-    assert instruction == "" and page.locator(".code-row.is-linked").count() > 0
-    assert "line=" in page.url and "metric=samples" in page.url
+    assert instruction == ""
+    eventually(lambda: page.locator(".code-row.is-linked").count() > 0)
+    eventually(lambda: "line=" in page.url)
+    eventually(lambda: "metric=samples" in page.url)
 
     page.keyboard.press("n")                                                           # the next hottest line
     poll(page, f"{CHOSEN}[0] !== {line!r}")
@@ -43,25 +45,26 @@ def test_line_and_instruction_lead_to_each_other(watched: Any, address: str) -> 
     sass.press("n")                                                                    # the hottest instruction
     poll(page, f"{CHOSEN}[1] !== ''")
     first = page.evaluate(CHOSEN)[1]
-    assert first.split("  ◀")[0] in page.inner_text("#source-detail h3") and "at=" in page.url
+    shows(page.locator("#source-detail h3").first, first.split("  ◀")[0])
+    eventually(lambda: "at=" in page.url)
     sass.press("ArrowDown")
     poll(page, f"{CHOSEN}[1] !== {first!r}")
     page.reload()
     poll(page, READY)
-    assert page.evaluate(CHOSEN)[1] not in ("", first)                                 # the address holds what was chosen
+    eventually(lambda: page.evaluate(CHOSEN)[1] not in ("", first))     # the address holds what was chosen
 
     page.select_option("#source-metric", "inst_executed")
     poll(page, "location.search.includes('metric=inst_executed')")
-    assert "executed it" in page.inner_text("#source-hint")
+    shows(page.locator("#source-hint").first, "executed it")
     page.locator(".code-list").nth(0).press("n")
     poll(page, "location.search.includes('line=')")
-    assert page.locator("#source-detail .kv dt").first.inner_text() == "Stall samples"
+    reads(page.locator("#source-detail .kv dt").first, "Stall samples")
 
 
 def test_the_course_of_the_kernel_is_drawn(watched: Any, address: str) -> None:
     page = watched
     page.goto(f"{address}/sampling/")
     poll(page, "window.Bokeh && document.querySelector('#sampling')?.dataset.state === 'ready'")
-    assert page.locator("#sampling .bk-Figure").count() >= 3
+    eventually(lambda: page.locator("#sampling .bk-Figure").count() >= 3)
     poll(page, "document.querySelectorAll('.tabulator-row').length > 10")
-    assert "Tensor pipe" in page.inner_text(".answer")
+    shows(page.locator(".answer").first, "Tensor pipe")

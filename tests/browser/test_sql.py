@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from playwright.sync_api import expect
 
-from tests.browser.visit import H200, poll, uploaded
+from tests.browser.visit import H200, eventually, poll, shows, uploaded
 
 RECORDING = H200 / "kineto_train.json.gz"
 APP = "document.getElementById('timeline').timeline"
@@ -53,23 +54,26 @@ def test_a_query_gives_a_table(console: Any, profile_id: int) -> None:
     assert "rows of asked in" in ran(console)
     first = console.locator("#sql-table .tabulator-row").first
     first.wait_for()
-    assert "cpu_op" in first.inner_text() and "ms" in first.inner_text()
-    assert f"profiles={profile_id}" in console.url and "q=SELECT" in console.url
+    shows(first, "cpu_op")
+    shows(first, "ms")
+    eventually(lambda: f"profiles={profile_id}" in console.url)
+    eventually(lambda: "q=SELECT" in console.url)
     console.reload()                                # the address holds profiles and query
     console.locator("#sql-table .tabulator-row").first.wait_for()
-    assert "total_ns" in console.locator("#sql-text").input_value()
+    eventually(lambda: "total_ns" in console.locator("#sql-text").input_value())
 
 
 def test_an_error_is_shown_where_it_is(refusing: Any) -> None:
     write(refusing, "SELECT name,\n       nosuch\nFROM slices")
     ran(refusing)
-    assert "line 2, column 8" in refusing.locator("#sql-error").inner_text()
+    shows(refusing.locator("#sql-error"), "line 2, column 8")
     chosen = refusing.evaluate("(() => { const f = document.getElementById('sql-text'); "
                               "return f.value.slice(f.selectionStart, f.selectionEnd); })()")
-    assert chosen == "nosuch" and refusing.locator("#sql-text").get_attribute("aria-invalid") == "true"
+    assert chosen == "nosuch"
+    expect(refusing.locator("#sql-text")).to_have_attribute("aria-invalid", "true")
     write(refusing, "SELECT 1 AS a")
     ran(refusing)
-    assert refusing.locator("#sql-error").is_hidden()
+    expect(refusing.locator("#sql-error")).to_be_hidden()
 
 
 def test_a_long_query_can_be_stopped(refusing: Any) -> None:
@@ -79,7 +83,7 @@ def test_a_long_query_can_be_stopped(refusing: Any) -> None:
     poll(refusing, "parseFloat(document.getElementById('sql-elapsed').textContent) > 0.5")
     refusing.locator("#sql-stop").click()
     poll(refusing, "document.getElementById('sql-answer').textContent === 'The query was stopped.'", 6000)
-    assert refusing.locator("#sql-run").is_enabled()
+    expect(refusing.locator("#sql-run")).to_be_enabled()
 
 
 def test_keys_of_the_editor(console: Any) -> None:
@@ -90,16 +94,16 @@ def test_keys_of_the_editor(console: Any) -> None:
     field = console.locator("#sql-text")
     field.press("Control+ArrowUp")
     field.press("Control+ArrowUp")
-    assert field.input_value() == "SELECT 1 AS one"
+    expect(field).to_have_value("SELECT 1 AS one")
     for _ in range(2):
         field.press("Control+ArrowDown")
-    assert field.input_value() == "draft"
+    expect(field).to_have_value("draft")
     field.press("Home")
     field.press("Tab")
-    assert field.input_value() == "  draft"
+    expect(field).to_have_value("  draft")
     field.press("Escape")
     field.press("Tab")
-    assert console.evaluate("document.activeElement.id") == "sql-run"
+    eventually(lambda: console.evaluate("document.activeElement.id") == "sql-run")
 
 
 def test_an_example_is_a_chart(console: Any) -> None:
@@ -107,11 +111,12 @@ def test_an_example_is_a_chart(console: Any) -> None:
     console.locator("#sql-table .tabulator-row").first.wait_for()
     console.get_by_role("tab", name="Chart").click()
     console.locator("#sql-figure[data-state=ready] canvas").first.wait_for()
-    assert console.locator("#sql-kind").input_value() == "bar" and "example=top-kernels" in console.url
+    expect(console.locator("#sql-kind")).to_have_value("bar")
+    eventually(lambda: "example=top-kernels" in console.url)
     console.locator("#sql-kind").select_option("histogram")
     console.locator("#sql-x").select_option("mean_ns")
     poll(console, "document.getElementById('sql-chart-note').textContent !== 'drawing…'")
-    assert console.locator("#sql-y").is_hidden()
+    expect(console.locator("#sql-y")).to_be_hidden()
 
 
 def test_the_whole_result_is_a_file(console: Any) -> None:
@@ -128,7 +133,7 @@ def test_words_of_the_documentation_go_into_the_query(console: Any) -> None:
     write(console, "SELECT")
     console.locator(".sql-doc summary", has_text="kernels").first.click()
     console.locator(".sql-doc[open] [data-word=occupancy_pct]").click()
-    assert console.locator("#sql-text").input_value() == "SELECT occupancy_pct"
+    expect(console.locator("#sql-text")).to_have_value("SELECT occupancy_pct")
 
 
 def test_a_kept_query_is_a_track_of_the_timeline(console: Any, profile_id: int) -> None:
@@ -138,7 +143,8 @@ def test_a_kept_query_is_a_track_of_the_timeline(console: Any, profile_id: int) 
     console.locator("#sql-name").fill("Long kernels")
     console.locator("#sql-save-new").click()
     console.wait_for_selector("#timeline[data-ready]")
-    assert f"/profiles/{profile_id}/timeline/" in console.url and "sql=" in console.url
+    eventually(lambda: f"/profiles/{profile_id}/timeline/" in console.url)
+    eventually(lambda: "sql=" in console.url)
     poll(console, f"(({{timeline, tiles, scheduled}}) => timeline.names !== null && tiles.pending === 0 && !scheduled)({APP})")
     track = console.evaluate(f"[...{APP}.timeline.tracks.values()].find((t) => t.name === 'Long kernels')")
     assert track["slices"] == 50 and track["group"] == "SQL"
@@ -146,10 +152,10 @@ def test_a_kept_query_is_a_track_of_the_timeline(console: Any, profile_id: int) 
       tiles.runs({track["id"]}, timeline.topLevel, viewport.start, viewport.end)
         .flatMap((run) => run.tiles).reduce((n, {{tile}}) => n + tile.count.reduce((a, b) => a + b, 0), 0))({APP})""")
     assert drawn == 50
-    assert "sql=" in console.url                    # the timeline's own address keeps it
+    eventually(lambda: "sql=" in console.url)                    # the timeline's own address keeps it
     console.get_by_role("link", name="tracks of SQL").click()
     console.wait_for_selector("#timeline[data-ready]")
-    assert "sql=" not in console.url
+    eventually(lambda: "sql=" not in console.url)
 
 
 def test_kept_queries_are_listed_changed_and_deleted(console: Any) -> None:
@@ -166,7 +172,7 @@ def test_kept_queries_are_listed_changed_and_deleted(console: Any) -> None:
     line.get_by_text("by local").wait_for()
     write(console, "")
     line.get_by_role("button", name="Three", exact=True).click()
-    assert console.locator("#sql-text").input_value() == "SELECT 33 AS three"
+    expect(console.locator("#sql-text")).to_have_value("SELECT 33 AS three")
     for _ in range(2):
         line.get_by_role("button", name="Delete").click()
     line.wait_for(state="detached")

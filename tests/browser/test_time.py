@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from playwright.sync_api import expect
 
-from tests.browser.visit import H200, poll, uploaded
+from tests.browser.visit import H200, eventually, fits, poll, shows, uploaded
 
 
 @pytest.fixture(scope="module")
@@ -21,18 +22,18 @@ def test_from_the_profile_to_the_step_and_the_gap(watched: Any, server_url: str,
     page.set_viewport_size({"width": 1000, "height": 900})
     page.goto(f"{server_url}/profiles/{profile_id}/analysis/time/")         # makes the document where no worker has yet
     page.goto(f"{server_url}/profiles/{profile_id}/")
-    assert "holds the GPU back" in page.locator("#class-overhead").inner_text()
-    assert page.locator("#classes .class-card").count() == 3
+    shows(page.locator("#class-overhead"), "holds the GPU back")
+    expect(page.locator("#classes .class-card")).to_have_count(3)
     page.get_by_role("link", name="the evidence").click()
     page.wait_for_url("**/analysis/time/")
-    assert page.locator(".answer").inner_text().startswith("Overhead holds the GPU back: 79 %")
+    eventually(lambda: page.locator(".answer").inner_text().startswith("Overhead holds the GPU back: 79 %"))
     poll(page, "document.querySelector('#steps-figure canvas, #steps-figure .bk-Figure') !== null")
     label = page.locator("#gpus .bars").get_attribute("aria-label")
     assert "idle, host too slow 63.6 %" in label
     widths = page.evaluate("[...document.querySelectorAll('#gpus .bar')].map((bar) => bar.getBoundingClientRect().width)")
     whole = page.evaluate("document.querySelector('#gpus .bars').clientWidth")
     assert abs(sum(widths) - whole) < 3                                     # the picture is the numbers
-    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    fits(page)
     gap = page.get_by_role("link", name="The longest gap in the timeline")
     gap.focus()
     page.keyboard.press("Enter")

@@ -9,8 +9,9 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
+from playwright.sync_api import expect
 
-from tests.browser.visit import H200, poll, uploaded
+from tests.browser.visit import H200, eventually, poll, reads, shows, uploaded
 
 RECORDING = H200 / "kineto_train.json.gz"
 APP = "document.getElementById('timeline').timeline"
@@ -116,7 +117,7 @@ def test_search_steps_through_hits(timeline: Any, profile_id: int) -> None:
     poll(timeline, "/\\/ \\d/.test(document.getElementById('tl-hits').textContent)")
     timeline.keyboard.press("Enter")
     timeline.wait_for_selector(".tl-details")
-    assert timeline.inner_text("#tl-hits") == f"1 / {found['total']:,}"
+    reads(timeline.locator("#tl-hits").first, f"1 / {found['total']:,}")
     timeline.keyboard.press("Enter")
     poll(timeline, f"{APP}.chosen.slice?.id === {found['slices'][1]['id']}")
     timeline.keyboard.press("Shift+Enter")
@@ -156,7 +157,7 @@ def test_comma_and_full_stop_go_along_the_track(timeline: Any, profile_id: int) 
     timeline.keyboard.press(".")
     first = kernels[0]
     poll(timeline, f"(({{id, track}}) => id !== {first['id']} && track === {first['track']})({APP}.chosen.slice)")
-    assert timeline.evaluate(f"{APP}.chosen.slice.start_ns") > kernels[0]["start_ns"]
+    eventually(lambda: timeline.evaluate(f"{APP}.chosen.slice.start_ns") > kernels[0]["start_ns"])
     timeline.keyboard.press(",")
     poll(timeline, f"{APP}.chosen.slice.id === {kernels[0]['id']}")
     timeline.keyboard.press("f")
@@ -176,10 +177,10 @@ def test_a_drag_selects_an_area_and_sums_it_up(timeline: Any, profile_id: int) -
     area = timeline.evaluate(f"{APP}.chosen.area")
     asked = f"start={area['start']}&end={area['end']}&tracks={','.join(map(str, area['tracks']))}"
     answer = get_json(timeline, f"/api/profiles/{profile_id}/selection/?{asked}")
-    assert timeline.inner_text(".tl-groups .grid-count") == f"{len(answer['rows'])} rows"
+    reads(timeline.locator(".tl-groups .grid-count").first, f"{len(answer['rows'])} rows")
     largest = max(answer["rows"], key=lambda row: row["total_ns"])
-    assert timeline.inner_text(".tl-groups .tabulator-row:first-child .tabulator-cell:first-child") == largest["name"]
-    assert f"{answer['slices']:,} slices" in timeline.inner_text(".tl-chips")
+    reads(timeline.locator(".tl-groups .tabulator-row:first-child .tabulator-cell:first-child").first, largest["name"])
+    shows(timeline.locator(".tl-chips").first, f"{answer['slices']:,} slices")
 
 
 def test_the_url_restores_the_view_and_back_returns(timeline: Any, profile_id: int) -> None:
@@ -203,10 +204,11 @@ def test_the_url_restores_the_view_and_back_returns(timeline: Any, profile_id: i
     settled(timeline)
     timeline.wait_for_selector(".tl-details .tl-links")
     assert max(abs(a - b) for a, b in zip(window(timeline), shown, strict=True)) < 0.01
-    assert timeline.evaluate(f"{APP}.chosen.slice.id") == kernel["id"]
-    assert timeline.locator(".tl-pinned .tl-label").count() == 1
-    assert timeline.input_value("#tl-q") == GEMM
-    assert timeline.evaluate(f"{APP}.marks.length") == 1 and timeline.evaluate(f"{APP}.view.folded.size") == 1
+    eventually(lambda: timeline.evaluate(f"{APP}.chosen.slice.id") == kernel["id"])
+    expect(timeline.locator(".tl-pinned .tl-label")).to_have_count(1)
+    expect(timeline.locator("#tl-q").first).to_have_value(GEMM)
+    eventually(lambda: timeline.evaluate(f"{APP}.marks.length") == 1)
+    eventually(lambda: timeline.evaluate(f"{APP}.view.folded.size") == 1)
 
     timeline.locator(".tl-main").focus()
     timeline.keyboard.press("0")
@@ -221,13 +223,13 @@ def test_filter_fold_keys_and_themes(timeline: Any) -> None:
     tracks = timeline.locator(".tl-main .tl-label").count()
     timeline.fill("#tl-filter", "stream")
     settled(timeline)
-    assert 0 < timeline.locator(".tl-main .tl-label").count() < tracks
+    eventually(lambda: 0 < timeline.locator(".tl-main .tl-label").count() < tracks)
     timeline.fill("#tl-filter", "no such track")
-    assert timeline.locator("#tl-none").is_visible()
+    expect(timeline.locator("#tl-none")).to_be_visible()
     timeline.keyboard.press("Escape")
     settled(timeline)
     timeline.keyboard.press("?")
-    assert "Zoom in and out at the pointer" in timeline.inner_text("dialog[open]")
+    shows(timeline.locator("dialog[open]").first, "Zoom in and out at the pointer")
     timeline.keyboard.press("Escape")
     light = pixels(timeline, ".tl-main canvas")[0]
     timeline.click("#theme-switch")
@@ -242,18 +244,18 @@ def test_zoom_to_nanoseconds_keeps_slices_in_place(timeline: Any, profile_id: in
     settled(timeline)
     x = timeline.evaluate(f"(ns) => {APP}.viewport.x(ns) / {APP}.viewport.width", edge)
     assert abs(x - 0.5) < 1e-6
-    assert "m" not in re.sub(r"ms|µs", "", timeline.inner_text(".tl-base"))
+    eventually(lambda: "m" not in re.sub(r"ms|µs", "", timeline.inner_text(".tl-base")))
 
 
 def test_a_tile_that_cannot_be_had_is_reported_and_tried_again(page: Any, server_url: str, profile_id: int) -> None:
     page.route(re.compile(r"/tiles/[0-3]/"), lambda route: route.abort())
     page.goto(f"{server_url}/profiles/{profile_id}/timeline/?w=2000000-2050000")
-    page.wait_for_selector("#tl-error:not([hidden])", timeout=20_000)
-    assert page.evaluate(f"{APP}.stage.entries") > 0                  # the coarser tiles are still drawn
+    page.wait_for_selector("#tl-error:not([hidden])", timeout=60_000)
+    eventually(lambda: page.evaluate(f"{APP}.stage.entries") > 0)                  # the coarser tiles are still drawn
     page.unroute_all()
     page.click("#tl-retry")
     settled(page)
-    assert not page.locator("#tl-error").is_visible()
+    expect(page.locator("#tl-error")).to_be_hidden()
 
 
 def test_an_api_that_fails_says_so_and_opens_on_the_second_try(page: Any, server_url: str, profile_id: int) -> None:
@@ -261,7 +263,8 @@ def test_an_api_that_fails_says_so_and_opens_on_the_second_try(page: Any, server
         status=503, json={"error": "the store is away", "hint": "wait a moment"}))
     page.goto(f"{server_url}/profiles/{profile_id}/timeline/")
     page.wait_for_selector("#tl-state .notice-error")
-    assert "the store is away" in page.inner_text("#tl-state") and "wait a moment" in page.inner_text("#tl-state")
+    shows(page.locator("#tl-state").first, "the store is away")
+    shows(page.locator("#tl-state").first, "wait a moment")
     page.unroute_all()
     page.click("#tl-state >> text=Try again")
     settled(page)

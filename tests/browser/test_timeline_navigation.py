@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from playwright.sync_api import expect
 
 from tests.browser.test_timeline import APP, GEMM, RECORDING, get_json, place, query, settled, window
-from tests.browser.visit import poll, uploaded
+from tests.browser.visit import eventually, poll, reads, shows, uploaded
 
 _PLACES = f"['{{first}}', '{{second}}'].map((name) => {APP}.stage.main.rows.rows.findIndex((row) => row.track?.name === name))"
 
@@ -83,7 +84,7 @@ def test_the_help_sheet_lists_every_key_of_the_table(timeline: Any) -> None:
     assert len(keys) > 25
     assert [what for what in keys if what not in text] == []
     timeline.keyboard.press("Escape")
-    assert timeline.locator("dialog[open]").count() == 0
+    expect(timeline.locator("dialog[open]")).to_have_count(0)
 
 
 def test_the_wheel_zooms_at_the_pointer(timeline: Any) -> None:
@@ -140,7 +141,7 @@ def test_brackets_go_from_op_to_call_to_kernel_and_back(timeline: Any, run: int)
     call = press(timeline, "[", "s.category === 'runtime'")
     op = press(timeline, "[", "s.category === 'cpu_op'")
     assert op["start_ns"] <= call["start_ns"] <= kernel["start_ns"]
-    assert "of" in timeline.inner_text("#tl-said")
+    shows(timeline.locator("#tl-said").first, "of")
     onward = press(timeline, "]", "s.category === 'runtime'")
     assert press(timeline, "]", "/kernel|compute/.test(s.category)")["correlation"] == onward["correlation"]
 
@@ -169,23 +170,23 @@ def test_tracks_hide_by_key_and_by_mouse_and_come_back(timeline: Any, run: int) 
     row = label(timeline, "overhead")
     row.hover()
     row.locator("[data-part=hide]").click()
-    assert timeline.inner_text("#tl-show-all") == "2 hidden: show"
+    reads(timeline.locator("#tl-show-all").first, "2 hidden: show")
     reloaded(timeline)
-    assert timeline.inner_text("#tl-show-all") == "2 hidden: show"
+    reads(timeline.locator("#tl-show-all").first, "2 hidden: show")
     assert "hide" in query(timeline)
     timeline.click("#tl-show-all")
     assert shown(timeline) == names
-    assert timeline.locator("#tl-show-all").is_hidden()
+    expect(timeline.locator("#tl-show-all")).to_be_hidden()
 
 
 def test_a_filter_is_words_or_a_pattern(timeline: Any) -> None:
     timeline.fill("#tl-filter", "^stream|overhead$|overhead")
     assert [name for name in shown(timeline) if name in ("stream 7", "overhead")] == ["stream 7", "overhead"]
     assert not any("thread" in name for name in shown(timeline))
-    assert "hidden: show" in timeline.inner_text("#tl-show-all")
+    shows(timeline.locator("#tl-show-all").first, "hidden: show")
     timeline.fill("#tl-filter", "stream [")
-    assert timeline.get_attribute("#tl-filter", "aria-invalid") == "true"
-    assert "Not a pattern" in timeline.get_attribute("#tl-filter", "title")
+    expect(timeline.locator("#tl-filter").first).to_have_attribute("aria-invalid", "true")
+    eventually(lambda: "Not a pattern" in timeline.get_attribute("#tl-filter", "title"))
     assert any("thread" in name for name in shown(timeline))
     timeline.fill("#tl-filter", "/STREAM 7/")
     reloaded(timeline)
@@ -212,7 +213,7 @@ def test_tracks_move_by_keys_and_by_dragging_their_names(timeline: Any) -> None:
 def test_names_are_walked_folded_and_pinned_by_keys(timeline: Any) -> None:
     label(timeline, "python3").locator("button").first.focus()
     timeline.keyboard.press("ArrowDown")
-    assert "thread" in timeline.evaluate("document.activeElement.closest('.tl-label').innerText")
+    eventually(lambda: "thread" in timeline.evaluate("document.activeElement.closest('.tl-label').innerText"))
     timeline.keyboard.press("c")
     assert poll(timeline, f"{APP}.view.folded.size === 1")
     timeline.keyboard.press("p")
@@ -220,8 +221,8 @@ def test_names_are_walked_folded_and_pinned_by_keys(timeline: Any) -> None:
     timeline.keyboard.press("Shift+C")
     assert poll(timeline, f"{APP}.stage.main.rows.rows.every((row) => row.kind === 'group')")
     reloaded(timeline)
-    assert timeline.locator(".tl-pinned .tl-label").count() == 1
-    assert timeline.evaluate(f"{APP}.stage.main.rows.rows.every((row) => row.kind === 'group')")
+    expect(timeline.locator(".tl-pinned .tl-label")).to_have_count(1)
+    eventually(lambda: timeline.evaluate(f"{APP}.stage.main.rows.rows.every((row) => row.kind === 'group')"))
 
 
 # measuring
@@ -248,7 +249,7 @@ def test_edges_of_a_drag_snap_to_slices_unless_alt_is_held(timeline: Any, run: i
     assert right - left > 20
     area = dragged()
     assert (area["start"], area["end"]) == (kernel["start_ns"], kernel["start_ns"] + kernel["dur_ns"])
-    assert "selected" in timeline.inner_text(".tl-panel")
+    shows(timeline.locator(".tl-panel").first, "selected")
     free = dragged("Alt")
     assert free["start"] > kernel["start_ns"] and free["end"] < kernel["start_ns"] + kernel["dur_ns"]
 
@@ -259,18 +260,18 @@ def test_the_ruler_measures_and_its_edges_move(timeline: Any, run: int) -> None:
     box = timeline.locator(".tl-ruler").bounding_box()
     at = timeline.evaluate(f"(s) => [s.start_ns, s.start_ns + s.dur_ns].map((ns) => {APP}.viewport.x(ns))", kernel)
     timeline.mouse.move(box["x"] + 40, box["y"] + 8)
-    assert timeline.locator(".tl-cursor-time").is_visible()
-    assert timeline.inner_text(".tl-cursor-time").endswith(("ms", "µs", "s"))
+    expect(timeline.locator(".tl-cursor-time")).to_be_visible()
+    eventually(lambda: timeline.inner_text(".tl-cursor-time").endswith(("ms", "µs", "s")))
     timeline.mouse.down()
     timeline.mouse.move(box["x"] + at[0], box["y"] + 8, steps=5)
     timeline.mouse.up()
-    assert timeline.evaluate(f"{APP}.chosen.area.end") == kernel["start_ns"]
+    eventually(lambda: timeline.evaluate(f"{APP}.chosen.area.end") == kernel["start_ns"])
     settled(timeline)
     timeline.mouse.move(box["x"] + at[0], box["y"] + 8)
     timeline.mouse.down()
     timeline.mouse.move(box["x"] + at[1], box["y"] + 8, steps=5)
     timeline.mouse.up()
-    assert timeline.evaluate(f"{APP}.chosen.area.end") == end
+    eventually(lambda: timeline.evaluate(f"{APP}.chosen.area.end") == end)
 
 
 def test_a_selection_grows_by_keys(timeline: Any, run: int) -> None:
@@ -284,9 +285,9 @@ def test_a_selection_grows_by_keys(timeline: Any, run: int) -> None:
     timeline.keyboard.press("Shift+ArrowUp")
     poll(timeline, f"{APP}.chosen.area.tracks.length === 2")
     timeline.keyboard.press("m")
-    assert timeline.evaluate(f"{APP}.marks.length") == 1
+    eventually(lambda: timeline.evaluate(f"{APP}.marks.length") == 1)
     timeline.click("#tl-mark")
-    assert timeline.evaluate(f"{APP}.marks.length") == 0
+    eventually(lambda: timeline.evaluate(f"{APP}.marks.length") == 0)
 
 
 # bookmarks and notes
@@ -337,7 +338,7 @@ def test_bookmarks_by_key_and_mouse_and_going_from_one_to_the_next(timeline: Any
     timeline.keyboard.press("0")
     settled(timeline)
     timeline.keyboard.press("l")
-    assert timeline.locator(".tl-notes li").count() == 2
+    expect(timeline.locator(".tl-notes li")).to_have_count(2)
     timeline.click(".tl-notes >> text=Bookmark (B)")
     poll(timeline, "document.querySelectorAll('.tl-notes li').length === 3")
     timeline.locator(".tl-main").focus()
@@ -348,18 +349,18 @@ def test_bookmarks_by_key_and_mouse_and_going_from_one_to_the_next(timeline: Any
             timeline.evaluate(f"{APP}.notes.store.current = {APP}.notes.store.ordered.at(-1).id")
         timeline.keyboard.press(key)
         settled(timeline)
-        assert timeline.evaluate(f"{APP}.notes.store.current === {APP}.notes.store.ordered[{at}].id")
+        poll(timeline, f"{APP}.notes.store.current === {APP}.notes.store.ordered[{at}].id")
         a, b = window(timeline)
         assert a <= starts[at] <= b
     reloaded(timeline)
-    assert timeline.locator(".tl-notes").is_visible()
-    assert timeline.locator(".tl-note-current").count() == 1
+    expect(timeline.locator(".tl-notes")).to_be_visible()
+    expect(timeline.locator(".tl-note-current")).to_have_count(1)
     timeline.locator(".tl-main").focus()
     timeline.keyboard.press("0")
     settled(timeline)
     timeline.evaluate(f"document.querySelector('.tl-flag[data-note=\"' + {APP}.notes.store.ordered[0].id + '\"]').focus()")
     timeline.keyboard.press("Enter")
-    assert timeline.evaluate(f"{APP}.notes.store.current === {APP}.notes.store.ordered[0].id")
+    eventually(lambda: timeline.evaluate(f"{APP}.notes.store.current === {APP}.notes.store.ordered[0].id"))
     cleared(timeline)
 
 
@@ -371,12 +372,13 @@ def test_who_only_reads_gets_no_tools_to_write(page: Any, server_url: str, run: 
     page.goto(f"{server_url}/profiles/{run}/timeline/?notes=1")
     settled(page)
     poll(page, "document.querySelectorAll('.tl-notes li').length === 1")
-    assert page.locator(".tl-notes >> text=Edit").count() == 0 and page.locator(".tl-notes >> text=Delete").count() == 0
-    assert "role engineer" in page.inner_text(".tl-notes")
+    expect(page.locator(".tl-notes >> text=Edit")).to_have_count(0)
+    expect(page.locator(".tl-notes >> text=Delete")).to_have_count(0)
+    shows(page.locator(".tl-notes").first, "role engineer")
     page.locator(".tl-main").focus()
     page.keyboard.press("n")
-    assert page.locator("dialog[open]").count() == 0
-    assert "role engineer" in page.inner_text("#tl-said")
+    expect(page.locator("dialog[open]")).to_have_count(0)
+    shows(page.locator("#tl-said").first, "role engineer")
 
 
 # links
@@ -410,7 +412,7 @@ def test_a_link_restores_the_exact_view(timeline: Any, context: Any, run: int) -
     settled(fresh)
     poll(fresh, f"{APP}.chosen.slice?.name")
     settled(fresh)
-    assert fresh.evaluate(state) == before
+    eventually(lambda: fresh.evaluate(state) == before)
     fresh.close()
 
 
@@ -418,8 +420,9 @@ def test_a_link_of_the_first_version_still_opens(page: Any, server_url: str, run
     page.goto(f"{server_url}/profiles/{run}/timeline/?w=2000000-3000000&q=gemm&f=GPU&fold=g:python3+(506)&m=2100000-2200000")
     settled(page)
     assert window(page) == (2_000_000, 3_000_000)
-    assert page.input_value("#tl-q") == "gemm" and page.input_value("#tl-filter") == "GPU"
-    assert page.evaluate(f"{APP}.marks") == [{"start": 2_100_000, "end": 2_200_000}]
+    expect(page.locator("#tl-q").first).to_have_value("gemm")
+    expect(page.locator("#tl-filter").first).to_have_value("GPU")
+    eventually(lambda: page.evaluate(f"{APP}.marks") == [{"start": 2_100_000, "end": 2_200_000}])
 
 
 def test_other_keys_of_an_address_are_kept(timeline: Any) -> None:
@@ -475,7 +478,7 @@ def test_the_view_is_told_in_words_and_focus_is_seen(timeline: Any, run: int) ->
         assert wanted in order
     assert any("tl-main" in each for each in order) and any("tl-fold" in each for each in order)
     timeline.keyboard.press("Tab")
-    assert timeline.evaluate("document.activeElement.matches(':focus-visible')")
+    eventually(lambda: timeline.evaluate("document.activeElement.matches(':focus-visible')"))
 
 
 # searching
@@ -483,15 +486,16 @@ def test_the_view_is_told_in_words_and_focus_is_seen(timeline: Any, run: int) ->
 def test_search_by_pattern_says_what_is_wrong_with_it(timeline: Any, run: int) -> None:
     timeline.keyboard.press("/")
     timeline.keyboard.press("Alt+r")
-    assert timeline.input_value("#tl-mode") == "regex"
+    expect(timeline.locator("#tl-mode").first).to_have_value("regex")
     timeline.keyboard.type("^nvjet_sm90.*TNT$")
     poll(timeline, "/\\/ \\d/.test(document.getElementById('tl-hits').textContent)")
     expected = get_json(timeline, f"/api/profiles/{run}/slices/?q=%5Envjet_sm90.*TNT%24&mode=regex&limit=1")["total"]
-    assert timeline.inner_text("#tl-hits").endswith(f"/ {expected:,}")
+    eventually(lambda: timeline.inner_text("#tl-hits").endswith(f"/ {expected:,}"))
     timeline.keyboard.press("Enter")
     poll(timeline, f"{APP}.chosen.slice?.name?.startsWith('nvjet_sm90') && {APP}.chosen.slice.name.endsWith('TNT')")
     reloaded(timeline)
-    assert timeline.input_value("#tl-mode") == "regex" and query(timeline)["qm"] == ["regex"]
+    expect(timeline.locator("#tl-mode").first).to_have_value("regex")
+    assert query(timeline)["qm"] == ["regex"]
     poll(timeline, f"document.getElementById('tl-hits').textContent.endsWith('/ {expected:,}')")
 
 
@@ -499,8 +503,8 @@ def test_a_pattern_that_is_none_is_told(page: Any, server_url: str, run: int) ->
     page.goto(f"{server_url}/profiles/{run}/timeline/?qm=regex&q=nvjet(")
     settled(page)
     poll(page, "!document.getElementById('tl-q-error').hidden")
-    assert page.get_attribute("#tl-q", "aria-invalid") == "true"
-    assert len(page.inner_text("#tl-q-error")) > 10
+    expect(page.locator("#tl-q").first).to_have_attribute("aria-invalid", "true")
+    eventually(lambda: len(page.inner_text("#tl-q-error")) > 10)
     page.fill("#tl-q", "nvjet")
     poll(page, "document.getElementById('tl-q-error').hidden && /\\/ \\d/.test(document.getElementById('tl-hits').textContent)")
 
@@ -523,7 +527,7 @@ def test_the_strip_of_hits_shows_where_they_are_and_goes_there(timeline: Any, ru
     poll(timeline, f"{APP}.search.strip?.length > 0")
     settled(timeline)
     found = hits(timeline, run, GEMM, 1000)
-    assert sum(timeline.evaluate(f"{APP}.search.strip")) == len(found)
+    eventually(lambda: sum(timeline.evaluate(f"{APP}.search.strip")) == len(found))
     wanted = found[len(found) // 2]
     box = timeline.locator(".tl-hits").bounding_box()
     assert box["height"] > 8

@@ -14,11 +14,12 @@ from urllib.parse import parse_qs, urlsplit
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from playwright.sync_api import expect
 
 from profiles import ingest
 from profiles.trace import Trace
 from tests.browser.test_timeline import APP, GEMM, RECORDING, get_json, pixels, settled, window
-from tests.browser.visit import H200, poll, uploaded
+from tests.browser.visit import H200, eventually, poll, reads, shows, uploaded
 
 PANEL = f"{APP}.chosen.areaPanel"
 ROWS = ".tl-groups .tabulator-row"
@@ -83,15 +84,15 @@ def test_a_table_of_the_area_grouped_by_any_column(page_of: Any, selection_id: i
     page = page_of
     area = select_by_mouse(page)
     found = answer(page, selection_id, area)
-    assert page.inner_text(".tl-groups .grid-count").split()[0] == str(len(found["rows"]))
+    eventually(lambda: page.inner_text(".tl-groups .grid-count").split()[0] == str(len(found["rows"])))
     assert cells(page)[0] == found["rows"][0]["name"]
-    assert f"{found['slices']:,}" in page.inner_text(".tl-area-table .tl-tab-bar")
+    shows(page.locator(".tl-area-table .tl-tab-bar").first, f"{found['slices']:,}")
     page.select_option(".tl-by-add", "grid")
     poll(page, f"{PANEL}.state.by.includes('grid')")
     poll(page, "document.querySelectorAll('.tabulator-col-title')[2]?.textContent === 'Grid'")
     table(page)
     by_grid = answer(page, selection_id, area, more="&by=name,category,grid")
-    assert page.inner_text(".tl-groups .grid-count").split()[0] == str(len(by_grid["rows"]))
+    eventually(lambda: page.inner_text(".tl-groups .grid-count").split()[0] == str(len(by_grid["rows"])))
     assert len(by_grid["rows"]) > len(found["rows"])
     for title in ("Do not group by Category", "Do not group by Name"):
         page.click(f"[aria-label='{title}']")
@@ -99,7 +100,7 @@ def test_a_table_of_the_area_grouped_by_any_column(page_of: Any, selection_id: i
     page.select_option("[aria-label='Group by another column']", "category")
     poll(page, f"{PANEL}.state.by.join() === 'category' && document.querySelector('.tl-groups')?.dataset.ready")
     categories = answer(page, selection_id, area, more="&by=category")
-    assert page.inner_text(".tl-groups .grid-count").split()[0] == str(len(categories["rows"]))
+    eventually(lambda: page.inner_text(".tl-groups .grid-count").split()[0] == str(len(categories["rows"])))
     poll(page, "new URLSearchParams(location.search).get('by') === 'category'")
 
 
@@ -113,7 +114,7 @@ def test_the_table_sorts_filters_copies_and_exports(page_of: Any, selection_id: 
     poll(page, f"document.querySelector('{ROWS} .tabulator-cell:nth-child(3)').textContent === '{most:,}'")
     page.fill(".tl-groups .grid-filter", "nvjet")
     poll(page, "/ of /.test(document.querySelector('.tl-groups .grid-count').textContent)")
-    assert all("nvjet" in name for name in page.locator(f"{ROWS} .tabulator-cell:first-child").all_inner_texts())
+    eventually(lambda: all("nvjet" in name for name in page.locator(f"{ROWS} .tabulator-cell:first-child").all_inner_texts()))
     kept = [row for row in found["rows"] if "nvjet" in row["name"]]
     for kind in ("CSV", "Parquet", "Arrow"):
         page.click(".tl-groups summary >> text=Export")
@@ -143,7 +144,7 @@ def test_a_row_is_highlighted_and_stepped_through(page_of: Any, selection_id: in
     poll(page, f"{APP}.chosen.highlights.length === {min(listed['total'], 200)}")
     settled(page)
     assert pixels(page, ".tl-overlay") != before
-    assert page.inner_text(".tl-row-at") == f"– / {listed['total']:,}"
+    reads(page.locator(".tl-row-at").first, f"– / {listed['total']:,}")
     page.locator(".tl-main").focus()
     for step in (0, 1):
         page.keyboard.press("x")
@@ -168,7 +169,7 @@ def test_keys_reach_into_the_table(page_of: Any) -> None:
     page = page_of
     select_all(page)
     page.keyboard.press("i")
-    assert page.evaluate("document.activeElement.classList.contains('tabulator-tableholder')")
+    eventually(lambda: page.evaluate("document.activeElement.classList.contains('tabulator-tableholder')"))
     page.keyboard.press("ArrowDown")
     page.keyboard.press("ArrowDown")
     page.keyboard.press("Enter")
@@ -201,14 +202,14 @@ def test_brushing_the_histogram_chooses_slices(page_of: Any, selection_id: int) 
     page.mouse.move(at(last), box["y"] + 40, steps=4)
     page.mouse.up()
     inside = sum(each["count"] for each in classes[first:last + 1])
-    assert f": {inside:,} slices" in page.inner_text(".tl-told")
+    shows(page.locator(".tl-told").first, f": {inside:,} slices")
     page.click("text=Choose these slices")
     poll(page, f"document.querySelector('.tl-row-at')?.textContent === '– / {inside:,}'")
     lit = page.evaluate(f"{APP}.chosen.highlights.map((h) => h.dur_ns)")
     assert lit and all(classes[first]["from_ns"] <= dur < classes[last]["to_ns"] for dur in lit)
     page.click("[role=tab] >> text=Table")
     table(page)
-    assert page.evaluate("document.querySelector('.tl-area-table > .tl-tab-bar > .muted').textContent").find(f"{inside:,}") > 0
+    shows(page.locator(".tl-area-table > .tl-tab-bar > .muted").first, f"{inside:,}")
     page.click("[role=tab] >> text=Histogram")
     page.focus(".tl-histogram")
     page.keyboard.press("Escape")                   # the brush goes, by keys another is made
@@ -228,7 +229,7 @@ def test_flame_graphs_of_the_selection(page_of: Any, selection_id: int) -> None:
     page.wait_for_selector(".tl-flame")
     found = answer(page, selection_id, area, "flame/", "&mode=cpu")
     poll(page, f"{PANEL}.drawn?.graphs?.[0]?.boxes?.length > 5")
-    assert f"{found['total_ns']:,} ns" in page.inner_text(".tl-told")
+    shows(page.locator(".tl-told").first, f"{found['total_ns']:,} ns")
     assert len(set(pixels(page, ".tl-flame"))) > 5
     page.focus(".tl-flame")
     page.keyboard.press("ArrowDown")
@@ -237,16 +238,16 @@ def test_flame_graphs_of_the_selection(page_of: Any, selection_id: int) -> None:
     widest = max((t, i) for i, (t, p) in enumerate(zip(found["tree"]["total"], found["tree"]["parent"], strict=True)) if p == 0)
     assert told.startswith(found["names"][str(found["tree"]["label"][widest[1]])]) and f"{widest[0]:,} ns" in told
     page.keyboard.press("Enter")                    # zoom: the box fills the width
-    assert page.evaluate(f"{PANEL}.drawn.graphs[0].focus.total") == widest[0]
+    eventually(lambda: page.evaluate(f"{PANEL}.drawn.graphs[0].focus.total") == widest[0])
     page.keyboard.press("Escape")
-    assert page.evaluate(f"{PANEL}.drawn.graphs[0].focus.total") == found["total_ns"]
+    eventually(lambda: page.evaluate(f"{PANEL}.drawn.graphs[0].focus.total") == found["total_ns"])
     page.fill(".tl-flame-search", "aten::mm")
-    assert re.search(r"\d+ box(es)?, [\d.]+ % of the time", page.inner_text(".tl-flame-view .tl-tab-bar"))
+    eventually(lambda: re.search(r"\d+ box(es)?, [\d.]+ % of the time", page.inner_text(".tl-flame-view .tl-tab-bar")))
     box = page.locator(".tl-flame").bounding_box()
     page.mouse.move(box["x"] + 30, box["y"] + 27)
-    assert "itself" in page.inner_text(".tl-told")
+    shows(page.locator(".tl-told").first, "itself")
     page.mouse.click(box["x"] + 30, box["y"] + 27)
-    assert page.evaluate(f"{PANEL}.drawn.graphs[0].focus.depth") == 1
+    eventually(lambda: page.evaluate(f"{PANEL}.drawn.graphs[0].focus.depth") == 1)
 
 
 def test_gpu_time_under_stacks_and_the_sandwich(page_of: Any, selection_id: int) -> None:
@@ -261,7 +262,7 @@ def test_gpu_time_under_stacks_and_the_sandwich(page_of: Any, selection_id: int)
     page.select_option("[aria-label=Order]", "sandwich")
     page.wait_for_selector(".tl-hot tbody tr")
     row = found["hot"][0]
-    assert page.inner_text(".tl-hot tbody tr:first-child td:first-child") == found["names"][str(row["label"])]
+    reads(page.locator(".tl-hot tbody tr:first-child td:first-child").first, found["names"][str(row["label"])])
     page.click(".tl-hot tbody tr:first-child button")
     poll(page, f"{PANEL}.drawn.graphs?.length === 2")
     both = answer(page, selection_id, area, "flame/", f"&mode=gpu&focus={row['label']}")
@@ -298,7 +299,7 @@ def test_long_work_shows_progress_and_is_cancelled(page_of: Any) -> None:
     page.locator(".tl-main").focus()
     page.keyboard.press("Control+a")
     page.wait_for_selector(".tl-working progress")
-    assert "Summing up the selection" in page.inner_text(".tl-working")
+    shows(page.locator(".tl-working").first, "Summing up the selection")
     page.click(".tl-working >> text=Cancel")
     page.wait_for_selector("text=Stopped: nothing was computed")
     page.unroute_all()
@@ -314,7 +315,7 @@ def test_the_panel_of_a_launch_leads_on(page_of: Any, selection_id: int, server_
     told = get_json(page, f"/api/profiles/{selection_id}/slices/{kernel['id']}/kernel/")
     stack = page.locator(".tl-stack .tl-links .mono").all_inner_texts()
     assert stack[0].startswith("cu") and any(name.startswith("aten::") for name in stack)
-    assert page.locator(".tl-actions a").first.get_attribute("href") == told["capture"]
+    expect(page.locator(".tl-actions a").first).to_have_attribute("href", told["capture"])
     tune = parse_qs(urlsplit(page.locator(".tl-actions a").nth(1).get_attribute("href")).query)
     assert tune["operator"] == ["matmul"] and tune["M"] and tune["dtype"] == ["bf16"]
     page.locator(".tl-launch-list .tl-jump").nth(1).click()
@@ -324,9 +325,10 @@ def test_the_panel_of_a_launch_leads_on(page_of: Any, selection_id: int, server_
     page.wait_for_selector(".tl-histogram")
     poll(page, f"{PANEL}.state.row.length === 1 && {APP}.chosen.highlights.length > 1")
     page.goto(server_url + told["capture"])
-    assert page.input_value("[name=ncu-kernel]") and page.input_value("[name=ncu-launch_skip]") == str(told["matching"])
+    eventually(lambda: page.input_value("[name=ncu-kernel]"))
+    expect(page.locator("[name=ncu-launch_skip]").first).to_have_value(str(told["matching"]))
     page.goto(server_url + told["tune"]["url"])
-    assert page.input_value("[name=shape]").startswith(f"M={tune['M'][0]}")
+    eventually(lambda: page.input_value("[name=shape]").startswith(f"M={tune['M'][0]}"))
 
 
 def test_exports_are_files_that_are_read_again(page_of: Any, selection_id: int, tmp_path: Path) -> None:
@@ -342,7 +344,7 @@ def test_exports_are_files_that_are_read_again(page_of: Any, selection_id: int, 
     assert isinstance(again, Trace) and isinstance(first, Trace)
     assert sorted(again.slices["start_ns"].to_pylist()) == sorted(first.slices["start_ns"].to_pylist())
     page.keyboard.press("Escape")
-    assert not page.locator("#tl-data[open]").count()
+    expect(page.locator("#tl-data[open]")).to_have_count(0)
     select_all(page)
     page.click("#tl-data summary")
     page.wait_for_selector("#tl-data[open] select")
@@ -369,11 +371,12 @@ def test_open_in_perfetto_hands_over_the_window(page: Any, server_url: str, sele
     opened(page, server_url, selection_id)
     page.click("#tl-data summary")
     page.wait_for_selector("#tl-data[open] select")
-    assert "Nothing is uploaded" in page.inner_text("#tl-export")
+    shows(page.locator("#tl-export").first, "Nothing is uploaded")
     with page.context.expect_page() as other:
         page.click("text=Open in Perfetto")
     viewer = other.value
     poll(page, "document.querySelector('#tl-export [role=status]').textContent.startsWith('Handed over')")
     packed = bytes(viewer.evaluate("[...new Uint8Array(window.got.buffer)]"))
     events = json.loads(gzip.decompress(packed))["traceEvents"]
-    assert sum(event["ph"] in "Xi" for event in events) > 5000 and viewer.evaluate("window.got.title").startswith("selected step")
+    assert sum(event["ph"] in "Xi" for event in events) > 5000
+    eventually(lambda: viewer.evaluate("window.got.title").startswith("selected step"))

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from playwright.sync_api import expect
 
 from tests.browser.test_timeline import GEMM, RECORDING
-from tests.browser.visit import poll, uploaded
+from tests.browser.visit import eventually, fits, poll, reads, shows, uploaded
 
 A, B = "document.getElementById('timeline').timeline", "document.getElementById('timeline-b').timeline"
 
@@ -67,7 +68,7 @@ def test_both_go_together_until_they_are_unlinked(pair: Any) -> None:
     a, b = windows(pair)
     assert a == pytest.approx(b) and a[0] > 2_000_000
     pair.keyboard.press("u")
-    assert pair.inner_text("#tl-link-on") == "Not linked"
+    reads(pair.locator("#tl-link-on").first, "Not linked")
     pair.keyboard.press("0")
     settled(pair)
     after_a, after_b = windows(pair)
@@ -92,12 +93,12 @@ def test_the_ruler_of_both_lies_over_each_other(pair: Any) -> None:
 
 def test_two_selected_slices_are_laid_over_each_other_and_the_address_keeps_it(pair: Any, runs: tuple[int, int]) -> None:
     pair.keyboard.press("y")
-    assert "Select a slice in each" in pair.inner_text("#tl-said")
+    shows(pair.locator("#tl-said").first, "Select a slice in each")
     first, second = selected(pair, A, runs[0], 2), selected(pair, B, runs[1], 30)
     pair.click("#tl-align-here")
     settled(pair)
     offset = second["start_ns"] - first["start_ns"]
-    assert pair.get_attribute("#tl-offset", "title") == f"{offset:,} ns"
+    expect(pair.locator("#tl-offset").first).to_have_attribute("title", f"{offset:,} ns")
     x = pair.evaluate(f"([a, b]) => [{A}.viewport.x(a), {B}.viewport.x(b)]", [first["start_ns"], second["start_ns"]])
     assert x[0] == pytest.approx(x[1], abs=0.01)
     pair.wait_for_timeout(450)
@@ -114,29 +115,31 @@ def test_a_step_of_one_is_laid_over_that_of_the_other(pair: Any) -> None:
     steps = pair.evaluate(f"{A}.timeline.steps")
     pair.select_option("#tl-align", "step1")
     settled(pair)
-    assert pair.get_attribute("#tl-offset", "title") == "0 ns"                     # the same recording twice
-    assert pair.locator("#tl-align option", has_text=steps[1]["name"]).count() == 1
+    expect(pair.locator("#tl-offset").first).to_have_attribute("title", "0 ns")                     # the same recording twice
+    expect(pair.locator("#tl-align option", has_text=steps[1]["name"])).to_have_count(1)
     pair.select_option("#tl-align", "start")
-    assert pair.inner_text("#tl-offset") == "shifted by 0 ns"
+    reads(pair.locator("#tl-offset").first, "shifted by 0 ns")
 
 
 def test_keys_are_for_the_timeline_that_has_the_focus(pair: Any, runs: tuple[int, int]) -> None:
-    assert pair.locator(".tl[data-active]").get_attribute("id") == "timeline"
+    expect(pair.locator(".tl[data-active]")).to_have_attribute("id", "timeline")
     pair.keyboard.press("v")
-    assert pair.locator(".tl[data-active]").get_attribute("id") == "timeline-b"
+    expect(pair.locator(".tl[data-active]")).to_have_attribute("id", "timeline-b")
     pair.keyboard.press("/")
-    assert pair.evaluate("document.activeElement.id") == "tl-q-b"
+    eventually(lambda: pair.evaluate("document.activeElement.id") == "tl-q-b")
     pair.keyboard.type(GEMM)
     poll(pair, "/\\/ \\d/.test(document.getElementById('tl-hits-b').textContent)")
     pair.keyboard.press("Enter")
     poll(pair, f"{B}.chosen.slice?.links")
-    assert pair.evaluate(f"{A}.chosen.slice") is None and pair.evaluate(f"{A}.search.query") == ""
-    assert pair.locator("#tl-panel-b").is_visible() and pair.locator("#tl-panel").is_hidden()
+    eventually(lambda: pair.evaluate(f"{A}.chosen.slice") is None)
+    eventually(lambda: pair.evaluate(f"{A}.search.query") == "")
+    expect(pair.locator("#tl-panel-b")).to_be_visible()
+    expect(pair.locator("#tl-panel")).to_be_hidden()
     pair.locator("#timeline-b .tl-main").focus()
     before = pair.evaluate(f"{B}.chosen.slice.start_ns")
     pair.keyboard.press("ArrowRight")
     poll(pair, f"{B}.chosen.slice.start_ns > {before}")
-    assert pair.evaluate(f"{A}.chosen.slice") is None
+    eventually(lambda: pair.evaluate(f"{A}.chosen.slice") is None)
 
 
 @pytest.mark.parametrize("width", [1000, 1440])
@@ -146,14 +149,14 @@ def test_it_fits_below_each_other_and_side_by_side(pair: Any, width: int) -> Non
         if columns:
             pair.click("#tl-columns")
         settled(pair)
-        assert pair.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        fits(pair)
         boxes = [pair.locator(f"#{root} .tl-main").bounding_box() for root in ("timeline", "timeline-b")]
         assert min(box["height"] for box in boxes) > 90
         assert (boxes[0]["x"] < boxes[1]["x"]) == columns
     a, b = windows(pair)
     assert a == pytest.approx(b)
     pair.wait_for_timeout(450)
-    assert "cols=1" in pair.url
+    eventually(lambda: "cols=1" in pair.url)
 
 
 def test_the_way_there(pair: Any, server_url: str, runs: tuple[int, int]) -> None:

@@ -80,7 +80,7 @@ def test_the_queue_is_ordered_by_keys_and_by_drag_and_a_job_rests(watched: Any, 
 
     def stands(*wanted: int) -> None:
         poll(page, f"{order} === '{json.dumps(wanted, separators=(',', ':'))}'")
-        for _ in range(100):                                    # the row stands there before the server has answered
+        for _ in range(1000):                                   # the row stands there before the server has answered
             if [row["id"] for row in tuner.get("/api/tune/queue/")["queue"]] == list(wanted):
                 return
             page.wait_for_timeout(50)

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from playwright.sync_api import expect
 
-from tests.browser.visit import H200, poll
+from tests.browser.visit import H200, fits, poll, shows
 
 DROP = """(name) => {
   const transfer = new DataTransfer();
@@ -46,19 +47,20 @@ def test_several_files_are_uploaded_read_and_opened(watched: Any, tmp_path: Path
     assert "✕ failed" in failed and "line 1" in failed and "Formats read" in failed
     assert "ready" in lossy
     page.reload()
-    assert page.input_value("#u-build") == "4f2c1e" and page.input_value("#u-tags") == "ci nightly"
+    expect(page.locator("#u-build").first).to_have_value("4f2c1e")
+    expect(page.locator("#u-tags").first).to_have_value("ci nightly")
     page.goto("/profiles/?build=4f2c1e")
     page.click("text=kineto_train.json.gz")
-    assert "GPU 0 is idle 71 % of 37.4 ms" in page.inner_text(".answer")
+    shows(page.locator(".answer").first, "GPU 0 is idle 71 % of 37.4 ms")
     page.goto("/profiles/?build=4f2c1e&status=failed")
     page.click("text=broken.json")
-    assert "what to do" in page.inner_text("main")
+    shows(page.locator("main").first, "what to do")
 
 
 def test_ranks_of_one_job_become_one_profile_on_one_clock(watched: Any) -> None:
     page = watched
     page.goto("/profiles/upload/")
-    assert page.locator("[data-together]").is_hidden()
+    expect(page.locator("[data-together]")).to_be_hidden()
     page.set_input_files("#file", [H200 / "ddp_even_rank0.json.gz", H200 / "ddp_even_rank1.json.gz"])
     page.check("[data-together] input")
     page.click("[data-submit]")
@@ -105,4 +107,4 @@ def test_pages_fit_at_1000_px(watched: Any, scheme: str) -> None:
     page.set_viewport_size({"width": 1000, "height": 800})
     for url in ("/profiles/", "/profiles/upload/", "/kernels/", "/builds/", "/compare/"):
         page.goto(url)
-        assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0, url
+        fits(page)

@@ -3,20 +3,48 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from playwright.sync_api import expect
+
 H200 = Path(__file__).parents[1] / "data" / "h200"
 READ_WITHIN_S = 60
+WITHIN_MS = 60_000         # the machine may have other work: only a test that fails waits so long
+expect.set_options(timeout=WITHIN_MS)
 
 
-def poll(page: Any, script: str, within_ms: int = 20_000) -> Any:
+def poll(page: Any, script: str, within_ms: int = WITHIN_MS) -> Any:
     """`page.wait_for_function` needs eval, which the CSP forbids."""
     for _ in range(within_ms // 50):
         if found := page.evaluate(script):
             return found
         page.wait_for_timeout(50)
     raise TimeoutError(script)
+
+
+def eventually(seen: Callable[[], Any], within_s: float = WITHIN_MS / 1000) -> None:
+    """What a page shows is so, or becomes so: it is asked until then. Playwright's `expect` does it for a single locator."""
+    until = time.monotonic() + within_s
+    while not seen():
+        assert time.monotonic() < until, "the page did not come to show this"
+        time.sleep(0.05)
+
+
+def shows(where: Any, text: str) -> None:
+    """The locator's visible text holds this, or comes to."""
+    expect(where).to_contain_text(text, use_inner_text=True)
+
+
+def reads(where: Any, text: str) -> None:
+    """The locator's visible text is this, or comes to be."""
+    expect(where).to_have_text(text, use_inner_text=True)
+
+
+def fits(page: Any) -> None:
+    """Nothing scrolls sideways, once figures and tables follow the window's new width."""
+    poll(page, "document.documentElement.scrollWidth <= innerWidth")
 
 
 def uploaded(playwright: Any, server_url: str, recording: Path, **fields: str) -> int:

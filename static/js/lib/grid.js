@@ -225,15 +225,18 @@ export async function enhance(table) {
   const body = [...table.tBodies].flatMap((part) => [...part.rows]).filter((tr) => tr.cells.length === heads.length);
   if (!body.length) return null; // one cell over all columns says why there are no rows: keep it
   table.style.cssText = "width: auto; white-space: nowrap"; // how wide each column would be on one line
+  const height = table.offsetHeight + parseFloat(getComputedStyle(table).marginTop); // the margin is the tools' room
   const seen = new Set();
   const columns = heads.map((th, index) => serverColumn(th, index, seen));
   const rows = body.map((tr, index) => serverRow(tr, index, columns));
   const wrap = document.createElement("div");
   wrap.id = table.id || (table.dataset.name ? `table-${table.dataset.name}` : "");
   if (table.caption) wrap.setAttribute("aria-label", table.caption.textContent ?? "");
+  wrap.style.minHeight = `min(${MAX_HEIGHT}, ${height}px)`; // the library draws a moment later: what lies below stays there
   table.replaceWith(wrap);
   const grid = new Grid(wrap, table.dataset.name ?? "", columns, rows, { api: table.dataset.api, tools: table.dataset.tools !== "none", wrap: columns.some((column) => column.wrap) });
   await grid.ready;
+  wrap.style.minHeight = "";
   return grid;
 }
 
