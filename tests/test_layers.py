@@ -146,7 +146,7 @@ LAYERS = [
           packages=("torch", "triton", "numpy")),
     Layer("workers", ("workers.*",),
           ours=("workers.*", "profiles.models", "profiles.services", "profiles.*_services", "profiles.capture.*", "profiles.trace",
-                "profiles.ceilings.services", "profiles.*.services", "profiles.analysis*", "tuner.*"),
+                "profiles.scratch", "profiles.ceilings.services", "profiles.*.services", "profiles.analysis*", "tuner.*"),
           packages=("django", "redis", "rq", "psutil", "numpy")),
     Layer("Django's own", ("profiles.apps", "tuner.apps", "workers.apps", "*.migrations", "*.migrations.*",
                            "profiles", "profiles.actions", "profiles.advice", "profiles.ceilings", "profiles.families",

@@ -8,7 +8,6 @@ import re
 import select
 import subprocess
 import sys
-import tempfile
 import time
 from contextlib import suppress
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from django.db.models import F, Q
 from django.db.models.functions import Now
 from django.utils import timezone
 
+from profiles import scratch
 from profiles.capture import command as capture_command
 from profiles.capture.options import OPTIONS, NcuOptions, OptionsError, TorchOptions
 from profiles.capture.services import capture_published
@@ -101,8 +101,8 @@ def run(capture_id: int, worker: str) -> None:
         if capture.attempts > MAX_ATTEMPTS:
             raise CaptureError("worker", f"{MAX_ATTEMPTS} workers died over this capture",
                                "see the workers' logs; capture fewer launches, or run the target by hand on that machine")
-        with tempfile.TemporaryDirectory(prefix="ridgepoint-capture-") as folder:
-            _capture(capture, worker, Path(folder))
+        with scratch.folder() as folder:                # of a worker that is killed the next one removes it
+            _capture(capture, worker, folder)
     except CaptureError as error:
         _end(capture, worker, status=Capture.Status.FAILED, error=error.error)
     except (Cancelled, gpu.NoLease):

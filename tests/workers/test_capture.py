@@ -11,6 +11,7 @@ import pytest
 from django.conf import settings
 from django.core.files.storage import default_storage
 
+from profiles import scratch
 from profiles.capture import services
 from profiles.models import Capture, CaptureTarget, Profile
 from tests.workers import stand_ins
@@ -175,7 +176,7 @@ def test_what_a_killed_worker_left_is_taken_up(alice, host, told, tmp_store):
     assert ran(row).status == "done" and row.worker == "worker-1"
 
 
-def test_a_worker_killed_in_the_middle_leaves_no_process(alice, host, told):
+def test_a_worker_killed_in_the_middle_leaves_no_process_and_no_folder_for_long(alice, host, told):
     stand_ins.ncu(host, "echo started; setsid sleep 82.25 & sleep 82.5")
     row = queued(alice)
     program = (
@@ -189,12 +190,16 @@ def test_a_worker_killed_in_the_middle_leaves_no_process(alice, host, told):
     worker = subprocess.Popen(
         [sys.executable, "-c", program],
         cwd=stand_ins.PROJECT,
-        env={**os.environ, "DATABASE_URL": url, "DJANGO_SETTINGS_MODULE": "webapp.settings"},
+        env={**os.environ, "DATABASE_URL": url, "DJANGO_SETTINGS_MODULE": "webapp.settings", "TMPDIR": str(host)},
     )
     wait_for(lambda: "started" in Capture.objects.get(pk=row.pk).log)
     worker.send_signal(signal.SIGKILL)
     worker.wait()
     wait_for(lambda: not subprocess.run(["pgrep", "-f", "-x", "sleep 82.(25|5)"], capture_output=True).stdout)
+    assert len(list(host.glob("ridgepoint-*"))) > 1                     # its folder, beside the lock of the GPU
+    with scratch.folder():                                              # as the next capture makes one
+        pass
+    assert [path.suffix for path in host.glob("ridgepoint-*")] == [".lock"]
 
 
 def test_a_capture_that_kills_its_worker_again_and_again_fails(alice, host, told):
@@ -271,7 +276,7 @@ def test_the_log_is_bounded_and_clean(alice, told):
     assert not log.flush(force=True)
 
 
-def wait_for(condition, seconds=15):
+def wait_for(condition, seconds=60):
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "waited too long"
