@@ -125,11 +125,11 @@ def _verdict(parts: Sequence[Effect], total: Effect | None, floor: float) -> tup
         return "neither", f"No change of {100 * floor:.0f} % or more by either: {numbers}."
     if len(sure) == 2:
         return "both", f"{whole}build and environment both did it: {numbers}."
-    other = next(part for part in parts if part is not sure[0])
-    if max(abs(math.log(other.low or 1)), abs(math.log(other.high or 1))) > 2 * math.log1p(floor):
-        unknown = f"whether {_share(other)} did too cannot be told from so few runs"
+    second = next(part for part in parts if part is not sure[0])
+    if max(abs(math.log(second.low or 1)), abs(math.log(second.high or 1))) > 2 * math.log1p(floor):
+        unknown = f"whether {_share(second)} did too cannot be told from so few runs"
         return sure[0].factor, f"{whole}{_share(sure[0])} did it; {unknown}: {numbers}."
-    return sure[0].factor, f"{whole}it comes from {_share(sure[0])} and not {_share(other)}: {numbers}."
+    return sure[0].factor, f"{whole}it comes from {_share(sure[0])} and not {_share(second)}: {numbers}."
 
 
 def _share(part: Effect) -> str:
