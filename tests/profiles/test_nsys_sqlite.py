@@ -321,7 +321,7 @@ def test_a_view_in_place_of_a_table_is_not_looked_into(tmp_path):
                 StringIds=[(2, "cudaLaunchKernel")], CUPTI_ACTIVITY_KIND_RUNTIME=[(1, 2, TID, 1, 2, 0)])
     started = time.monotonic()
     trace = read(path)
-    assert time.monotonic() - started < 5 and trace.slices.num_rows == 1
+    assert time.monotonic() - started < 30 and trace.slices.num_rows == 1
     assert "Views and virtual tables are not looked into: CUPTI_ACTIVITY_KIND_KERNEL." in trace.integrity.notes
 
 

@@ -170,7 +170,7 @@ def test_damaged_bytes_never_raise_anything_else(tmp_path, places):
     path.write_bytes(data)
     started = time.monotonic()
     drained(path)
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 30
 
 
 def test_circles_and_shared_pages_end(tmp_path):
@@ -185,7 +185,7 @@ def test_circles_and_shared_pages_end(tmp_path):
     path.write_bytes(data)
     started = time.monotonic()
     drained(path)
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - started < 60
 
 
 def test_a_row_of_many_megabytes_is_left_out_and_the_next_is_read(tmp_path):

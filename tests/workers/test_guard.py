@@ -48,8 +48,8 @@ def test_closing_its_input_ends_everything_even_what_left_the_group():
     assert process.stdout.readline() == "up\n"
     started = time.monotonic()
     process.stdin.close()
-    assert process.wait(timeout=10) == 137
-    assert time.monotonic() - started < 2
+    assert process.wait(timeout=30) == 137
+    assert time.monotonic() - started < 20            # at once when idle; both sleep for over a minute
     assert gone("sleep 71.25") and gone("sleep 71.5")
 
 
