@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -32,3 +33,16 @@ def nvidia_smi(folder: Path, line: str = SMI_LINE) -> Path:
 
 def ncu(folder: Path, body: str | None = None) -> Path:
     return executable(folder / "ncu", NCU.replace("{body}", body or PROFILES.replace("{report}", str(REPORT))))
+
+
+def then_ingest(capture_run: Callable[[int, str], None], ingest: Callable[[int, str], None]) -> Callable[[int, str], None]:
+    """A capture, and what an ingest worker makes of its file: suites wait for both."""
+    from profiles.models import Capture
+
+    def both(capture_id: int, worker: str) -> None:
+        capture_run(capture_id, worker)
+        made = Capture.objects.get(pk=capture_id).profile_id
+        if made is not None:
+            ingest(made, "ingest-1")
+
+    return both

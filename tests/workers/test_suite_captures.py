@@ -45,15 +45,8 @@ def host(tmp_path, monkeypatch):
     for build in ("a", "b", "broken"):
         (tmp_path / "builds" / build).mkdir(parents=True)
         (tmp_path / "builds" / build / "marker.py").write_text(f"BUILD = {build!r}")
-    run = capture.run
-
-    def then_ingest(capture_id, worker):
-        run(capture_id, worker)
-        made = Capture.objects.get(pk=capture_id).profile_id
-        if made is not None:
-            profile_ingest(made, "ingest-1")
-
-    monkeypatch.setattr(suite_captures.capture, "run", then_ingest)
+    monkeypatch.setattr(suite_captures.capture, "run", stand_ins.then_ingest(
+        capture.run, lambda pk, worker: profile_ingest(pk, worker)))        # looked up late: a test holds it back
     facts.ncu.cache_clear()
     yield
     facts.ncu.cache_clear()

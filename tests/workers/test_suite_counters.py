@@ -53,15 +53,7 @@ def host(tmp_path, monkeypatch):
     for build in ("base", "slow"):
         (tmp_path / "builds" / build).mkdir(parents=True)
         (tmp_path / "builds" / build / "speeds.py").write_text(f"HASH = {build[0]!r} * 64")
-    run = capture.run
-
-    def then_ingest(capture_id, worker):
-        run(capture_id, worker)
-        made = Capture.objects.get(pk=capture_id).profile_id
-        if made is not None:
-            profile_ingest(made, "ingest-1")
-
-    monkeypatch.setattr(suite_captures.capture, "run", then_ingest)
+    monkeypatch.setattr(suite_captures.capture, "run", stand_ins.then_ingest(capture.run, profile_ingest))
     can = capture_selectors.Ability(True, "ncu on Imaginary GPU")
     monkeypatch.setattr(capture_selectors, "ability", lambda: {"ncu": can, "torch": can})
     facts.ncu.cache_clear()
