@@ -54,7 +54,7 @@ class Product:
     def get(self, path: str, **headers: str) -> tuple[int, bytes]:
         request = urllib.request.Request(self.url + path, headers={k.replace("_", "-"): v for k, v in headers.items()})
         try:
-            with urllib.request.urlopen(request, timeout=20) as answer:
+            with urllib.request.urlopen(request, timeout=60) as answer:
                 return answer.status, answer.read()
         except urllib.error.HTTPError as error:
             return error.code, error.read()
@@ -62,7 +62,7 @@ class Product:
     def get_json(self, path: str) -> Any:
         return json.loads(self.get(path)[1])
 
-    def stop(self, number: int = signal.SIGINT, within_s: float = 30) -> int:
+    def stop(self, number: int = signal.SIGINT, within_s: float = 60) -> int:
         """As Ctrl-C does; the exit code."""
         if self.process.poll() is None:
             self.process.send_signal(number)

@@ -32,6 +32,8 @@ _ODD = frozenset({"interval", "timestamp_ns", "bit", "bignum", "union", "enum"})
 
 def main() -> None:
     request = json.loads(sys.stdin.buffer.read())
+    answer_to = os.dup(1)               # the answer alone goes there: DuckDB draws a progress bar after two seconds
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     sql_walls.limit(request["memory_bytes"] + _AROUND_BYTES, int(request["seconds"] * request["threads"]) + 10, _FILE_BYTES,
                     request["parent"])
     os.chdir(request["folder"])
@@ -39,8 +41,7 @@ def main() -> None:
         answer = _run(request)
     except MemoryError:
         answer = {"error": "the query needs more memory than a query may have", "position": None, "kind": "memory"}
-    sys.stdout.write(json.dumps(answer))
-    sys.stdout.flush()
+    os.write(answer_to, json.dumps(answer).encode())
     os._exit(0)                         # not a moment longer: destructors of a stopped query may take seconds
 
 
@@ -78,6 +79,7 @@ def _database(request: dict[str, Any]) -> duckdb.DuckDBPyConnection:
     names = ", ".join("'" + name.replace("'", "''") + "'" for name in request["files"])
     connection.execute(f"SET allowed_paths = [{names}]")
     connection.execute("SET enable_external_access = false")
+    connection.execute("SET enable_progress_bar = false")
     return connection
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from profiles.models import Profile
-from profiles.sql.process import ROOT, Limits, QueryError
+from profiles.sql.process import ROOT, Limits, QueryError, run
 from profiles.sql.services import SQL_CHARS, query_run, query_stop
 from tests.builders import trace
 from tests.profiles.test_timeline_api import STEP, profile_of
@@ -153,6 +153,14 @@ def _children_peak_bytes() -> int:
     return resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
 
 
+def test_what_a_library_prints_is_no_answer(tmp_path):
+    """DuckDB draws a progress bar for a query of two seconds; here for a shorter one."""
+    answer = run("SELECT sum(a.range * b.range) AS s FROM range(12000) a, range(12000) b", tmp_path, {
+        "statements": ["SET enable_progress_bar = true", "SET progress_bar_time = 0"], "files": [], "targets": [],
+        "tables": ["a", "b"]}, Limits(), tmp_path / "stop")
+    assert answer.rows == 1
+
+
 def test_a_query_cannot_outlive_the_process_that_asked(profile):
     """kill -9 of the web process ends the query too."""
     parent = subprocess.Popen([sys.executable, "-c", f"""
@@ -164,14 +172,17 @@ print(folder, flush=True)
 run("SELECT count(*) FROM range(100000000) a, range(100000000) b", folder, dict(statements=[], files=[], targets=[], tables=[]),
     Limits(), folder / "stop")"""], stdout=subprocess.PIPE, text=True)
     folder = parent.stdout.readline().strip()
-    for _ in range(100):
+    for _ in range(600):
         time.sleep(0.05)
         if children := _working_in(folder):
             break
     time.sleep(0.5)
     parent.kill()
     parent.wait()
-    time.sleep(0.3)
+    for _ in range(600):                    # at once when idle; the query would take hours
+        if not _working_in(folder):
+            break
+        time.sleep(0.05)
     assert children and not _working_in(folder)
 
 
