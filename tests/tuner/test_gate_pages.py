@@ -131,7 +131,11 @@ def test_what_is_measured_shows_and_can_be_stopped(client: Any, alice: Any, bob:
     answer = client.post("/gates/new/", {"suite": "nightly", "build": "b9", "runs": "6", "title": "New", "url": ""})
     gate = Gate.objects.get()
     assert (answer.status_code, answer["Location"]) == (302, f"/gates/{gate.pk}/")
-    assert (gate.build.name, gate.owner, gate.jobs.get().runs) == ("b9", alice, 6)
+    assert (gate.build.name, gate.owner, gate.jobs.get().runs, gate.environment) == ("b9", alice, 6, {})
+    client.post("/gates/new/", {"suite": "nightly", "build": "b10", "gpu": "NVIDIA H200", "driver": "580.159.04"})
+    named = Gate.objects.get(build__name="b10")
+    assert named.environment == {"gpu": "NVIDIA H200", "driver": "580.159.04"}
+    services.gate_stop(named)
     page = seen(client, f"/gates/{gate.pk}/")
     assert "Measuring build b9" in words(page) and 'data-under-way="yes"' in page and "Stop" in page
     busy = [each for each in overview.in_progress() if each.kind == "gate"]
@@ -178,6 +182,7 @@ def test_bad_questions_are_answered_with_their_field(client: Any, alice: Any, sl
                          ({"suite": "nightly", "build": "../x"}, "build"), ({"suite": "nightly\0", "build": "b"}, "suite"),
                          ({"suite": "nightly", "build": "b\0"}, "build"), ({"suite": "nightly", "build": "b", "runs": "0"}, "runs"),
                          ({"suite": "nightly", "build": "b", "runs": "1e9"}, "runs"),
+                         ({"suite": "nightly", "build": "b", "gpu": "GTX 480"}, "gpu"),
                          ({"suite": "nightly", "build": "b", "against": "b\0"}, "against"),
                          ({"suite": "nightly", "build": "b", "url": "javascript:alert(1)"}, "url")):
         answer = client.post("/gates/new/", given)

@@ -10,6 +10,7 @@ from tuner.models import Build, KernelRun, Suite
 
 MOST_RUNS = 200
 MOST_CHOICES = 500      # newest builds, suites by name
+ENVIRONMENT = ("device", "gpu", "toolkit", "driver", "recorded")
 
 
 class GateForm(forms.Form):
@@ -19,6 +20,10 @@ class GateForm(forms.Form):
     build = forms.CharField(max_length=80, help_text="A git sha or a name: what your runs and profiles call it.")
     against = forms.ChoiceField(required=False, help_text="The rolling or pinned baseline, or one build.")
     device = forms.ChoiceField(required=False, help_text="The GPU that measures. Baselines are of one GPU, toolkit and driver.")
+    gpu = forms.CharField(required=False, max_length=116, label="GPU")
+    toolkit = forms.CharField(required=False, max_length=80)
+    driver = forms.CharField(required=False, max_length=40)
+    recorded = forms.CharField(required=False, max_length=120, label="Recorded as")
     runs = forms.IntegerField(required=False, min_value=1, max_value=MOST_RUNS,
                               help_text="Fresh processes; empty: the suite's number.")
     parent = forms.CharField(required=False, max_length=80, help_text="The build before it, for the order of builds.")
@@ -34,8 +39,17 @@ class GateForm(forms.Form):
         self.fields["against"].choices = [("", "the baseline"), *((name, name) for name in builds[:MOST_CHOICES])]
         self.fields["device"].choices = [("", "the suite's own"), *devices]
         for name, field in self.fields.items():
-            field.widget.attrs["aria-describedby"] = f"help-{name}"
+            if field.help_text:
+                field.widget.attrs["aria-describedby"] = f"help-{name}"
         self.fields["build"].widget.attrs |= {"list": "known-builds", "autocomplete": "off", "spellcheck": "false"}
+
+    def where(self) -> list[forms.BoundField]:
+        """The fields that name an environment."""
+        return [self[name] for name in ENVIRONMENT if name != "device"]
+
+    def environment(self) -> dict[str, str]:
+        """What the form says of where the build is measured, or was."""
+        return {name: self.cleaned_data[name] for name in ENVIRONMENT if self.cleaned_data[name]}
 
     def clean_url(self) -> str:
         url: str = self.cleaned_data["url"]

@@ -163,14 +163,13 @@ def gate_new(request: HttpRequest) -> HttpResponse:
     form = GateForm(request.POST, devices=places)
     if form.is_valid():
         given = form.cleaned_data
-        environment = {"device": given["device"]} if given["device"] else {}
         try:
             gate = services.gate_create(
-                given["suite"], given["build"], owner=request.user, environment=environment, runs=given["runs"],
+                given["suite"], given["build"], owner=request.user, environment=form.environment(), runs=given["runs"],
                 **{name: given[name] for name in ("against", "parent", "branch", "title", "url")})
         except services.GateRefused as refused:
             for name, problem in refused.fields.items():
-                field = "device" if name.startswith("environment") else name if name in form.fields else None
+                field = ("gpu" if given["gpu"] else "device") if name.startswith("environment") else name if name in form.fields else None
                 form.add_error(field, problem if field == name else f"{name}: {problem}")
         else:
             return redirect("gate", gate.pk)

@@ -136,7 +136,7 @@ def _timed_alike(stored: Baseline, how: Set[str]) -> Baseline:
 
 def _mixed(gate: Gate, places: Sequence[str]) -> str:
     return f"the runs of {gate.build.name} were taken in {len(places)} environments, which are never mixed: {'; '.join(places)}. " \
-           "Ask for one of them by name as \"environment\""
+           "Ask for one of them: by its GPU, toolkit or driver on the form, as \"environment\" in the API"
 
 
 def _kernels(gate: Gate, rows: Sequence[KernelRun]) -> list[SuiteKernel]:
