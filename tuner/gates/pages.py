@@ -169,7 +169,8 @@ def gate_new(request: HttpRequest) -> HttpResponse:
                 **{name: given[name] for name in ("against", "parent", "branch", "title", "url")})
         except services.GateRefused as refused:
             for name, problem in refused.fields.items():
-                field = ("gpu" if given["gpu"] else "device") if name.startswith("environment") else name if name in form.fields else None
+                place = "gpu" if given["gpu"] else "device"
+                field = place if name.startswith("environment") else name if name in form.fields else None
                 form.add_error(field, problem if field == name else f"{name}: {problem}")
         else:
             return redirect("gate", gate.pk)
