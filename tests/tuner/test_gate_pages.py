@@ -16,7 +16,7 @@ from profiles.models import Profile
 from tests.tuner.recorded_suite import KEY, SLOWER, TWO, nobody_watches, suite_made
 from tuner.builds.services import build_seen
 from tuner.gates import evidence_selectors, page_selectors, services
-from tuner.models import Build, Gate, GateKernel, KernelRun, Regression, Suite, SuiteJob
+from tuner.models import Build, Gate, GateKernel, KernelRun, Regression, Suite, SuiteJob, SuiteKernel
 from tuner.suites.services import job_create, run_record
 from webapp import finder, overview
 from workers import suite
@@ -173,6 +173,13 @@ def test_a_further_round_is_asked_for_of_one_kernel(client: Any, alice: Any, slo
         run_record(job, judged.kernel, build, number=number, run=f"again {number}", us=[41.0 + number] * 20, gpu=slower.gpu)
     text = words(seen(client, f"{at}{judged.pk}/"))
     assert "3 of 12 runs of this kernel" in text and re.search(r"b2 ?2 ?42\.50 ?42\.00, 43\.00", text)
+
+
+def test_a_gate_goes_on_to_say_the_rule_that_it_was_judged_by(slower: Gate) -> None:
+    Suite.objects.update(rule={"target": 0.2, "floor": 0.1})
+    SuiteKernel.objects.update(rule={"target": 0.3})
+    row = GateKernel.objects.select_related("gate", "kernel__suite").get(gate=slower, kernel__key=KEY)
+    assert (page_selectors.kernel_rule(row).target, page_selectors.rule_of(slower).floor) == (0.05, 0.02)
 
 
 def test_bad_questions_are_answered_with_their_field(client: Any, alice: Any, slower: Gate) -> None:

@@ -107,12 +107,19 @@ def rounds(gate: Gate) -> list[Round]:
 
 def rule_of(gate: Gate) -> Rule:
     """The rule that it was decided by, before that the suite's; what is not said is the default. `kernel_rule`: of one kernel."""
-    told = gate.report.get("rule")
-    return _rule(told if isinstance(told, dict) and told else gate.suite.rule)
+    return _rule(_told(gate, "rule") or gate.suite.rule)
 
 
 def kernel_rule(row: GateKernel) -> Rule:
-    return _rule({**row.kernel.suite.rule, **row.kernel.rule})
+    """As it was when the kernel was judged, whatever the suite has come to say since."""
+    own = _told(row.gate, "rules")
+    base = _told(row.gate, "rule") or row.kernel.suite.rule
+    return _rule({**base, **(row.kernel.rule if own is None else own.get(row.kernel.key, {}))})
+
+
+def _told(gate: Gate, name: str) -> dict[str, Any] | None:
+    told = gate.report.get(name)
+    return told if isinstance(told, dict) else None
 
 
 def _rule(said: Mapping[str, Any]) -> Rule:

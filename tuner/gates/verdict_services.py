@@ -121,8 +121,9 @@ def verdict_written(gate: Gate, judged: Judged, notes: Sequence[str] = (), offer
     environment, says = attribution_selectors.across(gate, judged.sides)
     kept = {"mixed": gate.report["mixed"]} if gate.report.get("mixed") else {}
     gate.report = {**kept, **{name: value for name, value in told.items() if name not in ("kernels", "verdict", "reason")},
-                   "rule": asdict(rule_of(gate.suite.rule)), "notes": [*judged.sides.notes, *notes, *filter(None, [says])],
-                   "offer": offer,
+                   "rule": asdict(rule_of(gate.suite.rule)),
+                   "rules": {one.kernel.key: one.kernel.rule for one in judged.sides.kernels if one.kernel.rule},
+                   "notes": [*judged.sides.notes, *notes, *filter(None, [says])], "offer": offer,
                    "rounds": [_round(job) for job in gate.jobs.order_by("id")]}
     compared = {one.kernel.key: one for one in judged.sides.kernels}
     rows = [GateKernel(gate=gate, kernel=compared[said.key].kernel,
