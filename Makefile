@@ -76,7 +76,7 @@ ifdef ARGS
 	@$(BIN)/python -m pytest -m "not gpu" $(ARGS)
 else
 	@$(BIN)/python -m compileall -q profiles tuner webapp workers      # once: not in each of hundreds of processes (PYTHONDONTWRITEBYTECODE)
-	@$(BIN)/python -m pytest -m "not gpu" -n 2 --dist loadfile --ignore tests/browser
+	@$(BIN)/python -m pytest -m "not gpu" -n 2 --dist loadfile --no-loadscope-reorder --ignore tests/browser
 	@$(BIN)/python -m pytest -m "not gpu" tests/browser       # by itself: a browser needs both cores
 endif
 	@$(MAKE) --no-print-directory js

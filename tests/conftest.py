@@ -25,6 +25,11 @@ BROWSER_ARGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-r
                 "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage"]
 
 
+# minutes each: begun first, so that no worker of `pytest -n 2` is left with one at the end
+LONG = ("tests/profiles/test_hostile.py", "tests/webapp/test_serve.py", "tests/workers/test_worker.py",
+        "tests/profiles/test_ingest_command.py", "tests/profiles/test_chrome_hostile.py", "tests/workers/test_capture.py")
+
+
 def chromium() -> str | None:
     return os.environ.get("RIDGEPOINT_CHROMIUM") or next(filter(None, map(shutil.which, CHROMIUM)), None)
 
@@ -47,7 +52,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Tests that need what this machine lacks are skipped and say so; browser tests are marked and come last.
+    """Tests that need what this machine lacks are skipped and say so; browser tests are marked and come last, long files first.
 
     Playwright's synchronous API keeps an event loop running in this thread until the session ends: no other
     asynchronous test could run after it.
@@ -62,7 +67,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for marker, reason in lacking.items():
             if item.get_closest_marker(marker):
                 item.add_marker(pytest.mark.skip(reason=reason))
-    items.sort(key=lambda item: item.get_closest_marker("browser") is not None)
+    items.sort(key=lambda item: (item.get_closest_marker("browser") is not None, not item.nodeid.startswith(LONG)))
 
 
 def _person(name: str, role: str) -> Any:
