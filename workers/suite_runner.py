@@ -16,7 +16,7 @@ from tuner import cache
 from tuner.bench.fresh import Taken, Wanted, policy_of
 from tuner.bench.recorded_runs import Draw, RecordedRuns
 from tuner.configs.selectors import config_best
-from tuner.models import KernelRun, SuiteJob, SuiteKernel
+from tuner.models import KernelRun, Suite, SuiteJob, SuiteKernel
 from tuner.suites.services import Turn
 from tuner.trial import Config
 from workers import build_code, gpu, team
@@ -190,7 +190,13 @@ def compiled_folder(suite_id: int, card: gpu.Gpu) -> Path:
     """Triton's cache for a suite on one GPU, kept between jobs: what a build did not change is not compiled again.
 
     Triton names its binaries by source, options and compiler, so that builds may share it. Whoever has the GPU's lease owns it.
+    Folders of suites that are gone go too.
     """
-    folder = Path(settings.HOME) / "compiled" / f"suite-{suite_id}-{re.sub('[^A-Za-z0-9-]', '', card.uuid)}"
+    place = Path(settings.HOME) / "compiled"
+    kept = {path: int(found[1]) for path in place.glob("suite-*") if (found := re.fullmatch(r"suite-(\d{1,18})-.*", path.name))}
+    there = set(Suite.everything.filter(pk__in=set(kept.values())).values_list("pk", flat=True))
+    for path in (path for path, suite in kept.items() if suite not in there):
+        shutil.rmtree(path, ignore_errors=True)
+    folder = place / f"suite-{suite_id}-{re.sub('[^A-Za-z0-9-]', '', card.uuid)}"
     folder.mkdir(parents=True, exist_ok=True)
     return folder

@@ -60,6 +60,7 @@ def ran(row, *builds, runs=2):
 
 
 def test_each_run_is_a_fresh_process_of_its_builds_code(tmp_path, builds):
+    (tmp_path / "home" / "compiled" / "suite-987654321-GPU-0" / "of a suite that is gone").mkdir(parents=True)
     job, rows = ran(suite_of(tmp_path, "softmax", "layernorm"), "a", "b")
     assert (job.status, job.error, job.recorded) == ("done", None, "")
     assert job.environment["gpu"] == "Imaginary GPU" and job.environment["clock_lock"] == {"locked": False, "why": "not asked for"}
