@@ -268,7 +268,7 @@ def test_gpu_time_under_stacks_and_the_sandwich(page_of: Any, selection_id: int)
     both = answer(page, selection_id, area, "flame/", f"&mode=gpu&focus={row['label']}")
     roots = page.evaluate(f"{PANEL}.drawn.graphs.map((g) => g.root.total)")
     assert roots == [both["callers"]["total"][0], both["callees"]["total"][0]]
-    url = poll(page, "/flame=gpu.sandwich/.test(location.search) && location.href")
+    url = poll(page, r"/flame=gpu\.sandwich\.\w*\.\d/.test(location.search) && location.href")
     page.goto("about:blank")
     page.goto(url)
     settled(page)

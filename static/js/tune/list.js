@@ -4,7 +4,8 @@ import { watch } from "../lib/live.js";
 import { refresh, refreshSoon } from "../lib/refresh.js";
 import { dragging, reorder } from "./queue.js";
 
-watch(["home"], ({ event }) => { if (event === "tune" && !dragging()) refreshSoon(); });
+watch(["home"], ({ event }) => { if (event === "tune" && !dragging()) refreshSoon(); },
+  (state) => { if (state === "live" && !dragging()) refreshSoon(); }); // what changed before it was live is in the rows
 reorder(() => refresh());
 
 // Two selected rows of the table can be compared.
