@@ -22,6 +22,15 @@ def storable(text: str) -> bool:
     return "\0" not in text and not any("\ud800" <= char <= "\udfff" for char in text)
 
 
+def cleaned(value: Any) -> Any:
+    """Others' words as PostgreSQL keeps them, in text and in JSON: no NUL, no half of a surrogate pair."""
+    if isinstance(value, str):
+        return value.replace("\0", "\N{REPLACEMENT CHARACTER}").encode("utf-8", "replace").decode()
+    if isinstance(value, dict):
+        return {cleaned(name): cleaned(each) for name, each in value.items()}
+    return [cleaned(each) for each in value] if isinstance(value, list) else value
+
+
 class Reason(StrEnum):
     """Why a configuration was rejected."""
 

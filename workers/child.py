@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from tuner.bench import wire
+from tuner.trial import cleaned
 
 PROJECT = Path(__file__).resolve().parent.parent
 TAIL_BYTES = 4000
@@ -130,7 +131,7 @@ class Child:
     def _tail(self) -> str:
         size = os.fstat(self._output.fileno()).st_size
         text = os.pread(self._output.fileno(), TAIL_BYTES, max(0, size - TAIL_BYTES)).decode(errors="replace").strip()
-        return f"; it printed: {wire.storable(text)}" if text else ""
+        return f"; it printed: {cleaned(text)}" if text else ""
 
     def close(self) -> None:
         self.kill()

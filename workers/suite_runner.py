@@ -184,19 +184,21 @@ class GpuRunner:
         self.fresh.close()
         if sum(file.stat().st_size for file in self._folder.rglob("*") if file.is_file()) > MOST_COMPILED_BYTES:
             shutil.rmtree(self._folder, ignore_errors=True)
+        kept = {path: int(found[1]) for path in _compiled().iterdir() if (found := re.fullmatch(r"suite-(\d{1,18})-.*", path.name))}
+        there = set(Suite.everything.filter(pk__in=set(kept.values())).values_list("pk", flat=True))
+        for path in (path for path, suite in kept.items() if suite not in there):
+            shutil.rmtree(path, ignore_errors=True)             # of a suite that was deleted
+
+
+def _compiled() -> Path:
+    return Path(settings.HOME) / "compiled"
 
 
 def compiled_folder(suite_id: int, card: gpu.Gpu) -> Path:
     """Triton's cache for a suite on one GPU, kept between jobs: what a build did not change is not compiled again.
 
     Triton names its binaries by source, options and compiler, so that builds may share it. Whoever has the GPU's lease owns it.
-    Folders of suites that are gone go too.
     """
-    place = Path(settings.HOME) / "compiled"
-    kept = {path: int(found[1]) for path in place.glob("suite-*") if (found := re.fullmatch(r"suite-(\d{1,18})-.*", path.name))}
-    there = set(Suite.everything.filter(pk__in=set(kept.values())).values_list("pk", flat=True))
-    for path in (path for path, suite in kept.items() if suite not in there):
-        shutil.rmtree(path, ignore_errors=True)
-    folder = place / f"suite-{suite_id}-{re.sub('[^A-Za-z0-9-]', '', card.uuid)}"
+    folder = _compiled() / f"suite-{suite_id}-{re.sub('[^A-Za-z0-9-]', '', card.uuid)}"
     folder.mkdir(parents=True, exist_ok=True)
     return folder

@@ -20,12 +20,12 @@ from profiles.families.follow_services import families_follow
 from profiles.models import Capture, CeilingRun, Profile
 from profiles.services import profile_ingest
 from profiles.topics.services import topics_make
-from tuner.bench.wire import storable
 from tuner.builds.services import build_of_profile
 from tuner.jobs.devices import is_gpu
 from tuner.jobs.queue_services import next_job
 from tuner.models import SuiteJob, TuneJob
 from tuner.suites.services import job_published
+from tuner.trial import cleaned
 from workers import gpu, jobs
 from workers.heartbeat import beating
 from workers.sweep import HELD, Held, sweep
@@ -140,7 +140,7 @@ def _run(held: Held, row_id: int, service: Callable[[int, str], Any]) -> None:
 
 
 def _fail(held: Held, row_id: int, worker: str, error: Exception) -> None:
-    what = storable(f"unexpected {type(error).__name__}: {error}")[:500]
+    what = cleaned(f"unexpected {type(error).__name__}: {error}")[:500]
     told = {"where": held.task, "what": what, "hint": "A fault of Ridgepoint: the worker's log has the trace. Try it again."}
     fields: dict[str, Any] = {"status": "failed", "error": told, "heartbeat": None}
     if any(field.name == "finished" for field in held.model._meta.get_fields()):

@@ -13,11 +13,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from tuner.bench.wire import storable
 from tuner.models import OperatorPackage
 from tuner.space import Space
 from tuner.team import description, packages, selectors, services
-from tuner.trial import config_key
+from tuner.trial import cleaned, config_key
 from workers.child import environment
 from workers.sandbox import SandboxError
 
@@ -88,9 +87,9 @@ def _ask(*arguments: str) -> Any:
         answer.seek(0)
         text = answer.read(description.MAX_BYTES + 1)
         output.seek(0)
-        said = storable(output.read(20_000)[-600:].decode(errors="replace").strip())
+        said = cleaned(output.read(20_000)[-600:].decode(errors="replace").strip())
     try:
-        told = storable(json.loads(text))
+        told = cleaned(json.loads(text))
     except (ValueError, RecursionError) as error:
         raise TeamError(f"{arguments[1]}: its child ended with {process.returncode} and no answer; it printed: {said}") from error
     if not isinstance(told, dict) or "ok" not in told:

@@ -16,7 +16,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from tuner.trial import Reason
+from tuner.trial import Reason, cleaned
 
 MAX_MESSAGE_BYTES = 16 * 2**20
 MAX_FILE_BYTES = 512 * 2**20          # what a child may write to one file: its output, a compiler's temporary
@@ -72,16 +72,7 @@ class Decoder:
         message = json.loads(body)
         if not isinstance(message, dict):
             raise ValueError("message is not a JSON object")
-        return storable(message) if b"\\u" in body else message
-
-
-def storable(value: Any) -> Any:
-    """Others' words as PostgreSQL keeps them, in text and in JSON: no NUL, no half of a surrogate pair."""
-    if isinstance(value, str):
-        return value.replace("\0", "\N{REPLACEMENT CHARACTER}").encode("utf-8", "replace").decode()
-    if isinstance(value, dict):
-        return {storable(name): storable(each) for name, each in value.items()}
-    return [storable(each) for each in value] if isinstance(value, list) else value
+        return cleaned(message) if b"\\u" in body else message
 
 
 def write(fd: int, message: dict[str, Any]) -> None:

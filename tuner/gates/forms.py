@@ -6,11 +6,12 @@ from typing import Any
 
 from django import forms
 
+from tuner.gates.create_services import ENVIRONMENT
+from tuner.gates.sides_selectors import ASKED
 from tuner.models import Build, KernelRun, Suite
 
 MOST_RUNS = 200
 MOST_CHOICES = 500      # newest builds, suites by name
-ENVIRONMENT = ("device", "gpu", "toolkit", "driver", "recorded")
 
 
 class GateForm(forms.Form):
@@ -20,10 +21,10 @@ class GateForm(forms.Form):
     build = forms.CharField(max_length=80, help_text="A git sha or a name: what your runs and profiles call it.")
     against = forms.ChoiceField(required=False, help_text="The rolling or pinned baseline, or one build.")
     device = forms.ChoiceField(required=False, help_text="The GPU that measures. Baselines are of one GPU, toolkit and driver.")
-    gpu = forms.CharField(required=False, max_length=116, label="GPU")
-    toolkit = forms.CharField(required=False, max_length=80)
-    driver = forms.CharField(required=False, max_length=40)
-    recorded = forms.CharField(required=False, max_length=120, label="Recorded as")
+    gpu = forms.CharField(required=False, max_length=ENVIRONMENT["gpu"], label="GPU")
+    toolkit = forms.CharField(required=False, max_length=ENVIRONMENT["toolkit"])
+    driver = forms.CharField(required=False, max_length=ENVIRONMENT["driver"])
+    recorded = forms.CharField(required=False, max_length=ENVIRONMENT["recorded"], label="Recorded as")
     runs = forms.IntegerField(required=False, min_value=1, max_value=MOST_RUNS,
                               help_text="Fresh processes; empty: the suite's number.")
     parent = forms.CharField(required=False, max_length=80, help_text="The build before it, for the order of builds.")
@@ -45,11 +46,11 @@ class GateForm(forms.Form):
 
     def where(self) -> list[forms.BoundField]:
         """The fields that name an environment."""
-        return [self[name] for name in ENVIRONMENT if name != "device"]
+        return [self[name] for name in ASKED]
 
     def environment(self) -> dict[str, str]:
         """What the form says of where the build is measured, or was."""
-        return {name: self.cleaned_data[name] for name in ENVIRONMENT if self.cleaned_data[name]}
+        return {name: self.cleaned_data[name] for name in ("device", *ASKED) if self.cleaned_data[name]}
 
     def clean_url(self) -> str:
         url: str = self.cleaned_data["url"]

@@ -24,6 +24,7 @@ from django.utils import timezone
 from tuner.models import Delivery, Notified
 from tuner.notify import webhook as notify_webhook
 from tuner.notify.secret import Unreadable, opened
+from tuner.trial import cleaned
 from workers import jobs
 
 log = logging.getLogger(__name__)
@@ -145,7 +146,7 @@ def _ended(row: Delivery, outcome: Outcome) -> None:
     """
     for name, value in {"due": None, "error": "", "answer": "", "sent": None, **outcome}.items():
         setattr(row, name, value)
-    row.error, row.answer = _stored(row.error)[:300], _stored(row.answer)[:120]
+    row.error, row.answer = cleaned(row.error)[:300], cleaned(row.answer)[:120]
     fields = ("status", "due", "error", "answer", "sent")
     Delivery.objects.filter(pk=row.pk).update(**{name: getattr(row, name) for name in fields})
     if row.status == "waiting":
@@ -154,8 +155,3 @@ def _ended(row: Delivery, outcome: Outcome) -> None:
     if row.error:
         log.warning("delivery %s to %s: %s at try %s; the page says why", row.pk, row.to.kind, row.status, row.tries)
     jobs.publish("notified", "delivery", {"id": row.pk, "to": row.to_id, "status": row.status})
-
-
-def _stored(text: str) -> str:
-    """Others' words as PostgreSQL keeps them."""
-    return text.replace("\0", "\N{REPLACEMENT CHARACTER}").encode("utf-8", "replace").decode()
