@@ -12,7 +12,7 @@ GPU := $(shell command -v nvidia-smi >/dev/null 2>&1 && nvidia-smi -L 2>/dev/nul
 export HOST PORT
 
 .DEFAULT_GOAL := help
-.PHONY: help install install-gpu run test test-gpu check golden bench fuzz lock clean browser js bench-tuner bench-gate
+.PHONY: help install install-gpu run test test-core test-again test-deep test-gpu check golden bench fuzz lock clean browser js bench-tuner bench-gate
 
 help:      ## this list
 	@sed -n 's/^\([a-z-]*\): .*## /  make \1\t/p' Makefile | expand -t 18
@@ -71,27 +71,37 @@ browser:
 				|| { apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium >/dev/null; }; }; } \
 		|| echo "no chromium, and none could be installed: the browser tests will be skipped"
 
+# pytest keeps its rewritten tests in __pycache__, and hundreds of processes import what is compiled once, whatever the shell says
+TESTS = PYTHONDONTWRITEBYTECODE= $(BIN)/python -m
+
 test: $(VENV)/.installed-test $(VENV)/.installed-torch browser ## every test, servers included; nothing else is needed first
 ifdef ARGS
-	@$(BIN)/python -m pytest -m "not gpu" $(ARGS)
+	@$(TESTS) pytest -m "not gpu" $(ARGS)
 else
-	@$(BIN)/python -m compileall -q profiles tuner webapp workers      # once: not in each of hundreds of processes (PYTHONDONTWRITEBYTECODE)
-	@$(BIN)/python -m pytest -m "not gpu" -n 2 --dist loadfile --no-loadscope-reorder --ignore tests/browser
-	@$(BIN)/python -m pytest -m "not gpu" tests/browser       # by itself: a browser needs both cores
+	@$(TESTS) compileall -q profiles tuner webapp workers
+	@$(TESTS) tests.parts
 endif
-	@$(MAKE) --no-print-directory js
+
+test-core: $(VENV)/.installed-test ## what needs no server, no browser and no second process: under a minute
+	@$(TESTS) pytest --core -n 2 --dist loadfile --no-loadscope-reorder -p no:playwright $(ARGS)
+
+test-again: $(VENV)/.installed-test $(VENV)/.installed-torch browser ## every test in random order, ten times   (TIMES=…)
+	@$(TESTS) tests.parts --again $(or $(TIMES),10)
+
+test-deep: $(VENV)/.installed-test ## hostile files at their whole size (gigabytes, many minutes)
+	@RIDGEPOINT_DEEP=1 $(TESTS) pytest -m deep $(ARGS)
 
 test-gpu: $(VENV)/.installed-test $(VENV)/.installed-gpu ## the tests that need an NVIDIA GPU
-	@$(BIN)/python -m pytest -m gpu $(ARGS)
+	@$(TESTS) pytest -m gpu $(ARGS)
 
 js:
-	@if command -v node >/dev/null 2>&1; then node --test $$(ls tests/js/*.test.mjs tests/js/*.test.js tests/js/*_test.mjs 2>/dev/null); \
+	@if command -v node >/dev/null 2>&1; then node --test $$(find tests/js -name '*.test.js'); \
 	else echo "node is not installed: the tests in tests/js were skipped"; fi
 
-check: $(VENV)/.installed-test $(VENV)/.installed-check ## ruff, mypy strict on the core, layers, JS tests
+check: $(VENV)/.installed-test $(VENV)/.installed-check ## ruff, mypy strict, layers, JS tests
 	@$(BIN)/ruff check .
-	@$(BIN)/mypy
-	@$(BIN)/python -m pytest tests/test_layers.py
+	@RIDGEPOINT_SECRET_KEY=none $(BIN)/mypy        # its Django plugin imports the settings, which would make a key
+	@$(TESTS) pytest -p no:playwright tests/test_layers.py
 	@$(MAKE) --no-print-directory js
 
 golden: $(VENV)/.installed-test ## write tests/data/golden anew; read the diff before you commit it

@@ -23,7 +23,7 @@ from typing import Any
 
 from webapp.embedded import ensure
 
-BENCHES = ("ingest", "tiles", "analyses", "pages", "frames", "client", "racing", "watchers", "guard")
+BENCHES = ("start", "ingest", "tiles", "analyses", "pages", "frames", "client", "racing", "watchers", "guard")
 ROOT = Path(__file__).resolve().parent.parent
 COLUMNS = ("what", "measured", "reference", "ratio", "budget", "ok")
 
@@ -54,7 +54,7 @@ def _servers() -> None:
     for name in ("DATABASE_URL", "REDIS_URL", "RIDGEPOINT_S3_BUCKET"):
         os.environ.pop(name, None)
     os.environ["DJANGO_SETTINGS_MODULE"] = "webapp.settings"
-    ensure.servers(ROOT / "var" / "bench")
+    ensure.start_servers(ROOT / "var" / "bench")
     import django
 
     django.setup()

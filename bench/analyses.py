@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from bench import generator
 from profiles import ingest
-from profiles.analysis.breakdown import breakdown
+from profiles.analysis.trace.breakdown import breakdown
 from profiles.models import Profile
 from profiles.store import frame as store_frame
 from profiles.store import trace as store

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
-from tuner.client import Client, Snapshot, Tuned
+from tuner.cache.client import Client, Snapshot, Tuned
 
 ARGUMENTS = ("a", "b", "c", "M", "N", "K", "sam", "sak", "sbk", "sbn", "scm", "scn", "BM", "BN", "BK", "GM")
 CONFIG = {"BM": 128, "BN": 256, "BK": 64, "GM": 8, "num_warps": 8, "num_stages": 3}

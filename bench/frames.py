@@ -49,7 +49,7 @@ def run() -> list[dict[str, Any]]:
     finally:
         if made:
             from profiles.models import Profile
-            from profiles.services import profile_delete
+            from profiles.upload.services import profile_delete
 
             profile_delete(Profile.objects.get(pk=pk))
 
@@ -59,8 +59,8 @@ def _profile() -> tuple[int, int, bool]:
     from django.core.files import File
 
     from profiles.models import Profile
-    from profiles.services import profile_create, profile_ingest
     from profiles.store.timeline import timeline
+    from profiles.upload.services import profile_create, profile_ingest
     from webapp import accounts
 
     if known := os.environ.get("RIDGEPOINT_BENCH_PROFILE"):

@@ -23,9 +23,9 @@ import scipy
 from bench.gate_pairs import calibration_table, pair_table, pairs
 from bench.gate_rules import RULES, verdicts
 from bench.gate_runs import BASELINE, CANDIDATE, SETS, kernels, middle, some
-from profiles.analysis.gate.rule import Verdict, worst
-from profiles.analysis.gate.runs import KernelRuns
-from profiles.analysis.gate.suite import judge
+from tuner.gate.stats.rule import Verdict, worst_verdict
+from tuner.gate.stats.runs import KernelRuns
+from tuner.gate.stats.suite import judge
 
 ROOT = Path(__file__).resolve().parent.parent
 EFFECTS = (1.0, 1.05, 1.08, 1.10)
@@ -106,7 +106,7 @@ def _one(count: Count, whole: Sequence[KernelRuns], order: Any, effect: float, s
         called = called | _again(whole, unsure, order, max(each.more_runs for each in first.kernels), effect, slowed)
     count.draws += 1
     count.first[first.verdict] += 1
-    count.last[worst(called.values())] += 1
+    count.last[worst_verdict(called.values())] += 1
     count.blamed += any(called[kernel.key] == Verdict.SLOWER for at, kernel in enumerate(whole) if at != slowed)
     other: dict[str, list[bool]] = {rule: [] for rule in RULES}
     for b, c in zip(baseline, candidate, strict=True) if slowed is None else [(baseline[slowed], candidate[slowed])]:

@@ -17,10 +17,10 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from profiles.analysis.gate.results import KernelVerdict
-from profiles.analysis.gate.rule import Verdict, worst
-from profiles.analysis.gate.runs import KernelRuns, Run
-from profiles.analysis.gate.suite import judge
+from tuner.gate.stats.results import KernelVerdict
+from tuner.gate.stats.rule import Verdict, worst_verdict
+from tuner.gate.stats.runs import KernelRuns, Run
+from tuner.gate.stats.suite import judge
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -156,7 +156,7 @@ def _one(rates: Rates, noise: Noise, random: Random, effect: float, slowed: int 
         called |= again
     rates.draws += 1
     rates.first[first.verdict] += 1
-    rates.last[worst(called.values())] += 1
+    rates.last[worst_verdict(called.values())] += 1
     if slowed is not None:
         rates.slowed[called[str(slowed)]] += 1
 

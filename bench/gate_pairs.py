@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from bench.gate_runs import BASELINE, CANDIDATE, FILES, SETS, kernels, middle, some
-from profiles.analysis.gate.calibration import calibrate
-from profiles.analysis.gate.runs import KernelRuns
-from profiles.analysis.gate.suite import judge
+from tuner.gate.stats.calibration import calibrate
+from tuner.gate.stats.runs import KernelRuns
+from tuner.gate.stats.suite import judge
 
 
 def pairs(name: str) -> list[dict[str, Any]]:

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import numpy as np
 
-from profiles.analysis.gate.files import read
-from profiles.analysis.gate.runs import KernelRuns, Run
 from tests.public_timing import samples
+from tuner.gate.stats.files import read_runs
+from tuner.gate.stats.runs import KernelRuns, Run
 
 H200 = Path(__file__).resolve().parent.parent / "tests" / "data" / "h200"
 BASELINE, CANDIDATE = 10, 5
@@ -35,7 +35,7 @@ def kernels(name: str) -> tuple[KernelRuns, ...]:
         return tuple(replace(kernel, runs=[replace(run, us=run.us * factor / np.median(slow))
                                            for run, factor in zip(kernel.runs, slow, strict=True)]) for kernel in kernels("h200"))
     if name != "public":
-        found = read(H200 / FILES[name])
+        found = read_runs(H200 / FILES[name])
         return tuple(replace(kernel, key=f"{at} {kernel.op}") for at, kernel in enumerate(found))
     files = sorted(samples().items())
     found = []

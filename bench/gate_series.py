@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from profiles.analysis.gate.changes import change_points
 from tests.public_timing import medians_us
+from tuner.gate.stats.changes import change_points
 
 RUNS, STEP, WITHIN = 5, 1.02, 8
 WINDOW = 60            # newest builds that are looked at when one arrives; the whole series is looked at once, at the end

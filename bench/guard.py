@@ -25,12 +25,12 @@ from django.urls import reverse
 from bench import guard_rows
 from bench.browser import browser, chromium, poll, server
 from bench.guard_rows import FLEET, HISTORY, SINCE, SLOWER_KERNELS, WHERE, Size
-from tuner.builds.series_services import series_update
-from tuner.builds.services import build_seen
-from tuner.gates.services import gate_create
-from tuner.gates.verdict_services import gate_judged
+from tuner.gate.builds.services import ensure_build
+from tuner.gate.history.series_services import update_series
+from tuner.gate.suites.upload_services import runs_store
+from tuner.gate.verdicts.services import create_gate
+from tuner.gate.verdicts.verdict_services import judge_gate
 from tuner.models import Build, Gate, Regression, Suite
-from tuner.suites.services import runs_store
 
 REQUESTS, LIST_MS, PAGE_MS = 15, 200.0, 1000.0
 UPLOAD_S, GATE_S, SERIES_S, MEMORY_MB = 30.0, 30.0, 60.0, 1000
@@ -66,18 +66,18 @@ def _database() -> Iterator[str]:
 
 def _services(size: Size) -> tuple[Gate, list[dict[str, Any]]]:
     suite = Suite.objects.create(name=FLEET, kind=Suite.Kind.UPLOADED, title="Made by the bench")
-    build_seen("fleet-base", at=SINCE)
-    build_seen("fleet-new", at=SINCE + timedelta(days=1))
+    ensure_build("fleet-base", at=SINCE)
+    ensure_build("fleet-new", at=SINCE + timedelta(days=1))
     before = guard_rows.upload_lines(size, size.baseline, 1)
     after = guard_rows.upload_lines(size, size.candidate, 2, SLOWER_KERNELS)
     parsed_s, _ = _timed(lambda: [json.loads(line) for line in before.splitlines()])
     reference = f"json.loads of them {parsed_s:.2f} s"
     upload_s, stored = _timed(lambda: runs_store(suite, "fleet-base", before, **WHERE))
-    gate_s, gate = _timed(lambda: gate_create(suite, "fleet-new", records=after, environment=WHERE))
-    judged_s, judged = _timed(lambda: gate_judged(gate))
+    gate_s, gate = _timed(lambda: create_gate(suite, "fleet-new", records=after, environment=WHERE))
+    judged_s, judged = _timed(lambda: judge_gate(gate))
     if gate.status != Gate.Status.DONE or len(judged.of) != size.kernels:
         raise RuntimeError(f"the gate is {gate.status} with {len(judged.of)} kernels")
-    series_s, series = _timed(lambda: series_update(Suite.objects.get(name=HISTORY).pk))
+    series_s, series = _timed(lambda: update_series(Suite.objects.get(name=HISTORY).pk))
     peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     what = f"{size.kernels:,} kernels, {size.candidate} runs of each against {min(10, size.baseline)}"
     return gate, [

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from tuner.gate.suites.run_services import copy_runs
 from tuner.models import Build, Gate, GateKernel, KernelRun, Regression, Suite, SuiteKernel
-from tuner.suites.row_services import runs_copied
 
 FLEET, HISTORY = "bench-fleet", "bench-history"
 WHERE = {"gpu": "made by the bench", "toolkit": "cuda 13.0, triton 3.6.0", "driver": "580.159"}
@@ -73,7 +73,7 @@ def history(size: Size) -> Suite:
         Build(name=f"{at:06x}{'b' * 34}", title=f"Change number {at}", author="bench", at=SINCE + timedelta(hours=at))
         for at in range(size.builds)])
     for part in _runs(size, kernels, builds):
-        runs_copied(part)
+        copy_runs(part)
     _gates(size, suite, kernels, builds)
     _regressions(size, suite, kernels, builds)
     return suite

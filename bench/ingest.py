@@ -63,11 +63,11 @@ def _rows(size: Size, folder: Path) -> list[dict[str, Any]]:
         size.raw_bytes > 100_000_000 and "RIDGEPOINT_BENCH_QUICK" in os.environ)
     ours, theirs, gzipped, decode = [], [], [], []
     for _ in range(size.runs):
-        ours.append(_measured([sys.executable, "-m", "bench.ingest_once", str(plain)]))
+        ours.append(_measured([sys.executable, "-m", "bench.once.ingest", str(plain)]))
         if compared:
             theirs.append(_measured([str(REFERENCE_PYTHON), "-c", _HTA, str(plain)]))
-        gzipped.append(_measured([sys.executable, "-m", "bench.ingest_once", str(packed)]))
-        decode.append(_measured([sys.executable, "-m", "bench.decode_once", str(packed)]))
+        gzipped.append(_measured([sys.executable, "-m", "bench.once.ingest", str(packed)]))
+        decode.append(_measured([sys.executable, "-m", "bench.once.decode", str(packed)]))
     plain.unlink()
     packed.unlink()
     best, bare = min(ours, key=_seconds), min(decode, key=_seconds)

@@ -11,8 +11,9 @@ from django.test import Client
 from django.urls import reverse
 
 from profiles.models import LaunchCounters, Profile
-from profiles.services import profile_ingest
-from webapp import accounts, examples
+from profiles.upload.services import profile_ingest
+from webapp import accounts
+from webapp.examples import profiles
 
 REQUESTS, BUDGET_MS = 30, 200.0
 
@@ -33,7 +34,7 @@ def run() -> list[dict[str, Any]]:
 
 
 def _load_examples() -> None:
-    examples.load(accounts.local_user())
+    profiles.load(accounts.local_user())
     for profile in Profile.objects.exclude(status__in=[Profile.Status.READY, Profile.Status.FAILED]):
         profile_ingest(profile.pk, "bench")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from tuner.bench.race_replay import RISK, duels, load, replay
+from tuner.measure.race_replay import RISK, load_samples, replay_race, run_duels
 
 SPACES = Path(__file__).resolve().parent.parent / "tests" / "data" / "public_spaces"
 RUNS, DUELS = 100, 5_000
@@ -17,9 +17,9 @@ def run() -> list[dict[str, Any]]:
 
 
 def _row(path: Path) -> dict[str, Any]:
-    samples = load(path)
-    raced = [replay(samples, seed) for seed in range(RUNS)]
-    lost, fought = duels(samples, 0, DUELS)
+    samples = load_samples(path)
+    raced = [replay_race(samples, seed) for seed in range(RUNS)]
+    lost, fought = run_duels(samples, 0, DUELS)
     saved = sum(one.saved for one in raced) / RUNS
     warm = sum(one.saved_with_warmup for one in raced) / RUNS
     winners = sum(one.lost for one in raced)

@@ -1,6 +1,6 @@
 """`make bench-tuner`: every search method on every recorded space, beside Kernel Tuner's and Optuna's, in one run.
 
-Public spaces: the published score over time (tuner.scores.methodology), failures and the search's own CPU time counted.
+Public spaces: the published score over time (tuner.search.scores.methodology), failures and the search's own CPU time counted.
 H200 landscapes: trials until one is within 5 % of the best. Writes docs/tuner-bench.md and docs/leaderboard.json (what the
 leaderboard page shows). What is finished is kept in var/bench-tuner.jsonl: a run that is interrupted goes on; `--fresh`
 forgets it. A method is measured anew when its code or its package's version changes.
@@ -27,9 +27,9 @@ from typing import Any
 
 import numpy as np
 
-from tuner.scores.arena import Arena, Player, arenas, ours, play
-from tuner.scores.methodology import Run, random_trials_to_within, score, trials_to_within
-from tuner.strategies import STRATEGIES
+from tuner.search.scores.arena import Arena, Player, arenas, play, strategy_player
+from tuner.search.scores.methodology import Run, random_trials_to_within, score, trials_to_within
+from tuner.search.strategies import STRATEGIES
 
 ROOT = Path(__file__).resolve().parent.parent
 DATA = ROOT / "tests" / "data"
@@ -104,7 +104,7 @@ def _arenas(path: str) -> tuple[Arena, ...]:
 
 def _versions() -> dict[str, str]:
     """Every method, ours first, with what its result depends on."""
-    source = b"".join(path.read_bytes() for path in sorted((ROOT / "tuner" / "strategies").glob("*.py")))
+    source = b"".join(path.read_bytes() for path in sorted((ROOT / "tuner" / "search" / "strategies").glob("*.py")))
     mine = hashlib.sha256(source + (ROOT / "tuner" / "space.py").read_bytes()).hexdigest()[:12]
     found = {name: mine for name in STRATEGIES if name not in LEFT_OUT}
     for package, prefix in (("kernel_tuner", "kt_"), ("optuna", "optuna_")):
@@ -126,7 +126,8 @@ def _references() -> dict[str, tuple[str, Player]]:
 def measure(task: Task) -> dict[str, Any]:
     """All repeats of one method on one space."""
     arena = _arenas(str(ROOT / task.path))[task.shape]
-    title, player = (STRATEGIES[task.method].title, ours(task.method)) if task.method in STRATEGIES else _references()[task.method]
+    ours = task.method in STRATEGIES
+    title, player = (STRATEGIES[task.method].title, strategy_player(task.method)) if ours else _references()[task.method]
     public = "public_spaces" in task.path
     best = float(np.nanmin(arena.ms))
     with warnings.catch_warnings():

@@ -61,9 +61,9 @@ def _worker() -> Iterator[None]:
 
 
 def _new() -> Any:
-    from tuner.jobs import services
+    from tuner.jobs import create_services
 
-    return services.tune_create(owner=None, operator="matmul", shape={"M": 4096, "N": 4096, "K": 4096}, dtype="bf16",
+    return create_services.tune_create(owner=None, operator="matmul", shape={"M": 4096, "N": 4096, "K": 4096}, dtype="bf16",
                                 device="replay:matmul", strategy="random", budget_trials=TRIALS, budget_seconds=600)
 
 
@@ -84,15 +84,15 @@ def _ended(job: Any) -> float:
 
 
 def _watched_s(address: str, seen: Seen) -> float:
-    from tuner.jobs import services
+    from tuner.jobs import control_services
 
     job = _new()
-    services.tune_pause(job)                   # until everybody watches
+    control_services.tune_pause(job)                   # until everybody watches
     told, done = threading.Event(), threading.Event()
     crowd = threading.Thread(target=lambda: asyncio.run(_crowd(address, job.pk, seen, told, done)))
     crowd.start()
     told.wait(60)
-    services.tune_resume(job)
+    control_services.tune_resume(job)
     spent = _ended(job)
     done.set()
     crowd.join(60)

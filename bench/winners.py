@@ -13,9 +13,9 @@ from pathlib import Path
 
 import numpy as np
 
-from profiles.analysis.gate.files import read
-from profiles.analysis.gate.runs import KernelRuns
-from profiles.analysis.gate.winner import Choice, Contender, Problem, choose, runs_needed
+from tuner.gate.stats.files import read_runs
+from tuner.gate.stats.runs import KernelRuns
+from tuner.gate.stats.winner import Choice, Contender, Problem, choose, runs_needed
 
 H200 = Path(__file__).resolve().parents[1] / "tests" / "data" / "h200"
 FILES = {"13 configurations, 38 to 212 µs": "timing_runs", "16 configurations, 5 to 22 µs": "timing_runs_lead"}
@@ -54,7 +54,7 @@ class Row:
 
 def rows(draws: int) -> Iterator[Row]:
     for label, name in FILES.items():
-        kernels = read(H200 / f"{name}.jsonl.gz")
+        kernels = read_runs(H200 / f"{name}.jsonl.gz")
         runs = runs_needed(len(kernels))
         for scale in INJECTED:
             rng = np.random.default_rng(7)

@@ -9,17 +9,10 @@ from django.db import models
 from django.db.models import F, Q
 from django.db.models.functions import MD5
 
-from profiles.advice_models import AdviceDecision
-from profiles.ceiling_models import CeilingRun
-from profiles.family_models import (
-    BuildChange,
-    BuildPair,
-    FamilyEdit,
-    FamilyNote,
-    FamilyRule,
-    KernelFamily,
-    KernelShape,
-)
+from profiles.advice.models import AdviceDecision
+from profiles.ceilings.models import CeilingRun
+from profiles.families.models import BuildChange, BuildPair, FamilyEdit, FamilyNote, FamilyRule, KernelFamily, KernelShape
+from workers.leases import Leases
 
 __all__ = ["AdviceDecision", "BuildChange", "BuildPair", "Capture", "CaptureTarget", "CeilingRun", "FamilyEdit", "FamilyNote",
            "FamilyRule", "Finding", "KernelFamily", "KernelShape", "KernelStat", "LaunchCounters", "Profile", "SavedQuery",
@@ -179,7 +172,7 @@ class CaptureTarget(models.Model):
 
 
 class Capture(models.Model):
-    """One asked-for capture: an ncu replay or a torch.profiler trace of a target. `status` is its truth."""
+    """One asked-for capture of a target by one of the capture tools. `status` is its truth."""
 
     class Status(models.TextChoices):
         QUEUED = "queued"
@@ -188,13 +181,9 @@ class Capture(models.Model):
         FAILED = "failed"
         CANCELLED = "cancelled"
 
-    class Tool(models.TextChoices):
-        NCU = "ncu"
-        TORCH = "torch"
-
     target = models.ForeignKey(CaptureTarget, on_delete=models.PROTECT, related_name="captures")
-    tool = models.CharField(max_length=8, choices=Tool)
-    options = models.JSONField(default=dict)           # workers.capture.NcuOptions / TorchOptions as JSON
+    tool = models.CharField(max_length=8)              # a name in profiles.capture.tools.CAPTURE_TOOLS
+    options = models.JSONField(default=dict)           # the tool's Options as JSON
     build = models.CharField(max_length=80, blank=True)
     model = models.CharField(max_length=120, blank=True)
     tags = ArrayField(models.CharField(max_length=60), default=list, blank=True)
@@ -215,6 +204,10 @@ class Capture(models.Model):
 
     def __str__(self) -> str:
         return f"{self.tool} {self.target}"
+
+
+INGEST_LEASES = Leases(Profile, Profile.Status.UPLOADED, Profile.Status.INGESTING)
+CAPTURE_LEASES = Leases(Capture, Capture.Status.QUEUED, Capture.Status.RUNNING)
 
 
 class TimelineNote(models.Model):

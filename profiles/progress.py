@@ -45,12 +45,14 @@ class Progress:
         jobs.publish(f"profile.{self.profile_id}", "progress", {"status": Profile.Status.INGESTING, **state})
 
     def slices(self, phase: str, done: int, total: int) -> None:
-        """A phase that goes over the slices: told as the share of the upload that they are, so that the bar, the rate and
-        the time left read the same in all phases."""
+        """Tell of a phase that goes over the slices.
+
+        As the share of the upload that they are, so that the bar, the rate and the time left read the same in all phases.
+        """
         self(phase, self.upload_bytes * min(done, total) // max(total, 1), self.upload_bytes, done)
 
     def now(self, phase: str, records: int = 0) -> None:
-        """A phase without bytes to count (analysing, storing) begins: told at once."""
+        """Tell at once that a phase without bytes to count (analysing, storing) begins."""
         self.published_s = 0.0
         self(phase, 0, 0, records)
 

@@ -8,18 +8,22 @@ from typing import Any
 
 from django.db import connection
 
-from profiles.analysis.kernels import KERNEL_COLUMNS, KernelRow
+from profiles.analysis.core.kernels import KERNEL_COLUMNS, KernelRow
 from profiles.models import KernelStat
 
 
 def text(value: str, limit: int | None = None) -> str:
-    """What PostgreSQL can hold: no NUL, no lone surrogate; a file may carry either."""
-    whole = value.encode("utf-8", "replace").decode().replace("\x00", "\N{REPLACEMENT CHARACTER}")
+    """Return what PostgreSQL can hold of a text: no NUL, no lone surrogate.
+
+    A file may carry either.
+    """
+    whole = value if value.isascii() else value.encode("utf-8", "replace").decode()     # the first is quick, and nearly all
+    whole = whole.replace("\x00", "\N{REPLACEMENT CHARACTER}")
     return whole if limit is None else whole[:limit]
 
 
 def json_safe(value: Any) -> Any:
-    """`value` as jsonb takes it: clean text, and no NaN or infinity (unknown is null)."""
+    """Return `value` as jsonb takes it: clean text, and no NaN or infinity (unknown is null)."""
     if isinstance(value, str):
         return text(value)
     if isinstance(value, float):

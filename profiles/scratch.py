@@ -20,9 +20,12 @@ PREFIX = "ridgepoint-work-"
 
 @contextmanager
 def folder() -> Iterator[Path]:
-    """An empty folder under TMPDIR, removed with all that is in it. Raises OSError where none can be made."""
+    """Give an empty folder under TMPDIR, removed with all that is in it.
+
+    Raises OSError where none can be made.
+    """
     sweep()
-    path, lock = _locked()
+    path, lock = _make_folder()
     try:
         yield path
     finally:
@@ -41,7 +44,7 @@ def sweep() -> None:
                 os.close(lock)
 
 
-def _locked() -> tuple[Path, int]:
+def _make_folder() -> tuple[Path, int]:
     """A new folder and its lock; made again where another's sweep came between the two."""
     while True:
         path = Path(tempfile.mkdtemp(prefix=PREFIX))

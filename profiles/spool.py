@@ -27,7 +27,7 @@ class Spool:
         view = memoryview(np.ascontiguousarray(values).view(np.uint8).data).cast("B") if values.size else memoryview(b"")
         try:
             while view:
-                done = self._put(view)
+                done = self._write(view)
                 view = view[done or 0:]
                 self._end += done or 0
         except OSError as error:
@@ -35,11 +35,11 @@ class Spool:
                              "An ingest needs room for about a quarter of the unpacked file: free some, or set TMPDIR.") from error
         return at
 
-    def _put(self, view: memoryview) -> int | None:
+    def _write(self, view: memoryview) -> int | None:
         return self._file.write(view)
 
     def read(self, at: int, count: int, kind: Any) -> Column:
-        """`count` values of a kind from a position on."""
+        """Return `count` values of a kind from a position on."""
         size = count * np.dtype(kind).itemsize
         parts, got = [], 0
         while got < size:

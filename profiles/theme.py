@@ -1,4 +1,4 @@
-"""One look for every Bokeh figure, and the categories' colours: the same as `--cat-…` in static/css/ridgepoint.css.
+"""One look for every Bokeh figure, and the categories' colours: the same as `--cat-…` in static/css/base/ridgepoint.css.
 
 The neutral colours set here suit the light theme. static/js/lib/figures.js repaints text, axes, grids and backgrounds
 from the page's custom properties when it embeds a figure and whenever the theme switches; glyphs keep their colour. A
@@ -12,7 +12,8 @@ from typing import Any
 
 from bokeh.embed import json_item
 from bokeh.model import Model
-from bokeh.models import HoverTool, Legend, TapTool
+from bokeh.models import HoverTool, TapTool
+from bokeh.models.annotations import Legend
 from bokeh.plotting import figure as bokeh_figure
 from bokeh.themes import Theme
 
@@ -81,7 +82,7 @@ THEME = Theme(
 
 
 def figure(*, hover: Sequence[tuple[str, str]] | str | None = None, tap: bool = False, **options: Any) -> Any:
-    """A figure that fills its column. Any Bokeh option passes through.
+    """Return a figure that fills its column. Any Bokeh option passes through.
 
     hover: tooltips, [("kernel", "@name"), …]; a template string is shown as it is. Values are escaped by Bokeh unless
     a field says `{safe}`, which no figure here may use: names come from uploaded files.
@@ -100,22 +101,28 @@ def figure(*, hover: Sequence[tuple[str, str]] | str | None = None, tap: bool = 
     plot.toolbar.logo = None
     plot.toolbar.autohide = True
     if hover is not None:
-        plot.add_tools(HoverTool(tooltips=hover))
+        plot.add_tools(HoverTool(tooltips=hover if isinstance(hover, str) else list(hover)))
     if tap and not any(isinstance(tool, TapTool) for tool in plot.tools):
         plot.add_tools(TapTool())
     return plot
 
 
 def follows(model: Model, **properties: str) -> Model:
-    """Mark properties that take a custom property of the page: ``follows(span, line_color="--muted")``."""
+    """Mark properties that take a custom property of the page.
+
+    ``follows(span, line_color="--muted")``.
+    """
     model.tags = [*model.tags, {"follows": properties}]
     return model
 
 
 def item(model: Model) -> dict[str, Any]:
-    """What a template hands to `json_script`: the themed model without a target; legends hide what is clicked."""
+    """Return what a template hands to `json_script`: the themed model without a target.
+
+    Legends hide what is clicked.
+    """
     for legend in model.select({"type": Legend}):
-        if legend.click_policy == "none":
+        if isinstance(legend, Legend) and legend.click_policy == "none":
             legend.click_policy = "hide"
     embedded: dict[str, Any] = dict(json_item(model, theme=THEME))
     embedded.pop("target_id", None)

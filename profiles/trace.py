@@ -152,13 +152,16 @@ class Trace:
 
     @property
     def slices(self) -> pa.Table:
-        """All slices as one table: for small traces and tests."""
+        """Return all slices as one table: for small traces and tests."""
         if self._table is None:
             self._table = table_of(self.parts)
         return self._table
 
     def windows(self) -> Iterator[Window]:
-        """All slices in order of time. Each window has some 100,000 rows, more only where many begin at one moment."""
+        """Yield all slices in order of time.
+
+        Each window has some 100,000 rows, more only where many begin at one moment.
+        """
         return self.parts.windows()
 
 

@@ -73,12 +73,12 @@ class Slices(Protocol):
 
     @property
     def end_ns(self) -> int:
-        """Of the slice that ends last."""
+        """Return the end of the slice that ends last."""
         ...
 
     @property
     def devices(self) -> list[int]:
-        """Numbers of the GPUs that slices name, ascending."""
+        """Return the numbers of the GPUs that slices name, ascending."""
         ...
 
     def windows(self) -> Iterator[Window]: ...
@@ -122,7 +122,7 @@ class TableSlices:
 
 
 def table_of(slices: Slices) -> pa.Table:
-    """All windows as one SLICES table."""
+    """Return all windows as one SLICES table."""
     parts = [window.columns for window in slices.windows()]
     if not parts:
         return SLICES.empty_table()

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tuner.bench.runner import Runner
-from tuner.loop import Budget, tune
+from tuner.measure.runner import Runner
+from tuner.search.loop import Budget, tune
+from tuner.search.strategies import STRATEGIES, Strategy
 from tuner.space import Constraint, Param, Space
-from tuner.strategies import STRATEGIES, Strategy
 from tuner.trial import Config, Measured, Reason, Rejected, Trial, config_key
 
 

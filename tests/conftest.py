@@ -8,16 +8,20 @@ from __future__ import annotations
 import logging
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 from django.conf import settings
+from django.core.management.commands import flush
 from django.db import connection
+from django.db.backends.postgresql.operations import DatabaseOperations
 
-from tests.product import Product
+from tests.product import Product, seed_database
+from tests.servers import SHARED
 
 BUCKET = "ridgepoint-test"
 CHROMIUM = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
@@ -25,9 +29,24 @@ BROWSER_ARGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-r
                 "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage"]
 
 
-# minutes each: begun first, so that no worker of `pytest -n 2` is left with one at the end
-LONG = ("tests/profiles/test_hostile.py", "tests/webapp/test_serve.py", "tests/workers/test_worker.py",
-        "tests/profiles/test_ingest_command.py", "tests/profiles/test_chrome_hostile.py", "tests/workers/test_capture.py")
+# the longest files, longest first: begun first, so that no worker of `pytest -n 2` is left with one at the end
+LONG = (
+    "tests/webapp/test_serve.py",
+    "tests/workers/core/test_worker.py",
+    "tests/profiles/pages/test_ingest_command.py",
+    "tests/workers/capture/test_capture.py",
+    "tests/profiles/ingest/test_hostile.py",
+    "tests/profiles/ingest/test_chrome_hostile.py",
+    "tests/browser/test_user_path.py",
+    "tests/browser/timeline/test_timeline_navigation.py",
+    "tests/browser/test_frame.py",
+    "tests/browser/test_guard_path.py",
+    "tests/browser/timeline/test_timeline_selection.py",
+    "tests/browser/timeline/test_timeline.py",
+    "tests/browser/timeline/test_timeline_scale.py",
+    "tests/browser/test_sql.py",
+    "tests/browser/test_tune.py",
+)
 
 
 def chromium() -> str | None:
@@ -49,6 +68,9 @@ def pytest_configure(config: pytest.Config) -> None:
     """
     settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
     settings.WHITENOISE_AUTOREFRESH = True
+    # a machine with other work does not make an example wrong
+    hypothesis.settings.register_profile("busy", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+    hypothesis.settings.load_profile("busy")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -62,12 +84,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if "tests/browser/" in item.nodeid:
             item.add_marker("browser")
         if (database := item.get_closest_marker("django_db")) and database.kwargs.get("transaction"):
-            # such a test empties every table; Django fills in the roles again behind it, unless the apps are named
+            # with the apps named, Django would make content types, permissions and roles anew before each test
             item.add_marker(pytest.mark.django_db(**{**database.kwargs, "available_apps": None}), append=False)
         for marker, reason in lacking.items():
             if item.get_closest_marker(marker):
                 item.add_marker(pytest.mark.skip(reason=reason))
-    items.sort(key=lambda item: (item.get_closest_marker("browser") is not None, not item.nodeid.startswith(LONG)))
+    places = {} if config.pluginmanager.hasplugin("randomly") else {file: at for at, file in enumerate(LONG)}
+    items.sort(key=lambda item: (item.get_closest_marker("browser") is not None, places.get(item.nodeid.split("::")[0], len(LONG))))
 
 
 def _person(name: str, role: str) -> Any:
@@ -127,7 +150,9 @@ def api(db: None) -> Callable[..., Any]:
 @pytest.fixture(scope="session")
 def product(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Product]:
     """Everything as `make run` starts it, as processes of their own, with a database and a data folder of their own."""
-    started = Product(tmp_path_factory.mktemp("product"))
+    home = tmp_path_factory.mktemp("product")
+    seed_database(home, Path(os.environ[SHARED]))
+    started = Product(home)
     try:
         started.wait_until_up()
         yield started
@@ -152,24 +177,47 @@ def browser_type_launch_args(browser_type_launch_args: dict[str, Any]) -> dict[s
     return {**browser_type_launch_args, "executable_path": chromium(), "args": BROWSER_ARGS}
 
 
+# filled by the migrations' signal and changed by no test
+KEPT_TABLES = {"django_content_type", "auth_permission", "auth_group", "auth_group_permissions"}
+
+
+def empty_filled_tables(operations: DatabaseOperations, style: Any, tables: Iterable[str], **options: Any) -> list[str]:
+    """Return the SQL that empties the tables which hold rows: TRUNCATE of all hundred takes PostgreSQL half a second."""
+    asked = [table for table in tables if table not in KEPT_TABLES]
+    with operations.connection.cursor() as cursor:
+        cursor.execute(" UNION ALL ".join(f"SELECT '{table}' WHERE EXISTS (SELECT FROM {operations.quote_name(table)})"
+                                          for table in asked))
+        filled = [table for table, in cursor.fetchall()]
+    return DATABASE_FLUSH(operations, style, filled, **{**options, "allow_cascade": True})
+
+
+DATABASE_FLUSH = DatabaseOperations.sql_flush
+
+
 @pytest.fixture(scope="session")
-def django_db_setup(django_db_setup: None, django_db_blocker: Any) -> None:
-    """Rows begin far above the numbers under which tests store traces that have no row: one never finds another's objects."""
+def django_db_setup(django_db_setup: None, django_db_blocker: Any) -> Iterator[None]:
+    """Rows begin far above the numbers under which tests store traces that have no row: one never finds another's objects.
+
+    After a transactional test only what it filled is emptied.
+    """
     with django_db_blocker.unblock(), connection.cursor() as cursor:
         cursor.execute("SELECT setval(pg_get_serial_sequence('profiles_profile', 'id'), 1000000)")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(DatabaseOperations, "sql_flush", empty_filled_tables)
+        patch.setattr(flush, "emit_post_migrate_signal", lambda *arguments, **options: None)
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)
-def reports_read_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """By NVIDIA's reader; both processes of `pytest -n 2` share what it said."""
-    from profiles.ingest import ncu_report
+def reports_read_once(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """By NVIDIA's reader; the workers of `pytest -n` and later runs share what it said."""
+    from profiles.ingest.ncu import report
     from tests import read_once
 
-    base = tmp_path_factory.getbasetemp()
-    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "reports-read-once"
-    folder.mkdir(exist_ok=True)
+    cache: pytest.Cache | None = getattr(pytestconfig, "cache", None)       # not with -p no:cacheprovider
+    folder = cache.mkdir("reports-read-once") if cache else tmp_path_factory.mktemp("reports-read-once")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ncu_report, "_documents", read_once.keeping(ncu_report._documents, folder))
+        patch.setattr(report, "_documents", read_once.keeping(report._documents, folder))
         yield
 
 

@@ -1,21 +1,24 @@
-"""Counter reports: what NVIDIA's reader says of a file is asked once per run. It takes seconds; many tests read the same files.
+"""Counter reports: what NVIDIA's reader says of a file is asked once, and kept in pytest's cache folder.
 
-Everything on this side of the pipe runs as ever. A file with other content, another child or other limits is asked anew, and a
-forked process (one whose time and memory are judged) always is. An answer that did not end well is not kept.
+It takes seconds, and many tests read the same files. Everything on this side of the pipe runs as ever. A file with other content,
+another reader, child or other limits is asked anew, and a forked process (one whose time and memory are judged) always is. An
+answer that did not end well is not kept.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from profiles.ingest import ncu_report
+from profiles.ingest.ncu import report
 
 Documents = Callable[[Path, int, bool], Iterator[dict[str, Any]]]
 
@@ -44,6 +47,7 @@ def keeping(ask: Documents, folder: Path) -> Documents:
 
 
 def _name(path: Path, size_bytes: int, plain: bool) -> str:
-    asked = (size_bytes, plain, ncu_report.CHILD, ncu_report.SILENCE_S, ncu_report.CPU_S, ncu_report.MEMORY_BASE_BYTES,
-             ncu_report.MEMORY_PER_BYTE, ncu_report.MAX_LINE_BYTES)
+    program = [each.read_bytes() for each in sorted(report.CHILD.parent.glob("ncu_child*.py"))]
+    asked = (size_bytes, plain, sys.version, metadata.version("ncu-report"), report.CHILD, program, report.SILENCE_S,
+             report.CPU_S, report.MEMORY_BASE_BYTES, report.MEMORY_PER_BYTE, report.MAX_LINE_BYTES)
     return hashlib.sha256(repr(asked).encode() + hashlib.sha256(path.read_bytes()).digest()).hexdigest()

@@ -1,24 +1,89 @@
-"""Pytest plugin (`-p tests.servers`): private servers and a data folder of this run's own, before Django's settings are read.
+"""Pytest plugin (`-p tests.servers`): a data folder of this run's own, and private servers for the tests that need them.
 
-A conftest would come too late: pytest-django imports the settings first. The servers end with this process, kill -9 included.
+A conftest would come too late: pytest-django reads the settings first. Only addresses are chosen here; the servers start when
+the collected tests are known and one of them needs a database or a queue, so that pure tests wait for nothing.
+Under `pytest -n` the controller starts one PostgreSQL while its workers collect, in which each worker has a database;
+a Valkey each, because channels are shared by all databases of one. They end with the process that started them, kill -9 included.
 """
 
 import os
+import re
 import shutil
 import tempfile
 from pathlib import Path
 
+import pytest
+
 from webapp.embedded import postgres, redis
 
-_root = Path(tempfile.mkdtemp(prefix="rp-test-"))
-os.environ["RIDGEPOINT_HOME"] = str(_root)
-os.environ["DATABASE_URL"] = postgres.start(_root / "pg" / "data", durable=False, tie_to_parent=True)
-os.environ["REDIS_URL"] = redis.start(_root / "redis", tie_to_parent=True)
+SERVERS = {"db", "transactional_db", "django_db_setup", "live_server"}      # fixtures; the mark django_db names them as well
+NOT_CORE = ("browser", "gpu", "torch", "process", "slow", "golden")         # marks; and whatever needs servers
+WHOLE_FILE = re.compile(rf"^pytestmark = .*mark\.(django_db|servers|{'|'.join(NOT_CORE)})\b", re.MULTILINE)
+SHARED = "RIDGEPOINT_TEST_ROOT"                                             # from the controller of `pytest -n` to its workers
+
+_worker = os.environ.get("PYTEST_XDIST_WORKER", "") if SHARED in os.environ else ""
+_root = Path(os.environ[SHARED]) if _worker else Path(tempfile.mkdtemp(prefix="rp-test-"))
+_home = _root / _worker if _worker else _root
+_home.mkdir(exist_ok=True)
+if not _worker:
+    os.environ[SHARED] = str(_root)
+os.environ["RIDGEPOINT_HOME"] = str(_home)
+os.environ["DATABASE_URL"] = f"postgresql://ridgepoint@/postgres?host={_root / 'pg' / 's'}&port={postgres.PORT}"
+os.environ["REDIS_URL"] = f"unix://{redis.socket_path(_home / 'redis')}"
 for _name in ("RIDGEPOINT_S3_BUCKET", "RIDGEPOINT_SIGN_IN", "RIDGEPOINT_HOSTS"):      # tests state what they need
     os.environ.pop(_name, None)
 
 
-def pytest_unconfigure(config: object) -> None:
-    postgres.stop(_root / "pg" / "data")
-    redis.stop(_root / "redis")
-    shutil.rmtree(_root, ignore_errors=True)
+def needs_servers(item: pytest.Item) -> bool:
+    """Whether a test uses this run's PostgreSQL or Valkey: by the mark `django_db` or `servers`, or by a fixture."""
+    marked = item.get_closest_marker("django_db") or item.get_closest_marker("servers")
+    return bool(marked) or not SERVERS.isdisjoint(getattr(item, "fixturenames", ()))
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """With --core, what holds no core test is not even imported."""
+    if not config.option.core:
+        return None
+    if collection_path.is_dir():
+        return collection_path.name in ("browser", "gpu") or None
+    return (collection_path.suffix == ".py" and WHOLE_FILE.search(collection_path.read_text()) is not None) or None
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.option.core:
+        core = [item for item in items if not needs_servers(item) and not any(map(item.get_closest_marker, NOT_CORE))]
+        config.hook.pytest_deselected(items=[item for item in items if item not in set(core)])
+        items[:] = core
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--core", action="store_true", help="only tests that need no server, no browser, no GPU and no second process")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """In the controller of `pytest -n`: the database server of all workers, while they collect."""
+    options = session.config.option
+    if getattr(options, "numprocesses", None) and not _worker and not options.core and not options.collectonly:
+        start_postgres()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop(session: pytest.Session) -> None:
+    """In the process that runs the tests: what is still missing, if a test needs it."""
+    if session.config.option.collectonly or not any(map(needs_servers, session.items)):
+        return
+    if not _worker:
+        start_postgres()
+    assert redis.start(_home / "redis", tie_to_parent=True) == os.environ["REDIS_URL"]
+
+
+def start_postgres() -> None:
+    assert postgres.start(_root / "pg" / "data", durable=False, tie_to_parent=True) == os.environ["DATABASE_URL"]
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    redis.stop(_home / "redis")
+    if not _worker:
+        postgres.stop(_root / "pg" / "data")
+        shutil.rmtree(_root, ignore_errors=True)

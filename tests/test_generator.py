@@ -7,12 +7,14 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from bench import generator
 from profiles import ingest
 from profiles.trace import Trace
 
 
+@pytest.mark.slow
 def test_a_generated_trace_reads_whole(tmp_path: Path) -> None:
     file = tmp_path / "trace.json"
     written, made = generator.write(file, slices=150_000, ranks=4)
@@ -24,6 +26,7 @@ def test_a_generated_trace_reads_whole(tmp_path: Path) -> None:
     assert len({track.group for track in trace.tracks if track.kind == "thread"}) >= 4
 
 
+@pytest.mark.slow
 def test_ids_of_launches_are_fresh_in_every_copy(tmp_path: Path) -> None:
     file = tmp_path / "trace.json"
     generator.write(file, slices=30_000, ranks=1)

@@ -6,6 +6,8 @@ from django.conf import settings
 from django.db import models
 from django.db.models import Q
 
+from workers.leases import Leases
+
 
 class TuneJob(models.Model):
     """One search. `status` is its truth; a killed worker's job goes on from its trials."""
@@ -27,10 +29,10 @@ class TuneJob(models.Model):
     purpose = models.CharField(max_length=16, default="search")      # "revalidate": of before suite jobs measured winners again
     only = models.JSONField(null=True, blank=True)     # configurations to measure in this order, and no search
     first = models.JSONField(default=list, blank=True)           # tried before the strategy is asked
-    effort = models.CharField(max_length=16, blank=True)         # tuner.jobs.efforts; "": numbers of one's own
+    effort = models.CharField(max_length=16, blank=True)         # tuner.jobs.create_services; "": numbers of one's own
     budget_trials = models.IntegerField()
     budget_seconds = models.FloatField()
-    timing = models.CharField(max_length=8, default="cold")      # tuner.bench.policy.KINDS: how configurations are timed
+    timing = models.CharField(max_length=8, default="cold")      # tuner.measure.policy.KINDS: how configurations are timed
     plateau = models.IntegerField(null=True, blank=True)         # trials in a row that win nothing; null: never ends by it
     group = models.ForeignKey("tuner.TuneGroup", null=True, blank=True, on_delete=models.SET_NULL, related_name="jobs")
     group_place = models.IntegerField(default=0)       # in its group, from 0
@@ -45,7 +47,7 @@ class TuneJob(models.Model):
     gpu = models.CharField(max_length=120, blank=True)           # as the device reports it
     recorded = models.CharField(max_length=120, blank=True)      # "recorded on NVIDIA H200, …" for replay
     environment = models.JSONField(default=dict)       # driver, cuda, torch, triton, clocks at start
-    toolkit = models.CharField(max_length=80, blank=True)        # tuner.cache.toolkit(environment)
+    toolkit = models.CharField(max_length=80, blank=True)        # tuner.cache.rules.toolkit_text(environment)
     source_hash = models.CharField(max_length=64, blank=True)    # of the kernel's source
     space_size = models.IntegerField(null=True)        # configurations in the space
     valid_size = models.IntegerField(null=True)        # after pruning by constraints
@@ -77,6 +79,9 @@ class TuneJob(models.Model):
 
     def __str__(self) -> str:
         return f"{self.operator} {self.shape} on {self.device}"
+
+
+TUNE_LEASES = Leases(TuneJob, TuneJob.Status.QUEUED, TuneJob.Status.RUNNING)
 
 
 class TrialRow(models.Model):
@@ -118,7 +123,7 @@ class CachedConfig(models.Model):
     dtype = models.CharField(max_length=16)
     shape = models.JSONField(default=dict)             # at which it was measured
     shape_key = models.CharField(max_length=200, default="", blank=True)      # canonical text of shape
-    shape_bucket = models.CharField(max_length=200)    # tuner.cache.bucket(shape) under the operator's bucket policy
+    shape_bucket = models.CharField(max_length=200)    # tuner.cache.rules.bucket(shape) under the operator's bucket policy
     gpu = models.CharField(max_length=120)             # model, never one physical device
     compute_capability = models.CharField(max_length=8, blank=True)
     toolkit = models.CharField(max_length=80)          # "cuda 13.0, triton 3.6.0"
@@ -131,9 +136,9 @@ class CachedConfig(models.Model):
     library_ms = models.FloatField(null=True)
     evidence = models.JSONField(default=dict)          # n, guard against the default, near-ties, policy, clocks, history
     recorded = models.CharField(max_length=120, blank=True)
-    state = models.CharField(max_length=16, default="verified")  # tuner.cache.State
+    state = models.CharField(max_length=16, default="verified")  # tuner.cache.rules.State
     state_why = models.CharField(max_length=300, blank=True)
-    origin = models.CharField(max_length=16, default="tune")     # tuner.cache.Origin
+    origin = models.CharField(max_length=16, default="tune")     # tuner.cache.rules.Origin
     job = models.ForeignKey(TuneJob, null=True, blank=True, on_delete=models.PROTECT, related_name="cached")
     imported = models.ForeignKey("tuner.ImportedFile", null=True, blank=True, on_delete=models.SET_NULL, related_name="cached")
     updated = models.DateTimeField(auto_now=True)
@@ -153,15 +158,15 @@ class CachedConfig(models.Model):
         return f"{self.operator} {self.dtype} {self.shape_bucket} {self.gpu}"
 
 
-from tuner.baselines.models import BaselineChange  # noqa: E402  they stand beside the rows above
-from tuner.builds.models import Build, KernelSeries, Regression  # noqa: E402
-from tuner.configs.models import BucketPolicy, GpuEnvironment, ImportedFile  # noqa: E402
-from tuner.environments.models import RevalidationPolicy  # noqa: E402
-from tuner.gates.models import Gate, GateKernel  # noqa: E402
+from tuner.cache.entries.models import BucketPolicy, GpuEnvironment, ImportedFile  # noqa: E402
+from tuner.cache.serve.models import ConfigSnapshot, ServedCount, SnapshotView  # noqa: E402
+from tuner.gate.baselines.models import BaselineChange  # noqa: E402  they stand beside the rows above
+from tuner.gate.builds.models import Build, KernelSeries, Regression  # noqa: E402
+from tuner.gate.environments.models import RevalidationPolicy  # noqa: E402
+from tuner.gate.notify.models import Delivery, Notified  # noqa: E402
+from tuner.gate.suites.models import KernelRun, Suite, SuiteCapture, SuiteJob, SuiteKernel  # noqa: E402
+from tuner.gate.verdicts.models import Gate, GateKernel  # noqa: E402
 from tuner.jobs.models import Quarantine, TuneGroup, TuneMember, TuneTask  # noqa: E402  they refer to the rows above
-from tuner.notify.models import Delivery, Notified  # noqa: E402
-from tuner.served.models import ConfigSnapshot, ServedCount, SnapshotView  # noqa: E402
-from tuner.suites.models import KernelRun, Suite, SuiteCapture, SuiteJob, SuiteKernel  # noqa: E402
 from tuner.team.models import OperatorAudit, OperatorPackage  # noqa: E402
 
 __all__ = ["BaselineChange", "BucketPolicy", "Build", "CachedConfig", "ConfigSnapshot", "Delivery", "Gate", "GateKernel",

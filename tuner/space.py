@@ -1,4 +1,4 @@
-"""What may be tried: parameters, the constraints between them, and the configurations that are left.
+"""The search space: parameters, constraints, and the valid configurations.
 
 A space is enumerated once into a matrix of value indices, one row per valid configuration; strategies work on row
 numbers. Constraints are functions with a reason, so that a page can say how many configurations each of them removed.
@@ -23,7 +23,7 @@ MAX_VALUES = 4096            # values of one parameter
 
 @dataclass(frozen=True)
 class Param:
-    """One tuning parameter with its values in order; `ordered` values have a next smaller and a next larger one."""
+    """A parameter with its values; `ordered` values have a next smaller and larger one."""
 
     name: str
     values: tuple[Value, ...]
@@ -36,19 +36,20 @@ class Param:
 
     @property
     def ordered(self) -> bool:
+        """Return whether the values have an order."""
         return all(isinstance(value, int | float) and not isinstance(value, bool) for value in self.values)
 
 
 @dataclass(frozen=True)
 class Constraint:
-    """`holds(config)` is false for configurations that cannot run; `reason` is what a person reads about them."""
+    """A rule; `holds(config)` is false where it cannot run, `reason` says why."""
 
     reason: str
     holds: Callable[[Config], bool]
 
 
 class Space:
-    """The valid configurations, as rows of value indices.
+    """Valid configurations as rows of value indices.
 
     params  the parameters in order
     rows    (N, P) index of each parameter's value
@@ -67,7 +68,7 @@ class Space:
 
     @classmethod
     def enumerate(cls, params: Sequence[Param], constraints: Sequence[Constraint] = ()) -> Space:
-        """Every combination that all constraints allow. The first constraint that does not hold gives the reason."""
+        """Return the space of all combinations that satisfy the constraints; the first broken one counts."""
         combinations = math.prod(len(param.values) for param in params)
         if combinations > MAX_PRODUCT:
             raise ValueError(f"{combinations:,} combinations; at most {MAX_PRODUCT:,}: give fewer values")
@@ -86,7 +87,7 @@ class Space:
     @classmethod
     def listed(cls, configs: Sequence[Config], pruned: Mapping[str, int] | None = None,
                values: Mapping[str, Sequence[Value]] | None = None) -> Space:
-        """Exactly these configurations. `values` gives the order of a parameter's values; otherwise they are sorted."""
+        """Return the space of exactly these configurations; `values` orders a parameter, else sorted."""
         if not configs:
             return cls((), np.zeros((0, 0), dtype=np.int32), pruned or {})
         params = tuple(Param(name, _values(name, configs, (values or {}).get(name, ()))) for name in configs[0])
@@ -95,35 +96,37 @@ class Space:
         return cls(params, np.array(rows, dtype=np.int32), pruned or {})
 
     def __len__(self) -> int:
-        """Valid configurations."""
+        """Return the number of valid configurations."""
         return len(self.rows)
 
     @property
     def size(self) -> int:
-        """Configurations before pruning."""
+        """Return the number of configurations before pruning."""
         return len(self) + sum(self.pruned.values())
 
     def __contains__(self, config: Config) -> bool:
         return self.row(config) is not None
 
     def row(self, config: Config) -> int | None:
-        """Row number of a configuration, None when it is not in the space."""
+        """Return the row of a configuration; None when it is not in the space."""
         return self._row_of_key.get(config_key(config))
 
     def row_of(self, indices: Iterable[int]) -> int | None:
-        """Row number of value indices, None when their configuration is not valid."""
+        """Return the row of value indices; None when they are not valid."""
         return self._row_of_indices.get(tuple(int(index) for index in indices))
 
     def config(self, row: int) -> dict[str, Value]:
+        """Return the configuration of a row."""
         return {param.name: param.values[i] for param, i in zip(self.params, self.rows[row], strict=True)}
 
     def configs(self) -> Iterable[dict[str, Value]]:
+        """Yield all configurations in order."""
         return (self.config(row) for row in range(len(self)))
 
     def neighbours(self, row: int) -> list[int]:
-        """Rows that differ in one parameter: the nearest valid value either way; unordered values: any other one."""
+        """Return rows that differ in one parameter: the nearest valid values, any for unordered ones."""
         indices = self.rows[row].tolist()
-        found = []
+        rows = []
         for position, param in enumerate(self.params):
             here = indices[position]
             if param.ordered:
@@ -131,8 +134,8 @@ class Space:
             else:
                 directions = [[other] for other in range(len(param.values)) if other != here]
             for candidates in directions:
-                found += self._first_valid(indices, position, candidates)
-        return found
+                rows += self._first_valid(indices, position, candidates)
+        return rows
 
     def _first_valid(self, indices: list[int], position: int, candidates: Iterable[int]) -> list[int]:
         for candidate in candidates:
@@ -142,13 +145,13 @@ class Space:
         return []
 
     def encoding(self) -> NDArray[np.float64]:
-        """(N, P) in [0, 1]: the place of each value along its parameter, on a log scale for positive numbers."""
+        """Return values in [0, 1] along their parameters, log scale for positive numbers, shape (N, P)."""
         columns = [_positions(param)[self.rows[:, i]] for i, param in enumerate(self.params)]
         return np.stack(columns, axis=1) if columns else np.zeros((len(self), 0))
 
 
 def _positions(param: Param) -> NDArray[np.float64]:
-    """One number in [0, 1] per value."""
+    """Return one number in [0, 1] per value."""
     places = np.arange(len(param.values), dtype=np.float64)
     if param.ordered and all(isinstance(v, int | float) and v > 0 for v in param.values):
         places = np.log2(np.array(param.values, dtype=np.float64))

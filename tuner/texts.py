@@ -1,4 +1,4 @@
-"""How shapes, configurations and rates are written, wherever they show."""
+"""Texts of shapes, configurations and rates."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from django.utils.formats import localize
 
-from tuner.bench.policy import in_words
+from tuner.measure.policy import policy_rows
 from tuner.models import TuneJob
 from tuner.operators import OPERATORS, find, limits
 
@@ -16,14 +16,14 @@ PARAMETERS = tuple(dict.fromkeys(        # in the order people write them
 
 
 def in_order(job_operator: str, shape: Mapping[str, Any]) -> dict[str, Any]:
-    """A shape with its dimensions as the operator names them: the database does not keep the order of keys."""
+    """Return a shape with its dimensions as the operator orders them."""
     operator = find(job_operator)
     names = [dim.name for dim in operator.dims] if operator else []
     return {name: shape[name] for name in (*(n for n in names if n in shape), *(n for n in shape if n not in names))}
 
 
 def config_in_order(config: Mapping[str, Any]) -> dict[str, Any]:
-    """A configuration as one writes it: the kernel's own parameters, then warps and stages."""
+    """Return a configuration with kernel parameters first, then warps and stages."""
     last = [name for name in ("num_warps", "num_stages") if name in config]
     known = [name for name in PARAMETERS if name in config and name not in last]
     rest = [name for name in config if name not in known and name not in last]
@@ -31,31 +31,31 @@ def config_in_order(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def config_text(config: Mapping[str, Any]) -> str:
-    """"BM=128 BN=64 num_warps=8", as tuner/_config.html writes it: for tables of hundreds."""
+    """Return "BM=128 BN=64 num_warps=8", as tuner/_config.html writes it."""
     return " ".join(f"{name}={localize(value)}" for name, value in config_in_order(config).items())
 
 
 def measured_with(job: TuneJob) -> list[tuple[str, str]]:
-    """Policy and environment as label and text."""
-    return in_words(job.policy) + [(name.replace("_", " "), _plain(value)) for name, value in job.environment.items()
-                                   if name != "source_hash" and value not in (None, "", [], {})]
+    """Return policy and environment as (label, text)."""
+    return policy_rows(job.policy) + [(name.replace("_", " "), _value_text(value)) for name, value in job.environment.items()
+                                      if name != "source_hash" and value not in (None, "", [], {})]
 
 
-def _plain(value: Any) -> str:
+def _value_text(value: Any) -> str:
     if isinstance(value, Mapping):
-        return ", ".join(f"{name.replace('_', ' ')} {_plain(each)}" for name, each in value.items()
+        return ", ".join(f"{name.replace('_', ' ')} {_value_text(each)}" for name, each in value.items()
                          if each not in (None, "", [], {}))
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def facts_text(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """What is known of a compiled configuration, as label and text."""
+    """Return facts of a compiled configuration as (label, text)."""
     return [(name.replace("_", " "), f"{value:.3g}" if isinstance(value, float) else str(value))
             for name, value in facts.items() if isinstance(value, int | float | str)]
 
 
 def rate(job: TuneJob, ms: float | None) -> dict[str, Any] | None:
-    """Work per second at a time: {"value", "unit"} in the unit that the operator is compared by."""
+    """Return work per second at a time: {"value", "unit"} in the operator's unit; None if unknown."""
     operator = find(job.operator)
     if ms is None or operator is None or operator.problems(job.shape, job.dtype):
         return None
@@ -67,7 +67,7 @@ def rate(job: TuneJob, ms: float | None) -> dict[str, Any] | None:
 
 
 def triton_config(config: Mapping[str, Any] | None) -> str:
-    """What one pastes into a Triton autotune list."""
+    """Return the text to paste into a Triton autotune list."""
     if not config:
         return ""
     config = config_in_order(config)

@@ -1,4 +1,4 @@
-"""Who asks, and what they may do: sign-in, the single-user local mode, API tokens, permissions of the API."""
+"""Authentication and permissions: sign-in, single-user local mode, API tokens."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ FORWARDED = ("x-forwarded-for", "x-forwarded-host", "x-real-ip", "forwarded", "v
 
 
 def is_local(client: str, headers: Mapping[str, str]) -> bool:
-    """Comes from this machine's loopback, and through no proxy."""
+    """Return whether a request comes from loopback and through no proxy."""
     return client in LOOPBACK and not any(name in headers for name in FORWARDED)
 
 
 class LocalModeMiddleware:
-    """Single-user local mode: whoever comes from loopback and is not signed in is the owner "local".
+    """Single-user mode: requests from loopback that are not signed in are the owner "local".
 
     No session is made or written for that. Pages of other sites cannot use it: a foreign host name is refused before
     (ALLOWED_HOSTS: DNS rebinding), answers stay unreadable to other origins, and every change needs the CSRF token.
@@ -48,12 +48,12 @@ class LocalModeMiddleware:
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
         if settings.LOCAL_MODE and not _has_session(request) and is_local(request.META.get("REMOTE_ADDR", ""), _names(request)):
-            request.user = SimpleLazyObject(local_user)
+            request.user = SimpleLazyObject(local_user)     # type: ignore[assignment]    # as Django's own middleware sets it
         return self.get_response(request)
 
 
 def local_user() -> AbstractUser:
-    """The owner of a single-user installation; made at first use, with no password."""
+    """Return the owner of a single-user installation, made at first use without password."""
     users = get_user_model().objects
     user = users.filter(username=LOCAL_USER).first()
     if user is None:
@@ -91,7 +91,7 @@ class RolePermission(BasePermission):
 
 
 class TokenForm(forms.Form):
-    """`days` empty: the token has no end."""
+    """A new token; `days` empty: no end."""
 
     name = forms.CharField(max_length=80, label="Name", help_text="What will use it: “CI of model X”.")
     scope = forms.ChoiceField(choices=[("write", "read and write: what you may do"), ("read", "read only")], initial="write")
@@ -102,25 +102,27 @@ class TokenForm(forms.Form):
 @require_safe
 @never_cache
 def tokens(request: HttpRequest) -> HttpResponse:
+    """Show a person's tokens."""
     return _tokens_page(request, TokenForm())
 
 
 @require_POST
 @never_cache
 def token_create(request: HttpRequest) -> HttpResponse:
-    """Answers with the page that shows the token: the only time that it can be read."""
+    """Make a token and show it, this once."""
     form = TokenForm(request.POST)
     if not form.is_valid():
         return _tokens_page(request, form, status=400)
     given = form.cleaned_data
     expiry = timedelta(days=given["days"]) if given["days"] else None
-    _, token = ApiToken.objects.create(request.user, expiry=expiry, name=given["name"], scope=given["scope"])
+    _, token = ApiToken.objects.create(     # type: ignore[no-untyped-call]    # knox has no types
+        request.user, expiry=expiry, name=given["name"], scope=given["scope"])
     return _tokens_page(request, TokenForm(), new_token=token)
 
 
 @require_POST
 def token_revoke(request: HttpRequest, digest: str) -> HttpResponse:
-    """Own tokens; owners may revoke anybody's. Takes effect with the next request."""
+    """Revoke a token of one's own, owners anybody's; at once."""
     token = get_object_or_404(ApiToken, digest=digest)
     if token.user_id != request.user.pk and not request.user.has_perm("webapp.delete_apitoken"):
         raise PermissionDenied("this is another person's token")

@@ -14,8 +14,10 @@ from channels.routing import ProtocolTypeRouter, URLRouter  # noqa: E402
 from django.urls import path  # noqa: E402
 
 from webapp.live import LiveConsumer, SameOrigin  # noqa: E402
+from webapp.slots import Slots  # noqa: E402
 
+# the stubs know paths to views alone, not to consumers
 application = ProtocolTypeRouter({
-    "http": http,
-    "websocket": SameOrigin(AuthMiddlewareStack(URLRouter([path("ws/live/", LiveConsumer.as_asgi())]))),
+    "http": Slots(http),
+    "websocket": SameOrigin(AuthMiddlewareStack(URLRouter([path("ws/live/", LiveConsumer.as_asgi())]))),     # type: ignore[arg-type, list-item]
 })

@@ -1,8 +1,10 @@
-"""Errors become an answer in one place: JSON for the API, pages for people."""
+"""Errors as answers: JSON for the API, pages for people."""
 
 from __future__ import annotations
 
+import logging
 import re
+import sys
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -16,45 +18,56 @@ from rest_framework.response import Response
 from rest_framework.views import exception_handler as drf_exception_handler
 
 from profiles.trace import TraceError
+from tuner.gate.errors import Refusal
+from webapp.outage import outage_answer, outage_data, outage_of
+
+log = logging.getLogger(__name__)
 
 
 def exception_handler(error: Exception, context: dict[str, Any]) -> Response | None:
-    """{"error": what, "where": where, "hint": what to do}: 400 for a domain error, DRF's status for its own.
+    """{"error": what, "where": where, "hint": what to do}: 400 for a domain error, 503 or 507 where a server is away or the
+    disk is full, DRF's status for its own.
 
     A field error keeps DRF's shape under "fields" too, so that a form can put each message beside its field.
     """
+    if outage := outage_of(error):
+        path = context["request"].path if context.get("request") else ""
+        log.warning("%s: %s (%s)", path, outage.what, str(error).strip())
+        return Response(outage_data(outage, path), status=outage.status, headers=outage.headers)
     if isinstance(error, RecursionError):              # of the JSON parser: [[[[[…
         error = ParseError("the JSON is nested too deeply")
     if isinstance(error, UnicodeDecodeError):          # of knox, for a token that is no text
         error = ParseError("the request holds text that is not UTF-8")
+    if isinstance(error, Refusal):
+        return Response(_error_json({name or "suite": [what] for name, what in error.fields.items()}, error.status), error.status)
     if isinstance(error, TraceError):
         return Response({"error": error.what, "where": error.where, "hint": error.hint}, status=400)
     if isinstance(error, Http404) and (named := re.fullmatch(r"No (\w+) matches the given query\.", str(error))):
         error = NotFound(f"there is no such {re.sub(r'(?<=[a-z])(?=[A-Z])', ' ', named[1]).lower()}")
     response = drf_exception_handler(error, context)
     if response is not None:
-        response.data = _shape(response.data, response.status_code)
+        response.data = _error_json(response.data, response.status_code)
     return response
 
 
-def _shape(data: Any, status: int) -> dict[str, Any]:
+def _error_json(data: Any, status: int) -> dict[str, Any]:
     if isinstance(data, dict) and set(data) == {"detail"}:
         return {"error": str(data["detail"]), "where": "request", "hint": HINTS.get(status, "")}
     if isinstance(data, dict):
-        return {"error": "; ".join(f"{name}: {_first(told)}" for name, told in data.items()), "where": ", ".join(data),
+        return {"error": "; ".join(f"{name}: {_first_message(told)}" for name, told in data.items()), "where": ", ".join(data),
                 "hint": "correct these fields", "fields": data}
-    return {"error": _first(data), "where": "request", "hint": HINTS.get(status, "")}
+    return {"error": _first_message(data), "where": "request", "hint": HINTS.get(status, "")}
 
 
-def _first(told: Any) -> str:
-    """The first message, however deep a list of lists or objects holds it."""
+def _first_message(told: Any) -> str:
+    """Return the first message, however deep lists or objects hold it."""
     while isinstance(told, list | dict) and told:
         told = told[0] if isinstance(told, list) else next(iter(told.values()))
     return str(told)
 
 
-class NoNul:
-    """Refuse addresses with a NUL: PostgreSQL's texts hold none, so that nothing could match. Forms refuse their own."""
+class RefuseNul:
+    """Refuses addresses with a NUL, which PostgreSQL's texts cannot hold."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
         self.get_response = get_response
@@ -65,8 +78,8 @@ class NoNul:
         return self.get_response(request)
 
 
-class WayBack:
-    """An address that only takes forms leads to the page above it: a reload, or signing in, after a form that was refused."""
+class RedirectToForm:
+    """Redirects a GET of a POST-only address to the page above it."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
         self.get_response = get_response
@@ -85,6 +98,8 @@ class WayBack:
 
 def _answer(request: HttpRequest, exception: Exception | None = None, *, status: int) -> HttpResponse:
     """Of errors that no view saw: the API speaks JSON there too."""
+    if status == 500 and (outage := outage_of(sys.exc_info()[1])):
+        return outage_answer(outage, request.path, request.method)
     if not request.path.startswith("/api/"):
         page = _PAGES[status]
         return page(request) if exception is None else page(request, exception)

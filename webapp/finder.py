@@ -1,4 +1,4 @@
-"""One search over everything that has a name: profiles, kernels, builds, suites, gates, jobs, configurations."""
+"""Search over everything that has a name: profiles, kernels, builds, suites, jobs, …"""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ PER_GROUP = 25
 
 
 @dataclass(frozen=True)
-class Found:
-    """Hits of one kind; `more` that there are others than those shown."""
+class HitGroup:
+    """Hits of one kind; `more`: there are others."""
 
     kind: str
     hits: list[Any]
@@ -28,106 +28,107 @@ class Found:
 
 
 def words(query: str) -> list[str]:
+    """Return the words of a query."""
     return query.split()[:MAX_WORDS]
 
 
-def _every_word(query: str, fields: Iterable[str]) -> Q:
-    """Each word occurs in one of the fields."""
+def _match_words(query: str, fields: Iterable[str]) -> Q:
+    """Match rows where each word occurs in one of the fields."""
     return reduce(
         and_, (reduce(or_, (Q(**{f"{field}__icontains": word}) for field in fields)) for word in words(query))
     )
 
 
-def _cut(kind: str, rows: QuerySet[Any]) -> Found:
+def _make_group(kind: str, rows: QuerySet[Any]) -> HitGroup:
     hits = list(rows[: PER_GROUP + 1])
-    return Found(kind, hits[:PER_GROUP], len(hits) > PER_GROUP)
+    return HitGroup(kind, hits[:PER_GROUP], len(hits) > PER_GROUP)
 
 
-def find(query: str) -> list[Found]:
-    """Groups with hits, in the order of the page; nothing for an empty query. "#12" also finds jobs by number."""
+def find(query: str) -> list[HitGroup]:
+    """Return groups with hits in page order; empty for an empty query. "#12" finds jobs too."""
     if not words(query):
         return []
-    groups = [_profiles(query), _kernels(query), _builds(query), _suites(query), _gates(query), _tune_jobs(query),
-              _captures(query), _configs(query)]
+    groups = [_find_profiles(query), _find_kernels(query), _find_builds(query), _find_suites(query), _find_gates(query),
+              _find_tune_jobs(query), _find_captures(query), _find_configs(query)]
     return [group for group in groups if group.hits]
 
 
-def _profiles(query: str) -> Found:
+def _find_profiles(query: str) -> HitGroup:
     rows = Profile.objects.annotate(tag_text=Cast("tags", TextField()))
-    return _cut(
-        "profiles", rows.filter(_every_word(query, ("name", "file_name", "build", "model", "notes", "gpu", "tag_text")))
+    return _make_group(
+        "profiles", rows.filter(_match_words(query, ("name", "file_name", "build", "model", "notes", "gpu", "tag_text")))
     )
 
 
-def _kernels(query: str) -> Found:
-    """One line per short name: where it takes most time."""
+def _find_kernels(query: str) -> HitGroup:
+    """Return one line per short name: where it takes most time."""
     rows = (
-        KernelStat.objects.filter(_every_word(query, ("short_name", "name")))
+        KernelStat.objects.filter(_match_words(query, ("short_name", "name")))
         .order_by()
         .values("short_name")
         .annotate(total_ns=Sum("total_ns"), launches=Sum("launches"), profiles=Count("profile", distinct=True))
         .order_by("-total_ns", "short_name")
     )
-    found = _cut("kernels", rows)
+    group = _make_group("kernels", rows)
     best = {
         each.short_name: each
-        for each in KernelStat.objects.filter(short_name__in=[hit["short_name"] for hit in found.hits])
+        for each in KernelStat.objects.filter(short_name__in=[hit["short_name"] for hit in group.hits])
         .order_by("short_name", "-total_ns")
         .distinct("short_name")
     }
-    return Found(found.kind, [{**hit, "kernel": best[hit["short_name"]]} for hit in found.hits], found.more)
+    return HitGroup(group.kind, [{**hit, "kernel": best[hit["short_name"]]} for hit in group.hits], group.more)
 
 
-def _builds(query: str) -> Found:
-    """Those that have a row of their own, then those that only profiles name."""
-    known = _cut("builds", Build.objects.filter(_every_word(query, ("name", "title", "branch", "author"))))
-    rows = Profile.objects.exclude(build="").filter(_every_word(query, ("build",))).order_by().values("build")
+def _find_builds(query: str) -> HitGroup:
+    """Return builds with a row of their own, then those that only profiles name."""
+    known = _make_group("builds", Build.objects.filter(_match_words(query, ("name", "title", "branch", "author"))))
+    rows = Profile.objects.exclude(build="").filter(_match_words(query, ("build",))).order_by().values("build")
     profiles = {row["build"]: row for row in rows.annotate(profiles=Count("pk"), last=Max("created")).order_by("-last")[:200]}
     hits = [{"build": build.name, "title": build.title, "last": build.at, "page": True,
-             "profiles": profiles.get(build.name, {}).get("profiles", 0)} for build in known.hits]
+             "profiles": profiles[build.name]["profiles"] if build.name in profiles else 0} for build in known.hits]
     named = {hit["build"] for hit in hits}
     hits += [{**row, "title": "", "page": False} for name, row in profiles.items() if name not in named]
-    return Found("builds", hits[:PER_GROUP], known.more or len(hits) > PER_GROUP)
+    return HitGroup("builds", hits[:PER_GROUP], known.more or len(hits) > PER_GROUP)
 
 
-def _suites(query: str) -> Found:
-    """By their own name, or by a kernel that they watch."""
+def _find_suites(query: str) -> HitGroup:
+    """Return suites by their name or by a kernel that they watch."""
     rows = Suite.objects.annotate(watched=Count("kernels", distinct=True))
-    return _cut("suites", rows.filter(_every_word(query, ("name", "title")) | Q(pk__in=Suite.objects.filter(
-        _every_word(query, ("kernels__key",))).values("pk"))))
+    return _make_group("suites", rows.filter(_match_words(query, ("name", "title")) | Q(pk__in=Suite.objects.filter(
+        _match_words(query, ("kernels__key",))).values("pk"))))
 
 
-def _gates(query: str) -> Found:
+def _find_gates(query: str) -> HitGroup:
     rows = Gate.objects.select_related("suite", "build")
     fields = ("build__name", "build__title", "suite__name", "verdict", "gpu")
-    return _cut("gates", rows.filter(_every_word(query, fields) | Q(pk=_number(query))))
+    return _make_group("gates", rows.filter(_match_words(query, fields) | Q(pk=_job_number(query))))
 
 
-def _number(query: str) -> int:
+def _job_number(query: str) -> int:
     digits = query.strip().lstrip("#")
     return int(digits) if digits.isdecimal() and len(digits) < 18 else -1
 
 
-def _tune_jobs(query: str) -> Found:
+def _find_tune_jobs(query: str) -> HitGroup:
     rows = TuneJob.objects.annotate(shape_text=Cast("shape", TextField()))
-    return _cut(
+    return _make_group(
         "tune jobs",
         rows.filter(
-            _every_word(query, ("operator", "dtype", "device", "strategy", "gpu", "shape_text")) | Q(pk=_number(query))
+            _match_words(query, ("operator", "dtype", "device", "strategy", "gpu", "shape_text")) | Q(pk=_job_number(query))
         ),
     )
 
 
-def _captures(query: str) -> Found:
+def _find_captures(query: str) -> HitGroup:
     rows = Capture.objects.select_related("target")
-    return _cut(
-        "captures", rows.filter(_every_word(query, ("target__name", "tool", "build", "model")) | Q(pk=_number(query)))
+    return _make_group(
+        "captures", rows.filter(_match_words(query, ("target__name", "tool", "build", "model")) | Q(pk=_job_number(query)))
     )
 
 
-def _configs(query: str) -> Found:
+def _find_configs(query: str) -> HitGroup:
     fields = ("operator", "dtype", "shape_bucket", "gpu", "toolkit", "config_text")
-    return _cut(
+    return _make_group(
         "configurations",
-        CachedConfig.objects.annotate(config_text=Cast("config", TextField())).filter(_every_word(query, fields)),
+        CachedConfig.objects.annotate(config_text=Cast("config", TextField())).filter(_match_words(query, fields)),
     )

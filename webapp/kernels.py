@@ -1,4 +1,4 @@
-"""The page of one kernel family: what profiles know of it beside what the tuner keeps for it."""
+"""The page of one kernel family, from profiles and tuner."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from profiles.charts import families as charts
 from profiles.families import page_selectors
 from profiles.families.selectors import Line
 from profiles.models import KernelFamily
-from profiles.selectors.profile import code_pieces
-from tuner.configs import selectors as config_selectors
+from profiles.profile.selectors import code_pieces
+from tuner.cache.entries import selectors as config_selectors
 from tuner.models import CachedConfig, TuneJob
 from tuner.texts import triton_config
 
@@ -23,19 +23,19 @@ CONFIGS, JOBS = 12, 6
 
 @require_safe
 def family(request: HttpRequest, pk: int) -> HttpResponse:
-    """Everything known about one kernel, over profiles, builds and GPUs."""
-    found = get_object_or_404(KernelFamily.objects.select_related("merged_into"), pk=pk)
-    if found.merged_into_id and not found.stats.exists():
-        return redirect("family", found.merged_into_id)
-    page = page_selectors.family_page(found)
-    return render(request, "profiles/family.html", {
-        **page, **tuned(page["shapes"]), **_parts(page["line"]), "answer": code_pieces(page["answer"]),
+    """Show what is known of one kernel, over profiles, builds and GPUs."""
+    kernel_family = get_object_or_404(KernelFamily.objects.select_related("merged_into"), pk=pk)
+    if kernel_family.merged_into_id and not kernel_family.stats.exists():
+        return redirect("family", kernel_family.merged_into_id)
+    page = page_selectors.family_page(kernel_family)
+    return render(request, "profiles/families/detail.html", {
+        **page, **tuned_configs(page["shapes"]), **_bar_widths(page["line"]), "answer": code_pieces(page["answer"]),
         "series": charts.series_figure(page_selectors.series(page["runs"])),
-        "offered": page_selectors.offered(found) if request.user.has_perm("profiles.change_kernelfamily") else []})
+        "offered": page_selectors.merge_candidates(kernel_family) if request.user.has_perm("profiles.change_kernelfamily") else []})
 
 
-def _parts(line: Line | None) -> dict[str, float]:
-    """The bar of its time: what runs at its roof, what could be won back, what nobody counted; widths in percent."""
+def _bar_widths(line: Line | None) -> dict[str, float]:
+    """Return widths in percent: at the roof, winnable, not counted."""
     if line is None or not line.worth.total_ns:
         return {}
     one, per_pct = line.worth, line.worth.total_ns / 100.0
@@ -44,8 +44,8 @@ def _parts(line: Line | None) -> dict[str, float]:
             "kept_pct": (one.known_ns - gain_ns) / per_pct}
 
 
-def tuned(shapes: Iterable[page_selectors.ShapeLine]) -> dict[str, Any]:
-    """Configurations that launches of its operator get, those of its GPUs and shape buckets first, and the newest jobs."""
+def tuned_configs(shapes: Iterable[page_selectors.ShapeLine]) -> dict[str, Any]:
+    """Return configurations of the family's operator, those of its GPUs and buckets first, and jobs."""
     lines = list(shapes)
     operator = next((line.actions.tuned for line in lines if line.actions.tuned), "")
     if not operator:
@@ -56,10 +56,10 @@ def tuned(shapes: Iterable[page_selectors.ShapeLine]) -> dict[str, Any]:
     configs = sorted(config_selectors.config_list().filter(operator=operator),
                      key=lambda row: (row.shape_bucket not in buckets, row.gpu not in gpus, row.shape_bucket))
     return {"operator": operator, "jobs": list(TuneJob.objects.filter(operator=operator)[:JOBS]),
-            "configs": [_config(row, buckets, gpus) for row in configs[:CONFIGS]]}
+            "configs": [_config_row(row, buckets, gpus) for row in configs[:CONFIGS]]}
 
 
-def _config(row: CachedConfig, buckets: set[str], gpus: set[str]) -> dict[str, Any]:
+def _config_row(row: CachedConfig, buckets: set[str], gpus: set[str]) -> dict[str, Any]:
     return {"row": row, "triton": triton_config(row.config),
             "serves": row.shape_bucket in buckets and row.gpu in gpus,
-            "gain": row.default_ms / row.median_ms if row.default_ms else None}
+            "gain": row.default_ms / row.median_ms if row.default_ms and row.median_ms else None}

@@ -1,4 +1,4 @@
-"""One Channels consumer: checks who asks, then forwards the progress of jobs to the browser.
+"""The Channels consumer that forwards job progress to browsers.
 
 The browser sends {"watch": ["profile.7", "tune.3"]} (again at any time: it replaces the list) and receives
 {"topic", "event", "data"} for each. A page catches up from the API first; this only tells what is new.
@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -19,15 +20,17 @@ from django.conf import settings
 from django.http.request import split_domain_port, validate_host
 
 from webapp.accounts import is_local
+from webapp.outage import outage_of
 from workers import jobs
 
+log = logging.getLogger(__name__)
 TOPIC = re.compile(r"(home|workers|notified|(profile|tune|capture|ceilings|suite|gate)\.\d{1,18})\Z")
 MAX_TOPICS = 200
-SIGNED_OUT = 4401
+SIGNED_OUT, TRY_AGAIN_LATER = 4401, 1013
 
 
 class SameOrigin:
-    """Refuse a handshake unless its Origin is the host it asks for, and that host is ours.
+    """Refuses a handshake from another origin or host; closes while a server is away.
 
     Browsers let any page open a WebSocket anywhere, cookies included, and DNS can be made to point a foreign name at
     127.0.0.1: the origin must equal the Host header, and the Host must be an allowed one. No Origin, no answer.
@@ -38,11 +41,20 @@ class SameOrigin:
 
     async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
         headers = _headers(scope)
-        app = self.inner if same_origin(headers.get("origin", ""), headers.get("host", "")) else WebsocketDenier()
-        await app(scope, receive, send)
+        own = is_same_origin(headers.get("origin", ""), headers.get("host", ""))
+        app: Callable[..., Awaitable[None]] = self.inner if own else WebsocketDenier()
+        try:
+            await app(scope, receive, send)
+        except Exception as error:
+            outage = outage_of(error)
+            if outage is None:
+                raise
+            log.warning("live: %s (%s)", outage.what, str(error).strip())
+            await send({"type": "websocket.close", "code": TRY_AGAIN_LATER})       # pages connect again by themselves
 
 
-def same_origin(origin: str, host: str) -> bool:
+def is_same_origin(origin: str, host: str) -> bool:
+    """Return whether the origin is the host that was asked for."""
     try:
         asked = urlsplit(origin).netloc.lower()
     except ValueError:
@@ -52,17 +64,20 @@ def same_origin(origin: str, host: str) -> bool:
 
 
 class LiveConsumer(AsyncJsonWebsocketConsumer):
+    """Forwards messages of the topics that a page watches."""
     async def connect(self) -> None:
         self.topics: set[str] = set()
         self.session = ""
         client = self.scope.get("client") or [""]
         local = settings.LOCAL_MODE and is_local(client[0], _headers(self.scope))
-        if not local and not self.scope["user"].is_authenticated:
+        user = self.scope["user"]
+        signed_in = user is not None and user.is_authenticated
+        if not local and not signed_in:
             await self.close(code=SIGNED_OUT)
             return
         await self.accept()
-        if self.scope["user"].is_authenticated:
-            self.session = session_topic(self.scope["session"].session_key)
+        if signed_in and (session_key := self.scope["session"].session_key):
+            self.session = session_topic(session_key)
             await self.channel_layer.group_add(f"live.{self.session}", self.channel_name)
 
     async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None, **_: object) -> None:
@@ -90,21 +105,21 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):
 
 
 def session_topic(session_key: str) -> str:
-    """The topic on which the connections of a session are told that it ended: no page can watch it, or guess the key from it."""
+    """Return the topic on which connections of a session are told that it ended."""
     return f"session.{hashlib.sha256(session_key.encode()).hexdigest()[:32]}"
 
 
 def connections_close(request: Any = None, **signal: Any) -> None:
-    """After sign-out nothing more is forwarded to the pages that are still open (user_logged_out receiver)."""
+    """Tell a session's connections that it was signed out (user_logged_out receiver)."""
     if request is not None and request.session.session_key:
         jobs.publish(session_topic(request.session.session_key), "signed-out", {})
 
 
 def _watch_list(text: str | None) -> list[str] | None:
-    """The topics of {"watch": [...]}; None for anything else."""
+    """Return the topics of {"watch": [...]}; None for anything else."""
     try:
         content = json.loads(text or "")
-    except ValueError:
+    except (ValueError, RecursionError):        # [[[[[…
         return None
     asked = content.get("watch") if isinstance(content, dict) else None
     if not isinstance(asked, list) or len(asked) > MAX_TOPICS:
@@ -112,5 +127,5 @@ def _watch_list(text: str | None) -> list[str] | None:
     return [topic for topic in asked if isinstance(topic, str)]
 
 
-def _headers(scope: dict[str, Any]) -> dict[str, str]:
+def _headers(scope: Mapping[str, Any]) -> dict[str, str]:
     return {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}

@@ -1,4 +1,4 @@
-"""What the home page and the workers page say: what is worth fixing, what is under way, who can measure."""
+"""Content of the home and workers pages."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rq import Queue
 from profiles.families import home_selectors
 from profiles.families.home_selectors import Fix, Pair
 from profiles.models import Capture, CeilingRun, Finding, Profile
-from tuner.gates import home_selectors as gate_home_selectors
+from tuner.gate.verdicts import home_selectors as gate_home_selectors
 from tuner.models import Suite, TuneJob
 from workers import jobs
 
@@ -27,7 +27,7 @@ _SERVES = {
 
 @dataclass(frozen=True)
 class JobFix:
-    """Time that a whole profile loses outside its kernels (idle GPU, exposed copies). Unknown is None."""
+    """Time that a profile loses outside its kernels; unknown is None."""
 
     profile: Profile
     title: str
@@ -37,37 +37,37 @@ class JobFix:
 
 
 def jobs_to_fix(limit: int = JOBS_TO_FIX) -> list[JobFix]:
-    """Findings that are about no single kernel, by the time that could be won back; one per profile."""
+    """Return findings about no single kernel by winnable time, one per profile."""
     ranked = Finding.objects.filter(
         worth_ns__gt=0, kernel=None, profile__status=Profile.Status.READY, profile__kind=Profile.Kind.TRACE
     )
-    found: dict[int, JobFix] = {}
+    fixes: dict[int, JobFix] = {}
     for each in ranked.select_related("profile").order_by("-worth_ns", "id")[:200]:
-        found.setdefault(
+        fixes.setdefault(
             each.profile_id, JobFix(each.profile, each.title, each.profile.wall_ns, each.worth_ns or 0.0, each.severity)
         )
-    return list(found.values())[:limit]
+    return list(fixes.values())[:limit]
 
 
 def worth_fixing(limit: int = WORTH_FIXING) -> list[Fix]:
-    """Kernel families by what could be won back at most."""
+    """Return kernel families by what could be won back."""
     return home_selectors.worth_fixing(limit)
 
 
 def got_slower(limit: int = GOT_SLOWER) -> list[Pair]:
-    """Kernels that the newest build of each model and GPU made slower; empty where no two builds can be compared."""
+    """Return kernels that the newest build of each model and GPU slowed; empty without two builds."""
     return home_selectors.got_slower(limit)
 
 
-def guard(limit: int = GOT_SLOWER) -> dict[str, Any]:
-    """What gates and series of builds found slower and nobody has closed; whether anything is watched at all."""
-    regressions, total = gate_home_selectors.got_slower(limit)
+def guard_summary(limit: int = GOT_SLOWER) -> dict[str, Any]:
+    """Return what gates and series found slower and is open, and whether anything is watched."""
+    regressions, total = gate_home_selectors.watched_regressions(limit)
     return {"regressions": regressions, "regressions_total": total, "suites": Suite.objects.count()}
 
 
 @dataclass(frozen=True)
-class Busy:
-    """One job that waits or runs."""
+class ActiveJob:
+    """A job that waits or runs."""
 
     kind: str  # "profile" | "tune" | "capture" | "ceilings" | "gate" | "suite": topic and page
     row: Any
@@ -79,8 +79,8 @@ class Busy:
         return f"suite.{self.row.suite_id}" if self.kind == "suite" else f"{self.kind}.{self.row.pk}"
 
 
-def in_progress(limit: int = 20) -> list[Busy]:
-    """Profiles being read, tune jobs, captures, gates and suites being measured, running before waiting."""
+def in_progress(limit: int = 20) -> list[ActiveJob]:
+    """Return ingests, tune jobs, captures, gates and suites under way, running first."""
     uploads = Profile.objects.filter(status__in=[Profile.Status.UPLOADED, Profile.Status.INGESTING])
     tunes = TuneJob.objects.filter(status__in=[TuneJob.Status.QUEUED, TuneJob.Status.RUNNING]).annotate(
         measured=Count("trials", filter=Q(trials__outcome="measured")), asked=Count("trials")
@@ -89,22 +89,22 @@ def in_progress(limit: int = 20) -> list[Busy]:
         "target"
     )
     busy = [
-        Busy("profile", row, row.status == Profile.Status.UPLOADED, row.summary.get("progress", {}))
+        ActiveJob("profile", row, row.status == Profile.Status.UPLOADED, row.summary.get("progress", {}))
         for row in uploads[:limit]
     ]
-    busy += [Busy("tune", row, row.status == TuneJob.Status.QUEUED, {}) for row in tunes[:limit]]
-    busy += [Busy("capture", row, row.status == Capture.Status.QUEUED, {}) for row in captures[:limit]]
+    busy += [ActiveJob("tune", row, row.status == TuneJob.Status.QUEUED, {}) for row in tunes[:limit]]
+    busy += [ActiveJob("capture", row, row.status == Capture.Status.QUEUED, {}) for row in captures[:limit]]
     ceilings = CeilingRun.objects.filter(status__in=[CeilingRun.Status.QUEUED, CeilingRun.Status.RUNNING])
-    busy += [Busy("ceilings", row, row.status == CeilingRun.Status.QUEUED, {}) for row in ceilings[:limit]]
-    busy += [Busy("gate", each.row, not each.done, {"job": each.job, "done": each.done, "wanted": each.wanted})
+    busy += [ActiveJob("ceilings", row, row.status == CeilingRun.Status.QUEUED, {}) for row in ceilings[:limit]]
+    busy += [ActiveJob("gate", each.row, not each.done, {"job": each.job, "done": each.done, "wanted": each.wanted})
              for each in gate_home_selectors.gates_under_way(limit)]
-    busy += [Busy("suite", each.row, not each.done, {"job": each.job, "done": each.done, "wanted": each.wanted})
+    busy += [ActiveJob("suite", each.row, not each.done, {"job": each.job, "done": each.done, "wanted": each.wanted})
              for each in gate_home_selectors.jobs_under_way(limit)]
     return sorted(busy, key=lambda each: each.waiting)[:limit]
 
 
 def totals() -> dict[str, Any]:
-    """How much there is. Kernel time is of traces: what jobs ran, not what a profiler replayed."""
+    """Return counts; kernel time is of traces, not of profilers' replays."""
     return Profile.objects.aggregate(
         profiles=Count("pk"),
         ready=Count("pk", filter=Q(status=Profile.Status.READY)),
@@ -117,7 +117,7 @@ def totals() -> dict[str, Any]:
 
 
 def queues() -> list[dict[str, Any]]:
-    """Every queue: entries that wait, what serves it."""
+    """Return every queue: waiting entries and what serves it."""
     alive = jobs.workers()
     return [
         {
@@ -131,7 +131,7 @@ def queues() -> list[dict[str, Any]]:
 
 
 def missing_workers(alive: list[dict[str, Any]]) -> list[dict[str, str]]:
-    """What nobody can do at the moment, and how to change that. One worker per need is enough; compile is optional."""
+    """Return needs that no worker serves and how to change that; compile is optional."""
     served = {queue for worker in alive for queue in worker.get("queues", ())}
     wants = {
         "ingest": "Uploaded files wait to be read.",

@@ -1,4 +1,4 @@
-"""The pages that belong to no single part of the product: home, search, workers; and the health check."""
+"""Pages of no single part: home, search, workers; and the health check."""
 
 from __future__ import annotations
 
@@ -9,20 +9,23 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, JsonRes
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.views.decorators.http import require_POST, require_safe
-from drf_spectacular.utils import OpenApiTypes, extend_schema
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import extend_schema
 from redis.exceptions import RedisError
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from profiles.models import Profile
-from webapp import example_environments, example_guard, examples, finder, overview
+from webapp import finder, overview
+from webapp.examples import environments, guard, profiles
+from webapp.outage import RETRY_AFTER_S
 from workers import jobs
 
 
 @require_safe
 def home(request: HttpRequest) -> HttpResponse:
-    """Empty: how to begin. Else what is worth fixing, what got slower, what is under way."""
+    """Show how to begin, else what is worth fixing, slower and under way."""
     totals = overview.totals()
     busy = overview.in_progress()
     context = {
@@ -32,13 +35,13 @@ def home(request: HttpRequest) -> HttpResponse:
         "workers": jobs.workers(),
         "missing_workers": overview.missing_workers(jobs.workers()),
         "slower": overview.got_slower(),
-        **overview.guard(),
+        **overview.guard_summary(),
         "fixes": overview.worth_fixing() if totals["ready"] else [],
         "job_fixes": overview.jobs_to_fix() if totals["ready"] else [],
         "recent": Profile.objects.exclude(status__in=[Profile.Status.UPLOADED, Profile.Status.INGESTING])[:6],
-        "examples_missing": examples.missing(),
-        "examples_loaded": len(examples.loaded()),
-        "examples": examples.EXAMPLES,
+        "examples_missing": profiles.missing_files(),
+        "examples_loaded": len(profiles.loaded_profiles()),
+        "examples": profiles.EXAMPLES,
     }
     return render(request, "home.html", context)
 
@@ -46,12 +49,12 @@ def home(request: HttpRequest) -> HttpResponse:
 @require_POST
 @permission_required("profiles.add_profile", raise_exception=True)
 def examples_load(request: HttpRequest) -> HttpResponse:
-    """Create the example profiles; the home page shows their ingest live."""
-    if lost := examples.missing():
+    """Create the example profiles; the home page shows their ingest."""
+    if lost := profiles.missing_files():
         messages.error(
             request, f"This installation does not hold {', '.join(lost)}: copy tests/data/h200 from the repository."
         )
-    elif not examples.load(request.user):
+    elif not profiles.load(request.user):
         messages.info(request, "The example recordings are already here.")
     return HttpResponseRedirect(reverse("home"))
 
@@ -59,27 +62,28 @@ def examples_load(request: HttpRequest) -> HttpResponse:
 @require_POST
 @permission_required("tuner.add_suite", raise_exception=True)
 def examples_guard(request: HttpRequest) -> HttpResponse:
-    """The guard's example: a suite over recorded runs; a replay worker measures two of its builds and they are judged."""
-    if not example_guard.there():
+    """Load the example of the guard; a replay worker measures two builds."""
+    if not guard.is_available():
         messages.error(request, "This installation does not hold the recorded runs: copy tests/data/h200 from the repository.")
         return redirect("suite-list")
-    return redirect("suite", pk=example_guard.load(request.user).pk)
+    return redirect("suite", pk=guard.load(request.user).pk)
 
 
 @require_POST
 @permission_required("tuner.add_suite", raise_exception=True)
 def examples_environments(request: HttpRequest) -> HttpResponse:
-    """The example of the environments page: recorded runs of one GEMM under two toolkits."""
-    if not example_environments.there():
+    """Load the example of the environments page."""
+    if not environments.is_available():
         lost = "This installation does not hold the recorded samples: copy tests/data/public_timing from the repository."
         messages.error(request, lost)
         return redirect("environments")
-    suite = example_environments.load(request.user)
+    suite = environments.load(request.user)
     return HttpResponseRedirect(f"{reverse('environments')}?suite={suite.name}")
 
 
 @require_safe
 def search(request: HttpRequest) -> HttpResponse:
+    """Show hits of a query."""
     query = request.GET.get("q", "").strip()[:200]
     groups = finder.find(query)
     return render(
@@ -96,6 +100,7 @@ def search(request: HttpRequest) -> HttpResponse:
 
 @require_safe
 def workers(request: HttpRequest) -> HttpResponse:
+    """Show workers, queues and what is missing."""
     alive = jobs.workers()
     gpus = sum(len(worker.get("gpus") or []) for worker in alive)
     return render(
@@ -123,7 +128,7 @@ class WorkersApi(APIView):
 @login_not_required
 @require_safe
 def health(request: HttpRequest) -> JsonResponse:
-    """200 while the database and Redis answer, else 503; says which does not. No secrets, no sign-in."""
+    """Return 200 while database and Redis answer, else 503 naming which does not; no sign-in."""
     state = {"database": "ok", "redis": "ok"}
     try:
         with connection.cursor() as cursor:
@@ -135,4 +140,5 @@ def health(request: HttpRequest) -> JsonResponse:
     except RedisError as error:
         state["redis"] = type(error).__name__
     well = set(state.values()) == {"ok"}
-    return JsonResponse({"status": "ok" if well else "unavailable", **state}, status=200 if well else 503)
+    return JsonResponse({"status": "ok" if well else "unavailable", **state}, status=200 if well else 503,
+                        headers={} if well else {"Retry-After": str(RETRY_AFTER_S)})

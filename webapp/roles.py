@@ -1,4 +1,4 @@
-"""The three roles: groups with permissions, each role with what the one before it may.
+"""Roles: three groups with permissions, each with those of the one before.
 
 Views ask for a permission, never for a role. The groups are brought in line with this table after every migrate.
 """
@@ -40,7 +40,7 @@ ROLES: dict[str, list[str]] = {
 
 
 def groups_update(**signal: Any) -> None:
-    """After migrate: every group holds exactly what its role says (post_migrate receiver)."""
+    """Give every group its role's permissions (post_migrate receiver)."""
     allowed = Q(content_type__app_label__in=["profiles", "tuner"], codename__startswith="view_")
     for role, names in ROLES.items():
         for name in names:
@@ -51,7 +51,7 @@ def groups_update(**signal: Any) -> None:
 
 
 def role_of(user: AbstractUser) -> str:
-    """The highest role; "" for a person without one."""
+    """Return the highest role; "" without one."""
     names = set(user.groups.values_list("name", flat=True))
     return next((role for role in (OWNER, ENGINEER, VIEWER) if role in names), "")
 
@@ -64,6 +64,6 @@ def role_set(user: AbstractUser, role: str) -> None:
 
 
 def owner_exists() -> bool:
-    """Somebody who can sign in and manage people."""
+    """Return whether somebody can sign in and manage people."""
     people = get_user_model().objects.filter(Q(groups__name=OWNER) | Q(is_superuser=True), is_active=True)
     return people.exclude(password__startswith=UNUSABLE_PASSWORD_PREFIX).exists()

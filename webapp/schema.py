@@ -1,4 +1,4 @@
-"""Bring the tables up to date before a command uses them: by one process at a time, silent when nothing is to do."""
+"""Migrations before a command runs: one process at a time, silent when none is due."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ _LOCK = 0x52504D47      # "RPMG": the advisory lock that one migrating process h
 
 def bring_up_to_date() -> None:
     """Apply pending migrations. Two `CREATE TABLE IF NOT EXISTS` at once can clash in PostgreSQL, hence the lock."""
-    if not _pending():
+    if not _has_pending():
         return
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_advisory_lock(%s)", [_LOCK])
         try:
-            if _pending():
+            if _has_pending():
                 call_command("migrate", interactive=False, verbosity=0, stdout=sys.stderr, stderr=sys.stderr)
         finally:
             cursor.execute("SELECT pg_advisory_unlock(%s)", [_LOCK])
 
 
-def _pending() -> bool:
+def _has_pending() -> bool:
     executor = MigrationExecutor(connection)
     return bool(executor.migration_plan(executor.loader.graph.leaf_nodes()))

@@ -12,12 +12,15 @@ RIDGEPOINT_PUBLIC_URL      https://guard.example: put before links in messages a
 RIDGEPOINT_WEBHOOK_PRIVATE 1: webhooks may go to addresses inside this network too (loopback, private, link-local)
 RIDGEPOINT_EMAIL_URL       smtp://user:password@host:587?tls=1 (or ?ssl=1); without it mails become files under RIDGEPOINT_HOME
 RIDGEPOINT_EMAIL_FROM      sender of mails
+RIDGEPOINT_STAGE_MEMORY_MB memory that each stage of the work on a profile (ingest, families, analyses) may take, in MB of 10^6 B
+                           (default: 2000). A bound of one process: programs that it starts (decoders, nsys) have as much each
 RIDGEPOINT_LOG             level of our own log, on standard error (default: INFO)
 """
 
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from webapp.embedded.secret import secret_key
@@ -34,7 +37,7 @@ WEB_PROCESS = os.environ.get("RIDGEPOINT_WEB_PROCESS") == "1"        # set by ma
 REDIS_URL = os.environ.get("REDIS_URL", "")
 
 INSTALLED_APPS = [
-    "django.contrib.admin",
+    "django.contrib.admin.apps.SimpleAdminConfig",      # webapp.urls looks for the models: commands and workers show none
     "django.contrib.auth",
     "django.contrib.contenttypes",
     "django.contrib.sessions",
@@ -53,12 +56,12 @@ INSTALLED_APPS = [
     "workers",
 ]
 MIDDLEWARE = [
-    "webapp.streaming.in_pieces",
+    "webapp.statics.streaming.stream_in_pieces",
     "django.middleware.security.SecurityMiddleware",
-    "webapp.errors.NoNul",
-    "webapp.errors.WayBack",
+    "webapp.errors.RefuseNul",
+    "webapp.errors.RedirectToForm",
     "csp.middleware.CSPMiddleware",
-    "webapp.compressed_static.CompressedStatic",
+    "webapp.statics.compressed.CompressedStatic",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
@@ -85,7 +88,7 @@ TEMPLATES = [{
 }]
 
 
-def _database(url: str) -> dict:
+def _database(url: str) -> dict[str, Any]:
     parts, query = urlsplit(url), parse_qs(urlsplit(url).query)
     return {
         "ENGINE": "django.db.backends.postgresql",
@@ -94,9 +97,11 @@ def _database(url: str) -> dict:
         "PASSWORD": unquote(parts.password or ""),
         "HOST": query.get("host", [parts.hostname or ""])[0],
         "PORT": query.get("port", [str(parts.port or "")])[0],
-        # A pool serves the web's many threads, so that they wait where the server would refuse; workers fork, and a pool must not.
-        "OPTIONS": {"pool": {"min_size": 1, "max_size": 40, "timeout": 15}} if WEB_PROCESS else {},
-        "CONN_HEALTH_CHECKS": True,     # a database that came back is found by the next request
+        # The web's threads are few and stay (webapp.slots): each keeps its connection. A pool waits for a database that is
+        # away, and ever longer between two tries; without one a request knows at once, and so does the first after it is back.
+        "CONN_MAX_AGE": None if WEB_PROCESS else 0,
+        "CONN_HEALTH_CHECKS": True,     # a connection that broke is made anew by the next request
+        "OPTIONS": {"connect_timeout": 3, "tcp_user_timeout": 10_000} if WEB_PROCESS else {},       # seconds; milliseconds
     }
 
 
@@ -110,8 +115,8 @@ CHANNEL_LAYERS = {"default": {
 
 
 
-def object_store(env: Mapping[str, str]) -> dict:
-    """Where profiles live: a bucket where one is named, else a folder. Keys are chosen by us, so the same key is overwritten."""
+def object_store(env: Mapping[str, str]) -> dict[str, Any]:
+    """Return where profiles live: a named bucket, else a folder; equal keys are overwritten."""
     if env.get("RIDGEPOINT_S3_BUCKET"):
         return {"BACKEND": "storages.backends.s3.S3Storage", "OPTIONS": {
             "bucket_name": env["RIDGEPOINT_S3_BUCKET"], "endpoint_url": env.get("AWS_ENDPOINT_URL_S3"), "file_overwrite": True,
@@ -135,20 +140,25 @@ PUBLIC_URL = os.environ.get("RIDGEPOINT_PUBLIC_URL", "").rstrip("/")
 WEBHOOK_PRIVATE = os.environ.get("RIDGEPOINT_WEBHOOK_PRIVATE") == "1"
 STORAGES = {
     "default": object_store(os.environ),
-    "staticfiles": {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"},
+    "staticfiles": {"BACKEND": "webapp.statics.bundled.BundledStorage"},
 }
 STATIC_URL = "/static/"
 STATICFILES_DIRS = [BASE_DIR / "static"]
 STATICFILES_FINDERS = [
     "django.contrib.staticfiles.finders.FileSystemFinder",
     "django.contrib.staticfiles.finders.AppDirectoriesFinder",
-    "webapp.bokeh_static.BokehFinder",
+    "webapp.statics.bokeh.BokehFinder",
+    "webapp.statics.bundled.BundleFinder",
 ]
 WHITENOISE_USE_FINDERS = True
 WHITENOISE_AUTOREFRESH = DEBUG
+WHITENOISE_IMMUTABLE_FILE_TEST = r"^/static/bundles/"       # their address holds their hash
 FILE_UPLOAD_HANDLERS = ["django.core.files.uploadhandler.TemporaryFileUploadHandler"]   # to disk, never to memory
 FILE_UPLOAD_TEMP_DIR = None
 UPLOAD_MAX_BYTES = int(os.environ.get("RIDGEPOINT_UPLOAD_MAX_BYTES", 20 * 2**30))
+STAGE_MEMORY_MB = int(os.environ.get("RIDGEPOINT_STAGE_MEMORY_MB", 2000))
+# Arrow's allocator asks for 1 GB before it needs any, and a limit of memory would count it. Read when Arrow loads: after this.
+os.environ.setdefault("MIMALLOC_ARENA_EAGER_COMMIT", "0")
 
 AUTH_PASSWORD_VALIDATORS = [{"NAME": f"django.contrib.auth.password_validation.{name}"} for name in (
     "UserAttributeSimilarityValidator", "MinimumLengthValidator", "CommonPasswordValidator", "NumericPasswordValidator")]
@@ -195,9 +205,9 @@ SPECTACULAR_SETTINGS = {
 LOGGING = {
     "version": 1, "disable_existing_loggers": False,
     "formatters": {"line": {"format": "%(levelname).1s %(name)s: %(message)s"}},
-    "filters": {"one_line": {"()": "webapp.logs.OneLine"}},
+    "filters": {"one_line": {"()": "webapp.logs.OneLine"}, "outage": {"()": "webapp.logs.OutageInOneLine"}},
     "handlers": {
-        "stderr": {"class": "logging.StreamHandler", "formatter": "line"},
+        "stderr": {"class": "logging.StreamHandler", "formatter": "line", "filters": ["outage"]},
         "brief": {"class": "logging.StreamHandler", "formatter": "line", "filters": ["one_line"]},
     },
     "root": {"handlers": ["stderr"], "level": "WARNING"},

@@ -21,15 +21,15 @@ FAILURES_ANYWHERE = 100      # of one name: a proxy or a botnet; high, so that s
 _KEY = "ridgepoint:sign-in:"
 
 
-class Limited:
-    """Over a sign-in form: refuse while there were too many failures, without looking at the password."""
+class RateLimitMixin:
+    """Refuses sign-in after too many failures, without looking at the password."""
 
     request: Any
     cleaned_data: dict[str, Any]
 
     def clean(self) -> dict[str, Any]:
         keys = _keys(self.cleaned_data.get("username") or "", self.request)
-        if _resting(keys):
+        if _is_blocked(keys):
             raise ValidationError(f"Too many failed sign-ins: try again in {REST_S // 60} minutes.", code="throttled")
         try:
             cleaned: dict[str, Any] = super().clean()  # type: ignore[misc]  # of the form
@@ -40,22 +40,22 @@ class Limited:
         return cleaned
 
 
-class SignInForm(Limited, AuthenticationForm):
+class SignInForm(RateLimitMixin, AuthenticationForm):
     pass
 
 
-class AdminSignInForm(Limited, AdminAuthenticationForm):
+class AdminSignInForm(RateLimitMixin, AdminAuthenticationForm):
     pass
 
 
 def _keys(name: str, request: Any) -> dict[str, int]:
-    """Redis keys and how many failures each may count."""
+    """Return Redis keys and the failures that each may count."""
     address = request.META.get("REMOTE_ADDR", "") if request else ""
     marks = {f"{name.lower()}\0{address}": FAILURES, name.lower(): FAILURES_ANYWHERE}
     return {_KEY + hashlib.sha256(mark.encode("utf-8", "replace")).hexdigest(): most for mark, most in marks.items()}
 
 
-def _resting(keys: dict[str, int]) -> bool:
+def _is_blocked(keys: dict[str, int]) -> bool:
     try:
         counts = jobs.connection().mget(list(keys))
     except RedisError as error:
@@ -68,7 +68,8 @@ def _count(keys: dict[str, int]) -> None:
     try:
         with jobs.connection().pipeline() as pipe:
             for key in keys:
-                pipe.incr(key).expire(key, REST_S)
+                pipe.incr(key)
+                pipe.expire(key, REST_S)
             pipe.execute()
     except RedisError as error:
         log.warning("a failed sign-in was not counted: %s", error)

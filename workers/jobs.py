@@ -8,15 +8,15 @@ from __future__ import annotations
 import json
 import logging
 import secrets
-from datetime import timedelta
 from functools import lru_cache
 from typing import Any
 
 import redis
 from channels.layers import get_channel_layer
 from django.conf import settings
-from django.db.models import Q
-from django.db.models.functions import Now
+from django.db import transaction
+from redis.backoff import ConstantBackoff
+from redis.retry import Retry
 from rq import Queue
 
 log = logging.getLogger(__name__)
@@ -35,20 +35,29 @@ TASKS = {
     "series": "workers.tasks.run_series",
     "notify": "workers.messages.send",
 }
-STALE_AFTER = timedelta(seconds=8)      # a running row whose heartbeat (one in 2 s) is older belongs to nobody
 _WORKERS_KEY = "ridgepoint:worker:"
 _ANNOUNCE_TTL_S = 15
 
 
 @lru_cache(maxsize=1)
 def connection() -> redis.Redis:
-    return redis.Redis.from_url(settings.REDIS_URL)
+    """Return the process's client of Valkey."""
+    if not settings.WEB_PROCESS:
+        return redis.Redis.from_url(settings.REDIS_URL)
+    # A page waits for nobody long: redis-py would try ten times, each for up to 5 s where Valkey is stopped.
+    retry = Retry(ConstantBackoff(0.1), retries=2, supported_errors=(redis.ConnectionError,))
+    return redis.Redis.from_url(settings.REDIS_URL, socket_timeout=2, socket_connect_timeout=2, retry=retry)
 
 
 def enqueue(queue: str, task: str, row_id: int) -> None:
     """Wake a worker of `queue` for the row. Twice does no harm: the task claims the row by a conditional update."""
     Queue(queue, connection=connection()).enqueue(
         TASKS[task], row_id, job_id=f"{task}-{row_id}-{secrets.token_hex(4)}", job_timeout=-1, result_ttl=0, failure_ttl=3600)
+
+
+def enqueue_on_commit(queue: str, task: str, row_id: int) -> None:
+    """Enqueue when the transaction is committed. Where that fails, the row stands all the same and the sweep wakes it later."""
+    transaction.on_commit(lambda: enqueue(queue, task, row_id), robust=True)      # Django cannot log the failure of a partial
 
 
 def waiting(task: str) -> set[int]:
@@ -68,16 +77,6 @@ def others_waiting(queue: str) -> bool:
     return any(not job_id.startswith("assist-") for job_id in Queue(queue, connection=connection()).get_job_ids())
 
 
-def alive() -> Q:
-    """Of rows that workers hold: those whose worker beat lately. Hosts' clocks differ: the database's alone writes and compares."""
-    return Q(heartbeat__gte=Now() - STALE_AFTER)
-
-
-def dead() -> Q:
-    """Of rows that workers should hold: those whose worker gave no sign of life for too long."""
-    return Q(heartbeat=None) | Q(heartbeat__lt=Now() - STALE_AFTER)
-
-
 def publish(topic: str, event: str, data: dict[str, Any]) -> None:
     """Send {"topic", "event", "data"} to every page that watches `topic`: "profile.7", "tune.3", "capture.2", "home".
 
@@ -87,7 +86,8 @@ def publish(topic: str, event: str, data: dict[str, Any]) -> None:
     # What RedisPubSubChannelLayer.group_send does, without an event loop and a connection per message (0.1 ms, not 2.6).
     channel = f"{settings.CHANNEL_PREFIX}__group__live.{topic}"
     try:
-        connection().publish(channel, get_channel_layer().serialize(message))
+        layer: Any = get_channel_layer()        # of channels_redis, which has no types
+        connection().publish(channel, layer.serialize(message))
     except redis.RedisError as error:
         log.warning("%s %s was not published: %s", topic, event, error)
 

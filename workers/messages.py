@@ -1,4 +1,4 @@
-"""What the queue `messages` wakes. A process of its own serves it: no file that is being read holds back a verdict.
+"""The task of the queue `messages`, served by a process of its own beside ingest.
 
 It imports what sends messages and nothing else: a worker that does no more is a small one.
 """
@@ -7,18 +7,18 @@ from __future__ import annotations
 
 import logging
 
-from tuner.notify.sending_services import TASK, deliveries_send, deliveries_wake
+from tuner.gate.notify.sending_services import TASK, send_deliveries, wake_due_deliveries
 from workers import jobs
 
 log = logging.getLogger(__name__)
 
 
 def wake() -> None:
-    """What is due again, by this worker's own sweep: it needs no other."""
-    deliveries_wake(jobs.waiting(TASK))
+    """Wake messages that are due again."""
+    wake_due_deliveries(jobs.waiting(TASK))
 
 
 def send(_: int) -> None:
-    """Every message that is due; which ones, the rows say."""
-    if ids := deliveries_send():
+    """Send every message that is due, as the rows say."""
+    if ids := send_deliveries():
         log.info("messages %s: tried", ", ".join(map(str, ids)))

@@ -1,4 +1,4 @@
-"""The worker process: RQ's forking worker, whose parent announces itself, sweeps, and never touches CUDA.
+"""The worker process: RQ's forking worker whose parent announces, sweeps and avoids CUDA.
 
 The task runs in a forked child that dies with this process. A stop does not wait for it: the row goes back to the queue
 and nothing that was recorded is lost.
@@ -25,7 +25,8 @@ from rq import Queue
 from rq import Worker as RqWorker
 from rq.job import Job
 
-from workers import facts, jobs
+from workers import jobs
+from workers.core import facts
 
 log = logging.getLogger(__name__)
 ANNOUNCE_EVERY_S = 5.0
@@ -36,7 +37,7 @@ _libc = ctypes.CDLL(None)
 
 
 class Worker(RqWorker):
-    """RQ's worker with three habits of ours: the task dies with it, a stop is at once, connections are not inherited."""
+    """RQ's worker: the task dies with it, a stop is immediate, connections are not inherited."""
 
     def fork_work_horse(self, job: Job, queue: Queue) -> None:
         connections.close_all()         # two processes on one PostgreSQL connection corrupt each other's answers
@@ -51,15 +52,15 @@ class Worker(RqWorker):
         super().main_work_horse(job, queue)
 
     def request_stop(self, signum: int, frame: FrameType | None) -> None:
-        """Do not wait for the task: its row is released when the loop ends, and the next worker goes on from the rows."""
+        """Stop without waiting for the task: its row is released, the next worker goes on."""
         if self.horse_pid:
             self._stop_requested = True
             self.kill_horse()
         else:
-            super().request_stop(signum, frame)
+            super().request_stop(signum, frame)         # type: ignore[no-untyped-call]    # RQ leaves it untyped
 
     def kill_horse(self, sig: signal.Signals = signal.SIGKILL) -> None:
-        """With everything that the task started; the task alone while it has not left our process group yet."""
+        """Kill the task with everything it started."""
         with suppress(ProcessLookupError):
             group = os.getpgid(self.horse_pid)
             if group == os.getpgrp():
@@ -79,7 +80,7 @@ def work(queues: list[str]) -> None:
     worker = Worker([Queue(queue, connection=client) for queue in queues], name=name, connection=client,
                     log_job_description=False, maintenance_interval=60)
     done = threading.Event()
-    sweep, release = _sweeping(queues)
+    sweep, release = _sweep_functions(queues)
     side = threading.Thread(target=_announce_and_sweep, args=(name, queues, done, sweep), name="announce", daemon=True)
     side.start()
     log.info("ready for %s", ", ".join(queues))
@@ -88,12 +89,20 @@ def work(queues: list[str]) -> None:
     finally:
         done.set()
         side.join(timeout=SWEEP_EVERY_S)
+        _retire(name, release)
+
+
+def _retire(name: str, release: Callable[[str], object]) -> None:
+    connections.close_all()     # one may have broken since it was last used
+    try:
         release(name)
         jobs.retire(name)
+    except Exception as error:
+        log.warning("left without handing back what it held, which is taken again once its heartbeat is stale: %s", error)
 
 
-def _sweeping(queues: list[str]) -> tuple[Callable[[], object], Callable[[str], object]]:
-    """What wakes rows that were left behind, and what hands back those of a worker that goes.
+def _sweep_functions(queues: list[str]) -> tuple[Callable[[], object], Callable[[str], object]]:
+    """Return what wakes rows left behind, and what hands back a leaving worker's.
 
     The tasks are imported here, once, and not by each forked child again.
     """
@@ -108,15 +117,15 @@ def _sweeping(queues: list[str]) -> tuple[Callable[[], object], Callable[[str], 
 
 
 def _announce_and_sweep(name: str, queues: list[str], done: threading.Event, sweep: Callable[[], object]) -> None:
-    """Both go on while a task runs. A server that is away is reported and tried again."""
-    said = {**facts.facts(queues), "since": time.time()}
+    """Announce and sweep while tasks run; a server that is away is reported and tried again."""
+    said = {**facts.worker_facts(queues), "since": time.time()}
     announce_at = sweep_at = 0.0
     while not done.wait(0.2):
         now = time.monotonic()
         try:
             if now >= announce_at:
                 announce_at = now + ANNOUNCE_EVERY_S
-                jobs.announce(name, {**facts.live(said), "busy": _busy(name)})
+                jobs.announce(name, {**facts.add_readings(said), "busy": _current_task(name)})
             if now >= sweep_at:
                 sweep_at = now + SWEEP_EVERY_S
                 sweep()
@@ -127,7 +136,7 @@ def _announce_and_sweep(name: str, queues: list[str], done: threading.Event, swe
     connections.close_all()
 
 
-def _busy(name: str) -> str | None:
-    """What the worker runs now, "tune 3", from RQ's own note of it; None when idle."""
+def _current_task(name: str) -> str | None:
+    """Return the running task, "tune 3", by RQ's own note; None when idle."""
     entry = jobs.connection().hget(f"rq:worker:{name}", "current_job")
-    return " ".join(entry.decode().split("-")[:2]) if entry else None
+    return " ".join(str(entry, "utf-8").split("-")[:2]) if isinstance(entry, bytes) else None

@@ -10,10 +10,10 @@ import numpy as np
 from django.urls import reverse
 from django.utils.http import urlencode
 
-from profiles.analysis.frame import Frame
-from profiles.analysis.representative import launch_of, operators_around
-from profiles.analysis.sentences import plural, time_text
-from profiles.analysis.tunable import tunable
+from profiles.analysis.core.frame import Frame
+from profiles.analysis.core.representative import operators_around, representative_launch
+from profiles.analysis.core.sentences import plural, time_text
+from profiles.analysis.core.tunable import tunable
 from profiles.capture.selectors import bare_name
 from profiles.models import KernelStat, Profile
 from profiles.store.frame import frame_read
@@ -33,21 +33,24 @@ def tune(kernel: KernelStat) -> Action:
     """Operator by the kernel's name; shape and type of the launches that own most of its time."""
     frame = _frame(kernel.profile)
     around, launches, ns = operators_around(frame, kernel.name) if frame is not None else ([], 0, 0)
-    found = tunable(kernel.name, around)
-    if not found.operator:
-        return Action("", found.why, {})
-    fields = {"operator": found.operator, **found.shape, **({"dtype": found.dtype} if found.dtype else {})}
+    candidate = tunable(kernel.name, around)
+    if not candidate.operator:
+        return Action("", candidate.why, {})
+    fields = {"operator": candidate.operator, **candidate.shape, **({"dtype": candidate.dtype} if candidate.dtype else {})}
     said = f"Filled in for {kernel.short_name} of {kernel.profile.name}: "
-    if found.shape:
-        said += (f"the shape of {found.source}, {plural(launches, 'launch')}, {time_text(ns)} of its "
+    if candidate.shape:
+        said += (f"the shape of {candidate.source}, {plural(launches, 'launch')}, {time_text(ns)} of its "
                  f"{time_text(kernel.total_ns)}.")
     else:
-        said += f"only the operator {found.operator}."
-    return Action(_url("tune-new", fields), f"{said} {found.why}".strip(), fields)
+        said += f"only the operator {candidate.operator}."
+    return Action(_url("tune-new", fields), f"{said} {candidate.why}".strip(), fields)
 
 
 def capture(kernel: KernelStat) -> Action:
-    """Counters of one launch: expression of its name, how many that match come before it, and the program if it is known."""
+    """Return the fields of a capture of counters of one launch.
+
+    Expression of its name, how many that match come before it, and the program if it is known.
+    """
     profile, wanted = kernel.profile, bare_name(kernel.name)
     fields: dict[str, Any] = {"tool": "ncu", "kernel": re.escape(wanted), "launch_count": 1, "profile": profile.pk,
                               "build": profile.build, "model": profile.model}
@@ -55,9 +58,9 @@ def capture(kernel: KernelStat) -> Action:
     said = f"Filled in for {kernel.short_name} of {profile.name}"
     if frame is not None:
         matches = {code for code, name in enumerate(frame.names) if wanted in bare_name(name)}
-        found = launch_of(frame, kernel.name, matches)
-        skip, among = (found.skip, found.matching) if found else (0, 0)
-        dur_ns = float(frame["dur_ns"][found.row]) if found else None
+        launch = representative_launch(frame, kernel.name, matches)
+        skip, among = (launch.skip, launch.matching) if launch else (0, 0)
+        dur_ns = float(frame["dur_ns"][launch.row]) if launch else None
     else:
         skip, among, dur_ns = _of_report(profile, kernel.name, wanted)
     fields["launch_skip"] = skip

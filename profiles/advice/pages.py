@@ -21,7 +21,7 @@ def advice_list(request: HttpRequest) -> HttpResponse:
     """What did we decide to fix, who does it, and did it help?"""
     page = Paginator(selectors.decisions(request.GET), PAGE_ROWS).get_page(request.GET.get("page"))
     counts = {name: AdviceDecision.objects.filter(which).count() for name, which in selectors.FILTERS.items()}
-    return render(request, "profiles/advice.html", {"page": page, "counts": counts, "show": request.GET.get("show", "")})
+    return render(request, "profiles/kernel/advice.html", {"page": page, "counts": counts, "show": request.GET.get("show", "")})
 
 
 @permission_required("profiles.change_advicedecision", raise_exception=True)

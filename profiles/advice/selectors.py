@@ -9,8 +9,8 @@ from typing import Any
 from django.contrib.auth import get_user_model
 from django.db.models import Q, QuerySet
 
-from profiles.analysis import counters, rules
-from profiles.analysis.advice import Advice, Ours, advise
+from profiles.analysis.kernel import counters, rules
+from profiles.analysis.kernel.advice import Advice, Ours, advise
 from profiles.models import AdviceDecision, Finding, KernelStat, Profile
 
 MOST_PEOPLE = 200
@@ -32,14 +32,18 @@ class AdviceLine:
 
 
 def advice_of(kernel: KernelStat) -> list[Advice]:
-    """From the kernel's counters, our findings about it and NVIDIA's rules. The best first."""
+    """Return the advice about a kernel, the best first.
+
+    From the kernel's counters, our findings about it and NVIDIA's rules.
+    """
     rows = list(kernel.counter_launches.filter(incomplete=""))
     facts = [counters.from_json(row.facts) for row in rows]
     # a finding at a line may carry NVIDIA's estimate: it is counted as theirs, with their rule
-    ours = [Ours(found.rule, found.title, found.advice, None if "nvidia_estimate_pct" in found.numbers else found.worth_ns)
-            for found in kernel.findings.all()]
-    listed = rules.by_kernel([(row.duration_ns, row.rules) for row in rows])
-    return advise(counters.combined(facts) if facts else None, float(kernel.total_ns), ours, listed)
+    ours = [Ours(finding.rule, finding.title, finding.advice,
+                 None if "nvidia_estimate_pct" in finding.numbers else finding.worth_ns)
+            for finding in kernel.findings.all()]
+    listed = rules.merge_launch_rules([(row.duration_ns, row.rules) for row in rows])
+    return advise(counters.combine_launches(facts) if facts else None, float(kernel.total_ns), ours, listed)
 
 
 def advice_lines(kernel: KernelStat) -> list[AdviceLine]:
@@ -55,7 +59,10 @@ def advice_lines(kernel: KernelStat) -> list[AdviceLine]:
 
 
 def of_family(family_id: int) -> Q:
-    """Decisions about a family as it is now: a merge or split takes those along that were made about its kernels."""
+    """Return the condition for decisions about a family as it is now.
+
+    A merge or split takes those along that were made about its kernels.
+    """
     return Q(base_kernel__family=family_id) | Q(base_kernel=None, family=family_id)
 
 
@@ -67,8 +74,8 @@ def advice_json(kernel: KernelStat) -> dict[str, Any]:
 
 def run_decisions(profile: Profile) -> dict[str, AdviceDecision]:
     """Open decisions about findings of runs like this one: rule -> decision."""
-    found = AdviceDecision.objects.filter(OPEN, family=None, model=profile.model, gpu=profile.gpu).select_related("assignee")
-    return {each.cause: each for each in found}
+    rows = AdviceDecision.objects.filter(OPEN, family=None, model=profile.model, gpu=profile.gpu).select_related("assignee")
+    return {each.cause: each for each in rows}
 
 
 def run_finding(profile: Profile, rule: str) -> Finding | None:
@@ -76,17 +83,17 @@ def run_finding(profile: Profile, rule: str) -> Finding | None:
 
 
 def decisions(params: Mapping[str, str]) -> QuerySet[AdviceDecision]:
-    """`?show=open|verified|refuted|dismissed`; all without."""
-    found = AdviceDecision.objects.select_related("family", "assignee", "author", "base_profile", "later_profile", "base_kernel",
+    """Return the decisions that `?show=open|verified|refuted|dismissed` asks for, else all."""
+    rows = AdviceDecision.objects.select_related("family", "assignee", "author", "base_profile", "later_profile", "base_kernel",
                                                   "later_kernel")
     show = params.get("show", "")
-    return found.filter(FILTERS[show]) if show in FILTERS else found
+    return rows.filter(FILTERS[show]) if show in FILTERS else rows
 
 
 def people() -> list[str]:
     """Whom advice can be assigned to."""
-    found = get_user_model().objects.filter(is_active=True).order_by("username")
-    return list(found.values_list("username", flat=True)[:MOST_PEOPLE])
+    users = get_user_model().objects.filter(is_active=True).order_by("username")
+    return list(users.values_list("username", flat=True)[:MOST_PEOPLE])
 
 
 def decision_json(each: AdviceDecision) -> dict[str, Any]:

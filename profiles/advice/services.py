@@ -10,10 +10,10 @@ from django.db import transaction
 from django.db.models import Q
 
 from profiles.advice.selectors import OPEN, advice_of, of_family, run_finding
-from profiles.analysis.compare import Row
+from profiles.analysis.compare.kernels import Row
+from profiles.compare.selectors import KernelComparison, comparison
 from profiles.models import AdviceDecision, KernelStat, Profile
 from profiles.rows import text
-from profiles.selectors.compare import Compared, comparison
 from profiles.trace import TraceError
 from workers import jobs
 
@@ -51,10 +51,11 @@ def decide(*, profile: Profile, kernel: KernelStat | None, cause: str, state: st
 def _subject(profile: Profile, kernel: KernelStat | None, cause: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """What the decision is about and what was promised."""
     if kernel is None:
-        found = run_finding(profile, cause)
-        if found is None:
+        finding = run_finding(profile, cause)
+        if finding is None:
             raise Refused(f"this profile has no finding {cause[:60]}")
-        return {"family": None, "model": profile.model, "gpu": profile.gpu}, {"title": found.title, "expected_ns": found.worth_ns}
+        return {"family": None, "model": profile.model, "gpu": profile.gpu}, {"title": finding.title,
+                                                                              "expected_ns": finding.worth_ns}
     if kernel.family_id is None:
         raise Refused("this kernel has no family yet: a worker assigns it, try again in a moment")
     advice = next((each for each in advice_of(kernel) if each.cause == cause), None)
@@ -72,13 +73,16 @@ def decisions_reopen(profile: Profile, kernel: KernelStat | None, cause: str) ->
 
 
 def decision_delete(decision: AdviceDecision) -> None:
-    """As if nothing had been decided."""
+    """Delete a decision, as if nothing had been decided."""
     _tell(decision)
     decision.delete()
 
 
 def decisions_check(profile_id: int) -> int:
-    """Close what this profile can: it is later, of another build, and holds a kernel of the family. How many were measured."""
+    """Close the decisions that this profile can measure; returns how many it measured.
+
+    It can where it is later, of another build, and holds a kernel of the family.
+    """
     profile = Profile.objects.filter(pk=profile_id, status=Profile.Status.READY).first()
     if profile is None or profile.kind not in (Profile.Kind.TRACE, Profile.Kind.COUNTERS):
         return 0
@@ -87,7 +91,7 @@ def decisions_check(profile_id: int) -> int:
         base_profile__kind=profile.kind, base_kernel__family__in=profile.kernels.values("family"), created__lt=profile.created,
     ).exclude(base_profile=profile).exclude(base_profile__build=profile.build).select_related(
         "base_profile", "base_kernel")[:MOST_CHECKED]
-    compared: dict[int, Compared | None] = {}
+    compared: dict[int, KernelComparison | None] = {}
     measured = 0
     for decision in open_ones:
         base = decision.base_profile
@@ -95,20 +99,20 @@ def decisions_check(profile_id: int) -> int:
             continue
         if base.pk not in compared:
             compared[base.pk] = _compare(base, profile)
-        found = compared[base.pk]
-        if found is not None:
-            measured += _close(decision, profile, found)
+        comparison = compared[base.pk]
+        if comparison is not None:
+            measured += _close(decision, profile, comparison)
     return measured
 
 
-def _compare(base: Profile, later: Profile) -> Compared | None:
+def _compare(base: Profile, later: Profile) -> KernelComparison | None:
     try:
         return comparison({"a": str(base.pk), "b": str(later.pk)})
     except TraceError:
         return None
 
 
-def _close(decision: AdviceDecision, profile: Profile, compared: Compared) -> bool:
+def _close(decision: AdviceDecision, profile: Profile, compared: KernelComparison) -> bool:
     """Judge by the row of most time of its kernel: gain ± noise."""
     assert decision.base_kernel is not None
     rows = [(at, row) for at, row in enumerate(compared.result.rows)
@@ -139,10 +143,17 @@ def _outcome(row: Row, low: float, high: float) -> str:
     return AdviceDecision.Outcome.UNDECIDED
 
 
+def are_decisions_open() -> bool:
+    """Return whether any advice was taken up whose outcome is still unknown."""
+    return AdviceDecision.objects.filter(OPEN, state__in=(AdviceDecision.State.TAKEN, AdviceDecision.State.ASSIGNED)).exists()
+
+
 def decisions_follow(profile_id: int) -> None:
-    """After an ingest: an error here is logged, the profile stands."""
+    """After an ingest: an error here is logged, the profile stands. Raises MemoryError."""
     try:
         decisions_check(profile_id)
+    except MemoryError:
+        raise
     except Exception:
         log.exception("profile %s: advice that was taken up could not be checked", profile_id)
 

@@ -14,20 +14,19 @@ from rest_framework.views import APIView
 
 from profiles.capture import command as capture_command
 from profiles.capture import selectors, services
-from profiles.capture.options import OPTIONS
+from profiles.capture.tools import CAPTURE_TOOLS
 from profiles.models import Capture, CaptureTarget
 
 JSON = OpenApiTypes.OBJECT
 MAX_LIMIT = 1000
 
 
-class CaptureSerializer(serializers.Serializer):
-    """What to capture. `options`: fields of NcuOptions (kernel, set, sections, metrics, launch_skip, launch_count,
-    replay_mode, cache_control, clock_control, nvtx_include, import_source, time_limit_s) or TorchOptions (steps, wait,
-    warmup, active, record_shapes, with_stack, profile_memory, end_after, time_limit_s)."""
+class CaptureSerializer(serializers.Serializer[None]):
+    __doc__ = "What to capture. `options`: fields of " + " or ".join(
+        f"{tool.options.__name__} ({', '.join(tool.options.READ)})" for tool in CAPTURE_TOOLS.values()) + "."
 
     target = serializers.IntegerField()
-    tool = serializers.ChoiceField(choices=list(OPTIONS))
+    tool = serializers.ChoiceField(choices=list(CAPTURE_TOOLS))
     options = serializers.DictField(required=False, default=dict)
     build = serializers.CharField(required=False, default="", allow_blank=True, max_length=80)
     model = serializers.CharField(required=False, default="", allow_blank=True, max_length=120)
@@ -35,7 +34,7 @@ class CaptureSerializer(serializers.Serializer):
         child=serializers.CharField(max_length=60), required=False, default=list, max_length=50)
 
 
-class TargetSerializer(serializers.Serializer):
+class TargetSerializer(serializers.Serializer[None]):
     name = serializers.CharField(max_length=120)
     argv = serializers.ListField(child=serializers.CharField(max_length=1000, trim_whitespace=False), max_length=200)
     description = serializers.CharField(required=False, default="", allow_blank=True, max_length=2000)
@@ -44,7 +43,7 @@ class TargetSerializer(serializers.Serializer):
     enabled = serializers.BooleanField(required=False, default=True)
 
 
-def refused(error: services.CaptureRefused) -> Response:
+def refusal_response(error: services.CaptureRefused) -> Response:
     """409 when nobody could run it now, 400 for a request that is wrong."""
     fields = {name: [text] for name, text in error.errors.items() if name}
     whole = error.errors.get("")
@@ -60,10 +59,10 @@ class CaptureListApi(APIView):
         OpenApiParameter("status", str), OpenApiParameter("tool", str), OpenApiParameter("target", int),
         OpenApiParameter("limit", int), OpenApiParameter("offset", int)])
     def get(self, request: Request) -> Response:
-        found = selectors.captures(request.query_params.dict())
+        captures = selectors.captures(request.query_params.dict())
         limit, offset = (_whole(request, name, default) for name, default in (("limit", 100), ("offset", 0)))
-        rows = found[offset:offset + min(limit, MAX_LIMIT)]
-        return Response({"count": found.count(), "results": [selectors.capture_json(row) for row in rows],
+        rows = captures[offset:offset + min(limit, MAX_LIMIT)]
+        return Response({"count": captures.count(), "results": [selectors.capture_json(row) for row in rows],
                          "ability": {tool: able.as_json() for tool, able in selectors.ability().items()}})
 
     @extend_schema(operation_id="captures_create", request=CaptureSerializer, responses={201: JSON})
@@ -75,7 +74,7 @@ class CaptureListApi(APIView):
             capture = services.capture_create(
                 owner=request.user, target=CaptureTarget.objects.filter(pk=given.pop("target")).first(), **given)
         except services.CaptureRefused as error:
-            return refused(error)
+            return refusal_response(error)
         return Response(selectors.capture_json(capture, log=True), status=201)
 
 
@@ -94,8 +93,8 @@ class CapturePreviewApi(APIView):
         fields = services.capture_problems(target=target, tool=given["tool"], options=given["options"])
         if fields or target is None:
             return Response({"command": "", "argv": [], "fields": fields})
-        argv = capture_command.command(OPTIONS[given["tool"]].parse(given["options"]), target.argv)
-        return Response({"command": capture_command.shown(argv), "argv": argv, "fields": {}})
+        argv = capture_command.build_command(CAPTURE_TOOLS[given["tool"]].options.parse(given["options"]), target.argv)
+        return Response({"command": capture_command.shell_text(argv), "argv": argv, "fields": {}})
 
 
 class CaptureApi(APIView):
@@ -123,8 +122,8 @@ class CaptureTargetListApi(APIView):
                    description="What may be captured. Environments are shown to owners only.")
     def get(self, request: Request) -> Response:
         owner = request.user.has_perm("profiles.change_capturetarget")
-        found = selectors.targets(enabled_only=not owner)
-        return Response({"results": [selectors.target_json(target, env=owner) for target in found]})
+        targets = selectors.targets(enabled_only=not owner)
+        return Response({"results": [selectors.target_json(target, env=owner) for target in targets]})
 
     @extend_schema(operation_id="captures_targets_create", request=TargetSerializer, responses={201: JSON})
     def post(self, request: Request) -> Response:
@@ -133,7 +132,7 @@ class CaptureTargetListApi(APIView):
         try:
             target = services.target_save(**asked.validated_data)
         except services.CaptureRefused as error:
-            return refused(error)
+            return refusal_response(error)
         return Response(selectors.target_json(target, env=True), status=201)
 
 

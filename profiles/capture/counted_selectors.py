@@ -13,15 +13,15 @@ from typing import Any
 from django.db.models import Q
 
 from profiles.advice.selectors import AdviceLine, advice_lines
-from profiles.analysis.compare import counter_changes
-from profiles.analysis.sentences import pct_text, si_text, time_text
-from profiles.analysis.why import WANTED, Why, why
+from profiles.analysis.compare.kernels import counter_changes
+from profiles.analysis.compare.why import WANTED, Why, why
+from profiles.analysis.core.sentences import pct_text, si_text, time_text
+from profiles.compare.line_selectors import factor_bars
+from profiles.compare.selectors import COUNTERS
 from profiles.models import KernelStat, LaunchCounters, Profile
-from profiles.selectors.compare import COUNTERS
-from profiles.selectors.compare_lines import factor_bars
-from profiles.store.counters import metrics_named, words_of
+from profiles.store.counters import metrics_by_name, words_of
 
-RANGES, JOIN = "nvtx__ranges", " | "                  # as `profiles.ingest.ncu_child` writes them
+RANGES, JOIN = "nvtx__ranges", " | "                  # as `profiles.ingest.ncu.ncu_child` writes them
 MOST_LAUNCHES = 40                                    # of each side that are read
 ADVICE = 3
 TENSOR = {
@@ -33,7 +33,7 @@ LOCAL = {"derived__local_spilling_requests": "Spill requests"}
 
 
 @dataclass(frozen=True)
-class Seen:
+class ReportedKernel:
     """One kernel's launches in one report."""
 
     profile: Profile
@@ -44,7 +44,7 @@ class Seen:
 
 
 @dataclass(frozen=True)
-class Number:
+class CounterChange:
     """One counter of both builds: medians over the launches. None: the report does not hold it."""
 
     name: str
@@ -75,16 +75,19 @@ class Number:
 
 
 @dataclass(frozen=True)
-class Beside:
-    old: Seen | None
-    new: Seen | None
-    numbers: list[Number] = field(default_factory=list)
+class CounterComparison:
+    old: ReportedKernel | None
+    new: ReportedKernel | None
+    numbers: list[CounterChange] = field(default_factory=list)
     why: Why | None = None
     advice: list[AdviceLine] = field(default_factory=list)          # on the newer one
 
     @property
     def says(self) -> str:
-        """The change of a launch's time under ncu and its largest part, in one sentence; "" where counters do not explain it."""
+        """Return the change of a launch's time under ncu and its largest part, in one sentence.
+
+        "" where counters do not explain it.
+        """
         if self.why is None or not self.bars:
             return ""
         first, delta = self.bars[0], self.why.delta_ns
@@ -94,40 +97,43 @@ class Beside:
 
     @property
     def bars(self) -> list[dict[str, Any]]:
-        """What each factor adds to the time of a launch, for a picture."""
-        found = factor_bars(self.why)
-        return [{**bar, "x": f"{50 - (0 if bar['worse'] else float(bar['width'])):.2f}"} for bar in found]
+        """Return what each factor adds to the time of a launch, for a picture."""
+        bars = factor_bars(self.why)
+        return [{**bar, "x": f"{50 - (0 if bar['worse'] else float(bar['width'])):.2f}"} for bar in bars]
 
 
 def launches_of(profile: Profile, keys: Sequence[str]) -> dict[str, list[int]]:
-    """Kernel key -> indexes of its launches in the report, in their order."""
+    """Return, for each kernel key, the indexes of its launches in the report, in their order."""
     words = words_of(profile.pk, RANGES)
-    found = {key: [index for index, text in words.items() if key in text.split(JOIN)] for key in keys}
+    by_key = {key: [index for index, text in words.items() if key in text.split(JOIN)] for key in keys}
     if len(keys) == 1 and not words:
         rows = LaunchCounters.objects.filter(profile=profile, incomplete="").order_by("index")
         return {keys[0]: list(rows.values_list("index", flat=True))}
-    return found
+    return by_key
 
 
 def counters_in(profile: Profile, names: Sequence[str], launches: Sequence[int]) -> dict[int, dict[str, float]]:
     """Launch -> counter -> value, of those that the report has."""
-    return metrics_named(profile.pk, names, launches)
+    return metrics_by_name(profile.pk, names, launches)
 
 
-def seen(profile: Profile, key: str, keys: Sequence[str]) -> Seen | None:
-    """The launches of one kernel of those that the capture was of; None where the report has none."""
-    return _seen(profile, Q(index__in=launches_of(profile, keys).get(key, [])))
+def reported_kernel(profile: Profile, key: str, keys: Sequence[str]) -> ReportedKernel | None:
+    """Return the launches of one kernel of those that the capture was of.
+
+    None where the report has none.
+    """
+    return _longest_reported(profile, Q(index__in=launches_of(profile, keys).get(key, [])))
 
 
-def seen_named(profile: Profile, name: str, grid: str, block: str) -> Seen | None:
-    """The launches of one GPU kernel, as `launch_selectors.launched` names it, with one grid and block ("512×1×1"; "": any)."""
+def reported_kernel_by_name(profile: Profile, name: str, grid: str, block: str) -> ReportedKernel | None:
+    """Return the launches of one GPU kernel, named as `launches_by_kernel` does, with one grid and block ("512×1×1"; "": any)."""
     wanted = Q(kernel__short_name=name.partition(" #")[0])
     for field_name, size in (("grid", grid), ("block", block)):
         wanted &= Q(**{field_name: size.replace("×", " × ")}) if size else Q()
-    return _seen(profile, wanted)
+    return _longest_reported(profile, wanted)
 
 
-def _seen(profile: Profile, wanted: Q) -> Seen | None:
+def _longest_reported(profile: Profile, wanted: Q) -> ReportedKernel | None:
     rows = (LaunchCounters.objects.filter(wanted, profile=profile, incomplete="").select_related("kernel__profile").defer("rules")
             .order_by("index"))
     by_kernel: dict[int, list[LaunchCounters]] = {}
@@ -136,40 +142,40 @@ def _seen(profile: Profile, wanted: Q) -> Seen | None:
     if not by_kernel:
         return None
     longest = max(by_kernel.values(), key=lambda each: sum(row.duration_ns or 0.0 for row in each))
-    return Seen(profile, longest[0].kernel, [row.index for row in longest], _median(row.duration_ns for row in longest),
-                len(by_kernel) - 1)
+    return ReportedKernel(profile, longest[0].kernel, [row.index for row in longest],
+                          _median(row.duration_ns for row in longest), len(by_kernel) - 1)
 
 
-def beside(old: Seen | None, new: Seen | None) -> Beside:
-    """Both builds, counter by counter."""
+def compare_counters(old: ReportedKernel | None, new: ReportedKernel | None) -> CounterComparison:
+    """Return the counters of both builds, and why the kernel changed."""
     facts = [_facts(side) for side in (old, new)]
     raw = [_raw(side) for side in (old, new)]
-    numbers = [Number("Time under ncu", "ns", *(side.duration_ns if side else None for side in (old, new)))]
-    numbers += [Number(each.name, each.unit, each.old, each.new) for each in counter_changes(*facts, COUNTERS)]
+    numbers = [CounterChange("Time under ncu", "ns", *(side.duration_ns if side else None for side in (old, new)))]
+    numbers += [CounterChange(each.name, each.unit, each.old, each.new) for each in counter_changes(facts[0], facts[1], COUNTERS)]
     tensor = [_median(sum(values.values()) for each in side if (values := each.get("tensor_instructions"))) for side in facts]
-    numbers.append(Number("Tensor-core operations", "FLOP", *tensor))
+    numbers.append(CounterChange("Tensor-core operations", "FLOP", *tensor))
     for unit, named in (("B", BYTES), ("%", TENSOR), ("", LOCAL)):
-        numbers += [Number(name, unit, *(_median(each[metric] for each in side if metric in each) for side in raw))
+        numbers += [CounterChange(name, unit, *(_median(each[metric] for each in side if metric in each) for side in raw))
                     for metric, name in named.items()]
     told = [each for each in numbers if each.old is not None or each.new is not None]
-    return Beside(old, new, told, why(*raw) if old and new else None, advice_lines(new.kernel)[:ADVICE] if new else [])
+    return CounterComparison(old, new, told, why(*raw) if old and new else None, advice_lines(new.kernel)[:ADVICE] if new else [])
 
 
 def _count(value: float) -> str:
     return f"{value:,.0f}" if float(value).is_integer() else si_text(value, "")
 
 
-def _facts(side: Seen | None) -> list[Mapping[str, Any]]:
+def _facts(side: ReportedKernel | None) -> list[Mapping[str, Any]]:
     if side is None:
         return []
     rows = LaunchCounters.objects.filter(profile=side.profile, index__in=side.indexes[:MOST_LAUNCHES])
     return list(rows.values_list("facts", flat=True))
 
 
-def _raw(side: Seen | None) -> list[dict[str, float]]:
+def _raw(side: ReportedKernel | None) -> list[dict[str, float]]:
     if side is None:
         return []
-    return list(metrics_named(side.profile.pk, [*WANTED, *BYTES, *TENSOR, *LOCAL], side.indexes[:MOST_LAUNCHES]).values())
+    return list(metrics_by_name(side.profile.pk, [*WANTED, *BYTES, *TENSOR, *LOCAL], side.indexes[:MOST_LAUNCHES]).values())
 
 
 def _median(values: Iterable[float | None]) -> float | None:

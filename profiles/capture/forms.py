@@ -1,29 +1,20 @@
-"""Forms of the capture pages. They draw fields and keep what was typed; `capture_options` decides what is valid."""
+"""Forms of the capture pages. They draw fields and keep what was typed; each tool's `Options` decide what is valid."""
 
 from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from django import forms
+from django.utils.html import format_html
+from django.utils.safestring import SafeString, mark_safe
 
-from profiles.capture import options as known
-from profiles.capture.options import NcuOptions, TorchOptions
+from profiles.capture.tools import CAPTURE_TOOLS
+from profiles.capture.tools.tool import CaptureTool, Field, Group
 from profiles.models import CaptureTarget
 
-_NCU, _TORCH = NcuOptions(), TorchOptions()
-
-
-def _choices(of: Mapping[str, str]) -> list[tuple[str, str]]:
-    return [(name, f"{name}: {meaning}") for name, meaning in of.items()]
-
-
-def _number(default: int, label: str, help_text: str = "") -> forms.CharField:
-    """A text field: Options.parse answers with what would be valid, and the page keeps what was typed."""
-    widget = forms.TextInput(attrs={"inputmode": "numeric", "class": "num", "size": "8"})
-    return forms.CharField(required=False, initial=default, label=label, help_text=help_text, widget=widget)
+SIDE_BY_SIDE = {2: "capture-pair", 3: "capture-triple"}
 
 
 class WhatForm(forms.Form):
@@ -42,57 +33,60 @@ class WhatForm(forms.Form):
             self.fields["target"].empty_label = "choose the program that launches it…"      # type: ignore[attr-defined]
 
 
-class NcuForm(forms.Form):
-    prefix = "ncu"
+class ToolForm(forms.Form):
+    """The options of one tool, drawn as the tool's `form` lays them out; `build_tool_form` makes the class."""
 
-    kernel = forms.CharField(
-        required=False, label="Kernel name (regular expression)",
-        help_text="Empty: every kernel. A part of the name is enough.",
-        widget=forms.TextInput(attrs={"class": "mono", "spellcheck": "false", "placeholder": "matmul"}))
-    set = forms.ChoiceField(required=False, choices=_choices(known.SETS), initial=_NCU.set, label="Set")
-    launch_skip = _number(_NCU.launch_skip, "Launch skip", "matching launches passed over first")
-    launch_count = _number(_NCU.launch_count, "Launch count", "matching launches profiled")
-    sections = forms.MultipleChoiceField(
-        required=False, choices=[(name, name) for name in known.SECTIONS], label="More sections",
-        widget=forms.CheckboxSelectMultiple)
-    metrics = forms.CharField(
-        required=False, label="Single metrics", help_text="one per line, e.g. dram__bytes.sum",
-        widget=forms.Textarea(attrs={"rows": 3, "class": "mono", "spellcheck": "false",
-                                     "placeholder": "sm__throughput.avg.pct_of_peak_sustained_elapsed"}))
-    replay_mode = forms.ChoiceField(
-        required=False, choices=_choices(known.REPLAY), initial=_NCU.replay_mode, label="Replay")
-    cache_control = forms.ChoiceField(
-        required=False, choices=_choices(known.CACHE), initial=_NCU.cache_control, label="Caches")
-    clock_control = forms.ChoiceField(
-        required=False, choices=_choices(known.CLOCKS), initial=_NCU.clock_control, label="Clocks")
-    nvtx_include = forms.CharField(
-        required=False, label="Only within NVTX range",
-        widget=forms.TextInput(attrs={"class": "mono", "placeholder": "step/"}))
-    import_source = forms.BooleanField(
-        required=False, initial=_NCU.import_source, label="Keep source lines in the report")
-    time_limit_s = _number(_NCU.time_limit_s, "Time limit (s)")
+    tool: ClassVar[CaptureTool]
+
+    def groups(self) -> list[dict[str, Any]]:
+        """Return the bound fields in their groups: a summary to open, or a class of how many stand side by side."""
+        groups = []
+        for each in self.tool.form:
+            group = each if isinstance(each, Group) else Group((each,))
+            fields = [self[one.name] for one in group.fields]
+            groups.append({"fields": fields, "summary": group.summary, "style": SIDE_BY_SIDE.get(len(fields), ""),
+                           "open": any(one.value() for one in fields)})
+        return groups
+
+    def note(self) -> SafeString:
+        """Return the tool's note with `code` between backticks marked."""
+        parts = enumerate(self.tool.note.split("`"))
+        return mark_safe("".join(format_html("<code>{}</code>" if at % 2 else "{}", part) for at, part in parts))
 
 
-class TorchForm(forms.Form):
-    prefix = "torch"
+def _form_field(field: Field, default: Any) -> forms.Field:
+    """Return a field that draws and keeps what was typed: Options.parse answers with what would be valid."""
+    asked: dict[str, Any] = {"required": False, "label": field.label, "help_text": field.help}
+    if default not in ("", ()):
+        asked["initial"] = default
+    choices = [(name, f"{name}: {meaning}" if meaning else name) for name, meaning in field.choices.items()]
+    if field.kind == "yes":
+        return forms.BooleanField(**asked)
+    if field.kind == "choice":
+        return forms.ChoiceField(choices=choices, **asked)
+    if field.kind == "many":
+        return forms.MultipleChoiceField(choices=choices, widget=forms.CheckboxSelectMultiple, **asked)
+    if field.kind == "lines":
+        return forms.CharField(widget=forms.Textarea(attrs={"rows": 3, **field.attrs}), **asked)
+    number = {"inputmode": "numeric", "class": "num", "size": "8"} if field.kind == "number" else {}
+    return forms.CharField(widget=forms.TextInput(attrs={**number, **field.attrs}), **asked)
 
-    steps = forms.ChoiceField(required=False, choices=_choices(known.STEPS), initial=_TORCH.steps, label="Record")
-    wait = _number(_TORCH.wait, "Wait", "steps passed over")
-    warmup = _number(_TORCH.warmup, "Warm-up", "steps thrown away")
-    active = _number(_TORCH.active, "Active", "steps recorded")
-    record_shapes = forms.BooleanField(required=False, initial=_TORCH.record_shapes, label="Input shapes of operators")
-    with_stack = forms.BooleanField(required=False, initial=_TORCH.with_stack, label="Python stacks (slower, larger)")
-    profile_memory = forms.BooleanField(required=False, initial=_TORCH.profile_memory, label="Memory allocations")
-    end_after = forms.BooleanField(
-        required=False, initial=_TORCH.end_after, label="End the program once the trace is written")
-    time_limit_s = _number(_TORCH.time_limit_s, "Time limit (s)")
+
+def build_tool_form(tool: CaptureTool) -> type[ToolForm]:
+    """Return the form class of a tool; its fields' names begin with the tool's."""
+    defaults = tool.options()
+    fields = {field.name: _form_field(field, getattr(defaults, field.name)) for field in tool.fields}
+    return type("ToolForm", (ToolForm,), {"tool": tool, "prefix": tool.name, **fields})
 
 
-FORMS: dict[str, type[NcuForm] | type[TorchForm]] = {"ncu": NcuForm, "torch": TorchForm}
+FORMS = {name: build_tool_form(tool) for name, tool in CAPTURE_TOOLS.items()}
 
 
 def options_of(form: forms.Form) -> dict[str, Any]:
-    """A bound form's answers for Options.parse. What a page left out is absent; an unticked box is a no."""
+    """Return a bound form's answers for Options.parse.
+
+    What a page left out is absent; an unticked box is a no.
+    """
     given: dict[str, Any] = {}
     for name, field in form.fields.items():
         value = field.widget.value_from_datadict(form.data, form.files, form.add_prefix(name))
@@ -127,7 +121,7 @@ class TargetForm(forms.Form):
         bad = next((line for line in lines if not re.match(r"[A-Za-z_][A-Za-z0-9_]*=", line)), None)
         if bad is not None:
             raise forms.ValidationError(f"{bad[:60]!r} is no line of the form NAME=value")
-        return dict(line.split("=", 1) for line in lines)       # type: ignore[misc]
+        return dict(line.split("=", 1) for line in lines)
 
     @staticmethod
     def of(target: CaptureTarget) -> TargetForm:

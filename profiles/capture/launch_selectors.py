@@ -9,10 +9,10 @@ from hashlib import sha256
 import numpy as np
 from numpy.typing import NDArray
 
-from profiles.analysis.names import short_name
+from profiles.analysis.core.names import short_name
+from profiles.compare.step_selectors import steady
 from profiles.models import KernelStat, Profile
-from profiles.selectors.compare_steps import steady
-from profiles.store.counters import metrics_named
+from profiles.store.counters import metrics_by_name
 from profiles.store.launches import launches_read
 
 SIDES = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
@@ -20,7 +20,7 @@ MOST_LAUNCHES = 2000          # of one kernel and shape; of more, as many evenly
 
 
 @dataclass(frozen=True)
-class Launched:
+class KernelLaunches:
     """Launches of one kernel with one grid and block: one problem, as far as a trace tells."""
 
     name: str                           # short; with a digest where two kernels share it
@@ -34,8 +34,11 @@ class Launched:
     smem_bytes: int | None = None
 
 
-def launched(profile: Profile) -> list[Launched]:
-    """Longest in all first. Steps that compile or warm up are left out where the trace marks its steps."""
+def launches_by_kernel(profile: Profile) -> list[KernelLaunches]:
+    """Return the launches of each kernel and shape, the longest in all first.
+
+    Steps that compile or warm up are left out where the trace marks its steps.
+    """
     table = launches_read(profile.pk)
     columns = {name: table[name].to_numpy(zero_copy_only=False) for name in ("dur_ns", "index")}
     kept = columns["dur_ns"] > 0
@@ -51,7 +54,7 @@ def launched(profile: Profile) -> list[Launched]:
     rows, group = np.flatnonzero(kept), group.reshape(-1)
     shorts = _names([names[code] for code in dict.fromkeys(groups[:, 0].tolist())])
     families = dict(KernelStat.objects.filter(profile=profile, family__isnull=False).values_list("name", "family__name"))
-    found = []
+    kernels = []
     for number, (code, *sides) in enumerate(groups.tolist()):
         mine = rows[group == number]
         mine = mine[np.argsort(columns["index"][mine], kind="stable")]
@@ -59,9 +62,9 @@ def launched(profile: Profile) -> list[Launched]:
         some = np.unique(np.linspace(0, us.size - 1, MOST_LAUNCHES).astype(int)) if us.size > MOST_LAUNCHES else slice(None)
         facts = {name: _most(table[column].to_numpy(zero_copy_only=False)[mine]) for name, column in
                  (("registers", "registers_per_thread"), ("smem_bytes", "smem_bytes"))}
-        found.append(Launched(shorts[names[code]], _dim3(sides[:3]), _dim3(sides[3:]), us[some], us.size, float(us.sum()),
+        kernels.append(KernelLaunches(shorts[names[code]], _dim3(sides[:3]), _dim3(sides[3:]), us[some], us.size, float(us.sum()),
                               families.get(names[code], ""), **facts))
-    return sorted(found, key=lambda one: (-one.total_us, one.name, one.grid, one.block))
+    return sorted(kernels, key=lambda one: (-one.total_us, one.name, one.grid, one.block))
 
 
 def _names(full: list[str]) -> dict[str, str]:
@@ -81,11 +84,14 @@ def _most(values: NDArray[np.float64]) -> int | None:
     return int(known.max()) if known.size else None
 
 
-def counters_of(profile: Profile, metrics: list[str]) -> dict[tuple[str, str, str], dict[str, float]]:
-    """(name, grid, block) as `launched` → counter → median over its launches, of a report's launches that have it."""
+def counters_by_kernel(profile: Profile, metrics: list[str]) -> dict[tuple[str, str, str], dict[str, float]]:
+    """Return the median of each counter over a kernel's launches: (name, grid, block) → counter → median.
+
+    Keys as `launches_by_kernel` names them; of a report, the launches that have the counter.
+    """
     table = launches_read(profile.pk)
     indexes = table["index"].to_pylist()
-    said = metrics_named(profile.pk, metrics, indexes)
+    said = metrics_by_name(profile.pk, metrics, indexes)
     shorts = _names(sorted(set(table["name"].to_pylist())))
     values: dict[tuple[str, str, str], dict[str, list[float]]] = {}
     for row in table.to_pylist():
@@ -93,4 +99,4 @@ def counters_of(profile: Profile, metrics: list[str]) -> dict[tuple[str, str, st
         key = (shorts[row["name"]], _dim3(sides[:3]), _dim3(sides[3:]))
         for metric, value in said.get(row["index"], {}).items():
             values.setdefault(key, {}).setdefault(metric, []).append(value)
-    return {key: {metric: float(np.median(each)) for metric, each in found.items()} for key, found in values.items()}
+    return {key: {metric: float(np.median(each)) for metric, each in by_metric.items()} for key, by_metric in values.items()}

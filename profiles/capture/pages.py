@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
 
 from django import forms
 from django.contrib import messages
@@ -14,7 +14,8 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from profiles.capture import selectors, services
-from profiles.capture.forms import FORMS, TargetForm, WhatForm, options_of
+from profiles.capture.forms import FORMS, TargetForm, ToolForm, WhatForm, options_of
+from profiles.capture.tools import CAPTURE_TOOLS
 from profiles.models import Capture, CaptureTarget
 
 PAGE_ROWS = 100
@@ -24,9 +25,9 @@ PAGE_ROWS = 100
 def capture_list(request: HttpRequest) -> HttpResponse:
     page = Paginator(selectors.captures(request.GET.dict()), PAGE_ROWS).get_page(request.GET.get("page"))
     running = Capture.objects.filter(status__in=[Capture.Status.QUEUED, Capture.Status.RUNNING]).count()
-    return render(request, "profiles/capture_list.html", {
-        "page": page, "running": running, "filters": request.GET, "answer": selectors.sentence(selectors.ability()),
-        "statuses": Capture.Status.choices, "names": selectors.NAMES})
+    return render(request, "profiles/capture/list.html", {
+        "page": page, "running": running, "filters": request.GET, "answer": selectors.ability_sentence(selectors.ability()),
+        "statuses": Capture.Status.choices, "tools": CAPTURE_TOOLS})
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -35,7 +36,7 @@ def capture_new(request: HttpRequest) -> HttpResponse:
     kernel it is about: the program is the one that was captured for it, or the form asks for it."""
     if request.method == "POST":
         return _create(request)
-    tool = request.GET.get("tool", "ncu")
+    tool = request.GET.get("tool", "")
     filled = {name: request.GET[name] for name in ("target", "build", "model", "tags") if name in request.GET}
     if "profile" in request.GET and "target" not in filled and (made_by := selectors.target_of(request.GET["profile"])):
         filled["target"] = made_by
@@ -44,8 +45,8 @@ def capture_new(request: HttpRequest) -> HttpResponse:
     asked = {name: request.GET[name] for name in prefilled if name in request.GET}
     if "kernel" in request.GET:
         asked["kernel"] = selectors.kernel_regex(request.GET["kernel"])
-    tools = {"ncu": FORMS["ncu"](initial=asked), "torch": FORMS["torch"]()}
-    return _new_page(request, what, tools, tool if tool in tools else "ncu")
+    tools = {name: form(initial=asked) for name, form in FORMS.items()}
+    return _new_page(request, what, tools, tool)
 
 
 def _create(request: HttpRequest) -> HttpResponse:
@@ -63,7 +64,7 @@ def _create(request: HttpRequest) -> HttpResponse:
             return redirect("capture", pk=capture.pk)
         except services.CaptureRefused as refused:
             _show_errors(refused.errors, tools[tool], what)
-    return _new_page(request, what, tools, tool if tool in tools else "ncu", status=400)
+    return _new_page(request, what, tools, tool, status=400)
 
 
 def _show_errors(errors: dict[str, str], *candidates: forms.Form) -> None:
@@ -75,11 +76,14 @@ def _show_errors(errors: dict[str, str], *candidates: forms.Form) -> None:
         (owner or candidates[0]).add_error(name if owner else None, text)
 
 
-def _new_page(request: HttpRequest, what: WhatForm, tools: dict[str, Any], tool: str, *,
+def _new_page(request: HttpRequest, what: WhatForm, tools: Mapping[str, ToolForm], tool: str, *,
               status: int = 200) -> HttpResponse:
+    """Draw the form with `tool` chosen: the first of the table where that is none."""
+    tool = tool if tool in tools else next(iter(tools))
     targets, able = list(selectors.targets()), selectors.ability()
-    return render(request, "profiles/capture_new.html", {
-        "what": what, "tools": tools, "tool": tool, "ability": able, "answer": selectors.sentence(able),
+    return render(request, "profiles/capture/new.html", {
+        "what": what, "tools": tools, "tool": tool, "chosen": able[tool], "answer": selectors.ability_sentence(able),
+        "choices": [(CAPTURE_TOOLS[name], one) for name, one in able.items()],
         "targets": targets, "may_define": request.user.has_perm("profiles.add_capturetarget"),
         "may_capture": request.user.has_perm("profiles.add_capture")}, status=status)
 
@@ -88,9 +92,9 @@ def _new_page(request: HttpRequest, what: WhatForm, tools: dict[str, Any], tool:
 def capture_detail(request: HttpRequest, pk: int) -> HttpResponse:
     capture = get_object_or_404(Capture.objects.select_related("target", "owner", "profile"), pk=pk)
     live = capture.status in (Capture.Status.QUEUED, Capture.Status.RUNNING)
-    return render(request, "profiles/capture_detail.html", {
-        "capture": capture, "live": live, "options": selectors.options_shown(capture), "command": selectors.command_text(capture),
-        "name": selectors.NAMES[capture.tool], "ability": selectors.ability()[capture.tool],
+    return render(request, "profiles/capture/detail.html", {
+        "capture": capture, "live": live, "options": selectors.option_rows(capture), "command": selectors.command_text(capture),
+        "name": CAPTURE_TOOLS[capture.tool].title, "ability": selectors.ability()[capture.tool],
         "may_stop": live and request.user.has_perm("profiles.add_capture")})
 
 
@@ -123,5 +127,5 @@ def capture_targets(request: HttpRequest) -> HttpResponse:
             except services.CaptureRefused as refused:
                 _show_errors(refused.errors, form)
         status = 400
-    return render(request, "profiles/capture_targets.html", {
+    return render(request, "profiles/capture/targets.html", {
         "targets": selectors.targets(enabled_only=False), "form": form, "edited": edited}, status=status)

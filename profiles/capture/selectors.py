@@ -10,11 +10,12 @@ from typing import Any
 from django.db.models import QuerySet
 
 from profiles.capture import command as capture_command
-from profiles.capture.options import OPTIONS, OptionsError
+from profiles.capture.tools import CAPTURE_TOOLS
+from profiles.capture.tools.options import OptionsError
+from profiles.capture.tools.tool import TargetError
 from profiles.models import Capture, CaptureTarget
 from workers import jobs
 
-NAMES = {"ncu": "Nsight Compute", "torch": "torch.profiler"}
 START_ONE = "start one (manage.py worker gpu) on a machine with an NVIDIA GPU"
 
 
@@ -32,21 +33,22 @@ class Ability:
 
 
 def ability() -> dict[str, Ability]:
-    """Per tool, from what the living workers announce."""
+    """Return who can use each tool now, by tool, from what the living workers announce."""
     serving = [worker for worker in jobs.workers() if "gpu" in worker.get("queues", ())]
-    return {tool: _ability(tool, serving) for tool in NAMES}
+    return {tool: _ability(tool, serving) for tool in CAPTURE_TOOLS}
 
 
-def sentence(able: Mapping[str, Ability]) -> str:
-    """What can be captured at this moment, or why nothing can."""
+def ability_sentence(able: Mapping[str, Ability]) -> str:
+    """Return a sentence: what can be captured now, or why nothing can."""
     ready = [tool for tool in able if able[tool].able]
     if not ready:
-        return f"Nobody can capture at the moment. {able['ncu'].why}"
+        return f"Nobody can capture at the moment. {next(iter(able.values())).why}"
     lacking = next((f" {one.why}" for one in able.values() if not one.able), "")
-    return f"{able[ready[0]].gpu} can be captured now with {' and '.join(NAMES[tool] for tool in ready)}.{lacking}"
+    return f"{able[ready[0]].gpu} can be captured now with {' and '.join(CAPTURE_TOOLS[tool].title for tool in ready)}.{lacking}"
 
 
 def _ability(tool: str, serving: list[dict[str, Any]]) -> Ability:
+    title = CAPTURE_TOOLS[tool].title
     if not serving:
         return Ability(False, f"No gpu worker is running: {START_ONE}.")
     with_gpu = [worker for worker in serving if worker.get("gpus")]
@@ -57,9 +59,9 @@ def _ability(tool: str, serving: list[dict[str, Any]]) -> Ability:
     if not having:
         worker = with_gpu[0]
         why = _tool(worker, tool)["missing"]
-        return Ability(False, f"The gpu worker on {worker.get('host')} has no {NAMES[tool]}: {why}.")
-    card, found = having[0]["gpus"][0]["name"], _tool(having[0], tool)
-    return Ability(True, f"{NAMES[tool]} {found.get('version', '')} on {card} ({having[0].get('host')})",
+        return Ability(False, f"The gpu worker on {worker.get('host')} has no {title}: {why}.")
+    card, version = having[0]["gpus"][0]["name"], _tool(having[0], tool)
+    return Ability(True, f"{title} {version.get('version', '')} on {card} ({having[0].get('host')})",
                    tuple(str(worker["name"]) for worker in having), card)
 
 
@@ -69,22 +71,25 @@ def _tool(worker: Mapping[str, Any], tool: str) -> Mapping[str, str]:
 
 def captures(filters: Mapping[str, str] | None = None) -> QuerySet[Capture]:
     """Newest first; `status`, `tool`, `target` (id) narrow it. The log stays behind."""
-    found = Capture.objects.select_related("target", "owner", "profile").defer("log")
+    rows = Capture.objects.select_related("target", "owner", "profile").defer("log")
     for name in ("status", "tool"):
         if value := (filters or {}).get(name, "").strip():
-            found = found.filter(**{name: value})
+            rows = rows.filter(**{name: value})
     if (target := (filters or {}).get("target", "")).isdecimal() and len(target) < 19:
-        found = found.filter(target_id=int(target))
-    return found
+        rows = rows.filter(target_id=int(target))
+    return rows
 
 
 def targets(enabled_only: bool = True) -> QuerySet[CaptureTarget]:
-    found = CaptureTarget.objects.order_by("name")
-    return found.filter(enabled=True) if enabled_only else found
+    rows = CaptureTarget.objects.order_by("name")
+    return rows.filter(enabled=True) if enabled_only else rows
 
 
 def target_of(profile_id: str) -> str:
-    """Id of the program that was captured to make a profile, "" where it was uploaded or the program may not run any more."""
+    """Return the id of the program that was captured to make a profile.
+
+    "" where it was uploaded or the program may not run any more.
+    """
     if not profile_id.isdecimal() or len(profile_id) > 18:
         return ""
     made = Capture.objects.filter(profile_id=int(profile_id), target__enabled=True).order_by("-created").first()
@@ -94,19 +99,19 @@ def target_of(profile_id: str) -> str:
 def command_text(capture: Capture) -> str:
     """The command as it was asked for; the worker puts its own paths in place of the names."""
     try:
-        options = OPTIONS[capture.tool].parse(capture.options)
-        return capture_command.shown(capture_command.command(options, capture.target.argv))
-    except (OptionsError, capture_command.TargetError) as error:
+        options = CAPTURE_TOOLS[capture.tool].options.parse(capture.options)
+        return capture_command.shell_text(capture_command.build_command(options, capture.target.argv))
+    except (OptionsError, TargetError) as error:
         return f"({error})"
 
 
-def options_shown(capture: Capture) -> list[tuple[str, str]]:
+def option_rows(capture: Capture) -> list[tuple[str, str]]:
     """Options in the order of the form, as text."""
     def text(value: Any) -> str:
         if isinstance(value, bool):
             return "yes" if value else "no"
         return ", ".join(value) if isinstance(value, list) else str(value)
-    return [(name, text(capture.options[name])) for name in OPTIONS[capture.tool].READ if name in capture.options]
+    return [(name, text(capture.options[name])) for name in CAPTURE_TOOLS[capture.tool].options.READ if name in capture.options]
 
 
 def capture_json(capture: Capture, log: bool = False) -> dict[str, Any]:
@@ -135,7 +140,7 @@ def bare_name(name: str) -> str:
 
 
 def kernel_regex(name: str) -> str:
-    """A kernel's name as it stands in a profile → an expression that finds it."""
+    """Return an expression that finds a kernel by its name as it stands in a profile."""
     if re.search(r"[*+?|^$\\]", name):
         return name                                    # an expression already
     return re.escape(bare_name(name))

@@ -7,13 +7,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from django.db import transaction
-from django.utils import timezone
 
 from profiles.capture import command as capture_command
 from profiles.capture import selectors as capture_selectors
-from profiles.capture.options import OPTIONS, OptionsError
-from profiles.models import Capture, CaptureTarget
-from profiles.services import tags_clean
+from profiles.capture.tools import CAPTURE_TOOLS
+from profiles.capture.tools.options import OptionsError
+from profiles.capture.tools.tool import TargetError
+from profiles.models import CAPTURE_LEASES, Capture, CaptureTarget
+from profiles.upload.services import tags_clean
 from workers import jobs
 
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -40,32 +41,32 @@ def capture_create(*, owner: Any, target: CaptureTarget | None, tool: str, optio
     able = capture_selectors.ability().get(tool)
     if able is not None and not able.able:
         errors[""] = able.why
-    if errors:
+    if errors or target is None:        # whom `capture_problems` names
         raise CaptureRefused(errors)
     with transaction.atomic():
         capture = Capture.objects.create(
-            owner=owner, target=target, tool=tool, options=OPTIONS[tool].parse(options).as_json(),
+            owner=owner, target=target, tool=tool, options=CAPTURE_TOOLS[tool].options.parse(options).as_json(),
             build=build.strip()[:80], model=model.strip()[:120], tags=tags_clean(tags))
-        transaction.on_commit(lambda: jobs.enqueue("gpu", "capture", capture.pk))
-    capture_published(capture)
+        jobs.enqueue_on_commit("gpu", "capture", capture.pk)
+    publish_capture(capture)
     return capture
 
 
 def capture_problems(*, target: CaptureTarget | None, tool: str, options: Mapping[str, Any]) -> dict[str, str]:
-    """Field -> what is wrong with it and what would be valid."""
+    """Return what is wrong with a request, by field, and what would be valid."""
     errors: dict[str, str] = {}
     if target is None or not target.enabled:
         errors["target"] = "choose one of the enabled targets"
-    if tool not in OPTIONS:
-        return {**errors, "tool": f"one of {', '.join(OPTIONS)}"}
+    if tool not in CAPTURE_TOOLS:
+        return {**errors, "tool": f"one of {', '.join(CAPTURE_TOOLS)}"}
     try:
-        parsed = OPTIONS[tool].parse(options)
+        parsed = CAPTURE_TOOLS[tool].options.parse(options)
     except OptionsError as error:
         return {**errors, **error.errors}
     if target is not None:
         try:
-            capture_command.command(parsed, target.argv)
-        except capture_command.TargetError as error:
+            capture_command.build_command(parsed, target.argv)
+        except TargetError as error:
             errors["target"] = str(error)
     return errors
 
@@ -73,9 +74,9 @@ def capture_problems(*, target: CaptureTarget | None, tool: str, options: Mappin
 def capture_stop(capture: Capture) -> bool:
     """Stop a queued or running capture; its worker ends the tool within a second. False when it had ended already."""
     stopped = Capture.objects.filter(pk=capture.pk, status__in=[Capture.Status.QUEUED, Capture.Status.RUNNING]).update(
-        status=Capture.Status.CANCELLED, finished=timezone.now(), heartbeat=None)
+        status=Capture.Status.CANCELLED, **CAPTURE_LEASES.ended())
     if stopped:
-        capture_published(Capture.objects.get(pk=capture.pk))
+        publish_capture(Capture.objects.get(pk=capture.pk))
     return bool(stopped)
 
 
@@ -98,7 +99,7 @@ def target_problems(target: CaptureTarget | None, name: str, argv: Sequence[str]
     errors: dict[str, str] = {}
     if not name.strip() or len(name.strip()) > 120:
         errors["name"] = "a name of 1 to 120 characters"
-    elif CaptureTarget.objects.filter(name=name.strip()).exclude(pk=target.pk if target else None).exists():
+    elif CaptureTarget.objects.filter(name=name.strip()).exclude(pk=target.pk if target else 0).exists():
         errors["name"] = "there is a target of this name already"
     if problem := capture_command.target_problems(argv):
         errors["argv"] = problem
@@ -116,7 +117,7 @@ def example_targets() -> list[CaptureTarget]:
     return [CaptureTarget.objects.get_or_create(name=example["name"], defaults=example)[0] for example in EXAMPLES]
 
 
-def capture_published(capture: Capture) -> None:
+def publish_capture(capture: Capture) -> None:
     """Tell the pages that watch it."""
     data = {"id": capture.pk, "status": capture.status, "error": capture.error, "worker": capture.worker,
             "profile": capture.profile_id}

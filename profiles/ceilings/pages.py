@@ -8,19 +8,19 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.http import require_POST, require_safe
 
-from profiles.analysis import gpus
+from profiles.analysis.core import gpus
 from profiles.ceilings import selectors, services
 from profiles.models import CeilingRun
 
 
 @require_safe
 def ceiling_list(request: HttpRequest) -> HttpResponse:
-    found = {each.gpu: each for each in selectors.measured_gpus()}
+    measured = {each.gpu: each for each in selectors.measured_gpus()}
     cards = [{"gpu": name, "measured": selectors.measured_for(name),
               "rows": selectors.gpu_rows(selectors.measured_for(name), name), "model": gpus.lookup(name)}
              for name in selectors.known_gpus()]
-    return render(request, "profiles/ceilings.html", {
-        "cards": cards, "measured_count": len(found), "runs": selectors.runs(), "ability": selectors.ability(),
+    return render(request, "profiles/ceilings/list.html", {
+        "cards": cards, "measured_count": len(measured), "runs": selectors.runs(), "ability": selectors.ability(),
         "version": gpus.VERSION, "may_measure": request.user.has_perm("profiles.add_capture")})
 
 
@@ -28,9 +28,10 @@ def ceiling_list(request: HttpRequest) -> HttpResponse:
 def ceiling_run(request: HttpRequest, pk: int) -> HttpResponse:
     run = get_object_or_404(CeilingRun.objects.select_related("owner"), pk=pk)
     live = run.status in services.LIVE
-    found = selectors.measured_of(run)
-    return render(request, "profiles/ceiling_run.html", {
-        "run": run, "live": live, "measured": found, "rows": selectors.gpu_rows(found, run.gpu), "expected": selectors.EXPECTED,
+    measured = selectors.measured_of(run)
+    return render(request, "profiles/ceilings/run.html", {
+        "run": run, "live": live, "measured": measured, "rows": selectors.gpu_rows(measured, run.gpu),
+        "expected": selectors.EXPECTED,
         "version": gpus.VERSION, "results": selectors.results_in_order(run), "ability": selectors.ability(),
         "may_stop": live and request.user.has_perm("profiles.add_capture")})
 

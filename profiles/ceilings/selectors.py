@@ -6,17 +6,17 @@ from typing import Any
 
 from django.urls import reverse
 
-from profiles.analysis import gpus
-from profiles.analysis.measured import Measured, measured, newest
+from profiles.analysis.core import gpus
+from profiles.analysis.kernel.measured import MeasuredCeiling, MeasuredCeilings, best_ceilings, newest_of_model
 from profiles.models import CeilingRun, Profile
 from workers import jobs
 
 START_ONE = "start one (manage.py worker gpu) on a machine with an NVIDIA GPU"
-EXPECTED = 15                  # measurements of a run: workers.ceilings_bench.NAMES
+EXPECTED = 15                  # measurements of a run: workers.capture.ceilings_bench.NAMES
 
 
 def ability() -> dict[str, Any]:
-    """Whether anybody could measure now: {"able", "why", "gpu"}."""
+    """Return whether anybody could measure now: {"able", "why", "gpu"}."""
     serving = [worker for worker in jobs.workers() if "gpu" in worker.get("queues", ())]
     if not serving:
         return {"able": False, "why": f"No gpu worker is running: {START_ONE}.", "gpu": ""}
@@ -35,35 +35,35 @@ def runs() -> list[CeilingRun]:
     return list(CeilingRun.objects.select_related("owner")[:200])
 
 
-def measured_of(run: CeilingRun) -> Measured:
+def measured_of(run: CeilingRun) -> MeasuredCeilings:
     when = (run.finished or run.created).date().isoformat()
-    return measured(run.gpu, run.recorded or f"measured {when}", run.results, reverse("ceiling-run", args=[run.pk]))
+    return best_ceilings(run.gpu, run.recorded or f"measured {when}", run.results, reverse("ceiling-run", args=[run.pk]))
 
 
-def measured_gpus() -> list[Measured]:
+def measured_gpus() -> list[MeasuredCeilings]:
     """The newest complete run of each GPU model; one measured here goes before a recorded one."""
-    found: list[Measured] = []
+    measured: list[MeasuredCeilings] = []
     done = CeilingRun.objects.filter(status=CeilingRun.Status.DONE).exclude(gpu="")
     for run in sorted(done, key=lambda each: (bool(each.recorded), -(each.finished or each.created).timestamp())):
-        if newest(found, run.gpu) is None:
-            found.append(measured_of(run))
-    return found
+        if newest_of_model(measured, run.gpu) is None:
+            measured.append(measured_of(run))
+    return measured
 
 
-def measured_for(gpu: str) -> Measured | None:
-    """What was measured on this model of GPU, if anything was."""
-    return newest(measured_gpus(), gpu) if gpu else None
+def measured_for(gpu: str) -> MeasuredCeilings | None:
+    """Return what was measured on this model of GPU, or None."""
+    return newest_of_model(measured_gpus(), gpu) if gpu else None
 
 
-def gpu_rows(found: Measured | None, gpu: str) -> list[dict[str, Any]]:
-    """Per level and precision: data sheet beside measurement."""
+def gpu_rows(measured: MeasuredCeilings | None, gpu: str) -> list[dict[str, Any]]:
+    """Return one row per level and precision: data sheet beside measurement."""
     model = gpus.lookup(gpu)
     keys = [("dram", "DRAM", "B/s"), ("l2", "L2", "B/s"), ("l1", "L1", "B/s"),
             *((name, label, "OP/s" if name.startswith("int") else "FLOP/s") for name, label in gpus.PRECISIONS.items())]
     rows = []
     for key, label, unit in keys:
         sheet = model.dram_bytes_s if model and key == "dram" else model.peaks.get(key) if model else None
-        one = found.ceilings.get(key) if found else None
+        one = measured.ceilings.get(key) if measured else None
         if sheet is None and one is None:
             continue
         rows.append({"key": key, "label": label, "unit": unit, "sheet": sheet, "measured": one,
@@ -73,7 +73,7 @@ def gpu_rows(found: Measured | None, gpu: str) -> list[dict[str, Any]]:
     return rows
 
 
-def _clock_pct(one: Any, model: gpus.Gpu | None, key: str) -> float | None:
+def _clock_pct(one: MeasuredCeiling | None, model: gpus.Gpu | None, key: str) -> float | None:
     """The clock of the measurement as a share of the one that the data sheet's peak stands for."""
     if one is None or model is None or one.clock_hz is None or key not in model.peaks:
         return None
@@ -94,11 +94,11 @@ def known_gpus() -> list[str]:
     """Models that profiles or measurements name."""
     named = [*CeilingRun.objects.exclude(gpu="").values_list("gpu", flat=True),
              *Profile.objects.filter(status=Profile.Status.READY).exclude(gpu="").values_list("gpu", flat=True).distinct()]
-    found: dict[str, str] = {}
+    names: dict[str, str] = {}
     for name in named:
         if len(name) < 80 and "," not in name:
-            found.setdefault(gpus.key(name), name)
-    return sorted(found.values())
+            names.setdefault(gpus.key(name), name)
+    return sorted(names.values())
 
 
 def run_json(run: CeilingRun) -> dict[str, Any]:

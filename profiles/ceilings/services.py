@@ -9,11 +9,10 @@ from datetime import datetime
 from typing import Any
 
 from django.db import transaction
-from django.db.models import F, Q
-from django.db.models.functions import Now
 from django.utils import timezone
 
 from profiles.ceilings import selectors
+from profiles.ceilings.models import CEILING_LEASES
 from profiles.models import CeilingRun
 from workers import jobs
 
@@ -34,39 +33,47 @@ def ceilings_measure(*, owner: Any) -> CeilingRun:
         raise CeilingsRefused(able["why"])
     with transaction.atomic():
         run = CeilingRun.objects.create(owner=owner)
-        transaction.on_commit(lambda: jobs.enqueue("gpu", "ceilings", run.pk))
-    ceilings_published(run)
+        jobs.enqueue_on_commit("gpu", "ceilings", run.pk)
+    ceilings_publish(run)
     return run
 
 
 def ceilings_stop(run: CeilingRun) -> bool:
     """Stop a queued or running measurement; what was measured stays. False when it had ended already."""
     stopped = CeilingRun.objects.filter(pk=run.pk, status__in=LIVE).update(
-        status=CeilingRun.Status.CANCELLED, finished=timezone.now(), heartbeat=None)
+        status=CeilingRun.Status.CANCELLED, **CEILING_LEASES.ended())
     if stopped:
-        ceilings_published(CeilingRun.objects.get(pk=run.pk))
+        ceilings_publish(CeilingRun.objects.get(pk=run.pk))
     return bool(stopped)
 
 
 def ceilings_claim(run_id: int, worker: str) -> CeilingRun | None:
-    """The row for `worker`, or None where it is not free. What an earlier attempt measured is measured again."""
-    free = Q(status=CeilingRun.Status.QUEUED) | Q(status=CeilingRun.Status.RUNNING) & jobs.dead()
-    claimed = CeilingRun.objects.filter(free, pk=run_id).update(
-        status=CeilingRun.Status.RUNNING, worker=worker, heartbeat=Now(), started=timezone.now(), error=None, results={},
-        attempts=F("attempts") + 1)
+    """Return the row for `worker`, or None where it is not free.
+
+    What an earlier attempt measured is measured again.
+    """
+    claimed = CEILING_LEASES.claim(run_id, worker, started=timezone.now(), error=None, results={})
     return CeilingRun.objects.get(pk=run_id) if claimed else None
 
 
 def ceilings_write(run: CeilingRun, worker: str, **fields: Any) -> bool:
     """Change the row while `worker` holds it; False when it no longer does."""
-    mine = CeilingRun.objects.filter(pk=run.pk, worker=worker, status=CeilingRun.Status.RUNNING).update(**fields)
+    mine = CEILING_LEASES.write(run.pk, worker, **fields)
     if mine:
-        ceilings_published(CeilingRun.objects.get(pk=run.pk))
-    return bool(mine)
+        ceilings_publish(CeilingRun.objects.get(pk=run.pk))
+    return mine
+
+
+def ceilings_end(run: CeilingRun, worker: str, status: str, **fields: Any) -> bool:
+    """End a measurement that `worker` holds; False when it no longer does."""
+    return ceilings_write(run, worker, **CEILING_LEASES.ended(), status=status, **fields)
 
 
 def ceilings_load(document: Mapping[str, Any], *, owner: Any = None) -> CeilingRun:
-    """A measurement that was recorded elsewhere (`tests.gpu.measure_ceilings`). Raises CeilingsRefused; safe twice."""
+    """Store a measurement that was recorded elsewhere (`tests.gpu.measure_ceilings`).
+
+    Raises CeilingsRefused; safe twice.
+    """
     facts, results = document.get("facts"), document.get("results")
     if not isinstance(facts, dict) or not isinstance(results, dict) or not isinstance(facts.get("gpu"), str):
         raise CeilingsRefused("not a file of measured ceilings: it needs \"facts\" with \"gpu\", and \"results\"")
@@ -79,12 +86,12 @@ def ceilings_load(document: Mapping[str, Any], *, owner: Any = None) -> CeilingR
     gpu = facts["gpu"][:120]
     label = f"recorded on {gpu}, {when.date().isoformat()}"
     kept = {str(name)[:40]: result_clean(result) for name, result in results.items()}
-    found, _ = CeilingRun.objects.update_or_create(
+    run, _ = CeilingRun.objects.update_or_create(
         recorded=label, finished=when, defaults={
             "status": CeilingRun.Status.DONE, "gpu": gpu, "results": kept, "owner": owner,
             "environment": {str(key)[:40]: value for key, value in list(facts.items())[:40]
                             if isinstance(value, str | int | float) and key != "gpu"}})
-    return found
+    return run
 
 
 def ceilings_read(data: bytes) -> dict[str, Any]:
@@ -101,7 +108,10 @@ def ceilings_read(data: bytes) -> dict[str, Any]:
 
 
 def result_clean(result: Any) -> dict[str, Any]:
-    """What pages read of one result, bounded; numbers are finite and positive."""
+    """Return what pages read of one result, bounded.
+
+    Numbers are finite and positive.
+    """
     if not isinstance(result, dict):
         raise CeilingsRefused("a result is not an object")
     if "rejected" in result:
@@ -119,7 +129,7 @@ def result_clean(result: Any) -> dict[str, Any]:
     return clean
 
 
-def ceilings_published(run: CeilingRun) -> None:
+def ceilings_publish(run: CeilingRun) -> None:
     """Tell the pages that watch it."""
     jobs.publish(f"ceilings.{run.pk}", "status", {"id": run.pk, "status": run.status, "measured": len(run.results)})
     jobs.publish("home", "ceilings", {"id": run.pk, "status": run.status})

@@ -7,8 +7,8 @@ from typing import Any
 
 from bokeh.models import ColumnDataSource, FixedTicker, Range1d
 
-from profiles.analysis.communication.stragglers import CAUSES
-from profiles.analysis.sentences import si_text
+from profiles.analysis.core.sentences import si_text
+from profiles.analysis.trace.communication.stragglers import CAUSES
 from profiles.charts.counters import time_text
 from profiles.charts.trace import Part
 from profiles.theme import SERIES, figure, item
@@ -21,7 +21,10 @@ _CAUSE_CATEGORY = {"computing": "compute", "behind": "cpu", "copying": "memory",
 
 
 def bandwidth_figure(sizes: list[Mapping[str, Any]]) -> dict[str, Any] | None:
-    """Bus bandwidth over message size, both logarithmic; what is "at least" is hollow. None where no size is known."""
+    """Return bus bandwidth over message size, both logarithmic.
+
+    What is "at least" is hollow. None where no size is known.
+    """
     known = [each for each in sizes if each["bytes"] and each["bus_bytes_s"]]
     if not known:
         return None
@@ -53,7 +56,10 @@ def bandwidth_figure(sizes: list[Mapping[str, Any]]) -> dict[str, Any] | None:
 
 
 def waits_figure(numbers: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Waits of all ranks in each collective over time, coloured by who came last. None without a wait."""
+    """Return the ranks' waits in each collective over time, or None.
+
+    Coloured by who came last.
+    """
     series = [each for each in numbers["series"] if each["wait_ns"] > 0]
     if not series:
         return None
@@ -77,7 +83,10 @@ def waits_figure(numbers: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def rank_bars(numbers: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Per rank its time in collectives: transfer, waiting behind compute, standing still. Widths against the longest rank."""
+    """Return each rank's time in collectives as bars.
+
+    Transfer, waiting behind compute, standing still. Widths against the longest rank.
+    """
     ranks = numbers["ranks"][:MOST_BARS]
     longest = max((each["kernel_ns"] - each["start_wait_ns"] for each in ranks), default=0)
     out = []
@@ -96,7 +105,10 @@ def rank_bars(numbers: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def cause_bars(numbers: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Per late rank what it did while the others waited: the parts add up to the windows."""
+    """Return what each late rank did while the others waited, as bars.
+
+    The parts add up to the windows.
+    """
     out = []
     for each in numbers["late"][:MOST_BARS]:
         total = sum(each["causes_ns"].values())
@@ -109,7 +121,10 @@ def cause_bars(numbers: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def matrix(numbers: Mapping[str, Any], most: int = MOST_BARS) -> dict[str, Any] | None:
-    """Who waits (rows) for whom (columns), shaded by the time stood still. None where it says nothing or is too large."""
+    """Return who waits (rows) for whom (columns), shaded by the time stood still.
+
+    None where it says nothing or is too large.
+    """
     pairs = numbers["pairs"]
     if not pairs or not 2 <= len(pairs["labels"]) <= most:
         return None

@@ -7,7 +7,7 @@ from typing import Any
 
 from bokeh.models import ColumnDataSource
 
-from profiles.charts.kept import kept
+from profiles.charts.figure_cache import cached_figure
 from profiles.charts.memory_chart import memory_chart
 from profiles.charts.roofline import roofline_figure
 from profiles.charts.words import time_text
@@ -46,7 +46,7 @@ def kernel_figures(page: Mapping[str, Any]) -> dict[str, Any]:
         return {}
     return {
         "chart": memory_chart(page["anatomy"].chart),
-        "roofline_figure": kept((page["version"], "roofline"), lambda: roofline_figure(
+        "roofline_figure": cached_figure((page["version"], "roofline"), lambda: roofline_figure(
             page["points"], page["ceilings"], height=420, tap=False)),
-        "stall_figure": kept((page["version"], "stalls"), lambda: stall_figure(page["stalls"])),
+        "stall_figure": cached_figure((page["version"], "stalls"), lambda: stall_figure(page["stalls"])),
     }

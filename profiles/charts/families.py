@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bokeh.models import ColumnDataSource, FactorRange, Range1d, Whisker
+from bokeh.models import ColumnDataSource, FactorRange, Range1d
+from bokeh.models.annotations import Whisker
 
-from profiles.analysis.sentences import time_text
-from profiles.charts.kept import kept
+from profiles.analysis.core.sentences import time_text
+from profiles.charts.figure_cache import cached_figure
 from profiles.theme import SERIES, figure, follows, item
 
 MARKERS = ("circle", "square", "triangle", "diamond", "inverted_triangle", "hex")
@@ -18,7 +19,9 @@ _SCALES = ((1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1.0, "ns"))
 
 
 def series_figure(points: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
-    """Mean per launch with the span from p50 to p95 where the profile states it; None with fewer than two profiles.
+    """Return the mean per launch with the span from p50 to p95 where the profile states it.
+
+    None with fewer than two profiles.
 
     One colour and marker per GPU and kind of profile: times of a trace and of a profiler's replay are not the same thing.
     Lines join profiles of one model.
@@ -27,14 +30,14 @@ def series_figure(points: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
         return None
     names = ("profile", "build", "model", "gpu", "kind", "mean_ns", "p50_ns", "p95_ns", "launches")
     key = tuple(tuple(each[name] for name in names) for each in points)
-    return kept(("family series", key), lambda: _series(points))
+    return cached_figure(("family series", key), lambda: _series(points))
 
 
 def _series(points: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     top_ns = max(max(point["mean_ns"], point["p95_ns"] or 0.0) for point in points)
     scale, unit = next((pair for pair in _SCALES if top_ns >= pair[0]), _SCALES[-1])
     factors = [f"{number + 1} · {_short(point['build'] or point['profile'])}" for number, point in enumerate(points)]
-    plot = figure(height=260, x_range=FactorRange(*factors), y_range=Range1d(0, top_ns / scale * 1.08),
+    plot = figure(height=260, x_range=FactorRange(factors=factors), y_range=Range1d(start=0, end=top_ns / scale * 1.08),
                   hover=[("profile", "@profile"), ("build", "@build"), ("GPU", "@gpu"), ("mean per launch", "@mean_text"),
                          ("p50, p95", "@spread_text"), ("launches", "@launches")])
     groups: dict[tuple[str, str], list[int]] = {}
@@ -52,13 +55,16 @@ def _series(points: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def launches_figure(launches: Sequence[Any]) -> dict[str, Any] | None:
-    """Duration of each launch over the time that it began at; None where no times are known, or of one launch."""
+    """Return the duration of each launch over the time that it began at.
+
+    None where no times are known, or of one launch.
+    """
     timed = [launch for launch in launches if launch.start_ns is not None]
     if len(timed) < 2:
         return None
     top_ns = max(launch.dur_ns for launch in timed)
     scale, unit = next((pair for pair in _SCALES if top_ns >= pair[0]), _SCALES[-1])
-    plot = figure(height=220, y_range=Range1d(0, top_ns / scale * 1.08), tap=True,
+    plot = figure(height=220, y_range=Range1d(start=0, end=top_ns / scale * 1.08), tap=True,
                   hover=[("begins at", "@at"), ("takes", "@took"), ("on", "@track")])
     data = ColumnDataSource({
         "x": [launch.start_ns / 1e6 for launch in timed], "y": [launch.dur_ns / scale for launch in timed],

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from bokeh.models import ColumnDataSource, NumeralTickFormatter, Range1d, Span
+from bokeh.models import ColumnDataSource, NumeralTickFormatter, Range1d
+from bokeh.models.annotations import Span
 
 from profiles.charts.counters import time_text
 from profiles.theme import PALETTE, SERIES, figure, follows, item
@@ -18,7 +19,10 @@ DASHES = ("solid", "dashed", "dotted", "dotdash", "dashdot", "solid")
 
 
 def delay_figure(numbers: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Launches by delay, four classes a decade, stacked by what makes most of each delay. None without a launch."""
+    """Return launches by delay, stacked by what makes most of each delay, or None.
+
+    Four classes a decade.
+    """
     bins = numbers["delay_bins"]
     if not bins:
         return None
@@ -45,7 +49,10 @@ def _class_text(each: Mapping[str, Any]) -> str:
 
 
 def queue_figure(numbers: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Queue depth of the busiest streams as staircases, and the limit where one comes near. None without a queue."""
+    """Return the queue depth of the busiest streams as staircases, or None.
+
+    With the limit where one comes near.
+    """
     shown = [queue for queue in numbers["queues"] if queue["most"] > 0]
     if not shown:
         return None

@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from bokeh.models import ColumnDataSource, HoverTool, NumeralTickFormatter, Span
+from bokeh.models import ColumnDataSource, HoverTool, NumeralTickFormatter
+from bokeh.models.annotations import Span
 
-from profiles.analysis.memory.categories import CATEGORIES
-from profiles.analysis.sentences import si_text
+from profiles.analysis.core.sentences import si_text
+from profiles.analysis.trace.memory.categories import CATEGORIES
 from profiles.charts.counters import time_text
 from profiles.theme import PALETTE, figure, follows, item
 
@@ -19,7 +20,10 @@ LOOK = {"before": ("other", ""), "kept": ("compute", ""), "optimizer": ("communi
 
 
 def timeline_figure(device: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Areas by category, stacked, as staircases; the allocator's reserve as a line. None where only one moment is known."""
+    """Return allocated bytes by category as stacked staircases, or None.
+
+    The allocator's reserve is a line. None where only one moment is known.
+    """
     series = device["series"]
     times = series["time_ns"]
     if len(times) < 2:
@@ -72,7 +76,7 @@ def _stairs_y(values: Sequence[float]) -> list[float]:
 
 
 def peak_bars(devices: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Per device what makes its peak; the parts add up to it."""
+    """Return what makes each device's peak; the parts add up to it."""
     out = []
     for device in devices:
         peak = device["peak_bytes"]

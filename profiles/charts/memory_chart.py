@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from profiles.analysis.memory_chart import FAR, SPACES, Chart, Link, Place
-from profiles.analysis.sentences import pct_text, si_text
+from profiles.analysis.core.sentences import pct_text, si_text
+from profiles.analysis.kernel.memory_chart import FAR, SPACES, Chart, Link, Place
 
 # columns: left edge and width
 KERNEL, SPACE, LEVEL, L2, FAR_X = (8, 84), (214, 168), (524, 132), (826, 112), (1098, 134)
@@ -17,7 +17,7 @@ HEATS = (10.0, 30.0, 60.0, 80.0)         # % of a link's peak: the borders betwe
 
 
 def memory_chart(chart: Chart) -> dict[str, Any] | None:
-    """None where the report holds nothing of it."""
+    """Return the chart's boxes and arrows with places, None where the report holds none."""
     if not chart.collected:
         return None
     link = {(each.source, each.target): each for each in chart.links}
@@ -69,15 +69,15 @@ def _box(place: Place, column: tuple[int, int], y: float, height: float) -> dict
     if place.pct is not None:
         lines.append(f"{pct_text(place.pct)} of peak")
     if place.note:
-        lines += _wrapped(place.note, 15)
-    title = _wrapped(place.title, max(10, column[1] // 8))
+        lines += _wrap(place.note, 15)
+    title = _wrap(place.title, max(10, column[1] // 8))
     first = y + height / 2 - 7.5 * (len(title) + len(lines) - 1) + 4
     return {"x": column[0], "y": y, "width": column[1], "height": height, "heat": heat(place.pct),
             "middle": column[0] + column[1] / 2, "lines": [{"text": words, "y": first + 15 * index, "strong": index < len(title)}
                       for index, words in enumerate([*title, *lines])]}
 
 
-def _wrapped(words: str, letters: int) -> list[str]:
+def _wrap(words: str, letters: int) -> list[str]:
     lines = [""]
     for word in words.split():
         if lines[-1] and len(lines[-1]) + len(word) + 1 > letters:

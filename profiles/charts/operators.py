@@ -49,22 +49,25 @@ class Box:
     hue: int                        # 0 to 5
 
 
-def bars(found: Sequence[Mapping[str, Any]], gpu_ns: int) -> list[Bar]:
-    largest = max((bar["total_ns"] for bar in found), default=0)
+def bars(rows: Sequence[Mapping[str, Any]], gpu_ns: int) -> list[Bar]:
+    largest = max((bar["total_ns"] for bar in rows), default=0)
     return [Bar(bar["name"], bar["total_ns"], _pct(bar["total_ns"], gpu_ns), [
         Part(label, css, bar[f"{key}_ns"], _pct(bar[f"{key}_ns"], largest)) for key, label, css in PARTS if bar[f"{key}_ns"]])
-        for bar in found]
+        for bar in rows]
 
 
-def legend(found: Sequence[Mapping[str, Any]]) -> list[Part]:
+def legend(rows: Sequence[Mapping[str, Any]]) -> list[Part]:
     """The parts that occur, with their sums."""
-    sums = [(label, css, sum(bar[f"{key}_ns"] for bar in found)) for key, label, css in PARTS]
+    sums = [(label, css, sum(bar[f"{key}_ns"] for bar in rows)) for key, label, css in PARTS]
     total = sum(ns for _, _, ns in sums)
     return [Part(label, css, ns, _pct(ns, total)) for label, css, ns in sums if ns]
 
 
 def boxes(nodes: Sequence[Mapping[str, Any]], gpu_ns: int) -> list[Box]:
-    """Boxes side by side in order of time, a node's children below it; a chain without time of its own is one box."""
+    """Return boxes side by side in order of time, a node's children below it.
+
+    A chain without time of its own is one box.
+    """
     below: dict[int, list[int]] = {}
     for at, node in enumerate(nodes):
         below.setdefault(node["parent"], []).append(at)

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from bokeh.models import ColumnDataSource
 
-from profiles.analysis import gpus
-from profiles.analysis.bounds import WORDS
-from profiles.analysis.levels import LEVELS
-from profiles.analysis.sentences import si_text
+from profiles.analysis.core import gpus
+from profiles.analysis.core.sentences import si_text
+from profiles.analysis.kernel.bounds import WORDS
+from profiles.analysis.kernel.roofs import LEVELS
 from profiles.charts.roofline_arrows import SENSES
 from profiles.charts.roofline_plane import label_places, legend, plane, plot, roof_boxes, short
 from profiles.charts.words import time_text
@@ -33,9 +33,12 @@ HOVER = [("kernel", "@name"), ("profile", "@profile_text"), ("time", "@time_text
 
 
 def dot_columns(points: Sequence[Mapping[str, Any]], places: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
-    """Columns of the dots' data source; static/js/profiles/roofline.js filters rows of the same names."""
+    """Return the columns of the dots' data source.
+
+    static/js/profiles/roofline.js filters rows of the same names.
+    """
     longest = max((point["time_ns"] for point in points), default=1.0)
-    rows = [_dot(point, longest) | place for point, place in zip(points, places, strict=True)]
+    rows = [{**_dot(point, longest), **place} for point, place in zip(points, places, strict=True)]
     return {name: [row[name] for row in rows] for name in rows[0]} if rows else {}
 
 
@@ -105,12 +108,12 @@ def _level_dots(made: Any, dots: Sequence[Mapping[str, Any]], columns: Mapping[s
     rows = [i for i, dot in enumerate(dots) if dot.get("levels", {}).get(level, {}).get("intensity")]
     if not rows:
         return
-    found = [dots[i]["levels"][level] for i in rows]
+    levels = [dots[i]["levels"][level] for i in rows]
     said = [f"{LEVELS[level]}: {si_text(each['bytes'], 'B')}, {si_text(each['bytes_s'] or 0, 'B/s')}"
-            + (f", {each['roof_pct']:.1f} % of its bandwidth" if each["roof_pct"] is not None else "") for each in found]
+            + (f", {each['roof_pct']:.1f} % of its bandwidth" if each["roof_pct"] is not None else "") for each in levels]
     source = _source(columns, rows, f"points-{next(numbers)}", dram_text=said, tied=[dots[i]["intensity"] for i in rows],
-                     x=[each["intensity"] for each in found],
-                     intensity_text=[si_text(each["intensity"], "FLOP/B") for each in found])
+                     x=[each["intensity"] for each in levels],
+                     intensity_text=[si_text(each["intensity"], "FLOP/B") for each in levels])
     shown, label = len(dots) <= ALL_LEVELS, f"traffic at {LEVELS[level]}"
     ties = made.segment("x", "y", "tied", "y", source=source, line_width=1, line_dash="dotted", legend_label=label, visible=shown)
     hollow = made.scatter("x", "y", size=8, marker={"l2": "diamond", "l1": "star"}[level], source=source, fill_alpha=0.0,
@@ -173,7 +176,10 @@ def _regions(made: Any, dots: Sequence[Mapping[str, Any]], family: str) -> None:
 
 
 def hull(places: Sequence[tuple[float, float]], margin: float = 0.06) -> tuple[list[float], list[float]]:
-    """Convex hull on logarithmic axes (Andrew's monotone chain), widened by `margin` decades into an octagon per dot."""
+    """Return the convex hull on logarithmic axes (Andrew's monotone chain).
+
+    Widened by `margin` decades into an octagon per dot.
+    """
     angles = np.arange(8) * np.pi / 4
     around = [(math.log10(x) + margin * math.cos(a), math.log10(y) + margin * math.sin(a)) for x, y in places for a in angles]
     points = sorted(set(around))

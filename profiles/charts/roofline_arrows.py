@@ -7,8 +7,9 @@ from typing import Any
 
 from bokeh.models import ColumnDataSource
 
-from profiles.analysis import counters, gpus
-from profiles.analysis.sentences import si_text
+from profiles.analysis.core import gpus
+from profiles.analysis.core.sentences import si_text
+from profiles.analysis.kernel import counters
 from profiles.charts.roofline_plane import label_places, legend, plane, plot, roof_boxes
 from profiles.charts.words import time_text
 from profiles.theme import FASTER, SLOWER, follows, item
@@ -19,9 +20,12 @@ SENSES = ((True, SLOWER, "dashed", "▲ slower"), (False, FASTER, "solid", "▼ 
 
 
 def compare_point(name: str, facts: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
-    """A point of the sum of some launches (`LaunchFacts` as JSON); None where it has no dot."""
+    """Return a point of the sum of some launches, None where it has no dot.
+
+    `facts`: `LaunchFacts` as JSON.
+    """
     launches = [counters.from_json(each) for each in facts]
-    whole = counters.combined(launches)
+    whole = counters.combine_launches(launches)
     if whole is None or whole.point.reason or not whole.point.intensity or not whole.point.flop_s:
         return None
     return {"name": name, "intensity": whole.point.intensity, "flop_s": whole.point.flop_s, "roof_pct": whole.point.roof_pct,
@@ -60,16 +64,16 @@ def _mean(point: Mapping[str, Any]) -> float:
 
 def _compare_ceilings(points: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """The DRAM roof and one compute roof per precision that occurs, the highest of the points."""
-    found = []
+    ceilings = []
     dram = max((p["dram_roof"] for p in points if p["dram_roof"]), default=None)
     if dram:
-        found.append({"kind": "dram", "name": "DRAM", "label": f"DRAM {si_text(dram, 'B/s')}", "value": dram, "device": ""})
+        ceilings.append({"kind": "dram", "name": "DRAM", "label": f"DRAM {si_text(dram, 'B/s')}", "value": dram, "device": ""})
     for precision in dict.fromkeys(p["precision"] for p in points):
         peak = max((p["compute_roof"] for p in points if p["precision"] == precision and p["compute_roof"]), default=None)
         if peak:
-            found.append({"kind": "compute", "name": precision, "label": f"{precision} {si_text(peak, 'FLOP/s')}", "value": peak,
+            ceilings.append({"kind": "compute", "name": precision, "label": f"{precision} {si_text(peak, 'FLOP/s')}", "value": peak,
                           "device": ""})
-    return found
+    return ceilings
 
 
 def _arrows(plot: Any, pairs: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]], colour: str, dash: str, label: str,

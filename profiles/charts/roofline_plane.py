@@ -44,7 +44,10 @@ class Frame:
 
 def label_places(points: Sequence[Mapping[str, Any]], frame: Frame, taken: Sequence[tuple[float, float, float, float]] = ()
                  ) -> list[dict[str, Any]]:
-    """A place for each name where it covers no other, the longest times first; "" where none is free."""
+    """Return a place for each name where it covers no other, "" where none is free.
+
+    The longest times come first.
+    """
     boxes = list(taken)
     for point in points:
         for intensity in (point["intensity"], *(each["intensity"] for each in point.get("levels", {}).values())):
@@ -74,7 +77,10 @@ def _overlap(a: tuple[float, float, float, float], b: tuple[float, float, float,
 
 def plane(dots: Sequence[Mapping[str, Any]], ceilings: Sequence[Mapping[str, Any]], height: int,
           width_px: float = WIDTH_PX) -> Frame:
-    """Wide enough for the dots of every level and for every ridge, at least three decades of rates."""
+    """Return a plane wide enough for the dots of every level and for every ridge.
+
+    At least three decades of rates.
+    """
     drawn = [each for each in ceilings if each.get("origin", "stated") != "other"]
     slopes = [each["value"] for each in drawn if each["kind"] == "dram"]
     levels = [each["value"] for each in drawn if each["kind"] == "compute"]
@@ -90,9 +96,12 @@ def plane(dots: Sequence[Mapping[str, Any]], ceilings: Sequence[Mapping[str, Any
 
 
 def plot(frame: Frame, ceilings: Sequence[Mapping[str, Any]], height: int, tap: bool, hover: Sequence[tuple[str, str]]) -> Any:
-    """Axes and roofs. What the reports state shows at once; the other lines wait in the legend, measured ones are dashed."""
+    """Return axes and roofs.
+
+    What the reports state shows at once; the other lines wait in the legend, measured ones are dashed.
+    """
     made = figure(height=height, hover=hover, tap=tap, x_axis_type="log", y_axis_type="log",
-                  x_range=Range1d(frame.left, frame.right), y_range=Range1d(frame.bottom, frame.top),
+                  x_range=Range1d(start=frame.left, end=frame.right), y_range=Range1d(start=frame.bottom, end=frame.top),
                   x_axis_label="arithmetic intensity (FLOP per byte of traffic)", y_axis_label="FLOP/s")
     _ticks(made.xaxis[0], range(-6, 9), "")
     _ticks(made.yaxis[0], range(3, 19), "FLOP/s")
@@ -151,7 +160,7 @@ def legend(made: Any, columns: int = 4) -> None:
 
 
 def roof_boxes(frame: Frame, ceilings: Sequence[Mapping[str, Any]]) -> list[tuple[float, float, float, float]]:
-    """Where the names of the levels stand, so that dots put theirs elsewhere."""
+    """Return where the names of the levels stand, so that dots put theirs elsewhere."""
     boxes = []
     for index, shift in _level_labels(frame, ceilings).items():
         x, y = frame.at(frame.right, ceilings[index]["value"])

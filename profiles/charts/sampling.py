@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 from bokeh.layouts import column
-from bokeh.models import BoxAnnotation, ColumnDataSource, Range1d
+from bokeh.models import ColumnDataSource, Range1d
+from bokeh.models.annotations import BoxAnnotation
 
-from profiles.analysis.sampling import PANELS, Series, Window
-from profiles.charts.kept import kept
+from profiles.analysis.kernel.sampling import PANELS, Series, Window
+from profiles.charts.figure_cache import cached_figure
 from profiles.theme import SERIES, figure, follows, item
 
 MAX_POINTS = 1_500                # per line; beyond, the mean of neighbours
@@ -23,11 +24,14 @@ def sampling_figures(page: Mapping[str, Any]) -> dict[str, Any]:
     """The figure of a page made by `source.sampling_selectors.sampling_page`."""
     if not page["series"]:
         return {}
-    return {"figure": kept(page["version"], lambda: sampling_figure(page["series"], page["window"]))}
+    return {"figure": cached_figure(page["version"], lambda: sampling_figure(page["series"], page["window"]))}
 
 
 def sampling_figure(series: Sequence[Series], window: Window | None) -> dict[str, Any] | None:
-    """Panels with the same time axis; the window in which the kernel ran is light. None where no series has a panel."""
+    """Return panels with the same time axis, None where no series has a panel.
+
+    The window in which the kernel ran is light.
+    """
     shown = [each for each in series if each.panel and each.values.any()]
     if not shown:
         return None
@@ -35,7 +39,7 @@ def sampling_figure(series: Sequence[Series], window: Window | None) -> dict[str
     left, right = (window.start_ns, window.end_ns) if window else (0, last)
     margin = 0.04 * (right - left) or 1.0
     start = window.start_ns if window else 0
-    axis = Range1d((left - margin - start) / 1e3, (right + margin - start) / 1e3,
+    axis = Range1d(start=(left - margin - start) / 1e3, end=(right + margin - start) / 1e3,
                    bounds=(min(-start, left - margin - start) / 1e3, max(last - start, right + margin - start) / 1e3))
     panels = [panel for panel in PANELS if any(each.panel == panel for each in shown)]
     plots = [_panel(panel, [each for each in shown if each.panel == panel], axis, window, start, panel == panels[-1])
@@ -50,11 +54,11 @@ def _panel(panel: str, series: Sequence[Series], axis: Range1d, window: Window |
                   x_axis_label="µs since the kernel's first sample" if last else None,
                   y_axis_label="% of peak" if percent and panel != "Hit rates" else "%" if percent else "per sample")
     if percent:
-        plot.y_range = Range1d(0, max(104.0, 1.04 * max(float(each.values.max()) for each in series)))
+        plot.y_range = Range1d(start=0, end=max(104.0, 1.04 * max(float(each.values.max()) for each in series)))
     else:
         plot.y_range.start = 0
     for at, each in enumerate(series):
-        time, values = thinned(each)
+        time, values = thin(each)
         source = ColumnDataSource({"time": (time - start_ns) / 1e3, "value": values, "unit": [each.unit or ""] * len(values)})
         plot.step("time", "value", source=source, mode="after", line_width=1.8, line_color=SERIES[at % len(SERIES)],
                   line_dash=DASHES[(at // len(SERIES)) % len(DASHES)], legend_label=each.label, name=each.label)
@@ -71,8 +75,8 @@ def _panel(panel: str, series: Sequence[Series], axis: Range1d, window: Window |
     return plot
 
 
-def thinned(series: Series) -> tuple[Any, Any]:
-    """Times and values, of many the mean of neighbours."""
+def thin(series: Series) -> tuple[Any, Any]:
+    """Return times and values, of many the mean of neighbours."""
     size = series.values.size
     if size <= MAX_POINTS:
         return series.time_ns, series.values

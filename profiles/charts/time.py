@@ -8,7 +8,7 @@ from typing import Any
 
 from bokeh.models import ColumnDataSource, FactorRange, HoverTool
 
-from profiles.analysis.sentences import time_text
+from profiles.analysis.core.sentences import time_text
 from profiles.charts.trace import Part
 from profiles.theme import PALETTE, figure, follows, item
 
@@ -95,27 +95,30 @@ def phase_bars(numbers: Mapping[str, Any]) -> list[Bar]:
 
 
 def class_cards(numbers: Mapping[str, Any]) -> list[ClassCard]:
-    """The three classes with their evidence, and a fourth of what is unknown where that is 1 % and more."""
-    found, evidence = numbers["classes"], numbers["evidence"]
-    total = found["of_classes_ns"]
+    """Return the three classes with their evidence, and a fourth of what is unknown.
+
+    The fourth where that is 1 % and more.
+    """
+    classes, evidence = numbers["classes"], numbers["evidence"]
+    total = classes["of_classes_ns"]
     cards = []
-    for name, ns in found["classes_ns"].items():
+    for name, ns in classes["classes_ns"].items():
         if name == "unknown" and 100 * ns < total:
             continue
         lines = _overhead(numbers) if name == "overhead" else [
             Evidence(kernel["name"], 100 * kernel["ns"] / total if total else 0.0, kernel["ns"], full=kernel["full"])
             for kernel in evidence["kernels"][name]]
         cards.append(ClassCard(name, CLASS_TITLES[name], CLASS_MEANINGS[name], 100 * ns / total if total else 0.0, ns,
-                               name == found["bound"], lines))
+                               name == classes["bound"], lines))
     return cards
 
 
 def _overhead(numbers: Mapping[str, Any]) -> list[Evidence]:
     """Its parts from 0.5 % on, each with what the host was in the longest."""
-    found, host = numbers["classes"], numbers["evidence"]["host"]
+    classes, host = numbers["classes"], numbers["evidence"]["host"]
     lines = []
-    for key, ns in sorted(found["parts_ns"].items(), key=lambda pair: -pair[1]):
-        pct = 100 * ns / found["of_classes_ns"] if found["of_classes_ns"] else 0.0
+    for key, ns in sorted(classes["parts_ns"].items(), key=lambda pair: -pair[1]):
+        pct = 100 * ns / classes["of_classes_ns"] if classes["of_classes_ns"] else 0.0
         if numbers["parts"][key]["of"] == "overhead" and pct >= 0.5:
             top = next((one["name"] for one in host.get(key, ()) if one["name"]), "")
             lines.append(Evidence(numbers["parts"][key]["label"], pct, ns, top, numbers["parts"][key]["meaning"],
@@ -135,8 +138,10 @@ def legend(bars: Sequence[Bar]) -> list[Part]:
 
 
 def steps_figure(numbers: Mapping[str, Any]) -> dict[str, Any] | None:
-    """One stacked bar per step, ranks side by side in groups; what does not count is pale. None for less than two steps,
-    and where none of them takes any time."""
+    """Return one stacked bar per step, ranks side by side in groups, or None.
+
+    What does not count is pale. None for less than two steps, and where none of them takes any time.
+    """
     rows = numbers["steps"]["rows"][:DRAWN_STEPS]
     if len(rows) < 2:
         return None

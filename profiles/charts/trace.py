@@ -30,7 +30,7 @@ class Part:
 
     @property
     def css(self) -> str:
-        """For a style attribute: locale-free."""
+        """Return the width for a style attribute: locale-free."""
         return f"{self.pct:.4f}"
 
 
@@ -80,8 +80,11 @@ class TimeBars:
 
 def time_bars(summary: Mapping[str, Any], parts: Mapping[int, list[Part]] | None = None,
               labels: Mapping[int, str] | None = None) -> TimeBars:
-    """`summary` is `analysis.breakdown.Breakdown.as_json()`; `parts` by GPU stand in for its own where they are known better,
-    `labels` say whose GPUs those of a job of several ranks are."""
+    """Return the bars of a trace's profile page.
+
+    `summary` is `analysis.breakdown.Breakdown.as_json()`; `parts` by GPU stand in for its own where they are known better, `labels`
+    say whose GPUs those of a job of several ranks are.
+    """
     wall_ns, start_ns = summary["wall_ns"], summary["start_ns"]
     steps = [_step(step, start_ns, wall_ns) for step in summary["steps"]]
     devices = [_device(device, (parts or {}).get(device["index"]), (labels or {}).get(device["index"], ""))

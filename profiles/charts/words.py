@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from profiles.analysis.sentences import si_text
+from profiles.analysis.core.sentences import si_text
 
 
 def time_text(ns: float | None) -> str:

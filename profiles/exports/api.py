@@ -13,7 +13,7 @@ from rest_framework.parsers import BaseParser
 from rest_framework.request import Request
 from rest_framework.views import APIView
 
-from profiles.exports.files import KINDS, sent, table_of_cells, table_response
+from profiles.exports.files import KINDS, decode_rows, table_of_cells, table_response
 from profiles.trace import TraceError
 
 FORMAT = OpenApiParameter("format", str, enum=list(KINDS), description="The whole table as a file (also `as`)")
@@ -50,7 +50,7 @@ class LongJson(BaseParser):
 
     def parse(self, stream: Any, media_type: Any = None, parser_context: Any = None) -> Any:
         try:
-            return sent(stream.read())
+            return decode_rows(stream.read())
         except ValueError as error:
             raise ParseError(f"JSON parse error - {error}") from None
 

@@ -11,12 +11,18 @@ from profiles.exports import files as exports
 
 
 def table_response(kind: str, name: str, columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> HttpResponse:
-    """`kind` of `exports.KINDS`; `name` without ending."""
+    """Return a table of JSON rows as a file.
+
+    `kind` of `exports.KINDS`; `name` without ending.
+    """
     return exports.table_response(exports.table_of(columns, rows), name, kind)
 
 
 def flat_response(kind: str, name: str, rows: Iterable[Mapping[str, Any]]) -> HttpResponse:
-    """Rows whose objects become columns of their own: {"sol": {"sm_pct": 3}} is "sol.sm_pct"."""
+    """Return rows as a file whose objects become columns of their own.
+
+    {"sol": {"sm_pct": 3}} is "sol.sm_pct".
+    """
     flat = [_flat(row) for row in rows]
     columns = list(dict.fromkeys(column for row in flat for column in row))
     return table_response(kind, name, columns or ["empty"], flat)

@@ -19,7 +19,6 @@ from profiles.families import home_selectors, json_selectors, launch_selectors, 
 from profiles.models import FamilyEdit, KernelFamily, KernelShape
 
 JSON = OpenApiTypes.OBJECT
-MOST = 5_000
 _WORDS = frozenset({"name", "op", "dtype", "category", "roof_side", "rule"})
 _COLUMNS = [(name, "text" if name in _WORDS else "number") for name in (
     "name", "op", "dtype", "category", "total_ns", "share_pct", "launches", "profiles", "known_ns", "recoverable_ns", "at_most_ns",
@@ -32,10 +31,10 @@ class FamilyListApi(APIView):
                    parameters=[*_FILTERS, OpenApiParameter("limit", int), FORMAT])
     def get(self, request: Request) -> Response | HttpResponse:
         """Families of all profiles, most to win back first: time, what counters say of it, where to go."""
-        found = selectors.ranking(request.query_params)
         asked = request.query_params.get("limit", "")
-        limit = min(int(asked), MOST) if asked.isdecimal() and len(asked) < 9 else MOST
-        document = selectors.ranking_json(found, limit)
+        limit = min(int(asked), selectors.MOST) if asked.isdecimal() and len(asked) < 9 else selectors.MOST
+        ranking = selectors.ranking(request.query_params, limit)
+        document = selectors.ranking_json(ranking, limit)
         if kind := asked_format(request):
             rows = [[each[name] for name, _ in _COLUMNS] for each in document["families"]]
             return table_response(table_of_cells(_COLUMNS, rows), "kernels", kind)

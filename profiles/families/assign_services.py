@@ -10,7 +10,7 @@ from django.db import connection, transaction
 from django.db.models import Q
 from django.db.models.functions import MD5
 
-from profiles.analysis.identity import Identity, identity
+from profiles.analysis.core.identity import Identity, identity
 from profiles.models import FamilyRule, KernelFamily, KernelStat
 from profiles.rows import text
 
@@ -19,16 +19,22 @@ _CHUNK = 5_000
 
 
 def families_assign(kernels: Mapping[str, int]) -> None:
-    """`kernels`: full name -> KernelStat id, of one profile. Families that are missing are made."""
+    """Assign every kernel of one profile to its family; missing families are made.
+
+    `kernels`: full name -> KernelStat id.
+    """
     if not kernels:
         return
     with transaction.atomic():
-        found = families_of(kernels)
-        _write([(pk, found[name]) for name, pk in kernels.items()])
+        family_ids = families_of(kernels)
+        _write([(pk, family_ids[name]) for name, pk in kernels.items()])
 
 
 def families_of(names: Iterable[str]) -> dict[str, int]:
-    """Full name -> family id; a rule for the name goes before the rule for its key."""
+    """Return full name -> family id.
+
+    A rule for the name goes before the rule for its key.
+    """
     keys = {name: identity(name) for name in names}
     by_name = _rules(FamilyRule.Kind.NAME, keys)
     by_key = _rules(FamilyRule.Kind.KEY, {text(each.key) for each in keys.values()})
@@ -40,11 +46,11 @@ def families_of(names: Iterable[str]) -> dict[str, int]:
 def _rules(kind: str, values: Iterable[str]) -> dict[str, int]:
     """value -> family, through the index on the values' digests."""
     digests = [hashlib.md5(value.encode(), usedforsecurity=False).hexdigest() for value in values]
-    found: dict[str, int] = {}
+    family_by_value: dict[str, int] = {}
     for start in range(0, len(digests), _CHUNK):
         rules = FamilyRule.objects.annotate(digest=MD5("value")).filter(kind=kind, digest__in=digests[start:start + _CHUNK])
-        found.update(rules.values_list("value", "family_id"))
-    return found
+        family_by_value.update(rules.values_list("value", "family_id"))
+    return family_by_value
 
 
 def _make(missing: Mapping[str, Identity]) -> dict[str, int]:
@@ -71,12 +77,15 @@ def _write(pairs: list[tuple[int, int]]) -> None:
 
 
 def reassign(*family_ids: int) -> int:
-    """After the rules changed: every kernel of these families goes where they say now. How many moved."""
+    """Move every kernel to where the changed rules say now; returns how many moved."""
     return _reassign(KernelStat.objects.filter(family__in=family_ids))
 
 
 def assign_missing(everything: bool = False) -> int:
-    """Kernels without a family (profiles read before there were any), or all of them after the identity changed."""
+    """Assign kernels without a family, or all of them after the identity changed.
+
+    Without: profiles read before there were any families.
+    """
     return _reassign(KernelStat.objects.all() if everything else KernelStat.objects.filter(Q(family=None)))
 
 

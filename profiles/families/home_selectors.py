@@ -22,14 +22,17 @@ class Fix:
 
     @property
     def title(self) -> str:
-        """Without the kernel's name in front: the line has it."""
+        """Return the title without the kernel's name in front: the line has it."""
         if self.finding is None or self.finding.kernel is None:
             return ""
         return self.finding.title.removeprefix(f"{self.finding.kernel.short_name}: ")
 
 
 def worth_fixing(limit: int) -> list[Fix]:
-    """Families by what could be won back at most: of traces first, then those that only counter reports know."""
+    """Return families by what could be won back at most.
+
+    Of traces first, then those that only counter reports know.
+    """
     lines = ranking({}, limit).lines
     if len(lines) < limit:
         seen = {line.family.pk for line in lines}
@@ -37,13 +40,13 @@ def worth_fixing(limit: int) -> list[Fix]:
         lines = [*lines, *(line for line in counted if line.family.pk not in seen)][:limit]
     findings = (Finding.objects.filter(kernel__family__in=[line.family.pk for line in lines], worth_ns__gt=0)
                 .select_related("kernel__profile").order_by("kernel__family_id", "-worth_ns", "id").distinct("kernel__family_id"))
-    best = {found.kernel.family_id: found for found in findings if found.kernel}
+    best = {finding.kernel.family_id: finding for finding in findings if finding.kernel}
     return [Fix(line, _of_its_gpu(line, best.get(line.family.pk))) for line in lines]
 
 
-def _of_its_gpu(line: Line, found: Finding | None) -> Finding | None:
+def _of_its_gpu(line: Line, finding: Finding | None) -> Finding | None:
     """What counters of another GPU say is not about the time that stands in the line."""
-    return found if found and found.kernel and found.kernel.profile.gpu in line.worth.gpus else None
+    return finding if finding and finding.kernel and finding.kernel.profile.gpu in line.worth.gpus else None
 
 
 @dataclass(frozen=True)
@@ -82,15 +85,18 @@ def _ids(profiles: list[int]) -> str:
 
 def pairs() -> list[BuildPair]:
     """Newest first; one whose profiles are gone is left out until a worker has made it anew."""
-    found = list(BuildPair.objects.prefetch_related("changes__pair"))
-    wanted = {pk for pair in found for pk in (*pair.old_profiles, *pair.new_profiles)}
+    rows = list(BuildPair.objects.prefetch_related("changes__pair"))
+    wanted = {pk for pair in rows for pk in (*pair.old_profiles, *pair.new_profiles)}
     there = dict(Profile.objects.filter(pk__in=wanted).values_list("pk", "created"))
-    whole = [pair for pair in found if all(pk in there for pk in (*pair.old_profiles, *pair.new_profiles))]
+    whole = [pair for pair in rows if all(pk in there for pk in (*pair.old_profiles, *pair.new_profiles))]
     return sorted(whole, key=lambda pair: max((there[pk] for pk in pair.new_profiles), default=pair.made), reverse=True)
 
 
 def got_slower(limit: int) -> list[Pair]:
-    """Kernels that the newest builds made slower beyond their noise, most time first within a pair of builds."""
+    """Return kernels that the newest builds made slower beyond their noise.
+
+    Most time first within a pair of builds.
+    """
     out = []
     for pair in pairs():
         rows = list(pair.changes.filter(verdict="slower").select_related("kernel__profile"))

@@ -25,8 +25,8 @@ def family_json(family: KernelFamily) -> dict[str, Any]:
         "changes": [change_json(change) for change in page["changes"]],
         "advice": [line.advice.as_json() for line in page["advice"]],
         "decisions": [decision_json(each) for each in page["decisions"]],
-        "findings": [{"profile": found.profile_id, "rule": found.rule, "severity": found.severity, "title": found.title,
-                      "advice": found.advice, "worth_ns": found.worth_ns} for found in page["findings"]],
+        "findings": [{"profile": finding.profile_id, "rule": finding.rule, "severity": finding.severity, "title": finding.title,
+                      "advice": finding.advice, "worth_ns": finding.worth_ns} for finding in page["findings"]],
         "names": [vars(member) for member in page["members"]], "edits": [edit_json(edit) for edit in page["edits"]],
         "notes": [note_json(note) for note in page["notes"]],
     }

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from django.urls import reverse
 
-from profiles.analysis.frame import Frame
-from profiles.analysis.sentences import plural, time_text
-from profiles.analysis.shapes import Launches, Problem, launches_of
+from profiles.analysis.core.frame import Frame
+from profiles.analysis.core.sentences import plural, time_text
+from profiles.analysis.core.shapes import Launches, Problem, launches_of
 from profiles.models import KernelShape, LaunchCounters, Profile
 from profiles.store.frame import frame_read
 
@@ -34,12 +34,12 @@ class Launch:
 def shape_page(shape: KernelShape) -> dict[str, Any]:
     """The launches, longest first, and where else the same shape ran."""
     profile = shape.kernel.profile
-    launches = _traced(shape) if profile.kind == Profile.Kind.TRACE else _counted(shape)
+    launches = _trace_launches(shape) if profile.kind == Profile.Kind.TRACE else _counter_launches(shape)
     return {"shape": shape, "kernel": shape.kernel, "profile": profile, "family": shape.kernel.family, "launches": launches[:SHOWN],
             "total": len(launches), "answer": _answer(shape, launches), "elsewhere": _elsewhere(shape)}
 
 
-def _traced(shape: KernelShape) -> list[Launch]:
+def _trace_launches(shape: KernelShape) -> list[Launch]:
     try:
         frame = frame_read(shape.kernel.profile)
     except FileNotFoundError:
@@ -60,14 +60,14 @@ def _traced(shape: KernelShape) -> list[Launch]:
 
 def _matching(every: Launches, frame: Frame, shape: KernelShape) -> Any:
     """Launches of a shape; of the row of all further shapes, those that no other row of the kernel has."""
-    found = np.zeros(every.rows.size, np.bool_)
+    mask = np.zeros(every.rows.size, np.bool_)
     own = [shape] if shape.shapes == 1 else list(KernelShape.objects.filter(kernel=shape.kernel, shapes=1))
     for code in (code for code, name in enumerate(frame.names) if name == shape.kernel.name):
         mine = np.zeros(every.rows.size, np.bool_)
         for each in own:
             mine |= every.of(code, each.grid, each.block, Problem(each.operator, each.dims, each.dtype))
-        found |= mine if shape.shapes == 1 else (every.names == code) & ~mine
-    return found
+        mask |= mine if shape.shapes == 1 else (every.names == code) & ~mine
+    return mask
 
 
 def _window(start: int, dur: int) -> str:
@@ -75,7 +75,7 @@ def _window(start: int, dur: int) -> str:
     return f"{max(0, start - margin)}-{start + dur + margin}"
 
 
-def _counted(shape: KernelShape) -> list[Launch]:
+def _counter_launches(shape: KernelShape) -> list[Launch]:
     rows = LaunchCounters.objects.filter(kernel=shape.kernel, incomplete="", duration_ns__gt=0).order_by("-duration_ns", "index")
     address = reverse("kernel", args=[shape.kernel.profile_id, shape.kernel_id])
     return [Launch(row.index, row.duration_ns or 0.0, f"{address}?launch={row.index}",
@@ -102,9 +102,9 @@ def _answer(shape: KernelShape, launches: Sequence[Launch]) -> str:
 
 def _elsewhere(shape: KernelShape) -> list[KernelShape]:
     """The same grid, block and problem of the family in other profiles, newest first."""
-    found = KernelShape.objects.filter(kernel__family=shape.kernel.family, grid=shape.grid, block=shape.block, dims=shape.dims,
+    rows = KernelShape.objects.filter(kernel__family=shape.kernel.family, grid=shape.grid, block=shape.block, dims=shape.dims,
                                        operator=shape.operator, shapes=1).exclude(pk=shape.pk).exclude(grid="", dims="")
-    return list(found.select_related("kernel__profile").order_by("-kernel__profile__created", "-total_ns")[:12])
+    return list(rows.select_related("kernel__profile").order_by("-kernel__profile__created", "-total_ns")[:12])
 
 
 def launch_json(launch: Launch) -> dict[str, Any]:

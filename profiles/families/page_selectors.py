@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from django.db.models import Count, Max, Min, QuerySet, Sum
+from django.db.models import Count, Exists, Max, Min, OuterRef, QuerySet, Sum
 
 from profiles.advice.selectors import advice_lines, of_family
-from profiles.analysis.found import SEVERITIES
-from profiles.analysis.sentences import pct_text, plural, time_text
+from profiles.analysis.core.result import SEVERITIES
+from profiles.analysis.core.sentences import pct_text, plural, time_text
+from profiles.families.kept_selectors import cached_answer
 from profiles.families.selectors import UNREAD, Actions, Line, on_gpus, ranking, shape_actions
 from profiles.models import AdviceDecision, BuildChange, FamilyEdit, Finding, KernelFamily, KernelShape, KernelStat, Profile
 from profiles.rows import text as clean
@@ -71,12 +72,15 @@ class Member:
 
 
 def family_page(family: KernelFamily) -> dict[str, Any]:
-    """What the page, the API and the JSON show. Times of traces first; where none has the family, of counter reports, of sums."""
+    """Return what the page, the API and the JSON of a family show.
+
+    Times of traces first; where none has the family, of counter reports, of sums.
+    """
     stats = KernelStat.objects.filter(family=family, profile__status=Profile.Status.READY)
     kinds = set(stats.order_by().values_list("profile__kind", flat=True).distinct())
     kind = next((str(each) for each in (Profile.Kind.TRACE, Profile.Kind.COUNTERS, Profile.Kind.SUMMARY) if each in kinds), "")
     line = family_line(family, kind) if kind else None
-    runs, counted = _runs(stats), _counted(stats)
+    runs, counted = _runs(stats), _counter_reports(stats)
     return {
         "family": family, "kind": kind, "kind_word": _KIND.get(kind, ""), "line": line, "runs": runs,
         "answer": _answer(family, kind, line, runs), "shapes": _shapes(stats), "counted": counted,
@@ -135,16 +139,16 @@ def _shape_line(group: Sequence[KernelShape], of_ns: int) -> ShapeLine:
         sum(pct * ns for pct, ns in roofs) / weight if weight else None, shape_actions(group[0]))
 
 
-def _counted(stats: QuerySet[KernelStat]) -> list[KernelStat]:
+def _counter_reports(stats: QuerySet[KernelStat]) -> list[KernelStat]:
     """Counter reports that hold it, newest first: one row per kernel, its page has every counter."""
-    found = stats.filter(profile__kind=Profile.Kind.COUNTERS).select_related("profile")
-    return list(found.order_by("-profile__created", "-total_ns")[:8])
+    rows = stats.filter(profile__kind=Profile.Kind.COUNTERS).select_related("profile")
+    return list(rows.order_by("-profile__created", "-total_ns")[:8])
 
 
 def _findings(stats: QuerySet[KernelStat]) -> list[Finding]:
     """Of traces: severity first, then worth; each rule once, of the profile where it is worth most."""
-    found = Finding.objects.filter(kernel__in=stats.order_by().values("pk")).select_related("kernel", "profile")
-    ranked = sorted(found[:500], key=lambda each: (SEVERITIES.index(each.severity), -(each.worth_ns or 0.0), each.pk))
+    rows = Finding.objects.filter(kernel__in=stats.order_by().values("pk")).select_related("kernel", "profile")
+    ranked = sorted(rows[:500], key=lambda each: (SEVERITIES.index(each.severity), -(each.worth_ns or 0.0), each.pk))
     once: dict[str, Finding] = {}
     for each in ranked:
         each.title = each.title.removeprefix(f"{each.kernel.short_name}: ") if each.kernel else each.title
@@ -188,34 +192,38 @@ def _answer(family: KernelFamily, kind: str, line: Line | None, runs: Sequence[R
 
 
 def edit_lines(family: KernelFamily | None = None, limit: int = 50) -> list[FamilyEdit]:
-    """What people changed, newest first."""
+    """Return what people changed, newest first."""
     edits = FamilyEdit.objects.select_related("family", "other", "author", "undone_by")
     return list((edits.filter(family=family) | edits.filter(other=family) if family else edits)[:limit])
 
 
-def family_named(text: str) -> KernelFamily | None:
-    """By number, or by the very name where one family alone has it."""
+def find_family(text: str) -> KernelFamily | None:
+    """Return a family by number, or by the very name where one family alone has it."""
     if text.strip().isdecimal() and len(text.strip()) < 19:
         return KernelFamily.objects.filter(pk=int(text), merged_into=None).first()
     named = list(KernelFamily.objects.filter(name=clean(text.strip()), merged_into=None)[:2])
     return named[0] if len(named) == 1 else None
 
 
-def offered(family: KernelFamily) -> list[KernelFamily]:
-    """What it could be merged into: of the same operation first."""
-    found = KernelFamily.objects.filter(merged_into=None, stats__isnull=False).exclude(pk=family.pk).distinct()[:OFFERED]
-    return sorted(found, key=lambda each: (each.op != family.op, each.name))
+def merge_candidates(family: KernelFamily) -> list[KernelFamily]:
+    """Return what a family could be merged into, those of the same operation first."""
+    families = KernelFamily.objects.filter(merged_into=None, stats__isnull=False).exclude(pk=family.pk).distinct()[:OFFERED]
+    return sorted(families, key=lambda each: (each.op != family.op, each.name))
 
 
 def family_choices() -> dict[str, list[str]]:
-    """What the ranking may be narrowed to beyond what profiles say."""
-    there = KernelFamily.objects.filter(stats__isnull=False)
-    return {name: [value or "unknown" for value in there.order_by(name).values_list(name, flat=True).distinct()]
-            for name in ("op", "dtype")}
+    """Return what the ranking may be narrowed to beyond what profiles say."""
+    there = KernelFamily.objects.filter(Exists(KernelStat.objects.filter(family=OuterRef("pk"))))
+    return cached_answer("choices", lambda: {
+        name: [value or "unknown" for value in there.order_by(name).values_list(name, flat=True).distinct()]
+        for name in ("op", "dtype")})
 
 
 def series(runs: Sequence[Run]) -> list[Mapping[str, Any]]:
-    """Points of the chart by build: mean per launch of each profile, oldest first, per GPU and kind."""
+    """Return the points of the chart by build: mean per launch of each profile, oldest first.
+
+    Per GPU and kind.
+    """
     return [{"when": run.profile.created, "build": run.profile.build, "profile": run.profile.name, "gpu": run.profile.gpu,
              "model": run.profile.model, "kind": run.profile.kind, "mean_ns": run.mean_ns,
              "p50_ns": run.p50_ns, "p95_ns": run.p95_ns, "launches": run.launches}

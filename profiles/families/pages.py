@@ -8,31 +8,35 @@ from django.contrib import messages
 from django.contrib.auth.decorators import permission_required
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
+from django.template.loader import render_to_string
 from django.urls import reverse
 from django.views.decorators.http import require_POST, require_safe
 
 from profiles.charts import families as charts
 from profiles.families import launch_selectors, page_selectors, selectors, services
+from profiles.families.kept_selectors import cached_answer
+from profiles.library import selectors as lists
 from profiles.models import FamilyEdit, FamilyNote, KernelFamily, KernelShape
-from profiles.selectors import lists
-from profiles.selectors.profile import code_pieces
+from profiles.profile.selectors import code_pieces
 
 LISTED = 300                # rows of the table over all profiles
-BARS = 12                   # named in the bar; the template draws as many
 
 
 @require_safe
 def kernel_list(request: HttpRequest) -> HttpResponse:
     """What owns our GPU-hours, and what of it could be won back?"""
-    found = selectors.ranking(request.GET)
+    ranking = selectors.ranking(request.GET, LISTED)
     scope = lists.fleet_scope(request.GET)
     chosen = {name: request.GET.get(name, "") for name in selectors.FILTERS}
-    by_time = sorted(found.lines, key=lambda line: -line.worth.total_ns)
-    return render(request, "profiles/kernel_list.html", {
-        "answer": code_pieces(selectors.sentence(found, scope)), "lines": found.lines[:LISTED], "found": found, "scope": scope,
-        "chosen": chosen, "filtered": any(chosen.values()), "bars": by_time[:BARS],
-        "rest_count": len(by_time[BARS:]), "rest_pct": sum(line.share_pct for line in by_time[BARS:]),
-        "unlisted": max(0, len(found.lines) - LISTED), "choices": lists.filter_choices() | page_selectors.family_choices(),
+    rest_count = ranking.count - len(ranking.longest)
+    rows = cached_answer(("rows", selectors.family_filters(request.GET)),         # 300 rows take longer than all the rest
+                lambda: render_to_string("profiles/_family_rows.html", {"lines": ranking.lines}))
+    return render(request, "profiles/families/list.html", {
+        "rows": rows,
+        "answer": code_pieces(selectors.sentence(ranking, scope)), "lines": ranking.lines, "found": ranking, "scope": scope,
+        "chosen": chosen, "filtered": any(chosen.values()), "bars": ranking.longest, "rest_count": rest_count,
+        "rest_pct": max(0.0, 100.0 - sum(line.share_pct for line in ranking.longest)) if rest_count else 0.0,
+        "unlisted": ranking.count - len(ranking.lines), "choices": lists.filter_choices() | page_selectors.family_choices(),
         "edits": page_selectors.edit_lines(limit=20),
     })
 
@@ -42,15 +46,15 @@ def family_shape(request: HttpRequest, pk: int) -> HttpResponse:
     """Which launches make a shape, and where on the timeline is each?"""
     shape = get_object_or_404(KernelShape.objects.select_related("kernel__profile", "kernel__family"), pk=pk)
     page = launch_selectors.shape_page(shape)
-    return render(request, "profiles/family_shape.html", {**page, "figure": charts.launches_figure(page["launches"])})
+    return render(request, "profiles/families/shape.html", {**page, "figure": charts.launches_figure(page["launches"])})
 
 
-def _refused(what: str, error: services.EditRefused) -> str:
+def _refusal(what: str, error: services.EditRefused) -> str:
     """Two sentences: why not, and what would be possible."""
     return f"{what}: {error}. {error.hint[:1].upper()}{error.hint[1:]}".rstrip(" .") + "."
 
 
-def _changing(change: Callable[[HttpRequest, KernelFamily], KernelFamily]) -> Callable[[HttpRequest, int], HttpResponse]:
+def _change_view(change: Callable[[HttpRequest, KernelFamily], KernelFamily]) -> Callable[[HttpRequest, int], HttpResponse]:
     """A form of the family's page: what is refused is said there, with what was chosen kept in the answer's words."""
     @require_POST
     @permission_required("profiles.change_kernelfamily", raise_exception=True)
@@ -59,13 +63,13 @@ def _changing(change: Callable[[HttpRequest, KernelFamily], KernelFamily]) -> Ca
         try:
             family = change(request, family)
         except services.EditRefused as error:
-            messages.error(request, _refused("Not changed", error))
+            messages.error(request, _refusal("Not changed", error))
         return redirect("family", family.pk)
     return view
 
 
 def _merge(request: HttpRequest, family: KernelFamily) -> KernelFamily:
-    into = page_selectors.family_named(request.POST.get("into", ""))
+    into = page_selectors.find_family(request.POST.get("into", ""))
     if into is None:
         raise services.EditRefused("no family of that name or number", "choose one of the list that the field offers")
     services.family_merge(family, into, by=request.user)
@@ -86,7 +90,7 @@ def _rename(request: HttpRequest, family: KernelFamily) -> KernelFamily:
     return family
 
 
-family_merge, family_split, family_rename = _changing(_merge), _changing(_split), _changing(_rename)
+family_merge, family_split, family_rename = _change_view(_merge), _change_view(_split), _change_view(_rename)
 
 
 @require_POST
@@ -97,7 +101,7 @@ def edit_undo(request: HttpRequest, pk: int) -> HttpResponse:
         services.edit_undo(edit, by=request.user)
         messages.success(request, f"Undone: {edit.get_kind_display().lower()} of {edit.family.name}.")
     except services.EditRefused as error:
-        messages.error(request, _refused("Not undone", error))
+        messages.error(request, _refusal("Not undone", error))
     return redirect("family", edit.family_id)
 
 

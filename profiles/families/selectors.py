@@ -11,16 +11,18 @@ from django.db.models import Count, Max, Q, QuerySet, Sum
 from django.urls import reverse
 from django.utils.http import urlencode
 
-from profiles.analysis.names import operator_of
-from profiles.analysis.sentences import pct_text, time_text
-from profiles.analysis.shapes import bare
-from profiles.analysis.worth import COMMUNICATION, Counted, Spent, Worth, worth
+from profiles.analysis.core.names import operator_of
+from profiles.analysis.core.sentences import pct_text, time_text
+from profiles.analysis.core.shapes import bare
+from profiles.analysis.kernel.worth import COMMUNICATION, FamilyCounters, FamilyTime, Worth, worth
+from profiles.families.kept_selectors import cached_answer
+from profiles.library.selectors import fleet, fleet_kind
 from profiles.models import KernelFamily, KernelShape, KernelStat, Profile
-from profiles.selectors.lists import fleet, fleet_kind
 
 TUNED_OPS = {"matmul": "matmul", "softmax": "softmax", "layernorm": "norm", "rmsnorm": "norm", "add_rmsnorm": "norm",
              "silu_mul": "elementwise", "attention": "attention"}                     # operator -> operation
 UNREAD = tuple(f"kernel__profile__{name}" for name in ("integrity", "summary", "metadata", "notes", "error"))    # long JSON
+MOST, LONGEST = 5_000, 12            # lines of one answer; families of most time that the page draws
 FILTERS = ("q", "build", "model", "gpu", "tag", "kind", "op", "dtype")
 
 
@@ -56,7 +58,7 @@ class Line:
 
     @property
     def why(self) -> str:
-        """One sentence, without the name: what it takes, and what stands between it and its roof."""
+        """Return one sentence, without the name: its time, and what stands between it and its roof."""
         taken = f"{pct_text(self.share_pct)} of the kernel time in {self.worth.launches:,} launches"
         if self.counted_only:
             taken = f"{self.worth.launches:,} launches of a counter report; no trace has it"
@@ -70,27 +72,43 @@ class Line:
 
 
 def on_gpus(one: Worth) -> str:
-    """"NVIDIA H200 or Tesla V100", for a sentence; files that name no GPU have no name here either."""
+    """Return "NVIDIA H200 or Tesla V100", for a sentence.
+
+    Files that name no GPU have no name here either.
+    """
     return " or ".join(sorted(filter(None, one.gpus), key=lambda gpu: -one.gpus[gpu])[:3]) or "its GPU"
 
 
 @dataclass(frozen=True)
 class Ranking:
+    """`lines`: most to win first, as many as were asked for. The sums and `count` are of all families that match."""
+
     lines: list[Line]
+    longest: list[Line]             # the LONGEST of most time
+    count: int
     total_ns: float
+    known_ns: float
+    recoverable_ns: float
     kind: str
 
-    @property
-    def known_ns(self) -> float:
-        return sum(line.worth.known_ns for line in self.lines)
 
-    @property
-    def recoverable_ns(self) -> float:
-        return sum(line.worth.recoverable_ns or 0.0 for line in self.lines)
+def ranking(filters: Mapping[str, str], limit: int = MOST, only: int | None = None) -> Ranking:
+    """Return the families of the ready profiles that match, most to win first.
+
+    `limit` and `only` (a family) bound the lines, not the sums.
+
+    What a family could give back at most is its time, less what counters say of it. So the first lines are among those of most
+    time and those that were counted: only these are read, however many families there are.
+    """
+    return cached_answer(("ranking", family_filters(filters), limit, only), lambda: _ranking(filters, limit, only))
 
 
-def ranking(filters: Mapping[str, str], limit: int | None = None, only: int | None = None) -> Ranking:
-    """Families of the ready profiles that match, most to win first; `limit` and `only` (a family) bound the lines, not the sums."""
+def family_filters(filters: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    """Return what of `filters` chooses families: equal where the answer is."""
+    return tuple(sorted((name, value.strip()) for name, value in filters.items() if name in (*FILTERS, "owner") and value.strip()))
+
+
+def _ranking(filters: Mapping[str, str], limit: int, only: int | None) -> Ranking:
     profiles = fleet(filters).order_by().values("pk")
     stats = KernelStat.objects.filter(profile__in=profiles, family__isnull=False)
     if text := filters.get("q", "").strip():
@@ -101,14 +119,22 @@ def ranking(filters: Mapping[str, str], limit: int | None = None, only: int | No
     total_ns = float(stats.order_by().aggregate(total=Sum("total_ns"))["total"] or 0)
     if only is not None:
         stats = stats.filter(family=only)
-    spent = _spent(stats)
-    families = {each.family for each in spent}
-    found = worth(spent, _counted(families))
-    shown = found if limit is None else found[:limit]
-    return Ranking(_lines(shown, stats, total_ns, fleet_kind(filters)), total_ns, fleet_kind(filters))
+    counted = _family_counters()
+    families = stats.filter(Q(total_ns__gt=0) | Q(launches__gt=0)).order_by().values("family")
+    known = {each.family for each in counted}
+    first = families.annotate(total=Sum("total_ns")).order_by("-total", "family")[:max(limit, LONGEST) + len(known)]
+    near = known | {row["family"] for row in first}
+    worths = worth(_family_times(stats.filter(family__in=near)), [each for each in counted if each.family in near])
+    longest = sorted(worths, key=lambda one: -one.total_ns)[:LONGEST]
+    shown = {one.family: one for one in (*worths[:limit], *longest)}
+    lines = {line.family.pk: line for line in _lines(list(shown.values()), stats, total_ns, fleet_kind(filters))}
+    return Ranking(
+        [lines[one.family] for one in worths[:limit] if one.family in lines],
+        [lines[one.family] for one in longest if one.family in lines], families.distinct().count(), total_ns,
+        sum(one.known_ns for one in worths), sum(one.recoverable_ns or 0.0 for one in worths), fleet_kind(filters))
 
 
-def _spent(stats: QuerySet[KernelStat]) -> list[Spent]:
+def _family_times(stats: QuerySet[KernelStat]) -> list[FamilyTime]:
     """Time by family, GPU and shape bucket; what no shape row speaks for (a table of sums) has no bucket."""
     totals: dict[tuple[int, str], list[Any]] = {}
     for row in (stats.order_by().values("family", "profile__gpu")
@@ -117,27 +143,28 @@ def _spent(stats: QuerySet[KernelStat]) -> list[Spent]:
     out = []
     shapes = (KernelShape.objects.filter(kernel__in=stats.order_by().values("pk"), bucket__isnull=False).order_by()
               .values("kernel__family", "kernel__profile__gpu", "bucket").annotate(total=Sum("total_ns"), count=Sum("launches")))
-    for row in shapes:
-        whole = totals[row["kernel__family"], row["kernel__profile__gpu"]]
-        out.append(Spent(row["kernel__family"], row["kernel__profile__gpu"], row["bucket"], whole[2], float(row["total"]),
-                         int(row["count"])))
-        whole[0] -= float(row["total"])
-        whole[1] -= int(row["count"])
-    return out + [Spent(family, gpu, None, kind, max(0.0, ns), max(0, count))
+    for shape in shapes:
+        whole = totals[shape["kernel__family"], shape["kernel__profile__gpu"]]
+        out.append(FamilyTime(shape["kernel__family"], shape["kernel__profile__gpu"], shape["bucket"], whole[2],
+                              float(shape["total"]), int(shape["count"])))
+        whole[0] -= float(shape["total"])
+        whole[1] -= int(shape["count"])
+    return out + [FamilyTime(family, gpu, None, kind, max(0.0, ns), max(0, count))
                   for (family, gpu), (ns, count, kind) in totals.items() if ns > 0 or count > 0]
 
 
-def _counted(families: Collection[int]) -> list[Counted]:
-    """Counters of these families, wherever they were taken: a filter on profiles chooses whose time counts, not what is known."""
+def _family_counters() -> list[FamilyCounters]:
+    """All counters, wherever they were taken: a filter on profiles chooses whose time counts, not what is known."""
     rows = KernelShape.objects.filter(
-        kernel__family__in=families, kernel__profile__status=Profile.Status.READY,
+        kernel__family__isnull=False, kernel__profile__status=Profile.Status.READY,
         kernel__profile__kind=Profile.Kind.COUNTERS).exclude(kernel__profile__gpu="").order_by().values_list(
         "kernel__family", "kernel__profile__gpu", "bucket", "total_ns", "roof_pct", "roof_side", "gain_pct", "gain_rule")
-    return [Counted(family, gpu, bucket, float(ns), *told) for family, gpu, bucket, ns, *told in rows]
+    return [FamilyCounters(family, gpu, bucket, float(ns), roof_pct, side, gain_pct, rule)
+            for family, gpu, bucket, ns, roof_pct, side, gain_pct, rule in rows]
 
 
-def _lines(found: Sequence[Worth], stats: QuerySet[KernelStat], total_ns: float, kind: str) -> list[Line]:
-    ids = [one.family for one in found]
+def _lines(worths: Sequence[Worth], stats: QuerySet[KernelStat], total_ns: float, kind: str) -> list[Line]:
+    ids = [one.family for one in worths]
     families = KernelFamily.objects.in_bulk(ids)
     mine = stats.filter(family__in=ids).order_by()
     profiles = dict(mine.values("family").annotate(n=Count("profile", distinct=True)).values_list("family", "n"))
@@ -148,25 +175,31 @@ def _lines(found: Sequence[Worth], stats: QuerySet[KernelStat], total_ns: float,
     actions = actions_of(ids, mine)
     return [Line(families[one.family], one, 100.0 * one.total_ns / total_ns if total_ns else 0.0, profiles[one.family],
                  builds.get(one.family, []), actions.get(one.family, Actions()), kind == Profile.Kind.COUNTERS)
-            for one in found if one.family in families]
+            for one in worths if one.family in families]
 
 
 def actions_of(ids: Collection[int], stats: QuerySet[KernelStat]) -> dict[int, Actions]:
-    """Where to go from each family: by its shape of most time among `stats`, else by its kernel's name alone."""
+    """Return where to go from each family.
+
+    By its shape of most time among `stats`, else by its kernel's name alone.
+    """
     shapes = (KernelShape.objects.filter(kernel__in=stats.filter(family__in=ids).order_by().values("pk"), shapes=1)
               .select_related("kernel__profile", "kernel__family").defer(*UNREAD)
               .order_by("kernel__family_id", "-total_ns").distinct("kernel__family_id"))
-    found = {shape.kernel.family_id: shape_actions(shape) for shape in shapes}
-    rest = [pk for pk in ids if pk not in found]
+    actions = {shape.kernel.family_id: shape_actions(shape) for shape in shapes}
+    rest = [pk for pk in ids if pk not in actions]
     bare_rows = (stats.filter(family__in=rest).select_related("profile", "family").defer(*(name[8:] for name in UNREAD))
                  .order_by("family_id", "-total_ns").distinct("family_id"))
     for stat in bare_rows if rest else ():
-        found[stat.family_id] = Actions(*_tune({}, stat), capture=_capture(stat, None))
-    return {family: one for family, one in found.items() if family is not None}
+        actions[stat.family_id] = Actions(*_tune({}, stat), capture=_capture(stat, None))
+    return {family: one for family, one in actions.items() if family is not None}
 
 
 def shape_actions(shape: KernelShape) -> Actions:
-    """`shape.kernel.profile` must be loaded."""
+    """Return where to go from a shape.
+
+    `shape.kernel.profile` must be loaded.
+    """
     trace = shape.kernel.profile.kind == Profile.Kind.TRACE
     timeline = f"{reverse('timeline', args=[shape.kernel.profile_id])}?s={shape.slice_id}" if shape.slice_id is not None else ""
     return Actions(*_tune(shape.tune, shape.kernel), capture=_capture(shape.kernel, shape.skip) if trace else "", timeline=timeline)
@@ -190,15 +223,15 @@ def _capture(kernel: KernelStat, skip: int | None) -> str:
     return f"{reverse('capture-new')}?{urlencode({name: value for name, value in query.items() if value != ''})}"
 
 
-def sentence(found: Ranking, scope: Mapping[str, Any]) -> str:
+def sentence(ranked: Ranking, scope: Mapping[str, Any]) -> str:
     """The answer of the page of all kernels; names in backticks."""
-    if not found.lines:
+    if not ranked.lines:
         return ""
-    largest = max(found.lines, key=lambda line: line.worth.total_ns)
-    text = f"`{largest.name}` owns {pct_text(largest.share_pct)} of {time_text(found.total_ns)} of kernel time"
-    if found.known_ns:
-        return (f"{text}. Counters speak for {pct_text(100.0 * found.known_ns / found.total_ns)} of it, and there "
-                f"{time_text(found.recoverable_ns)} of {time_text(found.known_ns)} could be won back")
+    largest = ranked.longest[0]
+    text = f"`{largest.name}` owns {pct_text(largest.share_pct)} of {time_text(ranked.total_ns)} of kernel time"
+    if ranked.known_ns:
+        return (f"{text}. Counters speak for {pct_text(100.0 * ranked.known_ns / ranked.total_ns)} of it, and there "
+                f"{time_text(ranked.recoverable_ns)} of {time_text(ranked.known_ns)} could be won back")
     return f"{text}; no counters speak for any of it"
 
 
@@ -214,6 +247,6 @@ def line_json(line: Line) -> dict[str, Any]:
     }
 
 
-def ranking_json(found: Ranking, limit: int) -> dict[str, Any]:
-    return {"kind": found.kind, "total_ns": found.total_ns, "known_ns": found.known_ns, "recoverable_ns": found.recoverable_ns,
-            "count": len(found.lines), "families": [line_json(line) for line in found.lines[:limit]]}
+def ranking_json(ranked: Ranking, limit: int) -> dict[str, Any]:
+    return {"kind": ranked.kind, "total_ns": ranked.total_ns, "known_ns": ranked.known_ns, "recoverable_ns": ranked.recoverable_ns,
+            "count": ranked.count, "families": [line_json(line) for line in ranked.lines[:limit]]}

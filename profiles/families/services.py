@@ -28,7 +28,10 @@ class EditRefused(ValueError):
 
 @transaction.atomic
 def family_merge(family: KernelFamily, into: KernelFamily, *, by: Any) -> FamilyEdit:
-    """Everything that belongs to `family` belongs to `into` from now on; the page of `family` leads there."""
+    """Make everything that belongs to `family` belong to `into` from now on.
+
+    The page of `family` leads there.
+    """
     if family.pk == into.pk:
         raise EditRefused("a family cannot be merged with itself", "choose another one")
     locked = KernelFamily.objects.select_for_update().filter(pk__in=(family.pk, into.pk)).order_by("pk")
@@ -84,7 +87,10 @@ def family_rename(family: KernelFamily, name: str, *, by: Any) -> FamilyEdit:
 
 @transaction.atomic
 def edit_undo(edit: FamilyEdit, *, by: Any) -> FamilyEdit:
-    """Put back what an edit changed. Refused where a later edit builds on it: that one is to be undone first."""
+    """Put back what an edit changed.
+
+    Refused where a later edit builds on it: that one is to be undone first.
+    """
     edit = FamilyEdit.objects.select_for_update(of=("self",)).select_related("family", "other").get(pk=edit.pk)
     if edit.undone:
         raise EditRefused("this was undone already")
@@ -109,7 +115,7 @@ def _undo_split(edit: FamilyEdit) -> None:
     _check(all(rule.family_id == edit.other_id for rule in (*made, *moved)))
     made.delete()
     FamilyRule.objects.filter(pk__in=edit.changes["moved"]).update(family=edit.family)
-    KernelFamily.objects.filter(pk=edit.other_id).update(merged_into=edit.family)
+    KernelFamily.objects.filter(pk=edit.other_id or 0).update(merged_into=edit.family)
     reassign(edit.other_id or 0)
 
 

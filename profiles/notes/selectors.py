@@ -17,11 +17,14 @@ def note_json(note: TimelineNote) -> dict[str, Any]:
 
 
 def notes(profile: Profile) -> list[dict[str, Any]]:
-    """By start time; bounded, because services.note_create is."""
+    """Return the notes of a profile by start time.
+
+    Bounded, because services.note_create is.
+    """
     return [note_json(note) for note in profile.timeline_notes.select_related("author")]
 
 
 def note_rights(user: Any) -> dict[str, Any]:
-    """Who asks and what the page may offer: writing, and changing what others wrote."""
+    """Return who asks and what the page may offer: writing, and changing what others wrote."""
     return {"me": user.get_username(), "may_write": user.has_perm("profiles.add_timelinenote"),
             "may_moderate": user.has_perm("profiles.moderate_timelinenote")}

@@ -28,13 +28,13 @@ class NoteRefused(ValueError):
 def note_create(*, profile: Profile, author: Any, start_ns: int, end_ns: int | None = None, track: int | None = None,
                 depth: int | None = None, text: str = "") -> TimelineNote:
     """Write a note at a moment or stretch of time, on a track or on all. Raises NoteRefused, NotReady."""
-    found = timeline_open(profile)
-    if track is not None and not 0 <= track < len(found.tracks):
-        raise NoteRefused(f"this trace has the tracks 0 to {len(found.tracks) - 1}",
+    timeline = timeline_open(profile)
+    if track is not None and not 0 <= track < len(timeline.tracks):
+        raise NoteRefused(f"this trace has the tracks 0 to {len(timeline.tracks) - 1}",
                           "leave the track out: the note is then bound to its time")
     end_ns = start_ns if end_ns is None else end_ns
-    if not 0 <= start_ns <= end_ns <= found.document["end_ns"]:
-        raise NoteRefused(f"the time lies outside the trace: 0 to {found.document['end_ns']} ns",
+    if not 0 <= start_ns <= end_ns <= timeline.document["end_ns"]:
+        raise NoteRefused(f"the time lies outside the trace: 0 to {timeline.document['end_ns']} ns",
                           "and the end not before the start")
     with transaction.atomic():
         Profile.objects.select_for_update().get(pk=profile.pk)         # two at once must not pass the bound together
@@ -62,7 +62,7 @@ def note_delete(note: TimelineNote, *, by: Any) -> None:
     topic, pk = f"profile.{note.profile_id}", note.pk
     with transaction.atomic():
         note.delete()
-        transaction.on_commit(lambda: jobs.publish(topic, "note", {"deleted": pk}))
+        transaction.on_commit(lambda: jobs.publish(topic, "note", {"deleted": pk}), robust=True)
 
 
 def note_text(text: str) -> str:
@@ -81,4 +81,4 @@ def _check(note: TimelineNote, by: Any) -> None:
 
 def _tell(note: TimelineNote) -> None:
     data = {"saved": note_json(note)}
-    transaction.on_commit(lambda: jobs.publish(f"profile.{note.profile_id}", "note", data))
+    transaction.on_commit(lambda: jobs.publish(f"profile.{note.profile_id}", "note", data), robust=True)

@@ -8,8 +8,8 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from profiles.analysis.gpus import LIMITS
-from profiles.analysis.what_if import FIELDS
+from profiles.analysis.core.gpus import LIMITS
+from profiles.analysis.kernel.occupancy import FIELDS
 from profiles.occupancy import selectors
 
 PARAMETERS = [
@@ -24,5 +24,5 @@ class OccupancyApi(APIView):
     @extend_schema(operation_id="occupancy", parameters=PARAMETERS, responses=OpenApiTypes.OBJECT)
     def get(self, request: Request) -> Response:
         """Blocks and warps that fit on an SM, what limits them, the curves, and what more blocks would take."""
-        found = selectors.page_json(request.query_params)
-        return Response(found, status=400 if found["errors"] else 200)
+        document = selectors.page_json(request.query_params)
+        return Response(document, status=400 if document["errors"] else 200)

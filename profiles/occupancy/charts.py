@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from profiles.analysis.what_if import Curve, kib_text
+from profiles.analysis.kernel.occupancy import Curve, kib_text
 
 LEFT, RIGHT, TOP, BOTTOM, WIDTH, HEIGHT = 34, 8, 10, 34, 400, 214
 X_TICKS = 5
@@ -27,13 +27,13 @@ class Plateau:
 
 
 def plateaus(curve: Curve) -> list[Plateau]:
-    found: list[Plateau] = []
+    plateaus: list[Plateau] = []
     for x, warps, blocks, limiter in zip(curve.x, curve.warps, curve.blocks, curve.limiters, strict=True):
-        if found and (found[-1].warps, found[-1].blocks, found[-1].limiter) == (warps, blocks, limiter):
-            found[-1] = Plateau(found[-1].first, x, warps, blocks, limiter)
+        if plateaus and (plateaus[-1].warps, plateaus[-1].blocks, plateaus[-1].limiter) == (warps, blocks, limiter):
+            plateaus[-1] = Plateau(plateaus[-1].first, x, warps, blocks, limiter)
         else:
-            found.append(Plateau(x, x, warps, blocks, limiter))
-    return found
+            plateaus.append(Plateau(x, x, warps, blocks, limiter))
+    return plateaus
 
 
 def curve_figures(curves: Sequence[Curve], warps_per_sm: int) -> list[dict[str, Any]]:

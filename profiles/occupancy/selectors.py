@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from profiles.analysis import gpus, what_if
-from profiles.analysis.what_if import FIELDS, Question
+from profiles.analysis.core import gpus
+from profiles.analysis.kernel import occupancy
+from profiles.analysis.kernel.occupancy import FIELDS, Question
 from profiles.models import KernelStat, LaunchCounters
 
 # GPUs of each compute capability that the table of models does not name. Source: https://developer.nvidia.com/cuda-gpus
@@ -16,7 +17,7 @@ ALSO = {"8.7": "Jetson Orin", "8.8": "", "10.3": "B300", "11.0": "Jetson Thor", 
 
 
 @dataclass(frozen=True)
-class Asked:
+class CalculatorInput:
     """A question and what was wrong with it: wrong values stand at the kernel's or the default value."""
 
     question: Question
@@ -26,8 +27,11 @@ class Asked:
     launch: LaunchCounters | None = None
 
 
-def asked(params: Mapping[str, str]) -> Asked:
-    """`?kernel=ID&launch=INDEX` fills in; `?cc=9.0&threads=256&registers=64&smem_bytes=49152…` decides."""
+def read_question(params: Mapping[str, str]) -> CalculatorInput:
+    """Return the question of an address and what is wrong with it.
+
+    `?kernel=ID&launch=INDEX` fills in; `?cc=9.0&threads=256&registers=64&smem_bytes=49152…` decides.
+    """
     errors: dict[str, str] = {}
     kernel, launch = _kernel(params, errors)
     question = question_of(launch, kernel)
@@ -50,7 +54,7 @@ def asked(params: Mapping[str, str]) -> Asked:
             errors[name] = f"{label}: a whole number from {low:,} to {high:,}"
     question = replace(question, **changes)                    # type: ignore[arg-type]
     typed = {name: params[name][:20] for name in errors if name in params}
-    return Asked(question, typed, errors, kernel, launch)
+    return CalculatorInput(question, typed, errors, kernel, launch)
 
 
 def _kernel(params: Mapping[str, str], errors: dict[str, str]) -> tuple[KernelStat | None, LaunchCounters | None]:
@@ -69,7 +73,10 @@ def _kernel(params: Mapping[str, str], errors: dict[str, str]) -> tuple[KernelSt
 
 
 def question_of(launch: LaunchCounters | None, kernel: KernelStat | None) -> Question:
-    """A launch's own parameters; of a kernel without counters what its row holds."""
+    """Return a launch's own parameters.
+
+    Of a kernel without counters what its row holds.
+    """
     question = Question()
     if launch is None:
         if kernel is None:
@@ -91,38 +98,40 @@ def question_of(launch: LaunchCounters | None, kernel: KernelStat | None) -> Que
     within = {name: int(value) for name, value in values.items()
               if isinstance(value, int | float) and FIELDS[name][1] <= value <= FIELDS[name][2]}
     capability = facts.get("compute_capability")
-    question = replace(question, **within, **({"compute_capability": capability} if capability in gpus.LIMITS else {}))
+    question = replace(question, **within)     # type: ignore[arg-type]    # its fields of FIELDS are all whole numbers
+    if capability in gpus.LIMITS:
+        question = replace(question, compute_capability=capability)
     free = replace(question, smem_config_bytes=None)
     # the driver makes the split as large as a launch needs: it is worth a word only where it took blocks away
-    return question if what_if.of(question).blocks_per_sm < what_if.of(free).blocks_per_sm else free
+    return question if occupancy.occupancy_of(question).blocks_per_sm < occupancy.occupancy_of(free).blocks_per_sm else free
 
 
 def architectures() -> list[tuple[str, str]]:
-    """("9.0", "9.0 · H100, H200, GH200"): the choices of the form."""
-    found = []
+    """Return the choices of the form: ("9.0", "9.0 · H100, H200, GH200")."""
+    choices = []
     for capability in gpus.LIMITS:
         models = [gpu.name.removeprefix("GeForce ") for gpu in gpus.GPUS if gpu.compute_capability == capability]
         short = dict.fromkeys(name if name.startswith("RTX") else name.split(" ")[0].split("-")[0] for name in models)
         names = ", ".join(short) or ALSO[capability]
-        found.append((capability, f"{capability} · {names}" if names else capability))
-    return found
+        choices.append((capability, f"{capability} · {names}" if names else capability))
+    return choices
 
 
 def page(params: Mapping[str, str]) -> dict[str, Any]:
-    """Everything the calculator's page shows, or its API answers."""
-    found = asked(params)
-    answer = what_if.answer(found.question)
-    achieved = found.launch.facts.get("occupancy", {}).get("achieved_pct") if found.launch else None
-    split = found.launch.facts.get("launch", {}).get("smem_config_bytes") if found.launch else None
-    return {"asked": found, "question": found.question, "answer": answer, "achieved_pct": achieved,
-            "split_bytes": split if isinstance(split, int | float) and found.question.smem_config_bytes is None else None,
-            "limits": found.question.gpu, "as_launched": found.question == question_of(found.launch, found.kernel)}
+    """Return everything the calculator's page shows, or its API answers."""
+    asked = read_question(params)
+    answer = occupancy.answer(asked.question)
+    achieved = asked.launch.facts.get("occupancy", {}).get("achieved_pct") if asked.launch else None
+    split = asked.launch.facts.get("launch", {}).get("smem_config_bytes") if asked.launch else None
+    return {"asked": asked, "question": asked.question, "answer": answer, "achieved_pct": achieved,
+            "split_bytes": split if isinstance(split, int | float) and asked.question.smem_config_bytes is None else None,
+            "limits": asked.question.gpu, "as_launched": asked.question == question_of(asked.launch, asked.kernel)}
 
 
 def page_json(params: Mapping[str, str]) -> dict[str, Any]:
-    found = page(params)
-    answer: what_if.Answer = found["answer"]
-    return {"question": asdict(answer.question), "errors": found["asked"].errors, "sentence": answer.sentence, "step": answer.step,
-            "occupancy": asdict(answer.found), "achieved_pct": found["achieved_pct"],
+    shown = page(params)
+    answer: occupancy.Answer = shown["answer"]
+    return {"question": asdict(answer.question), "errors": shown["asked"].errors, "sentence": answer.sentence, "step": answer.step,
+            "occupancy": asdict(answer.occupancy), "achieved_pct": shown["achieved_pct"],
             "waves": asdict(answer.waves) if answer.waves else None, "ladder": [asdict(rung) for rung in answer.ladder],
-            "curves": [asdict(curve) for curve in answer.curves], "limits_of_an_sm": asdict(found["limits"])}
+            "curves": [asdict(curve) for curve in answer.curves], "limits_of_an_sm": asdict(shown["limits"])}

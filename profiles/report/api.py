@@ -28,5 +28,6 @@ class SummaryApi(APIView):
         kind = request.query_params.get("format") or "json"
         if kind not in FORMATS:
             raise TraceError("format", f"there is no format {kind[:40]!r}", f"ask for one of {', '.join(FORMATS)}")
-        found = summary(profile, request.build_absolute_uri)
-        return Response(found) if kind == "json" else HttpResponse(markdown(found), content_type="text/markdown; charset=utf-8")
+        document = summary(profile, request.build_absolute_uri)
+        return Response(document) if kind == "json" else HttpResponse(markdown(document),
+                                                                      content_type="text/markdown; charset=utf-8")

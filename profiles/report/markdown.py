@@ -6,48 +6,52 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from profiles.analysis.sentences import pct_text, time_text
+from profiles.analysis.core.sentences import pct_text, time_text
 
 _UNKNOWN = "—"
 _SPECIAL = re.compile(r"([\\|*_\[\]<>#~])")
 _SPACE = re.compile(r"[\x00-\x20\x7f-\x9f\u2028\u2029]+")
 
 
-def markdown(found: dict[str, Any]) -> str:
-    """`found` is `selectors.summary`'s."""
-    facts = found["profile"]
+def markdown(document: dict[str, Any]) -> str:
+    """Return the summary as Markdown.
+
+    `document` is `selectors.summary`'s.
+    """
+    facts = document["profile"]
     parts = [f"# {plain(facts['name'])}", _facts(facts)]
-    if found.get("error"):
-        return "\n\n".join([*parts, f"**Could not be read**: {sentence(str(found['error'].get('what', '')))}"]) + "\n"
-    if "answer" not in found:
+    if document.get("error"):
+        return "\n\n".join([*parts, f"**Could not be read**: {sentence(str(document['error'].get('what', '')))}"]) + "\n"
+    if "answer" not in document:
         return "\n\n".join([*parts, f"Not ready: {facts['status']}."]) + "\n"
-    parts.append(f"**{sentence(found['answer'])}**")
-    parts.append(f"Integrity: {plain(found['integrity']['said'])}.")
-    if found["gpus"]:
-        parts += ["## Where the time went", _gpus(found["gpus"])]
-    if found["analyses"]:
-        parts += ["## Analyses", "\n".join(_analysis(each) for each in found["analyses"])]
-    if found["findings"]:
-        parts += [f"## Findings ({len(found['findings'])} of {found['findings_in_all']})",
-                  "\n".join(f"{at}. {_finding(each)}" for at, each in enumerate(found["findings"], 1))]
-    if found["kernels"]:
-        parts += [f"## Kernels ({len(found['kernels'])} of {found['kernels_in_all']}, most time first)", _kernels(found["kernels"])]
-    parts.append("## Links\n\n" + "\n".join(f"- {name}: {url}" for name, url in found["links"].items()))
+    parts.append(f"**{sentence(document['answer'])}**")
+    parts.append(f"Integrity: {plain(document['integrity']['said'])}.")
+    if document["gpus"]:
+        parts += ["## Where the time went", _gpus(document["gpus"])]
+    if document["analyses"]:
+        parts += ["## Analyses", "\n".join(_analysis(each) for each in document["analyses"])]
+    if document["findings"]:
+        parts += [f"## Findings ({len(document['findings'])} of {document['findings_in_all']})",
+                  "\n".join(f"{at}. {_finding(each)}" for at, each in enumerate(document["findings"], 1))]
+    if document["kernels"]:
+        parts += [f"## Kernels ({len(document['kernels'])} of {document['kernels_in_all']}, most time first)",
+                  _kernels(document["kernels"])]
+    parts.append("## Links\n\n" + "\n".join(f"- {name}: {url}" for name, url in document["links"].items()))
     return "\n\n".join(parts) + "\n"
 
 
 def plain(text: str) -> str:
-    """One line of text in which nothing is markup."""
+    """Return one line of text in which nothing is markup."""
     return _SPECIAL.sub(r"\\\1", _SPACE.sub(" ", text).replace("`", "'"))
 
 
 def code(text: str) -> str:
-    """A name as a code span, in a cell too."""
+    """Return a name as a code span, in a cell too."""
     return f"`{_SPACE.sub(' ', text).replace('`', chr(39)).replace('|', '¦')}`" if text.strip() else _UNKNOWN
 
 
 def sentence(text: str) -> str:
-    """A sentence with names in backticks."""
+    """Return a sentence with names in backticks."""
     return "".join(code(piece) if at % 2 else plain(piece) for at, piece in enumerate(text.split("`")) if piece)
 
 
@@ -61,7 +65,7 @@ def _facts(facts: dict[str, Any]) -> str:
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """The first column is text, the others numbers."""
+    """Return a table whose first column is text, the others numbers."""
     lines = [list(columns), [":--", *["--:"] * (len(columns) - 1)], *map(list, rows)]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
@@ -74,16 +78,16 @@ def _gpus(gpus: Sequence[dict[str, Any]]) -> str:
            for part in parts)] for gpu in gpus])
 
 
-def _analysis(found: dict[str, Any]) -> str:
-    answer = sentence(found["answer"]) if found["answer"] else "a worker makes it."
-    return f"- **{plain(found['title'])}**: {answer} ({found['page']})"
+def _analysis(analysis: dict[str, Any]) -> str:
+    answer = sentence(analysis["answer"]) if analysis["answer"] else "a worker makes it."
+    return f"- **{plain(analysis['title'])}**: {answer} ({analysis['page']})"
 
 
-def _finding(found: dict[str, Any]) -> str:
-    worth = f" Worth up to {time_text(found['worth_ns'])}." if found["worth_ns"] else ""
-    alike = f" ({found['alike']} more of this kind.)" if found["alike"] else ""
-    actions = "".join(f" [{name}]({url})" for name, url in found["actions"].items())
-    return f"**{found['severity']}**: {sentence(found['title'])}.{worth}{alike} {sentence(found['advice'])}{actions}"
+def _finding(finding: dict[str, Any]) -> str:
+    worth = f" Worth up to {time_text(finding['worth_ns'])}." if finding["worth_ns"] else ""
+    alike = f" ({finding['alike']} more of this kind.)" if finding["alike"] else ""
+    actions = "".join(f" [{name}]({url})" for name, url in finding["actions"].items())
+    return f"**{finding['severity']}**: {sentence(finding['title'])}.{worth}{alike} {sentence(finding['advice'])}{actions}"
 
 
 def _kernels(kernels: Sequence[dict[str, Any]]) -> str:

@@ -10,8 +10,8 @@ from django.utils import timezone
 from django.views.decorators.http import require_safe
 
 from profiles.models import Profile
+from profiles.profile.selectors import code_pieces, integrity_card
 from profiles.report import selectors
-from profiles.selectors.profile import code_pieces, integrity_card
 
 FINDINGS, KERNELS = 4, 10
 GPUS, IDLEST = 4, 1                     # of more GPUs than that: all of them summed, and the one that idles most
@@ -22,17 +22,17 @@ def report(request: HttpRequest, pk: int) -> HttpResponse:
     profile = get_object_or_404(Profile.objects.select_related("owner"), pk=pk)
     if profile.status != Profile.Status.READY:
         raise Http404("the profile is not ready")
-    found = selectors.summary(profile)
+    document = selectors.summary(profile)
     return render(request, "profiles/report.html", {
-        "profile": profile, "found": found, "answer": code_pieces(found["answer"]), "integrity": integrity_card(profile),
-        "gpus": [{**gpu, "parts": _parts(gpu)} for gpu in _shown(found["gpus"])],
-        "analyses": [{**each, "pieces": code_pieces(each["answer"] or "")} for each in found["analyses"]],
+        "profile": profile, "found": document, "answer": code_pieces(document["answer"]), "integrity": integrity_card(profile),
+        "gpus": [{**gpu, "parts": _parts(gpu)} for gpu in _shown_gpus(document["gpus"])],
+        "analyses": [{**each, "pieces": code_pieces(each["answer"] or "")} for each in document["analyses"]],
         "findings": [{**each, "title_pieces": code_pieces(each["title"]), "advice_pieces": code_pieces(each["advice"])}
-                     for each in found["findings"][:FINDINGS]],
-        "kernels": found["kernels"][:KERNELS], "now": timezone.now(), "address": request.build_absolute_uri(f"/profiles/{pk}/")})
+                     for each in document["findings"][:FINDINGS]],
+        "kernels": document["kernels"][:KERNELS], "now": timezone.now(), "address": request.build_absolute_uri(f"/profiles/{pk}/")})
 
 
-def _shown(gpus: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _shown_gpus(gpus: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """As many bars as fit on the page."""
     if len(gpus) <= GPUS:
         return gpus

@@ -7,10 +7,10 @@ from typing import Any
 
 from django.urls import reverse
 
-from profiles.analysis import counters
-from profiles.analysis.names import operator_of
+from profiles.analysis.core.names import operator_of
+from profiles.analysis.kernel import counters
 from profiles.models import Finding, KernelStat, Profile
-from profiles.selectors import profile as selectors_profile
+from profiles.profile import selectors as selectors_profile
 from profiles.topics import services
 from profiles.topics.table import TOPICS
 
@@ -20,7 +20,10 @@ Address = Callable[[str], str]      # of a path: what stands before it
 
 
 def summary(profile: Profile, address: Address = lambda path: path) -> dict[str, Any]:
-    """JSON. `answer` and the analyses' answers are sentences with names in backticks; unknown is null."""
+    """Return all that is known of a profile as JSON.
+
+    `answer` and the analyses' answers are sentences with names in backticks; unknown is null.
+    """
     ready = profile.status == Profile.Status.READY
     made = analyses(profile, address) if ready else []              # first: they add to the findings
     findings = selectors_profile.finding_lines(profile) if ready else []
@@ -37,9 +40,9 @@ def summary(profile: Profile, address: Address = lambda path: path) -> dict[str,
     if profile.kind == Profile.Kind.TRACE:
         document["links"]["timeline"] = address(reverse("timeline", args=[profile.pk]))
     return document | {
-        "answer": _ticked(selectors_profile.answer(profile, findings)), "gpus": _gpus(profile),
+        "answer": _with_backticks(selectors_profile.answer(profile, findings)), "gpus": _gpus(profile),
         "analyses": made,
-        "findings": [_finding(found, alike, address) for found, alike in _distinct(findings)[:FINDINGS]],
+        "findings": [_finding(finding, alike, address) for finding, alike in _distinct(findings)[:FINDINGS]],
         "findings_in_all": len(findings),
         "kernels": [_kernel(kernel, address)
                     for kernel in selectors_profile.kernel_rows(profile).select_related("profile")[:KERNELS]],
@@ -48,23 +51,26 @@ def summary(profile: Profile, address: Address = lambda path: path) -> dict[str,
 
 
 def analyses(profile: Profile, address: Address = lambda path: path) -> list[dict[str, Any]]:
-    """Every topic's answer, with its tables by title; state "made", or "waiting" while a worker makes it."""
+    """Return every topic's answer, with its tables by title.
+
+    State "made", or "waiting" while a worker makes it.
+    """
     if profile.kind != Profile.Kind.TRACE:
         return []
-    found = []
+    answers = []
     for topic in TOPICS:
         try:
             document = services.document_of(profile, topic)
         except FileNotFoundError:
             return []
         api = address(reverse("api-topic", args=[profile.pk, topic.name]))
-        found.append({
+        answers.append({
             "name": topic.name, "title": topic.title, "question": topic.question, "state": "made" if document else "waiting",
             "applies": document["applies"] if document else None, "answer": document["answer"] if document else None,
             "page": address(reverse("topic", args=[profile.pk, topic.name])), "api": api,
             "tables": [{"title": table["title"], "rows": len(table["rows"]), "csv": f"{api}?table={at}&format=csv"}
                        for at, table in enumerate(document["tables"])] if document else []})
-    return found
+    return answers
 
 
 def _facts(profile: Profile) -> dict[str, Any]:
@@ -89,17 +95,18 @@ def _distinct(findings: list[selectors_profile.FindingLine]) -> list[tuple[Findi
     """The first of what one rule finds on several GPUs or ranks, with how many more there are; each kernel's stay."""
     alike: dict[tuple[str, str, int | None], list[Finding]] = {}
     for line in findings:
-        alike.setdefault((line.found.source, line.found.rule, line.found.kernel_id), []).append(line.found)
+        alike.setdefault((line.finding.source, line.finding.rule, line.finding.kernel_id), []).append(line.finding)
     return [(first, len(more)) for first, *more in alike.values()]
 
 
-def _finding(found: Finding, alike: int, address: Address) -> dict[str, Any]:
+def _finding(finding: Finding, alike: int, address: Address) -> dict[str, Any]:
     return {
-        "severity": found.severity, "rule": found.rule, "source": found.source, "title": found.title, "advice": found.advice,
-        "worth_ns": found.worth_ns, "alike": alike,
-        "numbers": {key: value for key, value in found.numbers.items() if not isinstance(value, dict | list)},
-        "kernel": found.kernel.name if found.kernel else None,
-        "actions": _actions(found.kernel, address) if found.kernel else {}}
+        "severity": finding.severity, "rule": finding.rule, "source": finding.source, "title": finding.title,
+        "advice": finding.advice,
+        "worth_ns": finding.worth_ns, "alike": alike,
+        "numbers": {key: value for key, value in finding.numbers.items() if not isinstance(value, dict | list)},
+        "kernel": finding.kernel.name if finding.kernel else None,
+        "actions": _actions(finding.kernel, address) if finding.kernel else {}}
 
 
 def _kernel(kernel: KernelStat, address: Address) -> dict[str, Any]:
@@ -114,7 +121,7 @@ def _counters(kernel: KernelStat) -> dict[str, Any] | None:
     """What hardware counters say of all its launches; None where none were taken."""
     if kernel.profile.kind != Profile.Kind.COUNTERS:
         return None
-    whole = counters.combined([counters.from_json(each.facts) for each in kernel.counter_launches.filter(incomplete="")])
+    whole = counters.combine_launches([counters.from_json(each.facts) for each in kernel.counter_launches.filter(incomplete="")])
     if whole is None:
         return None
     return {"sm_pct": whole.sol.sm_pct, "memory_pct": whole.sol.memory_pct, "dram_pct": whole.sol.dram_pct,
@@ -125,9 +132,9 @@ def _counters(kernel: KernelStat) -> dict[str, Any] | None:
 def _actions(kernel: KernelStat, address: Address) -> dict[str, str]:
     """Addresses of the kernel's page and of forms that open filled in."""
     where = [kernel.profile_id, kernel.pk]
-    found = {"page": address(reverse("kernel", args=where)), "capture": address(reverse("kernel-capture", args=where))}
-    return found | ({"tune": address(reverse("kernel-tune", args=where))} if operator_of(kernel.name) else {})
+    addresses = {"page": address(reverse("kernel", args=where)), "capture": address(reverse("kernel-capture", args=where))}
+    return addresses | ({"tune": address(reverse("kernel-tune", args=where))} if operator_of(kernel.name) else {})
 
 
-def _ticked(pieces: list[tuple[str, bool]]) -> str:
+def _with_backticks(pieces: list[tuple[str, bool]]) -> str:
     return "".join(f"`{text}`" if code else text for text, code in pieces)

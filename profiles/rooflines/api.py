@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from django.http import HttpResponse
 from django.shortcuts import get_object_or_404
-from drf_spectacular.utils import OpenApiParameter, OpenApiTypes, extend_schema
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
@@ -12,7 +13,7 @@ from rest_framework.views import APIView
 from profiles.exports.api import FORMAT, asked_format
 from profiles.exports.responses import flat_response
 from profiles.models import Profile
-from profiles.rooflines.selectors import profiles_asked, roofline_json
+from profiles.rooflines.selectors import requested_profiles, roofline_json
 
 JSON = OpenApiTypes.OBJECT
 PARAMETERS = [FORMAT, OpenApiParameter("per", str, enum=["kernel", "launch"]), OpenApiParameter("profiles", str),
@@ -24,17 +25,17 @@ class RooflineApi(APIView):
     def get(self, request: Request, pk: int) -> Response | HttpResponse:
         """Ceilings and one named point per kernel, with its bound, levels and losses; as a file the points."""
         profile = get_object_or_404(Profile, pk=pk)
-        found = roofline_json(profiles_asked(request.query_params, profile), request.query_params) | {"profile": pk}
+        document = roofline_json(requested_profiles(request.query_params, profile), request.query_params) | {"profile": pk}
         if kind := asked_format(request):
-            return flat_response(kind, f"profile-{pk}-roofline", found["points"])
-        return Response(found)
+            return flat_response(kind, f"profile-{pk}-roofline", document["points"])
+        return Response(document)
 
 
 class RooflinesApi(APIView):
     @extend_schema(operation_id="rooflines", responses=JSON, parameters=PARAMETERS)
     def get(self, request: Request) -> Response | HttpResponse:
         """The same of several profiles: `?profiles=1,2&before=1&after=2`."""
-        found = roofline_json(profiles_asked(request.query_params), request.query_params)
+        document = roofline_json(requested_profiles(request.query_params), request.query_params)
         if kind := asked_format(request):
-            return flat_response(kind, "roofline", found["points"])
-        return Response(found)
+            return flat_response(kind, "roofline", document["points"])
+        return Response(document)

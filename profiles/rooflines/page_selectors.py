@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 
 from django.db.models import QuerySet
 
-from profiles.analysis import bounds
+from profiles.analysis.kernel import bounds
 from profiles.models import Profile
 from profiles.rooflines.selectors import roofline_json
 
@@ -17,39 +17,39 @@ SHOWN = 25                       # kernels in the tables of losses and of moves;
 
 
 def roofline_page(profiles: Sequence[Profile], params: Mapping[str, Any]) -> dict[str, Any]:
-    """Everything but the figure, which is made of the same points."""
-    found = roofline_json(profiles, params)
-    dots = [point for point in found["points"] if not point["reason"] and point["intensity"]]
-    none = [point for point in found["points"] if point["reason"] or not point["intensity"]]
+    """Return everything but the figure, which is made of the same points."""
+    document = roofline_json(profiles, params)
+    dots = [point for point in document["points"] if not point["reason"] and point["intensity"]]
+    none = [point for point in document["points"] if point["reason"] or not point["intensity"]]
     colour = str(params.get("colour", ""))
     colour = colour if colour in COLOURS else "profile" if len(profiles) > 1 else "bound"
     families = {point["family"]: point["family_label"] for point in dots}
     family = str(params.get("family", ""))
     place = {id(point): index for index, point in enumerate(dots)}
-    pairs = [(place[id(found["points"][a])], place[id(found["points"][b])]) for a, b in found["pairs"]
-             if id(found["points"][a]) in place and id(found["points"][b]) in place]
-    rated = sorted((point for point in found["points"] if point["recoverable_ns"]), key=lambda point: -point["recoverable_ns"])
-    return found | {
+    pairs = [(place[id(document["points"][a])], place[id(document["points"][b])]) for a, b in document["pairs"]
+             if id(document["points"][a]) in place and id(document["points"][b]) in place]
+    rated = sorted((point for point in document["points"] if point["recoverable_ns"]), key=lambda point: -point["recoverable_ns"])
+    return document | {
         "shown": profiles, "dots": dots, "without": none, "colour": colour, "colours": COLOURS,
         "family": family if family in families else "", "families": sorted(families.items(), key=lambda pair: pair[1].lower()),
         "dot_pairs": pairs, "joined": [next((point["profile_label"] for point in dots if point["profile_id"] == pk), "") for pk in
-                                       (found["before"], found["after"])] if pairs else [],
+                                       (document["before"], document["after"])] if pairs else [],
         "precisions": list(dict.fromkeys(point["precision_label"] for point in dots)),
         "bounds": [(bound, bounds.WORDS[bound]) for bound in bounds.WORDS if any(point["bound"] == bound for point in dots)],
-        "answer": answer(found["points"], dots), "losses": losses(found["points"]), "moves": rated[:SHOWN],
+        "answer": answer(document["points"], dots), "losses": losses(document["points"]), "moves": rated[:SHOWN],
         "moves_more": max(0, len(rated) - SHOWN),
         "threshold_rows": [{"name": name.rsplit("_", 1)[0].replace("_", " "), "key": name, "value": value,
                             "unit": bounds.MEANINGS[name][0], "meaning": bounds.MEANINGS[name][1]}
                            for name, value in bounds.THRESHOLDS.items()],
-        "query": urlencode({"profiles": ",".join(str(profile.pk) for profile in profiles), "per": found["per"]}),
+        "query": urlencode({"profiles": ",".join(str(profile.pk) for profile in profiles), "per": document["per"]}),
         "version": (tuple((profile.pk, profile.sha256, profile.gpu_time_ns) for profile in profiles), tuple(families.items()),
-                    tuple(sorted((device, each["label"], each["url"]) for device, each in found["measured"].items()))),
+                    tuple(sorted((device, each["label"], each["url"]) for device, each in document["measured"].items()))),
     }
 
 
 def losses(points: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Per kernel: where the data sheet's rate went, in percent of it."""
-    rows = []
+    """Return where each kernel lost the data sheet's rate, in percent of it."""
+    rows: list[dict[str, Any]] = []
     for point in points:
         rungs = {rung["name"]: rung for rung in point["ladder"]}
         if "achieved" not in rungs or len(rungs) < 2:
@@ -79,11 +79,12 @@ def _worth(point: Mapping[str, Any], rungs: Mapping[str, Mapping[str, Any]]) -> 
     goal = rungs.get("measured") or rungs.get("clock")
     if goal is None or not point["time_ns"] or not goal["rate"]:
         return None
-    return max(0.0, point["time_ns"] * (1.0 - rungs["achieved"]["rate"] / goal["rate"]))
+    worth_ns: float = point["time_ns"] * (1.0 - rungs["achieved"]["rate"] / goal["rate"])
+    return max(0.0, worth_ns)
 
 
 def answer(points: Sequence[Mapping[str, Any]], dots: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """How much of the time stands on which side, and the farthest kernel that matters."""
+    """Return how much of the time stands on which side, and the farthest kernel that matters."""
     total = sum(dot["time_ns"] for dot in dots)
     if not total:
         return {}

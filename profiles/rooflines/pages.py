@@ -6,11 +6,11 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.http import require_safe
 
-from profiles.charts.kept import kept
+from profiles.charts.figure_cache import cached_figure
 from profiles.charts.roofline import roofline_figure
 from profiles.models import Profile
 from profiles.rooflines.page_selectors import choosable, roofline_page
-from profiles.rooflines.selectors import profiles_asked
+from profiles.rooflines.selectors import requested_profiles
 
 
 @require_safe
@@ -19,21 +19,22 @@ def roofline(request: HttpRequest, pk: int) -> HttpResponse:
     profile = get_object_or_404(Profile, pk=pk)
     if profile.status != Profile.Status.READY:
         return redirect("profile", profile.pk)
-    return _page(request, profiles_asked(request.GET, profile), profile)
+    return _page(request, requested_profiles(request.GET, profile), profile)
 
 
 @require_safe
 def rooflines(request: HttpRequest) -> HttpResponse:
     """The same of any profiles; without any, what can be chosen."""
-    return _page(request, profiles_asked(request.GET), None)
+    return _page(request, requested_profiles(request.GET), None)
 
 
 def _page(request: HttpRequest, profiles: list[Profile], profile: Profile | None) -> HttpResponse:
     page = roofline_page(profiles, request.GET)
     key = (page["version"], page["per"], page["colour"], page["family"], tuple(page["dot_pairs"]))
-    figure = kept(key, lambda: roofline_figure(page["dots"], page["ceilings"], colour=page["colour"], pairs=page["dot_pairs"],
+    figure = cached_figure(key,
+                           lambda: roofline_figure(page["dots"], page["ceilings"], colour=page["colour"], pairs=page["dot_pairs"],
                                                family=page["family"])) if profiles else None
     others = [each for each in choosable() if each.pk not in {shown.pk for shown in profiles}]
-    return render(request, "profiles/roofline.html", page | {
+    return render(request, "profiles/kernel/roofline.html", page | {
         "figure": figure, "others": others, "profile": profile or (profiles[0] if profiles else None), "own": profile is not None,
         "has_counters": profile is None or profile.kind == Profile.Kind.COUNTERS})

@@ -8,10 +8,11 @@ from typing import Any
 
 from django.urls import reverse
 
-from profiles.analysis import bounds, counters, gpus
-from profiles.analysis.ceilings import ceilings
-from profiles.analysis.counters import LaunchFacts
-from profiles.analysis.measured import Measured, Rung, ladder, newest
+from profiles.analysis.core import gpus
+from profiles.analysis.kernel import bounds, counters
+from profiles.analysis.kernel.ceilings import ceilings
+from profiles.analysis.kernel.counters import LaunchFacts
+from profiles.analysis.kernel.measured import MeasuredCeilings, Rung, ladder, newest_of_model
 from profiles.ceilings.selectors import measured_gpus
 from profiles.models import KernelStat, Profile
 
@@ -19,31 +20,37 @@ MAX_PROFILES = 12
 MAX_ROWS = 4000                  # launches read for one page, the longest first
 
 
-def profiles_asked(params: Mapping[str, Any], first: Profile | None = None) -> list[Profile]:
-    """`?profiles=1,2` (also repeated): ready counter reports in the order asked, `first` in front."""
+def requested_profiles(params: Mapping[str, Any], first: Profile | None = None) -> list[Profile]:
+    """Return the ready counter reports of `?profiles=1,2` in the order asked.
+
+    Also repeated; `first` stands in front.
+    """
     asked = params.getlist("profiles") if hasattr(params, "getlist") else [params.get("profiles", "")]
     numbers = [int(part) for text in asked for part in str(text).split(",") if part.strip().isdecimal() and len(part.strip()) < 10]
     ids = list(dict.fromkeys(([first.pk] if first else []) + numbers))[:MAX_PROFILES]
     ready = Profile.objects.filter(pk__in=ids, status=Profile.Status.READY, kind=Profile.Kind.COUNTERS)
-    found = {profile.pk: profile for profile in ready}
-    return [found[pk] for pk in ids if pk in found]
+    by_id = {profile.pk: profile for profile in ready}
+    return [by_id[pk] for pk in ids if pk in by_id]
 
 
 Launches = list[tuple[Profile, KernelStat, list[LaunchFacts]]]
 
 
 def launches_of(profiles: Sequence[Profile]) -> Launches:
-    """Of each profile its kernels with their complete launches, in the report's order."""
+    """Return each profile's kernels with their complete launches, in the report's order."""
     return [(profile, kernel, launches) for profile in profiles for kernel, launches in _groups(profile)]
 
 
-def points_of(read: Launches, found: Sequence[Measured] = (), *, per_launch: bool = False) -> list[dict[str, Any]]:
-    """One point per kernel of each profile (the sum of its launches), or per launch; those without a dot say the `reason`."""
+def points_of(read: Launches, measured: Sequence[MeasuredCeilings] = (), *, per_launch: bool = False) -> list[dict[str, Any]]:
+    """Return one point per kernel of each profile (the sum of its launches), or per launch.
+
+    Those without a dot say the `reason`.
+    """
     points = []
     labels = _labels(list({profile.pk: profile for profile, _, _ in read}.values()))
     for profile, kernel, launches in read:
         sets = [([each], f"#{each.index}") for each in launches] if per_launch else [(launches, "")]
-        points += [point_of(kernel, each, mark, profile, labels[profile.pk], found) for each, mark in sets]
+        points += [point_of(kernel, each, mark, profile, labels[profile.pk], measured) for each, mark in sets]
     return sorted(points, key=lambda point: -(point["time_ns"] or 0.0))
 
 
@@ -64,20 +71,21 @@ def _groups(profile: Profile) -> list[tuple[KernelStat, list[LaunchFacts]]]:
     return [(kernels[pk], sorted(launches, key=lambda each: each.index)) for pk, launches in groups.items()]
 
 
-def rungs(launches: Sequence[LaunchFacts], found: Sequence[Measured]) -> list[Rung]:
-    """From the data sheet to what these launches achieved together."""
+def rungs(launches: Sequence[LaunchFacts], measured: Sequence[MeasuredCeilings]) -> list[Rung]:
+    """Return the steps from the data sheet to what these launches achieved together."""
     device = launches[0].device
-    return ladder(counters.combined_point(launches), counters.combined_roofs(launches), gpus.lookup(device), newest(found, device))
+    return ladder(counters.combine_points(launches), counters.combine_roofs(launches), gpus.lookup(device),
+                  newest_of_model(measured, device))
 
 
-def by_device(launches: Sequence[LaunchFacts], found: Sequence[Measured]) -> dict[str, Measured]:
-    return {device: one for device in {each.device for each in launches} if (one := newest(found, device))}
+def by_device(launches: Sequence[LaunchFacts], measured: Sequence[MeasuredCeilings]) -> dict[str, MeasuredCeilings]:
+    return {device: one for device in {each.device for each in launches} if (one := newest_of_model(measured, device))}
 
 
 def point_of(kernel: KernelStat, launches: Sequence[LaunchFacts], mark: str, profile: Profile, label: str,
-             found: Sequence[Measured]) -> dict[str, Any]:
-    """One dot with everything known of it; for a program and for the page."""
-    whole = counters.combined(launches)
+             measured: Sequence[MeasuredCeilings]) -> dict[str, Any]:
+    """Return one dot with everything known of it, for a program and for the page."""
+    whole = counters.combine_launches(launches)
     point = whole.point if whole else launches[0].point
     longest = max(launches, key=lambda each: each.duration_ns or 0.0)
     bounded = whole.bounded if whole else None
@@ -98,14 +106,17 @@ def point_of(kernel: KernelStat, launches: Sequence[LaunchFacts], mark: str, pro
         "bounded": bounded.as_json() if bounded else None,
         "recoverable_ns": bounds.recoverable_ns(point.duration_ns, reached),
         "levels": {name: asdict(each) for name, each in whole.levels.items()} if whole else {},
-        "ladder": [asdict(rung) for rung in rungs(launches, found)] if whole else [],
+        "ladder": [asdict(rung) for rung in rungs(launches, measured)] if whole else [],
         "sm_clock_hz": longest.roofs.sm_clock_hz, "device": device, "reason": point.reason or "",
         "notes": list(point.notes), "grid": launches[0].grid, "block": launches[0].block,
     }
 
 
 def pairs_of(points: Sequence[Mapping[str, Any]], before: int, after: int) -> list[tuple[int, int]]:
-    """Indices of the same kernel in both profiles: by full name (per launch in order), then by family where each side has one."""
+    """Return the indices of the same kernel in both profiles.
+
+    By full name (per launch in order), then by family where each side has one.
+    """
     pairs: list[tuple[int, int]] = []
     for key in ("name", "family"):
         taken = {index for pair in pairs for index in pair}
@@ -122,13 +133,16 @@ def pairs_of(points: Sequence[Mapping[str, Any]], before: int, after: int) -> li
 
 
 def roofline_json(profiles: Sequence[Profile], params: Mapping[str, Any]) -> dict[str, Any]:
-    """Ceilings and points: `per=launch` for single launches; `before` and `after` name the profiles that arrows join."""
-    found, read = measured_gpus(), launches_of(profiles)
+    """Return ceilings and points.
+
+    `per=launch` for single launches; `before` and `after` name the profiles that arrows join.
+    """
+    measured, read = measured_gpus(), launches_of(profiles)
     per_launch = params.get("per") == "launch"
-    points = points_of(read, found, per_launch=per_launch)
+    points = points_of(read, measured, per_launch=per_launch)
     launches = [each for _, _, group in read for each in group]
-    devices = by_device(launches, found)
-    old, new = _arrows_asked(profiles, params)
+    devices = by_device(launches, measured)
+    old, new = _requested_arrows(profiles, params)
     return {
         "profiles": [profile.pk for profile in profiles], "profile": profiles[0].pk if profiles else None,
         "per": "launch" if per_launch else "kernel",
@@ -139,7 +153,7 @@ def roofline_json(profiles: Sequence[Profile], params: Mapping[str, Any]) -> dic
     }
 
 
-def _arrows_asked(profiles: Sequence[Profile], params: Mapping[str, Any]) -> tuple[int | None, int | None]:
+def _requested_arrows(profiles: Sequence[Profile], params: Mapping[str, Any]) -> tuple[int | None, int | None]:
     """`before=1&after=2`; both must be among the profiles."""
     ids = {str(profile.pk): profile.pk for profile in profiles}
     old, new = ids.get(str(params.get("before", ""))), ids.get(str(params.get("after", "")))

@@ -27,16 +27,16 @@ class SourceApi(APIView):
     def get(self, request: Request, pk: int, launch: int) -> Response | HttpResponse:
         """Instructions of one launch with their counters, the source lines they belong to, NVIDIA's marks, and the check of
         every metric's sum. As a file: every instruction with every metric, or every line."""
-        found = selectors.launch_of(get_object_or_404(Profile, pk=pk, kind=Profile.Kind.COUNTERS), launch)
-        if found is None:
+        inside = selectors.launch_of(get_object_or_404(Profile, pk=pk, kind=Profile.Kind.COUNTERS), launch)
+        if inside is None:
             raise NotFound(f"the report holds no instructions of launch {launch}")
         kind = asked_format(request)
         asked = request.query_params.get("table", "")
         if asked and asked not in TABLES:
             raise NotFound(f"table must be one of {', '.join(TABLES)}")
         if not kind and not asked:
-            return Response(selectors.source_json(found))
-        columns, rows = selectors.table_rows(found, asked or TABLES[0])
+            return Response(selectors.source_json(inside))
+        columns, rows = selectors.table_rows(inside, asked or TABLES[0])
         if not kind:
             return Response({"columns": columns, "rows": rows})
         return table_response(kind, f"profile-{pk}-launch-{launch}-{asked or TABLES[0]}", columns, rows)
@@ -47,11 +47,11 @@ class SamplingApi(APIView):
     def get(self, request: Request, pk: int, launch: int) -> Response | HttpResponse:
         """Series of periodic samples inside one launch; as a file one row per sample."""
         profile = get_object_or_404(Profile, pk=pk, kind=Profile.Kind.COUNTERS)
-        found: dict[str, Any] = sampling_selectors.sampling_json(profile, launch)
-        if not found["series"]:
+        document: dict[str, Any] = sampling_selectors.sampling_json(profile, launch)
+        if not document["series"]:
             raise NotFound(f"the report holds no samples of launch {launch}")
         if kind := asked_format(request):
             return table_response(kind, f"profile-{pk}-launch-{launch}-samples", ["metric", "unit", "time_ns", "value"], (
                 {"metric": each["metric"], "unit": each["unit"], "time_ns": time, "value": value}
-                for each in found["series"] for time, value in zip(each["time_ns"], each["values"], strict=True)))
-        return Response(found)
+                for each in document["series"] for time, value in zip(each["time_ns"], each["values"], strict=True)))
+        return Response(document)

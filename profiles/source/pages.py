@@ -18,11 +18,11 @@ def _kernel(pk: int, kernel_pk: int) -> KernelStat:
 @require_safe
 def source(request: HttpRequest, pk: int, kernel_pk: int) -> HttpResponse:
     """Which line is it?"""
-    return render(request, "profiles/source.html", selectors.source_page(_kernel(pk, kernel_pk), request.GET))
+    return render(request, "profiles/kernel/source.html", selectors.source_page(_kernel(pk, kernel_pk), request.GET))
 
 
 @require_safe
 def sampling(request: HttpRequest, pk: int, kernel_pk: int) -> HttpResponse:
     """What ran when inside the kernel?"""
     page = sampling_selectors.sampling_page(_kernel(pk, kernel_pk), request.GET)
-    return render(request, "profiles/sampling.html", page | charts_sampling.sampling_figures(page))
+    return render(request, "profiles/kernel/sampling.html", page | charts_sampling.sampling_figures(page))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from profiles.analysis import sampling
+from profiles.analysis.kernel import sampling
 from profiles.models import KernelStat, Profile
 from profiles.source.selectors import chosen_index, launches_inside
 from profiles.store import source as store
@@ -13,27 +13,33 @@ from profiles.store.counters import metrics_of
 
 
 def sampling_page(kernel: KernelStat, params: Mapping[str, str]) -> dict[str, Any]:
-    """Everything the page of a launch's time shows. `series` is empty where nothing was sampled."""
+    """Return everything the page of a launch's time shows.
+
+    `series` is empty where nothing was sampled.
+    """
     listed = launches_inside(kernel, "samples")
     index = chosen_index(listed, params)
     page: dict[str, Any] = {"kernel": kernel, "profile": kernel.profile, "launches": listed, "index": index, "series": [],
                             "has_source": bool(launches_inside(kernel, "instructions"))}
     if index is None:
         return page
-    return page | sampled(kernel.profile, index)
+    return page | launch_samples(kernel.profile, index)
 
 
-def sampled(profile: Profile, index: int) -> dict[str, Any]:
-    """Series, the window in which the kernel ran, and the sums held against the launch's totals."""
+def launch_samples(profile: Profile, index: int) -> dict[str, Any]:
+    """Return the series, the window in which the kernel ran, and the checks of their sums.
+
+    The sums are held against the launch's totals.
+    """
     table = store.periodic_read(profile.pk, index)
     if table is None:
         return {"series": [], "window": None, "checks": []}
     series = sampling.series_of(table)
     window = sampling.window(series)
     totals = {each["metric"]: each["value"] for each in metrics_of(profile.pk, index)}
-    rows = []
+    rows: list[dict[str, Any]] = []
     for each in series:
-        values = sampling.within(each, window) if window else each.values
+        values = sampling.samples_within(each, window) if window else each.values
         rows.append({
             "metric": each.metric, "name": each.name, "label": each.label, "unit": each.unit, "panel": each.panel,
             "samples": int(values.size), "mean": float(values.mean()) if values.size else None,
@@ -46,15 +52,15 @@ def sampled(profile: Profile, index: int) -> dict[str, Any]:
 
 
 def sampling_json(profile: Profile, index: int) -> dict[str, Any]:
-    found = sampled(profile, index)
-    window = found["window"]
+    document = launch_samples(profile, index)
+    window = document["window"]
     return {
         "profile": profile.pk, "launch": index,
         "window": None if window is None else {
             "start_ns": window.start_ns, "end_ns": window.end_ns, "step_ns": window.step_ns, "start_up_ns": window.start_up_ns,
             "tail_ns": window.tail_ns, "active_pct": window.active_pct, "tail_lost_pct": window.tail_lost_pct},
         "checks": [{"label": each.label, "sampled": each.sampled, "counted": each.counted, "off_pct": each.off_pct}
-                   for each in found["checks"]],
+                   for each in document["checks"]],
         "series": [{"metric": each.metric, "label": each.label, "unit": each.unit, "panel": each.panel,
-                    "time_ns": each.time_ns.tolist(), "values": each.values.tolist()} for each in found["series"]],
+                    "time_ns": each.time_ns.tolist(), "values": each.values.tolist()} for each in document["series"]],
     }

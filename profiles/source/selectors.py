@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 from django.db.models import F
 
-from profiles.analysis import instructions as code
-from profiles.analysis import stalls
-from profiles.analysis.instructions import SAMPLES, THREADS, Instructions, Line, Measure
-from profiles.analysis.names import operator_of
-from profiles.analysis.waits import Waits
+from profiles.analysis.core.names import operator_of
+from profiles.analysis.kernel import instructions as code
+from profiles.analysis.kernel import stalls
+from profiles.analysis.kernel.instructions import SAMPLES, THREADS, Instructions, Line, Measure
+from profiles.analysis.kernel.waits import Waits
 from profiles.models import KernelStat, LaunchCounters, Profile
 from profiles.store import source as store
 from profiles.store.counters import metrics_of
@@ -34,7 +34,7 @@ class Launch:
     row: LaunchCounters
     files: Sequence[SourceFile]
     inside: store.Inside
-    found: Instructions
+    instructions: Instructions
 
     @cached_property
     def totals(self) -> dict[str, Any]:
@@ -43,15 +43,15 @@ class Launch:
 
     @cached_property
     def lines(self) -> list[Line]:
-        return code.lines(self.found)
+        return code.lines(self.instructions)
 
     @cached_property
     def waits(self) -> dict[int, int]:
         """Row of a hot instruction -> row of what it likely waits for."""
-        known = Waits(self.found)
+        known = Waits(self.instructions)
         made = {}
-        for row in code.hottest(self.found, SAMPLES, EXPLAINED):
-            reason = next(iter(code.reasons_at(self.found, row)), "")
+        for row in code.hottest(self.instructions, SAMPLES, EXPLAINED):
+            reason = next(iter(code.reasons_at(self.instructions, row)), "")
             other = known.producer(row, reason)
             if other is not None:
                 made[row] = other
@@ -85,7 +85,10 @@ def launch_of(profile: Profile, index: int) -> Launch | None:
 
 
 def launches_inside(kernel: KernelStat, kind: str) -> list[dict[str, Any]]:
-    """Launches of a kernel that hold `kind` ("instructions" | "samples"), the longest first: index, duration_ns, grid."""
+    """Return the launches of a kernel that hold `kind`, the longest first.
+
+    `kind`: "instructions" | "samples". Each: index, duration_ns, grid.
+    """
     _, index = store.index_read(kernel.profile_id)
     rows = [row for row in kernel.counter_launches.all() if getattr(index.get(row.index, store.Inside()), kind)]
     rows.sort(key=lambda row: -(row.duration_ns or 0.0))
@@ -100,13 +103,17 @@ def chosen_index(listed: Sequence[Mapping[str, Any]], params: Mapping[str, str])
     return int(listed[0]["index"]) if listed else None
 
 
-def chosen_measure(found: Instructions, params: Mapping[str, str]) -> Measure | None:
-    """What heats the lines: as asked, or samples, or what there is."""
-    return next((each for each in found.measures if each.name == params.get("metric")), next(iter(found.measures), None))
+def chosen_measure(instructions: Instructions, params: Mapping[str, str]) -> Measure | None:
+    """Return what heats the lines: as asked, or samples, or what there is."""
+    return next((each for each in instructions.measures if each.name == params.get("metric")),
+                next(iter(instructions.measures), None))
 
 
 def source_page(kernel: KernelStat, params: Mapping[str, str]) -> dict[str, Any]:
-    """Everything the source page shows. `launch` is None where the report says nothing about instructions."""
+    """Return everything the source page shows.
+
+    `launch` is None where the report says nothing about instructions.
+    """
     listed = launches_inside(kernel, "instructions")
     index = chosen_index(listed, params)
     launch = launch_of(kernel.profile, index) if index is not None else None
@@ -114,24 +121,27 @@ def source_page(kernel: KernelStat, params: Mapping[str, str]) -> dict[str, Any]
                             "has_samples": bool(launches_inside(kernel, "samples"))}
     if launch is None:
         return page
-    found, measure = launch.found, chosen_measure(launch.found, params)
-    checked = code.checks(found, launch.totals)
+    instructions, measure = launch.instructions, chosen_measure(launch.instructions, params)
+    checked = code.checks(instructions, launch.totals)
     return page | {
-        "index": index, "measures": found.measures, "measure": measure, "answer": answer(launch, measure),
+        "index": index, "measures": instructions.measures, "measure": measure, "answer": answer(launch, measure),
         "lines": line_rows(launch, LISTED), "hot": instruction_rows(launch, measure.name if measure else SAMPLES, LISTED),
-        "line_count": sum(each.line is not None for each in launch.lines), "instruction_count": len(found),
-        "sampled": found.has(SAMPLES), "has_lines": any(each.line is not None for each in launch.lines),
+        "line_count": sum(each.line is not None for each in launch.lines), "instruction_count": len(instructions),
+        "sampled": instructions.has(SAMPLES), "has_lines": any(each.line is not None for each in launch.lines),
         "has_text": any(file.text for file in launch.files),
         "checks": checked, "wrong": [each for each in checked if not each.agrees], "marks": mark_rows(launch),
         "findings": finding_rows(kernel), "operator": operator_of(kernel.name),
-        "has_sectors": found.has(EXCESS_SECTORS), "has_wavefronts": found.has(EXCESS_WAVEFRONTS),
+        "has_sectors": instructions.has(EXCESS_SECTORS), "has_wavefronts": instructions.has(EXCESS_WAVEFRONTS),
     }
 
 
 def finding_rows(kernel: KernelStat) -> list[dict[str, Any]]:
-    """What the ingest found at lines of this kernel, its name left out: the page has it already."""
-    return [{"title": found.title.removeprefix(f"{kernel.short_name}: "), "advice": found.advice, "worth_ns": found.worth_ns}
-            for found in kernel.findings.filter(rule__startswith="source.").order_by(F("worth_ns").desc(nulls_last=True), "pk")]
+    """Return what the ingest found at lines of this kernel.
+
+    Its name is left out: the page has it already.
+    """
+    return [{"title": finding.title.removeprefix(f"{kernel.short_name}: "), "advice": finding.advice, "worth_ns": finding.worth_ns}
+            for finding in kernel.findings.filter(rule__startswith="source.").order_by(F("worth_ns").desc(nulls_last=True), "pk")]
 
 
 def share_pct(value: float, total: float) -> float | None:
@@ -140,8 +150,8 @@ def share_pct(value: float, total: float) -> float | None:
 
 def line_rows(launch: Launch, most: int | None = None) -> list[dict[str, Any]]:
     """Lines as rows, hottest first."""
-    found = launch.found
-    samples = float(found.values(SAMPLES).sum())
+    instructions = launch.instructions
+    samples = float(instructions.values(SAMPLES).sum())
     rows = []
     for line in launch.lines[:most]:
         reason, count = next(iter(line.reasons.items()), ("", 0.0))
@@ -150,44 +160,49 @@ def line_rows(launch: Launch, most: int | None = None) -> list[dict[str, Any]]:
             "file": line.file, "line": line.line, "place": launch.place(line.file, line.line),
             "file_name": launch.files[line.file].name if line.file is not None and line.file < len(launch.files) else "",
             "text": launch.text(line.file, line.line), "instructions": int(line.rows.size),
-            "samples": own if found.has(SAMPLES) else None, "share_pct": share_pct(own, samples),
+            "samples": own if instructions.has(SAMPLES) else None, "share_pct": share_pct(own, samples),
             "reason": reason, "reason_title": stalls.explain(reason).title if reason else "", "reason_pct": share_pct(count, own),
-            **_counted(found, line.values),
+            **_counts(instructions, line.values),
         })
     return rows
 
 
 def instruction_rows(launch: Launch, measure: str, most: int | None = None) -> list[dict[str, Any]]:
-    """Instructions as rows: the greatest `measure` first, or all of them by address where `most` is None."""
-    found = launch.found
-    chosen = range(len(found)) if most is None else code.hottest(found, measure, most)
+    """Return instructions as rows, the greatest `measure` first.
+
+    All of them by address where `most` is None.
+    """
+    instructions = launch.instructions
+    chosen = range(len(instructions)) if most is None else code.hottest(instructions, measure, most)
     names = [name for name in (SAMPLES, THREADS, "inst_executed", SECTORS, EXCESS_SECTORS, WAVEFRONTS, EXCESS_WAVEFRONTS)
-             if found.has(name)]
-    columns = {name: found.values(name) for name in dict.fromkeys([*names, measure])}
-    sampled = columns.get(SAMPLES, np.zeros(len(found)))
+             if instructions.has(name)]
+    columns = {name: instructions.values(name) for name in dict.fromkeys([*names, measure])}
+    sampled = columns.get(SAMPLES, np.zeros(len(instructions)))
     samples = float(sampled.sum())
-    file, line = found.table["file"].to_pylist(), found.table["line"].to_pylist()
+    file, line = instructions.table["file"].to_pylist(), instructions.table["line"].to_pylist()
     rows = []
     for row in chosen:
-        reason, count = next(iter(code.reasons_at(found, row).items()), ("", 0.0))
+        reason, count = next(iter(code.reasons_at(instructions, row).items()), ("", 0.0))
         other = launch.waits.get(row)
         rows.append({
-            "offset": int(found.offset[row]), "hex": f"0x{int(found.offset[row]):04x}", "sass": found.shown[row],
+            "offset": int(instructions.offset[row]), "hex": f"0x{int(instructions.offset[row]):04x}",
+            "sass": instructions.readable_sass[row],
             "file": file[row], "line": line[row], "place": launch.place(file[row], line[row]),
-            "samples": float(sampled[row]) if found.has(SAMPLES) else None, "share_pct": share_pct(float(sampled[row]), samples),
+            "samples": float(sampled[row]) if instructions.has(SAMPLES) else None,
+            "share_pct": share_pct(float(sampled[row]), samples),
             "reason": reason, "reason_title": stalls.explain(reason).title if reason else "",
             "reason_pct": share_pct(count, float(sampled[row])), "value": float(columns[measure][row]),
-            "waits_for": "" if other is None else found.shown[other],
-            "waits_for_offset": None if other is None else int(found.offset[other]),
-            **_counted(found, {name: float(values[row]) for name, values in columns.items()}),
+            "waits_for": "" if other is None else instructions.readable_sass[other],
+            "waits_for_offset": None if other is None else int(instructions.offset[other]),
+            **_counts(instructions, {name: float(values[row]) for name, values in columns.items()}),
         })
     return rows
 
 
-def _counted(found: Instructions, values: Mapping[str, float]) -> dict[str, Any]:
+def _counts(instructions: Instructions, values: Mapping[str, float]) -> dict[str, Any]:
     """What was counted beside the samples; None where it was not collected."""
     def value(name: str) -> float | None:
-        return values.get(name, 0.0) if found.has(name) else None
+        return values.get(name, 0.0) if instructions.has(name) else None
 
     return {"executed": value("inst_executed"), "threads": value(THREADS), "sectors": value(SECTORS),
             "excess_sectors": value(EXCESS_SECTORS), "wavefronts": value(WAVEFRONTS), "excess_wavefronts": value(EXCESS_WAVEFRONTS)}
@@ -195,7 +210,7 @@ def _counted(found: Instructions, values: Mapping[str, float]) -> dict[str, Any]
 
 def mark_rows(launch: Launch) -> list[dict[str, Any]]:
     """NVIDIA's marks with the place they stand at."""
-    first = int(launch.found.address[0]) if len(launch.found) else 0
+    first = int(launch.instructions.address[0]) if len(launch.instructions) else 0
     names = {file.name: number for number, file in enumerate(launch.files)}
     rows = []
     for mark in launch.inside.marks:
@@ -209,21 +224,24 @@ def mark_rows(launch: Launch) -> list[dict[str, Any]]:
 def answer(launch: Launch, measure: Measure | None) -> dict[str, Any]:
     """The hottest place and what it waits for, as parts of the page's sentence."""
     by_line = any(line.line is not None for line in launch.lines)
-    if not launch.found.has(SAMPLES):
+    if not launch.instructions.has(SAMPLES):
         return {"sampled": False, "top": None, "by_line": by_line}
     rows = [row for row in line_rows(launch, 50) if row["line"] is not None] if by_line else instruction_rows(launch, SAMPLES, 1)
     top = rows[0] if rows else None
     few = sum(row["share_pct"] or 0.0 for row in rows[:5]) if by_line else None
-    return {"sampled": True, "by_line": by_line, "top": top, "samples": float(launch.found.values(SAMPLES).sum()),
+    return {"sampled": True, "by_line": by_line, "top": top, "samples": float(launch.instructions.values(SAMPLES).sum()),
             "top_five_pct": few, "known": stalls.explain(top["reason"]) if top and top["reason"] else None,
             "hot": next(iter(instruction_rows(launch, SAMPLES, 1)), None)}
 
 
 def source_json(launch: Launch) -> dict[str, Any]:
-    """Everything for the side-by-side view: files with their text, instructions as columns, one column per measure and
-    warp state. Numbers without a fraction travel as whole ones."""
-    found = launch.found
-    ptx = [str(text) for text in found.table["ptx"].to_pylist()]
+    """Return everything for the side-by-side view.
+
+    Files with their text, instructions as columns, one column per measure and warp state. Numbers without a fraction travel as
+    whole ones.
+    """
+    instructions = launch.instructions
+    ptx = [str(text) for text in instructions.table["ptx"].to_pylist()]
     different = list(dict.fromkeys(ptx))
     number = {text: at for at, text in enumerate(different)}
     return {
@@ -231,20 +249,20 @@ def source_json(launch: Launch) -> dict[str, Any]:
         "files": [{"number": at, "name": file.name, "short": short_file(file.name), "text": file.text}
                   for at, file in enumerate(launch.files)],
         "measures": [{"name": each.name, "label": each.label, "unit": each.unit, "meaning": each.meaning,
-                      "adds_up": each.adds_up} for each in found.measures],
+                      "adds_up": each.adds_up} for each in instructions.measures],
         "reasons": [{"name": name, "title": stalls.explain(name).title, "meaning": stalls.explain(name).meaning,
-                     "fix": stalls.explain(name).fix} for name, values in found.reasons.items() if values.any()],
+                     "fix": stalls.explain(name).fix} for name, values in instructions.reasons.items() if values.any()],
         "instructions": {
-            "offset": found.offset.tolist(), "sass": found.shown, "ptx": [number[text] for text in ptx],
-            "file": found.table["file"].to_pylist(), "line": found.table["line"].to_pylist(),
+            "offset": instructions.offset.tolist(), "sass": instructions.readable_sass, "ptx": [number[text] for text in ptx],
+            "file": instructions.table["file"].to_pylist(), "line": instructions.table["line"].to_pylist(),
         },
         "ptx": different,
-        "values": {each.name: _plain(found.values(each.name)) for each in found.measures},
-        "samples": {name: _plain(values) for name, values in found.reasons.items() if values.any()},
+        "values": {each.name: _plain(instructions.values(each.name)) for each in instructions.measures},
+        "samples": {name: _plain(values) for name, values in instructions.reasons.items() if values.any()},
         "waits": {str(row): other for row, other in launch.waits.items()},
         "marks": mark_rows(launch),
         "checks": [{"metric": each.metric, "total": each.total, "added": each.added, "agrees": each.agrees}
-                   for each in code.checks(found, launch.totals)],
+                   for each in code.checks(instructions, launch.totals)],
     }
 
 
@@ -253,15 +271,18 @@ def _plain(values: Any) -> list[float]:
 
 
 def table_rows(launch: Launch, table: str) -> tuple[list[str], list[dict[str, Any]]]:
-    """A whole table for a file: (columns, rows); "lines", or "instructions" with every metric of the report."""
+    """Return a whole table for a file: (columns, rows).
+
+    "lines", or "instructions" with every metric of the report.
+    """
     if table == "lines":
         rows = line_rows(launch)
         return list(rows[0]) if rows else ["line"], rows
-    found = launch.found
+    instructions = launch.instructions
     first = ["offset", "address", "sass", "ptx", "file", "line"]
     names = [launch.files[file].name if file is not None and file < len(launch.files) else None
-             for file in found.table["file"].to_pylist()]
-    columns = {"offset": found.offset.tolist(), "address": found.address.tolist(), "sass": found.shown,
-               "ptx": found.table["ptx"].to_pylist(), "file": names, "line": found.table["line"].to_pylist(),
-               **{name: found.table[name].to_pylist() for name in found.metrics}}
-    return [*first, *found.metrics], [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+             for file in instructions.table["file"].to_pylist()]
+    columns = {"offset": instructions.offset.tolist(), "address": instructions.address.tolist(), "sass": instructions.readable_sass,
+               "ptx": instructions.table["ptx"].to_pylist(), "file": names, "line": instructions.table["line"].to_pylist(),
+               **{name: instructions.table[name].to_pylist() for name in instructions.metrics}}
+    return [*first, *instructions.metrics], [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]

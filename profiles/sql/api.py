@@ -14,9 +14,9 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from profiles.exports import cells as sql_cells
 from profiles.exports.files import table_response
 from profiles.models import SavedQuery
-from profiles.sql import cells as sql_cells
 from profiles.sql import charts as sql_charts
 from profiles.sql import query_selectors, query_services
 from profiles.sql import services as sql_services
@@ -80,35 +80,35 @@ class SqlApi(SqlView):
         form = RunSerializer(data=request.data)
         form.is_valid(raise_exception=True)
         given = form.validated_data
-        profiles = sql_services.profiles_chosen(given.get("profiles") or (), given.get("build", ""), given.get("tag", ""))
+        profiles = sql_services.choose_profiles(given.get("profiles") or (), given.get("build", ""), given.get("tag", ""))
         limits = sql_services.limits_of(given.get("rows"), given.get("seconds"), whole=given["format"] != "json")
-        found = sql_services.query_run(given["query"], profiles, request.user.get_username(), limits, run=given.get("run", ""),
+        result = sql_services.query_run(given["query"], profiles, request.user.get_username(), limits, run=given.get("run", ""),
                                        fresh=given["fresh"])
         if given["format"] != "json":
-            return table_response(found.table, "query", given["format"])
+            return table_response(result.table, "query", given["format"])
         if given.get("chart"):
-            return Response(_chart(found, given["chart"]))
-        return Response(_answer(found) | {"profiles": [{"id": each.pk, "name": each.name} for each in profiles]})
+            return Response(_chart(result, given["chart"]))
+        return Response(_answer(result) | {"profiles": [{"id": each.pk, "name": each.name} for each in profiles]})
 
 
-def _answer(found: sql_services.Result) -> dict[str, Any]:
-    return {"columns": sql_cells.columns(found.table), "rows": sql_cells.rows(found.table), "row_count": found.table.num_rows,
-            "truncated": found.truncated, "seconds": round(found.seconds, 3), "kept": found.kept,
-            "limits": {"rows": found.limits.rows, "bytes": found.limits.bytes, "seconds": found.limits.seconds}}
+def _answer(result: sql_services.Result) -> dict[str, Any]:
+    return {"columns": sql_cells.columns(result.table), "rows": sql_cells.rows(result.table), "row_count": result.table.num_rows,
+            "truncated": result.truncated, "seconds": round(result.seconds, 3), "kept": result.kept,
+            "limits": {"rows": result.limits.rows, "bytes": result.limits.bytes, "seconds": result.limits.seconds}}
 
 
-def _chart(found: sql_services.Result, asked: dict[str, str]) -> dict[str, Any]:
+def _chart(result: sql_services.Result, asked: dict[str, str]) -> dict[str, Any]:
     def series(name: str) -> sql_charts.Series:
-        position = found.table.schema.get_field_index(name)
+        position = result.table.schema.get_field_index(name)
         if position < 0:
             raise TraceError("chart", f"the result has no single column {name}", "Choose one of its columns")
-        numbers = sql_cells.numbers(found.table, name)
+        numbers = sql_cells.numbers(result.table, name)
         texts = ["" if value is None else str(sql_cells.cell(value))
-                 for value in sql_cells.listed(found.table.column(position))]
+                 for value in sql_cells.list_values(result.table.column(position))]
         return sql_charts.Series(name, None if numbers is None else
                                  [float("nan") if value is None else value for value in numbers.to_pylist()], texts)
 
-    if not found.table.num_rows:
+    if not result.table.num_rows:
         raise TraceError("chart", "the result has no rows", "Draw another query")
     item, note = sql_charts.chart(asked["kind"], series(asked["x"]), series(asked["y"]) if asked.get("y") else None)
     return {"chart": item, "note": note}

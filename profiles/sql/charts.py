@@ -27,7 +27,10 @@ class Series:
 
 
 def chart(kind: str, x: Series, y: Series | None) -> tuple[dict[str, Any], str]:
-    """The figure for `json_script`, and a sentence on what it shows and leaves out. Raises TraceError."""
+    """Return the figure for `json_script`, and a sentence on what it shows and leaves out.
+
+    Raises TraceError.
+    """
     if kind == "histogram":
         return _histogram(_numeric(x))
     if y is None:
@@ -41,7 +44,7 @@ def _numeric(series: Series) -> Series:
     return series
 
 
-def _scaled(series: Series) -> tuple[np.ndarray, str]:
+def _scale(series: Series) -> tuple[np.ndarray, str]:
     """Values in the unit that suits their size, and the axis' label. Units are read from the name: total_ns, bytes."""
     values = np.array(series.numbers, np.float64)
     unit = next((unit for unit in _SCALES if series.name == unit or series.name.endswith(f"_{unit}")), None)
@@ -53,7 +56,7 @@ def _scaled(series: Series) -> tuple[np.ndarray, str]:
 
 
 def _bars(x: Series, y: Series) -> tuple[dict[str, Any], str]:
-    values, label = _scaled(y)
+    values, label = _scale(y)
     shown = [_short(text) for text in x.texts[:BARS]]
     shown = [text if shown.index(text) == i else f"{text} #{i + 1}" for i, text in enumerate(shown)]
     source = ColumnDataSource({"x": shown, "y": _finite(values[:BARS]), "full": x.texts[:BARS]})
@@ -67,8 +70,8 @@ def _bars(x: Series, y: Series) -> tuple[dict[str, Any], str]:
 
 
 def _points(kind: str, x: Series, y: Series) -> tuple[dict[str, Any], str]:
-    across, across_label = _scaled(x)
-    up, up_label = _scaled(y)
+    across, across_label = _scale(x)
+    up, up_label = _scale(y)
     order = np.argsort(across, kind="stable") if kind == "line" else np.arange(across.size)
     keep = order[np.isfinite(across[order]) & np.isfinite(up[order])]
     step = math.ceil(keep.size / POINTS) if keep.size > POINTS else 1
@@ -87,7 +90,7 @@ def _points(kind: str, x: Series, y: Series) -> tuple[dict[str, Any], str]:
 
 
 def _histogram(x: Series) -> tuple[dict[str, Any], str]:
-    values, label = _scaled(x)
+    values, label = _scale(x)
     known = values[np.isfinite(values)]
     if not known.size:
         raise TraceError("chart", f"the column {x.name} holds no number at all", "Choose another")

@@ -39,8 +39,8 @@ def check(connection: duckdb.DuckDBPyConnection, sql: str, tables: Iterable[str]
     kind = statements[0].type.name
     text, skipped = sql, 0
     if kind == "EXPLAIN":
-        found = _EXPLAIN.match(sql)
-        skipped = found.end() if found else 0
+        explain = _EXPLAIN.match(sql)
+        skipped = explain.end() if explain else 0
         text = sql[skipped:]
         kind = "+".join(each.type.name for each in connection.extract_statements(text))
     if kind != "SELECT":

@@ -58,11 +58,11 @@ def _run(request: dict[str, Any]) -> dict[str, Any]:
     except sql_check.Refused as error:
         return {"error": error.what, "position": error.position, "kind": "refused"}
     except duckdb.OutOfMemoryException as error:
-        return {"error": _told(error)[0].split("\n")[0], "position": None, "kind": "memory"}
+        return {"error": _parse_error(error)[0].split("\n")[0], "position": None, "kind": "memory"}
     except duckdb.Error as error:
-        what, position = _told(error)
+        what, position = _parse_error(error)
         if position is None:
-            what, position = _planned(connection, request["sql"]) or (what, None)
+            what, position = _plan_error(connection, request["sql"]) or (what, None)
         return {"error": what, "position": _characters(request["sql"], position), "kind": "query"}
 
 
@@ -86,7 +86,7 @@ def _database(request: dict[str, Any]) -> duckdb.DuckDBPyConnection:
 def _stream(connection: duckdb.DuckDBPyConnection, request: dict[str, Any]) -> dict[str, Any]:
     """Batches to result.arrow until a limit of rows or bytes is reached."""
     rows, size, truncated = 0, 0, False
-    reader = _spoken(connection.sql(request["sql"])).to_arrow_reader(BATCH_ROWS)
+    reader = _plain_types(connection.sql(request["sql"])).to_arrow_reader(BATCH_ROWS)
     with pa.OSFile("result.arrow", "wb") as file, pa.ipc.new_stream(file, reader.schema) as out:
         for batch in reader:
             left = request["rows"] - rows
@@ -105,7 +105,7 @@ def _stream(connection: duckdb.DuckDBPyConnection, request: dict[str, Any]) -> d
     return {"rows": rows, "bytes": size, "truncated": truncated}
 
 
-def _spoken(relation: duckdb.DuckDBPyRelation) -> duckdb.DuckDBPyRelation:
+def _plain_types(relation: duckdb.DuckDBPyRelation) -> duckdb.DuckDBPyRelation:
     """Types that files and pages have no form for become DuckDB's text of them; so do enumerations, whose long words are
     stored once and shown in every row."""
     odd = [_is_odd(kind) for kind in relation.types]
@@ -132,7 +132,7 @@ def _values(array: pa.Array) -> int:
     return len(array) + _values(array.flatten()) if pa.types.is_nested(array.type) else len(array)
 
 
-def _planned(connection: duckdb.DuckDBPyConnection, sql: str) -> tuple[str, int | None] | None:
+def _plan_error(connection: duckdb.DuckDBPyConnection, sql: str) -> tuple[str, int | None] | None:
     """The error of planning alone, where there is one: only execute() tells which byte it is about."""
     explained = f"EXPLAIN {sql}"
     with contextlib.suppress(duckdb.ParserException):
@@ -140,12 +140,12 @@ def _planned(connection: duckdb.DuckDBPyConnection, sql: str) -> tuple[str, int 
         try:
             connection.execute(explained).fetchall()
         except duckdb.Error as error:
-            what, position = _told(error)
+            what, position = _parse_error(error)
             return what, None if position is None else position - len("EXPLAIN ")
     return None
 
 
-def _told(error: Exception) -> tuple[str, int | None]:
+def _parse_error(error: Exception) -> tuple[str, int | None]:
     """DuckDB's message as JSON (errors_as_json), with the byte it speaks of where it knows one."""
     text = str(error)
     with contextlib.suppress(ValueError, TypeError):

@@ -25,23 +25,24 @@ METRICS = {     # our column -> the report's metric
 }
 
 
-class Prepared(Protocol):
-    """What a query may open: `profiles.sql.views.Prepared`."""
+class QueryFiles(Protocol):
+    """What a query may open: `profiles.sql.views.QueryFiles`."""
 
     files: list[str]
     targets: list[str]
 
 
-def tables(profiles: list[Profile], folder: Path, out: Prepared) -> dict[str, Make]:
+def tables(profiles: list[Profile], folder: Path, out: QueryFiles) -> dict[str, Make]:
     """Link what is inside the launches into p<id>/; the makers of both tables."""
-    found = {profile.pk: _link(profile.pk, folder, out) for profile in profiles if profile.kind == Profile.Kind.COUNTERS}
+    files_by_profile = {profile.pk: _link(profile.pk, folder, out) for profile in profiles if profile.kind == Profile.Kind.COUNTERS}
 
     def instructions(pk: int, names: set[str]) -> str:
-        launches = [name for name in found.get(pk, []) if name.endswith("-instructions.parquet")]
-        return _instructions(pk, launches, folder, "files.parquet" in found[pk], "launches.parquet" in names) if launches else ""
+        launches = [name for name in files_by_profile.get(pk, []) if name.endswith("-instructions.parquet")]
+        return _instructions(pk, launches, folder, "files.parquet" in files_by_profile[pk],
+                             "launches.parquet" in names) if launches else ""
 
     def source_lines(pk: int, names: set[str]) -> str:
-        if not {"files.parquet", "lines.parquet"} <= set(found.get(pk, [])):
+        if not {"files.parquet", "lines.parquet"} <= set(files_by_profile.get(pk, [])):
             return ""
         return (f"SELECT {pk}::BIGINT AS profile, f.name AS file, x.line, x.text "
                 f"FROM read_parquet('p{pk}/inside/lines.parquet') AS x "
@@ -50,7 +51,7 @@ def tables(profiles: list[Profile], folder: Path, out: Prepared) -> dict[str, Ma
     return {"instructions": instructions, "source_lines": source_lines}
 
 
-def _link(pk: int, folder: Path, out: Prepared) -> list[str]:
+def _link(pk: int, folder: Path, out: QueryFiles) -> list[str]:
     """Names of the files in p<pk>/inside/."""
     _, index = store_source.index_read(pk)
     wanted = [f"{number}-instructions.parquet" for number, each in sorted(index.items()) if each.instructions]

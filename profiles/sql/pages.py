@@ -6,11 +6,12 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
+from profiles.library import selectors
 from profiles.models import Profile
-from profiles.selectors import lists as selectors
 from profiles.sql import query_selectors
 from profiles.sql import services as sql_services
 from profiles.sql.examples import EXAMPLES
+from profiles.sql.process import Limits
 from profiles.sql.tables import TABLES
 
 LISTED_PROFILES = 300
@@ -26,7 +27,7 @@ def sql_console(request: HttpRequest) -> HttpResponse:
     return render(request, "profiles/sql.html", {
         "profiles": listed + [each for each in shown if each not in listed], "shown": shown,
         "one": shown[0] if len(shown) == 1 else None, "choices": selectors.filter_choices(),
-        "tables": TABLES, "most_profiles": sql_services.MAX_PROFILES, "most": sql_services.MOST, "usual": sql_services.Limits(),
+        "tables": TABLES, "most_profiles": sql_services.MAX_PROFILES, "most": sql_services.MOST, "usual": Limits(),
         "data": {
             "examples": [each.as_json() for each in EXAMPLES], "queries": query_selectors.query_list(request.user),
             "tables": [each.as_json() for each in TABLES], "chosen": [each.pk for each in shown],

@@ -69,8 +69,10 @@ _HINTS = {
 
 
 def run(sql: str, folder: Path, request: dict[str, Any], limits: Limits, stop: Path) -> Answer:
-    """Run in `folder`, which holds the files of `request`. `stop`: a file that ends the query when it appears.
-    Raises QueryError."""
+    """Run a query in `folder`, which holds the files of `request`.
+
+    `stop`: a file that ends the query when it appears. Raises QueryError.
+    """
     asked = {**request, "sql": sql, "folder": str(folder), "parent": os.getpid(), **limits.__dict__}
     with tempfile.TemporaryFile(dir=folder) as given, tempfile.TemporaryFile(dir=folder) as answer:
         given.write(json.dumps(asked).encode())
@@ -108,14 +110,14 @@ def _watch(child: subprocess.Popen[bytes], seconds: float, stop: Path) -> str:
 
 def _answer(told: bytes, status: int, folder: Path, sql: str) -> Answer:
     try:
-        found = json.loads(told)
+        document = json.loads(told)
     except ValueError:
         if status in (-signal.SIGXCPU, -signal.SIGKILL, 128 + signal.SIGXCPU):
             raise _error("memory", "the query took more than the machine gives to one") from None
         raise _error("crash", f"the query ended its process (status {status})") from None
-    if "error" in found:
-        raise _error(found["kind"], found["error"], found["position"], sql)
-    return Answer(folder / "result.arrow", found["rows"], found["truncated"], found["walled"])
+    if "error" in document:
+        raise _error(document["kind"], document["error"], document["position"], sql)
+    return Answer(folder / "result.arrow", document["rows"], document["truncated"], document["walled"])
 
 
 def _error(kind: str, what: str, position: int | None = None, sql: str = "") -> QueryError:
@@ -128,7 +130,7 @@ def _error(kind: str, what: str, position: int | None = None, sql: str = "") -> 
 
 @contextlib.contextmanager
 def workplace(home: Path) -> Iterator[Path]:
-    """A folder for one query, gone afterwards."""
+    """Give a folder for one query, gone afterwards."""
     home.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix="query-", dir=home))
     try:
@@ -139,8 +141,10 @@ def workplace(home: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def place(home: Path, person: str) -> Iterator[None]:
-    """One of the places for queries of this machine, and one of this person's: locks on files, so that they count across
-    processes and end with whoever holds them. Raises QueryError("busy")."""
+    """Hold one of the places for queries of this machine, and one of this person's.
+
+    Locks on files, so that they count across processes and end with whoever holds them. Raises QueryError("busy").
+    """
     home.mkdir(parents=True, exist_ok=True)
     own = [home / f"person-{person}-{number}" for number in range(AT_ONCE_EACH)]
     everybody = [home / f"everybody-{number}" for number in range(AT_ONCE)]

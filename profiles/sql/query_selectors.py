@@ -8,7 +8,10 @@ from profiles.models import SavedQuery
 
 
 def query_json(query: SavedQuery, user: Any) -> dict[str, Any]:
-    """`mine`: this person may change it."""
+    """Return a saved query as JSON.
+
+    `mine`: this person may change it.
+    """
     return {"id": query.pk, "name": query.name, "description": query.description, "sql": query.sql, "chart": query.chart,
             "owner": query.owner.get_username() if query.owner else None, "created": query.created, "changed": query.changed,
             "mine": may_change(query, user)}
@@ -20,5 +23,5 @@ def may_change(query: SavedQuery, user: Any) -> bool:
 
 
 def query_list(user: Any) -> list[dict[str, Any]]:
-    """By name."""
+    """Return the saved queries by name."""
     return [query_json(query, user) for query in SavedQuery.objects.select_related("owner")]

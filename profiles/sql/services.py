@@ -16,11 +16,11 @@ from pathlib import Path
 import pyarrow as pa
 from django.conf import settings
 
+from profiles.exports.cells import plain
+from profiles.library.connection_services import connection_release
 from profiles.models import Profile
-from profiles.services_connection import connection_release
 from profiles.sql import process as sql_process
 from profiles.sql import views as sql_views
-from profiles.sql.cells import plain
 from profiles.sql.process import Limits, QueryError
 from profiles.sql.tables import NAMES
 from profiles.trace import TraceError
@@ -46,24 +46,30 @@ class Result:
 
 
 def limits_of(rows: int | None = None, seconds: float | None = None, whole: bool = False) -> Limits:
-    """The usual limits with what was asked for, never more than MOST. `whole`: for a file, not for a page."""
+    """Return the usual limits with what was asked for, never more than MOST.
+
+    `whole`: for a file, not for a page.
+    """
     usual = Limits(rows=MOST.rows, bytes=MOST.bytes) if whole else Limits()
     return replace(usual, rows=min(rows or usual.rows, MOST.rows), seconds=min(seconds or usual.seconds, MOST.seconds))
 
 
-def profiles_chosen(ids: Iterable[int] = (), build: str = "", tag: str = "") -> list[Profile]:
-    """Ready profiles by id, build or tag (what is given narrows), newest first. Raises TraceError."""
-    found = Profile.objects.filter(status=Profile.Status.READY)
+def choose_profiles(ids: Iterable[int] = (), build: str = "", tag: str = "") -> list[Profile]:
+    """Return ready profiles by id, build or tag, newest first.
+
+    What is given narrows. Raises TraceError.
+    """
+    rows = Profile.objects.filter(status=Profile.Status.READY)
     asked = list(dict.fromkeys(ids))
     if asked:
-        found = found.filter(pk__in=asked)
+        rows = rows.filter(pk__in=asked)
     if build:
-        found = found.filter(build=build)
+        rows = rows.filter(build=build)
     if tag:
-        found = found.filter(tags__contains=[tag])
+        rows = rows.filter(tags__contains=[tag])
     if not (asked or build or tag):
         raise TraceError("profiles", "no profile is chosen", "Choose profiles by id, build or tag")
-    chosen = list(found.order_by("-created", "-pk")[:MAX_PROFILES + 1])
+    chosen = list(rows.order_by("-created", "-pk")[:MAX_PROFILES + 1])
     if len(chosen) > MAX_PROFILES:
         raise TraceError("profiles", f"more than {MAX_PROFILES} profiles are chosen", "Narrow them by build, tag or id")
     missing = [str(pk) for pk in asked if pk not in {profile.pk for profile in chosen}]
@@ -75,14 +81,17 @@ def profiles_chosen(ids: Iterable[int] = (), build: str = "", tag: str = "") -> 
 
 def query_run(sql: str, profiles: list[Profile], person: str, limits: Limits | None = None, *, run: str = "",
               fresh: bool = False) -> Result:
-    """Rows of one query over these profiles. `person` counts towards the limit of queries at once; `run` names this run for
-    `query_stop`; `fresh` runs it again even if its rows are kept. Raises QueryError."""
+    """Return the rows of one query over these profiles.
+
+    `person` counts towards the limit of queries at once; `run` names this run for `query_stop`; `fresh` runs it again even if its
+    rows are kept. Raises QueryError.
+    """
     limits = limits or Limits()
     if len(sql) > SQL_CHARS:
         raise QueryError("refused", "query", f"the query has {len(sql):,} characters; {SQL_CHARS:,} are allowed", "Shorten it")
     kept = _home() / "results" / f"{_digest(sql, profiles, limits)}.arrow"
-    if not fresh and (found := _kept(kept, limits)):
-        return found
+    if not fresh and (stored := _read_kept(kept, limits)):
+        return stored
     began = time.monotonic()
     stop = _stop_file(person, run)
     connection_release()
@@ -157,7 +166,7 @@ def _keep(path: Path, answer: sql_process.Answer, limits: Limits, seconds: float
     return Result(table, answer.truncated, limits, seconds, kept=False, walled=answer.walled)
 
 
-def _kept(path: Path, limits: Limits) -> Result | None:
+def _read_kept(path: Path, limits: Limits) -> Result | None:
     with suppress(OSError, pa.ArrowInvalid):
         if time.time() - path.stat().st_mtime < _KEPT_SECONDS:
             with pa.memory_map(str(path)) as file:
@@ -182,7 +191,7 @@ def _prune(folder: Path) -> None:
 
 
 def leftovers_delete() -> None:
-    """Folders of queries whose process was killed before it could clean up."""
+    """Delete folders of queries whose process was killed before it could clean up."""
     for path in (_home() / "runs").glob("query-*"):
         with suppress(OSError):
             if time.time() - path.stat().st_mtime > MOST.seconds + 60:

@@ -16,7 +16,7 @@ from rest_framework.permissions import IsAuthenticated
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from profiles.analysis.tile_bytes import TileRows
+from profiles.analysis.core.tile_bytes import TileRows
 from profiles.models import Profile
 from profiles.sql import track_selectors as tracks
 from profiles.sql import tracks as sql_tracks
@@ -36,48 +36,49 @@ class SqlTimelineApi(TimelineView):
     def get(self, request: Request, pk: int, queries: str, rest: str) -> HttpResponse | Response:
         first = rest.split("/")[0]
         if first not in ("timeline", "names", "tiles", "slices"):
-            return self.hand_on(request, pk, rest, self.opened(pk))
+            return self.hand_on(request, pk, rest, self.open_timeline(pk))
         profile, base = self.open(pk)
         keys = [key for key in queries.split(",") if key]
-        found = tracks.drawn(profile, keys, request.user.get_username(), base.document["end_ns"])
+        queries_drawn = tracks.draw_queries(profile, keys, request.user.get_username(), base.document["end_ns"])
         if first == "tiles":
-            return self.tile(request, base, found, rest)
+            return self.tile(request, base, queries_drawn, rest)
         if first == "timeline":
             document = selectors.document(profile)
-            return Response({**document, "tracks": [*document["tracks"], *tracks.track_documents(found, len(base.tracks))]})
+            return Response({**document, "tracks": [*document["tracks"], *tracks.track_documents(queries_drawn, len(base.tracks))]})
         if first == "names" and not request.query_params:
-            return Response({"names": [*base.names, *tracks.names_of(found)]}, headers={"Cache-Control": "no-cache"})
+            return Response({"names": [*base.names, *tracks.names_of(queries_drawn)]}, headers={"Cache-Control": "no-cache"})
         parts = rest.strip("/").split("/")
         number = int(parts[1]) if len(parts) == 2 and parts[1].isdecimal() and len(parts[1]) < 19 else 0
         if first == "slices" and number >= sql_tracks.FIRST_SLICE:
-            detail = tracks.slice_detail(found, number, len(base.tracks))
+            detail = tracks.slice_detail(queries_drawn, number, len(base.tracks))
             if detail is None:
                 raise NotFound("these queries have no such row")
             return Response(detail)
         return self.hand_on(request, pk, rest, base)
 
-    def opened(self, pk: int) -> Timeline | None:
+    def open_timeline(self, pk: int) -> Timeline | None:
         try:
             return self.open(pk)[1]
         except selectors.NotReady:
             return None
 
-    def hand_on(self, request: Request, pk: int, rest: str, base: Timeline | None) -> Any:
+    def hand_on(self, request: Request, pk: int, rest: str, base: Timeline | None) -> HttpResponse | Response:
         """The address without the queries answers; it never hears of their tracks."""
         path = f"{reverse('api-profile', args=[pk])}{rest}"
         try:
-            found = resolve(path)
+            match = resolve(path)
         except Resolver404:
             raise NotFound("there is nothing at this address") from None
-        if "queries" in found.kwargs:           # itself, and again, a thousand times
+        if "queries" in match.kwargs:           # itself, and again, a thousand times
             raise NotFound("queries are named once, separated by commas")
         inner = request._request
         if base is not None and any(name in inner.GET for name in _OWN):
-            inner.GET = _without(inner.GET, len(base.tracks))
+            inner.GET = _without(inner.GET, len(base.tracks))   # type: ignore[assignment]    # Django's own; the stub narrows it
             inner.META["QUERY_STRING"] = inner.GET.urlencode()
         inner.path = inner.path_info = path
-        inner.resolver_match = found
-        return found.func(inner, *found.args, **found.kwargs)
+        inner.resolver_match = match
+        answer: HttpResponse | Response = match.func(inner, *match.args, **match.kwargs)
+        return answer
 
     @extend_schema(exclude=True)
     def post(self, request: Request, pk: int, queries: str, rest: str) -> Any:
@@ -86,26 +87,26 @@ class SqlTimelineApi(TimelineView):
 
     patch = delete = put = post
 
-    def tile(self, request: Request, base: Timeline, found: list[sql_tracks.Drawn], rest: str) -> HttpResponse:
+    def tile(self, request: Request, base: Timeline, drawn: list[sql_tracks.QueryTracks], rest: str) -> HttpResponse:
         parts = rest.strip("/").split("/")
         if len(parts) != 3 or not all(part.isdecimal() and len(part) < 19 for part in parts[1:]):
             raise Http404
         level, index = int(parts[1]), int(parts[2])
         if not selectors.tile_exists(base, level, index):
             raise NotFound(f"Level {level} of this timeline has no tile {index}.")
-        about = " ".join([base.etag, *(each.identity + each.error for each in found)])
+        about = " ".join([base.etag, *(each.identity + each.error for each in drawn)])
         tag = f'"{hashlib.sha256(about.encode()).hexdigest()[:32]}"'
         if tag in request.headers.get("If-None-Match", ""):
             answer = HttpResponse(status=304)
         else:
-            answer = HttpResponse(self.body(request, base, found, level, index), content_type="application/octet-stream",
+            answer = HttpResponse(self.body(request, base, drawn, level, index), content_type="application/octet-stream",
                                   headers={"Content-Encoding": "gzip"})
         answer["ETag"], answer["Cache-Control"] = tag, "private, no-cache"      # a saved query may be changed
         return answer
 
-    def body(self, request: Request, base: Timeline, found: list[sql_tracks.Drawn], level: int, index: int) -> bytes:
+    def body(self, request: Request, base: Timeline, drawn: list[sql_tracks.QueryTracks], level: int, index: int) -> bytes:
         own = len(base.tracks)
-        count = own + len(tracks.track_documents(found, own))
+        count = own + len(tracks.track_documents(drawn, own))
         query = TileQuery(data=request.query_params.dict(), context={"tracks": count})
         query.is_valid(raise_exception=True)
         asked = query.validated_data
@@ -114,11 +115,11 @@ class SqlTimelineApi(TimelineView):
             units = selectors.whole(list(range(count)) if asked["tracks"] is None else asked["tracks"])
         mine = [unit for unit in units if unit[0] >= own]
         theirs: list[Unit] = [unit for unit in units if unit[0] < own]
-        more = sql_tracks.rows_of(found, level, index, mine, own, len(base.names))
-        return tracks.tile_gzip(units, _joined(base.tile(level, index, theirs), more) if theirs else more)
+        more = sql_tracks.rows_of(drawn, level, index, mine, own, len(base.names))
+        return tracks.tile_gzip(units, _join_rows(base.tile(level, index, theirs), more) if theirs else more)
 
 
-def _joined(first: TileRows, second: TileRows) -> TileRows:
+def _join_rows(first: TileRows, second: TileRows) -> TileRows:
     def both(a: Any, b: Any) -> Any:
         return np.concatenate((a, b))
 
@@ -132,7 +133,7 @@ def _without(given: QueryDict, count: int) -> QueryDict:
     kept = given.copy()
     for name in _OWN:
         if name in kept:
-            kept[name] = ",".join(part for part in kept[name].split(",")
+            kept[name] = ",".join(part for part in str(kept[name]).split(",")
                                   if not part.split(":")[0].isdecimal() or _number(part) < count)
     return kept
 

@@ -15,14 +15,14 @@ from typing import Any
 import numpy as np
 from isal import igzip
 
-from profiles.analysis.tile_bytes import TileRows, pack
+from profiles.analysis.core.tile_bytes import TileRows, pack
+from profiles.exports import cells as sql_cells
 from profiles.models import Profile, SavedQuery
-from profiles.sql import cells as sql_cells
 from profiles.sql.examples import example
 from profiles.sql.process import Limits, QueryError
 from profiles.sql.services import query_run
 from profiles.sql.tables import CATEGORIES
-from profiles.sql.tracks import FIRST_SLICE, Drawn, made
+from profiles.sql.tracks import FIRST_SLICE, QueryTracks, make_tracks
 from profiles.trace import TraceError
 
 MOST = Limits(rows=200_000, bytes=64 << 20, seconds=20.0)
@@ -31,18 +31,21 @@ GROUP = "SQL"
 _HELD = 16
 
 
-def drawn(profile: Profile, keys: Sequence[str], person: str, end_ns: int) -> list[Drawn]:
-    """The queries of an address, run (or found among the kept results). Raises TraceError for keys that name none."""
+def draw_queries(profile: Profile, keys: Sequence[str], person: str, end_ns: int) -> list[QueryTracks]:
+    """Return the queries of an address, run (or found among the kept results).
+
+    Raises TraceError for keys that name none.
+    """
     if not 0 < len(keys) <= MAX_QUERIES:
         raise TraceError("sql", f"{len(keys)} queries are asked for", f"A timeline shows 1 to {MAX_QUERIES} of them")
-    return [_drawn(profile, key, person, end_ns) for key in keys]
+    return [_draw_query(profile, key, person, end_ns) for key in keys]
 
 
-_held: OrderedDict[tuple[int, str, str, int], Drawn] = OrderedDict()
+_held: OrderedDict[tuple[int, str, str, int], QueryTracks] = OrderedDict()
 _lock = threading.Lock()
 
 
-def _drawn(profile: Profile, key: str, person: str, end_ns: int) -> Drawn:
+def _draw_query(profile: Profile, key: str, person: str, end_ns: int) -> QueryTracks:
     title, sql = _query(key)
     identity = hashlib.sha256(f"{profile.pk} {profile.heartbeat} {profile.stored_bytes} {title} {sql}".encode()).hexdigest()[:16]
     place = (profile.pk, key, identity, end_ns)
@@ -51,9 +54,9 @@ def _drawn(profile: Profile, key: str, person: str, end_ns: int) -> Drawn:
             _held.move_to_end(place)
             return _held[place]
     try:
-        out = made(Drawn(title, key, identity=identity), query_run(sql, [profile], person, MOST).table, end_ns)
+        out = make_tracks(QueryTracks(title, key, identity=identity), query_run(sql, [profile], person, MOST).table, end_ns)
     except QueryError as error:
-        out = Drawn(title, key, f"{error.where}: {error.what}", identity=identity)
+        out = QueryTracks(title, key, f"{error.where}: {error.what}", identity=identity)
         if error.kind not in ("refused", "query"):          # busy or stopped may pass: not held
             return out
     with _lock:
@@ -68,15 +71,18 @@ def _query(key: str) -> tuple[str, str]:
         saved = SavedQuery.objects.filter(pk=int(key)).first()
         if saved:
             return saved.name, saved.sql
-    elif found := example(key):
-        return found.title, found.sql
+    elif bundled := example(key):
+        return bundled.title, bundled.sql
     raise TraceError("sql", f"there is no saved query {key[:40]!r}", "The SQL page lists them")
 
 
-def track_documents(found: list[Drawn], first_id: int) -> list[dict[str, Any]]:
-    """As the timeline's document lists tracks. A query without rows is a track that says why."""
+def track_documents(drawn: list[QueryTracks], first_id: int) -> list[dict[str, Any]]:
+    """Return the queries' tracks as the timeline's document lists tracks.
+
+    A query without rows is a track that says why.
+    """
     out: list[dict[str, Any]] = []
-    for each in found:
+    for each in drawn:
         counts = np.bincount(each.columns["track"], minlength=len(each.tracks)) if each.tracks else np.empty(0, np.int64)
         rows = [(name, int(counts[i]), int(each.columns["depth"][each.columns["track"] == i].max()) + 1, 0)
                 for i, name in enumerate(each.tracks)]
@@ -88,24 +94,27 @@ def track_documents(found: list[Drawn], first_id: int) -> list[dict[str, Any]]:
     return out
 
 
-def names_of(found: list[Drawn]) -> list[str]:
-    return [name for each in found for name in each.names]
+def names_of(drawn: list[QueryTracks]) -> list[str]:
+    return [name for each in drawn for name in each.names]
 
 
 def tile_gzip(units: Sequence[tuple[int, int, int]], rows: TileRows) -> bytes:
-    """The tile's bytes, compressed."""
+    """Return the tile's bytes, compressed."""
     packed: bytes = igzip.compress(pack(units, rows), compresslevel=1)
     return packed
 
 
-def slice_detail(found: list[Drawn], slice_id: int, first_id: int) -> dict[str, Any] | None:
-    """A row of a query as the timeline's panel shows a slice; the row's other columns are its arguments."""
+def slice_detail(drawn: list[QueryTracks], slice_id: int, first_id: int) -> dict[str, Any] | None:
+    """Return a row of a query as the timeline's panel shows a slice.
+
+    The row's other columns are its arguments.
+    """
     number, track = slice_id - FIRST_SLICE, first_id
-    for each in found:
+    for each in drawn:
         if 0 <= number < each.rows.size and each.table is not None:
             row = each.table.slice(int(each.rows[number]), 1)
             own = int(each.columns["track"][number])
-            rest = {name: sql_cells.cell(sql_cells.listed(row.column(i))[0]) for i, name in enumerate(row.column_names)
+            rest = {name: sql_cells.cell(sql_cells.list_values(row.column(i))[0]) for i, name in enumerate(row.column_names)
                     if name not in ("start_ns", "dur_ns", "name", "lane", "category")}
             name = each.names[int(each.columns["name"][number])]
             return {"id": slice_id, "track": track + own, "depth": int(each.columns["depth"][number]),

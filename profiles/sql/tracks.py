@@ -12,9 +12,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from profiles.analysis.tile_bytes import INSTANT, MERGED, TileRows, downsample
-from profiles.analysis.tiles import BIN_BITS
-from profiles.sql import cells as sql_cells
+from profiles.analysis.core.tile_bytes import INSTANT, MERGED, TileRows, downsample
+from profiles.analysis.core.tiles import BIN_BITS
+from profiles.exports import cells as sql_cells
 from profiles.sql.tables import CATEGORIES
 from profiles.trace import Category
 
@@ -24,7 +24,7 @@ Array = npt.NDArray[Any]
 
 
 @dataclass
-class Drawn:
+class QueryTracks:
     """One query's rows, ordered by (track, depth, start). Empty where it failed: `error` says why."""
 
     title: str
@@ -39,7 +39,7 @@ class Drawn:
     identity: str = ""
 
 
-def made(out: Drawn, table: pa.Table, end_ns: int) -> Drawn:
+def make_tracks(out: QueryTracks, table: pa.Table, end_ns: int) -> QueryTracks:
     out.table = table
     names = table.column_names
     if {"start_ns", "dur_ns"} <= set(names):
@@ -51,11 +51,11 @@ def made(out: Drawn, table: pa.Table, end_ns: int) -> Drawn:
 
 
 def _floats(table: pa.Table, name: str) -> npt.NDArray[np.float64]:
-    found = sql_cells.numbers(table, name)
-    return np.full(table.num_rows, np.nan) if found is None else found.fill_null(float("nan")).to_numpy(zero_copy_only=False)
+    values = sql_cells.numbers(table, name)
+    return np.full(table.num_rows, np.nan) if values is None else values.fill_null(float("nan")).to_numpy(zero_copy_only=False)
 
 
-def _counter(out: Drawn, table: pa.Table) -> Drawn:
+def _counter(out: QueryTracks, table: pa.Table) -> QueryTracks:
     time_ns, value = _floats(table, "time_ns"), _floats(table, "value")
     keep = np.flatnonzero(np.isfinite(time_ns) & np.isfinite(value) & (time_ns >= 0))
     keep = keep[np.argsort(time_ns[keep], kind="stable")]
@@ -65,7 +65,7 @@ def _counter(out: Drawn, table: pa.Table) -> Drawn:
     return out
 
 
-def _slices(out: Drawn, table: pa.Table, end_ns: int) -> Drawn:
+def _slices(out: QueryTracks, table: pa.Table, end_ns: int) -> QueryTracks:
     start, dur = _floats(table, "start_ns"), _floats(table, "dur_ns")
     keep = np.flatnonzero(np.isfinite(start) & np.isfinite(dur) & (dur >= 0) & (start <= end_ns) & (start + dur >= 0))
     if not keep.size:
@@ -92,20 +92,20 @@ def _texts(table: pa.Table, name: str, keep: Array) -> list[str]:
     if position < 0:
         return [""] * keep.size
     return [str(sql_cells.cell(value)) if value is not None else ""
-            for value in sql_cells.listed(pc.take(table.column(position), keep))]
+            for value in sql_cells.list_values(pc.take(table.column(position), keep))]
 
 
 def _lanes_of(table: pa.Table, keep: Array, title: str) -> tuple[npt.NDArray[np.int64], list[str]]:
     """A column `lane` splits the rows into tracks of their own; the most frequent ones where there are many."""
     if table.schema.get_field_index("lane") < 0:
         return np.zeros(keep.size, np.int64), [title]
-    listed, found, counts = np.unique(_texts(table, "lane", keep), return_inverse=True, return_counts=True)
+    listed, lane_of_row, counts = np.unique(_texts(table, "lane", keep), return_inverse=True, return_counts=True)
     if listed.size <= MAX_TRACKS:
-        return found, [f"{title}: {text[:80]}" for text in listed.tolist()]
+        return lane_of_row, [f"{title}: {text[:80]}" for text in listed.tolist()]
     most = np.sort(np.argsort(-counts, kind="stable")[:MAX_TRACKS - 1])
     number = np.full(listed.size, most.size)
     number[most] = np.arange(most.size)
-    return number[found], [*(f"{title}: {text[:80]}" for text in listed[most].tolist()), f"{title}: others"]
+    return number[lane_of_row], [*(f"{title}: {text[:80]}" for text in listed[most].tolist()), f"{title}: others"]
 
 
 def _depths(track: Array, start_ns: Array, dur_ns: Array) -> npt.NDArray[np.int64]:
@@ -127,14 +127,17 @@ def _depths(track: Array, start_ns: Array, dur_ns: Array) -> npt.NDArray[np.int6
     return depth
 
 
-def rows_of(found: list[Drawn], level: int, index: int, units: Sequence[tuple[int, int, int]], first_id: int,
+def rows_of(drawn: list[QueryTracks], level: int, index: int, units: Sequence[tuple[int, int, int]], first_id: int,
             first_name: int) -> TileRows:
-    """What a tile shows of the queries' tracks; `units` (track, first and last depth) ascending."""
+    """Return what a tile shows of the queries' tracks.
+
+    `units` (track, first and last depth) ascending.
+    """
     begin, end = index << (2 * level + BIN_BITS), (index + 1) << (2 * level + BIN_BITS)
     parts: list[tuple[int, dict[str, Array]]] = []
     samples: list[tuple[int, Array, Array]] = []
     at_track, at_name, at_slice = first_id, first_name, FIRST_SLICE
-    for each in found:
+    for each in drawn:
         for number in range(max(len(each.tracks), 1)):
             for track, first, last in units:
                 if track != at_track + number:
@@ -142,7 +145,7 @@ def rows_of(found: list[Drawn], level: int, index: int, units: Sequence[tuple[in
                 if each.tracks:
                     parts.append((track, _tile(each, number, first, last, begin, end, level, at_name, at_slice)))
                 elif each.counter and first == 0:
-                    samples.append((track, *_sampled(each, begin, end, level)))
+                    samples.append((track, *_tile_samples(each, begin, end, level)))
         at_track, at_name, at_slice = at_track + max(len(each.tracks), 1), at_name + len(each.names), at_slice + each.rows.size
     columns = {name: np.concatenate([np.empty(0, kind), *(part[name] for _, part in parts)]) for name, kind in _KINDS.items()}
     return TileRows(
@@ -158,7 +161,7 @@ _KINDS = {"start_ns": np.int64, "dur_ns": np.int64, "name_id": np.int64, "count"
           "category": np.uint8, "flags": np.uint8, "fill": np.uint8}
 
 
-def _tile(each: Drawn, number: int, first: int, last: int, begin: int, end: int, level: int, name: int,
+def _tile(each: QueryTracks, number: int, first: int, last: int, begin: int, end: int, level: int, name: int,
           slice_: int) -> dict[str, Array]:
     """Long slices as they are, those shorter than a bin together by lane and bin, with the longest one's name."""
     start, dur = each.columns["start_ns"], each.columns["dur_ns"]
@@ -187,7 +190,7 @@ def _tile(each: Drawn, number: int, first: int, last: int, begin: int, end: int,
     return {column: values[order] for column, values in made.items()}
 
 
-def _sampled(each: Drawn, begin: int, end: int, level: int) -> tuple[Array, Array]:
+def _tile_samples(each: QueryTracks, begin: int, end: int, level: int) -> tuple[Array, Array]:
     times, values = each.columns["time_ns"], each.columns["value"]
     first, last = max(int(np.searchsorted(times, begin)) - 1, 0), int(np.searchsorted(times, end))
     keep = downsample(times[first:last], values[first:last], level)

@@ -30,7 +30,7 @@ _ARROW = {"BIGINT": pa.int64(), "INTEGER": pa.int32(), "SMALLINT": pa.int16(), "
 
 
 @dataclass
-class Prepared:
+class QueryFiles:
     """What a child needs: statements that make the tables, and the files that it may open (relative names and targets)."""
 
     statements: list[str] = field(default_factory=list)
@@ -38,9 +38,9 @@ class Prepared:
     targets: list[str] = field(default_factory=list)
 
 
-def prepare(profiles: list[Profile], folder: Path) -> Prepared:
+def prepare(profiles: list[Profile], folder: Path) -> QueryFiles:
     """Fill `folder` for a query over `profiles`. Parts that a profile lacks are empty tables."""
-    out = Prepared()
+    out = QueryFiles()
     links = {profile.pk: _links(profile.pk, folder, out) for profile in profiles}
     documents = {pk: json.loads((folder / f"p{pk}" / "timeline.json").read_text()) for pk, names in links.items()
                  if "timeline.json" in names}
@@ -55,10 +55,10 @@ def prepare(profiles: list[Profile], folder: Path) -> Prepared:
     return out
 
 
-def _links(pk: int, folder: Path, out: Prepared) -> set[str]:
+def _links(pk: int, folder: Path, out: QueryFiles) -> set[str]:
     """Names of the profile's stored files, each a link in p<pk>/."""
     (folder / f"p{pk}").mkdir()
-    found = set()
+    names = set()
     keys = {f"{name}.parquet": store.key(pk, f"{name}.parquet") for name in _FILES} | {
         "timeline.json": store.key(pk, "timeline.json"), "counters.parquet": store_counters.key(pk),
         "launches.parquet": store_launches.key(pk)}
@@ -68,14 +68,14 @@ def _links(pk: int, folder: Path, out: Prepared) -> set[str]:
         except FileNotFoundError:
             continue
         (folder / f"p{pk}" / name).symlink_to(target)
-        found.add(name)
+        names.add(name)
         if name.endswith(".parquet"):
             out.files.append(f"p{pk}/{name}")
             out.targets.append(str(target))
-    return found
+    return names
 
 
-def _small(folder: Path, name: str, rows: Iterable[dict[str, Any]], out: Prepared) -> None:
+def _small(folder: Path, name: str, rows: Iterable[dict[str, Any]], out: QueryFiles) -> None:
     schema = pa.schema([(each.name, _ARROW[each.type]) for each in table(name).columns])
     pq.write_table(pa.Table.from_pylist(list(rows), schema), folder / f"{name}.parquet")
     out.files.append(f"{name}.parquet")
@@ -92,7 +92,7 @@ _ARGUMENTS = ("correlation", "external_id", "device", "stream", "grid_x", "grid_
               "registers_per_thread", "smem_bytes", "occupancy_pct", "bytes")
 
 
-def _numbered(pk: int, name: str) -> str:
+def _parquet_with_rows(pk: int, name: str) -> str:
     return f"read_parquet('p{pk}/{name}.parquet', file_row_number = true)"
 
 
@@ -102,10 +102,10 @@ def _slices(pk: int, names: set[str], where: str = "true") -> str:
         return ""
     given = ", ".join(f"a.{name}" for name in _ARGUMENTS)
     return (f"SELECT {pk}::BIGINT AS profile, s.file_row_number AS id, s.start_ns, s.dur_ns, n.name, c.word AS category, "
-            f"s.track, s.depth, s.instant, {given}, d.detail AS args FROM {_numbered(pk, 'slices')} AS s "
+            f"s.track, s.depth, s.instant, {given}, d.detail AS args FROM {_parquet_with_rows(pk, 'slices')} AS s "
             f"POSITIONAL JOIN read_parquet('p{pk}/arguments.parquet') AS a JOIN {_WORDS} ON c.number = s.category "
-            f"LEFT JOIN {_numbered(pk, 'names')} AS n ON n.file_row_number = s.name_id "
-            f"LEFT JOIN {_numbered(pk, 'details')} AS d ON d.file_row_number = a.detail_id WHERE {where}")
+            f"LEFT JOIN {_parquet_with_rows(pk, 'names')} AS n ON n.file_row_number = s.name_id "
+            f"LEFT JOIN {_parquet_with_rows(pk, 'details')} AS d ON d.file_row_number = a.detail_id WHERE {where}")
 
 
 def _kernels(pk: int, names: set[str]) -> str:
@@ -141,8 +141,8 @@ def _profile(profile: Profile) -> dict[str, Any]:
 
 def _kernel_stats(profiles: list[Profile]) -> Iterator[dict[str, Any]]:
     names = [each.name for each in table("kernel_stats").columns if each.name != "profile"]
-    found = KernelStat.objects.filter(profile__in=profiles).order_by("profile_id", "-total_ns", "pk")
-    for row in found.values("profile_id", *names):
+    rows = KernelStat.objects.filter(profile__in=profiles).order_by("profile_id", "-total_ns", "pk")
+    for row in rows.values("profile_id", *names):
         yield {"profile": row.pop("profile_id"), **row}
 
 
@@ -162,15 +162,15 @@ def _steps(documents: dict[int, dict[str, Any]]) -> Iterator[dict[str, Any]]:
 
 def _integrity(profiles: list[Profile]) -> Iterator[dict[str, Any]]:
     for profile in profiles:
-        found = profile.integrity
-        yield {"profile": profile.pk, "section": "read", "reason": "records", "records": found.get("records_read", 0)}
-        yield {"profile": profile.pk, "section": "kept", "reason": "records", "records": found.get("records_kept", 0)}
+        integrity = profile.integrity
+        yield {"profile": profile.pk, "section": "read", "reason": "records", "records": integrity.get("records_read", 0)}
+        yield {"profile": profile.pk, "section": "kept", "reason": "records", "records": integrity.get("records_kept", 0)}
         for section in ("kinds", "not_kept", "repaired", "remarks"):
-            for reason, records in found.get(section, {}).items():
+            for reason, records in integrity.get(section, {}).items():
                 yield {"profile": profile.pk, "section": section, "reason": reason, "records": records}
-        if found.get("truncated_at"):
-            yield {"profile": profile.pk, "section": "truncated", "reason": found["truncated_at"]}
-        for note in found.get("notes", []):
+        if integrity.get("truncated_at"):
+            yield {"profile": profile.pk, "section": "truncated", "reason": integrity["truncated_at"]}
+        for note in integrity.get("notes", []):
             yield {"profile": profile.pk, "section": "notes", "reason": note}
 
 

@@ -25,8 +25,11 @@ _TRUNCATE, _ANY_TCP = 1 << 14, 0b11
 
 
 def limit(memory_bytes: int, seconds: int, file_bytes: int, parent: int) -> None:
-    """Bounds of this process: address space, processor time, size of a written file, open files, no core. It is the first
-    to go when the machine's memory runs out, gives way to others, and dies with the process `parent` that started it."""
+    """Bound this process: memory, processor time, written files, open files, no core.
+
+    It is the first to go when the machine's memory runs out, gives way to others, and dies with the process `parent` that started
+    it.
+    """
     for kind, most in ((resource.RLIMIT_AS, memory_bytes), (resource.RLIMIT_CPU, seconds), (resource.RLIMIT_FSIZE, file_bytes),
                        (resource.RLIMIT_NOFILE, 2048), (resource.RLIMIT_CORE, 0)):
         least = min(most, resource.getrlimit(kind)[1]) if resource.getrlimit(kind)[1] != resource.RLIM_INFINITY else most
@@ -42,8 +45,10 @@ def limit(memory_bytes: int, seconds: int, file_bytes: int, parent: int) -> None
 
 
 def close(readable: list[str], writable: str) -> bool:
-    """From now on this process reads the files `readable` and the system's, writes below `writable`, and speaks no TCP.
-    False where the kernel cannot do that."""
+    """Let this process read `readable` and the system's files, write below `writable`, no TCP.
+
+    False where the kernel cannot do that.
+    """
     if sys.platform != "linux":
         return False
     libc = ctypes.CDLL(None, use_errno=True)
@@ -61,7 +66,7 @@ def close(readable: list[str], writable: str) -> bool:
     for path, access in allowed.items():
         _allow(libc, ruleset, path, access)
     libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
-    closed = libc.syscall(_RESTRICT_SELF, ruleset, 0) == 0
+    closed: bool = libc.syscall(_RESTRICT_SELF, ruleset, 0) == 0
     os.close(ruleset)
     return closed
 

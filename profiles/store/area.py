@@ -29,14 +29,14 @@ class Area:
     least_ns: int | None = None                 # duration within [least_ns, most_ns)
     most_ns: int | None = None
 
-    def mask(self, found: Timeline) -> npt.NDArray[np.bool_]:
+    def mask(self, timeline: Timeline) -> npt.NDArray[np.bool_]:
         """Track number -> is it of the area."""
-        mask = np.zeros(len(found.tracks), np.bool_)
-        mask[range(len(found.tracks)) if self.tracks is None else list(self.tracks)] = True
+        mask = np.zeros(len(timeline.tracks), np.bool_)
+        mask[range(len(timeline.tracks)) if self.tracks is None else list(self.tracks)] = True
         return mask
 
     def on(self, tracks: npt.NDArray[np.bool_]) -> Area:
-        """The same time on other tracks, every slice of them."""
+        """Return the same time on other tracks, every slice of them."""
         return Area(self.start_ns, self.end_ns, tuple(np.flatnonzero(tracks).tolist()))
 
 
@@ -51,24 +51,27 @@ class Window:
     first: npt.NDArray[np.bool_]    # the window counts it: a slice that reaches over several is in each of them
 
     @property
-    def counted(self) -> Rows:
+    def counted_rows(self) -> Rows:
         return {name: values[self.first] for name, values in self.rows.items()}
 
-    def clipped(self) -> tuple[Array, Array]:
-        """Begin and end of each slice within the window."""
+    def clip_times(self) -> tuple[Array, Array]:
+        """Return begin and end of each slice within the window."""
         return np.maximum(self.rows["begin"], self.start_ns), np.minimum(self.rows["end"], self.end_ns)
 
 
-def windows(found: Timeline, area: Area, names: tuple[str, ...] = (), rows: int = WINDOW_ROWS) -> Iterator[Window]:
-    """The area's slices with their `names` (stored columns, of arguments too). Always at least one window."""
+def windows(timeline: Timeline, area: Area, names: tuple[str, ...] = (), rows: int = WINDOW_ROWS) -> Iterator[Window]:
+    """Yield the area's slices with their `names` (stored columns, of arguments too).
+
+    Always at least one window.
+    """
     needed = tuple(dict.fromkeys((*_BASE, *names, *(name for key, _ in area.where for name in column(key).needs))))
-    drawn = tuple(name for name in needed if name in found.slices.names)
+    drawn = tuple(name for name in needed if name in timeline.slices.names)
     said = tuple(name for name in needed if name not in drawn)
-    mask = area.mask(found)
-    cuts = found.cuts(area.start_ns, area.end_ns, rows)
+    mask = area.mask(timeline)
+    cuts = timeline.cuts(area.start_ns, area.end_ns, rows)
     for number, (start, end) in enumerate(cuts):
-        parts = [_part(found, area, mask, span, (start, end), (drawn, said)) for span in found.ranges(start, end)]
-        part = _none(found, needed) if not parts else {
+        parts = [_part(timeline, area, mask, span, (start, end), (drawn, said)) for span in timeline.ranges(start, end)]
+        part = _none(timeline, needed) if not parts else {
             name: np.concatenate([each[name] for each in parts]) for name in (*needed, "slice")}
         part["begin"] = np.maximum(part["start_ns"], area.start_ns)
         part["end"] = np.maximum(np.minimum(part["start_ns"] + part["dur_ns"], area.end_ns), part["begin"])
@@ -76,12 +79,12 @@ def windows(found: Timeline, area: Area, names: tuple[str, ...] = (), rows: int 
         yield Window(start, end, (number + 1) / len(cuts), part, first)
 
 
-def _part(found: Timeline, area: Area, mask: npt.NDArray[np.bool_], span: tuple[int, int], window: tuple[int, int],
+def _part(timeline: Timeline, area: Area, mask: npt.NDArray[np.bool_], span: tuple[int, int], window: tuple[int, int],
           names: tuple[tuple[str, ...], tuple[str, ...]]) -> Rows:
     """Slices of one range of stored rows that overlap the window and that the area asks for."""
     lo, hi = span
     drawn, said = names
-    part = found.slices.uncached(lo, hi, drawn)
+    part = timeline.slices.read_uncached(lo, hi, drawn)
     # an instant, and a slice of no length, is where it is; others are on [start, end)
     keep = mask[part["track"]] & (part["start_ns"] < window[1]) & (part["start_ns"] + np.maximum(part["dur_ns"], 1) > window[0])
     if area.least_ns is not None:
@@ -89,22 +92,23 @@ def _part(found: Timeline, area: Area, mask: npt.NDArray[np.bool_], span: tuple[
     if area.most_ns is not None:
         keep &= part["dur_ns"] < area.most_ns
     if not keep.any():
-        said_part = {name: found.arguments.read(0, 0, (name,))[name] for name in said}
+        said_part = {name: timeline.arguments.read(0, 0, (name,))[name] for name in said}
         return {**{name: values[:0] for name, values in part.items()}, **said_part, "slice": np.empty(0, np.int64)}
     if said:
-        part |= found.arguments.uncached(lo, hi, said)
+        part |= timeline.arguments.read_uncached(lo, hi, said)
     part = {name: values[keep] for name, values in part.items()} | {"slice": np.flatnonzero(keep) + lo}
     for name, key in area.where:
-        same = column(name).equal(found, part, key)
+        same = column(name).equal(timeline, part, key)
         part = {name: values[same] for name, values in part.items()}
     return part
 
 
-def _none(found: Timeline, names: tuple[str, ...]) -> Rows:
-    empty = {name: (found.slices if name in found.slices.names else found.arguments).read(0, 0, (name,))[name] for name in names}
+def _none(timeline: Timeline, names: tuple[str, ...]) -> Rows:
+    empty = {name: (timeline.slices if name in timeline.slices.names else timeline.arguments).read(0, 0,
+                                                                                                   (name,))[name] for name in names}
     return {**empty, "slice": np.empty(0, np.int64)}
 
 
-def whole(found: Timeline) -> Area:
-    """The whole trace: its last instant lies at its end."""
-    return Area(0, int(found.document["end_ns"]) + 1)
+def whole(timeline: Timeline) -> Area:
+    """Return the whole trace: its last instant lies at its end."""
+    return Area(0, int(timeline.document["end_ns"]) + 1)

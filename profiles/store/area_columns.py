@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow.parquet as pq
 
-from profiles.analysis.names import short_name
+from profiles.analysis.core.names import short_name
 from profiles.store import trace as store
 from profiles.store.related import operator_names
 from profiles.store.timeline import Timeline
@@ -47,41 +47,41 @@ class Column:
     codes: Callable[[Timeline, Rows], list[Array]]
     value: Callable[[Timeline, Key], Any]
 
-    def equal(self, found: Timeline, rows: Rows, key: Key) -> npt.NDArray[np.bool_]:
+    def equal(self, timeline: Timeline, rows: Rows, key: Key) -> npt.NDArray[np.bool_]:
         same = np.ones(rows["slice"].size, np.bool_)
-        for values, wanted in zip(self.codes(found, rows), key, strict=True):
+        for values, wanted in zip(self.codes(timeline, rows), key, strict=True):
             same &= values == wanted
         return same
 
 
-def _stored(key: str, title: str, *names: str, kind: str = "number") -> Column:
+def _stored_column(key: str, title: str, *names: str, kind: str = "number") -> Column:
     needs = names or (key,)
 
-    def value(_: Timeline, found: Key) -> Any:
-        if found[0] in (NULL, -(2**31)):
+    def value(_: Timeline, key: Key) -> Any:
+        if key[0] in (NULL, -(2**31)):
             return None
-        return found[0] if len(found) == 1 else " × ".join(str(part) for part in found)
+        return key[0] if len(key) == 1 else " × ".join(str(part) for part in key)
 
     return Column(key, title, kind, needs, lambda _, rows: [rows[name].astype(np.int64) for name in needs], value)
 
 
 def _of_track(key: str, title: str) -> Column:
     """What the track says: equal texts of several tracks are one value, known by the first of them."""
-    def codes(found: Timeline, rows: Rows) -> list[Array]:
-        texts = [track[key] for track in found.tracks]
+    def codes(timeline: Timeline, rows: Rows) -> list[Array]:
+        texts = [track[key] for track in timeline.tracks]
         first = {text: number for number, text in reversed(list(enumerate(texts)))}
         return [np.array([first[text] for text in texts] or [0], np.int64)[rows["track"]]]
 
-    return Column(key, title, "text", ("track",), codes, lambda found, value: found.tracks[value[0]][key])
+    return Column(key, title, "text", ("track",), codes, lambda timeline, value: timeline.tracks[value[0]][key])
 
 
-def _track(found: Timeline, key: Key) -> str:
-    track = found.tracks[key[0]]
+def _track(timeline: Timeline, key: Key) -> str:
+    track = timeline.tracks[key[0]]
     return f"{track['group']} / {track['name']}"
 
 
-def _short(found: Timeline, rows: Rows) -> list[Array]:
-    return [_short_ids(found.profile_id, found.etag, len(found.names))[rows["name_id"]]]
+def _short(timeline: Timeline, rows: Rows) -> list[Array]:
+    return [_short_ids(timeline.profile_id, timeline.etag, len(timeline.names))[rows["name_id"]]]
 
 
 @lru_cache(maxsize=8)
@@ -97,33 +97,33 @@ def _occupancy(_: Timeline, rows: Rows) -> list[Array]:
     return [np.where(np.isfinite(rows["occupancy_pct"]), np.nan_to_num(rows["occupancy_pct"]) * 10, NULL).astype(np.int64)]
 
 
-def _operator(found: Timeline, rows: Rows) -> list[Array]:
-    return [operator_names(found, rows["external_id"])]
+def _operator(timeline: Timeline, rows: Rows) -> list[Array]:
+    return [operator_names(timeline, rows["external_id"])]
 
 
 COLUMNS: dict[str, Column] = {column.key: column for column in (
     Column("name", "Name", "text", ("name_id",), lambda _, rows: [rows["name_id"].astype(np.int64)],
-           lambda found, key: found.names[key[0]]),
-    Column("short_name", "Short name", "text", ("name_id",), _short, lambda found, key: short_name(found.names[key[0]])),
+           lambda timeline, key: timeline.names[key[0]]),
+    Column("short_name", "Short name", "text", ("name_id",), _short, lambda timeline, key: short_name(timeline.names[key[0]])),
     Column("category", "Category", "category", ("category",), lambda _, rows: [rows["category"].astype(np.int64)],
            lambda _, key: _CATEGORIES[key[0]] if 0 <= key[0] < len(_CATEGORIES) else "other"),
     Column("track", "Track", "track", ("track",), lambda _, rows: [rows["track"].astype(np.int64)], _track),
     _of_track("group", "Process or GPU"), _of_track("kind", "Kind of track"),
-    _stored("depth", "Depth"), _stored("device", "Device"), _stored("stream", "Stream"),
-    _stored("grid", "Grid", "grid_x", "grid_y", "grid_z", kind="text"),
-    _stored("block", "Block", "block_x", "block_y", "block_z", kind="text"),
-    _stored("registers_per_thread", "Registers per thread"), _stored("smem_bytes", "Shared memory per block"),
+    _stored_column("depth", "Depth"), _stored_column("device", "Device"), _stored_column("stream", "Stream"),
+    _stored_column("grid", "Grid", "grid_x", "grid_y", "grid_z", kind="text"),
+    _stored_column("block", "Block", "block_x", "block_y", "block_z", kind="text"),
+    _stored_column("registers_per_thread", "Registers per thread"), _stored_column("smem_bytes", "Shared memory per block"),
     Column("occupancy_pct", "Occupancy (%)", "number", ("occupancy_pct",), _occupancy,
            lambda _, key: None if key[0] == NULL else key[0] / 10),
-    _stored("bytes", "Bytes"),
+    _stored_column("bytes", "Bytes"),
     Column("operator", "Operator that launched it", "text", ("external_id",), _operator,
-           lambda found, key: None if key[0] < 0 else found.names[key[0]]),
-    _stored("correlation", "Correlation"), _stored("external_id", "External id"),
+           lambda timeline, key: None if key[0] < 0 else timeline.names[key[0]]),
+    _stored_column("correlation", "Correlation"), _stored_column("external_id", "External id"),
 )}
 
 
 def column(key: str) -> Column:
-    """Raises UnknownColumn."""
+    """Return a column by its key. Raises UnknownColumn."""
     if key in COLUMNS:
         return COLUMNS[key]
     if key.startswith(ARGUMENT) and len(key) <= 200:
@@ -132,23 +132,26 @@ def column(key: str) -> Column:
 
 
 def condition(text: str) -> tuple[str, Key]:
-    """"grid:4,2,1" -> ("grid", (4, 2, 1)): what rows of a table say of themselves. Raises UnknownColumn."""
+    """Parse what rows of a table say of themselves: "grid:4,2,1" -> ("grid", (4, 2, 1)).
+
+    Raises UnknownColumn.
+    """
     name, _, numbers = text.rpartition(":")
-    found = column(name)
-    width = len(found.needs) if found.key in ("grid", "block") else 1
+    known = column(name)
+    width = len(known.needs) if known.key in ("grid", "block") else 1
     if not re.fullmatch(r"-?\d{1,19}(,-?\d{1,19})*", numbers) or numbers.count(",") != width - 1:
         raise UnknownColumn(f"{text[:80]!r} is not of the form column:number")
     return name, tuple(int(part) for part in numbers.split(","))
 
 
 def _argument(name: str) -> Column:
-    def codes(found: Timeline, rows: Rows) -> list[Array]:
+    def codes(timeline: Timeline, rows: Rows) -> list[Array]:
         detail = rows["detail_id"].astype(np.int64)
-        same = _canonical(found.profile_id, found.etag, name)
+        same = _canonical(timeline.profile_id, timeline.etag, name)
         return [np.where((detail >= 0) & (detail < same.size), same[np.clip(detail, 0, max(same.size - 1, 0))], -1)]
 
-    def value(found: Timeline, key: Key) -> Any:
-        return _text(_arguments(found, key[0]).get(name)) if key[0] >= 0 else None
+    def value(timeline: Timeline, key: Key) -> Any:
+        return _text(_arguments(timeline, key[0]).get(name)) if key[0] >= 0 else None
 
     return Column(ARGUMENT + name, name, "text", ("detail_id",), codes, value)
 
@@ -157,7 +160,7 @@ def _text(value: Any) -> str | None:
     return value if isinstance(value, str) or value is None else msgspec.json.encode(value).decode()
 
 
-def _parsed(text: str | None) -> dict[str, Any]:
+def _parse_arguments(text: str | None) -> dict[str, Any]:
     try:
         values = msgspec.json.decode(text or "{}")
     except (msgspec.DecodeError, RecursionError):
@@ -165,12 +168,12 @@ def _parsed(text: str | None) -> dict[str, Any]:
     return values if isinstance(values, dict) else {"text": text}
 
 
-def _arguments(found: Timeline, number: int) -> dict[str, Any]:
-    with pq.ParquetFile(store.local_path(store.key(found.profile_id, "details.parquet"))) as file:
+def _arguments(timeline: Timeline, number: int) -> dict[str, Any]:
+    with pq.ParquetFile(store.local_path(store.key(timeline.profile_id, "details.parquet"))) as file:
         for group in range(file.num_row_groups):
             rows = file.metadata.row_group(group).num_rows
             if number < rows:
-                return _parsed(file.read_row_group(group, ["detail"])["detail"][number].as_py())
+                return _parse_arguments(file.read_row_group(group, ["detail"])["detail"][number].as_py())
             number -= rows
     return {}
 
@@ -186,18 +189,21 @@ def _canonical(profile_id: int, etag: str, name: str) -> npt.NDArray[np.int64]:
                                 f"{DETAILS:,} that are looked through")
         for batch in file.iter_batches(50_000, columns=["detail"]):
             for text in batch["detail"].to_pylist():
-                value = _text(_parsed(text).get(name)) if text and name in text else None
+                value = _text(_parse_arguments(text).get(name)) if text and name in text else None
                 out.append(-1 if value is None else first.setdefault(value, len(out)))
     return np.array(out or [-1], np.int64)
 
 
 @lru_cache(maxsize=32)
 def argument_names(profile_id: int, etag: str) -> tuple[str, ...]:
-    """Arguments that the trace's slices have, most frequent first (of the first thousands of different ones)."""
+    """Return the arguments that the trace's slices have, most frequent first.
+
+    Of the first thousands of different ones.
+    """
     counts: dict[str, int] = {}
     with pq.ParquetFile(store.local_path(store.key(profile_id, "details.parquet"))) as file:
         batch = next(file.iter_batches(_SAMPLED, columns=["detail"]), None)
         for text in batch["detail"].to_pylist() if batch is not None else []:
-            for name in _parsed(text):
+            for name in _parse_arguments(text):
                 counts[name] = counts.get(name, 0) + 1
     return tuple(sorted((name for name in counts if len(name) <= 100), key=lambda name: -counts[name])[:100])

@@ -28,10 +28,10 @@ class Cache:
 
     def get(self, key: Any) -> Array | None:
         with self._lock:
-            found = self._held.get(key)
-            if found is not None:
+            array = self._held.get(key)
+            if array is not None:
                 self._held.move_to_end(key)
-            return found
+            return array
 
     def put(self, key: Any, value: Array) -> None:
         with self._lock:
@@ -65,7 +65,10 @@ class Columns:
         self.names = frozenset(self._file.schema_arrow.names)
 
     def read(self, first: int, last: int, names: tuple[str, ...]) -> dict[str, Array]:
-        """Rows [first, last) of some columns. Nulls are the least number of their type, NaN in float columns."""
+        """Return the rows [first, last) of some columns.
+
+        Nulls are the least number of their type, NaN in float columns.
+        """
         groups = range(int(np.searchsorted(self.bounds, first, side="right")) - 1, int(np.searchsorted(self.bounds, last)))
         if last <= first or not len(groups):
             return {name: self._group(0, (name,))[0][:0] if self.rows else np.empty(0, np.int64) for name in names}
@@ -74,10 +77,12 @@ class Columns:
         return {name: parts[0][i] if len(parts) == 1 else np.concatenate([part[i] for part in parts])
                 for i, name in enumerate(names)}
 
-    def chosen(self, ranges: list[tuple[int, int]], tested: tuple[str, ...], names: tuple[str, ...],
+    def select(self, ranges: list[tuple[int, int]], tested: tuple[str, ...], names: tuple[str, ...],
                test: Callable[[dict[str, Array]], npt.NDArray[np.bool_]]) -> dict[str, Array]:
-        """Rows of `ranges` that pass `test` (it sees the columns `tested`), with their numbers as "row". Columns that no
-        chosen row needs are not decoded."""
+        """Return the rows of `ranges` that pass `test`, with their numbers as "row".
+
+        `test` sees the columns `tested`. Columns that no chosen row needs are not decoded.
+        """
         parts = []
         for lo, hi in ranges:
             for group in range(int(np.searchsorted(self.bounds, lo, side="right")) - 1, int(np.searchsorted(self.bounds, hi))):
@@ -95,15 +100,18 @@ class Columns:
         return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
     def least(self, name: str) -> Array:
-        """Least value of each row group, by the file's statistics."""
+        """Return the least value of each row group, by the file's statistics."""
         if name not in self._least:
             column = self._file.schema_arrow.get_field_index(name)
             self._least[name] = np.array([self._file.metadata.row_group(i).column(column).statistics.min
                                           for i in range(self._file.num_row_groups)])
         return self._least[name]
 
-    def uncached(self, first: int, last: int, names: tuple[str, ...]) -> dict[str, Array]:
-        """As `read`, past the cache: who sums up millions of rows must not push out the tiles of everybody else."""
+    def read_uncached(self, first: int, last: int, names: tuple[str, ...]) -> dict[str, Array]:
+        """Return what `read` does, past the cache.
+
+        Who sums up millions of rows must not push out the tiles of everybody else.
+        """
         groups = list(range(int(np.searchsorted(self.bounds, first, side="right")) - 1, int(np.searchsorted(self.bounds, last))))
         if last <= first or not groups:
             return self.read(0, 0, names)
@@ -113,7 +121,7 @@ class Columns:
         return {name: _plain(table[name])[first - begin:last - begin] for name in names}
 
     def take(self, rows: npt.NDArray[np.intp], names: tuple[str, ...]) -> dict[str, Array]:
-        """Scattered rows of some columns, in the given order."""
+        """Return scattered rows of some columns, in the given order."""
         out = {name: values.repeat(0) for name, values in self.read(0, 0, names).items()}
         if not rows.size:
             return out
@@ -121,7 +129,7 @@ class Columns:
         touched = np.unique(group).tolist()
         for number in touched:
             mine = np.flatnonzero(group == number)
-            columns = self._group(number, names) if len(touched) <= MOST_KEPT else list(self.uncached(
+            columns = self._group(number, names) if len(touched) <= MOST_KEPT else list(self.read_uncached(
                 int(self.bounds[number]), int(self.bounds[number + 1]), names).values())
             for name, values in zip(names, columns, strict=True):
                 if out[name].size != rows.size:
@@ -130,22 +138,25 @@ class Columns:
         return out
 
     def _group(self, number: int, names: tuple[str, ...]) -> list[Array]:
-        found = {name: cache.get((*self._identity, number, name)) for name in names}
-        absent = [name for name, values in found.items() if values is None]
+        arrays = {name: cache.get((*self._identity, number, name)) for name in names}
+        absent = [name for name, values in arrays.items() if values is None]
         if absent:
             with self._lock:
                 table = self._file.read_row_group(number, columns=absent, use_threads=False)
             for name in absent:
-                found[name] = _plain(table[name])
-                cache.put((*self._identity, number, name), found[name])
-        return [values for name in names if (values := found[name]) is not None]
+                arrays[name] = plain = _plain(table[name])
+                cache.put((*self._identity, number, name), plain)
+        return [values for name in names if (values := arrays[name]) is not None]
 
     def groups_with(self, name: str, value: int) -> list[int]:
-        """Row groups in which `value` may occur, by the file's statistics."""
+        """Return the row groups in which `value` may occur, by the file's statistics."""
         return self.groups_between(name, value, value)
 
     def groups_between(self, name: str, least: int, most: int) -> list[int]:
-        """Row groups in which a value of [least, most] may occur, by the file's statistics."""
+        """Return the row groups in which a value of [least, most] may occur.
+
+        By the file's statistics.
+        """
         column = self._file.schema_arrow.get_field_index(name)
         out = []
         for number in range(self._file.num_row_groups):
@@ -158,7 +169,7 @@ class Columns:
         return out
 
     def rows_where(self, name: str, value: int) -> npt.NDArray[np.int64]:
-        """Row numbers with `value`, ascending."""
+        """Return the row numbers with `value`, ascending."""
         hits = [np.flatnonzero(self._group(group, (name,))[0] == value) + self.bounds[group]
                 for group in self.groups_with(name, value)]
         return np.concatenate(hits) if hits else np.empty(0, np.int64)

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from django.core.files.base import ContentFile
 from django.core.files.storage import default_storage
 
-from profiles.analysis import counters
+from profiles.analysis.kernel import counters
 from profiles.models import LaunchCounters
 from profiles.rows import json_safe, text
 from profiles.trace import Report
@@ -60,7 +60,10 @@ def _table(report: Report, start: int) -> pa.Table:
 
 
 def metrics_of(profile_id: int, launch: int) -> list[dict[str, Any]]:
-    """All metrics of one launch by name: {"metric", "unit", "value" (number or word)}. Empty where none is stored."""
+    """Return all metrics of one launch: {"metric", "unit", "value" (number or word)}.
+
+    By name; empty where none is stored.
+    """
     try:
         with default_storage.open(key(profile_id), "rb") as file:
             table = pq.read_table(file, filters=pc.field("launch") == launch)
@@ -72,8 +75,11 @@ def metrics_of(profile_id: int, launch: int) -> list[dict[str, Any]]:
     ]
 
 
-def metrics_named(profile_id: int, names: Sequence[str], launches: Sequence[int]) -> dict[int, dict[str, float]]:
-    """Launch -> metric -> value, of the numbers among `names`; empty where nothing is stored."""
+def metrics_by_name(profile_id: int, names: Sequence[str], launches: Sequence[int]) -> dict[int, dict[str, float]]:
+    """Return launch -> metric -> value, of the numbers among `names`.
+
+    Empty where nothing is stored.
+    """
     chosen = pc.field("metric").isin(list(names)) & pc.field("launch").isin(list(launches))
     try:
         if not launches:
@@ -82,15 +88,15 @@ def metrics_named(profile_id: int, names: Sequence[str], launches: Sequence[int]
             table = pq.read_table(file, columns=["launch", "metric", "value"], filters=chosen)
     except FileNotFoundError:
         return {}
-    found: dict[int, dict[str, float]] = {}
+    values: dict[int, dict[str, float]] = {}
     for launch, metric, value in zip(*(table[name].to_pylist() for name in ("launch", "metric", "value")), strict=True):
         if value is not None:
-            found.setdefault(launch, {})[metric] = value
-    return found
+            values.setdefault(launch, {})[metric] = value
+    return values
 
 
 def words_of(profile_id: int, name: str) -> dict[int, str]:
-    """Launch -> the word that it says under this name; launches that say none are left out."""
+    """Return launch -> the word that it says under this name; launches without one are left out."""
     try:
         with default_storage.open(key(profile_id), "rb") as file:
             table = pq.read_table(file, columns=["launch", "text"], filters=pc.field("metric") == name)
@@ -101,19 +107,25 @@ def words_of(profile_id: int, name: str) -> dict[int, str]:
 
 
 def launch_rows(report: Report) -> Iterator[dict[str, Any]]:
-    """Fields of a LaunchCounters row per launch, with its kernel's full name in place of the key."""
+    """Yield the fields of a LaunchCounters row per launch.
+
+    With its kernel's full name in place of the key.
+    """
     for launch in report.launches:
-        found = counters.facts(launch)
+        facts = counters.launch_facts(launch)
         yield {
-            "kernel_name": text(launch.kernel), "index": launch.index, "duration_ns": json_safe(found.duration_ns),
-            "grid": _dim3(launch.grid), "block": _dim3(launch.block), "facts": json_safe(found.as_json()),
+            "kernel_name": text(launch.kernel), "index": launch.index, "duration_ns": json_safe(facts.duration_ns),
+            "grid": _dim3(launch.grid), "block": _dim3(launch.block), "facts": json_safe(facts.as_json()),
             "rules": json_safe([asdict(rule) for rule in launch.rules]), "incomplete": text(launch.incomplete or ""),
         }
 
 
 def write_rows(profile_id: int, report: Report, kernel_ids: dict[str, int]) -> None:
-    """LaunchCounters of a report. A kernel of which no launch was measured has no row to belong to: it is counted in
-    the integrity report and its metrics are in the object."""
+    """Write LaunchCounters of a report.
+
+    A kernel of which no launch was measured has no row to belong to: it is counted in the integrity report and its metrics are in
+    the object.
+    """
     rows = []
     for fields in launch_rows(report):
         kernel_id = kernel_ids.get(fields.pop("kernel_name"))

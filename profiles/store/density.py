@@ -29,7 +29,10 @@ class Density:
     category: npt.NDArray[np.uint8]
 
     def pack(self) -> bytes:
-        """u32 magic, tracks, bins, 0; f64 ns of a bin; tracks × bins bytes of shares, then of categories. Little endian."""
+        """Return the bytes that the overview reads, little endian.
+
+        u32 magic, tracks, bins, 0; f64 ns of a bin; tracks × bins bytes of shares, then of categories.
+        """
         head = np.array([MAGIC, *self.share.shape, 0], "<u4").tobytes() + np.array([self.bin_ns], "<f8").tobytes()
         return head + self.share.tobytes() + self.category.tobytes()
 
@@ -38,26 +41,29 @@ _known: OrderedDict[str, Density] = OrderedDict()
 _lock = threading.Lock()
 
 
-def density(found: Timeline) -> Density:
-    """Of streams what GPU work covers, of threads what their outer slices other than annotations cover."""
+def density(timeline: Timeline) -> Density:
+    """Return how busy each track is.
+
+    Of streams what GPU work covers, of threads what their outer slices other than annotations cover.
+    """
     with _lock:
-        known = _known.get(found.etag)
+        known = _known.get(timeline.etag)
     if known is None:
-        known = _made(found)
+        known = _make_density(timeline)
         with _lock:
-            _known[found.etag] = known
+            _known[timeline.etag] = known
             while len(_known) > KEPT:
                 _known.popitem(last=False)
     return known
 
 
-def _made(found: Timeline) -> Density:
-    bin_ns = 1 << (2 * found.top)
-    bins, tracks = int(found.document["end_ns"]) // bin_ns + 1, len(found.tracks)
-    stream = np.array([track["kind"] == "stream" for track in found.tracks] or [False], np.bool_)
+def _make_density(timeline: Timeline) -> Density:
+    bin_ns = 1 << (2 * timeline.top)
+    bins, tracks = int(timeline.document["end_ns"]) // bin_ns + 1, len(timeline.tracks)
+    stream = np.array([track["kind"] == "stream" for track in timeline.tracks] or [False], np.bool_)
     cover = np.zeros(OUTER_DEPTHS * tracks * bins, np.float64)
     most, category = np.zeros(tracks * bins), np.zeros(tracks * bins, np.uint8)
-    for rows, busy_ns in _rows(found):
+    for rows, busy_ns in _rows(timeline):
         gpu = stream[rows["track"]]
         keep = np.where(gpu, np.isin(rows["category"], [int(each) for each in GPU_WORK]),
                         (rows["depth"] < OUTER_DEPTHS) & ~np.isin(rows["category"], _ANNOTATIONS)) & (busy_ns > 0)
@@ -74,15 +80,15 @@ def _made(found: Timeline) -> Density:
     return Density(bin_ns, np.clip(np.ceil(share * 255), 0, 255).astype(np.uint8), category.reshape(tracks, bins))
 
 
-def _rows(found: Timeline) -> list[tuple[dict[str, npt.NDArray[Any]], npt.NDArray[Any]]]:
+def _rows(timeline: Timeline) -> list[tuple[dict[str, npt.NDArray[Any]], npt.NDArray[Any]]]:
     """Slices as long as a bin, and merged entries of the others, each with the time that it covers."""
     out = []
-    for lo, hi in found.ranges(0, int(found.document["end_ns"]) + 1, found.top):
-        rows = found.slices.uncached(lo, hi, _COLUMNS)
+    for lo, hi in timeline.ranges(0, int(timeline.document["end_ns"]) + 1, timeline.top):
+        rows = timeline.slices.read_uncached(lo, hi, _COLUMNS)
         out.append((rows, rows["dur_ns"]))
-    lo, hi = found.places.rows(1, found.top, (0, 0))
-    busy = ("busy_ns",) if "busy_ns" in found.bins.names else ()
-    rows = found.bins.uncached(lo, hi, (*_COLUMNS, *busy))
+    lo, hi = timeline.places.rows(1, timeline.top, (0, 0))
+    busy = ("busy_ns",) if "busy_ns" in timeline.bins.names else ()
+    rows = timeline.bins.read_uncached(lo, hi, (*_COLUMNS, *busy))
     out.append((rows, rows["busy_ns" if busy else "dur_ns"]))
     return out
 

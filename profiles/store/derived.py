@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -22,9 +21,10 @@ from django.core.files import File
 from django.core.files.storage import default_storage
 
 from profiles import scratch
-from profiles.analysis.derived import Stairs, bandwidth, queue_depth
-from profiles.analysis.tile_bytes import downsample
+from profiles.analysis.core.derived import Stairs, bandwidth, queue_depth
+from profiles.analysis.core.tile_bytes import downsample
 from profiles.store import trace as store
+from profiles.store.tables import ROW_GROUP
 from profiles.trace import GPU_WORK, Category
 
 LEVELS = range(6, 26, 2)            # coarse forms, of 4 µs bins and up
@@ -46,10 +46,13 @@ Row = tuple[int, int, npt.NDArray[np.int64], npt.NDArray[np.float64]]      # lev
 
 
 def derive(profile_id: int) -> int:
-    """Write both files; returns their bytes. Raises FileNotFoundError where the columns are not there."""
+    """Write both files; returns their bytes.
+
+    Raises FileNotFoundError where the columns are not there.
+    """
     document = json.loads(store.local_path(store.key(profile_id, "timeline.json")).read_text())
     with scratch.folder() as folder:
-        tracks, steps = _derived(profile_id, document, folder)
+        tracks, steps = _derive_tracks(profile_id, document, folder)
         rows = list(_coarse(profile_id, document)) + [
             (level, len(document["tracks"]) + i, *part) for i, each in enumerate(steps) for level, part in _forms(each)]
         if not rows:
@@ -65,7 +68,7 @@ def _save(profile_id: int, document: dict[str, Any], folder: Path, tracks: list[
         "level": np.repeat([row[0] for row in rows], [row[2].size for row in rows]).astype(np.int8),
         "track": np.repeat([row[1] for row in rows], [row[2].size for row in rows]).astype(np.int32),
         "time_ns": np.concatenate([row[2] for row in rows]), "value": np.concatenate([row[3] for row in rows])})
-    pq.write_table(table, folder / "derived.parquet", compression="zstd", row_group_size=store.ROW_GROUP,
+    pq.write_table(table, folder / "derived.parquet", compression="zstd", row_group_size=ROW_GROUP,
                    use_dictionary=["level", "track", "value"], column_encoding={"time_ns": "DELTA_BINARY_PACKED"})
     (folder / "derived.json").write_text(json.dumps({"of": document["written"], "tracks": tracks, "places": places}))
     total = 0
@@ -76,10 +79,12 @@ def _save(profile_id: int, document: dict[str, Any], folder: Path, tracks: list[
     return total
 
 
-def _derived(profile_id: int, document: dict[str, Any], folder: Path) -> tuple[list[dict[str, Any]], list[Stairs]]:
+def _derive_tracks(profile_id: int, document: dict[str, Any], folder: Path) -> tuple[list[dict[str, Any]], list[Stairs]]:
+    import duckdb  # here: of all who read derived counters, only who writes them needs it
+
     streams = [track for track in document["tracks"] if track["kind"] == "stream" and track["device"] is not None]
     tracks: list[dict[str, Any]] = []
-    found: list[Stairs] = []
+    counters: list[Stairs] = []
     with duckdb.connect(config={"memory_limit": MEMORY, "threads": 2, "temp_directory": str(folder / "spilled")}) as connection:
         for name in ("slices", "arguments"):
             path = str(store.local_path(store.key(profile_id, f"{name}.parquet"))).replace("'", "''")
@@ -88,13 +93,13 @@ def _derived(profile_id: int, document: dict[str, Any], folder: Path) -> tuple[l
             track = next(track for track in streams if track["device"] == device)
             launched = connection.execute(_LAUNCHED, [device]).fetchnumpy()
             if 0 < launched["end_ns"].size <= MOST_PAIRS:
-                found.append(queue_depth(launched["launch_ns"], launched["end_ns"]))
-                tracks.append(_track(document, tracks, track, "launches waiting or running (derived)", "launches", found[-1]))
+                counters.append(queue_depth(launched["launch_ns"], launched["end_ns"]))
+                tracks.append(_track(document, tracks, track, "launches waiting or running (derived)", "launches", counters[-1]))
             copies = connection.execute(_COPIES, [device]).fetchnumpy()
             if 0 < copies["bytes"].size <= MOST_PAIRS:
-                found.append(bandwidth(copies["start_ns"], copies["dur_ns"], copies["bytes"].astype(np.float64)))
-                tracks.append(_track(document, tracks, track, "copy bandwidth (derived)", "B/s", found[-1]))
-    return tracks, found
+                counters.append(bandwidth(copies["start_ns"], copies["dur_ns"], copies["bytes"].astype(np.float64)))
+                tracks.append(_track(document, tracks, track, "copy bandwidth (derived)", "B/s", counters[-1]))
+    return tracks, counters
 
 
 def _track(document: dict[str, Any], before: list[dict[str, Any]], stream: dict[str, Any], name: str, unit: str,

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from profiles.analysis.frame import Array, Frame, order_of
+from profiles.analysis.core.frame import Array, Frame, order_of
 from profiles.models import Profile
 from profiles.store import trace as store
 from profiles.store.tables import DRAWN
@@ -29,17 +29,17 @@ class _Columns:
     """Columns of slices.parquet and arguments.parquet in a frame's order."""
 
     def __init__(self, profile_id: int) -> None:
-        self.found = timeline(profile_id)
-        rows = self.found.slices.rows
+        self.timeline = timeline(profile_id)
+        rows = self.timeline.slices.rows
         self.kept: Array | None = None
         if rows > WHOLE_ROWS:
-            category = self.found.slices.uncached(0, rows, ("category",))["category"]
+            category = self.timeline.slices.read_uncached(0, rows, ("category",))["category"]
             self.kept = np.flatnonzero(category != Category.PYTHON)
         self.order = order_of(self._read("start_ns"), self._read("depth").astype(np.int64))
 
     def _read(self, stored: str) -> Array:
-        file = self.found.slices if stored in self.found.slices.names else self.found.arguments
-        values: Array = file.uncached(0, file.rows, (stored,))[stored]
+        file = self.timeline.slices if stored in self.timeline.slices.names else self.timeline.arguments
+        values: Array = file.read_uncached(0, file.rows, (stored,))[stored]
         return values if self.kept is None else values[self.kept]
 
     def load(self, name: str) -> Array:
@@ -50,13 +50,13 @@ class _Columns:
 
     @cached_property
     def details(self) -> list[str]:
-        table = pq.read_table(store.local_path(store.key(self.found.profile_id, "details.parquet")))
+        table = pq.read_table(store.local_path(store.key(self.timeline.profile_id, "details.parquet")))
         return list(table["detail"].to_pylist())
 
     def table(self, name: str) -> pa.Table | None:
         """samples.parquet or flows.parquet, which only traces that have some have."""
         try:
-            return pq.read_table(store.local_path(store.key(self.found.profile_id, f"{name}.parquet")))
+            return pq.read_table(store.local_path(store.key(self.timeline.profile_id, f"{name}.parquet")))
         except FileNotFoundError:
             return None
 
@@ -79,19 +79,22 @@ _lock = threading.Lock()
 
 
 def frame_read(profile: Profile) -> Frame:
-    """The frame of a stored trace; the last ones stay in memory. Raises FileNotFoundError where it has no timeline."""
-    found = timeline(profile.pk)
-    key = (profile.pk, int(found.document["written"]))
+    """Return the frame of a stored trace; the last ones stay in memory.
+
+    Raises FileNotFoundError where it has no timeline.
+    """
+    stored = timeline(profile.pk)
+    key = (profile.pk, int(stored.document["written"]))
     with _lock:
         if key in _kept:
             _kept.move_to_end(key)
             return _kept[key]
     columns = _Columns(profile.pk)
-    tracks = [Track(**{name: track.get(name) for name in _TRACK}) for track in found.document["tracks"]]
+    tracks = [Track(**{name: track.get(name) for name in _TRACK}) for track in stored.document["tracks"]]
     frame = Frame(
-        columns.order.size, found.names, _Details(columns), tracks, _devices(profile), columns.load, profile.metadata,
+        columns.order.size, stored.names, _Details(columns), tracks, _devices(profile), columns.load, profile.metadata,
         left_out="" if columns.kept is None else
-        f"Python's own slices are left out of this analysis: the trace has {found.slices.rows:,} slices",
+        f"Python's own slices are left out of this analysis: the trace has {stored.slices.rows:,} slices",
         tables=columns.table)
     with _lock:
         _kept[key] = frame

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 from django.core.files.base import ContentFile
 from django.core.files.storage import default_storage
 
-from profiles.analysis.launches import LAUNCHES
+from profiles.analysis.compare.launches import LAUNCHES
 
 
 def key(profile_id: int) -> str:

@@ -37,19 +37,19 @@ class Slice:
 
 
 @dataclass
-class Related:
+class Relations:
     """Slices by role and arrows (kind, from row, to row), each at most LINKS, and how many there are."""
 
     roles: dict[str, list[int]] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)
     arrows: list[tuple[str, int, int]] = field(default_factory=list)
 
-    def add(self, found: Timeline, role: str, rows: Int64, middle_ns: int) -> list[int]:
+    def add(self, timeline: Timeline, role: str, rows: Int64, middle_ns: int) -> list[int]:
         """Keep the nearest to a moment, in order of time."""
         rows = np.unique(rows)
         if not rows.size:
             return []
-        start = found.slices.take(rows, ("start_ns",))["start_ns"]
+        start = timeline.slices.take(rows, ("start_ns",))["start_ns"]
         near = np.argsort(np.abs(start - middle_ns), kind="stable")[:LINKS]
         kept: list[int] = rows[near][np.argsort(start[near], kind="stable")].tolist()
         self.roles[role] = [*self.roles.get(role, ()), *kept]
@@ -57,89 +57,92 @@ class Related:
         return kept
 
 
-def related(found: Timeline, one: Slice, middle_ns: int) -> Related:
-    """Everything linked with a slice; of many, those nearest to a moment (the middle of what is on screen)."""
-    out = Related()
+def relations_of(timeline: Timeline, one: Slice, middle_ns: int) -> Relations:
+    """Return everything linked with a slice.
+
+    Of many, those nearest to a moment (the middle of what is on screen).
+    """
+    out = Relations()
     if one.category in GPU_WORK:
-        _of_gpu(found, one, out, middle_ns)
+        _of_gpu(timeline, one, out, middle_ns)
     elif one.category == Category.RUNTIME:
-        _of_call(found, one, out, middle_ns)
+        _of_call(timeline, one, out, middle_ns)
     elif one.category in _CPU:
-        _of_host(found, one, out, middle_ns)
+        _of_host(timeline, one, out, middle_ns)
     if one.category not in GPU_WORK:
-        _flows(found, one, out)
+        _flows(timeline, one, out)
     return out
 
 
-def _of_gpu(found: Timeline, one: Slice, out: Related, middle_ns: int) -> None:
-    call = out.add(found, "launched by", _with(found, "correlation", one.correlation, (Category.RUNTIME,))[:1], middle_ns)
-    operator = out.add(found, "operator", _with(found, "external_id", one.external, (Category.CPU_OP,))[:1], middle_ns)
+def _of_gpu(timeline: Timeline, one: Slice, out: Relations, middle_ns: int) -> None:
+    call = out.add(timeline, "launched by", _with(timeline, "correlation", one.correlation, (Category.RUNTIME,))[:1], middle_ns)
+    operator = out.add(timeline, "operator", _with(timeline, "external_id", one.external, (Category.CPU_OP,))[:1], middle_ns)
     out.arrows += [("launch", row, one.row) for row in call]
     out.arrows += [("operator", row, call[0]) if call else ("launch", row, one.row) for row in operator]
 
 
-def _of_call(found: Timeline, one: Slice, out: Related, middle_ns: int) -> None:
-    launched = out.add(found, "launches", _with(found, "correlation", one.correlation, GPU_WORK), middle_ns)
-    operator = out.add(found, "operator", _with(found, "external_id", one.external, (Category.CPU_OP,))[:1], middle_ns)
+def _of_call(timeline: Timeline, one: Slice, out: Relations, middle_ns: int) -> None:
+    launched = out.add(timeline, "launches", _with(timeline, "correlation", one.correlation, GPU_WORK), middle_ns)
+    operator = out.add(timeline, "operator", _with(timeline, "external_id", one.external, (Category.CPU_OP,))[:1], middle_ns)
     out.arrows += [("operator", row, one.row) for row in operator] + [("launch", one.row, row) for row in launched]
 
 
-def _of_host(found: Timeline, one: Slice, out: Related, middle_ns: int) -> None:
+def _of_host(timeline: Timeline, one: Slice, out: Relations, middle_ns: int) -> None:
     """An operator's launches by its external id; those of the operators and calls within it where it has none itself."""
     own = one.external if one.category == Category.CPU_OP else None
-    launches = _with(found, "external_id", own, GPU_WORK)
-    calls = _with(found, "external_id", own, (Category.RUNTIME,))
+    launches = _with(timeline, "external_id", own, GPU_WORK)
+    calls = _with(timeline, "external_id", own, (Category.RUNTIME,))
     if not launches.size and not calls.size:
-        calls, launches = _within(found, one)
-    kept = out.add(found, "launches", launches, middle_ns)
-    correlations = found.arguments.take(np.array(kept, np.intp), ("correlation",))["correlation"].astype(np.int64)
-    ids = found.arguments.take(calls, ("correlation",))["correlation"].astype(np.int64)
+        calls, launches = _within(timeline, one)
+    kept = out.add(timeline, "launches", launches, middle_ns)
+    correlations = timeline.arguments.take(np.array(kept, np.intp), ("correlation",))["correlation"].astype(np.int64)
+    ids = timeline.arguments.take(calls, ("correlation",))["correlation"].astype(np.int64)
     order = np.argsort(ids, kind="stable")
     of = match(correlations, ids[order], calls[order])
-    shown = out.add(found, "calls", calls if len(calls) <= LINKS else np.unique(of[of >= 0]), middle_ns)
+    shown = out.add(timeline, "calls", calls if len(calls) <= LINKS else np.unique(of[of >= 0]), middle_ns)
     out.counts |= {"calls": int(calls.size)} if calls.size else {}
     out.arrows += [("operator", one.row, row) for row in shown]
     out.arrows += [("launch", call if call >= 0 else one.row, row) for call, row in zip(of.tolist(), kept, strict=True)]
 
 
-def _within(found: Timeline, one: Slice) -> tuple[Int64, Int64]:
+def _within(timeline: Timeline, one: Slice) -> tuple[Int64, Int64]:
     """Launch calls inside a slice on its track, and the GPU work that they launched."""
     end = one.start_ns + max(one.dur_ns, 1)
     none = np.empty(0, np.int64)
-    if sum(hi - lo for lo, hi in found.ranges(one.start_ns, end)) > _NESTED_ROWS:
+    if sum(hi - lo for lo, hi in timeline.ranges(one.start_ns, end)) > _NESTED_ROWS:
         return none, none
-    mask = np.zeros(len(found.tracks), np.bool_)
+    mask = np.zeros(len(timeline.tracks), np.bool_)
     mask[one.track] = True
-    rows = found.window(one.start_ns, end, 0, mask, ("track", "start_ns", "dur_ns", "category"))
+    rows = timeline.window(one.start_ns, end, 0, mask, ("track", "start_ns", "dur_ns", "category"))
     inside = (rows["start_ns"] >= one.start_ns) & (rows["start_ns"] + rows["dur_ns"] <= end)
     calls = rows["slice"][inside & (rows["category"] == Category.RUNTIME)]
-    ids = found.arguments.take(calls, ("correlation",))["correlation"].astype(np.int64) if calls.size else none
+    ids = timeline.arguments.take(calls, ("correlation",))["correlation"].astype(np.int64) if calls.size else none
     if not (ids != NULL).any():
         return none, none
-    work = _all_with(found, "correlation", ids[ids != NULL], GPU_WORK)
-    return calls[np.isin(ids, found.arguments.take(work, ("correlation",))["correlation"])], work
+    work = _all_with(timeline, "correlation", ids[ids != NULL], GPU_WORK)
+    return calls[np.isin(ids, timeline.arguments.take(work, ("correlation",))["correlation"])], work
 
 
-def _with(found: Timeline, column: str, value: int | None, kinds: tuple[Category, ...]) -> Int64:
+def _with(timeline: Timeline, column: str, value: int | None, kinds: tuple[Category, ...]) -> Int64:
     """Rows of some categories that carry an id. Ids are unique in a profile, also in one of many ranks."""
-    return _all_with(found, column, np.array([value], np.int64), kinds) if value is not None else np.empty(0, np.int64)
+    return _all_with(timeline, column, np.array([value], np.int64), kinds) if value is not None else np.empty(0, np.int64)
 
 
-def _all_with(found: Timeline, column: str, ids: Int64, kinds: tuple[Category, ...]) -> Int64:
-    _, rows = givers(found, column, ids, kinds, every=True)
+def _all_with(timeline: Timeline, column: str, ids: Int64, kinds: tuple[Category, ...]) -> Int64:
+    _, rows = givers(timeline, column, ids, kinds, every=True)
     return rows[:_SAME_ID]
 
 
-def _flows(found: Timeline, one: Slice, out: Related) -> None:
+def _flows(timeline: Timeline, one: Slice, out: Relations) -> None:
     """Forward ↔ backward and the file's own flows: the other ends of those that begin or end at this slice's start."""
     try:
-        path = store.local_path(store.key(found.profile_id, "flows.parquet"))
+        path = store.local_path(store.key(timeline.profile_id, "flows.parquet"))
     except FileNotFoundError:
         return
     here = pq.read_table(path, filters=[("track", "=", one.track), ("time_ns", ">=", one.start_ns),
                                         ("time_ns", "<=", one.start_ns + one.dur_ns)]).slice(0, _FLOWS)
     mine = {(row["flow"], row["kind"]): row["is_end"] for row in here.to_pylist()
-            if _slice_at(found, one.track, row["time_ns"]) == one.row}
+            if _slice_at(timeline, one.track, row["time_ns"]) == one.row}
     if not mine:
         return
     others = pq.read_table(path, filters=[("flow", "in", [flow for flow, _ in mine][:LINKS])])
@@ -147,12 +150,12 @@ def _flows(found: Timeline, one: Slice, out: Related) -> None:
         is_end = mine.get((other["flow"], other["kind"]))
         if is_end is None or other["is_end"] == is_end:
             continue
-        row = _slice_at(found, other["track"], other["time_ns"])
+        row = _slice_at(timeline, other["track"], other["time_ns"])
         if row is not None:
             _flow(out, other, one.row, row)
 
 
-def _flow(out: Related, other: dict[str, Any], mine: int, row: int) -> None:
+def _flow(out: Relations, other: dict[str, Any], mine: int, row: int) -> None:
     forward = other["kind"] == "fwdbwd"
     role = ("backward" if other["is_end"] else "forward") if forward else ("to" if other["is_end"] else "from")
     out.counts[role] = out.counts.get(role, 0) + 1
@@ -162,11 +165,11 @@ def _flow(out: Related, other: dict[str, Any], mine: int, row: int) -> None:
         out.arrows.append(("fwdbwd" if forward else "flow", *ends))
 
 
-def _slice_at(found: Timeline, track: int, time_ns: int) -> int | None:
+def _slice_at(timeline: Timeline, track: int, time_ns: int) -> int | None:
     """The innermost slice around a moment, one that begins there first."""
-    wanted = np.zeros(len(found.tracks), np.bool_)
+    wanted = np.zeros(len(timeline.tracks), np.bool_)
     wanted[track] = True
-    around = found.window(time_ns, time_ns + 1, 0, wanted)
+    around = timeline.window(time_ns, time_ns + 1, 0, wanted)
     spans = np.flatnonzero(~around["instant"])
     if not spans.size:
         return None

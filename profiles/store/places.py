@@ -53,26 +53,30 @@ class Places:
 
     def rows(self, table: int, level: int, tiles: tuple[int, int], first: tuple[int, int] = (0, 0),
              last: tuple[int, int] | None = None) -> Rows:
-        """Rows among which are all of the tiles [tiles[0], tiles[1]] and, where it is one tile, of the lanes (track, depth)
-        from `first` to `last`."""
-        found = self._levels.get((table, level))
-        if found is None:
+        """Return ranges of rows that hold all of some tiles.
+
+        The tiles [tiles[0], tiles[1]] and, where it is one tile, of the lanes (track, depth) from `first` to `last`.
+        """
+        level_rows = self._levels.get((table, level))
+        if level_rows is None:
             return 0, 0
         last = last or (self._tracks - 1, self._depths - 1)
-        lo = int(np.searchsorted(found.key, self._key(tiles[0], *first))) - 1
-        hi = int(np.searchsorted(found.key, self._key(tiles[1], min(last[0], self._tracks - 1), min(last[1], self._depths - 1)),
+        lo = int(np.searchsorted(level_rows.key, self._key(tiles[0], *first))) - 1
+        hi = int(np.searchsorted(level_rows.key,
+                                 self._key(tiles[1], min(last[0], self._tracks - 1), min(last[1], self._depths - 1)),
                                  side="right"))
-        return (int(found.row[max(lo, 0)]), int(found.row[hi]) if hi < found.row.size else found.last) if hi else (0, 0)
+        return (int(level_rows.row[max(lo, 0)]),
+                int(level_rows.row[hi]) if hi < level_rows.row.size else level_rows.last) if hi else (0, 0)
 
-    def filled(self, table: int) -> Iterable[tuple[int, Array, Array]]:
-        """Per level: the tiles at the sampled rows, and how many rows lie from each to the next."""
-        for (number, level), found in self._levels.items():
+    def rows_per_tile(self, table: int) -> Iterable[tuple[int, Array, Array]]:
+        """Yield, per level, the tiles at the sampled rows and the rows from each to the next."""
+        for (number, level), sampled in self._levels.items():
             if number == table:
-                yield level, found.tile, np.diff(np.append(found.row, found.last))
+                yield level, sampled.tile, np.diff(np.append(sampled.row, sampled.last))
 
 
-def joined(ranges: Iterable[Rows]) -> list[Rows]:
-    """The same rows, none twice."""
+def join_ranges(ranges: Iterable[Rows]) -> list[Rows]:
+    """Return the same rows, none twice."""
     out: list[Rows] = []
     for lo, hi in sorted(each for each in ranges if each[1] > each[0]):
         if out and lo <= out[-1][1]:

@@ -16,24 +16,27 @@ NULL = -(2**63)
 _GROUPS = 32                    # row groups decoded at a time
 
 
-def givers(found: Timeline, column: str, wanted: Int64, kinds: Iterable[Category], every: bool = False) -> tuple[Int64, Int64]:
-    """Slices of some categories that carry one of the ids: (ids ascending, row of each id's last slice), or all of them."""
+def givers(timeline: Timeline, column: str, wanted: Int64, kinds: Iterable[Category], every: bool = False) -> tuple[Int64, Int64]:
+    """Return slices of some categories that carry one of the ids, or all of them.
+
+    (ids ascending, row of each id's last slice).
+    """
     ids = np.unique(wanted[wanted != NULL])
     kinds_of = [int(kind) for kind in kinds]
     carried, rows = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
-    arguments = found.arguments
+    arguments = timeline.arguments
     groups = arguments.groups_between(column, int(ids[0]), int(ids[-1])) if ids.size else []
     for at in range(0, len(groups), _GROUPS):
         for first, last in _runs(groups[at:at + _GROUPS]):
             lo, hi = int(arguments.bounds[first]), int(arguments.bounds[last + 1])
-            values = arguments.uncached(lo, hi, (column,))[column]
+            values = arguments.read_uncached(lo, hi, (column,))[column]
             near = np.flatnonzero((values >= ids[0]) & (values <= ids[-1]))
             if not near.size:
                 continue
             place = np.minimum(np.searchsorted(ids, values[near]), ids.size - 1)
             near = near[ids[place] == values[near]]
             if near.size:
-                category = found.slices.uncached(lo, hi, ("category",))["category"]
+                category = timeline.slices.read_uncached(lo, hi, ("category",))["category"]
                 near = near[np.isin(category[near], kinds_of)]
                 carried.append(values[near])
                 rows.append(near + lo)
@@ -47,19 +50,22 @@ def givers(found: Timeline, column: str, wanted: Int64, kinds: Iterable[Category
 
 
 def match(wanted: Int64, ids: Int64, rows: Int64) -> Int64:
-    """For every wanted id its row, -1 where there is none. `ids` ascending and unique."""
+    """Return the row of every wanted id, -1 where there is none.
+
+    `ids` ascending and unique.
+    """
     if not ids.size:
         return np.full(wanted.size, -1, np.int64)
     place = np.minimum(np.searchsorted(ids, wanted), ids.size - 1)
     return np.where(ids[place] == wanted, rows[place], -1)
 
 
-def operator_names(found: Timeline, external: npt.NDArray[Any]) -> Int64:
-    """For every external id the name id of the framework operator that carries it, -1 where there is none."""
-    ids, rows = givers(found, "external_id", external, (Category.CPU_OP,))
+def operator_names(timeline: Timeline, external: npt.NDArray[Any]) -> Int64:
+    """Return, for every external id, the name id of the operator that carries it, else -1."""
+    ids, rows = givers(timeline, "external_id", external, (Category.CPU_OP,))
     if not ids.size:
         return np.full(external.size, -1, np.int64)
-    names = found.slices.take(rows, ("name_id",))["name_id"].astype(np.int64)
+    names = timeline.slices.take(rows, ("name_id",))["name_id"].astype(np.int64)
     return match(external, ids, names)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from profiles.analysis.tile_bytes import downsample
+from profiles.analysis.core.tile_bytes import downsample
 from profiles.store import trace as store
 from profiles.store.columns import Array, Columns
 
@@ -26,11 +26,11 @@ class Counters:
             path = store.local_path(store.key(profile_id, "derived.json"))
         except FileNotFoundError:
             return
-        found = json.loads(path.read_text())
-        if found["of"] == document["written"]:
-            self.derived = found["tracks"]
+        derived = json.loads(path.read_text())
+        if derived["of"] == document["written"]:
+            self.derived = derived["tracks"]
             table = Columns(store.local_path(store.key(profile_id, "derived.parquet")), document["written"])
-            for place in found["places"]:
+            for place in derived["places"]:
                 self._places.setdefault(place["track"], []).append(
                     (place["level"], table, place["row"], place["row"] + place["rows"]))
 
@@ -45,7 +45,10 @@ class Counters:
             row += track["samples"]
 
     def tile(self, begin: int, end: int, level: int, tracks: list[int]) -> Samples:
-        """Samples of a tile, at most three per bin, and the one before it (a counter holds its value until the next)."""
+        """Return the samples of a tile, at most three per bin, and the one before it.
+
+        A counter holds its value until the next.
+        """
         times, values, owners = [np.empty(0, np.int64)], [np.empty(0)], [np.empty(0, np.int32)]
         for track in tracks:
             forms = self._places.get(track, [])

@@ -31,7 +31,7 @@ Array = npt.NDArray[Any]
 class Scan:
     """One search of one stored trace."""
 
-    found: Timeline
+    timeline: Timeline
     terms: Terms
     tracks: npt.NDArray[np.bool_]
     window: tuple[int, int] | None          # slices that overlap it; None: all
@@ -44,11 +44,12 @@ class Scan:
     def __post_init__(self) -> None:
         if not self.terms.nothing:
             window = self.window or (0, self.end_ns)
-            self.ranges = [(a, min(a + CHUNK_ROWS, hi)) for lo, hi in self.found.ranges(*window) for a in range(lo, hi, CHUNK_ROWS)]
+            self.ranges = [(a, min(a + CHUNK_ROWS, hi)) for lo,
+                           hi in self.timeline.ranges(*window) for a in range(lo, hi, CHUNK_ROWS)]
 
     @property
     def end_ns(self) -> int:
-        return int(self.found.document["end_ns"]) + 1
+        return int(self.timeline.document["end_ns"]) + 1
 
     @property
     def bin_ns(self) -> int:
@@ -80,7 +81,7 @@ class Scan:
 
     def _hits(self, lo: int, hi: int) -> tuple[Array, Array]:
         """Rows of [lo, hi) that are hits, and their starts."""
-        rows = np.flatnonzero(self.terms.match(self.found, lo, hi))
+        rows = np.flatnonzero(self.terms.match(self.timeline, lo, hi))
         if not rows.size:
             return rows, rows
         needed: tuple[str, ...] = ("start_ns",)
@@ -88,7 +89,7 @@ class Scan:
             needed += ("track",)
         if self.window:
             needed += ("dur_ns",)
-        columns = {name: values[rows] for name, values in self.found.slices.uncached(lo, hi, needed).items()}
+        columns = {name: values[rows] for name, values in self.timeline.slices.read_uncached(lo, hi, needed).items()}
         keep = np.ones(rows.size, np.bool_)
         if "track" in columns:
             keep &= self.tracks[columns["track"]]
@@ -98,7 +99,7 @@ class Scan:
         return rows[keep] + lo, columns["start_ns"][keep]
 
     def page(self, offset: int, limit: int) -> Array:
-        """Rows of the hits offset … offset + limit, ordered by start, then row."""
+        """Return the rows of the hits offset … offset + limit, ordered by start, then row."""
         if self.rows is not None:
             return self.rows[np.lexsort((self.rows, self.starts))][offset:offset + limit]
         filled = np.cumsum(self.histogram)
@@ -110,7 +111,7 @@ class Scan:
         return rows[np.lexsort((rows, starts))][skipped:skipped + limit]
 
     def before(self, ns: int) -> int:
-        """Hits that start before a time."""
+        """Return how many hits start before a time."""
         if self.rows is not None:
             return int(np.count_nonzero(self.starts < ns))
         place = min(max(ns, 0) // self.bin_ns, BINS - 1)
@@ -119,32 +120,36 @@ class Scan:
 
     def _between(self, start_ns: int, end_ns: int) -> tuple[Array, Array]:
         """Hits that start in [start_ns, end_ns)."""
-        parts = [self._hits(a, min(a + CHUNK_ROWS, hi)) for lo, hi in self.found.ranges(start_ns, end_ns)
+        parts = [self._hits(a, min(a + CHUNK_ROWS, hi)) for lo, hi in self.timeline.ranges(start_ns, end_ns)
                  for a in range(lo, hi, CHUNK_ROWS)]
         rows, starts = (np.concatenate([part[i] for part in parts] or [np.empty(0, np.int64)]) for i in range(2))
         keep = (starts >= start_ns) & (starts < end_ns)
         return rows[keep], starts[keep]
 
     def strip(self, bins: int) -> list[int]:
-        """Hits per part of the trace."""
+        """Return the hits per part of the trace."""
         middle = np.arange(1, 2 * BINS, 2, dtype=np.int64) * self.bin_ns
         place = np.minimum(middle * bins // (2 * self.end_ns), bins - 1)
-        return np.bincount(place, self.histogram, minlength=bins).astype(np.int64).tolist()
+        hits: list[int] = np.bincount(place, self.histogram, minlength=bins).astype(np.int64).tolist()
+        return hits
 
 
 _scans: OrderedDict[tuple[Any, ...], Scan] = OrderedDict()
 _scans_lock = threading.Lock()
 
 
-def scan(found: Timeline, text: str, mode: str, tracks: npt.NDArray[np.bool_], window: tuple[int, int] | None) -> Scan:
-    """The search, as far as it came in earlier requests. Raises ValueError where the text is no valid question."""
-    key = (found.etag, text, mode, tracks.tobytes(), window)
+def scan(timeline: Timeline, text: str, mode: str, tracks: npt.NDArray[np.bool_], window: tuple[int, int] | None) -> Scan:
+    """Return the search, as far as it came in earlier requests.
+
+    Raises ValueError where the text is no valid question.
+    """
+    key = (timeline.etag, text, mode, tracks.tobytes(), window)
     with _scans_lock:
         known = _scans.get(key)
         if known is not None:
             _scans.move_to_end(key)
             return known
-    made = Scan(found, Terms(found, text, mode), tracks, window)
+    made = Scan(timeline, Terms(timeline, text, mode), tracks, window)
     with _scans_lock:
         _scans[key] = made
         while len(_scans) > KEPT_SCANS:

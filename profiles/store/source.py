@@ -80,7 +80,10 @@ def _write(profile_id: int, name: str, content: bytes) -> int:
 
 
 def index_read(profile_id: int) -> tuple[list[SourceFile], Index]:
-    """Source files by their number, and what is stored of which launch; both empty where the report holds none."""
+    """Return the source files by their number, and what is stored of which launch.
+
+    Both empty where the report holds none.
+    """
     try:
         with default_storage.open(key(profile_id, "index.json.gz"), "rb") as file:
             document: dict[str, Any] = json.loads(gzip.decompress(file.read()))
@@ -92,12 +95,12 @@ def index_read(profile_id: int) -> tuple[list[SourceFile], Index]:
 
 
 def instructions_read(profile_id: int, launch: int) -> pa.Table | None:
-    """INSTRUCTIONS of one launch with its metrics; None where none is stored."""
+    """Return INSTRUCTIONS of one launch with its metrics; None where none is stored."""
     return _table_read(profile_id, f"{launch}-instructions.parquet")
 
 
 def periodic_read(profile_id: int, launch: int) -> pa.Table | None:
-    """PERIODIC of one launch; None where none is stored."""
+    """Return PERIODIC of one launch; None where none is stored."""
     return _table_read(profile_id, f"{launch}-periodic.parquet")
 
 

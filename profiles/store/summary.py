@@ -34,7 +34,10 @@ def write_summary(profile_id: int, summary: Summary) -> int:
 
 
 def tables_of(profile_id: int) -> list[dict[str, Any]]:
-    """[{"title", "note", "columns": [{"name", "unit", "text"}], "rows"}]; empty where none is stored."""
+    """Return the stored tables, empty where there are none.
+
+    [{"title", "note", "columns": [{"name", "unit", "text"}], "rows"}].
+    """
     try:
         with default_storage.open(key(profile_id), "rb") as file:
             tables: list[dict[str, Any]] = json.loads(gzip.decompress(file.read()))

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from profiles.analysis.tiles import BIN_BITS, LEVEL_BITS, Levels, Table
+from profiles.analysis.core.tiles import BIN_BITS, LEVEL_BITS, Levels, Table
 from profiles.spool import Spool
 from profiles.windows import MISSING, MISSING32
 
@@ -28,7 +28,7 @@ _DELTA = "DELTA_BINARY_PACKED"
 Array = npt.NDArray[Any]
 
 
-class Stored:
+class TraceTables:
     """`add` windows' columns in order of time; `encode` writes slices, arguments, bins and index into a folder."""
 
     def __init__(self, top: int) -> None:
@@ -51,11 +51,14 @@ class Stored:
             "depth": table["depth"][sampled], "row": first + sampled})
 
     def bases(self, kind: int) -> list[int]:
-        """First row of every level, and the number of rows."""
+        """Return the first row of every level, and the number of rows."""
         return [0, *np.cumsum([self._rows[kind, level] for level in range(self.levels.top + 1)]).tolist()]
 
     def encode(self, folder: Path, done: Callable[[int], None]) -> None:
-        """Encoding and compression leave the interpreter free: the three tables are written side by side."""
+        """Write the three tables into `folder`, side by side.
+
+        Encoding and compression leave the interpreter free.
+        """
         slice_base = np.array(self.bases(0), np.int64)
 
         def bins(table: dict[str, Array]) -> dict[str, Array]:
@@ -79,7 +82,7 @@ class Stored:
     def _encode(self, path: Path, kind: int, columns: tuple[str, ...], change: Callable[[dict[str, Array]], Any],
                 delta: list[str], group: int, done: Callable[[int], None] | None) -> None:
         rows = 0
-        with Grouped(path, delta, group) as out:
+        with GroupedParquet(path, delta, group) as out:
             for table in self._read(kind, columns):
                 rows += table["start_ns"].size if "start_ns" in table else 0
                 out.write(pa.table(change(table)))
@@ -129,7 +132,7 @@ def _nullable(table: dict[str, Array]) -> dict[str, pa.Array]:
     return out
 
 
-class Grouped:
+class GroupedParquet:
     """A Parquet file whose row groups all have the same size but the last."""
 
     def __init__(self, path: Path, delta: list[str], group: int) -> None:
@@ -138,7 +141,7 @@ class Grouped:
         self._waiting: list[pa.Table] = []
         self._count = self.rows = 0
 
-    def __enter__(self) -> Grouped:
+    def __enter__(self) -> GroupedParquet:
         return self
 
     def write(self, table: pa.Table) -> None:
@@ -167,6 +170,6 @@ class Grouped:
 
 
 def write_parquet(path: Path, table: pa.Table, delta: list[str], group: int) -> None:
-    with Grouped(path, delta, group) as out:
+    with GroupedParquet(path, delta, group) as out:
         for first in range(0, max(table.num_rows, 1), 16 * group):
             out.write(table.slice(first, 16 * group))

@@ -35,41 +35,41 @@ Mask = npt.NDArray[np.bool_]
 class Terms:
     """`match` says which rows of a range are hits; `names` are the ids of the names that match (None: not a matter of names)."""
 
-    def __init__(self, found: Timeline, text: str, mode: str) -> None:
+    def __init__(self, timeline: Timeline, text: str, mode: str) -> None:
         self.names: list[int] | None = None
         self.nothing = False                # no slice can be a hit
         self._compared: tuple[str, Callable[[Any, Any], Any], float] | None = None
         self._wanted: Mask = np.zeros(0, np.bool_)
         self._column = "name_id"
         if mode == "argument":
-            self._argument(found, text)
+            self._argument(timeline, text)
         else:
-            self._wanted = _matching(pa.array(found.names, pa.string()), text, mode == "regex")
+            self._wanted = _matching(pa.array(timeline.names, pa.string()), text, mode == "regex")
             hits = np.flatnonzero(self._wanted)
             self.names = hits.tolist() if hits.size <= NAMES_TOLD else None
             self.nothing = not hits.size
 
-    def _argument(self, found: Timeline, text: str) -> None:
+    def _argument(self, timeline: Timeline, text: str) -> None:
         number = _NUMBER.fullmatch(text)
         column = _SPELLED.get(number[1].lower(), number[1].lower()) if number else ""
         if number and column in _COLUMNS:
             self._compared = (column, _COMPARE[number[2]], float(number[3]))
             return
         self._column = "detail_id"
-        table = pq.read_table(store.local_path(store.key(found.profile_id, "details.parquet")), columns=["detail"])
+        table = pq.read_table(store.local_path(store.key(timeline.profile_id, "details.parquet")), columns=["detail"])
         self._wanted = _details(table["detail"].combine_chunks(), text)
         self.nothing = not self._wanted.any()
 
-    def match(self, found: Timeline, lo: int, hi: int) -> Mask:
-        """For rows [lo, hi) of the stored slices."""
+    def match(self, timeline: Timeline, lo: int, hi: int) -> Mask:
+        """Return which of the rows [lo, hi) of the stored slices are hits."""
         if self._compared:
             column, compare, wanted = self._compared
-            values = found.arguments.uncached(lo, hi, (column,))[column]
+            values = timeline.arguments.read_uncached(lo, hi, (column,))[column]
             known = np.isfinite(values) if values.dtype.kind == "f" else values != np.iinfo(values.dtype).min
             mask: Mask = known & compare(values, wanted)
             return mask
-        table = found.slices if self._column == "name_id" else found.arguments
-        ids = table.uncached(lo, hi, (self._column,))[self._column]
+        table = timeline.slices if self._column == "name_id" else timeline.arguments
+        ids = table.read_uncached(lo, hi, (self._column,))[self._column]
         return self._wanted[ids] if self._column == "name_id" else (ids >= 0) & self._wanted[np.maximum(ids, 0)]
 
 

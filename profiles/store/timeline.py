@@ -14,12 +14,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow.parquet as pq
 
-from profiles.analysis import tiles
-from profiles.analysis.overflow import overflowing
-from profiles.analysis.tile_bytes import INSTANT, MERGED, OVERFLOW, TileRows
+from profiles.analysis.core import tiles
+from profiles.analysis.core.tile_bytes import INSTANT, MERGED, OVERFLOW, TileRows
+from profiles.analysis.core.tiles import overflowing
 from profiles.store import trace as store
 from profiles.store.columns import Array, Columns, cache
-from profiles.store.places import Places, joined
+from profiles.store.places import Places, join_ranges
 from profiles.store.samples import Counters
 
 OPEN_TIMELINES = 64
@@ -72,14 +72,20 @@ class Timeline:
         return max(start_ns - (LEVEL_WIDTHS << (2 * level)), 0) >> bits, max(end_ns - 1, 0) >> bits
 
     def ranges(self, start_ns: int, end_ns: int, least_level: int = 0) -> list[tuple[int, int]]:
-        """Rows [first, last) of slices.parquet, per home level, among which are all that overlap [start_ns, end_ns)."""
-        found = [self.places.rows(0, level, self._tiles(level, start_ns, end_ns)) for level in range(least_level, self.top + 1)]
-        return [each for each in found if each[1] > each[0]]
+        """Return rows [first, last) per home level that hold all that overlap [start_ns, end_ns).
+
+        Of slices.parquet.
+        """
+        ranges = [self.places.rows(0, level, self._tiles(level, start_ns, end_ns)) for level in range(least_level, self.top + 1)]
+        return [each for each in ranges if each[1] > each[0]]
 
     def cuts(self, start_ns: int, end_ns: int, rows: int) -> list[tuple[int, int]]:
-        """[start_ns, end_ns) cut into windows in which about `rows` slices begin each, by the index alone."""
+        """Cut [start_ns, end_ns) into windows in which about `rows` slices begin each.
+
+        By the index alone.
+        """
         begins, counts = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
-        for level, tile, count in self.places.filled(0):
+        for level, tile, count in self.places.rows_per_tile(0):
             begins.append(tile << (2 * level + tiles.BIN_BITS))
             counts.append(count)
         begin, count = np.concatenate(begins), np.concatenate(counts)
@@ -92,18 +98,24 @@ class Timeline:
 
     def window(self, start_ns: int, end_ns: int, least_level: int, tracks: npt.NDArray[np.bool_],
                names: tuple[str, ...] = DRAWN) -> dict[str, Array]:
-        """Slices of home level `least_level` or more that overlap [start_ns, end_ns), with their ids as "slice"."""
+        """Return the slices that overlap [start_ns, end_ns), with their ids as "slice".
+
+        Of home level `least_level` or more.
+        """
         tested = ("start_ns", "dur_ns", "track")
-        found = self.slices.chosen(
+        rows = self.slices.select(
             self.ranges(start_ns, end_ns, least_level), tested, tuple(name for name in names if name not in tested),
             lambda part: (part["start_ns"] < end_ns) & (part["start_ns"] + np.maximum(part["dur_ns"], 1) > start_ns)
             & tracks[part["track"]])
-        return {**{name: found[name] for name in names}, "slice": found["row"]}
+        return {**{name: rows[name] for name in names}, "slice": rows["row"]}
 
     def tile(self, level: int, index: int, units: Sequence[Unit]) -> TileRows:
-        """Everything the tile shows of the given lanes (units ascending, none overlapping another)."""
+        """Return everything the tile shows of the given lanes.
+
+        Units ascend, none overlaps another.
+        """
         begin, end = index << (2 * level + tiles.BIN_BITS), (index + 1) << (2 * level + tiles.BIN_BITS)
-        exact, merged = self._exact(level, begin, end, units), self._merged(level, index, Lanes(units))
+        exact, merged = self._exact(level, begin, end, units), self._merged_entries(level, index, Lanes(units))
         rows = {name: np.concatenate((exact[name], merged[name])) for name in (*DRAWN, "slice", "count", "fill", "over")}
         order = np.lexsort((rows["start_ns"], rows["depth"], rows["track"]))
         rows = {name: values[order] for name, values in rows.items()}
@@ -121,27 +133,27 @@ class Timeline:
         ranges, lanes, asked = [], Lanes(_with_above(units)), Lanes(units)
         for home in range(level, self.top + 1):
             first, last = self._tiles(home, begin, end)
-            ranges += joined(self.places.rows(0, home, (tile, tile), *lanes.ends) for tile in range(first, last + 1))
-        found = self.slices.chosen(ranges, _PLACE, _LOOK, lambda part: (
+            ranges += join_ranges(self.places.rows(0, home, (tile, tile), *lanes.ends) for tile in range(first, last + 1))
+        rows = self.slices.select(ranges, _PLACE, _LOOK, lambda part: (
             part["start_ns"] < end) & (part["start_ns"] + np.maximum(part["dur_ns"], 1) > begin) & lanes.hold(part))
-        order = np.lexsort((found["start_ns"], found["depth"], found["track"]))
-        found = {name: values[order] for name, values in found.items()}
-        over = overflowing(found["track"].astype(np.int64) << 16 | found["depth"], found["start_ns"],
-                           found["start_ns"] + found["dur_ns"]) & ~found["instant"]
-        keep = asked.hold(found)
-        found = {name: values[keep] for name, values in (found | {"over": over}).items()}
-        number = found.pop("row")
-        return {**found, "slice": number, "count": np.ones(number.size, np.uint32), "fill": np.full(number.size, 255, np.uint8)}
+        order = np.lexsort((rows["start_ns"], rows["depth"], rows["track"]))
+        rows = {name: values[order] for name, values in rows.items()}
+        over = overflowing(rows["track"].astype(np.int64) << 16 | rows["depth"], rows["start_ns"],
+                           rows["start_ns"] + rows["dur_ns"]) & ~rows["instant"]
+        keep = asked.hold(rows)
+        rows = {name: values[keep] for name, values in (rows | {"over": over}).items()}
+        number = rows.pop("row")
+        return {**rows, "slice": number, "count": np.ones(number.size, np.uint32), "fill": np.full(number.size, 255, np.uint8)}
 
-    def _merged(self, level: int, index: int, lanes: Lanes) -> dict[str, Array]:
+    def _merged_entries(self, level: int, index: int, lanes: Lanes) -> dict[str, Array]:
         """Merged entries of one tile, with those of the tile before that reach into it."""
         begin, end = index << (2 * level + tiles.BIN_BITS), (index + 1) << (2 * level + tiles.BIN_BITS)
-        ranges = joined(self.places.rows(1, level, (tile, tile), *lanes.ends) for tile in range(max(index - 1, 0), index + 1))
+        ranges = join_ranges(self.places.rows(1, level, (tile, tile), *lanes.ends) for tile in range(max(index - 1, 0), index + 1))
         busy = ("busy_ns",) if "busy_ns" in self.bins.names else ()
-        found = self.bins.chosen(ranges, _PLACE, (*_LOOK, "slice", "count", *busy), lambda part: (
+        rows = self.bins.select(ranges, _PLACE, (*_LOOK, "slice", "count", *busy), lambda part: (
             part["start_ns"] < end) & (part["start_ns"] + np.maximum(part["dur_ns"], 1) > begin) & lanes.hold(part))
-        share = found.pop("busy_ns") / np.maximum(found["dur_ns"], 1) if busy else np.ones(found["row"].size)
-        return {**found, "fill": np.clip(np.rint(share * 255), 1, 255).astype(np.uint8), "over": np.zeros(share.size, np.bool_)}
+        share = rows.pop("busy_ns") / np.maximum(rows["dur_ns"], 1) if busy else np.ones(rows["row"].size)
+        return {**rows, "fill": np.clip(np.rint(share * 255), 1, 255).astype(np.uint8), "over": np.zeros(share.size, np.bool_)}
 
 
 def _with_above(units: Sequence[Unit]) -> list[Unit]:
@@ -172,14 +184,17 @@ _open_lock = threading.Lock()
 
 
 def timeline(profile_id: int) -> Timeline:
-    """The stored timeline, opened once per version and process. Raises FileNotFoundError."""
+    """Return the stored timeline, opened once per version and process.
+
+    Raises FileNotFoundError.
+    """
     path = store.local_path(store.key(profile_id, "timeline.json"))
     identity = (str(path), path.stat().st_mtime_ns)
     with _open_lock:
-        found = _open.get(identity)
-        if found is not None:
+        opened = _open.get(identity)
+        if opened is not None:
             _open.move_to_end(identity)
-            return found
+            return opened
     made = Timeline(profile_id, json.loads(path.read_text()))
     with _open_lock:
         _open[identity] = made

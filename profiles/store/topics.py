@@ -10,15 +10,16 @@ from typing import Any
 from django.core.files.base import ContentFile
 from django.core.files.storage import default_storage
 
-from profiles.rows import json_safe
-
 
 def _key(profile_id: int, topic: str) -> str:
     return f"profiles/{profile_id}/topics/{topic}.json.gz"
 
 
 def topic_read(profile_id: int, topic: str, version: int, written: int) -> dict[str, Any] | None:
-    """The document, None where there is none of this version of the analysis for what `written` names of the trace."""
+    """Return the document of this version of the analysis, or None.
+
+    `written` names what of the trace it must be of.
+    """
     try:
         with default_storage.open(_key(profile_id, topic), "rb") as file:
             document: dict[str, Any] = json.loads(gzip.decompress(file.read()))
@@ -28,7 +29,7 @@ def topic_read(profile_id: int, topic: str, version: int, written: int) -> dict[
 
 
 def topic_write(profile_id: int, topic: str, document: dict[str, Any]) -> None:
-    packed = gzip.compress(json.dumps(json_safe(document), ensure_ascii=False).encode(), 5, mtime=0)
+    packed = gzip.compress(json.dumps(document, ensure_ascii=False, allow_nan=False).encode(), 5, mtime=0)
     if default_storage.exists(_key(profile_id, topic)):
         default_storage.delete(_key(profile_id, topic))
     default_storage.save(_key(profile_id, topic), ContentFile(packed))

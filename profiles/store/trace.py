@@ -28,10 +28,10 @@ from django.core.files import File
 from django.core.files.storage import FileSystemStorage, default_storage
 
 from profiles import scratch
-from profiles.analysis import tiles
-from profiles.analysis.digest import Digest, digest_of
-from profiles.analysis.kernels import numbers
-from profiles.store.tables import ROW_GROUP, Stored, write_parquet
+from profiles.analysis.core import tiles
+from profiles.analysis.core.digest import Digest, digest_of
+from profiles.analysis.core.kernels import numbers
+from profiles.store.tables import ROW_GROUP, TraceTables, write_parquet
 from profiles.trace import Category, Trace
 from profiles.windows import Window
 
@@ -46,16 +46,19 @@ def key(profile_id: int, name: str) -> str:
 
 
 def write_trace(profile_id: int, trace: Trace) -> int:
-    """Store columns and tiles; returns their bytes. Overwrites what an earlier ingest of this profile left."""
+    """Store columns and tiles; returns their bytes.
+
+    Overwrites what an earlier ingest of this profile left.
+    """
     return prepare(trace).write(profile_id)
 
 
 @dataclass
-class Prepared:
+class PreparedTrace:
     """A trace whose windows have passed: its digest stands (`digest_of`), its tables wait to be encoded."""
 
     trace: Trace
-    stored: Stored
+    stored: TraceTables
     facts: Facts
     end_ns: int
     rows_done: int = 0                   # of the slices, by `write`
@@ -89,12 +92,14 @@ class Prepared:
         self.rows_done = rows
 
 
-def prepare(trace: Trace, tell: Callable[[str, int, int], None] | None = None) -> Prepared:
-    """Let all windows of the trace pass once: into tables in stored order, and into its digest. `tell` is told the phase,
-    the slices done and their number."""
+def prepare(trace: Trace, tell: Callable[[str, int, int], None] | None = None) -> PreparedTrace:
+    """Let all windows of the trace pass once: into tables, and into its digest.
+
+    Tables in stored order. `tell` is told the phase, the slices done and their number.
+    """
     last_sample = int(numbers(trace.samples, "time_ns").max(initial=0))
     end_ns = max(trace.parts.end_ns, last_sample)
-    stored, facts = Stored(tiles.top_level(end_ns)), Facts(len(trace.tracks), last_sample)
+    stored, facts = TraceTables(tiles.top_level(end_ns)), Facts(len(trace.tracks), last_sample)
 
     def add(window: Window) -> None:
         stored.levels.add(window.columns, window.next_ns)
@@ -112,7 +117,7 @@ def prepare(trace: Trace, tell: Callable[[str, int, int], None] | None = None) -
         for each in adding:
             each.result()
     stored.levels.finish()
-    return Prepared(trace, stored, facts, end_ns)
+    return PreparedTrace(trace, stored, facts, end_ns)
 
 
 class Facts:
@@ -133,7 +138,7 @@ class Facts:
         self.last_ns = max(self.last_ns, int((columns["start_ns"] + dur)[spans].max(initial=0)))
 
 
-def _document(trace: Trace, top: int, end_ns: int, facts: Facts, found: Digest) -> dict[str, Any]:
+def _document(trace: Trace, top: int, end_ns: int, facts: Facts, digest: Digest) -> dict[str, Any]:
     """timeline.json: everything about the timeline that is small."""
     samples = np.bincount(numbers(trace.samples, "track"), minlength=len(trace.tracks))
     return {
@@ -145,26 +150,28 @@ def _document(trace: Trace, top: int, end_ns: int, facts: Facts, found: Digest) 
             "device": each.device, "stream": each.stream, "unit": each.unit, "depths": int(facts.depths[i]),
             "slices": int(facts.slices[i]), "samples": int(samples[i]), "sort": each.sort, "busy_ns": int(facts.busy_ns[i]),
         } for i, each in enumerate(trace.tracks)],
-        "steps": [{"name": name, "start_ns": start, "end_ns": end} for name, start, end in found.steps()],
+        "steps": [{"name": name, "start_ns": start, "end_ns": end} for name, start, end in digest.steps()],
         "integrity": trace.integrity.as_json(),
     }
 
 
 def local_path(name: str) -> Path:
-    """A local file with the content of the object `name`: the object itself where the store is a folder, otherwise a
-    copy that is fetched once per version. Raises FileNotFoundError."""
+    """Return a local file with the content of the object `name`.
+
+    The object itself where the store is a folder, otherwise a copy that is fetched once per version. Raises FileNotFoundError.
+    """
     if isinstance(default_storage, FileSystemStorage):
         path = Path(default_storage.path(name))
         if not path.is_file():
             raise FileNotFoundError(name)
         return path
-    return _fetched(name)
+    return _fetch(name)
 
 
 _versions: dict[str, tuple[float, Path]] = {}
 
 
-def _fetched(name: str) -> Path:
+def _fetch(name: str) -> Path:
     known = _versions.get(name)
     if known and time.monotonic() - known[0] < _CACHE_SECONDS and known[1].is_file():
         return known[1]

@@ -20,8 +20,8 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from profiles.library.connection_services import connection_release
 from profiles.models import Profile
-from profiles.services_connection import connection_release
 from profiles.store.timeline import ALL_DEPTHS, Timeline, Unit
 from profiles.timeline import selectors
 
@@ -40,9 +40,9 @@ class TimelineView(APIView):
 
     def open(self, pk: int) -> tuple[Profile, Timeline]:
         profile = get_object_or_404(Profile, pk=pk)
-        found = selectors.timeline_open(profile)
+        timeline = selectors.timeline_open(profile)
         connection_release()                    # what follows reads files, some of it for long
-        return profile, found
+        return profile, timeline
 
     def handle_exception(self, exc: Exception) -> Response:
         if isinstance(exc, selectors.NotReady):
@@ -74,9 +74,9 @@ class LanesField(serializers.Field[Any, Any, Any, Any]):
     """Depths of tracks "0:0-7,3:8-15": track, first and last depth; none twice."""
 
     def to_internal_value(self, data: Any) -> list[Unit]:
-        found = [_LANE.fullmatch(part) for part in str(data).split(",") if part]
-        units = sorted((int(each[1]), int(each[2]), int(each[3])) for each in found if each)
-        if len(units) != len(found):
+        matches = [_LANE.fullmatch(part) for part in str(data).split(",") if part]
+        units = sorted((int(each[1]), int(each[2]), int(each[3])) for each in matches if each)
+        if len(units) != len(matches):
             raise serializers.ValidationError("Give track:first-last separated by commas: 0:0-7,3:8-15.")
         if any(track >= self.context["tracks"] or first > last or last > ALL_DEPTHS[1] for track, first, last in units):
             raise serializers.ValidationError(f"This trace has the tracks 0 to {self.context['tracks'] - 1}; depths go to "
@@ -127,8 +127,8 @@ class SearchQuery(serializers.Serializer[Any]):
     bins = serializers.IntegerField(required=False, default=512, min_value=1, max_value=8192, help_text="Of hits/ alone.")
 
 
-def parsed(form: type[serializers.Serializer[Any]], request: Request, found: Timeline) -> dict[str, Any]:
-    query = form(data=request.query_params.dict(), context={"tracks": len(found.tracks)})
+def parse_query(form: type[serializers.Serializer[Any]], request: Request, timeline: Timeline) -> dict[str, Any]:
+    query = form(data=request.query_params.dict(), context={"tracks": len(timeline.tracks)})
     query.is_valid(raise_exception=True)
     return dict(query.validated_data)
 
@@ -144,9 +144,9 @@ class TimelineApi(TimelineView):
 class NamesApi(TimelineView):
     @extend_schema(operation_id="profiles_names", summary="Names of slices by name id", parameters=[NamesQuery], responses=JSON)
     def get(self, request: Request, pk: int) -> Response:
-        _, found = self.open(pk)
-        ids = parsed(NamesQuery, request, found)["ids"]
-        return Response(selectors.names(found, ids), headers={"ETag": f'"names-{found.etag}"'})
+        _, timeline = self.open(pk)
+        ids = parse_query(NamesQuery, request, timeline)["ids"]
+        return Response(selectors.names(timeline, ids), headers={"ETag": f'"names-{timeline.etag}"'})
 
 
 class TileApi(TimelineView):
@@ -156,25 +156,25 @@ class TileApi(TimelineView):
             OpenApiParameter("lanes", str, description="Depths of tracks, 0:0-7,3:8-15, in place of tracks.")],
         responses=_BYTES)
     def get(self, request: Request, pk: int, level: int, index: int) -> HttpResponse | Response:
-        _, found = self.open(pk)
-        if not selectors.tile_exists(found, level, index):
+        _, timeline = self.open(pk)
+        if not selectors.tile_exists(timeline, level, index):
             raise NotFound(f"Level {level} of this timeline has no tile {index}.")
-        query = parsed(TileQuery, request, found)
-        tracks = selectors.every_track(found) if query["tracks"] is None else query["tracks"]
+        query = parse_query(TileQuery, request, timeline)
+        tracks = selectors.every_track(timeline) if query["tracks"] is None else query["tracks"]
         units = selectors.whole(tracks) if query["lanes"] is None else query["lanes"]
-        return _unchanging(request, found, lambda: selectors.tile_gzip(found, level, index, units))
+        return _unchanging(request, timeline, lambda: selectors.tile_gzip(timeline, level, index, units))
 
 
 class DensityApi(TimelineView):
     @extend_schema(operation_id="profiles_density", summary="How busy each track is along the trace, as bytes", responses=_BYTES)
     def get(self, request: Request, pk: int) -> HttpResponse | Response:
-        _, found = self.open(pk)
-        return _unchanging(request, found, lambda: selectors.density_gzip(found))
+        _, timeline = self.open(pk)
+        return _unchanging(request, timeline, lambda: selectors.density_gzip(timeline))
 
 
-def _unchanging(request: Request, found: Timeline, body: Callable[[], bytes]) -> HttpResponse:
+def _unchanging(request: Request, timeline: Timeline, body: Callable[[], bytes]) -> HttpResponse:
     """Compressed bytes that stay what they are for as long as the stored trace does."""
-    tag = f'"{found.etag}"'
+    tag = f'"{timeline.etag}"'
     answer: HttpResponse
     if tag in request.headers.get("If-None-Match", ""):
         answer = HttpResponse(status=status.HTTP_304_NOT_MODIFIED)
@@ -191,20 +191,20 @@ class SliceSearchApi(TimelineView):
     @extend_schema(operation_id="profiles_slices", summary="Search slices by name, pattern or argument", parameters=[SearchQuery],
                    responses=JSON)
     def get(self, request: Request, pk: int) -> Response:
-        _, found = self.open(pk)
-        return asked(lambda: selectors.search(found, parsed(SearchQuery, request, found)))
+        _, timeline = self.open(pk)
+        return answer_search(lambda: selectors.search(timeline, parse_query(SearchQuery, request, timeline)))
 
 
 class HitsApi(TimelineView):
     @extend_schema(operation_id="profiles_hits", summary="Where in the trace a search's hits begin", parameters=[SearchQuery],
                    responses=JSON)
     def get(self, request: Request, pk: int) -> Response:
-        _, found = self.open(pk)
-        query = parsed(SearchQuery, request, found)
-        return asked(lambda: selectors.hits(found, query, query["bins"]))
+        _, timeline = self.open(pk)
+        query = parse_query(SearchQuery, request, timeline)
+        return answer_search(lambda: selectors.hits(timeline, query, query["bins"]))
 
 
-def asked(answer: Callable[[], dict[str, Any]]) -> Response:
+def answer_search(answer: Callable[[], dict[str, Any]]) -> Response:
     """The answer to a search, 400 where its text is no valid question."""
     try:
         return Response(answer())

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from profiles.analysis import flame
-from profiles.analysis.flame import TRACK, UNLINKED, Tree
+from profiles.analysis.trace import flame
+from profiles.analysis.trace.flame import TRACK, UNLINKED, Tree
 from profiles.store.area import Area, windows
 from profiles.store.related import givers, match
 from profiles.store.timeline import Timeline
@@ -32,50 +32,53 @@ class TooMuch(ValueError):
     """The area holds more than can be attributed at once."""
 
 
-def graph(found: Timeline, area: Area, mode: str, merged: bool, focus: int | None = None) -> Work:
-    """The tree of an area as columns; with `focus` (a name id) the callers and callees of that name."""
-    tree = yield from _tree(found, area, mode, merged)
+def graph(timeline: Timeline, area: Area, mode: str, merged: bool, focus: int | None = None) -> Work:
+    """Return the tree of an area as columns.
+
+    With `focus` (a name id) the callers and callees of that name.
+    """
+    tree = yield from _tree(timeline, area, mode, merged)
     answer: dict[str, Any] = {"start_ns": area.start_ns, "end_ns": area.end_ns, "mode": mode, "merged": merged,
                               "total_ns": tree.total[0]}
     if focus is None:
-        answer |= {"tree": flame.sent(tree), "hot": flame.hot(tree)}
+        answer |= {"tree": flame.tree_columns(tree), "hot": flame.hot(tree)}
         used = {label for label in answer["tree"]["label"] if label >= 0} | {row["label"] for row in answer["hot"]}
     else:
-        callers, callees = (flame.sent(each) for each in flame.sandwich(tree, focus))
+        callers, callees = (flame.tree_columns(each) for each in flame.sandwich(tree, focus))
         answer |= {"focus": focus, "callers": callers, "callees": callees}
         used = {label for each in (callers, callees) for label in each["label"] if label >= 0}
-    answer["names"] = {label: found.names[label] for label in sorted(used)}
-    answer["categories"] = _categories(found, sorted(used))
+    answer["names"] = {label: timeline.names[label] for label in sorted(used)}
+    answer["categories"] = _categories(timeline, sorted(used))
     return answer
 
 
-def _categories(found: Timeline, names: list[int]) -> dict[int, int]:
+def _categories(timeline: Timeline, names: list[int]) -> dict[int, int]:
     """A category for each name: that of one of its slices, for its colour."""
-    table = _category_of(found)
+    table = _category_of(timeline)
     return {name: int(table[name]) for name in names if name < table.size and table[name] >= 0}
 
 
 _tables: OrderedDict[str, npt.NDArray[np.int16]] = OrderedDict()
 
 
-def _category_of(found: Timeline) -> npt.NDArray[np.int16]:
+def _category_of(timeline: Timeline) -> npt.NDArray[np.int16]:
     """Name id -> category, noted while trees are grown."""
     with _lock:
-        if found.etag not in _tables:
-            _tables[found.etag] = np.full(max(len(found.names), 1), -1, np.int16)
+        if timeline.etag not in _tables:
+            _tables[timeline.etag] = np.full(max(len(timeline.names), 1), -1, np.int16)
             while len(_tables) > KEPT:
                 _tables.popitem(last=False)
-        return _tables[found.etag]
+        return _tables[timeline.etag]
 
 
-def _tree(found: Timeline, area: Area, mode: str, merged: bool) -> Growing:
+def _tree(timeline: Timeline, area: Area, mode: str, merged: bool) -> Growing:
     """Grown once per question; sandwiches and searches ask the same again."""
-    identity = (found.etag, area, mode, merged)
+    identity = (timeline.etag, area, mode, merged)
     with _lock:
         known = _kept.get(identity)
     if known is not None:
         return known
-    made = yield from (_launched if mode == "gpu" else _nested)(found, area, merged)
+    made = yield from (_grow_launched if mode == "gpu" else _grow_nested)(timeline, area, merged)
     with _lock:
         _kept[identity] = made
         while len(_kept) > KEPT:
@@ -83,26 +86,26 @@ def _tree(found: Timeline, area: Area, mode: str, merged: bool) -> Growing:
     return made
 
 
-def _of_kind(found: Timeline, kind: str) -> npt.NDArray[np.bool_]:
-    return np.array([track["kind"] == kind for track in found.tracks], np.bool_)
+def _of_kind(timeline: Timeline, kind: str) -> npt.NDArray[np.bool_]:
+    return np.array([track["kind"] == kind for track in timeline.tracks], np.bool_)
 
 
-def _nested(found: Timeline, area: Area, merged: bool) -> Growing:
+def _grow_nested(timeline: Timeline, area: Area, merged: bool) -> Growing:
     """Time of threads by call path."""
     tree = Tree()
-    host = _of_kind(found, "thread") & area.mask(found)
+    host = _of_kind(timeline, "thread") & area.mask(timeline)
     if not host.any():                                  # no thread among them: whatever is not a GPU stream
-        host = ~_of_kind(found, "stream") & area.mask(found)
+        host = ~_of_kind(timeline, "stream") & area.mask(timeline)
     narrowed = Area(area.start_ns, area.end_ns, tuple(np.flatnonzero(host).tolist()), area.where, area.least_ns, area.most_ns)
-    for window in windows(found, narrowed, _NAMED):
+    for window in windows(timeline, narrowed, _NAMED):
         spans = np.flatnonzero(~window.rows["instant"])
         rows = {name: values[spans] for name, values in window.rows.items()}
-        _category_of(found)[rows["name_id"]] = rows["category"]
-        begin, end = (values[spans] for values in window.clipped())
+        _category_of(timeline)[rows["name_id"]] = rows["category"]
+        begin, end = (values[spans] for values in window.clip_times())
         node = _paths(tree, rows, merged)
         tree.add(node, np.maximum(end - begin, 0), window.first[spans], rows["start_ns"])
         yield window.done
-    return tree.summed(leaves=False)
+    return tree.sum_up(leaves=False)
 
 
 def _paths(tree: Tree, rows: dict[str, Any], merged: bool) -> Int64:
@@ -111,16 +114,16 @@ def _paths(tree: Tree, rows: dict[str, Any], merged: bool) -> Int64:
     roots = np.zeros(above.size, np.int64)
     if not merged:
         roots = tree.children(roots, TRACK - rows["track"].astype(np.int64))
-    return tree.nested(above, rows["name_id"], rows["depth"], roots)
+    return tree.nest_slices(above, rows["name_id"], rows["depth"], roots)
 
 
-def _launched(found: Timeline, area: Area, merged: bool) -> Growing:
+def _grow_launched(timeline: Timeline, area: Area, merged: bool) -> Growing:
     """GPU time by the stack of operators, Python and annotations around the call that launched it. Raises TooMuch."""
-    work = yield from _gpu_work(found, area)
-    ids, rows = givers(found, "correlation", work["correlation"], (Category.RUNTIME,))
+    work = yield from _gpu_work(timeline, area)
+    ids, rows = givers(timeline, "correlation", work["correlation"], (Category.RUNTIME,))
     work["giver"] = match(work["correlation"], ids, rows)
     lost = np.flatnonzero(work["giver"] < 0)
-    ids, rows = givers(found, "external_id", work["external_id"][lost], (Category.CPU_OP,))
+    ids, rows = givers(timeline, "external_id", work["external_id"][lost], (Category.CPU_OP,))
     work["giver"][lost] = match(work["external_id"][lost], ids, rows)
     tree = Tree()
     order = np.argsort(work["giver"], kind="stable")
@@ -130,23 +133,23 @@ def _launched(found: Timeline, area: Area, merged: bool) -> Growing:
         root = np.full(unlinked, tree.child(0, UNLINKED), np.int64)
         _hang(tree, {name: values[:unlinked] for name, values in work.items()}, root)
     yield 0.5
-    yield from _hung(found, tree, {name: values[unlinked:] for name, values in work.items()}, merged)
-    return tree.summed(leaves=True)
+    yield from _hang_calls(timeline, tree, {name: values[unlinked:] for name, values in work.items()}, merged)
+    return tree.sum_up(leaves=True)
 
 
-def _gpu_work(found: Timeline, area: Area) -> Generator[float, None, dict[str, Int64]]:
+def _gpu_work(timeline: Timeline, area: Area) -> Generator[float, None, dict[str, Int64]]:
     """The area's GPU slices: ids, name, clipped time."""
     names = ("correlation", "external_id", "name_id", "start_ns")
     parts: list[dict[str, Any]] = []
     held = 0
-    streams = area.mask(found) & _of_kind(found, "stream")
+    streams = area.mask(timeline) & _of_kind(timeline, "stream")
     if not streams.any():                               # threads were chosen: what all GPUs did in that time
-        streams = _of_kind(found, "stream")
+        streams = _of_kind(timeline, "stream")
     narrowed = Area(area.start_ns, area.end_ns, tuple(np.flatnonzero(streams).tolist()), area.where, area.least_ns, area.most_ns)
-    for window in windows(found, narrowed, (*names, "category")):
-        rows = window.counted
+    for window in windows(timeline, narrowed, (*names, "category")):
+        rows = window.counted_rows
         keep = np.isin(rows["category"], [int(kind) for kind in GPU_WORK]) & ~rows["instant"]
-        _category_of(found)[rows["name_id"]] = rows["category"]
+        _category_of(timeline)[rows["name_id"]] = rows["category"]
         parts.append({**{name: rows[name][keep].astype(np.int64) for name in names}, "time": (rows["end"] - rows["begin"])[keep]})
         held += int(np.count_nonzero(keep))
         if held > LAUNCHES:
@@ -155,18 +158,18 @@ def _gpu_work(found: Timeline, area: Area) -> Generator[float, None, dict[str, I
     return {name: np.concatenate([part[name] for part in parts]) for name in (*names, "time")}
 
 
-def _hung(found: Timeline, tree: Tree, work: dict[str, Int64], merged: bool) -> Generator[float, None, None]:
+def _hang_calls(timeline: Timeline, tree: Tree, work: dict[str, Int64], merged: bool) -> Generator[float, None, None]:
     """Find the path of every launch call, and hang what it launched below it."""
     calls, first = np.unique(work["giver"], return_index=True)
     if not calls.size:
         return
     counts = np.diff(np.append(first, work["giver"].size))
-    at = found.slices.take(calls, ("track", "start_ns"))
+    at = timeline.slices.take(calls, ("track", "start_ns"))
     area = Area(int(at["start_ns"].min()), int(at["start_ns"].max()) + 1, tuple(np.unique(at["track"]).tolist()))
-    for window in windows(found, area, _NAMED):
+    for window in windows(timeline, area, _NAMED):
         spans = ~window.rows["instant"]
         rows = {name: values[spans] for name, values in window.rows.items()}
-        _category_of(found)[rows["name_id"]] = rows["category"]
+        _category_of(timeline)[rows["name_id"]] = rows["category"]
         rows = _around(rows, np.isin(rows["slice"], calls) & window.first[spans])
         node = _paths(tree, rows, merged)[rows["launching"]]
         place = np.searchsorted(calls, rows["slice"][rows["launching"]])

@@ -10,9 +10,9 @@ import numpy as np
 from django.urls import reverse
 from django.utils.http import urlencode
 
-from profiles.analysis import counters
-from profiles.analysis.names import family
-from profiles.analysis.tunable import tunable
+from profiles.analysis.core.names import family
+from profiles.analysis.core.tunable import tunable
+from profiles.analysis.kernel import counters
 from profiles.capture.selectors import bare_name
 from profiles.models import KernelStat, Profile
 from profiles.store.area import Area, windows
@@ -25,10 +25,13 @@ _CANDIDATES = 500
 Work = Generator[float, None, dict[str, Any]]
 
 
-def slice_kernel(profile: Profile, found: Timeline, row: int) -> Work:
-    """Everything around one launch. `row` is a kernel's slice."""
-    told = slice_detail(profile, found, row)
-    before = yield from _launches_before(found, row, told)
+def slice_kernel(profile: Profile, timeline: Timeline, row: int) -> Work:
+    """Return everything around one launch.
+
+    `row` is a kernel's slice.
+    """
+    told = slice_detail(profile, timeline, row)
+    before = yield from _launches_before(timeline, row, told)
     around = [(each["name"], each["detail"]) for each in told["stack"] if each["category"] == Category.CPU_OP.name.lower()]
     return {
         "slice": row, "name": told["name"], "name_key": told["name_key"], "kernel_id": told["kernel_id"],
@@ -39,15 +42,15 @@ def slice_kernel(profile: Profile, found: Timeline, row: int) -> Work:
     }
 
 
-def _launches_before(found: Timeline, row: int, told: dict[str, Any]) -> Generator[float, None, dict[str, int]]:
+def _launches_before(timeline: Timeline, row: int, told: dict[str, Any]) -> Generator[float, None, dict[str, int]]:
     """Launches that began before this one: of the same name, and of all names that ncu's expression finds."""
     wanted = bare_name(told["name"])
-    matching = np.array([wanted in bare_name(name) for name in found.names], np.bool_)      # as ncu searches it
+    matching = np.array([wanted in bare_name(name) for name in timeline.names], np.bool_)      # as ncu searches it
     same = np.zeros(matching.size, np.bool_)
     same[int(told["name_key"].rpartition(":")[2])] = True
     counts = {"same": 0, "matching": 0}
-    for window in windows(found, Area(0, told["start_ns"] + 1), ("name_id", "category")):
-        rows = window.counted
+    for window in windows(timeline, Area(0, told["start_ns"] + 1), ("name_id", "category")):
+        rows = window.counted_rows
         kernel = np.isin(rows["category"], [int(kind) for kind in KERNELS]) & ~rows["instant"]
         at_once = (rows["start_ns"] == told["start_ns"]) & (rows["slice"] < row)
         earlier = kernel & ((rows["start_ns"] < told["start_ns"]) | at_once)
@@ -70,7 +73,7 @@ def _counters(profile: Profile, name: str, short: str) -> list[dict[str, Any]]:
 
 
 def _numbers(profile: Profile, kernel: KernelStat) -> dict[str, Any]:
-    whole = counters.combined([counters.from_json(each.facts) for each in kernel.counter_launches.filter(incomplete="")])
+    whole = counters.combine_launches([counters.from_json(each.facts) for each in kernel.counter_launches.filter(incomplete="")])
     numbers: dict[str, Any] = {} if whole is None else {
         "Compute (SM) %": whole.sol.sm_pct, "Memory %": whole.sol.memory_pct, "DRAM %": whole.sol.dram_pct,
         "Occupancy achieved %": whole.occupancy.achieved_pct, "Occupancy theoretical %": whole.occupancy.theoretical_pct,
@@ -84,7 +87,7 @@ def _numbers(profile: Profile, kernel: KernelStat) -> dict[str, Any]:
 
 
 def _capture(profile: Profile, name: str, skip: int) -> str:
-    query = {"tool": "ncu", "kernel": re.escape(bare_name(name)), "launch_skip": skip, "launch_count": 1,
+    query: dict[str, str | int] = {"tool": "ncu", "kernel": re.escape(bare_name(name)), "launch_skip": skip, "launch_count": 1,
              "profile": profile.pk, "build": profile.build, "model": profile.model}
     return f"{reverse('capture-new')}?{urlencode({key: value for key, value in query.items() if value != ''})}"
 
@@ -93,6 +96,6 @@ def _tune(name: str, around: list[tuple[str, dict[str, Any]]]) -> dict[str, Any]
     made = tunable(name, around)
     if not made.operator:
         return {"operator": "", "url": None, "why": made.why}
-    query = {"operator": made.operator, **made.shape, **({"dtype": made.dtype} if made.dtype else {})}
+    query: dict[str, str | int] = {"operator": made.operator, **made.shape, **({"dtype": made.dtype} if made.dtype else {})}
     return {"operator": made.operator, "shape": made.shape, "dtype": made.dtype, "source": made.source, "why": made.why,
             "url": f"{reverse('tune-new')}?{urlencode(query)}"}

@@ -11,9 +11,9 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
 from django.views.decorators.http import require_safe
 
+from profiles.library import selectors
 from profiles.models import Profile
-from profiles.selectors import lists as selectors
-from profiles.selectors import profile as selectors_profile
+from profiles.profile import selectors as selectors_profile
 
 LISTED = 200
 _QUERIES = re.compile(r"[a-z0-9-]{1,40}(,[a-z0-9-]{1,40}){0,7}")        # of the team by number, examples by key
@@ -31,7 +31,7 @@ def timeline(request: HttpRequest, pk: int) -> HttpResponse:
         return redirect("profile", profile.pk)
     if request.GET.get("with", "").isdecimal():
         return redirect("timelines", profile.pk, int(request.GET["with"][:18]))
-    return _opening_perfetto(render(request, "profiles/timeline.html", {
+    return _opening_perfetto(render(request, "profiles/timeline/timeline.html", {
         "profile": profile, "api": _api(profile, request.GET.get("sql", "")), "perfetto": settings.PERFETTO_URL,
         "others": selectors_profile.comparable_profiles(profile)[:LISTED]}))
 
@@ -72,5 +72,5 @@ def timelines(request: HttpRequest, a: int, b: int) -> HttpResponse:
         if not has_timeline(profile):
             messages.error(request, f"{profile.name} has no timeline to set beside another.")
             return redirect("profile", profile.pk)
-    return _opening_perfetto(render(request, "profiles/timelines.html", {
+    return _opening_perfetto(render(request, "profiles/timeline/pair.html", {
         "a": pair[0], "b": pair[1], "swapped": reverse("timelines", args=[b, a]), "perfetto": settings.PERFETTO_URL}))

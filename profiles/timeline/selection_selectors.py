@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from profiles.analysis import intervals
-from profiles.analysis.groups import WIDTH_PCT, Groups, Sums
+from profiles.analysis.core import intervals
+from profiles.analysis.core.groups import WIDTH_PCT, Groups, Sums
 from profiles.exports.files import table_of
 from profiles.store.area import Area, Window, windows
 from profiles.store.area_columns import ARGUMENT, COLUMNS, Column, argument_names, column
 from profiles.store.timeline import Timeline
-from profiles.timeline.selectors import described
+from profiles.timeline.selectors import describe_slices
 from profiles.trace import GPU_WORK
 
 LISTED = 2_000                  # rows of the table on the page
@@ -27,40 +27,42 @@ DEFAULT = ("name", "category")
 Work = Generator[float, None, dict[str, Any]]
 
 
-def groups(found: Timeline, area: Area, by: tuple[str, ...] = DEFAULT, limit: int = LISTED) -> Work:
-    """Per value of the columns: how many slices and how long (clipped to the area, and whole), with the quantiles of their
-    whole durations. Raises UnknownColumn, TooManyGroups."""
+def groups(timeline: Timeline, area: Area, by: tuple[str, ...] = DEFAULT, limit: int = LISTED) -> Work:
+    """Return, per value of the columns, how many slices and how long.
+
+    Clipped to the area, and whole, with the quantiles of their whole durations. Raises UnknownColumn, TooManyGroups.
+    """
     columns = [column(key) for key in by]
     sums = Sums(0)
     shape: list[int] = []
     slices = busy_ns = 0
-    for window in windows(found, area, ("category", *(name for each in columns for name in each.needs))):
-        rows = window.counted
-        codes = [each.codes(found, rows) for each in columns]
+    for window in windows(timeline, area, ("category", *(name for each in columns for name in each.needs))):
+        rows = window.counted_rows
+        codes = [each.codes(timeline, rows) for each in columns]
         if not shape:
             shape = [len(parts) for parts in codes]
             sums = Sums(sum(shape))
         sums.add([part for parts in codes for part in parts], rows["dur_ns"], rows["end"] - rows["begin"])
         slices += int(rows["slice"].size)
-        busy_ns += _busy(found, window)
+        busy_ns += _busy(timeline, window)
         yield window.done
     made = sums.groups()
     everything = int(made.clipped_ns.sum())
     return {
-        "start_ns": area.start_ns, "end_ns": area.end_ns, "tracks": int(np.count_nonzero(area.mask(found))), "slices": slices,
+        "start_ns": area.start_ns, "end_ns": area.end_ns, "tracks": int(np.count_nonzero(area.mask(timeline))), "slices": slices,
         "busy_ns": busy_ns, "by": list(by), "groups": int(made.count.size), "total_ns": everything,
         "whole_ns": int(made.whole_ns.sum()), "truncated": made.count.size > limit,
-        "rows": [_row(found, columns, shape, made, at, everything) for at in range(min(int(made.count.size), limit))],
+        "rows": [_row(timeline, columns, shape, made, at, everything) for at in range(min(int(made.count.size), limit))],
         "histogram": sums.histogram(), "quantiles": _quantiles(made),
     }
 
 
-def _row(found: Timeline, columns: list[Column], shape: list[int], made: Groups, at: int, everything: int) -> dict[str, Any]:
+def _row(timeline: Timeline, columns: list[Column], shape: list[int], made: Groups, at: int, everything: int) -> dict[str, Any]:
     parts, key, values = iter(made.keys), [], {}
     for each, width in zip(columns, shape, strict=True):
         code = tuple(int(next(parts)[at]) for _ in range(width))
         key.append(f"{each.key}:{','.join(map(str, code))}")
-        values[each.key] = each.value(found, code)
+        values[each.key] = each.value(timeline, code)
     return {
         **values, "key": key, **_numbers(made, at),
         "share_pct": 100.0 * int(made.clipped_ns[at]) / everything if everything else 0.0,
@@ -78,19 +80,19 @@ def _quantiles(made: Groups) -> str:
     return "exact" if made.exact else f"classes {WIDTH_PCT:.1f} % wide"
 
 
-def _busy(found: Timeline, window: Window) -> int:
+def _busy(timeline: Timeline, window: Window) -> int:
     """Time of the window in which at least one of the area's GPU tracks worked."""
-    streams = np.array([track["kind"] == "stream" for track in found.tracks], np.bool_)
+    streams = np.array([track["kind"] == "stream" for track in timeline.tracks], np.bool_)
     work = np.isin(window.rows["category"], [int(each) for each in GPU_WORK]) & streams[window.rows["track"]]
-    begin, end = window.clipped()
+    begin, end = window.clip_times()
     return intervals.union(begin[work & ~window.rows["instant"]], end[work & ~window.rows["instant"]]).length_ns
 
 
-def histogram(found: Timeline, area: Area) -> Work:
-    """Durations of the area's slices in classes of a quarter octave."""
+def histogram(timeline: Timeline, area: Area) -> Work:
+    """Return the durations of the area's slices in classes of a quarter octave."""
     sums = Sums(0)
-    for window in windows(found, area):
-        rows = window.counted
+    for window in windows(timeline, area):
+        rows = window.counted_rows
         sums.add([], rows["dur_ns"], rows["end"] - rows["begin"])
         yield window.done
     made = sums.groups()
@@ -98,26 +100,26 @@ def histogram(found: Timeline, area: Area) -> Work:
             **(_numbers(made, 0) if made.count.size else {}), "quantiles": _quantiles(made)}
 
 
-def slices(found: Timeline, area: Area, limit: int, offset: int) -> Work:
-    """The area's slices by start: how many there are, and some of them."""
+def slices(timeline: Timeline, area: Area, limit: int, offset: int) -> Work:
+    """Return the area's slices by start: how many there are, and some of them."""
     total, rows = 0, [np.empty(0, np.int64)]
-    for window in windows(found, area):
-        counted = window.counted
+    for window in windows(timeline, area):
+        counted = window.counted_rows
         order = np.lexsort((counted["slice"], counted["start_ns"]))
         rows.append(counted["slice"][order][max(offset - total, 0):max(offset + limit - total, 0)])
         total += int(order.size)
         yield window.done
-    return {"total": total, "offset": offset, "slices": described(found, np.concatenate(rows))}
+    return {"total": total, "offset": offset, "slices": describe_slices(timeline, np.concatenate(rows))}
 
 
-def columns(found: Timeline) -> list[dict[str, Any]]:
-    """Columns that slices of this trace can be grouped by."""
-    named = argument_names(found.profile_id, found.etag)
+def columns(timeline: Timeline) -> list[dict[str, Any]]:
+    """Return the columns that slices of this trace can be grouped by."""
+    named = argument_names(timeline.profile_id, timeline.etag)
     return [{"key": each.key, "title": each.title, "kind": each.kind} for each in COLUMNS.values()] + [
         {"key": ARGUMENT + name, "title": name, "kind": "text"} for name in named]
 
 
 def table(made: dict[str, Any]) -> pa.Table:
-    """The rows of `groups` as a table to keep."""
+    """Return the rows of `groups` as a table to keep."""
     numbers = ("count", "total_ns", "whole_ns", "mean_ns", "min_ns", "max_ns", "p50_ns", "p95_ns", "share_pct")
     return table_of([*made["by"], *numbers], made["rows"])

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 
-from profiles.analysis.names import short_name
+from profiles.analysis.core.names import short_name
 from profiles.models import KernelStat, Profile
 from profiles.store import trace as store
-from profiles.store.links import Slice, related
+from profiles.store.links import Slice, relations_of
 from profiles.store.timeline import Timeline
-from profiles.timeline.selectors import described
+from profiles.timeline.selectors import describe_slices
 from profiles.trace import KERNELS, Category
 
 STACK = 200                     # frames at most
@@ -22,63 +22,68 @@ _ARGUMENTS = ("correlation", "external_id", "device", "stream", "grid_x", "grid_
               "block_z", "registers_per_thread", "smem_bytes", "occupancy_pct", "bytes", "detail_id")
 
 
-def slice_detail(profile: Profile, found: Timeline, row: int, view: tuple[int, int] | None = None) -> dict[str, Any]:
-    """Everything known about one slice. `row` is within the table; of many links, those nearest to `view` are told."""
-    base = described(found, np.array([row]))[0]
-    arguments = {name: values[0] for name, values in found.arguments.read(row, row + 1, _ARGUMENTS).items()}
-    names = found.slices.read(row, row + 1, ("name_id",))
-    track = found.tracks[base["track"]]
+def slice_detail(profile: Profile, timeline: Timeline, row: int, view: tuple[int, int] | None = None) -> dict[str, Any]:
+    """Return everything known about one slice.
+
+    `row` is within the table; of many links, those nearest to `view` are told.
+    """
+    base = describe_slices(timeline, np.array([row]))[0]
+    arguments = {name: values[0] for name, values in timeline.arguments.read(row, row + 1, _ARGUMENTS).items()}
+    names = timeline.slices.read(row, row + 1, ("name_id",))
+    track = timeline.tracks[base["track"]]
     occupancy = float(arguments["occupancy_pct"])
-    links = _links(found, base, known(arguments["correlation"]), known(arguments["external_id"]), view)
+    links = _links(timeline, base, known_or_none(arguments["correlation"]), known_or_none(arguments["external_id"]), view)
     kernel = base["category"] in (each.name.lower() for each in KERNELS)
     return {
         **base, "track_name": track["name"], "group": track["group"], "short_name": short_name(base["name"]),
         "name_key": f"name:{int(names['name_id'][0])}",
         "grid": _triple(arguments, "grid"), "block": _triple(arguments, "block"),
-        "registers_per_thread": known(arguments["registers_per_thread"]), "smem_bytes": known(arguments["smem_bytes"]),
+        "registers_per_thread": known_or_none(arguments["registers_per_thread"]),
+        "smem_bytes": known_or_none(arguments["smem_bytes"]),
         "occupancy_pct": occupancy if np.isfinite(occupancy) else None,
         "occupancy_source": "estimate of the profiler (CUPTI), stated in the trace" if np.isfinite(occupancy) else None,
-        "bytes": known(arguments["bytes"]), "correlation": known(arguments["correlation"]),
-        "external_id": known(arguments["external_id"]), "device": known(arguments["device"]),
-        "stream": known(arguments["stream"]), "detail": detail(found, known(arguments["detail_id"])),
-        "stack": _stack(found, base, links["links"]),
+        "bytes": known_or_none(arguments["bytes"]), "correlation": known_or_none(arguments["correlation"]),
+        "external_id": known_or_none(arguments["external_id"]), "device": known_or_none(arguments["device"]),
+        "stream": known_or_none(arguments["stream"]), "detail": detail(timeline, known_or_none(arguments["detail_id"])),
+        "stack": _stack(timeline, base, links["links"]),
         "kernel_id": KernelStat.objects.filter(profile=profile, name=base["name"]).values_list("pk", flat=True).first()
         if kernel else None, "is_kernel": kernel,
         **links,
     }
 
 
-def _stack(found: Timeline, base: dict[str, Any], links: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _stack(timeline: Timeline, base: dict[str, Any], links: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """What is around the slice on its thread, innermost first; of GPU work, its launch call and what is around that."""
     call = next((link for link in links if link["role"] == "launched by"), None)
     inner = call or base
-    mask = np.zeros(len(found.tracks), np.bool_)
-    mask[inner["track"]] = found.tracks[inner["track"]]["kind"] != "stream"
-    rows = found.window(inner["start_ns"], inner["start_ns"] + 1, 0, mask)
+    mask = np.zeros(len(timeline.tracks), np.bool_)
+    mask[inner["track"]] = timeline.tracks[inner["track"]]["kind"] != "stream"
+    rows = timeline.window(inner["start_ns"], inner["start_ns"] + 1, 0, mask)
     end = inner["start_ns"] + inner["dur_ns"]
     around = np.flatnonzero((rows["depth"] < inner["depth"]) & (rows["start_ns"] + rows["dur_ns"] >= end) & ~rows["instant"])
     ids = rows["slice"][around[np.argsort(-rows["depth"][around].astype(np.int64), kind="stable")]][:STACK]
-    told = ([call] if call else []) + described(found, ids)
-    numbers = found.arguments.take(np.array([each["id"] for each in told], np.intp), ("detail_id",))["detail_id"]
-    return [{**each, "detail": detail(found, known(number))} for each, number in zip(told, numbers.tolist(), strict=True)]
+    told = ([call] if call else []) + describe_slices(timeline, ids)
+    numbers = timeline.arguments.take(np.array([each["id"] for each in told], np.intp), ("detail_id",))["detail_id"]
+    return [{**each, "detail": detail(timeline, known_or_none(number))} for each,
+            number in zip(told, numbers.tolist(), strict=True)]
 
 
-def known(value: Any) -> int | None:
-    """Nulls are the least number of their type in the decoded columns."""
+def known_or_none(value: Any) -> int | None:
+    """Return None for nulls, which are the least number of their type in decoded columns."""
     number = int(value)
     return None if number in NULLS else number
 
 
 def _triple(arguments: dict[str, Any], name: str) -> list[int] | None:
-    values = [known(arguments[f"{name}_{axis}"]) for axis in "xyz"]
+    values = [known_or_none(arguments[f"{name}_{axis}"]) for axis in "xyz"]
     return None if None in values else [value for value in values if value is not None]
 
 
-def detail(found: Timeline, number: int | None) -> dict[str, Any]:
-    """The remaining arguments of a slice, by their number."""
+def detail(timeline: Timeline, number: int | None) -> dict[str, Any]:
+    """Return the remaining arguments of a slice, by their number."""
     if number is None:
         return {}
-    with pq.ParquetFile(store.local_path(store.key(found.profile_id, "details.parquet"))) as file:
+    with pq.ParquetFile(store.local_path(store.key(timeline.profile_id, "details.parquet"))) as file:
         for group in range(file.num_row_groups):
             rows = file.metadata.row_group(group).num_rows
             if number < rows:
@@ -94,16 +99,16 @@ def detail(found: Timeline, number: int | None) -> dict[str, Any]:
     return values if isinstance(values, dict) else {"text": str(text)}
 
 
-def _links(found: Timeline, base: dict[str, Any], correlation: int | None, external: int | None,
+def _links(timeline: Timeline, base: dict[str, Any], correlation: int | None, external: int | None,
            view: tuple[int, int] | None) -> dict[str, Any]:
     """Related slices by role, arrows between them, and how long the GPU work waited since its launch call began."""
     one = Slice(base["id"], base["track"], base["start_ns"], base["dur_ns"], Category[base["category"].upper()], correlation,
                 external)
     middle = (view[0] + view[1]) // 2 if view else base["start_ns"]
-    links = related(found, one, middle)
+    links = relations_of(timeline, one, middle)
     rows = np.unique(np.array([row for rows in links.roles.values() for row in rows] + [
         row for _, *ends in links.arrows for row in ends], np.int64))
-    told = dict(zip(rows.tolist(), described(found, rows), strict=True))
+    told = dict(zip(rows.tolist(), describe_slices(timeline, rows), strict=True))
     calls = links.roles.get("launched by", [])
     return {
         "links": [{"role": role, **told[row]} for role, rows_of in links.roles.items() for row in rows_of],

@@ -7,8 +7,9 @@ from django.shortcuts import get_object_or_404, render
 from django.views.decorators.http import require_safe
 
 from profiles.models import Profile
-from profiles.selectors.profile import code_pieces, finding_lines
+from profiles.profile.selectors import code_pieces, finding_lines
 from profiles.topics import selectors, services
+from profiles.topics.contexts import topic_context
 from profiles.topics.table import TOPICS, topic_of
 
 
@@ -27,6 +28,6 @@ def topic_page(request: HttpRequest, pk: int, name: str) -> HttpResponse:
     if document is None:
         return render(request, "profiles/topics/_waiting.html", context)
     context |= {"answer": code_pieces(document["answer"]), "numbers": document["numbers"],
-                "findings": [line for line in finding_lines(profile) if line.found.source == topic.name],
+                "findings": [line for line in finding_lines(profile) if line.finding.source == topic.name],
                 "tables": selectors.shown_tables(profile, document, request.GET.get("rows") == "all")}
-    return render(request, topic.template, {**context, **topic.context(profile, document, request.GET)})
+    return render(request, topic.template, {**context, **topic_context(topic, profile, document, request.GET)})

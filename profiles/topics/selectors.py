@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from profiles.analysis.names import operator_of, short_name
+from profiles.analysis.core.names import operator_of, short_name
 from profiles.models import Profile
-from profiles.selectors.profile import code_pieces
+from profiles.profile.selectors import code_pieces
 from profiles.store.timeline import timeline
 from profiles.store.topics import topic_read
 from profiles.topics.table import TOPICS, Topic
@@ -26,7 +26,7 @@ class TopicLine:
 
 
 def topic_lines(profile: Profile) -> list[TopicLine]:
-    """Every topic, and its answer where it is made: this makes nothing."""
+    """Return every topic, and its answer where it is made; this makes nothing."""
     if profile.kind != Profile.Kind.TRACE:
         return []
     try:
@@ -55,7 +55,10 @@ class KernelCell:
 
 
 def shown_tables(profile: Profile, document: dict[str, Any], more: bool = False) -> list[dict[str, Any]]:
-    """Tables with cells as (value, unit, is text), the first rows of each; cells of unit "kernel" are KernelCells."""
+    """Return tables with cells as (value, unit, is text), the first rows of each.
+
+    Cells of unit "kernel" are KernelCells.
+    """
     most = MORE_ROWS if more else SHOWN_ROWS
     kernels = _kernels(profile, document, most)
 

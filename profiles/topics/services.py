@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
+from collections.abc import Callable, Collection
 from dataclasses import asdict
 from typing import Any
 
-from django.db import transaction
+from django.conf import settings
+from django.db import DatabaseError, transaction
 
-from profiles.analysis.found import Result
-from profiles.analysis.frame import Frame
+from profiles.analysis.core.frame import Frame
+from profiles.analysis.core.result import Result
 from profiles.models import Finding, Profile
 from profiles.rows import json_safe, text
 from profiles.store.frame import frame_read
@@ -20,65 +23,97 @@ from profiles.topics.table import TOPICS, Topic
 from workers import jobs
 
 log = logging.getLogger(__name__)
-AT_ONCE_SLICES = 2_000_000          # of more, a worker makes the documents and the page waits for them
+AT_ONCE_SLICES = 250_000            # of more, a worker makes the documents and the page waits for them: some 560 bytes a slice
 MOST_FINDINGS = 50                  # of one topic
 
 
 def document_of(profile: Profile, topic: Topic) -> dict[str, Any] | None:
-    """The topic's document; made now where it is not there yet, None where a worker has been asked to (a large trace).
+    """Return the topic's document, made now where it is not there yet.
+
+    None where a worker has been asked to (a large trace).
 
     Raises FileNotFoundError where the profile has no stored trace.
     """
-    found = timeline(profile.pk)
-    document = topic_read(profile.pk, topic.name, topic.version, int(found.document["written"]))
-    if document is not None:
+    stored = timeline(profile.pk)
+    document = topic_read(profile.pk, topic.name, topic.version, int(stored.document["written"]))
+    if document is not None and not _may_fit_now(document):
         return document
-    if found.slices.rows > AT_ONCE_SLICES:
+    if stored.slices.rows > AT_ONCE_SLICES or document is not None:
         if profile.pk not in jobs.waiting("analyse"):
             jobs.enqueue("ingest", "analyse", profile.pk)
         return None
     return topic_make(profile, topic)
 
 
+def _may_fit_now(document: dict[str, Any]) -> bool:
+    """Whether the topic was refused for want of memory, and more is allowed since."""
+    refused_mb: float = document.get("refused_mb", math.inf)
+    return refused_mb < settings.STAGE_MEMORY_MB
+
+
+def topic_refuse(profile_id: int, name: str, answer: str) -> None:
+    """Keep a document that says why the topic is not made; nobody tries again until more memory is allowed."""
+    profile = Profile.objects.get(pk=profile_id)
+    topic = next(topic for topic in TOPICS if topic.name == name)
+    result = Result(answer, applies=False)
+    _findings_write(profile, topic, result)
+    topic_write(profile_id, name, {**_document(profile, topic, result, 0.0), "refused_mb": settings.STAGE_MEMORY_MB})
+
+
 def topic_make(profile: Profile, topic: Topic, frame: Frame | None = None) -> dict[str, Any]:
     """Compute and keep one topic: its document, and its findings as rows in one transaction."""
     began_s = time.monotonic()
     result = topic.compute(frame or frame_read(profile))
-    document = json_safe({
+    document = _document(profile, topic, result, time.monotonic() - began_s)
+    try:
+        _findings_write(profile, topic, result)
+        topic_write(profile.pk, topic.name, document)
+    except (OSError, DatabaseError) as error:       # a full disk: the page shows it all the same, the next one makes it again
+        log.warning("profile %s: the analysis %s was not kept: %s", profile.pk, topic.name, error)
+    return document
+
+
+def _document(profile: Profile, topic: Topic, result: Result, seconds: float) -> dict[str, Any]:
+    document: dict[str, Any] = json_safe({
         "topic": topic.name, "version": topic.version, "written": int(timeline(profile.pk).document["written"]),
         "applies": result.applies, "answer": result.answer, "numbers": result.numbers,
-        "tables": [asdict(table) for table in result.tables], "findings": [asdict(found) for found in result.findings],
-        "seconds": time.monotonic() - began_s})
-    _findings_write(profile, topic, result)
-    topic_write(profile.pk, topic.name, document)
+        "tables": [asdict(table) for table in result.tables], "findings": [asdict(finding) for finding in result.findings],
+        "seconds": seconds})
     return document
 
 
 def _findings_write(profile: Profile, topic: Topic, result: Result) -> None:
-    kernels = dict(profile.kernels.filter(name__in={text(found.kernel) for found in result.findings if found.kernel})
+    kernels = dict(profile.kernels.filter(name__in={text(finding.kernel) for finding in result.findings if finding.kernel})
                    .values_list("name", "pk"))
     with transaction.atomic():
         Finding.objects.filter(profile=profile, source=topic.name).delete()
         Finding.objects.bulk_create([
-            Finding(profile=profile, source=topic.name, kernel_id=kernels.get(text(found.kernel)) if found.kernel else None,
-                    rule=found.rule, severity=found.severity, title=text(found.title), advice=text(found.advice),
-                    numbers=json_safe(found.numbers), worth_ns=json_safe(found.worth_ns))
-            for found in result.findings[:MOST_FINDINGS]])
+            Finding(profile=profile, source=topic.name, kernel_id=kernels.get(text(finding.kernel)) if finding.kernel else None,
+                    rule=finding.rule, severity=finding.severity, title=text(finding.title), advice=text(finding.advice),
+                    numbers=json_safe(finding.numbers), worth_ns=json_safe(finding.worth_ns))
+            for finding in result.findings[:MOST_FINDINGS]])
 
 
-def topics_make(profile_id: int) -> None:
-    """Every topic of a ready trace that is not made yet. What fails is logged, and made again when its page asks."""
+def topics_make(profile_id: int, say: Callable[[str], None] = lambda topic: None, skip: Collection[str] = ()) -> None:
+    """Make every topic of a ready trace that is not made yet.
+
+    `say` gets the name of each before. What fails is logged, and made again when its page asks. Raises MemoryError.
+    """
     profile = Profile.objects.filter(pk=profile_id, status=Profile.Status.READY, kind=Profile.Kind.TRACE).first()
     if profile is None:
         return
     written = int(timeline(profile_id).document["written"])
     frame: Frame | None = None
     for number, topic in enumerate(TOPICS):
-        if topic_read(profile_id, topic.name, topic.version, written) is None:
+        document = topic_read(profile_id, topic.name, topic.version, written)
+        if topic.name not in skip and (document is None or _may_fit_now(document)):
+            say(topic.name)
             jobs.publish(f"profile.{profile_id}", "analysis", {"topic": topic.name, "done": number, "total": len(TOPICS)})
             try:
                 frame = frame or frame_read(profile)         # once for all, however large
                 topic_make(profile, topic, frame)
+            except MemoryError:
+                raise
             except Exception:
                 log.exception("profile %s: the analysis %s failed", profile_id, topic.name)
     jobs.publish(f"profile.{profile_id}", "analysis", {"topic": "", "done": len(TOPICS), "total": len(TOPICS)})

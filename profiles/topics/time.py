@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from profiles.charts import time as charts
-from profiles.charts.kept import kept
+from profiles.charts.figure_cache import cached_figure
 from profiles.charts.trace import time_bars
 from profiles.models import Profile
 
@@ -26,7 +26,7 @@ NEXT: dict[str, tuple[str, str]] = {
 }
 
 
-def context(profile: Profile, document: dict[str, Any], params: Mapping[str, str]) -> dict[str, Any]:
+def time_context(profile: Profile, document: dict[str, Any], params: Mapping[str, str]) -> dict[str, Any]:
     if not document["applies"]:
         return {}
     numbers = document["numbers"]
@@ -34,18 +34,19 @@ def context(profile: Profile, document: dict[str, Any], params: Mapping[str, str
     steps = numbers["steps"]["rows"]
     return {
         "cards": charts.class_cards(numbers), "bars": devices, "legend": charts.legend(devices), "phases": phases,
-        "phase_legend": charts.legend(phases), "next": next_of(numbers),
-        "steps_figure": kept(("time", profile.pk, document["version"], document["written"]), lambda: charts.steps_figure(numbers)),
+        "phase_legend": charts.legend(phases), "next": next_topic(numbers),
+        "steps_figure": cached_figure(("time", profile.pk, document["version"], document["written"]),
+                                      lambda: charts.steps_figure(numbers)),
         "longest": max(steps, key=lambda step: step["dur_ns"], default=None),
         "drawn": min(len(steps), charts.DRAWN_STEPS),
         "longest_gap": next((table for table in document["tables"] if table["title"] == "Longest gaps"), None),
     }
 
 
-def next_of(numbers: Mapping[str, Any]) -> dict[str, str]:
-    """The topic to go on with: that of the largest part of the class that holds the GPU back."""
-    found = numbers["classes"]
-    parts = {key: ns for key, ns in found["parts_ns"].items() if key in NEXT and numbers["parts"][key]["of"] == found["bound"]}
+def next_topic(numbers: Mapping[str, Any]) -> dict[str, str]:
+    """Return the topic of the largest part of the class that holds the GPU back."""
+    classes = numbers["classes"]
+    parts = {key: ns for key, ns in classes["parts_ns"].items() if key in NEXT and numbers["parts"][key]["of"] == classes["bound"]}
     if not parts:
         return {}
     largest = max(parts, key=lambda key: parts[key])
@@ -53,7 +54,10 @@ def next_of(numbers: Mapping[str, Any]) -> dict[str, str]:
 
 
 def overview(profile: Profile, numbers: Mapping[str, Any]) -> dict[str, Any]:
-    """What the profile's own page shows of the topic: the classes, and the bars with idle time by cause; `numbers` {}: not made."""
+    """Return what the profile's own page shows of the topic.
+
+    The classes, and the bars with idle time by cause; `numbers` {}: not made.
+    """
     stated = profile.metadata.get("devices") if profile.metadata.get("ranks") else None
     labels = {index: str(label) for index, label in enumerate(stated)} if isinstance(stated, list) else {}
     parts = {each["index"]: charts.parts(each["parts_ns"], numbers) for each in numbers.get("devices", ())}

@@ -7,7 +7,7 @@ from typing import Any
 
 from playwright.sync_api import expect
 
-from tests.browser.test_timeline import APP, settled
+from tests.browser.timeline.test_timeline import APP, settled
 from tests.browser.visit import H200, eventually, poll, shows, uploaded
 
 # pixels of the overlay that are nearly the colour of the path

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from tests.browser.test_timeline import APP, settled
+from tests.browser.timeline.test_timeline import APP, settled
 from tests.browser.visit import H200, eventually, poll, shows, uploaded
 
 NSYS = H200 / "nsys"

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.browser.test_timeline import APP, settled, window
+from tests.browser.timeline.test_timeline import APP, settled, window
 from tests.browser.visit import eventually, poll, shows
 from tests.product import Product
 

@@ -32,21 +32,21 @@ class Verdict:
     wrong: str
     told: dict[str, Any]
     seconds: float
-    peak_bytes: int         # beyond what the process held that started it
+    peak_bytes: int         # beyond what the child held when it began
 
 
 def prepare() -> None:
     """Import what a case needs before the first fork: a child then starts in milliseconds."""
-    for name in ("profiles.ingest", "profiles.store.trace", *(f"profiles.analysis.{part}" for part in (
-            "breakdown", "counters", "findings", "findings_counters", "kernels", "launches", "remarks", "summaries"))):
-        importlib.import_module(name)
+    for name in ("ingest", "store.trace", "analysis.compare.launches", "analysis.core.kernels", "analysis.core.summaries",
+                 "analysis.kernel.counters", "analysis.kernel.findings_counters", "analysis.trace.breakdown",
+                 "analysis.trace.findings", "analysis.trace.remarks"):
+        importlib.import_module(f"profiles.{name}")
 
 
 def judged(path: Path, seconds: float = SECONDS, memory_bytes: int = MEMORY_BYTES) -> Verdict:
     """What the readers make of the file."""
     read, write = os.pipe()
     began = time.monotonic()
-    held = psutil.Process().memory_info().rss        # a fork begins with what its parent holds: other tests' data, say
     child = os.fork()
     if child == 0:
         os.close(read)
@@ -60,7 +60,7 @@ def judged(path: Path, seconds: float = SECONDS, memory_bytes: int = MEMORY_BYTE
     _, status, used = os.wait4(child, 0)
     with contextlib.suppress(ProcessLookupError):
         os.killpg(child, signal.SIGKILL)        # what the child started
-    peak = max(0, used.ru_maxrss * 1024 - held)
+    peak = max(0, used.ru_maxrss * 1024 - int((told or {}).get("held_bytes", 0)))
     wrong = _wrong(told, status, late, seconds, peak, memory_bytes)
     return Verdict(wrong, told or {}, time.monotonic() - began, peak)
 
@@ -93,6 +93,7 @@ def _wrong(told: dict[str, Any] | None, status: int, late: bool, seconds: float,
 
 
 def _child(path: Path, write: int) -> None:
+    held_bytes = psutil.Process().memory_info().rss     # a fork begins with what its parent holds: other tests' data, say
     try:
         os.setsid()
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -102,7 +103,7 @@ def _child(path: Path, write: int) -> None:
         with tempfile.TemporaryDirectory() as folder:
             os.environ["TMPDIR"] = tempfile.tempdir = folder
             told = look(path, Path(folder))
-        os.write(write, json.dumps(told).encode())
+        os.write(write, json.dumps({**told, "held_bytes": held_bytes}).encode())
     finally:
         os._exit(0)
 
@@ -136,11 +137,13 @@ def _uncounted(integrity: Any) -> str:
 
 def _analysed(found: Any, folder: Path) -> str:
     """Everything that an ingest does to what was read but for the database."""
-    from profiles.analysis import counters, findings, findings_counters, summaries
-    from profiles.analysis.breakdown import breakdown
-    from profiles.analysis.kernels import kernel_table
-    from profiles.analysis.launches import launches_of_report, launches_of_trace
-    from profiles.analysis.remarks import remark
+    from profiles.analysis.compare.launches import launches_of_report, launches_of_trace
+    from profiles.analysis.core import summaries
+    from profiles.analysis.core.kernels import kernel_table
+    from profiles.analysis.kernel import counters, findings_counters
+    from profiles.analysis.trace import findings
+    from profiles.analysis.trace.breakdown import breakdown
+    from profiles.analysis.trace.remarks import remark
     from profiles.trace import Report, Trace
 
     if isinstance(found, Trace):
@@ -159,9 +162,9 @@ def _analysed(found: Any, folder: Path) -> str:
         launches_of_report(found)
         findings_counters.find(found)
         for launch in found.launches:
-            counters.facts(launch)
+            counters.launch_facts(launch)
     else:
-        summaries.bound(found)
+        summaries.cut_tables(found)
         summaries.kernel_rows(found)
     return _uncounted(found.integrity)
 

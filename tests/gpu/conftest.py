@@ -17,8 +17,10 @@ from typing import Any
 import pytest
 import requests
 
+from profiles.capture.tools.installed import package_version
+from profiles.capture.tools.ncu import installed_ncu
 from tests.product import Product
-from workers import facts, gpu
+from workers.core import gpu
 
 PROJECT = Path(__file__).resolve().parents[2]
 RESULTS = Path(os.environ.get("RIDGEPOINT_GPU_RESULTS", PROJECT / "build" / "gpu-results"))
@@ -63,8 +65,8 @@ class Report:
 
 def environment() -> dict[str, Any]:
     smi = subprocess.run(["nvidia-smi"], capture_output=True, text=True)
-    return {"gpus": [card.as_json() for card in gpu.gpus()], "ncu": facts.ncu(), "torch": facts.package("torch"),
-            "triton": facts.package("triton"), "python": sys.version.split()[0], "nvidia_smi_says": smi.stdout[:200]}
+    return {"gpus": [card.as_json() for card in gpu.gpus()], "ncu": installed_ncu(), "torch": package_version("torch"),
+            "triton": package_version("triton"), "python": sys.version.split()[0], "nvidia_smi_says": smi.stdout[:200]}
 
 
 @pytest.fixture(scope="session")

@@ -27,8 +27,12 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from profiles.capture import command
-from profiles.capture.options import NcuOptions, TorchOptions
-from workers import counted, facts, gpu
+from profiles.capture.tools import ncu, torch_profiler
+from profiles.capture.tools.options import Options
+from profiles.capture.tools.tool import Paths
+from profiles.capture.tools.torch_profiler import TorchOptions
+from workers.core import gpu
+from workers.fresh import captured as counted
 
 PROJECT = Path(__file__).resolve().parents[2]
 KEYS = {"softmax": "softmax R=8192 C=4096 fp16", "clamp": "acme_clamp N=33554432 fp16",
@@ -37,16 +41,16 @@ TIME = "gpu__time_duration.sum"
 FEW = (TIME, "dram__bytes_read.sum", "dram__bytes_write.sum",
        "sm__inst_executed_pipe_tensor_op_gmma.avg.pct_of_peak_sustained_active",
        "sm__inst_executed_pipe_tensor_op_hmma.avg.pct_of_peak_sustained_active")
-KINDS: dict[str, tuple[NcuOptions | TorchOptions, tuple[str, ...]]] = {
-    "everything": (counted.everything(1, cold=True), ("softmax",)),
-    "few": (counted.few(FEW, len(KEYS), cold=True), tuple(KEYS)),
+KINDS: dict[str, tuple[Options, tuple[str, ...]]] = {
+    "everything": (counted.full_counters(1, cold=True), ("softmax",)),
+    "few": (counted.few_counters(FEW, len(KEYS), cold=True), tuple(KEYS)),
     "timeline": (counted.STEPS, tuple(KEYS))}
 
 
-def kernels_of(build: str, names: tuple[str, ...]) -> list[counted.Counted]:
+def kernels_of(build: str, names: tuple[str, ...]) -> list[counted.CountedKernel]:
     from tests.gpu.gate_on_gpu import KERNELS, SLOWER
 
-    return [counted.Counted(KEYS[one.key], one.operator, one.shape, one.dtype,
+    return [counted.CountedKernel(KEYS[one.key], one.operator, one.shape, one.dtype,
                             SLOWER.get(one.key, one.config) if build == "slow" else one.config)
             for one in KERNELS if one.key in names]
 
@@ -57,11 +61,11 @@ def captured(kind: str, build: Any, place: Path, limit_s: float) -> dict[str, An
 
     options, names = KINDS[kind]
     place.mkdir(parents=True)
-    argv = command.command(options, counted.ARGV, ncu=facts.ncu().get("path", "ncu"), python=sys.executable,
-                           launcher=str(PROJECT / command.LAUNCHER), folder=str(place))
-    rounds = counted.LAUNCHES if isinstance(options, NcuOptions) else options.wait + options.warmup + options.active
+    argv = command.build_command(options, counted.ARGV, Paths(
+        ncu.installed_ncu().get("path", ""), python=sys.executable, project=str(PROJECT), folder=str(place)))
+    rounds = options.steps_needed() if isinstance(options, TorchOptions) else counted.LAUNCHES
     environ = {**os.environ, "PYTHONUNBUFFERED": "1", ENABLED: "acme-kernels", "CUDA_VISIBLE_DEVICES": gpu.gpus()[0].uuid,
-               **build.side.environ(), **counted.environ(place, kernels_of(build.name, names), "cold", rounds)}
+               **build.side.environ(), **counted.write_spec(place, kernels_of(build.name, names), "cold", rounds)}
     began = time.monotonic()
     process = subprocess.Popen(argv, cwd=PROJECT, env=environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                                start_new_session=True)
@@ -71,7 +75,7 @@ def captured(kind: str, build: Any, place: Path, limit_s: float) -> dict[str, An
         os.killpg(process.pid, signal.SIGKILL)
         said, _ = process.communicate()
     (place / "log.txt").write_text(said)
-    return {"argv": command.shown(argv), "status": process.returncode, "seconds": round(time.monotonic() - began, 1),
+    return {"argv": command.shell_text(argv), "status": process.returncode, "seconds": round(time.monotonic() - began, 1),
             "said": said[-3000:]}
 
 
@@ -80,7 +84,7 @@ def main(out: Path, seconds: float) -> None:
     from tests.gpu.gate_on_gpu import builds_in
 
     began = time.monotonic()
-    document: dict[str, Any] = {"gpu": gpu.gpus()[0].as_json(), "ncu": facts.ncu(), "captures": {}}
+    document: dict[str, Any] = {"gpu": gpu.gpus()[0].as_json(), "ncu": ncu.installed_ncu(), "captures": {}}
     with tempfile.TemporaryDirectory(prefix="ridgepoint-counters-") as code, tempfile.TemporaryDirectory() as folder:
         builds = builds_in(Path(code))
         for kind in KINDS:
@@ -106,15 +110,15 @@ def check(archive: Path) -> list[str]:
         with tarfile.open(archive) as packed:
             packed.extractall(folder, filter="data")
         place = Path(folder) / "counters"
-        few = {name: launches(place / f"{name}-few" / command.NCU_REPORT) for name in ("base", "slow")}
-        everything = {name: launches(place / f"{name}-everything" / command.NCU_REPORT) for name in ("base", "slow")}
+        few = {name: launches(place / f"{name}-few" / ncu.TOOL.result) for name in ("base", "slow")}
+        everything = {name: launches(place / f"{name}-everything" / ncu.TOOL.result) for name in ("base", "slow")}
         for name in ("base", "slow"):
-            marks = ranges(place / f"{name}-timeline" / command.TORCH_TRACE)
+            marks = ranges(place / f"{name}-timeline" / torch_profiler.TOOL.result)
             if set(marks) != set(KEYS.values()) or min(marks.values()) < counted.STEPS.active:
                 wrong.append(f"{name} timeline: {marks}")
             for found, names in ((few[name], tuple(KEYS)), (everything[name], ("softmax",))):
                 counts = {key: sum(of == key for of, _ in found) for key in map(KEYS.get, names)}
-                if set(counts.values()) != {counted.LAUNCHES} or len(found) != counted.LAUNCHES * len(names):
+                if set(counts.values()) != {captured.LAUNCHES} or len(found) != captured.LAUNCHES * len(names):
                     wrong.append(f"{name}: {counts} of {len(found)} launches lie in their kernel's range")
     if wrong:
         return wrong

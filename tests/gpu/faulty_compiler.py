@@ -7,8 +7,8 @@ import sys
 import time
 from typing import Any
 
-from tuner.bench import wire
-from tuner.bench.compiler import Compiler, enter
+from tuner import wire
+from tuner.measure.compiler import Compiler, enter
 
 
 class Faulty(Compiler):

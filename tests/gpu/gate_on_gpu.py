@@ -23,27 +23,27 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import numpy as np
 
-from profiles.analysis.gate.document import as_json
-from profiles.analysis.gate.runs import KernelRuns, Run
-from profiles.analysis.gate.suite import judge
-from tuner.bench.fresh import Taken, Wanted
+from tuner.gate.stats.results import suite_json
+from tuner.gate.stats.runs import KernelRuns, Run
+from tuner.gate.stats.suite import judge
+from tuner.measure.fresh import KernelRequest, KernelSamples
 from tuner.team.packages import ENABLED
-from workers import gpu
-from workers.fresh import FreshRuns, Side
+from workers.core import gpu
+from workers.fresh.processes import FreshRuns, Side
 
 PACKAGE = Path(__file__).resolve().parents[1] / "packages"
 MATMUL = {"BM": 128, "BN": 256, "BK": 64, "GM": 8, "num_warps": 8, "num_stages": 3, "KERNEL": "tiles", "SPLIT_K": 1,
           "STORE": "direct"}
 SOFTMAX = {"STEPS": 3, "PER_SM": 32, "num_warps": 8, "ROWS": 1, "BLOCK": 0}
 KERNELS = [
-    Wanted("matmul", "matmul", {"M": 4096, "N": 4096, "K": 4096}, "bf16", MATMUL),
-    Wanted("softmax", "softmax", {"R": 8192, "C": 4096}, "fp16", SOFTMAX),
-    Wanted("layernorm", "layernorm", {"R": 8192, "C": 4096}, "fp16",
+    KernelRequest("matmul", "matmul", {"M": 4096, "N": 4096, "K": 4096}, "bf16", MATMUL),
+    KernelRequest("softmax", "softmax", {"R": 8192, "C": 4096}, "fp16", SOFTMAX),
+    KernelRequest("layernorm", "layernorm", {"R": 8192, "C": 4096}, "fp16",
            {"BLOCK": 1024, "num_warps": 4, "num_stages": 2, "PASSES": 2, "ROWS": 1}),
-    Wanted("small softmax", "softmax", {"R": 1024, "C": 1024}, "fp16", {**SOFTMAX, "STEPS": 2, "PER_SM": 4, "num_warps": 4}),
-    Wanted("small matmul", "matmul", {"M": 16, "N": 4096, "K": 4096}, "bf16",
+    KernelRequest("small softmax", "softmax", {"R": 1024, "C": 1024}, "fp16", {**SOFTMAX, "STEPS": 2, "PER_SM": 4, "num_warps": 4}),
+    KernelRequest("small matmul", "matmul", {"M": 16, "N": 4096, "K": 4096}, "bf16",
            {**MATMUL, "BM": 16, "BN": 64, "BK": 128, "num_warps": 4, "num_stages": 4}),
-    Wanted("clamp", "acme_clamp", {"N": 1 << 25}, "fp16", {"BLOCK": 2048, "num_warps": 8}),
+    KernelRequest("clamp", "acme_clamp", {"N": 1 << 25}, "fp16", {"BLOCK": 2048, "num_warps": 8}),
 ]
 SLOWER = {"softmax": {**SOFTMAX, "PER_SM": 8}}             # +7 % when the landscape was recorded
 # A team's own slip: the kernel reads half of its input a second time, from the other end.
@@ -59,10 +59,10 @@ class Build:
     name: str
     side: Side
     configs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    taken: dict[str, list[Taken]] = field(default_factory=dict)
+    taken: dict[str, list[KernelSamples]] = field(default_factory=dict)
 
-    def wanted(self, keys: Sequence[str]) -> list[Wanted]:
-        return [Wanted(one.key, one.operator, one.shape, one.dtype, self.configs.get(one.key, one.config))
+    def wanted(self, keys: Sequence[str]) -> list[KernelRequest]:
+        return [KernelRequest(one.key, one.operator, one.shape, one.dtype, self.configs.get(one.key, one.config))
                 for one in KERNELS if one.key in keys]
 
     def runs(self, start: Mapping[str, int] | None = None) -> list[KernelRuns]:
@@ -125,7 +125,7 @@ def verdict(session: Session, base: Build, build: Build, rounds: list[dict[str, 
         again = judge(base.runs(start[0]), build.runs(start[1]))
         final |= {kernel.key: kernel for kernel in again.kernels}
         rounds.append({"build": build.name, "kernels": keys, "runs_of_each": more, "verdict": again.verdict})
-    return {"first": as_json(first), "verdicts": {key: kernel.verdict.value for key, kernel in final.items()},
+    return {"first": suite_json(first), "verdicts": {key: kernel.verdict.value for key, kernel in final.items()},
             "reasons": {key: kernel.reason for key, kernel in final.items()}}
 
 
@@ -161,7 +161,7 @@ def main(out: Path, runs: int, seconds: float) -> dict[str, Any]:
     return document
 
 
-def _line(build: str, key: str, number: int, taken: Taken) -> dict[str, Any]:
+def _line(build: str, key: str, number: int, taken: KernelSamples) -> dict[str, Any]:
     kept = ("registers", "spills", "smem_bytes", "clocks", "compile_s", "throttled")
     session = {name: taken.session.get(name) for name in ("gpu", "driver", "cuda", "torch", "triton")}
     about = {name: getattr(taken, name) for name in ("config", "rejected", "source_hash", "sm_clock_mhz", "process")}

@@ -13,8 +13,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from workers import gpu
-from workers.ceilings_bench import NAMES, CeilingsBench
+from workers.capture.ceilings_bench import NAMES, CeilingsBench
+from workers.core import gpu
 
 
 def main() -> None:
@@ -45,7 +45,7 @@ def once() -> dict[str, Any]:
     """One launch of each between NVTX ranges, after one that compiles and warms up."""
     import torch
 
-    from tuner.bench import ceilings
+    from tuner.measure import ceilings
 
     meter = ceilings.CudaMeter(torch.device("cuda"), 0)
     claimed = {}

@@ -3,7 +3,7 @@
     python tests/gpu/record_buckets.py FOLDER [--seconds S]
 
 Each shape is searched cold for S seconds by the default strategy; then every shape's few fastest configurations are measured
-in full at every shape. Writes buckets.json after each step; `tuner.portability` says what each bucket policy costs.
+in full at every shape. Writes buckets.json after each step; `tuner.cache.portability` says what each bucket policy costs.
 """
 
 from __future__ import annotations
@@ -17,15 +17,16 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from tuner.buckets import STEPS, Buckets
-from tuner.finalists import raced
-from tuner.loop import Budget, tune
+from tuner.cache.buckets import STEPS, Buckets
+from tuner.cache.portability import MeasuredSpace, cells_by_distance, shape_steps, shared_bucket_cell
 from tuner.operators import find, limits
-from tuner.portability import Tested, by_distance, shared, steps
-from tuner.strategies import DEFAULT, Known
+from tuner.search.finalists import is_raced
+from tuner.search.loop import Budget, tune
+from tuner.search.strategies import DEFAULT
+from tuner.search.strategies.prior_knowledge import PriorKnowledge
 from tuner.trial import Config, Measured, config_key
-from workers import gpu
-from workers.sandbox import SandboxRunner
+from workers.core import gpu
+from workers.tune.sandbox import SandboxRunner
 
 NK = {"N": 4096, "K": 4096}
 # Multiples of 16, as models have them, from one edge of a bucket to the other; two buckets of matmul, one of softmax.
@@ -55,11 +56,11 @@ class Recorder:
         self.document |= {"gpu": session.gpu, "environment": session.environment, "policy": session.policy}
         device = limits(session.gpu, session.compute_capability, session.environment.get("sms"))
         default = operator.default_config(shape, dtype, device)
-        known = Known(operator=name, shape=shape, dtype=dtype, gpu=device, flops=operator.flops(shape),
-                      bytes=operator.bytes(shape, dtype), default=default)
+        known = PriorKnowledge(operator=name, shape=shape, dtype=dtype, gpu=device, flops=operator.flops(shape),
+                               bytes=operator.bytes(shape, dtype), default=default)
         trials = list(tune(operator.space(shape, dtype, device), DEFAULT, self.runner, Budget(seconds=self.seconds), 3,
                            first=[default], known=known))
-        timed = sorted((trial.median_ms, trial.number, trial) for trial in trials if trial.median_ms and not raced(trial))
+        timed = sorted((trial.median_ms, trial.number, trial) for trial in trials if trial.median_ms and not is_raced(trial))
         return [trial.config for _, _, trial in timed[:TAKEN]] + [default]
 
     def cross(self, index: int, configs: list[Config]) -> None:
@@ -83,14 +84,14 @@ def costs(document: dict[str, Any]) -> list[dict[str, Any]]:
     """What each bucket policy costs, and what each step to another bucket does, by operator."""
     found = []
     for name in dict.fromkeys(row["operator"] for row in document["shapes"]):
-        pairs = steps([Tested(name, row["dtype"], row["shape"], document.get("gpu", ""), "", row["times_ms"])
+        pairs = shape_steps([MeasuredSpace(name, row["dtype"], row["shape"], document.get("gpu", ""), "", row["times_ms"])
                        for row in document["shapes"] if row["operator"] == name and row["times_ms"]])
         for step, word in STEPS.items():
-            cell = shared(pairs, Buckets(steps_per_doubling=step))
+            cell = shared_bucket_cell(pairs, Buckets(steps_per_doubling=step))
             found.append({"operator": name, "nearest": word, "pairs": len(cell.known), "mean": cell.efficiency,
                           "worst": cell.worst})
         found += [{"operator": name, "powers_of_two_away": limit, "pairs": len(cell.known), "mean": cell.efficiency,
-                   "worst": cell.worst} for limit, cell in by_distance(pairs)]
+                   "worst": cell.worst} for limit, cell in cells_by_distance(pairs)]
     return found
 
 

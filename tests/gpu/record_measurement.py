@@ -18,14 +18,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from tuner.bench.equal import Entry, standings
-from tuner.finalists import best, finish, raced
-from tuner.loop import Budget, tune
+from tuner.measure.standings import Entry, standings
 from tuner.operators import OPERATORS, limits
-from tuner.strategies import DEFAULT, Known
+from tuner.search.finalists import best_trial, is_raced, measure_finalists
+from tuner.search.loop import Budget, tune
+from tuner.search.strategies import DEFAULT
+from tuner.search.strategies.prior_knowledge import PriorKnowledge
 from tuner.trial import Measured, Trial
-from workers import gpu
-from workers.sandbox import SandboxRunner
+from workers.core import gpu
+from workers.tune.sandbox import SandboxRunner
 
 ROWWISE = ("softmax", "layernorm", "rmsnorm", "add_rmsnorm", "silu_mul", "row_sum", "transpose")
 POLICIES: list[tuple[str, dict[str, int], str]] = [
@@ -94,17 +95,17 @@ def racing(record: Record, runner: SandboxRunner, card: gpu.Gpu) -> None:
             random.Random(3).shuffle(configs)
             trials = list(tune(operator.space(shape, dtype, device), "random", runner, Budget(trials=most), 4,
                                first=configs[:most]))
-            again = finish(runner, trials)
+            again = measure_finalists(runner, trials)
             runs[risk] = (trials, again)
         runner.policy = {}
         whole, fast = runs[0.0], runs[0.01]
-        winner = best(whole[0])
+        winner = best_trial(whole[0])
         record.add("racing", {
             "operator": name, "shape": shape, "configurations": len(whole[0]), "whole": _spent(whole[0]), "raced": _spent(fast[0]),
             "saved_share": 1 - _spent(fast[0])["sampling_s"] / _spent(whole[0])["sampling_s"],
             "saved_as_told_s": sum(t.outcome.facts.get("racing", {}).get("saved_s", 0.0) for t in fast[0]),
-            "winner_raced_away": winner is not None and any(raced(t) and t.config == winner.config for t in fast[0]),
-            "whole_best_ms": winner.median_ms if winner else None, "raced_best_ms": getattr(best(fast[0]), "median_ms", None),
+            "winner_raced_away": winner is not None and any(is_raced(t) and t.config == winner.config for t in fast[0]),
+            "whole_best_ms": winner.median_ms if winner else None, "raced_best_ms": getattr(best_trial(fast[0]), "median_ms", None),
             "finalists_whole": [one.as_json() for one in whole[1]], "finalists_raced": [one.as_json() for one in fast[1]]})
 
 
@@ -126,11 +127,11 @@ def rowwise(record: Record, runner: SandboxRunner, card: gpu.Gpu, seconds: float
             session = runner.open()
             device = limits(card.name, card.cc, session.environment["sms"])
             space, default = operator.space(shape, dtype, device), operator.default_config(shape, dtype, device)
-            known = Known(operator=name, shape=dict(shape), dtype=dtype, gpu=device, flops=session.flops or 0,
-                          bytes=session.bytes or 0, default=default)
+            known = PriorKnowledge(operator=name, shape=dict(shape), dtype=dtype, gpu=device, flops=session.flops or 0,
+                                   bytes=session.bytes or 0, default=default)
             trials = list(tune(space, DEFAULT, runner, Budget(seconds=seconds, plateau=100), 6,
-                               first=[default, *operator.published(space, shape, dtype, device)], known=known))
-            found = finish(runner, trials, default)
+                               first=[default, *operator.published_starts(space, shape, dtype, device)], known=known))
+            found = measure_finalists(runner, trials, default)
             record.add("rowwise", {"operator": name, "shape": shape, "dtype": dtype, **_ratio(found, session.bytes, default),
                                    "space": len(space), "trials": len(trials), "spent": _spent(trials),
                                    "rejected": dict(Counter(str(t.outcome.reason) for t in trials

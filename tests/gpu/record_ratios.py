@@ -21,15 +21,16 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from tuner.finalists import finish, raced
-from tuner.loop import Budget, tune
 from tuner.operators import Limits, Operator, find, limits
+from tuner.search.finalists import is_raced, measure_finalists
+from tuner.search.loop import Budget, tune
+from tuner.search.strategies import DEFAULT
+from tuner.search.strategies.prior_knowledge import PriorKnowledge
 from tuner.space import Space
-from tuner.strategies import DEFAULT, Known
 from tuner.trial import Config, Measured, Trial, config_key
-from workers import gpu
-from workers.sandbox import Limits as Seconds
-from workers.sandbox import SandboxRunner
+from workers.core import gpu
+from workers.tune.gpu_child import Limits as Seconds
+from workers.tune.sandbox import SandboxRunner
 
 Case = tuple[str, str, dict[str, int]]
 
@@ -156,7 +157,7 @@ class Recorder:
             row |= {"space": len(space), "seconds": round(time.monotonic() - began_s, 2)}
             if again:
                 default = operator.default_config(shape, dtype, device)
-                row["finalists"] = [one.as_json() for one in finish(self.runner, trials, default)]
+                row["finalists"] = [one.as_json() for one in measure_finalists(self.runner, trials, default)]
                 row["ratio_again"] = row["finalists"][0].get("library") if row["finalists"] else None
             row["trials"] = [_trial(trial) for trial in trials]
         except Exception as error:      # the next shape may work
@@ -166,9 +167,9 @@ class Recorder:
                                          "seconds": round(time.monotonic() - self.began_s, 1)}, indent=1, default=str))
 
 
-def _known(operator: Operator, shape: Mapping[str, int], dtype: str, device: Limits) -> Known:
-    return Known(operator=operator.name, shape=shape, dtype=dtype, gpu=device, flops=operator.flops(shape),
-                 bytes=operator.bytes(shape, dtype), default=operator.default_config(shape, dtype, device), past=())
+def _known(operator: Operator, shape: Mapping[str, int], dtype: str, device: Limits) -> PriorKnowledge:
+    return PriorKnowledge(operator=operator.name, shape=shape, dtype=dtype, gpu=device, flops=operator.flops(shape),
+                          bytes=operator.bytes(shape, dtype), default=operator.default_config(shape, dtype, device), past=())
 
 
 def _trial(trial: Trial) -> dict[str, Any]:
@@ -181,7 +182,7 @@ def _trial(trial: Trial) -> dict[str, Any]:
 
 
 def _summary(trials: Sequence[Trial], library_ms: float | None, flops: int | None, moved: int | None) -> dict[str, Any]:
-    timed = sorted((t.median_ms, t.number, t) for t in trials if t.median_ms is not None and not raced(t))
+    timed = sorted((t.median_ms, t.number, t) for t in trials if t.median_ms is not None and not is_raced(t))
     rejected: dict[str, int] = {}
     for trial in trials:
         if trial.median_ms is None:
@@ -228,7 +229,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def _work(known_designs: bool, seconds: float) -> Iterator[tuple[Case, Any, float | None, bool]]:
     def search(operator: Operator, shape: Mapping[str, int], dtype: str, device: Limits) -> Any:
         space = operator.space(shape, dtype, device)
-        return space, DEFAULT, [operator.default_config(shape, dtype, device), *operator.published(space, shape, dtype, device)]
+        return space, DEFAULT, [operator.default_config(shape, dtype, device),
+                                *operator.published_starts(space, shape, dtype, device)]
 
     def listed(operator: Operator, shape: Mapping[str, int], dtype: str, device: Limits) -> Any:
         return Space.listed(designs(operator, shape, dtype, device)), "exhaustive", []

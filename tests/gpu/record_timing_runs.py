@@ -2,8 +2,9 @@
 
     python tests/gpu/record_timing_runs.py OUT.jsonl [--runs 24] [--seconds 420]
 
-Each run is a new process, as a suite job's is (`workers.fresh`); all lines of one (op, shape, config) are identical code, the two
-configurations of a shape are truly different. Lines as `tuner.bench.fresh.line`. The GPU's settings are left alone.
+Each run is a new process, as a suite job's is (`workers.fresh.processes`);
+all lines of one (op, shape, config) are identical code, the two
+configurations of a shape are truly different. Lines as `tuner.measure.fresh.recorded_line`. The GPU's settings are left alone.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from tuner.bench.fresh import Wanted, line
-from workers import gpu
-from workers.fresh import CHILD, FreshRuns, Side
+from tuner.measure.fresh import KernelRequest, recorded_line
+from workers.core import gpu
+from workers.fresh.processes import CHILD, FreshRuns, Side
 
 KERNELS: tuple[tuple[str, str, dict[str, int], tuple[dict[str, object], ...]], ...] = (
     ("softmax", "fp16", {"R": 1024, "C": 1024}, (
@@ -47,7 +48,7 @@ KERNELS: tuple[tuple[str, str, dict[str, int], tuple[dict[str, object], ...]], .
     ("transpose", "fp16", {"R": 1024, "C": 1024}, (
         {"BM": 64, "BN": 64, "ORDER": "rows", "num_warps": 4}, {"BM": 32, "BN": 64, "ORDER": "rows", "num_warps": 4})),
 )
-WANTED = [Wanted(f"{op} {number} {place}", op, shape, dtype, config)                         # type: ignore[arg-type]
+WANTED = [KernelRequest(f"{op} {number} {place}", op, shape, dtype, config)                         # type: ignore[arg-type]
           for number, (op, dtype, shape, configs) in enumerate(KERNELS) for place, config in enumerate(configs)]
 
 
@@ -69,7 +70,7 @@ def record(out: Path, runs: int, seconds: float, child: str) -> int:
                     if taken.rejected:
                         print(f"run {run}, {wanted.key}: {taken.rejected}", flush=True)
                         continue
-                    file.write(json.dumps(line(run, wanted, taken)) + "\n")
+                    file.write(json.dumps(recorded_line(run, wanted, taken)) + "\n")
                 file.flush()
                 print(f"run {run}: {time.monotonic() - started_s:.1f} s", flush=True)
                 if time.monotonic() - began_s > seconds:

@@ -22,12 +22,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import numpy as np
 
-from profiles.analysis.gate.runs import KernelRuns, Run
-from profiles.analysis.gate.winner import Contender, Problem, choose, runs_needed
-from tuner.bench.fresh import Taken, Wanted
+from tuner.gate.stats.runs import KernelRuns, Run
+from tuner.gate.stats.winner import Contender, Problem, choose, runs_needed
+from tuner.measure.fresh import KernelRequest, KernelSamples
 from tuner.operators import OPERATORS, limits
-from workers import gpu
-from workers.fresh import FreshRuns, Side
+from workers.core import gpu
+from workers.fresh.processes import FreshRuns, Side
 
 DEFAULT, SERVED, RIVAL = "operator's default", "cached winner", "near tie 1"
 LARGE, SMALL = {"R": 8192, "C": 4096}, {"R": 1024, "C": 1024}
@@ -51,20 +51,20 @@ def key_of(operator: str, shape: Mapping[str, int], dtype: str) -> str:
     return " ".join([operator, *(f"{name}={size}" for name, size in shape.items()), dtype])
 
 
-def sides(card: str) -> dict[str, dict[str, Wanted]]:
+def sides(card: str) -> dict[str, dict[str, KernelRequest]]:
     """Side → kernel → what is launched."""
-    found: dict[str, dict[str, Wanted]] = {DEFAULT: {}, SERVED: {}, RIVAL: {}}
+    found: dict[str, dict[str, KernelRequest]] = {DEFAULT: {}, SERVED: {}, RIVAL: {}}
     for operator, shape, dtype, served, rival in WINNERS:
         key = key_of(operator, shape, dtype)
         default = OPERATORS[operator].complete(OPERATORS[operator].default_config(shape, dtype, limits(card)))
         for name, config in ((DEFAULT, default), (SERVED, served), (RIVAL, rival)):
             if config is not None:
-                found[name][key] = Wanted(key, operator, shape, dtype, dict(config))
+                found[name][key] = KernelRequest(key, operator, shape, dtype, dict(config))
     return found
 
 
-def measured(fresh: FreshRuns, wanted: Mapping[str, Mapping[str, Wanted]], runs: int, folder: Path,
-             deadline_s: float) -> tuple[dict[tuple[str, str], list[Taken]], dict[str, float]]:
+def measured(fresh: FreshRuns, wanted: Mapping[str, Mapping[str, KernelRequest]], runs: int, folder: Path,
+             deadline_s: float) -> tuple[dict[tuple[str, str], list[KernelSamples]], dict[str, float]]:
     """Runs by side and kernel, sides in turn A B C, C B A …; and what it cost, in seconds."""
     places = {name: Side(name, None, folder / "compiled") for name in wanted}
     (folder / "compiled").mkdir()
@@ -73,7 +73,7 @@ def measured(fresh: FreshRuns, wanted: Mapping[str, Mapping[str, Wanted]], runs:
         for key, why in fresh.prepare(places[name], list(kernels.values())).items():
             print(f"{name}, {key}: {why}", flush=True)
     compiled_s = time.monotonic() - began_s
-    taken: dict[tuple[str, str], list[Taken]] = {}
+    taken: dict[tuple[str, str], list[KernelSamples]] = {}
     order = [name for number in range(runs) for name in (list(wanted) if number % 2 == 0 else list(wanted)[::-1])]
     began_s, processes = time.monotonic(), 0
     for at, name in enumerate(order):
@@ -90,7 +90,8 @@ def measured(fresh: FreshRuns, wanted: Mapping[str, Mapping[str, Wanted]], runs:
     return taken, {"configs": configs, "compile_s": compiled_s, "processes": processes, "runs_s": ran_s}
 
 
-def problem(key: str, wanted: Mapping[str, Mapping[str, Wanted]], taken: Mapping[tuple[str, str], list[Taken]]) -> Problem:
+def problem(key: str, wanted: Mapping[str, Mapping[str, KernelRequest]],
+            taken: Mapping[tuple[str, str], list[KernelSamples]]) -> Problem:
     def runs(name: str) -> KernelRuns:
         one = wanted[name][key]
         return KernelRuns(one.operator, one.shape, one.config, key, tuple(

@@ -8,8 +8,9 @@ import pytest
 
 from tuner.operators import OPERATORS, limits
 from tuner.trial import Measured, Reason, Rejected
-from workers import gpu
-from workers.sandbox import Limits, SandboxRunner
+from workers.core import gpu
+from workers.tune.gpu_child import Limits
+from workers.tune.sandbox import SandboxRunner
 
 MATMUL = {"BM": 128, "BN": 128, "BK": 64, "GM": 8, "num_warps": 8, "num_stages": 3}
 QUICK = {"min_samples": 5, "max_samples": 10, "rounds": 2}

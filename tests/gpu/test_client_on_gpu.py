@@ -13,15 +13,16 @@ from pathlib import Path
 import pytest
 
 from tuner import operators
-from tuner.finalists import finish
-from tuner.loop import Budget, tune
 from tuner.operators import limits
-from tuner.strategies import DEFAULT, Known
+from tuner.search.finalists import measure_finalists
+from tuner.search.loop import Budget, tune
+from tuner.search.strategies import DEFAULT
+from tuner.search.strategies.prior_knowledge import PriorKnowledge
 from tuner.team import packages
-from tuner.team.description import operator_from, operators_read
+from tuner.team.description import make_operator, read_operators
 from tuner.trial import Measured, config_key
-from workers import gpu
-from workers.sandbox import SandboxRunner
+from workers.core import gpu
+from workers.tune.sandbox import SandboxRunner
 
 PROJECT = Path(__file__).resolve().parents[2]
 PACKAGES = PROJECT / "tests" / "packages"
@@ -30,7 +31,7 @@ SHAPES = {"acme_scale_add": {"N": 1 << 25}, "acme_column_sum": {"R": 16384, "C":
 DESCRIBE = """
 import json
 from tuner.team import packages
-print(json.dumps([packages.describe(adapter) for adapter in packages.load("acme-kernels").values()]))
+print(json.dumps([packages.describe_adapter(adapter) for adapter in packages.load_adapters("acme-kernels").values()]))
 """
 
 
@@ -38,7 +39,7 @@ print(json.dumps([packages.describe(adapter) for adapter in packages.load("acme-
 def described():
     """As a worker would: a child says what the package offers; this process never imports it."""
     told = python("-c", DESCRIBE)
-    found = {each["name"]: operator_from(each) for each in operators_read(told.encode())}
+    found = {each["name"]: make_operator(each) for each in read_operators(told.encode())}
     operators.provide(lambda: found)
     return found
 
@@ -50,6 +51,7 @@ def python(*arguments, **environ):
     return done.stdout
 
 
+@pytest.mark.django_db         # enabled packages stand in rows
 @pytest.mark.parametrize("name", list(SHAPES))
 def test_a_teams_kernel_is_tuned(report, described, name):
     card, operator, shape = gpu.gpus()[0], described[name], SHAPES[name]
@@ -58,9 +60,9 @@ def test_a_teams_kernel_is_tuned(report, described, name):
         session = runner.open()
         device = limits(session.gpu, session.compute_capability, session.environment.get("sms"))
         space, default = operator.space(shape, "fp16", device), operator.default_config(shape, "fp16", device)
-        known = Known(operator=name, shape=shape, dtype="fp16", gpu=device, default=default)
+        known = PriorKnowledge(operator=name, shape=shape, dtype="fp16", gpu=device, default=default)
         trials = list(tune(space, DEFAULT, runner, Budget(trials=16, seconds=10), 0, first=[default], known=known))
-        finalists = finish(runner, trials, default)
+        finalists = measure_finalists(runner, trials, default)
     finally:
         runner.close()
     wrong = [trial.outcome for trial in trials if not isinstance(trial.outcome, Measured)]
@@ -77,7 +79,7 @@ def test_what_the_client_adds_to_a_real_launch(report, monkeypatch):
     """The host's time for a launch of a small kernel: Triton called directly, and through @tuned."""
     import torch
 
-    from tuner.client import Client, Snapshot, Tuned
+    from tuner.cache.client import Client, Snapshot, Tuned
 
     monkeypatch.syspath_prepend(str(PACKAGES))
     from acme_kernels.kernels import clamp
@@ -120,8 +122,8 @@ def test_what_the_client_adds_to_a_real_launch(report, monkeypatch):
 
 LISTEN = """
 import json, torch
-from tuner import client
-from tuner.listener import install
+from tuner.cache import client
+from tuner.cache.listener import install
 told = []
 client.Server.ask = lambda self, path, timeout, *, send=None, etag="": (told.append(send), (200, b""))[1]
 one = install(url="http://nobody")

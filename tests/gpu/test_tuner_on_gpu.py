@@ -18,15 +18,17 @@ from typing import Any
 
 import pytest
 
-from tuner.bench.landscape import Landscape, Recorded
-from tuner.finalists import finish
-from tuner.loop import Budget, best, tune
+from tuner.measure.landscape import Landscape, RecordedShape
 from tuner.operators import OPERATORS, limits
+from tuner.search.finalists import best_trial, measure_finalists
+from tuner.search.loop import Budget, tune
+from tuner.search.strategies import DEFAULT
+from tuner.search.strategies.prior_knowledge import PriorKnowledge
 from tuner.space import Space
-from tuner.strategies import DEFAULT, Known
 from tuner.trial import Config, Measured, Reason, Rejected, Trial, config_key
-from workers import gpu
-from workers.sandbox import Limits, SandboxRunner
+from workers.core import gpu
+from workers.tune.gpu_child import Limits
+from workers.tune.sandbox import SandboxRunner
 
 FOLDER = Path(__file__).parents[1] / "data" / "h200" / "landscapes"
 SHAPES = [(path.name.partition(".")[0], index) for path in sorted(FOLDER.glob("*.json.gz"))
@@ -77,7 +79,7 @@ def utilisation(card: gpu.Gpu) -> Iterator[list[int]]:
     thread.join()
 
 
-def recorded(name: str, index: int) -> tuple[Recorded, str, float, Config]:
+def recorded(name: str, index: int) -> tuple[RecordedShape, str, float, Config]:
     """The shape, its dtype, and the best time and configuration of its exhaustive recording."""
     landscape = Landscape.load(FOLDER / f"{name}.json.gz")
     one, operator = landscape.at(index), OPERATORS[name]
@@ -128,13 +130,13 @@ def test_a_cold_tune_reaches_the_recorded_best(report, kept, card, runner, name,
     session = runner.open()
     gpu_limits = limits(session.gpu, session.compute_capability, session.environment.get("sms"))
     space, default = operator.space(shape, dtype, gpu_limits), operator.default_config(shape, dtype, gpu_limits)
-    known = Known(operator=name, shape=shape, dtype=dtype, gpu=gpu_limits, flops=one.flops or 0, bytes=one.bytes or 0,
-                  default=default)
-    first = [default, *operator.published(space, shape, dtype, gpu_limits)]
+    known = PriorKnowledge(operator=name, shape=shape, dtype=dtype, gpu=gpu_limits, flops=one.flops or 0, bytes=one.bytes or 0,
+                           default=default)
+    first = [default, *operator.published_starts(space, shape, dtype, gpu_limits)]
     with utilisation(card) as seen:
         trials = list(tune(space, DEFAULT, runner, BUDGET, 1, first=first, known=known))
     searched = spent(before, runner.use())
-    found = finish(runner, trials, default)
+    found = measure_finalists(runner, trials, default)
     measured = [t for t in trials if isinstance(t.outcome, Measured)]
     [(_, again)] = [*runner.measure([recorded_config])] if recorded_config in space else [(None, None)]
     saved = [t.outcome.facts["racing"]["saved_s"] for t in measured if "racing" in t.outcome.facts]
@@ -177,7 +179,7 @@ def test_a_hostile_space_ends_with_each_fault_named_and_none_winning(report, kep
     try:
         runner.open()
         trials = list(tune(space, "exhaustive", runner, Budget(), 0, first=[base]))
-        use, found = runner.use(), finish(runner, trials, base)
+        use, found = runner.use(), measure_finalists(runner, trials, base)
     finally:
         runner.close()
     by_key = {config_key(t.config): t for t in trials}
@@ -192,7 +194,7 @@ def test_a_hostile_space_ends_with_each_fault_named_and_none_winning(report, kep
     assert by_key[config_key(too_big)].outcome.reason is Reason.RESOURCES
     expected = {**{fault: reason for fault, (reason, _) in bad.items()}, "spilling": Reason.SPILLS}
     assert {fault: getattr(o, "reason", "measured") for fault, o in outcomes.items()} == expected
-    winner = best(trials)
+    winner = best_trial(trials)
     assert winner is not None and winner.config["fault"] == "" and found[0].config["fault"] == ""
     assert len([t for t in trials if t.median_ms is not None]) >= len(good)
     assert min(gaps.values()) < 1.5, gaps        # to the next trial that is finished, not only to a child that stands there

@@ -19,6 +19,8 @@ import redis as redis_client
 from webapp.embedded import postgres, redis
 from webapp.embedded.secret import secret_key
 
+pytestmark = pytest.mark.process
+
 START = ("import sys; from pathlib import Path; from webapp.embedded import postgres; "
          "print(postgres.start(Path(sys.argv[1]), durable=False))")
 

@@ -11,7 +11,7 @@ from django.core.files.storage import default_storage
 from django.test import Client, override_settings
 
 from profiles.models import Profile
-from webapp import examples
+from webapp.examples import profiles
 
 pytestmark = pytest.mark.django_db
 
@@ -22,34 +22,34 @@ def alice() -> User:
 
 
 def test_repository_holds_every_example() -> None:
-    assert examples.missing() == []
+    assert profiles.missing_files() == []
 
 
 def test_one_click_creates_all_and_a_second_none(client: Client, alice: User) -> None:
     client.force_login(alice)
     for _ in range(2):
         assert client.post("/examples/").headers["Location"] == "/"
-        assert Profile.objects.count() == len(examples.EXAMPLES)
-    assert Profile.objects.first().name == examples.EXAMPLES[0].name
+        assert Profile.objects.count() == len(profiles.EXAMPLES)
+    assert Profile.objects.first().name == profiles.EXAMPLES[0].name
     assert {row.build for row in Profile.objects.exclude(build="")} == {"buildA", "buildB"}
     for row in Profile.objects.all():
         assert row.recorded.startswith("recorded on NVIDIA H200") and row.owner == alice and row.status == "uploaded"
 
 
 def test_stored_bytes_are_the_recording(alice: User) -> None:
-    examples.load(alice)
+    profiles.load(alice)
     row = Profile.objects.get(build="buildA")
     with default_storage.open(row.upload_key) as stored:
         assert (
             hashlib.sha256(stored.read()).hexdigest()
-            == hashlib.sha256((examples.FOLDER / "buildA.ncu-rep.gz").read_bytes()).hexdigest()
+            == hashlib.sha256((profiles.FOLDER / "buildA.ncu-rep.gz").read_bytes()).hexdigest()
         )
 
 
 def test_a_deleted_example_comes_back_alone(alice: User) -> None:
-    examples.load(alice)
+    profiles.load(alice)
     Profile.objects.get(build="buildB").delete()
-    assert [row.build for row in examples.load(alice)] == ["buildB"]
+    assert [row.build for row in profiles.load(alice)] == ["buildB"]
 
 
 @override_settings(LOCAL_MODE=False)

@@ -10,8 +10,10 @@ from django.test import Client
 
 from tests.socket_visitor import SocketVisitor
 from webapp.asgi import application
-from webapp.live import MAX_TOPICS, SIGNED_OUT, same_origin, session_topic
+from webapp.live import MAX_TOPICS, SIGNED_OUT, is_same_origin, session_topic
 from workers import jobs
+
+pytestmark = pytest.mark.servers
 
 HOST, ORIGIN = b"localhost:8000", b"http://localhost:8000"
 
@@ -35,7 +37,9 @@ async def test_it_forwards_what_is_watched_and_nothing_else() -> None:
     await page.close()
 
 
-@pytest.mark.parametrize("text", ["not json", "[]", "{}", '{"watch": "home"}', json.dumps({"watch": ["home"] * (MAX_TOPICS + 1)})])
+@pytest.mark.parametrize("text", [
+    "not json", "[]", "{}", '{"watch": "home"}', json.dumps({"watch": ["home"] * (MAX_TOPICS + 1)}), "[" * 100_000,
+    '{"watch":' * 100_000, "9" * 10_000], ids=range(8))
 async def test_nonsense_gets_an_answer_and_does_not_end_the_connection(text: str) -> None:
     page = knock()
     await page.connect()
@@ -73,8 +77,9 @@ async def test_a_session_opens_it_on_a_shared_server(sign_in_mode: None, bob: An
 
 
 def test_same_origin() -> None:
-    assert same_origin("http://localhost:8000", "localhost:8000") and same_origin("https://[::1]:8000", "[::1]:8000")
-    assert not same_origin("http://localhost", "localhost:8000") and not same_origin("", "") and not same_origin("http://[", "x")
+    assert is_same_origin("http://localhost:8000", "localhost:8000") and is_same_origin("https://[::1]:8000", "[::1]:8000")
+    assert not is_same_origin("http://localhost", "localhost:8000")
+    assert not is_same_origin("", "") and not is_same_origin("http://[", "x")
 
 
 @pytest.mark.django_db(transaction=True)

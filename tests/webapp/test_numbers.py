@@ -1,4 +1,4 @@
-"""The number format: three digits, SI, exact on hover; the browser writes the same (tests/js/lib_units.test.js)."""
+"""The number format: three digits, SI, exact on hover; the browser writes the same (tests/js/lib/units.test.js)."""
 
 import json
 from pathlib import Path

@@ -1,16 +1,19 @@
 """Static files go compressed to whoever accepts it, whole and unchanged."""
 
 import gzip
+import re
 from pathlib import Path
 
 import pytest
 from django.conf import settings
+from django.contrib.staticfiles.storage import staticfiles_storage
 from django.http import HttpRequest
-from django.test import override_settings
+from django.test import AsyncClient, override_settings
 
-from webapp.compressed_static import CompressedStatic, compressed
+from webapp.statics.bundled import BundleFinder, bundled_folder, bundled_names
+from webapp.statics.compressed import CompressedStatic, compress_file
 
-SCRIPT = "js/timeline/tiles.js"
+SCRIPT = "js/timeline/data/tiles.js"
 
 
 @pytest.fixture(scope="module")
@@ -27,6 +30,7 @@ def get(middleware, path: str, **headers):
     return answer, b"".join(answer.streaming_content)
 
 
+@pytest.mark.slow
 def test_text_is_compressed_for_those_who_accept_it(middleware):
     original = (Path(settings.BASE_DIR) / "static" / SCRIPT).read_bytes()
     answer, body = get(middleware, f"/static/{SCRIPT}", HTTP_ACCEPT_ENCODING="gzip, br")
@@ -41,16 +45,59 @@ def test_text_is_compressed_for_those_who_accept_it(middleware):
 def test_a_changed_file_is_compressed_anew(tmp_path):
     file = tmp_path / "a.js"
     file.write_text("let a = 1;" * 500)
-    first = compressed(file)
-    assert compressed(file) == first
+    first = compress_file(file)
+    assert compress_file(file) == first
     file.write_text("let b = 2;" * 501)
-    assert compressed(file) != first and gzip.decompress(compressed(file).read_bytes()) == file.read_bytes()
+    assert compress_file(file) != first and gzip.decompress(compress_file(file).read_bytes()) == file.read_bytes()
 
 
 def test_the_timeline_page_stays_light(middleware):
     """Scripts and styles of the page, as sent: under 300 kB."""
-    total = 0
-    for url in middleware.files:
-        if url.startswith(("/static/js/timeline/", "/static/js/lib/", "/static/css/")):
-            total += len(get(middleware, url, HTTP_ACCEPT_ENCODING="gzip")[1])
-    assert 50_000 < total < 300_000
+    wanted = ("js/base/frame.js", "js/lib.js", "js/grid.js", "js/timeline.js", "js/timeline/main.js",
+              "css/base/base.css", "css/timeline/page.css")
+    sizes = [len(get(middleware, staticfiles_storage.url(name), HTTP_ACCEPT_ENCODING="gzip")[1]) for name in wanted]
+    assert 50_000 < sum(sizes) < 300_000
+
+
+def test_what_templates_name_is_bundled_and_kept_by_browsers(middleware):
+    """An address in the bundle changes with the files, so that nobody asks for it twice."""
+    names = {name for path in (Path(settings.BASE_DIR) / "templates").rglob("*.html")
+             for name in re.findall(r"static '((?:js|css|icon)[^']*)'", path.read_text())}
+    assert len(names) > 30 and names <= bundled_names()
+    for name in names:
+        url = staticfiles_storage.url(name)
+        assert url.startswith(f"/static/bundles/{bundled_folder().name}/")
+        answer, body = get(middleware, url)
+        assert answer.status_code == 200 and body == (bundled_folder() / name).read_bytes()
+        assert "immutable" in answer["Cache-Control"] and "max-age=315360000" in answer["Cache-Control"]
+    assert "immutable" not in get(middleware, f"/static/{SCRIPT}")[0]["Cache-Control"]
+
+
+def test_modules_as_written_are_served_to_who_debugs():
+    with override_settings(DEBUG=True):
+        assert staticfiles_storage.url(SCRIPT) == f"/static/{SCRIPT}"
+    assert staticfiles_storage.url("bokeh/js/bokeh.min.js") == "/static/bokeh/js/bokeh.min.js"
+    assert not BundleFinder().find(f"bundles/{bundled_folder().name}/../../../secret") and not BundleFinder().find("js/lib.js")
+
+
+def test_a_bundle_is_made_once_for_its_sources_and_anew_for_others(tmp_path):
+    site = tmp_path / "site"
+    (site / "templates").mkdir(parents=True)
+    (site / "templates" / "a.html").write_text("{% static 'js/a/a.js' %}")
+    (site / "static" / "js" / "a").mkdir(parents=True)
+    module = site / "static" / "js" / "a" / "a.js"
+    with override_settings(BASE_DIR=site, HOME=tmp_path):
+        made = []
+        for number in (1, 1, 2, 3, 4, 1):
+            module.write_text(f"globalThis.a = {number};\n")
+            folder = bundled_folder.__wrapped__()
+            made.append((folder, (folder / "js" / "a" / "a.js").stat().st_mtime_ns))
+            assert f"globalThis.a = {number};" in (folder / "js" / "a" / "a.js").read_text()
+    assert made[0] == made[1] and len({folder for folder, _ in made}) == 4
+    assert len(list(made[0][0].parent.iterdir())) == 3 and made[-1][0].exists()        # old versions go
+
+
+async def test_a_file_is_sent_in_pieces_and_not_read_whole_first():
+    answer = await AsyncClient().get(f"/static/{SCRIPT}")
+    assert answer.streaming and answer.is_async
+    assert b"".join([piece async for piece in answer]) == (Path(settings.BASE_DIR) / "static" / SCRIPT).read_bytes()

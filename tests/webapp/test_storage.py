@@ -26,6 +26,7 @@ def store(request: pytest.FixtureRequest) -> Any:
     return storages["default"]
 
 
+@pytest.mark.slow
 def test_save_read_overwrite_list_delete(store: Any) -> None:
     key = "profiles/7/upload/trace.json.gz"
     assert store.save(key, ContentFile(b"first")) == key
@@ -52,7 +53,7 @@ def test_a_large_file_streams_both_ways(store: Any, tmp_path: Any) -> None:
 
 @pytest.mark.django_db
 def test_an_upload_goes_through_it(store: Any, alice: Any) -> None:
-    from profiles.services import profile_create
+    from profiles.upload.services import profile_create
 
     file = File(io.BytesIO(b'{"traceEvents": []}'), name="trace.json")
     profile = profile_create(owner=alice, file=file, worker="test")

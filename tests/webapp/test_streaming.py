@@ -9,7 +9,7 @@ import warnings
 from django.http import FileResponse, HttpResponse
 from django.test import RequestFactory
 
-from webapp.streaming import PIECE_BYTES, in_pieces
+from webapp.statics.streaming import PIECE_BYTES, stream_in_pieces
 
 
 class Counted(io.BytesIO):
@@ -30,7 +30,7 @@ def test_a_file_is_read_as_it_is_sent():
         return FileResponse(file)
 
     async def first_and_rest():
-        response = await in_pieces(served)(RequestFactory().get("/"))
+        response = await stream_in_pieces(served)(RequestFactory().get("/"))
         content = aiter(response)
         first = await anext(content)
         seen = file.taken
@@ -49,5 +49,5 @@ def test_other_answers_pass_unchanged():
     async def plain(request):
         return HttpResponse(b"x")
 
-    assert asyncio.run(in_pieces(plain)(RequestFactory().get("/"))).content == b"x"
-    assert in_pieces(served := lambda request: HttpResponse(b"y")) is served
+    assert asyncio.run(stream_in_pieces(plain)(RequestFactory().get("/"))).content == b"x"
+    assert stream_in_pieces(served := lambda request: HttpResponse(b"y")) is served

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 from django.shortcuts import get_object_or_404
@@ -14,18 +15,19 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from tuner import texts
-from tuner.jobs import selectors, services
+from tuner.jobs import comparison, control_services, create_services, new_services, page_selectors, selectors, worth_selectors
+from tuner.jobs.insight import explain_trials
 from tuner.models import TuneJob
-from tuner.operators import find
-from tuner.query_api import whole
-from tuner.strategies import DEFAULT
+from tuner.operators import all_operators, find
+from tuner.query_api import read_whole
+from tuner.search.strategies import DEFAULT
 
 JSON = OpenApiTypes.OBJECT
 LIST_LIMIT = 200
 TRIALS_LIMIT = 5000
 
 
-class TuneRequest(serializers.Serializer):
+class TuneRequest(serializers.Serializer[None]):
     """What a job needs; the same checks as on the page."""
 
     operator = serializers.CharField(max_length=60)
@@ -56,7 +58,7 @@ class TuneListApi(APIView):
         for name in ("status", "operator"):
             if request.query_params.get(name):
                 jobs = jobs.filter(**{name: request.query_params[name]})
-        limit, offset = whole(request, "limit", 50, LIST_LIMIT), whole(request, "offset", 0, 10**9)
+        limit, offset = read_whole(request, "limit", 50, LIST_LIMIT), read_whole(request, "offset", 0, 10**9)
         page = [selectors.job_json(job) for job in jobs[offset:offset + limit]]
         return Response({"total": jobs.count(), "jobs": page})
 
@@ -71,8 +73,8 @@ class TuneListApi(APIView):
         if not given.get("effort"):
             given = {"budget_trials": 120, "budget_seconds": 600.0, **given}
         try:
-            job = services.tune_create(owner=request.user, **given)
-        except services.TuneError as error:
+            job = create_services.tune_create(owner=request.user, **given)
+        except create_services.TuneError as error:
             raise ValidationError({name: [problem] for name, problem in error.fields.items()}) from error
         return Response(selectors.job_json(job), status=201)
 
@@ -81,7 +83,7 @@ class TuneApi(APIView):
     @extend_schema(operation_id="tune_get", responses=JSON)
     def get(self, request: Request, pk: int) -> Response:
         job = get_object_or_404(TuneJob, pk=pk)
-        return Response({**selectors.job_json(job), "failures": selectors.failures(job),
+        return Response({**selectors.job_json(job), "failures": selectors.failures_by_reason(job),
                          "triton": texts.triton_config(job.best_config)})
 
 
@@ -92,8 +94,8 @@ class TrialListApi(APIView):
     def get(self, request: Request, pk: int) -> Response:
         """In the order in which they were known. `next_after` is null when there are no more."""
         job = get_object_or_404(TuneJob, pk=pk)
-        after = whole(request, "after", -1, 10**9, low=-1)
-        limit = whole(request, "limit", TRIALS_LIMIT, TRIALS_LIMIT, low=1)
+        after = read_whole(request, "after", -1, 10**9, low=-1)
+        limit = read_whole(request, "limit", TRIALS_LIMIT, TRIALS_LIMIT, low=1)
         rows = list(selectors.trial_list(job, after)[:limit + 1])
         trials = [selectors.trial_json(row) for row in rows[:limit]]
         return Response({"job": pk, "status": job.status, "trials": trials,
@@ -105,4 +107,52 @@ class TuneStopApi(APIView):
 
     @extend_schema(operation_id="tune_stop", request=None, responses=JSON)
     def post(self, request: Request, pk: int) -> Response:
-        return Response(selectors.job_json(services.tune_stop(get_object_or_404(TuneJob, pk=pk))))
+        return Response(selectors.job_json(control_services.tune_stop(get_object_or_404(TuneJob, pk=pk))))
+
+
+class TuneWorthApi(APIView):
+    """?operator=matmul&dtype=bf16&M=4096&N=4096&K=4096[&device=gpu:NVIDIA H200]"""
+
+    @extend_schema(operation_id="tune_worth", responses=JSON, parameters=[
+        OpenApiParameter("operator", str, required=True), OpenApiParameter("dtype", str), OpenApiParameter("device", str),
+        OpenApiParameter("M", int, description="and the operator's other dimensions by name")])
+    def get(self, request: Request) -> Response:
+        """GPU time that profiles saw in a problem × the gain that is expected of tuning it; `seconds` null: unknown, and why."""
+        query = request.query_params
+        operator = find(query.get("operator", ""))
+        if operator is None:
+            raise ValidationError({"operator": [f"choose one of {', '.join(all_operators())}"]})
+        dtype = query.get("dtype") or operator.dtypes[0]
+        shape = {dim.name: _parse_dimension(query.get(dim.name)) for dim in operator.dims}
+        problems = operator.problems(shape, dtype)
+        if problems:
+            raise ValidationError({name: [problem] for name, problem in problems.items()})
+        worth = worth_selectors.search_worth(operator.name, dtype, shape, new_services.gpu_of_device(query.get("device", "")))
+        return Response({"seconds": worth.seconds, "fleet_s": worth.fleet.ns / 1e9, "launches": worth.fleet.launches,
+                         "profiles": worth.fleet.profiles, "gain": worth.gain.share if worth.gain else None, "why": worth.why})
+
+
+class TuneInsightApi(APIView):
+    @extend_schema(operation_id="tune_insight", responses=JSON)
+    def get(self, request: Request, pk: int) -> Response:
+        """What each parameter does, where the time went and what was saved. Raced trials count with the time they had."""
+        job = get_object_or_404(TuneJob, pk=pk)
+        trials = selectors.lean_trials(job)
+        told = explain_trials(trials)
+        saved = asdict(page_selectors.job_savings(job, trials))
+        return Response({"job": pk, "status": job.status, "text": page_selectors.effects_text(told), **asdict(told), "time": saved,
+                         "clocks": page_selectors.clock_range(trials)})
+
+
+class TuneCompareApi(APIView):
+    @extend_schema(operation_id="tune_compare", responses=JSON, parameters=[
+        OpenApiParameter("a", int, required=True), OpenApiParameter("b", int, required=True)])
+    def get(self, request: Request) -> Response:
+        """Two jobs: how soon each was how good, what both measured, winners, failures, differences."""
+        jobs = [get_object_or_404(TuneJob, pk=max(0, _parse_dimension(request.query_params.get(name)))) for name in ("a", "b")]
+        return Response(comparison.comparison_json(comparison.compare_jobs(jobs[0], jobs[1])))
+
+
+def _parse_dimension(text: str | None) -> int:
+    """-1 is no dimension of any operator: the operator's own check then says what would be valid."""
+    return int(text) if text and text.isdecimal() and len(text) < 12 else -1

@@ -1,4 +1,4 @@
-"""Pictures of a search."""
+"""Figures of a search."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from typing import Any
 from bokeh.models import ColumnDataSource, HoverTool, Range1d
 
 from profiles.theme import PALETTE, SERIES, figure, follows, item
+from tuner.jobs.comparison import Pair
 from tuner.trial import Config, Trial
 
 
 def progress_columns(trials: Sequence[Trial]) -> dict[str, list[Any]]:
-    """Column per field of the live source: measured trials, and the best so far at each of them.
+    """Return columns of the live source: measured trials, and the best so far at each.
 
     static/js/tune/live.js appends to the same columns; times in ms. A raced trial is a dot, but no best: it was given up.
     """
@@ -33,12 +34,13 @@ SHOWN = 0.55             # opacity of a dot; what is not picked is fainter
 
 
 def config_text(config: Config) -> str:
+    """Return a configuration as text."""
     return " ".join(f"{name}={value}" for name, value in config.items())
 
 
 def progress_figure(trials: Sequence[Trial], *, budget_trials: int, default_ms: float | None, library_ms: float | None,
                     log: bool, budget_seconds: float | None = None) -> dict[str, Any]:
-    """Best so far over trials, with every measured trial as a dot and the default and the library as lines.
+    """Return best so far over trials, every measured trial a dot, default and library as lines.
 
     budget_seconds: given, the axis is the job's time in place of the number of trials.
 
@@ -50,7 +52,7 @@ def progress_figure(trials: Sequence[Trial], *, budget_trials: int, default_ms: 
         x, end, label = "number", max([budget_trials, *(trial.number + 1 for trial in trials)]), "trial"
     plot = figure(height=340, x_axis_label=label, y_axis_label="median time (ms)",
                   y_axis_type="log" if log else "linear",
-                  x_range=Range1d(0, end + 1, bounds=(0, end + 1), name="width"))
+                  x_range=Range1d(start=0, end=end + 1, bounds=(0, end + 1), name="width"))
     live = ColumnDataSource(progress_columns(trials), name="live")
     dots = plot.scatter(x, "ms", source=live, size=5, alpha="alpha", color=PALETTE["annotation"],
                         legend_label="each trial")
@@ -71,5 +73,40 @@ def progress_figure(trials: Sequence[Trial], *, budget_trials: int, default_ms: 
 
 
 def level_columns(ms: float | None, end: float) -> dict[str, list[float]]:
-    """A level line over the whole width, nothing while it is unknown."""
+    """Return a level line over the whole width; empty while it is unknown."""
     return {"number": [], "ms": []} if ms is None else {"number": [0, end + 1], "ms": [ms, ms]}
+
+
+def progress_curves(trials: tuple[Sequence[Trial], Sequence[Trial]], labels: tuple[str, str], *,
+               best_ms: tuple[float | None, float | None], same: bool, by_seconds: bool) -> dict[str, Any]:
+    """Return best so far of two jobs as multiples of the best (of both for one problem, else of each)."""
+    known = [ms for ms in best_ms if ms is not None]
+    plot = figure(height=300, x_axis_label="job time (s)" if by_seconds else "trial", y_axis_label="best so far ÷ best",
+                  y_axis_type="log")
+    for at, (each, label, own_ms, dash) in enumerate(zip(trials, labels, best_ms, ("solid", "dashed"), strict=True)):
+        goal = min(known) if same and known else own_ms
+        columns = progress_columns(each) if goal else progress_columns(())
+        source = ColumnDataSource({"x": columns["at_s" if by_seconds else "number"], "ms": columns["best"],
+                                   "times": [ms / (goal or 1.0) for ms in columns["best"]]})
+        line = plot.step("x", "times", source=source, mode="after", line_width=2.5, line_dash=dash, color=SERIES[at],
+                         legend_label=label)
+        plot.add_tools(HoverTool(renderers=[line], tooltips=[(label, "@times{0.000}×"), ("best so far", "@ms{0.0000} ms")]))
+    plot.legend.location = "top_right"
+    return item(plot)
+
+
+def pairs_figure(pairs: Sequence[Pair], labels: tuple[str, str]) -> dict[str, Any]:
+    """Return a scatter of what both jobs measured; above the line the first was faster."""
+    plot = figure(height=300, x_axis_type="log", y_axis_type="log", x_axis_label=f"{labels[0]} (ms)",
+                  y_axis_label=f"{labels[1]} (ms)")
+    source = ColumnDataSource({"a": [pair.a_ms for pair in pairs], "b": [pair.b_ms for pair in pairs],
+                               "ratio": [pair.b_ms / pair.a_ms for pair in pairs],
+                               "config": [config_text(pair.config) for pair in pairs]})
+    dots = plot.scatter("a", "b", source=source, size=6, alpha=0.6, color=SERIES[0])
+    low = min(min(pair.a_ms, pair.b_ms) for pair in pairs)
+    high = max(max(pair.a_ms, pair.b_ms) for pair in pairs)
+    same = plot.line([low, high], [low, high], line_dash="dashed", line_width=1.5, color=PALETTE["annotation"])
+    follows(same.glyph, line_color="--muted")
+    plot.add_tools(HoverTool(renderers=[dots], tooltips=[
+        ("configuration", "@config"), (labels[0], "@a{0.0000} ms"), (labels[1], "@b{0.0000} ms"), ("ratio", "@ratio{0.00}")]))
+    return item(plot)

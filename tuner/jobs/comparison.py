@@ -1,16 +1,19 @@
-"""Two jobs side by side: how soon each was how good, what both measured, and where their winners stand with the other."""
+"""Two jobs compared: how soon each was how good, what both measured, their winners."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 
-from tuner.jobs.insight import Reached, reached
+from tuner import texts
+from tuner.jobs import selectors
+from tuner.jobs.insight import Milestone, milestones
+from tuner.models import TuneJob
 from tuner.trial import Config, Rejected, Trial, config_key
 
 LEAST_PAIRS = 5          # configurations that both measured, for an interval and a rank correlation
@@ -19,7 +22,7 @@ Z95 = 1.96
 
 @dataclass(frozen=True)
 class Pair:
-    """One configuration that both measured. Times in ms."""
+    """A configuration that both measured; times in ms."""
 
     config: Config
     a_ms: float
@@ -27,8 +30,8 @@ class Pair:
 
 
 @dataclass(frozen=True)
-class Crossed:
-    """A job's winner as the other job measured it. `loss`: ÷ the other's best; None: the other never measured it."""
+class CarriedWinner:
+    """A job's winner in the other job; `loss`: ÷ the other's best, None if never measured."""
 
     ms: float | None
     loss: float | None
@@ -36,44 +39,45 @@ class Crossed:
 
 @dataclass(frozen=True)
 class Comparison:
-    """`ratio`: geometric mean of b / a over what both measured, with its 95 % interval; above 1 a measured it faster."""
+    """`ratio`: geometric mean of b / a over what both measured, with its 95 % interval."""
 
     best_ms: tuple[float | None, float | None]
-    reached: tuple[tuple[Reached, ...], tuple[Reached, ...]]
+    reached: tuple[tuple[Milestone, ...], tuple[Milestone, ...]]
     pairs: tuple[Pair, ...]
     ratio: float | None
     interval: tuple[float, float] | None
     rank: float | None                       # Spearman's correlation of the two orders, -1 to 1
-    crossed: tuple[Crossed, Crossed]         # a's winner in b, b's winner in a
+    crossed: tuple[CarriedWinner, CarriedWinner]         # a's winner in b, b's winner in a
     failures: tuple[tuple[str, int, int], ...]      # reason, in a, in b
 
 
 def compare(a: Sequence[Trial], b: Sequence[Trial], same_problem: bool) -> Comparison:
-    """`same_problem`: both looked for the same optimum; then "how soon" counts to the better of the two winners."""
-    timed = [_timed(a), _timed(b)]
+    """Compare two jobs' trials; with `same_problem` both are measured by the better winner."""
+    timed = [_full_trials(a), _full_trials(b)]
     bests = [min(each.values(), default=None, key=lambda trial: trial.median_ms or math.inf) for each in timed]
-    best_ms = (_ms(bests[0]), _ms(bests[1]))
+    best_ms = (_median_ms(bests[0]), _median_ms(bests[1]))
     known = [ms for ms in best_ms if ms is not None]
     goals = [min(known) if same_problem and known else ms for ms in best_ms]
-    soon = [tuple(reached(trials, goal)) if goal is not None else () for trials, goal in zip((a, b), goals, strict=True)]
+    soon = [tuple(milestones(trials, goal)) if goal is not None else () for trials, goal in zip((a, b), goals, strict=True)]
     pairs = tuple(Pair(trial.config, trial.median_ms or 0.0, timed[1][key].median_ms or 0.0)
                   for key, trial in timed[0].items() if key in timed[1])
-    ratio, interval = _ratio(pairs)
-    return Comparison(best_ms, (soon[0], soon[1]), pairs, ratio, interval, _rank(pairs),
-                      (_cross(bests[0], timed[1], best_ms[1]), _cross(bests[1], timed[0], best_ms[0])), _failures(a, b))
+    ratio, interval = _mean_ratio(pairs)
+    return Comparison(best_ms, (soon[0], soon[1]), pairs, ratio, interval, _rank_correlation(pairs),
+                      (_carry_winner(bests[0], timed[1], best_ms[1]), _carry_winner(bests[1], timed[0], best_ms[0])),
+                      _failure_counts(a, b))
 
 
-def _timed(trials: Sequence[Trial]) -> dict[str, Trial]:
-    """Measured to the end: a raced trial's time is of the few samples it took to give it up."""
+def _full_trials(trials: Sequence[Trial]) -> dict[str, Trial]:
+    """Return trials measured to the end, by key; a raced time is of too few samples."""
     return {config_key(trial.config): trial for trial in trials
             if trial.median_ms is not None and trial.outcome.facts.get("ended") != "raced"}
 
 
-def _ms(trial: Trial | None) -> float | None:
+def _median_ms(trial: Trial | None) -> float | None:
     return trial.median_ms if trial is not None else None
 
 
-def _ratio(pairs: Sequence[Pair]) -> tuple[float | None, tuple[float, float] | None]:
+def _mean_ratio(pairs: Sequence[Pair]) -> tuple[float | None, tuple[float, float] | None]:
     if not pairs:
         return None, None
     logs = np.log([pair.b_ms / pair.a_ms for pair in pairs])
@@ -84,8 +88,8 @@ def _ratio(pairs: Sequence[Pair]) -> tuple[float | None, tuple[float, float] | N
     return math.exp(middle), (math.exp(middle - half), math.exp(middle + half))
 
 
-def _rank(pairs: Sequence[Pair]) -> float | None:
-    """Spearman: Pearson's correlation of the ranks, ties at their mean rank."""
+def _rank_correlation(pairs: Sequence[Pair]) -> float | None:
+    """Return Spearman's correlation of the times, ties at their mean rank."""
     if len(pairs) < LEAST_PAIRS:
         return None
     left, right = _ranks([pair.a_ms for pair in pairs]), _ranks([pair.b_ms for pair in pairs])
@@ -100,43 +104,139 @@ def _ranks(values: Sequence[float]) -> Any:
     return (ends - (counts - 1) / 2)[index]
 
 
-def _cross(winner: Trial | None, other: Mapping[str, Trial], best_ms: float | None) -> Crossed:
+def _carry_winner(winner: Trial | None, other: Mapping[str, Trial], best_ms: float | None) -> CarriedWinner:
     there = other.get(config_key(winner.config)) if winner is not None else None
-    ms = _ms(there)
-    return Crossed(ms, ms / best_ms if ms is not None and best_ms else None)
+    ms = _median_ms(there)
+    return CarriedWinner(ms, ms / best_ms if ms is not None and best_ms else None)
 
 
-def _failures(a: Sequence[Trial], b: Sequence[Trial]) -> tuple[tuple[str, int, int], ...]:
+def _failure_counts(a: Sequence[Trial], b: Sequence[Trial]) -> tuple[tuple[str, int, int], ...]:
     counts = [Counter(str(trial.outcome.reason) for trial in trials if isinstance(trial.outcome, Rejected)) for trials in (a, b)]
     return tuple((reason, counts[0][reason], counts[1][reason]) for reason, _ in (counts[0] + counts[1]).most_common())
 
 
 @dataclass(frozen=True)
-class OneForAll:
-    """A configuration that every job measured. `worst`: its largest loss over the jobs; `mean`: geometric mean of them."""
+class SharedConfig:
+    """A configuration that every job measured; `worst` and geometric `mean` of its losses."""
 
     config: Config
     worst: float
     mean: float
 
 
-def carried(jobs: Sequence[Sequence[Trial]]) -> list[list[float | None]]:
-    """[i][j]: the winner of job i as job j measured it ÷ the best of j; None: j did not measure it."""
-    timed = [_timed(trials) for trials in jobs]
+def carried_losses(jobs: Sequence[Sequence[Trial]]) -> list[list[float | None]]:
+    """Return [i][j]: winner of job i measured in job j ÷ best of j; None if not measured."""
+    timed = [_full_trials(trials) for trials in jobs]
     bests = [min(each.values(), default=None, key=lambda trial: trial.median_ms or math.inf) for each in timed]
-    return [[_cross(winner, other, _ms(best)).loss for other, best in zip(timed, bests, strict=True)] for winner in bests]
+    return [[_carry_winner(winner, other, _median_ms(best)).loss for other, best in zip(timed, bests, strict=True)]
+            for winner in bests]
 
 
-def one_for_all(jobs: Sequence[Sequence[Trial]]) -> OneForAll | None:
-    """The configuration whose worst loss over all jobs is the smallest; None: none was measured by all of them."""
-    timed = [_timed(trials) for trials in jobs]
+def best_shared_config(jobs: Sequence[Sequence[Trial]]) -> SharedConfig | None:
+    """Return the configuration with the smallest worst loss over all jobs; None without any."""
+    timed = [_full_trials(trials) for trials in jobs]
     if not timed or not all(timed):
         return None
     bests = [min(trial.median_ms or math.inf for trial in each.values()) for each in timed]
-    found: OneForAll | None = None
+    best_config: SharedConfig | None = None
     for key in set.intersection(*(set(each) for each in timed)):
         losses = [(each[key].median_ms or math.inf) / best for each, best in zip(timed, bests, strict=True)]
         worst, mean = max(losses), math.exp(sum(map(math.log, losses)) / len(losses))
-        if found is None or (worst, mean) < (found.worst, found.mean):
-            found = OneForAll(timed[0][key].config, worst, mean)
-    return found
+        if best_config is None or (worst, mean) < (best_config.worst, best_config.mean):
+            best_config = SharedConfig(timed[0][key].config, worst, mean)
+    return best_config
+
+
+ASKED = ("operator", "shape", "dtype", "gpu", "recorded", "toolkit", "strategy", "seed", "effort", "budget_trials",
+         "budget_seconds", "plateau", "source_hash")
+
+
+@dataclass(frozen=True)
+class JobPair:
+    """Two jobs with their trials and their comparison."""
+
+    a: TuneJob
+    b: TuneJob
+    trials: tuple[list[Trial], list[Trial]]
+    result: Comparison
+
+    @property
+    def same_problem(self) -> bool:
+        """Return whether both tuned the same problem."""
+        return _problem_key(self.a) == _problem_key(self.b)
+
+
+def _problem_key(job: TuneJob) -> tuple[Any, ...]:
+    return job.operator, job.shape, job.dtype, job.gpu, job.recorded
+
+
+def compare_jobs(a: TuneJob, b: TuneJob) -> JobPair:
+    """Read the trials of two jobs and compare them."""
+    trials = (selectors.lean_trials(a), selectors.lean_trials(b))
+    return JobPair(a, b, trials, compare(*trials, same_problem=_problem_key(a) == _problem_key(b)))
+
+
+def answer_text(pair: JobPair) -> str:
+    """Return in a sentence which job was better and which sooner."""
+    a_ms, b_ms = pair.result.best_ms
+    if a_ms is None or b_ms is None:
+        silent = [job for job, ms in ((pair.a, a_ms), (pair.b, b_ms)) if ms is None]
+        missing = " and ".join(f"job {job.pk}" for job in silent).capitalize()
+        return f"{missing} measured nothing: there is nothing to compare yet."
+    if not pair.same_problem:
+        return (f"They tuned different problems: job {pair.a.pk} ended at {_time_text(a_ms)}, job {pair.b.pk} at "
+                f"{_time_text(b_ms)}. Each is compared with its own best.{_carry_text(pair)}")
+    if abs(a_ms / b_ms - 1) < 0.005:
+        best = f"Both found {_time_text(min(a_ms, b_ms))}"
+    else:
+        better, worse = (pair.a, pair.b) if a_ms < b_ms else (pair.b, pair.a)
+        times = max(a_ms, b_ms) / min(a_ms, b_ms)
+        best = f"Job {better.pk} found {_time_text(min(a_ms, b_ms))}, {times:.2f}× faster than job {worse.pk}"
+    soon = [next(each for each in side if each.within == 1.05) for side in pair.result.reached]
+    sooner = [f"job {job.pk} after {each.trials} trial{'s' * (each.trials != 1)}" if each.trials else f"job {job.pk} never"
+              for job, each in zip((pair.a, pair.b), soon, strict=True)]
+    return f"{best}. Within 5 % of it: {sooner[0]}, {sooner[1]}."
+
+
+def _carry_text(pair: JobPair) -> str:
+    loss = pair.result.crossed[0].loss
+    return "" if loss is None else f" The winner of job {pair.a.pk} is {loss:.2f}× the best of job {pair.b.pk}."
+
+
+def _time_text(ms: float) -> str:
+    return f"{ms:.3g} ms" if ms >= 1 else f"{ms * 1e3:.3g} µs"
+
+
+def differences(pair: JobPair) -> list[tuple[str, str, str, bool]]:
+    """Return (name, a, b, differ) of what the jobs were asked and measured with; differing first."""
+    rows = [(name.replace("_", " "), _field_text(pair.a, name), _field_text(pair.b, name)) for name in ASKED]
+    left, right = dict(texts.measured_with(pair.a)), dict(texts.measured_with(pair.b))
+    rows += [(name, left.get(name, ""), right.get(name, "")) for name in dict.fromkeys((*left, *right))]
+    shown = [(name, a or "—", b or "—", a != b) for name, a, b in rows if a or b]
+    return sorted(shown, key=lambda row: not row[3])
+
+
+def _field_text(job: TuneJob, name: str) -> str:
+    value = getattr(job, name)
+    if name == "shape":
+        return " ".join(f"{dim}={size}" for dim, size in texts.in_order(job.operator, value).items())
+    return "" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def winner_parameters(pair: JobPair) -> list[dict[str, Any]]:
+    """Return each parameter of the two winners."""
+    configs = [texts.config_in_order(job.best_config or {}) for job in (pair.a, pair.b)]
+    return [{"name": name, "a": configs[0].get(name, "—"), "b": configs[1].get(name, "—"),
+             "differs": configs[0].get(name) != configs[1].get(name)} for name in dict.fromkeys((*configs[0], *configs[1]))]
+
+
+def job_choices(limit: int) -> list[dict[str, Any]]:
+    """Return jobs to choose from, newest first."""
+    return [{"job": job, "shape": texts.in_order(job.operator, job.shape)} for job in TuneJob.objects.order_by("-id")[:limit]]
+
+
+def comparison_json(pair: JobPair) -> dict[str, Any]:
+    """Return the comparison as the API sends it."""
+    return {"a": pair.a.pk, "b": pair.b.pk, "answer": answer_text(pair), "same_problem": pair.same_problem,
+            **asdict(pair.result),
+            "differences": [{"name": name, "a": a, "b": b} for name, a, b, differ in differences(pair) if differ]}

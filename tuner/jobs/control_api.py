@@ -15,18 +15,23 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from tuner.jobs import quarantine_selectors, quarantine_services, selectors, services
-from tuner.jobs.control_selectors import group_json
-from tuner.jobs.efforts import EFFORTS
+from tuner.jobs import (
+    control_services,
+    create_services,
+    groups,
+    quarantine,
+    selectors,
+)
+from tuner.jobs.create_services import EFFORTS
 from tuner.models import Quarantine, TuneGroup, TuneJob
-from tuner.strategies import DEFAULT
+from tuner.search.strategies import DEFAULT
 
 JSON = OpenApiTypes.OBJECT
 CHANGE = "tuner.change_tunejob"
 LIST_LIMIT = 500
 
 
-def refused(error: services.TuneError) -> ValidationError:
+def as_validation_error(error: create_services.TuneError) -> ValidationError:
     return ValidationError({name: [problem] for name, problem in error.fields.items()})
 
 
@@ -36,7 +41,7 @@ class TunePauseApi(APIView):
     @extend_schema(operation_id="tune_pause", request=None, responses=JSON)
     def post(self, request: Request, pk: int) -> Response:
         """Frees the worker within a second; what was measured is kept."""
-        return Response(selectors.job_json(services.tune_pause(get_object_or_404(TuneJob, pk=pk))))
+        return Response(selectors.job_json(control_services.tune_pause(get_object_or_404(TuneJob, pk=pk))))
 
 
 class TuneResumeApi(APIView):
@@ -45,10 +50,10 @@ class TuneResumeApi(APIView):
     @extend_schema(operation_id="tune_resume", request=None, responses=JSON)
     def post(self, request: Request, pk: int) -> Response:
         """Back into the queue, from its rows."""
-        return Response(selectors.job_json(services.tune_resume(get_object_or_404(TuneJob, pk=pk))))
+        return Response(selectors.job_json(control_services.tune_resume(get_object_or_404(TuneJob, pk=pk))))
 
 
-class ExtendRequest(serializers.Serializer):
+class ExtendRequest(serializers.Serializer[None]):
     trials = serializers.IntegerField(required=False, min_value=0, help_text="more trials; seconds alone also do")
     seconds = serializers.FloatField(required=False, min_value=0, help_text="more seconds of job time; left out: in proportion")
 
@@ -62,13 +67,13 @@ class TuneExtendApi(APIView):
         asked = ExtendRequest(data=request.data)
         asked.is_valid(raise_exception=True)
         try:
-            job = services.tune_extend(get_object_or_404(TuneJob, pk=pk), **asked.validated_data)
-        except services.TuneError as error:
-            raise refused(error) from error
+            job = control_services.tune_extend(get_object_or_404(TuneJob, pk=pk), **asked.validated_data)
+        except create_services.TuneError as error:
+            raise as_validation_error(error) from error
         return Response(selectors.job_json(job))
 
 
-class MoveRequest(serializers.Serializer):
+class MoveRequest(serializers.Serializer[None]):
     before = serializers.IntegerField(required=False, help_text="id of a waiting job")
     after = serializers.IntegerField(required=False, help_text="id of a waiting job; neither: last")
 
@@ -82,7 +87,7 @@ class TuneMoveApi(APIView):
         asked = MoveRequest(data=request.data)
         asked.is_valid(raise_exception=True)
         beside = {name: get_object_or_404(TuneJob, pk=other) for name, other in asked.validated_data.items()}
-        return Response({"queue": services.queue_move(get_object_or_404(TuneJob, pk=pk), **beside)})
+        return Response({"queue": control_services.queue_move(get_object_or_404(TuneJob, pk=pk), **beside)})
 
 
 class QueueApi(APIView):
@@ -91,13 +96,13 @@ class QueueApi(APIView):
     @extend_schema(operation_id="queue_get", responses=JSON)
     def get(self, request: Request) -> Response:
         """Waiting jobs in the order in which workers take them."""
-        return Response({"queue": [selectors.job_json(job) for job in services.queue()[:LIST_LIMIT]]})
+        return Response({"queue": [selectors.job_json(job) for job in control_services.waiting_jobs()[:LIST_LIMIT]]})
 
     @extend_schema(operation_id="queue_by_worth", request=None, responses=JSON)
     def post(self, request: Request) -> Response:
         """Forget the order that people made: by worth again."""
-        services.queue_by_worth()
-        return Response({"queue": list(services.queue().values_list("pk", flat=True))})
+        control_services.queue_reset()
+        return Response({"queue": list(control_services.waiting_jobs().values_list("pk", flat=True))})
 
 
 class EffortsApi(APIView):
@@ -106,13 +111,13 @@ class EffortsApi(APIView):
         return Response({"efforts": [{"name": name, **vars(effort)} for name, effort in EFFORTS.items()]})
 
 
-class GroupShape(serializers.Serializer):
+class GroupShape(serializers.Serializer[None]):
     operator = serializers.CharField(max_length=60)
     shape = serializers.DictField(child=serializers.IntegerField())
     dtype = serializers.CharField(max_length=16)
 
 
-class GroupRequest(serializers.Serializer):
+class GroupRequest(serializers.Serializer[None]):
     name = serializers.CharField(max_length=120)
     shapes = GroupShape(many=True)
     device = serializers.CharField(max_length=140)
@@ -131,8 +136,8 @@ class GroupListApi(APIView):
     @extend_schema(operation_id="groups_list", responses=JSON)
     def get(self, request: Request) -> Response:
         """Newest first."""
-        groups = TuneGroup.objects.select_related("owner").prefetch_related("jobs")
-        return Response({"groups": [group_json(group) for group in groups[:LIST_LIMIT]]})
+        rows = TuneGroup.objects.select_related("owner").prefetch_related("jobs")
+        return Response({"groups": [groups.group_json(group) for group in rows[:LIST_LIMIT]]})
 
     @extend_schema(operation_id="group_create", request=GroupRequest, responses={201: JSON})
     def post(self, request: Request) -> Response:
@@ -140,20 +145,20 @@ class GroupListApi(APIView):
         asked = GroupRequest(data=request.data)
         asked.is_valid(raise_exception=True)
         try:
-            group = services.group_create(owner=request.user, **asked.validated_data)
-        except services.TuneError as error:
-            raise refused(error) from error
-        return Response(group_json(group), status=201)
+            group = groups.group_create(owner=request.user, **asked.validated_data)
+        except create_services.TuneError as error:
+            raise as_validation_error(error) from error
+        return Response(groups.group_json(group), status=201)
 
 
 ACTIONS: dict[str, Callable[[TuneGroup], None]] = {
-    "stop": services.group_stop, "pause": services.group_pause, "resume": services.group_resume}
+    "stop": groups.group_stop, "pause": groups.group_pause, "resume": groups.group_resume}
 
 
 class GroupApi(APIView):
     @extend_schema(operation_id="group_get", responses=JSON)
     def get(self, request: Request, pk: int) -> Response:
-        return Response(group_json(get_object_or_404(TuneGroup, pk=pk)))
+        return Response(groups.group_json(get_object_or_404(TuneGroup, pk=pk)))
 
 
 class GroupActionApi(APIView):
@@ -166,7 +171,7 @@ class GroupActionApi(APIView):
             raise Http404(f"choose one of {', '.join(ACTIONS)}")
         group = get_object_or_404(TuneGroup, pk=pk)
         ACTIONS[action](group)
-        return Response(group_json(group))
+        return Response(groups.group_json(group))
 
 
 class QuarantineListApi(APIView):
@@ -175,8 +180,8 @@ class QuarantineListApi(APIView):
     def get(self, request: Request) -> Response:
         """In force first, then what was lifted."""
         filters: dict[str, Any] = {name: request.query_params.get(name, "") for name in ("operator", "reason", "gpu")}
-        rows = quarantine_selectors.quarantine_list(filters)
-        shown = [quarantine_selectors.quarantine_json(row) for row in rows[:LIST_LIMIT]]
+        rows = quarantine.quarantine_list(filters)
+        shown = [quarantine.quarantine_json(row) for row in rows[:LIST_LIMIT]]
         return Response({"total": rows.count(), "quarantine": shown})
 
 
@@ -186,5 +191,5 @@ class QuarantineLiftApi(APIView):
     @extend_schema(operation_id="quarantine_lift", request=None, responses=JSON)
     def post(self, request: Request, pk: int) -> Response:
         """Workers may run it again; where it fails again, it comes back."""
-        row = quarantine_services.lift(get_object_or_404(Quarantine, pk=pk), request.user)
-        return Response(quarantine_selectors.quarantine_json(row))
+        row = quarantine.quarantine_lift(get_object_or_404(Quarantine, pk=pk), request.user)
+        return Response(quarantine.quarantine_json(row))

@@ -1,50 +1,55 @@
-"""What a person does to a job that waits, runs, rests or has ended: stop, pause, resume, extend."""
+"""Stop, pause, resume and extend jobs, and order those that wait.
+
+The queue stands as a person put it, then by what a winner is worth, then first come. `priority` is a person's word, highest
+first; jobs without one stand behind those with one.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 
 from django.db import transaction
-from django.db.models import Q
-from django.utils import timezone
+from django.db.models import F, Q, QuerySet
 
-from tuner.jobs.create_services import MAX_SECONDS, MAX_TRIALS, TuneError, publish_status, wake
-from tuner.jobs.worker_services import lost
-from tuner.models import TuneJob
+from tuner.devices import GPU
+from tuner.jobs.create_services import MAX_SECONDS, MAX_TRIALS, TuneError, enqueue_job, publish_status
+from tuner.models import TUNE_LEASES, TuneJob
+from workers import jobs
 
 Status = TuneJob.Status
 
 
 def tune_stop(job: TuneJob) -> TuneJob:
-    """Ask for the end. A job that no living worker holds ends here and now; a running one within a second."""
+    """Ask a job to end; one that no living worker holds ends at once, a running one within 1 s."""
     TuneJob.objects.filter(pk=job.pk, status__in=[Status.QUEUED, Status.RUNNING, Status.PAUSED]).update(stop_requested=True)
-    unheld = Q(status__in=[Status.QUEUED, Status.PAUSED]) | lost()
+    unheld = Q(status__in=[Status.QUEUED, Status.PAUSED]) | TUNE_LEASES.is_lost()
     TuneJob.objects.filter(unheld, pk=job.pk).update(
-        status=Status.STOPPED, ended_by="stopped", finished=timezone.now(), heartbeat=None, stop_requested=False,
+        status=Status.STOPPED, ended_by="stopped", **TUNE_LEASES.ended(), stop_requested=False,
         pause_requested=False)
-    return _told(job)
+    return _refresh_and_publish(job)
 
 
 def tune_pause(job: TuneJob) -> TuneJob:
-    """Free the worker for others and keep what was measured. A running job rests within a second."""
+    """Free the job's worker and keep its trials; a running job rests within 1 s."""
     TuneJob.objects.filter(pk=job.pk, status__in=[Status.QUEUED, Status.RUNNING]).update(pause_requested=True)
-    unheld = Q(status=Status.QUEUED) | lost()
+    unheld = TUNE_LEASES.is_free()
     TuneJob.objects.filter(unheld, pk=job.pk).update(
         status=Status.PAUSED, worker="", heartbeat=None, pause_requested=False)
-    return _told(job)
+    return _refresh_and_publish(job)
 
 
 def tune_resume(job: TuneJob) -> TuneJob:
-    """Back into the queue, from its rows. A pause that no worker has followed yet is taken back."""
+    """Queue a paused job again; a pause that no worker followed yet is taken back."""
     with transaction.atomic():
         TuneJob.objects.filter(pk=job.pk, status=Status.RUNNING).update(pause_requested=False)
         if TuneJob.objects.filter(pk=job.pk, status=Status.PAUSED).update(status=Status.QUEUED, pause_requested=False):
-            wake(job)
-    return _told(job)
+            enqueue_job(job)
+    return _refresh_and_publish(job)
 
 
 def tune_extend(job: TuneJob, trials: int | None = None, seconds: float | None = None) -> TuneJob:
-    """Give more budget; a job that has ended goes on from its rows, in the queue.
+    """Give more budget; a job that has ended is queued again.
 
     With trials alone the seconds grow in proportion. A plateau grows by the trials, so that the search goes on for as many.
     """
@@ -58,18 +63,80 @@ def tune_extend(job: TuneJob, trials: int | None = None, seconds: float | None =
         now = TuneJob.objects.select_for_update().get(pk=job.pk)        # two people's extensions add up
         if trials and not seconds:
             seconds = now.budget_seconds * trials / now.budget_trials
-        budget = {"budget_trials": min(MAX_TRIALS, now.budget_trials + trials),
+        budget: dict[str, float | None] = {"budget_trials": min(MAX_TRIALS, now.budget_trials + trials),
                   "budget_seconds": min(float(MAX_SECONDS), now.budget_seconds + seconds)}
         if now.plateau is not None:
             budget["plateau"] = min(MAX_TRIALS, now.plateau + trials) if trials else None
         TuneJob.objects.filter(pk=job.pk).update(**budget, effort="")
         ended = TuneJob.objects.filter(pk=job.pk, status__in=[Status.DONE, Status.STOPPED, Status.FAILED])
         if ended.update(status=Status.QUEUED, finished=None, error=None, ended_by="", stop_requested=False, attempts=0):
-            wake(job)
-    return _told(job)
+            enqueue_job(job)
+    return _refresh_and_publish(job)
 
 
-def _told(job: TuneJob) -> TuneJob:
+def _refresh_and_publish(job: TuneJob) -> TuneJob:
     job.refresh_from_db()
     publish_status(job)
     return job
+
+
+# ---- the queue ----
+
+ORDER = (F("priority").desc(nulls_last=True), F("worth_s").desc(nulls_last=True), "created", "group_place", "id")
+
+
+def waiting_jobs() -> QuerySet[TuneJob]:
+    """Return waiting jobs in the order in which workers take them."""
+    return TuneJob.objects.filter(status=Status.QUEUED).select_related("owner", "group").order_by(*ORDER)
+
+
+def next_job(woken_for: int, name: str, models: Collection[str] = ()) -> int | None:
+    """Return the job that a worker of queue `name` takes up; None where none fits.
+
+    A job whose worker died goes on before others begin. `models` are the GPUs of the worker's host: jobs for another model
+    are left for its workers.
+    """
+    mine = TuneJob.objects.filter(can_run(name, models))
+    if mine.filter(TUNE_LEASES.is_lost(), pk=woken_for).exists():
+        return woken_for
+    return mine.filter(status=Status.QUEUED).order_by(*ORDER).values_list("pk", flat=True).first()
+
+
+def can_run(name: str, models: Collection[str]) -> Q:
+    """Match jobs that a worker of this queue with these GPU models can run."""
+    if name != GPU:
+        return Q(device__startswith="replay:")
+    return Q(device=GPU) | Q(device__in=[f"{GPU}:{model}" for model in models])
+
+
+def queue_move(job: TuneJob, before: TuneJob | None = None, after: TuneJob | None = None) -> list[int]:
+    """Move a waiting job before or after another, or last; return the ids in their new order.
+
+    Everything that then stands in front of it, and itself, keeps its place from now on; the rest stays in the order of worth.
+    Beside itself, or beside a job that was taken up meanwhile, it stays where it is.
+    """
+    beside = before or after
+    with transaction.atomic():
+        rows = list(TuneJob.objects.select_for_update().filter(status=Status.QUEUED).order_by(*ORDER))
+        order = [row.pk for row in rows]
+        if job.pk not in order or (beside is not None and (beside.pk == job.pk or beside.pk not in order)):
+            return order
+        order.remove(job.pk)
+        place = len(order)
+        if before is not None:
+            place = order.index(before.pk)
+        elif after is not None:
+            place = order.index(after.pk) + 1
+        order.insert(place, job.pk)
+        pinned = [row.pk for row in rows if row.priority is not None and row.pk != job.pk]
+        last = max([place, *(order.index(pk) for pk in pinned)])
+        for at, pk in enumerate(order[:last + 1]):
+            TuneJob.objects.filter(pk=pk).update(priority=float(last + 1 - at))
+    _refresh_and_publish(job)
+    return order
+
+
+def queue_reset() -> None:
+    """Forget the order that people chose."""
+    TuneJob.objects.filter(Q(status=Status.QUEUED) | Q(status=Status.PAUSED)).update(priority=None)
+    jobs.publish("home", "tune", {"id": None, "status": "queued"})

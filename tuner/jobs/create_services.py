@@ -1,24 +1,49 @@
-"""A new tune job: everything is checked before the row is written, and each wrong field is named."""
+"""Create tune jobs; everything is checked first, and each wrong field is named."""
 
 from __future__ import annotations
 
 import json
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from django.db import transaction
 
-from tuner.bench.landscape import LandscapeError
-from tuner.bench.policy import KINDS
-from tuner.jobs import devices, selectors
-from tuner.jobs.efforts import EFFORTS
-from tuner.jobs.worth_selectors import worth
+from tuner import devices
+from tuner.jobs import selectors
+from tuner.jobs.worth_selectors import search_worth
+from tuner.measure.landscape import LandscapeError
+from tuner.measure.policy import KINDS
 from tuner.models import TuneGroup, TuneJob
 from tuner.operators import all_operators, find
-from tuner.strategies import STRATEGIES
+from tuner.search.strategies import STRATEGIES
 from tuner.trial import Config, storable
 from workers import jobs
+
+
+@dataclass(frozen=True)
+class Effort:
+    """A named budget; `plateau`: trials in a row that gain < 1 % end the search, None: never."""
+
+    title: str
+    trials: int
+    seconds: float
+    plateau: int | None
+    explanation: str
+
+
+# `quick` is what a search needs on recorded spaces to come within 5 % of the best (median 20 trials); `normal` leaves room
+# for the hard ones (60); `full` ends when the space does.
+EFFORTS: dict[str, Effort] = {
+    "none": Effort("None", 1, 120, None, "Only the default configuration, beside the vendor library: is there anything to win?"),
+    "quick": Effort("Quick", 30, 90, 15, "Within 5 % of the best on most recorded spaces."),
+    "normal": Effort("Normal", 100, 180, 40, "The search ends when 40 trials in a row won nothing."),
+    "thorough": Effort("Thorough", 400, 1200, 120, "For a kernel that many GPUs run all day."),
+    "full": Effort("Full", 100_000, 24 * 3600, None, "Every configuration of the space, however long it takes."),
+}
+DEFAULT_EFFORT = "normal"
+
 
 MAX_TRIALS = 100_000
 MAX_SECONDS = 7 * 24 * 3600
@@ -40,7 +65,7 @@ def tune_create(*, owner: Any, operator: str, shape: Mapping[str, int], dtype: s
                 plateau: int | None = None, worth_s: float | None = None,
                 only: Sequence[Config] | None = None, first: Sequence[Config] | None = None,
                 group: TuneGroup | None = None, group_place: int = 0, timing: str = "cold") -> TuneJob:
-    """Check everything, store the job as queued and wake a worker on commit. TuneError names each wrong field.
+    """Check everything, store a queued job and wake a worker on commit. Raises TuneError.
 
     effort   a name of EFFORTS: gives the trials, seconds and plateau that are not given
     only     configurations to measure in this order; nothing is searched
@@ -64,31 +89,33 @@ def tune_create(*, owner: Any, operator: str, shape: Mapping[str, int], dtype: s
         **_timing_problems(timing, device),
         **_listed_problems("only", only), **_listed_problems("first", first),
     }
-    if problems:
+    if problems or budget_trials is None or budget_seconds is None:        # `budget_problems` names what is None
         raise TuneError(problems)
     if worth_s is None:
-        worth_s = worth(operator, dtype, shape, devices.gpu_model(device)).seconds
+        worth_s = search_worth(operator, dtype, shape, devices.gpu_model(device)).seconds
     with transaction.atomic():
         job = TuneJob.objects.create(
             owner=owner, operator=operator, shape=dict(shape), dtype=dtype, device=device, strategy=strategy, seed=seed,
             effort=effort, budget_trials=budget_trials, budget_seconds=budget_seconds, plateau=plateau, worth_s=worth_s,
             timing=timing, only=None if only is None else [dict(config) for config in only],
             first=[dict(config) for config in first or ()], group=group, group_place=group_place)
-        wake(job)
+        enqueue_job(job)
     publish_status(job)
     return job
 
 
-def wake(job: TuneJob) -> None:
-    """An entry in the job's queue, once the row is committed."""
-    transaction.on_commit(lambda: jobs.enqueue(queue_of(job), "tune", job.pk))
+def enqueue_job(job: TuneJob) -> None:
+    """Put an entry into the job's queue on commit."""
+    jobs.enqueue_on_commit(queue_of(job), "tune", job.pk)
 
 
 def queue_of(job: TuneJob) -> str:
+    """Return the queue of a job."""
     return "gpu" if devices.is_gpu(job.device) else "replay"
 
 
 def publish_status(job: TuneJob) -> None:
+    """Publish the job's status to pages that watch it."""
     jobs.publish(f"tune.{job.pk}", "status", selectors.job_json(job))
     jobs.publish("home", "tune", {"id": job.pk, "status": job.status})
 
@@ -110,7 +137,7 @@ def _device_problems(operator: str, shape: Mapping[str, int], dtype: str, device
     if not device.startswith(devices.REPLAY):
         return {"device": 'choose "gpu", one model ("gpu:NVIDIA H200") or a recorded landscape ("replay:matmul")'}
     try:
-        landscape = devices.landscape(device.removeprefix(devices.REPLAY))
+        landscape = devices.load_landscape(device.removeprefix(devices.REPLAY))
     except LandscapeError as error:
         return {"device": str(error)}
     if landscape.operator != operator:
@@ -125,6 +152,7 @@ def _device_problems(operator: str, shape: Mapping[str, int], dtype: str, device
 
 
 def budget_problems(trials: int | None, seconds: float | None, plateau: int | None) -> dict[str, str]:
+    """Return field -> what is wrong with a budget."""
     problems = {}
     if trials is None or not 1 <= trials <= MAX_TRIALS:
         problems["budget_trials"] = f"must be between 1 and {MAX_TRIALS:,}"
@@ -136,22 +164,23 @@ def budget_problems(trials: int | None, seconds: float | None, plateau: int | No
 
 
 def _listed_problems(name: str, configs: Sequence[Config] | None) -> dict[str, str]:
-    """Configurations come from people and files: bounded, and of plain values."""
+    """Return field -> what is wrong with listed configurations: bounded, plain values only."""
     if configs is None:
         return {}
     if len(configs) > MAX_LISTED or (name == "only" and not configs):
         return {name: f"give 1 to {MAX_LISTED} configurations"}
-    if all(isinstance(config, Mapping) and _plain(config) for config in configs):
+    if all(isinstance(config, Mapping) and _is_plain_config(config) for config in configs):
         return {}
     return {name: "a configuration is parameters by name, each a number or a text"}
 
 
-def _plain(config: Config) -> bool:
+def _is_plain_config(config: Config) -> bool:
     names = all(isinstance(name, str) and storable(name) for name in config)
-    return bool(config) and names and all(map(_value, config.values())) and len(json.dumps(dict(config))) <= MAX_CONFIG_CHARACTERS
+    plain = bool(config) and names and all(map(_is_plain_value, config.values()))
+    return plain and len(json.dumps(dict(config))) <= MAX_CONFIG_CHARACTERS
 
 
-def _value(value: Any) -> bool:
+def _is_plain_value(value: Any) -> bool:
     if isinstance(value, str):
         return storable(value)
     return (isinstance(value, int) and abs(value) < 2**53) or (isinstance(value, float) and math.isfinite(value))

@@ -1,49 +1,49 @@
-"""The form of a new job, or of one job for each of many shapes. It is checked once more, and fully, by the services."""
+"""Forms of new jobs, for one or many shapes; services check everything again."""
 
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Any, cast
 
 from django import forms
 
-from tuner.bench.policy import TITLES
-from tuner.jobs.efforts import DEFAULT as DEFAULT_EFFORT
-from tuner.jobs.efforts import EFFORTS
+from tuner.jobs.create_services import DEFAULT_EFFORT, EFFORTS
+from tuner.measure.policy import TITLES
 from tuner.operators import all_operators
-from tuner.strategies import DEFAULT, STRATEGIES
+from tuner.search.strategies import DEFAULT, STRATEGIES
 
 MAX_LINES = 200
 OWN = ""                 # no effort by name: the numbers below it
 _PART = re.compile(r"([A-Za-z_]\w*)\s*[=:]\s*(-?\d{1,15})\Z")
 
 
-def shape_parse(text: str) -> dict[str, int]:
-    """"M=4096, N=4096 K=64" -> {"M": 4096, …}. ValueError says which part is not understood."""
+def parse_shape(text: str) -> dict[str, int]:
+    """Return the shape of "M=4096, N=4096 K=64". Raises ValueError with the part not understood."""
     shape: dict[str, int] = {}
     for part in re.split(r"[\s,;×]+", re.sub(r"\s*([=:])\s*", r"\1", text.strip())):
-        found = _PART.match(part)
-        if not found:
+        match = _PART.match(part)
+        if not match:
             raise ValueError(f'"{part[:40]}" is not understood; write it like M=4096 N=4096 K=4096')
-        shape[found[1]] = int(found[2])
+        shape[match[1]] = int(match[2])
     return shape
 
 
 def shape_text(shape: dict[str, int]) -> str:
+    """Return a shape as text that `parse_shape` reads."""
     return " ".join(f"{name}={value}" for name, value in shape.items())
 
 
-def shapes_parse(text: str) -> list[dict[str, int]]:
-    """One shape a line, each once."""
+def parse_shapes(text: str) -> list[dict[str, int]]:
+    """Return the shapes of a text, one per line, each once."""
     lines = [line for line in text.splitlines() if line.strip()]
     if len(lines) > MAX_LINES:
         raise ValueError(f"at most {MAX_LINES} shapes, one a line")
-    shapes = [shape_parse(line) for line in lines]
+    shapes = [parse_shape(line) for line in lines]
     return [shape for at, shape in enumerate(shapes) if shape not in shapes[:at]]
 
 
 class BudgetForm(forms.Form):
-    """Where, how and how much: what one job and a group of jobs have in common."""
+    """Where, how and how much: the fields that one job and a group share."""
 
     device = forms.ChoiceField(label="Where")
     strategy = forms.ChoiceField(choices=[(name, method.title) for name, method in STRATEGIES.items()], initial=DEFAULT,
@@ -59,7 +59,7 @@ class BudgetForm(forms.Form):
 
     def __init__(self, *args: Any, devices: list[tuple[str, str]], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.fields["device"].choices = devices
+        cast(forms.ChoiceField, self.fields["device"]).choices = devices
 
     def clean_timing(self) -> str:
         return self.cleaned_data["timing"] or "cold"
@@ -68,7 +68,7 @@ class BudgetForm(forms.Form):
         return self.cleaned_data["seed"] or 0
 
     def clean(self) -> dict[str, Any]:
-        """Numbers that are not the effort's are one's own; empty ones are the effort's. Without both, the default's."""
+        """Take own numbers where given, else the effort's; without both the default's."""
         data = super().clean() or self.cleaned_data
         preset = EFFORTS.get(data.get("effort") or "")
         numbers = (data.get("budget_trials"), data.get("budget_seconds"), data.get("plateau"))
@@ -85,7 +85,7 @@ class BudgetForm(forms.Form):
 
 
 class TuneForm(BudgetForm):
-    """`device` choices are given by the page, which knows the workers that live."""
+    """One operator at one or several shapes; the page gives the `device` choices."""
 
     operator = forms.ChoiceField(label="Operator")
     shape = forms.CharField(max_length=20_000, widget=forms.Textarea(attrs={"rows": 2, "spellcheck": "false"}),
@@ -94,22 +94,22 @@ class TuneForm(BudgetForm):
 
     def __init__(self, *args: Any, operators: list[tuple[str, str]], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.fields["operator"].choices = operators
+        cast(forms.ChoiceField, self.fields["operator"]).choices = operators
         dtypes = dict.fromkeys(dtype for operator in all_operators().values() for dtype in operator.dtypes)
-        self.fields["dtype"].choices = [(dtype, dtype) for dtype in dtypes]
+        cast(forms.ChoiceField, self.fields["dtype"]).choices = [(dtype, dtype) for dtype in dtypes]
 
     def clean_shape(self) -> list[dict[str, int]]:
         try:
-            return shapes_parse(self.cleaned_data["shape"])
+            return parse_shapes(self.cleaned_data["shape"])
         except ValueError as error:
             raise forms.ValidationError(str(error)) from error
 
 
 class HotForm(BudgetForm):
-    """Problems picked from a profile, each as "operator dtype M=… N=…"."""
+    """Problems picked from a profile, each "operator dtype M=… N=…"."""
 
     hot = forms.MultipleChoiceField(label="Shapes", error_messages={"required": "Pick at least one shape."})
 
     def __init__(self, *args: Any, problems: list[str], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.fields["hot"].choices = [(problem, problem) for problem in problems]
+        cast(forms.ChoiceField, self.fields["hot"]).choices = [(problem, problem) for problem in problems]

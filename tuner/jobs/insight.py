@@ -1,4 +1,4 @@
-"""What the trials of one job tell: which parameters matter, where the time went, how soon the best was found."""
+"""What a job's trials show: parameters that matter, time spent, how soon it was how good."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ WITHIN = (1.10, 1.05, 1.02, 1.01)       # "how soon": times of the best that a c
 
 @dataclass(frozen=True)
 class Level:
-    """One value of a parameter over the trials that had it. Times in ms, None where none was measured."""
+    """One value of a parameter over the trials that had it; times in ms, None if none ran."""
 
     value: Value
     measured: int
@@ -29,12 +29,13 @@ class Level:
 
     @property
     def tried(self) -> int:
+        """Return how many trials had this value."""
         return self.measured + self.rejected
 
 
 @dataclass(frozen=True)
 class Effect:
-    """One parameter. `share`: of the differences in log time that it explains and no other does, 0-1; None: too few trials."""
+    """One parameter; `share` (0-1): differences in log time that it alone explains; None: too few."""
 
     name: str
     levels: tuple[Level, ...]
@@ -42,24 +43,25 @@ class Effect:
 
     @property
     def best(self) -> Level | None:
-        """The value of the fastest trial."""
+        """Return the value of the fastest trial."""
         timed = [level for level in self.levels if level.best_ms is not None]
         return min(timed, key=lambda level: level.best_ms or 0.0, default=None)
 
     @property
     def share_pct(self) -> float | None:
+        """Return the share in percent."""
         return None if self.share is None else 100 * self.share
 
     @property
     def loss(self) -> float | None:
-        """The best of the worst value ÷ the best of all: what it costs to get only this parameter wrong. None: one value."""
-        found = [level.best_ms for level in self.levels if level.best_ms is not None]
-        return max(found) / min(found) if len(found) > 1 else None
+        """Return the worst value's best ÷ the best of all; None with one value."""
+        bests_ms = [level.best_ms for level in self.levels if level.best_ms is not None]
+        return max(bests_ms) / min(bests_ms) if len(bests_ms) > 1 else None
 
 
 @dataclass(frozen=True)
 class Insight:
-    """`explained`: of the differences in log time that the parameters explain one by one; the rest is how they combine."""
+    """`explained`: share of log-time differences that parameters explain one by one."""
 
     effects: tuple[Effect, ...]
     measured: int
@@ -67,17 +69,17 @@ class Insight:
     explained: float | None
 
 
-def insight(trials: Sequence[Trial]) -> Insight:
-    """Effects, the largest first; without a model (too few trials) by what the wrong value costs."""
+def explain_trials(trials: Sequence[Trial]) -> Insight:
+    """Return effects, largest first; without a model by what the wrong value costs."""
     names = tuple(dict.fromkeys(name for trial in trials for name in trial.config))
     measured = [trial for trial in trials if trial.median_ms is not None]
-    shares, explained = _shares(names, measured)
-    effects = [Effect(name, _levels(name, trials), shares.get(name)) for name in names]
+    shares, explained = _explained_shares(names, measured)
+    effects = [Effect(name, _parameter_levels(name, trials), shares.get(name)) for name in names]
     effects.sort(key=lambda effect: (-(effect.share or 0.0), -(effect.loss or 1.0)))
     return Insight(tuple(effects), len(measured), len(trials) - len(measured), explained)
 
 
-def _levels(name: str, trials: Sequence[Trial]) -> tuple[Level, ...]:
+def _parameter_levels(name: str, trials: Sequence[Trial]) -> tuple[Level, ...]:
     times: dict[Value, list[float]] = {}
     rejected: Counter[Value] = Counter()
     for trial in trials:
@@ -89,13 +91,13 @@ def _levels(name: str, trials: Sequence[Trial]) -> tuple[Level, ...]:
             rejected[value] += 1
         else:
             times[value].append(trial.median_ms)
-    return tuple(Level(value, len(found), rejected[value], min(found, default=None),
-                       float(np.median(found)) if found else None)
-                 for value, found in sorted(times.items(), key=lambda pair: (isinstance(pair[0], str), pair[0])))
+    return tuple(Level(value, len(times_ms), rejected[value], min(times_ms, default=None),
+                       float(np.median(times_ms)) if times_ms else None)
+                 for value, times_ms in sorted(times.items(), key=lambda pair: (isinstance(pair[0], str), pair[0])))
 
 
-def _shares(names: Sequence[str], measured: Sequence[Trial]) -> tuple[dict[str, float], float | None]:
-    """ω² of each parameter in an additive model of log time, every value its own coefficient (least squares).
+def _explained_shares(names: Sequence[str], measured: Sequence[Trial]) -> tuple[dict[str, float], float | None]:
+    """Return ω² per parameter of an additive least-squares model of log time, and the total.
 
     A parameter is left out of the model, the others stay: what is then not explained any more is its own. So two parameters
     that the search moved together do not get the credit for each other. ω² = (ΔSS − Δdf · MS_error) / (SS_total + MS_error)
@@ -121,7 +123,7 @@ def _shares(names: Sequence[str], measured: Sequence[Trial]) -> tuple[dict[str, 
     gram, moment, square = columns.T @ columns, columns.T @ y, float(y @ y)
 
     def left(keep: NDArray[np.bool_]) -> tuple[float, int]:
-        """Sum of squares that the kept columns do not explain, and how many of them are independent."""
+        """Return the residual sum of squares of the kept columns, and their rank."""
         part = gram[np.ix_(keep, keep)]
         fitted, _, rank, _ = np.linalg.lstsq(part, moment[keep], rcond=1e-10)
         return max(0.0, square - float(moment[keep] @ fitted)), int(rank)
@@ -139,8 +141,8 @@ def _shares(names: Sequence[str], measured: Sequence[Trial]) -> tuple[dict[str, 
 # ---- where the time went ----
 
 @dataclass(frozen=True)
-class Spent:
-    """Seconds of a job. None: no trial said. `compile_s` may run beside measuring, on several processes."""
+class TimeSpent:
+    """Seconds of a job, None where unknown; `compile_s` may run beside measuring."""
 
     elapsed_s: float
     gpu_s: float | None             # the GPU was measured on
@@ -153,11 +155,12 @@ class Spent:
 
     @property
     def busy(self) -> float | None:
-        """Share of the job's time that the GPU was measured on."""
+        """Return the share of the job's time in which the GPU measured."""
         return min(1.0, self.gpu_s / self.elapsed_s) if self.gpu_s is not None and self.elapsed_s > 0 else None
 
     @property
     def saved_s(self) -> float | None:
+        """Return the seconds saved by racing and pruning; None where unknown."""
         known = [each for each in (self.raced_saved_s, self.compiled_saved_s) if each is not None]
         return sum(known) if known else None
 
@@ -165,53 +168,53 @@ class Spent:
 BEFORE_THE_GPU = ("spills", "resources", "quarantined")
 
 
-def spent(trials: Sequence[Trial], elapsed_s: float) -> Spent:
-    """From what each trial kept: `measure_s` or `gpu_s`, `compile_s`, `racing.saved_s`, `throttled.discarded` of its facts."""
+def time_spent(trials: Sequence[Trial], elapsed_s: float) -> TimeSpent:
+    """Return the sum of the trials' `measure_s` or `gpu_s`, `compile_s` and savings."""
     facts = [trial.outcome.facts for trial in trials]
-    gpu = [held for trial in trials if (held := _held_s(trial)) is not None]
-    compiling = [float(each["compile_s"]) for each in facts if _number(each.get("compile_s"))]
+    gpu = [held for trial in trials if (held := _gpu_seconds(trial)) is not None]
+    compiling = [float(each["compile_s"]) for each in facts if _is_number(each.get("compile_s"))]
     racing = [each["racing"] for each in facts if isinstance(each.get("racing"), Mapping)]
-    saved = [float(each["saved_s"]) for each in racing if _number(each.get("saved_s"))]
+    saved = [float(each["saved_s"]) for each in racing if _is_number(each.get("saved_s"))]
     throttled = [each["throttled"] for each in facts if isinstance(each.get("throttled"), Mapping)]
     early = sum(isinstance(trial.outcome, Rejected) and trial.outcome.reason in BEFORE_THE_GPU
-                and _held_s(trial) is None for trial in trials)
-    timed = [held for trial in trials if isinstance(trial.outcome, Measured) and (held := _held_s(trial)) is not None]
-    return Spent(elapsed_s, sum(gpu) if gpu else None, sum(compiling) if compiling else None,
+                and _gpu_seconds(trial) is None for trial in trials)
+    timed = [held for trial in trials if isinstance(trial.outcome, Measured) and (held := _gpu_seconds(trial)) is not None]
+    return TimeSpent(elapsed_s, sum(gpu) if gpu else None, sum(compiling) if compiling else None,
                  sum(each.get("ended") == "raced" for each in facts), sum(saved) if saved else None,
-                 sum(int(each["discarded"]) for each in throttled if _number(each.get("discarded"))),
+                 sum(int(each["discarded"]) for each in throttled if _is_number(each.get("discarded"))),
                  early, early * sum(timed) / len(timed) if timed and early else None)
 
 
-def _held_s(trial: Trial) -> float | None:
-    """Seconds that a trial held the GPU (`measure_s`: correctness and timing), or was timed on it (`gpu_s`)."""
-    told = [trial.outcome.facts[name] for name in ("measure_s", "gpu_s") if _number(trial.outcome.facts.get(name))]
+def _gpu_seconds(trial: Trial) -> float | None:
+    """Return seconds that a trial held the GPU (`measure_s`), or was timed on it (`gpu_s`)."""
+    told = [trial.outcome.facts[name] for name in ("measure_s", "gpu_s") if _is_number(trial.outcome.facts.get(name))]
     return float(told[0]) if told else None
 
 
-def _number(value: Any) -> bool:
+def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 # ---- how soon ----
 
 @dataclass(frozen=True)
-class Reached:
-    """The first trial that was within `within` × of a time: its place (1 = first) and the job's seconds then. None: never."""
+class Milestone:
+    """The first trial within `within` × of a time: its place and job seconds; None: never."""
 
     within: float
     trials: int | None
     seconds: float | None
 
 
-def reached(trials: Sequence[Trial], best_ms: float, steps: Sequence[float] = WITHIN) -> list[Reached]:
-    """Failures count as trials: they cost as much. A raced trial was given up: its few samples reach nothing."""
-    found = []
+def milestones(trials: Sequence[Trial], best_ms: float, steps: Sequence[float] = WITHIN) -> list[Milestone]:
+    """Return one milestone per step; failures count as trials, raced ones reach nothing."""
+    reached = []
     ordered = sorted(trials, key=lambda trial: trial.number)
     for within in steps:
         hit = next(((place, trial.at_s) for place, trial in enumerate(ordered, 1)
                     if trial.median_ms is not None and trial.median_ms <= best_ms * within
                     and trial.outcome.facts.get("ended") != "raced"), (None, None))
-        found.append(Reached(within, *hit))
-    return found
+        reached.append(Milestone(within, *hit))
+    return reached
 
 

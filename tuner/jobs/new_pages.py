@@ -1,4 +1,4 @@
-"""HTML: a new job, one job for each of several shapes, or for the hot shapes of a profile."""
+"""Pages of new jobs: one job, one for each of several shapes, or for a profile's hot shapes."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods
 
-from tuner.jobs import devices, new_selectors, services
-from tuner.jobs.efforts import DEFAULT as DEFAULT_EFFORT
-from tuner.jobs.efforts import EFFORTS
+from tuner import devices
+from tuner.jobs import create_services, new_services
+from tuner.jobs.create_services import DEFAULT_EFFORT, EFFORTS
 from tuner.jobs.forms import BudgetForm, HotForm, TuneForm, shape_text
 from tuner.operators import all_operators
-from tuner.strategies import DEFAULT, STRATEGIES
+from tuner.search.strategies import DEFAULT, STRATEGIES
 
 PLAIN = ("dtype", "device", "strategy", "effort", "budget_trials", "budget_seconds", "plateau", "seed")
 
@@ -23,63 +23,63 @@ PLAIN = ("dtype", "device", "strategy", "effort", "budget_trials", "budget_secon
 @permission_required("tuner.add_tunejob", raise_exception=True)
 @require_http_methods(["GET", "HEAD", "POST"])
 def tune_new(request: HttpRequest) -> HttpResponse:
-    """?profile=ID picks shapes of a profile; otherwise they are typed, filled in from ?operator=…&M=…"""
-    places = new_selectors.places()
+    """Show and take the form; ?profile=ID picks its shapes, ?operator=…&M=… fills it in."""
+    places = new_services.device_choices()
     if request.GET.get("profile"):
-        return _from_profile(request, places)
-    choices = {"devices": _choices(places), "operators": [(op.name, op.title) for op in all_operators().values()]}
+        return _tune_from_profile(request, places)
+    choices = {"devices": _device_options(places), "operators": [(op.name, op.title) for op in all_operators().values()]}
     if request.method != "POST":
-        return _page(request, TuneForm(initial=_prefill(request, places), **choices), places)
+        return _render_form(request, TuneForm(initial=_initial_fields(request, places), **choices), places)
     form = TuneForm(request.POST, **choices)
     if form.is_valid():
         try:
-            made = new_selectors.make(request.user, dict(form.cleaned_data))
-        except services.TuneError as error:
-            _tell(form, error)
+            made = new_services.create_jobs(request.user, dict(form.cleaned_data))
+        except create_services.TuneError as error:
+            _add_errors(form, error)
         else:
             return redirect(*made)
-    return _page(request, form, places, status=400)
+    return _render_form(request, form, places, status=400)
 
 
-def _from_profile(request: HttpRequest, places: list[devices.Device]) -> HttpResponse:
-    found = new_selectors.of_profile(request.GET["profile"])
-    if found is None:
+def _tune_from_profile(request: HttpRequest, places: list[devices.Device]) -> HttpResponse:
+    problems = new_services.profile_problems(request.GET["profile"])
+    if problems is None:
         return redirect("tune-new")
-    profile, hot = found
-    choices = {"devices": _choices(places), "problems": [each["problem"] for each in hot]}
+    profile, hot = problems
+    choices = {"devices": _device_options(places), "problems": [each["problem"] for each in hot]}
     gpu = next((device for device in places if device.operator is None and profile.gpu and profile.gpu in device.value), places[0])
     suggested = [each["problem"] for each in hot if each["suggested"]]
-    initial = {"device": gpu.value, "strategy": DEFAULT, **_efforts(DEFAULT_EFFORT), "hot": suggested}
+    initial = {"device": gpu.value, "strategy": DEFAULT, **_effort_fields(DEFAULT_EFFORT), "hot": suggested}
     form = HotForm(request.POST, **choices) if request.method == "POST" else HotForm(initial=initial, **choices)
     if request.method == "POST" and form.is_valid():
         try:
-            made = new_selectors.make_hot(request.user, profile, hot, dict(form.cleaned_data))
-        except services.TuneError as error:
-            _tell(form, error)
+            destination = new_services.create_hot_group(request.user, profile, hot, dict(form.cleaned_data))
+        except create_services.TuneError as error:
+            _add_errors(form, error)
         else:
-            return redirect(*made)
-    return _page(request, form, places, status=400 if request.method == "POST" else 200, profile=profile, hot=hot,
+            return redirect(*destination)
+    return _render_form(request, form, places, status=400 if request.method == "POST" else 200, profile=profile, hot=hot,
                  picked=form["hot"].value() or [])
 
 
-def _tell(form: BudgetForm, error: services.TuneError) -> None:
-    """Each problem at its field; what has none stands at the shapes."""
+def _add_errors(form: BudgetForm, error: create_services.TuneError) -> None:
+    """Put each problem at its field; others at the shapes."""
     for name, problem in error.fields.items():
         field = name if name in form.fields else "shape" if "shape" in form.fields else None
         form.add_error(field, problem if field == name else f"{name}: {problem}" if field is None or "[" in name else problem)
 
 
-def _choices(places: list[devices.Device]) -> list[tuple[str, str]]:
+def _device_options(places: list[devices.Device]) -> list[tuple[str, str]]:
     return [(device.value, device.title) for device in places]
 
 
-def _efforts(name: str) -> dict[str, Any]:
+def _effort_fields(name: str) -> dict[str, Any]:
     effort = EFFORTS[name]
     return {"effort": name, "budget_trials": effort.trials, "budget_seconds": effort.seconds, "plateau": effort.plateau}
 
 
-def _prefill(request: HttpRequest, places: list[devices.Device]) -> dict[str, Any]:
-    """From the query string (?operator=matmul&M=…), else the first operator's first preset, where it can run now."""
+def _initial_fields(request: HttpRequest, places: list[devices.Device]) -> dict[str, Any]:
+    """Return initial fields from the query, else the first operator's first preset."""
     given, known = request.GET, all_operators()
     operator = known.get(given.get("operator", ""), next(iter(known.values())))
     named = {dim.name: int(given[dim.name]) for dim in operator.dims if given.get(dim.name, "").isdecimal()}
@@ -87,7 +87,7 @@ def _prefill(request: HttpRequest, places: list[devices.Device]) -> dict[str, An
     fits = [device for device in runs if device.operator is None or not named or named in device.shapes]
     device = next(iter(fits or runs), None)
     plain = {name: given[name] for name in PLAIN if given.get(name)}
-    effort = _efforts(given["effort"]) if given.get("effort") in EFFORTS else _efforts(DEFAULT_EFFORT)
+    effort = _effort_fields(given["effort"]) if given.get("effort") in EFFORTS else _effort_fields(DEFAULT_EFFORT)
     if any(name in plain for name in ("budget_trials", "budget_seconds")):
         effort["effort"] = ""
     return {"operator": operator.name, "dtype": operator.dtypes[0], "strategy": DEFAULT,
@@ -95,16 +95,17 @@ def _prefill(request: HttpRequest, places: list[devices.Device]) -> dict[str, An
             **effort, **plain}
 
 
-def _page(request: HttpRequest, form: BudgetForm, places: list[devices.Device], status: int = 200, **more: Any) -> HttpResponse:
+def _render_form(request: HttpRequest, form: BudgetForm, places: list[devices.Device], status: int = 200,
+                 **more: Any) -> HttpResponse:
     known = all_operators()
     facts = {
         "operators": {op.name: {"dtypes": op.dtypes, "presets": [shape_text(dict(s)) for s in op.presets],
                                 "dims": [{"name": d.name, "meaning": d.meaning} for d in op.dims]} for op in known.values()},
         "devices": {device.value: _device_facts(device) for device in places},
-        "efforts": {name: asdict(effort) for name, effort in EFFORTS.items()}, **new_selectors.trial_seconds(),
+        "efforts": {name: asdict(effort) for name, effort in EFFORTS.items()}, **new_services.trial_seconds(),
     }
-    return render(request, "tuner/new.html", {
-        "form": form, "devices": places, "facts": facts, "profiles": new_selectors.profiles(),
+    return render(request, "tuner/job/new.html", {
+        "form": form, "devices": places, "facts": facts, "profiles": new_services.profile_choices(),
         "methods": [{"name": name, "method": method, "default": name == DEFAULT} for name, method in STRATEGIES.items()],
         "efforts": [{"name": name, "effort": effort, "default": name == DEFAULT_EFFORT} for name, effort in EFFORTS.items()],
         "waiting": [device for device in places if device.why_not and not device.value.startswith(f"{devices.GPU}:")],
@@ -113,7 +114,7 @@ def _page(request: HttpRequest, form: BudgetForm, places: list[devices.Device], 
 
 
 def _device_facts(device: devices.Device) -> dict[str, Any]:
-    """What the form's script needs to know of a device."""
+    """Return what the form's script needs to know of a device."""
     shapes = devices.replay_facts(device) if device.operator else []
     return {"operator": device.operator, "dtype": device.dtype, "label": device.label, "why_not": device.why_not,
             "shapes": [{**fact, "shape": shape_text(fact["shape"])} for fact in shapes]}

@@ -1,4 +1,4 @@
-"""HTML: the jobs, and one job live with what a person may do to it. Each page also answers without JavaScript."""
+"""Pages of jobs, groups, comparisons, queue and quarantine; all work without JavaScript."""
 
 from __future__ import annotations
 
@@ -11,13 +11,17 @@ from django.contrib.auth.decorators import permission_required
 from django.core.cache import cache
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
+from django.urls import reverse
 from django.views.decorators.http import require_POST, require_safe
 
 from tuner import texts
-from tuner.jobs import charts, page_selectors, selectors, services
-from tuner.models import TuneJob
+from tuner.jobs import charts, comparison, control_services, create_services, groups, page_selectors, quarantine, selectors
+from tuner.models import Quarantine, TuneGroup, TuneJob
+from tuner.texts import config_in_order, in_order
 
 LIST_LIMIT = 500
+CHOICES = 200            # jobs to compare with
+PAIRS_SHOWN = 100
 PARTS_FRESH_S = 1.0      # a hundred pages that watch one job are answered by one rendering a second …
 PARTS_SHARE = 10         # … and by one that took long for ten times as long: a tenth of one core at most
 PARTS_KEPT_S = 60        # an older answer serves while the next is made
@@ -28,42 +32,44 @@ changes_jobs = permission_required("tuner.change_tunejob", raise_exception=True)
 
 @require_safe
 def tune_list(request: HttpRequest) -> HttpResponse:
-    """What waits and runs, in the order in which it is taken; then every job."""
+    """Show the queue in order, then every job."""
     jobs = selectors.job_list()
     status = request.GET.get("status", "")
     if status in TuneJob.Status.values:
         jobs = jobs.filter(status=status)
-    rows = [{"job": job, "shape": texts.in_order(job.operator, job.shape), **selectors.speedups(job),
+    rows: list[dict[str, Any]] = [{"job": job, "shape": texts.in_order(job.operator, job.shape), **selectors.speedups(job),
              "rate": texts.rate(job, job.best_ms), "progress": selectors.progress(job, job.n_trials)}
             for job in jobs[:LIST_LIMIT]]
     done = [row for row in rows if row["job"].status == TuneJob.Status.DONE and row["default"]]
     queue = page_selectors.queue_rows()
-    return render(request, "tuner/list.html", {
+    return render(request, "tuner/job/list.html", {
         "rows": rows, "total": jobs.count(), "status": status, "statuses": TuneJob.Status.values,
         "running": sum(row["job"].status == TuneJob.Status.RUNNING for row in queue),
         "waiting": sum(row["job"].status == TuneJob.Status.QUEUED for row in queue),
         "queue": queue, "queue_worth_s": page_selectors.total_worth(queue), "by_hand": any(row["by_hand"] for row in queue),
-        "groups": page_selectors.group_rows(), "best": max(done, key=lambda row: row["default"], default=None), "done": len(done)})
+        "groups": page_selectors.recent_groups(), "done": len(done),
+        "best": max(done, key=lambda row: row["default"], default=None)})
 
 
 @require_safe
 def tune_detail(request: HttpRequest, pk: int) -> HttpResponse:
+    """Show one job."""
     job = get_object_or_404(selectors.job_list().select_related("group"), pk=pk)
     if request.GET.get("part") == "live":
-        return _live(request, job)
-    trials = page_selectors.trials_of(job)
+        return _render_live(request, job)
+    trials = selectors.lean_trials(job)
     log, by_seconds = request.GET.get("scale") != "linear", request.GET.get("over") == "seconds"
     figure = charts.progress_figure(trials, budget_trials=min(job.budget_trials, job.valid_size or job.budget_trials),
                                     default_ms=job.default_ms, library_ms=job.library_ms, log=log,
                                     budget_seconds=page_selectors.seconds_axis(job) if by_seconds else None)
-    return render(request, "tuner/detail.html", {
-        **page_selectors.detail(job, trials), "figure": figure, "log": log, "by_seconds": by_seconds,
+    return render(request, "tuner/job/detail.html", {
+        **page_selectors.job_detail(job, trials), "figure": figure, "log": log, "by_seconds": by_seconds,
         "state": {"id": job.pk, "last": trials[-1].number if trials else -1, "budget_trials": job.budget_trials,
                   "budget_seconds": job.budget_seconds, "plateau": job.plateau, "status": job.status, "by_seconds": by_seconds}})
 
 
-def _live(request: HttpRequest, job: TuneJob) -> HttpResponse:
-    """Only what the server words anew while a job runs. Kept for a while: the rows of a job are not read for each page.
+def _render_live(request: HttpRequest, job: TuneJob) -> HttpResponse:
+    """Render what changes while a job runs; cached briefly, so rows are not read for each page.
 
     A change of the job's state has a key of its own, so it shows at once.
     """
@@ -74,7 +80,7 @@ def _live(request: HttpRequest, job: TuneJob) -> HttpResponse:
     if body is not None and not cache.add(f"{key}:fresh", True, PARTS_FRESH_S):
         return HttpResponse(body)
     began = time.monotonic()
-    body = render(request, "tuner/job/live.html", page_selectors.detail(job, page_selectors.trials_of(job))).content
+    body = render(request, "tuner/job/live.html", page_selectors.job_detail(job, selectors.lean_trials(job))).content
     cache.set(key, body, PARTS_KEPT_S)
     cache.set(f"{key}:fresh", True, max(PARTS_FRESH_S, PARTS_SHARE * (time.monotonic() - began)))
     return HttpResponse(body)
@@ -82,7 +88,7 @@ def _live(request: HttpRequest, job: TuneJob) -> HttpResponse:
 
 # ---- what a person does to a job: POST, then the job's page ----
 
-def _does(service: Callable[[TuneJob], object]) -> Callable[..., HttpResponse]:
+def _make_action(service: Callable[[TuneJob], object]) -> Callable[..., HttpResponse]:
     @changes_jobs
     @require_POST
     def act(request: HttpRequest, pk: int) -> HttpResponse:
@@ -91,16 +97,118 @@ def _does(service: Callable[[TuneJob], object]) -> Callable[..., HttpResponse]:
     return act
 
 
-tune_stop, tune_pause, tune_resume = _does(services.tune_stop), _does(services.tune_pause), _does(services.tune_resume)
+tune_stop = _make_action(control_services.tune_stop)
+tune_pause = _make_action(control_services.tune_pause)
+tune_resume = _make_action(control_services.tune_resume)
 
 
 @changes_jobs
 @require_POST
 def tune_extend(request: HttpRequest, pk: int) -> HttpResponse:
-    """More trials, more seconds, or both."""
+    """Add trials, seconds, or both."""
     job = get_object_or_404(TuneJob, pk=pk)
     try:
-        services.tune_extend(job, **page_selectors.extension(request.POST))
-    except services.TuneError as error:
+        control_services.tune_extend(job, **page_selectors.parse_extension(request.POST))
+    except create_services.TuneError as error:
         messages.error(request, f"Not extended: {'; '.join(error.fields.values())}.")
     return redirect("tune", pk=pk)
+
+
+# ---- the order of the queue: moving a job is a POST of its new neighbour ----
+
+@changes_jobs
+@require_POST
+def tune_move(request: HttpRequest, pk: int) -> HttpResponse:
+    """Move a waiting job `before` or `after` another, else to the end."""
+    other = {name: _find_job(request.POST.get(name, "")) for name in ("before", "after")}
+    control_services.queue_move(get_object_or_404(TuneJob, pk=pk), **{name: job for name, job in other.items() if job is not None})
+    return redirect(f"{reverse('tune-list')}#queue")
+
+
+@changes_jobs
+@require_POST
+def queue_by_worth(request: HttpRequest) -> HttpResponse:
+    """Forget the order that people chose."""
+    control_services.queue_reset()
+    return redirect(f"{reverse('tune-list')}#queue")
+
+
+def _find_job(text: str) -> TuneJob | None:
+    return TuneJob.objects.filter(pk=int(text)).first() if text.isdecimal() and len(text) < 12 else None
+
+
+# ---- groups ----
+
+ACTIONS = {"stop": groups.group_stop, "pause": groups.group_pause, "resume": groups.group_resume}
+
+
+@require_safe
+def tune_group(request: HttpRequest, pk: int) -> HttpResponse:
+    """Show one group."""
+    group = get_object_or_404(TuneGroup.objects.select_related("owner"), pk=pk)
+    rows = groups.group_rows(group)
+    return render(request, "tuner/job/group.html", {
+        "group": group, "rows": rows, "sum": groups.group_summary(rows), "carries": groups.winner_transfers(rows),
+        "state": {"id": group.pk, "jobs": [row["job"].pk for row in rows]}})
+
+
+@changes_jobs
+@require_POST
+def tune_group_act(request: HttpRequest, pk: int) -> HttpResponse:
+    """Stop, pause or resume all jobs of the group (POST `do`)."""
+    group = get_object_or_404(TuneGroup, pk=pk)
+    act = ACTIONS.get(request.POST.get("do", ""))
+    if act is not None:
+        act(group)
+    return redirect("tune-group", pk=pk)
+
+
+# ---- two jobs side by side ----
+
+@require_safe
+def tune_compare(request: HttpRequest) -> HttpResponse:
+    """Compare jobs ?a=1&b=2; without both show the form."""
+    chosen = [_find_job(request.GET.get(name, "")) for name in ("a", "b")]
+    context: dict[str, Any] = {"a": chosen[0], "b": chosen[1], "choices": comparison.job_choices(CHOICES)}
+    if chosen[0] is None or chosen[1] is None:
+        missing = request.GET.get("a") and request.GET.get("b")
+        return render(request, "tuner/job/compare.html", context, status=404 if missing else 200)
+    pair = comparison.compare_jobs(chosen[0], chosen[1])
+    by_seconds = request.GET.get("over") == "seconds"
+    return render(request, "tuner/job/compare.html", {
+        **context, "found": pair, "result": pair.result, "answer": comparison.answer_text(pair), "by_seconds": by_seconds,
+        "differences": comparison.differences(pair), "winners": comparison.winner_parameters(pair),
+        "soon": list(zip(*pair.result.reached, strict=False)),
+        "pairs": sorted(pair.result.pairs, key=lambda pair: min(pair.a_ms, pair.b_ms))[:PAIRS_SHOWN],
+        "curves": charts.progress_curves(pair.trials, _job_labels(pair), best_ms=pair.result.best_ms,
+                                         same=pair.same_problem, by_seconds=by_seconds),
+        "scatter": charts.pairs_figure(pair.result.pairs, _job_labels(pair)) if pair.result.pairs else None})
+
+
+def _job_labels(pair: comparison.JobPair) -> tuple[str, str]:
+    one, other = (f"job {job.pk}: {job.strategy}" for job in (pair.a, pair.b))
+    return one, other
+
+
+# ---- the quarantine ----
+
+@require_safe
+def quarantine_list(request: HttpRequest) -> HttpResponse:
+    """Show the quarantine."""
+    filters = {name: request.GET.get(name, "") for name in ("operator", "reason", "gpu")}
+    rows = quarantine.quarantine_list(filters)
+    shown: list[dict[str, Any]] = [{"row": row, "config": config_in_order(row.config), "shape": in_order(row.operator, row.shape)}
+             for row in rows[:LIST_LIMIT]]
+    return render(request, "tuner/quarantine.html", {
+        "in_force": [one for one in shown if one["row"].lifted is None],
+        "lifted": [one for one in shown if one["row"].lifted is not None], "total": rows.count(), "filters": filters,
+        "by_reason": quarantine.count_reasons(filters), "filtered": any(filters.values())})
+
+
+@permission_required("tuner.change_tunejob", raise_exception=True)
+@require_POST
+def quarantine_lift(request: HttpRequest, pk: int) -> HttpResponse:
+    """Lift a quarantine."""
+    row = quarantine.quarantine_lift(get_object_or_404(Quarantine, pk=pk), request.user)
+    messages.success(request, f"{row.operator}: workers may try it again. Where it fails again, it comes back.")
+    return redirect("quarantine-list")

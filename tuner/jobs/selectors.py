@@ -1,13 +1,13 @@
-"""What pages, API and workers read of tune jobs and their trials."""
+"""Read tune jobs and their trials."""
 
 from __future__ import annotations
 
 from collections import Counter
 from typing import Any
 
-from django.db.models import Count, F, Q, QuerySet
+from django.db.models import Count, F, Func, JSONField, Q, QuerySet, Value
 
-from tuner.jobs.devices import GPU
+from tuner.devices import GPU
 from tuner.models import TrialRow, TuneJob, TuneMember
 from tuner.texts import config_in_order, in_order, rate
 from tuner.trial import Measured, Outcome, Reason, Rejected, Trial
@@ -15,36 +15,44 @@ from tuner.trial import Measured, Outcome, Reason, Rejected, Trial
 ENDED = (TuneJob.Status.DONE, TuneJob.Status.STOPPED, TuneJob.Status.FAILED)
 
 
-def job_list() -> QuerySet[TuneJob]:
-    """Newest first, with their trials counted."""
+def job_list() -> QuerySet[Any]:
+    """Return jobs newest first, with their trials counted."""
     return TuneJob.objects.select_related("owner").annotate(
         n_trials=Count("trials"), n_rejected=Count("trials", filter=Q(trials__outcome="rejected")),
     ).order_by("-created", "-id")
 
 
 def trial_list(job: TuneJob, after: int = -1) -> QuerySet[TrialRow]:
-    """In the order in which they were known; those after a number only, so that a page can catch up."""
+    """Return trials in the order they were known, after a number only, so a page can catch up."""
     return job.trials.filter(number__gt=after).order_by("number")
 
 
-def history(job: TuneJob) -> list[Trial]:
-    """The trials of earlier attempts, as the loop wants them."""
-    return [trial_of(row) for row in trial_list(job)]
+def stored_trials(job: TuneJob) -> list[Trial]:
+    """Return the trials of earlier attempts for the loop."""
+    return [make_trial(row) for row in trial_list(job)]
 
 
-def trial_of(row: TrialRow) -> Trial:
-    return Trial(row.number, config_in_order(row.config), _outcome(row), row.at_s)
+def make_trial(row: TrialRow) -> Trial:
+    """Return a row as a trial."""
+    return Trial(row.number, config_in_order(row.config), _make_outcome(row, row.facts), row.at_s)
 
 
-def _outcome(row: TrialRow) -> Outcome:
+def lean_trials(job: TuneJob) -> list[Trial]:
+    """Return the job's trials in order without raw samples: the database leaves them out, they are most of a row."""
+    lean = Func(F("facts"), Value("samples_ms"), template="(%(expressions)s)", arg_joiner=" - ", output_field=JSONField())
+    rows = job.trials.order_by("number").defer("facts", "created").annotate(lean=lean)
+    return [Trial(row.number, config_in_order(row.config), _make_outcome(row, row.lean), row.at_s) for row in rows]
+
+
+def _make_outcome(row: TrialRow, facts: dict[str, Any]) -> Outcome:
     if row.outcome == "measured" and row.median_ms is not None:
         low, high = row.min_ms or row.median_ms, row.p90_ms or row.median_ms
-        return Measured(row.median_ms, low, high, row.n or 1, row.facts)
-    return Rejected(Reason(row.reason or Reason.OTHER), row.message, row.facts)
+        return Measured(row.median_ms, low, high, row.n or 1, facts)
+    return Rejected(Reason(row.reason or Reason.OTHER), row.message, facts)
 
 
 def trial_json(row: TrialRow) -> dict[str, Any]:
-    """One trial as pages and API see it; the raw samples stay in the row."""
+    """Return a trial as pages and API send it, without raw samples."""
     names = ("number", "outcome", "reason", "message", "median_ms", "min_ms", "p90_ms", "n", "at_s", "worker", "gpu_uuid")
     facts = {name: value for name, value in row.facts.items() if name != "samples_ms"}
     return {"id": row.number, "config": config_in_order(row.config), **{name: getattr(row, name) for name in names},
@@ -52,7 +60,7 @@ def trial_json(row: TrialRow) -> dict[str, Any]:
 
 
 def job_json(job: TuneJob) -> dict[str, Any]:
-    """Everything about a job but its trials."""
+    """Return everything about a job but its trials."""
     names = ("id", "operator", "shape", "dtype", "device", "strategy", "seed", "timing", "budget_trials", "budget_seconds",
              "status", "stop_requested", "error", "gpu", "recorded", "environment", "space_size", "valid_size",
              "pruned", "library_ms", "default_ms", "policy", "best_ms", "best_config", "finalists", "elapsed_s",
@@ -70,18 +78,19 @@ def job_json(job: TuneJob) -> dict[str, Any]:
 
 
 def members(job: TuneJob) -> QuerySet[TuneMember]:
-    """Workers that take or took part, the lead of now first."""
+    """Return workers that take or took part, the present lead first."""
     return job.members.order_by(F("left").desc(nulls_first=True), "-role", "joined", "id")
 
 
 def member_json(member: TuneMember) -> dict[str, Any]:
+    """Return a member as the API sends it."""
     names = ("worker", "role", "host", "gpu", "gpu_uuid", "trials", "reading", "note")
     dates = {name: value.isoformat() if (value := getattr(member, name)) else None for name in ("joined", "heartbeat", "left")}
     return {**{name: getattr(member, name) for name in names}, **dates}
 
 
-def failures(job: TuneJob) -> list[dict[str, Any]]:
-    """Rejected trials by reason, most frequent first, each with one message."""
+def failures_by_reason(job: TuneJob) -> list[dict[str, Any]]:
+    """Return rejected trials by reason, most frequent first, each with one message."""
     rejected = list(job.trials.filter(outcome="rejected").order_by("-number").values_list("reason", "message"))
     first = dict(rejected)                   # one query: a running job finds new reasons between two
     counts = Counter(reason for reason, _ in rejected)
@@ -90,7 +99,7 @@ def failures(job: TuneJob) -> list[dict[str, Any]]:
 
 
 def gpu_seconds_per_trial(operator: str | None = None) -> float | None:
-    """From the jobs that ran on a GPU, compiling included; None when none did."""
+    """Return mean GPU seconds per trial, compiling included; None where no job ran."""
     done = job_list().filter(device__startswith=GPU, status=TuneJob.Status.DONE, elapsed_s__gt=0)
     done = done.filter(operator=operator)[:20] if operator else done[:20]
     trials = sum(job.n_trials for job in done)
@@ -98,7 +107,7 @@ def gpu_seconds_per_trial(operator: str | None = None) -> float | None:
 
 
 def progress(job: TuneJob, trials: int) -> dict[str, Any]:
-    """How far a job is: share of whichever part of the budget ends it first, and seconds left at the present rate."""
+    """Return the share of the part of the budget that ends first, and seconds left."""
     most = min(job.budget_trials, job.valid_size or job.budget_trials)
     by_trials, by_seconds = trials / most if most else 0.0, job.elapsed_s / job.budget_seconds
     left = None
@@ -108,6 +117,6 @@ def progress(job: TuneJob, trials: int) -> dict[str, Any]:
 
 
 def speedups(job: TuneJob) -> dict[str, float | None]:
-    """How many times faster the best is than the default configuration and the vendor library of the same session."""
+    """Return default and library time ÷ best time, of the same session."""
     return {name: ms / job.best_ms if ms and job.best_ms else None
             for name, ms in (("default", job.default_ms), ("library", job.library_ms))}

@@ -1,4 +1,4 @@
-"""What a worker writes of the job that it holds: claimed, opened, each trial, the end.
+"""What the worker that holds a job writes: session, trials, end.
 
 The row is the truth; the queue only wakes a worker. What a worker writes after it lost the job is refused (`Superseded`).
 """
@@ -10,20 +10,19 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from django.db import transaction
-from django.db.models import Count, F, Max, OuterRef, Q, QuerySet, Subquery
-from django.db.models.functions import Coalesce, Now
+from django.db.models import Count, Max, OuterRef, Q, Subquery
+from django.db.models.functions import Coalesce
 from django.utils import timezone
 
-from tuner import cache
-from tuner.bench.runner import Session
-from tuner.configs.services import config_put
-from tuner.finalists import Finalist, raced
-from tuner.jobs import quarantine_services, selectors
-from tuner.jobs.create_services import publish_status, wake
-from tuner.models import TrialRow, TuneJob, TuneMember, TuneTask
+from tuner.cache import rules
+from tuner.cache.entries.services import config_put
+from tuner.jobs import quarantine, selectors
+from tuner.jobs.create_services import enqueue_job, publish_status
+from tuner.measure.runner import Session
+from tuner.models import TUNE_LEASES, TrialRow, TuneJob, TuneMember, TuneTask
+from tuner.search.finalists import Finalist, is_raced
 from tuner.space import Space
 from tuner.trial import Config, Measured, Rejected, Trial, config_key
-from workers import jobs
 
 MAX_ATTEMPTS = 20                          # workers that may die over one job
 KEY_CHARACTERS = 200
@@ -31,13 +30,12 @@ Status = TuneJob.Status
 
 
 class Superseded(Exception):
-    """Another worker holds the job, or it was ended: what this one still has is not written."""
+    """Another worker holds the job or it has ended: nothing more is written."""
 
 
 def tune_claim(job_id: int, worker: str) -> TuneJob | None:
-    """Take a job that waits, or whose worker is gone. None when somebody else has it or it has ended."""
-    free = TuneJob.objects.filter(Q(status=Status.QUEUED) | lost(), pk=job_id)
-    if not free.update(status=Status.RUNNING, worker=worker, heartbeat=Now(), attempts=F("attempts") + 1):
+    """Claim a job that waits or whose worker is gone; None when it is not free."""
+    if not TUNE_LEASES.claim(job_id, worker):
         return None
     job = TuneJob.objects.get(pk=job_id)
     if job.started is None:
@@ -53,22 +51,13 @@ def tune_claim(job_id: int, worker: str) -> TuneJob | None:
     return job
 
 
-def lost() -> Q:
-    """Running jobs whose worker gave no sign of life for too long."""
-    return Q(status=Status.RUNNING) & jobs.dead()
-
-
-def held(job: TuneJob, worker: str) -> QuerySet[TuneJob]:
-    return TuneJob.objects.filter(pk=job.pk, status=Status.RUNNING, worker=worker)
-
-
-def tune_session(job: TuneJob, worker: str, session: Session, space: Space) -> None:
-    """What the runner found when it opened: kept with the job, because its numbers mean nothing without it."""
+def tune_set_session(job: TuneJob, worker: str, session: Session, space: Space) -> None:
+    """Store what the runner reported on opening."""
     capability = {"compute_capability": session.compute_capability} if session.compute_capability else {}
-    held(job, worker).update(
-        gpu=session.gpu[:120], recorded=session.recorded[:120], environment={**session.environment, **capability},
+    TUNE_LEASES.write(
+        job.pk, worker, gpu=session.gpu[:120], recorded=session.recorded[:120], environment={**session.environment, **capability},
         policy=session.policy,
-        toolkit=cache.toolkit(session.environment)[:80], source_hash=str(session.environment.get("source_hash") or "")[:64],
+        toolkit=rules.toolkit_text(session.environment)[:80], source_hash=str(session.environment.get("source_hash") or "")[:64],
         library_ms=session.library_ms, space_size=space.size, valid_size=len(space), pruned=space.pruned)
     job.refresh_from_db()
     publish_status(job)
@@ -76,7 +65,7 @@ def tune_session(job: TuneJob, worker: str, session: Session, space: Space) -> N
 
 def trial_record(job: TuneJob, worker: str, trial: Trial, default: Config | None = None, *, gpu_uuid: str = "",
                  capability: str = "") -> TrialRow:
-    """Store one trial and the job's running best in one transaction; its number is the next one of the job.
+    """Store a trial and the running best in one transaction; its number is the job's next.
 
     The lead's while it holds the job, a helper's while it is a member of it; Superseded otherwise. The row that stands is
     returned where another worker was faster. Few statements: a GPU waits meanwhile.
@@ -84,12 +73,12 @@ def trial_record(job: TuneJob, worker: str, trial: Trial, default: Config | None
     outcome, key = trial.outcome, row_key(trial.config)
     measured = outcome if isinstance(outcome, Measured) else None
     with transaction.atomic():
-        now = _job_of_member(job, worker)
+        now = _lock_job(job, worker)
         rows = TrialRow.objects.filter(job=now)
         stored = rows.aggregate(last=Max("number"), there=Count("pk", filter=Q(config_key=key)))
         if stored["there"]:
             return rows.get(config_key=key)
-        changed = _changes(now, trial, default)
+        changed = _job_changes(now, trial, default)
         TuneJob.objects.filter(pk=now.pk).update(**changed)
         row = TrialRow.objects.create(
             job_id=now.pk, number=0 if stored["last"] is None else stored["last"] + 1, config=dict(trial.config), config_key=key,
@@ -102,14 +91,14 @@ def trial_record(job: TuneJob, worker: str, trial: Trial, default: Config | None
         if now.worker != worker:
             TuneTask.objects.filter(job=now, config_key=key).delete()
         if isinstance(outcome, Rejected) and gpu_uuid:
-            quarantine_services.put(job, outcome, trial.config, capability)
+            quarantine.quarantine_config(job, outcome, trial.config, capability)
     for name, value in changed.items():
         setattr(job, name, value)
     return row
 
 
-def _job_of_member(job: TuneJob, worker: str) -> TuneJob:
-    """The job's row, locked until the transaction ends; Superseded when the worker has no part in it any more."""
+def _lock_job(job: TuneJob, worker: str) -> TuneJob:
+    """Return the job's row locked. Raises Superseded where the worker has no part in it."""
     rows = TuneJob.objects.select_for_update().filter(pk=job.pk, status=Status.RUNNING)
     now = rows.only("worker", "best_ms", "elapsed_s").first()
     if now is None:
@@ -120,9 +109,9 @@ def _job_of_member(job: TuneJob, worker: str) -> TuneJob:
     return now
 
 
-def _changes(job: TuneJob, trial: Trial, default: Config | None) -> dict[str, Any]:
+def _job_changes(job: TuneJob, trial: Trial, default: Config | None) -> dict[str, Any]:
     changed: dict[str, Any] = {"elapsed_s": max(job.elapsed_s, trial.at_s)}
-    if trial.median_ms is None or raced(trial):
+    if trial.median_ms is None or is_raced(trial):
         return changed
     if job.best_ms is None or trial.median_ms < job.best_ms:
         changed |= {"best_ms": trial.median_ms, "best_config": dict(trial.config)}
@@ -132,23 +121,23 @@ def _changes(job: TuneJob, trial: Trial, default: Config | None) -> dict[str, An
 
 
 def row_key(config: Config) -> str:
-    """Unique text of a configuration that fits the column."""
+    """Return a unique text of a configuration that fits the column."""
     key = config_key(config)
     return key if len(key) <= KEY_CHARACTERS else "sha256:" + hashlib.sha256(key.encode()).hexdigest()
 
 
-def tune_count(job: TuneJob, worker: str, counters: Mapping[str, Any]) -> None:
-    """What the runner has counted so far, over all attempts."""
-    held(job, worker).update(counters=dict(counters))
+def tune_set_counters(job: TuneJob, worker: str, counters: Mapping[str, Any]) -> None:
+    """Store the runner's counters over all attempts."""
+    TUNE_LEASES.write(job.pk, worker, counters=dict(counters))
     job.counters = dict(counters)
 
 
 def tune_finish(job: TuneJob, worker: str, finalists: Sequence[Finalist], session: Session, *,
                 default: Config | None = None, source_hash: str = "", ended_by: str = "") -> TuneJob:
-    """End the job with its finalists; the winner goes into the cache with its evidence, in the same transaction."""
+    """End the job with its finalists and cache the winner, in one transaction."""
     winner = finalists[0] if finalists else None
     if winner is None or not isinstance(winner.outcome, Measured):
-        told = "; ".join(f"{row['count']} × {row['reason']}" for row in selectors.failures(job)) or "nothing was tried"
+        told = "; ".join(f"{row['count']} × {row['reason']}" for row in selectors.failures_by_reason(job)) or "nothing was tried"
         return tune_fail(job, worker, "search", f"no configuration could be measured ({told})",
                          "The trials below have the messages; try another shape or dtype.")
     default_key = config_key(default) if default is not None else None
@@ -164,41 +153,40 @@ def tune_finish(job: TuneJob, worker: str, finalists: Sequence[Finalist], sessio
     with transaction.atomic():
         tune_end(job, worker, Status.DONE, **fields)
         config_put(job, session, winner.outcome, source_hash, finalists=finalists, default=default)
-        _go_on(job)
+        _requeue_if_extended(job)
     return job
 
 
-def _go_on(job: TuneJob) -> None:
-    """Extended while its finalists were measured: the worker did not see it any more, so the job waits for the next one."""
+def _requeue_if_extended(job: TuneJob) -> None:
+    """Queue the job again where it was extended while its finalists were measured."""
     more = Q(budget_trials__gt=job.budget_trials) | Q(budget_seconds__gt=job.budget_seconds)
     if TuneJob.objects.filter(more, pk=job.pk, status=Status.DONE).update(
             status=Status.QUEUED, finished=None, ended_by="", attempts=0):
-        wake(job)
+        enqueue_job(job)
         job.refresh_from_db()
 
 
 def tune_end(job: TuneJob, worker: str, status: str, /, **fields: Any) -> None:
-    """The one way a running job ends or comes to rest. Superseded when it is not ours any more."""
-    now = timezone.now()
-    fields = {"finished": now, **fields, "status": status, "heartbeat": None, "stop_requested": False, "pause_requested": False}
+    """End or rest a running job. Raises Superseded when the worker no longer holds it."""
+    fields = {**TUNE_LEASES.ended(), **fields, "status": status, "stop_requested": False, "pause_requested": False}
     with transaction.atomic():
-        if not held(job, worker).update(**fields):
+        if not TUNE_LEASES.write(job.pk, worker, **fields):
             raise Superseded
         TuneTask.objects.filter(job=job).delete()
-        TuneMember.objects.filter(job=job, left=None).update(left=now, heartbeat=None, trials=measured_by_member())
+        TuneMember.objects.filter(job=job, left=None).update(left=timezone.now(), heartbeat=None, trials=stored_trials_of_member())
     for name, value in fields.items():
         setattr(job, name, value)
-    transaction.on_commit(lambda: publish_status(job))
+    transaction.on_commit(lambda: publish_status(job), robust=True)
 
 
-def measured_by_member() -> Coalesce:
-    """Of the members in an update: trials that they stored."""
+def stored_trials_of_member() -> Coalesce:
+    """Return an expression: trials that the updated members stored."""
     rows = TrialRow.objects.filter(job=OuterRef("job"), worker=OuterRef("worker")).order_by().values("job")
     return Coalesce(Subquery(rows.annotate(count=Count("pk")).values("count")), 0)
 
 
-def tune_rest(job: TuneJob, worker: str) -> None:
-    """Someone asked for the end, or for a pause: which of the two, the row says."""
+def tune_release(job: TuneJob, worker: str) -> None:
+    """Stop or pause the job as its row asks."""
     job.refresh_from_db(fields=["stop_requested", "pause_requested"])
     if job.pause_requested and not job.stop_requested:
         # A pause is nobody's fault: the attempt does not count.
@@ -208,7 +196,8 @@ def tune_rest(job: TuneJob, worker: str) -> None:
 
 
 def tune_fail(job: TuneJob, worker: str, where: str, what: str, hint: str) -> TuneJob:
+    """End the job as failed, with where, what and a hint."""
     tune_end(job, worker, Status.FAILED, error={"where": where, "what": what[:2000], "hint": hint})
     if not job.trials.filter(outcome="measured").exists():
-        quarantine_services.forget(job)        # nothing ran on this GPU: its failures say nothing about configurations
+        quarantine.quarantine_forget_job(job)        # nothing ran on this GPU: its failures say nothing about configurations
     return job

@@ -1,4 +1,4 @@
-"""What a search is worth: GPU time that profiles saw in a problem × the share of it that a winner is expected to save.
+"""Worth of a search: recorded GPU time of a problem × the share a winner is expected to save.
 
 Both parts are stated with where they come from. Time is what was recorded in the profiles that are here, not the fleet's
 whole time: it ranks, and it says how large a part of the recorded time is at stake.
@@ -24,7 +24,7 @@ HOT = 40                 # shapes of a profile that a page offers
 
 
 @dataclass(frozen=True)
-class Fleet:
+class FleetTime:
     """GPU time of one problem over all profiles, or of one."""
 
     ns: int = 0
@@ -34,6 +34,7 @@ class Fleet:
 
     @property
     def mean_ms(self) -> float | None:
+        """Return the mean time of a launch in ms; None without launches."""
         return self.ns / self.launches / 1e6 if self.launches else None
 
 
@@ -41,14 +42,14 @@ class Fleet:
 _LIBRARY = re.compile(r"::|<|\bvoid |nvjet|cudnn|cublas|cutlass|xmma|^(?:sm\d\d|ampere|turing|volta|hopper)_")
 
 
-def of_library(kernel: str) -> bool:
-    """Whether a kernel comes from a library: then a winner has to beat the library, not the operator's default."""
+def is_library_kernel(kernel: str) -> bool:
+    """Return whether a kernel is a library's: then a winner has to beat the library."""
     return _LIBRARY.search(kernel) is not None
 
 
 @dataclass(frozen=True)
 class Gain:
-    """`share` of the time that is expected to be saved, 0-1, and in words what says so."""
+    """`share` of the time expected to be saved, 0-1, and its evidence in words."""
 
     share: float
     why: str
@@ -56,29 +57,31 @@ class Gain:
 
 @dataclass(frozen=True)
 class Worth:
-    """`seconds`: of recorded GPU time, expected to be saved. None: either part is unknown, `why` says which."""
+    """Recorded GPU seconds expected to be saved; None where a part is unknown (`why`)."""
 
-    fleet: Fleet
+    fleet: FleetTime
     gain: Gain | None
     why: str
 
     @property
     def gain_pct(self) -> float | None:
+        """Return the expected gain in percent."""
         return None if self.gain is None else 100 * self.gain.share
 
     @property
     def seconds(self) -> float | None:
+        """Return the seconds expected to be saved; None where unknown."""
         return self.fleet.ns / 1e9 * self.gain.share if self.gain is not None and self.fleet.ns else None
 
 
 @dataclass(frozen=True)
-class Hot:
-    """One problem of a profile that the tuner can take up."""
+class HotShape:
+    """A problem of a profile that can be tuned."""
 
     operator: str
     dtype: str
     shape: Mapping[str, int]
-    fleet: Fleet
+    fleet: FleetTime
     kernel: str              # of most of its time
     share_pct: float         # of the profile's GPU time, 0-100
     worth: Worth
@@ -86,7 +89,7 @@ class Hot:
 
 
 def problem_of(tune: Mapping[str, Any]) -> tuple[str, str, dict[str, int]] | None:
-    """Operator, dtype and shape of a row's filled-in form; None where it does not name a whole problem."""
+    """Return operator, dtype and shape of a row's form; None where it names no whole problem."""
     operator = find(str(tune.get("operator", "")))
     if operator is None:
         return None
@@ -95,49 +98,49 @@ def problem_of(tune: Mapping[str, Any]) -> tuple[str, str, dict[str, int]] | Non
     return None if operator.problems(shape, dtype) else (operator.name, dtype, shape)
 
 
-def fleet(operator: str, dtype: str, shape: Mapping[str, int], gpu: str = "") -> Fleet:
-    """Time of just this problem in all profiles; `gpu` "" is any."""
+def fleet_time(operator: str, dtype: str, shape: Mapping[str, int], gpu: str = "") -> FleetTime:
+    """Return the time of this problem in all profiles; `gpu` "" is any."""
     rows = KernelShape.objects.filter(tune__contains={"operator": operator, **shape})
     rows = rows.filter(kernel__profile__gpu=gpu) if gpu else rows
-    return _sum(row for row in _with_profile(rows) if problem_of(row[0]) == (operator, dtype, dict(shape)))
+    return _sum_time(row for row in _rows_with_profile(rows) if problem_of(row[0]) == (operator, dtype, dict(shape)))
 
 
 def fleet_ns(operators: Collection[str]) -> dict[tuple[str, str, str, str], int]:
-    """GPU time in all profiles by (operator, dtype, `config_key` of the shape, GPU): one query for all of these operators."""
+    """Return GPU ns by (operator, dtype, `config_key` of the shape, GPU), in one query."""
     rows = KernelShape.objects.filter(tune__operator__in=list(operators)).order_by()
-    found: dict[tuple[str, str, str, str], int] = {}
+    ns_by_problem: dict[tuple[str, str, str, str], int] = {}
     for tune, gpu, ns in rows.values_list("tune", "kernel__profile__gpu").annotate(ns=Sum("total_ns")):
         if problem := problem_of(tune):
             key = (problem[0], problem[1], config_key(problem[2]), gpu)
-            found[key] = found.get(key, 0) + ns
-    return found
+            ns_by_problem[key] = ns_by_problem.get(key, 0) + ns
+    return ns_by_problem
 
 
-def _with_profile(rows: QuerySet[KernelShape]) -> Iterable[tuple[dict[str, Any], int, int, int, str]]:
+def _rows_with_profile(rows: QuerySet[KernelShape]) -> Iterable[tuple[dict[str, Any], int, int, int, str]]:
     return rows.values_list("tune", "total_ns", "launches", "kernel__profile_id", "kernel__name")
 
 
-def _sum(rows: Iterable[tuple[dict[str, Any], int, int, int, str]]) -> Fleet:
-    found = list(rows)
-    return Fleet(sum(row[1] for row in found), sum(row[2] for row in found), len({row[3] for row in found}),
-                 sum(row[1] for row in found if of_library(row[4])))
+def _sum_time(rows: Iterable[tuple[dict[str, Any], int, int, int, str]]) -> FleetTime:
+    shapes = list(rows)
+    return FleetTime(sum(row[1] for row in shapes), sum(row[2] for row in shapes), len({row[3] for row in shapes}),
+                     sum(row[1] for row in shapes if is_library_kernel(row[4])))
 
 
-def finished(operator: str) -> list[TuneJob]:
-    """Newest first; what was searched, not what was measured again."""
+def finished_jobs(operator: str) -> list[TuneJob]:
+    """Return finished searches, newest first, without re-measurements."""
     return list(TuneJob.objects.filter(operator=operator, status=TuneJob.Status.DONE, purpose="search", best_ms__gt=0)
                 .order_by("-id")[:JOBS_READ])
 
 
-def expected_gain(operator: str, dtype: str, shape: Mapping[str, int], seen: Fleet,
+def expected_gain(operator: str, dtype: str, shape: Mapping[str, int], seen: FleetTime,
                   jobs: list[TuneJob] | None = None) -> Gain | None:
-    """From the newest job of just this problem, else from what searches of the operator won; None: there was none.
+    """Return the gain of the newest job of this problem, else of the operator's searches.
 
     A job of this problem tells how fast it can be: its winner against the mean launch that profiles saw. Otherwise the median
     of 1 − best / reference over the finished jobs. The reference is what the fleet runs: the vendor's library where the time
     is in a library's kernels, else the operator's default configuration. A search that loses to the library wins nothing.
     """
-    jobs = finished(operator) if jobs is None else jobs
+    jobs = finished_jobs(operator) if jobs is None else jobs
     same = next((job for job in jobs if job.dtype == dtype and job.shape == dict(shape)), None)
     if same is not None and same.best_ms and seen.mean_ms:
         label = f" ({same.recorded})" if same.recorded else ""
@@ -154,9 +157,10 @@ def expected_gain(operator: str, dtype: str, shape: Mapping[str, int], seen: Fle
     return Gain(max(0.0, median(share for share, _ in told)), why + (f", {recorded} of them replayed" if recorded else ""))
 
 
-def worth(operator: str, dtype: str, shape: Mapping[str, int], gpu: str = "", seen: Fleet | None = None,
-          jobs: list[TuneJob] | None = None) -> Worth:
-    seen = fleet(operator, dtype, shape, gpu) if seen is None else seen
+def search_worth(operator: str, dtype: str, shape: Mapping[str, int], gpu: str = "", seen: FleetTime | None = None,
+                 jobs: list[TuneJob] | None = None) -> Worth:
+    """Return the worth of searching this problem."""
+    seen = fleet_time(operator, dtype, shape, gpu) if seen is None else seen
     gain = expected_gain(operator, dtype, shape, seen, jobs)
     if not seen.ns:
         return Worth(seen, gain, "no profile here holds a launch of this shape")
@@ -165,8 +169,8 @@ def worth(operator: str, dtype: str, shape: Mapping[str, int], gpu: str = "", se
     return Worth(seen, gain, gain.why)
 
 
-def hot_shapes(profile: Profile, limit: int = HOT) -> list[Hot]:
-    """Problems of a profile by GPU time: what a group of tune jobs is made from."""
+def hot_shapes(profile: Profile, limit: int = HOT) -> list[HotShape]:
+    """Return problems of a profile by GPU time."""
     rows = (KernelShape.objects.filter(kernel__profile=profile).exclude(tune={})
             .values_list("tune", "total_ns", "launches", "kernel__short_name", "kernel__name").order_by("-total_ns"))
     total = sum(KernelShape.objects.filter(kernel__profile=profile).values_list("total_ns", flat=True)) or 1
@@ -176,22 +180,22 @@ def hot_shapes(profile: Profile, limit: int = HOT) -> list[Hot]:
         if problem is None:
             continue
         operator, dtype, shape = problem
-        found = merged.setdefault((operator, dtype, tuple(shape.items())), [0, 0, kernel, 0])
-        found[0] += ns
-        found[1] += launches
-        found[3] += ns if of_library(name) else 0
+        sums = merged.setdefault((operator, dtype, tuple(shape.items())), [0, 0, kernel, 0])
+        sums[0] += ns
+        sums[1] += launches
+        sums[3] += ns if is_library_kernel(name) else 0
     largest = sorted(merged.items(), key=lambda pair: -pair[1][0])[:limit]
-    jobs = {operator: finished(operator) for operator in {key[0] for key, _ in largest}}
+    jobs = {operator: finished_jobs(operator) for operator in {key[0] for key, _ in largest}}
     hot = []
     for (operator, dtype, dims), (ns, launches, kernel, library_ns) in largest:
-        shape, seen = dict(dims), Fleet(ns, launches, 1, library_ns)
+        shape, seen = dict(dims), FleetTime(ns, launches, 1, library_ns)
         done = next((job for job in jobs[operator] if job.dtype == dtype and job.shape == shape), None)
-        stake = worth(operator, dtype, shape, seen=seen, jobs=jobs[operator])
-        hot.append(Hot(operator, dtype, shape, seen, kernel, 100 * ns / total, stake, done))
+        stake = search_worth(operator, dtype, shape, seen=seen, jobs=jobs[operator])
+        hot.append(HotShape(operator, dtype, shape, seen, kernel, 100 * ns / total, stake, done))
     return hot
 
 
 def profiles_with_shapes(limit: int = 50) -> list[Profile]:
-    """Profiles that hold at least one problem the tuner can take up, newest first."""
+    """Return profiles with at least one problem that can be tuned, newest first."""
     ids = KernelShape.objects.exclude(tune={}).values_list("kernel__profile_id", flat=True).distinct()
     return list(Profile.objects.filter(pk__in=ids).order_by("-created")[:limit])

@@ -1,4 +1,4 @@
-"""What is tuned. An operator says its space, its default configuration and what its work costs; no torch here.
+"""Operators that can be tuned: space, default configuration and cost of each. No torch here.
 
 A new one is one file here, one in tuner/kernels with the Triton code, inputs and reference, and one line in OPERATORS.
 """
@@ -26,21 +26,21 @@ _teams: list[Callable[[], Mapping[str, Operator]]] = []
 
 
 def provide(operators: Callable[[], Mapping[str, Operator]]) -> None:
-    """Operators that come from elsewhere: rows of what owners enabled (web, workers), a team's package (GPU child)."""
+    """Add a source of operators: rows that owners enabled, or a team's package in a child."""
     if operators not in _teams:
         _teams.append(operators)
 
 
 def all_operators() -> dict[str, Operator]:
-    """The built-in ones and those of enabled team packages, which cannot take a built-in one's name."""
-    found: dict[str, Operator] = {}
+    """Return built-in operators and those of enabled packages; built-in names win."""
+    offered: dict[str, Operator] = {}
     for operators in _teams:
-        found |= operators()
-    return {**OPERATORS, **{name: operator for name, operator in found.items() if name not in OPERATORS}}
+        offered |= operators()
+    return {**OPERATORS, **{name: operator for name, operator in offered.items() if name not in OPERATORS}}
 
 
 def find(name: str) -> Operator | None:
-    """The operator of this name, None when nobody offers it. Built-in ones are found without asking anybody."""
+    """Return the operator of this name; None when nobody offers it."""
     return OPERATORS.get(name) or all_operators().get(name)
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from tuner.operators.limits import Limits
 from tuner.operators.operator import BYTES, Dim, Operator, Shape
-from tuner.operators.variants import Values, union, whole
+from tuner.operators.variants import Values, union_space, whole_number
 from tuner.space import Constraint, Space
 from tuner.trial import Config, Value
 
@@ -26,15 +26,15 @@ _KERNELS = (_RECORDED, {**_WIDER, "KERNEL": ("two stages",)}, {**_WIDER, "KERNEL
 
 
 def smem_bytes(c: Config, head: int, size: int, keeps_last_stage: bool) -> int:
-    """Q, and K and V of every stage (older tensor cores hold the last one in registers); O where TMA writes it."""
-    query, step = whole(c, "BM") * head, 2 * whole(c, "BN") * head
-    staged = query + (whole(c, "num_stages") - (0 if keeps_last_stage else 1)) * step
+    """Return shared memory of a block: Q, K and V of every stage, O where TMA writes it."""
+    query, step = whole_number(c, "BM") * head, 2 * whole_number(c, "BN") * head
+    staged = query + (whole_number(c, "num_stages") - (0 if keeps_last_stage else 1)) * step
     extra = query if c["KERNEL"] == "specialised" else 0
     return (staged + extra) * size + (BARRIERS_BYTES if c["KERNEL"] in ("tma", "specialised") else 0)
 
 
 def space(shape: Shape, dtype: str, gpu: Limits) -> Space:
-    """Four kernels; tiles of BM queries × BN keys, warps and pipeline stages of the K and V loads."""
+    """Return the space of four kernels: tiles BM × BN, warps, stages of the K and V loads."""
     size, head = BYTES[dtype], shape["D"]
     groups = shape.get("KV", shape["H"]) != shape["H"]
 
@@ -49,19 +49,19 @@ def space(shape: Shape, dtype: str, gpu: Limits) -> Space:
 
     def fits_registers(c: Config) -> bool:
         """The score tile and the output tile each stay in registers."""
-        threads = 32 * (8 if c["KERNEL"] == "specialised" else whole(c, "num_warps"))      # two warp groups compute
+        threads = 32 * (8 if c["KERNEL"] == "specialised" else whole_number(c, "num_warps"))      # two warp groups compute
         if c["KERNEL"] == "one loop":
-            return whole(c, "BM") * max(whole(c, "BN"), head) <= VALUES_PER_THREAD * threads
-        return whole(c, "BM") * (whole(c, "BN") + head) <= TILES_PER_THREAD * threads
+            return whole_number(c, "BM") * max(whole_number(c, "BN"), head) <= VALUES_PER_THREAD * threads
+        return whole_number(c, "BM") * (whole_number(c, "BN") + head) <= TILES_PER_THREAD * threads
 
     def fits_smem(c: Config) -> bool:
-        from_smem = gpu.warpgroup_mma and whole(c, "BM") >= 64 and whole(c, "num_warps") >= 4
+        from_smem = gpu.warpgroup_mma and whole_number(c, "BM") >= 64 and whole_number(c, "num_warps") >= 4
         return smem_bytes(c, head, size, from_smem or c["KERNEL"] in ("tma", "specialised")) <= gpu.smem_bytes
 
     def fits_threads(c: Config) -> bool:
-        return 32 * whole(c, "num_warps") <= gpu.threads
+        return 32 * whole_number(c, "num_warps") <= gpu.threads
 
-    return union(_KERNELS, (
+    return union_space(_KERNELS, (
         Constraint("grouped queries: not in this kernel", knows_groups),
         Constraint("TMA: from compute capability 9.0", has_tma), Constraint("warp specialisation: Hopper only", can_specialise),
         Constraint("accumulator registers", fits_registers), Constraint("shared memory", fits_smem),
@@ -69,13 +69,13 @@ def space(shape: Shape, dtype: str, gpu: Limits) -> Space:
 
 
 def default_config(shape: Shape, dtype: str, gpu: Limits) -> Config:
-    """A square-ish tile that fits every GPU of the last five years."""
+    """Return a square-ish tile that fits every GPU of the last five years."""
     kernel = "two stages" if shape.get("KV", shape["H"]) != shape["H"] else "one loop"
     return {"BM": 64, "BN": 32, "num_warps": 4, "num_stages": 2, "KERNEL": kernel}
 
 
 def starts(shape: Shape, dtype: str, gpu: Limits) -> tuple[Config, ...]:
-    """The tiles of FlashAttention 2 and 3 and of Triton's tutorial 06."""
+    """Return the tiles of FlashAttention 2 and 3 and of Triton's tutorial 06."""
     stages = 2 if shape["D"] >= 128 else 3
     wide: Config = {"BM": 128, "BN": 128, "num_warps": 8, "num_stages": stages, "KERNEL": "tma"}
     return ({**wide, "num_warps": 4, "num_stages": 2, "KERNEL": "specialised"}, wide, {**wide, "BN": 64, "num_stages": 3},
@@ -83,19 +83,19 @@ def starts(shape: Shape, dtype: str, gpu: Limits) -> tuple[Config, ...]:
 
 
 def flops(shape: Shape) -> int:
-    """Two matrix products of 2·N·N·D per head; a causal mask leaves half."""
+    """Return FLOP: two products of 2·N·N·D per head; a causal mask leaves half."""
     full = 4 * shape["B"] * shape["H"] * shape["N"] ** 2 * shape["D"]
     return full // 2 if shape["causal"] else full
 
 
-def moved(shape: Shape, dtype: str) -> int:
-    """Q and O of every head, K and V of every head that has its own."""
+def bytes_moved(shape: Shape, dtype: str) -> int:
+    """Return bytes: Q and O of every head, K and V of every KV head."""
     heads = 2 * shape["H"] + 2 * shape.get("KV", shape["H"])
     return BYTES[dtype] * shape["B"] * heads * shape["N"] * shape["D"]
 
 
-def heads_fit(shape: Shape, dtype: str) -> dict[str, str]:
-    """H heads share KV heads evenly, or not at all."""
+def head_problems(shape: Shape, dtype: str) -> dict[str, str]:
+    """Return field → problem where H heads do not share KV heads evenly."""
     return {"KV": f"KV must divide H = {shape['H']}"} if shape["H"] % shape["KV"] else {}
 
 
@@ -108,7 +108,7 @@ ATTENTION = Operator(
     dims=_DIMS, dtypes=("fp16", "bf16"),
     presets=({"B": 4, "H": 32, "N": 2048, "D": 64, "causal": 1}, {"B": 4, "H": 32, "N": 2048, "D": 128, "causal": 1},
              {"B": 16, "H": 16, "N": 512, "D": 64, "causal": 0}),
-    space=space, default_config=default_config, flops=flops, bytes=moved,
+    space=space, default_config=default_config, flops=flops, bytes=bytes_moved,
     kernel_module="tuner.kernels.attention",
     kernel_names=("attn_fwd", "attention", "_attn_fwd", "attn_two_stage", "attn_tma", "attn_specialised"),
     tolerance={"fp16": 5e-3, "bf16": 2e-2}, unit="FLOP/s", absent=ABSENT, starts=starts,
@@ -120,7 +120,7 @@ GQA_ATTENTION = Operator(
     dtypes=("bf16", "fp16"),
     presets=({"B": 2, "H": 32, "KV": 8, "N": 4096, "D": 128, "causal": 1},
              {"B": 1, "H": 64, "KV": 8, "N": 8192, "D": 128, "causal": 1}),
-    space=space, default_config=default_config, flops=flops, bytes=moved,
+    space=space, default_config=default_config, flops=flops, bytes=bytes_moved,
     kernel_module="tuner.kernels.attention", kernel_names=(),            # the same kernels: their names belong to attention
-    tolerance={"fp16": 5e-3, "bf16": 2e-2}, unit="FLOP/s", absent=ABSENT, starts=starts, together=heads_fit,
+    tolerance={"fp16": 5e-3, "bf16": 2e-2}, unit="FLOP/s", absent=ABSENT, starts=starts, together=head_problems,
 )

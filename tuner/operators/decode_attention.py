@@ -1,11 +1,11 @@
-"""Decode attention: one new token of each sequence against all tokens before it; it lives off memory bandwidth."""
+"""Decode attention: one new token per sequence against all before it; memory-bound."""
 
 from __future__ import annotations
 
-from tuner.operators.attention import VALUES_PER_THREAD, heads_fit
+from tuner.operators.attention import VALUES_PER_THREAD, head_problems
 from tuner.operators.limits import Limits
 from tuner.operators.operator import BYTES, Dim, Operator, Shape, power_of_two_at_least
-from tuner.operators.variants import union, whole
+from tuner.operators.variants import union_space, whole_number
 from tuner.space import Constraint, Space
 from tuner.trial import Config
 
@@ -14,25 +14,25 @@ WAVES = 8                    # more programs than this many per multiprocessor: 
 
 
 def space(shape: Shape, dtype: str, gpu: Limits) -> Space:
-    """BN keys at a time, SPLITS programs per group of heads, warps and pipeline stages of the K and V loads."""
+    """Return the space: BN keys at a time, SPLITS programs per group of heads, warps, stages."""
     rows = max(LEAST_ROWS, power_of_two_at_least(shape["H"] // shape["KV"]))
     head, size, groups = shape["D"], BYTES[dtype], shape["B"] * shape["KV"]
 
     def splits_usefully(c: Config) -> bool:
-        splits = whole(c, "SPLITS")
-        return splits == 1 or (groups * splits <= WAVES * gpu.sms and shape["N"] >= splits * whole(c, "BN"))
+        splits = whole_number(c, "SPLITS")
+        return splits == 1 or (groups * splits <= WAVES * gpu.sms and shape["N"] >= splits * whole_number(c, "BN"))
 
     def fits_registers(c: Config) -> bool:
-        return rows * max(whole(c, "BN"), head) <= VALUES_PER_THREAD * 32 * whole(c, "num_warps")
+        return rows * max(whole_number(c, "BN"), head) <= VALUES_PER_THREAD * 32 * whole_number(c, "num_warps")
 
     def fits_smem(c: Config) -> bool:
-        loads = 2 * whole(c, "BN") * head * size * max(1, whole(c, "num_stages") - 1)
+        loads = 2 * whole_number(c, "BN") * head * size * max(1, whole_number(c, "num_stages") - 1)
         return loads + rows * head * size <= gpu.smem_bytes
 
     def fits_threads(c: Config) -> bool:
-        return 32 * whole(c, "num_warps") <= gpu.threads
+        return 32 * whole_number(c, "num_warps") <= gpu.threads
 
-    return union(
+    return union_space(
         ({"BN": (16, 32, 64, 128, 256), "SPLITS": (1, 2, 4, 8, 16, 32, 64, 128), "num_warps": (1, 2, 4, 8),
           "num_stages": (1, 2, 3, 4, 5)},),
         (Constraint("splits: enough programs without, or fewer keys than they take", splits_usefully),
@@ -41,12 +41,12 @@ def space(shape: Shape, dtype: str, gpu: Limits) -> Space:
 
 
 def default_config(shape: Shape, dtype: str, gpu: Limits) -> Config:
-    """No split: the kernel that one writes first."""
+    """Return the configuration without a split."""
     return {"BN": 32, "SPLITS": 1, "num_warps": 4, "num_stages": 2}
 
 
 def starts(shape: Shape, dtype: str, gpu: Limits) -> tuple[Config, ...]:
-    """Flash decoding: about two and four programs per multiprocessor."""
+    """Return flash decoding: about two and four programs per multiprocessor."""
     groups = shape["B"] * shape["KV"]
     splits = sorted({power_of_two_at_least(-(-waves * gpu.sms // groups)) for waves in (2, 4)})
     return tuple({"BN": 64, "SPLITS": count, "num_warps": 4, "num_stages": 3} for count in splits)
@@ -64,5 +64,5 @@ DECODE_ATTENTION = Operator(
     flops=lambda s: 4 * s["B"] * s["H"] * s["N"] * s["D"],
     bytes=lambda s, dtype: 2 * BYTES[dtype] * s["B"] * s["D"] * (s["KV"] * s["N"] + s["H"]),
     kernel_module="tuner.kernels.decode_attention", kernel_names=("decode_attention", "flash_decode", "paged_attention"),
-    tolerance={"fp16": 5e-3, "bf16": 2e-2}, unit="B/s", starts=starts, together=heads_fit,
+    tolerance={"fp16": 5e-3, "bf16": 2e-2}, unit="B/s", starts=starts, together=head_problems,
 )

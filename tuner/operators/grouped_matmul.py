@@ -10,7 +10,7 @@ from tuner.operators.matmul_space import (
     smem_bytes,
 )
 from tuner.operators.operator import BYTES, Dim, Operator, Shape, power_of_two_at_least
-from tuner.operators.variants import Values, union, whole
+from tuner.operators.variants import Values, union_space, whole_number
 from tuner.space import Constraint, Space
 from tuner.trial import Config
 
@@ -22,7 +22,7 @@ MOST_ROWS_PER_EXPERT = 4     # a block may be this many times taller than an exp
 
 
 def space(shape: Shape, dtype: str, gpu: Limits) -> Space:
-    """Three kernels; tiles BM×BN×BK, groups of GM row tiles that share weights in L2, warps and pipeline stages."""
+    """Return the space of three kernels: tiles BM×BN×BK, groups of GM row tiles, warps, stages."""
     size = BYTES[dtype]
     average = -(-shape["M"] // shape["E"])
     most_rows = max(16, MOST_ROWS_PER_EXPERT * power_of_two_at_least(average))
@@ -35,18 +35,18 @@ def space(shape: Shape, dtype: str, gpu: Limits) -> Space:
 
     def fits_registers(c: Config) -> bool:
         each = ACCUMULATORS_PER_THREAD if c["KERNEL"] == "tiles" else ACCUMULATORS_WITH_LOADS
-        return whole(c, "BM") * whole(c, "BN") <= each * 32 * whole(c, "num_warps")
+        return whole_number(c, "BM") * whole_number(c, "BN") <= each * 32 * whole_number(c, "num_warps")
 
     def fits_smem(c: Config) -> bool:
         return smem_bytes({**c, "STORE": "direct"}, size, size, gpu.warpgroup_mma or c["KERNEL"] != "tiles") <= gpu.smem_bytes
 
     def fits_threads(c: Config) -> bool:
-        return 32 * whole(c, "num_warps") <= gpu.threads
+        return 32 * whole_number(c, "num_warps") <= gpu.threads
 
     def fits_experts(c: Config) -> bool:
-        return whole(c, "BM") <= most_rows
+        return whole_number(c, "BM") <= most_rows
 
-    return union((_TILES, _TMA), (
+    return union_space((_TILES, _TMA), (
         Constraint("TMA: from compute capability 9.0", has_tma),
         Constraint("TMA: rows that start at multiples of 16 bytes", is_aligned),
         Constraint("accumulator registers", fits_registers), Constraint("shared memory", fits_smem),
@@ -54,22 +54,22 @@ def space(shape: Shape, dtype: str, gpu: Limits) -> Space:
 
 
 def default_config(shape: Shape, dtype: str, gpu: Limits) -> Config:
-    """vLLM's default for fused MoE: small tiles for few rows, 64×64×32 for many."""
+    """Return vLLM's default for fused MoE: small tiles for few rows, 64×64×32 for many."""
     few = shape["M"] <= shape["E"]
     return {"BM": 16 if few else 64, "BN": 32 if few else 64, "BK": 64 if few else 32, "GM": 1 if few else 8,
             "num_warps": 4, "num_stages": 3, "KERNEL": "tiles"}
 
 
 def starts(shape: Shape, dtype: str, gpu: Limits) -> tuple[Config, ...]:
-    """Tiles as tall as an expert's rows, up to the tile of a large matmul; vLLM's tuned files for H100 hold the like."""
+    """Return tiles as tall as an expert's rows, up to a large matmul's; after vLLM's H100 files."""
     rows = min(128, max(16, power_of_two_at_least(-(-shape["M"] // shape["E"]))))
     wide: Config = {"BM": rows, "BN": 256 if rows >= 128 else 128, "BK": 64 if rows >= 128 else 128, "GM": 8,
                     "num_warps": 8 if rows >= 128 else 4, "num_stages": 3 if rows >= 128 else 4, "KERNEL": "persistent"}
     return (wide, {**wide, "KERNEL": "tma"}, {**wide, "BN": 128, "num_warps": 8, "KERNEL": "tiles"})
 
 
-def moved(shape: Shape, dtype: str) -> int:
-    """Rows in and out, and the weights of the experts that rows reach: E · (1 − (1 − 1/E)^M) of them, routed at random."""
+def bytes_moved(shape: Shape, dtype: str) -> int:
+    """Return bytes of rows in and out and of the E · (1 − (1 − 1/E)^M) experts that rows reach."""
     reached = round(shape["E"] * (1 - (1 - 1 / shape["E"]) ** shape["M"]))
     return BYTES[dtype] * (shape["M"] * (shape["K"] + shape["N"]) + reached * shape["N"] * shape["K"])
 
@@ -84,7 +84,7 @@ GROUPED_MATMUL = Operator(
              {"M": 64, "E": 128, "N": 1536, "K": 2048}),
     space=space, default_config=default_config,
     flops=lambda s: 2 * s["M"] * s["N"] * s["K"],
-    bytes=moved,
+    bytes=bytes_moved,
     kernel_module="tuner.kernels.grouped_matmul",
     kernel_names=("grouped_matmul", "grouped_matmul_tma", "grouped_matmul_persistent", "fused_moe_kernel"),
     tolerance={"bf16": 1e-2, "fp16": 2e-3}, unit="FLOP/s", starts=starts,

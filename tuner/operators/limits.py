@@ -1,10 +1,10 @@
-"""What one thread block may use on a GPU: from profiles.analysis.gpus, and from what the device says about itself."""
+"""Limits of a thread block per GPU, from profiles.analysis.core.gpus and the device itself."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from profiles.analysis import gpus
+from profiles.analysis.core import gpus
 
 _UNKNOWN_SMEM_BYTES = 48 * 1024     # what every CUDA GPU gives a block that does not opt in to more
 
@@ -22,18 +22,18 @@ class Limits:
 
     @property
     def capability(self) -> tuple[int, int]:
-        """(9, 0) for "9.0"; (0, 0) when it is not known."""
+        """Return (9, 0) for "9.0"; (0, 0) when it is not known."""
         major, _, minor = self.compute_capability.partition(".")
         return (int(major), int(minor)) if major.isdigit() and minor.isdigit() else (0, 0)
 
     @property
     def warpgroup_mma(self) -> bool:
-        """Hopper's asynchronous tensor-core instruction: it reads its operands from shared memory."""
+        """Return whether the GPU has Hopper's tensor-core instruction on shared-memory operands."""
         return self.compute_capability == "9.0"
 
 
 def limits(gpu: str, compute_capability: str | None = None, sms: int | None = None) -> Limits:
-    """Limits by the device's name; what the device reports about itself goes before the table."""
+    """Return limits by the device's name; what the device reports goes before the table."""
     model = gpus.lookup(gpu)
     capability = compute_capability or (model.compute_capability if model else "")
     sm_count = sms or (model.sm_count if model else 1)

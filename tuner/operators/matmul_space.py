@@ -1,4 +1,4 @@
-"""Which configurations of the matmul kernels may run: their values, and the limits of shape and GPU.
+"""The space of the matmul kernels: values, and limits of shape and GPU.
 
 The kernels are those of tuner/kernels/matmul.py and matmul_tma.py. The shared-memory formulas are what Triton 3.6 and 3.7
 allocate on sm_90: every stage of A and B, and room for the part of C that the epilogue stages.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from tuner.operators.limits import Limits
 from tuner.operators.operator import BYTES, Shape, power_of_two_at_least
-from tuner.operators.variants import Values, union, whole
+from tuner.operators.variants import Values, union_space, whole_number
 from tuner.space import Constraint, Space
 from tuner.trial import Config, Value
 
@@ -37,15 +37,16 @@ _WAVES: Values = {**_PERSISTENT, "KERNEL": ("waves and split",), "STORE": ("halv
 KERNELS = (_RECORDED, _SPLIT, _TMA, _TMA_SPLIT, _PERSISTENT, _SPECIALISED, _WAVES)
 
 
-def tiles(shape: Shape, c: Config) -> int:
-    return -(-shape["M"] // whole(c, "BM")) * -(-shape["N"] // whole(c, "BN"))
+def tile_count(shape: Shape, c: Config) -> int:
+    """Return the number of output tiles."""
+    return -(-shape["M"] // whole_number(c, "BM")) * -(-shape["N"] // whole_number(c, "BN"))
 
 
 def smem_bytes(c: Config, size: int, out_size: int, keeps_last_stage: bool) -> int:
-    """Shared memory of a configuration. Older tensor cores hold the last stage in registers."""
-    stage = (whole(c, "BM") + whole(c, "BN")) * whole(c, "BK") * size
-    staged = stage * (whole(c, "num_stages") - (0 if keeps_last_stage else 1))
-    result = whole(c, "BM") * whole(c, "BN") * out_size
+    """Return shared memory of a configuration; older tensor cores hold the last stage in registers."""
+    stage = (whole_number(c, "BM") + whole_number(c, "BN")) * whole_number(c, "BK") * size
+    staged = stage * (whole_number(c, "num_stages") - (0 if keeps_last_stage else 1))
+    result = whole_number(c, "BM") * whole_number(c, "BN") * out_size
     if c["KERNEL"] == "tiles":
         return staged
     if c["KERNEL"] == "tma":                                   # C takes the place of A and B, which are done with
@@ -55,7 +56,7 @@ def smem_bytes(c: Config, size: int, out_size: int, keeps_last_stage: bool) -> i
 
 
 def space(shape: Shape, dtype: str, gpu: Limits) -> Space:
-    """Five kernels: tiles BM×BN×BK, groups of GM row tiles that share columns in L2, split sums, ways of the epilogue."""
+    """Return the space of five kernels: tiles, groups of GM row tiles, split sums, epilogues."""
     size, out_size = BYTES[dtype], 2 if dtype == "fp8" else BYTES[dtype]
     most_rows = max(64, power_of_two_at_least(shape["M"]))
     aligned = all(shape[name] * size % TMA_ALIGNMENT == 0 for name in ("K", "N")) and shape["N"] * out_size % TMA_ALIGNMENT == 0
@@ -73,34 +74,34 @@ def space(shape: Shape, dtype: str, gpu: Limits) -> Space:
         return c["KERNEL"] != "specialised" or gpu.compute_capability in SPECIALISED_ON
 
     def fits_registers(c: Config) -> bool:
-        warps = 8 if c["KERNEL"] == "specialised" else whole(c, "num_warps")          # two warp groups compute
+        warps = 8 if c["KERNEL"] == "specialised" else whole_number(c, "num_warps")          # two warp groups compute
         plain = c["KERNEL"] == "tiles" and c["SPLIT_K"] == 1
         each = ACCUMULATORS_PER_THREAD if plain else ACCUMULATORS_WITH_LOADS
-        return whole(c, "BM") * whole(c, "BN") <= each * 32 * warps
+        return whole_number(c, "BM") * whole_number(c, "BN") <= each * 32 * warps
 
     def fits_smem(c: Config) -> bool:
         return smem_bytes(c, size, out_size, gpu.warpgroup_mma or c["KERNEL"] != "tiles") <= gpu.smem_bytes
 
     def fits_threads(c: Config) -> bool:
-        return 32 * whole(c, "num_warps") <= gpu.threads
+        return 32 * whole_number(c, "num_warps") <= gpu.threads
 
     def fits_matrix(c: Config) -> bool:
-        return (c["KERNEL"] == "tiles" and c["SPLIT_K"] == 1) or whole(c, "BM") <= most_rows
+        return (c["KERNEL"] == "tiles" and c["SPLIT_K"] == 1) or whole_number(c, "BM") <= most_rows
 
     def splits_usefully(c: Config) -> bool:
-        """Where the tiles alone keep the GPU busy, or a piece would be one block of K, splitting only adds traffic."""
-        split = whole(c, "SPLIT_K")
-        return split == 1 or (tiles(shape, c) < 2 * gpu.sms and shape["K"] >= 2 * split * whole(c, "BK"))
+        """Return whether splitting K adds parallelism rather than traffic alone."""
+        split = whole_number(c, "SPLIT_K")
+        return split == 1 or (tile_count(shape, c) < 2 * gpu.sms and shape["K"] >= 2 * split * whole_number(c, "BK"))
 
     def leaves_a_rest(c: Config) -> bool:
-        """Fewer tiles than one wave are split-K alone; more than half a wave cannot be split in two."""
-        rest = tiles(shape, c) % gpu.sms
-        return c["KERNEL"] != "waves and split" or (tiles(shape, c) > gpu.sms and 0 < rest <= gpu.sms // 2)
+        """Return whether at most half a wave of tiles is left over, to be split in two."""
+        rest = tile_count(shape, c) % gpu.sms
+        return c["KERNEL"] != "waves and split" or (tile_count(shape, c) > gpu.sms and 0 < rest <= gpu.sms // 2)
 
     def has_a_second_tile(c: Config) -> bool:
-        return c["KERNEL"] not in ("persistent", "specialised") or tiles(shape, c) > gpu.sms
+        return c["KERNEL"] not in ("persistent", "specialised") or tile_count(shape, c) > gpu.sms
 
-    return union(KERNELS, (
+    return union_space(KERNELS, (
         Constraint("fp8 tensor cores: from compute capability 8.9", has_dtype),
         Constraint("TMA: from compute capability 9.0", has_tma),
         Constraint("warp specialisation: Hopper only", can_specialise),
@@ -113,20 +114,20 @@ def space(shape: Shape, dtype: str, gpu: Limits) -> Space:
 
 
 def default_config(shape: Shape, dtype: str, gpu: Limits) -> Config:
-    """A middling square tile, cut to the matrix: what one writes before tuning."""
+    """Return a middling square tile, cut to the matrix."""
     bm = min(128, max(16, power_of_two_at_least(shape["M"])))
     bn = min(128, max(32, power_of_two_at_least(shape["N"])))
     return {"BM": bm, "BN": bn, "BK": 32, "GM": 8, "num_warps": 4, "num_stages": 3, **ABSENT}
 
 
 def starts(shape: Shape, dtype: str, gpu: Limits) -> tuple[Config, ...]:
-    """Published designs: Triton's tutorials 03, 09 and 11 (persistent, TMA), split-K as vLLM and cuBLAS take it for few rows."""
+    """Return published designs: Triton's tutorials 03, 09, 11 and split-K of vLLM and cuBLAS."""
     bk = 128 if dtype == "fp8" else 64
     if shape["M"] <= 64:
         bm = max(16, power_of_two_at_least(shape["M"]))
         short: Config = {"BM": bm, "BN": 64, "BK": 128, "GM": 8, "num_warps": 4, "num_stages": 4, **ABSENT}
         tall: Config = {**short, "BM": 64, "KERNEL": "tma", "num_stages": 5}
-        split = power_of_two_at_least(-(-2 * gpu.sms // tiles(shape, short)))
+        split = power_of_two_at_least(-(-2 * gpu.sms // tile_count(shape, short)))
         return tuple({**c, "SPLIT_K": s} for c in (short, tall) for s in dict.fromkeys((split, max(1, split // 2))))
     wide: Config = {"BM": 128, "BN": 256, "BK": bk, "GM": 8, "num_warps": 8, "num_stages": 4, "KERNEL": "persistent",
                     "SPLIT_K": 1, "STORE": "halves"}

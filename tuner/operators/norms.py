@@ -1,10 +1,10 @@
-"""RMS norm over the rows of a matrix [R, C], and RMS norm fused with the residual addition before it."""
+"""RMS norm over the rows of a matrix [R, C], also fused with the residual addition."""
 
 from __future__ import annotations
 
 from tuner.operators.limits import Limits
 from tuner.operators.operator import BYTES, Dim, Operator, Shape, power_of_two_at_least
-from tuner.operators.rowwise import ROWS, tile_or_blocks, whole_rows
+from tuner.operators.rowwise import ROWS, tile_or_blocks_space, whole_rows_config
 from tuner.space import Space
 from tuner.trial import Config
 
@@ -13,11 +13,12 @@ _PRESETS: tuple[Shape, ...] = ({"R": 8192, "C": 4096}, {"R": 16384, "C": 2048}, 
 
 
 def space(shape: Shape, dtype: str, gpu: Limits) -> Space:
-    return tile_or_blocks(shape, dtype, gpu, blocks=(256, 512, 1024, 2048, 4096, 8192), stages=(1, 2, 3))
+    """Return the space of both norms."""
+    return tile_or_blocks_space(shape, dtype, gpu, blocks=(256, 512, 1024, 2048, 4096, 8192), stages=(1, 2, 3))
 
 
 def default_config(shape: Shape, dtype: str, gpu: Limits) -> Config:
-    """As kernels of language models are written: the whole row in one program, warps by its length; a long one in blocks."""
+    """Return the whole row in one program, warps by its length; a long row in blocks."""
     row = max(16, power_of_two_at_least(shape["C"]))
     if row > 16384:
         return {"BLOCK": 8192, "num_warps": 16, "num_stages": 2, "PASSES": 2, "ROWS": 1}
@@ -25,8 +26,9 @@ def default_config(shape: Shape, dtype: str, gpu: Limits) -> Config:
 
 
 def starts(shape: Shape, dtype: str, gpu: Limits) -> tuple[Config, ...]:
+    """Return whole-row configurations, worth trying early."""
     row = power_of_two_at_least(shape["C"])
-    return (whole_rows(shape),) if row <= 32768 else ()
+    return (whole_rows_config(shape),) if row <= 32768 else ()
 
 
 RMSNORM = Operator(

@@ -1,4 +1,4 @@
-"""The one shape of an operator: plain functions and facts, collected in a frozen record."""
+"""The record of an operator: plain functions and facts."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Dim:
     only: tuple[int, ...] = ()         # when only these make sense
 
     def problem(self, value: object) -> str | None:
-        """Why `value` cannot be this dimension, and what could."""
+        """Return why `value` cannot be this dimension; None when it can."""
         if isinstance(value, bool) or not isinstance(value, int):
             return f"{self.name} ({self.meaning}) must be a whole number"
         if self.only and value not in self.only:
@@ -37,6 +37,7 @@ class Dim:
 
 @dataclass(frozen=True)
 class Operator:
+    """What the tuner needs to know of an operator."""
     name: str
     title: str
     dims: tuple[Dim, ...]
@@ -48,18 +49,18 @@ class Operator:
     bytes: Callable[[Shape, str], int]                        # each input read once, each output written once
     kernel_module: str                                        # imported by the GPU child only
     kernel_names: tuple[str, ...]                             # what it is called in profiles
-    tolerance: Mapping[str, float]                            # dtype -> largest error, see tuner.bench.accuracy
+    tolerance: Mapping[str, float]                            # dtype -> largest error, see tuner.measure.accuracy
     unit: str                                                 # what a person compares: "FLOP/s" or "B/s"
     absent: Mapping[str, Value] = field(default_factory=dict)  # value of a parameter that a configuration does not name
     starts: Callable[[Shape, str, Limits], tuple[Config, ...]] | None = None   # published designs, worth trying early
     together: Callable[[Shape, str], dict[str, str]] | None = None   # field → problem, when each number alone is fine
 
     def complete(self, config: Config) -> dict[str, Value]:
-        """The configuration with every parameter named: those recorded or written before a parameter existed lack it."""
+        """Return the configuration with every parameter named; older ones lack newer parameters."""
         return {**self.absent, **config}
 
     def default_in(self, space: Space, shape: Shape, dtype: str, gpu: Limits) -> Config | None:
-        """The default configuration as `space` spells it; a recorded landscape may not know all parameters. None: not there."""
+        """Return the default configuration as `space` spells it; None where it lacks it."""
         config = self.default_config(shape, dtype, gpu)
         if config in space:
             return config
@@ -67,27 +68,29 @@ class Operator:
         short = {name: value for name, value in config.items() if name in names or value != self.absent.get(name)}
         return short if short in space else None
 
-    def published(self, space: Space, shape: Shape, dtype: str, gpu: Limits) -> tuple[Config, ...]:
-        """The designs of `starts` that the space has."""
+    def published_starts(self, space: Space, shape: Shape, dtype: str, gpu: Limits) -> tuple[Config, ...]:
+        """Return the designs of `starts` that the space has."""
         return tuple(config for config in (self.starts(shape, dtype, gpu) if self.starts else ()) if config in space)
 
     def problems(self, shape: Mapping[str, object], dtype: str) -> dict[str, str]:
-        """Field -> why it is invalid; empty when the operator takes this shape and dtype."""
-        found = {dim.name: problem for dim in self.dims if (problem := dim.problem(shape.get(dim.name)))}
+        """Return field -> why it is invalid; empty when the operator takes shape and dtype."""
+        problems = {dim.name: problem for dim in self.dims if (problem := dim.problem(shape.get(dim.name)))}
         unknown = sorted(set(shape) - {dim.name for dim in self.dims})
         if unknown:
-            found["shape"] = f"{self.name} has no {', '.join(map(_shown, unknown))}; it has {', '.join(d.name for d in self.dims)}"
+            problems["shape"] = (f"{self.name} has no {', '.join(map(_safe_name, unknown))}; "
+                                 f"it has {', '.join(d.name for d in self.dims)}")
         if dtype not in self.dtypes:
-            found["dtype"] = f"{self.name} takes {', '.join(self.dtypes)}"
-        if not found and self.together is not None:
-            found |= self.together({name: value for name, value in shape.items() if isinstance(value, int)}, dtype)
-        return found
+            problems["dtype"] = f"{self.name} takes {', '.join(self.dtypes)}"
+        if not problems and self.together is not None:
+            problems |= self.together({name: value for name, value in shape.items() if isinstance(value, int)}, dtype)
+        return problems
 
 
 def power_of_two_at_least(value: int) -> int:
+    """Return the smallest power of two not below `value`."""
     return 1 << max(0, value - 1).bit_length()
 
 
-def _shown(name: object) -> str:
-    """Of a name that somebody sent: short, and of characters that every answer can hold."""
+def _safe_name(name: object) -> str:
+    """Return a sent name shortened, in ASCII."""
     return str(name)[:40].encode("ascii", "backslashreplace").decode()

@@ -1,4 +1,4 @@
-"""Softmax and layer norm over the rows of a matrix [R, C]: read and written once, they live off memory bandwidth.
+"""Softmax and layer norm over the rows of a matrix [R, C]; memory-bound.
 
 Three ways of a row: whole in one program's registers; several short rows in one program; a long row in blocks, read
 twice (the second time from L2 where it fits).
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from tuner.operators.limits import Limits
 from tuner.operators.operator import BYTES, Dim, Operator, Shape, power_of_two_at_least
-from tuner.operators.variants import Values, union, whole
+from tuner.operators.variants import Values, union_space, whole_number
 from tuner.space import Constraint, Space
 from tuner.trial import Config
 
@@ -19,21 +19,23 @@ TILE_PER_BLOCK = 32768       # … and those of a block: half the registers of a
 TILE_ROWS = (1, 2, 4, 8, 16)
 
 
-def threads_fit(gpu: Limits) -> Constraint:
-    return Constraint("threads per block", lambda c: 32 * whole(c, "num_warps") <= gpu.threads)
+def thread_limit(gpu: Limits) -> Constraint:
+    """Return the constraint on threads per block."""
+    return Constraint("threads per block", lambda c: 32 * whole_number(c, "num_warps") <= gpu.threads)
 
 
 def fits_registers(c: Config, elements: int) -> bool:
-    return elements <= min(TILE_PER_BLOCK, TILE_PER_THREAD * 32 * whole(c, "num_warps"))
+    """Return whether `elements` fit the registers of the configuration's threads."""
+    return elements <= min(TILE_PER_BLOCK, TILE_PER_THREAD * 32 * whole_number(c, "num_warps"))
 
 
-def several_rows(shape: Shape) -> int:
-    """Rows that make a tile of some 2,048 values, as far as there are so many."""
+def rows_per_tile(shape: Shape) -> int:
+    """Return rows that make a tile of about 2,048 values, as far as there are so many."""
     return min(16, max(1, 2048 // power_of_two_at_least(shape["C"])), power_of_two_at_least(shape["R"]))
 
 
 def softmax_space(shape: Shape, dtype: str, gpu: Limits) -> Space:
-    """Persistent programs, PER_SM of them on each SM, STEPS loads ahead: ROWS rows whole, or one in blocks of BLOCK (0: whole)."""
+    """Return persistent programs: PER_SM per SM, STEPS loads ahead, ROWS whole or one in blocks."""
     row, size = power_of_two_at_least(shape["C"]), BYTES[dtype]
     recorded: Values = {"STEPS": (1, 2, 3, 4), "PER_SM": (1, 2, 4, 8, 16, 32), "num_warps": WARPS, "ROWS": (1,), "BLOCK": (0,)}
     several: Values = {**recorded, "STEPS": (1, 2, 3), "PER_SM": (2, 4, 8, 16), "num_warps": (1, 2, 4, 8), "ROWS": TILE_ROWS[1:]}
@@ -41,66 +43,70 @@ def softmax_space(shape: Shape, dtype: str, gpu: Limits) -> Space:
                       "BLOCK": (1024, 2048, 4096, 8192)}
 
     def fits_smem(c: Config) -> bool:
-        loads = whole(c, "BLOCK") or row * whole(c, "ROWS")
-        return (whole(c, "STEPS") - 1) * loads * size <= gpu.smem_bytes
+        loads = whole_number(c, "BLOCK") or row * whole_number(c, "ROWS")
+        return (whole_number(c, "STEPS") - 1) * loads * size <= gpu.smem_bytes
 
     def tile_fits(c: Config) -> bool:
-        return (whole(c, "ROWS") == 1 and not whole(c, "BLOCK")) or fits_registers(c, (whole(c, "BLOCK") or row) * whole(c, "ROWS"))
+        rows, block = whole_number(c, "ROWS"), whole_number(c, "BLOCK")
+        return (rows == 1 and not block) or fits_registers(c, (block or row) * rows)
 
-    return union((recorded, several, blocks), (
-        Constraint("shared memory", fits_smem), threads_fit(gpu), Constraint("tile registers", tile_fits),
-        Constraint("more rows than there are", lambda c: whole(c, "ROWS") < 2 * shape["R"]),
-        Constraint("a block is the whole row", lambda c: whole(c, "BLOCK") < row)))
+    return union_space((recorded, several, blocks), (
+        Constraint("shared memory", fits_smem), thread_limit(gpu), Constraint("tile registers", tile_fits),
+        Constraint("more rows than there are", lambda c: whole_number(c, "ROWS") < 2 * shape["R"]),
+        Constraint("a block is the whole row", lambda c: whole_number(c, "BLOCK") < row)))
 
 
 def softmax_default(shape: Shape, dtype: str, gpu: Limits) -> Config:
+    """Return the default configuration of softmax."""
     row = power_of_two_at_least(shape["C"])
     steps = 2 if row * BYTES[dtype] <= gpu.smem_bytes else 1
     return {"STEPS": steps, "PER_SM": 4, "num_warps": min(16, max(4, row // 512)), "ROWS": 1, "BLOCK": 0}
 
 
 def softmax_starts(shape: Shape, dtype: str, gpu: Limits) -> tuple[Config, ...]:
-    """A tile of some 4 KiB for short rows, blocks for rows that no program can hold."""
+    """Return tiles of about 4 KiB for short rows, blocks for rows too long for a program."""
     row = power_of_two_at_least(shape["C"])
     if row <= 1024:
-        return ({"STEPS": 2, "PER_SM": 16, "num_warps": 4, "ROWS": several_rows(shape), "BLOCK": 0},)
+        return ({"STEPS": 2, "PER_SM": 16, "num_warps": 4, "ROWS": rows_per_tile(shape), "BLOCK": 0},)
     return ({"STEPS": 2, "PER_SM": 2, "num_warps": 16, "ROWS": 1, "BLOCK": 4096},) if row >= 65536 else ()
 
 
-def tile_or_blocks(shape: Shape, dtype: str, gpu: Limits, *, blocks: tuple[int, ...], stages: tuple[int, ...]) -> Space:
-    """PASSES 1: ROWS whole rows in registers (BLOCK is the row). PASSES 2: a row per program in blocks, read twice."""
+def tile_or_blocks_space(shape: Shape, dtype: str, gpu: Limits, *, blocks: tuple[int, ...], stages: tuple[int, ...]) -> Space:
+    """Return PASSES 1: ROWS whole rows in registers; PASSES 2: a row in blocks, read twice."""
     row = max(16, power_of_two_at_least(shape["C"]))
     twice: Values = {"BLOCK": blocks, "num_warps": WARPS, "num_stages": stages, "PASSES": (2,), "ROWS": (1,)}
     once: Values = {"BLOCK": (row,), "num_warps": WARPS, "num_stages": (1,), "PASSES": (1,), "ROWS": TILE_ROWS}
 
     def tile_fits(c: Config) -> bool:
-        return c["PASSES"] == 2 or fits_registers(c, whole(c, "BLOCK") * whole(c, "ROWS"))
+        return c["PASSES"] == 2 or fits_registers(c, whole_number(c, "BLOCK") * whole_number(c, "ROWS"))
 
-    return union((twice, once), (
-        threads_fit(gpu), Constraint("tile registers", tile_fits),
-        Constraint("more rows than there are", lambda c: whole(c, "ROWS") < 2 * shape["R"])))
+    return union_space((twice, once), (
+        thread_limit(gpu), Constraint("tile registers", tile_fits),
+        Constraint("more rows than there are", lambda c: whole_number(c, "ROWS") < 2 * shape["R"])))
 
 
-def whole_rows(shape: Shape) -> Config:
-    """Rows in registers, some 2,048 values at a time, a warp for every 1,024: no more than 32 for each thread."""
+def whole_rows_config(shape: Shape) -> Config:
+    """Return rows in registers, about 2,048 values at a time, a warp for every 1,024."""
     row = max(16, power_of_two_at_least(shape["C"]))
-    rows = several_rows(shape)
+    rows = rows_per_tile(shape)
     return {"BLOCK": row, "num_warps": min(32, max(1, row * rows // 1024)), "num_stages": 1, "PASSES": 1, "ROWS": rows}
 
 
 def layernorm_space(shape: Shape, dtype: str, gpu: Limits) -> Space:
-    return tile_or_blocks(shape, dtype, gpu, blocks=(128, 256, 512, 1024, 2048, 4096, 8192), stages=(1, 2, 3, 4))
+    """Return the space of layer norm."""
+    return tile_or_blocks_space(shape, dtype, gpu, blocks=(128, 256, 512, 1024, 2048, 4096, 8192), stages=(1, 2, 3, 4))
 
 
 def layernorm_default(shape: Shape, dtype: str, gpu: Limits) -> Config:
-    """Triton's fused layer norm tutorial: the whole row up to 64 KiB, warps by its length."""
+    """Return Triton's fused layer norm tutorial: whole rows up to 64 KiB, warps by length."""
     block = min(8192, max(128, power_of_two_at_least(shape["C"])))
     return {"BLOCK": block, "num_warps": min(8, max(1, block // 256)), "num_stages": 2, "PASSES": 2, "ROWS": 1}
 
 
 def layernorm_starts(shape: Shape, dtype: str, gpu: Limits) -> tuple[Config, ...]:
+    """Return configurations of layer norm worth trying early."""
     row = power_of_two_at_least(shape["C"])
-    return (whole_rows(shape),) if row <= 32768 else ()
+    return (whole_rows_config(shape),) if row <= 32768 else ()
 
 
 SOFTMAX = Operator(

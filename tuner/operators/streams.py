@@ -1,66 +1,68 @@
-"""Operators that read and write a matrix once: SiLU-mul of a gated MLP, sums of rows, transpose."""
+"""Operators that read and write a matrix once: SiLU-mul, sums of rows, transpose."""
 
 from __future__ import annotations
 
 from tuner.operators.limits import Limits
 from tuner.operators.operator import BYTES, Dim, Operator, Shape, power_of_two_at_least
-from tuner.operators.rowwise import ROWS, WARPS, fits_registers, threads_fit
-from tuner.operators.variants import Values, union, whole
+from tuner.operators.rowwise import ROWS, WARPS, fits_registers, thread_limit
+from tuner.operators.variants import Values, union_space, whole_number
 from tuner.space import Constraint, Space
 from tuner.trial import Config
 
 _TOLERANCE = {"fp16": 2e-3, "bf16": 1e-2}
 
 
-def _tile(first: str, second: str) -> Constraint:
-    return Constraint("tile registers", lambda c: fits_registers(c, whole(c, first) * whole(c, second)))
+def _tile_limit(first: str, second: str) -> Constraint:
+    return Constraint("tile registers", lambda c: fits_registers(c, whole_number(c, first) * whole_number(c, second)))
 
 
 def silu_mul_space(shape: Shape, dtype: str, gpu: Limits) -> Space:
-    """Tiles of ROWS × BLOCK; both halves of X are read at the same place."""
+    """Return tiles of ROWS × BLOCK; both halves of X are read at the same place."""
     row = power_of_two_at_least(shape["C"])
     values: Values = {"ROWS": (1, 2, 4, 8, 16), "BLOCK": (64, 128, 256, 512, 1024, 2048, 4096, 8192), "num_warps": WARPS[:-1]}
-    return union((values,), (
-        threads_fit(gpu), _tile("ROWS", "BLOCK"),
-        Constraint("block beyond the row", lambda c: whole(c, "BLOCK") <= max(64, row)),
-        Constraint("more rows than there are", lambda c: whole(c, "ROWS") < 2 * shape["R"])))
+    return union_space((values,), (
+        thread_limit(gpu), _tile_limit("ROWS", "BLOCK"),
+        Constraint("block beyond the row", lambda c: whole_number(c, "BLOCK") <= max(64, row)),
+        Constraint("more rows than there are", lambda c: whole_number(c, "ROWS") < 2 * shape["R"])))
 
 
 def silu_mul_default(shape: Shape, dtype: str, gpu: Limits) -> Config:
+    """Return the default configuration of SiLU-mul."""
     return {"ROWS": 1, "BLOCK": min(1024, max(64, power_of_two_at_least(shape["C"]))), "num_warps": 4}
 
 
 def row_sum_space(shape: Shape, dtype: str, gpu: Limits) -> Space:
-    """ROWS rows a program, in blocks of BLOCK columns; few long rows are split into SPLIT parts."""
+    """Return ROWS rows a program in blocks of BLOCK columns; long rows split into SPLIT parts."""
     row = power_of_two_at_least(shape["C"])
     values: Values = {"ROWS": (1, 2, 4, 8, 16), "BLOCK": (128, 256, 512, 1024, 2048, 4096), "SPLIT": (1, 2, 4, 8, 16, 32, 64),
                       "num_warps": WARPS[:-1], "num_stages": (1, 2, 3)}
-    return union((values,), (
-        threads_fit(gpu), _tile("ROWS", "BLOCK"),
-        Constraint("block beyond the row", lambda c: whole(c, "BLOCK") <= max(128, row)),
-        Constraint("more rows than there are", lambda c: whole(c, "ROWS") < 2 * shape["R"]),
+    return union_space((values,), (
+        thread_limit(gpu), _tile_limit("ROWS", "BLOCK"),
+        Constraint("block beyond the row", lambda c: whole_number(c, "BLOCK") <= max(128, row)),
+        Constraint("more rows than there are", lambda c: whole_number(c, "ROWS") < 2 * shape["R"]),
         Constraint("more parts than blocks",
-                   lambda c: whole(c, "SPLIT") == 1 or whole(c, "SPLIT") * whole(c, "BLOCK") <= shape["C"]),
-        Constraint("parts that no SM waits for", lambda c: whole(c, "SPLIT") == 1
-                   or whole(c, "SPLIT") * -(-shape["R"] // whole(c, "ROWS")) <= 64 * gpu.sms)))
+                   lambda c: whole_number(c, "SPLIT") == 1 or whole_number(c, "SPLIT") * whole_number(c, "BLOCK") <= shape["C"]),
+        Constraint("parts that no SM waits for", lambda c: whole_number(c, "SPLIT") == 1
+                   or whole_number(c, "SPLIT") * -(-shape["R"] // whole_number(c, "ROWS")) <= 64 * gpu.sms)))
 
 
 def row_sum_default(shape: Shape, dtype: str, gpu: Limits) -> Config:
+    """Return the default configuration of sums of rows."""
     return {"ROWS": 1, "BLOCK": min(1024, max(128, power_of_two_at_least(shape["C"]))), "SPLIT": 1, "num_warps": 4, "num_stages": 2}
 
 
 def transpose_space(shape: Shape, dtype: str, gpu: Limits) -> Space:
-    """Tiles BM × BN through shared memory; tiles follow each other along the rows or along the columns of X."""
+    """Return tiles BM × BN through shared memory, ordered along rows or columns of X."""
     sides = (16, 32, 64, 128, 256)
     values: Values = {"BM": sides, "BN": sides, "ORDER": ("rows", "columns"), "num_warps": WARPS[:-1]}
     size = BYTES[dtype]
-    return union((values,), (
-        threads_fit(gpu), _tile("BM", "BN"),
-        Constraint("shared memory", lambda c: whole(c, "BM") * whole(c, "BN") * size <= gpu.smem_bytes)))
+    return union_space((values,), (
+        thread_limit(gpu), _tile_limit("BM", "BN"),
+        Constraint("shared memory", lambda c: whole_number(c, "BM") * whole_number(c, "BN") * size <= gpu.smem_bytes)))
 
 
 def transpose_default(shape: Shape, dtype: str, gpu: Limits) -> Config:
-    """The tile of CUDA's transpose examples, doubled for two-byte values."""
+    """Return the tile of CUDA's transpose examples, doubled for two-byte values."""
     return {"BM": 64, "BN": 64, "ORDER": "rows", "num_warps": 4}
 
 

@@ -1,4 +1,4 @@
-"""Spaces of operators with several kernels: each kernel has its own values of each parameter, one space holds them all.
+"""One space over several kernels, each with its own values of each parameter.
 
 A parameter that a kernel does not read has one value there, so no two configurations are the same code.
 """
@@ -17,14 +17,14 @@ from tuner.trial import Config, Value
 Values = Mapping[str, Sequence[Value]]
 
 
-def whole(config: Config, name: str) -> int:
-    """A parameter that is a whole number."""
+def whole_number(config: Config, name: str) -> int:
+    """Return a parameter that is a whole number."""
     value = config[name]
     return value if isinstance(value, int) else 0
 
 
-def union(kernels: Sequence[Values], constraints: Sequence[Constraint]) -> Space:
-    """Every combination of each kernel's values that all constraints allow; a combination counts once.
+def union_space(kernels: Sequence[Values], constraints: Sequence[Constraint]) -> Space:
+    """Return every combination of each kernel's values that all constraints allow, each once.
 
     Values of a parameter keep the order in which the kernels name them, numbers are sorted.
     """
@@ -50,7 +50,7 @@ def union(kernels: Sequence[Values], constraints: Sequence[Constraint]) -> Space
 
 
 def _values(name: str, kernels: Sequence[Values]) -> tuple[Value, ...]:
-    found = tuple(dict.fromkeys(value for kernel in kernels for value in kernel[name]))
-    if all(isinstance(value, int | float) and not isinstance(value, bool) for value in found):
-        return tuple(sorted(found, key=float))
-    return found
+    values = tuple(dict.fromkeys(value for kernel in kernels for value in kernel[name]))
+    if all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
+        return tuple(sorted(values, key=float))
+    return values

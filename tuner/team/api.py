@@ -23,11 +23,11 @@ class OperatorListApi(APIView):
     def get(self, request: Request) -> Response:
         """Every operator that can be tuned: its dimensions, dtypes and presets, and the package it comes from."""
         owner = {each["name"]: package.name for package in selectors.package_list() for each in package.operators}
-        found = all_operators()
-        return Response({"operators": [selectors.operator_json(operator, owner.get(name, "")) for name, operator in found.items()]})
+        return Response({"operators": [selectors.operator_json(operator, owner.get(name, ""))
+                                       for name, operator in all_operators().items()]})
 
 
-class PackageName(serializers.Serializer):
+class PackageName(serializers.Serializer[None]):
     package = serializers.CharField(max_length=100)
 
 

@@ -1,6 +1,6 @@
-"""The process that imports a team's package: to say what it offers, and what its own `prune_configs_by` leaves of a space.
+"""The process that imports a team's package: describes operators, prunes spaces.
 
-Started by workers.team as `python -m tuner.team.child PID describe PACKAGE` or `… PID prune OPERATOR DTYPE SHAPE-AS-JSON`; PID
+Started by workers.tune.team as `python -m tuner.team.child PID describe PACKAGE` or `… PID prune OPERATOR DTYPE SHAPE-AS-JSON`; PID
 is the worker's, with which it ends. The answer is JSON on the file descriptor that RIDGEPOINT_ANSWER_FD names; what a package
 prints is not read as an answer.
 """
@@ -16,18 +16,19 @@ os.environ["CUDA_VISIBLE_DEVICES"] = ""       # before torch: describing needs n
 
 import torch
 
-from tuner.bench import wire
+from tuner import wire
 from tuner.kernels.problem import torch_dtype
 from tuner.operators import find
 from tuner.team import packages
 
 
 def describe(package: str) -> list[dict[str, Any]]:
-    return [packages.describe(adapter) for adapter in packages.load(package).values()]
+    """Return the description of every operator of a package."""
+    return [packages.describe_adapter(adapter) for adapter in packages.load_adapters(package).values()]
 
 
 def prune(name: str, dtype: str, shape: dict[str, int]) -> dict[str, Any]:
-    """Triton's own steps in their order: early_config_prune, then the perf_model's top_k."""
+    """Apply Triton's own steps in order: early_config_prune, then the perf_model's top_k."""
     if find(name) is None:
         raise packages.PackageError(f"no enabled package offers {name}")
     kernel = packages.adapter_of(name).kernel
@@ -42,6 +43,7 @@ def prune(name: str, dtype: str, shape: dict[str, int]) -> dict[str, Any]:
 
 
 def main(worker_pid: str, *argv: str) -> int:
+    """Answer one question of the worker; return the exit status."""
     wire.enter_child(int(worker_pid))         # a package that hangs outlives no worker
     packages.provide()
     try:

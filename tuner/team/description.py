@@ -1,4 +1,4 @@
-"""What a worker says of a team's operator, as JSON, and the Operator that web and workers make of it. Imports no team code.
+"""Descriptions of teams' operators as JSON, checked and made into operators. No team code.
 
 The JSON comes from a child that ran a team's code: it is read like an upload, every number bounded.
 """
@@ -25,11 +25,11 @@ _DTYPE = re.compile(r"[a-z][a-z0-9_]{0,15}\Z")
 
 
 class DescriptionError(ValueError):
-    """An operator that cannot be taken; the text names it and says what would be valid."""
+    """An operator that cannot be taken; the text says what would be valid."""
 
 
-def operators_read(text: bytes) -> list[dict[str, Any]]:
-    """The checked descriptions of a child's answer."""
+def read_operators(text: bytes) -> list[dict[str, Any]]:
+    """Return the checked descriptions of a child's answer. Raises DescriptionError."""
     if len(text) > MAX_BYTES:
         raise DescriptionError(f"{len(text):,} bytes of description; at most {MAX_BYTES:,}")
     try:
@@ -39,20 +39,20 @@ def operators_read(text: bytes) -> list[dict[str, Any]]:
     if not isinstance(told, list) or not 1 <= len(told) <= MAX_OPERATORS or not all(isinstance(each, dict) for each in told):
         raise DescriptionError(f"a package offers 1 to {MAX_OPERATORS} operators")
     for each in told:
-        operator_from(each)
+        make_operator(each)
     names = [each["name"] for each in told]
     if len(set(names)) < len(names):
         raise DescriptionError("two operators have the same name")
     return told
 
 
-def operator_from(told: Mapping[str, Any]) -> Operator:
-    """DescriptionError when anything in it cannot be."""
+def make_operator(told: Mapping[str, Any]) -> Operator:
+    """Return the operator of a description. Raises DescriptionError."""
     name = told.get("name")
     if not isinstance(name, str) or not _NAME.match(name):
         raise DescriptionError(f"an operator's name is letters, digits and _, at most 40: not {str(name)[:60]!r}")
     try:
-        return _operator(name, told)
+        return _make_operator(name, told)
     except DescriptionError:
         raise
     except KeyError as error:
@@ -61,33 +61,34 @@ def operator_from(told: Mapping[str, Any]) -> Operator:
         raise DescriptionError(f"{name}: {error}"[:500]) from error
 
 
-def _operator(name: str, told: Mapping[str, Any]) -> Operator:
-    dims = tuple(_dim(dim) for dim in _listed(told["dims"], MAX_DIMS))
-    dtypes = tuple(_listed(told["dtypes"], 8))
+def _make_operator(name: str, told: Mapping[str, Any]) -> Operator:
+    dims = tuple(_make_dim(dim) for dim in _check_list(told["dims"], MAX_DIMS))
+    dtypes = tuple(_check_list(told["dtypes"], 8))
     if not all(isinstance(each, str) and _DTYPE.match(each) for each in dtypes):
         raise DescriptionError(f"{name}: a dtype is written like bf16")
-    configs = [_config(config) for config in _listed(told["configs"], MAX_CONFIGS, 0)]
-    params = tuple(Param(_named(each), tuple(map(_value, _listed(values, MAX_VALUES))))
+    configs = [_check_config(config) for config in _check_list(told["configs"], MAX_CONFIGS, 0)]
+    params = tuple(Param(_check_name(each), tuple(map(_check_value, _check_list(values, MAX_VALUES))))
                    for each, values in list((told["params"] or {}).items())[:MAX_PARAMS])
     if not configs and not params:
         raise DescriptionError(f"{name}: a kernel that is not autotuned needs `params`")
     parameters = [param.name for param in params] or list(configs[0])
     if any(sorted(config) != sorted(parameters) for config in configs):
         raise DescriptionError(f"{name}: every configuration names {', '.join(parameters)}")
-    default = _config(told["default"])
+    default = _check_config(told["default"])
     if sorted(default) != sorted(parameters):
         raise DescriptionError(f"{name}: the default configuration must name {', '.join(parameters)}")
     of_shape = [*(dim.name for dim in dims), "size"]
     flops, moved = Expression(told["flops"], of_shape), Expression(told["bytes"], of_shape)
-    rules = [(_text(reason), Expression(rule, [*of_shape, *parameters, *OF_GPU]))
+    rules = [(_check_text(reason), Expression(rule, [*of_shape, *parameters, *OF_GPU]))
              for reason, rule in list(told["constraints"].items())[:MAX_PARAMS]]
     operator = Operator(
-        name=name, title=_text(told["title"]) or name, dims=dims, dtypes=dtypes,
-        presets=tuple({_named(each): _whole(value) for each, value in preset.items()} for preset in _listed(told["presets"], 20)),
-        space=_space(params, configs, default, rules), default_config=lambda shape, dtype, gpu: default,
+        name=name, title=_check_text(told["title"]) or name, dims=dims, dtypes=dtypes,
+        presets=tuple({_check_name(each): _check_whole(value) for each, value in preset.items()}
+                      for preset in _check_list(told["presets"], 20)),
+        space=_make_space(params, configs, default, rules), default_config=lambda shape, dtype, gpu: default,
         flops=lambda shape: int(flops.value({**shape, "size": 1})),
         bytes=lambda shape, dtype: int(moved.value({**shape, "size": BYTES.get(dtype, 1)})),
-        kernel_module=KERNEL_MODULE, kernel_names=tuple(map(_text, _listed(told["kernel_names"], 20, 0))),
+        kernel_module=KERNEL_MODULE, kernel_names=tuple(map(_check_text, _check_list(told["kernel_names"], 20, 0))),
         tolerance={each: float(value) for each, value in told["tolerance"].items() if 0 < float(value) < 1},
         unit="B/s" if told["unit"] == "B/s" else "FLOP/s")
     for preset in operator.presets:
@@ -97,30 +98,31 @@ def _operator(name: str, told: Mapping[str, Any]) -> Operator:
     return operator
 
 
-def _dim(told: Mapping[str, Any]) -> Dim:
-    only = tuple(_whole(value) for value in _listed(told["only"], MAX_VALUES, 0))
-    return Dim(_named(told["name"]), _text(told["meaning"]) or told["name"], _whole(told["low"]), _whole(told["high"]),
+def _make_dim(told: Mapping[str, Any]) -> Dim:
+    only = tuple(_check_whole(value) for value in _check_list(told["only"], MAX_VALUES, 0))
+    return Dim(_check_name(told["name"]), _check_text(told["meaning"]) or told["name"],
+               _check_whole(told["low"]), _check_whole(told["high"]),
                bool(told["exact"]), only)
 
 
-def _space(params: tuple[Param, ...], configs: Sequence[Config], default: Config,
-           rules: Sequence[tuple[str, Expression]]) -> Callable[[Shape, str, Limits], Space]:
+def _make_space(params: tuple[Param, ...], configs: Sequence[Config], default: Config,
+                rules: Sequence[tuple[str, Expression]]) -> Callable[[Shape, str, Limits], Space]:
     def space(shape: Shape, dtype: str, gpu: Limits) -> Space:
         known = {**shape, "size": BYTES.get(dtype, 1), **{name: getattr(gpu, name) for name in OF_GPU}}
         constraints = [Constraint("threads per block", lambda c: 32 * int(c.get("num_warps", 4)) <= gpu.threads)]
-        constraints += [Constraint(reason, _holds(rule, known)) for reason, rule in rules]
+        constraints += [Constraint(reason, _make_constraint(rule, known)) for reason, rule in rules]
         if params:
             return Space.enumerate(params, constraints)
-        return narrowed(list(configs), constraints)
+        return narrow_space(list(configs), constraints)
     return space
 
 
-def _holds(rule: Expression, known: Mapping[str, Any]) -> Callable[[Config], bool]:
+def _make_constraint(rule: Expression, known: Mapping[str, Any]) -> Callable[[Config], bool]:
     return lambda config: bool(rule.value({**known, **config}))
 
 
-def narrowed(configs: Sequence[Config], constraints: Sequence[Constraint]) -> Space:
-    """The listed configurations that every constraint allows, the others counted by reason."""
+def narrow_space(configs: Sequence[Config], constraints: Sequence[Constraint]) -> Space:
+    """Return the listed configurations that all constraints allow, others counted by reason."""
     kept: list[Config] = []
     pruned: dict[str, int] = {}
     for config in configs:
@@ -132,25 +134,25 @@ def narrowed(configs: Sequence[Config], constraints: Sequence[Constraint]) -> Sp
     return Space.listed(kept, pruned)
 
 
-def _listed(value: Any, most: int, least: int = 1) -> list[Any]:
+def _check_list(value: Any, most: int, least: int = 1) -> list[Any]:
     if not isinstance(value, list) or not least <= len(value) <= most:
         raise DescriptionError(f"expected a list of {least} to {most}, not {str(value)[:60]!r}")
     return value
 
 
-def _config(value: Any) -> Config:
+def _check_config(value: Any) -> Config:
     if not isinstance(value, dict) or not 1 <= len(value) <= MAX_PARAMS:
         raise DescriptionError(f"a configuration names 1 to {MAX_PARAMS} parameters")
-    return {_named(name): _value(each) for name, each in value.items()}
+    return {_check_name(name): _check_value(each) for name, each in value.items()}
 
 
-def _named(value: Any) -> str:
+def _check_name(value: Any) -> str:
     if not isinstance(value, str) or not _NAME.match(value):
         raise DescriptionError(f"{str(value)[:60]!r} is no name")
     return value
 
 
-def _value(value: Any) -> Any:
+def _check_value(value: Any) -> Any:
     if isinstance(value, bool | float) or (isinstance(value, str) and len(value) <= 60):
         return value
     if isinstance(value, int) and abs(value) < 2**31:
@@ -158,11 +160,11 @@ def _value(value: Any) -> Any:
     raise DescriptionError(f"{str(value)[:60]!r} is no parameter's value")
 
 
-def _whole(value: Any) -> int:
+def _check_whole(value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or abs(value) > 2**40:
         raise DescriptionError(f"{str(value)[:60]!r} is no whole number below 2⁴⁰")
     return value
 
 
-def _text(value: Any) -> str:
+def _check_text(value: Any) -> str:
     return str(value)[:120].replace("\0", "")

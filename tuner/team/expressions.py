@@ -1,4 +1,4 @@
-"""Arithmetic that a team writes as text: FLOP, bytes, constraints. Parsed into a tree and walked, never evaluated as code.
+"""Arithmetic that a team writes as text (FLOP, bytes, constraints), parsed and walked.
 
 "2 * M * N * K" · "(BM + BN) * BK * size * num_stages <= smem_bytes" · "cdiv(N, BLOCK) * 4"
 """
@@ -24,7 +24,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
 
 
 class Expression:
-    """`value({"M": 4, …})`. ValueError at once when the text is no arithmetic over `names`."""
+    """Arithmetic over `names`. Raises ValueError at once where the text is none."""
 
     def __init__(self, text: str, names: Collection[str]) -> None:
         if not isinstance(text, str) or not 0 < len(text) <= MAX_CHARACTERS:
@@ -40,15 +40,16 @@ class Expression:
         _check(self._root, text, frozenset(names))
 
     def value(self, values: Mapping[str, Any]) -> Number:
+        """Return the value at `values`. Raises ValueError."""
         try:
-            found: Number = _value(self._root, values)
+            number: Number = _evaluate(self._root, values)
         except (ArithmeticError, TypeError) as error:
             raise ValueError(f"{self.text!r}: {error}") from error
-        return found
+        return number
 
 
 def _check(node: ast.AST, text: str, names: frozenset[str]) -> None:
-    """Every part is of a kind that `_value` knows, every name is known."""
+    """Raise ValueError unless every part is known to `_evaluate` and every name is given."""
     known = False
     if isinstance(node, ast.Constant):
         known = isinstance(node.value, int | float)
@@ -75,32 +76,33 @@ def _check(node: ast.AST, text: str, names: frozenset[str]) -> None:
             _check(child, text, names)
 
 
-def _value(node: ast.AST, values: Mapping[str, Any]) -> Any:
+def _evaluate(node: ast.AST, values: Mapping[str, Any]) -> Any:
     if isinstance(node, ast.Constant):
         return node.value
     if isinstance(node, ast.Name):
         return values[node.id]
     if isinstance(node, ast.BinOp):
-        left, right = _value(node.left, values), _value(node.right, values)
+        left, right = _evaluate(node.left, values), _evaluate(node.right, values)
         if isinstance(node.op, ast.Pow) and abs(right) > MAX_POWER:
             raise OverflowError(f"a power of more than {MAX_POWER}")
-        return _bounded(_BINARY[type(node.op)](left, right))
+        return _check_bounds(_BINARY[type(node.op)](left, right))
     if isinstance(node, ast.UnaryOp):
-        value = _value(node.operand, values)
+        value = _evaluate(node.operand, values)
         return not value if isinstance(node.op, ast.Not) else -value
     if isinstance(node, ast.BoolOp):
         every = isinstance(node.op, ast.And)
-        return all(_value(part, values) for part in node.values) if every else any(_value(part, values) for part in node.values)
+        holds = (_evaluate(part, values) for part in node.values)
+        return all(holds) if every else any(holds)
     if isinstance(node, ast.IfExp):
-        return _value(node.body if _value(node.test, values) else node.orelse, values)
+        return _evaluate(node.body if _evaluate(node.test, values) else node.orelse, values)
     if isinstance(node, ast.Compare):
-        sides = [_value(part, values) for part in (node.left, *node.comparators)]
+        sides = [_evaluate(part, values) for part in (node.left, *node.comparators)]
         return all(_COMPARE[type(op)](a, b) for op, a, b in zip(node.ops, sides, sides[1:], strict=False))
     assert isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
-    return _bounded(FUNCTIONS[node.func.id](*(_value(part, values) for part in node.args)))
+    return _check_bounds(FUNCTIONS[node.func.id](*(_evaluate(part, values) for part in node.args)))
 
 
-def _bounded(value: Any) -> Any:
+def _check_bounds(value: Any) -> Any:
     if isinstance(value, int) and value.bit_length() > MAX_BITS:
         raise OverflowError(f"a number of more than {MAX_BITS} bits")
     return value

@@ -1,4 +1,4 @@
-"""Teams' packages on this machine: which there are, without importing them, and, in a child only, what they offer."""
+"""Teams' packages on this machine: found without importing; loaded in a child only."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import Any
 from tuner import operators
 from tuner.operators.operator import Operator
 from tuner.team.adapter import ENTRY_POINTS, TritonOperator
-from tuner.team.description import operator_from
+from tuner.team.description import make_operator
 
 ENABLED = "RIDGEPOINT_OPERATOR_PACKAGES"     # set by a worker for its children: the packages that owners enabled
 _loaded: dict[str, TritonOperator] = {}
@@ -26,64 +26,66 @@ class PackageError(Exception):
     """A package that cannot be used here; the text says why."""
 
 
-def installed() -> list[dict[str, str]]:
-    """Distributions with our entry points, from their metadata: {"package", "version"}. No code of theirs is run."""
-    found = {}
+def installed_packages() -> list[dict[str, str]]:
+    """Return {"package", "version"} of distributions with our entry points, from metadata alone."""
+    versions = {}
     for entry in metadata.entry_points(group=ENTRY_POINTS):
         if entry.dist is not None:
-            found[normal(entry.dist.name)] = entry.dist.version
-    return [{"package": name, "version": version} for name, version in sorted(found.items())]
+            versions[normal_name(entry.dist.name)] = entry.dist.version
+    return [{"package": name, "version": version} for name, version in sorted(versions.items())]
 
 
-def normal(name: str) -> str:
-    """Acme_Kernels and acme-kernels are the same distribution."""
+def normal_name(name: str) -> str:
+    """Return the normal form: Acme_Kernels and acme-kernels are the same distribution."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def load(package: str) -> dict[str, TritonOperator]:
-    """Import a package's adapters: only in a child that may die, and only for a package that an owner enabled."""
-    entries = [entry for entry in metadata.entry_points(group=ENTRY_POINTS) if entry.dist and normal(entry.dist.name) == package]
+def load_adapters(package: str) -> dict[str, TritonOperator]:
+    """Import a package's adapters, by name: only in a child, for an enabled package."""
+    entries = [entry for entry in metadata.entry_points(group=ENTRY_POINTS)
+               if entry.dist and normal_name(entry.dist.name) == package]
     if not entries:
         raise PackageError(f"{package} is not installed here, or names no entry point {ENTRY_POINTS}")
-    found: dict[str, TritonOperator] = {}
+    adapters: dict[str, TritonOperator] = {}
     for entry in entries:
         offered = entry.load()
         for adapter in [offered] if isinstance(offered, TritonOperator) else list(offered):
             if not isinstance(adapter, TritonOperator):
                 raise PackageError(f"{entry.value} offers {type(adapter).__name__}, not TritonOperator")
-            if adapter.name in operators.OPERATORS or adapter.name in found:
+            if adapter.name in operators.OPERATORS or adapter.name in adapters:
                 raise PackageError(f"the name {adapter.name} is taken")
-            found[adapter.name] = adapter
-    return found
+            adapters[adapter.name] = adapter
+    return adapters
 
 
 def provide() -> None:
-    """In a child: let `operators.find` know what the packages offer that its worker named in the environment."""
+    """Let `operators.find` know, in a child, what the packages named in its environment offer."""
     if os.environ.get(ENABLED):
-        operators.provide(_offered)
+        operators.provide(_load_operators)
 
 
-def _offered() -> Mapping[str, Operator]:
+def _load_operators() -> Mapping[str, Operator]:
     for package in os.environ.get(ENABLED, "").split(","):
         try:
-            _loaded.update(load(package))
+            _loaded.update(load_adapters(package))
         except Exception as error:       # one team's fault must not take another team's kernels away
             sys.stderr.write(f"{package}: {type(error).__name__}: {error}\n")
-    return {name: operator_from(describe(adapter)) for name, adapter in _loaded.items()}
+    return {name: make_operator(describe_adapter(adapter)) for name, adapter in _loaded.items()}
 
 
 def adapter_of(name: str) -> TritonOperator:
+    """Return the adapter of an operator."""
     return _loaded[name]
 
 
-def describe(adapter: TritonOperator) -> dict[str, Any]:
-    """What tuner.team.description reads: everything about an operator but its code."""
+def describe_adapter(adapter: TritonOperator) -> dict[str, Any]:
+    """Return everything about an operator but its code, as description.py reads it."""
     configs = [config_json(config) for config in getattr(adapter.kernel, "configs", ())]
     params = {name: list(values) for name, values in adapter.params.items()} if adapter.params else None
     first = configs[0] if configs else {name: values[0] for name, values in (params or {}).items()}
     if params and configs:
         configs = []                       # the wider space holds; the listed ones are where a search may begin
-    fn, kernel = function(adapter.kernel), adapter.kernel
+    fn, kernel = python_function(adapter.kernel), adapter.kernel
     top_k = getattr(kernel, "configs_top_k", None) if getattr(kernel, "perf_model", None) else None
     return {
         "name": adapter.name, "title": adapter.title or adapter.name,
@@ -99,23 +101,23 @@ def describe(adapter: TritonOperator) -> dict[str, Any]:
 
 
 def config_json(config: Any) -> dict[str, Any]:
-    """A triton.Config as our parameters: its own, warps and stages, and what else differs from Triton's defaults."""
-    found = {**config.kwargs, "num_warps": config.num_warps, "num_stages": config.num_stages}
+    """Return a triton.Config as parameters: its own, warps, stages, other non-defaults."""
+    params = {**config.kwargs, "num_warps": config.num_warps, "num_stages": config.num_stages}
     if config.num_ctas != 1:
-        found["num_ctas"] = config.num_ctas
+        params["num_ctas"] = config.num_ctas
     if config.maxnreg is not None:
-        found["maxnreg"] = config.maxnreg
-    return found
+        params["maxnreg"] = config.maxnreg
+    return params
 
 
-def function(kernel: Any) -> Any:
-    """The Python function under @triton.autotune, @triton.heuristics and @triton.jit."""
+def python_function(kernel: Any) -> Any:
+    """Return the Python function under @triton.autotune, @triton.heuristics and @triton.jit."""
     while not inspect.isfunction(kernel):
         kernel = kernel.fn
     return kernel
 
 
 def source_hash(adapter: TritonOperator) -> str:
-    """Of the file that the kernel stands in, as for the built-in operators."""
-    module = importlib.import_module(function(adapter.kernel).__module__)
+    """Return the hash of the file that holds the kernel."""
+    module = importlib.import_module(python_function(adapter.kernel).__module__)
     return hashlib.sha256(Path(module.__file__ or "").read_bytes()).hexdigest()

@@ -1,4 +1,4 @@
-"""HTML: what can be tuned, and whose kernels may run here."""
+"""Pages of operators and of the packages whose kernels may run."""
 
 from __future__ import annotations
 
@@ -17,27 +17,29 @@ from tuner.team import selectors, services
 
 @require_safe
 def operator_list(request: HttpRequest) -> HttpResponse:
+    """Show operators, packages and the audit."""
     return _page(request)
 
 
 def _page(request: HttpRequest, typed: str = "", problem: str = "", status: int = 200) -> HttpResponse:
     packages = selectors.package_list()
-    found = all_operators()
+    by_name = all_operators()
     enabled = [package for package in packages if package.enabled]
-    told = {each["name"]: {**each, "package": package.name} for package in enabled for each in package.operators}
-    known = {package.name for package in packages}
+    described = {each["name"]: {**each, "package": package.name} for package in enabled for each in package.operators}
+    names = {package.name for package in packages}
     return render(request, "tuner/operators.html", {
-        "operators": [{"operator": operator, "team": None if name in OPERATORS else told.get(name)}
-                      for name, operator in found.items()],
-        "built_in": len(OPERATORS), "of_teams": len(found) - len(OPERATORS), "packages": packages,
+        "operators": [{"operator": operator, "team": None if name in OPERATORS else described.get(name)}
+                      for name, operator in by_name.items()],
+        "built_in": len(OPERATORS), "of_teams": len(by_name) - len(OPERATORS), "packages": packages,
         "enabled": len(enabled),
-        "offered": {name: workers for name, workers in selectors.packages_on_workers().items() if name not in known},
+        "offered": {name: workers for name, workers in selectors.packages_on_workers().items() if name not in names},
         "audit": selectors.audit_list(), "typed": typed, "problem": problem}, status=status)
 
 
 @permission_required("tuner.add_operatorpackage", raise_exception=True)
 @require_POST
 def package_enable(request: HttpRequest) -> HttpResponse:
+    """Enable the named package."""
     name = request.POST.get("package", "")
     try:
         package = services.package_enable(name, by=request.user)
@@ -51,7 +53,7 @@ def package_enable(request: HttpRequest) -> HttpResponse:
 @permission_required("tuner.change_operatorpackage", raise_exception=True)
 @require_POST
 def package_change(request: HttpRequest, pk: int) -> HttpResponse:
-    """POST `do`: disable, describe (again) or remove."""
+    """Disable, describe again or remove a package (POST `do`)."""
     package = get_object_or_404(OperatorPackage, pk=pk)
     do: dict[str, Any] = {"disable": services.package_disable, "remove": services.package_remove}
     asked = request.POST.get("do", "")

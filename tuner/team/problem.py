@@ -1,4 +1,4 @@
-"""A team's operator at one shape, as the GPU child asks for it: see tuner.kernels.problem.Problem."""
+"""A team's operator at one shape, as tuner.kernels.problem.Problem."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tuner.trial import Config, config_key
 
 
 class TeamProblem:
-    """The kernel under its autotuner, launched with one configuration; what the autotuner resets or restores, this does."""
+    """The kernel under its autotuner, with the autotuner's resets and restores."""
 
     def __init__(self, adapter: TritonOperator, shape: Mapping[str, Any], dtype: str, device: torch.device, seed: int) -> None:
         self.adapter, kernel = adapter, adapter.kernel
@@ -51,9 +51,9 @@ class TeamProblem:
         return right.float()
 
     def library(self) -> torch.Tensor:
-        """The team's own comparison; without one its reference, on the arguments as they are."""
-        found: torch.Tensor = (self.adapter.library or self.adapter.reference)(self.args)
-        return found
+        """Return the team's own comparison; without one its reference."""
+        result: torch.Tensor = (self.adapter.library or self.adapter.reference)(self.args)
+        return result
 
     def compile(self, config: Config) -> Any:
         return self._launcher.warmup(grid=self.adapter.grid, **self.args, **config)
@@ -86,4 +86,5 @@ PROBLEMS = _Problems()
 
 
 def source_hash(name: str) -> str:
+    """Return the hash of the operator's kernel source."""
     return packages.source_hash(packages.adapter_of(name))

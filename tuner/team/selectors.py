@@ -1,4 +1,4 @@
-"""Teams' operators as web and workers know them: from rows. Nothing here imports a team's code."""
+"""Teams' operators from rows, for web and workers. Imports no team code."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from django.db.models import Q, QuerySet
 
 from tuner.models import OperatorAudit, OperatorPackage
 from tuner.operators import OPERATORS, Operator
-from tuner.team.description import DescriptionError, operator_from
+from tuner.team.description import DescriptionError, make_operator
 from workers import jobs
 
 AUDIT_ROWS = 50
@@ -20,53 +20,55 @@ _memo: tuple[float, dict[str, Operator]] = (float("-inf"), {})
 
 
 def package_list() -> list[OperatorPackage]:
+    """Return all packages."""
     return list(OperatorPackage.objects.select_related("enabled_by"))
 
 
-def usable() -> QuerySet[OperatorPackage]:
-    """Packages whose kernels may run now: enabled, and described without a fault; also while they are described again."""
+def usable_packages() -> QuerySet[OperatorPackage]:
+    """Return packages whose kernels may run: enabled and described without fault."""
     described = Q(status=OperatorPackage.Status.READY) | Q(status=OperatorPackage.Status.WAITING, described__isnull=False)
     return OperatorPackage.objects.filter(described, enabled=True).order_by("name")
 
 
 def enabled_packages() -> list[str]:
-    return list(usable().values_list("name", flat=True))
+    """Return the names of enabled packages."""
+    return list(usable_packages().values_list("name", flat=True))
 
 
-def operators() -> Mapping[str, Operator]:
-    """What the usable packages offer: given to `tuner.operators.provide`. A page that names hundreds of rows asks once."""
+def usable_operators() -> Mapping[str, Operator]:
+    """Return operators of usable packages, read again every FRESH_S."""
     global _memo
-    looked, found = _memo
-    if time.monotonic() - looked >= FRESH_S:
-        found = {}
-        for pk, described in usable().values_list("pk", "described"):
-            found = {**_of_package(pk, described), **found}
-        _memo = (time.monotonic(), found)
-    return found
+    read_at, by_name = _memo
+    if time.monotonic() - read_at >= FRESH_S:
+        by_name = {}
+        for pk, described in usable_packages().values_list("pk", "described"):
+            by_name = {**_package_operators(pk, described), **by_name}
+        _memo = (time.monotonic(), by_name)
+    return by_name
 
 
-def operators_forget() -> None:
-    """What was decided shows at once in this process, and within FRESH_S in the others."""
+def forget_operators() -> None:
+    """Read again at once in this process; others follow within FRESH_S."""
     global _memo
     _memo = (float("-inf"), {})
 
 
 @lru_cache(maxsize=64)
-def _of_package(pk: int, described: Any) -> dict[str, Operator]:
-    """Read once per description."""
-    told = OperatorPackage.objects.values_list("operators", flat=True).get(pk=pk)
-    found = {}
-    for each in told:
+def _package_operators(pk: int, described: Any) -> dict[str, Operator]:
+    """Return a package's operators, read once per description."""
+    descriptions = OperatorPackage.objects.values_list("operators", flat=True).get(pk=pk)
+    by_name = {}
+    for each in descriptions:
         try:
-            found[each["name"]] = operator_from(each)
+            by_name[each["name"]] = make_operator(each)
         except DescriptionError:      # described by an older version of this code
             continue
-    return found
+    return by_name
 
 
-def description_of(name: str) -> dict[str, Any] | None:
-    """What a package's worker said of one operator."""
-    for package in usable():
+def operator_description(name: str) -> dict[str, Any] | None:
+    """Return a worker's description of one operator; None where there is none."""
+    for package in usable_packages():
         for each in package.operators:
             if each["name"] == name and name not in OPERATORS:
                 return {**each, "package": package.name}
@@ -74,17 +76,18 @@ def description_of(name: str) -> dict[str, Any] | None:
 
 
 def packages_on_workers() -> dict[str, list[dict[str, Any]]]:
-    """package → the living workers that have it: {"worker", "version", "queue"}."""
-    found: dict[str, list[dict[str, Any]]] = {}
+    """Return package → living workers that have it: {"worker", "version", "queue"}."""
+    workers_by_package: dict[str, list[dict[str, Any]]] = {}
     for worker in jobs.workers():
         queue = next((queue for queue in ("compile", "gpu") if queue in worker["queues"]), None)
         for each in worker.get("packages", []) if queue else []:
-            found.setdefault(each["package"], []).append(
+            workers_by_package.setdefault(each["package"], []).append(
                 {"worker": worker["name"], "version": each["version"], "queue": queue})
-    return found
+    return workers_by_package
 
 
 def audit_list() -> list[OperatorAudit]:
+    """Return the newest decisions about packages."""
     return list(OperatorAudit.objects.select_related("by")[:AUDIT_ROWS])
 
 

@@ -1,4 +1,4 @@
-"""Which packages' kernels may run: enable, disable, remove, and what a worker says of them. Every decision is kept."""
+"""Enable, disable and remove packages, and store their descriptions; every decision is kept."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from django.utils import timezone
 
 from tuner.models import OperatorAudit, OperatorPackage
 from tuner.team import selectors
-from tuner.team.packages import normal
+from tuner.team.packages import normal_name
 from workers import jobs
 
 Status = OperatorPackage.Status
@@ -18,32 +18,32 @@ _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,98}[A-Za-z0-9])?\Z")       # o
 
 
 class PackageRefused(ValueError):
-    """Nothing was changed; the text says why."""
+    """A change that was not made; the text says why."""
 
 
 def package_enable(name: str, *, by: Any) -> OperatorPackage:
-    """From now on children of workers may import the package. A worker that has it is asked to describe it."""
+    """Let workers' children import the package; ask a worker that has it to describe it."""
     if not _NAME.match(name.strip()):
         raise PackageRefused("a package is named as pip names it: letters, digits, - _ and .")
     with transaction.atomic():
         package, _ = OperatorPackage.objects.update_or_create(
-            name=normal(name.strip()), defaults={"enabled": True, "enabled_by": by, "status": Status.WAITING, "error": None})
-        _note(package.name, "enabled", by)
-        transaction.on_commit(lambda: package_wake(package))
+            name=normal_name(name.strip()), defaults={"enabled": True, "enabled_by": by, "status": Status.WAITING, "error": None})
+        _audit(package.name, "enabled", by)
+        transaction.on_commit(lambda: package_wake(package), robust=True)
     return package
 
 
 def package_disable(package: OperatorPackage, *, by: Any) -> None:
-    """Jobs that run end by themselves; none starts anew."""
+    """Disable the package; its jobs end by themselves."""
     with transaction.atomic():
         if OperatorPackage.objects.filter(pk=package.pk, enabled=True).update(enabled=False):
-            _note(package.name, "disabled", by)
+            _audit(package.name, "disabled", by)
 
 
 def package_remove(package: OperatorPackage, *, by: Any) -> None:
-    """Its jobs and cached configurations stay."""
+    """Remove the package; jobs and cached configurations stay."""
     with transaction.atomic():
-        _note(package.name, "removed", by)
+        _audit(package.name, "removed", by)
         package.delete()
 
 
@@ -56,26 +56,28 @@ def package_wake(package: OperatorPackage) -> bool:
 
 
 def packages_wake() -> list[int]:
-    """Those that wait and that a worker has by now: the sweep asks every few seconds."""
+    """Wake descriptions of packages that a worker has by now; return their ids."""
     waiting = list(OperatorPackage.objects.filter(enabled=True, status=Status.WAITING))
     asked = jobs.waiting("operators") if waiting else set()
     return [package.pk for package in waiting if package.pk not in asked and package_wake(package)]
 
 
-def package_described(package: OperatorPackage, worker: str, *, operators: list[dict[str, Any]], version: str) -> None:
+def record_description(package: OperatorPackage, worker: str, *, operators: list[dict[str, Any]], version: str) -> None:
+    """Store a worker's description of the package."""
     with transaction.atomic():
         OperatorPackage.objects.filter(pk=package.pk).update(
             status=Status.READY, operators=operators, version=version[:60], error=None, worker=worker, described=timezone.now())
-        _note(package.name, "described", None, f"version {version}: {', '.join(each['name'] for each in operators)}")
+        _audit(package.name, "described", None, f"version {version}: {', '.join(each['name'] for each in operators)}")
 
 
-def package_failed(package: OperatorPackage, worker: str, what: str, hint: str = "") -> None:
+def record_failure(package: OperatorPackage, worker: str, what: str, hint: str = "") -> None:
+    """Store why the package could not be described."""
     with transaction.atomic():
         OperatorPackage.objects.filter(pk=package.pk).update(
             status=Status.FAILED, worker=worker, error={"where": package.name, "what": what[:1000], "hint": hint})
-        _note(package.name, "failed", None, what)
+        _audit(package.name, "failed", None, what)
 
 
-def _note(package: str, what: str, by: Any, detail: str = "") -> None:
-    selectors.operators_forget()
+def _audit(package: str, what: str, by: Any, detail: str = "") -> None:
+    selectors.forget_operators()
     OperatorAudit.objects.create(package=package, what=what, by=by, detail=detail[:300].replace("\0", ""))

@@ -1,4 +1,4 @@
-"""Make sure that PostgreSQL and Redis answer: those named in the environment, else private ones in the data folder.
+"""PostgreSQL and Redis for a process: those of the environment, else private ones.
 
 Whoever uses the private servers holds a shared lock on `users.lock` in the data folder; the last one out stops them.
 A user that is killed leaves no trace: its lock dies with it.
@@ -7,18 +7,28 @@ A user that is killed leaves no trace: its lock dies with it.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import fcntl
 import os
+import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TextIO
 
-from webapp.embedded import postgres, redis
+from webapp.embedded import launch, postgres, redis
+from webapp.embedded.launch import Server, Start
+from webapp.embedded.postgres import Postgres
+from webapp.embedded.redis import Redis
 
-_kept: list[tuple[Path, str]] = []      # (data folder, variable) of the private servers of this process
+_kept: list[Server] = []        # the private servers of this process
+_starts: list[Start] = []       # those that were begun and not waited for
+_keepers: list[Keeper] = []
+_leaving = threading.Event()
 
 
-def servers(home: Path) -> None:
-    """Set DATABASE_URL and REDIS_URL where the environment does not, to private servers that are up on return."""
+def begin_servers(home: Path) -> None:
+    """Start private servers where the environment names none; `wait_for_servers` waits."""
     private = [name for name in ("DATABASE_URL", "REDIS_URL") if not os.environ.get(name)]
     if not private:
         return
@@ -27,31 +37,71 @@ def servers(home: Path) -> None:
     fcntl.flock(users, fcntl.LOCK_SH)           # waits while a last user is stopping them
     atexit.register(_leave, users, home, os.getpid())
     if "DATABASE_URL" in private:
-        os.environ["DATABASE_URL"] = postgres.start(home / "pg" / "data")
+        database = Postgres(home / "pg" / "data")
+        os.environ["DATABASE_URL"] = database.url
+        _kept.append(database)
     if "REDIS_URL" in private:
-        os.environ["REDIS_URL"] = redis.start(home / "redis")
-    _kept.extend((home, name) for name in private)
+        queue = Redis(home / "redis")
+        os.environ["REDIS_URL"] = queue.url
+        _kept.append(queue)
+    _starts.extend(map(Start, _kept))
+    for start in reversed(_starts):             # the first PostgreSQL of a data folder takes seconds to be made
+        start.step()
 
 
-def keep_up() -> list[str]:
-    """Start again what died of the private servers that this process asked for; their names. Cheap while all is well."""
-    revived = []
-    for home, name in _kept:
-        if name == "DATABASE_URL" and postgres.alive((home / "pg" / "data").resolve()) is None:
-            postgres.start(home / "pg" / "data")
-            revived.append("PostgreSQL")
-        if name == "REDIS_URL" and not redis.ping(redis.socket_path((home / "redis").resolve())):
-            redis.start(home / "redis")
-            revived.append("Valkey")
-    return revived
+def wait_for_servers() -> None:
+    """Return when what was begun answers. Raises CannotStart and TimeoutError."""
+    starts = _starts[:]
+    _starts.clear()
+    launch.wait(*starts)
+
+
+def start_servers(home: Path) -> None:
+    """Start private servers where the environment names none, and wait until they are up."""
+    begin_servers(home)
+    wait_for_servers()
+
+
+def make_keepers(say: Callable[[str], None]) -> list[Keeper]:
+    """Return one keeper for each private server that this process asked for."""
+    _keepers.extend(Keeper(server, say) for server in _kept)
+    return _keepers
+
+
+class Keeper:
+    """Restarts one private server when its process is gone."""
+
+    def __init__(self, server: Server, say: Callable[[str], None]) -> None:
+        self.server, self.say = server, say
+        self.turn = threading.Lock()        # nothing is started while the servers are being stopped
+
+    def look(self) -> str | None:
+        """Restart the server where it died, and say so; None while it lives. May raise CannotStart."""
+        if self.server.is_running():
+            return None
+        start = Start(self.server, say=self.say)
+        try:
+            while not self._step(start):
+                time.sleep(launch.POLL_S)
+        finally:
+            start.close()
+        return None if _leaving.is_set() else f"{self.server.name} had died and was started again"
+
+    def _step(self, start: Start) -> bool:
+        with self.turn:
+            return _leaving.is_set() or start.step()
 
 
 def _leave(users: TextIO, home: Path, owner_pid: int) -> None:
     if os.getpid() != owner_pid:                # a forked child that exits through Python uses its parent's lock
         return
-    try:
-        fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:                     # somebody else is still there
-        return
-    redis.stop(home / "redis")
-    postgres.stop(home / "pg" / "data")
+    _leaving.set()
+    with contextlib.ExitStack() as turns:
+        for keeper in _keepers:
+            turns.enter_context(keeper.turn)
+        try:
+            fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:                 # somebody else is still there
+            return
+        redis.stop(home / "redis")
+        postgres.stop(home / "pg" / "data")

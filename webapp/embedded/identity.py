@@ -1,4 +1,4 @@
-"""As whom the private PostgreSQL runs. It refuses uid 0, so for root another identity has to be found.
+"""The identity of the private PostgreSQL, which refuses uid 0.
 
 root      a user namespace that maps the caller to uid 65534: PostgreSQL sees an ordinary user while every file stays
           the caller's, no account is made and a 0700 home works
@@ -29,7 +29,7 @@ _libc = ctypes.CDLL(None, use_errno=True)     # loaded here: between fork and ex
 
 @dataclass(frozen=True)
 class Identity:
-    """`label`: "self", "userns" or "nobody"; `popen`: what subprocess needs to become it."""
+    """`label`: "self", "userns" or "nobody"; `popen`: arguments of subprocess to become it."""
 
     label: str
     popen: dict[str, Any]
@@ -44,18 +44,18 @@ class Identity:
                 os.chown(folder, self.popen["user"], self.popen["group"])
 
 
-def choose() -> Identity:
-    """RIDGEPOINT_PG_ROOT_MODE=nobody skips the namespace (a cluster made by `nobody` must keep it)."""
+def choose_identity() -> Identity:
+    """Return the identity; RIDGEPOINT_PG_ROOT_MODE=nobody skips the namespace."""
     if os.geteuid() != 0:
         return Identity("self", {})
-    if os.environ.get("RIDGEPOINT_PG_ROOT_MODE", "userns") == "userns" and _namespace_allowed():
+    if os.environ.get("RIDGEPOINT_PG_ROOT_MODE", "userns") == "userns" and _can_enter_namespace():
         return Identity("userns", {"preexec_fn": _enter_namespace})
     nobody = pwd.getpwnam("nobody")
     return Identity("nobody", {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": []})
 
 
-def tied_to_parent(before: Callable[[], None] | None, signal_number: int) -> Callable[[], None]:
-    """A preexec_fn: the new process gets the signal when the thread that started it dies, even by kill -9."""
+def make_tie_to_parent(before: Callable[[], None] | None, signal_number: int) -> Callable[[], None]:
+    """Return a preexec_fn: the process gets the signal when its parent thread dies."""
     def run() -> None:
         if before:
             before()
@@ -63,8 +63,8 @@ def tied_to_parent(before: Callable[[], None] | None, signal_number: int) -> Cal
     return run
 
 
-def public_copy(bin_dir: Path) -> Path:
-    """`nobody` cannot enter a 0700 home: put one copy of the binaries (40 MB) where it can. The copy's bin folder."""
+def copy_for_nobody(bin_dir: Path) -> Path:
+    """Return the bin folder of a copy (40 MB) where `nobody` can enter."""
     version, package = bin_dir.parent, bin_dir.parent.parent
     target = Path(tempfile.gettempdir()) / f"ridgepoint-pg-{int(bin_dir.stat().st_mtime)}"
     out = target / package.name / version.name / "bin"
@@ -90,8 +90,8 @@ def _enter_namespace() -> None:
         Path("/proc/self", name).write_text(text)
 
 
-def _namespace_allowed() -> bool:
-    """Try it in a child: what is allowed differs between kernels and containers, and only trying tells."""
+def _can_enter_namespace() -> bool:
+    """Return whether a user namespace is allowed, tried in a child."""
     pid = os.fork()
     if pid == 0:
         try:

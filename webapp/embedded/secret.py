@@ -1,4 +1,4 @@
-"""The secret key of an installation: made once, kept in its data folder, readable by its owner alone."""
+"""The installation's secret key, made once, readable by its owner alone."""
 
 import contextlib
 import os
@@ -7,6 +7,7 @@ from pathlib import Path
 
 
 def secret_key(home: Path) -> str:
+    """Return the key, made where it is missing."""
     path = home / "secret_key"
     if not path.exists():
         home.mkdir(parents=True, exist_ok=True)

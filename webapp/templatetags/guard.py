@@ -1,10 +1,10 @@
-"""What the guard says beside pages of profiles, which know nothing of it."""
+"""Template tags of the guard for pages of profiles."""
 
 from __future__ import annotations
 
 from django import template
 
-from tuner.gates import page_selectors
+from tuner.gate.verdicts import page_selectors
 from tuner.models import Gate
 
 register = template.Library()
@@ -12,5 +12,5 @@ register = template.Library()
 
 @register.simple_tag
 def gates_between(old: str, new: str) -> list[Gate]:
-    """Gates that judged `new` against `old`, newest first; none where a side is not of one build."""
+    """Return gates that judged `new` against `old`, newest first; none without single builds."""
     return page_selectors.gates_between(old, new) if old and new else []

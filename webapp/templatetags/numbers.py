@@ -92,7 +92,7 @@ def _span(text: str, exact: str) -> SafeString:
     return format_html('<span class="num" title="{}">{}</span>', exact, text.replace(" ", "\N{NO-BREAK SPACE}"))
 
 
-def _shown(value: Any, unit: str, text: Callable[[float], str]) -> SafeString:
+def _with_exact(value: Any, unit: str, text: Callable[[float], str]) -> SafeString:
     """The text of a number with its exact value on hover."""
     number = _number(value)
     return UNKNOWN if number is None else _span(text(number), _exact(number, unit))
@@ -101,25 +101,25 @@ def _shown(value: Any, unit: str, text: Callable[[float], str]) -> SafeString:
 @register.filter
 def ns(value: Any) -> SafeString:
     """Duration given in ns."""
-    return _shown(value, "ns", ns_text)
+    return _with_exact(value, "ns", ns_text)
 
 
 @register.filter
 def us(value: Any) -> SafeString:
     """Duration given in µs."""
-    return _shown(value, "µs", lambda us: ns_text(us * 1e3))
+    return _with_exact(value, "µs", lambda us: ns_text(us * 1e3))
 
 
 @register.filter
 def ms_as_time(value: Any) -> SafeString:
     """Duration given in ms."""
-    return _shown(value, "ms", lambda ms: ns_text(ms * 1e6))
+    return _with_exact(value, "ms", lambda ms: ns_text(ms * 1e6))
 
 
 @register.filter
 def seconds(value: Any) -> SafeString:
     """Duration given in seconds: minutes and hours as such, not kiloseconds."""
-    return _shown(value, "s", lambda s: ns_text(s * 1e9))
+    return _with_exact(value, "s", lambda s: ns_text(s * 1e9))
 
 
 @register.filter
@@ -131,13 +131,13 @@ def nbytes(value: Any) -> SafeString:
 @register.filter
 def si(value: Any, unit: str = "") -> SafeString:
     """Any unit: ``{{ rate|si:"FLOP/s" }}``."""
-    return _shown(value, unit, lambda number: si_text(number, unit))
+    return _with_exact(value, unit, lambda number: si_text(number, unit))
 
 
 @register.filter
 def pct(value: Any) -> SafeString:
     """Percent given as 0-100."""
-    return _shown(value, "%", pct_text)
+    return _with_exact(value, "%", pct_text)
 
 
 @register.filter
@@ -157,13 +157,13 @@ def change_text(ratio: float) -> str:
 @register.filter
 def change(value: Any) -> SafeString:
     """A ratio of new to old as signed percent; the ratio itself on hover."""
-    return _shown(value, "×", change_text)
+    return _with_exact(value, "×", change_text)
 
 
 @register.filter
 def count(value: Any) -> SafeString:
     """How many."""
-    return _shown(value, "", count_text)
+    return _with_exact(value, "", count_text)
 
 
 @register.filter

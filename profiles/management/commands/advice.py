@@ -9,12 +9,13 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 
 from profiles.advice.selectors import advice_json, advice_lines
-from profiles.analysis.sentences import pct_text, time_text
+from profiles.analysis.core.sentences import pct_text, time_text
 from profiles.models import Profile
 
 
 class Command(BaseCommand):
     help = "Ranked advice about the kernels of a profile, those of most time first."
+    requires_system_checks: list[str] = []      # `manage.py check` runs them: they load every page
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("profile", type=int, help="id of a ready profile")

@@ -15,6 +15,7 @@ from profiles.topics.table import TOPICS, topic_of
 
 class Command(BaseCommand):
     help = "Analyses of a stored trace: every topic's answer, or with --json their whole documents."
+    requires_system_checks: list[str] = []      # `manage.py check` runs them: they load every page
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("profile", type=int, help="id of a ready trace")

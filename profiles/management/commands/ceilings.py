@@ -10,13 +10,14 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
-from profiles.analysis.sentences import pct_text, si_text
+from profiles.analysis.core.sentences import pct_text, si_text
 from profiles.ceilings import selectors, services
 from profiles.models import CeilingRun
 
 
 class Command(BaseCommand):
     help = "What GPUs reach: the newest measurement of each model beside its data sheet."
+    requires_system_checks: list[str] = []      # `manage.py check` runs them: they load every page
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--measure", action="store_true", help="queue a measurement on a gpu worker and wait for it")
@@ -28,17 +29,17 @@ class Command(BaseCommand):
             if options["load"]:
                 services.ceilings_load(services.ceilings_read(_bytes(options["load"])))
             if options["measure"]:
-                _waited(services.ceilings_measure(owner=None))
+                _wait(services.ceilings_measure(owner=None))
         except services.CeilingsRefused as refused:
             raise CommandError(str(refused), returncode=2) from refused
-        found = selectors.measured_gpus()
+        measured = selectors.measured_gpus()
         if options["json"]:
             self.stdout.write(json.dumps([{**each.as_json(), "rows": [
-                {**row, "measured": None} for row in selectors.gpu_rows(each, each.gpu)]} for each in found]))
+                {**row, "measured": None} for row in selectors.gpu_rows(each, each.gpu)]} for each in measured]))
             return
-        if not found:
+        if not measured:
             self.stdout.write("Nothing was measured yet: --measure with a gpu worker, or --load FILE.")
-        for each in found:
+        for each in measured:
             self.stdout.write(f"{each.gpu}, {each.label}")
             for row in selectors.gpu_rows(each, each.gpu):
                 one = row["measured"]
@@ -56,7 +57,7 @@ def _bytes(path: Path) -> bytes:
         raise CommandError(f"{path}: {error.strerror}", returncode=2) from error
 
 
-def _waited(run: CeilingRun) -> None:
+def _wait(run: CeilingRun) -> None:
     while run.status in services.LIVE:
         time.sleep(0.5)
         run.refresh_from_db()

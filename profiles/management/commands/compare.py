@@ -8,13 +8,14 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
-from profiles.analysis.sentences import time_text
-from profiles.selectors.compare import PER, comparison
+from profiles.analysis.core.sentences import time_text
+from profiles.compare.selectors import PER, comparison
 from profiles.trace import TraceError
 
 
 class Command(BaseCommand):
     help = "Compare two profiles (ids) or, with --builds, two builds; the second is the new one."
+    requires_system_checks: list[str] = []      # `manage.py check` runs them: they load every page
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("old")
@@ -28,18 +29,18 @@ class Command(BaseCommand):
         names = ("build_a", "build_b") if options["builds"] else ("a", "b")
         query = dict(zip(names, (options["old"], options["new"]), strict=True))
         try:
-            found = comparison({**query, "per": options["per"], "kind": options["kind"]})
+            compared = comparison({**query, "per": options["per"], "kind": options["kind"]})
         except TraceError as error:
             raise CommandError(str(error), returncode=2) from None
         if options["json"]:
-            self.stdout.write(json.dumps(found.as_json(), ensure_ascii=False, allow_nan=False))
+            self.stdout.write(json.dumps(compared.as_json(), ensure_ascii=False, allow_nan=False))
             return
-        for note in found.notes:
+        for note in compared.notes:
             self.stdout.write(note)
-        for at, row in enumerate(found.result.rows):
+        for at, row in enumerate(compared.result.rows):
             change = f"{row.change_pct:+.1f} %" if row.change_pct is not None else "not comparable"
             shape = f" ({row.shape})" if row.shape else ""
             self.stdout.write(f"{row.verdict:9} {time_text(row.old_total_ns):>10} → {time_text(row.new_total_ns):>10} {change:>9}  "
                               f"{row.kernel}{shape}")
-            if at in found.whys:
-                self.stdout.write(f"          because {found.whys[at].sentence}")
+            if at in compared.whys:
+                self.stdout.write(f"          because {compared.whys[at].sentence}")

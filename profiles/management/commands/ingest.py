@@ -7,31 +7,30 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 import uuid
 from argparse import ArgumentParser
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 from django.core.files.base import File
-from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError
-from django.db import connection, connections
-from django.db.migrations.executor import MigrationExecutor
+from django.utils.module_loading import import_string
 
 from profiles.models import Profile
-from profiles.selectors.profile import kernel_rows
-from profiles.services import profile_create, profile_fail
+from profiles.profile.selectors import kernel_rows
 from profiles.trace import TraceError
+from profiles.upload.services import profile_create, profile_fail
+from workers import jobs
 
 TOP_KERNELS = 20
-_CHILD = "import sys, django; django.setup(); from workers.tasks import ingest_profile; ingest_profile(int(sys.argv[1]))"
 
 
 class Command(BaseCommand):
     help = "Ingest profiles: Kineto JSON, Nsight Compute reports and CSV, gzipped or not. Exit 1 when any failed."
+    requires_system_checks: list[str] = []      # `manage.py check` runs them: they load every page
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("files", nargs="+", metavar="FILE")
@@ -42,7 +41,6 @@ class Command(BaseCommand):
         parser.add_argument("--group", action="store_true", help="the files are ranks of one job: make one profile of them")
 
     def handle(self, *_: Any, **options: Any) -> None:
-        _migrate()
         fields = {"build": options["build"], "model": options["model"], "tags": options["tags"].split(",")}
         groups = [options["files"]] if options["group"] else [[name] for name in options["files"]]
         entries = []
@@ -57,13 +55,6 @@ class Command(BaseCommand):
             raise CommandError(_failures(entries), returncode=1)
 
 
-def _migrate() -> None:
-    """The private database of a first start is empty."""
-    executor = MigrationExecutor(connection)
-    if executor.migration_plan(executor.loader.graph.leaf_nodes()):
-        call_command("migrate", verbosity=0, interactive=False, stdout=sys.stderr)
-
-
 def _ingest(names: list[str], fields: dict[str, Any]) -> dict[str, Any]:
     """One profile of the files, read by a child process. What cannot even be opened is an entry without an id."""
     worker = f"command-{os.getpid()}-{uuid.uuid4().hex[:8]}"
@@ -76,26 +67,40 @@ def _ingest(names: list[str], fields: dict[str, Any]) -> dict[str, Any]:
                                     "hint": "check the path and that it can be read"})
     except TraceError as error:
         return _entry(names, None, error.as_json())
-    connections.close_all()          # the child has its own
-    child = subprocess.run([sys.executable, "-c", _CHILD, str(profile.pk)], stdout=sys.stderr, check=False,
-                           env={**os.environ, "RQ_WORKER_ID": worker})
+    os.environ["RQ_WORKER_ID"] = worker
+    with _output_to_errors():
+        why = import_string(jobs.TASKS["ingest"])(profile.pk)
     profile.refresh_from_db()
     if profile.status == Profile.Status.INGESTING:
-        profile_fail(profile.pk, worker, what=f"the ingest process ended with status {child.returncode}",
-                     hint="negative: killed by that signal, 9 often for want of memory; standard error has its log")
+        profile_fail(profile.pk, worker, what=f"the process that read it {why or 'did not end it'}",
+                     hint="Standard error has its log.")
         profile.refresh_from_db()
     return _entry(names, profile, profile.error)
 
 
+@contextmanager
+def _output_to_errors() -> Iterator[None]:
+    """Standard output belongs to the command's document: what is printed meanwhile goes to standard error."""
+    sys.stdout.flush()
+    kept = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        yield
+    finally:
+        sys.stdout.flush()
+        os.dup2(kept, 1)
+        os.close(kept)
+
+
 def _entry(names: list[str], profile: Profile | None, error: dict[str, str] | None) -> dict[str, Any]:
-    found = profile or Profile(status=Profile.Status.FAILED)
+    shown = profile or Profile(status=Profile.Status.FAILED)
     entry = {
-        "id": found.pk, "file": names[0], "format": found.format or None, "status": str(found.status), "error": error,
-        "records_read": found.integrity.get("records_read", 0), "records_kept": found.integrity.get("records_kept", 0),
-        "integrity": found.integrity, "launches": found.launches, "gpu_time_ns": found.gpu_time_ns,
+        "id": shown.pk, "file": names[0], "format": shown.format or None, "status": str(shown.status), "error": error,
+        "records_read": shown.integrity.get("records_read", 0), "records_kept": shown.integrity.get("records_kept", 0),
+        "integrity": shown.integrity, "launches": shown.launches, "gpu_time_ns": shown.gpu_time_ns,
         "top_kernels": [{"name": row.name, "launches": row.launches, "total_ns": row.total_ns}
                         for row in kernel_rows(profile)[:TOP_KERNELS]] if profile else [],
-        "seconds": found.seconds, "peak_rss_bytes": found.peak_rss_bytes, "stored_bytes": found.stored_bytes,
+        "seconds": shown.seconds, "peak_rss_bytes": shown.peak_rss_bytes, "stored_bytes": shown.stored_bytes,
     }
     return {**entry, "files": names} if len(names) > 1 else entry
 

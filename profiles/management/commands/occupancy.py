@@ -8,13 +8,14 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
-from profiles.analysis.gpus import LIMITS
-from profiles.analysis.what_if import FIELDS
+from profiles.analysis.core.gpus import LIMITS
+from profiles.analysis.kernel.occupancy import FIELDS
 from profiles.occupancy.selectors import page_json
 
 
 class Command(BaseCommand):
     help = "Occupancy of a launch on a GPU architecture: what fits, what limits it, what one more block per SM takes."
+    requires_system_checks: list[str] = []      # `manage.py check` runs them: they load every page
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--cc", default="", help=f"compute capability: {', '.join(LIMITS)}")
@@ -26,12 +27,12 @@ class Command(BaseCommand):
 
     def handle(self, *_: Any, **options: Any) -> None:
         params = {name: str(options[name]) for name in ("cc", "kernel", "launch", *FIELDS) if options[name] not in (None, "")}
-        found = page_json(params)
-        if found["errors"]:
-            raise CommandError("; ".join(found["errors"].values()), returncode=2)
+        document = page_json(params)
+        if document["errors"]:
+            raise CommandError("; ".join(document["errors"].values()), returncode=2)
         if options["json"]:
-            self.stdout.write(json.dumps(found, ensure_ascii=False, allow_nan=False))
+            self.stdout.write(json.dumps(document, ensure_ascii=False, allow_nan=False))
             return
-        self.stdout.write(found["sentence"])
-        if found["step"]:
-            self.stdout.write(found["step"])
+        self.stdout.write(document["sentence"])
+        if document["step"]:
+            self.stdout.write(document["step"])

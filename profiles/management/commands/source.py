@@ -8,13 +8,15 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
-from profiles.analysis.sentences import pct_text
+from profiles.analysis.core.sentences import pct_text
+from profiles.analysis.kernel.instructions import SAMPLES
 from profiles.models import Profile
 from profiles.source import selectors
 
 
 class Command(BaseCommand):
     help = "Hottest source lines of a launch of an Nsight Compute report (instructions, where it knows no lines)."
+    requires_system_checks: list[str] = []      # `manage.py check` runs them: they load every page
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("profile", type=int, help="id of a ready report")
@@ -30,13 +32,13 @@ class Command(BaseCommand):
         if options["json"]:
             self.stdout.write(json.dumps(selectors.source_json(launch), ensure_ascii=False, allow_nan=False))
             return
-        self.stdout.write(f"{launch.row.kernel.short_name} #{launch.row.index}: {len(launch.found)} instructions")
+        self.stdout.write(f"{launch.row.kernel.short_name} #{launch.row.index}: {len(launch.instructions)} instructions")
         rows = [row for row in selectors.line_rows(launch) if row["place"]][:options["most"]]
         if rows:
             for row in rows:
                 self.stdout.write(f"{row['place']}  {_share(row)}  {row['reason_title']}  {row['text'] or ''}")
             return
-        for row in selectors.instruction_rows(launch, selectors.SAMPLES, options["most"]):
+        for row in selectors.instruction_rows(launch, SAMPLES, options["most"]):
             self.stdout.write(f"{row['hex']}  {_share(row)}  {row['reason_title']}  {row['sass']}")
 
 

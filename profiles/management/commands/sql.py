@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow as pa
 from django.core.management.base import BaseCommand, CommandError
 
+from profiles.exports import cells as sql_cells
 from profiles.exports import files as exports
-from profiles.sql import cells as sql_cells
 from profiles.sql import services as sql_services
 from profiles.trace import TraceError
 
@@ -20,6 +20,7 @@ CELL_CHARS = 60
 
 class Command(BaseCommand):
     help = "Run one SELECT over the tables of some profiles. The SQL page and docs list the tables."
+    requires_system_checks: list[str] = []      # `manage.py check` runs them: they load every page
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("profiles", metavar="PROFILE", help="ids separated by commas, or build:NAME, or tag:NAME")
@@ -31,30 +32,30 @@ class Command(BaseCommand):
     def handle(self, *_: Any, **options: Any) -> None:
         sql = sys.stdin.read() if options["query"] == "-" else options["query"]
         try:
-            profiles = sql_services.profiles_chosen(**_chosen(options["profiles"]))
+            profiles = sql_services.choose_profiles(**_choose(options["profiles"]))
             limits = sql_services.limits_of(options["rows"], options["seconds"], whole=options["format"] != "table")
-            found = sql_services.query_run(sql, profiles, "command line", limits, fresh=True)
+            result = sql_services.query_run(sql, profiles, "command line", limits, fresh=True)
         except TraceError as error:
             raise CommandError(f"{error.where}: {error.what}. {error.hint}.", returncode=1) from error
-        self._write(found, options["format"])
-        if found.truncated:
-            self.stderr.write(f"only the first {found.table.num_rows:,} rows: --rows takes up to {sql_services.MOST.rows:,}")
+        self._write(result, options["format"])
+        if result.truncated:
+            self.stderr.write(f"only the first {result.table.num_rows:,} rows: --rows takes up to {sql_services.MOST.rows:,}")
 
-    def _write(self, found: sql_services.Result, form: str) -> None:
+    def _write(self, result: sql_services.Result, form: str) -> None:
         if form == "table":
-            self.stdout.write(_table(found.table))
+            self.stdout.write(_table(result.table))
         elif form == "json":
-            names = found.table.column_names
-            for row in sql_cells.rows(found.table):
+            names = result.table.column_names
+            for row in sql_cells.rows(result.table):
                 self.stdout.write(json.dumps(dict(zip(names, row, strict=True)), ensure_ascii=False, allow_nan=False))
         else:
             out = getattr(self.stdout, "buffer", None) or sys.stdout.buffer
-            for piece in exports.encoded(found.table.schema, iter([found.table]), form):
+            for piece in exports.encode(result.table.schema, iter([result.table]), form):
                 out.write(piece)
             out.flush()
 
 
-def _chosen(text: str) -> dict[str, Any]:
+def _choose(text: str) -> dict[str, Any]:
     kind, _, rest = text.partition(":")
     if kind in ("build", "tag") and rest:
         return {kind: rest}

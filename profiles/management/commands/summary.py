@@ -15,6 +15,7 @@ from profiles.report.selectors import summary
 
 class Command(BaseCommand):
     help = "Summary of a profile as Markdown on standard output."
+    requires_system_checks: list[str] = []      # `manage.py check` runs them: they load every page
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("profile", type=int, help="id of the profile")
@@ -24,6 +25,6 @@ class Command(BaseCommand):
         profile = Profile.objects.filter(pk=options["profile"]).first()
         if profile is None:
             raise CommandError(f"there is no profile {options['profile']}", returncode=2)
-        found = summary(profile)
-        text = json.dumps(found, ensure_ascii=False, allow_nan=False, indent=1) if options["json"] else markdown(found)
+        document = summary(profile)
+        text = json.dumps(document, ensure_ascii=False, allow_nan=False, indent=1) if options["json"] else markdown(document)
         self.stdout.write(text)

@@ -33,15 +33,33 @@ function parsed(text) {
   try { return JSON.parse(text); } catch { return null; }
 }
 
+const TRIES = 4;
+
+/** @param {number} wait_ms @param {AbortSignal|null} [signal] ends the wait with its reason */
+function pause(wait_ms, signal) {
+  return new Promise((resolve, reject) => {
+    const timer = setTimeout(resolve, wait_ms);
+    signal?.addEventListener("abort", () => { clearTimeout(timer); reject(signal.reason); }, { once: true });
+  });
+}
+
+/**
+ * As fetch, but what only reads is asked again while the server says 503: when it told to, and later each time.
+ * @param {string} url @param {RequestInit} options @returns {Promise<Response>} throws ApiError(0) where nobody answers
+ */
+async function ask(url, options) {
+  for (let tries = 1; ; tries++) {
+    const response = await fetch(url, { credentials: "same-origin", ...options })
+      .catch((error) => { throw error.name === "AbortError" ? error : new ApiError(0, null); });
+    if (response.status !== 503 || tries === TRIES || (options.method ?? "GET") !== "GET") return response;
+    const after_s = Number(response.headers.get("Retry-After")) || 1;
+    await pause(1000 * after_s * tries * (0.75 + Math.random() / 2), options.signal); // spread: all pages wait for the same server
+  }
+}
+
 /** @param {string} url @param {RequestInit} options */
 async function request(url, options) {
-  let response;
-  try {
-    response = await fetch(url, { credentials: "same-origin", ...options });
-  } catch (error) {
-    if (error.name === "AbortError") throw error;
-    throw new ApiError(0, null);
-  }
+  const response = await ask(url, options);
   const body = parsed(await response.text());
   if (!response.ok) throw new ApiError(response.status, body);
   return body;
@@ -57,8 +75,7 @@ export function getJson(url, { signal } = {}) {
  * @param {string} url @param {{signal?: AbortSignal, onProgress?: (share: number) => void}} options @returns {Promise<any>} the result
  */
 export async function getStream(url, { signal, onProgress = () => {} } = {}) {
-  const response = await fetch(url, { credentials: "same-origin", headers: { Accept: "application/json" }, signal })
-    .catch((error) => { throw error.name === "AbortError" ? error : new ApiError(0, null); });
+  const response = await ask(url, { headers: { Accept: "application/json" }, signal });
   if (!response.ok) throw new ApiError(response.status, parsed(await response.text()));
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   const pieces = [];

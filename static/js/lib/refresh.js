@@ -1,5 +1,5 @@
 // Parts of a server-rendered page follow the server: fetch the page again, put its [data-live] parts in place of ours.
-// Figures and tables of a new part are made by those who make them (lib/figures.js, lib/save.js, lib/frame.js) on "refreshed".
+// Figures and tables of a new part are made by those who make them (lib/figures.js, lib/save.js, base/frame.js) on "refreshed".
 
 /** @type {AbortController|null} */
 let running = null;

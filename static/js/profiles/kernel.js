@@ -1,6 +1,6 @@
 // The kernel page: its tables, and every raw metric of a launch, fetched when the section comes near.
 
-import { enhanceAll, gridFrom } from "../lib/grid.js";
+import { enhanceAll, gridFrom } from "../grid/grid.js";
 import { getJson } from "../lib/http.js";
 import { bytes, ns, pct, si } from "../lib/units.js";
 

@@ -1,7 +1,7 @@
 // The roofline page: filters act on the figure's data and on the rows below it; a tapped dot opens its kernel.
 
 import { source } from "../lib/figures.js";
-import { gridFrom } from "../lib/grid.js";
+import { gridFrom } from "../grid/grid.js";
 import { ns, pct, si } from "../lib/units.js";
 import { passes, reduced } from "./roofline_filter.js";
 

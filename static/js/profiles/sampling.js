@@ -1,6 +1,6 @@
 // The page of a launch over time: its table, and another launch at once.
 
-import { enhanceAll } from "../lib/grid.js";
+import { enhanceAll } from "../grid/grid.js";
 
 document.getElementById("sampling-launch")?.addEventListener("change", (event) => {
   const url = new URL(location.href);

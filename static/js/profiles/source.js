@@ -1,6 +1,6 @@
 // The source page: source and SASS side by side, line linked to instruction, with the stalls of what is chosen.
 
-import { enhanceAll } from "../lib/grid.js";
+import { enhanceAll } from "../grid/grid.js";
 import { getJson } from "../lib/http.js";
 import { bind } from "../lib/keys.js";
 import { count, pct, si } from "../lib/units.js";

@@ -1,7 +1,7 @@
 // Rows of a query as a table, as a chart and as a link to the timeline.
 
 import { embed } from "../lib/figures.js";
-import { gridFrom } from "../lib/grid.js";
+import { gridFrom } from "../grid/grid.js";
 import { bytes, ns, pct } from "../lib/units.js";
 
 const FORMATS = [[/(^|_)ns$/, ns], [/(^|_)bytes$/, bytes], [/(^|_)pct$/, pct]];

@@ -2,26 +2,26 @@
 
 import { css } from "../lib/theme.js";
 import * as units from "../lib/units.js";
-import { Actions } from "./actions.js";
-import { Chosen } from "./chosen.js";
-import { Controls } from "./controls.js";
-import { Critical } from "./critical.js";
-import { Exporting } from "./exporting.js";
-import { part } from "./dom.js";
-import { HitsPainter } from "./draw_hits.js";
-import { History } from "./history.js";
-import { LabelKeys } from "./label_keys.js";
-import { Measure } from "./measure.js";
-import { Timeline } from "./model.js";
-import { NotesView } from "./notes_view.js";
-import { makePalette } from "./palette.js";
-import { Search } from "./search.js";
-import { SearchBar } from "./search_bar.js";
-import { Stage } from "./stage.js";
-import { Tiles } from "./tiles.js";
-import { Tracks } from "./tracks.js";
-import { between, Viewport } from "./viewport.js";
-import { Walk } from "./walk.js";
+import { Actions } from "./commands/actions.js";
+import { Chosen } from "./panels/chosen.js";
+import { Controls } from "./panels/controls.js";
+import { Critical } from "./panels/critical.js";
+import { Exporting } from "./panels/exporting.js";
+import { part } from "./widgets/dom.js";
+import { HitsPainter } from "./draw/hits.js";
+import { History } from "./commands/history.js";
+import { LabelKeys } from "./commands/label_keys.js";
+import { Measure } from "./commands/measure.js";
+import { Timeline } from "./model/model.js";
+import { NotesView } from "./panels/notes_view.js";
+import { makePalette } from "./model/palette.js";
+import { Search } from "./data/search.js";
+import { SearchBar } from "./panels/search_bar.js";
+import { Stage } from "./stage/stage.js";
+import { Tiles } from "./data/tiles.js";
+import { Tracks } from "./commands/tracks.js";
+import { between, Viewport } from "./model/viewport.js";
+import { Walk } from "./commands/walk.js";
 
 const MOVE_MS = 220;
 const USE_SETTLE_MS = 200;      // the view rests: how busy the tracks are is told anew
@@ -32,7 +32,7 @@ export class App {
   /** @type {?App} the timeline that has or had the focus last */
   static active = null;
 
-  /** @param {HTMLElement} root @param {import("./tiles.js").Api} api @param {object} meta of GET …/timeline/ */
+  /** @param {HTMLElement} root @param {import("./data/tiles.js").Api} api @param {object} meta of GET …/timeline/ */
   constructor(root, api, meta) {
     this.root = root;
     this.api = api;

@@ -2,11 +2,11 @@
 
 import { ApiError, getJson } from "../lib/http.js";
 import { onChange as onThemeChange } from "../lib/theme.js";
-import { Api } from "./api.js";
+import { Api } from "./data/api.js";
 import { App } from "./app.js";
-import { el, part } from "./dom.js";
-import { listen } from "./input.js";
-import { decodeDensity } from "./model.js";
+import { el, part } from "./widgets/dom.js";
+import { listen } from "./input/input.js";
+import { decodeDensity } from "./model/model.js";
 
 function wire(app, root) {
   const find = (selector) => root.querySelector(selector);

@@ -2,9 +2,9 @@
 
 import { bind } from "../lib/keys.js";
 import { ns as nsText } from "../lib/units.js";
-import { el } from "./dom.js";
-import { parts } from "./history.js";
-import { alignments, Link } from "./linked.js";
+import { el } from "./widgets/dom.js";
+import { parts } from "./commands/history.js";
+import { alignments, Link } from "./model/linked.js";
 import { open } from "./open.js";
 
 const $ = (id) => document.getElementById(id);

@@ -2,16 +2,17 @@
 // this fills the curve, the table and the progress in between.
 
 import { source } from "../lib/figures.js";
-import { gridFrom } from "../lib/grid.js";
+import { gridFrom } from "../grid/grid.js";
 import { getJson, postJson } from "../lib/http.js";
 import { watch } from "../lib/live.js";
 import { refresh } from "../lib/refresh.js";
 import { bytes, count, msAsTime } from "../lib/units.js";
 import { explore } from "./explore.js";
 import { secondsLeft, Trials, withoutGain } from "./trials.js";
-import "./copy.js";
+import "../lib/copy.js";
 
 const REFRESH_EVERY_MS = 1500; // the server's part of the page while trials come in
+const CHECK_AFTER_MS = 1500; // until every message about one change has come
 const ENDED = new Set(["done", "stopped", "failed"]);
 
 const LIVE_PARTS = "?part=live"; // only what the server words anew; the same answer serves every page that asks within a second
@@ -27,6 +28,7 @@ let filling = Promise.resolve();
 let painted = -1;
 let frame = 0;
 let refreshAt = 0;
+let checking = 0;
 let told = 0; // how often the job's state came
 
 /** @param {any} row */
@@ -159,6 +161,14 @@ function takeStatus(next) {
   level("default", next.default_ms);
   level("library", next.library_ms);
   refreshServerParts(true);
+  clearTimeout(checking);
+  if (!ENDED.has(next.status)) checking = setTimeout(checkStatus, CHECK_AFTER_MS);
+}
+
+/** Two processes publish what a job is (who asks for a pause, and its worker): the later message may be the older news. */
+async function checkStatus() {
+  const toldBefore = told, now = await getJson(`/api/tune/${state.id}/`).catch(() => null);
+  if (now && told === toldBefore && now.status !== job.status) takeStatus(now);
 }
 
 async function catchUp() {
@@ -169,7 +179,8 @@ async function catchUp() {
     if (page.next_after === null) break;
     after = page.next_after;
   }
-  takeStatus(await getJson(`/api/tune/${state.id}/`));
+  const toldBefore = told, now = await getJson(`/api/tune/${state.id}/`);
+  if (told === toldBefore) takeStatus(now);
 }
 
 /** Which of the buttons make sense now, and what was already asked for. @param {any} next */

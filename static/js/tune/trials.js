@@ -45,7 +45,7 @@ export class Trials {
   }
 }
 
-const PLATEAU_GAIN = 0.01; // as in tuner/loop.py
+const PLATEAU_GAIN = 0.01; // as in tuner/search/loop.py
 
 /**
  * Trials in a row without a gain: what a plateau counts. Small gains since the last one add up, a raced trial wins nothing.

@@ -2,8 +2,8 @@
 
 import torch
 import triton
-
 from acme_kernels.kernels import clamp, column_sum, scale_add
+
 from tuner.team.adapter import Dim, TritonOperator
 
 

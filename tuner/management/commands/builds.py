@@ -9,9 +9,11 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 from django.utils.dateparse import parse_datetime
 
-from profiles.analysis.gate.document import as_json
-from tuner.builds import choice_selectors, detail_selectors, page_selectors, regression_selectors, selectors, words_selectors
-from tuner.builds.services import BuildRefused, build_seen
+from tuner.gate.builds import selectors as regression_selectors
+from tuner.gate.builds.services import ensure_build
+from tuner.gate.errors import Refusal
+from tuner.gate.history import page_selectors, selectors, sentences
+from tuner.gate.stats.results import suite_json
 
 TEXTS = ("parent", "branch", "title", "author", "url")
 MOST_LISTED = 30
@@ -19,6 +21,7 @@ MOST_LISTED = 30
 
 class Command(BaseCommand):
     help = "Did we get slower? Without a name: the series of a suite's kernels over builds. With one: that build beside another."
+    requires_system_checks: list[str] = []      # `manage.py check` runs them: they load every page
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("build", nargs="?", help="a build: its kernels against the build before")
@@ -59,14 +62,14 @@ class Command(BaseCommand):
             if at is None:
                 raise CommandError("at: a date and time, as 2026-11-21T18:30:00+00:00", returncode=3)
         try:
-            build = build_seen(options["build"], **{name: options[name] for name in TEXTS}, at=at)
-        except BuildRefused as refused:
+            build = ensure_build(options["build"], **{name: options[name] for name in TEXTS}, at=at)
+        except Refusal as refused:
             raise CommandError(str(refused), returncode=3) from refused
         return selectors.build_json(build), [f"{build.name}, {build.at:%Y-%m-%d %H:%M}"]
 
 
 def _list() -> tuple[Any, list[str]]:
-    rows = selectors.rows(selectors.names()[:MOST_LISTED])
+    rows = selectors.build_rows(selectors.build_names()[:MOST_LISTED])
     lines = [f"{row['at']:%Y-%m-%d %H:%M}  {row['name']:<42} {row['gate'].verdict if row['gate'] else '—':<10} "
              f"{row['runs']:>6,} kernel runs {row['regressions'] or 'no'} open regression{'' if row['regressions'] == 1 else 's'}"
              for row in rows]
@@ -76,37 +79,37 @@ def _list() -> tuple[Any, list[str]]:
 def _regressions(options: dict[str, Any]) -> tuple[Any, list[str]]:
     found = regression_selectors.regression_list({"state": "watched", "suite": options["suite"], "gpu": options["gpu"]})
     rows = list(found[:regression_selectors.LIST_LIMIT])
-    lines = [words_selectors.regressions_answer(*regression_selectors.counted(found)) if rows else "No regression is open."]
-    lines += [f"  {row.state:<13} {row.family:<40} {words_selectors.size_text(row)} since {row.build.name}, last good "
+    lines = [sentences.regressions_sentence(*regression_selectors.count_states(found)) if rows else "No regression is open."]
+    lines += [f"  {row.state:<13} {row.family:<40} {sentences.size_text(row)} since {row.build.name}, last good "
               f"{row.good.name if row.good else 'unknown'} ({row.suite.name}, {row.gpu or 'unknown GPU'})" for row in rows]
     return [regression_selectors.regression_json(row) for row in rows], lines
 
 
 def _one(options: dict[str, Any]) -> tuple[Any, list[str]]:
-    build = selectors.find(options["build"])
+    build = selectors.find_build(options["build"])
     if build is None:
         raise CommandError(f"no build {options['build']}", returncode=3)
-    found = detail_selectors.compared(build, {"suite": options["suite"], "against": options["against"]})
+    found = selectors.compare_build(build, {"suite": options["suite"], "against": options["against"]})
     if options["against"] and (found is None or found.label.removeprefix("the ") != options["against"]):
         raise CommandError(f"{options['against']} was not measured where {build.name} was", returncode=3)
-    lines = [detail_selectors.answer(build, found)]
+    lines = [selectors.comparison_sentence(build, found)]
     for each in found.kernels if found else []:
-        ratio = f"{words_selectors.percent(each.p50.ratio)}" if each.p50 else "—"
+        ratio = f"{sentences.percent(each.p50.ratio)}" if each.p50 else "—"
         lines.append(f"  {each.verdict:<10} {each.key:<48} {ratio:>8}  {each.reason}")
     return {**selectors.build_json(build), "answer": lines[0], "against": found.label if found else None,
-            "judged": as_json(found.judged) if found and found.judged else None}, lines
+            "judged": suite_json(found.judged) if found and found.judged else None}, lines
 
 
 def _series(options: dict[str, Any]) -> tuple[Any, list[str]]:
-    choice = choice_selectors.choose({name: options[name] for name in ("suite", "gpu", "branch")})
+    choice = page_selectors.read_choice({name: options[name] for name in ("suite", "gpu", "branch")})
     if choice is not None and choice.missed:
         raise CommandError(choice.missed, returncode=3)
-    page = page_selectors.page(choice) if choice else None
+    page = page_selectors.load_page(choice) if choice else None
     if choice is None or page is None:
         return {"answer": None, "series": []}, ["No suite has a run yet."]
-    answer = words_selectors.answer(page)
+    answer = sentences.page_sentence(page)
     lines = [answer, f"{choice.suite.name} on {choice.where['text']}"]
-    lines += [f"  {words_selectors.series_text(row.series)}" for row in page.rows]
+    lines += [f"  {sentences.series_text(row.series)}" for row in page.rows]
     return {"answer": answer, "suite": choice.suite.name, "on": choice.where["text"], "kernels": [
         {"kernel": one.kernel.key, "builds": len(one.points), "newest_us": one.points[-1].median_us,
          "changes": [vars(step) for step in one.steps]} for one in page.found]}, lines

@@ -9,22 +9,19 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from tuner import operators
-from tuner.configs import (
-    exchange_services,
-    export_selectors,
-    portability_selectors,
-    revalidation_job_selectors,
-    revalidation_selectors,
-    revalidation_services,
-    selectors,
-)
-from tuner.formats import FORMATS, FormatError
+from tuner.cache.entries import portability_selectors, selectors
+from tuner.cache.exchange import export_selectors, services
+from tuner.cache.formats import FORMATS
+from tuner.cache.formats.document import FormatError
 from tuner.models import TuneJob
+from tuner.revalidation import selectors as revalidation_selectors
+from tuner.revalidation import services as revalidation_services
 from tuner.texts import triton_config
 
 
 class Command(BaseCommand):
     help = "The config cache: list, best, why, import, export, revalidate, portability, buckets."
+    requires_system_checks: list[str] = []      # `manage.py check` runs them: they load every page
 
     def add_arguments(self, parser: CommandParser) -> None:
         actions = parser.add_subparsers(dest="action", required=True)
@@ -80,13 +77,13 @@ class Command(BaseCommand):
         known = operators.find(options["operator"])
         if known is None:
             raise CommandError(f"no operator {options['operator']}; there are {', '.join(operators.all_operators())}")
-        shape, dtype = _shape(" ".join(options["shape"])), options["dtype"] or known.dtypes[0]
+        shape, dtype = _parse_shape(" ".join(options["shape"])), options["dtype"] or known.dtypes[0]
         problems = known.problems(shape, dtype)
         if problems:
             raise CommandError("; ".join(problems.values()))
         answer = selectors.config_best(known.name, dtype, options["gpu"], shape, options["toolkit"], why=why,
                                        driver=options["driver"], policy=options["policy"])
-        loss = portability_selectors.expectation(answer)
+        loss = portability_selectors.expected_loss_text(answer)
         lines = [f"{answer['rule']}: {answer['why']}", triton_config(answer["config"]), f"expected loss: {loss}"]
         for one in answer.get("considered", []):
             told = "serves" if one["serves"] else one["rule"] or f"no: {one['refused']}"
@@ -99,17 +96,17 @@ class Command(BaseCommand):
     def _import(self, options: dict[str, Any]) -> tuple[Any, str]:
         path: Path = options["file"]
         try:
-            if path.stat().st_size > exchange_services.MAX_BYTES:
-                raise CommandError(f"{path}: holds more than {exchange_services.MAX_BYTES // 2**20} MiB")
+            if path.stat().st_size > services.MAX_BYTES:
+                raise CommandError(f"{path}: holds more than {services.MAX_BYTES // 2**20} MiB")
             data = path.read_bytes()
         except OSError as error:
             raise CommandError(f"{path}: cannot be read: {error.strerror}") from error
-        shape = _shape(options["shape"]) if options["shape"] else {}
-        hints = exchange_services.Hints(options["operator"], options["dtype"], options["gpu"], options["toolkit"], shape)
+        shape = _parse_shape(options["shape"]) if options["shape"] else {}
+        hints = services.Hints(options["operator"], options["dtype"], options["gpu"], options["toolkit"], shape)
         name = "/".join(path.absolute().parts[-2:]) if path.parent.name.startswith("triton_") else path.name
-        file = exchange_services.import_file(owner=None, name=name, data=data, format=options["format"], hints=hints)
+        file = services.import_file(owner=None, name=name, data=data, format=options["format"], hints=hints)
         refused = "".join(f"\n  not used: {count} × {why}" for why, count in file.refused.items())
-        waits = "" if not exchange_services.listed(file) else "\n  no times: import it on the page to measure them in a job"
+        waits = "" if not services.untimed_configs(file) else "\n  no times: import it on the page to measure them in a job"
         return ({"id": file.pk, "format": file.format, "entries": file.entries, "held": file.n_trials, "refused": file.refused},
                 f"{file.name}: {FORMATS[file.format].title}, {file.n_trials} held, {file.entries} "
                 f"entr{'y' if file.entries == 1 else 'ies'}{refused}{waits}")
@@ -122,7 +119,7 @@ class Command(BaseCommand):
             done = export_selectors.export_trials(options["format"], job)
         else:
             names = ("operator", "gpu", "dtype", "K", "topk")
-            done = export_selectors.export(options["format"], {name: options[name] for name in names})
+            done = export_selectors.export_entries(options["format"], {name: options[name] for name in names})
         for path, text in done.files.items():
             target = options["out"] / path
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -131,33 +128,33 @@ class Command(BaseCommand):
         return {"files": list(done.files), "left_out": dict(done.left_out)}, "\n".join(done.files) + left
 
     def _revalidate(self, options: dict[str, Any]) -> tuple[Any, str]:
-        waiting = revalidation_selectors.waiting()
+        waiting = revalidation_selectors.waiting_entries()
         made = revalidation_services.revalidate(waiting[:options["most"]], None)
-        number = sum(len(revalidation_selectors.asked(job)) for job in made)
+        number = sum(len(revalidation_selectors.entry_ids(job)) for job in made)
         lines = [f"{number} of {len(waiting)} unverified winner{'s' * (len(waiting) != 1)} queued to be measured again" if waiting
                  else "nothing to queue: no winner is unverified that can be measured again and is not being measured"]
-        told = revalidation_job_selectors.lines(revalidation_selectors.recent(10))
+        told = revalidation_selectors.job_lines(revalidation_selectors.recent_jobs(10))
         lines += [f"  job {each['job'].pk}: {each['job'].status}, {each['says']}" for each in told]
         return {"jobs": [job.pk for job in made], "entries": number}, "\n".join(lines)
 
     def _portability(self, options: dict[str, Any]) -> tuple[Any, str]:
-        found = portability_selectors.matrices(options["operator"])
-        cells = [cell for axis in ("gpu", "toolkit") for row in found[axis]["rows"] for cell in row["cells"]]
+        matrices = portability_selectors.matrices(options["operator"])
+        cells = [cell for axis in ("gpu", "toolkit") for row in matrices[axis]["rows"] for cell in row["cells"]]
         lines = [f"{cell['source']} -> {cell['target']}: {cell['efficiency_pct']:.1f} % of the best known there "
                  f"({cell['known']} of {cell['shapes']} shapes)" for cell in cells if cell["efficiency"] is not None]
-        return found, "\n".join(lines) or "No two places tried the same operator, type and shape."
+        return matrices, "\n".join(lines) or "No two places tried the same operator, type and shape."
 
     def _buckets(self, options: dict[str, Any]) -> tuple[Any, str]:
-        found = portability_selectors.bucketing(options["operator"])
-        lines = [found["text"]]
-        for one in found["choices"]:
+        report = portability_selectors.bucket_report(options["operator"])
+        lines = [report["text"]]
+        for one in report["choices"]:
             known = one["efficiency"] is not None
             cost = f"reaches {one['efficiency_pct']:.1f} %, worst {one['worst_pct']:.1f} %" if known else "not measured"
             lines.append(f"  nearest {one['word']}{' (now)' if one['now'] else ''}: {cost} ({one['known']} pairs)")
-        return found, "\n".join(lines)
+        return report, "\n".join(lines)
 
 
-def _shape(text: str) -> dict[str, int]:
+def _parse_shape(text: str) -> dict[str, int]:
     shape = {}
     for part in text.replace(",", " ").split():
         name, _, value = part.partition("=")

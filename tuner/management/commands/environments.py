@@ -9,13 +9,16 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 from django.core.serializers.json import DjangoJSONEncoder
 
-from profiles.analysis.gate.attribution import percent
-from tuner.environments import observation_selectors, revalidation_selectors, selectors, services
+from tuner.gate.environments import observation_selectors, selectors
+from tuner.gate.errors import Refusal
+from tuner.gate.stats.effects import percent_text
 from tuner.models import Suite
+from tuner.revalidation import policy_services
 
 
 class Command(BaseCommand):
     help = "Effects of build, toolkit, driver and GPU on a suite; what a new environment made doubtful in the cache."
+    requires_system_checks: list[str] = []      # `manage.py check` runs them: they load every page
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--suite", help="name of a suite: its effects and who made a kernel slower")
@@ -31,12 +34,12 @@ class Command(BaseCommand):
         told, lines = self._suite(options) if options["suite"] else ({}, [])
         if options["by_itself"]:
             try:
-                services.policy_set(by=None, by_itself=options["by_itself"] == "on", most_entries=options["most_entries"],
+                policy_services.set_policy(by=None, by_itself=options["by_itself"] == "on", most_entries=options["most_entries"],
                                     most_seconds=options["most_seconds"])
-            except services.PolicyRefused as error:
+            except Refusal as error:
                 raise CommandError(str(error)) from error
-        made = [job.pk for job in services.revalidate_now(None)] if options["revalidate"] else []
-        told |= revalidation_selectors.overview_json(revalidation_selectors.overview()) | {"jobs": made}
+        made = [job.pk for job in policy_services.revalidate_now(None)] if options["revalidate"] else []
+        told |= policy_services.overview_json(policy_services.overview()) | {"jobs": made}
         if options["json"]:
             self.stdout.write(json.dumps(told, cls=DjangoJSONEncoder, indent=2))
             return
@@ -55,12 +58,12 @@ class Command(BaseCommand):
             raise CommandError(f"no suite is named {options['suite']}")
         if options["kernel"] and not suite.kernels.filter(key=options["kernel"]).exists():
             raise CommandError(f"{suite.name} has no kernel {options['kernel']!r}")
-        counts = observation_selectors.kinds(suite)
-        found = selectors.picture(suite, kernel=options["kernel"], recorded=options["recorded"] or not counts["measured"])
+        counts = observation_selectors.runs_by_kind(suite)
+        found = selectors.load_picture(suite, kernel=options["kernel"], recorded=options["recorded"] or not counts["measured"])
         lines = [found.attribution.says]
         lines += [f"  {one.factor} {one.level} against {one.reference}: " + (
-            f"{percent(one.ratio)} [{percent(one.low)}, {percent(one.high)}], {one.kernels} kernels" if one.ratio else
-            f"— {one.why}")
+            f"{percent_text(one.ratio)} [{percent_text(one.low)}, {percent_text(one.high)}], {one.kernels} kernels"
+            if one.ratio else f"— {one.why}")
             for one in found.attribution.suite]
         if found.compared is not None:
             lines += [found.compared.says, *(f"  {key}: {one.kind}. {one.says}" for key, one in found.compared.kernels)]

@@ -14,14 +14,13 @@ from typing import Any, NoReturn
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from profiles.analysis.gate.document import as_json
-from profiles.analysis.gate.files import RunsError, read
-from profiles.analysis.gate.metrics import LIMITS, check_limits
-from profiles.analysis.gate.rule import ERROR_EXIT_CODE, EXIT_CODE, RANGES, Rule, Verdict
-from profiles.analysis.gate.suite import judge
-from tuner.gate_client import GateError
-from tuner.gates.reports import words
-from tuner.management import gate_options
+from tuner.gate import options as gate_options
+from tuner.gate.client import GateError
+from tuner.gate.stats.files import RunsError, read_runs
+from tuner.gate.stats.metrics import LIMITS, check_limits
+from tuner.gate.stats.results import suite_json
+from tuner.gate.stats.rule import ERROR_EXIT_CODE, EXIT_CODE, RANGES, SIGN, Rule, Verdict
+from tuner.gate.stats.suite import judge
 
 OFFLINE = ("baseline", "candidate")
 RULE = {"target": "a p50 slower by so much per cent is what the gate stops",
@@ -73,20 +72,20 @@ class Command(BaseCommand):
             raise CommandError(f"--{offline[0]} needs --{other} beside it", returncode=ERROR_EXIT_CODE)
         if offline:
             sys.exit(self._files(options))
-        from tuner.gates import command_services  # here: rows and all that goes with them take a second to import
+        from tuner.gate.verdicts import command_services  # here: rows and all that goes with them take a second to import
 
-        sys.exit(command_services.run(options, self.stdout, self.stderr))
+        sys.exit(command_services.run_command(options, self.stdout, self.stderr))
 
     def _files(self, options: dict[str, Any]) -> int:
         rule, limits = _rule(options), _limits(options["limit"])
         try:
             gate_options.check_reports(options)
-            baseline, candidate = read(options["baseline"]), read(options["candidate"])
+            baseline, candidate = read_runs(options["baseline"]), read_runs(options["candidate"])
         except RunsError as error:
             raise CommandError(f"{error} ({error.hint})", returncode=ERROR_EXIT_CODE) from None
         except GateError as error:
             raise CommandError(str(error), returncode=ERROR_EXIT_CODE) from None
-        document = as_json(judge(baseline, candidate, rule, metrics=limits))
+        document = suite_json(judge(baseline, candidate, rule, metrics=limits))
         document |= {"rule": dataclasses.asdict(rule), "baseline": str(options["baseline"]), "candidate": str(options["candidate"])}
         try:
             gate_options.write_reports(document, options)
@@ -144,7 +143,7 @@ def _write(path: Path, content: bytes) -> None:
 def _table(document: dict[str, Any]) -> str:
     lines = [f"{document['verdict']}: {document['reason']}", ""]
     for each in document["kernels"]:
-        lines.append(f"{words.MARK[each['verdict']]} {each['verdict']:<9} {each['name']}")
+        lines.append(f"{SIGN[each['verdict']]} {each['verdict']:<9} {each['name']}")
         lines.append(f"    {each['reason']}")
     return "\n".join([*lines, "", document["plan"].get("says", "")])
 

@@ -7,11 +7,12 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from tuner.scores import selectors
+from tuner.search.scores import selectors
 
 
 class Command(BaseCommand):
     help = "Print how the search methods did on recorded spaces (the last make bench-tuner)."
+    requires_system_checks: list[str] = []      # `manage.py check` runs them: they load every page
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--json", action="store_true", help="exactly one JSON document on standard output")

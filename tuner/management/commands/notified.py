@@ -9,17 +9,16 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from tuner.gates.refusal_services import GateRefused
+from tuner.gate.errors import Refusal
+from tuner.gate.notify import selectors, sending_services, services
 from tuner.models import Delivery, Notified
-from tuner.notify import selectors as notify_selectors
-from tuner.notify import sending_services
-from tuner.notify import services as notify_services
 
 LOOK_EVERY_S = 0.5
 
 
 class Command(BaseCommand):
     help = "List, add, test and remove the webhooks and mailboxes that are told of verdicts; see what became of messages."
+    requires_system_checks: list[str] = []      # `manage.py check` runs them: they load every page
 
     def add_arguments(self, parser: CommandParser) -> None:
         kinds = parser.add_subparsers(dest="what", required=True, metavar="WHAT")
@@ -34,8 +33,8 @@ class Command(BaseCommand):
         add.add_argument("kind", choices=Notified.Kind.values)
         add.add_argument("address")
         add.add_argument("--suite", help="this one alone")
-        add.add_argument("--verdicts", nargs="+", default=[], choices=notify_selectors.EVENTS, metavar="VERDICT",
-                         help=f"default: {' and '.join(notify_selectors.TOLD)}; of {', '.join(notify_selectors.EVENTS)}")
+        add.add_argument("--verdicts", nargs="+", default=[], choices=services.EVENTS, metavar="VERDICT",
+                         help=f"default: {' and '.join(services.DEFAULT_EVENTS)}; of {', '.join(services.EVENTS)}")
         add.add_argument("--secret", default="", help="of a webhook's signature; default: one of our making")
         for name, told in (("remove", "with its messages"), ("on", "switch it on"), ("off", "switch it off")):
             command(name, told).add_argument("place", type=int)
@@ -48,7 +47,7 @@ class Command(BaseCommand):
     def handle(self, *_: Any, **options: Any) -> None:
         try:
             found = getattr(self, f"_{options['what']}")(options)
-        except GateRefused as refused:
+        except Refusal as refused:
             raise CommandError(str(refused)) from refused
         except (Notified.DoesNotExist, Delivery.DoesNotExist) as error:
             raise CommandError(str(error)) from error
@@ -59,42 +58,42 @@ class Command(BaseCommand):
             self.stdout.write(_line(row))
 
     def _list(self, options: dict[str, Any]) -> list[dict[str, Any]]:
-        return [notify_selectors.place_json(row, whole=True) for row in notify_selectors.places()]
+        return [selectors.destination_json(row, whole=True) for row in selectors.list_destinations()]
 
     def _add(self, options: dict[str, Any]) -> dict[str, Any]:
         given = {name: options[name] for name in ("kind", "address", "suite", "verdicts", "secret")}
-        row = notify_services.notified_create(**given)
-        return {**notify_selectors.place_json(row, whole=True), "secret": notify_services.secret_of(row)}
+        row = services.add_destination(**given)
+        return {**selectors.destination_json(row, whole=True), "secret": services.secret_of(row)}
 
     def _remove(self, options: dict[str, Any]) -> dict[str, Any]:
         row = Notified.objects.get(pk=options["place"])
-        said = {**notify_selectors.place_json(row, whole=True), "removed": True}
-        notify_services.notified_delete(row)
+        said = {**selectors.destination_json(row, whole=True), "removed": True}
+        row.delete()
         return said
 
     def _on(self, options: dict[str, Any], enabled: bool = True) -> dict[str, Any]:
-        row = notify_services.notified_change(Notified.objects.get(pk=options["place"]), enabled=enabled)
-        return notify_selectors.place_json(row, whole=True)
+        row = services.change_destination(Notified.objects.get(pk=options["place"]), enabled=enabled)
+        return selectors.destination_json(row, whole=True)
 
     def _off(self, options: dict[str, Any]) -> dict[str, Any]:
         return self._on(options, enabled=False)
 
     def _test(self, options: dict[str, Any]) -> dict[str, Any]:
-        row = notify_services.notified_test(Notified.objects.get(pk=options["place"]), "the command line")
+        row = services.send_test(Notified.objects.get(pk=options["place"]), "the command line")
         until = time.monotonic() + options["wait"]
         while row.status == "waiting" and not row.tries and time.monotonic() < until:
             time.sleep(LOOK_EVERY_S)
             row.refresh_from_db()
-        return notify_selectors.delivery_json(row, whole=True)
+        return selectors.delivery_json(row, whole=True)
 
     def _messages(self, options: dict[str, Any]) -> list[dict[str, Any]]:
-        return [notify_selectors.delivery_json(row, whole=True) for row in notify_selectors.deliveries(options["to"])]
+        return [selectors.delivery_json(row, whole=True) for row in selectors.newest_deliveries(options["to"])]
 
     def _again(self, options: dict[str, Any]) -> dict[str, Any]:
         row = Delivery.objects.select_related("to").get(pk=options["message"])
-        sending_services.delivery_again(row)
+        sending_services.retry_delivery(row)
         row.refresh_from_db()
-        return notify_selectors.delivery_json(row, whole=True)
+        return selectors.delivery_json(row, whole=True)
 
 
 def _line(row: dict[str, Any]) -> str:

@@ -14,6 +14,7 @@ from tuner.team import selectors, services
 
 class Command(BaseCommand):
     help = "What can be tuned, and which packages of teams may bring operators (an owner's decision)."
+    requires_system_checks: list[str] = []      # `manage.py check` runs them: they load every page
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("do", nargs="?", choices=["list", "enable", "disable", "describe"], default="list")
@@ -28,11 +29,11 @@ class Command(BaseCommand):
                 raise CommandError(str(refused)) from refused
             self.stdout.write(f"{row.name}: enabled; a worker that has it describes it")
         elif do == "disable":
-            found = OperatorPackage.objects.filter(name=package).first()
-            if found is None:
+            installed = OperatorPackage.objects.filter(name=package).first()
+            if installed is None:
                 raise CommandError(f"no package is named {package!r} here")
-            services.package_disable(found, by=None)
-            self.stdout.write(f"{found.name}: disabled")
+            services.package_disable(installed, by=None)
+            self.stdout.write(f"{installed.name}: disabled")
         else:
             self._list(json)
 

@@ -7,11 +7,13 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from tuner.bench import elsewhere
-from tuner.bench.landscape import Landscape, LandscapeError
-from tuner.bench.replay import ReplayRunner
-from tuner.loop import Budget, best, tune
-from tuner.strategies import DEFAULT, STRATEGIES, Known
+from tuner.measure.landscape import Landscape, LandscapeError
+from tuner.measure.replay import ReplayRunner
+from tuner.search import other_devices
+from tuner.search.finalists import best_trial
+from tuner.search.loop import Budget, tune
+from tuner.search.strategies import DEFAULT, STRATEGIES
+from tuner.search.strategies.prior_knowledge import PriorKnowledge
 from tuner.trial import Config, Rejected, Trial, config_key
 
 SEEDS_PER_SHAPE = 3      # best configurations taken over from each shape of --history
@@ -19,6 +21,7 @@ SEEDS_PER_SHAPE = 3      # best configurations taken over from each shape of --h
 
 class Command(BaseCommand):
     help = "Search a recorded landscape (h200, T4 or Kernel Tuner file) and print the trials and the winner."
+    requires_system_checks: list[str] = []      # `manage.py check` runs them: they load every page
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("landscape", help="LANDSCAPE.json.gz")
@@ -34,10 +37,10 @@ class Command(BaseCommand):
         if options["seed"] < 0 or (options["trials"] is not None and options["trials"] < 1):
             raise CommandError("--seed must be 0 or more, --trials 1 or more")
         try:
-            trials = _search(options)
+            trials = _run_search(options)
         except LandscapeError as error:
             raise CommandError(str(error)) from error
-        result = _result(options["strategy"], trials)
+        result = _result_json(options["strategy"], trials)
         if options["json"]:
             self.stdout.write(json.dumps(result))
         else:
@@ -48,31 +51,31 @@ class Command(BaseCommand):
             came = f"{trial['median_ms']:.6g} ms" if trial["outcome"] == "measured" else f"rejected: {trial['reason']}"
             self.stdout.write(f"{number:5}  {came:24}  {config_key(trial['config'])}")
         winner = result["winner"]
-        found = f"{winner['median_ms']:.6g} ms {config_key(winner['config'])}" if winner else "none could be measured"
-        self.stdout.write(f"{result['strategy']}: {len(result['trials'])} trials, winner {found}")
+        winner_text = f"{winner['median_ms']:.6g} ms {config_key(winner['config'])}" if winner else "none could be measured"
+        self.stdout.write(f"{result['strategy']}: {len(result['trials'])} trials, winner {winner_text}")
 
 
-def _search(options: dict[str, Any]) -> list[Trial]:
+def _run_search(options: dict[str, Any]) -> list[Trial]:
     landscape = Landscape.load(options["landscape"])
     shape_index, method = options["shape"], STRATEGIES[options["strategy"]]
-    known = elsewhere.known(landscape, shape_index, [_shape_of(item) for item in options["history"]])
+    known = other_devices.recorded_knowledge(landscape, shape_index, [_find_shape(item) for item in options["history"]])
     first = [] if known.default is None else [known.default]
     if not method.transfers:
-        first += _winners(known)
+        first += _other_winners(known)
     runner = ReplayRunner(landscape, shape_index)
     budget = Budget(trials=options["trials"])
     return list(tune(landscape.space(shape_index), options["strategy"], runner, budget, options["seed"],
                      first=first, known=known))
 
 
-def _shape_of(item: str) -> tuple[Landscape, int]:
+def _find_shape(item: str) -> tuple[Landscape, int]:
     path, _, index = item.rpartition(":")
     if not path or not index.isdigit():
         raise CommandError(f"--history {item}: give LANDSCAPE.json.gz:SHAPE, the index of a shape after a colon")
     return Landscape.load(path), int(index)
 
 
-def _winners(known: Known) -> list[Config]:
+def _other_winners(known: PriorKnowledge) -> list[Config]:
     """The best configurations of other shapes, for a method that cannot learn from them itself: first the best of each."""
     ranked = []
     for past in known.past:
@@ -81,8 +84,8 @@ def _winners(known: Known) -> list[Config]:
     return [configs[place] for place in range(SEEDS_PER_SHAPE) for configs in ranked if place < len(configs)]
 
 
-def _result(strategy: str, trials: list[Trial]) -> dict[str, Any]:
-    winner = best(trials)
+def _result_json(strategy: str, trials: list[Trial]) -> dict[str, Any]:
+    winner = best_trial(trials)
     return {
         "strategy": strategy,
         "trials": [{

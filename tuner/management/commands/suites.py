@@ -9,25 +9,22 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from tuner.builds.words_selectors import plural
+from tuner.gate.errors import Refusal
+from tuner.gate.history.sentences import plural
+from tuner.gate.suite_pages import calibration_selectors, page_selectors
+from tuner.gate.suites import counters, job_services, records, selectors, suite_services
+from tuner.gate.suites.checks import DefinitionError
+from tuner.gate.suites.definition import definition_document
+from tuner.gate.suites.formats import MAX_BYTES, definition_toml, read_toml
+from tuner.gate.verdicts import services as gate_services
 from tuner.models import Suite, SuiteJob
-from tuner.suites import (
-    calibration_selectors,
-    control_services,
-    counter_selectors,
-    counter_services,
-    page_selectors,
-    selectors,
-    services,
-)
-from tuner.suites.checks import DefinitionError
-from tuner.suites.toml import MAX_BYTES, as_toml, file_read
 
 POLL_S = 0.5
 
 
 class Command(BaseCommand):
     help = "Benchmark suites: list, show, apply, export, measure, counters, upload, calibrate."
+    requires_system_checks: list[str] = []      # `manage.py check` runs them: they load every page
 
     def add_arguments(self, parser: CommandParser) -> None:
         actions = parser.add_subparsers(dest="action", required=True)
@@ -73,14 +70,14 @@ class Command(BaseCommand):
             answer, text = getattr(self, f"_{options['action']}")(options)
         except DefinitionError as error:
             raise CommandError("\n".join(map(str, error.problems))) from error
-        except services.SuiteError as error:
+        except Refusal as error:
             raise CommandError(str(error)) from error
         except OSError as error:
             raise CommandError(f"{error.filename}: {error.strerror}") from error
         self.stdout.write(json.dumps(answer, indent=2, default=str) if options["json"] else text)
 
     def _list(self, options: dict[str, Any]) -> tuple[Any, str]:
-        rows = page_selectors.rows()
+        rows = page_selectors.suite_rows()
         text = "\n".join(f"{row['suite'].name:<30} {row['suite'].kernel_count:>4} kernels  {row['suite'].runs} against "
                          f"{row['suite'].baseline_runs} runs  {row['suite'].device}" for row in rows)
         return [selectors.suite_json(row["suite"]) for row in rows], text or "No suite yet: manage.py suites apply FILE"
@@ -99,7 +96,7 @@ class Command(BaseCommand):
     def _calibrate(self, options: dict[str, Any]) -> tuple[Any, str]:
         suite = _suite(options["suite"])
         _, environment = page_selectors.chosen_environment(suite, _where(options))
-        found = calibration_selectors.calibration(suite, environment)
+        found = calibration_selectors.calibrate_suite(suite, environment)
         lines = [f"{one.kernel.key:<60} {one.found.says if one.found else 'no runs'}" for one in found.kernels]
         return calibration_selectors.calibration_json(found), "\n".join([found.says, *lines])
 
@@ -108,10 +105,10 @@ class Command(BaseCommand):
         definitions = []
         for path, data in read:                 # all are read before one is applied
             try:
-                definitions.append((file_read(data), data.decode("utf-8")))
+                definitions.append((read_toml(data), data.decode("utf-8")))
             except DefinitionError as error:
                 raise CommandError("\n".join(f"{path}: {problem}" for problem in error.problems)) from error
-        changed = [services.suite_put(definition, text=text) for definition, text in definitions]
+        changed = [suite_services.suite_put(definition, text=text) for definition, text in definitions]
         plans = [page_selectors.plan_json(one.suite) for one in changed]
         text = [line for one, plan in zip(changed, plans, strict=True) for line in (one.says, plan["says"])]
         return [{"suite": one.suite.name, "made": one.created, "changed": one.fields, "kernels": one.kernels, "plan": plan}
@@ -119,14 +116,15 @@ class Command(BaseCommand):
 
     def _export(self, options: dict[str, Any]) -> tuple[Any, str]:
         suite = _suite(options["suite"])
-        text = as_toml(services.definition_of(suite))
+        text = definition_toml(selectors.definition_of(suite))
         if options["out"]:
             options["out"].write_text(text, encoding="utf-8")
             return {"file": str(options["out"])}, f"{suite.name} is in {options['out']}."
-        return selectors.definition_json(suite), text.rstrip()
+        return definition_document(selectors.definition_of(suite)), text.rstrip()
 
     def _measure(self, options: dict[str, Any]) -> tuple[Any, str]:
-        job = services.job_create(_suite(options["suite"]), builds=options["build"], runs=options["runs"], device=options["device"])
+        job = job_services.job_create(_suite(options["suite"]), builds=options["build"], runs=options["runs"],
+                                      device=options["device"])
         job = _waited(job, options["wait"])
         told = selectors.job_json(job)
         return told, f"Job {job.pk}: {job.status}, {told['progress']['says']}."
@@ -137,9 +135,9 @@ class Command(BaseCommand):
         if kernel is None or len(builds) != 2:
             raise CommandError("--build is given twice" if kernel else f"no kernel {options['kernel']!r} in {suite.name}")
         if options["capture"]:
-            _waited(counter_services.counters_ask(suite, [kernel.key], builds), options["wait"])
-        found = counter_selectors.counters_of(kernel, *builds)
-        told = counter_selectors.counters_json(found)
+            _waited(counters.request_counters(suite, [kernel.key], builds), options["wait"])
+        found = counters.kernel_counters(kernel, *builds)
+        told = counters.counters_json(found)
         lines = [f"{each.name:<40} {each.texts[0] or 'unknown':>14} {each.texts[1] or 'unknown':>14} "
                  + ("" if each.pct is None else f"{each.pct:+8.1f} %") for each in found.beside.numbers]
         why = found.beside.why.sentence if found.beside.why else ""
@@ -148,8 +146,8 @@ class Command(BaseCommand):
             f"No counters of {kernel.key}: {under_way.rstrip('.')}."]).rstrip()
 
     def _upload(self, options: dict[str, Any]) -> tuple[Any, str]:
-        data = _bytes(options["file"], control_services.MAX_BYTES)
-        stored = control_services.runs_upload(
+        data = _bytes(options["file"], records.MAX_BYTES)
+        stored = gate_services.upload_runs(
             _suite(options["suite"]), options["build"], data,
             **{name: options[name] for name in ("gpu", "toolkit", "driver", "recorded")})
         why = f" ({stored.why[0]})" if stored.why else ""

@@ -11,15 +11,20 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from profiles.models import Profile
-from tuner.bench.policy import KINDS
-from tuner.jobs import quarantine_selectors, quarantine_services, selectors, services
-from tuner.jobs.control_selectors import group_json
-from tuner.jobs.efforts import DEFAULT as DEFAULT_EFFORT
-from tuner.jobs.efforts import EFFORTS
+from tuner.jobs import (
+    control_services,
+    create_services,
+    groups,
+    quarantine,
+    selectors,
+)
+from tuner.jobs.create_services import DEFAULT_EFFORT, EFFORTS
+from tuner.jobs.groups import group_json
 from tuner.jobs.worth_selectors import hot_shapes
+from tuner.measure.policy import KINDS
 from tuner.models import Quarantine, TuneGroup, TuneJob
 from tuner.operators import find
-from tuner.strategies import DEFAULT, STRATEGIES
+from tuner.search.strategies import DEFAULT, STRATEGIES
 
 LOOK_EVERY_S = 0.5
 LISTED = 50
@@ -43,16 +48,17 @@ class AnyOrder(CommandParser):
 
 class Command(BaseCommand):
     help = "Start, watch and steer tune jobs, alone or in groups; order the queue; see and lift the quarantine."
+    requires_system_checks: list[str] = []      # `manage.py check` runs them: they load every page
 
     def add_arguments(self, parser: CommandParser) -> None:
         kinds = parser.add_subparsers(dest="what", required=True, metavar="WHAT", parser_class=AnyOrder)
-        add = _adder(kinds)
+        add = _make_adder(kinds)
         new = add("new", "start a job", self.new)
         new.add_argument("operator")
         new.add_argument("shape", nargs="+", metavar="NAME=VALUE", help="M=4096 N=4096 K=4096")
         new.add_argument("--dtype", default="", help="default: the operator's first")
         new.add_argument("--wait", action="store_true", help="until it ends")
-        _budget(new)
+        _add_budget(new)
         listing = add("list", "the newest jobs", self.list)
         listing.add_argument("--status", choices=TuneJob.Status.values)
         for name, told in (("show", "one job"), ("wait", "until a job ends or rests"), ("stop", "end a job"),
@@ -73,21 +79,21 @@ class Command(BaseCommand):
         group.add_argument("shapes", nargs="*", metavar="OPERATOR:DTYPE:M=…,N=…")
         group.add_argument("--profile", type=int, metavar="ID", help="its shapes of most GPU time")
         group.add_argument("--top", type=int, default=10, metavar="N", help="of the profile's shapes, so many (default 10)")
-        _budget(group)
+        _add_budget(group)
         add("quarantine", "configurations that no worker runs", self.quarantine)
         add("lift", "let workers run a configuration again", self.lift).add_argument("row", type=int)
 
     def handle(self, *args: Any, run: Callable[[dict[str, Any]], Any], **options: Any) -> None:
         try:
-            found = run(options)
-        except services.TuneError as error:
+            answer = run(options)
+        except create_services.TuneError as error:
             raise CommandError("\n".join(f"{name}: {problem}" for name, problem in error.fields.items())) from error
         except (TuneJob.DoesNotExist, Quarantine.DoesNotExist, Profile.DoesNotExist) as error:
             raise CommandError(str(error)) from error
         if options["json"]:
-            self.stdout.write(json.dumps(found))
+            self.stdout.write(json.dumps(answer))
             return
-        for row in found if isinstance(found, list) else [found]:
+        for row in answer if isinstance(answer, list) else [answer]:
             self.stdout.write(_line(row))
 
     # ---- one line of the help each ----
@@ -95,9 +101,10 @@ class Command(BaseCommand):
     def new(self, options: dict[str, Any]) -> dict[str, Any]:
         operator = find(options["operator"])
         dtype = options["dtype"] or (operator.dtypes[0] if operator else "")
-        job = services.tune_create(owner=None, operator=options["operator"], shape=_shape(options["shape"]), dtype=dtype,
-                                   **_given(options))
-        return self._until_it_rests(job) if options["wait"] else selectors.job_json(job)
+        job = create_services.tune_create(owner=None, operator=options["operator"], shape=_parse_shape(options["shape"]),
+                                          dtype=dtype,
+                                   **_typed_options(options))
+        return self._wait_for_end(job) if options["wait"] else selectors.job_json(job)
 
     def list(self, options: dict[str, Any]) -> list[dict[str, Any]]:
         jobs = selectors.job_list()
@@ -105,57 +112,58 @@ class Command(BaseCommand):
         return [selectors.job_json(job) for job in jobs[:LISTED]]
 
     def show(self, options: dict[str, Any]) -> dict[str, Any]:
-        job = _job(options["job"])
-        return {**selectors.job_json(job), "failures": selectors.failures(job)}
+        job = _find_job(options["job"])
+        return {**selectors.job_json(job), "failures": selectors.failures_by_reason(job)}
 
     def wait(self, options: dict[str, Any]) -> dict[str, Any]:
-        return self._until_it_rests(_job(options["job"]))
+        return self._wait_for_end(_find_job(options["job"]))
 
     def stop(self, options: dict[str, Any]) -> dict[str, Any]:
-        return selectors.job_json(services.tune_stop(_job(options["job"])))
+        return selectors.job_json(control_services.tune_stop(_find_job(options["job"])))
 
     def pause(self, options: dict[str, Any]) -> dict[str, Any]:
-        return selectors.job_json(services.tune_pause(_job(options["job"])))
+        return selectors.job_json(control_services.tune_pause(_find_job(options["job"])))
 
     def resume(self, options: dict[str, Any]) -> dict[str, Any]:
-        return selectors.job_json(services.tune_resume(_job(options["job"])))
+        return selectors.job_json(control_services.tune_resume(_find_job(options["job"])))
 
     def extend(self, options: dict[str, Any]) -> dict[str, Any]:
-        return selectors.job_json(services.tune_extend(_job(options["job"]), options["trials"], options["seconds"]))
+        return selectors.job_json(control_services.tune_extend(_find_job(options["job"]), options["trials"], options["seconds"]))
 
     def queue(self, options: dict[str, Any]) -> Sequence[dict[str, Any]]:
-        return [selectors.job_json(job) for job in services.queue()]
+        return [selectors.job_json(job) for job in control_services.waiting_jobs()]
 
     def move(self, options: dict[str, Any]) -> Sequence[dict[str, Any]]:
-        beside = {name: _job(options[name]) for name in ("before", "after") if options[name] is not None}
-        services.queue_move(_job(options["job"]), **beside)
+        beside = {name: _find_job(options[name]) for name in ("before", "after") if options[name] is not None}
+        control_services.queue_move(_find_job(options["job"]), **beside)
         return self.queue(options)
 
     def group(self, options: dict[str, Any]) -> dict[str, Any]:
-        shapes: list[dict[str, Any]] = [_problem(text) for text in options["shapes"]]
+        shapes: list[dict[str, Any]] = [_parse_problem(text) for text in options["shapes"]]
         source: dict[str, Any] = {}
         if options["profile"] is not None:
             profile = Profile.objects.get(pk=options["profile"])
             source = {"profile": profile.pk, "name": profile.name}
             shapes += [{"operator": hot.operator, "shape": dict(hot.shape), "dtype": hot.dtype, "worth_s": hot.worth.seconds}
                        for hot in hot_shapes(profile, options["top"])]
-        group = services.group_create(owner=None, name=options["name"], shapes=shapes, source=source, **_given(options))
+        group = groups.group_create(owner=None, name=options["name"], shapes=shapes, source=source, **_typed_options(options))
         return group_json(TuneGroup.objects.get(pk=group.pk))
 
     def quarantine(self, options: dict[str, Any]) -> Sequence[dict[str, Any]]:
-        return [quarantine_selectors.quarantine_json(row) for row in quarantine_selectors.quarantine_list()]
+        return [quarantine.quarantine_json(row) for row in quarantine.quarantine_list()]
 
     def lift(self, options: dict[str, Any]) -> dict[str, Any]:
-        return quarantine_selectors.quarantine_json(quarantine_services.lift(Quarantine.objects.get(pk=options["row"]), None))
+        row = quarantine.quarantine_lift(Quarantine.objects.get(pk=options["row"]), None)
+        return quarantine.quarantine_json(row)
 
-    def _until_it_rests(self, job: TuneJob) -> dict[str, Any]:
+    def _wait_for_end(self, job: TuneJob) -> dict[str, Any]:
         while job.status not in RESTS:
             time.sleep(LOOK_EVERY_S)
             job.refresh_from_db()
         return selectors.job_json(job)
 
 
-def _adder(kinds: Any) -> Callable[[str, str, Callable[[dict[str, Any]], Any]], ArgumentParser]:
+def _make_adder(kinds: Any) -> Callable[[str, str, Callable[[dict[str, Any]], Any]], ArgumentParser]:
     def add(name: str, told: str, run: Callable[[dict[str, Any]], Any]) -> ArgumentParser:
         parser: ArgumentParser = kinds.add_parser(name, help=told, description=told)
         parser.add_argument("--json", action="store_true", help="exactly one JSON document on standard output")
@@ -164,7 +172,7 @@ def _adder(kinds: Any) -> Callable[[str, str, Callable[[dict[str, Any]], Any]], 
     return add
 
 
-def _budget(parser: ArgumentParser) -> None:
+def _add_budget(parser: ArgumentParser) -> None:
     parser.add_argument("--device", default="gpu", help='"gpu", "gpu:NVIDIA H200" or "replay:LANDSCAPE" (default gpu)')
     parser.add_argument("--strategy", default=DEFAULT, choices=list(STRATEGIES), help=f"default: {DEFAULT}")
     parser.add_argument("--effort", default=DEFAULT_EFFORT, choices=list(EFFORTS), help=f"default: {DEFAULT_EFFORT}")
@@ -175,12 +183,12 @@ def _budget(parser: ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, default=0, metavar="K")
 
 
-def _given(options: dict[str, Any]) -> dict[str, Any]:
+def _typed_options(options: dict[str, Any]) -> dict[str, Any]:
     plain = {name: options[name] for name in ("device", "strategy", "effort", "plateau", "seed", "timing")}
     return {**plain, "budget_trials": options["trials"], "budget_seconds": options["seconds"]}
 
 
-def _shape(parts: Sequence[str]) -> dict[str, int]:
+def _parse_shape(parts: Sequence[str]) -> dict[str, int]:
     shape = {}
     for part in parts:
         name, _, value = part.partition("=")
@@ -190,14 +198,14 @@ def _shape(parts: Sequence[str]) -> dict[str, int]:
     return shape
 
 
-def _problem(text: str) -> dict[str, Any]:
+def _parse_problem(text: str) -> dict[str, Any]:
     parts = text.split(":")
     if len(parts) != 3:
         raise CommandError(f"{text}: write a shape like matmul:bf16:M=4096,N=4096,K=4096")
-    return {"operator": parts[0], "dtype": parts[1], "shape": _shape(parts[2].split(","))}
+    return {"operator": parts[0], "dtype": parts[1], "shape": _parse_shape(parts[2].split(","))}
 
 
-def _job(pk: int) -> TuneJob:
+def _find_job(pk: int) -> TuneJob:
     return TuneJob.objects.get(pk=pk)
 
 

@@ -7,26 +7,26 @@ import shutil
 import socket
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
 from typing import Any
 
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.db import connection
 
 from webapp.accounts import LOOPBACK
 from webapp.embedded import ensure
 from webapp.roles import owner_exists
-from webapp.supervisor import Child, Supervisor
+from webapp.supervisor import Child, Supervisor, Watch
 
 DEFAULT_PORT, PORTS_TO_TRY = 8000, 50
-LOOK_EVERY_S = 2.0
+LOOK_EVERY_S, ANNOUNCE_EVERY_S = 0.5, 0.25
 
 
 class Command(BaseCommand):
     help = "Run web, ingest, replay, messages and (where there are GPUs) gpu workers. Ctrl-C stops everything."
-    requires_system_checks: list[str] = []      # `make check` runs them; starting is quicker without
+    requires_system_checks: list[str] = []      # `manage.py check` runs them; starting is quicker without
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--host", default=os.environ.get("HOST") or "127.0.0.1")
@@ -38,38 +38,19 @@ class Command(BaseCommand):
         listener = _listen(host, port)
         bound = listener.getsockname()[1]
         env = _web_env(host)
-        children = [Child("web", _manage("web", "--fd", str(listener.fileno())), env, (listener.fileno(),))]
-        children += [Child(_numbered("ingest", i, ingest), _manage("worker", "ingest"), env) for i in range(ingest)]
-        children += [Child(name, _manage("worker", name), env) for name in ("replay", "messages")]
+        children = [Child("web", _manage_command("web", "--fd", str(listener.fileno())), env, (listener.fileno(),))]
+        children += [Child(_child_name("ingest", i, ingest), _manage_command("worker", "ingest"), env) for i in range(ingest)]
+        children += [Child(name, _manage_command("worker", name), env) for name in ("replay", "messages")]
         count = _gpu_count() if gpus is None else gpus
-        children += [Child(_numbered("gpu", i, count), _manage("worker", "gpu"), {**env, "CUDA_VISIBLE_DEVICES": str(i)})
+        children += [Child(_child_name("gpu", i, count), _manage_command("worker", "gpu"), {**env, "CUDA_VISIBLE_DEVICES": str(i)})
                      for i in range(count)]
         supervisor = Supervisor(children)
         supervisor.say(f"starting {', '.join(child.name for child in children)}; data in {settings.HOME}")
         announcer = _Announcer(supervisor, host, bound, port, signed_in=env["RIDGEPOINT_SIGN_IN"] == "1")
-        watch = _ServerWatch(supervisor)
-
-        def tick() -> None:
-            announcer()
-            watch()
-
-        supervisor.run(tick)
+        watches = [Watch(keeper.server.name, keeper.look, LOOK_EVERY_S) for keeper in ensure.make_keepers(supervisor.say)]
+        supervisor.run([Watch("address", announcer, ANNOUNCE_EVERY_S), *watches])
         listener.close()
         supervisor.say("stopped")
-
-
-class _ServerWatch:
-    """Brings private servers back that died, the memory killer's victims for one."""
-
-    def __init__(self, supervisor: Supervisor) -> None:
-        self.supervisor, self.next_look = supervisor, 0.0
-
-    def __call__(self) -> None:
-        if time.monotonic() < self.next_look:
-            return
-        for name in ensure.keep_up():
-            self.supervisor.say(f"{name} had died and was started again")
-        self.next_look = time.monotonic() + LOOK_EVERY_S
 
 
 class _Announcer:
@@ -77,31 +58,39 @@ class _Announcer:
 
     def __init__(self, supervisor: Supervisor, host: str, bound: int, wished: int | None, *, signed_in: bool) -> None:
         self.supervisor, self.host, self.bound, self.wished, self.signed_in = supervisor, host, bound, wished, signed_in
-        self.done, self.next_try = False, 0.0
+        self.done = False
 
     def __call__(self) -> None:
-        if self.done or time.monotonic() < self.next_try:
+        if self.done:
             return
-        self.next_try = time.monotonic() + 0.25
         reachable = "127.0.0.1" if self.host in ("0.0.0.0", "::", "") else self.host
         shown = f"[{reachable}]" if ":" in reachable else reachable
-        if not _healthy(f"http://{shown}:{self.bound}/health/"):
+        if not _is_healthy(f"http://{shown}:{self.bound}/health/"):
             return
+        no_owner = self.signed_in and _lacks_owner()       # the database may just have gone: then this look fails, not the next
         self.done = True
         if self.wished is None and self.bound != DEFAULT_PORT:
             self.supervisor.say(f"port {DEFAULT_PORT} is taken, using {self.bound} (PORT=… chooses one)")
         if not self.signed_in:
             self.supervisor.say("single-user local mode: no sign-in, this machine only (HOST=0.0.0.0 opens it, with sign-in)")
-        elif not owner_exists():
+        elif no_owner:
             self.supervisor.say("nobody can sign in yet. In another terminal: .venv/bin/python manage.py createowner NAME")
         sys.stdout.write(f"Ridgepoint is at http://{shown}:{self.bound}/\n")
         sys.stdout.flush()
 
 
-def _healthy(url: str) -> bool:
+def _lacks_owner() -> bool:
+    try:
+        return not owner_exists()
+    finally:
+        connection.close()          # a broken one would be broken the next time too
+
+
+def _is_healthy(url: str) -> bool:
     try:
         with urllib.request.urlopen(url, timeout=0.5) as answer:
-            return answer.status == 200
+            status: int = answer.status
+            return status == 200
     except (OSError, urllib.error.URLError):
         return False
 
@@ -151,9 +140,9 @@ def _gpu_count() -> int:
     return sum(line.startswith("GPU ") for line in listed.stdout.splitlines()) if listed.returncode == 0 else 0
 
 
-def _manage(*arguments: str) -> list[str]:
+def _manage_command(*arguments: str) -> list[str]:
     return [sys.executable, str(settings.BASE_DIR / "manage.py"), *arguments]
 
 
-def _numbered(name: str, index: int, count: int) -> str:
+def _child_name(name: str, index: int, count: int) -> str:
     return f"{name}-{index}" if count > 1 else name

@@ -2,17 +2,20 @@
 
 import os
 import socket
+from contextlib import suppress
 from typing import Any
 
 import uvicorn
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandParser
+from django.db import OperationalError, connection
+from django.template.loader import get_template
 from django.urls import get_resolver
 
 
 class Command(BaseCommand):
     help = "Serve HTTP and WebSocket. `serve` runs this beside the workers."
-    requires_system_checks: list[str] = []      # `make check` runs them; starting is quicker without
+    requires_system_checks: list[str] = []      # `manage.py check` runs them; starting is quicker without
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--host", default="127.0.0.1")
@@ -20,7 +23,7 @@ class Command(BaseCommand):
         parser.add_argument("--fd", type=int, help="a listening socket to inherit, in place of host and port")
 
     def handle(self, *, host: str, port: int, fd: int | None, **options: Any) -> None:
-        get_resolver().url_patterns     # noqa: B018  a module that cannot be imported ends us here, not each request
+        warm_up()
         config = uvicorn.Config(
             "webapp.asgi:application", host=host, port=port,
             lifespan="off",         # the ASGI application has no lifespan handler
@@ -29,3 +32,20 @@ class Command(BaseCommand):
             timeout_graceful_shutdown=3, ws_max_size=1 << 20, server_header=False)
         sockets = [socket.socket(fileno=fd)] if fd is not None else None
         uvicorn.Server(config).run(sockets=sockets)
+
+
+def warm_up() -> None:
+    """Load what the first request of any page would wait for: the URLs, the frame of the pages, a figure, a connection.
+
+    A module that cannot be imported ends the process here, and not each request. A database that is away does not.
+    """
+    from profiles import theme  # here: with Bokeh, for this process alone
+
+    get_resolver().url_patterns     # noqa: B018  a property that imports them
+    get_template("base.html")
+    figure = theme.figure(title="")
+    figure.line([0, 1], [0, 1])
+    theme.item(figure)
+    with suppress(OperationalError):
+        connection.ensure_connection()
+        connection.close()          # this thread serves no request

@@ -11,7 +11,7 @@ from workers.process import work
 class Command(BaseCommand):
     help = "Serve queues: ingest (files), replay (recorded landscapes), messages (webhooks and mails), " \
            "gpu (captures and tuning on this machine's GPU), compile."
-    requires_system_checks: list[str] = []      # `make check` runs them; starting is quicker without
+    requires_system_checks: list[str] = []      # `manage.py check` runs them; starting is quicker without
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("queues", nargs="+", choices=jobs.QUEUES, metavar="QUEUE", help=", ".join(jobs.QUEUES))

@@ -1,0 +1,32 @@
+"""Columns of Arrow tables as numpy arrays."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+
+def numbers(table: pa.Table, name: str, missing: int = -1) -> npt.NDArray[Any]:
+    """Return a column of a slices table as numpy.
+
+    Nulls become `missing` (NaN in float columns).
+    """
+    column = table[name]
+    column = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()      # combining copies even one
+    if column.null_count:
+        column = column.fill_null(float("nan") if pa.types.is_floating(column.type) else missing)
+    values: npt.NDArray[Any] = column.to_numpy(zero_copy_only=False)
+    return values
+
+
+def dictionary(table: pa.Table, name: str) -> tuple[npt.NDArray[np.int32], list[str]]:
+    """Codes and values of a dictionary column; null is code -1."""
+    column = table[name].unify_dictionaries().combine_chunks() if table[name].num_chunks != 1 else table[name].chunk(0)
+    if isinstance(column, pa.ChunkedArray):
+        if not column.num_chunks:
+            return np.empty(0, np.int32), []
+        column = column.chunk(0)
+    return column.indices.fill_null(-1).to_numpy(zero_copy_only=False), column.dictionary.to_pylist()

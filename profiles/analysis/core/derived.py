@@ -1,0 +1,57 @@
+"""Counters that a trace does not state but implies: launches waiting for the GPU, and the rate of copies.
+
+Each is a staircase: (time_ns, value) at every change, ordered by time, one row per moment.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+Int64 = npt.NDArray[np.int64]
+Stairs = tuple[Int64, npt.NDArray[np.float64]]
+
+
+def queue_depth(launch_ns: Int64, end_ns: Int64) -> Stairs:
+    """Return launches issued minus launches finished, over time.
+
+    Row i was asked for at `launch_ns[i]` (the call's start) and its GPU work ended at `end_ns[i]`. What ends before its call began
+    (clocks disagree) waits for no time.
+    """
+    end_ns = np.maximum(end_ns, launch_ns)
+    return stairs(np.concatenate((launch_ns, end_ns)), np.concatenate((np.ones(launch_ns.size), -np.ones(end_ns.size))))
+
+
+def bandwidth(start_ns: Int64, dur_ns: Int64, copied_bytes: npt.NDArray[np.float64]) -> Stairs:
+    """Return the bytes per second of the copies under way, each at its own mean rate.
+
+    Copies of unknown size or of no time are left out.
+    """
+    known = (dur_ns > 0) & (copied_bytes > 0) & np.isfinite(copied_bytes)
+    start_ns, dur_ns, rate = start_ns[known], dur_ns[known], copied_bytes[known] / (dur_ns[known] * 1e-9)
+    time_ns, value = stairs(np.concatenate((start_ns, start_ns + dur_ns)), np.concatenate((rate, -rate)))
+    return time_ns, np.where(np.abs(value) < 1e-6 * rate.max(initial=0), 0.0, value)       # sums of floats end near zero, not at it
+
+
+def stairs(time_ns: Int64, change: npt.NDArray[np.float64]) -> Stairs:
+    """Running sum of changes, one row per moment at which it is another value."""
+    if not time_ns.size:
+        return np.empty(0, np.int64), np.empty(0)
+    order = np.argsort(time_ns, kind="stable")
+    time_ns, value = time_ns[order], np.cumsum(change[order])
+    last = np.concatenate((time_ns[1:] != time_ns[:-1], [True]))
+    time_ns, value = time_ns[last], value[last]
+    other = np.concatenate(([True], value[1:] != value[:-1]))
+    return time_ns[other], value[other]
+
+
+def mean_between(steps: Stairs, start_ns: int, end_ns: int) -> float:
+    """Return the time-weighted mean of a staircase in a window.
+
+    It is 0 before its first step.
+    """
+    time_ns, value = steps
+    edges = np.concatenate(([start_ns], time_ns[(time_ns > start_ns) & (time_ns < end_ns)], [end_ns]))
+    at = np.searchsorted(time_ns, edges[:-1], side="right") - 1
+    held = np.where(at >= 0, value[np.maximum(at, 0)], 0.0) if value.size else np.zeros(edges.size - 1)
+    return float((held * np.diff(edges)).sum() / max(end_ns - start_ns, 1))

@@ -1,0 +1,138 @@
+"""What the analyses need of a trace, gathered in one pass over its windows: GPU work as arrays, the host's side on disk.
+
+In memory: all GPU work (some 100 bytes each), the runtime calls that launched it, steps and waits. On disk: one record per
+CPU slice, read back in pieces by what asks for it. So memory follows the GPU's launches, not the trace's size.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from profiles.analysis.core.correlate import NONE, match
+from profiles.analysis.core.nesting import HOST_ROW, Nesting
+from profiles.spool import Records
+from profiles.trace import GPU_WORK, Category, Trace
+from profiles.windows import MISSING, MISSING32, Window
+
+STEP = re.compile(r"ProfilerStep#(\d+)$")
+_WORK = [int(kind) for kind in GPU_WORK]
+_WALL = [*_WORK, int(Category.RUNTIME), int(Category.CPU_OP), int(Category.PYTHON), int(Category.ANNOTATION)]
+_CALL = [("correlation", np.int64), ("start_ns", np.int64), ("end_ns", np.int64), ("track", np.int32)]
+SHAPE = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z", "registers_per_thread", "smem_bytes")
+_COLUMNS = ("start_ns", "dur_ns", "name", "category", "track", "device", "instant", "correlation", *SHAPE, "occupancy_pct", "bytes")
+Array = npt.NDArray[Any]
+Ints = npt.NDArray[np.int64]
+
+
+class Digest:
+    """`add` every window in order, then `finish`."""
+
+    def __init__(self, trace: Trace) -> None:
+        self.names = trace.parts.names
+        self.device_names = {device.index: device.name for device in trace.devices}
+        self.host = Records(HOST_ROW)                   # every slice that is no GPU work, in order of time
+        self.waits: Array = np.empty(0, HOST_ROW)       # of these the waits for the GPU
+        self.work: dict[str, Array] = {}                # columns of all GPU work, by start; device -1: unknown
+        self.call_start_ns = self.call_end_ns = self.call_track = np.empty(0, np.int64)     # per work; track NONE: no call known
+        self._nesting = Nesting(self.names)
+        self._step_names = np.array([bool(STEP.match(name)) for name in self.names] or [False], np.bool_)
+        self._work: list[dict[str, Array]] = []
+        self._calls = Records(_CALL)
+        self._steps: list[Array] = []
+        self._waits: list[Array] = []
+        self._wall: list[tuple[int, int] | None] = [None, None]     # of what makes wall time; of everything
+
+    def add(self, window: Window) -> None:
+        columns = window.columns
+        category, start = columns["category"], columns["start_ns"]
+        end = start + columns["dur_ns"]
+        real = ~columns["instant"]
+        for number, mask in enumerate((real & np.isin(category, _WALL), real)):
+            if mask.any():
+                seen = self._wall[number] or (int(start[mask].min()), 0)
+                self._wall[number] = min(seen[0], int(start[mask].min())), max(seen[1], int(end[mask].max()))
+        is_work = np.isin(category, _WORK)
+        if is_work.any():
+            self._work.append({name: columns[name][is_work] for name in _COLUMNS})
+        calls = np.flatnonzero((category == Category.RUNTIME) & (columns["correlation"] != MISSING))
+        record = np.empty(calls.size, _CALL)
+        for name, values in (("correlation", columns["correlation"]), ("start_ns", start), ("end_ns", end),
+                             ("track", columns["track"])):
+            record[name] = values[calls]
+        self._calls.write(record)
+        steps = np.flatnonzero((category == Category.ANNOTATION) & self._step_names[columns["name"]])
+        if steps.size:
+            self._steps.append(np.stack([start[steps], end[steps], columns["name"][steps].astype(np.int64)]))
+        rows = self._nesting.add(columns, np.flatnonzero(~is_work), window.next_ns)
+        self.host.write(rows)
+        self._waits.append(rows[rows["kind"] == Nesting.WAIT])
+
+    def finish(self) -> None:
+        parts, self._work = self._work, []
+        self.work = {name: np.concatenate([part.pop(name) for part in parts]) if parts else np.empty(0, np.int64)
+                     for name in _COLUMNS}
+        self.work["device"] = np.where(self.work["device"] == MISSING32, -1, self.work["device"])
+        self.work["instant"] = self.work["instant"].astype(np.bool_)
+        self.waits = np.concatenate(self._waits) if self._waits else self.waits
+        self._waits = []
+        calls = self._launching()
+        at = match(self.work["correlation"], calls["correlation"])
+        known, place = at >= 0, np.maximum(at, 0)
+        for name, missing in (("start_ns", 0), ("end_ns", 0), ("track", NONE)):
+            column = calls[name].astype(np.int64)
+            setattr(self, f"call_{name}", np.where(known, column[place], missing) if column.size else np.full(at.size, missing))
+        self.call = at                                  # number of the launching call, NONE where it is not known
+
+    def _launching(self) -> Array:
+        """The runtime calls whose correlation id some GPU work has, in order of time."""
+        wanted = np.unique(self.work["correlation"])
+        calls = []
+        for number in range(len(self._calls.parts)):
+            part = self._calls.read(number)
+            at = np.minimum(np.searchsorted(wanted, part["correlation"]), max(wanted.size - 1, 0))
+            calls.append(part[wanted[at] == part["correlation"]] if wanted.size else part[:0])
+        return np.concatenate(calls) if calls else np.empty(0, _CALL)
+
+    @property
+    def wall(self) -> tuple[int, int]:
+        """First start and last end of everything that is not a mark or the profiler's own."""
+        return self._wall[0] or self._wall[1] or (0, 0)
+
+    def steps(self) -> list[tuple[str, int, int]]:
+        """Return (name, start, end) of every ProfilerStep#N, in order of start."""
+        return [(self.names[name], start, end) for part in self._steps for start, end, name in part.T.tolist()]
+
+    def host_rows(self) -> Iterator[Array]:
+        """Yield `host` in pieces."""
+        for number in range(len(self.host.parts)):
+            yield self.host.read(number)
+
+
+def digest_of(trace: Trace, also: Callable[[Window], Any] | None = None,
+              tell: Callable[[str, int, int], None] | None = None) -> Digest:
+    """Return the trace's digest, which is made once.
+
+    `also` is shown every window in the same pass; `tell` is told the phase and how far it is.
+    """
+    digest = trace.digest
+    if isinstance(digest, Digest) and also is None:
+        return digest
+    made = digest if isinstance(digest, Digest) else Digest(trace)
+    done = 0
+    for window in trace.windows():
+        if also:
+            also(window)
+        if made is not digest:
+            made.add(window)
+        done += len(window)
+        if tell:
+            tell("analysing", done, trace.parts.rows)
+    if made is not digest:
+        made.finish()
+    trace.digest = made
+    return made

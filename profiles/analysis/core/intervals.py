@@ -1,0 +1,96 @@
+"""Sets of time intervals as two int64 columns (starts, ends), half open, in ns. Disjoint and ordered after `union`."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+Int64 = npt.NDArray[np.int64]
+
+
+class Intervals(NamedTuple):
+    start_ns: Int64
+    end_ns: Int64
+
+    @property
+    def length_ns(self) -> int:
+        return int((self.end_ns - self.start_ns).sum())
+
+
+EMPTY = Intervals(np.empty(0, np.int64), np.empty(0, np.int64))
+
+
+def union(start_ns: Int64, end_ns: Int64) -> Intervals:
+    """Return what at least one of the intervals covers.
+
+    Intervals of no length cover nothing.
+    """
+    keep = end_ns > start_ns
+    start, end = start_ns[keep], end_ns[keep]
+    if not start.size:
+        return EMPTY
+    order = np.argsort(start, kind="stable")
+    start, reach = start[order], np.maximum.accumulate(end[order])
+    first = np.concatenate(([True], start[1:] > reach[:-1]))
+    last = np.concatenate((first[1:], [True]))
+    return Intervals(start[first], reach[last])
+
+
+def join(*sets: Intervals) -> Intervals:
+    """Return what at least one of the sets covers."""
+    return union(np.concatenate([s.start_ns for s in sets]), np.concatenate([s.end_ns for s in sets]))
+
+
+def gaps(covered: Intervals, start_ns: int, end_ns: int) -> Intervals:
+    """Return what `covered` (disjoint, ordered) leaves free of [start_ns, end_ns)."""
+    inner = clip(covered, start_ns, end_ns)
+    start = np.concatenate(([start_ns], inner.end_ns))
+    end = np.concatenate((inner.start_ns, [end_ns]))
+    keep = end > start
+    return Intervals(start[keep], end[keep])
+
+
+def clip(intervals: Intervals, start_ns: int, end_ns: int) -> Intervals:
+    start = np.maximum(intervals.start_ns, start_ns)
+    end = np.minimum(intervals.end_ns, end_ns)
+    keep = end > start
+    return Intervals(start[keep], end[keep])
+
+
+def covered_before(covered: Intervals, times_ns: Int64) -> Int64:
+    """Return how many ns before each time are covered.
+
+    `covered` is disjoint and ordered; differences give any window.
+    """
+    if not covered.start_ns.size:
+        return np.zeros(times_ns.size, np.int64)
+    total = np.concatenate(([0], np.cumsum(covered.end_ns - covered.start_ns)))
+    began = np.searchsorted(covered.start_ns, times_ns, side="right")
+    inside = np.maximum(covered.end_ns[np.maximum(began - 1, 0)] - times_ns, 0)
+    return total[began] - np.where(began > 0, inside, 0)
+
+
+def overlap_ns(covered: Intervals, start_ns: Int64, end_ns: Int64) -> Int64:
+    """Return how many ns of each window are covered."""
+    return covered_before(covered, end_ns) - covered_before(covered, start_ns)
+
+
+def intersect(one: Intervals, other: Intervals) -> Intervals:
+    """Return what both sets cover."""
+    if not one.start_ns.size or not other.start_ns.size:
+        return EMPTY
+    first = np.searchsorted(other.end_ns, one.start_ns, side="right")      # of `other`, the first that ends after each begins
+    last = np.searchsorted(other.start_ns, one.end_ns, side="left")        # and the one after the last that begins before it ends
+    count = np.maximum(last - first, 0)
+    mine = np.repeat(np.arange(one.start_ns.size), count)
+    theirs = np.arange(mine.size) - np.repeat(np.cumsum(count) - count, count) + np.repeat(first, count)
+    return Intervals(np.maximum(one.start_ns[mine], other.start_ns[theirs]), np.minimum(one.end_ns[mine], other.end_ns[theirs]))
+
+
+def without(one: Intervals, other: Intervals) -> Intervals:
+    """Return what `one` covers and `other` does not."""
+    if not one.start_ns.size or not other.start_ns.size:
+        return one
+    return intersect(one, gaps(other, int(one.start_ns[0]), int(one.end_ns[-1])))

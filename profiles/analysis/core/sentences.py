@@ -1,0 +1,44 @@
+"""Numbers in the sentences of findings: SI, three significant digits."""
+
+from __future__ import annotations
+
+_TIMES = ((1e9, "s"), (1e6, "ms"), (1e3, "µs"))
+_UP = ("", "k", "M", "G", "T", "P", "E")
+
+
+def time_text(ns: float) -> str:
+    """12400 -> "12.4 µs"."""
+    for scale, unit in _TIMES:
+        if abs(ns) >= scale * 0.9995:
+            return f"{digits(ns / scale)} {unit}"
+    return f"{ns:.0f} ns"
+
+
+def si_text(value: float, unit: str) -> str:
+    """1.23e12, "FLOP/s" -> "1.23 TFLOP/s"."""
+    step = 0
+    while step < len(_UP) - 1 and abs(value) >= 999.5:
+        value, step = value / 1000, step + 1
+    return f"{digits(value)} {_UP[step]}{unit}"
+
+
+def pct_text(pct: float) -> str:
+    """61.34 -> "61 %"; small shares keep a digit."""
+    return f"{pct:.0f} %" if abs(pct) >= 10 else f"{pct:.1f} %"
+
+
+def digits(value: float) -> str:
+    """Three significant digits, no exponent."""
+    size = abs(value)
+    return f"{value:.0f}" if size >= 99.95 else f"{value:.1f}" if size >= 9.995 else f"{value:.2f}"
+
+
+def times_text(count: int) -> str:
+    return "once" if count == 1 else f"{count:,} times"
+
+
+def plural(count: int, one: str) -> str:
+    """Return a count with its noun: 1, "copy" -> "1 copy"; 3, "copy" -> "3 copies"."""
+    if count == 1:
+        return f"1 {one}"
+    return f"{count:,} {one[:-1]}ies" if one.endswith("y") else f"{count:,} {one}{'es' if one.endswith('ch') else 's'}"

@@ -1,0 +1,266 @@
+"""The launches of each kernel by what they worked on: grid and block, and what the framework operator around them says.
+
+Two launches of one kernel are the same work where grid and block are, and the operator with its input shapes where the trace
+states it: a persistent kernel has one grid for every problem. A shape bucket is the nearest power of two of all
+threads, so that it outlives a change of the block (the rule of `tuner.cache.rules.bucket`: each dimension to its nearest power
+of two). Everything here is grouped in numpy: a profile of a million launches has some hundred shapes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from profiles.analysis.core import tunable
+from profiles.analysis.core.frame import Frame
+from profiles.analysis.core.names import fold_templates, strip_parameters
+from profiles.trace import Category
+
+Ints = npt.NDArray[np.int64]
+SHAPES_PER_KERNEL = 32          # those of most time; the others are one row
+SHAPES_PER_PROFILE = 4_000
+DESCRIBED = 300                 # shapes of most time for which a tune form is filled in
+MOST_ARGUMENTS = 50_000         # distinct arguments of operators that are read; of more, operators do not tell launches apart
+SEARCHED_CHARS = 4_000_000_000  # of names that are searched for the launches to skip: some seconds
+_FEW = 1_000                    # names that are looked at one by one
+_SEPARATOR = "\n"
+_GEOMETRY = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Launches of one kernel with one grid and block. `grid` "" and `shapes` > 1: all further shapes of the kernel."""
+
+    kernel: str
+    grid: str
+    block: str
+    bucket: int | None
+    launches: int
+    total_ns: int
+    min_ns: int
+    max_ns: int
+    shapes: int = 1
+    index: int | None = None                # of the longest launch, among all kernels by start
+    slice_id: int | None = None             # of the longest launch, in the timeline
+    skip: int | None = None                 # launches before it that the function's bare name matches too
+    operator: str = ""                      # framework operator around the longest launch, its shapes and types
+    dims: str = ""
+    dtype: str = ""
+    tune: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What the framework operator around a launch says; empty where the trace says nothing."""
+
+    operator: str = ""
+    dims: str = ""
+    dtype: str = ""
+
+
+@dataclass(frozen=True)
+class Launches:
+    """Every kernel of a trace in order of start: what tells the work of one from another's."""
+
+    rows: npt.NDArray[np.intp]              # of the frame
+    names: Ints                             # numbers into the frame's names
+    geometry: Ints                          # six columns, unknown ones negative
+    problem: Ints                           # numbers into `problems`
+    problems: list[Problem]
+
+    def of(self, name: int, grid: str, block: str, problem: Problem) -> npt.NDArray[np.bool_]:
+        """Return a mask of the launches of one shape."""
+        mask: npt.NDArray[np.bool_] = self.names == name
+        for columns, text in ((self.geometry[:, :3], grid), (self.geometry[:, 3:], block)):
+            known = (columns > 0).all(axis=1)
+            mask &= known & (columns == np.array([int(part) for part in text.split("×")])).all(axis=1) if text else ~known
+        wanted = [at for at, each in enumerate(self.problems) if each == problem]
+        return mask & np.isin(self.problem, wanted)
+
+
+def launches_of(frame: Frame) -> Launches:
+    rows = frame.kernels
+    geometry = np.stack([frame[name][rows].astype(np.int64) for name in _GEOMETRY], axis=1)
+    problem, problems = _problems(frame, rows)
+    return Launches(rows, frame["name"][rows].astype(np.int64), geometry, problem, problems)
+
+
+def _problems(frame: Frame, rows: npt.NDArray[np.intp]) -> tuple[Ints, list[Problem]]:
+    """The operator of every kernel with its input shapes: each distinct (name, arguments) is read once."""
+    operator = frame.operator[rows]
+    known = np.flatnonzero(operator >= 0)
+    codes = np.zeros(rows.size, np.int64)
+    pairs = np.stack([frame["name"][operator[known]].astype(np.int64), frame["detail"][operator[known]].astype(np.int64)], axis=1)
+    packed, first, inverse = np.unique(pairs[:, 0] << 32 | pairs[:, 1] + 1, return_index=True, return_inverse=True)
+    if packed.size > MOST_ARGUMENTS:
+        return codes, [Problem()]
+    numbers = {Problem(): 0}
+    mine = np.zeros(packed.size, np.int64)
+    for at, row in enumerate(operator[known[first]].tolist()):
+        given = frame.arguments(row)
+        dims = _text(given.get("Input Dims"), 300)
+        told = Problem(frame.text(row)[:120], dims, _text(given.get("Input type"), 60)) if dims else Problem(frame.text(row)[:120])
+        mine[at] = numbers.setdefault(told, len(numbers))
+    codes[known] = mine[inverse.reshape(-1)]
+    return codes, list(numbers)
+
+
+def shapes_of(frame: Frame) -> list[Shape]:
+    """Return the shapes of a trace's kernels, most time first."""
+    every = launches_of(frame)
+    if not every.rows.size:
+        return []
+    dur_ns = frame["dur_ns"][every.rows].astype(np.float64)
+    shapes = group_shapes(every.names, every.geometry, dur_ns, lambda code: frame.names[code], every.problem)
+    skips = _skips(every.names, frame.names, shapes)
+    out = []
+    for at, shape in enumerate(shapes):
+        if shape.index is None:
+            out.append(shape)
+            continue
+        row, told = int(every.rows[shape.index]), every.problems[every.problem[shape.index]]
+        out.append(Shape(**{
+            **shape.__dict__, **told.__dict__, "slice_id": int(frame["id"][row]), "skip": skips[at],
+            "tune": _tune(frame, row, shape.kernel) if at < DESCRIBED else {}}))
+    return out
+
+
+def group_shapes(names: Ints, geometry: Ints, dur_ns: npt.NDArray[np.float64], text: Callable[[int], str],
+            problem: Ints | None = None) -> list[Shape]:
+    """Group launches by (name, grid, block, problem), most time first.
+
+    The last group is what is beyond the bounds above. A grid or block that is not known whole is not known.
+    """
+    known = np.repeat((geometry.reshape(-1, 2, 3) > 0).all(axis=2), 3, axis=1)
+    geometry = np.where(known, geometry, -1)
+    table = np.column_stack([names, geometry, np.zeros_like(names) if problem is None else problem])
+    codes = _codes(table)           # `np.unique(axis=0)` compares rows as bytes, 20 times slower
+    order = np.lexsort((dur_ns, codes))
+    starts = np.flatnonzero(np.concatenate(([True], np.diff(codes[order]) != 0)))
+    ends = np.append(starts[1:], order.size)
+    totals = np.add.reduceat(dur_ns[order], starts)
+    out: list[Shape] = []
+    rest: dict[int, list[int]] = {}
+    taken: dict[int, int] = {}
+    for at in np.argsort(-totals, kind="stable").tolist():
+        longest = int(order[ends[at] - 1])
+        name = int(names[longest])
+        if taken.get(name, 0) >= SHAPES_PER_KERNEL or len(out) >= SHAPES_PER_PROFILE:
+            rest.setdefault(name, []).append(at)
+            continue
+        taken[name] = taken.get(name, 0) + 1
+        grid, block = geometry[longest, :3].tolist(), geometry[longest, 3:].tolist()
+        out.append(Shape(
+            text(name), _dims(grid), _dims(block), bucket(grid, block), int(ends[at] - starts[at]), round(float(totals[at])),
+            round(float(dur_ns[order[starts[at]]])), round(float(dur_ns[longest])), index=longest))
+    for name, groups in rest.items():
+        out.append(Shape(
+            text(name), "", "", None, sum(int(ends[at] - starts[at]) for at in groups), round(float(totals[groups].sum())),
+            min(round(float(dur_ns[order[starts[at]]])) for at in groups),
+            max(round(float(dur_ns[order[ends[at] - 1]])) for at in groups), shapes=len(groups)))
+    return out
+
+
+def _codes(table: Ints) -> Ints:
+    """One number per row, equal where the rows are. Columns that never change cost nothing."""
+    code = np.zeros(len(table), np.int64)
+    span = 1
+    for column in table.T:
+        low, high = int(column.min(initial=0)), int(column.max(initial=0))
+        if low == high:
+            continue
+        if span * (high - low + 1) >= 1 << 62:          # dense numbers again: as many as there are groups so far
+            code = np.unique(code, return_inverse=True)[1].astype(np.int64)
+            column = np.unique(column, return_inverse=True)[1].astype(np.int64)
+            low, high, span = 0, int(column.max(initial=0)), int(code.max(initial=0)) + 1
+        code = code * (high - low + 1) + (column - low)
+        span *= high - low + 1
+    return code
+
+
+def _dims(dims: Sequence[int]) -> str:
+    return "×".join(str(each) for each in dims) if all(each > 0 for each in dims) else ""
+
+
+def bucket(grid: Sequence[int], block: Sequence[int]) -> int | None:
+    """log2 of all threads, rounded; None where grid or block is not known."""
+    if not all(each > 0 for each in (*grid, *block)):
+        return None
+    return round(float(np.sum(np.log2(np.array([*grid, *block], np.float64)))))
+
+
+def bare(name: str) -> str:
+    """Return the function's name alone.
+
+    That is what `ncu --kernel-name` compares with (its default, `function`).
+    """
+    plain = name.replace("(anonymous namespace)::", "").replace("<unnamed>::", "")
+    return fold_templates(strip_parameters(plain)).replace("<…>", "").strip().rsplit(" ", 1)[-1].rsplit("::", 1)[-1]
+
+
+def _skips(names: Ints, texts: Sequence[str], shapes: Sequence[Shape]) -> list[int | None]:
+    """Return, for each shape, how many launches before its longest one ncu's filter on the bare name matches: its
+    --launch-skip. None for the shape of all further launches, and once SEARCHED_CHARS of names were searched.
+
+    The counts of one name are let go before the next name's: kept for all, those of 4,000 names over 2 M launches took 64 GB."""
+    order = np.argsort(names, kind="stable")            # launches of one name stand together, in order of start
+    used, starts = np.unique(names[order], return_index=True)
+    launches_by_name = np.split(order, starts[1:])
+    bares = [bare(texts[int(code)]) for code in used]
+    whole = _SEPARATOR.join(bares)
+    firsts = np.cumsum([0] + [len(each) + 1 for each in bares[:-1]]) if bares else np.empty(0, np.int64)
+    alike: dict[str, list[int]] = {}
+    for at, shape in enumerate(shapes):
+        if shape.index is not None:
+            alike.setdefault(bare(shape.kernel), []).append(at)
+    alike.pop("", None)
+    out: list[int | None] = [None] * len(shapes)
+    for wanted, members in islice(alike.items(), SEARCHED_CHARS // max(1, len(whole))):
+        matching = _containing(wanted, whole, firsts, bares)
+        mine = np.zeros(int(used[-1]) + 1, np.bool_)
+        mine[used[matching]] = True
+        for at in members:
+            before = shapes[at].index or 0
+            if len(matching) > _FEW:                       # one pass over the launches is cheaper than one for each name
+                out[at] = int(np.count_nonzero(mine[names[:before]]))
+            else:
+                out[at] = sum(int(np.searchsorted(launches_by_name[each], before)) for each in matching)
+    return out
+
+
+def _containing(wanted: str, whole: str, firsts: Ints, bares: Sequence[str]) -> list[int]:
+    """Return which of `bares` contain `wanted`, ascending. `whole` is all of them joined, `firsts` where each begins in it:
+    one search in a long text is ten times as fast as one in each of many short ones."""
+    if not wanted or _SEPARATOR in wanted:
+        return [at for at, each in enumerate(bares) if wanted and wanted in each]
+    out: list[int] = []
+    place = whole.find(wanted)
+    while place >= 0:
+        at = int(np.searchsorted(firsts, place, side="right")) - 1
+        out.append(at)
+        place = whole.find(wanted, int(firsts[at]) + len(bares[at]))
+    return out
+
+
+def _tune(frame: Frame, row: int, kernel: str) -> dict[str, Any]:
+    """What the tuner would be asked, by the operators around a launch."""
+    operator = int(frame.operator[row])
+    around = [(frame.text(each), frame.arguments(each)) for each in (frame.path(operator) if operator >= 0 else [])
+              if frame["category"][each] == Category.CPU_OP][:12]
+    made = tunable.tunable(kernel, around)
+    return {"operator": made.operator, **made.shape, **({"dtype": made.dtype} if made.dtype else {})} if made.operator else {}
+
+
+def _text(value: Any, limit: int) -> str:
+    """"[[4096, 4096], [4096, 1024]]" as people read it: "4096×4096, 4096×1024"."""
+    if isinstance(value, str):
+        return value[:limit]
+    if not isinstance(value, list):
+        return ""
+    parts = ["×".join(str(dim) for dim in each) if isinstance(each, list) else str(each) for each in value]
+    return ", ".join(part for part in parts if part and part not in ("Scalar", "ScalarList"))[:limit]

@@ -1,0 +1,363 @@
+"""What the counters of one launch say: speed of light, occupancy, stalls, roofline point, and what bounds it.
+
+Metric names and sections are those of Nsight Compute ("Kernel Profiling Guide", sections SpeedOfLight, Occupancy,
+WarpStateStats, SchedulerStats, MemoryWorkloadAnalysis); the vendor's own details page is the oracle of the tests.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
+
+import numpy as np
+
+from profiles.analysis.core import gpus
+from profiles.analysis.core.kernels import KernelRow
+from profiles.analysis.core.names import is_collective, short_name
+from profiles.analysis.kernel import roofline, stalls
+from profiles.analysis.kernel.bounds import THRESHOLDS, Bound, classify
+from profiles.analysis.kernel.occupancy import LIMITER_WORDS, Occupancy, from_limits, occupancy, waves
+from profiles.analysis.kernel.roofline import Metrics, Point, Roofs, number
+from profiles.analysis.kernel.roofs import Level, combine_levels, levels
+from profiles.trace import CounterLaunch, Report
+
+MOST_NS = 1e15          # of one launch: eleven days
+_ELAPSED = ".avg.pct_of_peak_sustained_elapsed"
+__all__ = ["THRESHOLDS", "LaunchFacts", "classify", "combine_launches", "from_json", "kernel_table", "launch_facts"]
+LIMITERS = ("warps", "registers", "shared_mem", "blocks", "barriers")
+
+
+@dataclass(frozen=True)
+class SpeedOfLight:
+    """Share of peak, 0-100, while the kernel ran."""
+
+    sm_pct: float | None
+    memory_pct: float | None
+    dram_pct: float | None
+    l2_pct: float | None
+    l1_pct: float | None
+
+
+@dataclass(frozen=True)
+class OccupancyFacts:
+    theoretical_pct: float | None
+    achieved_pct: float | None
+    blocks_per_sm: int | None
+    warps_per_sm: int | None
+    limits: dict[str, int]                   # limiter -> blocks per SM
+    limiters: list[str]
+    waves: float | None
+    tail_pct: float | None                   # how full the last wave is
+    tail_loss_pct: float | None              # of all block slots, left empty by the last wave
+    source: str                              # "report" | "computed" | ""
+
+
+@dataclass(frozen=True)
+class Scheduler:
+    """Per scheduler and active cycle."""
+
+    active_warps: float | None
+    eligible_warps: float | None
+    issued: float | None                     # 0-1
+    ipc: float | None                        # instructions per SM cycle
+
+
+@dataclass(frozen=True)
+class Caches:
+    l1_hit_pct: float | None
+    l2_hit_pct: float | None
+    dram_read_bytes: float | None
+    dram_write_bytes: float | None
+
+
+@dataclass(frozen=True)
+class LaunchFacts:
+    """One launch, as pages read it. Units are in the names."""
+
+    index: int
+    kernel: str
+    device: str
+    compute_capability: str | None
+    duration_ns: float | None
+    sm_clock_hz: float | None
+    dram_clock_hz: float | None
+    grid: list[int] | None
+    block: list[int] | None
+    sol: SpeedOfLight
+    occupancy: OccupancyFacts
+    launch: dict[str, float | str]           # launch parameters the report states
+    stalls: list[stalls.Stall]
+    samples: dict[str, int]
+    scheduler: Scheduler
+    caches: Caches
+    roofs: Roofs
+    point: Point
+    tensor_instructions: dict[str, float]    # operations by instruction: "hgmma", "hmma", …
+    bound: str                               # "memory" | "compute" | "latency" | "launch" | ""
+    bound_reason: str
+    incomplete: str | None = None
+    bounded: Bound | None = None             # the same with its ceiling, how far, and what moves it
+    levels: dict[str, Level] = field(default_factory=dict)    # "l1", "l2", "dram" -> traffic there
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+LAUNCH_PARAMETERS: dict[str, tuple[str, str]] = {
+    # key -> metric, label
+    "grid_size": ("launch__grid_size", "Blocks"),
+    "block_size": ("launch__block_size", "Threads per block"),
+    "thread_count": ("launch__thread_count", "Threads"),
+    "cluster_size": ("launch__cluster_size", "Blocks per cluster"),
+    "registers_per_thread": ("launch__registers_per_thread", "Registers per thread"),
+    "smem_static_bytes": ("launch__shared_mem_per_block_static", "Static shared memory per block"),
+    "smem_dynamic_bytes": ("launch__shared_mem_per_block_dynamic", "Dynamic shared memory per block"),
+    "smem_driver_bytes": ("launch__shared_mem_per_block_driver", "Driver shared memory per block"),
+    "smem_config_bytes": ("launch__shared_mem_config_size", "Shared memory configured per SM"),
+    "stack_bytes": ("launch__stack_size", "Stack size"),
+    "barriers": ("launch__barrier_count", "Barriers"),
+    "waves_per_sm": ("launch__waves_per_multiprocessor", "Waves per SM"),
+    "sm_count": ("launch__sm_count", "SMs used"),
+    "cache_config": ("launch__func_cache_config", "Cache configuration"),
+    "green_context": ("launch__uses_green_context", "Green context"),
+}
+
+
+def launch_facts(launch: CounterLaunch) -> LaunchFacts:
+    """Return what the counters of one launch say.
+
+    Metrics that were not collected leave None, never 0.
+    """
+    metrics, device = launch.metrics, launch.device
+    roofs = roofline.roofs(metrics, device.name, device.compute_capability, device.sm_count)
+    duration = None if launch.incomplete else _possible_ns(number(metrics, roofline.DURATION))
+    point = roofline.point(duration, roofline.work(metrics, launch.instructions), roofline.dram_bytes(metrics), roofs)
+    sol, occupied, waiting = _sol(metrics), _occupancy(launch), stalls.stalls(metrics)
+    scheduler = Scheduler(
+        number(metrics, "smsp__warps_active.avg.per_cycle_active"),
+        number(metrics, "smsp__warps_eligible.avg.per_cycle_active"),
+        number(metrics, "smsp__issue_active.avg.per_cycle_active"),
+        number(metrics, "sm__inst_executed.avg.per_cycle_active"))
+    bounded = classify(sol, point, occupied, waiting, roofs)
+    return LaunchFacts(
+        index=launch.index,
+        kernel=launch.kernel,
+        device=device.name,
+        compute_capability=device.compute_capability,
+        duration_ns=duration,
+        sm_clock_hz=number(metrics, "gpc__cycles_elapsed.avg.per_second") or roofs.sm_clock_hz,
+        dram_clock_hz=number(metrics, "dram__cycles_elapsed.avg.per_second"),
+        grid=list(launch.grid) if launch.grid else None,
+        block=list(launch.block) if launch.block else None,
+        sol=sol,
+        occupancy=occupied,
+        launch=_launch_parameters(metrics),
+        stalls=waiting,
+        samples=stalls.samples(metrics),
+        scheduler=scheduler,
+        caches=_caches(metrics),
+        roofs=roofs,
+        point=point,
+        tensor_instructions=roofline.tensor_instructions(metrics),
+        bound="" if launch.incomplete else bounded.kind,
+        bound_reason=launch.incomplete or bounded.reason,
+        incomplete=launch.incomplete,
+        bounded=None if launch.incomplete else bounded,
+        levels=levels(metrics, duration, point.flop, roofs),
+    )
+
+
+def _possible_ns(value: float | None) -> float | None:
+    """Unknown where nothing can take as long."""
+    return value if value is not None and 0 <= value < MOST_NS else None
+
+
+def _possible(value: object) -> int | None:
+    """A number of registers or bytes of a block; unknown where nothing has as many."""
+    return int(value) if isinstance(value, (int, float)) and 0 <= value < 2**31 else None
+
+
+def _sol(metrics: Metrics) -> SpeedOfLight:
+    return SpeedOfLight(
+        sm_pct=number(metrics, "sm__throughput" + _ELAPSED),
+        memory_pct=number(metrics, "gpu__compute_memory_throughput" + _ELAPSED),
+        dram_pct=number(metrics, "gpu__dram_throughput" + _ELAPSED, "dram__throughput" + _ELAPSED),
+        l2_pct=number(metrics, "lts__throughput" + _ELAPSED),
+        l1_pct=number(metrics, "l1tex__throughput.avg.pct_of_peak_sustained_active", "l1tex__throughput" + _ELAPSED),
+    )
+
+
+def _caches(metrics: Metrics) -> Caches:
+    return Caches(
+        number(metrics, "l1tex__t_sector_hit_rate.pct"), number(metrics, "lts__t_sector_hit_rate.pct"),
+        number(metrics, "dram__bytes_read.sum"), number(metrics, "dram__bytes_write.sum"))
+
+
+def _launch_parameters(metrics: Metrics) -> dict[str, float | str]:
+    return {key: metrics[metric] for key, (metric, _) in LAUNCH_PARAMETERS.items() if metric in metrics}
+
+
+def _whole(metrics: Metrics, name: str) -> int | None:
+    value = number(metrics, name)
+    return None if value is None else int(value)
+
+
+def _occupancy(launch: CounterLaunch) -> OccupancyFacts:
+    """The report's own limits first; where it has none, CUDA's rules on the launch parameters."""
+    metrics = launch.metrics
+    limits = gpus.limits(launch.device.compute_capability)
+    limits_of_blocks, source = _stated_occupancy(launch, limits), "report"
+    if limits_of_blocks is None:
+        limits_of_blocks, source = _computed_occupancy(launch, limits), "computed"
+    blocks, sms = _whole(metrics, "launch__grid_size"), launch.device.sm_count
+    spread = waves(blocks, limits_of_blocks.blocks_per_sm, sms) if limits_of_blocks and blocks and sms else None
+    stated = number(metrics, "sm__maximum_warps_per_active_cycle_pct")
+    return OccupancyFacts(
+        theoretical_pct=stated if stated is not None else limits_of_blocks.theoretical_pct if limits_of_blocks else None,
+        achieved_pct=number(metrics, "sm__warps_active.avg.pct_of_peak_sustained_active"),
+        blocks_per_sm=limits_of_blocks.blocks_per_sm if limits_of_blocks else None,
+        warps_per_sm=limits_of_blocks.warps_per_sm if limits_of_blocks else None,
+        limits=limits_of_blocks.limits if limits_of_blocks else {},
+        limiters=list(limits_of_blocks.limiters) if limits_of_blocks else [],
+        waves=number(metrics, "launch__waves_per_multiprocessor") or (spread.waves if spread else None),
+        tail_pct=spread.tail_pct if spread else None, tail_loss_pct=spread.loss_pct if spread else None,
+        source=source if limits_of_blocks else "",
+    )
+
+
+def _threads(launch: CounterLaunch) -> int | None:
+    """Of a block, None where it can be none; a details page may give only its three sides."""
+    threads = _whole(launch.metrics, "launch__block_size") or (math.prod(launch.block) if launch.block else None)
+    return threads if threads and threads > 0 else None
+
+
+def _stated_occupancy(launch: CounterLaunch, limits: gpus.Limits | None) -> Occupancy | None:
+    stated = {name: value for name in LIMITERS
+              if (value := _whole(launch.metrics, f"launch__occupancy_limit_{name}")) is not None and value >= 0}
+    threads = _threads(launch)
+    if limits is None or not threads or not {"warps", "registers", "shared_mem", "blocks"} <= stated.keys():
+        return None
+    return from_limits(limits, -(-threads // limits.warp_threads), stated)
+
+
+def _computed_occupancy(launch: CounterLaunch, limits: gpus.Limits | None) -> Occupancy | None:
+    metrics = launch.metrics
+    threads = _threads(launch)
+    registers = _whole(metrics, "launch__registers_per_thread")
+    if limits is None or not threads or registers is None:
+        return None
+    smem = sum(_whole(metrics, f"launch__shared_mem_per_block_{part}") or 0 for part in ("static", "dynamic"))
+    return occupancy(
+        limits, threads, registers, smem, smem_config_bytes=_whole(metrics, "launch__shared_mem_config_size")
+    )
+
+
+def limiter_words(occupancy: OccupancyFacts) -> str:
+    """"registers and shared memory", the resources that allow the fewest blocks."""
+    return " and ".join(LIMITER_WORDS.get(name, name) for name in occupancy.limiters)
+
+
+def combine_launches(launches: Sequence[LaunchFacts]) -> LaunchFacts | None:
+    """Return one kernel from its complete launches.
+
+    The longest one's facts with summed work and time-weighted shares.
+    """
+    whole = [each for each in launches if each.duration_ns]
+    if not whole:
+        return None
+    longest = max(whole, key=lambda each: each.duration_ns or 0.0)
+    sol = SpeedOfLight(**{f.name: _weighted_mean((getattr(x.sol, f.name), x.duration_ns) for x in whole)
+                          for f in fields(SpeedOfLight)})
+    point = combine_points(whole)
+    roofs = combine_roofs(whole)
+    mean_ns = sum(each.duration_ns or 0.0 for each in whole) / len(whole)
+    bounded = classify(sol, point, longest.occupancy, longest.stalls, roofs, mean_ns)
+    return LaunchFacts(**{**{f.name: getattr(longest, f.name) for f in fields(LaunchFacts)},
+                          "sol": sol, "point": point, "bound": bounded.kind, "bound_reason": bounded.reason, "bounded": bounded,
+                          "levels": combine_levels([(each.duration_ns, each.levels) for each in whole], point.flop, roofs)})
+
+
+def combine_roofs(launches: Sequence[LaunchFacts]) -> Roofs:
+    """Time-weighted roofs of several launches."""
+    if len(launches) == 1:
+        return launches[0].roofs
+    return Roofs(
+        **{f"{name}_bytes_s": _weighted_mean((getattr(x.roofs, f"{name}_bytes_s"), x.duration_ns) for x in launches)
+           for name in ("dram", "l2", "l1")},
+        compute={p: value for p in gpus.PRECISIONS
+                 if (value := _weighted_mean((x.roofs.compute.get(p), x.duration_ns) for x in launches)) is not None},
+        per_cycle=launches[0].roofs.per_cycle, sm_clock_hz=_weighted_mean((x.sm_clock_hz, x.duration_ns) for x in launches),
+        source=launches[0].roofs.source)
+
+
+def combine_points(launches: Sequence[LaunchFacts]) -> Point:
+    """Return the point of Σ work, Σ bytes and Σ time under the time-weighted roofs.
+
+    One launch without counts makes the sum unknown.
+    """
+    if len(launches) == 1:
+        return launches[0].point
+    flop: dict[str, float] = defaultdict(float)
+    for each in launches:
+        for precision, amount in each.point.by_precision.items():
+            flop[precision] += amount
+    unknown = next((x.point.reason for x in launches if x.point.reason
+                    and (x.point.flop is None or (x.point.flop and x.point.dram_bytes))), None)
+    note = next((x.point.notes[0] for x in launches if x.point.notes), None)
+    moved = [x.point.dram_bytes for x in launches]
+    return roofline.point(sum(x.duration_ns or 0.0 for x in launches), roofline.Work(dict(flop), {}, unknown, note),
+                          None if None in moved else float(sum(m for m in moved if m is not None)), combine_roofs(launches))
+
+
+def _weighted_mean(pairs: Iterable[tuple[float | None, float | None]]) -> float | None:
+    known = [(value, weight) for value, weight in pairs if value is not None and weight]
+    total = sum(weight for _, weight in known)
+    return sum(value * weight for value, weight in known) / total if total else None
+
+
+def kernel_table(report: Report) -> list[KernelRow]:
+    """Return the kernels of a report, most time first.
+
+    Incomplete launches are no part of it.
+    """
+    groups: dict[str, list[LaunchFacts]] = defaultdict(list)
+    for launch in report.launches:
+        if not launch.incomplete:
+            groups[launch.kernel].append(launch_facts(launch))
+    everything = sum(each.duration_ns or 0.0 for group in groups.values() for each in group)
+    rows = [_kernel_row(name, group, everything) for name, group in groups.items()]
+    return sorted(rows, key=lambda row: -row.total_ns)
+
+
+def _kernel_row(name: str, group: list[LaunchFacts], everything_ns: float) -> KernelRow:
+    durations = np.array([each.duration_ns or 0.0 for each in group])
+    whole = combine_launches(group)
+    launch = whole.launch if whole else {}
+    smem = [_possible(launch.get(f"smem_{part}_bytes")) for part in ("static", "dynamic")]
+    return KernelRow(
+        name=name, short_name=short_name(name), category="communication" if is_collective(name) else "compute",
+        launches=len(group), total_ns=round(float(durations.sum())), mean_ns=float(durations.mean()),
+        p50_ns=float(np.percentile(durations, 50)), p95_ns=float(np.percentile(durations, 95)),
+        min_ns=round(float(durations.min())), max_ns=round(float(durations.max())),
+        share_pct=100.0 * float(durations.sum()) / everything_ns if everything_ns else 0.0,
+        bound=whole.bound if whole else "", bound_reason=whole.bound_reason if whole else "",
+        registers_per_thread=_possible(launch.get("registers_per_thread")),
+        smem_bytes=sum(part for part in smem if part is not None) if None not in smem else None,
+        occupancy_pct=whole.occupancy.achieved_pct if whole and whole.occupancy.achieved_pct is not None
+        else whole.occupancy.theoretical_pct if whole else None,
+    )
+
+
+def from_json(document: Mapping[str, Any]) -> LaunchFacts:
+    """Read `LaunchFacts.as_json()` back from a row."""
+    return LaunchFacts(**{
+        **document, "sol": SpeedOfLight(**document["sol"]), "occupancy": OccupancyFacts(**document["occupancy"]),
+        "scheduler": Scheduler(**document["scheduler"]), "caches": Caches(**document["caches"]),
+        "stalls": [stalls.Stall(**each) for each in document["stalls"]], "roofs": Roofs(**document["roofs"]),
+        "point": Point(**{**document["point"], "notes": tuple(document["point"]["notes"])}),
+        "bounded": Bound(**{**told, "helps": tuple(told["helps"])}) if (told := document.get("bounded")) else None,
+        "levels": {name: Level(**each) for name, each in document.get("levels", {}).items()},
+    })

@@ -1,0 +1,284 @@
+"""Advice that names a line: where in a kernel the waits, the wasted traffic and the lost threads are.
+
+LIMITS holds the thresholds. Formulas: excessive sectors and wavefronts as the report counts them per instruction (Nsight
+Compute, Kernel Profiling Guide, "Metrics Reference": derived__memory_…_excessive) ÷ all of the kernel; threads per warp
+instruction = thread_inst_executed_true ÷ inst_executed; shares of opcodes by executed instructions (CUDA Binary Utilities,
+"Instruction Set Reference"). Worth: of the tail, the SM time that periodic samples show idle in it; of the others NVIDIA's own
+estimate for the same fault (`NVIDIA`), named as theirs, or unknown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from profiles.analysis.core.names import short_name
+from profiles.analysis.core.result import SEVERITIES, Finding
+from profiles.analysis.core.sentences import pct_text, time_text
+from profiles.analysis.kernel import sampling, stalls
+from profiles.analysis.kernel.instructions import SAMPLES, Instructions, Line, Numbers, hottest, lines, reasons_at
+from profiles.analysis.kernel.waits import Waits
+from profiles.trace import CounterLaunch, Report, SourceFile
+
+LIMITS: dict[str, float] = {
+    "share_pct": 0.5,            # kernels below this share of the report's time are left out
+    "excess_sectors_pct": 25.0,  # of the global sectors
+    "excess_wavefronts_pct": 20.0,   # of the shared wavefronts
+    "threads_per_warp": 22.0,    # active threads of 32 per warp instruction, where branches diverge
+    "local_pct": 2.0,            # loads and stores of local memory, of the warp instructions
+    "atomic_pct": 2.0,           # atomics, of the thread instructions
+    "double_pct": 10.0,          # fp64 arithmetic on converted values, of the warp instructions
+    "hot_line_pct": 20.0,        # of the stall samples, at one line
+    "hot_instruction_pct": 10.0,     # of them, at one instruction, where no lines are known
+    "reason_pct": 40.0,          # of a hot place's samples that one warp state must hold
+    "tail_lost_pct": 5.0,        # of the SM time, idle in the tail
+}
+LOCAL, ATOMIC, DOUBLE = ("LDL", "STL"), ("ATOM", "ATOMG", "ATOMS", "RED", "REDG", "REDUX"), ("DFMA", "DADD", "DMUL")
+ADVICE = {
+    "uncoalesced": "Let neighbouring threads of a warp touch neighbouring addresses: change the index or the layout, go through "
+                   "shared memory for transposes, use wider aligned loads.",
+    "bank_conflicts": "Pad the rows of the shared array by one element or swizzle the index, so that the threads of a warp fall "
+                      "into different banks.",
+    "divergence": "Let the threads of a warp take the same way: sort or regroup the work by case, or replace the branches by "
+                  "predicated arithmetic.",
+    "spills": "Let it use more registers (launch bounds, maxrregcount), keep fewer values live, or make array indices known "
+              "when it is compiled.",
+    "atomics": "Reduce within the warp (shuffles) and the block (shared memory) first, so that one thread does one atomic; "
+               "spread them over several addresses.",
+    "double": "A constant without the suffix f, or a double in between, makes the whole expression fp64: write 0.5f, use float.",
+    "tail": "Start the longest blocks first, make blocks smaller or of equal length, or let persistent blocks share the rest "
+            "(stream-K).",
+}
+# NVIDIA's rules about the same fault, and a word that their title must hold. Of several the lowest estimate counts.
+NVIDIA: dict[str, tuple[tuple[str, str], ...]] = {
+    "uncoalesced": (("UncoalescedGlobalAccess", ""),),
+    "bank_conflicts": (("SharedMemoryConflicts", "Bank"), ("UncoalescedSharedAccess", "")),
+    "divergence": (("ThreadDivergence", ""),),
+    "spills": (("MemoryCacheAccessPattern", "Local"),),
+    "double": (("SOLFPRoofline", "FP64"),),
+}
+HIGH_PCT = 25.0                  # of the report's time that a finding must be worth to be called high
+WARP = 32
+NO_WAIT = ("selected", "not_selected")
+TAIL_STEPS = 3                   # samples that a tail must last
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """One kernel: its longest launch with instructions, and the time of all its launches."""
+
+    launch: CounterLaunch
+    files: Sequence[SourceFile]
+    total_ns: float
+    report_ns: float
+
+    @property
+    def title(self) -> str:
+        return short_name(self.launch.kernel)
+
+    @cached_property
+    def instructions(self) -> Instructions:
+        if self.launch.instructions is None:
+            raise ValueError("a launch without instructions")
+        return Instructions(self.launch.instructions)
+
+    @cached_property
+    def lines(self) -> list[Line]:
+        return lines(self.instructions)
+
+    def sum(self, name: str) -> float:
+        return float(self.instructions.values(name).sum())
+
+    def at(self, values: Numbers) -> tuple[str, float]:
+        """The line (or instruction) that holds most of `values`, in words, and its share in percent."""
+        total = float(values.sum())
+        placed = [line for line in self.lines if line.line is not None]
+        if placed:
+            best = max(placed, key=lambda line: float(values[line.rows].sum()))
+            if float(values[best.rows].sum()) > 0:
+                return self.words(best), 100.0 * float(values[best.rows].sum()) / total
+        row = int(np.argmax(values))
+        return self.instruction(row), 100.0 * float(values[row]) / total if total else 0.0
+
+    def words(self, line: Line) -> str:
+        """"line 24 of landscape.py"."""
+        name = self.files[line.file].name if line.file is not None and line.file < len(self.files) else ""
+        short = name.replace("\\", "/").rsplit("/", 1)[-1]
+        near = self.caller(line)
+        return f"line {line.line}" + (f" of {short}" if short else "") + (f" (inlined after line {near})" if near else "")
+
+    def caller(self, line: Line) -> int | None:
+        """Return the last line before an inlined one that is in the kernel's main file.
+
+        The report knows the innermost place of an instruction, not who called.
+        """
+        file = self.instructions.place >> 32
+        known = file[self.instructions.place >= 0]
+        main = int(np.bincount(known).argmax()) if known.size else None
+        if main is None or line.file == main or not line.rows.size:
+            return None
+        before = np.flatnonzero(file[:int(line.rows[0])] == main)
+        return int(self.instructions.place[before[-1]] & 0xFFFFFFFF) if before.size else None
+
+    def instruction(self, row: int) -> str:
+        return f"“{self.instructions.readable_sass[row]}” at 0x{int(self.instructions.offset[row]):x}"
+
+    def share(self, opcodes: Sequence[str], metric: str) -> tuple[Numbers, float]:
+        """Return what instructions of these opcodes hold of a metric.
+
+        Per row, and in percent of all.
+        """
+        values = np.where(np.isin(self.instructions.base_opcode, opcodes), self.instructions.values(metric), 0.0)
+        total = self.sum(metric)
+        return values, 100.0 * float(values.sum()) / total if total else 0.0
+
+    def say(self, rule: str, title: str, numbers: dict[str, float | str], *, worth_ns: float | None = None, advice: str = "",
+            severity: str = "medium") -> Finding:
+        known = dict(numbers)
+        if worth_ns is None and (estimate := self.nvidia_pct(rule)) is not None:
+            worth_ns, known["nvidia_estimate_pct"] = self.total_ns * estimate / 100.0, estimate
+            title = f"{title}; NVIDIA estimates up to {pct_text(estimate)} less time"
+        if worth_ns is not None and worth_ns >= HIGH_PCT / 100.0 * self.report_ns:
+            severity = "high"
+        return Finding(f"source.{rule}", severity, f"{self.title}: {title}", advice or ADVICE[rule], known, worth_ns,
+                     self.launch.kernel)
+
+    def nvidia_pct(self, rule: str) -> float | None:
+        """Return NVIDIA's estimate for the fault of one of our rules, or None.
+
+        In percent of the kernel's whole time.
+        """
+        estimates = [each.speedup_pct for each in self.launch.rules for identifier, word in NVIDIA.get(rule, ())
+                 if each.identifier == identifier and word in each.title and each.speedup_scope == "global" and each.speedup_pct]
+        return min(estimates, default=None)
+
+
+def find(report: Report) -> list[Finding]:
+    """Findings of every kernel whose launches hold instructions, by severity."""
+    findings = [each for kernel in _kernels(report) for rule in RULES.values() for each in rule(kernel)]
+    return sorted(findings, key=lambda each: (SEVERITIES.index(each.severity), -(each.worth_ns or 0.0)))
+
+
+def _kernels(report: Report) -> list[Kernel]:
+    times: dict[str, float] = {}
+    longest: dict[str, tuple[float, CounterLaunch]] = {}
+    for launch in report.launches:
+        duration = launch.metrics.get("gpu__time_duration.sum")
+        if launch.incomplete or not isinstance(duration, int | float):
+            continue
+        times[launch.kernel] = times.get(launch.kernel, 0.0) + duration
+        if launch.instructions is not None and duration > longest.get(launch.kernel, (-1.0, None))[0]:
+            longest[launch.kernel] = (float(duration), launch)
+    total = sum(times.values())
+    return [Kernel(launch, report.files, times[name], total) for name, (_, launch) in longest.items()
+            if times[name] >= LIMITS["share_pct"] / 100.0 * total]
+
+
+def _find_uncoalesced(kernel: Kernel) -> Iterator[Finding]:
+    yield from _find_excess(kernel, "uncoalesced", "memory_l2_theoretical_sectors_global", "global-memory sectors are excessive",
+                       LIMITS["excess_sectors_pct"])
+
+
+def _find_bank_conflicts(kernel: Kernel) -> Iterator[Finding]:
+    yield from _find_excess(kernel, "bank_conflicts", "memory_l1_wavefronts_shared", "shared-memory passes are bank conflicts",
+                       LIMITS["excess_wavefronts_pct"])
+
+
+def _find_excess(kernel: Kernel, rule: str, metric: str, words: str, limit_pct: float) -> Iterator[Finding]:
+    """What the report counts as excessive of a metric, of all of it."""
+    excess = kernel.instructions.values(f"derived__{metric}_excessive")
+    total = kernel.sum(metric)
+    pct = 100.0 * float(excess.sum()) / total if total else 0.0
+    if pct >= limit_pct:
+        place, share = kernel.at(excess)
+        yield kernel.say(rule, f"{pct_text(pct)} of its {words}, {pct_text(share)} of them from {place}",
+                         {"excess_pct": pct, "excess": float(excess.sum()), "all": total, "place": place, "place_share_pct": share})
+
+
+def _find_divergence(kernel: Kernel) -> Iterator[Finding]:
+    executed, threads = kernel.instructions.values("inst_executed"), kernel.instructions.values("thread_inst_executed_true")
+    divergent = kernel.sum("smsp__branch_targets_threads_divergent")
+    if not divergent or not executed.sum() or not kernel.instructions.has("thread_inst_executed_true"):
+        return
+    mean = float(threads.sum() / executed.sum())
+    if mean <= LIMITS["threads_per_warp"]:
+        place, share = kernel.at(np.maximum(0.0, WARP * executed - threads))
+        yield kernel.say("divergence", f"{mean:.1f} of {WARP} threads are active per warp instruction, {pct_text(share)} of the "
+                         f"lost ones at {place}", {"threads_per_warp_instruction": mean, "divergent_branches": divergent,
+                                                   "place": place, "place_share_pct": share})
+
+
+def _find_local_memory(kernel: Kernel) -> Iterator[Finding]:
+    values, pct = kernel.share(LOCAL, "inst_executed")
+    if pct >= LIMITS["local_pct"]:
+        place, share = kernel.at(values)
+        yield kernel.say("spills", f"{pct_text(pct)} of its warp instructions go to local memory (register spills, or arrays "
+                         f"indexed at run time), {pct_text(share)} of them at {place}",
+                         {"local_pct": pct, "place": place, "place_share_pct": share})
+
+
+def _find_atomics(kernel: Kernel) -> Iterator[Finding]:
+    values, pct = kernel.share(ATOMIC, "thread_inst_executed_true")
+    if pct >= LIMITS["atomic_pct"]:
+        place, share = kernel.at(values)
+        yield kernel.say("atomics", f"{pct_text(pct)} of its thread instructions are atomics, {pct_text(share)} of them at {place}",
+                         {"atomic_pct": pct, "place": place, "place_share_pct": share})
+
+
+def _find_double_precision(kernel: Kernel) -> Iterator[Finding]:
+    values, pct = kernel.share(DOUBLE, "inst_executed")
+    executed = kernel.instructions.values("inst_executed")
+    converted = sum(float(executed[row]) for row,
+                    opcode in enumerate(kernel.instructions.opcode) if opcode.startswith("F2F.F64.F32"))
+    if pct >= LIMITS["double_pct"] and converted:
+        place, share = kernel.at(values)
+        yield kernel.say("double", f"{pct_text(pct)} of its warp instructions are fp64 arithmetic on values converted from fp32, "
+                         f"{pct_text(share)} of them at {place}",
+                         {"double_pct": pct, "converted_instructions": converted, "place": place, "place_share_pct": share})
+
+
+def _find_wait(kernel: Kernel) -> Iterator[Finding]:
+    """The hottest line, or instruction where no lines are known, if one state explains it."""
+    instructions, total = kernel.instructions, kernel.sum(SAMPLES)
+    if not total:
+        return
+    line = next((line for line in kernel.lines if line.line is not None), None)
+    if line is not None:
+        samples, reasons, place, limit = line.values[SAMPLES], line.reasons, kernel.words(line), LIMITS["hot_line_pct"]
+        row = int(line.rows[int(np.argmax(instructions.values(SAMPLES)[line.rows]))])
+    else:
+        row = hottest(instructions, SAMPLES, 1)[0]
+        samples, reasons = float(instructions.values(SAMPLES)[row]), reasons_at(instructions, row)
+        place, limit = kernel.instruction(row), LIMITS["hot_instruction_pct"]
+    reason, count = next(iter(reasons.items()), ("selected", 0.0))
+    if not samples or 100.0 * samples / total < limit or 100.0 * count / samples < LIMITS["reason_pct"] or reason in NO_WAIT:
+        return
+    known, other = stalls.explain(reason), Waits(instructions).producer(row, reason)
+    behind = f"; the hottest instruction likely waits for {kernel.instruction(other)}" if other is not None else ""
+    yield kernel.say("wait", f"{place} holds {pct_text(100.0 * samples / total)} of {total:,.0f} stall samples, "
+                     f"{pct_text(100.0 * count / samples)} of them “{known.title}”{behind}",
+                     {"share_pct": 100.0 * samples / total, "samples": samples, "reason": reason,
+                      "reason_pct": 100.0 * count / samples, "place": place},
+                     advice=f"{known.meaning} {known.fix}", severity="info")
+
+
+def _find_tail(kernel: Kernel) -> Iterator[Finding]:
+    window = sampling.window(sampling.series_of(kernel.launch.periodic)) if kernel.launch.periodic is not None else None
+    if window is None or window.tail_lost_pct is None or window.tail_ns < TAIL_STEPS * window.step_ns:
+        return
+    if window.tail_lost_pct >= LIMITS["tail_lost_pct"]:
+        worth = kernel.total_ns * window.tail_lost_pct / 100.0
+        yield kernel.say("tail", f"for the last {time_text(window.tail_ns)} of {time_text(window.length_ns)} less than half of the "
+                         f"SM cycles are active: {pct_text(window.tail_lost_pct)} of its SM time is idle in the tail",
+                         {"tail_ns": window.tail_ns, "window_ns": window.length_ns, "tail_lost_pct": window.tail_lost_pct,
+                          "worth_ns_estimate": worth}, worth_ns=worth)
+
+
+RULES: dict[str, Callable[[Kernel], Iterator[Finding]]] = {
+    "uncoalesced": _find_uncoalesced, "bank_conflicts": _find_bank_conflicts, "divergence": _find_divergence,
+    "spills": _find_local_memory,
+    "atomics": _find_atomics, "double": _find_double_precision, "wait": _find_wait, "tail": _find_tail,
+}

@@ -1,0 +1,193 @@
+"""Where the time of each GPU went: compute, exposed communication, exposed memory traffic and idle add up to wall time.
+
+Wall time runs from the first to the last slice of anything (CPU or GPU; the profiler's own overhead and marks aside)
+and is the same for all GPUs of a trace. Compute counts whenever a computing kernel runs; communication is *exposed*
+while no kernel computes, memory traffic while neither computes nor communicates. `..._overlapped_ns` is the rest of
+each. Holistic Trace Analysis measures from the first to the last GPU slice instead: `span_ns` and `idle_in_span_ns`
+(it also cuts all times to whole µs, counts `cuda_sync` records as work and by default leaves the last step out).
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from profiles.analysis.core import intervals
+from profiles.analysis.core.digest import STEP, Digest, digest_of
+from profiles.analysis.core.intervals import Intervals
+from profiles.trace import Category, Trace
+
+__all__ = ["STEP", "Breakdown", "DeviceTime", "Step", "breakdown"]
+
+LONGEST = 10                     # gaps that are listed
+MAX_DEVICES = 64         # broken down one by one; a node has 8 or 16
+
+
+@dataclass(frozen=True)
+class DeviceTime:
+    """One GPU. compute_ns + communication_ns + memory_ns + idle_ns == wall_ns, exactly."""
+
+    index: int
+    name: str
+    wall_ns: int
+    busy_ns: int                         # union of all work
+    idle_ns: int
+    compute_ns: int
+    communication_ns: int                # exposed
+    memory_ns: int                       # exposed
+    communication_overlapped_ns: int
+    memory_overlapped_ns: int
+    span_ns: int                         # first to last GPU work
+    idle_in_span_ns: int
+    launches: int
+    kernel_ns: int                       # summed durations: larger than busy where streams overlap
+    idle_causes: dict[str, int] = field(default_factory=dict)      # ns: host_late, queued, unknown, before_and_after
+    longest_gaps: list[dict[str, Any]] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Step:
+    """One ProfilerStep#N: what the GPUs did between its CPU start and end (any GPU busy counts as busy)."""
+
+    name: str
+    start_ns: int
+    end_ns: int
+    busy_ns: int
+    idle_ns: int
+    compute_ns: int
+    communication_ns: int
+    memory_ns: int
+
+
+@dataclass(frozen=True)
+class Breakdown:
+    start_ns: int
+    wall_ns: int
+    devices: list[DeviceTime]
+    steps: list[Step]
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class _Work:
+    """Busy time of one GPU (or of all): unions that contain each other."""
+
+    compute: Intervals
+    kernels: Intervals                   # compute and communication
+    busy: Intervals
+    communication: Intervals
+    memory: Intervals
+
+
+def breakdown(trace: Trace) -> Breakdown:
+    """Every device that worked, and every step."""
+    digest = digest_of(trace)
+    wall_start, wall_end = digest.wall
+    real = ~digest.work["instant"]
+    category, start = digest.work["category"], digest.work["start_ns"]
+    dur, device = digest.work["dur_ns"], digest.work["device"]
+    end = start + dur
+    devices, longest = [], _Longest(digest)
+    for index in np.unique(device[real])[:MAX_DEVICES].tolist():
+        rows = np.flatnonzero(real & (device == index))
+        work = _work(category[rows], start[rows], end[rows])
+        causes = _idle(digest, rows, work, wall_start, wall_end, longest)
+        devices.append(_device(index, digest.device_names.get(index, ""), category[rows], dur[rows], work, wall_start, wall_end,
+                               causes, longest.of_last))
+    longest.fill()
+    everything = _work(category[real], start[real], end[real])
+    return Breakdown(wall_start, wall_end - wall_start, devices, _steps(digest, everything))
+
+
+def _work(category: npt.NDArray[Any], start: npt.NDArray[np.int64], end: npt.NDArray[np.int64]) -> _Work:
+    def of(*kinds: Category) -> Intervals:
+        mask = np.isin(category, [int(kind) for kind in kinds])
+        return intervals.union(start[mask], end[mask])
+
+    compute, communication = of(Category.COMPUTE), of(Category.COMMUNICATION)
+    memory = of(Category.MEMCPY, Category.MEMSET)
+    kernels = intervals.join(compute, communication)
+    return _Work(compute, kernels, intervals.join(kernels, memory), communication, memory)
+
+
+def _device(index: int, name: str, category: npt.NDArray[Any], dur: npt.NDArray[np.int64], work: _Work, start_ns: int,
+            end_ns: int, causes: dict[str, int], longest: list[dict[str, Any]]) -> DeviceTime:
+    busy, compute, kernels = work.busy.length_ns, work.compute.length_ns, work.kernels.length_ns
+    span = int(work.busy.end_ns[-1] - work.busy.start_ns[0]) if work.busy.start_ns.size else 0
+    launched = np.isin(category, [int(Category.COMPUTE), int(Category.COMMUNICATION)])
+    return DeviceTime(
+        index=index, name=name, wall_ns=end_ns - start_ns, busy_ns=busy, idle_ns=end_ns - start_ns - busy,
+        compute_ns=compute, communication_ns=kernels - compute, memory_ns=busy - kernels,
+        communication_overlapped_ns=work.communication.length_ns - (kernels - compute),
+        memory_overlapped_ns=work.memory.length_ns - (busy - kernels),
+        span_ns=span, idle_in_span_ns=span - busy, launches=int(np.count_nonzero(launched)),
+        kernel_ns=int(dur[launched].sum()), idle_causes=causes, longest_gaps=longest)
+
+
+def _steps(digest: Digest, work: _Work) -> list[Step]:
+    steps = digest.steps()
+    first, last = (np.array([step[i] for step in steps], np.int64) for i in (1, 2))
+    busy, compute, kernels = (intervals.overlap_ns(part, first, last) for part in (work.busy, work.compute, work.kernels))
+    return [Step(name, start, end, int(busy[i]), int(end - start - busy[i]), int(compute[i]), int(kernels[i] - compute[i]),
+                 int(busy[i] - kernels[i])) for i, (name, start, end) in enumerate(steps)]
+
+
+def _idle(digest: Digest, rows: npt.NDArray[np.intp], work: _Work, start_ns: int, end_ns: int,
+          longest: _Longest) -> dict[str, int]:
+    """Idle time by cause; the longest gaps go to `longest`.
+
+    The work that ends a gap was launched by a call: until that call ended the host was late; from then on the work was
+    queued and waited (launch latency, or another stream's or copy's result).
+    """
+    gaps = intervals.gaps(work.busy, start_ns, end_ns)
+    begins = digest.work["start_ns"][rows]                      # rows are in order of start
+    at = np.searchsorted(begins, gaps.end_ns)
+    inside = (at < begins.size) & (gaps.start_ns > start_ns)
+    after = rows[np.minimum(at, begins.size - 1)]
+    called = inside & (digest.call[after] >= 0)
+    length = gaps.end_ns - gaps.start_ns
+    late = np.where(called, np.clip(digest.call_end_ns[after] - gaps.start_ns, 0, length), 0)
+    longest.take(gaps, length, after, inside, called, late)
+    return {
+        "host_late_ns": int(late.sum()), "queued_ns": int((length - late)[called].sum()),
+        "unknown_ns": int(length[inside & ~called].sum()), "before_and_after_ns": int(length[~inside].sum()),
+    }
+
+
+class _Longest:
+    """The longest gaps of every GPU, and what the launching threads did in them: one pass over the CPU's slices."""
+
+    def __init__(self, digest: Digest) -> None:
+        self._found = digest
+        self._asked: list[tuple[int, dict[str, Any], dict[int, int]]] = []      # thread, gap, ns by name
+        self.of_last: list[dict[str, Any]] = []
+
+    def take(self, gaps: Intervals, length: npt.NDArray[np.int64], after: npt.NDArray[np.intp], inside: npt.NDArray[np.bool_],
+             called: npt.NDArray[np.bool_], late: npt.NDArray[np.int64]) -> None:
+        names, name = self._found.names, self._found.work["name"]
+        self.of_last = []
+        for i in np.argsort(-length, kind="stable")[:LONGEST].tolist():
+            gap: dict[str, Any] = {
+                "start_ns": int(gaps.start_ns[i]), "end_ns": int(gaps.end_ns[i]), "dur_ns": int(length[i]),
+                "next": names[name[after[i]]] if inside[i] else None,
+                "host_late_ns": int(late[i]) if called[i] else None, "cpu": []}
+            self.of_last.append(gap)
+            if called[i]:
+                self._asked.append((int(self._found.call_track[after[i]]), gap, {}))
+
+    def fill(self, most: int = 3) -> None:
+        """The names with the most time within each gap (nested ones each in full)."""
+        for rows in self._found.host_rows() if self._asked else ():
+            for track, gap, total in self._asked:
+                mine = rows[(rows["start_ns"] < gap["end_ns"]) & (rows["end_ns"] > gap["start_ns"]) & (rows["track"] == track)]
+                overlap = np.minimum(mine["end_ns"], gap["end_ns"]) - np.maximum(mine["start_ns"], gap["start_ns"])
+                for code, ns in zip(mine["name"].tolist(), overlap.tolist(), strict=True):
+                    total[code] = total.get(code, 0) + ns
+        for _, gap, total in self._asked:
+            ordered = sorted(total.items(), key=lambda pair: (-pair[1], pair[0]))[:most]
+            gap["cpu"] = [{"name": self._found.names[code], "ns": ns} for code, ns in ordered if ns > 0]

@@ -1,0 +1,163 @@
+"""The topic "communication" as one result."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from profiles.analysis.core import intervals
+from profiles.analysis.core.frame import Frame, Ints
+from profiles.analysis.core.intervals import EMPTY
+from profiles.analysis.core.names import short_name
+from profiles.analysis.core.result import Result
+from profiles.analysis.core.sentences import pct_text, plural, si_text, time_text
+from profiles.analysis.trace.communication import tables
+from profiles.analysis.trace.communication.advice import LIMITS, advice, upper
+from profiles.analysis.trace.communication.collectives import Collectives, collectives_of
+from profiles.analysis.trace.communication.meetings import Meetings, meetings_of, wait_ns_of, without_start
+from profiles.analysis.trace.communication.sizes import Rest, Size, sizes_of
+from profiles.analysis.trace.communication.stragglers import CAUSES, LateRank, Waits, late_ranks, waits_of
+from profiles.analysis.trace.time.work import DeviceWork, devices
+
+
+@dataclass(frozen=True)
+class CommunicationFacts:
+    """Everything that the tables, the advice and the sentence are made of."""
+
+    frame: Frame
+    launches: Collectives
+    met: Meetings
+    waits: Waits
+    exposed_ns: Ints                 # per launch: while its GPU computes nothing
+    work: list[DeviceWork]
+    late: list[LateRank]
+    sizes: list[Size]
+    rest: Rest | None
+    start_wait_ns: Ints              # per launch, of the first meeting where that is left out; else 0
+    wall_ns: int
+
+
+def communication_result(frame: Frame) -> Result:
+    """Collectives by size and by rank, and who waits for whom."""
+    launches = collectives_of(frame)
+    if not launches.rows.size:
+        return Result(_no_collectives_text(frame), applies=False)
+    alignment = frame.metadata.get("alignment") or {}
+    aligned = alignment.get("rule") != "none"
+    slack_ns = (alignment.get("residual_ns") or 0.0) if aligned else None
+    everyone = meetings_of(launches, aligned)
+    met, start_wait_ns = without_start(launches, everyone, wait_ns_of(launches, everyone, slack_ns))
+    work = devices(frame)
+    waits = waits_of(launches, wait_ns_of(launches, met, slack_ns), work)
+    exposed = _exposed_ns(launches, work)
+    sizes, rest = sizes_of(launches, met, waits.wait_ns, waits.still_ns, exposed)
+    facts = CommunicationFacts(frame, launches, met, waits, exposed, work, late_ranks(frame, launches, met, waits, work), sizes,
+                               rest,
+                  start_wait_ns, frame.wall[1] - frame.wall[0])
+    ranks = tables.rank_rows(facts)
+    return Result(
+        _answer(facts, ranks), numbers=_numbers(facts, ranks),
+        tables=[table for table in (tables.rank_table(facts, ranks), tables.pair_table(facts), tables.size_table(facts),
+                                    tables.longest_table(facts))
+                if table.rows],
+        findings=advice(facts, ranks))
+
+
+def _exposed_ns(launches: Collectives, work: list[DeviceWork]) -> Ints:
+    out = launches.dur_ns.copy()
+    by_index = {each.index: each for each in work}
+    for participant, device in enumerate(launches.devices):
+        mine = np.flatnonzero(launches.participant == participant)
+        computing = by_index[device].whole["compute"] if device in by_index and not launches.on_host else EMPTY
+        out[mine] -= intervals.overlap_ns(computing, launches.start_ns[mine], launches.end_ns[mine])
+    return out
+
+
+def _no_collectives_text(frame: Frame) -> str:
+    if not frame.work.size:
+        return ("No GPU work in this trace, so no collectives either. Record kernels too (`ProfilerActivity.CUDA`, "
+                "`nsys profile -t cuda`).")
+    return ("No collectives (NCCL, RCCL, custom all-reduce) in this trace: it is of one GPU that works alone, or they ran outside "
+            "of what was recorded.")
+
+
+def _answer(facts: CommunicationFacts, ranks: list[tables.RankRow]) -> str:
+    launches, said = facts.launches, []
+    if facts.late and facts.met.present.size:
+        said.append(_late_text(facts, facts.late[0]))
+    elif len(launches.labels) > 1:
+        said.append("No collective could be matched between ranks: who waits for whom is not known.")
+    most = max(ranks, key=lambda each: each.busy_ns - each.start_wait_ns)
+    share = pct_text(100 * (most.busy_ns - most.start_wait_ns) / max(facts.wall_ns, 1))
+    much = pct_text(most.hidden_pct) if most.hidden_pct >= 0.05 else "none"
+    hidden = "" if launches.on_host else f", {much} of it hidden behind compute"
+    start = f" (a first wait of {time_text(most.start_wait_ns)}, until all had begun, left out)" if most.start_wait_ns else ""
+    verb = "takes" if most.launches == 1 else "take"
+    said.append(f"{plural(most.launches, 'collective')} {verb} {share} of the wall time on {most.label}{hidden}{start}.")
+    fast = max((each for each in facts.sizes if each.bus_bytes_s and each.bytes), key=lambda each: each.bytes or 0, default=None)
+    if fast is not None and fast.bus_bytes_s:
+        more = "" if fast.transfer_ns is not None else " or more: waiting is in it"
+        said.append(f"{fast.kind.operation} of {si_text(fast.bytes or 0, 'B')} runs at {si_text(fast.bus_bytes_s, 'B/s')} bus "
+                    f"bandwidth{more}.")
+    if len(launches.labels) == 1:
+        said.append("Who waits for whom needs the other ranks' traces: upload them together as one profile.")
+    return " ".join(map(upper, said))
+
+
+def _late_text(facts: CommunicationFacts, late: LateRank) -> str:
+    label, share = facts.launches.labels[late.participant], 100 * late.cost_ns / max(facts.wall_ns, 1)
+    others = [each for number, each in enumerate(facts.launches.labels) if number != late.participant]
+    who = others[0] if len(others) == 1 else "all others"
+    if share < LIMITS["late_medium_pct"]:
+        return (f"No rank holds the others up: {label} costs most and comes last in {late.meetings:,} of "
+                f"{plural(facts.met.present.size, 'collective')}, for which {who} stood still {time_text(late.cost_ns)} "
+                f"({pct_text(share)} of the wall time).")
+    return (f"{label} comes last in {late.meetings:,} of {plural(facts.met.present.size, 'collective')}: {who} stood still for it "
+            f"{time_text(late.cost_ns)} ({pct_text(share)} of the wall time){why(late)}.")
+
+
+def why(late: LateRank) -> str:
+    """", because it …", with the names that go with the cause; "" where none is known."""
+    if not late.cause:
+        return ""
+    named = late.kernels if late.cause == "computing" else late.host if late.cause == "host_late" else []
+    detail = ""
+    if named and late.cause == "computing":
+        detail = f": `{_shorten(short_name(named[0][0]))}` takes {time_text(named[0][1])} more there"
+    elif named:
+        detail = f", {time_text(named[0][1])} of it in `{_shorten(short_name(named[0][0]))}`"
+    return f", mostly because {CAUSES[late.cause]}{detail}"
+
+
+def _with_short_names(times: list[tuple[str, int]]) -> list[tuple[str, int]]:
+    return [(short_name(name), ns) for name, ns in times]
+
+
+def _shorten(name: str, chars: int = 60) -> str:
+    return name if len(name) <= chars else f"{name[:chars - 21]}…{name[-20:]}"
+
+
+def _numbers(facts: CommunicationFacts, ranks: list[tables.RankRow]) -> dict[str, Any]:
+    met = facts.met
+    alignment = facts.frame.metadata.get("alignment") or {}
+    return {
+        "wall_ns": facts.wall_ns, "start_ns": facts.frame.wall[0], "launches": int(facts.launches.rows.size),
+        "meetings": int(met.present.size), "unmatched": int(np.count_nonzero(met.of < 0)),
+        "complete": int(np.count_nonzero(met.complete)), "ranks_of_job": facts.launches.world,
+        "start_wait_ns": int(facts.start_wait_ns.sum()), "on_host": facts.launches.on_host,
+        "clock": alignment.get("rule", ""), "clock_residual_ns": alignment.get("residual_ns"),
+        "skew_p50_ns": float(np.median(met.skew_ns)) if met.present.size else None,
+        "ranks": [each.as_json() for each in ranks],
+        "late": [{"label": facts.launches.labels[each.participant], "meetings": each.meetings, "waited_ns": each.waited_ns,
+                  "still_ns": each.still_ns, "cost_ns": each.cost_ns, "causes_ns": each.causes, "cause": each.cause,
+                  "host": _with_short_names(each.host), "kernels": _with_short_names(each.kernels),
+                  "window": f"{each.worst[0]}-{each.worst[1]}"}
+                 for each in facts.late[:tables.MOST]],
+        "pairs": tables.pair_cells(facts), "series": tables.wait_series(facts),
+        "sizes": [{"operation": each.kind.operation, "bytes": each.bytes, "ranks": each.ranks, "launches": each.launches,
+                   "bus_bytes_s": each.bus_bytes_s, "best_bus_bytes_s": each.best_bus_bytes_s,
+                   "algorithm_bytes_s": each.algorithm_bytes_s, "one_ns": each.one_ns, "at_least": each.transfer_ns is None}
+                  for each in facts.sizes],
+        "left_out": facts.launches.left_out}

@@ -1,0 +1,245 @@
+"""Advice from a trace: each rule is a pure function of the facts and its thresholds, and says the numbers it rests on.
+
+RULES is the list, thresholds included, as data. `worth_ns` is the time that would be won if the cause went away
+entirely, an upper bound from this trace alone; None where the trace cannot say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from profiles.analysis.core.kernels import KernelRow
+from profiles.analysis.core.names import short_name
+from profiles.analysis.core.result import SEVERITIES, Finding
+from profiles.analysis.core.sentences import pct_text, plural, time_text, times_text
+from profiles.analysis.trace.breakdown import Breakdown
+from profiles.analysis.trace.host import Activity, Gaps, Host, Syncs
+from profiles.trace import Category, Trace
+from profiles.windows import MISSING
+
+_AUTOGRAD = "autograd::engine::evaluate_function: "
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What rules may look at. `time` is `Breakdown.as_json()`."""
+
+    kernels: Sequence[KernelRow]
+    time: Mapping[str, Any]
+    host: Host
+
+    @cached_property
+    def gaps(self) -> dict[int, Gaps]:
+        """Idle gaps by GPU."""
+        start_ns = self.time["start_ns"]
+        return {device["index"]: self.host.gaps(device["index"], start_ns, start_ns + device["wall_ns"])
+                for device in self.time["devices"]}
+
+    @cached_property
+    def activities(self) -> dict[int, Activity]:
+        """Return what the host did while each GPU starved."""
+        return dict(zip(self.gaps, self.host.activities(list(self.gaps.values())), strict=True))
+
+    @property
+    def wall_ns(self) -> int:
+        return int(self.time["wall_ns"] or 0)
+
+    @property
+    def steps(self) -> int:
+        return len(self.time["steps"])
+
+    @cached_property
+    def gpu_time_ns(self) -> int:
+        return sum(kernel.total_ns for kernel in self.kernels)
+
+
+Limits = Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """`find(facts, limits)` yields findings; `limits` holds its thresholds, units in the names."""
+
+    name: str
+    find: Callable[[Facts, Limits], Iterator[Finding]]
+    limits: Limits
+
+
+def find(trace: Trace, kernels: Sequence[KernelRow], time: Breakdown) -> list[Finding]:
+    """Return all findings, the worst first: by severity, then by worth."""
+    facts = Facts(kernels, time.as_json(), Host(trace))
+    findings = [each for rule in RULES for each in rule.find(facts, rule.limits)]
+    return sorted(findings, key=lambda each: (SEVERITIES.index(each.severity), -(each.worth_ns or 0)))
+
+
+def find_gpu_idle(facts: Facts, limits: Limits) -> Iterator[Finding]:
+    """Find GPUs without work between their first and their last, and why.
+
+    Says whether the host was late.
+    """
+    for device in facts.time["devices"]:
+        share_pct, in_span_pct = _pct(device["idle_ns"], device["wall_ns"]), _pct(device["idle_in_span_ns"], device["span_ns"])
+        if in_span_pct < limits["idle_pct"]:
+            continue
+        gaps = facts.gaps[device["index"]]
+        activity, syncs = facts.activities[device["index"]], facts.host.syncs(gaps)
+        late_pct = _pct(activity.starved_ns, device["idle_ns"])
+        host_bound = _pct(activity.starved_ns, device["idle_in_span_ns"]) >= limits["host_late_pct"]
+        title = f"GPU {device['index']} is idle {pct_text(share_pct)} of {time_text(device['wall_ns'])}"
+        if host_bound:
+            title += f": for {pct_text(late_pct)} of that time the host had launched nothing (host-bound)"
+        if host_bound and syncs.count:
+            title += f"; it waits for the GPU {times_text(syncs.count)}{_caller_text(syncs, facts.steps)}"
+        yield Finding(
+            "gpu_idle", "high" if in_span_pct >= limits["high_pct"] else "medium", title,
+            _idle_advice(host_bound, device, activity, syncs),
+            {"gpu": device["index"], "wall_ns": device["wall_ns"], "idle_ns": device["idle_ns"], "idle_pct": share_pct,
+             "idle_between_work_ns": device["idle_in_span_ns"], "host_late_ns": activity.starved_ns, "gaps": len(gaps.start_ns),
+             **_activity_numbers(activity), **_sync_numbers(syncs)},
+            worth_ns=float(device["idle_in_span_ns"]))
+
+
+def _pct(part: float, whole: float) -> float:
+    return 100 * part / whole if whole else 0.0
+
+
+def _caller_text(syncs: Syncs, steps: int) -> str:
+    """" in `aten::item`, once per step"."""
+    caller = max(syncs.callers, key=lambda name: syncs.callers[name])
+    calls = syncs.callers[caller]
+    often = f", {times_text(calls // steps)} per step" if caller and steps and calls % steps == 0 else ""
+    return f" ({times_text(calls)} in `{caller}`{often})" if caller else ""
+
+
+def _idle_advice(host_bound: bool, device: Mapping[str, Any], activity: Activity, syncs: Syncs) -> str:
+    if 2 * device["idle_causes"].get("unknown_ns", 0) > device["idle_in_span_ns"]:
+        return "The file does not say what launched the work: why the GPU waited is unknown. The timeline shows what the host did."
+    if not host_bound:
+        return "The work was launched in time but did not start: look at stream waits and launch latency in the timeline."
+    parts = [f"the longest on the host were {_names_text(activity)}"] if activity.names else []
+    if syncs.count and any(_is_item(name) for name in syncs.callers):
+        parts.append("read values such as `loss.item()` rarely or without waiting, so that launches run ahead")
+    if activity.outside_ns > activity.starved_ns / 3:
+        parts.append("much of it is outside any operator: Python, data loading or the optimizer's own code")
+    parts.append("torch.compile or CUDA graphs launch many kernels at once; larger batches give each launch more work")
+    text = "; ".join(parts)
+    return text[0].upper() + text[1:] + "."
+
+
+def _names_text(activity: Activity) -> str:
+    named = [(name.removeprefix(_AUTOGRAD), ns) for name, ns in list(activity.names.items())[:3]]
+    return ", ".join(f"`{short_name(name)}` ({time_text(ns)})" for name, ns in named)
+
+
+def _is_item(name: str) -> bool:
+    return name in ("aten::item", "aten::_local_scalar_dense", "aten::is_nonzero", "aten::nonzero", "aten::equal")
+
+
+def _activity_numbers(activity: Activity) -> dict[str, Any]:
+    return {"host_synchronising_ns": activity.synchronising_ns, "host_runtime_calls_ns": activity.runtime_ns,
+            "host_operators_ns": activity.operator_ns, "host_outside_operators_ns": activity.outside_ns,
+            "host_profiler_ns": activity.profiler_ns, "host_names_ns": activity.names}
+
+
+def _sync_numbers(syncs: Syncs) -> dict[str, Any]:
+    return {"syncs": syncs.count, "sync_waited_ns": syncs.waited_ns, "idle_after_sync_ns": syncs.drained_ns,
+            "sync_callers": syncs.callers, "sync_calls": syncs.calls}
+
+
+def find_host_syncs(facts: Facts, limits: Limits) -> Iterator[Finding]:
+    """Find operators that make the host wait for the GPU, and the idle time that follows.
+
+    It follows because nothing is queued.
+    """
+    for device in facts.time["devices"]:
+        syncs = facts.host.syncs(facts.gaps[device["index"]])
+        callers = {name: calls for name, calls in syncs.callers.items() if name}
+        share_pct = _pct(syncs.drained_ns, device["wall_ns"])
+        if not callers or share_pct < limits["drained_pct"]:
+            continue
+        caller = max(callers, key=lambda name: callers[name])
+        yield Finding(
+            "host_syncs", "high" if share_pct >= limits["high_pct"] else "medium",
+            f"The host waits for GPU {device['index']} {times_text(syncs.count)} (`{caller}` "
+            f"{times_text(callers[caller])}): {time_text(syncs.waited_ns)} waiting, then the GPU is idle "
+            f"{time_text(syncs.drained_ns)} until new work arrives",
+            "Keep the value on the GPU and read it every few steps, or copy it with non_blocking=True and read it later.",
+            {"gpu": device["index"], **_sync_numbers(syncs), "idle_after_sync_pct": share_pct},
+            worth_ns=float(syncs.drained_ns))
+
+
+def find_top_kernel(facts: Facts, limits: Limits) -> Iterator[Finding]:
+    """Find one kernel that owns much of the kernel time: the first to tune."""
+    if not facts.kernels or facts.gpu_time_ns <= 0:
+        return
+    kernel = max(facts.kernels, key=lambda each: each.total_ns)
+    share_pct = 100 * kernel.total_ns / facts.gpu_time_ns
+    if share_pct < limits["share_pct"]:
+        return
+    collective = kernel.category == "communication"
+    yield Finding(
+        "top_kernel", "info" if collective else "medium",
+        f"`{kernel.short_name}` takes {pct_text(share_pct)} of the kernel time: {time_text(kernel.total_ns)} in "
+        f"{plural(kernel.launches, 'launch')}, {time_text(kernel.mean_ns)} each",
+        "It includes waiting for the other ranks: compare with their traces before changing the collective." if collective
+        else "Capture its counters to see what bounds it; tune it if it is yours or a Triton kernel.",
+        {"launches": kernel.launches, "total_ns": kernel.total_ns, "mean_ns": kernel.mean_ns, "share_pct": share_pct},
+        kernel=kernel.name)
+
+
+def find_low_occupancy(facts: Facts, limits: Limits) -> Iterator[Finding]:
+    """Find kernels with a share of the time and few resident warps.
+
+    An estimate of 0 is Kineto's word for "not computed".
+    """
+    for kernel in facts.kernels:
+        share_pct, occupancy_pct = _pct(kernel.total_ns, facts.gpu_time_ns), kernel.occupancy_pct
+        if not occupancy_pct or share_pct < limits["share_pct"] or occupancy_pct >= limits["occupancy_pct"]:
+            continue
+        yield Finding(
+            "low_occupancy", "info",
+            f"`{kernel.short_name}` ({pct_text(share_pct)} of the kernel time) runs at {pct_text(occupancy_pct)} "
+            "occupancy as the trace estimates it",
+            "Tensor-core kernels are often best at low occupancy: look at its counters before changing anything.",
+            {"occupancy_pct": occupancy_pct, "registers_per_thread": kernel.registers_per_thread,
+             "smem_bytes": kernel.smem_bytes, "share_pct": share_pct, "total_ns": kernel.total_ns},
+            kernel=kernel.name)
+
+
+def find_pageable_copies(facts: Facts, limits: Limits) -> Iterator[Finding]:
+    """Find copies from or to pageable host memory.
+
+    They go through a staging buffer and block the host.
+    """
+    work, names = facts.host.digest.work, facts.host.digest.names
+    rows = np.flatnonzero(work["category"] == Category.MEMCPY)
+    used, code = np.unique(work["name"][rows], return_inverse=True)
+    rows = rows[np.array(["ageable" in names[each] for each in used.tolist()] or [False], np.bool_)[code]]
+    time_ns = int(work["dur_ns"][rows].sum())
+    if not time_ns or 100 * time_ns / max(1, facts.wall_ns) < limits["time_pct"]:
+        return
+    moved = work["bytes"][rows]
+    copied_bytes = int(moved[moved != MISSING].sum())
+    yield Finding(
+        "pageable_copies", "medium",
+        f"{plural(rows.size, 'copy')} from or to pageable host memory take {time_text(time_ns)}"
+        + (f" for {copied_bytes / 1e6:,.1f} MB" if copied_bytes else ""),
+        "Pin the host memory (pin_memory=True) and copy with non_blocking=True.",
+        {"copies": rows.size, "time_ns": time_ns, "copied_bytes": copied_bytes,
+         "gbytes_per_s": copied_bytes / time_ns if copied_bytes else None},
+        worth_ns=float(time_ns))
+
+
+
+RULES: tuple[Rule, ...] = (
+    Rule("gpu_idle", find_gpu_idle, {"idle_pct": 20, "high_pct": 40, "host_late_pct": 50}),
+    Rule("host_syncs", find_host_syncs, {"drained_pct": 2, "high_pct": 25}),
+    Rule("top_kernel", find_top_kernel, {"share_pct": 25}),
+    Rule("low_occupancy", find_low_occupancy, {"share_pct": 10, "occupancy_pct": 25}),
+    Rule("pageable_copies", find_pageable_copies, {"time_pct": 0.5}),
+)

@@ -1,0 +1,219 @@
+"""The topic "launches": is the host fast enough for the GPU, and what does the way from call to kernel cost?"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from profiles.analysis.core import intervals
+from profiles.analysis.core.frame import Frame
+from profiles.analysis.core.names import short_name
+from profiles.analysis.core.result import Finding, Result
+from profiles.analysis.core.sentences import pct_text, plural, time_text
+from profiles.analysis.trace.launching import tables
+from profiles.analysis.trace.launching.calls import Calls, runtime_calls
+from profiles.analysis.trace.launching.graphs import graphs, in_graph
+from profiles.analysis.trace.launching.order import Order, order_of
+from profiles.analysis.trace.launching.overlap import Copies, Run, copies, serial_runs
+from profiles.analysis.trace.launching.queue import DRAWN, FULL, LIMIT, Queue, queue_points, queues
+from profiles.analysis.trace.launching.short import GAP_NS, SHORT_NS, ShortKernels, short_kernels
+
+FEW = 20                            # launches, to say anything of a median
+FOUND = {"won_pct": 2.0, "blocked_pct": 1.0, "outlier_pct": 1.0, "exposed_pct": 5.0,
+         "serial_pct": 5.0}      # of the time of all GPUs; serial_pct: of the time of all kernels
+_BINS_NS = np.array([0, *(int(10 ** (3 + step / 4)) for step in range(0, 25))])         # 1 µs to 1 s, four a decade
+
+
+def launches_result(frame: Frame) -> Result:
+    order = order_of(frame)
+    if not order.is_kernel.any():
+        return Result("The trace holds no GPU kernels, so nothing was launched. Record with GPU activities on "
+                      "(`ProfilerActivity.CUDA`, `nsys profile -t cuda`).", applies=False)
+    if not order.has_call.any():
+        return Result("The trace does not say which call launched which kernel: it holds no runtime calls with correlation ids. "
+                      "Record the CUDA runtime, too (`ProfilerActivity.CPU`, `nsys profile -t cuda`).", applies=False)
+    start, end = frame.wall
+    wall_ns = max(1, end - start)
+    queue, short, calls = queues(order), short_kernels(order), runtime_calls(frame)
+    graph, copied, serial = graphs(order), copies(order), serial_runs(order)
+    leads = order.leads & order.has_call & order.is_kernel
+    numbers = {
+        "gpus": int(np.unique(order.device).size), "wall_ns": wall_ns, "start_ns": start, "end_ns": end,
+        **_delay_numbers(order, leads),
+               **_queue_numbers(order, queue, start, end),
+        **_short_numbers(order, short), **_call_numbers(frame, calls), "graph_launches": sum(each.replays for each in graph),
+        "graph_nodes_run": int(np.count_nonzero(in_graph(order))),
+        "copy_exposed_ns": sum(each.exposed_ns for each in copied), "copy_total_ns": sum(each.total_ns for each in copied),
+        "serial_saved_ns": sum(each.saved_ns for each in serial),
+        "short_limit_ns": SHORT_NS, "gap_limit_ns": GAP_NS, "queue_limit": LIMIT, "queue_full_from": FULL,
+               "thresholds_pct_of_wall": FOUND,
+    }
+    findings = [each for each in (_graph_finding(numbers), _full_queue_finding(numbers), _outlier_finding(numbers),
+                               _exposed_copies_finding(numbers, copied, frame),
+                               _serial_finding(serial, numbers, frame)) if each]
+    return Result(_answer(numbers), numbers, tables.all_tables(order, leads, queue, short, calls, graph, copied, serial), findings)
+
+
+def _delay_numbers(order: Order, leads: Any) -> dict[str, Any]:
+    delay = order.delay_ns[leads]
+    if not delay.size:
+        return {"launches": 0, "delay_p50_ns": None, "delay_p95_ns": None, "delay_bins": []}
+    parts = {name: getattr(order, name)[leads] for name in ("in_call_ns", "queued_ns", "ready_ns")}
+    place = np.searchsorted(_BINS_NS, delay, side="right") - 1
+    most = np.argmax(np.stack(list(parts.values())), axis=0)             # the part that makes most of each delay
+    counts = np.stack([np.bincount(place[most == part], minlength=_BINS_NS.size) for part in range(len(parts))])
+    return {
+        "launches": int(delay.size), "delay_p50_ns": float(np.median(delay)), "delay_p95_ns": float(np.percentile(delay, 95)),
+        "delay_max_ns": int(delay.max()), **{f"{name.removesuffix('_ns')}_p50_ns": float(np.median(v)) for name,
+                                             v in parts.items()},
+        "behind_pct": 100.0 * float(np.count_nonzero(parts["queued_ns"] == 0)) / delay.size,      # found their stream idle
+        "delay_bins": [{"from_ns": int(_BINS_NS[at]), "to_ns": int(_BINS_NS[at + 1]) if at + 1 < _BINS_NS.size else None,
+                        **{name.removesuffix("_ns"): int(counts[part, at]) for part, name in enumerate(parts)}}
+                       for at in range(int(place.min()), int(place.max()) + 1)],
+    }
+
+
+def _queue_numbers(order: Order, queues: list[Queue], start: int, end: int) -> dict[str, Any]:
+    return {
+        "queue_blocked_ns": max((each.blocked_ns for each in queues), default=0),
+            "queue_most": max((each.most for each in queues), default=0),
+        "queues": [{"stream": order.track_text(each.track), "mean": each.mean, "most": each.most, "blocked_ns": each.blocked_ns,
+                    **queue_points(each, start, end)} for each in queues[:DRAWN] if each.steps[0].size],
+    }
+
+
+def _short_numbers(order: Order, short: ShortKernels) -> dict[str, Any]:
+    kernels = order.is_kernel
+    return {
+        "kernels": int(np.count_nonzero(kernels)), "kernel_ns": int(order.dur_ns[kernels].sum()),
+        "short_kernels": int(np.count_nonzero(short.is_short)), "short_ns": int(order.dur_ns[short.is_short].sum()),
+        "short_pct": 100.0 * float(np.count_nonzero(short.is_short)) / max(1, int(np.count_nonzero(kernels))),
+        "graph_won_ns": int(short.won_ns.sum()), "graph_won_launches": int(np.count_nonzero(short.won_ns)),
+        "kept_gap_ns": short.kept_gap_ns, "late_ns": int(order.late_ns.sum()), "idle_ns": int(order.gap_ns.sum()),
+    }
+
+
+def _call_numbers(frame: Frame, calls: Calls) -> dict[str, Any]:
+    late = calls.outliers
+    busy = intervals.union(frame["start_ns"][frame.work], frame.end_ns[frame.work])
+    idle = frame["dur_ns"][late] - intervals.overlap_ns(busy, frame["start_ns"][late], frame.end_ns[late])
+    return {"runtime_calls": int(calls.groups.count.sum()), "runtime_ns": int(calls.groups.total.sum()),
+            "outliers": int(late.size), "outlier_ns": int(frame["dur_ns"][late].sum()),
+            "outlier_excess_ns": int(calls.excess_ns.sum()),
+            "outlier_idle_ns": int(idle.sum()), "outlier_longest": frame.text(int(late[0])) if late.size else None}
+
+
+def _share(numbers: dict[str, Any], name: str) -> float:
+    """Of the wall time of all GPUs, 0-100."""
+    return float(100 * numbers[name] / (numbers["wall_ns"] * max(1, numbers["gpus"])))
+
+
+def _answer(numbers: dict[str, Any]) -> str:
+    if numbers["graph_nodes_run"] > 0.5 * numbers["kernels"]:
+        return (f"{plural(numbers['graph_launches'], 'graph launch')} ran {numbers['graph_nodes_run']:,} of "
+                f"{numbers['kernels']:,} kernels and copies: one call each, so launching hardly costs; {numbers['launches']:,} "
+                f"launches "
+                "were made one by one or lead a graph.").replace("launchs", "launches")
+    if numbers["launches"] < FEW:
+        return f"Only {plural(numbers['launches'], 'launch')} with a known call: too few to judge how work reaches the GPU."
+    behind, half = numbers["behind_pct"], time_text(numbers["delay_p50_ns"])
+    if numbers["queue_blocked_ns"] > 0.01 * numbers["wall_ns"]:
+        head = (f"The launch queue was full for {time_text(numbers['queue_blocked_ns'])} "
+                f"({pct_text(100 * numbers['queue_blocked_ns'] / numbers['wall_ns'])} of the time): the host runs far ahead and "
+                f"blocks")
+    elif behind >= 50:
+        head = (f"The host hardly keeps up: {pct_text(behind)} of {numbers['launches']:,} launches found their stream idle, half "
+                f"of the "
+                f"kernels start within {half} of their call")
+    else:
+        head = (f"The host keeps ahead of the GPU: only {pct_text(behind)} of {numbers['launches']:,} launches found their stream "
+                f"idle, "
+                f"half of the kernels start {half} or more after their call")
+    tail = f"; {pct_text(numbers['short_pct'])} of the kernels run under 10 µs"
+    if _share(numbers, "graph_won_ns") > 1:
+        tail += (f", and CUDA graphs could win back up to {time_text(numbers['graph_won_ns'])} "
+                 f"({pct_text(_share(numbers, 'graph_won_ns'))} of the wall time)")
+    return head + tail + "."
+
+
+def _graph_finding(numbers: dict[str, Any]) -> Finding | None:
+    share = _share(numbers, "graph_won_ns")
+    if share < FOUND["won_pct"]:
+        return None
+    kept = numbers["kept_gap_ns"]
+    return Finding(
+        "graphs", "high" if share >= 15 else "medium",
+        f"The GPU waits {time_text(numbers['graph_won_ns'])} ({pct_text(share)} of the wall time) for "
+        f"{numbers['graph_won_launches']:,} launches "
+        "that one CUDA graph could make at once",
+        "Capture the steady part of the step as a CUDA graph (torch.cuda.graphs, torch.compile(mode=\"reduce-overhead\")), or "
+        "fuse its "
+        "small kernels (torch.compile). Both need fixed shapes.",
+        {name: numbers[name] for name in ("graph_won_ns", "graph_won_launches", "short_kernels", "short_pct", "gap_limit_ns")}
+        | {"kept_gap_ns": kept, "share_pct": share}, worth_ns=numbers["graph_won_ns"] / numbers["gpus"])
+
+
+def _full_queue_finding(numbers: dict[str, Any]) -> Finding | None:
+    share = 100 * numbers["queue_blocked_ns"] / numbers["wall_ns"]
+    if share < FOUND["blocked_pct"]:
+        return None
+    return Finding(
+        "queue_full", "info",
+        f"A stream's launch queue was full ({FULL:,} launches or more) for {time_text(numbers['queue_blocked_ns'])}: calls block "
+        f"meanwhile",
+        "Harmless while the GPU is busy, but host work behind such a call (data loading, another stream's launches) waits too. "
+        "Launch "
+        "from another thread, or launch fewer, larger pieces of work (CUDA graphs).",
+        {"queue_blocked_ns": numbers["queue_blocked_ns"], "queue_most": numbers["queue_most"], "share_pct": share})
+
+
+def _outlier_finding(numbers: dict[str, Any]) -> Finding | None:
+    idle, all_of_it = (100 * numbers[name] / numbers["wall_ns"] for name in ("outlier_idle_ns", "outlier_ns"))
+    if idle < FOUND["outlier_pct"] and all_of_it < 5 * FOUND["outlier_pct"]:
+        return None
+    return Finding(
+        "slow_calls", "info" if idle < FOUND["outlier_pct"] else "medium" if idle < 10 else "high",
+        f"{plural(numbers['outliers'], 'runtime call')} took far longer than usual ({time_text(numbers['outlier_ns'])} together, "
+        f"the longest "
+        f"`{numbers['outlier_longest']}`); no GPU worked during {time_text(numbers['outlier_idle_ns'])} of it",
+        "Look at what they are in the table: allocations (use a caching allocator, reserve early), module loading on a kernel's "
+        "first "
+        "launch (warm up, CUDA_MODULE_LOADING=EAGER), a graph's first launch (upload it before), or a preempted host thread (pin "
+        "threads, fewer workers than cores).",
+        {name: numbers[name] for name in ("outliers", "outlier_ns", "outlier_excess_ns", "outlier_idle_ns")} | {"share_pct": idle},
+        worth_ns=float(numbers["outlier_idle_ns"]))
+
+
+def _exposed_copies_finding(numbers: dict[str, Any], copied: list[Copies], frame: Frame) -> Finding | None:
+    share = _share(numbers, "copy_exposed_ns")
+    if share < FOUND["exposed_pct"]:
+        return None
+    first = copied[0]
+    return Finding(
+        "copies_exposed", "medium",
+        f"Copies run alone for {time_text(numbers['copy_exposed_ns'])} ({pct_text(share)} of the time): no kernel worked beside "
+        f"them, most "
+        f"in `{frame.names[first.name]}`",
+        f"{first.why[:1].upper()}{first.why[1:]}.",
+        {"copy_exposed_ns": numbers["copy_exposed_ns"], "copy_total_ns": numbers["copy_total_ns"], "share_pct": share},
+        worth_ns=numbers["copy_exposed_ns"] / numbers["gpus"])
+
+
+def _serial_finding(serial: list[Run], numbers: dict[str, Any], frame: Frame) -> Finding | None:
+    saved, share = numbers["serial_saved_ns"], 100 * numbers["serial_saved_ns"] / max(1, numbers["kernel_ns"])
+    if share < FOUND["serial_pct"]:
+        return None
+    first = serial[0]
+    name = frame.names[first.name]
+    return Finding(
+        "serial_kernels", "medium" if _share(numbers, "serial_saved_ns") > 2 else "info",
+        f"{sum(each.launches for each in serial):,} small launches run one after the other on their streams though together they "
+        f"would fit on the GPU: up to {time_text(saved)} ({pct_text(share)} of the kernels' time), most in `{short_name(name)}` "
+        f"with "
+        f"{plural(first.blocks, 'block')} on {first.sm_count} SMs",
+        "If they do not depend on each other, make them one launch (foreach or fused optimizer, grouped or batched GEMM), or put "
+        "them "
+        "on several streams.",
+        {"serial_saved_ns": saved, "share_pct": share, "launches": sum(each.launches for each in serial), "blocks": first.blocks,
+         "sm_count": first.sm_count}, worth_ns=saved / numbers["gpus"], kernel=name)

@@ -1,0 +1,186 @@
+"""The topic "memory" as one result."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from profiles.analysis.core.frame import Frame
+from profiles.analysis.core.result import Result
+from profiles.analysis.core.sentences import pct_text, si_text, time_text
+from profiles.analysis.trace.communication.advice import upper
+from profiles.analysis.trace.communication.collectives import device_labels
+from profiles.analysis.trace.memory import tables
+from profiles.analysis.trace.memory.advice import LIMITS, advice
+from profiles.analysis.trace.memory.categories import CATEGORIES, KEYS, Allocations, allocations_of
+from profiles.analysis.trace.memory.copies import Copies, copies_of
+from profiles.analysis.trace.memory.events import Counter, DeviceMemory, counters_of, device_memories
+from profiles.analysis.trace.memory.peak import Group, alive_at, before_bytes, groups
+from profiles.analysis.trace.memory.phases import Phases
+from profiles.analysis.trace.memory.timeline import by_category, of_counter
+from profiles.trace import Category
+
+MOST_PICTURES = 8            # devices with a timeline
+_ALLOCATING = re.compile(r"^(cuda|hip|cu)(Mem)?(Malloc|Free|Create|Release)(Async|Host|Managed|FromPoolAsync)?(_v2)?(_v\d+)?$")
+
+
+@dataclass(frozen=True)
+class Device:
+    """One GPU, or the host's memory, with events."""
+
+    held: DeviceMemory
+    label: str
+    made: Allocations | None     # None: addresses are not known
+    groups: list[Group]
+    phases: Phases
+    capacity_bytes: int | None
+
+    @property
+    def peak_bytes(self) -> int:
+        return int(self.held.level[self.held.peak])
+
+    def parts(self) -> dict[str, int]:
+        """Return the bytes at the peak by category, in the order of CATEGORIES.
+
+        They add up to the peak.
+        """
+        if self.made is None:
+            return {"unknown": self.peak_bytes}
+        alive = alive_at(self.held, self.held.peak)
+        size = np.bincount(self.made.category[alive], weights=self.held.bytes[alive], minlength=len(KEYS)).astype(np.int64)
+        size[KEYS.index("before")] = before_bytes(self.held)
+        return {key: int(size[number]) for number, key in enumerate(KEYS) if size[number]}
+
+
+@dataclass(frozen=True)
+class MemoryFacts:
+    frame: Frame
+    devices: list[Device]        # GPUs first
+    counters: list[Counter]
+    copies: list[Copies]
+    state: list[dict[str, Any]]  # of a snapshot: the allocator's state at its end
+    calls: dict[str, tuple[int, int]]        # cudaMalloc, cudaFree, …: count, ns
+    failures: int                # out of memory
+    wall_ns: int
+
+
+def memory_result(frame: Frame) -> Result:
+    """Return what is allocated over time, at the peak and unused, and what copies move."""
+    counters = counters_of(frame)
+    facts = MemoryFacts(frame, _devices(frame, counters), counters, copies_of(frame), _state(frame), _calls(frame),
+                        _failures(frame),
+                  frame.wall[1] - frame.wall[0])
+    if not facts.devices and not counters and not facts.copies and not facts.state:
+        return Result(_no_memory_text(frame), applies=False)
+    return Result(_answer(facts), numbers=_numbers(facts), tables=[table for table in tables.all_tables(facts) if table.rows],
+                  findings=advice(facts))
+
+
+def _devices(frame: Frame, counters: list[Counter]) -> list[Device]:
+    labels, out = device_labels(frame), []
+    capacity = {device.index: device.memory_bytes for device in frame.devices}
+    phases: dict[str, Phases] = {}
+    for held in device_memories(frame, counters):
+        rank = frame.rank_of_track[int(frame["track"][held.rows[0]])]
+        own = phases[rank] if rank in phases else phases.setdefault(rank, Phases(frame, rank))
+        made = allocations_of(frame, held, own) if held.matched else None
+        label = labels.get(held.device, f"GPU {held.device}") if held.device >= 0 else "the host"
+        out.append(Device(held, label, made, groups(held, made) if made else [], own, capacity.get(held.device)))
+    return out
+
+
+def _state(frame: Frame) -> list[dict[str, Any]]:
+    stated = frame.metadata.get("memory_state")
+    return [each for each in stated if isinstance(each, dict)][:64] if isinstance(stated, list) else []
+
+
+def _calls(frame: Frame) -> dict[str, tuple[int, int]]:
+    codes = np.array([bool(_ALLOCATING.match(name)) for name in frame.names] or [False])
+    rows = np.flatnonzero((frame["category"] == Category.RUNTIME) & codes[frame["name"]]) if frame.rows else np.empty(0, np.intp)
+    calls: dict[str, tuple[int, int]] = {}
+    for code in np.unique(frame["name"][rows]).tolist():
+        mine = rows[frame["name"][rows] == code]
+        calls[frame.names[code]] = int(mine.size), int(frame["dur_ns"][mine].sum())
+    return calls
+
+
+def _failures(frame: Frame) -> int:
+    codes = [code for code, name in enumerate(frame.names) if name == "oom"]
+    allocators = [number for number, track in enumerate(frame.tracks) if track.name == "allocator"]
+    if not codes or not allocators:
+        return 0
+    return int(np.count_nonzero(frame["instant"] & np.isin(frame["name"], codes) & np.isin(frame["track"], allocators)))
+
+
+def _no_memory_text(frame: Frame) -> str:
+    if not frame.rows:
+        return "This trace holds no slices, so nothing of memory either."
+    return ("No allocations, memory counters or copies in this trace. Record them with "
+            "`torch.profiler.profile(profile_memory=True)`, `torch.cuda.memory._record_memory_history()` and a snapshot, or "
+            "`nsys profile --cuda-memory-usage=true`.")
+
+
+def _answer(facts: MemoryFacts) -> str:
+    said = []
+    gpus = [each for each in facts.devices if each.held.device >= 0]
+    levels = [each for each in facts.counters if each.kind == "allocated" and each.device >= 0]
+    if gpus:
+        said += _peak(max(gpus, key=lambda each: each.peak_bytes))
+    elif levels:
+        top = max(levels, key=lambda each: float(np.nanmax(each.value)))
+        at = int(np.nanargmax(top.value))
+        said.append(f"{facts.frame.device_label(top.device)} has {si_text(float(top.value[at]), 'B')} allocated at the peak, "
+                    f"{time_text(int(top.time_ns[at]))} into the trace; by whom was not recorded.")
+    else:
+        said.append("GPU allocations were not recorded (`profile_memory=True`, or a memory snapshot, records them).")
+    if facts.copies:
+        total = sum(each.total_ns for each in facts.copies)
+        moved = sum(each.bytes or 0 for each in facts.copies)
+        count = sum(each.count for each in facts.copies)
+        kinds = "copy or set moves" if count == 1 else "copies and sets move"
+        said.append(f"{count:,} {kinds} {si_text(moved, 'B')} in {time_text(total)}.")
+    return " ".join(map(upper, said))
+
+
+def _peak(device: Device) -> list[str]:
+    held, peak = device.held, device.peak_bytes
+    at_ns = int(held.time_ns[held.peak])
+    text = f"{device.label} has {si_text(peak, 'B')} allocated at the peak, {time_text(at_ns)} into the trace"
+    if device.made is not None and peak:
+        parts = [each for each in sorted(device.parts().items(), key=lambda pair: -pair[1])[:3] if each[1] >= peak / 100]
+        text += ": " + ", ".join(f"{pct_text(100 * size / peak)} {CATEGORIES[key]}" for key, size in parts)
+    if device.groups:
+        text += f"; most of it asked for by `{tables.shorten(device.groups[0].site)}`"
+    said = [f"{text}."]
+    if not held.baseline_known:
+        said.append("How much was there before the recording is not stated, so this is at least.")
+    if held.reserved is not None:
+        reserved = float(held.reserved.at(held.time_ns[held.peak:held.peak + 1])[0])
+        if np.isfinite(reserved) and reserved > 0:
+            unused = pct_text(100 * (reserved - peak) / reserved)
+            said.append(f"The allocator then holds {si_text(reserved, 'B')}, {unused} of it unused.")
+    return said
+
+
+def _numbers(facts: MemoryFacts) -> dict[str, Any]:
+    pictures = [{"label": each.label, "device": each.held.device, "peak_bytes": each.peak_bytes,
+                 "peak_ns": int(each.held.time_ns[each.held.peak]), "capacity_bytes": each.capacity_bytes,
+                 "parts_bytes": each.parts(), "baseline_bytes": each.held.baseline, "baseline_known": each.held.baseline_known,
+                 "series": by_category(each.held, each.made)} for each in tables.shown_devices(facts)[:MOST_PICTURES]]
+    told = {each.held.device for each in facts.devices}
+    others = [each for each in facts.counters if each.kind == "allocated" and each.device not in told]
+    for counter in [each for each in others if each.device >= 0 or not facts.devices][:MOST_PICTURES]:
+        at = int(np.nanargmax(np.nan_to_num(counter.value, nan=-1.0)))
+        peak = max(int(np.nan_to_num(counter.value[at])), 0)
+        label = facts.frame.device_label(counter.device) if counter.device >= 0 else "the host"
+        pictures.append({"label": f"{label}, {counter.name}", "device": counter.device, "peak_bytes": peak,
+                         "peak_ns": int(counter.time_ns[at]), "capacity_bytes": None, "parts_bytes": {"unknown": peak},
+                         "baseline_bytes": None, "baseline_known": True, "series": of_counter(counter)})
+    return {"wall_ns": facts.wall_ns, "start_ns": facts.frame.wall[0], "devices": pictures, "state": facts.state,
+            "failures": facts.failures, "limits": LIMITS,
+            "calls": [{"name": name, "count": count, "ns": ns} for name, (count, ns) in sorted(facts.calls.items())],
+            "copies": [{"name": each.name, "count": each.count, "total_ns": each.total_ns, "bytes": each.bytes,
+                        "bytes_s": each.bytes_s} for each in facts.copies[:20]]}

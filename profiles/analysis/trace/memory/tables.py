@@ -1,0 +1,179 @@
+"""Tables of the topic "memory"."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from profiles.analysis.trace.memory import peak
+from profiles.analysis.trace.memory.categories import CATEGORIES, KEYS
+from profiles.analysis.trace.memory.phases import NAMES
+from profiles.trace import Cell, SummaryColumn, SummaryTable
+
+if TYPE_CHECKING:
+    from profiles.analysis.trace.memory.result import Device, MemoryFacts
+
+MOST, LARGEST, SITES = 100, 50, 100
+_PHASES = {"none": None, **{name: name for name in NAMES[1:]}}
+
+
+def shorten(name: str, chars: int = 60) -> str:
+    """The middle left out; no backtick, which would end the code that it stands in."""
+    name = name.replace("`", "'")
+    return name if len(name) <= chars else f"{name[:chars - 21]}…{name[-20:]}"
+
+
+def all_tables(facts: MemoryFacts) -> list[SummaryTable]:
+    return [device_table(facts), peak_table(facts), largest_table(facts), site_table(facts), state_table(facts), copy_table(facts),
+            call_table(facts)]
+
+
+def shown_devices(facts: MemoryFacts) -> list[Device]:
+    """GPUs; the host only where there is none."""
+    return [each for each in facts.devices if each.held.device >= 0] or facts.devices
+
+
+def device_table(facts: MemoryFacts) -> SummaryTable:
+    columns = [SummaryColumn("Memory of", text=True), SummaryColumn("Peak allocated", "bytes"), SummaryColumn("Peak at", "ns"),
+               SummaryColumn("At the start", "bytes"), SummaryColumn("At the end", "bytes"),
+               SummaryColumn("Peak reserved", "bytes"), SummaryColumn("Unused at the peak", "bytes"),
+               SummaryColumn("Unused share", "pct"),
+               SummaryColumn("Of the GPU's memory", "pct"), SummaryColumn("Allocations", "count"),
+               SummaryColumn("Allocated in all", "bytes")]
+    rows: list[list[Cell]] = []
+    for each in facts.devices:
+        held = each.held
+        reserved = _reserved_at_peak(each)
+        most = float(np.nanmax(held.reserved.value)) if held.reserved is not None else None
+        rows.append([
+            each.label, each.peak_bytes, int(held.time_ns[held.peak]), held.baseline if held.baseline_known else None,
+            int(held.level[-1]), int(most) if most else None, int(reserved - each.peak_bytes) if reserved else None,
+            100 * (reserved - each.peak_bytes) / reserved if reserved else None,
+            100 * (most or each.peak_bytes) / each.capacity_bytes if each.capacity_bytes else None,
+            int(np.count_nonzero(held.change > 0)), int(held.change[held.change > 0].sum())])
+    told = {each.held.device for each in facts.devices}
+    for counter in facts.counters:
+        if counter.kind == "allocated" and counter.device not in told:
+            at = int(np.nanargmax(np.nan_to_num(counter.value, nan=-1.0)))
+            rows.append([facts.frame.device_label(counter.device) if counter.device >= 0 else "the host", int(counter.value[at]),
+                         int(counter.time_ns[at]), int(counter.value[0]), None, None, None, None, None, None, None])
+    return SummaryTable("Memory of each GPU", columns, rows[:MOST],
+                        "Allocated is what tensors hold, rounded up to 512 bytes; reserved is what the caching allocator took from "
+                        "the driver.")
+
+
+def _reserved_at_peak(device: Device) -> float | None:
+    if device.held.reserved is None:
+        return None
+    value = float(device.held.reserved.at(device.held.time_ns[device.held.peak:device.held.peak + 1])[0])
+    return value if np.isfinite(value) and value > 0 else None
+
+
+def peak_table(facts: MemoryFacts) -> SummaryTable:
+    columns = [SummaryColumn("Memory of", text=True), SummaryColumn("Category", text=True), SummaryColumn("Phase", text=True),
+               SummaryColumn("Asked for by", text=True), SummaryColumn("Bytes", "bytes"), SummaryColumn("Share", "pct"),
+               SummaryColumn("Allocations", "count"), SummaryColumn("Largest", "slice")]
+    rows: list[list[Cell]] = []
+    ids = facts.frame["id"]
+    for device in shown_devices(facts):
+        if device.made is None or not device.peak_bytes:
+            continue
+        held, whole = device.held, device.peak_bytes
+        before = peak.before_bytes(held)
+        mine: list[list[Cell]] = [[
+            device.label, CATEGORIES[each.category], _PHASES[each.phase], each.site[:300], each.bytes, 100 * each.bytes / whole,
+            each.count, int(ids[held.rows[held.began[each.largest]]])] for each in device.groups[:MOST]]
+        if before:
+            mine.append([device.label, CATEGORIES["before"], None, None, before, 100 * before / whole, None, None])
+        rest = device.groups[MOST:]
+        if rest:
+            size = sum(each.bytes for each in rest)
+            mine.append([device.label, f"{len(rest):,} further", None, None, size, 100 * size / whole,
+                         sum(each.count for each in rest), None])
+        rows += sorted(mine, key=lambda row: -int(row[4] or 0))
+    return SummaryTable("What makes the peak", columns, rows[:2 * MOST],
+                        "Everything that is allocated at the highest moment; the rows of a GPU add up to its peak.")
+
+
+def largest_table(facts: MemoryFacts) -> SummaryTable:
+    columns = [SummaryColumn("Memory of", text=True), SummaryColumn("Bytes", "bytes"), SummaryColumn("Category", text=True),
+               SummaryColumn("Asked for by", text=True), SummaryColumn("Allocated at", "ns"), SummaryColumn("Freed at", "ns"),
+               SummaryColumn("Lived", "ns"), SummaryColumn("Timeline", "slice")]
+    rows: list[list[Cell]] = []
+    ids = facts.frame["id"]
+    for device in shown_devices(facts):
+        if device.made is None:
+            continue
+        held = device.held
+        for each in peak.largest(held, LARGEST).tolist():
+            began, ended = int(held.time_ns[held.began[each]]), int(held.ended[each])
+            freed = int(held.time_ns[ended]) if ended >= 0 else None
+            rows.append([device.label, int(held.bytes[each]), CATEGORIES[KEYS[int(device.made.category[each])]],
+                         device.made.sites[int(device.made.site[each])][:300], began, freed,
+                         freed - began if freed is not None else None, int(ids[held.rows[held.began[each]]])])
+    return SummaryTable("Largest allocations at the peak", columns, rows[:4 * LARGEST], "Not freed: still there at the end.")
+
+
+def site_table(facts: MemoryFacts) -> SummaryTable:
+    """Over the whole trace: who allocates how much, and how much of it is gone at once."""
+    columns = [SummaryColumn("Memory of", text=True), SummaryColumn("Asked for by", text=True),
+               SummaryColumn("Allocations", "count"), SummaryColumn("Bytes in all", "bytes"), SummaryColumn("Largest", "bytes"),
+               SummaryColumn("Of them temporary", "bytes")]
+    rows: list[list[Cell]] = []
+    for device in shown_devices(facts):
+        if device.made is None or not device.held.began.size:
+            continue
+        made, size = device.made, device.held.bytes
+        n = len(made.sites)
+        total, count = np.bincount(made.site, weights=size, minlength=n), np.bincount(made.site, minlength=n)
+        most = np.zeros(n, np.int64)
+        np.maximum.at(most, made.site, size)
+        short = np.bincount(made.site, weights=size * (made.category == KEYS.index("temporary")), minlength=n)
+        order = np.argsort(-total, kind="stable")
+        rows += [[device.label, made.sites[each][:300], int(count[each]), int(total[each]), int(most[each]), int(short[each])]
+                 for each in order[:SITES].tolist()]
+        if n > SITES:
+            rest = order[SITES:]
+            rows.append([device.label, f"{rest.size:,} further", int(count[rest].sum()), int(total[rest].sum()), None,
+                         int(short[rest].sum())])
+    return SummaryTable("Allocations of the whole trace", columns, rows[:2 * SITES],
+                        "Temporary: freed before the operator, forward, backward or optimizer step that asked for it ended.")
+
+
+def state_table(facts: MemoryFacts) -> SummaryTable:
+    columns = [SummaryColumn("GPU"), SummaryColumn("Reserved", "bytes"), SummaryColumn("In use", "bytes"),
+               SummaryColumn("Unused", "bytes"), SummaryColumn("Beside blocks in use", "bytes"),
+               SummaryColumn("Largest unused block", "bytes"), SummaryColumn("Fragmentation", "pct"),
+               SummaryColumn("Unused blocks", "count"), SummaryColumn("Segments", "count")]
+    rows: list[list[Cell]] = [[
+        each.get("device"), each.get("reserved_bytes"), each.get("active_bytes"), each.get("unused_bytes"),
+        each.get("stuck_bytes"), each.get("largest_unused_bytes"), fragmentation_pct(each), each.get("unused_blocks"),
+        each.get("segments")]
+        for each in facts.state]
+    return SummaryTable("The allocator at the end", columns, rows,
+                        "Fragmentation: the share of what is unused that lies outside of its largest block; an allocation larger "
+                        "than that block needs new memory. What lies beside blocks in use cannot be given back to the driver.")
+
+
+def fragmentation_pct(state: dict[str, int]) -> float | None:
+    unused = state.get("unused_bytes", 0)
+    return 100 * (1 - state.get("largest_unused_bytes", 0) / unused) if unused else None
+
+
+def copy_table(facts: MemoryFacts) -> SummaryTable:
+    columns = [SummaryColumn("Copy", text=True), SummaryColumn("Count", "count"), SummaryColumn("Bytes", "bytes"),
+               SummaryColumn("Time", "ns"), SummaryColumn("Share of wall time", "pct"), SummaryColumn("Rate", "B/s"),
+               SummaryColumn("Longest", "slice")]
+    ids = facts.frame["id"]
+    rows: list[list[Cell]] = [[
+        each.name[:300], each.count, each.bytes, each.total_ns, 100 * each.covered_ns / facts.wall_ns if facts.wall_ns else None,
+        each.bytes_s, int(ids[each.longest])] for each in facts.copies]
+    return SummaryTable("Copies and sets", columns, rows, "The rate is bytes over the time of those copies whose size is stated.")
+
+
+def call_table(facts: MemoryFacts) -> SummaryTable:
+    columns = [SummaryColumn("Call", text=True), SummaryColumn("Calls", "count"), SummaryColumn("Time", "ns")]
+    rows: list[list[Cell]] = [[name, count, ns] for name, (count, ns) in sorted(facts.calls.items(), key=lambda each: -each[1][1])]
+    return SummaryTable("Calls that take and give back memory", columns, rows[:MOST],
+                        "Each takes the driver's lock; cudaFree waits for the GPU. After warm-up a caching allocator makes none.")

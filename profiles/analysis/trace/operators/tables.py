@@ -1,0 +1,191 @@
+"""The tables of operators, shapes, modules and stacks: the rows with most GPU time, and the rest as one row.
+
+The GPU time of each of them sums to that of all GPU work of the trace.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from profiles.analysis.core.frame import Ints
+from profiles.analysis.core.sentences import plural
+from profiles.analysis.trace.operators.grouping import (
+    ROWS,
+    TEXT_CHARS,
+    Groups,
+    kernel_of,
+    name_of,
+    ns_column,
+    rest_rows,
+    share,
+    slice_of,
+    sum_by,
+    text_column,
+)
+from profiles.analysis.trace.operators.owned import USES, OwnedWork
+from profiles.analysis.trace.operators.tensor_cores import peak_of
+from profiles.analysis.trace.operators.tree import Tree, readable
+from profiles.trace import Category, Cell, SummaryColumn, SummaryTable
+
+YES, NO, UNKNOWN = USES.index("yes"), USES.index("no"), USES.index("unknown")
+
+
+def operator_table(owned: OwnedWork) -> SummaryTable:
+    """Return one row per operator's name."""
+    groups = Groups(owned, np.arange(owned.rows.size), owned.owner_name)
+    yes, no, unknown = (groups.of(use) for use in (YES, NO, UNKNOWN))
+    calls, main, longest = groups.calls(), groups.main_kernel(), groups.longest()
+    columns = [text_column(owned.kind.capitalize()), SummaryColumn("Calls", "count"), SummaryColumn("Launches", "count"),
+               ns_column(),
+               SummaryColumn("Share", "pct"), ns_column("Per call"), SummaryColumn("On tensor cores", "pct"),
+               SummaryColumn("Largest kernel", "kernel", text=True), SummaryColumn("Longest", "slice")]
+    rows: list[list[Cell]] = []
+    for at in groups.order[:ROWS].tolist():
+        total, many, multiply = int(groups.ns[at]), int(calls[at]), int(yes[at] + no[at] + unknown[at])
+        per_call = total / many if many else None
+        rows.append([name_of(owned, int(groups.keys[at][0])), many or None, int(groups.launches[at]), total,
+                     share(total, owned.total_ns), per_call,
+                     share(int(yes[at]), multiply) if multiply > int(unknown[at]) else None,
+                     kernel_of(owned, int(main[at])), slice_of(owned, int(longest[at]))])
+    rows += rest_rows(groups, columns, 2, 3, owned.total_ns)
+    return SummaryTable(f"{owned.kind.capitalize()}s", columns, rows, _NOTE)
+
+
+_NOTE = ("GPU time is that of the kernels, copies and sets that the operator itself launched (not those of operators within it); "
+         "the rows add up to all GPU work. “On tensor cores” is of the time of its matrix products, by their kernels' names.")
+
+
+def shape_table(owned: OwnedWork) -> SummaryTable | None:
+    """Return one row per operator, shapes and types of its inputs.
+
+    None where the trace has no arguments of operators.
+    """
+    if owned.kind != "operator":
+        return None
+    groups = Groups(owned, np.arange(owned.rows.size), owned.owner_name, owned.owner_detail)
+    calls, main, longest = groups.calls(), groups.main_kernel(), groups.longest()
+    columns = [text_column("Operator"), text_column("Shapes"), text_column("Types"), SummaryColumn("Calls", "count"),
+               SummaryColumn("Launches", "count"),
+               ns_column(), SummaryColumn("Share", "pct"), ns_column("Per call"), text_column("Product"),
+               SummaryColumn("Rate", "FLOP/s"),
+               SummaryColumn("Of the peak", "pct"), SummaryColumn("Largest kernel", "kernel", text=True),
+               SummaryColumn("Longest", "slice")]
+    rows: list[list[Cell]] = []
+    for at in groups.order[:ROWS].tolist():
+        total, many, first = int(groups.ns[at]), int(calls[at]), int(longest[at])
+        per_call = total / many if many else None
+        shapes, types = _inputs(owned, first)
+        product, rate, of_peak = _rate(owned, first, per_call)
+        rows.append([name_of(owned, int(groups.keys[at][0])), shapes, types, many or None, int(groups.launches[at]), total,
+                     share(total, owned.total_ns), per_call, product, rate, of_peak, kernel_of(owned, int(main[at])),
+                     slice_of(owned, first)])
+    rows += rest_rows(groups, columns, 4, 5, owned.total_ns)
+    if not any(row[1] for row in rows):
+        return None
+    return SummaryTable("Operators by shape", columns, rows, _SHAPE_NOTE)
+
+
+_SHAPE_NOTE = ("Shapes and types of the inputs that are tensors. Rate is 2·M·N·K per call over the GPU time of a call, copies "
+               "and reductions around the product included; the peak is the datasheet's dense rate of tensor cores for such "
+               "operands.")
+
+
+def _inputs(owned: OwnedWork, at: int) -> tuple[str | None, str | None]:
+    """Shapes and types of the operator's tensors: "2048×4096, 4096×12288", "fp16"."""
+    row = int(owned.owner[at])
+    if row < 0:
+        return None, None
+    arguments = owned.frame.arguments(row)
+    dims, types = arguments.get("Input Dims"), arguments.get("Input type")
+    if not isinstance(dims, list) or not isinstance(types, list):
+        return None, None
+    shown = [_dims(shape) for shape in dims if isinstance(shape, list) and shape]
+    kinds = dict.fromkeys(kind.removeprefix("c10::") for kind in types
+                          if isinstance(kind, str) and kind not in ("", "Scalar", "ScalarList", "GenericList"))
+    return ", ".join(shown)[:TEXT_CHARS] or None, ", ".join(kinds)[:TEXT_CHARS] or None
+
+
+def _dims(shape: list[object]) -> str:
+    """"2048×4096"; of a list of tensors how many."""
+    return plural(len(shape), "tensor") if isinstance(shape[0], list) else "×".join(map(str, shape))
+
+
+def _rate(owned: OwnedWork, at: int, per_call_ns: float | None) -> tuple[str | None, float | None, float | None]:
+    problem = owned.problem(at)
+    if problem is None:
+        return None, None, None
+    flop_s = 1e9 * problem.flop / per_call_ns if problem.flop and per_call_ns else None
+    _, gpu = owned.device(at)
+    peak = peak_of(problem, gpu) if gpu else None
+    return problem.text or None, flop_s, share(flop_s, peak) if flop_s and peak else None
+
+
+def module_table(owned: OwnedWork, tree: Tree, what: str, backward: npt.NDArray[np.bool_]) -> SummaryTable:
+    """Return one row per module (or range) with the GPU time below it.
+
+    Forward and backward.
+    """
+    split = {name: _below(tree, np.where(mask, owned.ns, 0)) for name, mask in (("f", ~backward), ("b", backward))}
+    order = np.argsort(-tree.total_ns, kind="stable")[:ROWS]
+    columns = [text_column("Module" if what == "module" else "Range"), text_column("Within"), ns_column(),
+               SummaryColumn("Share", "pct"),
+               ns_column("Forward and rest"), ns_column("Backward"), ns_column("Its own"), SummaryColumn("Launches", "count")]
+    rows: list[list[Cell]] = []
+    for node in order.tolist():
+        names = [readable(owned.frame.names[int(tree.name[each])]).removeprefix("nn.Module: ") for each in tree.path(node)]
+        total = int(tree.total_ns[node])
+        rows.append([names[-1][:TEXT_CHARS], " / ".join(names[:-1])[-TEXT_CHARS:] or None, total, share(total, owned.total_ns),
+                     int(split["f"][node]), int(split["b"][node]), int(tree.own_ns[node]), int(tree.count[node])])
+    outside = int(owned.ns[tree.leaf < 0].sum())
+    if outside:
+        free = tree.leaf < 0
+        rows.append([f"(outside any {what})", None, outside, share(outside, owned.total_ns), int(owned.ns[free & ~backward].sum()),
+                     int(owned.ns[free & backward].sum()), outside, int(free.sum())])
+    if what == "module":
+        note = ("Time of the GPU work launched within each module, those inside it included. Backward work counts where "
+                "torch.profiler drew an arrow from the forward operator to its gradient; “its own” is outside inner modules.")
+    else:
+        note = ("No nn.Module is recorded (with_stack=True or with_modules=True records them): ranges of record_function or NVTX "
+                "stand in, each with the GPU work launched within.")
+    return SummaryTable("Modules" if what == "module" else "Ranges, with those inside them", columns, rows, note)
+
+
+def _below(tree: Tree, values: Ints) -> Ints:
+    """Sum of `values` at and below each node."""
+    known = tree.leaf >= 0
+    total = sum_by(tree.leaf[known], values[known], tree.name.size)
+    for level in range(int(tree.depth.max(initial=0)), 0, -1):
+        here = np.flatnonzero(tree.depth == level)
+        np.add.at(total, tree.parent[here], total[here])
+    return total
+
+
+def stack_table(owned: OwnedWork, tree: Tree) -> SummaryTable:
+    """Return one row per kernel and place that it is launched from.
+
+    A place is the stack from the outermost call to the operator.
+    """
+    groups = Groups(owned, np.arange(owned.rows.size), owned.kernel, tree.leaf)
+    longest = groups.longest()
+    columns = [SummaryColumn("Kernel", "kernel", text=True), text_column("Launched from"), SummaryColumn("Launches", "count"),
+               ns_column(),
+               SummaryColumn("Share", "pct"), SummaryColumn("Longest", "slice")]
+    rows: list[list[Cell]] = []
+    for at in groups.order[:ROWS].tolist():
+        node, total = int(groups.keys[at][1]), int(groups.ns[at])
+        names = [readable(owned.frame.names[int(tree.name[each])]) for each in tree.path(node)] if node >= 0 else []
+        rows.append([kernel_of(owned, int(groups.keys[at][0])), stack_text(names) or None, int(groups.launches[at]), total,
+                     share(total, owned.total_ns), slice_of(owned, int(longest[at]))])
+    rows += rest_rows(groups, columns, 2, 3, owned.total_ns)
+    has_python = bool((owned.frame["category"] == Category.PYTHON).any())
+    return SummaryTable("Call stack to kernel", columns, rows, "Innermost first." + (
+        "" if has_python else " Without Python's frames: record with with_stack=True to see them."))
+
+
+def stack_text(names: list[str], most: int = 12) -> str:
+    """Innermost first: "aten::mm ← aten::linear ← nn.Module: Linear_0 ← train.py(12): step"."""
+    inner = [name[:120] for name in names[::-1]]
+    cut = [*inner[:most - 2], "…", inner[-1]] if len(inner) > most else inner
+    return " ← ".join(cut)
+

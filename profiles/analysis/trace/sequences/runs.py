@@ -1,0 +1,191 @@
+"""Runs of kernels that could be one kernel, and what that would save.
+
+A run stands on one stream: kernels that can be fused, one directly behind the other, nothing else between them and no gap
+longer than CLOSE_NS; a product may stand first. Runs of more than LONGEST kernels are cut at their period where they have
+one (an optimizer that does the same for every parameter), else every LONGEST.
+
+Saved by fusing a run of n kernels, per time it occurs:
+
+- launches: n − 1;
+- bytes: what one part hands to the next is no longer written and read: 2 × its size (a part: kernels of one name directly
+  after each other, which work on different tensors: foreach, chunks). A trace does not hold the sizes of outputs, so the
+  smaller of the largest inputs of the two operators at that border is taken; unknown without shapes;
+- GPU time: bytes / the GPU's DRAM bandwidth as its maker states it, at most Σ d − the longest part, which the fused kernel
+  still has to do. Where bytes are unknown, that bound alone;
+- gaps: the time between its kernels in which the stream had nothing to do.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from profiles.analysis.core import gpus
+from profiles.analysis.core.frame import Array, Frame, Ints, Rows
+from profiles.analysis.trace.launching.graphs import in_graph
+from profiles.analysis.trace.launching.order import order_of
+from profiles.analysis.trace.sequences.kinds import Part, part_of
+from profiles.analysis.trace.sequences.sizes import largest_input_bytes
+
+CLOSE_NS = 200_000
+LONGEST = 24
+PERIODS = 16
+MOST = 300
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One sequence of kernels that could be one; sums over all of its runs."""
+
+    names: tuple[int, ...]
+    runs: int
+    total_ns: int
+    gaps_ns: int                    # idle stream between its kernels
+    launches_saved: int
+    saved_bytes: int | None         # None: the trace holds no shapes
+    saved_ns: int                   # of GPU time, without the gaps
+    bound: str                      # "bytes" | "time": what the estimate rests on
+    in_graphs: int                  # runs that a graph launch owns: fusing saves them no launch calls
+    example: int                    # row of the frame: first kernel of the first run
+    example_end: int                # row of its last kernel
+
+
+@dataclass(frozen=True)
+class _Cut:
+    """Kernels stream by stream, cut into runs."""
+
+    rows: Rows
+    code: Array
+    start_ns: Ints
+    end_ns: Ints
+    first: Ints                     # position of each run's first kernel
+    length: Ints
+
+
+def candidates(frame: Frame) -> list[Candidate]:
+    """Return sequences of kernels that could be one, most saved time first."""
+    cut = _cut_runs(frame)
+    if not cut.first.size:
+        return []
+    inputs = largest_input_bytes(frame, cut.rows)
+    border = cut.code[1:] != cut.code[:-1]                               # behind each kernel but the last
+    between = np.minimum(inputs[1:], inputs[:-1])
+    gaps = np.maximum(cut.start_ns[1:] - cut.end_ns[:-1], 0)
+    last = cut.first + cut.length - 1
+    dur = cut.end_ns - cut.start_ns
+    total = _sums(dur, cut.first, cut.length)
+    gap, moved = _inner(gaps, cut), 2 * _inner(np.where(border, np.maximum(between, 0), 0), cut)
+    unknown = _inner(((between < 0) & border).astype(np.int64), cut) > 0
+    rate = _dram_bytes_s(frame, cut.rows)[cut.first]
+    by_time = total - _longest_part(dur, cut)
+    saved = np.where(unknown | (rate <= 0), by_time, np.minimum(moved / np.maximum(rate, 1) * 1e9, by_time)).astype(np.int64)
+    unknown |= rate <= 0
+    graph = _graph_rows(frame, cut.rows)[cut.first]
+    groups = _signatures(cut)
+    candidates = []
+    order = np.argsort(groups, kind="stable")
+    for members in np.split(order, np.flatnonzero(np.diff(groups[order])) + 1):
+        one = int(members[0])
+        span = slice(int(cut.first[one]), int(last[one]) + 1)
+        some_unknown = bool(unknown[members].any())
+        candidates.append((int(saved[members].sum()), members, span, some_unknown))
+    candidates.sort(key=lambda each: -each[0] - int(gap[each[1]].sum()))
+    return [Candidate(
+        tuple(cut.code[span].tolist()), members.size, int(total[members].sum()), int(gap[members].sum()),
+        int((cut.length[members] - 1).sum()), None if some else int(moved[members].sum()), worth, "time" if some else "bytes",
+        int(np.count_nonzero(graph[members])), int(cut.rows[span.start]), int(cut.rows[span.stop - 1]))
+        for worth, members, span, some in candidates[:MOST]]
+
+
+def _cut_runs(frame: Frame) -> _Cut:
+    order = order_of(frame)
+    rows = np.argsort(order.track, kind="stable")
+    code, start, end, track = order.name[rows], order.start_ns[rows], order.end_ns[rows], order.track[rows]
+    used, place = np.unique(code, return_inverse=True)
+    parts = np.array([int(part_of(frame.names[each])) for each in used.tolist()] or [0], np.int8)[place]
+    parts[~order.is_kernel[rows]] = Part.OTHER
+    fits = (parts == Part.POINTWISE) | (parts == Part.REDUCTION)
+    joined = np.zeros(rows.size, np.bool_)                                # goes on the run of the kernel before
+    close = (track[1:] == track[:-1]) & (start[1:] - end[:-1] <= CLOSE_NS)
+    joined[1:] = fits[1:] & (fits[:-1] | (parts[:-1] == Part.PRODUCT)) & close
+    first = np.flatnonzero(~joined)
+    length = np.diff(np.r_[first, rows.size])
+    first, length = first[length > 1], length[length > 1]
+    first, length = _split_long_runs(code, first, length)
+    return _Cut(order.rows[rows], code, start, end, first, length)
+
+
+def _split_long_runs(code: Array, first: Ints, length: Ints) -> tuple[Ints, Ints]:
+    """Long runs in pieces of their period."""
+    short = length <= LONGEST
+    firsts, lengths = [first[short]], [length[short]]
+    for begin, size in zip(first[~short].tolist(), length[~short].tolist(), strict=True):
+        step = _period(code[begin:begin + size])
+        starts = np.arange(begin, begin + size, step)
+        sizes = np.minimum(step, begin + size - starts)
+        firsts.append(starts[sizes > 1])
+        lengths.append(sizes[sizes > 1])
+    return np.concatenate(firsts), np.concatenate(lengths)
+
+
+def _period(code: Array) -> int:
+    """Length after which a run repeats itself (for the most part), the shortest of 2 to PERIODS; LONGEST where it does not."""
+    for step in range(2, PERIODS + 1):
+        if np.count_nonzero(code[step:] == code[:-step]) >= 0.9 * (code.size - step):
+            return step
+    return LONGEST
+
+
+def _signatures(cut: _Cut) -> Ints:
+    """A number per run, equal where the names are equal in the same order (64-bit polynomial of mixed codes)."""
+    with np.errstate(over="ignore"):
+        mixed = (cut.code.astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
+        mixed ^= mixed >> np.uint64(29)
+        signatures = np.zeros(cut.first.size, np.uint64)
+        for step in range(LONGEST):
+            inside = cut.length > step
+            value = mixed[np.minimum(cut.first + step, cut.code.size - 1)]
+            signatures = np.where(inside, signatures * np.uint64(0xBF58476D1CE4E5B9) + value, signatures)
+    return np.unique(signatures, return_inverse=True)[1].astype(np.int64)
+
+
+def _sums(values: Ints, first: Ints, length: Ints) -> Ints:
+    total = np.r_[0, np.cumsum(values)]
+    return np.asarray(total[first + length] - total[first])
+
+
+def _longest_part(dur: Ints, cut: _Cut) -> Ints:
+    """For each run the largest sum of durations of kernels of one name directly after each other."""
+    longest = np.zeros(cut.first.size, np.int64)
+    part = np.zeros(cut.first.size, np.int64)
+    for step in range(LONGEST):
+        inside = cut.length > step
+        at = cut.first[inside] + step
+        same = (cut.code[at] == cut.code[at - 1]) & (step > 0)
+        part[inside] = np.where(same, part[inside], 0) + dur[at]
+        longest = np.maximum(longest, part)
+    return longest
+
+
+def _inner(values: Ints, cut: _Cut) -> Ints:
+    """Sum over the borders within each run: border i stands behind kernel i."""
+    return _sums(np.r_[values, 0], cut.first, cut.length - 1)
+
+
+def _dram_bytes_s(frame: Frame, rows: Rows) -> npt.NDArray[np.float64]:
+    """The maker's DRAM bandwidth of each kernel's GPU, 0 where the GPU is not in the table."""
+    rates = {device.index: known.dram_bytes_s for device in frame.devices if (known := gpus.lookup(device.name))}
+    device = frame["device"][rows]
+    bandwidths = np.zeros(rows.size)
+    for index, rate in rates.items():
+        bandwidths[device == index] = rate
+    return bandwidths
+
+
+def _graph_rows(frame: Frame, rows: Rows) -> npt.NDArray[np.bool_]:
+    order = order_of(frame)
+    owned = np.zeros(frame.rows, np.bool_)
+    owned[order.rows[in_graph(order)]] = True
+    return owned[rows]

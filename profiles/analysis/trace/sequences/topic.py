@@ -1,0 +1,128 @@
+"""The topic "sequences": which kernels come again and again one after the other, and could be one?"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from profiles.analysis.core.frame import Frame
+from profiles.analysis.core.names import short_name
+from profiles.analysis.core.result import Finding, Result, cut_to_fit
+from profiles.analysis.core.sentences import pct_text, plural, si_text, time_text, times_text
+from profiles.analysis.trace.sequences.patterns import SHOWN, Pattern, patterns
+from profiles.analysis.trace.sequences.runs import Candidate, candidates
+from profiles.trace import SummaryColumn, SummaryTable
+
+FOUND_PCT = 3.0                     # of the time of all GPUs, for a finding
+DRAWN = 12
+_NAME_CHARS = 48
+
+
+def sequences_result(frame: Frame) -> Result:
+    kernels = frame.kernels
+    if not kernels.size:
+        return Result("The trace holds no GPU kernels, so there are no sequences of them. Record with GPU activities on.",
+                      applies=False)
+    fusable, repeated = candidates(frame), patterns(frame)
+    kernel_ns = int(frame["dur_ns"][kernels].sum())
+    saved, gaps = sum(each.saved_ns for each in fusable), sum(each.gaps_ns for each in fusable)
+    start, end = frame.wall
+    launches = sum(each.launches_saved for each in fusable)
+    known = [each.saved_bytes for each in fusable if each.saved_bytes is not None]
+    numbers: dict[str, Any] = {
+        "kernels": int(kernels.size), "kernel_ns": kernel_ns, "candidates": len(fusable),
+        "runs": sum(each.runs for each in fusable),
+        "launches_saved": launches, "saved_ns": saved, "gaps_ns": gaps, "wall_ns": max(1, end - start),
+        "gpus": max(1, int(np.unique(frame["device"][kernels]).size)), "saved_bytes": sum(known) if known else None,
+        "without_shapes": sum(each.saved_bytes is None for each in fusable), "patterns": len(repeated),
+        "drawn": [{"label": _text(frame, each.names), "runs": each.runs, "saved_ns": each.saved_ns, "gaps_ns": each.gaps_ns,
+                   "total_ns": each.total_ns,
+                   "launches_saved": each.launches_saved, "saved_bytes": each.saved_bytes, "bound": each.bound,
+                   "slice": int(frame["id"][each.example]),
+                   "window": _window(frame, each)} for each in fusable[:DRAWN]],
+    }
+    tables = [_fusion_table(frame, fusable), _pattern_table(frame, repeated)]
+    return Result(_answer(numbers, frame, fusable), numbers, [cut_to_fit(table) for table in tables if table.rows],
+                  _findings(numbers, frame, fusable))
+
+
+def _text(frame: Frame, names: tuple[int, ...], most: int = 6) -> str:
+    """"gemm → bias → gelu", repeats counted: "add ×3"."""
+    parts: list[tuple[str, int]] = []
+    for code in names:
+        name = short_name(frame.names[code])
+        name = name if len(name) <= _NAME_CHARS else name[:_NAME_CHARS - 12] + "…" + name[-11:]
+        if parts and parts[-1][0] == name:
+            parts[-1] = name, parts[-1][1] + 1
+        else:
+            parts.append((name, 1))
+    shown = [name if times == 1 else f"{name} ×{times}" for name, times in parts[:most]]
+    return " → ".join(shown) + (f" → … ({len(names)} kernels)" if len(parts) > most else "")
+
+
+def _window(frame: Frame, each: Candidate) -> str:
+    start, end = int(frame["start_ns"][each.example]), int(frame.end_ns[each.example_end])
+    margin = max(1, (end - start) // 5)
+    return f"{max(0, start - margin)}-{end + margin}"
+
+
+def _fusion_table(frame: Frame, runs: list[Candidate]) -> SummaryTable:
+    return SummaryTable("Fusion candidates", [
+        SummaryColumn("kernels in order", text=True), SummaryColumn("kernels", "count"), SummaryColumn("times", "count"),
+        SummaryColumn("GPU time", "ns"), SummaryColumn("gaps between them", "ns"), SummaryColumn("launches saved", "count"),
+        SummaryColumn("bytes saved", "bytes"), SummaryColumn("GPU time saved, at most", "ns"),
+                                              SummaryColumn("estimated from", text=True),
+        SummaryColumn("in graphs", "count"), SummaryColumn("where", "window")],
+        [[_text(frame, each.names), len(each.names), each.runs, each.total_ns, each.gaps_ns, each.launches_saved, each.saved_bytes,
+          each.saved_ns, "bytes" if each.bound == "bytes" else "durations: no shapes", each.in_graphs, _window(frame, each)]
+         for each in runs],
+        "Runs of pointwise kernels and reductions on one stream, with a product in front where there is one. Bytes: twice the "
+        "size of "
+        "every intermediate, by the operators' largest inputs. GPU time: those bytes at the GPU's DRAM bandwidth, at most all but "
+        "the "
+        "longest part. Gaps go, too, where the host is what makes them.")
+
+
+def _pattern_table(frame: Frame, patterns: list[Pattern]) -> SummaryTable:
+    return SummaryTable("Frequent sequences of operators", [
+        SummaryColumn("operator", text=True), SummaryColumn("its kernels in order", text=True),
+                                                            SummaryColumn("kernels each time", "count"),
+        SummaryColumn("times", "count"), SummaryColumn("GPU time", "ns"), SummaryColumn("from first to last kernel", "ns"),
+        SummaryColumn("time of the operator", "ns"), SummaryColumn("where", "slice")],
+        [[frame.names[each.operator], _text(frame, each.names), each.kernels, each.count, each.gpu_ns, each.span_ns, each.host_ns,
+          int(frame["id"][each.example])] for each in patterns],
+        f"Outermost operators that launched the same kernels in the same order at least twice; of long ones the first {SHOWN} "
+        f"kernels.")
+
+
+def _answer(numbers: dict[str, Any], frame: Frame, runs: list[Candidate]) -> str:
+    if not runs:
+        return (f"No run of kernels that could be one: the {numbers['kernels']:,} kernels are products, collectives or kernels "
+                f"that stand alone.")
+    share = 100 * numbers["saved_ns"] / max(1, numbers["kernel_ns"])
+    moved = f", {si_text(numbers['saved_bytes'], 'B')} of DRAM traffic" if numbers["saved_bytes"] else ""
+    gaps = f" and {time_text(numbers['gaps_ns'])} of gaps between them" if numbers["gaps_ns"] else ""
+    return (f"{plural(numbers['runs'], 'run')} of kernels could each be one kernel: that saves {numbers['launches_saved']:,} of "
+            f"{numbers['kernels']:,} "
+            f"launches{moved}, at most {time_text(numbers['saved_ns'])} of GPU time ({pct_text(share)} of all kernels'){gaps}; "
+            f"most in "
+            f"`{_text(frame, runs[0].names, 3)}`, {times_text(runs[0].runs)}.")
+
+
+def _findings(numbers: dict[str, Any], frame: Frame, runs: list[Candidate]) -> list[Finding]:
+    worth = (numbers["saved_ns"] + numbers["gaps_ns"]) / numbers["gpus"]
+    share = 100 * worth / numbers["wall_ns"]
+    if share < FOUND_PCT or not runs:
+        return []
+    first = runs[0]
+    return [Finding(
+        "fusion", "medium" if share >= 10 else "info",
+        f"Fusing {plural(numbers['runs'], 'run')} of small kernels would save {numbers['launches_saved']:,} launches, at most "
+        f"{time_text(numbers['saved_ns'])} of GPU time and {time_text(numbers['gaps_ns'])} of gaps, most in "
+        f"`{_text(frame, first.names, 3)}`",
+        "Let a compiler fuse them (torch.compile), use a fused operator (fused optimizer, fused norm, "
+        "scaled_dot_product_attention), or "
+        "write one Triton kernel for the first row of the table.",
+        {name: numbers[name] for name in ("runs", "launches_saved", "saved_bytes", "saved_ns", "gaps_ns")} | {"share_pct": share},
+        worth_ns=worth, kernel=frame.names[first.names[-1]])]

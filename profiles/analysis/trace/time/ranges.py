@@ -1,0 +1,136 @@
+"""GPU time of every range that a program names (NVTX, record_function): of the work launched within it, wherever it ran.
+
+A piece of GPU work belongs to each range in which its launch call began, on the call's own thread. Autograd's workers and
+threads that name no range belong to the ranges of their process too: those of its thread with the most of them. Ranges of
+no thread (NVTX start/end) hold for every thread of their process.
+GPU time is the sum of durations; *projected* is from the first start to the last end per range, as `nsys stats`'
+nvtx_gpu_proj_sum has it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+import numpy as np
+
+from profiles.analysis.core.frame import Frame, Ints, Rows
+from profiles.trace import Category
+
+AUTOGRAD = "autograd::engine::"      # what only threads of backward passes are in
+MOST_LANES = 256                # (thread, depth) pairs of ranges that are looked into, those with the most ranges first
+MOST_RANGES = 300               # names; the others are one
+
+
+@dataclass(frozen=True)
+class RangeTime:
+    """All ranges of one name. Times are sums over them."""
+
+    name: str
+    ranges: int
+    host_ns: int
+    gpu_ns: int
+    projected_ns: int
+    launches: int
+    longest_id: int | None      # slice of the longest of them, None of many names together
+
+
+def hosts_of(frame: Frame, rows: Rows) -> list[int]:
+    """Return, for each track, the one whose slices among `rows` hold for it besides its own.
+
+    Of a worker the busiest of its process, else itself; -1 where there is none.
+    """
+    per_track = Counter(track for track in frame["track"][rows].tolist() if frame.tracks[track].tid is not None)
+    autograd = set(frame["track"][frame.rows_by_name(lambda name: name.startswith(AUTOGRAD), Category.CPU_OP)].tolist())
+    best: dict[tuple[str, str | None], int] = {}
+    for track, _ in sorted(per_track.items(), key=lambda pair: (pair[0] not in autograd, pair[1], -pair[0])):
+        best[frame.rank_of_track[track], frame.tracks[track].pid] = track
+    return [number if number in per_track and number not in autograd else best.get((frame.rank_of_track[number], track.pid), -1)
+            for number, track in enumerate(frame.tracks)]
+
+
+def range_times(frame: Frame) -> list[RangeTime]:
+    """Return the ranges, most GPU time first.
+
+    Where no range launched anything, the longest on the CPU first.
+    """
+    rows = frame.of(Category.ANNOTATION)
+    if not rows.size:
+        return []
+    host = np.array(hosts_of(frame, rows))
+    work = frame.work[frame.call[frame.work] >= 0]
+    call = frame.call[work]
+    on, began = host[frame["track"][call]], frame["start_ns"][call]
+    total = {name: np.zeros(len(frame.names) + 1, np.int64) for name in ("gpu", "launches", "projected")}
+    process = [(frame.rank_of_track[number], track.pid) for number, track in enumerate(frame.tracks)]
+    for lane_rows, track, before in _lanes(frame, rows):
+        if frame.tracks[track].tid is None:
+            mine = np.flatnonzero(np.array([each == process[track] for each in process])[frame["track"][call]])
+        else:
+            mine = np.flatnonzero((on == track) | (frame["track"][call] == track))
+        row = _range_at(frame, lane_rows, began[mine])
+        code = frame["name"][row]
+        hit = row >= 0
+        for above in before:                    # within another range of the same name: that one counts it
+            outer = _range_at(frame, above, began[mine])
+            hit &= ~((outer >= 0) & (frame["name"][outer] == code))
+        mine, row, code = mine[hit], row[hit], code[hit]
+        total["gpu"] += np.bincount(code + 1, frame["dur_ns"][work[mine]], len(frame.names) + 1).astype(np.int64)
+        total["launches"] += np.bincount(code + 1, minlength=len(frame.names) + 1)
+        total["projected"] += _projected_ns(frame, row, work[mine])
+    return _sum_ranges(frame, rows, total)
+
+
+def _lanes(frame: Frame, rows: Rows) -> list[tuple[Rows, int, list[Rows]]]:
+    """Ranges of one track and depth, which never overlap; and the lanes above that share a name with them."""
+    key = frame["track"][rows].astype(np.int64) << 16 | frame["depth"][rows].astype(np.int64)
+    order = np.argsort(key, kind="stable")
+    lanes, first, count = np.unique(key[order], return_index=True, return_counts=True)
+    chosen = np.sort(np.argsort(-count, kind="stable")[:MOST_LANES])
+    out: list[tuple[Rows, int, list[Rows]]] = []
+    names: list[set[int]] = []
+    for i in chosen.tolist():
+        mine = rows[order[first[i]:first[i] + count[i]]]
+        track, mine_names = int(lanes[i]) >> 16, set(frame["name"][mine].tolist())
+        before = [other for (other, at, _), theirs in zip(out, names, strict=True) if at == track and theirs & mine_names]
+        out.append((mine, track, before))
+        names.append(mine_names)
+    return out
+
+
+def _range_at(frame: Frame, lane: Rows, time_ns: Ints) -> Ints:
+    """The range of a lane at each time, -1 where there is none."""
+    at = np.searchsorted(frame["start_ns"][lane], time_ns, side="right") - 1
+    row = lane[np.maximum(at, 0)]
+    return np.where((at >= 0) & (frame.end_ns[row] > time_ns), row, -1)
+
+
+def _projected_ns(frame: Frame, row: Ints, work: Rows) -> Ints:
+    """By name: from the first start to the last end of what each range launched, summed."""
+    out = np.zeros(len(frame.names) + 1, np.int64)
+    if row.size:
+        order = np.argsort(row, kind="stable")
+        row, work = row[order], work[order]
+        begins = np.flatnonzero(np.r_[True, row[1:] != row[:-1]])
+        spans = np.maximum.reduceat(frame.end_ns[work], begins) - np.minimum.reduceat(frame["start_ns"][work], begins)
+        np.add.at(out, frame["name"][row[begins]] + 1, spans)
+    return out
+
+
+def _sum_ranges(frame: Frame, rows: Rows, total: dict[str, Ints]) -> list[RangeTime]:
+    """The names with the most GPU time, and the others as one."""
+    code, dur = frame["name"][rows] + 1, frame["dur_ns"][rows]
+    ranges, host = np.bincount(code), np.bincount(code, dur).astype(np.int64)
+    names = np.flatnonzero(ranges)
+    names = names[np.lexsort((names, -host[names], -total["gpu"][names]))]
+    longest = np.zeros(ranges.size, np.intp)
+    order = np.argsort(dur, kind="stable")
+    longest[code[order]] = rows[order]                          # the last, so the longest, stays
+    gpu, projected, launches = total["gpu"], total["projected"], total["launches"]
+    times = [RangeTime(frame.names[i - 1] if i else "", int(ranges[i]), int(host[i]), int(gpu[i]), int(projected[i]),
+                       int(launches[i]), int(frame["id"][longest[i]])) for i in names[:MOST_RANGES].tolist()]
+    rest = names[MOST_RANGES:]
+    if rest.size:
+        times.append(RangeTime(f"{rest.size:,} other names", int(ranges[rest].sum()), int(host[rest].sum()), int(gpu[rest].sum()),
+                               int(projected[rest].sum()), int(launches[rest].sum()), None))
+    return times

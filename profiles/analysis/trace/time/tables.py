@@ -1,0 +1,163 @@
+"""The tables of the topic "time"."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from profiles.analysis.core.names import short_name
+from profiles.analysis.trace.time import numbers, work
+from profiles.analysis.trace.time.activity import innermost, largest_activities
+from profiles.analysis.trace.time.classes import KERNEL_PARTS, PARTS, verdict
+from profiles.analysis.trace.time.idle import CAUSES
+from profiles.analysis.trace.time.kinds import kind_of
+from profiles.analysis.trace.time.phases import LABELS
+from profiles.trace import SummaryColumn, SummaryTable
+
+if TYPE_CHECKING:
+    from profiles.analysis.trace.time.result import DeviceTime, TimeFacts
+
+Row = list[Any]
+MOST_STEPS = 2_000
+MOST_GAPS = 30
+MOST_KERNELS = 100
+NAME_CHARS = 200
+
+
+def tables(facts: TimeFacts) -> list[SummaryTable]:
+    tables = [device_table(facts), activity_table(facts), gap_table(facts), step_table(facts), phase_table(facts),
+             range_table(facts), kernel_table(facts)]
+    return [table for table in tables if table.rows]
+
+
+def _text(*names: str) -> list[SummaryColumn]:
+    return [SummaryColumn(name, text=True) for name in names]
+
+
+def _ns(*names: str) -> list[SummaryColumn]:
+    return [SummaryColumn(name, "ns") for name in names]
+
+
+def device_table(facts: TimeFacts) -> SummaryTable:
+    rows: list[Row] = []
+    gpus = np.unique(work.gpu_numbers(facts.frame)).size
+    left = f" The first {len(facts.devices)} of {gpus:,} GPUs: the others are in no figure." if gpus > len(facts.devices) else ""
+    for each in facts.devices:
+        said = numbers.device(each, facts.wall_ns)
+        rows.append([said["label"], *(said[key] for key in ("wall_ns", "compute_ns", "communication_ns", "memory_ns", "idle_ns")),
+                     *said["idle_causes_ns"].values(), *(said[key] for key in (
+                         "communication_overlapped_ns", "memory_overlapped_ns", "span_ns", "idle_in_span_ns"))])
+    return SummaryTable(
+        "Time of each GPU", [*_text("GPU"), *_ns(
+            "wall", "compute", "communication, exposed", "memory, exposed", "idle",
+            *(f"idle: {label}" for label, _ in CAUSES.values()), "communication, overlapped", "memory, overlapped",
+            "first to last work", "idle between work")], rows,
+        "Compute, exposed communication, exposed memory traffic and idle add up to wall time exactly; so do the causes to idle. "
+        "Overlapped time runs behind compute (or behind communication) and is not part of the sum." + left)
+
+
+def activity_table(facts: TimeFacts) -> SummaryTable:
+    rows: list[Row] = []
+    for each, activities in facts.activities:
+        idle_ns = facts.wall_ns - each.work.busy.length_ns
+        rows += [[each.work.label, CAUSES[one.cause][0], one.name[:NAME_CHARS] or "no slice: code that was not recorded", one.ns,
+                  100 * one.ns / idle_ns, one.slices] for one in largest_activities(activities)]
+    columns = [*_text("GPU", "cause", "the launching thread was in"), *_ns("time"), SummaryColumn("share of idle", "pct"),
+               SummaryColumn("slices", "count")]
+    return SummaryTable("What the host did while the GPU was idle", columns, rows,
+                        "By the innermost slice of the thread that launched what ended the gap; its own time, without what it "
+                        "contains. Gaps in which the next work was already launched are not here."
+                        + (f" {facts.frame.left_out}." if facts.frame.left_out else ""))
+
+
+def gap_table(facts: TimeFacts) -> SummaryTable:
+    """Return the longest gaps of all GPUs, each with the launching thread's main slice.
+
+    The slice in which it spent the most of the gap.
+    """
+    frame = facts.frame
+    gaps: list[tuple[int, DeviceTime, int, str]] = []
+    for each in facts.devices:
+        edges = each.tiles.of("edges")
+        lengths = each.idle.gaps.end_ns - each.idle.gaps.start_ns
+        lengths = np.where(np.isin(each.idle.gaps.start_ns, edges.start_ns), 0, lengths)
+        longest = np.argsort(-lengths, kind="stable")[:MOST_GAPS]
+        parts = each.tiles.within(each.idle.gaps.start_ns[longest], each.idle.gaps.end_ns[longest])
+        causes = [list(PARTS)[at] for at in np.argmax(parts, axis=0).tolist()]
+        gaps += zip(lengths[longest].tolist(), [each] * longest.size, longest.tolist(), causes, strict=True)
+    gaps.sort(key=lambda gap: -gap[0])
+    rows: list[Row] = []
+    for ns, each, i, cause in (gap for gap in gaps[:MOST_GAPS] if gap[0]):
+        start, end = int(each.idle.gaps.start_ns[i]), int(each.idle.gaps.end_ns[i])
+        after, thread = int(each.idle.after[i]), int(each.idle.thread[i])
+        row, own = innermost(frame, thread, start, end) if thread >= 0 else (-1, 0)
+        around = [frame.text(above) for above in frame.path(row)[1:]] if row >= 0 else []
+        rows.append([each.work.label, f"{start}-{end}", ns, CAUSES[cause][0], short_name(frame.text(after)) if after >= 0 else None,
+                     frame.text(row)[:NAME_CHARS] if row >= 0 else None, own if row >= 0 else None,
+                     " ‹ ".join(around[:4])[:NAME_CHARS] or None])
+    columns = [*_text("GPU"), SummaryColumn("when", "window"), *_ns("gap"), *_text("most of it", "ended by", "the host was in"),
+               *_ns("for"), *_text("called by")]
+    return SummaryTable("Longest gaps", columns, rows, "Each opens in the timeline. The host's slice is the one with the most time "
+                        "of its own in the gap, on the thread that launched what ended it.")
+
+
+def step_table(facts: TimeFacts) -> SummaryTable:
+    rows: list[Row] = []
+    for step in facts.steps[:MOST_STEPS]:
+        of_step = verdict({name: round(ns) for name, ns in step.parts.items()})
+        rows.append([step.span.name[:NAME_CHARS], step.span.rank or None, f"{step.span.start_ns}-{step.span.end_ns}",
+                     "yes" if step.counted.counts else f"no: {step.counted.why}", step.dur_ns, of_step.bound or None,
+                     *(of_step.pct(name) for name in ("compute", "memory", "overhead", "unknown")), *step.parts.values()])
+    columns = [*_text("step", "rank"), SummaryColumn("when", "window"), *_text("counts"), *_ns("duration"), *_text("bound by"),
+               *(SummaryColumn(name, "pct") for name in ("compute", "memory", "overhead", "unknown")),
+               *_ns(*(part.label for part in PARTS.values()))]
+    left = len(facts.steps) - len(rows)
+    note = f"{facts.marked.how[0].upper()}{facts.marked.how[1:]}. The parts of a step add up to its duration"
+    note += "; of several GPUs they are the mean." if any(step.gpus > 1 for step in facts.steps) else "."
+    note += " Steps that do not count are in no average." if any(not step.counted.counts for step in facts.steps) else ""
+    return SummaryTable("Steps", columns, rows, note + (f" {left:,} more steps count too and are not listed." if left else ""))
+
+
+def phase_table(facts: TimeFacts) -> SummaryTable:
+    phases, host = facts.phases
+    rows: list[Row] = []
+    wall_ns = facts.wall_ns * len(facts.devices)
+    for phase, of_phase in phases.items():
+        phase_ns = sum(of_phase.parts.values())
+        if phase_ns:
+            rows.append([LABELS[phase], phase_ns, 100 * phase_ns / wall_ns, host.get(phase) or None, of_phase.bound or None,
+                         sum(of_phase.parts[name] for name in KERNEL_PARTS), sum(of_phase.parts[name] for name in CAUSES),
+                         *of_phase.parts.values()])
+    columns = [*_text("phase"), *_ns("wall"), SummaryColumn("share", "pct"), *_ns("host in its ranges"), *_text("bound by"),
+               *_ns("compute", "idle", *(part.label for part in PARTS.values()))]
+    return SummaryTable("Phases", columns, rows,
+                        "By who launched the work; a gap is its phase's whose work ended it. The phases of all GPUs add up to "
+                        "their wall time. Forward is also what an operator launched in none of the other phases.")
+
+
+def range_table(facts: TimeFacts) -> SummaryTable:
+    gpu_ns = int(facts.frame["dur_ns"][facts.frame.work].sum())
+    rows: list[Row] = [[each.name[:NAME_CHARS], each.longest_id, each.ranges, each.gpu_ns,
+                        100 * each.gpu_ns / gpu_ns if gpu_ns else None, each.projected_ns, each.launches, each.host_ns]
+                       for each in facts.ranges]
+    columns = [*_text("range"), SummaryColumn("longest", "slice"), SummaryColumn("ranges", "count"), *_ns("GPU time"),
+               SummaryColumn("share of GPU work", "pct"), *_ns("projected"), SummaryColumn("launches", "count"), *_ns("on the CPU")]
+    return SummaryTable("Ranges", columns, rows, "GPU time of the work that was launched within (NVTX, record_function), wherever "
+                        "it ran; ranges contain each other, so they do not add up. Projected: first start to last end on the GPU.")
+
+
+def kernel_table(facts: TimeFacts) -> SummaryTable:
+    """Return what the classes rest on: every kernel with the regime that it was given."""
+    everything = sum(each.ns for each in facts.kernels)
+    rows: list[Row] = []
+    for each in facts.kernels[:MOST_KERNELS]:
+        kind, by_name = kind_of(each.name)
+        rows.append([short_name(each.name), kind, each.regime, "name" if by_name == each.regime else "shapes of its operator",
+                     each.launches, each.ns, 100 * each.ns / everything if everything else None, each.small_ns])
+    columns = [*_text("kernel", "what it is", "limited by", "told from"), SummaryColumn("launches", "count"), *_ns("time"),
+               SummaryColumn("share of kernels", "pct"), *_ns("in launches under 10 µs")]
+    note = ("A trace has no counters: this is inferred from names, and for matrix products with recorded shapes from FLOP per byte "
+            "against the GPU's ridge point. Capture counters to know.")
+    left = f" The first {MOST_KERNELS} of {len(facts.kernels):,}." if len(facts.kernels) > MOST_KERNELS else ""
+    return SummaryTable("What limits each kernel", columns, rows, note + left)

@@ -1,0 +1,109 @@
+"""A stretch of time cut into pieces that touch and do not overlap, each with a label: sums of any window are exact."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from profiles.analysis.core import intervals
+from profiles.analysis.core.intervals import Int64, Intervals
+
+
+@dataclass(frozen=True)
+class Tiling:
+    """Pieces in order of time. `label` numbers them; what no piece covers has no label."""
+
+    labels: Sequence[str]
+    start_ns: Int64
+    end_ns: Int64
+    label: npt.NDArray[np.int64]
+
+    @cached_property
+    def _before(self) -> Int64:
+        """Of every label the ns before each piece: (labels, pieces + 1)."""
+        out = np.zeros((len(self.labels), self.start_ns.size + 1), np.int64)
+        out[self.label, np.arange(1, self.start_ns.size + 1)] = self.end_ns - self.start_ns
+        return np.cumsum(out, axis=1)
+
+    def _before_some(self, began: Int64) -> Int64:
+        """The same for a few numbers of pieces: (labels, numbers)."""
+        cuts, at = np.unique(began, return_inverse=True)
+        span = np.searchsorted(cuts, np.arange(self.start_ns.size), side="right")        # the first cut after each piece
+        sums = np.bincount(self.label * (cuts.size + 1) + span, self.end_ns - self.start_ns, len(self.labels) * (cuts.size + 1))
+        out: Int64 = np.cumsum(sums.reshape(len(self.labels), -1), axis=1)[:, :-1][:, at].astype(np.int64)
+        return out
+
+    def within(self, start_ns: Int64, end_ns: Int64) -> Int64:
+        """Return the ns of every label within each window: (labels, windows)."""
+        out = np.zeros((len(self.labels), start_ns.size), np.int64)
+        if not self.start_ns.size:
+            return out
+        first, last = (np.searchsorted(self.start_ns, time, side="right") for time in (start_ns, end_ns))
+        touched = np.flatnonzero((first != last) | ((first > 0) & (start_ns < self.end_ns[np.maximum(first - 1, 0)])))
+        out[:, touched] = (self._until(end_ns[touched], last[touched]) - self._until(start_ns[touched], first[touched]))
+        return out
+
+    def _until(self, time_ns: Int64, began: Int64) -> Int64:
+        """Of every label the ns before each time, given how many pieces have begun by then."""
+        out: Int64 = self._before[:, began] if 4 * began.size > self.start_ns.size else self._before_some(began)
+        last = np.maximum(began - 1, 0)
+        unused = np.where(began > 0, np.maximum(self.end_ns[last] - time_ns, 0), 0)     # of the piece that a time lies in
+        out[self.label[last], np.arange(time_ns.size)] -= unused
+        return out
+
+    def sums(self) -> dict[str, int]:
+        """ns of every label."""
+        total = np.zeros(len(self.labels), np.int64)
+        np.add.at(total, self.label, self.end_ns - self.start_ns)
+        return dict(zip(self.labels, total.tolist(), strict=True))
+
+    def of(self, *names: str) -> Intervals:
+        """The pieces of some labels, touching ones joined."""
+        mine = np.isin(self.label, [self.labels.index(name) for name in names])
+        return intervals.union(self.start_ns[mine], self.end_ns[mine])
+
+    def across(self, other: Tiling) -> Int64:
+        """Return the ns that each label of this shares with each of the other.
+
+        (labels of this, labels of the other).
+        """
+        out = np.zeros((len(self.labels), len(other.labels)), np.int64)
+        if not self.start_ns.size or not other.start_ns.size:
+            return out
+        cuts = np.sort(np.concatenate((self.start_ns, self.end_ns, other.start_ns, other.end_ns)))
+        cuts = cuts[np.r_[True, cuts[1:] > cuts[:-1]]]
+        length, middle = np.diff(cuts), cuts[:-1]
+        mine, theirs = self.at(middle), other.at(middle)
+        both = (mine >= 0) & (theirs >= 0)
+        np.add.at(out, (mine[both], theirs[both]), length[both])
+        return out
+
+    def at(self, time_ns: Int64) -> Int64:
+        """The label at each time, -1 where there is none."""
+        piece = np.searchsorted(self.start_ns, time_ns, side="right") - 1
+        last = np.maximum(piece, 0)
+        inside = (piece >= 0) & (time_ns < self.end_ns[last]) if self.start_ns.size else np.zeros(time_ns.size, np.bool_)
+        return np.where(inside, self.label[last] if self.start_ns.size else -1, -1)
+
+
+def tiling(pieces: Mapping[str, Intervals]) -> Tiling:
+    """Return the tiling of disjoint sets of intervals."""
+    start = np.concatenate([each.start_ns for each in pieces.values()])
+    end = np.concatenate([each.end_ns for each in pieces.values()])
+    label = np.repeat(np.arange(len(pieces)), [each.start_ns.size for each in pieces.values()])
+    keep = np.flatnonzero(end > start)
+    order = keep[np.argsort(start[keep], kind="stable")]
+    return Tiling(tuple(pieces), start[order], end[order], label[order])
+
+
+def in_turn(sets: Mapping[str, Intervals]) -> dict[str, Intervals]:
+    """Each set less those before it: disjoint, together they cover what all cover."""
+    taken, out = intervals.EMPTY, {}
+    for name, each in sets.items():
+        out[name] = intervals.without(each, taken)
+        taken = intervals.join(taken, each)
+    return out

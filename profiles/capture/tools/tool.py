@@ -1,0 +1,92 @@
+"""What a capture tool says about itself. Form, API, command preview and worker read it; nothing else knows the tools.
+
+Plain Python: a worker without Django imports it. Stop needs no code of a tool: the worker ends the tool's process and
+everything that it started.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from profiles.capture.tools.options import Options
+
+PYTHON = "{python}"            # in a target: the worker's own interpreter
+
+
+class TargetError(ValueError):
+    """The target cannot be run by this tool; the text says why."""
+
+
+@dataclass(frozen=True)
+class Paths:
+    """Where the worker finds things; the defaults are what a preview shows."""
+
+    program: str = ""          # the tool's own; "": its name, found on PATH
+    python: str = "python"
+    project: str = ""          # Ridgepoint's folder
+    folder: str = "."          # the result is written into it
+
+
+@dataclass(frozen=True)
+class Field:
+    """One option on the form; its default and its rule stand in the tool's `Options`."""
+
+    name: str
+    label: str
+    kind: str = "text"         # text, lines, number, choice, many (of `choices`), yes (a tick box)
+    help: str = ""
+    choices: Mapping[str, str] = field(default_factory=dict)       # value -> what it means; "" where the value says it
+    attrs: Mapping[str, str] = field(default_factory=dict)         # HTML attributes of the input
+
+
+@dataclass(frozen=True)
+class Group:
+    """Fields that stand side by side, or behind a `summary` until it is opened or one of them has a value."""
+
+    fields: tuple[Field, ...]
+    summary: str = ""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Words that a tool prints when it fails, and what they mean."""
+
+    pattern: str               # regular expression, searched in the log without regard to case
+    what: str
+    hint: str                  # what to do
+
+
+@dataclass(frozen=True)
+class CaptureTool:
+    """One way to capture a program. `argv` raises TargetError for a program that the tool cannot run."""
+
+    name: str                                                   # in rows, URLs and the API: at most 8 characters, as the column
+    title: str
+    heading: str                                                # of the choice on the form
+    purpose: str                                                # what it is for: "hardware counters of single kernels"
+    note: str                                                   # below its fields; `code` between backticks
+    options: type[Options]
+    form: tuple[Field | Group, ...]
+    argv: Callable[[Any, Sequence[str], str, Paths], list[str]]      # of options, program, the result's path and paths
+    result: str                                                 # name of the file that it writes; ingest finds its format
+    label: Callable[[Any], str]                                 # of options: ends the profile's name
+    installed: Callable[[], dict[str, str]]                     # {"version", maybe "path"} on this host, or {"missing": why}
+    failures: tuple[Failure, ...]                               # the first that the log shows is told
+    runs_in_target: bool = False         # in the target's own interpreter: what the worker's lacks refuses no run
+
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        """The fields of the form in its order, those in groups too."""
+        return tuple(one for each in self.form for one in (each.fields if isinstance(each, Group) else (each,)))
+
+
+TIME_LIMIT = Field("time_limit_s", "Time limit (s)", "number")
+COMMON_FAILURES = (
+    Failure(r"already profiled|Another profiler|CUPTI_ERROR_MULTIPLE_SUBSCRIBERS|DriverConflict|ResourceUnavailable",
+            "another profiler holds the GPU's counters", "stop dcgm's profiling module or the other profiler, then try again"),
+    Failure(r"out of memory", "the GPU had too little free memory", "free the GPU, or choose a smaller target"),
+    Failure(r"No module named '?(torch|triton)", "the target's interpreter lacks torch or Triton",
+            "install the `gpu` extra there, or let the target name another interpreter"),
+)

@@ -1,0 +1,43 @@
+"""Rows of measured ceilings: what a GPU reached when a kernel did one thing, with the clocks it ran at."""
+
+from __future__ import annotations
+
+from django.conf import settings
+from django.db import models
+
+from workers.leases import Leases
+
+
+class CeilingRun(models.Model):
+    """One measuring job on one GPU, or a recorded one. `status` is its truth; results come one by one."""
+
+    class Status(models.TextChoices):
+        QUEUED = "queued"
+        RUNNING = "running"
+        DONE = "done"
+        FAILED = "failed"
+        CANCELLED = "cancelled"
+
+    status = models.CharField(max_length=12, choices=Status, default=Status.QUEUED)
+    gpu = models.CharField(max_length=120, blank=True, db_index=True)      # as its driver names it; "" until it runs
+    gpu_uuid = models.CharField(max_length=80, blank=True)
+    environment = models.JSONField(default=dict, blank=True)               # driver, CUDA, torch, SMs, L2
+    results = models.JSONField(default=dict, blank=True)  # name -> tuner.measure.ceilings.measure_ceiling(…) | {"rejected"}
+    error = models.JSONField(null=True, blank=True)                        # {"where", "what", "hint"}
+    recorded = models.CharField(max_length=120, blank=True)                # "recorded on …" where it was read from a file
+    owner = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL)
+    created = models.DateTimeField(auto_now_add=True)
+    started = models.DateTimeField(null=True)
+    finished = models.DateTimeField(null=True)                             # of a recorded one: when it was measured
+    worker = models.CharField(max_length=120, blank=True)
+    heartbeat = models.DateTimeField(null=True)
+    attempts = models.IntegerField(default=0)
+
+    class Meta:
+        ordering = ["-created", "-id"]
+
+    def __str__(self) -> str:
+        return f"ceilings of {self.gpu or 'a GPU'}"
+
+
+CEILING_LEASES = Leases(CeilingRun, CeilingRun.Status.QUEUED, CeilingRun.Status.RUNNING)

@@ -1,0 +1,150 @@
+"""What the compare page says of a comparison: its rows with what they lead to, and the sentence at the top."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from profiles.analysis.compare.kernels import CounterChange, Row, Side
+from profiles.analysis.compare.why import Why
+from profiles.analysis.core.sentences import pct_text, si_text
+from profiles.compare.selectors import COUNTERS, ComparisonSide, KernelComparison
+from profiles.models import KernelStat
+
+_SHOWN: dict[str, Callable[[float], str]] = {
+    "instructions": lambda value: si_text(value, ""), "wait": lambda value: f"{value:.3g} cycles",
+    "warps": lambda value: f"{value:.3g}", "share": lambda value: pct_text(100 * value),
+    "clock": lambda value: f"{value / 1e6:,.0f} MHz"}
+SIGNS = {"slower": "▲", "faster": "▼", "new": "+", "gone": "−", "unchanged": "=", "unknown": "?"}
+
+
+def factor_bars(why: Why | None) -> list[dict[str, Any]]:
+    """The parts of the change as bars: width in percent of twice the largest part, and side."""
+    if why is None:
+        return []
+    largest = max(abs(each.part_ns) for each in why.factors) or 1.0
+    return [{"factor": each, "old": _SHOWN[each.key](each.old), "new": _SHOWN[each.key](each.new),
+             "width": f"{50 * abs(each.part_ns) / largest:.2f}", "worse": each.part_ns > 0} for each in why.factors]
+
+
+@dataclass(frozen=True)
+class Line:
+    """A row of the compare table with its counters."""
+
+    row: Row
+    counters: list[CounterChange]
+    old_kernel: int | None          # KernelStat ids, to link to
+    new_kernel: int | None
+    old_profile: int | None
+    new_profile: int | None
+    why: Why | None = None
+
+    @property
+    def factors(self) -> list[dict[str, Any]]:
+        return factor_bars(self.why)
+
+    @property
+    def stalls(self) -> list[dict[str, Any]]:
+        return [{"name": each.name, "old": each.old, "new": each.new, "delta": f"{each.new - each.old:+.2f}"}
+                for each in (self.why.stalls if self.why else ())]
+
+    @property
+    def sign(self) -> str:
+        return SIGNS[self.row.verdict]
+
+    @property
+    def full_name(self) -> str:
+        side = self.row.new or self.row.old
+        return side.name if side else self.row.kernel
+
+    @property
+    def launches_text(self) -> str:
+        """"3", or "3 → 6" where they differ."""
+        old, new = (f"{side.launches:,}" if side else "0" for side in (self.row.old, self.row.new))
+        return old if old == new else f"{old} → {new}"
+
+    @property
+    def shape_text(self) -> str:
+        """"512 / 256 / 204 → 4096 / 128 / 64": grid, block, registers; once where both sides agree."""
+        texts = [_shape_text(side) if side else "—" for side in (self.row.old, self.row.new)]
+        return texts[0] if texts[0] == texts[1] else " → ".join(texts)
+
+    @property
+    def counter_cells(self) -> list[CounterChange | None]:
+        """Return the counters by column of COUNTERS; empty where the row has none."""
+        by_name = {change.name: change for change in self.counters}
+        return [by_name.get(name) for _, name, _ in COUNTERS] if by_name else []
+
+
+def _shape_text(side: Side) -> str:
+    def size(dims: tuple[int, int, int] | None) -> str:
+        if dims is None:
+            return "—"
+        return "×".join(str(dim) for dim in dims).removesuffix("×1").removesuffix("×1")
+
+    registers = "—" if side.registers_per_thread is None else str(side.registers_per_thread)
+    return f"{size(side.grid)} / {size(side.block)} / {registers}"
+
+
+def rows(compared: KernelComparison) -> list[Line]:
+    old, new = _kernel_ids(compared.old), _kernel_ids(compared.new)
+    lines = []
+    for at, row in enumerate(compared.result.rows):
+        a = old.get(row.old.name, (None, None)) if row.old else (None, None)
+        b = new.get(row.new.name, (None, None)) if row.new else (None, None)
+        lines.append(Line(row, compared.counters.get(at, []), a[0], b[0], a[1], b[1], compared.whys.get(at)))
+    return lines
+
+
+def _kernel_ids(side: ComparisonSide) -> dict[str, tuple[int, int]]:
+    """Kernel name -> (KernelStat id, profile id) in the newest profile that has it."""
+    rows = KernelStat.objects.filter(profile__in=[profile.pk for profile in side.profiles]).order_by("profile_id")
+    return {name: (pk, profile_id) for name, pk, profile_id in rows.values_list("name", "pk", "profile_id")}
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The sentence at the top, in pieces."""
+
+    direction: str                  # "slower" | "faster" | "unchanged"
+    delta_ns: float
+    delta_pct: float | None
+    from_launches_ns: float
+    from_duration_ns: float
+    verdicts: dict[str, int]
+    worst: Row | None               # largest of those that changed beyond noise
+    best: Row | None
+
+    @property
+    def size_ns(self) -> float:
+        return abs(self.delta_ns)
+
+    @property
+    def sign(self) -> str:
+        return "+" if (self.delta_pct or 0) > 0 else ""
+
+    @property
+    def counts(self) -> str:
+        """"3 kernels slower, 1 faster, 1 unchanged"."""
+        words = {"slower": "slower", "faster": "faster", "unchanged": "within the noise", "unknown": "cannot be told",
+                 "new": "new", "gone": "gone"}
+        parts = [f"{count} {words[verdict]}" for verdict, count in self.verdicts.items() if count]
+        if not parts:
+            return "No kernel ran on either side"
+        first, *rest = parts
+        number, word = first.split(" ", 1)
+        return ", ".join([f"{number} kernel{'' if number == '1' else 's'} {word}", *rest])
+
+
+def answer(compared: KernelComparison) -> Answer:
+    result = compared.result
+    slower = [row for row in result.rows if row.verdict == "slower"]
+    faster = [row for row in result.rows if row.verdict == "faster"]
+    changed = slower or faster or any(row.verdict in ("new", "gone", "unknown") for row in result.rows)
+    direction = "unchanged" if not result.delta_ns or not changed else "slower" if result.delta_ns > 0 else "faster"
+    return Answer(
+        direction, result.delta_ns, 100 * result.delta_ns / result.old_total_ns if result.old_total_ns else None,
+        sum(row.from_launches_ns for row in result.rows), sum(row.from_duration_ns for row in result.rows),
+        result.verdicts(), max(slower, key=lambda row: row.delta_ns, default=None),
+        min(faster, key=lambda row: row.delta_ns, default=None))

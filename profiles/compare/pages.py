@@ -1,0 +1,66 @@
+"""HTML of the comparison of two profiles or two builds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.cache import cache
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.views.decorators.http import require_safe
+
+from profiles.compare import charts as charts_compare
+from profiles.compare import line_selectors, selectors
+from profiles.library.selectors import query_without
+from profiles.models import Profile
+from profiles.trace import TraceError
+
+FIGURES_KEPT_S = 3600
+SHOWN = 300                 # rows of most change on the page; files hold them all
+
+
+@require_safe
+def compare(request: HttpRequest) -> HttpResponse:
+    """What changed? Without a question, the form to ask it."""
+    query = {name: request.GET.get(name, "") for name in ("a", "b", "build_a", "build_b", "kind", "per")}
+    context: dict[str, Any] = {"query": query, "choices": selectors.choices()}
+    if any(query[name] for name in ("a", "b", "build_a", "build_b")):
+        try:
+            compared = selectors.comparison(query)
+        except TraceError as error:
+            return render(request, "profiles/compare.html", {**context, "error": error}, status=400)
+        lines = line_selectors.rows(compared)
+        context |= {"compared": compared, "timelines": _timelines(compared), "links": _compare_links(query),
+                    "has_counters": bool(compared.counters),
+                    "counter_names": [name for _, name, _ in selectors.COUNTERS],
+                    "answer": line_selectors.answer(compared),
+                    "rows": lines[:SHOWN], "unlisted": max(0, len(lines) - SHOWN),
+                    "explained": [line for line in lines if line.why],
+                    **_compare_figures(compared)}
+    return render(request, "profiles/compare.html", context)
+
+
+def _compare_figures(compared: selectors.KernelComparison) -> dict[str, Any]:
+    """Made once: Bokeh takes longer over a figure than everything else of the page together."""
+    def make() -> dict[str, Any]:
+        return {"bars": charts_compare.paired_bars(compared.result, compared.old.label, compared.new.label),
+                "arrows": charts_compare.roofline_arrows(compared.result.rows, compared.facts)}
+
+    figures: dict[str, Any] | None = cache.get_or_set(f"compare-figures:{compared.identity}", make, FIGURES_KEPT_S)
+    assert figures is not None        # what `make` returns never is
+    return figures
+
+
+def _timelines(compared: selectors.KernelComparison) -> list[Profile]:
+    """The newest trace of each side, where both have one: they can be seen on one time axis."""
+    newest = [max((p for p in side.profiles if p.kind == Profile.Kind.TRACE), key=lambda p: p.created, default=None)
+              for side in compared.sides]
+    traces = [profile for profile in newest if profile is not None]
+    return traces if len(traces) == 2 else []
+
+
+def _compare_links(query: dict[str, str]) -> dict[str, str]:
+    """Query strings of the same comparison: of another kind, per something else, the other way round."""
+    swapped = {**query, "a": query["b"], "b": query["a"], "build_a": query["build_b"], "build_b": query["build_a"]}
+    return {"all": query_without(query), "kind": query_without(query, "kind"),
+            "per": query_without(query, "per"), "swap": query_without(swapped)}

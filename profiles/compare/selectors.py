@@ -1,0 +1,257 @@
+"""Two profiles or two builds, put side by side: which profiles, their launches, their counters."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from profiles.analysis.compare.kernels import Comparison, CounterChange, Row, compare, counter_changes
+from profiles.analysis.compare.why import WANTED, Why, why
+from profiles.compare.step_selectors import Steady, steady
+from profiles.library.selectors import build_profiles
+from profiles.models import LaunchCounters, Profile
+from profiles.store.counters import metrics_by_name
+from profiles.store.launches import launches_read
+from profiles.trace import TraceError
+
+KINDS = (Profile.Kind.TRACE, Profile.Kind.COUNTERS)
+PER = ("total", "run", "step")
+_RUN = 1 << 40          # positions of the launches of the i-th profile begin at i * _RUN
+
+# Counters side by side: path in LaunchFacts, name for people, unit.
+COUNTERS = (
+    ("sol.sm_pct", "Compute of peak", "%"), ("sol.memory_pct", "Memory of peak", "%"), ("sol.dram_pct", "DRAM of peak", "%"),
+    ("point.flop_s", "Compute rate", "FLOP/s"), ("point.dram_bytes_s", "DRAM rate", "B/s"),
+    ("point.dram_bytes", "DRAM traffic", "B"), ("point.intensity", "Arithmetic intensity", "FLOP/B"),
+    ("point.roof_pct", "Of its roof", "%"), ("occupancy.achieved_pct", "Achieved occupancy", "%"),
+    ("occupancy.theoretical_pct", "Theoretical occupancy", "%"), ("caches.l1_hit_pct", "L1 hits", "%"),
+    ("caches.l2_hit_pct", "L2 hits", "%"), ("scheduler.ipc", "Instructions per cycle", ""),
+    ("launch.registers_per_thread", "Registers per thread", ""), ("sm_clock_hz", "SM clock", "Hz"),
+)
+EXPLAINED = 24          # rows of most change whose raw counters are read
+_LAUNCHES = 40          # of each side of such a row
+COLUMNS = ("kernel", "shape", "verdict", "old_total_ns", "new_total_ns", "delta_ns", "from_launches_ns", "from_duration_ns",
+           "change_pct", "noise_pct", "old_launches", "new_launches", "old_mean_ns", "new_mean_ns", "old_grid", "new_grid",
+           "old_block", "new_block", "old_registers", "new_registers", "matched", "confidence", "why", "old_name", "new_name")
+
+
+@dataclass(frozen=True)
+class ComparisonSide:
+    """One side: what was asked for and the ready profiles it stands for."""
+
+    label: str
+    profiles: Sequence[Profile]
+    build: str = ""
+
+    @property
+    def gpus(self) -> set[str]:
+        return {profile.gpu for profile in self.profiles if profile.gpu}
+
+    @property
+    def steps(self) -> int | None:
+        known = [profile.steps for profile in self.profiles]
+        return sum(step for step in known if step) if known and all(known) else None
+
+    def as_json(self) -> dict[str, Any]:
+        return {"label": self.label, "build": self.build, "gpus": sorted(self.gpus), "steps": self.steps,
+                "profiles": [{"id": profile.pk, "name": profile.name, "build": profile.build} for profile in self.profiles]}
+
+
+@dataclass(frozen=True)
+class KernelComparison:
+    """The comparison with everything a page says about it."""
+
+    old: ComparisonSide
+    new: ComparisonSide
+    kind: str
+    kinds: Sequence[str]                       # that both sides have
+    per: str                                   # "total" | "run" | "step"
+    result: Comparison
+    notes: Sequence[str] = field(default=())
+    counters: dict[int, list[CounterChange]] = field(default_factory=dict)    # by position of the row
+    facts: dict[int, tuple[list[Mapping[str, Any]], list[Mapping[str, Any]]]] = field(default_factory=dict)
+    whys: dict[int, Why] = field(default_factory=dict)
+
+    @property
+    def sides(self) -> tuple[ComparisonSide, ComparisonSide]:
+        return self.old, self.new
+
+    @property
+    def identity(self) -> str:
+        """Return a key that is equal for the same comparison of the same profiles.
+
+        As long as none of them is read again or renamed.
+        """
+        sides = [[side.label, *((p.pk, p.attempts, p.sha256) for p in side.profiles)] for side in self.sides]
+        return hashlib.sha256(repr([sides, self.kind, self.per]).encode()).hexdigest()
+
+    @property
+    def recorded(self) -> list[str]:
+        return sorted({p.recorded for side in self.sides for p in side.profiles if p.recorded})
+
+    @property
+    def comparable(self) -> bool:
+        """Times of different GPUs say nothing about a build."""
+        return not (self.old.gpus and self.new.gpus) or self.old.gpus == self.new.gpus
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "a": self.old.as_json(), "b": self.new.as_json(), "kind": self.kind, "kinds": list(self.kinds), "per": self.per,
+            "comparable": self.comparable, "notes": list(self.notes), "old_total_ns": self.result.old_total_ns,
+            "new_total_ns": self.result.new_total_ns, "delta_ns": self.result.delta_ns, "verdicts": self.result.verdicts(),
+            "rows": [{**row.as_json(), "counters": [vars(change) for change in self.counters.get(at, [])],
+                      "why": self.whys[at].as_json() if at in self.whys else None} for at, row in enumerate(self.result.rows)],
+        }
+
+    def table(self) -> list[dict[str, Any]]:
+        return [{**_flat(row), "why": self.whys[at].sentence if at in self.whys else ""}
+                for at, row in enumerate(self.result.rows)]
+
+
+def comparison(query: Mapping[str, str]) -> KernelComparison:
+    """Return the comparison that a query asks for.
+
+    `a`, `b` (profile ids) or `build_a`, `build_b`; `kind`, `per`. TraceError says what is wrong with the question.
+    """
+    old, new = _pick_side(query, "a"), _pick_side(query, "b")
+    kinds = [kind for kind in KINDS if all(any(p.kind == kind for p in side.profiles) for side in (old, new))]
+    if not kinds:
+        raise TraceError("a, b", "one side has only traces and the other only counters, or one has only sums",
+                         "compare traces with traces and counter reports with counter reports")
+    kind = query.get("kind") if query.get("kind") in kinds else kinds[0]
+    old, new = (ComparisonSide(side.label, [p for p in side.profiles if p.kind == kind], side.build) for side in (old, new))
+    per, old_units, new_units = _units(query.get("per", ""), old, new)
+    counting = _steady(old, new) if per == "step" and kind == Profile.Kind.TRACE else {}
+    if counting:
+        old_units, new_units = (float(sum(counting[p.pk].steps for p in side.profiles)) for side in (old, new))
+    result = compare(_launches(old, counting), _launches(new, counting), old_units=old_units, new_units=new_units)
+    counters: dict[int, list[CounterChange]] = {}
+    facts, whys = {}, {}
+    if kind == Profile.Kind.COUNTERS:
+        facts, whys = _facts(old, new, result), _whys(old, new, result)
+        counters = {at: counter_changes(before, after, COUNTERS) for at, (before, after) in facts.items()}
+    notes = [*_notes(old, new, per), *_left_out(old, new, counting)]
+    return KernelComparison(old, new, str(kind), [str(each) for each in kinds], per, result, notes, counters, facts, whys)
+
+
+def _pick_side(query: Mapping[str, str], which: str) -> ComparisonSide:
+    build = query.get(f"build_{which}", "").strip()
+    if build:
+        ready = list(build_profiles(build))
+        if not ready:
+            raise TraceError(f"build_{which}", f"no ready profile of build {build}", "choose a build that has profiles")
+        return ComparisonSide(build, ready, build)
+    text = query.get(which, "").strip()
+    ids = [int(part) for part in text.split(",") if part.isdecimal() and len(part) < 19]
+    ready = list(Profile.objects.filter(pk__in=ids, status=Profile.Status.READY))
+    if not ids or len(ready) != len(set(ids)):
+        raise TraceError(which, f"no ready profile {text}" if text else f"no profile given for {which}",
+                         "give the ids of two ready profiles, or two builds")
+    label = ready[0].name if len(ready) == 1 else f"{len(ready)} profiles"
+    builds = {profile.build for profile in ready}
+    return ComparisonSide(label, ready, builds.pop() if len(builds) == 1 else "")
+
+
+def _units(asked: str, old: ComparisonSide, new: ComparisonSide) -> tuple[str, float, float]:
+    """By what totals are divided: steps when they differ (or are asked for), runs when their number differs."""
+    steps = (old.steps, new.steps)
+    if steps[0] and steps[1] and (asked == "step" or (asked not in PER and steps[0] != steps[1])):
+        return "step", steps[0], steps[1]
+    if asked == "run" or (asked not in PER and len(old.profiles) != len(new.profiles)):
+        return "run", len(old.profiles), len(new.profiles)
+    return "total", 1, 1
+
+
+def _steady(old: ComparisonSide, new: ComparisonSide) -> dict[int, Steady]:
+    """By profile; empty where not every profile of both sides says which of its steps count."""
+    by_profile = {profile.pk: steady(profile) for side in (old, new) for profile in side.profiles}
+    known = {pk: each for pk, each in by_profile.items() if each is not None and each.steps}
+    return known if len(known) == len(by_profile) else {}
+
+
+def _left_out(old: ComparisonSide, new: ComparisonSide, counting: Mapping[int, Steady]) -> list[str]:
+    told = [(side.label, sum(counting[p.pk].left_out for p in side.profiles if p.pk in counting)) for side in (old, new)]
+    words = [f"{count} of {label}" for label, count in told if count]
+    return [f"Steps that compile, warm up or hold no GPU work are left out: {', '.join(words)}."] if words else []
+
+
+def _launches(side: ComparisonSide, counting: Mapping[int, Steady]) -> pa.Table:
+    tables = []
+    for at, profile in enumerate(side.profiles):
+        table = launches_read(profile.pk)
+        if profile.pk in counting:
+            inside = counting[profile.pk].launches
+            table = table.filter(pa.array(inside[np.minimum(table["index"].to_numpy(), inside.size - 1)]))
+        index = pc.add(table["index"], pa.scalar(at * _RUN, pa.int64()))
+        tables.append(table.set_column(table.schema.get_field_index("index"), "index", index))
+    return pa.concat_tables(tables).unify_dictionaries().combine_chunks()
+
+
+def _whys(old: ComparisonSide, new: ComparisonSide, result: Comparison) -> dict[int, Why]:
+    """Why each row changed, of those that changed most."""
+    rows = [(at, row) for at, row in enumerate(result.rows) if row.old and row.new and row.verdict != "unchanged"][:EXPLAINED]
+    sides: list[dict[int, dict[str, float]]] = []
+    for side, name in ((old, "old"), (new, "new")):
+        wanted = {index for _, row in rows for index in getattr(row, name).indexes[:_LAUNCHES]}
+        sides.append({at * _RUN + launch: metrics for at, profile in enumerate(side.profiles)
+                      for launch, metrics in metrics_by_name(
+                          profile.pk, WANTED, [index - at * _RUN for index in wanted if index // _RUN == at]).items()})
+    whys = {}
+    for at, row in rows:
+        a, b = ([side[index] for index in getattr(row, name).indexes[:_LAUNCHES] if index in side]
+                for side, name in zip(sides, ("old", "new"), strict=True))
+        told = why(a, b)
+        if told is not None:
+            whys[at] = told
+    return whys
+
+
+def _facts(old: ComparisonSide, new: ComparisonSide, result: Comparison) -> dict[int, Any]:
+    """Facts of the launches behind each row that has both sides."""
+    by_old, by_new = _facts_by_position(old), _facts_by_position(new)
+    return {at: ([by_old[index] for index in row.old.indexes if index in by_old],
+                 [by_new[index] for index in row.new.indexes if index in by_new])
+            for at, row in enumerate(result.rows) if row.old and row.new}
+
+
+def _facts_by_position(side: ComparisonSide) -> dict[int, Mapping[str, Any]]:
+    at = {profile.pk: position for position, profile in enumerate(side.profiles)}
+    rows = LaunchCounters.objects.filter(profile__in=at, incomplete="").values_list("profile_id", "index", "facts")
+    return {at[profile_id] * _RUN + index: facts for profile_id, index, facts in rows}
+
+
+def _notes(old: ComparisonSide, new: ComparisonSide, per: str) -> list[str]:
+    notes = []
+    if per == "step":
+        notes.append(f"Times are per step: {old.label} has {old.steps} steps, {new.label} has {new.steps}.")
+    if per == "run" and max(len(old.profiles), len(new.profiles)) > 1:
+        notes.append(f"Times are per profile: {old.label} has {len(old.profiles)}, {new.label} has {len(new.profiles)}.")
+    if per == "total" and (old.steps or 0) != (new.steps or 0) and old.steps and new.steps:
+        notes.append(f"{old.label} has {old.steps} steps and {new.label} has {new.steps}: launch counts differ for that "
+                     "reason alone.")
+    if {p.pk for p in old.profiles} & {p.pk for p in new.profiles}:
+        notes.append("Both sides hold the same profile.")
+    return notes
+
+
+def _flat(row: Row) -> dict[str, Any]:
+    flat = {name: getattr(row, name) for name in COLUMNS if hasattr(row, name)}
+    for which, side in (("old", row.old), ("new", row.new)):
+        flat |= {f"{which}_launches": side.launches if side else 0, f"{which}_mean_ns": side.mean_ns if side else None,
+                 f"{which}_grid": list(side.grid) if side and side.grid else None,
+                 f"{which}_block": list(side.block) if side and side.block else None,
+                 f"{which}_registers": side.registers_per_thread if side else None, f"{which}_name": side.name if side else None}
+    return flat
+
+
+def choices() -> dict[str, Any]:
+    """Return what can be put side by side: ready profiles (newest first) and builds."""
+    ready = Profile.objects.filter(status=Profile.Status.READY).exclude(kind=Profile.Kind.UNKNOWN)
+    return {"profiles": list(ready[:500]), "builds": list(
+        ready.exclude(build="").order_by("build").values_list("build", flat=True).distinct()[:500])}

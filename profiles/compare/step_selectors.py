@@ -1,0 +1,67 @@
+"""Launches of the steps that count: warm-up and compilation are in no comparison per step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from django.core.cache import cache
+
+from profiles.analysis.trace.time.steps import steps_of
+from profiles.analysis.trace.time.warmup import judge_steps
+from profiles.analysis.trace.time.work import devices
+from profiles.models import Profile
+from profiles.store.frame import frame_read
+from profiles.store.timeline import timeline
+
+KEPT_S = 24 * 3600
+MOST_SLICES = 5_000_000         # of a larger trace all steps count: reading it takes longer than a page may
+
+
+@dataclass(frozen=True)
+class Steady:
+    """`launches[i]`: the i-th kernel of the profile, by start, was launched in a step that counts. `steps` of them count
+    (a step of several ranks once), `left_out` do not."""
+
+    launches: npt.NDArray[np.bool_]
+    steps: int
+    left_out: int
+
+
+def steady(profile: Profile) -> Steady | None:
+    """Return which launches belong to steps that count, or None.
+
+    None where the trace marks no steps, or is too large to look.
+    """
+    packed = cache.get_or_set(f"steady-2:{profile.pk}:{profile.attempts}:{profile.sha256}", lambda: _pack_steps(profile), KEPT_S)
+    if not packed:
+        return None
+    bits, size, steps, left_out = packed
+    return Steady(np.unpackbits(np.frombuffer(bits, np.uint8), count=size).astype(np.bool_), steps, left_out)
+
+
+def _pack_steps(profile: Profile) -> tuple[bytes, int, int, int] | tuple[()]:
+    try:
+        if not profile.steps or timeline(profile.pk).slices.rows > MOST_SLICES:
+            return ()
+        frame = frame_read(profile)
+    except FileNotFoundError:
+        return ()
+    works = devices(frame)
+    steps = steps_of(frame, works)
+    if steps.source != "marked":
+        return ()
+    verdicts = judge_steps(frame, steps.spans, works)
+    kernels = frame.kernels
+    call = frame.call[kernels]
+    when = np.where(call >= 0, frame["start_ns"][np.maximum(call, 0)], frame["start_ns"][kernels])
+    ranks = list(dict.fromkeys(frame.rank_of_track))
+    rank = np.array([ranks.index(each) for each in frame.rank_of_track] or [0])[frame["track"][kernels]]
+    inside = np.zeros(kernels.size, np.bool_)
+    for span, verdict in zip(steps.spans, verdicts, strict=True):
+        if verdict.counts:
+            inside |= (when >= span.start_ns) & (when < span.end_ns) & ((rank == ranks.index(span.rank)) if span.rank else True)
+    names = {span.name for span, verdict in zip(steps.spans, verdicts, strict=True) if verdict.counts}
+    others = {span.name for span in steps.spans} - names
+    return np.packbits(inside).tobytes(), inside.size, len(names), len(others)

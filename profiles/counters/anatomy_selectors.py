@@ -1,0 +1,126 @@
+"""Reads of the kernel page beyond its rows: one launch taken apart from its raw metrics."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from profiles.analysis.kernel import occupancy
+from profiles.analysis.kernel.anatomy import Anatomy, anatomy
+from profiles.analysis.kernel.occupancy import waves, waves_sentence
+from profiles.models import KernelStat, LaunchCounters, Profile
+from profiles.occupancy.selectors import question_of
+from profiles.rows import json_safe
+from profiles.store.counters import metrics_of
+
+SHOWN_PARTS = 8                          # of a side of the speed of light before "the rest"
+SHOWN_OPCODES = 14
+SHOWN_WAVES = 24
+
+
+def chosen_launch(rows: Sequence[LaunchCounters], params: Mapping[str, str]) -> LaunchCounters | None:
+    """Return the launch `?launch=INDEX`, else the longest of those that were measured."""
+    whole = [row for row in rows if not row.incomplete]
+    asked = params.get("launch", "")
+    if asked.isascii() and asked.isdecimal() and len(asked) < 10:
+        return next((row for row in whole if row.index == int(asked)), None)
+    return max(whole, key=lambda row: row.duration_ns or 0.0, default=None)
+
+
+def anatomy_of(profile: Profile, launch: int) -> tuple[Anatomy, dict[str, str]]:
+    """Return the anatomy of a launch and the unit of each metric."""
+    rows = metrics_of(profile.pk, launch)
+    breakdowns = profile.metadata.get("breakdowns")
+    parts = anatomy({row["metric"]: row["value"] for row in rows}, breakdowns if isinstance(breakdowns, dict) else {})
+    return parts, {row["metric"]: row["unit"] for row in rows}
+
+
+def anatomy_page(kernel: KernelStat, launch: LaunchCounters) -> dict[str, Any]:
+    """Return what the parts of the page show; the figures are made of the same values."""
+    parts, units = anatomy_of(kernel.profile, launch.index)
+    return {
+        "launch": launch, "anatomy": parts, "say": parts.sentences,
+        "sides": [{"side": side, "first": side.parts[:SHOWN_PARTS], "rest": side.parts[SHOWN_PARTS:]} for side in parts.sides],
+        "memory_tables": [{
+            "name": table.title, "number": number, "columns": table.columns,
+            "rows": [[(value, column.unit, column.text) for value, column in zip(row, table.columns, strict=True)]
+                     for row in table.rows]} for number, table in enumerate(parts.tables)],
+        "opcodes": parts.mix.opcodes[:SHOWN_OPCODES] if parts.mix else [],
+        "more_opcodes": parts.mix.opcodes[SHOWN_OPCODES:] if parts.mix else [],
+        "issue_steps": _steps(parts), "waves": _waves(launch), "what_if": occupancy.answer(question_of(launch, kernel)),
+        "shares": [{"share": share, "active_pct": 100.0 * share.average / share.elapsed if share.elapsed else None}
+                   for share in parts.shares],
+        "detail_sections": [
+            {"name": section.name, "lines": [{"line": line, "unit": units.get(line.metric, ""), "text": _text(line.value)}
+                                             for line in section.lines]} for section in parts.sections],
+    }
+
+
+def _text(value: float | str) -> str:
+    return value if isinstance(value, str) else f"{value:,.10g}"
+
+
+def _waves(launch: LaunchCounters) -> dict[str, Any] | None:
+    """The waves of the grid as bars, the middle ones left out where there are many."""
+    facts = launch.facts
+    blocks, per_sm = facts["launch"].get("grid_size"), facts["occupancy"].get("blocks_per_sm")
+    sms = facts["launch"].get("sm_count")
+    if not (isinstance(blocks, int | float) and isinstance(sms, int | float) and per_sm):
+        return None
+    grid = waves(int(blocks), per_sm, int(sms))
+    if grid is None:
+        return None
+    count = math.ceil(grid.waves)
+    bars = [{"pct": 100.0, "title": f"wave {number}: full"} for number in range(1, count)]
+    last = {"pct": grid.tail_pct, "title": f"wave {count}, the last: {grid.tail_pct:.3g} % full"}
+    if len(bars) >= SHOWN_WAVES:
+        half = SHOWN_WAVES // 2
+        bars = [*bars[:half], {"gap": True, "title": f"{len(bars) - 2 * half} more, full"}, *bars[-half:]]
+    return {"sentence": waves_sentence(grid, int(blocks), per_sm * int(sms), launch.duration_ns), "shown": [*bars, last]}
+
+
+def _steps(parts: Anatomy) -> list[dict[str, Any]]:
+    steps = parts.issue.ladder
+    most = steps[0][1] if steps else 0.0
+    return [{"name": name, "warps": value, "meaning": meaning, "pct": 100.0 * value / most if most else 0.0}
+            for name, value, meaning in steps]
+
+
+def anatomy_json(kernel: KernelStat, params: Mapping[str, str]) -> dict[str, Any] | None:
+    """Return the anatomy of a launch as JSON, None where no such launch was measured."""
+    row = chosen_launch(list(kernel.counter_launches.all()), params)
+    if row is None:
+        return None
+    parts, _ = anatomy_of(kernel.profile, row.index)
+    document: dict[str, Any] = json_safe({                 # a report of impossible numbers has impossible quotients
+        "profile": kernel.profile_id, "kernel": kernel.pk, "name": kernel.name, "launch": row.index,
+        "duration_ns": row.duration_ns, **parts.as_json()})
+    return document
+
+
+def tables_of(document: Mapping[str, Any]) -> dict[str, tuple[list[tuple[str, str]], list[list[Any]]]]:
+    """Return every table of the page, as a file may hold them.
+
+    name -> (columns with "text" or "number", rows).
+    """
+    tables: dict[str, tuple[list[tuple[str, str]], list[list[Any]]]] = {}
+    tables["speed"] = ([("side", "text"), ("unit", "text"), ("part", "text"), ("pct_of_peak", "number"), ("metric", "text")],
+                       [[side["name"], part["unit"], part["title"], part["pct"], part["metric"]]
+                        for side in document["sides"] for part in side["parts"]])
+    tables["links"] = ([("from", "text"), ("to", "text"), ("amount", "number"), ("unit", "text"), ("per_second", "number"),
+                        ("pct_of_peak", "number"), ("metrics", "text")],
+                       [[link["source"], link["target"], link["amount"], link["unit"], link["rate"], link["pct"],
+                         " + ".join(link["metrics"])] for link in document["chart"]["links"]])
+    for table in document["tables"]:
+        tables[table["title"].lower().replace(" ", "-")] = (
+            [(column["name"], "text" if column["text"] else "number") for column in table["columns"]], table["rows"])
+    tables["pipes"] = ([("pipe", "text"), ("pct_of_peak", "number"), ("of", "text"), ("metric", "text")],
+                       [[pipe["name"], pipe["pct"], pipe["of"], pipe["metric"]] for pipe in document["pipes"]])
+    if document["mix"]:
+        tables["opcodes"] = ([("opcode", "text"), ("group", "text"), ("warp_instructions", "number"), ("share_pct", "number")],
+                             [[op["name"], op["group"], op["warps"], op["share_pct"]] for op in document["mix"]["opcodes"]])
+    tables["details"] = ([("section", "text"), ("label", "text"), ("metric", "text"), ("value", "text")],
+                         [[section["name"], line["label"], line["metric"], str(line["value"])]
+                          for section in document["sections"] for line in section["lines"]])
+    return {name: table for name, table in tables.items() if table[1]}

@@ -1,0 +1,122 @@
+"""Which records of a Chrome trace are GPU work, and what the others are: the rules that are followed, as tables.
+
+Nothing in the trace event format says where a slice ran. Exporters do, each in its own words; a rule that is not here
+is a program's own slice on a CPU thread. Category rules go before lane rules: a runtime call recorded under "Device 0"
+stays a call.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, NamedTuple
+
+from profiles.analysis.core.names import is_collective
+from profiles.ingest.chrome.kineto_kinds import CATEGORIES as KINETO
+from profiles.ingest.core.events import MISSING
+from profiles.trace import Category
+
+UNKNOWN, CUDA = 255, 254            # of category codes: nothing said; GPU work or a call to the API, as the name says
+
+# category of the file (lower case; of a list `a,b` the first that is known) -> what it is
+CATEGORIES: dict[str, int] = {
+    **{key: int(value) for key, value in KINETO.items()},
+    "cuda_kernel": Category.COMPUTE, "gpu_kernel": Category.COMPUTE, "hip_kernel": Category.COMPUTE,
+    "kernel_dispatch": Category.COMPUTE, "gpu": Category.COMPUTE, "cuda": CUDA, "hip": CUDA,
+    "cuda_memcpy": Category.MEMCPY, "memory_copy": Category.MEMCPY, "cuda_memset": Category.MEMSET,
+    "cuda_api": Category.RUNTIME, "cuda_runtime_api": Category.RUNTIME, "cuda_driver_api": Category.RUNTIME,
+    "hip_api": Category.RUNTIME, "hip_runtime": Category.RUNTIME, "hsa_api": Category.RUNTIME,
+    "nvtx": Category.ANNOTATION, "nvtx-kernel": Category.GPU_ANNOTATION, "roctx": Category.ANNOTATION,
+    "annotation": Category.ANNOTATION,
+    "python": Category.PYTHON, "fee": Category.PYTHON,              # fee: VizTracer's function entry and exit
+}
+
+# text of a pid or its process_name -> GPU; the group is its number
+GPU_PROCESSES: list[tuple[re.Pattern[str], str]] = [
+    (re.compile(r"(?:^|[\s/])device:(?:GPU|TPU|CUSTOM):(\d+)", re.IGNORECASE), "XProf, TensorFlow: /device:GPU:0"),
+    (re.compile(r"(?:^|\s)Device (\d+)$"), "nsys2json: Device 0, after a file's name where several were converted"),
+    (re.compile(r"^GPU[ :#]?(\d+)$"), "GPU 0"),
+    (re.compile(r"^CUDA functions$", re.IGNORECASE), "PyTorch up to 1.7: the tid is the GPU"),
+]
+# text of a tid or its thread_name -> stream; the group is its number
+STREAMS = re.compile(r"(?:^|[\s/])(?:(?:CUDA )?stream|CUDA API|HIP stream|queue)\s*[:#]?\s*(-?\d+)", re.IGNORECASE)
+# lanes of a GPU process that show the same time again, or ranges around it: not work
+DERIVED = re.compile(r"^(?:Steps|XLA Modules|XLA Ops|XLA TraceMe|TensorFlow Ops|TensorFlow Name Scope|Framework Ops"
+                     r"|Framework Name Scope|Source code|Launch Stats|SparseCore Steps|Async XLA Ops)\b|NVTX|annotation"
+                     r"|user_annotation", re.IGNORECASE)
+_CALL = re.compile(r"^(?:cuda[A-Z]|cu[A-Z][a-z]|hip[A-Z]|hsa_)\w+$")
+_MEMCPY = re.compile(r"^(?:\[CUDA |gpu_)?mem(?:ory)?\s?cpy|^CopyHostToDevice|^CopyDeviceToHost", re.IGNORECASE)
+_MEMSET = re.compile(r"^(?:\[CUDA |gpu_)?memset", re.IGNORECASE)
+_STREAM_LABEL = re.compile(r"^Stream #(\d+)\([^()]*\)$")
+_NUMBER = re.compile(r"(-?\d+)\s*$")
+# operations of XLA that move data between devices, and those that only hold others
+_XLA_COLLECTIVE = re.compile(r"^(?:async-)?(?:all-reduce|all-gather|reduce-scatter|all-to-all|ragged-all-to-all|collective-\w+)\b")
+_XLA_SCOPE = re.compile(r"^(?:while|conditional|call)(?:\.\d+)?$")
+_PYTHON = re.compile(r"^\$(?:<|\S+:\d+ )")                          # $profiler.py:101 start_trace
+PLAIN, NAMED_MEMCPY, NAMED_MEMSET, NAMED_COLLECTIVE, NAMED_CALL, NAMED_SCOPE, NAMED_PYTHON = range(7)
+
+
+class Lane(NamedTuple):
+    """What a lane says of the slices on it."""
+
+    gpu: bool
+    device: int             # MISSING where unknown; of other lanes what they stand for where a category puts GPU work on them
+    stream: int
+    derived: bool           # of a GPU, and not work
+
+
+def category_code(value: Any) -> int:
+    """Return a Category, UNKNOWN or CUDA."""
+    text = str(value).lower() if value is not None else ""
+    known = CATEGORIES.get(text)
+    if known is not None or "," not in text:
+        return UNKNOWN if known is None else int(known)
+    return next((int(CATEGORIES[part]) for part in text.split(",") if part in CATEGORIES and part != "gpu"), UNKNOWN)
+
+
+def name_code(value: Any) -> int:
+    """Return what a name tells of the slice that bears it.
+
+    Asked where the slice's category does not tell.
+    """
+    name = str(value)
+    if _MEMCPY.match(name):
+        return NAMED_MEMCPY
+    if _MEMSET.match(name):
+        return NAMED_MEMSET
+    if _CALL.match(name):
+        return NAMED_CALL
+    if _PYTHON.match(name):
+        return NAMED_PYTHON
+    if _XLA_SCOPE.match(name):
+        return NAMED_SCOPE
+    return NAMED_COLLECTIVE if is_collective(name) or _XLA_COLLECTIVE.match(name) else PLAIN
+
+
+def lane_of(pid: Any, tid: Any, process: str, thread: str) -> Lane:
+    """Return what a lane says of its slices.
+
+    By its ids and the names its metadata gives it ("" where none).
+    """
+    texts = (process, str(pid)) if process else (str(pid),)
+    match = next((named for pattern, _ in GPU_PROCESSES for text in texts if (named := pattern.search(text))), None)
+    if match is None:
+        return Lane(False, number_of(pid), number_of(tid), False)
+    label = thread or str(tid)
+    stream = STREAMS.search(label) or STREAMS.search(str(tid))
+    if not match.groups():                                  # the tid is the GPU
+        return Lane(True, number_of(tid), MISSING, False)
+    work = "TPU" in match[0].upper() and label.startswith("XLA Ops")         # of a GPU they repeat the streams' time
+    return Lane(True, int(match[1][:9]), int(stream[1][:18]) if stream else MISSING, bool(DERIVED.search(label)) and not work)
+
+
+def stream_name(label: str) -> str:
+    """XProf's "Stream #16(Kernel)" as other traces call it; everything else as it is."""
+    return _STREAM_LABEL.sub(r"stream \1", label)
+
+
+def number_of(value: Any) -> int:
+    """7, "7" and "stream 7" are 7; MISSING where there is no number."""
+    if isinstance(value, (int, float)) and value == value and abs(value) < 2**63:
+        return int(value)
+    match = _NUMBER.search(value) if isinstance(value, str) else None
+    return int(match[1]) if match and len(match[1]) < 19 else MISSING

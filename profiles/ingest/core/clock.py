@@ -1,0 +1,100 @@
+"""Times of a trace put on one axis that every later stage can add on: from 0, shorter than 2**53 ns.
+
+What is not believable is mended and counted: a time that lies days from all others would leave the rest a single pixel,
+and sums with it would not fit an int64. The decision needs no more than a sample of the times; whoever reads them back
+applies it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from profiles.ingest.core.columns import Int64
+from profiles.trace import Integrity
+
+# Half of what a float64 (tiles, JavaScript) counts exactly in ns: 52 days. No profiler records for longer.
+LONGEST_NS = 2**52
+ENDLESS = "duration of more than 52 days: drawn as an instant of time"
+_UNREAD = "time 0 (the clock was not read): put at the start of the trace"
+_FAR = "time more than 26 days from the others: put at the start of the trace"
+_EPOCH_NS = 10**15
+
+
+@dataclass
+class Times:
+    """What is known of one kind of times (starts of slices, samples, flow ends)."""
+
+    least: int
+    most: int
+    sample: Int64                    # some of them, and
+    weight: Int64                    # for how many each stands
+    zeros: int = 0                   # that are exactly 0
+    least_other: int | None = None   # of those that are not
+
+
+@dataclass(frozen=True)
+class Clock:
+    """`zero`: the moment that becomes 0. Times outside [low, high] are put at it; where `unread` is set, times of exactly 0
+    are put there first."""
+
+    zero: int
+    low: int
+    high: int
+    unread: int | None = None
+
+    def move(self, times: npt.NDArray[Any]) -> Int64:
+        """Times of the file on the axis."""
+        if self.unread is not None:
+            times = np.where(times == 0, self.unread, times)
+        near = np.where((times < self.low) | (times > self.high), self.zero, times)
+        axis: Int64 = np.clip(near - self.zero, 0, LONGEST_NS)
+        return axis
+
+    def misplaced(self, times: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+        """Times that do not stay where the file has them."""
+        odd: npt.NDArray[np.bool_] = (times < self.low) | (times > self.high)
+        return odd if self.unread is None else odd | (times == 0)
+
+
+def decide(slices: Times | None, samples: Times | None, flows: Times | None, least_near: Callable[[int, int], int]) -> Clock:
+    """Choose the clock of a trace by what is known of its times.
+
+    `least_near(low, high)`: the least time within both.
+    """
+    unread = None
+    if slices and slices.zeros and slices.least_other is not None and slices.least_other > _EPOCH_NS:
+        unread = slices.least_other
+        slices = Times(unread, slices.most, np.where(slices.sample == 0, unread, slices.sample), slices.weight)
+    times = [each for each in (slices, samples) if each] or [each for each in (flows,) if each]
+    zero = min((each.least for each in times), default=0)
+    most = max((each.most for each in (*times, flows) if each), default=0)
+    if times and most - zero > LONGEST_NS // 2:
+        middle = _median(times[0])
+        low, high = middle - LONGEST_NS // 2 + 1, middle + LONGEST_NS // 2 - 1
+        return Clock(least_near(low, high), low, high, unread)
+    return Clock(zero, zero, zero + LONGEST_NS, unread)
+
+
+def _median(times: Times) -> int:
+    order = np.argsort(times.sample, kind="stable")
+    heavy = np.cumsum(times.weight[order])
+    return int(times.sample[order][np.searchsorted(heavy, heavy[-1] // 2, side="right").clip(0, order.size - 1)])
+
+
+def count(integrity: Integrity, clock: Clock, zeros: int, far: int) -> None:
+    """Say what was moved."""
+    integrity.repair(_UNREAD, zeros if clock.unread is not None else 0)
+    integrity.repair(_FAR, far)
+
+
+def times_of(parts: Sequence[Int64]) -> Times | None:
+    """Return what is known of times that are all in memory."""
+    if not sum(part.size for part in parts):
+        return None
+    times = np.concatenate(parts)
+    return Times(int(times.min()), int(times.max()), times, np.ones(times.size, np.int64))

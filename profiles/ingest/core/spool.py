@@ -1,0 +1,131 @@
+"""Rows on disk between the two passes of an ingest: sorted runs, written once and read by row ranges.
+
+A run is some 200,000 rows ordered by start, column by column as raw numbers. What only GPU work has is kept for the rows
+that have any of it. Nothing is mapped into memory: mapped pages count as resident.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from profiles.ingest.core.clock import Times
+from profiles.spool import Column, Spool
+from profiles.windows import MISSING, MISSING32
+
+RUN_ROWS = 196_608
+STRIDE = 1024                       # rows between two known starts of a run
+Columns = dict[str, Column]
+DENSE: dict[str, Any] = {"start_ns": np.int64, "dur_ns": np.int64, "name": np.int32, "category": np.uint8, "track": np.int32,
+                         "instant": np.bool_, "correlation": np.int64, "external_id": np.int64, "detail": np.int32}
+SPARSE: dict[str, Any] = {
+    "device": np.int32, "stream": np.int64, "grid_x": np.int32, "grid_y": np.int32, "grid_z": np.int32, "block_x": np.int32,
+    "block_y": np.int32, "block_z": np.int32, "registers_per_thread": np.int32, "smem_bytes": np.int64,
+    "occupancy_pct": np.float32, "bytes": np.int64}
+ABSENT: dict[str, Any] = {name: np.nan if kind is np.float32 else MISSING32 if kind is np.int32 else MISSING
+                          for name, kind in SPARSE.items()}
+_ROW = "row"                        # of the sparse columns: to which row of the run each belongs
+
+
+def narrow(values: Column) -> npt.NDArray[np.int32]:
+    """int64 numbers as int32; what does not fit is unknown."""
+    fits = (values > MISSING32) & (values < 2**31)
+    return np.where(fits, values, MISSING32).astype(np.int32)
+
+
+@dataclass
+class Run:
+    """Where one run's columns lie. `starts`: of every STRIDE-th row."""
+
+    rows: int
+    at: dict[str, int]
+    sparse_before: npt.NDArray[np.int64]     # rows with GPU columns before every STRIDE-th row, and in all
+    starts: npt.NDArray[np.int64]
+    stride: int
+    last_start: int
+    last_end: int                   # greatest start + duration
+    zeros: int                      # rows that begin at exactly 0
+    least_other: int | None         # first start that is not 0
+
+
+class Runs:
+    """All runs of one trace. `write` may be called from another thread than the rest, one call at a time."""
+
+    def __init__(self) -> None:
+        self.spool = Spool()
+        self.runs: list[Run] = []
+
+    def write(self, columns: Columns) -> None:
+        """Write rows of DENSE and SPARSE columns, in any order."""
+        start = columns["start_ns"]
+        if start.size > 1 and (start[1:] < start[:-1]).any():
+            order = np.argsort(start, kind="stable")
+            columns = {name: values[order] for name, values in columns.items()}
+            start = columns["start_ns"]
+        present = np.zeros(start.size, np.bool_)
+        for name in SPARSE:
+            present |= ~np.isnan(columns[name]) if name == "occupancy_pct" else columns[name] != ABSENT[name]
+        rows = np.flatnonzero(present).astype(np.int32)
+        at = {name: self.spool.write(columns[name].astype(kind, copy=False)) for name, kind in DENSE.items()}
+        at |= {name: self.spool.write(columns[name][rows].astype(kind, copy=False)) for name, kind in SPARSE.items()}
+        at[_ROW] = self.spool.write(rows)
+        stride = min(STRIDE, max(1, start.size // 64))
+        before = np.searchsorted(rows, np.arange(0, start.size + STRIDE, STRIDE))
+        zeros = slice(*np.searchsorted(start, [0, 1]).tolist())
+        other = start[0] if zeros.start else start[zeros.stop] if zeros.stop < start.size else None
+        self.runs.append(Run(start.size, at, before, start[::stride].copy(), stride, int(start[-1]),
+                             int((start + columns["dur_ns"]).max()), zeros.stop - zeros.start,
+                             None if other is None else int(other)))
+
+    def read(self, run: Run, first: int, last: int) -> Columns:
+        """Return the rows [first, last) of a run."""
+        n = last - first
+        out = {name: self.spool.read(run.at[name] + first * np.dtype(kind).itemsize, n, kind) for name, kind in DENSE.items()}
+        rows, a, b = self._sparse(run, first, last)
+        for name, kind in SPARSE.items():
+            out[name] = np.full(n, ABSENT[name], kind)
+            if rows.size:
+                out[name][rows] = self.spool.read(run.at[name] + a * np.dtype(kind).itemsize, b - a, kind)
+        return out
+
+    def column(self, run: Run, name: str) -> Column:
+        """Return a dense column of a whole run."""
+        return self.spool.read(run.at[name], run.rows, DENSE[name])
+
+    def _sparse(self, run: Run, first: int, last: int) -> tuple[npt.NDArray[np.int32], int, int]:
+        """Which of the rows [first, last) have GPU columns (counted from `first`), and where among all that have."""
+        a, b = int(run.sparse_before[first // STRIDE]), int(run.sparse_before[-(-last // STRIDE)])
+        rows = self.spool.read(run.at[_ROW] + a * 4, b - a, np.int32)
+        lo, hi = np.searchsorted(rows, [first, last]).tolist()
+        return rows[lo:hi] - first, a + lo, a + hi
+
+    def row(self, run: Run, time_ns: int) -> int:
+        """First row of a run that begins at or after a time."""
+        block = int(np.searchsorted(run.starts, time_ns, side="left"))
+        if block == 0:
+            return 0
+        first = (block - 1) * run.stride
+        last = min(run.rows, first + run.stride)
+        starts = self.spool.read(run.at["start_ns"] + first * 8, last - first, np.int64)
+        return first + int(np.searchsorted(starts, time_ns, side="left"))
+
+    def times(self) -> Times | None:
+        """Return what is known of the starts."""
+        if not self.runs:
+            return None
+        others = [run.least_other for run in self.runs if run.least_other is not None]
+        return Times(min(int(run.starts[0]) for run in self.runs), max(run.last_start for run in self.runs),
+                     np.concatenate([run.starts for run in self.runs]),
+                     np.concatenate([np.full(run.starts.size, run.stride) for run in self.runs]),
+                     sum(run.zeros for run in self.runs), min(others, default=None))
+
+    def least(self, run: Run, low: int, high: int) -> int | None:
+        """First start of a run within both."""
+        if run.last_start < low:
+            return None
+        row = self.row(run, low)
+        start = int(self.spool.read(run.at["start_ns"] + row * 8, 1, np.int64)[0])
+        return start if start <= high else None

@@ -1,0 +1,189 @@
+"""Cells of SQLite leaf pages and the records in them, decoded column by column over all rows of a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from profiles.ingest.core.events import MISSING
+from profiles.ingest.core.sqlite_schema import Columns
+
+Bytes = npt.NDArray[np.uint8]
+Int64 = npt.NDArray[np.int64]
+_LEAF = 13
+_SIZES = np.array([0, 1, 2, 3, 4, 6, 8, 8, 0, 0, 0, 0], np.int64)      # bytes of serial types 0-11
+_INTEGERS = ((1, 1), (2, 2), (3, 3), (4, 4), (5, 6), (6, 8))           # serial type, bytes
+
+
+def integer_at(data: Bytes, at: int, size: int) -> int:
+    """Unsigned, big endian."""
+    return int.from_bytes(bytes(data[at:at + size]), "big")
+
+
+def varints(data: Bytes, at: Int64) -> tuple[Int64, Int64]:
+    """Return values and lengths of the variable-length integers that begin at `at`.
+
+    Places beyond the data read its last byte.
+    """
+    last = data.size - 1
+    first = data[np.minimum(at, last)]
+    value, length = (first & 0x7F).astype(np.int64), np.ones(at.size, np.int64)
+    rows = np.flatnonzero(first >= 0x80)
+    for step in range(1, 9):
+        if not rows.size:
+            break
+        byte = data[np.minimum(at[rows] + step, last)].astype(np.int64)
+        value[rows] = value[rows] << 8 | byte if step == 8 else value[rows] << 7 | byte & 0x7F
+        length[rows] = step + 1
+        rows = rows[byte >= 0x80]
+    return value, length
+
+
+@dataclass
+class Cells:
+    """The cells of some leaf pages: where each row's payload begins in `buffer` and how much of it is on its page."""
+
+    buffer: Bytes
+    start: Int64
+    payload: Int64              # bytes of the whole record
+    local: Int64                # bytes of it on the page; the rest is on overflow pages
+    rowid: Int64
+    damaged: npt.NDArray[np.bool_]          # per page: it holds nothing that can be read
+    lost: int                               # cells that cannot be
+
+
+def cells(pages: Bytes, first_is_header: bool, usable: int) -> Cells:
+    """Return the cells of leaf pages (n, page bytes).
+
+    `first_is_header`: page 1 of the file, whose first 100 bytes are its header.
+    """
+    count_pages, size = pages.shape
+    buffer: Bytes = np.ascontiguousarray(pages).reshape(-1)
+    base = np.arange(count_pages, dtype=np.int64) * size
+    head = base + np.where(np.arange(count_pages) == 0, 100 if first_is_header else 0, 0)
+    count = buffer[head + 3].astype(np.int64) * 256 + buffer[head + 4]
+    damaged = (buffer[head] != _LEAF) | (8 + 2 * count > usable)
+    count[damaged] = 0
+    page = np.repeat(np.arange(count_pages), count)
+    inside = np.arange(page.size) - np.repeat(np.cumsum(count) - count, count)
+    pointer = head[page] + 8 + 2 * inside
+    at = base[page] + buffer[pointer].astype(np.int64) * 256 + buffer[pointer + 1]
+    payload, width = varints(buffer, at)
+    rowid, more = varints(buffer, at + width)
+    start = at + width + more
+    local = _local(payload, usable)
+    end = start + local + np.where(payload > local, 4, 0)
+    good = (payload > 0) & (end <= base[page] + usable)
+    used = np.bincount(page, np.where(good, end - at, 0), minlength=count_pages)
+    crowded = used > size                                   # cells lie on each other: no page that SQLite writes
+    damaged |= crowded
+    good &= ~crowded[page]
+    lost = int(np.count_nonzero(~good & ~damaged[page]))
+    return Cells(buffer, start[good], payload[good], local[good], rowid[good], damaged, lost)
+
+
+def _local(payload: Int64, usable: int) -> Int64:
+    """How much of a record lies on its leaf page (section 1.6: "X is U-35")."""
+    least = (usable - 12) * 32 // 255 - 23
+    spilled = least + (payload - least) % (usable - 4)
+    return np.where(payload <= usable - 35, payload, np.where(spilled <= usable - 35, spilled, least))
+
+
+class Rows:
+    """Rows of a batch: columns are decoded when asked for. `lost`: records that contradict themselves, left out."""
+
+    def __init__(self, buffer: Bytes, start: Int64, payload: Int64, rowid: Int64, columns: Columns, names: Sequence[str],
+                 encoding: str) -> None:
+        self.odd = 0                            # values of another type than asked for
+        self._buffer, self._rowid, self._encoding = buffer, rowid, encoding
+        self._alias = columns.rowid
+        wanted = {columns.place[name]: name for name in names if name in columns.place}
+        header, width = varints(buffer, start)
+        at, header_end, end = start + width, start + header, start + payload
+        body = header_end.copy()
+        bad = (header < width) | (header > payload)
+        self._found: dict[str, tuple[Int64, Int64]] = {}
+        for place in range(max(wanted, default=-1) + 1):
+            kind, length = varints(buffer, at)
+            inside = at < header_end
+            kind = np.where(inside, kind, 0)    # a row older than the column: null
+            at = at + np.where(inside, length, 0)
+            size = np.where(kind < 12, _SIZES[np.clip(kind, 0, 11)], (kind - 12) // 2)
+            bad |= (kind < 0) | (body + size > end) | (at > header_end)
+            if place in wanted:
+                self._found[wanted[place]] = kind, body
+            body = body + np.where(bad, 0, size)
+        self.lost = int(np.count_nonzero(bad))
+        if self.lost:
+            good = ~bad
+            self._rowid = rowid[good]
+            self._found = {name: (kind[good], at[good]) for name, (kind, at) in self._found.items()}
+        self.count = self._rowid.size
+
+    def has(self, name: str) -> bool:
+        return name in self._found or name == self._alias
+
+    def ints(self, name: str, missing: int = MISSING) -> Int64:
+        """Return whole numbers.
+
+        Null, absent and what is none become `missing` (the latter counted in `odd`).
+        """
+        out = np.full(self.count, missing, np.int64)
+        if name not in self._found:
+            return self._rowid if name == self._alias else out
+        kind, at = self._found[name]
+        for serial, size in _INTEGERS:
+            rows = np.flatnonzero(kind == serial)
+            if rows.size:
+                out[rows] = self._integers(at[rows] if rows.size < kind.size else at, size)
+        out[kind == 8], out[kind == 9] = 0, 1
+        if name == self._alias:
+            out = np.where(kind == 0, self._rowid, out)
+        real = np.flatnonzero(kind == 7)
+        if real.size:
+            values = self._reals(at[real])
+            fits = np.abs(values) < 2.0**62
+            out[real[fits]] = np.rint(values[fits]).astype(np.int64)
+            self.odd += int(np.count_nonzero(~fits))
+        self.odd += int(np.count_nonzero(kind >= 10))
+        return out
+
+    def _integers(self, at: Int64, size: int) -> Int64:
+        value = self._buffer[at].astype(np.int8).astype(np.int64)
+        for step in range(1, size):
+            value = value << 8 | self._buffer[at + step]
+        return value
+
+    def _reals(self, at: Int64) -> npt.NDArray[np.float64]:
+        values: npt.NDArray[np.float64] = self._buffer[at[:, None] + np.arange(8)].view(">f8").reshape(-1).astype(np.float64)
+        return values
+
+    def floats(self, name: str) -> npt.NDArray[np.float64]:
+        """Return numbers, NaN where there is none."""
+        if name not in self._found:
+            return np.full(self.count, np.nan)
+        whole = self.ints(name)
+        out = np.where(whole == MISSING, np.nan, whole.astype(np.float64))
+        kind, at = self._found[name]
+        real = np.flatnonzero(kind == 7)
+        out[real] = self._reals(at[real])
+        return out
+
+    def texts(self, name: str, longest: int = 1 << 16) -> list[str | None]:
+        """Texts, clipped to `longest` bytes; None where there is none."""
+        out: list[str | None] = [None] * self.count
+        if name not in self._found:
+            return out
+        kind, at = self._found[name]
+        self.odd += int(np.count_nonzero(((kind > 0) & (kind < 12)) | ((kind >= 12) & (kind % 2 == 0))))
+        rows = np.flatnonzero((kind >= 13) & (kind % 2 == 1))
+        if not rows.size:
+            return out
+        size = np.minimum((kind[rows] - 13) // 2, longest)
+        data, encoding = self._buffer.data, self._encoding
+        for row, begin, length in zip(rows.tolist(), at[rows].tolist(), size.tolist(), strict=True):
+            out[row] = str(data[begin:begin + length], encoding, "replace")
+        return out

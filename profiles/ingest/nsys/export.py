@@ -1,0 +1,192 @@
+"""An Nsight Systems export opened: tables by what they mean, texts by id, and a count of every row that is an event."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from profiles.ingest.core.build import TraceBuilder
+from profiles.ingest.core.columns import Int32, Int64
+from profiles.ingest.core.events import MISSING
+from profiles.ingest.core.source import Source
+from profiles.ingest.core.sqlite_pages import Database, Table
+from profiles.ingest.core.sqlite_rows import Rows
+from profiles.ingest.nsys.tables import COLUMNS, DESCRIPTIONS, TABLES
+from profiles.trace import Integrity, TraceError
+
+MAX_TEXT_BYTES = 16_384                 # of a name; the builder clips further
+MAX_DESCRIBED = 1_000_000               # rows of a table that describes (names of processes, threads, texts)
+MAX_DETAILS = 400_000                   # different sets of arguments
+
+
+class Batch:
+    """Rows of one table under the names that `nsys_tables` gives its columns."""
+
+    def __init__(self, rows: Rows, names: Mapping[str, str]) -> None:
+        self._rows, self._names, self.count = rows, names, rows.count
+
+    def has(self, column: str) -> bool:
+        return column in self._names
+
+    def ints(self, column: str, missing: int = MISSING) -> Int64:
+        return self._rows.ints(self._names.get(column, ""), missing)
+
+    def floats(self, column: str) -> npt.NDArray[np.float64]:
+        return self._rows.floats(self._names.get(column, ""))
+
+    def texts(self, column: str, longest: int = MAX_TEXT_BYTES) -> list[str | None]:
+        return self._rows.texts(self._names.get(column, ""), longest)
+
+    @property
+    def odd(self) -> int:
+        return self._rows.odd
+
+
+class Export:
+    """The tables of an export. `integrity` counts every row of an event table when its batch is handed out."""
+
+    def __init__(self, database: Database, source: Source, integrity: Integrity) -> None:
+        self.database, self.source, self.integrity = database, source, integrity
+        self._strings: dict[int, str] | None = None
+        self._done: set[str] = set()
+
+    def table(self, name: str) -> Table | None:
+        return next((self.database.tables[known] for known in TABLES.get(name, (name,)) if known in self.database.tables), None)
+
+    def columns(self, name: str) -> set[str]:
+        """Return the names of the table's columns as the file spells them.
+
+        Empty where there is no such table.
+        """
+        table = self.table(name)
+        return set(table.columns.names) if table else set()
+
+    def events(self, name: str, columns: Sequence[str]) -> Iterator[Batch]:
+        """The rows of an event table, counted as read."""
+        table = self.table(name)
+        if table is None:
+            return
+        self._done.add(table.name)
+        integrity = self.integrity
+        for batch in self._batches(table, columns):
+            integrity.kinds[table.name] = integrity.kinds.get(table.name, 0) + batch.count
+            integrity.records_read += batch.count
+            if integrity.records_read > self.source.limits.records:
+                raise TraceError(f"table {table.name}", f"more than {self.source.limits.records:,} rows",
+                                 "Record a shorter time (nsys --duration), or fewer kinds of events.")
+            self.source.progress("reading", integrity.records_read)
+            yield batch
+            integrity.repair("values of another type than their column: taken as missing", batch.odd)
+        self._count_lost(table)
+
+    def descriptions(self, name: str, columns: Sequence[str]) -> Iterator[Batch]:
+        """The rows of a table that describes, at most MAX_DESCRIBED of them."""
+        table = self.table(name)
+        rows = 0
+        for batch in self._batches(table, columns) if table else ():
+            yield batch
+            rows += batch.count
+            if rows > MAX_DESCRIBED and name != "StringIds":
+                self.integrity.notes.append(f"Table {name} has more than {MAX_DESCRIBED:,} rows: the rest is not looked at.")
+                return
+        if table and (table.pages_lost or table.rows_lost) and name != "NVTX_EVENTS":      # its rows are counted as events
+            self.integrity.notes.append(f"Table {name}: {table.pages_lost} pages and {table.rows_lost} rows cannot be read, "
+                                        "so some names are missing.")
+
+    def _batches(self, table: Table, columns: Sequence[str]) -> Iterator[Batch]:
+        there = set(table.columns.names)
+        names = {column: known for column in columns
+                 if (known := next((each for each in COLUMNS.get(column, (column,)) if each in there), None)) is not None}
+        for rows in self.database.batches(table, list(names.values())):
+            yield Batch(rows, names)
+
+    def _count_lost(self, table: Table) -> None:
+        """Rows that are gone count as read and not kept; of a page that is gone, as one: nobody knows how many it held."""
+        lost = table.rows_lost + table.pages_lost
+        self.integrity.records_read += lost
+        self.integrity.drop(f"rows of {table.name} that are damaged or longer than 16 MB", table.rows_lost)
+        self.integrity.drop(f"pages of {table.name} that are missing or damaged (the first: page {table.first_lost}), "
+                            "each counted as one row", table.pages_lost)
+
+    def rest(self) -> Iterator[str]:
+        """Tables of events that nothing has read so far."""
+        for name in self.database.tables:
+            if name not in self._done and not any(fnmatchcase(name, pattern) for pattern in DESCRIPTIONS):
+                yield name
+
+    @property
+    def strings(self) -> dict[int, str]:
+        """Texts by id."""
+        if self._strings is None:
+            self._strings = {}
+            for batch in self.descriptions("StringIds", ["id", "value"]):
+                self._strings.update((key, text) for key, text in zip(batch.ints("id").tolist(), batch.texts("value"), strict=True)
+                                     if text is not None)
+        return self._strings
+
+    def label(self, table: str, fallback: Mapping[int, str]) -> Mapping[int, str]:
+        """Words of an enumeration: the file's own, else those known here."""
+        labels = dict(fallback)
+        for batch in self.descriptions(table, ["id", "name", "label"]):
+            texts = batch.texts("label") if batch.has("label") else batch.texts("name")
+            labels.update((key, text) for key, text in zip(batch.ints("id").tolist(), texts, strict=True) if text)
+        return labels
+
+
+def is_on_clock(values: Int64) -> npt.NDArray[np.bool_]:
+    """Return which are times at all.
+
+    Neither missing nor beyond what sums of them can hold.
+    """
+    return (values > -2**62) & (values < 2**62)
+
+
+def per_value(values: Int64, make: Callable[[int], int]) -> Int32:
+    """Call `make` once for every different value, and spread the results over the rows."""
+    if values.size and (values == values[0]).all():
+        return np.full(values.size, make(int(values[0])), np.int32)
+    different, place = np.unique(values, return_inverse=True)
+    return np.array([make(value) for value in different.tolist()], np.int32)[place]
+
+
+def per_row(columns: Sequence[Int64], make: Callable[[tuple[int, ...]], int]) -> Int32:
+    """Call `make` once for every different combination, and spread the results over the rows."""
+    code = np.zeros(columns[0].size, np.int64)
+    for column in columns:
+        if column.size and not (column == column[0]).all():
+            different, place = np.unique(column, return_inverse=True)
+            code = np.unique(code * different.size + place, return_inverse=True)[1].astype(np.int64)
+    _, first, place = np.unique(code, return_index=True, return_inverse=True)
+    made = [make(tuple(int(column[row]) for column in columns)) for row in first.tolist()]
+    return np.array(made, np.int32)[place] if made else np.empty(0, np.int32)
+
+
+def details(build: TraceBuilder, columns: Mapping[str, Int64], words: Mapping[str, Mapping[int, str]] | None = None) -> Int32:
+    """Return the numbers of the JSON texts {"name": value} of every row.
+
+    What is missing is left out, -1 where nothing is left.
+    """
+    names, words = list(columns), words or {}
+
+    def number(values: tuple[int, ...]) -> int:
+        shown: dict[str, Any] = {name: words[name].get(value, value) if name in words else value
+                                 for name, value in zip(names, values, strict=True) if value != MISSING}
+        if not shown:
+            return -1
+        text = json.dumps(shown, ensure_ascii=False)
+        if text not in build.details and len(build.details) >= MAX_DETAILS:
+            build.integrity.remark(f"arguments beyond the first {MAX_DETAILS:,} different sets: not shown")
+            return -1
+        return build.details[text]
+
+    return per_row(list(columns.values()), number)
+
+
+def or_missing(values: Int64, absent: int = 0) -> Int64:
+    """Return `values` with MISSING in the place of `absent`."""
+    return np.where(values == absent, MISSING, values)

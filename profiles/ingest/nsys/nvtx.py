@@ -1,0 +1,163 @@
+"""NVTX ranges and marks of an Nsight Systems export, with the domain, category and payload that the program gave them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from profiles.ingest.core.build import TraceBuilder
+from profiles.ingest.core.columns import Int32, Int64
+from profiles.ingest.core.events import MISSING
+from profiles.ingest.nsys import tables as nsys
+from profiles.ingest.nsys.export import MAX_DETAILS, Batch, Export, is_on_clock, per_row, per_value
+from profiles.ingest.nsys.lanes import Lanes, pid_of
+from profiles.trace import Category
+
+_TABLE = "NVTX_EVENTS"
+_INTEGERS = ("uint64Value", "int64Value", "uint32Value", "int32Value")
+_REALS = ("doubleValue", "floatValue")
+
+
+class Nvtx:
+    """Reads the table twice: names of domains and categories may stand behind their ranges."""
+
+    def __init__(self, export: Export, lanes: Lanes, build: TraceBuilder) -> None:
+        self.export, self.lanes, self.build = export, lanes, build
+        self.domains: dict[tuple[int, int], str] = {}
+        self.categories: dict[tuple[int, int, int], str] = {}
+        self.open: list[dict[str, npt.NDArray[Any]]] = []       # ranges that never ended
+        self.last_ns = 0
+        self.binary = 0
+
+    def read(self) -> None:
+        columns = self.export.columns(_TABLE)
+        if not columns:
+            return
+        if "eventType" in columns:
+            self._describe()
+        wanted = ["start", "end", "eventType", "text", "textId", "category", "domainId", "globalTid", "endGlobalTid", "jsonText",
+                  "jsonTextId", *_INTEGERS, *_REALS]
+        for batch in self.export.events(_TABLE, wanted):
+            self._take(batch)
+        for columns_open in self.open:
+            start = columns_open["start_ns"]
+            self.build.add(**{**columns_open, "dur_ns": np.maximum(self.last_ns - start, 0)})
+
+    def _describe(self) -> None:
+        build, strings = self.build, self.export.strings
+        for batch in self.export.descriptions(_TABLE, ["eventType", "text", "textId", "category", "domainId", "globalTid"]):
+            kind = batch.ints("eventType")
+            rows = np.flatnonzero(np.isin(kind, (nsys.NVTX_CATEGORY, nsys.NVTX_DOMAIN, nsys.NVTX_THREAD)))
+            if not rows.size:
+                continue
+            texts, ids = batch.texts("text", 500), batch.ints("textId")
+            category, domain, thread = (batch.ints(name) for name in ("category", "domainId", "globalTid"))
+            for at in rows[:100_000].tolist():
+                text = texts[at] or strings.get(int(ids[at]), "")
+                pid = pid_of(int(thread[at]))
+                if kind[at] == nsys.NVTX_DOMAIN:
+                    self.domains[pid, int(domain[at])] = text
+                elif kind[at] == nsys.NVTX_CATEGORY:
+                    self.categories[pid, int(domain[at]), int(category[at])] = text
+                elif text:
+                    self.lanes.threads[int(thread[at])] = text[:80]
+        build.integrity.notes += [f"NVTX domains: {', '.join(sorted({name for name in self.domains.values() if name}))[:500]}."
+                                  ] if any(self.domains.values()) else []
+
+    def _take(self, batch: Batch) -> None:
+        build = self.build
+        kind = batch.ints("eventType", nsys.NVTX_PUSH_POP[0])
+        names = np.isin(kind, (nsys.NVTX_CATEGORY, nsys.NVTX_DOMAIN, nsys.NVTX_THREAD, nsys.NVTX_DOMAIN_END))
+        build.integrity.remark("NVTX records that name domains, categories and threads", int(np.count_nonzero(names)))
+        marks = np.isin(kind, nsys.NVTX_MARKS)
+        pairs = np.isin(kind, nsys.NVTX_START_END)
+        ranges = np.isin(kind, nsys.NVTX_PUSH_POP)
+        start, end = batch.ints("start"), batch.ints("end")
+        timed = is_on_clock(start) & ~names
+        build.integrity.drop("rows without a start", int(np.count_nonzero(~names & ~timed)))
+        known = marks | pairs | ranges
+        build.integrity.drop("NVTX records of a kind that is not known here", int(np.count_nonzero(timed & ~known)))
+        kept = timed & known
+        # 2021's schema could not say "no end" and wrote 0
+        endless = kept & ~marks & (~is_on_clock(end) | ((end == 0) & (start > 0)))
+        build.integrity.repair("NVTX ranges that never ended: drawn to the last record", int(np.count_nonzero(endless)))
+        ended = np.where(marks | endless | ~kept, start, end)
+        self.last_ns = max(self.last_ns, int(ended[kept].max(initial=0)))
+        thread = batch.ints("globalTid")
+        track = np.where(pairs, per_value(thread, self._pairs), self.lanes.of_threads(thread))
+        columns: dict[str, Any] = {
+            "start_ns": start, "dur_ns": ended - start, "name": self._names(batch), "track": track.astype(np.int32),
+            "category": np.full(batch.count, int(Category.ANNOTATION), np.uint8), "instant": marks,
+            "detail": self._details(batch, thread)}
+        whole = kept & ~endless
+        build.add(**(columns if whole.all() else {key: values[whole] for key, values in columns.items()}))
+        if endless.any():
+            self.open.append({key: values[endless] for key, values in columns.items() if key != "dur_ns"})
+
+    def _pairs(self, serial: int) -> int:
+        """Ranges with a start and an end call cross threads and each other: a track of the process."""
+        return self.lanes.of_process(serial, "NVTX start/end ranges")
+
+    def _names(self, batch: Batch) -> Int32:
+        """The text of the record, else the registered one."""
+        build, strings = self.build, self.export.strings
+        registered = per_value(batch.ints("textId"), lambda text: build.names[strings.get(text) or "unnamed NVTX range"])
+        texts = batch.texts("text")
+        if not any(texts):
+            return registered
+        inline = build.names.column([text or "" for text in texts])
+        return np.where(np.array([bool(text) for text in texts]), inline, registered).astype(np.int32)
+
+    def _details(self, batch: Batch, thread: Int64) -> Int32:
+        """Domain, category and payload as JSON."""
+        payload = self._payloads(batch)
+        pids = per_value(thread, lambda serial: pid_of(serial) if serial != MISSING else -1).astype(np.int64)
+        build = self.build
+
+        def detail_number(values: tuple[int, ...]) -> int:
+            pid, domain, category, value = values
+            said: dict[str, Any] = {}
+            if name := self.domains.get((pid, domain)):
+                said["domain"] = name
+            if category not in (MISSING, 0):
+                said["category"] = self.categories.get((pid, domain, category), category)
+            if value >= 0:
+                said["payload"] = payload[1][value]
+            text = json.dumps(said, ensure_ascii=False, default=str) if said else ""
+            return build.details[text] if text and (text in build.details or len(build.details) < MAX_DETAILS) else -1
+
+        return per_row([pids, batch.ints("domainId"), batch.ints("category"), payload[0]], detail_number)
+
+    def _payloads(self, batch: Batch) -> tuple[Int64, list[Any]]:
+        """Per row the number of its payload in the list (-1: none): a number, or JSON text."""
+        number = np.full(batch.count, -1, np.int64)
+        values: list[Any] = []
+        seen: dict[Any, int] = {}
+        def set_value(at: int, value: Any) -> None:
+            if (type(value), value) not in seen:
+                seen[type(value), value] = len(values)
+                values.append(value)
+            number[at] = seen[type(value), value]
+
+        for column in _INTEGERS:
+            if batch.has(column):
+                values_of_column = batch.ints(column)
+                for at in np.flatnonzero(values_of_column != MISSING).tolist():
+                    set_value(at, int(values_of_column[at]))
+        for column in _REALS:
+            if batch.has(column):
+                real = batch.floats(column)
+                for at in np.flatnonzero(np.isfinite(real)).tolist():
+                    set_value(at, float(real[at]))
+        if batch.has("jsonTextId"):
+            texts = batch.ints("jsonTextId")
+            for at in np.flatnonzero(texts != MISSING).tolist():
+                set_value(at, self.export.strings.get(int(texts[at]), "")[:4_000])
+        if batch.has("jsonText"):
+            for at, text in enumerate(batch.texts("jsonText", 4_000)):
+                if text:
+                    set_value(at, text)
+        return number, values

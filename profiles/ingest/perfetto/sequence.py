@@ -1,0 +1,115 @@
+"""State of one packet sequence (one writer): what it interned, its defaults, its own clocks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from profiles.ingest.chrome.kinds import UNKNOWN, category_code
+from profiles.ingest.core.columns import NAME_CHARS, Ids
+from profiles.ingest.core.protobuf_messages import text
+from profiles.ingest.perfetto.arguments import COLUMNS
+from profiles.ingest.perfetto.clocks import LATEST_NS, Clocks
+
+MAX_INTERNED = 1_000_000                # of one kind and sequence
+# spellings of other tools than those of Chrome traces; a list of categories is judged by its members
+_FURTHER = {
+    "rocm_kernel_dispatch": "kernel_dispatch", "device_hip_activity": "kernel_dispatch", "device_activity": "kernel_dispatch",
+    "rocm_memory_copy": "memory_copy", "rocm_hip_api": "hip_api", "hip_runtime_api": "hip_api", "rocm_hsa_api": "hsa_api",
+    "marker_api": "roctx", "rocm_marker_api": "roctx"}
+_CPU_TOO = frozenset({"gpu", "cuda", "hip"})                # Chrome names slices of CPU threads so
+
+
+def code_of(category: str) -> int:
+    """Return what a category says of a slice: a Category, or UNKNOWN."""
+    for part in category.lower().split(","):
+        if part not in _CPU_TOO and (code := category_code(_FURTHER.get(part, part))) < UNKNOWN - 1:
+            return code
+    return UNKNOWN
+
+
+class Sequence:
+    """One packet sequence as far as it was read."""
+
+    def __init__(self, number: int, clocks: Clocks, names: Ids, categories: Ids) -> None:
+        self.number, self._clocks, self._names, self._categories = number, clocks, names, categories
+        self.valid = False              # an incremental state has begun and nothing of it was lost
+        self.thread: tuple[int, int] | None = None         # pid, tid of an old-style thread descriptor
+        self.micros = 0                 # running time of its events without a packet timestamp
+        self.clock = self.track = 0
+        self.counters: tuple[list[int], list[int]] = ([], [])
+        self._running: dict[int, list[int]] = {}           # incremental clocks: [ns now, ns per unit]
+        self.clear()
+
+    def clear(self) -> None:
+        """Begin a new incremental state: nothing interned before is valid any more."""
+        self.names: dict[int, int] = {}                    # iid -> number of the name
+        self.categories: dict[int, tuple[int, int]] = {}   # iid -> number of the category, its code
+        self.annotations: dict[int, str] = {}
+        self.columns: dict[int, int | None] = {}
+        self.strings: dict[int, str] = {}
+        self.locations: dict[int, str] = {}
+        self.contexts: dict[int, tuple[int, int]] = {}     # iid -> pid, graphics API
+        self.specifications: dict[int, str] = {}
+        self.gpu_counters: dict[int, Any] = {}
+        self.details: dict[Any, int] = {}                  # arguments as they are encoded -> number of their text
+        self.fragments: dict[bytes, str] = {}              # single arguments -> text
+        self.clock = self.track = 0
+        self.counters = ([], [])
+
+    def defaults(self, message: Any) -> None:
+        self.clock = message.timestamp_clock_id
+        event = message.track_event_defaults
+        self.track = event.track_uuid
+        self.counters = (list(event.extra_counter_track_uuids)[:64], list(event.extra_double_counter_track_uuids)[:64])
+
+    def intern(self, data: Any) -> None:
+        """Take interned texts. An id that is given anew has its new meaning from here on."""
+        if len(self.names) + len(self.strings) > MAX_INTERNED:
+            return
+        for each in data.event_names:
+            self.names[each.iid] = self._names[text(each.name[:4 * NAME_CHARS])]
+        for each in data.event_categories:
+            self.categories[each.iid] = self.category(text(each.name[:1000]))
+        for each in data.debug_annotation_names:
+            name = self.annotations[each.iid] = text(each.name[:1000])
+            self.columns[each.iid] = COLUMNS.get(name)
+            self.details, self.fragments = {}, {}
+        for each in data.debug_annotation_string_values:
+            self.strings[each.iid] = text(each.name[:8000])
+        for each in data.source_locations:
+            self.locations[each.iid] = location(each)
+        for each in data.graphics_contexts:
+            self.contexts[each.iid] = (each.pid, each.api)
+        for each in data.gpu_specifications:
+            self.specifications[each.iid] = text(each.name[:1000])
+        for each in data.gpu_counter_descriptors:
+            self.gpu_counters[each.iid] = each.counter_descriptor
+
+    def category(self, name: str) -> tuple[int, int]:
+        """Return number and code of a category by its text."""
+        return self._categories[name], code_of(name)
+
+    def snapshot(self, clocks: dict[Any, tuple[int, bool, int]]) -> None:
+        for key, (now, incremental, unit) in clocks.items():
+            if incremental and isinstance(key, tuple):
+                self._running[key[1]] = [now, unit]
+
+    def time(self, stamp: int, clock: int) -> tuple[int, int]:
+        """Return (ns on its clock, the clock's number) of a packet stamped `stamp` on `clock`.
+
+        0 is the sequence's default.
+        """
+        clock = clock or self.clock
+        if clock in self._running:
+            running = self._running[clock]
+            running[0] = min(running[0] + stamp * running[1], LATEST_NS)
+            stamp = running[0]
+        key = (self.number, clock) if 64 <= clock < 128 else clock or self._clocks.primary
+        return (stamp if stamp < LATEST_NS else LATEST_NS), self._clocks.numbers[key]
+
+
+def location(message: Any) -> str:
+    """"file.cc:12 function" of a SourceLocation."""
+    place = text(message.file_name[:1000])
+    line = f":{message.line_number}" if message.line_number else ""
+    return f"{place}{line} {text(message.function_name[:1000])}".strip()

@@ -1,0 +1,116 @@
+"""Trace JSON of XProf (JAX, TensorFlow): a Chrome trace whose process and thread names say what each lane is.
+
+Kernels lie on lanes called `Stream #…` of processes `/device:GPU:…`; the other lanes of these processes (XLA Ops, XLA
+Modules, Framework Ops, Steps, …) show the same time again and are no work. On a TPU the lane XLA Ops is the work. All
+arguments are texts; the last record is empty. Facts: xprof/convert/trace_viewer of openxla/xprof.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from profiles.ingest.chrome.gather import Gather
+from profiles.ingest.chrome.generic import assemble
+from profiles.ingest.chrome.generic import sniff as is_chrome
+from profiles.ingest.chrome.records import Index, Piece
+from profiles.ingest.chrome.work import LEFT_OUT, Arguments, Columns
+from profiles.ingest.core.build import TraceBuilder
+from profiles.ingest.core.columns import decode_args, integers
+from profiles.ingest.core.events import MISSING
+from profiles.ingest.core.pieces import Pieces
+from profiles.ingest.core.source import Source
+from profiles.ingest.xplane.xprof_details import bytes_of, shape_of
+from profiles.trace import GPU_WORK, Category, Integrity, Trace
+
+_MARK = re.compile(rb'"highres-ticks"|"name"\s*:\s*"/(?:device:(?:GPU|TPU|CUSTOM):\d+|host:CPU)"')
+_IDS = frozenset({"correlation_id", "flow", "device_id"})            # of one record: columns, no details
+_REMEMBERED = 200_000                                                # sets of arguments whose text is known
+_FLOW_IN, _FLOW_OUT = 1, 2                                           # the lowest two bits of a flow's number
+
+
+def sniff(head: bytes) -> bool:
+    return is_chrome(head) and bool(_MARK.search(head))
+
+
+def read(source: Source) -> Trace:
+    """Raises TraceError where no record can be read."""
+    integrity = Integrity()
+    pieces = Pieces(source, integrity)
+    builder = TraceBuilder(source, "xprof", integrity)
+    return assemble(_Gather(pieces, builder, _Arguments(builder)), source, "xprof")
+
+
+class _Gather(Gather):
+    def end_mark(self, phase: Any, count: int) -> bool:
+        """The empty record behind the last one."""
+        return phase is None and count == 1
+
+    def _spans(self, here: Piece, rows: Index) -> None:
+        super()._spans(here, rows)
+        assert isinstance(self.arguments, _Arguments)
+        flow = self.arguments.flow
+        at = np.flatnonzero((flow != MISSING) & np.isin(flow & 3, (_FLOW_IN, _FLOW_OUT)))
+        if at.size:
+            self.flows.add((flow[at] >> 2).tolist(), "flow", here, rows[at], (flow[at] & 3) == _FLOW_IN, self.lanes)
+
+
+class _Arguments(Arguments):
+    """Knows the texts; `flow` holds the flow numbers of the rows asked for last."""
+
+    def __init__(self, builder: TraceBuilder) -> None:
+        super().__init__(builder)
+        self.flow = np.empty(0, np.int64)
+        self._numbers: dict[Any, int] = {}                          # what is shown of a record -> its detail
+
+    def columns(self, raws: Any, kind: npt.NDArray[np.uint8], on_gpu: npt.NDArray[np.bool_]) -> Columns:
+        out = super().columns([b""] * len(raws), kind, on_gpu)
+        self.flow = np.full(len(raws), MISSING, np.int64)
+        rows = np.flatnonzero(np.array([len(bytes(raw)) > 2 for raw in raws], np.bool_))
+        if not rows.size:
+            return out
+        args, bad = decode_args(dict[str, msgspec.Raw], [raws[i] for i in rows.tolist()])
+        self.misread += bad
+        numbers = np.array([self._detail_of(each) for each in args], np.int32)
+        self.left_out += int(np.count_nonzero(numbers == LEFT_OUT))
+        out["detail"][rows] = np.maximum(numbers, -1)
+        out["correlation"][rows] = integers([_number(each.get("correlation_id")) for each in args])
+        self.flow[rows] = integers([_number(each.get("flow")) for each in args])
+        for at, each in zip(rows.tolist(), args, strict=True):
+            if on_gpu[at]:
+                self._work(at, each, kind, out)
+        return out
+
+    def _detail_of(self, args: dict[str, msgspec.Raw]) -> int:
+        shown = tuple((key, bytes(value)) for key, value in args.items() if key not in _IDS)
+        if not shown:
+            return -1
+        number = self._numbers.get(shown)
+        if number is None:
+            if len(self._numbers) >= _REMEMBERED:
+                self._numbers.clear()
+            pairs = (f"{msgspec.json.encode(key).decode()}: {value.decode('utf-8', 'replace')}" for key, value in shown)
+            number = self._numbers[shown] = self._detail(("{" + ", ".join(pairs) + "}").encode())
+        return number
+
+    def _work(self, at: int, args: dict[str, msgspec.Raw], kind: npt.NDArray[np.uint8], out: Columns) -> None:
+        if "kernel_details" in args and kind[at] in GPU_WORK:
+            shape = shape_of(bytes(args["kernel_details"]).decode("utf-8", "replace"))
+            for key, value in shape._asdict().items():
+                out[key][at] = value
+            if kind[at] != Category.COMMUNICATION:
+                kind[at] = Category.COMPUTE
+        elif kind[at] in GPU_WORK:
+            for key, category in (("memcpy_details", Category.MEMCPY), ("memset_details", Category.MEMSET)):
+                if key in args:
+                    kind[at] = category
+                    out["bytes"][at] = bytes_of(bytes(args[key]).decode("utf-8", "replace"))
+
+
+def _number(raw: msgspec.Raw | None) -> Any:
+    text = bytes(raw).strip(b'"') if raw is not None else b""
+    return int(text) if text.lstrip(b"-").isdigit() and len(text) < 21 else MISSING

@@ -1,0 +1,262 @@
+"""JSON over HTTP: profiles in and out, their tables, comparisons. Each view parses, calls one service or selector, answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from django.conf import settings
+from django.http import HttpResponse
+from django.shortcuts import get_object_or_404
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter, extend_schema, extend_schema_field
+from rest_framework import serializers
+from rest_framework.exceptions import NotFound
+from rest_framework.pagination import LimitOffsetPagination
+from rest_framework.parsers import FormParser, JSONParser, MultiPartParser
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.reverse import reverse
+from rest_framework.views import APIView
+
+from profiles.analysis.core.kernels import KERNEL_COLUMNS
+from profiles.compare import selectors as selectors_compare
+from profiles.counters import selectors as selectors_counters
+from profiles.exports.api import FORMAT, asked_format
+from profiles.exports.responses import flat_response, table_response
+from profiles.library import selectors
+from profiles.models import Finding, KernelStat, Profile
+from profiles.profile import selectors as selectors_profile
+from profiles.trace import TraceError
+from profiles.upload import services
+
+JSON = OpenApiTypes.OBJECT
+
+
+class KernelSerializer(serializers.ModelSerializer[KernelStat]):
+    class Meta:
+        model = KernelStat
+        fields = ("id", *KERNEL_COLUMNS)
+
+
+class FindingSerializer(serializers.ModelSerializer[Finding]):
+    class Meta:
+        model = Finding
+        fields = ("rule", "severity", "title", "advice", "numbers", "worth_ns", "kernel")
+
+
+class ProfileSerializer(serializers.ModelSerializer[Profile]):
+    """A row of the list. `progress` is set while the ingest runs."""
+
+    owner = serializers.CharField(source="owner.username", default=None, read_only=True)
+    busy_pct = serializers.SerializerMethodField()
+    integrity_mark = serializers.SerializerMethodField(help_text="ok, warn or bad, and why; empty while it is not read")
+    progress = serializers.SerializerMethodField()
+    links = serializers.SerializerMethodField()
+
+    class Meta:
+        model = Profile
+        fields: tuple[str, ...] = (
+            "id", "name", "status", "error", "kind", "format", "build", "model", "tags", "notes", "recorded", "owner",
+            "created", "file_name", "upload_bytes", "sha256", "gpu", "steps", "wall_ns", "busy_ns", "busy_pct", "integrity_mark",
+            "launches", "gpu_time_ns", "top_kernel", "seconds", "peak_rss_bytes", "stored_bytes", "progress", "links")
+
+    def get_busy_pct(self, profile: Profile) -> float | None:
+        return selectors_profile.busy_pct(profile)
+
+    @extend_schema_field(serializers.ListField(child=serializers.CharField()))
+    def get_integrity_mark(self, profile: Profile) -> tuple[str, str]:
+        return selectors_profile.integrity_mark(profile)
+
+    @extend_schema_field(JSON)
+    def get_progress(self, profile: Profile) -> Any:
+        return profile.summary.get("progress") if profile.status == Profile.Status.INGESTING else None
+
+    @extend_schema_field(JSON)
+    def get_links(self, profile: Profile) -> dict[str, str]:
+        request = self.context.get("request")
+        names = {"self": "api-profile", "page": "profile", "kernels": "api-kernels"}
+        if profile.kind == Profile.Kind.TRACE:
+            names |= {"timeline": "timeline"}
+        if profile.kind == Profile.Kind.COUNTERS:
+            names |= {"counters": "api-counters", "roofline": "api-roofline"}
+        if profile.kind == Profile.Kind.SUMMARY:
+            names |= {"tables": "api-tables"}
+        return {key: reverse(name, args=[profile.pk], request=request) for key, name in names.items()}
+
+
+class ProfileDetailSerializer(ProfileSerializer):
+    """Everything that was found."""
+
+    findings = serializers.SerializerMethodField()
+    duplicates = serializers.SerializerMethodField()
+
+    class Meta(ProfileSerializer.Meta):
+        fields = (*ProfileSerializer.Meta.fields, "summary", "integrity", "metadata", "findings", "duplicates")
+
+    @extend_schema_field(FindingSerializer(many=True))
+    def get_findings(self, profile: Profile) -> Any:
+        return FindingSerializer(selectors_profile.finding_rows(profile), many=True).data
+
+    @extend_schema_field(serializers.ListField(child=serializers.IntegerField()))
+    def get_duplicates(self, profile: Profile) -> list[int]:
+        return list(selectors_profile.duplicates(profile).values_list("pk", flat=True))
+
+
+class UploadSerializer(serializers.Serializer[None]):
+    """Multipart form: `file` once or several times."""
+
+    file = serializers.FileField(allow_empty_file=True, required=False)
+    name = serializers.CharField(required=False, allow_blank=True, max_length=300)
+    build = serializers.CharField(required=False, allow_blank=True, max_length=80)
+    model = serializers.CharField(required=False, allow_blank=True, max_length=120)
+    tags = serializers.CharField(required=False, allow_blank=True, help_text="Separated by commas or spaces")
+    notes = serializers.CharField(required=False, allow_blank=True)
+    together = serializers.BooleanField(required=False, default=False, help_text="The files are ranks of one job: one profile")
+
+
+class EditSerializer(serializers.Serializer[None]):
+    name = serializers.CharField(required=False, max_length=300)
+    build = serializers.CharField(required=False, allow_blank=True, max_length=80)
+    model = serializers.CharField(required=False, allow_blank=True, max_length=120)
+    tags = serializers.ListField(required=False, child=serializers.CharField(max_length=60), max_length=50)
+    notes = serializers.CharField(required=False, allow_blank=True)
+
+
+class Pages(LimitOffsetPagination):
+    default_limit = 100
+    max_limit = 1000
+
+
+class ProfileListApi(APIView):
+    write_permission = "profiles.add_profile"
+    parser_classes = [MultiPartParser, FormParser, JSONParser]
+
+    @extend_schema(
+        operation_id="profiles_list", responses=ProfileSerializer(many=True),
+        parameters=[OpenApiParameter(name, str) for name in (*selectors.FILTERS, "order")]
+        + [OpenApiParameter("limit", int), OpenApiParameter("offset", int), FORMAT])
+    def get(self, request: Request) -> Response | HttpResponse:
+        """Profiles, newest first. Unknown filters ask nothing."""
+        kind = asked_format(request, also=True)
+        asked = {name: str(value) for name, value in request.query_params.items() if (name, value) != ("format", kind)}
+        profiles = selectors.profile_list(asked)
+        if kind:
+            rows = ProfileSerializer(profiles, many=True, context={"request": request}).data
+            columns = [name for name in ProfileSerializer.Meta.fields if name not in ("progress", "links", "error", "notes")]
+            return table_response(kind, "profiles", columns, rows)
+        pages = Pages()
+        page = pages.paginate_queryset(profiles, request, view=self)
+        return pages.get_paginated_response(ProfileSerializer(page, many=True, context={"request": request}).data)
+
+    @extend_schema(operation_id="profiles_create", request={"multipart/form-data": UploadSerializer},
+                   responses={201: ProfileDetailSerializer})
+    def post(self, request: Request) -> Response:
+        """Upload one or several files. 201 with the profile (one file, or several `together`) or
+        {"profiles": […], "errors": […]} (several)."""
+        length = int(request.META.get("CONTENT_LENGTH") or 0)
+        if length > settings.UPLOAD_MAX_BYTES + (1 << 20):
+            raise TraceError("request", f"the upload has {length:,} bytes; at most {settings.UPLOAD_MAX_BYTES:,} are taken",
+                             "compress the file (.gz) or record fewer steps")
+        if not isinstance(request.data, Mapping):
+            raise TraceError("request", "this is no form", "send multipart/form-data with one or several files in the field `file`")
+        files = request.FILES.getlist("file") or list(request.FILES.values())
+        known = ("name", "build", "model", "tags", "notes", "together")
+        fields = UploadSerializer(data={key: request.data[key] for key in known if key in request.data})
+        fields.is_valid(raise_exception=True)
+        given = {**fields.validated_data, "tags": services.tags_parse(fields.validated_data.get("tags", "")), "owner": request.user}
+        if given.pop("together") or len(files) <= 1:
+            first, *more = [services.upload_check(file) for file in files or [None]]
+            return Response(self._detail_json(services.profile_create(file=first, more_files=more, **given)), status=201)
+        created, errors = [], []
+        for file in files:
+            try:
+                profile = services.profile_create(file=services.upload_check(file), **{**given, "name": ""})
+                created.append(self._detail_json(profile))
+            except TraceError as error:
+                errors.append({"file": file.name, "error": error.what, "where": error.where, "hint": error.hint})
+        return Response({"profiles": created, "errors": errors}, status=201 if created else 400)
+
+    def _detail_json(self, profile: Profile) -> Any:
+        return ProfileDetailSerializer(profile, context={"request": self.request}).data
+
+
+class ProfileApi(APIView):
+    @property
+    def write_permission(self) -> str:
+        return "profiles.delete_profile" if self.request.method == "DELETE" else "profiles.change_profile"
+
+    @extend_schema(operation_id="profiles_get", responses=ProfileDetailSerializer)
+    def get(self, request: Request, pk: int) -> Response:
+        """One profile with summary, integrity report and findings."""
+        profile = get_object_or_404(Profile.objects.select_related("owner"), pk=pk)
+        return Response(ProfileDetailSerializer(profile, context={"request": request}).data)
+
+    @extend_schema(operation_id="profiles_edit", request=EditSerializer, responses=ProfileDetailSerializer)
+    def patch(self, request: Request, pk: int) -> Response:
+        """Change name, build, model, tags or notes; what is not sent stays."""
+        fields = EditSerializer(data=request.data)
+        fields.is_valid(raise_exception=True)
+        profile = services.profile_update(get_object_or_404(Profile, pk=pk), **fields.validated_data)
+        return Response(ProfileDetailSerializer(profile, context={"request": request}).data)
+
+    @extend_schema(operation_id="profiles_delete", responses={204: None})
+    def delete(self, request: Request, pk: int) -> Response:
+        """Remove the profile with its upload and everything derived from it."""
+        services.profile_delete(get_object_or_404(Profile, pk=pk))
+        return Response(status=204)
+
+
+class KernelListApi(APIView):
+    @extend_schema(operation_id="profiles_kernels", responses=KernelSerializer(many=True), parameters=[FORMAT])
+    def get(self, request: Request, pk: int) -> Response | HttpResponse:
+        """The kernel table, largest total first; `?format=csv` for a file."""
+        profile = get_object_or_404(Profile, pk=pk)
+        rows = KernelSerializer(selectors_profile.kernel_rows(profile), many=True).data
+        if kind := asked_format(request):
+            return table_response(kind, f"profile-{pk}-kernels", KERNEL_COLUMNS, rows)
+        return Response({"profile": pk, "kernels": rows})
+
+
+class CounterListApi(APIView):
+    @extend_schema(operation_id="profiles_counters", responses=JSON, parameters=[FORMAT, OpenApiParameter(
+        "launch", int, description="Every raw metric of this one")])
+    def get(self, request: Request, pk: int) -> Response | HttpResponse:
+        """Launches with hardware counters: facts, and the vendor's rule findings; as a file every fact is a column."""
+        document = selectors_counters.counters_json(get_object_or_404(Profile, pk=pk), request.query_params)
+        if kind := asked_format(request):
+            return flat_response(kind, f"profile-{pk}-counters",
+                                 document["metrics"] if "launch" in document else document["launches"])
+        return Response(document)
+
+
+class TableListApi(APIView):
+    @extend_schema(operation_id="profiles_tables", responses=JSON, parameters=[
+        OpenApiParameter("table", int, description="Only this one, by its number from 0"), FORMAT])
+    def get(self, request: Request, pk: int) -> Response | HttpResponse:
+        """Tables of sums as the tool wrote them, in base units; `?table=0&format=csv` for one as a file."""
+        tables = selectors_profile.tables(get_object_or_404(Profile, pk=pk))
+        asked = request.query_params.get("table", "")
+        if asked:
+            tables = tables[int(asked):][:1] if asked.isdecimal() and len(asked) < 4 else []
+            if not tables:
+                raise NotFound(f"no table {asked[:20]}")
+        kind = asked_format(request)
+        if kind and len(tables) == 1:
+            columns = [column["name"] + (f" ({column['unit']})" if column["unit"] else "") for column in tables[0]["columns"]]
+            rows = [dict(zip(columns, row, strict=False)) for row in tables[0]["rows"]]
+            return table_response(kind, f"profile-{pk}-table-{asked or 0}", columns, rows)
+        return Response({"profile": pk, "tables": tables})
+
+
+class CompareApi(APIView):
+    @extend_schema(operation_id="compare", responses=JSON, parameters=[
+        OpenApiParameter("a", int), OpenApiParameter("b", int), OpenApiParameter("build_a", str),
+        OpenApiParameter("build_b", str), OpenApiParameter("kind", str, enum=["trace", "counters"]),
+        OpenApiParameter("per", str, enum=["total", "step"]), FORMAT])
+    def get(self, request: Request) -> Response | HttpResponse:
+        """Two profiles (`a`, `b`) or two builds (`build_a`, `build_b`) kernel by kernel; `b` is the new one."""
+        result = selectors_compare.comparison(request.query_params)
+        if kind := asked_format(request):
+            return table_response(kind, "compare", selectors_compare.COLUMNS, result.table())
+        return Response(result.as_json())

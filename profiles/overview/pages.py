@@ -1,0 +1,154 @@
+"""HTML of profiles. Each view authorises, parses, calls a service or selector, renders."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.conf import settings
+from django.contrib import messages
+from django.contrib.auth.decorators import permission_required
+from django.core.files.storage import default_storage
+from django.core.files.uploadedfile import UploadedFile
+from django.core.paginator import Paginator
+from django.http import FileResponse, Http404, HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.views.decorators.http import require_http_methods, require_safe
+
+from profiles.advice.selectors import advice_lines, people
+from profiles.charts import counters as charts_counters
+from profiles.charts import trace as charts_trace
+from profiles.counters import selectors as selectors_counters
+from profiles.library import selectors
+from profiles.models import KernelStat, Profile
+from profiles.profile import selectors as selectors_profile
+from profiles.topics.selectors import topic_lines
+from profiles.topics.time import overview as time_overview
+from profiles.trace import TraceError
+from profiles.upload import services
+
+PAGE_ROWS = 200
+KERNELS = 300               # rows of a profile's kernels; all of them with ?kernels=all
+PAGE_TABLE_ROWS = 500       # of each table of sums; the whole table is a file
+FIGURES_KEPT_S = 3600
+_UPLOAD_FIELDS = ("build", "model", "tags", "notes")
+
+
+@require_safe
+def profile_list(request: HttpRequest) -> HttpResponse:
+    """Which runs do we have?"""
+    page = Paginator(selectors.profile_list(request.GET), PAGE_ROWS).get_page(request.GET.get("page"))
+    chosen = {name: request.GET.get(name, "") for name in selectors.FILTERS}
+    return render(request, "profiles/list.html", {
+        "page": page, "rows": [selectors_profile.profile_row(profile) for profile in page], "chosen": chosen,
+        "filtered": any(chosen.values()), "choices": selectors.filter_choices(), "totals": selectors.totals(),
+        "query": selectors.query_without(request.GET, "page"),
+    })
+
+
+@permission_required("profiles.add_profile", raise_exception=True)
+@require_http_methods(["GET", "HEAD", "POST"])
+def profile_upload(request: HttpRequest) -> HttpResponse:
+    """The form with drag and drop; without scripts a plain form of several files."""
+    fields = {name: request.POST.get(name, request.GET.get(name, "")) for name in _UPLOAD_FIELDS}
+    created: list[Profile] = []
+    errors: list[TraceError] = []
+    if request.method == "POST":
+        given: dict[str, Any] = {**fields, "tags": services.tags_parse(fields["tags"]), "owner": request.user}
+        files: list[UploadedFile[bytes] | None] = [*request.FILES.getlist("file")] or [None]
+        for first, *more in [files] if "together" in request.POST else [[file] for file in files]:
+            try:
+                created.append(services.profile_create(
+                    file=services.upload_check(first), more_files=[services.upload_check(file) for file in more], **given))
+            except TraceError as error:
+                errors.append(error)
+        if created and not errors:
+            messages.success(request, f"{len(created)} profile(s) uploaded; the ingest has begun.")
+            return redirect("profile", created[0].pk) if len(created) == 1 else redirect("profile-list")
+    return render(request, "profiles/upload.html", {
+        "fields": fields, "created": created, "errors": errors, "choices": selectors.filter_choices(),
+        "max_bytes": settings.UPLOAD_MAX_BYTES, "formats": selectors.formats_read(), "together": "together" in request.POST,
+    }, status=400 if errors and not created else 200)
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+def profile_detail(request: HttpRequest, pk: int) -> HttpResponse | FileResponse:
+    """Where did the time go? POST edits name, build, model, tags and notes; `?download=0` hands out the upload."""
+    profile = get_object_or_404(Profile.objects.select_related("owner"), pk=pk)
+    if request.method == "POST":
+        return _edit(request, profile)
+    if "download" in request.GET:
+        return _download(profile, request.GET["download"])
+    context: dict[str, Any] = {
+        "profile": profile, "row": selectors_profile.profile_row(profile), "uploads": selectors_profile.uploads(profile),
+        "duplicates": selectors_profile.duplicates(profile)[:5],
+        "integrity": selectors_profile.integrity_card(profile), "choices": selectors.filter_choices(),
+        "command": selectors_profile.command(profile),
+    }
+    if profile.status == Profile.Status.READY:
+        context |= _ready_context(profile, None if request.GET.get("kernels") == "all" else KERNELS)
+    return render(request, "profiles/detail.html", context)
+
+
+def _ready_context(profile: Profile, most: int | None) -> dict[str, Any]:
+    """What a ready profile's page shows beyond its row: of its kernels at most `most`."""
+    findings = selectors_profile.finding_lines(profile)
+    context = {
+        "answer": selectors_profile.answer(profile, findings), "findings": findings,
+        "kernels": selectors_profile.kernel_table(profile, most), "kernel_count": profile.kernels.count(),
+        "metadata": selectors_profile.metadata_rows(profile),
+        "others": selectors_profile.comparable_profiles(profile)[:50],
+    }
+    if profile.kind == Profile.Kind.TRACE:
+        tables = selectors_profile.summary_tables(profile, PAGE_TABLE_ROWS) if not profile.launches else []
+        lines = topic_lines(profile)
+        numbers = next((line.numbers for line in lines if line.topic.name == "time"), {})
+        context |= time_overview(profile, numbers) if profile.summary.get("devices") else {
+            "time": None if tables else charts_trace.time_bars(profile.summary)}
+        return {**context, "tables": tables, "topics": lines}
+    if profile.kind == Profile.Kind.SUMMARY:
+        return {**context, "others": [], "tables": selectors_profile.summary_tables(profile, PAGE_TABLE_ROWS)}
+    return {**context, "launches": selectors_counters.launch_rows(profile)}
+
+
+def _edit(request: HttpRequest, profile: Profile) -> HttpResponse:
+    if not request.user.has_perm("profiles.change_profile"):
+        return HttpResponse("Editing needs the role engineer.", status=403)
+    changes: dict[str, Any] = {name: request.POST[name] for name in ("name", "build", "model", "notes") if name in request.POST}
+    if "tags" in request.POST:
+        changes["tags"] = services.tags_parse(request.POST["tags"])
+    services.profile_update(profile, **changes)
+    messages.success(request, "Saved.")
+    return redirect("profile", profile.pk)
+
+
+def _download(profile: Profile, which: str) -> FileResponse:
+    """The upload as it came, always as an attachment: nothing a user sent is ever shown by the browser."""
+    uploads = selectors_profile.uploads(profile)
+    if not which.isdecimal() or len(which) > 9 or int(which) >= len(uploads):
+        raise Http404("no such upload")
+    upload = uploads[int(which)]
+    try:
+        file = default_storage.open(upload["key"], "rb")
+    except FileNotFoundError as error:
+        raise Http404("the upload is not in the store") from error
+    return FileResponse(file, as_attachment=True, filename=upload["name"], content_type="application/octet-stream")
+
+
+@permission_required("profiles.delete_profile", raise_exception=True)
+@require_http_methods(["GET", "HEAD", "POST"])
+def profile_delete(request: HttpRequest, pk: int) -> HttpResponse:
+    """GET asks, POST deletes."""
+    profile = get_object_or_404(Profile, pk=pk)
+    if request.method == "POST":
+        services.profile_delete(profile)
+        messages.success(request, f"Deleted {profile.name}.")
+        return redirect("profile-list")
+    return render(request, "profiles/confirm_delete.html", {"profile": profile, "captures": selectors_profile.captures_of(profile)})
+
+
+@require_safe
+def kernel_detail(request: HttpRequest, pk: int, kernel_pk: int) -> HttpResponse:
+    """Why is this kernel slow?"""
+    kernel = get_object_or_404(KernelStat.objects.select_related("profile"), pk=kernel_pk, profile_id=pk)
+    page = selectors_counters.kernel_page(kernel, request.GET) | {"advice": advice_lines(kernel), "people": people()}
+    return render(request, "profiles/kernel/detail.html", page | charts_counters.kernel_figures(page))

@@ -1,0 +1,296 @@
+"""Reads for the page of one profile: what its row says, its kernel table, its integrity report, who refers to it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from django.db.models import QuerySet
+
+from profiles.advice.selectors import run_decisions
+from profiles.analysis.core.names import operator_of
+from profiles.analysis.core.result import SEVERITIES
+from profiles.analysis.core.sentences import pct_text, plural, time_text
+from profiles.models import AdviceDecision, Capture, Finding, KernelStat, Profile
+from profiles.store import summary as store_summary
+
+
+@dataclass(frozen=True)
+class ProfileRow:
+    """A profile as lists show it."""
+
+    profile: Profile
+    busy_pct: float | None          # of wall time over all GPUs, 0-100
+    mark: str                       # "ok" | "warn" | "bad" | "" of the integrity report
+    mark_text: str
+
+    @property
+    def live(self) -> bool:
+        return self.profile.status in (Profile.Status.UPLOADED, Profile.Status.INGESTING)
+
+    @property
+    def progress(self) -> dict[str, Any]:
+        progress = self.profile.summary.get("progress") if self.live else None
+        return progress or {}
+
+
+def profile_row(profile: Profile) -> ProfileRow:
+    return ProfileRow(profile, busy_pct(profile), *integrity_mark(profile))
+
+
+def busy_pct(profile: Profile) -> float | None:
+    """Return the share of the wall time that the GPUs were busy.
+
+    None where the profile has no GPU timeline.
+    """
+    devices = profile.summary.get("devices") or []
+    wall_ns = sum(device["wall_ns"] for device in devices)
+    return 100 * sum(device["busy_ns"] for device in devices) / wall_ns if wall_ns else None
+
+
+def integrity_mark(profile: Profile) -> tuple[str, str]:
+    """Return ("ok"
+
+    "warn" | "bad" | "", one sentence) about what the ingest kept.
+    """
+    integrity = profile.integrity
+    if profile.status == Profile.Status.FAILED:
+        return "bad", "nothing was readable"
+    if profile.status != Profile.Status.READY or not integrity:
+        return "", "not read yet"
+    read, kept = integrity["records_read"], integrity["records_kept"]
+    if integrity.get("truncated_at"):
+        return "bad", f"the file ends early, at {integrity['truncated_at']}; {kept:,} records were kept"
+    if read != kept:
+        return "warn", f"{read - kept:,} of {read:,} records are not kept"
+    if integrity.get("repaired"):
+        return "warn", f"all {read:,} records kept; {sum(integrity['repaired'].values()):,} of them mended"
+    return "ok", f"all {read:,} records kept"
+
+
+@dataclass(frozen=True)
+class IntegrityCard:
+    """The integrity report as rows: every count has its words."""
+
+    mark: str
+    sentence: str
+    records_read: int
+    records_kept: int
+    truncated_at: str | None
+    not_kept: list[tuple[str, int]]
+    repaired: list[tuple[str, int]]
+    remarks: list[tuple[str, int]]
+    kinds: list[tuple[str, int]]
+    notes: list[str]
+
+
+def integrity_card(profile: Profile) -> IntegrityCard | None:
+    integrity = profile.integrity
+    if not integrity:
+        return None
+    def largest(name: str) -> list[tuple[str, int]]:
+        return sorted(integrity.get(name, {}).items(), key=lambda pair: -pair[1])
+
+    mark, sentence = integrity_mark(profile)
+    return IntegrityCard(mark, sentence, integrity["records_read"], integrity["records_kept"], integrity.get("truncated_at"),
+                         largest("not_kept"), largest("repaired"), largest("remarks"), largest("kinds"), integrity.get("notes", []))
+
+
+def kernel_rows(profile: Profile) -> QuerySet[KernelStat]:
+    return profile.kernels.all()
+
+
+@dataclass(frozen=True)
+class KernelLine:
+    """A kernel of the profile page and where one can go from it."""
+
+    stat: KernelStat
+    operator: str
+    search: str         # what finds its launches in the timeline
+
+
+def kernel_table(profile: Profile, most: int | None = None) -> list[KernelLine]:
+    """Return at most `most` kernels, most time first."""
+    return [KernelLine(stat, operator_of(stat.name), stat.name[:300]) for stat in kernel_rows(profile)[:most]]
+
+
+def finding_rows(profile: Profile) -> list[Finding]:
+    """High before medium before info; within, by what they are worth."""
+    return sorted(profile.findings.select_related("kernel"),
+                  key=lambda row: (SEVERITIES.index(row.severity), -(row.worth_ns or 0), row.pk))
+
+
+@dataclass(frozen=True)
+class Number:
+    """One number that a finding rests on; `unit` chooses its format: "ns", "pct", "bytes", "count", "text"."""
+
+    label: str
+    unit: str
+    value: Any
+
+
+@dataclass(frozen=True)
+class FindingLine:
+    finding: Finding
+    title: list[tuple[str, bool]]       # (text, is code) in turn
+    advice: list[tuple[str, bool]]
+    numbers: list[Number]
+    operator: str                       # that can be tuned in place of its kernel, "" where none
+    decision: AdviceDecision | None = None      # of a finding about the whole run
+
+    @property
+    def dismissed(self) -> bool:
+        return self.decision is not None and self.decision.state == AdviceDecision.State.DISMISSED
+
+
+def finding_lines(profile: Profile) -> list[FindingLine]:
+    """Return `finding_rows` as lines, those that were dismissed last."""
+    decided = run_decisions(profile)
+    lines = [FindingLine(finding, code_pieces(finding.title), code_pieces(finding.advice), _numbers(finding.numbers),
+                         operator_of(finding.kernel.name) if finding.kernel else "",
+                         None if finding.kernel else decided.get(finding.rule))
+             for finding in finding_rows(profile)]
+    return sorted(lines, key=lambda line: line.dismissed)
+
+
+def code_pieces(text: str) -> list[tuple[str, bool]]:
+    """"waits in `aten::item`" -> [("waits in ", False), ("aten::item", True)]."""
+    return [(piece, bool(at % 2)) for at, piece in enumerate(text.split("`")) if piece]
+
+
+_UNITS = (("_ns", "ns"), ("_pct", "pct"), ("_bytes", "bytes"))
+
+
+def _numbers(numbers: dict[str, Any]) -> list[Number]:
+    """Flat, labelled without the unit; of inner tables the largest few."""
+    lines = []
+    for key, value in numbers.items():
+        suffix, unit = next(((suffix, unit) for suffix, unit in _UNITS if key.endswith(suffix)), ("", "count"))
+        label = key.removesuffix(suffix).replace("_", " ")
+        if isinstance(value, dict):
+            inner = sorted(value.items(), key=lambda pair: -(pair[1] or 0))[:5]
+            lines += [Number(f"{label}: {name or 'outside operators'}", unit, each) for name, each in inner]
+        elif value is not None:
+            lines.append(Number(label, unit if isinstance(value, int | float) else "text", value))
+    return lines
+
+
+def answer(profile: Profile, findings: list[FindingLine]) -> list[tuple[str, bool]]:
+    """The sentence at the top of a ready profile's page, from its numbers."""
+    devices = profile.summary.get("devices") or []
+    if profile.kind == Profile.Kind.COUNTERS:
+        return _counters_answer(profile)
+    if profile.kind == Profile.Kind.SUMMARY:
+        return _summary_answer(profile)
+    if not devices and profile.summary.get("headline"):
+        return [(profile.summary["headline"], False)]
+    if not devices:
+        text = (f"No GPU work in this trace: {profile.integrity.get('records_kept', 0):,} records of the CPU over "
+                f"{time_text(profile.wall_ns or 0)}")
+        top = profile.summary.get("cpu_top")
+        share = [("; ", False), (top["name"], True),
+                 (f" itself takes {pct_text(top['share_pct'])} of its threads' time", False)] if top else []
+        return [(text, False), *share, (".", False)]
+    first = next((line for line in findings if line.finding.rule == "gpu_idle"), None)
+    if first:
+        return [*first.title, (".", False)]
+    wall_ns = devices[0]["wall_ns"]
+    who = f"GPU {devices[0]['index']}" if len(devices) == 1 else f"{len(devices)} GPUs"
+    text = f"{who} busy {pct_text(busy_pct(profile) or 0)} of {time_text(wall_ns)}"
+    rest = [("; ", False), *_lower(findings[0].title)] if findings else []
+    return [(text, False), *rest, (".", False)]
+
+
+def _lower(title: list[tuple[str, bool]]) -> list[tuple[str, bool]]:
+    """A title as the second half of a sentence: its first word small, where it is no abbreviation or name."""
+    (text, code), *more = title or [("", False)]
+    return [(text[:1].lower() + text[1:] if not code and text[1:2].islower() else text, code), *more]
+
+
+def _counters_answer(profile: Profile) -> list[tuple[str, bool]]:
+    top = profile.kernels.first()
+    kernels = profile.kernels.count()
+    text = f"{plural(profile.launches, 'launch')} of {plural(kernels, 'kernel')} take {time_text(profile.gpu_time_ns)}"
+    if top is None:
+        return [(f"{plural(profile.launches, 'launch')}, none of them measured to its end.", False)]
+    bound = f", {top.bound}-bound" if top.bound else ""
+    return [(f"{text}; ", False), (top.short_name, True), (f" takes {pct_text(top.share_pct)} of it{bound}.", False)]
+
+
+def _summary_answer(profile: Profile) -> list[tuple[str, bool]]:
+    top = profile.kernels.first()
+    if top is None:
+        tables = profile.summary.get("tables") or []
+        rows = sum(table["rows"] for table in tables)
+        return [(f"{plural(rows, 'row')} in {plural(len(tables), 'table')}; none of them sums GPU kernels.", False)]
+    kernels = plural(profile.kernels.count(), "kernel")
+    return [(f"{plural(profile.launches, 'launch')} of {kernels} take {time_text(profile.gpu_time_ns)}; ", False),
+            (top.short_name, True), (f" takes {pct_text(top.share_pct)} of it.", False)]
+
+
+def tables(profile: Profile) -> list[dict[str, Any]]:
+    """Tables of a summary, whole: title, note, columns {"name", "unit", "text"}, rows."""
+    return store_summary.tables_of(profile.pk)
+
+
+def summary_tables(profile: Profile, rows: int) -> list[dict[str, Any]]:
+    """Return tables of a summary with at most `rows` rows each.
+
+    Cells are (value, unit, text) for a template.
+    """
+    return [{
+        **table, "number": number, "total": len(table["rows"]),
+        "rows": [[(cell, column["unit"], column["text"]) for cell, column in zip(row, table["columns"], strict=False)]
+                 for row in table["rows"][:rows]],
+    } for number, table in enumerate(tables(profile))]
+
+
+_COMMAND = re.compile(r"`(nsys export [^`]+)`")
+
+
+def command(profile: Profile) -> str:
+    """The command that a failed profile's error says to run, "" where it names none."""
+    match = _COMMAND.search((profile.error or {}).get("hint", ""))
+    return match[1] if match else ""
+
+
+def duplicates(profile: Profile) -> QuerySet[Profile]:
+    """Other profiles of the very same bytes, oldest first."""
+    if not profile.sha256:
+        return Profile.objects.none()
+    return Profile.objects.filter(sha256=profile.sha256).exclude(pk=profile.pk).order_by("created")
+
+
+def uploads(profile: Profile) -> list[dict[str, Any]]:
+    """Return the uploaded files: {"key", "name", "bytes", "sha256"}.
+
+    Several where one profile holds a job's ranks.
+    """
+    return profile.metadata.get("files") or [
+        {"key": profile.upload_key, "name": profile.file_name, "bytes": profile.upload_bytes, "sha256": profile.sha256}]
+
+
+def metadata_rows(profile: Profile) -> list[tuple[str, str]]:
+    """Return what the file states, flat and short."""
+    return [(key, text[:400]) for key, text in _flat(profile.metadata)]
+
+
+def _flat(metadata: dict[str, Any], above: str = "") -> Iterator[tuple[str, str]]:
+    for key, value in metadata.items():
+        if above == "" and key in ("files", "breakdowns"):
+            continue
+        if isinstance(value, dict):
+            yield from _flat(value, f"{above}{key} · ")
+        elif value not in (None, "", []):
+            yield f"{above}{key}", str(value)
+
+
+def comparable_profiles(profile: Profile) -> QuerySet[Profile]:
+    """Ready profiles of the same kind, newest first; same model and GPU lead."""
+    return Profile.objects.filter(status=Profile.Status.READY, kind=profile.kind).exclude(pk=profile.pk).order_by("-created")
+
+
+def captures_of(profile: Profile) -> QuerySet[Capture]:
+    return profile.captures.select_related("target")

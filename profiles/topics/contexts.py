@@ -1,0 +1,118 @@
+"""Build what a topic's template needs beyond the stored document: figures, mostly. Only pages import this: it loads Bokeh."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+from profiles.analysis.trace.communication.advice import LIMITS
+from profiles.charts import operators as charts
+from profiles.charts.communication import bandwidth_figure, cause_bars, matrix, rank_bars, waits_figure
+from profiles.charts.critical import MOST_BARS, path_bars
+from profiles.charts.figure_cache import cached_figure
+from profiles.charts.launching import delay_figure, queue_figure
+from profiles.charts.memory import peak_bars, timeline_figure
+from profiles.models import Profile
+from profiles.topics import time
+from profiles.topics.table import Topic
+
+
+def communication_context(profile: Profile, document: dict[str, Any], params: Mapping[str, str]) -> dict[str, Any]:
+    if not document["applies"]:
+        return {}
+    numbers, key = document["numbers"], ("communication", profile.pk, document["version"], document["written"])
+    return {"bandwidth": cached_figure((*key, "bandwidth"), lambda: bandwidth_figure(numbers["sizes"])),
+            "waits": cached_figure((*key, "waits"), lambda: waits_figure(numbers)), "ranks": rank_bars(numbers),
+            "causes": cause_bars(numbers), "matrix": matrix(numbers), "limits": LIMITS}
+
+
+def critical_path_context(profile: Profile, document: dict[str, Any], params: Mapping[str, str]) -> dict[str, Any]:
+    if not document["applies"]:
+        return {}
+    bars, numbers = path_bars(document["numbers"]), document["numbers"]
+    return {"bars": bars, "more_bars": max(0, len(numbers["paths"]) - MOST_BARS),
+            "main_bar": next((bar for bar in bars if bar.is_main), bars[0] if bars else None)}
+
+
+def launches_context(profile: Profile, document: dict[str, Any], params: Mapping[str, str]) -> dict[str, Any]:
+    if not document["applies"]:
+        return {}
+    numbers, key = document["numbers"], (profile.pk, document["written"], document["version"])
+    return {"delays": cached_figure(("launch delays", *key), lambda: delay_figure(numbers)),
+            "queues": cached_figure(("launch queues", *key), lambda: queue_figure(numbers))}
+
+
+def memory_context(profile: Profile, document: dict[str, Any], params: Mapping[str, str]) -> dict[str, Any]:
+    if not document["applies"]:
+        return {}
+    devices = document["numbers"]["devices"]
+    figures = [{"id": f"memory-{number}-json", "label": device["label"], "item": made, "peak_bytes": device["peak_bytes"],
+                "peak_ns": device["peak_ns"], "around": _peak_window(device)}
+               for number, device in enumerate(devices) if (made := cached_figure(
+                   ("memory", profile.pk, document["version"], document["written"], number),
+                   partial(timeline_figure, device))) is not None]
+    return {"figures": figures, "peaks": peak_bars(devices)}
+
+
+def _peak_window(device: Mapping[str, Any]) -> str:
+    """A window of the timeline around the peak."""
+    times = device["series"]["time_ns"]
+    half = max((times[-1] - times[0]) // 40, 1000) if times else 1000
+    return f"{max(device['peak_ns'] - half, 0)}-{device['peak_ns'] + half}"
+
+
+TREES = {"stacks": "call stacks", "modules": "modules"}
+
+
+def operators_context(profile: Profile, document: dict[str, Any], params: Mapping[str, str]) -> dict[str, Any]:
+    """Return the figures of the operators' page.
+
+    `?tree=stacks` or `modules` chooses the tree that is drawn; modules where they are recorded.
+    """
+    if not document["applies"]:
+        return {}
+    numbers = document["numbers"]
+    trees = {name: words for name, words in TREES.items() if numbers[name]}
+    if "modules" in trees and numbers["module_kind"] == "range":
+        trees["modules"] = "ranges"
+    chosen = params.get("tree", "")
+    if chosen not in trees:
+        chosen = "modules" if numbers["module_kind"] == "module" else "stacks"
+    boxes = charts.boxes(numbers[chosen], numbers["gpu_ns"]) if chosen in trees else []
+    return {
+        "bars": charts.bars(numbers["bars"], numbers["gpu_ns"]), "legend": charts.legend(numbers["bars"]),
+        "gpu_ns": numbers["gpu_ns"], "kind": numbers["kind"],
+        "boxes": boxes, "trees": trees, "tree": chosen, "tree_words": trees.get(chosen, ""),
+        "rows": 1 + max((box.row for box in boxes), default=0),
+        "missed": next((at for at, table in enumerate(document["tables"]) if table["title"].startswith("Could tensor")), None)}
+
+
+def sequences_context(profile: Profile, document: dict[str, Any], params: Mapping[str, str]) -> dict[str, Any]:
+    """Return bars of the first candidates, in percent of the largest.
+
+    Locale-free texts for style attributes.
+    """
+    drawn = document["numbers"].get("drawn", [])
+    largest = max((each["saved_ns"] + each["gaps_ns"] for each in drawn), default=0) or 1
+    return {"drawn": [{**each, "both_ns": each["saved_ns"] + each["gaps_ns"], "width": f"{100 * each['saved_ns'] / largest:.3f}",
+                       "gaps_width": f"{100 * each['gaps_ns'] / largest:.3f}"} for each in drawn]}
+
+
+Context = Callable[[Profile, dict[str, Any], Mapping[str, str]], dict[str, Any]]
+
+CONTEXTS: dict[str, Context] = {        # by name of the topic; one without a line needs nothing
+    "time": time.time_context,
+    "operators": operators_context,
+    "communication": communication_context,
+    "memory": memory_context,
+    "launches": launches_context,
+    "sequences": sequences_context,
+    "critical-path": critical_path_context,
+}
+
+
+def topic_context(topic: Topic, profile: Profile, document: dict[str, Any], params: Mapping[str, str]) -> dict[str, Any]:
+    """Return the template's context of one topic's page; `params` are those of its URL."""
+    context = CONTEXTS.get(topic.name)
+    return context(profile, document, params) if context is not None else {}

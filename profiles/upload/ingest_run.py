@@ -1,0 +1,201 @@
+"""What an ingest finds in an upload, and the objects it stores: the same steps for a trace, a counter report and sums."""
+
+from __future__ import annotations
+
+import resource
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from profiles import ingest
+from profiles.analysis.compare.launches import launches_of_report, launches_of_trace
+from profiles.analysis.core import summaries
+from profiles.analysis.core.kernels import KernelRow, fold, kernel_table
+from profiles.analysis.core.names import short_name
+from profiles.analysis.kernel import counters, findings_counters, findings_source
+from profiles.analysis.trace import cpu_time, findings
+from profiles.analysis.trace.breakdown import breakdown
+from profiles.analysis.trace.merge import merge
+from profiles.analysis.trace.remarks import remark
+from profiles.ingest.core.columns import FURTHER_NAMES
+from profiles.ingest.core.source import SeveralProfiles
+from profiles.models import Profile
+from profiles.progress import PUBLISH_EVERY_S, Progress
+from profiles.store import counters as store_counters
+from profiles.store import derived as store_derived
+from profiles.store import source as store_source
+from profiles.store import summary as store_summary
+from profiles.store import trace as store
+from profiles.store.launches import launches_write
+from profiles.trace import Report, Summary, Trace, TraceError
+
+KERNEL_ROWS = 5_000        # rows of the kernel table; honest traces hold hundreds of names
+_BEYOND_TABLE = f"kernel names beyond the {KERNEL_ROWS:,} of most time: in all sums, in the table as one row, {FURTHER_NAMES}"
+
+
+@dataclass
+class IngestResult:
+    """Everything the rows need; the objects are stored already."""
+
+    kernels: Sequence[KernelRow]
+    findings: Sequence[Any]                     # analysis.findings.Found
+    fields: dict[str, Any]                      # of the Profile row
+    metadata: dict[str, Any]
+    stored_bytes: int
+    rows_write: Callable[[int, dict[str, int]], None] = field(default=lambda profile_id, kernel_ids: None)
+
+
+def read_and_store(profile: Profile, progress: Progress) -> IngestResult:
+    """Read the upload (the upload's content decides how), analyse it, store columns and tiles. Raises TraceError."""
+    content, ranks = _read_all(profile, progress)
+    if isinstance(content, Trace):
+        return trace_store(profile.pk, content, progress, ranks=ranks)
+    return _report(profile.pk, content, progress) if isinstance(content, Report) else _summary(profile.pk, content, progress)
+
+
+def _keys(profile: Profile) -> list[str]:
+    return [each["key"] for each in profile.metadata.get("files", [])] or [profile.upload_key]
+
+
+def _read_all(profile: Profile, progress: Progress) -> tuple[Trace | Report | Summary, int]:
+    """What the upload holds, and of how many ranks: several files, or a zip archive of files that are named like ranks."""
+    paths = [store.local_path(key) for key in _keys(profile)]
+    if len(paths) > 1:
+        names = [each["name"] for each in profile.metadata["files"]]
+        return _read_group([(name, path, None) for name, path in zip(names, paths, strict=True)], progress), len(paths)
+    try:
+        return ingest.read(paths[0], progress), 1
+    except SeveralProfiles as several:
+        if not several.ranks:
+            raise
+        parts = [(Path(name.replace("\\", "/")).name, paths[0], number) for number, name in several.entries]
+        return _read_group(parts, progress), len(parts)
+
+
+def _read_group(parts: Sequence[tuple[str, Path, int | None]], progress: Progress) -> Trace:
+    """One trace of (name, file, number of the entry within an archive)."""
+    traces = []
+    for name, path, entry in parts:
+        part = ingest.read(path, progress, entry=entry)
+        if not isinstance(part, Trace):
+            what = "a counter report" if isinstance(part, Report) else "a table of sums"
+            raise TraceError(name, f"{what} cannot be part of a job's timeline",
+                             "Group the traces of one job; upload counter reports and sums on their own.")
+        traces.append((name, part))
+    return merge(traces)
+
+
+class ProgressSink(Protocol):
+    """What is told of an ingest's progress: `profiles.progress.Progress`."""
+
+    def now(self, phase: str, records: int = 0) -> None: ...
+
+    def slices(self, phase: str, done: int, total: int) -> None: ...
+
+
+def trace_store(profile_id: int, trace: Trace, progress: ProgressSink, ranks: int) -> IngestResult:
+    """Analyse and store one trace.
+
+    Its windows pass once, the analyses run while its tables are encoded.
+    """
+    prepared = store.prepare(trace, progress.slices)
+    remark(trace)
+    kernels = kernel_table(trace)
+    trace.integrity.remark(_BEYOND_TABLE, max(0, len(kernels) - KERNEL_ROWS))
+    with ThreadPoolExecutor(1) as pool:                  # both sides spend most of their time outside the interpreter
+        stored = pool.submit(prepared.write, profile_id)
+        time = breakdown(trace)
+        advice = findings.find(trace, kernels, time)
+        launches = launches_of_trace(trace)
+        while not wait([stored], timeout=PUBLISH_EVERY_S).done:      # rows and messages are written by this thread alone
+            progress.slices("storing", prepared.rows_done, trace.parts.rows)
+        stored_bytes = stored.result() + launches_write(profile_id, launches)
+    stored_bytes += store_derived.derive(profile_id)
+    summary = time.as_json()
+    labels = trace.metadata.get("devices") or []
+    capacity = {device.index: device.memory_bytes for device in trace.devices}
+    capability = {device.index: device.compute_capability for device in trace.devices}
+    for device in summary["devices"]:                   # of a job of several ranks: whose GPU it is
+        device["memory_bytes"] = capacity.get(device["index"])
+        device["label"] = labels[device["index"]] if 0 <= device["index"] < len(labels) else ""
+        device["compute_capability"] = capability.get(device["index"])
+    if not kernels:
+        stored_bytes += _cpu_time(profile_id, trace, summary)
+    devices, steps = summary["devices"], [step["name"] for step in summary["steps"]]
+    return IngestResult(
+        kernels=fold(kernels, KERNEL_ROWS, FURTHER_NAMES), findings=advice, metadata=trace.metadata, stored_bytes=stored_bytes,
+        fields=_fields(trace, Profile.Kind.TRACE, kernels) | {
+            "summary": summary, "gpu": _gpu_names([device.name for device in trace.devices]),
+            "steps": len(set(steps) if ranks > 1 else steps) or None, "wall_ns": summary["wall_ns"],
+            "busy_ns": sum(device["busy_ns"] for device in devices) if devices else None,
+        })
+
+
+def _cpu_time(profile_id: int, trace: Trace, summary: dict[str, Any]) -> int:
+    """What a trace without kernels has to tell: tables of CPU time, and in its summary the name of most; the stored bytes."""
+    tables = trace.tables or cpu_time.tables(trace)
+    summary["headline"] = trace.metadata.pop("headline", "")
+    if tables and tables[0].title == cpu_time.BY_NAME:
+        name, _, _, share_pct, *_ = tables[0].rows[0]
+        summary["cpu_top"] = {"name": str(name)[:300], "share_pct": share_pct}
+    return store_summary.write_summary(profile_id, Summary(trace.format, [], tables, trace.integrity))
+
+
+def _report(profile_id: int, report: Report, progress: Progress) -> IngestResult:
+    progress.now("analysing", records=report.integrity.records_kept)
+    kernels = counters.kernel_table(report)
+    progress.now("storing", records=report.integrity.records_kept)
+    stored_bytes = store_counters.write_report(profile_id, report)
+    stored_bytes += launches_write(profile_id, launches_of_report(report))
+    stored_bytes += store_source.inside_write(profile_id, report)
+    return IngestResult(
+        kernels=kernels, findings=[*findings_counters.find(report), *findings_source.find(report)], metadata=report.metadata,
+        stored_bytes=stored_bytes,
+        fields=_fields(report, Profile.Kind.COUNTERS, kernels) | {
+            # a launch that profiling left incomplete did run: it counts as one, and has no time to add
+            "launches": len(report.launches), "summary": {}, "gpu": _gpu_names([launch.device.name for launch in report.launches]),
+            "steps": None, "wall_ns": None, "busy_ns": None,
+        },
+        rows_write=lambda pk, kernel_ids: store_counters.write_rows(pk, report, kernel_ids))
+
+
+def _summary(profile_id: int, summary: Summary, progress: Progress) -> IngestResult:
+    summaries.cut_tables(summary)
+    kernels = summaries.kernel_rows(summary)
+    summary.integrity.remark(_BEYOND_TABLE, max(0, len(kernels) - KERNEL_ROWS))
+    progress.now("storing", records=summary.integrity.records_kept)
+    return IngestResult(
+        kernels=fold(kernels, KERNEL_ROWS, FURTHER_NAMES), findings=[], metadata=summary.metadata,
+        stored_bytes=store_summary.write_summary(profile_id, summary),
+        fields=_fields(summary, Profile.Kind.SUMMARY, kernels) | {
+            "summary": {"tables": [{"title": table.title[:300], "rows": len(table.rows)} for table in summary.tables]},
+            "gpu": _gpu_names([device.name for device in summary.devices]), "steps": None, "wall_ns": None, "busy_ns": None,
+        })
+
+
+def _fields(content: Trace | Report | Summary, kind: str, kernels: Sequence[KernelRow]) -> dict[str, Any]:
+    return {
+        "kind": kind, "format": content.format[:24], "integrity": content.integrity.as_json(),
+        "launches": sum(kernel.launches for kernel in kernels),
+        "gpu_time_ns": sum(kernel.total_ns for kernel in kernels),
+        "top_kernel": short_name(kernels[0].name) if kernels else "",
+    }
+
+
+def _gpu_names(names: Sequence[str]) -> str:
+    """Each model once: "NVIDIA H200"."""
+    return ", ".join(dict.fromkeys(name for name in names if name))[:120]
+
+
+def peak_rss_bytes() -> int:
+    """The largest resident set of this process and of the children it waited for.
+
+    VmHWM and not ru_maxrss for this process: ru_maxrss outlives exec, a child of a large parent starts with its parent's.
+    """
+    own = 0
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("VmHWM:"):
+            own = int(line.split()[1]) * 1024
+    return max(own, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024)

@@ -1,0 +1,314 @@
+"""What may be done to a profile: create, ingest, edit, delete. The row is the truth; a queue entry only wakes a worker."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import logging
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import PurePosixPath
+from typing import Any
+
+from django.conf import settings
+from django.core.exceptions import SuspiciousFileOperation
+from django.core.files.base import File
+from django.core.files.storage import default_storage
+from django.db import transaction
+from django.db.models import Q
+from django.utils import timezone
+from django.utils.text import get_valid_filename
+
+from profiles.families.assign_services import families_assign
+from profiles.models import INGEST_LEASES, Finding, Profile
+from profiles.progress import Progress, Superseded
+from profiles.rows import json_safe, kernels_copy, text
+from profiles.store.objects import derived_delete, objects_delete
+from profiles.trace import TraceError
+from profiles.upload import ingest_run
+from workers import jobs
+
+log = logging.getLogger(__name__)
+CHUNK_BYTES = 1 << 20
+MAX_ATTEMPTS = 3        # a file that took its worker down this often is not tried again
+
+
+def upload_check(file: File[bytes] | None) -> File[bytes]:
+    """Refuse what can be known to be wrong before a byte is read.
+
+    A form or an API refuses with it. Raises TraceError.
+    """
+    if file is None:
+        raise TraceError("request", "no file in the upload", "send one or several files in the field `file`")
+    where = text(str(file.name or "upload"), 200)
+    if not file.size:
+        raise TraceError(where, "the file is empty (0 bytes)",
+                         "write the trace again: the profiler may have been stopped before it exported")
+    if file.size > settings.UPLOAD_MAX_BYTES:
+        raise TraceError(where, f"the file has {file.size:,} bytes; at most {settings.UPLOAD_MAX_BYTES:,} are taken",
+                         "compress it (.gz), record fewer steps, or let the owner raise RIDGEPOINT_UPLOAD_MAX_BYTES")
+    return file
+
+
+def profile_create(*, owner: Any, file: File[bytes], name: str = "", build: str = "", model: str = "",
+                   tags: Iterable[str] = (), notes: str = "", recorded: str = "", worker: str = "",
+                   more_files: Sequence[File[bytes]] = ()) -> Profile:
+    """Store the bytes and the row, wake an ingest worker on commit.
+
+    `worker`: born claimed by that worker, nobody is woken (the command line ingests in its own child).
+    `more_files`: further files of the same job (ranks); one profile holds them all.
+    Where it fails, neither row nor bytes stay.
+    """
+    shown = text(PurePosixPath(str(file.name or "upload").replace("\\", "/")).name or "upload", 300)
+    profile = Profile(
+        name=text(name.strip(), 300) or shown, file_name=shown, owner=owner, build=text(build.strip(), 80),
+        model=text(model.strip(), 120), tags=tags_clean(tags), notes=text(notes), recorded=text(recorded, 120))
+    if worker:
+        profile.status, profile.worker, profile.heartbeat = Profile.Status.INGESTING, worker, timezone.now()
+    with transaction.atomic():
+        profile.save()
+        with _discard_objects_on_rollback(profile.pk):
+            _uploads_store(profile, [file, *more_files])
+            profile.save()
+        if not worker:
+            jobs.enqueue_on_commit("ingest", "ingest", profile.pk)
+    _publish(profile)
+    return profile
+
+
+@contextmanager
+def _discard_objects_on_rollback(profile_id: int) -> Iterator[None]:
+    """The store knows no transaction: what was stored for a row that is rolled back goes with it. Ids are never used twice."""
+    try:
+        yield
+    except BaseException:
+        objects_delete(profile_id)
+        raise
+
+
+def _uploads_store(profile: Profile, files: Sequence[File[bytes]]) -> None:
+    """Bytes into the store, what is known of them onto the row; the digest of several files is that of their digests."""
+    stored = [_bytes_store(profile.pk, index, each) for index, each in enumerate(files)]
+    profile.upload_key, profile.sha256 = stored[0]["key"], stored[0]["sha256"]
+    profile.upload_bytes = sum(each["bytes"] for each in stored)
+    if len(files) > 1:
+        profile.metadata = {"files": stored}
+        profile.sha256 = hashlib.sha256("".join(each["sha256"] for each in stored).encode()).hexdigest()
+
+
+def tags_parse(typed: str) -> list[str]:
+    """"a, b c" -> ["a", "b", "c"]: as people type them into one field."""
+    return typed.replace(",", " ").split()
+
+
+def tags_clean(tags: Iterable[str]) -> list[str]:
+    """Trimmed, cut to 60 characters, each once, in order."""
+    return list(dict.fromkeys(text(tag.strip(), 60) for tag in tags if tag.strip()))[:50]
+
+
+def _bytes_store(profile_id: int, index: int, file: File[bytes]) -> dict[str, Any]:
+    """Stream to the store in chunks with the digest; the bound holds whatever size the client announced."""
+    digest, size = hashlib.sha256(), 0
+    file.seek(0)
+    while chunk := file.read(CHUNK_BYTES):
+        size += len(chunk)
+        if size > settings.UPLOAD_MAX_BYTES:
+            raise TraceError(str(file.name), f"more than {settings.UPLOAD_MAX_BYTES:,} bytes", "record fewer steps")
+        digest.update(chunk)
+    file.seek(0)
+    plain = PurePosixPath(str(file.name or "upload").replace("\\", "/")).name
+    try:
+        safe = get_valid_filename(text(plain))[-120:]
+    except SuspiciousFileOperation:       # nothing valid is left of the name
+        safe = "upload"
+    folder = f"profiles/{profile_id}/upload/" + (f"{index}/" if index else "")
+    key = default_storage.save(folder + safe, file)
+    return {"key": key, "name": text(plain, 300), "bytes": size, "sha256": digest.hexdigest()}
+
+
+def profile_ingest(profile_id: int, worker: str) -> Profile | None:
+    """Read the upload, store columns and tiles, write the rows. Safe twice, and after a kill at any point.
+
+    Returns the row as it stands, None when it is gone. `ready` or `failed` are set in one transaction with everything
+    that belongs to them, so that no half profile is ever seen; objects of an earlier attempt are overwritten. Raises MemoryError,
+    with the row as it is.
+    """
+    profile = _claim(profile_id, worker)
+    if profile is None:
+        return Profile.objects.filter(pk=profile_id).first()
+    _publish(profile)
+    opened_s = time.monotonic()
+    try:
+        result = ingest_run.read_and_store(profile, Progress(profile_id, worker))
+        _keep(profile_id, worker, result, opened_s)
+    except Superseded:
+        log.info("profile %s: deleted or taken by another worker, stopped", profile_id)
+        if not Profile.objects.filter(pk=profile_id).exists():
+            objects_delete(profile_id)
+            return None
+    except TraceError as error:
+        log.info("profile %s: %s", profile_id, error)
+        _fail(profile_id, worker, error.as_json(), opened_s)
+    except MemoryError:                 # no room to end the row here: whoever bounded this process does (workers.stages)
+        raise
+    except Exception as error:
+        if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+            log.info("profile %s: %s", profile_id, error)
+        else:
+            log.exception("profile %s: ingest failed", profile_id)
+        _fail(profile_id, worker, _unexpected_error(error), opened_s)
+    profile = Profile.objects.filter(pk=profile_id).first()
+    if profile is not None:
+        _publish(profile)
+    return profile
+
+
+def _unexpected_error(error: Exception) -> dict[str, str]:
+    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+        return {"where": "object store", "what": f"no room for the profile's columns ({error.strerror})",
+                "hint": "Free some space, or delete profiles that nobody needs, and upload it again."}
+    return {"where": "ingest", "what": f"unexpected {type(error).__name__}: {error}"[:500],
+            "hint": "This is a fault of Ridgepoint, not necessarily of the file: the worker's log has the traceback. "
+                    "The upload is kept; upload it again after an update."}
+
+
+def _claim(profile_id: int, worker: str) -> Profile | None:
+    """One conditional update: waiting rows, rows that lost their worker, and those born claimed by this one."""
+    free = INGEST_LEASES.is_free() | Q(status=Profile.Status.INGESTING, worker=worker, attempts=0)
+    claimed = INGEST_LEASES.claim(profile_id, worker, free=free & Q(attempts__lt=MAX_ATTEMPTS), error=None)
+    return Profile.objects.get(pk=profile_id) if claimed else None
+
+
+def _mine(profile_id: int, worker: str) -> Profile:
+    row = INGEST_LEASES.rows_held_by(worker).select_for_update().filter(pk=profile_id).first()
+    if row is None:
+        raise Superseded(profile_id)
+    return row
+
+
+def _keep(profile_id: int, worker: str, result: ingest_run.IngestResult, opened_s: float) -> None:
+    """Rows of the result and `ready`, in one transaction."""
+    with transaction.atomic():
+        row = _mine(profile_id, worker)
+        _rows_clear(row)
+        ids = kernels_copy(profile_id, result.kernels)
+        families_assign(ids)
+        result.rows_write(profile_id, ids)
+        Finding.objects.bulk_create([
+            Finding(profile_id=profile_id, kernel_id=ids.get(text(finding.kernel)) if finding.kernel else None,
+                    rule=finding.rule, severity=finding.severity, title=text(finding.title), advice=text(finding.advice),
+                    numbers=json_safe(finding.numbers), worth_ns=json_safe(finding.worth_ns))
+            for finding in result.findings])
+        for field, value in result.fields.items():
+            setattr(row, field, json_safe(value))
+        row.metadata = {**row.metadata, **row_metadata(row.metadata, result)}
+        row.status, row.error, row.heartbeat = Profile.Status.READY, None, None
+        row.peak_rss_bytes, row.stored_bytes = ingest_run.peak_rss_bytes(), result.stored_bytes
+        row.seconds = time.monotonic() - opened_s
+        row.save()
+
+
+def row_metadata(before: dict[str, Any], result: ingest_run.IngestResult) -> dict[str, Any]:
+    """Return what the file states; the list of uploaded files of a group stays."""
+    kept = {"files": before["files"]} if "files" in before else {}
+    return {**json_safe(result.metadata), **kept}
+
+
+def profile_fail(profile_id: int, worker: str, *, what: str, hint: str) -> None:
+    """End a row whose ingest did not end it: its process died."""
+    _fail(profile_id, worker, {"where": "ingest", "what": what, "hint": hint}, time.monotonic())
+    profile = Profile.objects.filter(pk=profile_id).first()
+    if profile is not None:
+        _publish(profile)
+
+
+def part_note(profile_id: int, part: str, why: str) -> None:
+    """Keep in the integrity report of a ready profile why a part of it is missing; "" forgets what was said of that part."""
+    with transaction.atomic():
+        profile = Profile.objects.select_for_update().filter(pk=profile_id).first()
+        if profile is None:
+            return
+        before = profile.integrity.get("notes", [])
+        notes = [note for note in before if not note.startswith(f"{part}: ")] + ([f"{part}: {why}"] if why else [])
+        if notes != before:
+            profile.integrity = {**profile.integrity, "notes": notes}
+            profile.save(update_fields=["integrity"])
+
+
+def _fail(profile_id: int, worker: str, error: dict[str, str], opened_s: float) -> None:
+    try:
+        with transaction.atomic():
+            row = _mine(profile_id, worker)
+            _rows_clear(row)
+            row.status, row.error, row.summary, row.heartbeat = Profile.Status.FAILED, json_safe(error), {}, None
+            row.seconds, row.peak_rss_bytes = time.monotonic() - opened_s, ingest_run.peak_rss_bytes()
+            row.save()
+    except Superseded:
+        log.info("profile %s: failed, but no longer this worker's", profile_id)
+        return
+    derived_delete(profile_id)
+
+
+def _rows_clear(row: Profile) -> None:
+    row.findings.all().delete()
+    row.counter_launches.all().delete()
+    row.kernels.all().delete()
+
+
+def profile_update(profile: Profile, *, name: str | None = None, build: str | None = None, model: str | None = None,
+                   tags: Iterable[str] | None = None, notes: str | None = None) -> Profile:
+    """Edit what people may edit; None leaves a field as it is."""
+    changes: dict[str, Any] = {}
+    if name is not None and name.strip():
+        changes["name"] = text(name.strip(), 300)
+    if build is not None:
+        changes["build"] = text(build.strip(), 80)
+    if model is not None:
+        changes["model"] = text(model.strip(), 120)
+    if tags is not None:
+        changes["tags"] = tags_clean(tags)
+    if notes is not None:
+        changes["notes"] = text(notes)
+    for field, value in changes.items():
+        setattr(profile, field, value)
+    if changes:
+        profile.save(update_fields=list(changes))
+    if "build" in changes or "model" in changes:
+        jobs.enqueue_on_commit("ingest", "builds", profile.pk)
+    return profile
+
+
+def profile_delete(profile: Profile) -> None:
+    """Delete the rows now, and the objects when that is committed.
+
+    An ingest that runs notices and stops.
+    """
+    profile_id = profile.pk
+    with transaction.atomic():
+        profile.delete()
+        transaction.on_commit(lambda: objects_delete(profile_id), robust=True)
+        if profile.build:
+            jobs.enqueue_on_commit("ingest", "builds", profile_id)
+    jobs.publish(f"profile.{profile_id}", "status", {"status": "deleted"})
+    jobs.publish("home", "profile", {"id": profile_id, "status": "deleted"})
+
+
+def profiles_fail_hopeless() -> None:
+    """End every row that took its worker down `MAX_ATTEMPTS` times as failed, with that as its error."""
+    for profile in Profile.objects.filter(INGEST_LEASES.is_lost(), attempts__gte=MAX_ATTEMPTS):
+        profile_fail(profile.pk, profile.worker,
+                     what=f"the worker died {profile.attempts} times while it read this file",
+                     hint="It may need more memory than the worker has: see the worker's log, or record fewer steps.")
+
+
+def _publish(profile: Profile) -> None:
+    data = {
+        "status": profile.status, "error": profile.error, "format": profile.format, "kind": profile.kind,
+        "launches": profile.launches, "gpu_time_ns": profile.gpu_time_ns, "gpu": profile.gpu, "name": profile.name,
+        "seconds": profile.seconds, "records_read": profile.integrity.get("records_read"),
+        "records_kept": profile.integrity.get("records_kept"),
+    }
+    jobs.publish(f"profile.{profile.pk}", "status", data)
+    jobs.publish("home", "profile", {"id": profile.pk, "status": profile.status})
+

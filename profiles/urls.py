@@ -1,0 +1,146 @@
+"""Pages and API routes of profiles, kernels, captures and queries."""
+
+from django.urls import path
+
+from profiles.actions import api as actions_api
+from profiles.actions import pages as actions_pages
+from profiles.advice import api as advice_api
+from profiles.advice import pages as advice_pages
+from profiles.capture import api as capture_api
+from profiles.capture import pages as capture_pages
+from profiles.ceilings import api as ceilings_api
+from profiles.ceilings import pages as ceilings_pages
+from profiles.compare import pages as compare_pages
+from profiles.counters import anatomy_api
+from profiles.downloads import api as downloads_api
+from profiles.exports import api as exports_api
+from profiles.families import api as families_api
+from profiles.families import pages as families_pages
+from profiles.notes import api as notes_api
+from profiles.occupancy import api as occupancy_api
+from profiles.occupancy import pages as occupancy_pages
+from profiles.overview import api as overview_api
+from profiles.overview import pages as overview_pages
+from profiles.report import api as report_api
+from profiles.report import pages as report_pages
+from profiles.rooflines import api as rooflines_api
+from profiles.rooflines import pages as rooflines_pages
+from profiles.source import api as source_api
+from profiles.source import pages as source_pages
+from profiles.sql import api as sql_api
+from profiles.sql import pages as sql_pages
+from profiles.sql import track_api
+from profiles.timeline import api as timeline_api
+from profiles.timeline import pages as timeline_pages
+from profiles.timeline import selection_api
+from profiles.timeline import selection_api as path_api
+from profiles.topics import api as topics_api
+from profiles.topics import pages as topics_pages
+
+urlpatterns = [
+    # profiles
+    path("profiles/", overview_pages.profile_list, name="profile-list"),
+    path("profiles/upload/", overview_pages.profile_upload, name="profile-upload"),
+    path("profiles/<int:pk>/", overview_pages.profile_detail, name="profile"),
+    path("profiles/<int:pk>/timeline/", timeline_pages.timeline, name="timeline"),
+    path("timelines/", timeline_pages.timelines_choose, name="timelines-choose"),               # ?a=1&b=2
+    path("timelines/<int:a>/<int:b>/", timeline_pages.timelines, name="timelines"),
+    path("profiles/<int:pk>/roofline/", rooflines_pages.roofline, name="roofline"),
+    path("profiles/<int:pk>/kernels/<int:kernel_pk>/", overview_pages.kernel_detail, name="kernel"),
+    path("profiles/<int:pk>/kernels/<int:kernel_pk>/source/", source_pages.source, name="source"),        # ?launch=0&metric=…
+    path("profiles/<int:pk>/kernels/<int:kernel_pk>/sampling/", source_pages.sampling, name="sampling"),  # ?launch=0
+    path("profiles/<int:pk>/kernels/<int:kernel_pk>/tune/", actions_pages.kernel_tune, name="kernel-tune"),            # → form
+    path("profiles/<int:pk>/kernels/<int:kernel_pk>/capture/", actions_pages.kernel_capture, name="kernel-capture"),   # → form
+    path("profiles/<int:pk>/report/", report_pages.report, name="report"),         # to print
+    path("profiles/<int:pk>/kernels/<int:kernel_pk>/advice/", advice_pages.advice_decide, name="advice-decide"),  # POST
+    path("profiles/<int:pk>/advice/", advice_pages.advice_decide, name="advice-decide-run"),  # POST
+    path("advice/", advice_pages.advice_list, name="advice"),                      # ?show=open|verified|refuted|dismissed
+    path("profiles/<int:pk>/analysis/<slug:name>/", topics_pages.topic_page, name="topic"),
+    path("profiles/<int:pk>/delete/", overview_pages.profile_delete, name="profile-delete"),  # POST
+    path("kernels/", families_pages.kernel_list, name="kernel-list"),
+    path("kernels/shapes/<int:pk>/", families_pages.family_shape, name="family-shape"),
+    path("kernels/<int:pk>/merge/", families_pages.family_merge, name="family-merge"),  # POST, as the next six
+    path("kernels/<int:pk>/split/", families_pages.family_split, name="family-split"),
+    path("kernels/<int:pk>/rename/", families_pages.family_rename, name="family-rename"),
+    path("kernels/<int:pk>/notes/", families_pages.note_create, name="family-note"),
+    path("kernels/edits/<int:pk>/undo/", families_pages.edit_undo, name="family-undo"),
+    path("kernels/notes/<int:pk>/delete/", families_pages.note_delete, name="family-note-delete"),
+    path("roofline/", rooflines_pages.rooflines, name="rooflines"),                 # ?profiles=1,2&before=1&after=2
+    path("occupancy/", occupancy_pages.occupancy, name="occupancy"),               # ?kernel=1 or ?cc=9.0&threads=256&…
+    path("compare/", compare_pages.compare, name="compare"),                      # ?a=1&b=2 or ?build_a=…&build_b=…
+    path("sql/", sql_pages.sql_console, name="sql"),                               # ?profiles=1,2 ?query=3
+    # captures
+    path("captures/", capture_pages.capture_list, name="capture-list"),
+    path("captures/new/", capture_pages.capture_new, name="capture-new"),
+    path("captures/targets/", capture_pages.capture_targets, name="capture-targets"),
+    path("captures/<int:pk>/", capture_pages.capture_detail, name="capture"),
+    path("captures/<int:pk>/stop/", capture_pages.capture_stop, name="capture-stop"),  # POST
+    path("ceilings/", ceilings_pages.ceiling_list, name="ceilings"),
+    path("ceilings/measure/", ceilings_pages.ceiling_measure, name="ceiling-measure"),  # POST
+    path("ceilings/<int:pk>/", ceilings_pages.ceiling_run, name="ceiling-run"),
+    path("ceilings/<int:pk>/stop/", ceilings_pages.ceiling_stop, name="ceiling-stop"),  # POST
+    # API
+    path("api/profiles/", overview_api.ProfileListApi.as_view(), name="api-profiles"),
+    path("api/profiles/<int:pk>/", overview_api.ProfileApi.as_view(), name="api-profile"),
+    path("api/profiles/<int:pk>/kernels/", overview_api.KernelListApi.as_view(), name="api-kernels"),
+    path("api/profiles/<int:pk>/counters/", overview_api.CounterListApi.as_view(), name="api-counters"),
+    path("api/profiles/<int:pk>/kernels/<int:kernel_pk>/anatomy/", anatomy_api.AnatomyApi.as_view(), name="api-anatomy"),
+    path("api/profiles/<int:pk>/tables/", overview_api.TableListApi.as_view(), name="api-tables"),
+    path("api/profiles/<int:pk>/roofline/", rooflines_api.RooflineApi.as_view(), name="api-roofline"),
+    path("api/profiles/<int:pk>/source/<int:launch>/", source_api.SourceApi.as_view(), name="api-source"),
+    path("api/profiles/<int:pk>/sampling/<int:launch>/", source_api.SamplingApi.as_view(), name="api-sampling"),
+    path("api/profiles/<int:pk>/kernels/<int:kernel_pk>/advice/", advice_api.KernelAdviceApi.as_view(), name="api-kernel-advice"),
+    path("api/profiles/<int:pk>/advice/", advice_api.RunAdviceApi.as_view(), name="api-run-advice"),  # POST
+    path("api/advice/", advice_api.AdviceListApi.as_view(), name="api-advice"),
+    path("api/advice/<int:pk>/", advice_api.DecisionApi.as_view(), name="api-decision"),                           # DELETE
+    path("api/profiles/<int:pk>/analysis/<slug:name>/", topics_api.TopicApi.as_view(), name="api-topic"),
+    path("api/profiles/<int:pk>/summary/", report_api.SummaryApi.as_view(), name="api-summary"),                 # ?format=md
+    path("api/profiles/<int:pk>/kernels/<int:kernel_pk>/actions/", actions_api.KernelActionsApi.as_view(),
+         name="api-kernel-actions"),
+    path("api/profiles/<int:pk>/timeline/", timeline_api.TimelineApi.as_view(), name="api-timeline"),
+    path("api/profiles/<int:pk>/critical-path/", path_api.CriticalPathApi.as_view(), name="api-critical-path"),
+    path("api/profiles/<int:pk>/names/", timeline_api.NamesApi.as_view(), name="api-names"),
+    path("api/profiles/<int:pk>/density/", timeline_api.DensityApi.as_view(), name="api-density"),
+    path("api/profiles/<int:pk>/tiles/<int:level>/<int:index>/", timeline_api.TileApi.as_view(), name="api-tile"),
+    path("api/profiles/<int:pk>/slices/", timeline_api.SliceSearchApi.as_view(), name="api-slices"),
+    path("api/profiles/<int:pk>/hits/", timeline_api.HitsApi.as_view(), name="api-hits"),
+    path("api/profiles/<int:pk>/slices/<int:slice_id>/", selection_api.SliceApi.as_view(), name="api-slice"),
+    path("api/profiles/<int:pk>/slices/<int:slice_id>/kernel/", selection_api.SliceKernelApi.as_view(), name="api-slice-kernel"),
+    path("api/profiles/<int:pk>/selection/", selection_api.SelectionApi.as_view(), name="api-selection"),
+    path("api/profiles/<int:pk>/selection/columns/", selection_api.AreaColumnsApi.as_view(), name="api-selection-columns"),
+    path("api/profiles/<int:pk>/selection/histogram/", selection_api.HistogramApi.as_view(), name="api-selection-histogram"),
+    path("api/profiles/<int:pk>/selection/slices/", selection_api.AreaSlicesApi.as_view(), name="api-selection-slices"),
+    path("api/profiles/<int:pk>/selection/flame/", selection_api.FlameApi.as_view(), name="api-selection-flame"),
+    path("api/profiles/<int:pk>/export/trace/", downloads_api.TraceExportApi.as_view(), name="api-export-trace"),
+    path("api/profiles/<int:pk>/export/slices/", downloads_api.SlicesExportApi.as_view(), name="api-export-slices"),
+    path("api/profiles/<int:pk>/export/hits/", downloads_api.HitsExportApi.as_view(), name="api-export-hits"),
+    path("api/profiles/<int:pk>/launches/", downloads_api.LaunchesExportApi.as_view(), name="api-launches"),
+    path("api/tables/", exports_api.TableApi.as_view(), name="api-table"),  # POST: cells in, a file out
+    path("api/profiles/<int:pk>/notes/", notes_api.NoteListApi.as_view(), name="api-notes"),
+    path("api/profiles/<int:pk>/notes/<int:note_pk>/", notes_api.NoteApi.as_view(), name="api-note"),
+    path("api/profiles/<int:pk>/sql/<str:queries>/", track_api.SqlTimelineApi.as_view(), {"rest": ""}),
+    path("api/profiles/<int:pk>/sql/<str:queries>/<path:rest>", track_api.SqlTimelineApi.as_view(), name="api-sql-timeline"),
+    path("api/sql/", sql_api.SqlApi.as_view(), name="api-sql"),  # POST
+    path("api/sql/stop/", sql_api.SqlStopApi.as_view(), name="api-sql-stop"),  # POST
+    path("api/sql/tables/", sql_api.SqlTablesApi.as_view(), name="api-sql-tables"),
+    path("api/queries/", sql_api.QueryListApi.as_view(), name="api-queries"),
+    path("api/queries/<int:pk>/", sql_api.QueryApi.as_view(), name="api-query"),
+    path("api/occupancy/", occupancy_api.OccupancyApi.as_view(), name="api-occupancy"),
+    path("api/kernels/", families_api.FamilyListApi.as_view(), name="api-families"),
+    path("api/kernels/changes/", families_api.BuildChangesApi.as_view(), name="api-build-changes"),
+    path("api/kernels/<int:pk>/", families_api.FamilyApi.as_view(), name="api-family"),
+    path("api/kernels/shapes/<int:pk>/", families_api.ShapeApi.as_view(), name="api-family-shape"),
+    path("api/kernels/<int:pk>/notes/", families_api.FamilyNotesApi.as_view(), name="api-family-notes"),
+    path("api/kernels/edits/", families_api.FamilyEditsApi.as_view(), name="api-family-edits"),
+    path("api/kernels/edits/<int:pk>/undo/", families_api.FamilyUndoApi.as_view(), name="api-family-undo"),
+    path("api/roofline/", rooflines_api.RooflinesApi.as_view(), name="api-rooflines"),
+    path("api/compare/", overview_api.CompareApi.as_view(), name="api-compare"),
+    path("api/captures/", capture_api.CaptureListApi.as_view(), name="api-captures"),
+    path("api/captures/preview/", capture_api.CapturePreviewApi.as_view(), name="api-capture-preview"),  # POST
+    path("api/captures/targets/", capture_api.CaptureTargetListApi.as_view(), name="api-capture-targets"),
+    path("api/captures/<int:pk>/", capture_api.CaptureApi.as_view(), name="api-capture"),
+    path("api/captures/<int:pk>/stop/", capture_api.CaptureStopApi.as_view(), name="api-capture-stop"),
+    path("api/ceilings/", ceilings_api.CeilingListApi.as_view(), name="api-ceilings"),
+    path("api/ceilings/<int:pk>/", ceilings_api.CeilingApi.as_view(), name="api-ceiling"),
+    path("api/ceilings/<int:pk>/stop/", ceilings_api.CeilingStopApi.as_view(), name="api-ceiling-stop"),
+]

@@ -1,0 +1,69 @@
+// The frame of every page: theme switch, keys, search box, live indicator, enhanced tables, times in words.
+
+import { bind, showHelp } from "../lib/keys.js";
+import { onConnection } from "../lib/live.js";
+import "../lib/refresh.js"; // before tables become grids: it notes what each part says
+import { toggle } from "../lib/theme.js";
+import { ago } from "../lib/time.js";
+
+const STATES = { live: "live", connecting: "connecting…", lost: "not live: reconnecting" };
+
+document.getElementById("theme-switch")?.addEventListener("click", toggle);
+document.getElementById("keys-help")?.addEventListener("click", showHelp);
+
+const search = /** @type {HTMLInputElement|null} */ (document.getElementById("search"));
+search?.addEventListener("keydown", (event) => { if (event.key === "Escape") search.blur(); });
+
+// A page may take "/" for its own search (the timeline): it marks the field with data-page-search.
+bind("/", "Search", () => {
+  const own = /** @type {HTMLInputElement|null} */ (document.querySelector("[data-page-search]"));
+  (own ?? search)?.focus();
+  (own ?? search)?.select();
+}, "Everywhere");
+bind("?", "Show the keys", showHelp, "Everywhere");
+for (const [key, path, name] of [["h", "/", "Home"], ["p", "/profiles/", "Profiles"], ["k", "/kernels/", "Kernels"], ["c", "/compare/", "Compare"],
+  ["b", "/builds/", "Builds"], ["t", "/tune/", "Tune"], ["a", "/cache/", "Cache"], ["r", "/captures/", "Captures"], ["w", "/workers/", "Workers"], ["s", "/sql/", "SQL"], ["o", "/occupancy/", "Occupancy calculator"]]) {
+  bind(`g ${key}`, `Go to ${name}`, () => location.assign(path), "Everywhere");
+}
+
+document.querySelector(".nav [aria-current]")?.scrollIntoView({ inline: "center", block: "nearest" }); // of a phone's row of pages
+
+const indicator = document.getElementById("live-state");
+onConnection((state) => {
+  if (!indicator) return;
+  indicator.hidden = state === null;
+  if (state === null) return;
+  indicator.dataset.state = state;
+  indicator.title = state === "live" ? "This page updates by itself" : "Connection to the server is down: numbers may be old";
+  indicator.querySelector(".live-text").textContent = STATES[state];
+});
+
+document.addEventListener("click", (event) => { // a menu closes when something else is clicked
+  for (const menu of document.querySelectorAll("details.menu[open]")) if (!menu.contains(/** @type {Node} */ (event.target))) menu.removeAttribute("open");
+});
+document.addEventListener("keydown", (event) => {
+  const open = event.key === "Escape" ? [...document.querySelectorAll("details.menu[open]")] : [];
+  for (const menu of open) menu.removeAttribute("open");
+  if (open.length) event.preventDefault(); // this Escape is spent: it does not also clear what the page has selected
+});
+
+// A menu opens to the left of its button's right edge, and to the right where it would leave the page.
+document.addEventListener("toggle", (event) => {
+  const menu = /** @type {HTMLElement} */ (event.target), body = menu instanceof Element && menu.matches("details.menu[open]") ? menu.querySelector(".menu-body") : null;
+  if (!body) return;
+  body.classList.remove("to-right");
+  body.classList.toggle("to-right", body.getBoundingClientRect().left < 4);
+}, true);
+
+function tellTimes() {
+  for (const time of document.querySelectorAll("time[data-ago]")) time.textContent = ago(time.getAttribute("datetime") ?? "");
+}
+tellTimes();
+setInterval(tellTimes, 15000);
+
+// The table library is fetched only where there is a table.
+function makeGrids() {
+  if (document.querySelector("table[data-grid]:not([data-enhanced])")) import("../grid/grid.js").then(({ enhanceAll }) => enhanceAll());
+}
+makeGrids();
+document.addEventListener("refreshed", () => { tellTimes(); makeGrids(); });

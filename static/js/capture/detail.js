@@ -1,0 +1,67 @@
+// A capture's page while it runs: its log as it comes, its state, and the way to its profile.
+import { getJson } from "../lib/http.js";
+import { watch } from "../lib/live.js";
+
+const MOST_CHARS = 400_000;
+const root = document.getElementById("capture");
+const log = document.getElementById("capture-log");
+const since = document.getElementById("capture-since");
+const UNDER_WAY = ["queued", "running"];
+let started_ms = Date.parse(since?.dataset.started ?? "");
+
+/** @param {string} text */
+function append(text) {
+  const atEnd = log.scrollTop + log.clientHeight >= log.scrollHeight - 30;
+  log.append(text);
+  if (log.textContent.length > MOST_CHARS) log.textContent = log.textContent.slice(-MOST_CHARS / 2);
+  if (atEnd) log.scrollTop = log.scrollHeight;
+}
+
+/** @param {{status: string, error: any, worker: string, profile: number|null}} row */
+function show(row) {
+  root.dataset.status = row.status;
+  const live = UNDER_WAY.includes(row.status);
+  const sentence = {
+    queued: "Waiting for a gpu worker.", running: `Running on ${row.worker}.`, cancelled: "Stopped; nothing was kept.",
+    done: "Captured.", failed: `Failed: ${row.error?.what ?? "see the log"}.`,
+  };
+  document.getElementById("capture-answer").textContent = sentence[row.status] ?? row.status;
+  document.getElementById("capture-error").hidden = !row.error;
+  for (const part of ["where", "what", "hint"]) document.getElementById(`capture-error-${part}`).textContent = row.error?.[part] ?? "";
+  document.getElementById("capture-next").hidden = live;
+  document.getElementById("capture-log-note").textContent = live ? "as it comes" : "complete";
+  const stop = document.getElementById("capture-stop");
+  if (stop) stop.hidden = !live;
+  const profile = /** @type {HTMLAnchorElement} */ (document.getElementById("capture-profile"));
+  profile.hidden = !row.profile;
+  if (row.profile) profile.href = root.dataset.profileUrl.replace("/0/", `/${row.profile}/`);
+}
+
+/** The row is the truth: after each (re)connection it is read again. */
+async function catchUp() {
+  const row = await getJson(root.dataset.api);
+  show(row);
+  started_ms = Date.parse(row.started ?? "");
+  if (log.textContent !== row.log) {
+    log.textContent = row.log;
+    log.scrollTop = log.scrollHeight;
+  }
+}
+
+function tick() {
+  if (!since || root.dataset.status !== "running" || Number.isNaN(started_ms)) return;
+  since.textContent = `for ${Math.max(0, Math.round((Date.now() - started_ms) / 1000))} s`;
+}
+
+if (UNDER_WAY.includes(root.dataset.status)) {
+  const handle = watch([`capture.${root.dataset.id}`], (message) => {
+    if (message.event === "log") append(message.data.lines.map((line) => `${line}\n`).join(""));
+    if (message.event === "status") {
+      show(message.data);
+      if (message.data.status === "running") catchUp();
+      else if (!UNDER_WAY.includes(message.data.status)) { catchUp(); handle.close(); }
+    }
+  }, (state) => { if (state === "live") catchUp(); });
+  window.setInterval(tick, 1000);
+}
+log.scrollTop = log.scrollHeight;

@@ -1,0 +1,245 @@
+// Upload several files, each with its own progress, then watch each being read. Works on a form (the upload page) and on a
+// bare drop zone (the home page); without this script the form is a plain form.
+
+import { upload, getJson } from "../lib/http.js";
+import { watch } from "../lib/live.js";
+import { bytes, count, ns, si } from "../lib/units.js";
+
+const AT_ONCE = 2;
+const FIELDS = ["build", "model", "tags", "notes"];
+const REMEMBERED = "ridgepoint.upload.";
+
+/** @param {string} tag @param {Record<string, any>} properties @param {...(Node|string)} children */
+function make(tag, properties = {}, ...children) {
+  const element = Object.assign(document.createElement(tag), properties);
+  element.append(...children);
+  return element;
+}
+
+/** A sentence as nodes; `names` in backticks are code. @param {string} text */
+function ticked(text) {
+  return text.split("`").map((part, at) => (at % 2 ? make("code", { textContent: part }) : part));
+}
+
+/** @param {HTMLElement} element a form, or a drop zone; data-url: where to send files */
+export function mountUploader(element) {
+  if (element.dataset.mounted) return;
+  element.dataset.mounted = "1";
+  new Uploader(element);
+}
+
+class Uploader {
+  /** @param {HTMLElement} element */
+  constructor(element) {
+    this.element = element;
+    this.url = element.dataset.url;
+    this.maxBytes = Number(element.dataset.maxBytes) || Infinity;
+    this.form = element instanceof HTMLFormElement ? element : null;
+    this.zone = element.querySelector("[data-dropzone]") ?? element;
+    this.input = element.querySelector("input[type=file]") ?? this.addInput();
+    this.list = element.querySelector("[data-files]") ?? this.addList();
+    /** @type {Upload[]} */
+    this.waiting = [];
+    this.running = 0;
+    /** @type {Map<number, Upload>} */
+    this.reading = new Map();
+    this.live = null;
+    this.remember();
+    this.listen();
+  }
+
+  addInput() {
+    const input = make("input", { type: "file", multiple: true, hidden: true });
+    const button = make("button", { type: "button", className: "btn", textContent: "Choose files" });
+    button.addEventListener("click", () => input.click());
+    this.zone.append(input, button);
+    return input;
+  }
+
+  addList() {
+    const list = make("ul", { className: "list" });
+    list.setAttribute("aria-live", "polite");
+    this.element.after(list);
+    return list;
+  }
+
+  /** What was typed stays typed, for the next upload too. */
+  remember() {
+    for (const name of FIELDS) {
+      const field = this.form?.elements.namedItem(name);
+      if (!field) continue;
+      field.value ||= localStorage.getItem(REMEMBERED + name) ?? "";
+      field.addEventListener("change", () => localStorage.setItem(REMEMBERED + name, field.value));
+    }
+  }
+
+  listen() {
+    const together = this.element.querySelector("[data-together]");
+    const offer = () => { together.hidden = this.input.files.length < 2; };
+    if (together) { offer(); this.input.addEventListener("change", offer); }
+    for (const kind of ["dragenter", "dragover"]) this.zone.addEventListener(kind, (event) => { event.preventDefault(); this.zone.classList.add("over"); });
+    for (const kind of ["dragleave", "drop"]) this.zone.addEventListener(kind, () => this.zone.classList.remove("over"));
+    this.zone.addEventListener("drop", (event) => { event.preventDefault(); this.add(event.dataTransfer?.files ?? []); });
+    // A file dropped beside the zone must not replace the page.
+    for (const kind of ["dragover", "drop"]) addEventListener(kind, (event) => { if (event.dataTransfer?.types.includes("Files")) event.preventDefault(); });
+    if (this.form) {
+      this.form.addEventListener("submit", (event) => { event.preventDefault(); this.add(this.input.files); });
+    } else {
+      this.input.addEventListener("change", () => this.add(this.input.files));
+    }
+    addEventListener("beforeunload", (event) => { if (this.running || this.waiting.length) event.preventDefault(); });
+  }
+
+  /** @param {Iterable<File>} files */
+  add(files) {
+    const fields = Object.fromEntries(FIELDS.map((name) => [name, this.form?.elements.namedItem(name)?.value ?? ""]));
+    for (const [name, value] of Object.entries(fields)) if (this.form) localStorage.setItem(REMEMBERED + name, value);
+    const together = this.form?.elements.namedItem("together")?.checked && files.length > 1;
+    for (const set of together ? [[...files]] : [...files].map((file) => [file])) {
+      const each = new Upload(set, fields, this), empty = set.find((file) => !file.size);
+      this.list.append(each.row);
+      if (empty) each.failed({ error: "the file is empty (0 bytes)", where: empty.name, hint: "write the trace again" });
+      else if (each.size > this.maxBytes) each.failed({ error: `${bytes(each.size)} are more than the ${bytes(this.maxBytes)} that are taken`, where: each.title, hint: "compress it (.gz) or record fewer steps" });
+      else this.waiting.push(each);
+    }
+    this.input.value = "";
+    this.next();
+  }
+
+  next() {
+    while (this.running < AT_ONCE && this.waiting.length) {
+      this.running += 1;
+      this.waiting.shift().send(this.url).finally(() => { this.running -= 1; this.next(); });
+    }
+  }
+
+  /** Watch the ingest of an uploaded profile. @param {number} id @param {Upload} each */
+  follow(id, each) {
+    this.reading.set(id, each);
+    this.watchAll();
+  }
+
+  /** @param {number} id */
+  done(id) {
+    this.reading.delete(id);
+    if (this.reading.size) this.watchAll();
+    else { this.live?.close(); this.live = null; }
+  }
+
+  watchAll() {
+    const topics = [...this.reading.keys()].map((id) => `profile.${id}`);
+    if (this.live) { this.live.set(topics); return; }
+    this.live = watch(topics, ({ topic, event, data }) => this.told(Number(topic.split(".")[1]), event, data), (state) => {
+      if (state === "live") this.catchUp();
+      else if (state === "lost") for (const each of this.reading.values()) each.say("not live: trying to reconnect");
+    });
+  }
+
+  told(id, event, data) {
+    const each = this.reading.get(id);
+    if (!each) return;
+    if (event === "progress") each.readingNow(data);
+    else if (["ready", "failed", "deleted"].includes(data.status)) { each.ended(data); this.done(id); }
+    else each.say(data.status === "ingesting" ? "reading" : "waits for an ingest worker");
+  }
+
+  /** The rows know what was missed while nothing was live. */
+  async catchUp() {
+    for (const id of [...this.reading.keys()]) {
+      const row = await getJson(`${this.url}${id}/`).catch(() => null);
+      if (!row) continue;
+      if (row.progress) this.reading.get(id)?.readingNow(row.progress);
+      this.told(id, "status", { ...row, records_read: row.integrity?.records_read, records_kept: row.integrity?.records_kept });
+    }
+  }
+}
+
+class Upload {
+  /** @param {File[]} files one, or the ranks of one job @param {Record<string, string>} fields @param {Uploader} owner */
+  constructor(files, fields, owner) {
+    this.files = files;
+    this.title = files.length > 1 ? `${files[0].name} and ${files.length - 1} more: one job` : files[0].name;
+    this.size = files.reduce((sum, file) => sum + file.size, 0);
+    this.fields = fields;
+    this.owner = owner;
+    this.id = 0;
+    this.name = make("span", { className: "what mono", textContent: this.title });
+    this.bar = make("progress", { max: this.size || 1, value: 0 });
+    this.bar.setAttribute("aria-label", `Progress of ${this.title}`);
+    this.text = make("span", { className: "progress-text", textContent: "waits" });
+    this.stop = make("button", { type: "button", className: "btn btn-small", textContent: "Stop" });
+    this.why = make("span", { className: "why", hidden: true });
+    this.state = make("span", { className: "progress push" }, this.bar, this.text, this.stop);
+    this.row = make("li", {}, this.name, make("span", { className: "muted", textContent: bytes(this.size) }), this.state, this.why);
+    this.abort = new AbortController();
+    this.stop.addEventListener("click", () => this.abort.abort());
+  }
+
+  say(text) { this.text.textContent = text; }
+
+  /** @param {string} url */
+  async send(url) {
+    const data = new FormData();
+    for (const file of this.files) data.append("file", file);
+    if (this.files.length > 1) data.append("together", "true");
+    for (const [name, value] of Object.entries(this.fields)) if (value) data.append(name, value);
+    const began = performance.now();
+    try {
+      const row = await upload(url, data, (sent, total) => this.sending(sent, total, began), { signal: this.abort.signal });
+      this.taken(row);
+    } catch (error) {
+      if (error.name === "AbortError") this.failed({ error: "stopped", where: this.title, hint: "" });
+      else this.failed(error);
+    }
+  }
+
+  sending(sent, total, began) {
+    const seconds = (performance.now() - began) / 1000;
+    const rate = seconds > 0.3 ? sent / seconds : 0;
+    this.bar.max = total || this.size;
+    this.bar.value = sent;
+    const left = rate ? ` · ${si(rate, "B/s")} · ${ns(((this.bar.max - sent) / rate) * 1e9)} left` : "";
+    this.say(sent >= this.bar.max ? "storing" : `uploading ${bytes(sent)} of ${bytes(this.bar.max)}${left}`);
+  }
+
+  taken(row) {
+    this.id = row.id;
+    this.stop.remove();
+    this.bar.removeAttribute("value");
+    this.say("waits for an ingest worker");
+    this.name.replaceChildren(make("a", { href: `/profiles/${row.id}/`, textContent: this.title }));
+    if (row.duplicates?.length) {
+      this.explain("The same bytes were uploaded before: ", make("a", { href: `/profiles/${row.duplicates[0]}/`, textContent: `profile ${row.duplicates[0]}` }), ".");
+    }
+    this.owner.follow(row.id, this);
+  }
+
+  readingNow({ phase, done_bytes, total_bytes, records, rate_bytes_s, eta_s }) {
+    if (total_bytes) { this.bar.max = total_bytes; this.bar.value = done_bytes; } else this.bar.removeAttribute("value");
+    const parts = [phase, records ? `${count(records)} records` : "", rate_bytes_s ? si(rate_bytes_s, "B/s") : "", eta_s ? `${ns(eta_s * 1e9)} left` : ""];
+    this.say(parts.filter(Boolean).join(" · "));
+  }
+
+  ended(data) {
+    if (data.status !== "ready") { this.failed(data.error ?? { what: data.status }); return; }
+    const lost = (data.records_read ?? 0) - (data.records_kept ?? 0);
+    this.bar.remove();
+    this.text.replaceChildren(make("span", { className: lost ? "mark-warn" : "mark-ok", textContent: lost ? "! ready, with loss" : "✓ ready" }),
+      ` ${count(data.launches)} launches, ${ns(data.gpu_time_ns)} of kernel time`);
+    this.state.append(make("a", { className: "btn btn-small btn-primary", href: `/profiles/${this.id}/`, textContent: "Open" }));
+    if (lost) this.explain(`${count(lost)} of ${count(data.records_read)} records could not be kept; the profile says which.`);
+  }
+
+  /** @param {{error?: string, what?: string, where?: string, hint?: string}} error */
+  failed(error) {
+    this.stop.remove();
+    this.bar.remove();
+    this.text.replaceChildren(make("span", { className: "mark-bad", textContent: "✕ failed" }));
+    this.explain(...ticked([error.where, error.what ?? error.error].filter(Boolean).join(": ") + (error.hint ? `. ${error.hint}` : "")));
+  }
+
+  explain(...nodes) {
+    this.why.hidden = false;
+    this.why.replaceChildren(...nodes);
+  }
+}

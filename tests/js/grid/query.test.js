@@ -1,0 +1,45 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { columnTest, compareValues, parseQuantity, toCsv, toJson, toTsv, wordsTest } from "../../../static/js/grid/query.js";
+
+const time = { field: "total", title: "Total", type: "number", unit: "ns" };
+const name = { field: "name", title: "Kernel", type: "text" };
+
+test("quantities are read in the column's unit", () => {
+  assert.equal(parseQuantity("1.5ms", "ns"), 1.5e6);
+  assert.equal(parseQuantity("1.5 ms", "ms"), 1.5);
+  assert.equal(parseQuantity("12 µs", "ns"), 12000);
+  assert.equal(parseQuantity("1,000"), 1000);
+  assert.equal(parseQuantity("2k"), 2000);
+  assert.equal(parseQuantity("fast"), null);
+});
+
+test("column filters compare numbers, and unknown never passes", () => {
+  assert.equal(columnTest(">1ms", time)(2e6, ""), true);
+  assert.equal(columnTest(">1ms", time)(null, "—"), false);
+  assert.equal(columnTest("10..20", time)(20, ""), true);
+  assert.equal(columnTest("10..20", time)(21, ""), false);
+  assert.equal(columnTest("", time), null);
+  assert.equal(columnTest("gemm !sm80", name)("", "sm90_gemm"), true);
+  assert.equal(columnTest("gemm !sm80", name)("", "sm80_gemm"), false);
+});
+
+test("one box: all words, any order, any case", () => {
+  assert.equal(wordsTest("SOFT max")("max_softmax_fwd"), true);
+  assert.equal(wordsTest("soft gemm")("softmax"), false);
+});
+
+test("unknown sorts last in both directions", () => {
+  for (const direction of ["asc", "desc"]) {
+    const sorted = [3, null, 1].sort((a, b) => (direction === "asc" ? 1 : -1) * compareValues(a, b, "number", direction));
+    assert.equal(sorted[2], null);
+  }
+  assert.ok(compareValues("k2", "k10", "text", "asc") < 0);
+});
+
+test("exports quote, keep exact values and do not become formulas", () => {
+  const rows = [["a,b", 1.5], ["=cmd()", null], ['say "x"', 1e-7]];
+  assert.equal(toCsv([name, time], rows), 'Kernel,Total\r\n"a,b",1.5\r\n\'=cmd(),\r\n"say ""x""",1e-7\r\n');
+  assert.equal(toTsv([name, time], [["a\tb", 2]]), "Kernel\tTotal\na b\t2");
+  assert.deepEqual(JSON.parse(toJson([name, time], rows))[1], { Kernel: "=cmd()", Total: null });
+});

@@ -1,0 +1,19 @@
+import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import { test } from "node:test";
+import * as units from "../../../static/js/lib/units.js";
+
+const cases = JSON.parse(readFileSync(new URL("../../data/numbers.json", import.meta.url), "utf8"));
+
+test("the browser writes numbers as the templates do", () => {
+  for (const [value, text] of cases.ns) assert.equal(units.ns(value), text);
+  for (const [value, text] of cases.nbytes) assert.equal(units.bytes(value), text);
+  for (const [value, text] of cases.pct) assert.equal(units.pct(value), text);
+  for (const [value, text] of cases.count) assert.equal(units.count(value), text);
+  for (const [value, unit, text] of cases.si) assert.equal(units.si(value, unit), text);
+});
+
+test("unknown is a dash, zero is a number", () => {
+  for (const unknown of [null, undefined, "", NaN, Infinity, "n/a"]) assert.equal(units.ns(unknown), "—");
+  assert.equal(units.ns(0), "0 ns");
+});

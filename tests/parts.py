@@ -1,0 +1,117 @@
+"""Runs the parts of the test suite one after the other, whatever becomes of each, and sums them up.
+
+    python -m tests.parts [--again TIMES]
+
+A part is a command; what it prints is passed on as it comes. The exit code is 1 when a part failed. With --again: the whole
+suite TIMES times, each time in another random order.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+PROJECT = Path(__file__).resolve().parent.parent
+PYTEST = (sys.executable, "-m", "pytest", "-m", "not gpu", "-n", "2", "--dist", "loadfile")
+COUNTED = re.compile(r"(\d+) (passed|failed|errors?|skipped)\b")           # pytest's closing line
+NODE_COUNTED = re.compile(r"^(?:#|ℹ) (pass|fail|skipped) (\d+)$")           # those of node --test
+WORDS = {"pass": "passed", "fail": "failed", "error": "failed", "errors": "failed"}
+
+
+@dataclass(frozen=True)
+class Part:
+    name: str
+    command: tuple[str, ...]
+    in_pytest: bool = True
+
+
+@dataclass
+class Sum:
+    """What one part came to: tests by "passed", "failed" and "skipped", and the exit code of its command."""
+
+    counts: dict[str, int] = field(default_factory=dict)
+    exit_code: int = 0
+
+    @property
+    def failed(self) -> int:
+        """Return the number of failed tests; at least 1 where the command failed without naming one."""
+        return self.counts.get("failed", 0) or int(self.exit_code != 0)
+
+    @property
+    def line(self) -> str:
+        skipped = f", {self.counts['skipped']} skipped" if self.counts.get("skipped") else ""
+        return f"{self.counts.get('passed', 0)} passed, {self.failed} failed{skipped}"
+
+
+PARTS = (
+    Part("Python", (*PYTEST, "--no-loadscope-reorder", "--ignore", "tests/browser")),
+    Part("browser", (*PYTEST, "--no-loadscope-reorder", "tests/browser")),
+    Part("JavaScript", ("make", "--no-print-directory", "js"), in_pytest=False),
+)
+
+
+def run_part(part: Part, *extra: str) -> Sum:
+    """Run one part and return what it came to. Its output is passed on at once, dots included."""
+    command = [*part.command, *(extra if part.in_pytest else ())]
+    process = subprocess.Popen(command, cwd=PROJECT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    assert process.stdout is not None
+    printed = bytearray()
+    while block := os.read(process.stdout.fileno(), 1 << 16):
+        printed += block
+        sys.stdout.buffer.write(block)
+        sys.stdout.buffer.flush()
+    code = process.wait()
+    return Sum(count_tests(printed.decode(errors="replace")), 0 if part.in_pytest and code == 5 else code)     # 5: no test chosen
+
+
+def count_tests(printed: str) -> dict[str, int]:
+    """Return the numbers of the last closing line of pytest, or of the closing lines of `node --test`."""
+    counts: dict[str, int] = {}
+    for line in reversed(printed.splitlines()):
+        if " in " in line and (found := COUNTED.findall(line)):
+            for number, word in found:
+                counts[WORDS.get(word, word)] = counts.get(WORDS.get(word, word), 0) + int(number)
+            return counts
+    for line in printed.splitlines():
+        if match := NODE_COUNTED.match(line.strip()):
+            counts[WORDS.get(match[1], match[1])] = int(match[2])
+    return counts
+
+
+def run_parts(parts: tuple[Part, ...] = PARTS, *extra: str) -> list[Sum]:
+    """Run every part, print one line for each and one for all, and return what they came to."""
+    sums = [run_part(part, *extra) for part in parts]
+    total = Sum()
+    for part, each in zip(parts, sums, strict=True):
+        print(f"{part.name + ':':12} {each.line}" + (f" (exit code {each.exit_code})" if each.exit_code else ""))
+        for word in ("passed", "skipped"):
+            total.counts[word] = total.counts.get(word, 0) + each.counts.get(word, 0)
+        total.counts["failed"] = total.counts.get("failed", 0) + each.failed
+    print(total.line, flush=True)
+    return sums
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--again", type=int, default=0, metavar="TIMES", help="that many times, each in a random order")
+    options = parser.parse_args()
+    if not options.again:
+        return int(any(each.exit_code for each in run_parts()))
+    failed = []
+    for number in range(1, options.again + 1):
+        seed = str(int.from_bytes(os.urandom(3), "big"))
+        print(f"--- {number} of {options.again}, order {seed}", flush=True)
+        if any(each.exit_code for each in run_parts(PARTS, "-p", "randomly", f"--randomly-seed={seed}")):
+            failed.append(seed)
+    told = f"; failed with --randomly-seed={', '.join(failed)}" if failed else ""
+    print(f"{options.again - len(failed)} of {options.again} times without a failure{told}")
+    return int(bool(failed))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

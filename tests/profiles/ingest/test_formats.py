@@ -1,0 +1,118 @@
+"""docs/formats.md against the code, and what the recorders of an H200 say of their own files."""
+
+from __future__ import annotations
+
+import gzip
+import importlib
+import io
+import json
+import re
+import zipfile
+from collections import Counter
+from collections.abc import Callable
+from decimal import Decimal
+from operator import attrgetter
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+import zstandard
+
+from profiles import ingest
+from profiles.analysis.core.kernels import kernel_table
+from profiles.trace import Category, Report, Trace
+from tests.fuzzing.seeds import seeds
+from tests.profiles.ingest.corpus import CORPUS, DATA
+
+PAGE = (Path(__file__).parents[3] / "docs" / "formats.md").read_text()
+ROWS = [[cell.strip() for cell in line.strip("|").split("|")] for line in PAGE.splitlines() if line.startswith("| ")]
+RECORDED = DATA / "recorded"
+
+
+@pytest.mark.parametrize("reader", ingest.READERS, ids=lambda reader: reader.name)
+def test_every_reader_has_its_row(reader: ingest.Reader) -> None:
+    row, = (row for row in ROWS if row[0] == reader.name)
+    assert len(row) == 4 and all(row), "known by, versions, verified against"
+
+
+def test_every_limit_is_the_codes() -> None:
+    limits = [row for row in ROWS if row[-1].startswith("`profiles.") and re.fullmatch(r"[\d,]+", row[1])]
+    assert len(limits) > 12
+    for _, stated, path in limits:
+        module, _, name = path.strip("`").partition(":")
+        assert attrgetter(name)(importlib.import_module(module)) == int(stated.replace(",", "")), path
+
+
+def test_every_file_that_the_page_names_is_there() -> None:
+    named = set(re.findall(r"`((?:profiles|tests)/[\w/]+\.py|test_\w+\.py)`", PAGE))
+    root = Path(__file__).parents[3]
+    assert named and all((root / name).is_file() or (root / "tests/profiles" / name).is_file() for name in named), named
+
+
+def test_kernels_are_those_of_pytorchs_own_averages() -> None:
+    """key_averages() of the same run, device time by name; operators and annotations of the same list are no kernels."""
+    trace = ingest.read(RECORDED / "torch_graph_stack_memory.json.gz")
+    assert isinstance(trace, Trace)
+    said = {row["key"]: (row["count"], round(row["device_us"] * 1000))
+            for row in json.loads((RECORDED / "torch_graph_stack_memory_truth.json").read_text())}
+    found = {row.name: (row.launches, row.total_ns) for row in kernel_table(trace)}
+    assert len(found) == 26 and {name: said.get(name) for name in found} == found
+
+
+def test_three_forms_of_one_jax_profile_agree() -> None:
+    sums = []
+    for name in ("jax_xplane.pb", "jax_trace.json.gz", "jax_perfetto_trace.json.gz"):
+        trace = ingest.read(RECORDED / name)
+        assert isinstance(trace, Trace)
+        sums.append({row.name: (row.launches, row.total_ns) for row in kernel_table(trace)})
+    assert sums[0] == sums[1] == sums[2] and sum(launches for launches, _ in sums[0].values()) == 15
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", sorted((CORPUS / "kineto").iterdir()), ids=lambda path: path.name)
+def test_every_kernel_name_device_and_stream_is_the_files(path: Path) -> None:
+    """All of them, not only the largest: read here by the json module, added as decimals."""
+    data = path.read_bytes()
+    events = json.loads(gzip.decompress(data) if path.suffix == ".gz" else data, parse_float=Decimal)["traceEvents"]
+    kernels = [each for each in events if each.get("ph") == "X" and str(each.get("cat")).lower() == "kernel"]
+    sums: dict[str, tuple[int, int]] = {}
+    for each in kernels:
+        launches, total = sums.get(each["name"], (0, 0))
+        sums[each["name"]] = launches + 1, total + round(each["dur"] * 1000)
+    trace = ingest.read(path)
+    assert isinstance(trace, Trace)
+    assert {row.name: (row.launches, row.total_ns) for row in kernel_table(trace)} == sums
+    wanted = Counter((each["args"].get("device"), each["args"].get("stream")) for each in kernels if "args" in each)
+    work = trace.slices.filter(pc.is_in(trace.slices["category"], pa.array([Category.COMPUTE, Category.COMMUNICATION], pa.uint8())))
+    found = Counter(zip(work["device"].to_pylist(), work["stream"].to_pylist(), strict=True))
+    assert all(found[place] == count for place, count in wanted.items() if None not in place)
+    assert {(trace.tracks[number].device, trace.tracks[number].stream) for number in set(work["track"].to_pylist())} == set(found)
+
+
+def zipped(data: bytes) -> bytes:
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("notes.txt", "words")
+        archive.writestr("run/profile.csv", data)
+    return out.getvalue()
+
+
+MISNAMED: dict[str, Callable[[bytes], bytes]] = {
+    "a.pdf": lambda data: data, "a.json": lambda data: gzip.compress(data, 1),
+    "a.zst": lambda data: gzip.compress(gzip.compress(data, 1), 1),
+    "a.pickle": lambda data: gzip.compress(gzip.compress(gzip.compress(data, 1), 1), 1),
+    "a.zip": zstandard.compress, "a.gz": zipped, "a.ncu-rep": lambda data: zipped(gzip.compress(data, 1))}
+
+
+@pytest.mark.parametrize("kind", ["xprof", "xplane", "proton", "nsys-stats", "cutlass", "snapshot", "perfetto"])
+def test_wrappings_and_names_change_nothing(kind: str, tmp_path: Path) -> None:
+    """Names, launches, times, devices, tracks and the integrity report are those of the bare file."""
+    data, seen = seeds(kind)[-1], []
+    for name, wrap in MISNAMED.items():
+        (tmp_path / name).write_bytes(wrap(data))
+        found = ingest.read(tmp_path / name)
+        assert not isinstance(found, Report)
+        rows = [found.slices.to_pylist(), found.tracks] if isinstance(found, Trace) else found.kernels
+        seen.append(repr((found.format, rows, found.devices, found.integrity)))
+    assert len(set(seen)) == 1

@@ -1,0 +1,133 @@
+"""What a family is worth, by numbers worked out by hand; its shapes, from traces drawn in text."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+
+from profiles.analysis.core.frame import frame_of
+from profiles.analysis.core.shapes import SHAPES_PER_KERNEL, Problem, bare, bucket, group_shapes, launches_of, shapes_of
+from profiles.analysis.kernel.worth import FamilyCounters, FamilyTime, worth
+from tests.builders import trace
+
+H200, V100 = "NVIDIA H200", "Tesla V100"
+
+
+def test_recoverable_time_is_what_lies_below_the_own_roof() -> None:
+    spent = [FamilyTime(1, H200, 20, "compute", 800.0, 8), FamilyTime(1, H200, 12, "compute", 200.0, 20)]
+    counted = [FamilyCounters(1, H200, 20, 50.0, 75.0, "compute", 10.0, "rule A"),
+               FamilyCounters(1, H200, 12, 10.0, 20.0, "memory", 60.0, "rule B")]
+    [one] = worth(spent, counted)
+    assert one.recoverable_ns == pytest.approx(800 * 0.25 + 200 * 0.8)          # each bucket under its own roof
+    assert one.rule_ns == pytest.approx(800 * 0.1 + 200 * 0.6)
+    assert (one.known_ns, one.same_shape_ns, one.at_most_ns, one.launches) == (1000, 1000, pytest.approx(360), 28)
+    assert one.roof_pct == pytest.approx(64.0) and one.side == "compute"
+
+
+def test_counters_of_another_shape_speak_for_the_family_weighted_by_time_and_say_so() -> None:
+    counted = [FamilyCounters(1, H200, 20, 30.0, 90.0, "memory"), FamilyCounters(1, H200, 22, 10.0, 50.0, "memory"),
+               FamilyCounters(1, H200, 22, 5.0, None)]
+    [one] = worth([FamilyTime(1, H200, 9, "compute", 400.0, 4), FamilyTime(1, H200, None, "compute", 100.0, 1)], counted)
+    assert one.recoverable_ns == pytest.approx(500 * (30 * 0.1 + 10 * 0.5) / 40)
+    assert one.same_shape_ns == 0 and one.known_ns == 500
+
+
+def test_what_nobody_counted_is_unknown_and_ranks_by_all_of_its_time() -> None:
+    """Counters of another GPU say nothing; a roof that is passed wins nothing back; collectives have none."""
+    spent = [FamilyTime(1, V100, 20, "compute", 100.0, 1), FamilyTime(2, H200, 20, "compute", 500.0, 1),
+             FamilyTime(3, H200, 20, "communication", 90.0, 1), FamilyTime(4, H200, 20, "compute", 300.0, 1),
+             FamilyTime(4, V100, 20, "compute", 20.0, 1)]
+    counted = [FamilyCounters(1, H200, 20, 10.0, 10.0), FamilyCounters(2, H200, 20, 10.0, 104.0, "memory"),
+               FamilyCounters(3, H200, 20, 10.0, 5.0),
+               FamilyCounters(4, H200, 20, 10.0, 80.0, "memory")]
+    found = {one.family: one for one in worth(spent, counted)}
+    assert [one.family for one in worth(spent, counted)] == [1, 3, 4, 2]
+    assert found[1].recoverable_ns is None and found[1].at_most_ns == 100
+    assert found[2].recoverable_ns == 0 and found[2].at_most_ns == 0
+    assert found[3].recoverable_ns is None and found[3].roof_pct is None
+    assert found[4].recoverable_ns == pytest.approx(60) and found[4].at_most_ns == pytest.approx(80)     # 20 are unknown
+
+
+LANES = (
+    "python (1) / main: aten::linear 0-50 ext=1 | cudaLaunchKernel 1-2 corr=1 | aten::mm 60-90 ext=2 | "
+    "cudaLaunchKernel 61-62 corr=2 | cudaLaunchKernel 64-65 corr=3\n"
+    "GPU 0 / stream 7:  gemm 10-20 corr=1 ext=1 grid=8x4x1 block=256x1x1 | gemm 70-100 corr=2 ext=2 grid=8x4x1 block=256x1x1 | "
+    "gemm 100-125 corr=3 ext=2 grid=8x4x1 block=256x1x1 | "
+    "gemm 130-132 grid=1x1x1 block=64x1x1 | other_gemm 140-145 grid=2x1x1 block=32x1x1")
+
+
+def test_shapes_of_a_trace() -> None:
+    """One grid, two operators: two problems. What no operator launched is told apart by its grid alone."""
+    found = shapes_of(frame_of(trace(LANES)))
+    assert [(s.kernel, s.grid, s.block, s.operator, s.launches, s.total_ns, s.min_ns, s.max_ns) for s in found] == [
+        ("gemm", "8×4×1", "256×1×1", "aten::mm", 2, 55_000, 25_000, 30_000),
+        ("gemm", "8×4×1", "256×1×1", "aten::linear", 1, 10_000, 10_000, 10_000),
+        ("other_gemm", "2×1×1", "32×1×1", "", 1, 5_000, 5_000, 5_000), ("gemm", "1×1×1", "64×1×1", "", 1, 2_000, 2_000, 2_000)]
+    assert [s.bucket for s in found] == [13, 13, 6, 6]              # 8192, 8192, 64 and 64 threads
+    assert [s.index for s in found] == [1, 0, 4, 3]
+    assert [s.skip for s in found] == [1, 0, 0, 3]                  # ncu's "gemm" finds other_gemm as well, not the other way round
+
+
+def test_the_launches_of_a_shape_are_found_again() -> None:
+    every = launches_of(frame_of(trace(LANES)))
+    code = int(every.names[0])
+    found = {operator: np.flatnonzero(every.of(code, "8×4×1", "256×1×1", Problem(operator))).tolist()
+             for operator in ("aten::mm", "aten::linear", "")}
+    assert found == {"aten::mm": [1, 2], "aten::linear": [0], "": []}
+    assert np.flatnonzero(every.of(code, "1×1×1", "64×1×1", Problem())).tolist() == [3]
+
+
+def test_a_slice_of_the_longest_launch_is_named() -> None:
+    frame = frame_of(trace(LANES))
+    longest = shapes_of(frame)[0]
+    row = int(np.flatnonzero(frame["id"] == longest.slice_id)[0])
+    assert frame.text(row) == "gemm" and int(frame["dur_ns"][row]) == longest.max_ns
+
+
+def test_many_shapes_are_bounded_and_nothing_is_lost() -> None:
+    count = SHAPES_PER_KERNEL + 7
+    geometry = np.array([[n, 1, 1, 32, 1, 1] for n in range(1, count + 1)], np.int64)
+    found = group_shapes(np.zeros(count, np.int64), geometry, np.arange(1.0, count + 1), lambda _: "k")
+    assert len(found) == SHAPES_PER_KERNEL + 1
+    rest = found[-1]
+    assert (rest.shapes, rest.launches, rest.total_ns, rest.grid) == (7, 7, sum(range(1, 8)), "")
+    assert sum(each.total_ns for each in found) == sum(range(1, count + 1))
+
+
+def test_groups_are_those_of_numpy_whatever_the_columns_hold() -> None:
+    """The packed key against `np.unique` of whole rows, with columns that do not fit into 64 bits together."""
+    rng = np.random.default_rng(4)
+    geometry = rng.choice([-1, 1, 2, 65_535, 2**31 - 1], size=(5_000, 6)).astype(np.int64)
+    names = rng.integers(0, 40, 5_000)
+    dur = rng.integers(1, 1_000, 5_000).astype(np.float64)
+    whole = np.repeat((geometry.reshape(-1, 2, 3) > 0).all(axis=2), 3, axis=1)      # half a grid is no grid
+    table = np.column_stack([names, np.where(whole, geometry, -1)])
+    expected: dict[tuple[int, ...], float] = {}
+    for row, ns in zip(map(tuple, table.tolist()), dur, strict=True):
+        expected[row] = expected.get(row, 0.0) + ns
+    found = group_shapes(names, geometry, dur, str)
+    kept = [each.total_ns for each in found if each.shapes == 1]
+    largest: list[float] = []
+    for name in range(40):
+        largest += sorted((ns for row, ns in expected.items() if row[0] == name), reverse=True)[:SHAPES_PER_KERNEL]
+    assert sorted(kept) == sorted(round(ns) for ns in largest)
+    assert sum(each.total_ns for each in found) == round(dur.sum())
+
+
+@pytest.mark.slow
+def test_a_million_launches_are_grouped_within_a_second() -> None:
+    rng = np.random.default_rng(1)
+    geometry = np.column_stack([rng.integers(1, 400, 1_000_000), *([np.ones(1_000_000, np.int64)] * 5)])
+    began = time.process_time()
+    group_shapes(rng.integers(0, 60, 1_000_000), geometry, rng.random(1_000_000), str)
+    assert time.process_time() - began < 4          # half a second when idle
+
+
+def test_buckets_and_bare_names() -> None:
+    assert bucket([512, 1, 1], [256, 1, 1]) == bucket([1024, 1, 1], [128, 1, 1]) == 17
+    assert bucket([0, 1, 1], [256, 1, 1]) is None and bucket([-1, -1, -1], [256, 1, 1]) is None
+    assert bare("void at::native::(anonymous namespace)::softmax_warp<float, 4>(float*, int)") == "softmax_warp"
+    assert bare("std::enable_if<!(false), void>::type internal::gemvx::kernel<int, float>(cublas<float>)") == "kernel"
+    assert bare("triton_poi_fused_add_0") == "triton_poi_fused_add_0"

@@ -1,0 +1,358 @@
+"""Kernel families as rows: who belongs where, what people change and undo, what the pages of real recordings say."""
+
+from __future__ import annotations
+
+import gzip
+import html
+import json
+import re
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from django.core.exceptions import PermissionDenied
+from django.core.files.base import File
+from django.test import Client
+
+from profiles.analysis.kernel import counters
+from profiles.families import home_selectors, selectors, services
+from profiles.families.assign_services import assign_missing, families_assign
+from profiles.families.follow_services import families_catch_up, families_follow, pairs_refresh
+from profiles.models import BuildPair, FamilyEdit, FamilyRule, KernelFamily, KernelShape, KernelStat, LaunchCounters, Profile
+from profiles.upload.services import profile_delete, profile_ingest, profile_update
+from tests.profiles.ingest.corpus import CORPUS, TRUTH
+from tests.profiles.pages.test_services import create, recording, upload
+from tuner.models import CachedConfig
+
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("tmp_store")]
+NVJET = "nvjet_sm90_tst_{0}x128_64x4_2x1_v_bz_NNT"
+
+
+@pytest.fixture(autouse=True)
+def nothing_from_before(db: None) -> None:
+    """A process that outlived the test of another file may have written since its rows were emptied."""
+    Profile.objects.all().delete()
+    FamilyRule.objects.all().delete()
+    KernelFamily.objects.all().delete()
+
+
+
+def kernels(*names: str, profile: Profile | None = None, **fields: Any) -> Profile:
+    """A ready trace with these kernels, 1 ms each, assigned as an ingest does."""
+    profile = profile or Profile.objects.create(name="run", status="ready", kind="trace", gpu="NVIDIA H200", file_name="f",
+                                                upload_key="k")
+    common = {"category": "compute", "launches": 2, "total_ns": 1_000_000, "mean_ns": 5e5, "share_pct": 1.0, **fields}
+    KernelStat.objects.bulk_create([KernelStat(profile=profile, name=name, short_name=name[:100], **common) for name in names])
+    families_assign(dict(profile.kernels.values_list("name", "pk")))
+    return profile
+
+
+def family_of(name: str) -> KernelFamily:
+    found = KernelStat.objects.filter(name=name).first()
+    assert found is not None and found.family is not None
+    return found.family
+
+
+def ready(file: str, **fields: Any) -> Profile:
+    """As a worker does it: read, then what follows."""
+    profile = profile_ingest(recording(file, **fields).pk, "test")
+    assert profile is not None and profile.status == "ready"
+    families_follow(profile.pk)
+    return profile
+
+
+def test_kernels_of_several_profiles_share_a_family_and_families_are_made_once() -> None:
+    kernels(NVJET.format(64), NVJET.format(128), "softmax_row")
+    kernels(NVJET.format(256), "softmax_row", "void f<float>(float*)")
+    assert KernelFamily.objects.count() == 3 == FamilyRule.objects.count()
+    assert {family_of(NVJET.format(n)).name for n in (64, 128, 256)} == {"cuBLAS GEMM · bf16"}
+    assert family_of("void f<float>(float*)").dtype == "fp32"
+    KernelStat.objects.update(family=None)
+    assert assign_missing() == 6 and assign_missing() == 0
+
+
+def test_a_configuration_that_nobody_timed_shows_without_a_gain() -> None:
+    """As a file that holds no times leaves it beside a default that was timed."""
+    kernels("softmax_row")
+    stat = KernelStat.objects.get()
+    KernelShape.objects.create(kernel=stat, bucket=10, launches=2, total_ns=1_000_000, min_ns=1, max_ns=1,
+                               tune={"operator": "softmax", "M": 64, "N": 64})
+    for median_ms in (None, 0.5):
+        CachedConfig.objects.create(operator="softmax", dtype=f"bf{median_ms}", shape={"M": 64, "N": 64}, gpu="g", config={},
+                                    default_ms=1.0, median_ms=median_ms)
+    page = Client().get(f"/kernels/{stat.family_id}/").content.decode()
+    assert page.count("× the default") == 1 and "2.00× the default" in page and "bfNone" in page
+
+
+def test_merge_moves_every_kernel_now_and_later_and_can_be_undone(alice: Any) -> None:
+    kernels("jacobi_v1", "jacobi_two")
+    old, new = family_of("jacobi_v1"), family_of("jacobi_two")
+    assert old.pk != new.pk
+    edit = services.family_merge(old, new, by=alice)
+    assert family_of("jacobi_v1").pk == new.pk
+    kernels("jacobi_v1")                                       # a later profile
+    assert set(KernelStat.objects.filter(name="jacobi_v1").values_list("family", flat=True)) == {new.pk}
+    services.edit_undo(edit, by=alice)
+    assert set(KernelStat.objects.filter(name="jacobi_v1").values_list("family", flat=True)) == {old.pk}
+    assert KernelFamily.objects.get(pk=old.pk).merged_into is None
+    with pytest.raises(services.EditRefused, match="undone already"):
+        services.edit_undo(edit, by=alice)
+    assert [each.kind for each in FamilyEdit.objects.all()] == ["merge"]      # the row stays
+
+
+def test_split_takes_names_out_and_can_be_undone_in_the_right_order(alice: Any) -> None:
+    small, large = NVJET.format(64), NVJET.format(256)
+    kernels(small, large)
+    whole = family_of(small)
+    split = services.family_split(whole, [small], name="  small   tiles ", by=alice)
+    assert family_of(small).name == "small tiles" and family_of(large).pk == whole.pk
+    kernels(small)
+    assert set(KernelStat.objects.filter(name=small).values_list("family__name", flat=True)) == {"small tiles"}
+    merge = services.family_merge(family_of(small), whole, by=alice)
+    assert family_of(small).pk == whole.pk
+    with pytest.raises(services.EditRefused, match="later edit"):
+        services.edit_undo(split, by=alice)
+    services.edit_undo(merge, by=alice)
+    services.edit_undo(split, by=alice)
+    assert family_of(small).pk == whole.pk and not FamilyRule.objects.filter(kind="name").exists()
+
+
+def test_what_cannot_be_edited_is_refused_with_a_reason(alice: Any, bob: Any) -> None:
+    kernels(NVJET.format(64), NVJET.format(128), "softmax_row")
+    gemm, softmax = family_of(NVJET.format(64)), family_of("softmax_row")
+    for wrong in (lambda: services.family_merge(gemm, gemm, by=alice),
+                  lambda: services.family_split(gemm, ["softmax_row"], name="x", by=alice),
+                  lambda: services.family_split(gemm, [], name="x", by=alice),
+                  lambda: services.family_split(gemm, [NVJET.format(64), NVJET.format(128)], name="x", by=alice),
+                  lambda: services.family_split(gemm, [NVJET.format(64)], name=" \n ", by=alice),
+                  lambda: services.family_rename(gemm, gemm.name, by=alice),
+                  lambda: services.note_create(gemm, text="  ", by=alice),
+                  lambda: services.note_create(gemm, text="x" * 4_001, by=alice)):
+        with pytest.raises(services.EditRefused):
+            wrong()
+    services.family_merge(softmax, gemm, by=alice)
+    with pytest.raises(services.EditRefused, match="merged already"):
+        services.family_merge(gemm, softmax, by=alice)
+    note = services.note_create(gemm, text="slow on\x00 purpose", by=alice)
+    with pytest.raises(PermissionDenied):
+        services.note_delete(note, by=bob)
+    assert not FamilyEdit.objects.exclude(kind="merge").exists()
+
+
+def test_rename_is_kept_and_undone(alice: Any) -> None:
+    kernels("softmax_row")
+    edit = services.family_rename(family_of("softmax_row"), "Our softmax", by=alice)
+    again = services.family_rename(family_of("softmax_row"), "The softmax", by=alice)
+    with pytest.raises(services.EditRefused):
+        services.edit_undo(edit, by=alice)
+    services.edit_undo(again, by=alice)
+    assert family_of("softmax_row").name == "Our softmax"
+
+
+def shown(client: Client, url: str, **query: str) -> str:
+    answer = client.get(url, query, follow=True)
+    assert answer.status_code == 200
+    return html.unescape(re.sub(r"\s+", " ", answer.content.decode()))
+
+
+def test_two_builds_name_exactly_the_three_regressions_and_worth_agrees_with_the_report(client: Client, alice: Any) -> None:
+    """buildB: matmul 4096³, softmax and layer norm slower, attention faster, the small matmul unchanged (recordings' README)."""
+    client.force_login(alice)
+    ready("buildA.ncu-rep.gz", build="buildA", model="five")
+    ready("buildB.ncu-rep.gz", build="buildB", model="five")
+    [pair] = home_selectors.got_slower(5)
+    assert [each.change.name for each in pair.slower] == ["matmul", "softmax_row", "layernorm_row"] and pair.more == 0
+    assert all("occupancy" in each.change.why for each in pair.slower)          # the recordings' own cause: other tiles
+    assert pair.row.verdicts["faster"] == 1 and pair.row.verdicts["unchanged"] == 1
+    page = shown(client, "/")
+    slower = page.split("Got slower")[1].split("Latest profiles")[0]
+    assert slower.count("▲") == 3 and all(f"▸ tune {op}" in slower for op in ("matmul", "softmax", "layernorm"))
+    assert f"/compare/?a={pair.row.old_profiles[0]}&b={pair.row.new_profiles[0]}" in slower
+
+    # the worth of a family, from each launch's own facts: time × (1 − achieved / roof)
+    expected = known = 0.0
+    for launch in LaunchCounters.objects.filter(kernel__name="matmul"):
+        facts = counters.from_json(launch.facts)
+        assert facts.point.flop_s is not None and facts.point.roof is not None and launch.duration_ns is not None
+        expected += launch.duration_ns * max(0.0, 1.0 - facts.point.flop_s / facts.point.roof)
+        known += launch.duration_ns
+    line = next(each for each in selectors.ranking({"kind": "counters"}).lines if each.name == "matmul")
+    assert line.worth.recoverable_ns == pytest.approx(expected, rel=2e-3) and line.worth.known_ns == pytest.approx(known, abs=20)
+    assert line.worth.rule_ns is not None and line.worth.rule_ns < line.worth.total_ns
+
+    family = shown(client, f"/kernels/{line.family.pk}/")
+    assert "of 2 counter reports of 2 builds; no trace holds it" in family and "512×1×1" in family and "4096×1×1" in family
+    assert "buildA → buildB" in family and "What would help" in family and "compute roof" in family
+    answer = client.get(f"/api/kernels/{line.family.pk}/").json()
+    assert [each["build"] for each in answer["builds"]] == ["buildA", "buildB"] and len(answer["shapes"]) == 3
+    assert sum(each["total_ns"] for each in answer["shapes"]) == pytest.approx(line.worth.total_ns, abs=5)
+
+
+def test_a_trace_beside_counters_of_the_same_kernel(client: Client, alice: Any) -> None:
+    """kineto_layer ran fp16 products; full.ncu-rep counted a bf16 one: another type says nothing about it."""
+    client.force_login(alice)
+    trace = ready("kineto_layer.json.gz", build="b1", model="layer")
+    ready("full.ncu-rep.gz")
+    found = {line.name: line for line in selectors.ranking({}).lines}
+    gemm = found["cuBLAS GEMM · fp16"]
+    assert gemm.worth.recoverable_ns is None and gemm.worth.at_most_ns == gemm.worth.total_ns
+    assert "no counters on NVIDIA H200" in gemm.why
+    stats = trace.kernels.filter(name__startswith="nvjet_sm90_hsh")
+    assert gemm.worth.total_ns == sum(each.total_ns for each in stats)
+    assert gemm.worth.launches == sum(each.launches for each in stats)
+    # filled-in actions: the product's dimensions from the trace, the longest launch for ncu, its slice on the timeline
+    tune = parse_qs(urlsplit(gemm.actions.tune).query)
+    shape = KernelShape.objects.filter(kernel__in=stats).order_by("-total_ns").first()
+    assert shape is not None and shape.operator == "aten::addmm"
+    assert (tune["operator"], tune["dtype"]) == (["matmul"], ["fp16"])
+    assert [int(tune[name][0]) for name in "MNK"] == [2048, 11008, 4096] and shape.dims.endswith("2048×4096, 4096×11008")
+    capture = parse_qs(urlsplit(gemm.actions.capture).query)
+    assert capture["kernel"] == [stats.get(pk=shape.kernel_id).name] and capture["launch_count"] == ["1"]
+    assert int(capture["launch_skip"][0]) < shape.kernel.launches and capture["build"] == ["b1"]
+    forms = [shown(client, gemm.actions.tune), shown(client, gemm.actions.capture)]
+    assert "11008" in forms[0] and stats.get(pk=shape.kernel_id).name in forms[1]
+    told = client.get(f"/api/profiles/{trace.pk}/slices/{shape.slice_id}/").json()
+    assert told["name"] == shape.kernel.name and told["dur_ns"] == shape.max_ns
+    # the same launch index as the timeline's own count
+    kernel = client.get(f"/api/profiles/{trace.pk}/slices/{shape.slice_id}/kernel/").json()
+    assert kernel["matching"] == shape.skip
+    # sums hold: shapes are all of a kernel's time, and each finds its launches again
+    for stat in trace.kernels.all():
+        assert sum(each.total_ns for each in stat.shapes.all()) == stat.total_ns
+    for each in KernelShape.objects.filter(kernel__profile=trace):
+        launches = client.get(f"/api/kernels/shapes/{each.pk}/").json()
+        assert (launches["total"], sum(one["dur_ns"] for one in launches["launches"])) == (each.launches, each.total_ns)
+    # three products of the layer share a kernel and its persistent grid: three problems, each with its own time
+    wide = KernelShape.objects.filter(kernel__profile=trace, kernel__name__contains="256x128").order_by("-total_ns")
+    assert [each.dims.split(", ", 1)[1] for each in wide] == [
+        "2048×4096, 4096×12288", "2048×11008, 11008×4096", "2048×4096, 4096×4096"]
+    assert len({each.grid for each in wide}) == 1 and [each.launches for each in wide] == [4, 4, 4]
+    assert f"{shape.launches} launches with grid" in shown(client, f"/kernels/shapes/{shape.pk}/")
+    page = shown(client, f"/kernels/{gemm.family.pk}/")
+    assert "Capture its counters" in page and "unknown: no counters" in page and "aten::addmm" in page
+
+
+def test_pages_lists_and_forms(client: Client, alice: Any, bob: Any) -> None:
+    kernels(NVJET.format(64), NVJET.format(128), "softmax_row", "ncclDevKernel_AllReduce_Sum_f32_RING_LL(x)", "<b>evil</b>")
+    gemm, softmax = family_of(NVJET.format(64)), family_of("softmax_row")
+    client.force_login(bob)                                     # reads, changes nothing
+    page = shown(client, "/kernels/", op="matmul")
+    assert "cuBLAS GEMM · bf16" in page and "softmax_row" not in page.split("Share of")[1]
+    assert "<b>evil</b>" not in client.get("/kernels/").content.decode()
+    assert "Split off" not in shown(client, f"/kernels/{gemm.pk}/")
+    for url in ("merge", "split", "rename", "notes"):
+        assert client.post(f"/kernels/{gemm.pk}/{url}/", {}).status_code == 403
+    client.force_login(alice)
+    noted = client.post(f"/kernels/{gemm.pk}/notes/", {"text": "a note about tiles"}, follow=True)
+    assert "a note about tiles" in noted.content.decode()
+    client.post(f"/kernels/{gemm.pk}/split/", {"name": NVJET.format(64), "called": "small"})
+    assert family_of(NVJET.format(64)).name == "small"
+    client.post(f"/kernels/{softmax.pk}/rename/", {"called": "Our softmax"})
+    answer = client.post(f"/kernels/{softmax.pk}/merge/", {"into": "small"}, follow=True)
+    assert "Our softmax is part of small now" in answer.content.decode()
+    assert client.get(f"/kernels/{softmax.pk}/").status_code == 302           # its page leads on
+    assert "Not changed: no family of that name" in client.post(f"/kernels/{gemm.pk}/merge/", {"into": "nobody"},
+                                                                follow=True).content.decode()
+    assert "or number. Choose one of the list" in client.post(f"/kernels/{gemm.pk}/merge/", {"into": "\0"},
+                                                              follow=True).content.decode()
+    merge = FamilyEdit.objects.get(kind="merge")
+    assert "Undone" in client.post(f"/kernels/edits/{merge.pk}/undo/", follow=True).content.decode()
+    assert family_of("softmax_row").pk == softmax.pk
+    assert "merged into" in shown(client, "/kernels/") and client.get("/kernels/999999/").status_code == 404
+
+
+def test_the_api_lists_edits_and_files(api: Any, alice: Any, bob: Any) -> None:
+    kernels(NVJET.format(64), NVJET.format(128), "softmax_row")
+    gemm = family_of(NVJET.format(64))
+    listed = api(bob).get("/api/kernels/").json()
+    first = listed["families"][0]
+    assert listed["count"] == 2 and first["at_most_ns"] == 2_000_000 and first["recoverable_ns"] is None
+    rows = api(bob).get("/api/kernels/", {"format": "csv"}).content.decode().splitlines()
+    assert rows[0].startswith("name,op,dtype") and len(rows) == 3
+    asked = {"kind": "split", "family": gemm.pk, "names": [NVJET.format(64)], "name": "small"}
+    assert api(bob).post("/api/kernels/edits/", asked, format="json").status_code == 403
+    made = api(alice).post("/api/kernels/edits/", asked, format="json")
+    assert made.status_code == 201 and made.json()["kind"] == "split"
+    refused = api(alice).post("/api/kernels/edits/", asked, format="json")
+    assert refused.status_code == 400 and refused.json()["hint"]
+    assert api(alice).post(f"/api/kernels/edits/{made.json()['id']}/undo/").json()["undone"]
+    assert api(alice).post(f"/api/kernels/{gemm.pk}/notes/", {"text": "x"}, format="json").status_code == 201
+    assert api(bob).get(f"/api/kernels/{gemm.pk}/").json()["notes"][0]["text"] == "x"
+    assert len(api(bob).get("/api/kernels/edits/").json()["edits"]) == 1
+
+
+def test_the_same_bytes_twice_count_once() -> None:
+    for number in (1, 2):
+        run = kernels("softmax_row")
+        Profile.objects.filter(pk=run.pk).update(sha256="a" * 64)
+        assert selectors.ranking({}).total_ns == 1_000_000, number
+
+
+def stencil(dur_us: float, build: str) -> Profile:
+    """A trace of twenty launches of one kernel, a hundredth of a microsecond of noise."""
+    args = {"device": 0, "stream": 7, "grid": [8, 1, 1], "block": [64, 1, 1]}
+    events = [{"ph": "X", "cat": "kernel", "name": "stencil(float*)", "pid": 0, "tid": 7, "ts": 1000 * n,
+               "dur": dur_us + n % 3 / 100, "args": {**args, "correlation": n}} for n in range(20)]
+    profile = profile_ingest(create(upload(f"{build}.json", {"schemaVersion": 1, "traceEvents": events}), build=build).pk, "test")
+    assert profile is not None and profile.status == "ready"
+    families_follow(profile.pk)
+    return profile
+
+
+def test_build_changes_follow_what_becomes_of_their_profiles(django_capture_on_commit_callbacks: Any) -> None:
+    """Another build, a deleted profile: the pair goes or is compared anew; until then no row of a deleted profile shows."""
+    old, new = stencil(100, "A"), stencil(150, "B")
+    [pair] = home_selectors.got_slower(5)
+    assert [(each.change.name, round(each.change.change_pct)) for each in pair.slower] == [("stencil", 50)]
+    assert pair.slower[0].family == family_of("stencil(float*)").pk
+    assert pairs_refresh() == 0                                 # nothing changed: nothing is read again
+    with django_capture_on_commit_callbacks(execute=True):
+        profile_update(new, build="A")
+    assert pairs_refresh() == 0 and not BuildPair.objects.exists()
+    profile_update(new, build="B")
+    assert pairs_refresh() == 1
+    stencil(100, "B")                                           # a second run of the build: compared anew, by their mean
+    assert BuildPair.objects.get().changes.get().change_pct == pytest.approx(25, abs=0.1)
+    profile_delete(old)
+    assert home_selectors.got_slower(5) == []
+
+
+def test_the_command_makes_what_is_missing_and_says_what_it_is_worth(capsys: pytest.CaptureFixture[str]) -> None:
+    from django.core.management import call_command
+
+    profile = profile_ingest(recording("kineto_layer.json.gz").pk, "test")
+    assert profile is not None and not KernelShape.objects.exists()
+    KernelStat.objects.update(family=None)
+    call_command("families", "--json", "--limit", "2")
+    document = json.loads(capsys.readouterr().out)
+    assert document["made"] == {"kernels": profile.kernels.count(), "profiles": 1, "pairs": 0}
+    assert len(document["families"]) == 2 and document["families"][0]["name"] == "cuBLAS GEMM · fp16"
+    assert families_catch_up() == {"kernels": 0, "profiles": 0, "pairs": 0}
+
+
+def test_the_ranking_of_corpus_traces_is_the_time_that_their_files_hold(client: Client, alice: Any) -> None:
+    """Four files of three profilers' worth of kernels against the corpus' truth, and a recount straight from the JSON."""
+    names = ("nsys/nways_jacobi_gh200.sqlite.gz", "kineto/hta_sampled_rank-0_of128.json.gz",
+             "kineto/hta_sampled_rank-1_of128.json.gz", "kineto/hta_alexnet_a100_critical_path.json.gz")
+    truth = {each["file"]: each for each in (*TRUTH, *map(json.loads, (CORPUS / "truth_nsys.jsonl").read_text().splitlines()))}
+    for name in names:
+        with (CORPUS / name).open("rb") as file:
+            profile_ingest(create(File(file, name=name)).pk, "test")
+    found = selectors.ranking({})
+    assert found.total_ns == pytest.approx(sum(truth[name]["gpu_time_ns"] for name in names), abs=len(names))
+    jacobi, exchange = found.lines[:2]
+    edges = next(line for line in found.lines if line.name == "initialize_boundaries · fp32")      # the other kernel of that file
+    assert jacobi.name == "jacobi_kernel · fp32"
+    assert jacobi.worth.total_ns + edges.worth.total_ns == truth[names[0]]["gpu_time_ns"]
+    counted: dict[str, float] = {}
+    for name in names[1:]:
+        for event in json.loads(gzip.decompress((CORPUS / name).read_bytes()))["traceEvents"]:
+            if event.get("cat") in ("kernel", "Kernel"):
+                key = next((word for word in ("cutlass", "convolve", "SendRecv", "sgemm") if word in event["name"]), "")
+                counted[key] = counted.get(key, 0.0) + float(event["dur"]) * 1e3
+    assert exchange.name == "NCCL SendRecv · int8" and exchange.worth.total_ns == pytest.approx(counted["SendRecv"], abs=2)
+    sgemm = next(line for line in found.lines if line.name == "cuBLAS GEMM · fp32")
+    assert sgemm.worth.total_ns == pytest.approx(counted["sgemm"], abs=2) and sgemm.worth.recoverable_ns is None
+    client.force_login(alice)
+    home = shown(client, "/").split("Worth fixing")[1]
+    assert home.index("jacobi_kernel") < home.index("NCCL SendRecv")

@@ -1,0 +1,131 @@
+"""What one launch leads to: its stack, its place among the launches, counters elsewhere, filled-in capture and tune forms."""
+
+from __future__ import annotations
+
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from django.urls import reverse
+
+from profiles import ingest
+from profiles.analysis.core.tunable import tunable
+from profiles.models import KernelStat, LaunchCounters, Profile
+from profiles.trace import Category, Trace
+from tests.builders import trace
+from tests.profiles.ingest.corpus import H200
+from tests.profiles.timeline.test_timeline_api import profile_of
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def get(client):
+    def call(name: str, *arguments, **query):
+        return client.get(reverse(f"api-{name}", args=arguments), query).json()
+    return call
+
+
+STEP = """
+python (1) / main: train.py(3): step@python 0-100 | aten::linear 2-30 ext=6 | aten::addmm 5-20 ext=7 \
+detail={"Input\\u0020Dims":[[64],[32,128],[128,64],[],[]],"Input\\u0020type":["c10::BFloat16","c10::BFloat16","c10::BFloat16"]} | \
+cudaLaunchKernel 8-10 corr=1 ext=7 | aten::relu 40-44 ext=8 | cudaLaunchKernel 41-42 corr=2 ext=8 | cudaLaunchKernel 50-51 corr=3
+GPU 0 / stream 7: gemm_k<float*>(int) 12-20 corr=1 ext=7 | relu_k 45-50 corr=2 ext=8 | gemm_k<int>(int) 52-60 corr=3 | \
+gemm_k<float*>(int) 62-70 corr=4 | other_gemm_k 71-72
+"""
+
+
+def one(get, pk: int, name: str, which: int = 0) -> dict:
+    return get("slices", pk, q=name)["slices"][which]
+
+
+def test_a_stack_is_what_is_around_the_launch(get):
+    profile = profile_of(trace(STEP))
+    kernel = get("slice", profile.pk, one(get, profile.pk, "gemm_k<float")["id"])
+    assert [frame["name"] for frame in kernel["stack"]] == ["cudaLaunchKernel", "aten::addmm", "aten::linear", "train.py(3): step"]
+    operator = get("slice", profile.pk, one(get, profile.pk, "aten::addmm")["id"])
+    assert [frame["name"] for frame in operator["stack"]] == ["aten::linear", "train.py(3): step"]
+    assert get("slice", profile.pk, one(get, profile.pk, "gemm_k<float", 1)["id"])["stack"] == []
+
+
+def test_arrows_lead_from_operator_to_call_to_kernel(get):
+    profile = profile_of(trace(STEP))
+    wanted = [("launch", "cudaLaunchKernel", "gemm_k<float*>(int)"), ("operator", "aten::addmm", "cudaLaunchKernel")]
+    for name in ("gemm_k<float", "aten::addmm", "cudaLaunchKernel"):
+        told = get("slice", profile.pk, one(get, profile.pk, name)["id"])
+        assert sorted((a["kind"], a["from"]["name"], a["to"]["name"]) for a in told["arrows"]) == wanted, name
+    outer = get("slice", profile.pk, one(get, profile.pk, "aten::linear")["id"])        # launched by what is inside it
+    assert [(link["role"], link["name"]) for link in outer["links"]] == [
+        ("launches", "gemm_k<float*>(int)"), ("calls", "cudaLaunchKernel")]
+
+
+def test_of_many_launches_the_nearest_to_the_view_are_told(get):
+    lanes = " | ".join(f"k{i} {100 + 2 * i}-{101 + 2 * i} corr=1" for i in range(300))
+    profile = profile_of(trace(f"python (1) / main: cudaGraphLaunch 5-8 corr=1\nGPU 0 / stream 7: {lanes}"))
+    call = one(get, profile.pk, "cudaGraphLaunch")["id"]
+    told = get("slice", profile.pk, call, start=600_000, end=620_000)
+    starts = [link["start_ns"] for link in told["links"]]
+    assert told["link_counts"] == {"launches": 300} and len(starts) == 100 == len(told["arrows"])
+    assert starts == sorted(starts) and min(starts) >= 500_000 and max(starts) <= 715_000
+
+
+def test_a_launch_knows_its_place_and_its_forms(get):
+    profile = profile_of(trace(STEP), build="4f2c1e", model="gpt")
+    told = get("slice-kernel", profile.pk, one(get, profile.pk, "gemm_k<float", 1)["id"])
+    assert (told["index"], told["matching"], told["bare_name"]) == (1, 2, "gemm_k")       # gemm_k<int> comes between
+    assert parse_qs(urlsplit(told["capture"]).query) == {
+        "tool": ["ncu"], "kernel": ["gemm_k"], "launch_skip": ["2"], "launch_count": ["1"], "build": ["4f2c1e"], "model": ["gpt"],
+        "profile": [str(profile.pk)]}                                                            # the form asks for its program
+    assert told["tune"]["operator"] == "matmul" and "record_shapes" in told["tune"]["why"]
+    relu = get("slice-kernel", profile.pk, one(get, profile.pk, "relu_k")["id"])
+    assert relu["tune"] == {"operator": "", "url": None, "why": relu["tune"]["why"]} and "No operator" in relu["tune"]["why"]
+
+
+def test_counters_of_the_same_kernel_are_told_those_of_the_build_first(get):
+    profile = profile_of(trace(STEP), build="b2")
+    for build in ("b1", "b2"):
+        other = Profile.objects.create(name=f"counters {build}", status="ready", kind="counters", build=build, file_name="f",
+                                       upload_key="k")
+        stat = KernelStat.objects.create(
+            profile=other, name="relu_k", short_name="relu_k", category="compute", bound="memory", launches=1, total_ns=8000,
+            mean_ns=8000, p50_ns=1, p95_ns=1, min_ns=1, max_ns=1, share_pct=100)
+        assert not LaunchCounters.objects.filter(kernel=stat).exists()
+    told = get("slice-kernel", profile.pk, one(get, profile.pk, "relu_k")["id"])["counters"]
+    shown = [(each["build"], each["same_build"], each["bound"]) for each in told]
+    assert shown == [("b2", True, "memory"), ("b1", False, "memory")]
+
+
+def test_a_recording_fills_the_tune_form(get):
+    recorded = ingest.read(H200 / "kineto_train.json.gz")
+    assert isinstance(recorded, Trace)
+    profile = profile_of(recorded)
+    kernel = one(get, profile.pk, "nvjet_sm90")
+    told = get("slice-kernel", profile.pk, kernel["id"])
+    asked = parse_qs(urlsplit(told["tune"]["url"]).query)
+    assert asked["operator"] == ["matmul"] and asked["dtype"] == ["bf16"] and {"M", "N", "K"} <= set(asked), told["tune"]
+    launches = sum(row["name"] == kernel["name"] and row["start_ns"] < kernel["start_ns"] for row in recorded.slices.to_pylist()
+                   if row["category"] == Category.COMPUTE)
+    assert told["index"] == launches
+
+
+@pytest.mark.parametrize(("kernel", "operator", "arguments", "shape"), [
+    ("nvjet_hsh", "aten::mm", {"Input Dims": [[8, 16], [16, 32]]}, {"M": 8, "N": 32, "K": 16}),
+    ("cutlass_gemm", "aten::addmm", {"Input Dims": "[[32], [8, 16], [16, 32], [], []]"}, {"M": 8, "N": 32, "K": 16}),
+    ("ampere_gemm", "aten::linear", {"Input Dims": [[2, 8, 16], [32, 16], [32]]}, {"M": 16, "N": 32, "K": 16}),
+    ("gemm", "aten::bmm", {"Input Dims": [[4, 8, 16], [4, 16, 32]]}, {}),
+    ("softmax_warp_forward", "aten::_softmax", {"Input Dims": [[2, 4, 128], [], []]}, {"R": 8, "C": 128}),
+    ("vectorized_layer_norm_kernel", "aten::native_layer_norm",
+     {"Input Dims": [[512, 1024], []], "Concrete Inputs": ["", "[1024]"]}, {"R": 512, "C": 1024}),
+    ("void vllm::rms_norm_kernel<c10::Half>", "_C::rms_norm", {"Input Dims": [[4, 8, 1024]] * 2 + [[1024], []]},
+     {"R": 32, "C": 1024}),
+    ("void vllm::fused_add_rms_norm_kernel<c10::Half, 8>", "_C::fused_add_rms_norm",
+     {"Input Dims": [[32, 1024]] * 2 + [[1024], []]}, {"R": 32, "C": 1024}),
+    ("void vllm::act_and_mul_kernel<c10::Half, silu_and_mul>", "_C::silu_and_mul", {"Input Dims": [[16, 512], [16, 1024]]},
+     {"R": 16, "C": 512}),
+    ("flash_fwd_kernel", "aten::_scaled_dot_product_flash_attention",
+     {"Input Dims": [[2, 8, 256, 64]] * 3, "Concrete Inputs": ["", "", "", "0.", "True"]},
+     {"B": 2, "H": 8, "N": 256, "D": 64, "causal": 1}),
+    ("gemm", "aten::mm", {"Input Dims": [[8, "x"], None]}, {}), ("gemm", "aten::mm", {"Input Dims": "]["}, {}),
+])
+def test_shapes_of_operators(kernel, operator, arguments, shape):
+    made = tunable(kernel, [("cudaLaunch", {}), (operator, {**arguments, "Input type": ["c10::Half"]})])
+    assert made.shape == shape and (made.dtype == "fp16" if shape else made.why)

@@ -1,0 +1,39 @@
+"""What `make test` adds up: every part runs, whatever the others come to, and the exit code says so."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from tests.parts import Part, Sum, count_tests, run_parts
+
+
+def part(name: str, code: str) -> Part:
+    return Part(name, (sys.executable, "-c", code), in_pytest=False)
+
+
+def test_a_part_that_fails_keeps_no_other_from_running(capfd: pytest.CaptureFixture[str]) -> None:
+    sums = run_parts((part("first", "print('F.\\n1 failed, 1 passed, 2 skipped in 0.10s'); raise SystemExit(1)"),
+                      part("second", "print('# pass 30\\n# fail 0\\n# skipped 1')"), part("third", "raise SystemExit(3)")))
+    assert [each.exit_code for each in sums] == [1, 0, 3]
+    printed = capfd.readouterr().out.splitlines()
+    assert printed[-4:] == ["first:       1 passed, 1 failed, 2 skipped (exit code 1)",
+                            "second:      30 passed, 0 failed, 1 skipped",
+                            "third:       0 passed, 1 failed (exit code 3)", "31 passed, 2 failed, 3 skipped"]
+    assert "F." in printed
+
+
+@pytest.mark.parametrize(("printed", "counts"), [
+    ("..\n2 passed in 1.20s\n", {"passed": 2}),
+    ("E\n1 failed, 3 passed, 2 errors in 61.00s (0:01:01)\n", {"failed": 3, "passed": 3}),
+    ("2 passed in 1s\nFAILED tests/a.py::b - said: 7 passed\n", {"passed": 2}),
+    ("ℹ tests 4\nℹ pass 3\nℹ fail 1\nℹ skipped 0\n", {"passed": 3, "failed": 1, "skipped": 0}),
+    ("node is not installed", {}),
+])
+def test_counts_come_from_the_closing_lines(printed: str, counts: dict[str, int]) -> None:
+    assert count_tests(printed) == counts
+
+
+def test_a_command_that_ends_badly_without_a_count_is_a_failure() -> None:
+    assert Sum({}, 2).line == "0 passed, 1 failed" and Sum({"passed": 1}, 0).line == "1 passed, 0 failed"

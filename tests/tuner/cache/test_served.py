@@ -1,0 +1,318 @@
+"""The client against the running web: snapshots that stay, what was served, and what Triton's autotuner found elsewhere."""
+
+import json
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+from django.urls import reverse
+from django.utils import timezone
+
+from tuner.cache import client as library
+from tuner.cache.buckets import Buckets
+from tuner.cache.entries import selectors as configs
+from tuner.cache.serve import selectors, services
+from tuner.models import BucketPolicy, CachedConfig, ConfigSnapshot, ServedCount, SnapshotView, TrialRow, TuneJob
+
+pytestmark = pytest.mark.django_db
+PROJECT = Path(__file__).resolve().parents[3]
+GPU, TOOLKIT = "NVIDIA H200", "cuda 13.0, triton 3.6.0"
+CONFIG = {"BM": 128, "BN": 128, "BK": 64, "GM": 8, "num_warps": 8, "num_stages": 3}
+needs_triton = pytest.mark.skipif(not (find_spec("torch") and find_spec("triton")), reason="torch and Triton are not installed")
+
+
+@pytest.fixture(autouse=True)
+def looked_anew(monkeypatch):
+    monkeypatch.setattr(services, "_newest", (0.0, ""))
+    monkeypatch.setattr(services, "LOOK_EVERY_S", 0.0)
+    yield
+    library._LIVING.clear()
+
+
+def entry(shape, config=CONFIG, **more):
+    job = TuneJob.objects.create(operator="matmul", shape=shape, dtype="bf16", device="gpu", strategy="random", status="done",
+                                 budget_trials=1, budget_seconds=1)
+    key = " ".join(f"{name}={value}" for name, value in sorted(shape.items()))
+    return CachedConfig.objects.create(**{
+        "operator": "matmul", "dtype": "bf16", "shape": shape, "shape_key": key, "shape_bucket": configs.bucket("matmul", shape),
+        "gpu": GPU, "compute_capability": "9.0", "toolkit": TOOLKIT, "config": config, "median_ms": 1.0, "job": job, **more})
+
+
+def square(n):
+    return {"M": n, "N": n, "K": n}
+
+
+def snapshot(http, **query):
+    return http.get(reverse("api-config-snapshot"), {"gpu": GPU, "toolkit": TOOLKIT, **query})
+
+
+def test_the_snapshot_answers_as_the_server_does(api, bob):
+    for n in (64, 1024, 4096, 5000):
+        entry(square(n), {**CONFIG, "BM": 16 * (n // 64 % 8 + 1)})
+    entry(square(2048), gpu="NVIDIA H100")
+    BucketPolicy.objects.create(operator="matmul", exact_up_to=8, steps_per_doubling=2.0, max_distance=2.0)
+    found = library.Snapshot(snapshot(api(bob)).json())
+    for M in (1, 9, 60, 700, 1000, 1500, 2048, 3000, 4096, 5000, 20000):
+        shape = {"M": M, "N": 4096, "K": 4096} if M > 4000 else square(M)
+        right = configs.config_best("matmul", "bf16", GPU, shape, TOOLKIT)
+        served = found.find("matmul", "bf16", shape)
+        if served is None:
+            assert right["rule"] == "default"
+        else:
+            assert (served.rule, served.entry, served.config, served.bucket) == (
+                right["rule"], right["entry"]["id"], right["config"], right["bucket"])
+    assert Buckets.from_json(found.operators["matmul"]["policy"]).steps_per_doubling == 2.0
+
+
+def test_a_pinned_snapshot_stays_what_it_was(api, bob):
+    http, first = api(bob), entry(square(4096))
+    before = snapshot(http).json()
+    CachedConfig.objects.filter(pk=first.pk).update(config={**CONFIG, "BM": 256})
+    after = snapshot(http).json()
+    assert before["id"] != after["id"] and after["entries"][0]["config"]["BM"] == 256
+    assert snapshot(http, id=before["id"]).json() == before
+    other = snapshot(http, id=before["id"], gpu="NVIDIA GH200 480GB", compute_capability="9.0").json()     # of the same job
+    assert other["id"] == before["id"] and other["entries"][0]["home"][1] == "same architecture"
+    assert ConfigSnapshot.objects.count() == 2 and SnapshotView.objects.count() == 3
+    assert snapshot(http, id="unheard-of").status_code == 404
+
+
+def test_an_unchanged_snapshot_is_not_sent_again(api, bob):
+    entry(square(4096))
+    answer = snapshot(api(bob))
+    again = api(bob).get(reverse("api-config-snapshot"), {"gpu": GPU, "toolkit": TOOLKIT}, HTTP_IF_NONE_MATCH=answer["ETag"])
+    assert (again.status_code, again.content, again["ETag"]) == (304, b"", answer["ETag"])
+
+
+def test_a_snapshot_names_the_fastest_for_kernels_without_newer_parameters(api, bob):
+    """The winner goes through TMA; a kernel that has no KERNEL gets the fastest plain trial of the same job, not a raced one."""
+    full = {"KERNEL": "tiles", "SPLIT_K": 1, "STORE": "direct"}
+    winner = entry(square(4096), {**CONFIG, **full, "KERNEL": "tma"})
+    for number, (ms, change, facts) in enumerate([
+            (1.0, {"KERNEL": "tma"}, {}), (1.1, {"BM": 32}, {"ended": "raced"}), (1.2, {"BM": 64}, {}), (1.3, {"BM": 256}, {}),
+            (1.1, {"SPLIT_K": 4}, {})]):
+        config = {**CONFIG, **full, **change}
+        TrialRow.objects.create(job=winner.job, number=number, config=config, config_key=str(number), outcome="measured",
+                                median_ms=ms, facts=facts, at_s=1)
+    entry(square(64), {**CONFIG, **full})
+    document = snapshot(api(bob)).json()
+    assert {each["bucket"]: each["plain"] for each in document["entries"] if each["home"]} == {
+        "K=4096 M=4096 N=4096": {**CONFIG, "BM": 64}, "K=64 M=64 N=64": None}
+    assert document["operators"]["matmul"]["absent"] == full
+
+
+def test_quarantined_entries_are_in_no_snapshot(api, bob):
+    entry(square(4096), state="quarantined")
+    assert snapshot(api(bob)).json()["entries"] == []
+
+
+@pytest.mark.parametrize("query", [{"gpu": ""}, {"gpu": "x" * 121}, {"id": "x" * 33}, {"toolkit": "x" * 81}])
+def test_a_snapshot_asked_for_wrongly_says_why(api, bob, query):
+    answer = snapshot(api(bob), **query)
+    assert answer.status_code == 400 and set(query) == set(answer.json()["fields"])
+
+
+# ---- what was served ----
+
+def report(http, *rows, **more):
+    return http.post(reverse("api-config-served"), {
+        "snapshot": "a", "gpu": GPU, "toolkit": TOOLKIT, "host": "node-1", "served": list(rows), **more}, format="json")
+
+
+def row(launches=10, bucket="K=64 M=64 N=64", rule="exact", number=1, operator="matmul", dtype="bf16"):
+    return {"operator": operator, "dtype": dtype, "bucket": bucket, "rule": rule, "entry": number, "launches": launches}
+
+
+def test_counts_add_up_over_clients_and_days(api, alice, bob, client):
+    served = entry(square(64))
+    for _ in range(3):
+        told = report(api(alice), row(10, number=served.pk), row(5, "K=8192 M=8192 N=8192", "default", None))
+        assert told.json() == {"launches": 15}
+    assert ServedCount.objects.count() == 2
+    ServedCount.objects.update(day=timezone.localdate() - timezone.timedelta(days=3))
+    report(api(alice), row(70, number=served.pk))
+    answer = api(bob).get(reverse("api-config-served")).json()
+    assert [(each["launches"], each["rule"], each["entry"]) for each in answer["served"]] == [
+        (100, "exact", served.pk), (15, "default", None)]
+    assert [(each["rule"], round(each["share_pct"], 2)) for each in answer["shares"]] == [("exact", 86.96), ("default", 13.04)]
+    assert selectors.entry_launches(served) == 100 and selectors.entry_launches(served, days=1) == 70
+    client.force_login(alice)
+    page = client.get(reverse("cache-served")).content.decode()
+    assert "115" in page and "13.0" in page and "operator=matmul&amp;dtype=bf16&amp;K=8192" in page
+    assert "bf16</td>" in client.get(reverse("cache-served"), {"days": "1"}).content.decode()
+
+
+def test_reading_people_cannot_report(api, alice, bob):
+    assert report(api(bob), row()).status_code == 403
+    assert report(api(alice, scope="read"), row()).status_code == 403
+    assert not ServedCount.objects.exists()
+
+
+@pytest.mark.parametrize("change", [
+    {"launches": 0}, {"launches": -1}, {"launches": True}, {"launches": 10**16}, {"rule": "magic"}, {"operator": "x" * 61},
+    {"bucket": "\0"}, {"entry": -1}, {"entry": "1"}, {"dtype": None}])
+def test_a_wrong_report_changes_nothing(api, alice, change):
+    assert report(api(alice), row(), {**row(), **change}).status_code == 400
+    assert not ServedCount.objects.exists()
+
+
+def test_a_report_is_bounded(api, alice):
+    assert report(api(alice), *[row()] * (services.MAX_ROWS + 1)).status_code == 400
+
+
+def test_a_newer_toolkit_in_use_makes_entries_unverified(api, alice):
+    old = entry(square(64), toolkit="cuda 12.8, triton 3.4.0")
+    report(api(alice), row())
+    old.refresh_from_db()
+    assert old.state == "unverified"
+
+
+def test_the_page_says_what_it_does_not_know(client, bob):
+    client.force_login(bob)
+    page = client.get(reverse("cache-served")).content.decode()
+    assert "No client has told of a launch" in page and "ridgepoint_client.py" in page
+
+
+def test_the_files_that_jobs_copy_are_the_modules_themselves(api, bob):
+    for name, module in (("ridgepoint_client.py", "client.py"), ("ridgepoint_listener.py", "listener.py")):
+        answer = api(bob).get(reverse("api-config-client", args=[name]))
+        assert answer.content == (PROJECT / "tuner" / "cache" / module).read_bytes()
+    assert api(bob).get(reverse("api-config-client", args=["services.py"])).status_code == 404
+
+
+# ---- Triton's own autotuner ----
+
+JOB = """
+import torch, triton, triton.language as tl
+
+@triton.autotune(configs=[triton.Config({"BLOCK": block}, num_warps=warps) for block in (16, 64) for warps in (1, 4)],
+                 key=["N", "ACT"],
+                 do_bench=lambda call, quantiles: (call(), [TIMES.pop(0)] * 3)[1])
+@triton.jit
+def scale(x, y, N, ACT: tl.constexpr, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y + i, 2 * tl.load(x + i, mask=i < N), mask=i < N)
+
+TIMES = [4.0, 2.0, float("inf"), 3.0, 0.4, 0.2, 0.3, 0.1]
+for n in (100, 100, 50):
+    x, y = torch.randn(n), torch.empty(n)
+    scale[lambda meta: (triton.cdiv(n, meta["BLOCK"]),)](x, y, n, "relu")
+    assert torch.equal(y, 2 * x)
+"""
+
+
+@needs_triton
+@pytest.mark.torch
+@pytest.mark.django_db(transaction=True)
+def test_a_jobs_autotuner_fills_the_cache_without_a_change_to_the_job(live_server, alice, tmp_path):
+    """The job runs as `listener job.py`, from two copied files, interpreted; the product's web takes what it found."""
+    from webapp.models import ApiToken
+    _, token = ApiToken.objects.create(alice, name="job", scope="write")
+    (tmp_path / "job.py").write_text(JOB)
+    for name, module in (("ridgepoint_client.py", "client.py"), ("ridgepoint_listener.py", "listener.py")):
+        (tmp_path / name).write_bytes((PROJECT / "tuner" / "cache" / module).read_bytes())
+    done = subprocess.run(
+        [sys.executable, "ridgepoint_listener.py", "job.py"], cwd=tmp_path, capture_output=True, text=True, timeout=120,
+        env={**os.environ, "TRITON_INTERPRET": "1", "RIDGEPOINT_URL": live_server.url, "RIDGEPOINT_TOKEN": token,
+             "RIDGEPOINT_GPU": GPU, "PYTHONPATH": ""})
+    assert done.returncode == 0, done.stderr[-3000:]
+    first, second = CachedConfig.objects.order_by("median_ms")
+    assert (second.config, second.median_ms, second.shape) == ({"BLOCK": 16, "num_warps": 4, "num_stages": 3}, 2.0, {"N": 100})
+    assert (first.config["BLOCK"], first.config["num_warps"], first.shape) == (64, 4, {"N": 50})
+    assert (second.origin, second.state, second.job) == ("listener", "unverified", None)
+    assert second.operator == "triton:job.scale[ACT=relu]"
+    assert (second.evidence["trials"], second.evidence["failed"], second.dtype, second.gpu) == (4, 1, "fp32", GPU)
+    assert second.toolkit.startswith("triton 3.") and len(second.source_hash) == 64
+
+
+def listened(http, **change):
+    found = {"kernel": "m.matmul", "name": "matmul", "shape": square(4096), "variant": {}, "dtypes": ["bf16"] * 3,
+             "config": {**CONFIG, "BM": 32}, "median_ms": 0.1, "timings": [], "tried": 9, "failed": 0, "source_hash": ""}
+    return http.post(reverse("api-config-listened"), {"gpu": GPU, "toolkit": TOOLKIT, "host": "n", "found": [{**found, **change}]},
+                     format="json")
+
+
+def own_config(api_answer):
+    return CachedConfig.objects.get(pk=api_answer.json()["entries"][0])
+
+
+def test_a_listener_never_serves_before_a_tune_job(api, alice):
+    """Even where its time is ten times better and it is for the very shape."""
+    from tuner.operators import OPERATORS, limits
+    default = dict(OPERATORS["matmul"].default_config(square(4096), "bf16", limits(GPU)))
+    heard = own_config(listened(api(alice), config=default))
+    assert (heard.operator, heard.origin, heard.shape) == ("matmul", "listener", square(4096))
+    assert configs.config_best("matmul", "bf16", GPU, square(4096), TOOLKIT)["entry"]["id"] == heard.pk
+    proven = entry({"M": 1024, "N": 4096, "K": 4096})
+    best = configs.config_best("matmul", "bf16", GPU, square(4096), TOOLKIT)
+    assert best["entry"]["id"] == proven.pk and best["rule"] == "nearest bucket"
+    served = library.Snapshot(snapshot(api(alice)).json()).find("matmul", "bf16", square(4096))
+    assert served.entry == proven.pk
+
+
+def test_a_kernel_with_other_parameters_is_not_taken_for_the_operator(api, alice):
+    assert own_config(listened(api(alice), config={"BLOCK_M": 64, "num_warps": 4})).operator == "triton:m.matmul"
+    assert own_config(listened(api(alice), kernel="a." * 60 + "matmul", config={"B": 1})).operator == "triton:matmul"
+
+
+@pytest.mark.parametrize("change", [
+    {"median_ms": 0}, {"median_ms": True}, {"config": {}}, {"config": {"B": [1]}}, {"config": {"__import__('os')": 1}},
+    {"shape": {"M": -1}}, {"shape": {"M": "1"}}, {"kernel": "x" * 201}, {"timings": [[1]]}, {"dtypes": [None]}, {"variant": []},
+    {"config": {f"p{n}": n for n in range(25)}}, {"source_hash": "\0"}])
+def test_a_wrong_finding_is_refused(api, alice, change):
+    assert listened(api(alice), **change).status_code == 400 and not CachedConfig.objects.exists()
+
+
+def test_listening_needs_the_right_to_write(api, alice, bob):
+    assert listened(api(bob)).status_code == 403
+    assert listened(api(alice, scope="read")).status_code == 403
+
+
+# ---- the library against the product ----
+
+@pytest.mark.django_db(transaction=True)
+def test_the_library_speaks_with_the_product(live_server, alice, tmp_path):
+    from webapp.models import ApiToken
+    _, token = ApiToken.objects.create(alice, name="job", scope="write")
+    stored = entry(square(4096))
+    one = library.Client(url=live_server.url, token=token, file=str(tmp_path / "s.json"), gpu=GPU, toolkit=TOOLKIT, snapshot="")
+    served = one.best("matmul", **square(4100))
+    assert (served.entry, served.rule, served.config) == (stored.pk, "exact", CONFIG)
+    one.close()
+    assert ServedCount.objects.get().launches == 1 and ServedCount.objects.get().reporter == alice
+    assert json.loads((tmp_path / "s.json").read_text())["id"] == ConfigSnapshot.objects.get().pk
+
+
+HOOK = """
+import json
+import triton
+from triton import knobs
+heard = []          # somebody has taken Triton's hook already
+object.__setattr__(knobs.autotuning, "listener", lambda **told: heard.append(told["fn"].__name__))
+from tuner.cache import client, listener
+told = []
+client.Server.ask = lambda self, path, timeout, *, send=None, etag="": (told.append(send), (200, b""))[1]
+one = listener.install(url="http://nobody")
+from acme_kernels.kernels import scale_add
+first, second = scale_add.configs[:2]
+knobs.autotuning.listener(fn=scale_add.fn, key=(512, "torch.float16", "torch.float16"), best_config=second, duration=1.5,
+                          configs_timings={first: [0.3, 0.2, 0.4], second: [0.1, 0.1, 0.1]}, cache_hit=False)
+knobs.autotuning.listener(fn=scale_add.fn, key=None, best_config=None, duration=None, configs_timings=None, cache_hit=True)
+one.send()
+print(json.dumps([heard, told[0]["found"]]))
+"""
+
+
+@needs_triton
+@pytest.mark.torch
+def test_tritons_own_hook_is_used_where_there_is_one():
+    """The signature of Triton's AutotuneListener (#10125), which is not told the key's names; a job is never ended by us."""
+    done = subprocess.run([sys.executable, "-c", HOOK], cwd=PROJECT, capture_output=True, text=True, timeout=120,
+                          env={**os.environ, "PYTHONPATH": str(PROJECT / "tests" / "packages")})
+    assert done.returncode == 0, done.stderr[-3000:]
+    heard, [found] = json.loads(done.stdout)
+    assert heard == ["scale_add", "scale_add"] and found["shape"] == {"N": 512} and found["dtypes"] == ["fp16", "fp16"]
+    assert (found["config"], found["median_ms"], found["tried"]) == ({"BLOCK": 256, "num_warps": 4, "num_stages": 2}, 0.1, 2)

@@ -1,0 +1,230 @@
+"""The tuner's pages over HTTP: forms and what they become, buttons, worth, groups, comparison, live parts."""
+
+import json
+import re
+
+import pytest
+from django.core.cache import cache
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+from django.urls import reverse
+
+from profiles.models import KernelShape, KernelStat, Profile
+from tuner.jobs import page_selectors, selectors, worth_selectors
+from tuner.models import TrialRow, TuneGroup, TuneJob
+from tuner.trial import config_key
+from workers import jobs
+
+pytestmark = pytest.mark.django_db
+
+SHAPE = {"M": 1024, "N": 1024, "K": 1024}
+FORM = {"operator": "matmul", "shape": "M=1024 N=1024 K=1024", "dtype": "bf16", "device": "replay:matmul", "strategy": "random"}
+
+
+@pytest.fixture(autouse=True)
+def replay_worker():
+    jobs.announce("replay@test", {"queues": ["replay"], "replay": ["matmul"], "gpus": []})
+    cache.clear()
+    yield
+    jobs.retire("replay@test")
+
+
+@pytest.fixture
+def person(client, alice):
+    client.force_login(alice)
+    return client
+
+
+def job(status="done", shape=None, trials=(), **fields):
+    """A job of a GPU with its trials: (BM, warps, ms or a reason, facts)."""
+    made = TuneJob.objects.create(**{
+        "operator": "matmul", "shape": shape or SHAPE, "dtype": "bf16", "device": "gpu", "strategy": "local", "budget_trials": 100,
+        "budget_seconds": 60, "status": status, "gpu": "NVIDIA H200", "elapsed_s": 20.0, **fields})
+    for number, (bm, warps, ms, *facts) in enumerate(trials):
+        config, timed = {"BM": bm, "num_warps": warps}, isinstance(ms, float)
+        TrialRow.objects.create(
+            job=made, number=number, config=config, config_key=config_key(config), at_s=float(number + 1),
+            outcome="measured" if timed else "rejected", reason="" if timed else ms, message="" if timed else "no good",
+            median_ms=ms if timed else None, min_ms=ms if timed else None, p90_ms=ms if timed else None, n=9 if timed else None,
+            facts={"samples_ms": [1.0] * 50, **(facts[0] if facts else {})})
+    return made
+
+
+def seen(total_ns, launches=10, shape=SHAPE, dtype="bf16", kernel="matmul_kernel", gpu="NVIDIA H200"):
+    """A profile with launches of one problem."""
+    profile = Profile.objects.create(name="step", status="ready", kind="trace", gpu=gpu, file_name="f", upload_key="k")
+    stat = KernelStat.objects.create(profile=profile, name=kernel, short_name=kernel, category="compute", launches=launches,
+                                     total_ns=total_ns, mean_ns=total_ns / launches, share_pct=100)
+    KernelShape.objects.create(kernel=stat, launches=launches, total_ns=total_ns, min_ns=1, max_ns=total_ns,
+                               tune={"operator": "matmul", "dtype": dtype, **shape})
+    return profile
+
+
+# ---- worth ----
+
+def test_worth_is_recorded_time_times_the_share_that_searches_won():
+    seen(3_000_000_000)
+    seen(1_000_000_000, gpu="NVIDIA A100-SXM4-80GB")
+    seen(9_000_000_000, shape={**SHAPE, "M": 16})
+    unknown = worth_selectors.search_worth("matmul", "bf16", SHAPE)
+    assert unknown.seconds is None and "no job of matmul has finished" in unknown.why and unknown.fleet.ns == 4_000_000_000
+    for best_ms in (0.5, 0.8, 0.9):
+        job(shape={**SHAPE, "K": 64}, best_ms=best_ms, default_ms=1.0, library_ms=0.7)
+    job(shape={**SHAPE, "K": 64}, status="stopped", best_ms=0.1, default_ms=1.0)
+    assert worth_selectors.search_worth("matmul", "bf16", SHAPE).seconds == pytest.approx(4 * 0.2)
+    assert worth_selectors.search_worth("matmul", "bf16", SHAPE, "NVIDIA H200").seconds == pytest.approx(3 * 0.2)
+    assert worth_selectors.search_worth("matmul", "fp16", SHAPE).seconds is None
+
+
+def test_a_winner_must_beat_the_library_where_the_fleet_runs_it():
+    seen(1_000_000_000, kernel="nvjet_sm90_hsh_192x192")
+    for best_ms in (0.5, 0.8, 0.9):
+        job(shape={**SHAPE, "K": 64}, best_ms=best_ms, default_ms=1.0, library_ms=0.7)
+    found = worth_selectors.search_worth("matmul", "bf16", SHAPE)
+    assert found.seconds == 0.0 and "vendor library" in found.why
+
+
+def test_a_job_of_the_very_problem_knows_better_than_the_median():
+    seen(1_000_000_000, launches=1000)                              # 1 ms a launch
+    done = job(best_ms=0.75, default_ms=5.0)
+    found = worth_selectors.search_worth("matmul", "bf16", SHAPE)
+    assert found.seconds == pytest.approx(0.25) and f"job {done.pk}" in found.why
+
+
+# ---- the form ----
+
+def test_an_effort_gives_its_numbers_and_own_numbers_are_kept(person):
+    person.post(reverse("tune-new"), {**FORM, "effort": "quick"})
+    quick = TuneJob.objects.get()
+    assert (quick.effort, quick.budget_trials, quick.plateau) == ("quick", 30, 15)
+    person.post(reverse("tune-new"), {**FORM, "effort": "quick", "budget_trials": "31", "budget_seconds": "90"})
+    own = TuneJob.objects.latest("pk")
+    assert (own.effort, own.budget_trials, own.budget_seconds, own.plateau) == ("", 31, 90, None)
+    person.post(reverse("tune-new"), FORM)
+    assert TuneJob.objects.latest("pk").effort == "normal"
+
+
+def test_many_shapes_become_a_group_all_or_none(person):
+    lines = "M=4096 N=4096 K=4096\nM=1024, N=1024, K=1024\n\nK=1024 M=1024 N=1024"
+    wrong = person.post(reverse("tune-new"), {**FORM, "shape": lines + "\nM=3 N=3 K=3"})
+    assert wrong.status_code == 400 and "not recorded" in wrong.content.decode() and not TuneJob.objects.exists()
+    made = person.post(reverse("tune-new"), {**FORM, "shape": lines})
+    group = TuneGroup.objects.get()
+    assert made.url == reverse("tune-group", args=[group.pk])
+    assert [each.shape["M"] for each in group.jobs.order_by("group_place")] == [4096, 1024]
+    page = person.get(made.url).content.decode()
+    assert "0 of 2 shapes have ended" in re.sub(r"<[^>]+>", "", page) and "Stop all" in page
+    person.post(reverse("tune-group-act", args=[group.pk]), {"do": "stop"})
+    assert {each.status for each in group.jobs.all()} == {"stopped"}
+
+
+def test_hot_shapes_of_a_profile_are_picked_and_tuned_by_worth(person):
+    profile = seen(1_000_000)
+    stat = KernelStat.objects.get()
+    small = {**SHAPE, "M": 4096, "N": 4096, "K": 4096}
+    KernelShape.objects.create(kernel=stat, launches=2, total_ns=5_000_000, min_ns=1, max_ns=1,
+                               tune={"operator": "matmul", "dtype": "bf16", **small})
+    KernelShape.objects.create(kernel=stat, launches=2, total_ns=9_000_000, min_ns=1, max_ns=1, tune={"operator": "conv", "M": 1})
+    job(shape={**SHAPE, "K": 64}, best_ms=0.5, default_ms=1.0)
+    page = person.get(reverse("tune-new"), {"profile": profile.pk})
+    boxes = re.findall(r'name="hot" value="([^"]+)"[^>]*?( checked)?[ >]', page.content.decode())
+    assert [value for value, _ in boxes] == ["matmul bf16 M=4096 N=4096 K=4096", "matmul bf16 M=1024 N=1024 K=1024"]
+    url = f"{reverse('tune-new')}?profile={profile.pk}"
+    budget = {"device": "gpu:NVIDIA H200", "strategy": "random", "effort": "quick"}
+    assert person.post(url, {**budget, "hot": []}).status_code == 400
+    assert person.post(url, {**budget, "hot": ["matmul bf16 M=1 N=1 K=1"]}).status_code == 400       # not of this profile
+    person.post(url, {**budget, "hot": [value for value, _ in reversed(boxes)]})
+    group = TuneGroup.objects.get()
+    assert group.source["profile"] == profile.pk
+    assert [(each.shape["M"], each.worth_s) for each in group.jobs.order_by("group_place")] == [
+        (4096, pytest.approx(0.0025)), (1024, pytest.approx(0.0005))]
+    assert person.get(reverse("tune-new"), {"profile": "999999"}).status_code == 302
+    assert person.get(reverse("tune-new"), {"profile": "x"}).status_code == 302
+
+
+# ---- the job's page ----
+
+TRIALS = [(16, 4, 4.0, {"measure_s": 1.0}), (64, 4, 2.0, {"measure_s": 1.0}), (128, 4, 1.0, {"measure_s": 2.0}),
+          (128, 8, "spills", {"compile_s": 0.5}), (64, 8, 3.0, {"measure_s": 0.5, "ended": "raced", "racing": {"saved_s": 1.5}})]
+
+
+def test_the_page_tells_effects_time_and_failures(person, bob):
+    made = job(best_ms=1.0, best_config={"BM": 128, "num_warps": 4}, default_ms=2.0, trials=TRIALS, pruned={"shared memory": 10})
+    page = person.get(reverse("tune", args=[made.pk]))
+    text = page.content.decode()
+    assert json.loads(re.search(r'id="tune-effects"[^>]*>(.*?)<', text)[1])[0][0] == "BM"
+    assert "samples_ms" not in text
+    saved = page_selectors.job_savings(made, selectors.lean_trials(made))
+    assert (saved.busy_pct, saved.spent.raced_saved_s, saved.spent.compiled_saved_s) == (22.5, 1.5, 1.125)
+    assert saved.pruned_saved_s == pytest.approx(10 * 20 / 5)
+    told = person.get(reverse("api-tune-insight", args=[made.pk])).json()
+    assert told["effects"][0]["name"] == "BM" and told["rejected"] == 1 and told["time"]["busy"] == 0.225
+    person.force_login(bob)                                            # a viewer sees it, without buttons
+    assert reverse("tune-stop", args=[made.pk]) not in person.get(reverse("tune", args=[made.pk])).content.decode()
+
+
+def test_live_parts_are_rendered_once_a_second_however_many_ask(person):
+    made = job(status="running", best_ms=1.0, best_config={"BM": 128, "num_warps": 4}, trials=TRIALS)
+    url = f"{reverse('tune', args=[made.pk])}?part=live"
+    first = person.get(url)
+    assert first.status_code == 200 and b"tune-figure" not in first.content and b'id="tune-answer"' in first.content
+    with CaptureQueriesContext(connection) as queries:
+        assert person.get(url).content == first.content
+    assert not any("tuner_trialrow" in query["sql"] and "facts" in query["sql"] for query in queries)
+    TuneJob.objects.filter(pk=made.pk).update(status="done")
+    assert b"Fastest" in person.get(url).content                       # a change of state is never kept back
+
+
+def test_buttons_pause_resume_extend_and_say_what_is_wrong(person):
+    made = job(status="queued", device="replay:matmul")
+    act = lambda name, **data: person.post(reverse(f"tune-{name}", args=[made.pk]), data, follow=True)      # noqa: E731
+    act("pause")
+    made.refresh_from_db()
+    assert made.status == "paused" and b"Resume" in person.get(reverse("tune", args=[made.pk])).content
+    act("resume")
+    act("extend", trials="50", seconds="")
+    made.refresh_from_db()
+    assert (made.status, made.budget_trials) == ("queued", 150)
+    assert b"Not extended" in act("extend", trials="many", seconds="").content
+    assert b"Not extended" in act("extend", trials="", seconds="nan").content
+
+
+def test_the_queue_stands_by_worth_and_moves_by_hand(person, bob):
+    low, high, unknown = (job(status="queued", worth_s=worth_s) for worth_s in (1.0, 5.0, None))
+    order = lambda: [row["job"].pk for row in page_selectors.queue_rows()]      # noqa: E731
+    assert order() == [high.pk, low.pk, unknown.pk]
+    person.post(reverse("tune-move", args=[unknown.pk]), {"before": high.pk})
+    assert order() == [unknown.pk, high.pk, low.pk]
+    page = person.get(reverse("tune-list")).content.decode()
+    assert page.index(f'data-job="{unknown.pk}"') < page.index(f'data-job="{high.pk}"') and "by hand" in page
+    person.post(reverse("tune-by-worth"))
+    assert order() == [high.pk, low.pk, unknown.pk]
+    assert person.post(reverse("tune-move", args=[low.pk]), {"before": "x", "after": "9" * 40}).status_code == 302
+    person.force_login(bob)
+    assert person.post(reverse("tune-move", args=[low.pk]), {"before": high.pk}).status_code == 403
+
+
+# ---- two jobs ----
+
+def test_two_jobs_side_by_side(person):
+    a = job(best_ms=1.0, best_config={"BM": 128, "num_warps": 4}, trials=TRIALS, strategy="local")
+    b = job(best_ms=2.0, best_config={"BM": 64, "num_warps": 4}, trials=TRIALS[:2], strategy="random")
+    page = person.get(reverse("tune-compare"), {"a": a.pk, "b": b.pk})
+    assert f"Job {a.pk} found 1 ms, 2.00× faster than job {b.pk}" in page.content.decode()
+    told = person.get(reverse("api-tune-compare"), {"a": a.pk, "b": b.pk}).json()
+    assert told["same_problem"] and [row["name"] for row in told["differences"]] == ["strategy"] and len(told["pairs"]) == 2
+    assert told["crossed"][1] == {"ms": 2.0, "loss": 2.0}
+    assert person.get(reverse("tune-compare")).status_code == 200
+    assert person.get(reverse("tune-compare"), {"a": a.pk, "b": "0"}).status_code == 404
+    assert person.get(reverse("api-tune-compare"), {"a": a.pk, "b": "x"}).status_code == 404
+
+
+def test_a_groups_winners_carry_from_shape_to_shape(person):
+    group = TuneGroup.objects.create(name="two")
+    for place, trials in enumerate((TRIALS[:3], [(16, 4, 1.0), (64, 4, 1.1), (128, 4, 3.0)])):
+        job(shape={**SHAPE, "M": 2 ** (10 + place)}, trials=trials, best_ms=1.0, best_config={"BM": 16}, default_ms=1.25,
+            group=group, group_place=place)
+    page = person.get(reverse("tune-group", args=[group.pk])).content.decode()
+    assert "3.00×" in page and "4.00×" in page                          # 128 at the second, 16 at the first
+    assert re.search(r"at worst\s+2\.00× the best of a shape, 1\.48× on average", page)
+    assert "1.25×" in page

@@ -1,0 +1,265 @@
+"""Matmul, grouped matmul, attention and decode attention: their spaces, and their kernels interpreted and compiled."""
+
+import json
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tuner.operators import OPERATORS, find, limits
+from tuner.operators.variants import union_space
+from tuner.space import Constraint
+
+PROJECT = Path(__file__).resolve().parents[3]
+H200, A100, B200 = limits("NVIDIA H200"), limits("NVIDIA A100-SXM4-80GB"), limits("NVIDIA B200")
+NAMES = ("matmul", "matmul_bias_act", "grouped_matmul", "attention", "gqa_attention", "decode_attention")
+LARGE, SKINNY = {"M": 4096, "N": 4096, "K": 4096}, {"M": 16, "N": 4096, "K": 4096}
+
+
+def kernels(space):
+    return {config["KERNEL"] for config in space.configs()}
+
+
+def test_a_space_of_several_kernels_holds_each_configuration_once():
+    space = union_space(({"A": (2, 1), "K": ("x",), "S": (1,)}, {"A": (1,), "K": ("x", "y"), "S": (1, 4)}),
+                  (Constraint("too much", lambda c: c["A"] * c["S"] < 8 and c["K"] + str(c["S"]) != "y4"),))
+    assert [tuple(config.values()) for config in space.configs()] == [(2, "x", 1), (1, "x", 1), (1, "x", 4), (1, "y", 1)]
+    assert space.pruned == {"too much": 1} and space.params[0].values == (1, 2) and space.params[1].values == ("x", "y")
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("gpu", [H200, A100, B200, limits("Tesla T4")], ids=lambda gpu: gpu.gpu)
+def test_default_and_published_designs_are_in_the_space(name, gpu):
+    operator = find(name)
+    for shape in operator.presets:
+        space = operator.space(shape, operator.dtypes[0], gpu)
+        assert operator.default_in(space, shape, operator.dtypes[0], gpu) == operator.default_config(shape, operator.dtypes[0], gpu)
+        published = operator.published_starts(space, shape, operator.dtypes[0], gpu)
+        assert len(set(map(str, published))) == len(published) and (gpu.capability < (9, 0) or published)
+
+
+def test_each_gpu_is_offered_the_kernels_it_can_run():
+    matmul, attention = OPERATORS["matmul"], OPERATORS["attention"]
+    assert kernels(matmul.space(LARGE, "bf16", H200)) == {"tiles", "tma", "persistent", "specialised", "waves and split"}
+    assert kernels(matmul.space(LARGE, "bf16", B200)) == {"tiles", "tma", "persistent", "waves and split"}
+    old = matmul.space(LARGE, "bf16", A100)
+    assert kernels(old) == {"tiles"} and old.pruned["TMA: from compute capability 9.0"] > 500
+    odd = matmul.space({"M": 4096, "N": 4096, "K": 4095}, "bf16", H200)
+    assert kernels(odd) == {"tiles"} and odd.pruned["TMA: rows that start at multiples of 16 bytes"] > 500
+    assert not len(matmul.space(LARGE, "fp8", A100)) and len(matmul.space(LARGE, "fp8", H200)) > 500
+    assert kernels(attention.space(attention.presets[0], "fp16", H200)) == {"one loop", "two stages", "tma", "specialised"}
+    assert kernels(find("gqa_attention").space(find("gqa_attention").presets[0], "bf16", A100)) == {"two stages"}
+
+
+def test_sums_are_split_where_tiles_are_few():
+    matmul = OPERATORS["matmul"]
+    assert {config["SPLIT_K"] for config in matmul.space(LARGE, "bf16", H200).configs()} == {1}
+    skinny = matmul.space(SKINNY, "bf16", H200)
+    assert {config["SPLIT_K"] for config in skinny.configs()} == {1, 2, 4, 8, 16}
+    assert all(config["BM"] <= 64 for config in skinny.configs() if config["KERNEL"] != "tiles")
+    whole_waves = {"M": 128 * 12, "N": 256 * 11, "K": 4096}                # 132 tiles of 128 × 256
+    assert not [c for c in matmul.space(whole_waves, "bf16", H200).configs()
+                if c["KERNEL"] in ("waves and split", "persistent") and (c["BM"], c["BN"]) == (128, 256)]
+    decode = find("decode_attention")
+    many, few = ({config["SPLITS"] for config in decode.space({**decode.presets[0], "B": batch}, "bf16", H200).configs()}
+                 for batch in (64, 1))
+    assert max(many) == 2 and max(few) == 128
+
+
+def test_what_an_older_configuration_does_not_name_means_what_it_always_meant():
+    recorded = {"BM": 128, "BN": 256, "BK": 64, "GM": 8, "num_warps": 8, "num_stages": 3}
+    full = OPERATORS["matmul"].complete(recorded)
+    assert full == {**recorded, "KERNEL": "tiles", "SPLIT_K": 1, "STORE": "direct"}
+    assert full in OPERATORS["matmul"].space(LARGE, "bf16", H200)
+    assert OPERATORS["matmul"].complete({**recorded, "KERNEL": "tma"})["KERNEL"] == "tma"
+
+
+def test_costs():
+    assert find("matmul").flops(LARGE) == 137_438_953_472
+    assert find("matmul").bytes(LARGE, "fp8") == 2 * 4096**2 + 2 * 4096**2          # two fp8 matrices read, a bf16 one written
+    assert find("matmul_bias_act").bytes({**LARGE, "act": 1}, "bf16") == 3 * 2 * 4096**2 + 2 * 4096
+    moe = {"M": 8, "E": 64, "N": 128, "K": 256}                                     # 8 rows reach 7.6 of 64 experts
+    assert find("grouped_matmul").flops(moe) == 2 * 8 * 128 * 256
+    assert find("grouped_matmul").bytes(moe, "bf16") == 2 * (8 * 256 + 8 * 128 + 8 * 128 * 256)
+    gqa = {"B": 2, "H": 32, "KV": 8, "N": 4096, "D": 128, "causal": 1}
+    assert find("gqa_attention").flops(gqa) == find("attention").flops(gqa) == 2 * 2 * 32 * 4096**2 * 128
+    assert find("gqa_attention").bytes(gqa, "bf16") == 2 * 2 * 4096 * 128 * (32 + 8 + 8 + 32)
+    decode = {"B": 16, "H": 32, "KV": 8, "N": 8192, "D": 128}
+    assert find("decode_attention").bytes(decode, "bf16") == 2 * 16 * 128 * (2 * 8 * 8192 + 2 * 32)
+
+
+def test_numbers_that_do_not_go_together_are_named():
+    gqa = {"B": 1, "H": 32, "KV": 5, "N": 64, "D": 64, "causal": 0}
+    assert find("gqa_attention").problems(gqa, "bf16") == {"KV": "KV must divide H = 32"}
+    assert not find("gqa_attention").problems({**gqa, "KV": 4}, "bf16")
+    assert set(find("gqa_attention").problems({**gqa, "D": 80}, "bf16")) == {"D"}
+    assert find("matmul").problems({"M": 8, "N": 24, "K": 64}, "fp8") == {"N": "in fp8 N must be a multiple of 16"}
+    assert not find("matmul").problems({"M": 8, "N": 24, "K": 64}, "bf16")
+
+
+TILE = {"num_warps": 4, "num_stages": 2}
+SMALL = {"BM": 32, "BN": 32, "BK": 32, "GM": 2, "SPLIT_K": 1, "STORE": "direct", **TILE}
+EDGES, REST = {"M": 40, "N": 72, "K": 136}, {"M": 60, "N": 56, "K": 264}          # REST: 4 tiles for 3 programs
+A = {"BM": 32, "BN": 16, **TILE}
+G = {"BM": 16, "BN": 32, "BK": 32, "GM": 2, **TILE}
+INTERPRETED = [
+    ("matmul", EDGES, "fp16", {**SMALL, "KERNEL": "tiles", "SPLIT_K": 4}),
+    ("matmul", EDGES, "fp16", {**SMALL, "KERNEL": "tma", "STORE": "halves"}),
+    ("matmul", {"M": 30, "N": 40, "K": 136}, "fp16", {**SMALL, "KERNEL": "tma", "STORE": "tma", "SPLIT_K": 2}),
+    ("matmul", EDGES, "fp16", {**SMALL, "KERNEL": "persistent", "STORE": "halves"}),
+    ("matmul", EDGES, "fp16", {**SMALL, "KERNEL": "specialised", "STORE": "tma"}),
+    ("matmul", REST, "fp16", {**SMALL, "KERNEL": "waves and split", "STORE": "direct"}),
+    ("matmul", {"M": 30, "N": 24, "K": 304}, "fp16", {**SMALL, "KERNEL": "waves and split", "STORE": "halves"}),
+    ("matmul", {"M": 40, "N": 64, "K": 96}, "fp8", {**SMALL, "KERNEL": "persistent", "STORE": "tma"}),
+    *(("matmul_bias_act", {"M": 20, "N": 24, "K": 40, "act": act}, "fp16", {**SMALL, "KERNEL": "tma", "STORE": "tma"})
+      for act in (1, 2, 3)),
+    *(("attention", {"B": 1, "H": 1, "N": 70, "D": 16, "causal": 1}, "fp16", {**A, "KERNEL": kernel})
+      for kernel in ("two stages", "tma", "specialised")),
+    ("attention", {"B": 1, "H": 1, "N": 64, "D": 16, "causal": 0}, "fp16", {**A, "KERNEL": "specialised"}),
+    *(("gqa_attention", {"B": 1, "H": 4, "KV": 2, "N": 33, "D": 16, "causal": causal}, "fp16", {**A, "BN": 32, "KERNEL": kernel})
+      for kernel, causal in (("two stages", 0), ("tma", 1), ("specialised", 1))),
+    *(("grouped_matmul", {"M": 30, "E": 4, "N": 40, "K": 48}, "fp16", {**G, "KERNEL": kernel})
+      for kernel in ("tiles", "tma", "persistent")),
+    ("grouped_matmul", {"M": 3, "E": 9, "N": 40, "K": 40}, "fp16", {**G, "KERNEL": "tma"}),
+    *(("decode_attention", {"B": 1, "H": 6, "KV": 2, "N": 70, "D": 16}, "fp16", {"BN": 16, "SPLITS": splits, **TILE})
+      for splits in (1, 8)),
+]
+CHECK = """
+import importlib, json, sys, torch
+from tuner.measure import accuracy
+from tuner.operators import OPERATORS
+for name, shape, dtype, config in json.loads(sys.argv[1]):
+    operator = OPERATORS[name]
+    problem = importlib.import_module(operator.kernel_module).PROBLEMS[name](shape, dtype, torch.device("cpu"), 3)
+    tolerance = operator.tolerance[dtype]
+    _, verdict = accuracy.check_config(problem, config, 1, tolerance)
+    assert verdict.right, (name, shape, config, verdict)
+    first = problem.out.clone()
+    problem.out.fill_(float("nan"))
+    problem.launch(config)                                     # counts are back at zero, sums are added in the same order
+    assert torch.equal(first, problem.out), (name, config)
+    library = accuracy.compare_output(problem.library(), problem.reference(), tolerance)
+    assert library.right, (name, library)
+print("all right")
+"""
+# Kernel → what its sm_90 code must hold. Small tiles: they compile fast, and hold the same instructions.
+MM = {"BM": 128, "BN": 64, "BK": 64, "GM": 8, "SPLIT_K": 1, "num_warps": 4, "num_stages": 3}
+COMPILED = [
+    ("matmul", LARGE, "bf16", {**MM, "KERNEL": "tma", "STORE": "tma"}, ["wgmma", "cp.async.bulk.tensor"]),
+    ("matmul", LARGE, "fp8", {**MM, "KERNEL": "persistent", "STORE": "halves"}, ["wgmma", "e4m3", "cp.async.bulk.tensor"]),
+    ("matmul", LARGE, "bf16", {**MM, "KERNEL": "specialised", "STORE": "direct"}, ["wgmma", "setmaxnreg"]),
+    ("matmul", {"M": 1024, "N": 1280, "K": 4096}, "bf16", {**MM, "KERNEL": "waves and split", "STORE": "direct"},
+     ["wgmma", "atom.global.gpu.acq_rel"]),
+    ("matmul", SKINNY, "bf16", {**MM, "BM": 16, "KERNEL": "tiles", "STORE": "direct", "SPLIT_K": 4}, ["atom.global.gpu.acq_rel"]),
+    ("matmul_bias_act", {**LARGE, "act": 2}, "bf16", {**MM, "KERNEL": "persistent", "STORE": "direct"}, ["wgmma"]),
+    ("attention", {"B": 1, "H": 2, "N": 512, "D": 64, "causal": 1}, "fp16",
+     {"BM": 64, "BN": 32, "KERNEL": "two stages", "num_warps": 4, "num_stages": 2}, ["wgmma"]),
+    ("gqa_attention", {"B": 1, "H": 4, "KV": 2, "N": 512, "D": 64, "causal": 1}, "bf16",
+     {"BM": 64, "BN": 32, "KERNEL": "tma", "num_warps": 4, "num_stages": 2}, ["wgmma", "cp.async.bulk.tensor"]),
+    ("attention", {"B": 1, "H": 2, "N": 512, "D": 64, "causal": 1}, "fp16",
+     {"BM": 128, "BN": 64, "KERNEL": "specialised", "num_warps": 4, "num_stages": 2}, ["wgmma", "setmaxnreg"]),
+    ("grouped_matmul", {"M": 512, "E": 8, "N": 512, "K": 512}, "bf16",
+     {"BM": 64, "BN": 64, "BK": 64, "GM": 8, "KERNEL": "persistent", "num_warps": 4, "num_stages": 3}, ["wgmma"]),
+    ("decode_attention", {"B": 2, "H": 8, "KV": 2, "N": 1024, "D": 64}, "bf16",
+     {"BN": 32, "SPLITS": 4, "num_warps": 4, "num_stages": 2}, ["mma.sync", "atom.global.gpu.acq_rel"]),
+]
+COMPILE = """
+import importlib, json, sys, torch
+from tuner.measure import offline
+from tuner.operators import OPERATORS, limits
+gpu = limits(sys.argv[1])
+offline.set_target(gpu.compute_capability, gpu.sms)
+for name, shape, dtype, config, _ in json.loads(sys.argv[2]):
+    operator = OPERATORS[name]
+    if operator.complete(config) not in operator.space(shape, dtype, gpu):
+        print(json.dumps(None))
+        continue
+    problem = importlib.import_module(operator.kernel_module).PROBLEMS[name](shape, dtype, torch.device("meta"), 0)
+    kernels = problem.compile(config)
+    listed = kernels if isinstance(kernels, list) else [kernels]
+    print(json.dumps(["".join(kernel.asm["ptx"] for kernel in listed), offline.static_facts(kernels, gpu.compute_capability)]))
+"""
+
+
+def python(code, *args, **environ):
+    done = subprocess.run([sys.executable, "-c", code, *args], cwd=PROJECT, capture_output=True, text=True, timeout=250,
+                          env={**os.environ, **environ})
+    assert done.returncode == 0, done.stderr[-4000:]
+    return done.stdout.splitlines()
+
+
+def compiled(gpu, folder, cases=COMPILED):
+    lines = python(COMPILE, gpu.gpu, json.dumps(cases), TRITON_CACHE_DIR=str(folder))
+    return [(case, json.loads(line)) for case, line in zip(cases, lines, strict=True)]
+
+
+@pytest.mark.torch
+def test_kernels_agree_with_their_references_and_with_themselves():
+    pytest.importorskip("triton")
+    assert python(CHECK, json.dumps(INTERPRETED), TRITON_INTERPRET="1") == ["all right"]
+
+
+@pytest.mark.torch
+def test_kernels_compile_for_hopper_as_they_are_meant(tmp_path):
+    """With the instructions they are written for, without spills, in no more shared memory than the space counted with."""
+    pytest.importorskip("triton")
+    for (name, shape, dtype, config, expected), found in compiled(H200, tmp_path):
+        assert found is not None, (name, config)
+        ptx, facts = found
+        assert not [word for word in expected if word not in ptx], (name, config)
+        assert facts["spills"] == 0 and facts["blocks_per_sm"] >= 1, (name, config, facts)
+        assert facts["smem_bytes"] <= counted_bytes(name, shape, dtype, config), (name, config, facts)
+
+
+def counted_bytes(name, shape, dtype, config):
+    """Shared memory by the space's own formulas."""
+    from tuner.operators import attention, matmul_space
+    size = 1 if dtype == "fp8" else 2
+    if "attention" not in name:
+        return matmul_space.smem_bytes({"STORE": "direct", **config}, size, 2, keeps_last_stage=True)
+    if name != "decode_attention":
+        return attention.smem_bytes(config, shape["D"], size, keeps_last_stage=True)
+    return 2 * config["BN"] * shape["D"] * size * config["num_stages"] + 16 * shape["D"] * size
+
+
+ROWS_OF_HALVES = """
+import re, sys, torch
+from tuner.measure import offline
+from tuner.kernels.attention import PROBLEMS
+offline.set_target("9.0", 132)
+problem = PROBLEMS["attention"]({"B": 1, "H": 2, "N": 512, "D": 64, "causal": 1}, "fp16", torch.device("meta"), 0)
+code = problem.compile({"BM": 128, "BN": 32, "num_warps": 4, "num_stages": 2, "KERNEL": "specialised"}).asm["ttgir"]
+for half in re.split(r"partition[01]\\(", code)[1:]:
+    found = re.finditer(r"(%\\S+) = tt.make_range {[^}]*end = (\\d+) : i32, start = (\\d+)", half)
+    ranges = {each[1]: (int(each[3]), int(each[2])) for each in found}
+    splats = dict(re.findall(r"(%\\S+) = tt.splat (%\\S+) ", half))
+    for left, right in re.findall(r"arith.addi (%\\S+), (%\\S+) {[^}]*} : tensor<64xi32", half):
+        by = re.search(re.escape(splats[left]) + r" = arith.(\\w+) (\\S+), (\\S+)", half)
+        print(*ranges[right], by[1], by[3].lstrip("%").split("_")[0])
+"""
+
+
+@pytest.mark.torch
+def test_each_half_of_specialised_rows_is_moved_once():
+    """Read from the compiler's own code: it added half a tile both to the range and to the start, and masked wrong rows."""
+    pytest.importorskip("triton")
+    assert python(ROWS_OF_HALVES) == ["0 64 muli tall", "64 128 muli tall"]
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize(("gpu", "runs", "word"), [(A100, 3, "mma.sync"), (B200, 6, "tcgen05.mma")], ids=["sm_80", "sm_100"])
+def test_kernels_compile_for_the_gpus_before_and_after(gpu, runs, word, tmp_path):
+    """What the space offers them, and with their own tensor cores' instruction; decode's tiles are too small for Blackwell's."""
+    pytest.importorskip("triton")
+    cases = COMPILED[4:] if gpu is A100 else [*COMPILED[:4], *COMPILED[7:]]
+    found = [(case, facts) for case, facts in compiled(gpu, tmp_path, cases) if facts is not None]
+    assert len(found) == runs and all(facts["blocks_per_sm"] >= 1 for _, (_, facts) in found)
+    assert sum(word in ptx for _, (ptx, _) in found) >= runs - (gpu is B200)
+
+
+def test_activation_constants():
+    """GELU's tanh form through a sigmoid: 2·√(2/π) is the factor in the kernel."""
+    assert math.isclose(1.5957691216057308, 2 * math.sqrt(2 / math.pi), rel_tol=1e-15)

@@ -1,0 +1,109 @@
+"""The program of the GPU child itself, on the CPU: session facts, correctness before time, policy."""
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("triton")
+
+from tuner.measure import timing
+from tuner.measure.runner import Incumbent
+from tuner.trial import Measured, Reason, Rejected
+from workers.core.child import SandboxError
+from workers.tune.gpu_child import Limits
+from workers.tune.sandbox import SandboxRunner
+
+pytestmark = pytest.mark.torch
+
+SOFTMAX = {"STEPS": 1, "PER_SM": 1, "num_warps": 4}
+POLICY = {"max_samples": 10, "min_samples": 5, "rounds": 2}
+
+
+def make(operator="softmax", shape=None, dtype="fp16") -> SandboxRunner:
+    return SandboxRunner(operator, shape or {"R": 4, "C": 100}, dtype, policy=POLICY, seed=7, limits=Limits(open_s=60),
+                         child_module="tests.workers.tune.interpreted_child")
+
+
+@pytest.fixture(scope="module")
+def runner():
+    runner = make()
+    runner.session = runner.open()
+    yield runner
+    runner.close()
+
+
+def test_session_states_versions_policy_and_library(runner):
+    session = runner.session
+    assert {"torch", "triton", "cuda", "source_hash"} <= set(session.environment)
+    assert len(session.environment["source_hash"]) == 64
+    assert session.policy.items() >= {"statistic": "median", "cold_l2": False, "rounds": 2}.items()
+    assert session.library_ms > 0
+    assert (session.flops, session.bytes) == (5 * 400, 2 * 2 * 400)
+
+
+def test_a_right_configuration_is_measured_with_its_error(runner):
+    [(_, outcome)] = runner.measure([SOFTMAX])
+    assert isinstance(outcome, Measured)
+    assert 0 < outcome.facts["relative_error"] < 2e-3
+    assert outcome.min_ms <= outcome.median_ms <= outcome.p90_ms and outcome.n == len(outcome.facts["samples_ms"]) >= 5
+
+
+@pytest.mark.parametrize(("lie", "words"), [
+    ("unwritten", "400 elements are not finite"), ("scaled", "relative error 0.05"), ("one element", "worst element")])
+def test_a_wrong_configuration_is_never_timed(runner, lie, words):
+    [(_, outcome)] = runner.measure([{**SOFTMAX, "lie": lie}])
+    assert isinstance(outcome, Rejected) and outcome.reason is Reason.WRONG and words in outcome.message
+
+
+def test_an_error_that_leaves_the_device_alive_keeps_the_child(runner):
+    [(_, outcome)] = runner.measure([{**SOFTMAX, "lie": "raises"}])
+    assert outcome.reason is Reason.OTHER and "ZeroDivisionError" in outcome.message and runner.replaced == 0
+
+
+def test_finalists_are_interleaved(runner):
+    other = {**SOFTMAX, "num_warps": 8}
+    answers = runner.finalists([SOFTMAX, other])
+    assert [config for config, _ in answers] == [SOFTMAX, other]
+    for _, outcome in answers:
+        facts = outcome.facts
+        assert outcome.n == 10 and facts["interleaved"] == 3 and len(facts["round_ms"]) == len(facts["library_round_ms"]) == 2
+        assert facts["library_ms"] > 0 and 0 < facts["relative_error"] < 2e-3
+    assert answers[0][1].facts["library_ms"] == answers[1][1].facts["library_ms"]
+
+
+def test_a_race_is_decided_in_the_child_and_says_what_it_saved(runner):
+    [(_, whole)] = runner.measure([SOFTMAX])
+    runner.open()                               # forgets how noisy this machine was: the prior decides at the first sample
+    answer = runner._child.ask({"do": "run", "config": SOFTMAX, "seed": 1, "incumbent": {
+        "median_ms": whole.median_ms / 1000, "samples_ms": [whole.median_ms / 1000] * 10}}, 30.0)
+    assert answer["ended"] == "raced" and answer["n"] == 1
+    racing = answer["facts"]["racing"]
+    assert racing["risk"] == 0.01 and racing["probability"] <= 0.01 and racing["saved_s"] > 0
+    assert racing["samples"] == 1 < racing["instead_of"]
+
+
+def test_an_incumbent_without_a_time_is_no_race(runner):
+    [(_, outcome)] = runner.measure([SOFTMAX], Incumbent(0.0))
+    assert isinstance(outcome, Measured) and outcome.facts["ended"] != "raced" and "racing" not in outcome.facts
+
+
+def test_a_shape_the_kernel_cannot_take_is_refused_with_words():
+    with pytest.raises(SandboxError, match="D must be a power of two"):
+        make("attention", {"B": 1, "H": 1, "N": 16, "D": 24, "causal": 0}).open()
+
+
+def test_the_interval_of_the_median_is_distribution_free():
+    assert timing.half_width([1.0] * 20) == 0
+    assert timing.half_width([float(i) for i in range(1, 21)]) == pytest.approx((15 - 6) / 2 / 10.5)
+
+
+def test_the_hash_of_a_kernels_source_covers_the_files_its_kernels_stand_in(monkeypatch, tmp_path):
+    from tuner.kernels import matmul, matmul_tma, norms, problem
+    from tuner.measure.child import source_hash
+
+    before = {module: source_hash(module, "x") for module in (matmul, norms)}
+    assert len(set(before.values())) == 2
+    other = tmp_path / "other.py"
+    other.write_text("changed")
+    monkeypatch.setattr(matmul_tma, "__file__", str(other))
+    monkeypatch.setattr(problem, "__file__", str(other))            # holds no kernel
+    assert source_hash(matmul, "x") != before[matmul] and source_hash(norms, "x") == before[norms]

@@ -1,0 +1,148 @@
+"""GPUs of a host and the lease, with processes that hold and die."""
+
+import subprocess
+import sys
+import threading
+import time
+from itertools import pairwise
+
+import pytest
+
+from workers.core import gpu
+from workers.core.facts import worker_facts
+from workers.core.gpu import Gpu, NoLease
+
+CARD = Gpu(0, "GPU-1", "NVIDIA H200", "9.0", "580", 1)
+OTHER = Gpu(1, "GPU-2", "NVIDIA H200", "9.0", "580", 1)
+
+
+def test_smi_lines_are_read_and_other_lines_passed_over():
+    text = (
+        "0, GPU-a, NVIDIA H200, 9.0, 580.159.04, 143771\n"
+        "Failed to initialize NVML\n1, GPU-b, NVIDIA L4, 8.9, 580, [N/A]\n"
+    )
+    first, second = gpu.parse_smi(text)
+    assert first == Gpu(0, "GPU-a", "NVIDIA H200", "9.0", "580.159.04", 143771 * 2**20)
+    assert second.memory_bytes == 0 and second.index == 1
+
+
+def test_no_driver_means_no_gpu(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(gpu.nvml, "devices", list)
+    assert gpu.gpus() == []
+
+
+def test_only_visible_gpus_count(monkeypatch):
+    monkeypatch.setattr(gpu.nvml, "devices", lambda: [card.__dict__ for card in (CARD, OTHER)])
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    assert gpu.gpus() == [OTHER]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-1")
+    assert gpu.gpus() == [CARD]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert gpu.gpus() == []
+
+
+def test_one_process_per_gpu(tmp_path):
+    with gpu.lease([CARD], folder=tmp_path) as held:
+        assert held == CARD
+        with pytest.raises(NoLease), gpu.lease([CARD], folder=tmp_path, wait_s=0.1):
+            pass
+        with gpu.lease([CARD, OTHER], folder=tmp_path) as second:
+            assert second == OTHER
+    with gpu.lease([CARD], folder=tmp_path, wait_s=0.1):
+        pass
+
+
+def test_a_stop_ends_the_wait(tmp_path):
+    with (
+        gpu.lease([CARD], folder=tmp_path),
+        pytest.raises(NoLease),
+        gpu.lease([CARD], folder=tmp_path, should_stop=lambda: True),
+    ):
+        pass
+
+
+def test_a_killed_holder_frees_its_gpu(tmp_path):
+    program = (
+        "import sys, time; from pathlib import Path; from workers.core.gpu import Gpu, lease\n"
+        "with lease([Gpu(0, 'GPU-1', 'x', '9.0', '', 1)], folder=Path(sys.argv[1])):\n"
+        "    print('held', flush=True); time.sleep(60)\n"
+    )
+    holder = subprocess.Popen([sys.executable, "-c", program, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    assert holder.stdout.readline() == "held\n"
+    with pytest.raises(NoLease), gpu.lease([CARD], folder=tmp_path, wait_s=0.1):
+        pass
+    holder.kill()
+    holder.wait()
+    with gpu.lease([CARD], folder=tmp_path, wait_s=20):         # the holder meant to keep it for a minute
+        pass
+
+
+def test_facts_name_what_is_there_and_what_is_missing_and_why():
+    said = worker_facts(["gpu", "replay"])
+    assert said["queues"] == ["gpu", "replay"] and said["pid"] and said["host"] and said["busy"] is None
+    assert set(said["tools"]) == {"ncu", "torch", "triton"}
+    assert all("version" in tool or tool["missing"] for tool in said["tools"].values())
+    assert "matmul" in said["replay"]
+    ingests = worker_facts(["ingest"])
+    assert set(ingests["tools"]) == {"nsys"} and ("version" in ingests["tools"]["nsys"] or ingests["tools"]["nsys"]["missing"])
+    assert ingests | {"pid": 0, "host": "", "tools": {}} == {
+        "queues": ["ingest"],
+        "host": "",
+        "pid": 0,
+        "gpus": [],
+        "tools": {},
+        "replay": [],
+            "packages": [],
+        "busy": None,
+    }
+
+
+def test_facts_do_not_import_torch():
+    program = ("import sys; from workers.core.facts import worker_facts; worker_facts(['gpu', 'replay']); "
+               "sys.exit('torch' in sys.modules)")
+    assert subprocess.run([sys.executable, "-c", program]).returncode == 0
+
+
+def test_a_seat_is_on_an_idle_gpu_first_and_each_gpu_has_few(tmp_path):
+    with gpu.seat([CARD, OTHER], folder=tmp_path) as first, gpu.seat([CARD, OTHER], folder=tmp_path) as second:
+        assert (first, second) == (CARD, OTHER)
+        with gpu.seat([CARD, OTHER], folder=tmp_path) as third, gpu.seat([CARD, OTHER], folder=tmp_path) as fourth:
+            assert (third, fourth) == (CARD, OTHER)
+            with pytest.raises(NoLease), gpu.seat([CARD, OTHER], folder=tmp_path, wait_s=0.1):
+                pass
+
+
+def test_two_jobs_on_one_gpu_take_turns(tmp_path):
+    """Neither runs while the other does, and none waits for the other's whole job."""
+    spans: list[tuple[float, float, int]] = []
+
+    def job(number: int) -> None:
+        turn = gpu.Turn(CARD, folder=tmp_path)
+        for _ in range(10):
+            with turn():
+                began = time.monotonic()
+                time.sleep(0.01)
+                spans.append((began, time.monotonic(), number))
+            time.sleep(0.01)
+
+    threads = [threading.Thread(target=job, args=(number,)) for number in (1, 2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    spans.sort()
+    assert len(spans) == 20 and all(one[1] <= two[0] for one, two in pairwise(spans))
+    assert sum(one[2] != two[2] for one, two in pairwise(spans)) >= 6
+
+
+def test_who_measures_with_a_turn_waits_for_whoever_holds_the_whole_gpu(tmp_path):
+    ended = threading.Event()
+    turn = gpu.Turn(CARD, ended.is_set, folder=tmp_path)
+    with gpu.lease([CARD], folder=tmp_path):
+        threading.Timer(0.2, ended.set).start()
+        with pytest.raises(NoLease), turn():
+            pass
+    ended.clear()
+    with turn():
+        pass

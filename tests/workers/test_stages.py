@@ -1,0 +1,178 @@
+"""The stages of the work on a profile within a bound of memory: what exceeds it says so, and everything else stays."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from django.core.files.base import ContentFile
+from django.test import Client
+
+from profiles.analysis.core.result import Result
+from profiles.families import follow_services
+from profiles.ingest.core import columns
+from profiles.models import Profile
+from profiles.topics import services as topic_services
+from profiles.topics.table import TOPICS, Topic
+from profiles.upload import ingest_run as steps
+from profiles.upload.services import profile_create
+from tests.workers.core.test_worker import wait_until
+from workers import bounded_process, stages, tasks
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("tmp_store")]
+MORE_MB = 200           # that a test's stage may take beyond what this process holds already
+HUNGRY_BYTES = 400_000_000
+
+
+def held_mb() -> int:
+    """What RLIMIT_DATA counts of this process, in MB."""
+    lines = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    return int(lines["VmData"].split()[0]) * 1024 // 1_000_000
+
+
+@pytest.fixture(autouse=True)
+def bound(settings: Any) -> int:
+    settings.STAGE_MEMORY_MB = held_mb() + MORE_MB
+    return int(settings.STAGE_MEMORY_MB)
+
+
+def trace(names: int) -> bytes:
+    """Launches of so many kernels, each once and the first of all three times; they take 1 µs and more."""
+    records = [{"ph": "X", "cat": "kernel", "name": f"kernel_{at if at < names else 0}", "pid": 0, "tid": 7, "ts": 10 * at,
+                "dur": 1 + at % 7, "args": {"device": 0, "stream": 7, "grid": [1 + at % 64, 1, 1], "block": [128, 1, 1]}}
+               for at in range(names + 2)]
+    return json.dumps({"schemaVersion": 1, "traceEvents": records}).encode()
+
+
+def profile_of(content: bytes, monkeypatch: pytest.MonkeyPatch) -> Profile:
+    """A row that this process holds, ingested by the worker's task."""
+    monkeypatch.setenv("RQ_WORKER_ID", "test")
+    profile = profile_create(owner=None, file=ContentFile(content, name="t.json"), worker="test")
+    tasks.ingest_profile(profile.pk)
+    profile.refresh_from_db()
+    return profile
+
+
+def hungry(frame: Any) -> Result:
+    return Result(str(np.ones(HUNGRY_BYTES // 8).sum()))
+
+
+def test_work_within_its_bound_ends_well_and_work_beyond_it_ends_with_a_clear_word(bound: int) -> None:
+    def beyond(say: bounded_process.Say) -> None:
+        say("first")
+        say("second")
+        np.ones(HUNGRY_BYTES // 8)
+
+    assert bounded_process.run(lambda say: np.ones(10_000_000 // 8), bound).why == ""
+    ending = bounded_process.run(beyond, bound)
+    assert ending.why == f"needs more memory than {bound:,} MB" and ending.parts == ("first", "second")
+    ending = bounded_process.run(lambda say: os.kill(os.getpid(), signal.SIGKILL), bound)
+    assert ending.why.startswith("was ended by signal 9 (SIGKILL)")
+    assert bounded_process.run(lambda say: 1 // 0, bound).why.startswith("failed")
+
+
+def test_a_program_that_a_stage_starts_has_the_same_bound(bound: int) -> None:
+    def start(say: bounded_process.Say) -> None:
+        say(os.popen("ulimit -d").read().strip())           # of 1024 bytes each
+
+    assert bounded_process.run(start, bound).parts == (str(bound * 1_000_000 // 1024),)
+
+
+def test_an_ingest_that_needs_more_fails_with_what_it_needs(monkeypatch: pytest.MonkeyPatch, bound: int) -> None:
+    def greedy(profile: Profile, progress: Any) -> Any:
+        np.ones(HUNGRY_BYTES // 8)
+
+    monkeypatch.setattr(steps, "read_and_store", greedy)
+    profile = profile_of(trace(3), monkeypatch)
+    assert profile.status == Profile.Status.FAILED and profile.error is not None
+    assert profile.error["where"] == "ingest" and f"needs more memory than {bound:,} MB" in profile.error["what"]
+    assert "RIDGEPOINT_STAGE_MEMORY_MB" in profile.error["hint"]
+
+
+def test_an_analysis_that_needs_more_says_so_and_the_others_are_made(
+        monkeypatch: pytest.MonkeyPatch, settings: Any, bound: int, alice: Any) -> None:
+    topics = (TOPICS[0], Topic("sequences", "Sequences", "?", 1, hungry), *TOPICS[1:5], TOPICS[6])
+    monkeypatch.setattr(topic_services, "TOPICS", topics)
+    profile = profile_of(trace(3), monkeypatch)
+    assert profile.status == Profile.Status.READY
+    client = Client()
+    client.force_login(alice)
+    page = client.get(f"/profiles/{profile.pk}/analysis/sequences/")
+    assert page.status_code == 200 and f"needs more memory than {bound:,} MB" in page.content.decode()
+    said = client.get(f"/api/profiles/{profile.pk}/analysis/sequences/").json()
+    assert said["applies"] is False and f"needs more memory than {bound:,} MB" in said["answer"]
+    monkeypatch.setattr("workers.jobs.enqueue", lambda *asked: pytest.fail(f"a visit asked for {asked}"))
+    for topic in topics:
+        document = topic_services.document_of(profile, topic)
+        assert document is not None and ("refused_mb" in document) == (topic.name == "sequences")
+
+
+def test_an_analysis_that_was_refused_is_tried_again_by_a_worker_once_more_is_allowed(
+        monkeypatch: pytest.MonkeyPatch, settings: Any, bound: int) -> None:
+    topics = (Topic("time", "Time", "?", 1, hungry), *TOPICS[1:])
+    monkeypatch.setattr(topic_services, "TOPICS", topics)
+    profile = profile_of(trace(3), monkeypatch)
+    asked: list[Any] = []
+    monkeypatch.setattr("workers.jobs.enqueue", lambda *each: asked.append(each))
+    settings.STAGE_MEMORY_MB = bound + HUNGRY_BYTES // 1_000_000
+    assert topic_services.document_of(profile, topics[0]) is None       # not made where the page is
+    assert asked == [("ingest", "analyse", profile.pk)]
+    stages.analyse(profile.pk)
+    document = topic_services.document_of(profile, topics[0])
+    assert document is not None and document["answer"] == str(HUNGRY_BYTES / 8)
+
+
+def test_families_that_need_more_are_a_note_of_a_ready_profile(monkeypatch: pytest.MonkeyPatch, bound: int) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(follow_services, "shapes_make", hungry)
+        profile = profile_of(trace(3), monkeypatch)
+    assert profile.status == Profile.Status.READY
+    assert [note for note in profile.integrity["notes"] if note.startswith("Shapes and families of its kernels: ")
+            and f"needs more memory than {bound:,} MB" in note]
+    stages.follow(profile.pk)
+    profile.refresh_from_db()
+    assert profile.integrity["notes"] == [] and profile.kernels.exclude(shapes=None).count() == 3
+
+
+def test_more_names_than_the_bound_are_one_row_that_keeps_the_sums(
+        monkeypatch: pytest.MonkeyPatch, settings: Any, bound: int, alice: Any) -> None:
+    monkeypatch.setattr(steps, "KERNEL_ROWS", 1_000)
+    profile = profile_of(trace(20_000), monkeypatch)
+    assert profile.status == Profile.Status.READY and not profile.integrity["notes"]
+    rows = list(profile.kernels.all())
+    other = next(row for row in rows if row.name == columns.FURTHER_NAMES)
+    assert len(rows) == 1_001 and profile.launches == 20_002
+    assert sum(row.launches for row in rows) == 20_002
+    assert sum(row.total_ns for row in rows) == profile.gpu_time_ns == profile.busy_ns
+    assert sum(row.share_pct for row in rows) == pytest.approx(100.0)
+    assert (other.p50_ns, other.min_ns, other.max_ns) == (None, 1_000, 7_000)
+    assert 19_000 in [count for what, count in profile.integrity["remarks"].items() if columns.FURTHER_NAMES in what]
+    assert profile.kernels.exclude(shapes=None).count() >= 1_000
+    client = Client()
+    client.force_login(alice)
+    assert client.get(f"/profiles/{profile.pk}/kernels/{other.pk}/").status_code == 200
+    assert client.get(f"/profiles/{profile.pk}/").status_code == 200
+    assert client.get("/kernels/").status_code == 200
+
+
+def test_a_worker_that_is_killed_takes_the_stage_with_it(tmp_path: Path) -> None:
+    written = tmp_path / "stage"
+
+    def stage(say: bounded_process.Say) -> None:
+        written.write_text(str(os.getpid()))
+        signal.pause()
+
+    worker = os.fork()
+    if not worker:
+        bounded_process.run(stage, held_mb() + MORE_MB)
+        os._exit(0)
+    wait_until(lambda: written.exists() and written.read_text(), 10)
+    os.kill(worker, signal.SIGKILL)
+    os.waitpid(worker, 0)
+    state = Path(f"/proc/{written.read_text()}/status")
+    wait_until(lambda: not state.exists() or "State:\tZ" in state.read_text(), 10)

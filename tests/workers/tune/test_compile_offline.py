@@ -1,0 +1,142 @@
+"""The real compile process, with Triton and without a GPU: what its facts say, and where its binaries lie."""
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("triton")
+
+from tuner.measure.landscape import Landscape
+from tuner.operators import OPERATORS, find, limits
+from tuner.trial import Measured
+from workers.core.child import Child
+
+pytestmark = pytest.mark.torch
+LANDSCAPES = Path(__file__).parents[2] / "data" / "h200" / "landscapes"
+SHAPES = {"matmul": {"M": 512, "N": 512, "K": 512}, "softmax": {"R": 64, "C": 4096}, "layernorm": {"R": 64, "C": 4096},
+          "attention": {"B": 1, "H": 2, "N": 512, "D": 64, "causal": 1}}
+TARGETS = {"8.0": ("NVIDIA A100-SXM4-80GB", 108), "9.0": ("NVIDIA H200", 132), "10.0": ("NVIDIA B200", 148)}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("triton")
+
+
+@pytest.fixture(scope="module")
+def compiler(folder):
+    child = Child("tuner.measure.compiler", {"TRITON_CACHE_DIR": str(folder)})
+    yield child
+    child.close()
+
+
+def ask(child, do, **fields):
+    answer = child.ask({"do": do, **fields}, 120, threading.Event())
+    return answer.get("ok") or answer
+
+
+def aim(child, operator, shape, dtype, cc):
+    assert "triton" in ask(child, "open", operator=operator, shape=shape, dtype=dtype, seed=0, compute_capability=cc,
+                           sms=TARGETS[cc][1])
+
+
+def default(operator, shape, dtype, cc):
+    return dict(OPERATORS[operator].default_config(shape, dtype, limits(TARGETS[cc][0], cc, TARGETS[cc][1])))
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_facts_are_those_the_gpu_reported(compiler, name):
+    """Recorded on an H200 with Triton 3.6; with that version all are equal, a newer compiler may shift some registers."""
+    landscape = Landscape.load(LANDSCAPES / f"{name}.json.gz")
+    one, operator = landscape.at(0), find(name)
+    aim(compiler, name, dict(one.shape), operator.dtypes[0], "9.0")
+    ranked = sorted(((o.median_ms, c, o.facts) for c, o in one.outcomes.values() if isinstance(o, Measured)),
+                    key=lambda found: found[0])
+    storms = [found for found in ranked if 64 < found[2]["spills"] < 300]
+    for _, config, recorded in [ranked[0], ranked[len(ranked) // 2], *storms[:1]]:
+        facts = ask(compiler, "compile", config=dict(operator.complete(config)))
+        assert facts["smem_bytes"] == recorded["smem_bytes"]
+        assert facts["registers"] == pytest.approx(recorded["registers"], rel=0.1)
+        assert facts["spills"] == pytest.approx(recorded["spills"], rel=0.15, abs=16)
+        assert 0 < facts["occupancy_pct"] <= 100 and facts["compile_s"] > 0
+
+
+@pytest.mark.parametrize("cc", TARGETS)
+def test_each_operator_compiles_for_gpus_that_are_not_here(compiler, cc):
+    for name, shape in SHAPES.items():
+        dtype = OPERATORS[name].dtypes[0]
+        aim(compiler, name, shape, dtype, cc)
+        facts = ask(compiler, "compile", config=default(name, shape, dtype, cc))
+        assert facts["registers"] > 16 and facts["spills"] <= 16 and facts["blocks_per_sm"] >= 1, (name, facts)
+
+
+def test_what_does_not_fit_is_refused_before_it_reaches_the_gpu(compiler):
+    aim(compiler, "matmul", SHAPES["matmul"], "bf16", "9.0")
+    config = {**default("matmul", SHAPES["matmul"], "bf16", "9.0"), "BM": 128, "BN": 256, "BK": 128, "num_warps": 8}
+    assert "registers" in ask(compiler, "compile", config={**config, "num_stages": 2})
+    refused = ask(compiler, "compile", config={**config, "num_stages": 5})["rejected"]
+    assert refused["reason"] == "resources" and refused["facts"]["smem_bytes"] > 232_448
+    assert "shared memory: " in refused["message"] and "the GPU gives 232,448" in refused["message"]
+    refused = ask(compiler, "compile", config={**config, "BM": 100})["rejected"]
+    assert refused["reason"] == "compile" and "power of 2" in refused["message"]
+
+
+LAUNCHER = """
+import sys, time, importlib, torch
+from tuner.measure import offline
+from tuner.operators import OPERATORS, limits
+offline.set_target("9.0", 132)
+for name, shape in {shapes}.items():
+    operator = OPERATORS[name]
+    problem = importlib.import_module(operator.kernel_module).PROBLEMS[name](shape, operator.dtypes[0], torch.device("cpu"), 0)
+    problem.compile(operator.default_config(shape, operator.dtypes[0], limits("NVIDIA H200", "9.0", 132)))
+"""
+
+
+def test_tensors_with_memory_find_the_binaries_that_tensors_without_memory_made(compiler, folder):
+    for name, shape in SHAPES.items():
+        dtype = OPERATORS[name].dtypes[0]
+        aim(compiler, name, shape, dtype, "9.0")
+        ask(compiler, "compile", config=default(name, shape, dtype, "9.0"))
+    before = {path: path.stat().st_mtime_ns for path in folder.rglob("*.cubin")}
+    assert len(before) >= len(SHAPES)
+    subprocess.run([sys.executable, "-c", LAUNCHER.replace("{shapes}", repr(SHAPES))], check=True, timeout=120,
+                   env={**os.environ, "TRITON_CACHE_DIR": str(folder)})
+    assert {path: path.stat().st_mtime_ns for path in folder.rglob("*.cubin")} == before
+
+
+def test_a_compile_process_has_no_cuda(compiler):
+    opened = [os.readlink(fd) for fd in Path(f"/proc/{compiler.process.pid}/fd").iterdir()]
+    assert not any("/dev/nvidia" in path for path in opened)
+    assert os.getpriority(os.PRIO_PROCESS, compiler.process.pid) == 10
+
+
+def test_a_hanging_compiler_is_killed_with_its_own_children(monkeypatch, tmp_path, folder):
+    """ptxas that never ends: the process and ptxas are gone soon after the limit."""
+    from workers.core.compilers import Compilers
+
+    hanging = tmp_path / "ptxas"
+    hanging.write_text('#!/bin/sh\ncase "$*" in *--version*) echo "Cuda compilation tools, release 12.8, V12.8.93";; '
+                       '*) exec sleep 77.25;; esac\n')
+    hanging.chmod(0o755)
+    environ = {"TRITON_CACHE_DIR": str(tmp_path / "cache"), "TRITON_PTXAS_PATH": str(hanging)}
+    pool = Compilers("tuner.measure.compiler", environ, 1, limit_s=4, open_s=60)
+    try:
+        pool.aim({"operator": "softmax", "shape": SHAPES["softmax"], "dtype": "fp16", "seed": 0, "compute_capability": "9.0",
+                  "sms": 132})
+        pool.put([default("softmax", SHAPES["softmax"], "fp16", "9.0")])
+        end = time.monotonic() + 60
+        while not (found := pool.ready(1)):
+            assert found is not None and time.monotonic() < end
+    finally:
+        pool.close()
+    [(_, outcome)] = found
+    assert outcome.reason == "timeout" and "compile: no answer within 4 s" in outcome.message and pool.replaced == 1
+    left = subprocess.run(["pgrep", "-f", "sleep 77.25"], capture_output=True, text=True).stdout
+    assert left == ""

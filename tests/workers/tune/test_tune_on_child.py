@@ -1,0 +1,42 @@
+"""A tune job through the real GPU child, on the CPU: Triton's interpreter measures, the row ends with its winner."""
+
+import functools
+
+import pytest
+from django.conf import settings
+
+pytest.importorskip("torch")
+pytest.importorskip("triton")
+
+from tuner.jobs import worker_services
+from tuner.models import CachedConfig, TuneJob
+from tuner.operators import OPERATORS, limits
+from workers.core import gpu
+from workers.tune import lead, runner
+from workers.tune.sandbox import SandboxRunner
+
+pytestmark = [pytest.mark.torch,
+              pytest.mark.django_db(transaction=True, available_apps=settings.INSTALLED_APPS)]
+CARD = gpu.Gpu(0, "GPU-interpreted", "Triton's interpreter", "9.0", "", 1)
+
+
+def test_a_job_is_checked_timed_and_cached(alice, monkeypatch, tmp_path):
+    monkeypatch.setattr(gpu, "gpus", lambda: [CARD])
+    monkeypatch.setattr(gpu.tempfile, "gettempdir", lambda: str(tmp_path))
+    monkeypatch.setattr(runner, "SandboxRunner", functools.partial(
+        SandboxRunner, child_module="tests.workers.tune.interpreted_child", policy={"max_samples": 10, "rounds": 2}))
+    shape = {"R": 4, "C": 100}
+    job = TuneJob.objects.create(operator="softmax", shape=shape, dtype="fp16", device="gpu", strategy="random", owner=alice,
+                                 budget_trials=5, budget_seconds=120)
+    lead.run(job.pk, "worker-1")
+    job.refresh_from_db()
+    assert (job.status, job.error) == ("done", None)
+    rows = list(job.trials.all())
+    assert len(rows) == 5 and all(row.outcome == "measured" and row.facts["relative_error"] < 2e-3 for row in rows)
+    assert job.library_ms and job.default_ms and job.best_ms <= job.default_ms * 1.5 and job.finalists
+    assert job.policy["statistic"] == "median" and job.environment["triton"]
+    entry = CachedConfig.objects.get(job=job)
+    kept = [job.best_config, *(one["config"] for one in job.finalists if one["default"])]      # where noise hides the gain
+    assert entry.config in kept and len(entry.source_hash) == 64
+    assert worker_services.tune_claim(job.pk, "worker-2") is None
+    assert OPERATORS["softmax"].space(shape, "fp16", limits(job.gpu)).size >= 100

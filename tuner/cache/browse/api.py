@@ -1,0 +1,130 @@
+"""JSON over HTTP: the configurations that launches are served, why, and measuring them again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.shortcuts import get_object_or_404
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter, extend_schema
+from rest_framework import serializers
+from rest_framework.exceptions import ValidationError
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from tuner import operators
+from tuner.cache import rules
+from tuner.cache.entries import selectors, services
+from tuner.models import CachedConfig
+from tuner.revalidation import selectors as revalidation_selectors
+from tuner.revalidation import services as revalidation_services
+
+JSON = OpenApiTypes.OBJECT
+LIST_LIMIT, JOBS_LIMIT, WAITING_LIMIT = 5000, 50, 200
+ENVIRONMENT = ("driver", "policy", "source_hash", "compute_capability")
+
+
+class ConfigListApi(APIView):
+    @extend_schema(operation_id="configs_list", responses=JSON, parameters=[
+        OpenApiParameter(name, str) for name in ("operator", "gpu", "dtype", "state", "origin", "toolkit")])
+    def get(self, request: Request) -> Response:
+        entries = selectors.config_filter(request.query_params)
+        return Response({"configs": [selectors.config_json(entry) for entry in entries[:LIST_LIMIT]]})
+
+
+class StateChange(serializers.Serializer[None]):
+    """What a person may do to an entry."""
+
+    do = serializers.ChoiceField(choices=["quarantine", "lift"])
+    why = serializers.CharField(max_length=200, required=False, default="", allow_blank=True)
+
+
+class ConfigApi(APIView):
+    write_permission = "tuner.change_cachedconfig"
+
+    @extend_schema(operation_id="configs_get", responses=JSON)
+    def get(self, request: Request, pk: int) -> Response:
+        return Response(selectors.config_json(get_object_or_404(selectors.config_list(), pk=pk)))
+
+    @extend_schema(operation_id="configs_state", request=StateChange, responses=JSON)
+    def post(self, request: Request, pk: int) -> Response:
+        """Take an entry out of service, or let it serve again."""
+        asked = StateChange(data=request.data)
+        asked.is_valid(raise_exception=True)
+        state = rules.State.QUARANTINED if asked.validated_data["do"] == "quarantine" else rules.State.UNVERIFIED
+        row = services.config_set_state(get_object_or_404(CachedConfig, pk=pk), state, request.user, asked.validated_data["why"])
+        return Response(selectors.config_json(row))
+
+
+class ConfigBestApi(APIView):
+    """?operator=matmul&dtype=bf16&gpu=NVIDIA H200&M=4096&N=4096&K=4096[&toolkit=cuda 13.0, triton 3.6.0][&why=1]"""
+
+    @extend_schema(operation_id="configs_best", responses=JSON, parameters=[
+        OpenApiParameter("operator", str, required=True), OpenApiParameter("gpu", str, required=True),
+        OpenApiParameter("dtype", str), OpenApiParameter("toolkit", str),
+        *(OpenApiParameter(name, str) for name in ENVIRONMENT),
+        OpenApiParameter("why", bool, description="with every entry that was considered, and why it does not serve"),
+        OpenApiParameter("M", int, description="and the operator's other dimensions by name")])
+    def get(self, request: Request) -> Response:
+        """The configuration that a launch gets, which rule served it, and what it may cost against one measured for it."""
+        query = request.query_params
+        operator = operators.find(query.get("operator", ""))
+        if operator is None:
+            raise ValidationError({"operator": [f"choose one of {', '.join(operators.all_operators())}"]})
+        if not query.get("gpu"):
+            raise ValidationError({"gpu": ["name the GPU as its driver does, for example NVIDIA H200"]})
+        dtype = query.get("dtype") or operator.dtypes[0]
+        shape = {dim.name: _dimension(query.get(dim.name)) for dim in operator.dims}
+        problems = operator.problems(shape, dtype)
+        if problems:
+            raise ValidationError({name: [problem] for name, problem in problems.items()})
+        environment = {name: query[name] for name in ENVIRONMENT if query.get(name)}
+        return Response(selectors.config_best(operator.name, dtype, query["gpu"], shape, query.get("toolkit", ""),
+                                              why=query.get("why", "") in ("1", "true"), **environment))
+
+
+class RevalidateRequest(serializers.Serializer[None]):
+    """Entries by id; none: those with the most at stake."""
+
+    entries = serializers.ListField(child=serializers.IntegerField(), required=False, default=list, max_length=200)
+
+
+class RevalidateApi(APIView):
+    write_permission = "tuner.add_tunejob"
+
+    @extend_schema(operation_id="configs_unverified", responses=JSON)
+    def get(self, request: Request) -> Response:
+        """Unverified entries that can be measured again, those with the most at stake first, and the newest jobs that do so."""
+        waiting, banned = revalidation_selectors.waiting_entries(), selectors.quarantined_configs()
+        rows = [{**selectors.config_json(row), "again": revalidation_selectors.candidate_configs(row, banned)}
+                for row in waiting[:WAITING_LIMIT]]
+        jobs = [{"id": each["job"].pk, "status": each["job"].status, "says": each["says"], "progress": each["progress"],
+                 "entries": list(revalidation_selectors.entry_ids(each["job"]).values())}
+                for each in revalidation_selectors.job_lines(revalidation_selectors.recent_jobs(JOBS_LIMIT))]
+        return Response({"entries": rows, "total": len(waiting), "jobs": jobs,
+                         "expected_s": revalidation_selectors.expected_seconds(waiting[:WAITING_LIMIT])})
+
+    @extend_schema(operation_id="configs_revalidate", request=RevalidateRequest, responses={201: JSON})
+    def post(self, request: Request) -> Response:
+        """Measure them again in fresh processes, in turn with the default and their near ties."""
+        asked = RevalidateRequest(data=request.data)
+        asked.is_valid(raise_exception=True)
+        ids: list[Any] = asked.validated_data["entries"]
+        entries = CachedConfig.objects.select_related("job")
+        rows = list(entries.filter(pk__in=ids)) if ids else revalidation_selectors.waiting_entries()[:20]
+        jobs = revalidation_services.revalidate(rows, request.user)
+        refused = {str(row.pk): why for row in rows if (why := revalidation_selectors.why_not(row))}
+        return Response({"jobs": [job.pk for job in jobs], "refused": refused}, status=201)
+
+
+class RevalidationApi(APIView):
+    @extend_schema(operation_id="configs_revalidation", responses=JSON)
+    def get(self, request: Request, pk: int) -> Response:
+        """One job: each side with every run's median, how it was judged, and what serves from then on."""
+        return Response(revalidation_selectors.job_json(get_object_or_404(revalidation_selectors.revalidation_jobs(), pk=pk)))
+
+
+def _dimension(text: str | None) -> int:
+    """-1 is no dimension of any operator: the operator's own check then says what would be valid."""
+    return int(text) if text and text.removeprefix("-").isdecimal() and len(text) < 12 else -1

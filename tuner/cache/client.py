@@ -1,0 +1,595 @@
+"""Tuned configurations at launch, for a training or serving job. One file, standard library only: install it or copy it.
+
+    @tuned("matmul", names={"BM": "BLOCK_M"}, default={"BLOCK_M": 64, …})     above @triton.jit or @triton.autotune
+    def kernel(a, b, c, M, N, K, …): …                     launched as before, without the tuned parameters
+
+    best("matmul", M=4096, N=4096, K=4096).config          or ask, and pass it on yourself
+
+RIDGEPOINT_URL, RIDGEPOINT_TOKEN   the server, and a token (scope "read and write" when what was served shall be counted)
+RIDGEPOINT_SNAPSHOT                the snapshot that all ranks of a job use; without it, the newest, looked up again now and then
+RIDGEPOINT_SNAPSHOT_FILE           where the last snapshot is kept for the time that the server is down
+RIDGEPOINT_GPU                     the GPU's name, where it cannot be seen
+
+A launch reads one dictionary: no lock, no network. A snapshot is fetched once, before the first launch.
+"""
+
+from __future__ import annotations
+
+import atexit
+import glob
+import hashlib
+import json
+import logging
+import math
+import os
+import random
+import re
+import socket
+import sys
+import threading
+import urllib.error
+import urllib.parse
+import urllib.request
+import weakref
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from importlib import metadata
+from itertools import islice
+from operator import itemgetter
+from typing import Any
+
+log = logging.getLogger("ridgepoint")
+MAX_BYTES = 64 * 2**20           # of a snapshot
+START_S, ASK_S = 3.0, 15.0       # how long a job waits for the server before its first launch; how long the thread waits
+REFRESH_S, SOON_S = 60.0, 5.0     # between two questions; after one that failed
+UNREADABLE = (OSError, ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError)     # file or answer
+MAX_TOLD = 2000                  # rows of one report, as the server takes them
+MAX_SEEN = 4096                  # shapes remembered per kernel; a job with more begins anew
+DTYPES = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32", "float8_e4m3fn": "fp8", "float8_e5m2": "fp8e5"}
+OPTIONS = {"num_warps", "num_stages", "num_ctas", "maxnreg"}     # of a launch, beside the kernel's own parameters
+
+
+class Served:
+    """Answer for a shape; `config` is None when nothing fits and the caller gave no default."""
+
+    __slots__ = ("bucket", "config", "dtype", "entry", "launches", "operator", "plain", "rule", "why")
+
+    def __init__(self, operator: str, dtype: str, bucket: str, rule: str, why: str, entry: int | None,
+                 config: Mapping[str, Any] | None, plain: Mapping[str, Any] | None = None) -> None:
+        self.plain = plain                   # of the entry, for kernels that do not take its newer parameters
+        self.operator, self.dtype, self.bucket, self.rule, self.why = operator, dtype, bucket, rule, why
+        self.entry, self.config, self.launches = entry, config, 0
+
+    def __repr__(self) -> str:
+        return f"<{self.operator} {self.dtype} {self.bucket}: {self.rule}, {self.config}>"
+
+
+class Snapshot:
+    """Every configuration that this GPU and toolkit may be served, the rules already applied by the server.
+
+    home  [place, rule] of an entry at its own bucket; None where it may not serve there
+    away  [place, rule, powers of two] at another one, at most so far; None where it may not
+    """
+
+    def __init__(self, document: Any) -> None:
+        if not isinstance(document, dict) or document.get("version") != 1:
+            raise ValueError("not a snapshot of version 1")
+        self.id, self.gpu, self.toolkit = str(document["id"]), str(document["gpu"]), str(document["toolkit"])
+        self.operators, self.whys = document["operators"], document["why"]
+        self._home: dict[tuple[str, str, str], list[Listed]] = {}
+        self._away: dict[tuple[str, str], list[tuple[Listed, dict[str, int]]]] = {}
+        for number, entry in enumerate(document["entries"]):
+            operator, dtype, listed = entry["operator"], entry["dtype"], (number, entry)
+            if entry["home"]:
+                self._home.setdefault((operator, dtype, entry["bucket"]), []).append(listed)
+            if entry["away"]:
+                self._away.setdefault((operator, dtype), []).append((listed, parse(entry["bucket"])))
+
+    def bucket(self, operator: str, shape: Mapping[str, int]) -> str:
+        """Return the bucket of a shape."""
+        known = self.operators.get(operator)
+        return bucket(shape, known["exact"], known["policy"]) if known else _shape_text(shape)
+
+    def find(self, operator: str, dtype: str, shape: Mapping[str, int]) -> Served | None:
+        """Return what serves the shape: first by place, then distance, then list order; else None."""
+        if operator not in self.operators:
+            return None
+        exact, policy = self.operators[operator]["exact"], self.operators[operator]["policy"]
+        wanted, best = bucket(shape, exact, policy), _NO_CANDIDATE
+        for number, entry in self._home.get((operator, dtype, wanted), ()):
+            best = min(best, (entry["home"][0], 0.0, number, entry["home"][1], entry), key=_rank)
+        away = self._away.get((operator, dtype), [])
+        if away and best[0] > min(entry["away"][0] for (_, entry), _ in away):
+            dims = parse(wanted)
+            for (number, entry), there in away:
+                place, rule, reach = entry["away"]
+                apart = distance(there, dims, exact, policy) if entry["bucket"] != wanted else None
+                if apart is not None and apart <= reach:
+                    best = min(best, (place, apart, number, rule, entry), key=_rank)
+        _, _, _, rule, entry = best
+        if not entry:
+            return None
+        return Served(operator, dtype, wanted, rule, self.whys.get(rule, rule), entry["id"], entry["config"], entry.get("plain"))
+
+
+Listed = tuple[int, dict[str, Any]]                          # where an entry stands in the list, and the entry
+_NO_CANDIDATE: tuple[float, float, int, str, dict[str, Any]] = (math.inf, 0.0, 0, "", {})
+
+
+def _rank(candidate: tuple[float, float, int, str, dict[str, Any]]) -> tuple[float, float, int]:
+    return candidate[:3]
+
+
+def parse(text: str) -> dict[str, int]:
+    return {name: int(value) for name, _, value in (part.partition("=") for part in text.split())}
+
+
+def _shape_text(shape: Mapping[str, int]) -> str:
+    return " ".join(f"{name}={value}" for name, value in sorted(shape.items()))
+
+
+def bucket(shape: Mapping[str, int], exact: Collection[str], policy: Mapping[str, Any]) -> str:
+    """Return a bucket as tuner.cache.buckets.bucket does."""
+    return " ".join(f"{name}={value if name in exact else _step(value, policy)}" for name, value in sorted(shape.items()))
+
+
+def _step(value: int, policy: Mapping[str, Any]) -> int:
+    steps = policy["steps_per_doubling"]
+    if value <= policy["exact_up_to"] or not steps:
+        return value
+    point: int = round(2 ** (round(math.log2(value) * steps) / steps))
+    return point
+
+
+def distance(a: Mapping[str, int], b: Mapping[str, int], exact: Collection[str], policy: Mapping[str, Any]) -> float | None:
+    """Return a distance as tuner.cache.buckets.bucket_distance does."""
+    if a.keys() != b.keys():
+        return None
+    total = 0.0
+    for name, value in a.items():
+        other = b[name]
+        if value == other:
+            continue
+        fixed = name in exact or min(value, other) < policy["exact_up_to"]
+        if fixed or _step(value, policy) != value or _step(other, policy) != other:
+            return None
+        total += abs(math.log2(value / other))
+    return total
+
+
+class Server:
+    """HTTP to Ridgepoint; follows no redirect, so the token goes to the named server alone."""
+
+    class _Stay(urllib.request.HTTPRedirectHandler):
+        def redirect_request(self, *_: Any) -> None:
+            return None
+
+    def __init__(self, url: str, token: str = "") -> None:
+        if url and urllib.parse.urlsplit(url).scheme not in ("http", "https"):
+            raise ValueError(f"RIDGEPOINT_URL must begin with http:// or https://, not {url[:40]!r}")
+        self.url, self.token = url.rstrip("/"), token
+        self._open = urllib.request.build_opener(self._Stay).open
+
+    def ask(self, path: str, timeout: float, *, send: Any = None, etag: str = "") -> tuple[int, bytes]:
+        """Return status and body (304: none). Raises OSError when the server is away or refuses."""
+        headers = {"Accept": "application/json", **({"Authorization": f"Token {self.token}"} if self.token else {})}
+        if etag:
+            headers["If-None-Match"] = etag
+        if send is not None:
+            headers["Content-Type"] = "application/json"
+        request = urllib.request.Request(self.url + path, headers=headers,
+                                         data=None if send is None else json.dumps(send).encode())
+        try:
+            with self._open(request, timeout=timeout) as answer:
+                body = answer.read(MAX_BYTES + 1)
+        except urllib.error.HTTPError as error:
+            if error.code == 304:
+                return 304, b""
+            raise
+        if len(body) > MAX_BYTES:
+            raise OSError(f"an answer of more than {MAX_BYTES:,} bytes")
+        return answer.status, body
+
+
+class Client:
+    """The snapshot of one job, refreshed in the background, and counts of what it served."""
+
+    def __init__(self, url: str | None = None, token: str | None = None, *, snapshot: str | None = None,
+                 file: str | None = None, gpu: str | None = None, toolkit: str | None = None,
+                 refresh_s: float = REFRESH_S) -> None:
+        env = os.environ.get
+        self.server = Server(env("RIDGEPOINT_URL", "") if url is None else url,
+                             env("RIDGEPOINT_TOKEN", "") if token is None else token)
+        self.pinned = env("RIDGEPOINT_SNAPSHOT", "") if snapshot is None else snapshot
+        self.gpu, self.toolkit = gpu or gpu_name(), toolkit_name() if toolkit is None else toolkit
+        self.file = env("RIDGEPOINT_SNAPSHOT_FILE", "") or _snapshot_path(self.gpu, self.toolkit) if file is None else file
+        self.refresh_s, self.source, self.problem = refresh_s, "nowhere", ""
+        self.snapshot: Snapshot | None = None
+        self._lock, self._end = threading.Lock(), threading.Event()
+        self._thread: threading.Thread | None = None
+        self._mute = False               # the server does not want to know what was served
+        self._served: list[Served] = []
+        self._asked: dict[Any, Served] = {}
+        self._counted: Counter[tuple[Any, ...]] = Counter()
+        self.kernels: weakref.WeakSet[Tuned] = weakref.WeakSet()
+        self._load()
+        _LIVING.add(self)
+
+    def best(self, operator: str, dtype: str = "", default: Mapping[str, Any] | None = None, **shape: int) -> Served:
+        """Return the configuration of a shape, or `default`; counts one launch."""
+        key = (operator, dtype, *shape.items())
+        served = self._asked.get(key)
+        if served is None:
+            if len(self._asked) >= MAX_SEEN:
+                self._asked = {}
+            served = self._asked[key] = self.look(operator, dtype, shape, default)
+        served.launches += 1
+        return served
+
+    def look(self, operator: str, dtype: str, shape: Mapping[str, int], default: Mapping[str, Any] | None) -> Served:
+        """Look a shape up: once per shape and snapshot."""
+        snapshot = self.snapshot
+        known = snapshot.operators.get(operator, {}) if snapshot else {}
+        dtype = dtype or next(iter(known.get("dtypes", ())), "")
+        served = snapshot.find(operator, dtype, shape) if snapshot else None
+        if served is None:
+            why = "nothing measured fits" if snapshot else f"no snapshot: {self.problem or 'RIDGEPOINT_URL names no server'}"
+            place = snapshot.bucket(operator, shape) if snapshot else _shape_text(shape)
+            served = Served(operator, dtype, place, "default", why, None, default)
+        with self._lock:
+            self._served.append(served)
+            if len(self._served) > 2 * MAX_SEEN:
+                self._sum_launches()
+        self._start_thread()
+        return served
+
+    def status(self) -> dict[str, Any]:
+        return {"snapshot": self.snapshot.id if self.snapshot else None, "from": self.source, "pinned": bool(self.pinned),
+                "gpu": self.gpu, "toolkit": self.toolkit, "file": self.file, "problem": self.problem}
+
+    def close(self) -> None:
+        """Report what was served and end the thread."""
+        self._end.set()
+        self.report(START_S)
+        _LIVING.discard(self)
+
+    # ---- the snapshot ----
+
+    def _load(self) -> None:
+        """Load a pinned snapshot from the file, else from the server, else any snapshot of the file."""
+        kept = self._read_file()
+        if not (kept and self.pinned == kept.id):
+            reached = self.refresh(START_S)
+            kept = None if reached or self.pinned else kept
+        if kept:
+            self._adopt(kept, "file")
+        if self.pinned and self.snapshot is None:
+            log.warning("snapshot %s is neither on the server nor in %s: defaults serve. %s", self.pinned, self.file, self.problem)
+
+    def _read_file(self) -> Snapshot | None:
+        with suppress(*UNREADABLE):
+            with open(self.file, "rb") as file:
+                kept = Snapshot(json.loads(file.read(MAX_BYTES)))
+            return kept if kept.gpu == self.gpu and kept.toolkit == self.toolkit else None
+        return None
+
+    def refresh(self, timeout: float = ASK_S) -> bool:
+        """Fetch the snapshot where it changed; False without an answer, `problem` says why."""
+        if not self.server.url:
+            return False
+        asked = {"gpu": self.gpu, "toolkit": self.toolkit, **({"id": self.pinned} if self.pinned else {})}
+        etag = f'"{self.snapshot.id}"' if self.snapshot else ""
+        try:
+            status, body = self.server.ask("/api/configs/snapshot/?" + urllib.parse.urlencode(asked), timeout, etag=etag)
+            if status == 200:
+                self._adopt(Snapshot(json.loads(body)), "server")
+                self._write_file(body)
+        except UNREADABLE as error:
+            self._warn(f"{type(error).__name__}: {error}"[:300])
+            return False
+        self.problem = ""
+        return True
+
+    def _adopt(self, snapshot: Snapshot, source: str) -> None:
+        if self.pinned and snapshot.id != self.pinned:
+            raise ValueError(f"the server sent snapshot {snapshot.id}, pinned is {self.pinned}")
+        self.snapshot, self.source = snapshot, source
+        self._reset_kernels()
+
+    def _reset_kernels(self) -> None:
+        """Let kernels look again; what they counted stays until it is reported."""
+        self._asked = {}
+        for kernel in list(self.kernels):
+            kernel.forget()
+
+    def _write_file(self, body: bytes) -> None:
+        """Write beside and rename: another rank may write the same."""
+        if not self.file:
+            return
+        try:
+            os.makedirs(os.path.dirname(self.file) or ".", exist_ok=True)
+            beside = f"{self.file}.{socket.gethostname()}.{os.getpid()}"
+            with open(beside, "wb") as file:
+                file.write(body)
+            os.replace(beside, self.file)
+        except OSError as error:
+            self._warn(f"the snapshot was not kept: {error}")
+
+    def _warn(self, problem: str) -> None:
+        if problem != self.problem:
+            log.warning("Ridgepoint: %s", problem)
+        self.problem = problem
+
+    # ---- in the background ----
+
+    def _start_thread(self) -> None:
+        if self._thread is None and self.server.url and not self._end.is_set():
+            self._thread = threading.Thread(target=self._run_thread, name="ridgepoint", daemon=True)
+            self._thread.start()
+
+    def _run_thread(self) -> None:
+        pause = self._pause_s(0.0)
+        while not self._end.wait(pause * random.uniform(0.75, 1.25)):       # ranks do not ask all at once
+            self.report()
+            if not self.pinned or self.snapshot is None:
+                self.refresh()
+            pause = self._pause_s(pause)
+
+    def _pause_s(self, last: float) -> float:
+        """Return seconds until the next request: short at first while the server is away, then longer."""
+        return min(self.refresh_s, max(SOON_S, 2 * last)) if self.problem else self.refresh_s
+
+    def report(self, timeout: float = ASK_S) -> bool:
+        """POST launches per bucket and entry since the last time; what fails is kept for the next."""
+        with self._lock:
+            self._sum_launches()
+            counted, self._counted = self._counted, Counter()
+        if not counted or not self.server.url or self._mute:
+            return not counted
+        names = ("operator", "dtype", "bucket", "rule", "entry", "launches")
+        try:
+            while counted:
+                part = dict(islice(counted.items(), MAX_TOLD))
+                self.server.ask("/api/configs/served/", timeout, send={
+                    "snapshot": self.snapshot.id if self.snapshot else "", "gpu": self.gpu, "toolkit": self.toolkit,
+                    "host": socket.gethostname(), "source": self.source,
+                    "served": [dict(zip(names, (*key, launches), strict=True)) for key, launches in part.items()]})
+                counted = Counter({key: launches for key, launches in counted.items() if key not in part})
+        except (OSError, ValueError) as error:
+            if getattr(error, "code", 0) in (401, 403):
+                self._mute = True
+                log.warning("Ridgepoint: the token may not write, so what is served is not counted; give one that may")
+                return False
+            self._warn(f"what was served was not reported: {error}"[:300])
+            if getattr(error, "code", 0) == 400:         # never taken, so it must not stand before what comes later
+                return False
+            with self._lock:
+                self._counted.update(counted)
+            return False
+        return True
+
+    def _sum_launches(self) -> None:
+        """Sum what was served and forget answers that no kernel uses; call under the lock."""
+        used = {id(way[2]) for kernel in list(self.kernels) for way in list(kernel.seen.values())}
+        used |= {id(served) for served in list(self._asked.values())}
+        for served in self._served:
+            launches = served.launches
+            if launches:
+                served.launches -= launches
+                self._counted[served.operator, served.dtype, served.bucket, served.rule, served.entry] += launches
+        self._served = [served for served in self._served if id(served) in used]
+
+    def after_fork(self) -> None:
+        """Reset thread and counts in the child of a fork; the parent reports them."""
+        self._lock, self._thread, self._served, self._counted = threading.Lock(), None, [], Counter()
+        self._reset_kernels()
+
+
+Way = tuple[Callable[..., Any], Mapping[str, Any], Served]        # what runs, with which parameters, and where it is counted
+
+
+class Tuned:
+    """A Triton kernel with parameters from the snapshot: kernel[grid](…)."""
+
+    def __init__(self, fn: Any, operator: str, *, dims: Mapping[str, str | tuple[str, int]] | None = None, dtype: str = "",
+                 names: Mapping[str, str] | None = None, default: Mapping[str, Any] | None = None,
+                 client: Client | None = None) -> None:
+        self.fn, self.operator, self.names, self.default = fn, operator, dict(names or {}), default
+        self.arg_names = list(fn.arg_names)
+        autotuned = hasattr(fn, "configs")           # where nothing is served, it tunes for itself as before
+        self._plain = fn.fn if autotuned else fn
+        self._client, self._asked_dims, self._asked_dtype = client, dims, dtype
+        self.forget()
+
+    def forget(self) -> None:
+        self.seen: dict[Any, Way] = {}
+        self._typed = -1                                              # where the dtype stands
+        self._key: Callable[[tuple[Any, ...]], Any] = _no_key         # what finds the dimensions
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.__dict__["fn"], name)
+
+    def __getitem__(self, grid: Any) -> Callable[..., Any]:
+        def launch(*args: Any, **kwargs: Any) -> Any:
+            try:
+                run, config, served = self.seen[args[self._typed].dtype, self._key(args)]
+            except (KeyError, IndexError, TypeError, AttributeError):
+                run, config, served = self._look(args, kwargs)
+            served.launches += 1         # one bytecode run under the GIL: no lock; without a GIL a count may be lost
+            return run(*args, grid=grid, warmup=False, **config, **kwargs)
+        return launch
+
+    def _look(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Way:
+        """Bind arguments by name, ask the snapshot and remember the way."""
+        given = dict(zip(self.arg_names, args, strict=False)) | dict(kwargs)
+        wanted = self._dims(self._find_client())
+        shape = {dim: _read_dimension(given, where) for dim, where in wanted.items()}
+        typed = self._asked_dtype or next((name for name, value in given.items() if hasattr(value, "dtype")), "")
+        dtype = given[typed].dtype if typed in given else typed
+        key = (dtype, *shape.values())
+        way = self.seen.get(key)
+        if way is None:
+            if len(self.seen) >= MAX_SEEN:
+                self.forget()
+            way = self.seen[key] = self._make_way(dtype_name(dtype), shape, kwargs)
+            self._index_by_position(args, typed, list(wanted.values()), dtype, way)
+        return way
+
+    def _find_client(self) -> Client:
+        if self._client is None:
+            self._client = connected()
+        self._client.kernels.add(self)
+        return self._client
+
+    def _dims(self, client: Client) -> Mapping[str, str | tuple[str, int]]:
+        """Return dimensions as the decorator says, else the operator's own by name."""
+        if self._asked_dims is not None or client.snapshot is None:
+            return self._asked_dims or {}
+        names = client.snapshot.operators.get(self.operator, {}).get("dims", ())
+        absent = [name for name in names if name not in self.arg_names]
+        if absent:
+            raise TypeError(f"@tuned({self.operator!r}): say with `dims` which argument is {', '.join(absent)}")
+        return {name: name for name in names}
+
+    def _make_way(self, dtype: str, shape: Mapping[str, int], kwargs: Mapping[str, Any]) -> Way:
+        served = self._find_client().look(self.operator, dtype, shape, self.default)
+        if served.entry is None or served.config is None:
+            return self.fn.run, self.default or {}, served
+        problem, config = self._kernel_config(served.config)
+        if problem and served.plain:
+            problem, config = self._kernel_config(served.plain)
+            served.why = f"{served.why}; the fastest of that job's configurations that this kernel takes"
+        if problem:
+            served.rule, served.entry, served.config, served.why = "default", None, self.default, problem
+            return self.fn.run, self.default or {}, served
+        doubled = sorted(set(config) & set(kwargs))
+        if doubled:
+            raise TypeError(f"{', '.join(doubled)}: tuned, so the launch must not pass them; give them as `default` of @tuned")
+        served.config = config
+        return self._plain.run, config, served
+
+    def _kernel_config(self, config: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+        """Return why the configuration does not fit, and it in this kernel's names.
+
+        A parameter that the kernel does not know may be left out where it says what the kernel does anyway.
+        """
+        snapshot = self._find_client().snapshot
+        absent = snapshot.operators[self.operator].get("absent", {}) if snapshot else {}
+        named = {self.names.get(name, name): value for name, value in config.items()
+                 if self.names.get(name, name) in self.arg_names or name not in absent or absent[name] != value}
+        strange = sorted(set(named) - set(self.arg_names) - OPTIONS)
+        missing = sorted(set(self.default or ()) - set(named) - OPTIONS)
+        if strange:
+            return f"the entry sets {', '.join(strange)}, which this kernel does not take", named
+        return f"the entry does not set {', '.join(missing)}" if missing else "", named
+
+    def _index_by_position(self, args: tuple[Any, ...], typed: str, wanted: Sequence[str | tuple[str, int]],
+                           dtype: Any, way: Way) -> None:
+        """Let later launches of the shape find it by position, where all is passed by position."""
+        names = [typed, *wanted]
+        if not all(isinstance(name, str) and name in self.arg_names[:len(args)] for name in names):
+            return
+        places = [self.arg_names.index(str(name)) for name in names]
+        by_place: Callable[[tuple[Any, ...]], Any] = itemgetter(*places[1:]) if wanted else _one_key
+        self._typed, self._key = places[0], by_place
+        self.seen[dtype, self._key(args)] = way
+
+
+def _no_key(args: tuple[Any, ...]) -> Any:
+    raise KeyError
+
+
+def _one_key(args: tuple[Any, ...]) -> Any:
+    return None
+
+
+def _read_dimension(given: Mapping[str, Any], where: str | tuple[str, int]) -> int:
+    """Return a dimension: an argument, or an axis of one."""
+    return int(given[where]) if isinstance(where, str) else int(given[where[0]].shape[where[1]])
+
+
+def tuned(operator: str, **options: Any) -> Callable[[Any], Tuned]:
+    """Decorate a kernel. `dims`: dimension → argument or (tensor, axis); `dtype`: tensor; `names`: renames."""
+    return lambda fn: Tuned(fn, operator, **options)
+
+
+def dtype_name(dtype: Any) -> str:
+    """Return the cache's name of a dtype: torch.bfloat16 → "bf16"."""
+    last = str(dtype).rsplit(".", 1)[-1]
+    return DTYPES.get(last, last)
+
+
+def gpu_name() -> str:
+    """Return the driver's name; starts CUDA only where the host has several models."""
+    if os.environ.get("RIDGEPOINT_GPU"):
+        return os.environ["RIDGEPOINT_GPU"]
+    models = set()
+    for path in glob.glob("/proc/driver/nvidia/gpus/*/information"):
+        with suppress(OSError), open(path) as file:
+            models |= set(re.findall(r"^Model:\s*(.+?)\s*$", file.read(), re.MULTILINE))
+    if len(models) == 1:
+        return str(models.pop())
+    torch = sys.modules.get("torch")
+    return str(torch.cuda.get_device_name()) if torch and torch.cuda.is_available() else ""
+
+
+def toolkit_name() -> str:
+    """Return "cuda 13.0, triton 3.6.0", as tuner.cache.rules.toolkit_text."""
+    torch, versions = sys.modules.get("torch"), {}
+    versions["cuda"] = getattr(getattr(torch, "version", None), "cuda", None)
+    with suppress(metadata.PackageNotFoundError):
+        build = re.search(r"\+cu(\d+)(\d)$", metadata.version("torch"))        # where torch is not imported yet
+        versions["cuda"] = versions["cuda"] or (build and f"{build[1]}.{build[2]}")
+    with suppress(metadata.PackageNotFoundError):
+        versions["triton"] = metadata.version("triton")
+    return ", ".join(f"{name} {str(version).split('+')[0]}" for name, version in versions.items() if version)
+
+
+def _snapshot_path(gpu: str, toolkit: str) -> str:
+    mark = hashlib.sha256(f"{gpu}|{toolkit}".encode()).hexdigest()[:12]
+    home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return os.path.join(home, "ridgepoint", f"snapshot-{mark}.json")
+
+
+_LIVING: weakref.WeakSet[Client] = weakref.WeakSet()
+_one: Client | None = None
+_one_lock = threading.Lock()
+
+
+def connect(**options: Any) -> Client:
+    """Make the job's client now, with settings other than the environment's."""
+    global _one
+    with _one_lock:
+        _one = Client(**options)
+    return _one
+
+
+def connected() -> Client:
+    """Return the job's client, made at first use."""
+    return _one or connect()
+
+
+def best(operator: str, dtype: str = "", default: Mapping[str, Any] | None = None, **shape: int) -> Served:
+    """Return the configuration of a shape from the job's client."""
+    return connected().best(operator, dtype, default, **shape)
+
+
+def snapshot_id() -> str:
+    """Return the id for other ranks to `connect(snapshot=…)`; "" without a snapshot."""
+    snapshot = connected().snapshot
+    return snapshot.id if snapshot else ""
+
+
+@atexit.register
+def _at_exit() -> None:
+    for client in list(_LIVING):
+        client.close()
+
+
+def _after_fork() -> None:
+    for client in list(_LIVING):
+        client.after_fork()
+
+
+os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,255 @@
+"""Read the cache: what was measured where, entries as the rules want them, the answer to a launch, and why."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+from django.db.models import Count, Max, QuerySet
+
+from tuner import operators
+from tuner.cache import buckets, rules
+from tuner.cache.buckets import BUCKETS, Buckets
+from tuner.cache.formats import triton_text
+from tuner.cache.portability import (
+    Cell,
+    MeasuredSpace,
+    ShapeStep,
+    between_gpus,
+    between_toolkits,
+    cells_by_distance,
+    shape_steps,
+    shared_bucket_cell,
+)
+from tuner.models import BucketPolicy, CachedConfig, ImportedFile, Quarantine, TrialRow, TuneJob
+from tuner.operators import limits
+from tuner.texts import config_in_order
+from tuner.trial import config_key
+
+MAX_JOBS = 2_000                 # newest; a fleet's portability does not rest on older ones
+MAX_UNPACKED = 32 * 2**20
+
+
+def measured_spaces(operator: str = "") -> tuple[MeasuredSpace, ...]:
+    """Return every finished job and imported space, oldest first; they are read again only when one was added."""
+    spaces = _read_spaces(*_spaces_version())
+    return tuple(one for one in spaces if one.operator == operator) if operator else spaces
+
+
+def _spaces_version() -> tuple[Any, ...]:
+    """Return a key that changes whenever a job finished or a file came or went."""
+    jobs = TuneJob.objects.filter(status=TuneJob.Status.DONE).aggregate(n=Count("pk"), last=Max("finished"), id=Max("pk"))
+    files = ImportedFile.objects.filter(tested__isnull=False, best_ms__isnull=False).aggregate(n=Count("pk"), last=Max("pk"))
+    return jobs["n"], jobs["last"], jobs["id"], files["n"], files["last"]
+
+
+@lru_cache(maxsize=2)
+def _read_spaces(*changed: Any) -> tuple[MeasuredSpace, ...]:
+    jobs = list(TuneJob.objects.filter(status=TuneJob.Status.DONE).order_by("-finished", "-pk")[:MAX_JOBS])
+    times: dict[int, dict[str, float | None]] = {job.pk: {} for job in jobs}
+    known = {name: operators.find(name) for name in {job.operator for job in jobs}}
+    complete = {job.pk: one.complete if (one := known[job.operator]) else dict for job in jobs}
+    exact = {name: frozenset(exact_dims(name)) for name in known}
+    rows = TrialRow.objects.filter(job__in=list(times)).values_list("job_id", "config", "median_ms", "facts__ended").iterator()
+    for job_id, config, median_ms, ended in rows:
+        if ended != "raced":                     # a raced one was given up early: its median is no measurement to compare with
+            times[job_id][config_key(complete[job_id](config))] = median_ms
+    ours = [MeasuredSpace(job.operator, job.dtype, job.shape, job.gpu, rules.toolkit_text(job.environment), times[job.pk],
+                          job.recorded, f"job {job.pk}", exact[job.operator]) for job in reversed(jobs)]
+    files = ImportedFile.objects.filter(tested__isnull=False, best_ms__isnull=False).order_by("pk")
+    return (*(_imported_space(file) for file in files), *ours)
+
+
+def _imported_space(file: ImportedFile) -> MeasuredSpace:
+    times = json.loads(zlib.decompressobj().decompress(bytes(file.tested or b""), MAX_UNPACKED))
+    return MeasuredSpace(file.operator, file.dtype, file.shape, file.gpu, file.toolkit, times, f"imported from {file.name}",
+                         f"file {file.pk}", frozenset(exact_dims(file.operator)))
+
+
+def expected_losses() -> rules.Loss:
+    """Return the expected loss of each rule's step: the mean over what was tried; None where nothing was."""
+    return _compute_losses(*_spaces_version())
+
+
+@lru_cache(maxsize=2)
+def _compute_losses(*changed: Any) -> rules.Loss:
+    spaces = _read_spaces(*changed)
+    gpus, toolkits, near = {}, {}, {}
+    for operator in {one.operator for one in spaces}:
+        mine = [one for one in spaces if one.operator == operator]
+        gpus[operator], toolkits[operator] = between_gpus(mine), between_toolkits(mine)
+        near[operator] = cells_by_distance(_operator_steps(operator, *changed))
+
+    def loss(rule: rules.Rule, key: rules.Key, wanted: rules.Key, distance: float) -> float | None:
+        if rule == rules.Rule.EXACT:
+            return 0.0
+        cell: Cell | None = None
+        if rule == rules.Rule.SAME_ARCHITECTURE and key.operator in gpus:
+            cell = gpus[key.operator].cells.get((key.gpu, wanted.gpu))
+        elif rule == rules.Rule.OTHER_TOOLKIT and key.operator in toolkits:
+            cell = toolkits[key.operator].cells.get((key.toolkit, wanted.toolkit))
+        elif rule == rules.Rule.NEAREST_BUCKET:
+            cell = next((one for limit, one in near.get(key.operator, ()) if distance <= limit), None)
+        return cell.loss if cell else None
+    return loss
+
+
+def bucket_loss(operator: str, policy: Buckets) -> float | None:
+    """Return the loss at another shape of an entry's own bucket; None where no two shapes of a bucket were tried."""
+    return shared_bucket_cell(_operator_steps(operator, *_spaces_version()), policy).loss
+
+
+@lru_cache(maxsize=32)
+def _operator_steps(operator: str, *changed: Any) -> tuple[ShapeStep, ...]:
+    return tuple(shape_steps([one for one in _read_spaces(*changed) if one.operator == operator]))
+
+
+OPEN = "open"                      # of a state filter: worth a look
+
+
+def config_list() -> QuerySet[CachedConfig]:
+    """Return all entries."""
+    return CachedConfig.objects.select_related("job", "imported")
+
+
+def config_filter(query: Mapping[str, str]) -> QuerySet[CachedConfig]:
+    """Return the entries that ?operator=, ?gpu=, ?dtype=, ?state=, ?origin= and ?toolkit= choose."""
+    rows = config_list()
+    for name in ("operator", "gpu", "dtype", "state", "origin", "toolkit"):
+        if query.get(name):
+            rows = rows.filter(**{name: query[name]})
+    return rows
+
+
+# ---- buckets ----
+
+def bucket_policies() -> dict[str, Buckets]:
+    """Return the bucket policies that somebody chose, by operator; every other operator has BUCKETS."""
+    return {row.operator: Buckets(row.exact_up_to, row.steps_per_doubling, row.max_distance)
+            for row in BucketPolicy.objects.all()}
+
+
+def bucket_policy(operator: str) -> Buckets:
+    """Return the bucket policy of an operator."""
+    return bucket_policies().get(operator, BUCKETS)
+
+
+def exact_dims(operator: str) -> tuple[str, ...]:
+    """Return the dimensions that are never rounded: the kernel's code depends on them."""
+    known = operators.find(operator)
+    return tuple(dim.name for dim in known.dims if dim.exact) if known else ()
+
+
+def bucket(operator: str, shape: Mapping[str, int]) -> str:
+    """Return the bucket of a shape under the operator's policy."""
+    return buckets.bucket(shape, exact_dims(operator), bucket_policy(operator))
+
+
+# ---- entries ----
+
+def entries(**where: Any) -> list[rules.Entry]:
+    """Return every row as the rules see it; quarantined where its configuration is, on its class of GPUs."""
+    banned = quarantined_configs()
+    return [as_entry(row, banned) for row in config_list().filter(**where)]
+
+
+def quarantined_configs() -> frozenset[tuple[str, str, str, str]]:
+    """Return (operator, dtype, configuration, compute capability) of what is in quarantine."""
+    return frozenset(Quarantine.objects.filter(lifted=None).values_list("operator", "dtype", "config_key", "capability"))
+
+
+def as_entry(row: CachedConfig, banned: frozenset[tuple[str, str, str, str]] = frozenset()) -> rules.Entry:
+    """Return a row as the rules see it."""
+    key = rules.Key(row.operator, row.dtype, row.shape_bucket, row.gpu, row.compute_capability, row.toolkit,
+                    row.source_hash, row.driver, row.policy)
+    text = config_key(row.config)
+    held = any((row.operator, row.dtype, text, capability) in banned for capability in (row.compute_capability, ""))
+    state = rules.State.QUARANTINED if held else rules.State(row.state)
+    guard = row.evidence.get("guard") or {}
+    low = guard.get("low") if guard.get("verdict") == "faster" else None
+    return rules.Entry(row.pk, key, row.config, bool(row.recorded), state, rules.Origin(row.origin), row.shape,
+                       None if low is None else low - 1)
+
+
+# ---- what a launch gets ----
+
+def wanted_key(operator: str, dtype: str, gpu: str, shape: Mapping[str, int], **environment: str) -> rules.Key:
+    """Return the key of a launch; `environment` fields (toolkit, driver, …) may be "" for any."""
+    capability = environment.pop("compute_capability", "") or limits(gpu).compute_capability
+    return rules.Key(operator, dtype, bucket(operator, shape), gpu, capability, **environment)
+
+
+def config_best(operator: str, dtype: str, gpu: str, shape: Mapping[str, int], toolkit: str = "", *, why: bool = False,
+                **environment: str) -> dict[str, Any]:
+    """Return the configuration that a launch gets, which rule served it, and why.
+
+    why          add every entry that was considered, and why it does not serve
+    environment  driver, policy, source_hash, compute_capability
+    """
+    wanted = wanted_key(operator, dtype, gpu, shape, toolkit=toolkit, **environment)
+    rows = {row.pk: row for row in config_list().filter(operator=operator, dtype=dtype)}
+    banned, exact, policy, expected = quarantined_configs(), exact_dims(operator), bucket_policy(operator), expected_losses()
+    known = [as_entry(row, banned) for row in rows.values()]
+    served = rules.look_up(known, wanted, exact, policy, expected)
+    answer: dict[str, Any] = {
+        "operator": operator, "dtype": dtype, "gpu": gpu, "shape": dict(shape), "bucket": wanted.bucket,
+        "compute_capability": wanted.compute_capability, "toolkit": toolkit}
+    if served is None:
+        rule = rules.Rule.DEFAULT
+        answer |= {"rule": rule, "why": rules.WHY[rule], "config": default_config(operator, dtype, gpu, shape), "entry": None,
+                   "expected_loss": None, "differs": [], "distance": None}
+    else:
+        same = dict(served.entry.shape) in ({}, dict(shape))
+        expected_loss = served.loss if same or served.rule != rules.Rule.EXACT else bucket_loss(operator, policy)
+        answer |= {"rule": served.rule, "why": served.why, "config": config_in_order(served.entry.config),
+                   "entry": config_json(rows[served.entry.id]), "expected_loss": expected_loss, "differs": list(served.differs),
+                   "distance": served.distance}
+    if why:
+        answer["considered"] = [
+            _considered_row(entry, rows[entry.id], rules.match_entry(entry, wanted, exact, policy, expected), served)
+            for entry in known]
+        answer["considered"].sort(key=lambda one: (not one["serves"], one["refused"] is not None, one["order"], one["id"]))
+        answer["rules"] = rule_table(answer["considered"], served.rule if served else rules.Rule.DEFAULT)
+    return answer
+
+
+def default_config(operator: str, dtype: str, gpu: str, shape: Mapping[str, int]) -> dict[str, Any]:
+    """Return the default configuration of a problem."""
+    known = operators.find(operator)
+    return dict(config_in_order(known.default_config(shape, dtype, limits(gpu)))) if known else {}
+
+
+def _considered_row(entry: rules.Entry, row: CachedConfig, way: rules.Match | str, served: rules.Match | None) -> dict[str, Any]:
+    """Return one line of "why this one": an entry, and how it could serve or why not."""
+    facts: dict[str, Any] = {
+        "id": entry.id, "bucket": entry.key.bucket, "gpu": entry.key.gpu, "toolkit": entry.key.toolkit, "origin": str(entry.origin),
+        "state": str(entry.state), "recorded": row.recorded, "config": config_in_order(entry.config), "median_ms": row.median_ms,
+        "serves": served is not None and served.entry.id == entry.id}
+    if isinstance(way, str):
+        return {**facts, "rule": None, "refused": way, "order": [], "differs": [], "expected_loss": None}
+    return {**facts, "rule": str(way.rule), "refused": None, "order": list(rules.serving_order(way)), "differs": list(way.differs),
+            "expected_loss": way.loss}
+
+
+def rule_table(considered: Sequence[Mapping[str, Any]], served: rules.Rule) -> list[dict[str, Any]]:
+    """Return each rule in order with the number of entries it found and whether it served."""
+    return [{"rule": str(rule), "why": why, "found": sum(one["rule"] == rule for one in considered), "served": rule == served}
+            for rule, why in rules.WHY.items()]
+
+
+def config_json(row: CachedConfig) -> dict[str, Any]:
+    """Return an entry as the API sends it."""
+    names = ("id", "operator", "dtype", "shape", "shape_bucket", "gpu", "compute_capability", "toolkit", "driver", "policy",
+             "source_hash", "config", "median_ms", "default_ms", "library_ms", "evidence", "recorded", "state", "state_why",
+             "origin")
+    return {**{name: getattr(row, name) for name in names}, "job": row.job_id, "imported": row.imported_id,
+            "updated": row.updated.isoformat(), "triton": triton_text.config_call(config_in_order(row.config))}
+
+
+def key_jobs(row: CachedConfig) -> Sequence[TuneJob]:
+    """Return the finished jobs for the entry's operator, dtype, GPU and shape, newest first."""
+    return list(TuneJob.objects.filter(operator=row.operator, dtype=row.dtype, gpu=row.gpu, recorded=row.recorded,
+                                       shape=row.shape, status=TuneJob.Status.DONE)[:200])

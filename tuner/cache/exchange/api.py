@@ -1,0 +1,132 @@
+"""JSON over HTTP: files in and out of the cache, portability, and bucket policies."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.http import HttpResponse
+from django.shortcuts import get_object_or_404
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter, extend_schema
+from rest_framework import serializers
+from rest_framework.exceptions import ValidationError
+from rest_framework.parsers import MultiPartParser
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from tuner import operators
+from tuner.cache.buckets import Buckets
+from tuner.cache.entries import portability_selectors, services
+from tuner.cache.exchange import export_selectors
+from tuner.cache.exchange import services as exchange_services
+from tuner.cache.exchange.forms import ImportForm
+from tuner.cache.exchange.pages import download_response
+from tuner.cache.formats import FORMATS
+from tuner.cache.formats.document import FormatError
+from tuner.models import ImportedFile, TuneJob
+
+JSON = OpenApiTypes.OBJECT
+LIST_LIMIT = 200
+
+
+class PortabilityApi(APIView):
+    @extend_schema(operation_id="configs_portability", responses=JSON, parameters=[OpenApiParameter("operator", str)])
+    def get(self, request: Request) -> Response:
+        """GPU × GPU and toolkit × toolkit: what the winner of one reaches on the other, and the transfers behind each cell."""
+        return Response(portability_selectors.matrices(request.query_params.get("operator", "")))
+
+
+class BucketRequest(serializers.Serializer[None]):
+    """A bucket policy."""
+
+    operator = serializers.CharField(max_length=60)
+    exact_up_to = serializers.IntegerField()
+    steps_per_doubling = serializers.FloatField()
+    max_distance = serializers.FloatField()
+
+
+class BucketsApi(APIView):
+    write_permission = "tuner.change_bucketpolicy"
+
+    @extend_schema(operation_id="configs_buckets", responses=JSON, parameters=[OpenApiParameter("operator", str, required=True)])
+    def get(self, request: Request) -> Response:
+        """How an operator's shapes are rounded, and what that and every other policy cost where it was measured."""
+        return Response(portability_selectors.bucket_report(_operator(request.query_params.get("operator", ""))))
+
+    @extend_schema(operation_id="configs_buckets_set", request=BucketRequest, responses=JSON)
+    def put(self, request: Request) -> Response:
+        asked = BucketRequest(data=request.data)
+        asked.is_valid(raise_exception=True)
+        given = asked.validated_data
+        try:
+            policy = Buckets.from_json(given)
+        except ValueError as error:
+            raise ValidationError({"policy": [str(error)]}) from error
+        name = _operator(given["operator"])
+        moved = services.policy_set(name, policy, request.user)
+        return Response({**portability_selectors.bucket_report(name), "moved": moved})
+
+
+def _operator(name: str) -> str:
+    known = [*operators.all_operators(), *portability_selectors.operator_names()]
+    if name not in known:
+        raise ValidationError({"operator": [f"choose one of {', '.join(dict.fromkeys(known))}"]})
+    return name
+
+
+class ImportApi(APIView):
+    write_permission = "tuner.add_importedfile"
+    parser_classes = [MultiPartParser]
+
+    @extend_schema(operation_id="configs_imports", responses=JSON)
+    def get(self, request: Request) -> Response:
+        """Files that were brought, newest first, and the formats that are read and written."""
+        files = ImportedFile.objects.defer("tested")[:LIST_LIMIT]
+        return Response({"files": [import_json(file) for file in files], "formats": {
+            name: {"title": one.title, "says": one.says, "needs": one.needs, "trials": one.trials, "reads": one.reads,
+                   "writes": one.writes} for name, one in FORMATS.items()}})
+
+    @extend_schema(operation_id="configs_import", request={"multipart/form-data": JSON}, responses={201: JSON})
+    def post(self, request: Request) -> Response:
+        """A file, and as fields what it does not say: format, operator, dtype, gpu, toolkit, shape ("K=4096")."""
+        form = ImportForm(request.data, request.FILES)
+        if not form.is_valid():
+            raise ValidationError({name: [str(each) for each in errors] for name, errors in form.errors.items()})
+        sent = form.cleaned_data["file"]
+        try:
+            if sent.size > exchange_services.MAX_BYTES:
+                raise FormatError(sent.name, f"holds more than {exchange_services.MAX_BYTES // 2**20} MiB")
+            file = exchange_services.import_file(owner=request.user, name=sent.name, data=sent.read(),
+                                                 format=form.cleaned_data["format"], hints=form.hints)
+        except FormatError as error:
+            raise ValidationError({"file": [str(error)]}) from error
+        return Response(import_json(file), status=201)
+
+
+def import_json(file: ImportedFile) -> dict[str, Any]:
+    names = ("id", "name", "format", "sha256", "size_bytes", "operator", "dtype", "shape", "gpu", "toolkit", "entries", "refused",
+             "n_trials", "best_ms")
+    return {**{name: getattr(file, name) for name in names}, "created": file.created.isoformat(),
+            "cached": list(file.cached.values_list("pk", flat=True)[:500])}
+
+
+class ExportApi(APIView):
+    @extend_schema(operation_id="configs_export", responses={(200, "application/octet-stream"): OpenApiTypes.BINARY}, parameters=[
+        OpenApiParameter(name, str) for name in ("as", "operator", "gpu", "dtype", "state", "K", "topk")])
+    def get(self, request: Request) -> HttpResponse:
+        """The chosen entries as another project's file, or a zip of several."""
+        try:
+            return download_response(export_selectors.export_entries(request.query_params.get("as", ""), request.query_params))
+        except FormatError as error:
+            raise ValidationError({"format": [str(error)]}) from error
+
+
+class TrialsExportApi(APIView):
+    @extend_schema(operation_id="tune_export", responses={(200, "application/json"): OpenApiTypes.BINARY})
+    def get(self, request: Request, pk: int, kind: str) -> HttpResponse:
+        """Every trial of a job as T4 results or a Kernel Tuner cache."""
+        try:
+            return download_response(export_selectors.export_trials(kind, get_object_or_404(TuneJob, pk=pk)))
+        except FormatError as error:
+            raise ValidationError({"format": [str(error)]}) from error

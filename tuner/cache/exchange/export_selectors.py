@@ -1,0 +1,164 @@
+"""Export: entries of the cache as files of other projects, path -> text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tuner.cache import rules
+from tuner.cache.entries.selectors import as_entry, config_filter, quarantined_configs
+from tuner.cache.formats import FORMATS, fused_moe, helion, t4, triton_text
+from tuner.cache.formats.document import FormatError, one_line
+from tuner.jobs.selectors import stored_trials
+from tuner.models import CachedConfig, TuneJob
+from tuner.texts import config_in_order, in_order
+
+EXPORTS = tuple(name for name, one in FORMATS.items() if one.writes)
+SERVING = (rules.State.VERIFIED, rules.State.UNVERIFIED)
+MAX_ENTRIES = 5_000
+
+
+@dataclass(frozen=True)
+class Export:
+    """Files by path, and why entries were left out (why -> how many)."""
+
+    files: Mapping[str, str]
+    left_out: Mapping[str, int] = field(default_factory=dict)
+
+
+def export_entries(format: str, query: Mapping[str, str]) -> Export:
+    """Return the entries that the query chooses in one format. Raises FormatError when there are none."""
+    if format not in EXPORTS or FORMATS[format].trials:
+        raise FormatError("format", "is none that entries are written in",
+                          f"Choose one of {', '.join(name for name in EXPORTS if not FORMATS[name].trials)}.")
+    rows, left_out = _serving_entries(config_filter(query)[:MAX_ENTRIES])
+    writer = {"triton": _write_triton, "vllm": _write_vllm, "sglang": _write_sglang, "helion": _write_helion}[format]
+    files = writer(rows, left_out, query)
+    if not files:
+        why = "; ".join(f"{count} × {what}" for what, count in left_out.items()) or "no entry matches"
+        raise FormatError(format, f"nothing can be written: {why}", "Choose other entries or another format.")
+    return Export(files, left_out)
+
+
+def _serving_entries(rows: Any) -> tuple[list[CachedConfig], dict[str, int]]:
+    """Return, per key, the entry that serves: a tune job's first, measured before recorded."""
+    best: dict[tuple[str, ...], tuple[Any, CachedConfig]] = {}
+    left_out: dict[str, int] = {}
+    banned = quarantined_configs()
+    for row in rows:
+        entry = as_entry(row, banned)
+        if entry.state not in SERVING:
+            left_out[f"it is {entry.state}"] = left_out.get(f"it is {entry.state}", 0) + 1
+            continue
+        key = (row.operator, row.dtype, row.shape_key, row.gpu)
+        rank = (list(rules.Origin).index(entry.origin), entry.state, entry.recorded, -row.pk)
+        if key not in best or rank < best[key][0]:
+            best[key] = (rank, row)
+    return [row for _, row in best.values()], left_out
+
+
+def _write_triton(rows: Sequence[CachedConfig], left_out: dict[str, int], query: Mapping[str, str]) -> dict[str, str]:
+    """Write a Python list per operator, type and GPU; each configuration once, with its shapes."""
+    groups: dict[str, dict[str, list[str]]] = {}
+    for row in rows:
+        call = triton_text.config_call(config_in_order(row.config))
+        shape = " ".join(f"{name}={value}" for name, value in in_order(row.operator, row.shape).items())
+        time = f", {row.median_ms:.6g} ms" if row.median_ms else ""
+        time += f" {one_line(row.recorded)}" if row.recorded else ""
+        groups.setdefault(f"{_file_stem(row.operator, row.dtype, row.gpu)}.py", {}).setdefault(call, []).append(shape + time)
+    return {path: "[\n" + "".join(f"    {call},  # {'; '.join(shapes)}\n" for call, shapes in calls.items()) + "]\n"
+            for path, calls in groups.items()}
+
+
+def _write_helion(rows: Sequence[CachedConfig], left_out: dict[str, int], query: Mapping[str, str]) -> dict[str, str]:
+    """Write a file per entry that helion.Config.load reads."""
+    return {f"{_file_stem(row.operator, row.dtype, row.gpu, row.shape_key)}.json":
+            helion.write(row.operator, config_in_order(row.config)) for row in rows}
+
+
+def _write_vllm(rows: Sequence[CachedConfig], left_out: dict[str, int], query: Mapping[str, str]) -> dict[str, str]:
+    return {fused_moe.vllm_name(name): fused_moe.write(by_batch, _triton_version(toolkit))
+            for (name, toolkit), by_batch in _group_by_layer(rows, left_out, True, query).items()}
+
+
+def _write_sglang(rows: Sequence[CachedConfig], left_out: dict[str, int], query: Mapping[str, str]) -> dict[str, str]:
+    files = {}
+    for (name, toolkit), by_batch in _group_by_layer(rows, left_out, False, query).items():
+        version = _triton_version(toolkit)
+        if not version:
+            left_out["its Triton version is not known: SGLang's folder is named by it"] = len(by_batch)
+            continue
+        files[f"{fused_moe.sglang_folder(version)}/{fused_moe.sglang_name(name)}"] = fused_moe.write(by_batch)
+    return files
+
+
+def _group_by_layer(rows: Sequence[CachedConfig], left_out: dict[str, int], vllm: bool,
+                    query: Mapping[str, str]) -> dict[tuple[fused_moe.Name, str], dict[int, dict[str, Any]]]:
+    """Return a file per layer (experts, width, GPU, type): batch size -> configuration."""
+    layers: dict[tuple[fused_moe.Name, str], dict[int, dict[str, Any]]] = {}
+    sizes: dict[tuple[fused_moe.Name, str], set[int]] = {}
+    word = {ours: theirs for theirs, ours in fused_moe.DTYPES.items() if theirs} | {"bf16": "", "fp16": ""}
+    only = {name: int(query[name][:20]) for name in "EMNK" if query.get(name, "").isdecimal()}
+    topk = int(query["topk"][:20]) or None if query.get("topk", "").isdecimal() else None
+    for row in rows:
+        shape = row.shape
+        if any(shape.get(name) != value for name, value in only.items()):
+            continue
+        why = "" if {"M", "N", "K"} <= set(shape) and row.operator in (fused_moe.MOE, fused_moe.LINEAR) else (
+            f"{row.operator} is no matrix product with batch sizes")
+        if not why and row.operator == fused_moe.LINEAR and row.dtype != "fp8":
+            why = "their files for linear layers are for fp8 only"
+        experts = shape.get("E") if row.operator == fused_moe.MOE else None
+        if not why and row.dtype not in word:
+            why = f"they have no word for {row.dtype}"
+        if not why and experts is not None and topk is None:
+            why = "say how many experts a token goes to (topk=…): their batch sizes are tokens"
+        if not why and experts is not None and (shape["M"] % (topk or 1) or shape["N"] % 2):
+            why = f"its rows are no whole number of tokens to {topk} experts, or its columns no two halves"
+        why = why or fused_moe.why_not(row.config)
+        if why:
+            left_out[why] = left_out.get(why, 0) + 1
+            continue
+        width, depth = (shape["N"], shape["K"]) if experts is None else (shape["N"] // 2, None)
+        name = fused_moe.Name(width, fused_moe.device_name(row.gpu, vllm), experts, depth, word[row.dtype],
+                              (128, 128) if experts is None else None)
+        batch = shape["M"] if experts is None else shape["M"] // (topk or 1)
+        layers.setdefault((name, row.toolkit), {})[batch] = config_in_order(row.config)
+        sizes.setdefault((name, row.toolkit), set()).add(shape["K"])
+    for (name, _), several in sizes.items():
+        if len(several) > 1:
+            many = ", ".join(map(str, sorted(several)))
+            raise FormatError(fused_moe.vllm_name(name), f"entries for hidden sizes {many} share this name",
+                              "Their files hold no hidden size: export one of them (K=…).")
+    newest: dict[fused_moe.Name, str] = {}
+    for name, toolkit in layers:                   # one file per name: of several toolkits the newest
+        if name not in newest or rules.is_newer(toolkit, newest[name]):
+            newest[name] = toolkit
+    return {(name, toolkit): configs for (name, toolkit), configs in layers.items() if newest[name] == toolkit}
+
+
+def _triton_version(toolkit: str) -> str:
+    match = re.search(r"triton (\d+(?:\.\d+)*)", toolkit)
+    return match[1] if match else ""
+
+
+def _file_stem(*parts: str) -> str:
+    return re.sub(r"[^A-Za-z0-9.=+-]+", "_", "_".join(part for part in parts if part))[:150]
+
+
+# ---- trials of a job ----
+
+def export_trials(format: str, job: TuneJob) -> Export:
+    """Return every trial of a job, losers and failures included."""
+    records = [(trial.config, trial.outcome, job.created) for trial in stored_trials(job)]
+    if not records:
+        raise FormatError(f"job {job.pk}", "has no trial yet", "Wait for its first trials.")
+    stem = _file_stem(job.operator, job.dtype, job.gpu, f"job{job.pk}", "recorded" if job.recorded else "")
+    if format == "t4":
+        return Export({f"{stem}_T4.json": t4.write_t4(records, {"device": job.gpu, "recorded": job.recorded})})
+    if format == "kernel-tuner":
+        shape = in_order(job.operator, job.shape)
+        return Export({f"{stem}.json": t4.write_kernel_tuner(records, kernel=job.operator, gpu=job.gpu, shape=shape)})
+    raise FormatError("format", "is none that trials are written in", "Choose t4 or kernel-tuner.")

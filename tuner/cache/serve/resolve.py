@@ -1,0 +1,119 @@
+"""Resolve the cache for one GPU and toolkit: all rules applied, a client only rounds shapes.
+
+Pure. The rules are tuner.cache.rules's; here each entry gets its place in their order once, at its own bucket and at another one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+from tuner.cache.buckets import Buckets, parse_bucket
+from tuner.cache.rules import WHY, Entry, Key, Loss, Match, Origin, Rule, State, match_entry, serving_order, unknown_loss
+from tuner.trial import Config
+
+VERSION = 1
+_PLACES = {(origin, rule): float(i * len(Rule) + j) for i, origin in enumerate(Origin) for j, rule in enumerate(Rule)}
+
+
+def freeze(entries: Sequence[Entry], operators: Mapping[str, Mapping[str, Any]],
+           plain: Mapping[int, Config] | None = None) -> dict[str, Any]:
+    """Return all entries and bucket policies as JSON: what a snapshot's id stands for.
+
+    plain   entry → what is fastest for kernels without the operator's newer parameters, where that is another configuration
+    """
+    frozen = sorted((asdict(entry) for entry in entries), key=lambda entry: int(entry["id"]))
+    return {"operators": {name: dict(operators[name]) for name in sorted(operators)}, "entries": frozen,
+            "plain": {str(number): dict(config) for number, config in sorted((plain or {}).items())}}
+
+
+def content_id(content: Mapping[str, Any]) -> str:
+    """Return the id of a content; equal entries have equal ids on every server."""
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"), default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def thaw(entry: Mapping[str, Any]) -> Entry:
+    """Return the entry of a frozen one."""
+    return Entry(**{**entry, "key": Key(**entry["key"]), "state": State(entry["state"]), "origin": Origin(entry["origin"])})
+
+
+def resolve(name: str, content: Mapping[str, Any], wanted: Key, loss: Loss = unknown_loss) -> dict[str, Any]:
+    """Return the document that a client reads; `wanted`: GPU, capability, toolkit, driver."""
+    buckets: dict[tuple[str, str, str], list[Ways]] = {}
+    for entry in map(thaw, content["entries"]):
+        operator = content["operators"][entry.key.operator]
+        policy, exact = Buckets.from_json(operator["policy"]), operator["exact"]
+        asked = replace(wanted, operator=entry.key.operator, dtype=entry.key.dtype)
+        ways = (entry, _match_home(entry, asked, exact, policy, loss), _match_away(entry, asked, exact, policy, loss))
+        buckets.setdefault((entry.key.operator, entry.key.dtype, entry.key.bucket), []).append(ways)
+    kept = sorted((ways for same in buckets.values() for ways in _drop_unreachable(same)), key=lambda ways: _list_order(ways[0]))
+    rows = [{**_row_json(*ways), "plain": content["plain"].get(str(ways[0].id))} for ways in kept]
+    return {"version": VERSION, "id": name, "gpu": wanted.gpu, "compute_capability": wanted.compute_capability,
+            "toolkit": wanted.toolkit, "why": {str(rule): why for rule, why in WHY.items()}, "operators": content["operators"],
+            "entries": rows}
+
+
+Ways = tuple[Entry, Match | None, tuple[Match, float] | None]
+
+
+def _drop_unreachable(same: Sequence[Ways]) -> list[Ways]:
+    """Return, of one bucket, the first at home and those that reach further than the ones before."""
+    reachable: list[Ways] = []
+    homes = sorted((ways for ways in same if ways[1]), key=lambda ways: serving_order(ways[1]) if ways[1] else ())
+    if homes:
+        entry, home, _ = homes[0]
+        reachable.append((entry, home, None))
+    reached = 0.0
+    for entry, _, away in sorted((ways for ways in same if ways[2]), key=lambda ways: serving_order(ways[2][0]) if ways[2] else ()):
+        if away and away[1] > reached:
+            reached = away[1]
+            reachable.append((entry, None, away))
+    return reachable
+
+
+def _match_home(entry: Entry, asked: Key, exact: Collection[str], policy: Buckets, loss: Loss) -> Match | None:
+    match = match_entry(entry, replace(asked, bucket=entry.key.bucket), exact, policy, loss)
+    return match if isinstance(match, Match) else None
+
+
+def _match_away(entry: Entry, asked: Key, exact: Collection[str], policy: Buckets, loss: Loss) -> tuple[Match, float] | None:
+    """Return how an entry serves other buckets and up to which distance; a guarded one may end early."""
+    dims = parse_bucket(entry.key.bucket)
+    name = next((name for name, value in dims.items()
+                 if name not in exact and value >= max(1, policy.exact_up_to) and policy.on_grid(value)), None)
+    if name is None:
+        return None
+    anywhere = replace(policy, steps_per_doubling=0.0)       # what a distance means to the rules, wherever grid points are
+    first, reach = None, 0.0
+    distances = [policy.max_distance] if entry.gain is None else _distances(policy.max_distance)
+    for apart in distances:
+        other = int(dims[name] * 2**apart)
+        if other == dims[name]:
+            continue
+        text = " ".join(f"{each}={other if each == name else value}" for each, value in sorted(dims.items()))
+        match = match_entry(entry, replace(asked, bucket=text), exact, anywhere, loss)
+        if not isinstance(match, Match):
+            break
+        first, reach = first or match, apart
+    return (first, reach) if first else None
+
+
+def _distances(most: float) -> list[float]:
+    return [*(count / 8 for count in range(1, math.ceil(most * 8))), most] if most else []
+
+
+def _row_json(entry: Entry, home: Match | None, away: tuple[Match, float] | None) -> dict[str, Any]:
+    return {"id": entry.id, "operator": entry.key.operator, "dtype": entry.key.dtype, "bucket": entry.key.bucket,
+            "home": [_PLACES[entry.origin, home.rule], str(home.rule)] if home else None,
+            "away": [_PLACES[entry.origin, away[0].rule], str(away[0].rule), away[1]] if away else None,
+            "config": dict(entry.config)}
+
+
+def _list_order(entry: Entry) -> tuple[float, ...]:
+    """Return the sort key after origin, rule and distance, as tuner.cache.rules.serving_order."""
+    return serving_order(Match(Rule.EXACT, entry))[3:]

@@ -1,0 +1,98 @@
+"""Snapshot content that clients read, and counts of their launches."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from functools import lru_cache
+from typing import Any
+
+from django.db.models import Max, Sum
+from django.utils import timezone
+
+from tuner.cache.buckets import BUCKETS
+from tuner.cache.entries import selectors as configs
+from tuner.cache.rules import WHY, Rule
+from tuner.cache.serve import resolve
+from tuner.models import CachedConfig, ConfigSnapshot, ServedCount, TrialRow
+from tuner.operators import all_operators, find
+from tuner.trial import config_key
+
+DAYS = 7
+MEASURED = (Rule.EXACT, Rule.OTHER_TOOLKIT, Rule.SAME_ARCHITECTURE, Rule.NEAREST_BUCKET)     # in the order of the picture
+
+
+def cache_content() -> dict[str, Any]:
+    """Return all entries, and how each operator's shapes are rounded."""
+    entries = configs.entries()
+    known, policies = all_operators(), configs.bucket_policies()
+    operators: dict[str, dict[str, Any]] = {}
+    for name in {*known, *(entry.key.operator for entry in entries)}:
+        operator = known.get(name)
+        operators[name] = {
+            "dims": [dim.name for dim in operator.dims] if operator else [], "dtypes": list(operator.dtypes) if operator else [],
+            "exact": sorted(dim.name for dim in operator.dims if dim.exact) if operator else [],
+            "policy": policies.get(name, BUCKETS).as_json(), "absent": dict(operator.absent) if operator else {}}
+    plain = {}
+    for entry in entries:
+        absent = tuple(operators[entry.key.operator]["absent"].items())
+        if config := _plain_config(entry.id, config_key(entry.config), absent):
+            plain[entry.id] = config
+    return resolve.freeze(entries, operators, plain)
+
+
+@lru_cache(maxsize=16384)
+def _plain_config(entry: int, key: str, absent: tuple[tuple[str, Any], ...]) -> dict[str, Any] | None:
+    """Return the fastest trial of the entry's job that names no newer parameter.
+
+    None where the entry's own configuration does, or no such trial was measured to the end.
+    """
+    own = json.loads(key)
+    if all(own.get(name, value) == value for name, value in absent):
+        return None
+    job = CachedConfig.objects.values_list("job", flat=True).get(pk=entry)
+    same = {f"config__{name}": value for name, value in absent}
+    trials = TrialRow.objects.filter(job=job, outcome="measured", **same).order_by("median_ms").values_list("config", "facts")
+    fastest = next((config for config, facts in trials.iterator() if facts.get("ended") != "raced"), None) if job else None
+    return {name: value for name, value in fastest.items() if name not in dict(absent)} if fastest else None
+
+
+def launches_since(days: int = DAYS) -> list[dict[str, Any]]:
+    """Return launches of `days` by operator, dtype, bucket, GPU, rule and entry, most first."""
+    since = timezone.localdate() - timedelta(days=days - 1)
+    rows = (ServedCount.objects.filter(day__gte=since).order_by()
+            .values("operator", "dtype", "shape_bucket", "gpu", "rule", "entry")
+            .annotate(launches=Sum("launches"), last=Max("updated")).order_by("-launches"))
+    living = {row.pk: row for row in CachedConfig.objects.filter(pk__in={row["entry"] for row in rows})}
+    return [{**row, "cached": living.get(row["entry"])} for row in rows]
+
+
+def rule_shares(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return launches by rule, in the rules' order."""
+    total = sum(row["launches"] for row in rows)
+    shares = []
+    for rule in (*MEASURED, Rule.DEFAULT):
+        launches = sum(row["launches"] for row in rows if row["rule"] == rule)
+        if launches:
+            shares.append({"rule": str(rule), "why": WHY[rule], "launches": launches, "share_pct": 100 * launches / total})
+    return shares
+
+
+def tune_query(row: dict[str, Any]) -> dict[str, str] | None:
+    """Return a filled-in form for a bucket that no entry of its own serves; None otherwise."""
+    operator = find(row["operator"])
+    if operator is None or row["rule"] == Rule.EXACT:
+        return None
+    dims = dict(part.split("=", 1) for part in row["shape_bucket"].split() if "=" in part)
+    return {"operator": row["operator"], "dtype": row["dtype"], **dims} if dims.keys() == {d.name for d in operator.dims} else None
+
+
+def recent_snapshots(count: int = 10) -> list[ConfigSnapshot]:
+    """Return the newest snapshots."""
+    return list(ConfigSnapshot.objects.defer("content")[:count])
+
+
+def entry_launches(entry: CachedConfig, days: int = DAYS) -> int:
+    """Return how many launches an entry served."""
+    since = timezone.localdate() - timedelta(days=days - 1)
+    return ServedCount.objects.filter(entry=entry.pk, day__gte=since).aggregate(n=Sum("launches"))["n"] or 0

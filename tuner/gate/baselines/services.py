@@ -1,0 +1,46 @@
+"""What a person says a kernel is compared with: pin a build, roll on, or "this change was intended". Rows are only added."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tuner.gate.errors import Refusal
+from tuner.models import BaselineChange, Build, KernelRun, Suite, SuiteKernel
+from tuner.trial import storable
+
+MOST_NOTE = 2000
+Action = BaselineChange.Action
+
+
+def record_baseline_change(suite: Suite, action: str, *, build: Build | None = None, kernel: SuiteKernel | None = None,
+                           gpu: str = "", note: str = "", author: Any = None) -> BaselineChange:
+    """Say it for one kernel or, with None, for all of the suite; on one GPU model or, with "", on every one.
+
+    Raises Refusal: pin and intended need a build; a pinned one needs runs, else every gate would end NO DATA.
+    """
+    wrong: dict[str, str] = {}
+    if action not in Action.values:
+        wrong["action"] = f"one of {', '.join(Action.values)}"
+    if kernel is not None and kernel.suite_id != suite.pk:
+        wrong["kernel"] = f"a kernel of suite {suite.name}"
+    if not storable(note) or len(note) > MOST_NOTE:
+        wrong["note"] = f"at most {MOST_NOTE:,} plain characters"
+    if not storable(gpu) or len(gpu) > 120:
+        wrong["gpu"] = "the name of a GPU model, at most 120 characters"
+    if action in (Action.PIN, Action.INTENDED) and build is None:
+        wrong["build"] = "the build whose speed counts"
+    if action == Action.INTENDED and not note.strip():
+        wrong["note"] = "why the change was intended: whoever looks at the next gate reads it"
+    if wrong:
+        raise Refusal(wrong)
+    if action == Action.PIN and build is not None and not _has_runs(suite, build, kernel, gpu):
+        raise Refusal({"build": f"{build.name} has no runs of this {'kernel' if kernel else 'suite'}"
+                           f"{f' on {gpu}' if gpu else ''}: measure it first"})
+    return BaselineChange.objects.create(suite=suite, kernel=kernel, gpu=gpu, action=action, note=note.strip(), author=author,
+                                         build=build if action != Action.ROLL else None)
+
+
+def _has_runs(suite: Suite, build: Build, kernel: SuiteKernel | None, gpu: str) -> bool:
+    found = KernelRun.objects.filter(kernel__suite=suite, build=build, rejected="")
+    found = found.filter(kernel=kernel) if kernel else found
+    return (found.filter(gpu=gpu) if gpu else found).exists()

@@ -1,0 +1,136 @@
+"""Reads of builds and regressions: the order of builds, whether one holds the code of another; regressions and their JSON.
+
+Builds of one branch follow each other by their time. `main`, `master`, `trunk` and no branch at all are one line. What a branch
+took from another is told by parents; without them nothing is known, and the answer says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from django.db import connection
+from django.db.models import Case, Count, F, IntegerField, Q, QuerySet, Value, When
+from django.urls import reverse
+
+from tuner.models import Build, GateKernel, Regression, Suite
+
+MAIN = ("", "main", "master", "trunk")
+ENVIRONMENT = ("gpu", "toolkit", "driver", "recorded")      # of rows that are never compared with those of another one
+MOST_ANCESTORS = 500
+_ANCESTORS = """
+    WITH RECURSIVE up(id, parent, depth) AS (
+        SELECT id, parent, 0 FROM tuner_build WHERE id = %s
+        UNION
+        SELECT b.id, b.parent, up.depth + 1 FROM tuner_build b JOIN up ON b.name = up.parent
+        WHERE up.parent <> '' AND up.depth < %s
+    ) SELECT DISTINCT id FROM up"""
+
+
+def branch_line(build: Build) -> str:
+    """Return the branch that a build stands on; "": the main line."""
+    return "" if build.branch in MAIN else build.branch
+
+
+def position(build: Build) -> tuple[float, int]:
+    """Return what sorts builds: commit time, then the order in which they became known."""
+    return build.at.timestamp(), build.pk
+
+
+def has_code_of(build: Build, other: Build) -> bool | None:
+    """Return whether `build` has the code of `other` in it; None where nobody said what it was made from."""
+    if branch_line(build) == branch_line(other):
+        return position(other) <= position(build)
+    if branch_line(build) == "":
+        return other.pk in ancestor_ids(build)           # a branch that was merged, as far as parents tell
+    ancestors = list(Build.objects.filter(pk__in=ancestor_ids(build)))
+    if any(each.pk == other.pk for each in ancestors):
+        return True
+    shared = [position(each) for each in ancestors if branch_line(each) == branch_line(other)]
+    if shared:
+        return position(other) <= max(shared)
+    return None if position(other) <= position(build) else False
+
+
+def ancestor_ids(build: Build) -> set[int]:
+    """Return the build and what it was made from, as far as rows say, at most MOST_ANCESTORS steps."""
+    with connection.cursor() as cursor:
+        cursor.execute(_ANCESTORS, [build.pk, MOST_ANCESTORS])
+        return {row[0] for row in cursor.fetchall()}
+
+
+Position = tuple[float, int]                # of a build in the order
+LIST_LIMIT = 300
+FILTERS = ("state", "suite", "gpu", "build", "q")
+WATCHED = (Regression.State.OPEN, Regression.State.ACKNOWLEDGED)       # not answered yet
+_URGENT = Case(When(state="open", then=Value(0)), When(state="acknowledged", then=Value(1)), default=Value(2),
+               output_field=IntegerField())
+
+
+def regressions() -> QuerySet[Regression]:
+    return Regression.objects.select_related("suite", "build", "good", "fixed_in", "changed_by")
+
+
+def regression_list(filters: Mapping[str, str]) -> QuerySet[Regression]:
+    """Return regressions that nobody answered first, then the newest. An empty filter leaves all."""
+    asked = {name: filters.get(name, "") for name in FILTERS}
+    if any("\0" in value for value in asked.values()):
+        return Regression.objects.none()
+    found = regressions()
+    if asked["state"] == "watched":
+        found = found.filter(state__in=WATCHED)
+    elif asked["state"]:
+        found = found.filter(state=asked["state"])
+    names = {"suite": "suite__name", "gpu": "gpu", "build": "build__name"}
+    found = found.filter(**{field: asked[name] for name, field in names.items() if asked[name]})
+    if asked["q"]:
+        found = found.filter(Q(family__icontains=asked["q"]) | Q(build__name__icontains=asked["q"]) | Q(note__icontains=asked["q"]))
+    return found.order_by(_URGENT, "-created", "-pk")
+
+
+def count_states(found: QuerySet[Regression]) -> tuple[dict[str, int], Regression | None]:
+    """Return state -> how many, and the largest of those that nobody answered, else that are looked at."""
+    states = dict(found.order_by().values_list("state").annotate(number=Count("pk")))
+    state = next((each for each in WATCHED if states.get(each)), None)
+    return states, found.filter(state=state).order_by(F("ratio").desc(nulls_last=True), "pk").first() if state else None
+
+
+def slow_builds(suite: Suite, environment: Mapping[str, str]) -> dict[str, list[tuple[Position, Position | None]]]:
+    """Kernel key -> ranges of builds that are known to be slower: from the regression's build up to, without it, the one that fixed
+    it (None: to this day). Such builds are no baseline. A slowdown that is meant, or the environment's, is none of these."""
+    rows = Regression.objects.filter(suite=suite, state__in=[*WATCHED, Regression.State.FIXED],
+                                     **{name: environment[name] for name in ENVIRONMENT})
+    # fixed by a person's word, or because more runs no longer show it: nobody knows from when on
+    rows = rows.exclude(state=Regression.State.FIXED, fixed_in=None)
+    found: dict[str, list[tuple[Position, Position | None]]] = {}
+    for keys, pk, at, fixed, fixed_at in rows.order_by().values_list("kernels", "build", "build__at", "fixed_in", "fixed_in__at"):
+        for key in keys:
+            found.setdefault(key, []).append(((at.timestamp(), pk), (fixed_at.timestamp(), fixed) if fixed else None))
+    return found
+
+
+def filter_choices() -> dict[str, list[str]]:
+    rows = Regression.objects.order_by()
+    return {"suite": sorted(rows.values_list("suite__name", flat=True).distinct()),
+            "gpu": sorted(rows.exclude(gpu="").values_list("gpu", flat=True).distinct())}
+
+
+def regression_kernels(row: Regression) -> list[GateKernel]:
+    """Return the gates' kernels that found a regression, newest first."""
+    return list(row.told_by.select_related("gate", "gate__build", "kernel").order_by("-gate_id", "place")[:100])
+
+
+def later_builds(row: Regression) -> list[Build]:
+    """Return builds that could have fixed it, newest first."""
+    return list(Build.objects.filter(at__gte=row.build.at).exclude(pk=row.build_id).order_by("-at", "-pk")[:100])
+
+
+def regression_json(row: Regression) -> dict[str, Any]:
+    return {
+        "id": row.pk, "suite": row.suite.name, "family": row.family, "kernels": row.kernels, "build": row.build.name,
+        "good": row.good.name if row.good else None, "state": row.state, "found_by": row.found_by, "why": row.why,
+        "ratio": row.ratio, "ci": [row.low, row.high] if row.low is not None and row.high is not None else None,
+        "environment": {name: getattr(row, name) for name in ENVIRONMENT},
+        "note": row.note, "fixed_in": row.fixed_in.name if row.fixed_in else None, "history": row.history,
+        "changed_by": row.changed_by.get_username() if row.changed_by else "", "created": row.created.isoformat(),
+        "changed": row.changed.isoformat(), "links": {"page": reverse("regression", args=[row.pk])}}

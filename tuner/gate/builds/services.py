@@ -1,0 +1,112 @@
+"""A build is known once somebody names it: CI, a profile, a run. What is said of it later adds to the row."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from urllib.parse import urlsplit
+
+from django.db.models import Min
+from django.utils import timezone
+
+from profiles.models import Profile
+from tuner.gate.errors import Refusal
+from tuner.models import Build
+from tuner.trial import storable
+from workers import jobs
+
+NAME_CHARS = 80
+TEXTS = {"branch": 120, "title": 300, "author": 120, "url": 500}       # field -> characters that its column holds
+EARLIEST = datetime(1990, 1, 1, tzinfo=UTC)
+NO_COMMIT_TIME = "when the build was committed: after 1990, and not in the future"
+AHEAD = timedelta(days=1)          # of a committer's clock
+STEP = timedelta(milliseconds=1)
+SERIES_QUEUE, SERIES_TASK = "ingest", "series"        # what works out a suite's changes over its builds
+
+
+def ensure_build(name: str, *, parent: str = "", branch: str = "", title: str = "", author: str = "", url: str = "",
+               at: datetime | None = None, side: bool = False) -> Build:
+    """Return the row of a build, made when it is new. What is given replaces what was known, the rest stays.
+
+    at: when it was committed. A build without it stands where it was first seen, and never before its parent.
+    side: no state of the team's code but a configuration of the cache: such rows show nowhere among builds.
+    Raises Refusal for a name that no build can have, or a field that cannot be stored. Safe to call twice at once.
+    """
+    name, parent = _name("build", name), _name("parent", parent) if parent else ""
+    given: dict[str, Any] = {key: _text(key, value) for key, value in
+                             {"branch": branch, "title": title, "author": author, "url": url}.items() if value}
+    given |= {"parent": parent} if parent and parent != name else {}
+    given |= {"at": _moment(at)} if at is not None else {}
+    row, made = Build.everything.get_or_create(
+        name=name, defaults={"at": given.get("at") or _first_seen(name, parent), "side": side, **given})
+    if row.side != side:
+        raise Refusal({"build": f"{name} is what the config cache calls a side of its own measurements; choose another name"})
+    if not made and (changed := [key for key, value in given.items() if getattr(row, key) != value]):
+        for key in changed:
+            setattr(row, key, given[key])
+        row.save(update_fields=changed)
+    return row
+
+
+def queue_series(suite_id: int) -> None:
+    """Have a worker work out a suite's changes anew, once its new runs are committed. Any number of calls do no harm."""
+    jobs.enqueue_on_commit(SERIES_QUEUE, SERIES_TASK, suite_id)
+
+
+def build_of_profile(profile_id: int) -> Build | None:
+    """Return the row of the build that a profile names; None where it names none that can be one."""
+    name = Profile.objects.filter(pk=profile_id).values_list("build", flat=True).first()
+    try:
+        return ensure_build(name) if name else None
+    except Refusal:
+        return None
+
+
+def _first_seen(name: str, parent: str) -> datetime:
+    """When the oldest profile of the build came, else now; after the parent, where that is known."""
+    seen = Profile.objects.filter(build=name).aggregate(first=Min("created"))["first"] or timezone.now()
+    before = Build.objects.filter(name=parent).values_list("at", flat=True).first() if parent else None
+    return seen if before is None or before < seen else before + STEP
+
+
+def _name(field: str, value: object) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise Refusal({field: "a commit's sha, or a name"})
+    name = value.strip()
+    if len(name) > NAME_CHARS or not storable(name) or not name.isprintable():
+        raise Refusal({field: f"at most {NAME_CHARS} printable characters"})
+    if name in {".", ".."} or any(part in {".", ".."} for part in name.split("/")) or name.startswith("/") or name.endswith("/"):
+        raise Refusal({field: "a name, not a path: no \".\" or \"..\" between slashes, no slash at an end"})
+    return name
+
+
+def _text(field: str, value: object) -> str:
+    if not isinstance(value, str) or not storable(value):
+        raise Refusal({field: "a text of plain characters"})
+    if field == "url":
+        return _url(value.strip())
+    return value.strip()[:TEXTS[field]]
+
+
+def _url(value: str) -> str:
+    try:
+        parts = urlsplit(value)
+        good = parts.scheme in {"http", "https"} and bool(parts.hostname)
+    except ValueError:
+        good = False
+    if not good or len(value) > TEXTS["url"] or not value.isprintable() or " " in value:
+        raise Refusal({"url": f"an address that begins with http:// or https://, at most {TEXTS['url']} characters"})
+    return value
+
+
+def _moment(value: object) -> datetime:
+    if not isinstance(value, datetime):
+        raise Refusal({"at": "a date and time, as 2026-11-21T18:30:00+00:00"})
+    moment = value if timezone.is_aware(value) else value.replace(tzinfo=UTC)
+    try:
+        good = EARLIEST <= moment <= timezone.now() + AHEAD
+    except OverflowError:
+        good = False
+    if not good:
+        raise Refusal({"at": NO_COMMIT_TIME})
+    return moment

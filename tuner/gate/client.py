@@ -1,0 +1,469 @@
+"""Ask Ridgepoint whether a build made kernels slower, from a CI pipeline. One file, standard library only, Python 3.8 or later.
+
+    export RIDGEPOINT_URL=https://guard.example RIDGEPOINT_TOKEN=rp_…      # a token of scope "read and write"
+    python ridgepoint_gate.py --suite serving --build "$GITHUB_SHA" --markdown comment.md --junit gate.xml
+
+Exit code: 0 pass (PASS or FASTER), 1 SLOWER, 2 could not decide (AMBIGUOUS, NO DATA, stopped, or no answer within --timeout),
+3 error. Progress goes to standard error, the verdict and the table to standard output.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import http.client
+import json
+import os
+import random
+import re
+import signal
+import sys
+import time
+import traceback
+import urllib.error
+import urllib.parse
+import urllib.request
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+PASS, SLOWER, UNDECIDED, ERROR = 0, 1, 2, 3
+FORMS = {"markdown": "md", "junit": "junit", "json": "json", "github": "github"}     # option -> ?format=
+WAIT_S = 10.0                    # of one question: shorter than the patience of common proxies
+ASK_S, ANSWER_S = 60.0, 300.0    # without a byte; for the whole answer: some send a byte a minute
+MAX_ANSWER, MAX_RUNS = 64 * 2**20, 256 * 2**20      # bytes
+RETRIED = (408, 425, 429, 502, 503, 504)
+SHA = re.compile("[0-9a-f]{40}([0-9a-f]{24})?")
+SHOWN = 40                       # kernels in the table
+SHA_VARIABLES = ("GITHUB_SHA", "CI_COMMIT_SHA", "GIT_COMMIT", "BUILDKITE_COMMIT", "CIRCLE_SHA1")
+BRANCH_VARIABLES = ("GITHUB_HEAD_REF", "GITHUB_REF_NAME", "CI_COMMIT_REF_NAME", "GIT_BRANCH", "BUILDKITE_BRANCH", "CIRCLE_BRANCH")
+MARK = {"SLOWER": "▲", "FASTER": "▼", "AMBIGUOUS": "?", "NO DATA": "-", "PASS": " "}
+if TYPE_CHECKING:
+    Document = dict[str, Any]
+
+
+class GateError(Exception):
+    """What ends with exit code 3; str is one line for a person."""
+
+
+class NoAnswer(GateError):
+    """The server could not be reached, or does not answer."""
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """A redirect would carry the token to wherever it points."""
+
+    def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> None:
+        raise GateError(f"the server redirects to {newurl[:200]}: give that address as --server")
+
+
+class Server:
+    """The API of one Ridgepoint. A request is tried again while the network fails, for up to `patience_s`."""
+
+    def __init__(self, address: str, token: str, patience_s: float = 120.0, say: Callable[[str], None] = lambda line: None) -> None:
+        address, token = address.strip(), token.strip()          # files and secrets of CI end with a line's end
+        try:
+            parts = urllib.parse.urlsplit(address)
+            fine = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0 and parts.username is None
+        except ValueError:                                       # of a port that is none, of half an IPv6 address
+            fine = False
+        if not fine or re.search(r"\s", address) or not re.fullmatch("[!-~]*", parts.path):
+            raise GateError(f"--server: write an address like https://guard.example, not {_hide_password(address)[:100]!r}")
+        if token and not re.fullmatch("[!-~]+", token):
+            raise GateError("the token holds a space or a letter that no token has: copy it again")        # and is not printed
+        self.address, self.token, self.patience_s, self.say = address.rstrip("/"), token, patience_s, say
+        self._opener = urllib.request.build_opener(_NoRedirect)
+
+    def ask(self, method: str, path: str, body: Document | None = None, **more: str) -> bytes:
+        """The answer's bytes. Raises NoAnswer when the network failed for too long, GateError when the server refused.
+
+        `more` are headers.
+        """
+        url = path if path.startswith(("http://", "https://")) else self.address + path
+        try:
+            data = None if body is None else json.dumps(body, allow_nan=False).encode()
+        except ValueError as error:                      # 1e999 is infinite
+            raise GateError(f"what is asked cannot be written as JSON: {error}") from error
+        headers = {"Accept": "application/json", "User-Agent": "ridgepoint-gate", **more}
+        if self.token:
+            headers["Authorization"] = "Token " + self.token
+        if data is not None:
+            headers["Content-Type"] = "application/json"
+        until, wait = time.monotonic() + self.patience_s, 1.0
+        while True:
+            try:
+                with self._opener.open(urllib.request.Request(url, data, headers, method=method), timeout=ASK_S) as answer:
+                    return _read_bounded(answer)
+            except urllib.error.HTTPError as error:
+                if error.code not in RETRIED:
+                    raise GateError(_refusal(error)) from error
+                why, later = f"answers {error.code}", _seconds(error.headers.get("Retry-After"))
+            except (OSError, EOFError, http.client.HTTPException) as error:      # URLError and timeouts are OSError
+                why, later = "does not answer: {}".format(getattr(error, "reason", error)), None
+            pause = max(later or 0.0, wait * random.uniform(0.75, 1.25))         # "Retry-After: 0" is no leave to hammer
+            if time.monotonic() + pause > until:
+                raise NoAnswer(f"{self.address} {why}, tried for {self.patience_s:.0f} s")
+            self.say(f"{self.address} {why}; trying again in {pause:.0f} s")
+            time.sleep(pause)
+            wait = min(wait * 2, 20.0)
+
+    def document(self, method: str, path: str, body: Document | None = None, **more: str) -> Document:
+        try:
+            found = json.loads(self.ask(method, path, body, **more))
+        except (ValueError, RecursionError) as error:
+            raise GateError(f"{self.address}{path} does not answer with JSON: is this the address of a Ridgepoint?") from error
+        if not isinstance(found, dict):
+            raise GateError(f"{self.address}{path} answers with something else than a gate")
+        return found
+
+    def gate_create(self, asked: Document) -> Document:
+        """One gate, however often it must be asked: where an answer was lost, the key finds the gate that was made."""
+        return self.document("POST", "/api/gates/", asked, **{"Idempotency-Key": uuid.uuid4().hex})
+
+    def gate(self, gate: int, wait_s: float = 0.0) -> Document:
+        return self.document("GET", f"/api/gates/{gate}/" + (f"?wait={wait_s:g}" if wait_s > 0 else ""))
+
+    def gate_stop(self, gate: int) -> Document:
+        return self.document("POST", f"/api/gates/{gate}/stop/", {})
+
+    def report(self, gate: int, form: str, **more: str) -> bytes:
+        query = urllib.parse.urlencode({"format": form, **{name: value for name, value in more.items() if value}})
+        return self.ask("GET", f"/api/gates/{gate}/report/?{query}")
+
+
+def follow_gate(server: Server, gate: Document, timeout_s: float, say: Callable[[str], None]) -> Document:
+    """The gate when it has ended, or as it is after `timeout_s`."""
+    until, said = time.monotonic() + timeout_s, ""
+    while gate.get("exit_code") is None:
+        line = "gate {}: {}".format(gate.get("id"), (gate.get("progress") or {}).get("says") or gate.get("status"))
+        if line != said:
+            say(line)
+            said = line
+        left = until - time.monotonic()
+        if left <= 0:
+            return gate
+        asked = time.monotonic()
+        gate = server.gate(int(gate["id"]), min(WAIT_S, left))
+        if gate.get("exit_code") is None and time.monotonic() - asked < 1.0:     # the server waits for no one now
+            time.sleep(min(3.0, max(0.0, until - time.monotonic())))
+    return gate
+
+
+def read_runs(path: str) -> list[Any]:
+    """A runs file (JSON Lines, gzip or not): one object per line. Says which line is wrong."""
+    try:
+        with open(path, "rb") as file:
+            zipped = file.read(2) == b"\x1f\x8b"
+        with (gzip.open(path, "rb") if zipped else open(path, "rb")) as file:
+            text = file.read(MAX_RUNS + 1)
+    except (OSError, EOFError) as error:
+        raise GateError(f"{path}: {error}") from error
+    if len(text) > MAX_RUNS:
+        raise GateError(f"{path}: holds more than {MAX_RUNS // 2**20} MiB")
+    runs = []
+    for number, line in enumerate(text.splitlines(), 1):
+        if not line.strip():
+            continue
+        try:
+            run = json.loads(line, parse_constant=_no_constant)
+        except (ValueError, RecursionError) as error:
+            raise GateError(f"{path}, line {number}: {error}") from error
+        if not isinstance(run, dict):
+            raise GateError(f"{path}, line {number}: not an object")
+        runs.append(run)
+    if not runs:
+        raise GateError(f"{path}: holds no run")
+    return runs
+
+
+# ---- what a person reads ----
+
+def gate_table(gate: Mapping[str, Any]) -> str:
+    """Verdict, reason and the kernels, worst first."""
+    kernels = [kernel for kernel in gate.get("kernels") or [] if isinstance(kernel, dict)]
+    verdict = gate.get("verdict") or str(gate.get("status", "")).upper()
+    lines = ["{}: {}".format(verdict, gate.get("reason") or (gate.get("error") or {}).get("what") or "no reason was given")]
+    rows = [("", "kernel", "baseline", "candidate", "p50", "interval", "runs")]
+    for kernel in kernels[:SHOWN]:
+        mark = MARK.get(str(kernel.get("verdict")), "")
+        rows.append(("{} {}".format(mark, kernel.get("verdict", "")), _name(kernel), _us_text(kernel.get("baseline_us")),
+                     _us_text(kernel.get("candidate_us")), _change_text(kernel.get("ratio_p50")), _interval_text(kernel.get("ci")),
+                     "{}/{}".format(_count_text(kernel.get("baseline_runs")), _count_text(kernel.get("candidate_runs")))))
+    if kernels:
+        wide = [max(len(row[n]) for row in rows) for n in range(7)]
+        lines += ["  ".join(f"{cell:{'<' if n < 2 else '>'}{wide[n]}}" for n, cell in enumerate(row)).rstrip() for row in rows]
+    if len(kernels) > SHOWN:
+        lines.append(f"… and {len(kernels) - SHOWN} more")
+    for kernel in kernels[:SHOWN]:
+        why = str(kernel.get("reason") or "")
+        if kernel.get("verdict") in ("SLOWER", "AMBIGUOUS", "NO DATA") and why and why not in str(gate.get("reason")):
+            lines.append("{} {}: {}".format(MARK[kernel["verdict"]], _name(kernel), why))
+    page = (gate.get("links") or {}).get("page")
+    if (gate.get("environment") or {}).get("recorded"):
+        lines.append("These times are {}".format(gate["environment"]["recorded"]))
+    if page:
+        lines.append(f"Evidence: {page}")
+    return _printable("\n".join(lines))
+
+
+def _name(kernel: Mapping[str, Any]) -> str:
+    shape = kernel.get("shape")
+    parts = [str(kernel.get("op", ""))] + ["{}={}".format(*each) for each in (shape.items() if isinstance(shape, dict) else ())]
+    return " ".join(str(kernel.get("key") or " ".join(parts)).split())[:90]
+
+
+def _change_text(ratio: Any) -> str:
+    return f"{_percent(ratio):+.1f} %" if _is_number(ratio) else "—"
+
+
+def _interval_text(ci: Any) -> str:
+    if not isinstance(ci, list) or len(ci) != 2 or not all(map(_is_number, ci)):
+        return "—"
+    return f"{_percent(ci[0]):+.1f} … {_percent(ci[1]):+.1f} %"
+
+
+def _percent(ratio: float) -> float:
+    return round(100 * (ratio - 1), 1) + 0.0        # + 0.0: never "-0.0"
+
+
+def _us_text(value: Any) -> str:
+    return f"{value:.4g} µs" if _is_number(value) else "—"
+
+
+def _count_text(value: Any) -> str:
+    return str(value) if _is_number(value) else "—"
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _hide_password(address: str) -> str:
+    return re.sub("//[^/]*@", "//…@", address)
+
+
+def _printable(text: str) -> str:
+    """Without what would steer a terminal."""
+    return "".join(char if char == "\n" or char.isprintable() else " " for char in text)
+
+
+# ---- the command ----
+
+def make_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="ridgepoint_gate.py", description="Ask whether a build made kernels slower.", epilog=(
+        "Exit code: 0 pass, 1 slower, 2 could not decide, 3 error."))
+    env = os.environ
+    parser.add_argument("--server", default=env.get("RIDGEPOINT_URL", ""), metavar="URL", help="default: RIDGEPOINT_URL")
+    parser.add_argument("--token", default="", help="better in RIDGEPOINT_TOKEN: a command line is seen by every user of a machine")
+    parser.add_argument("--suite", default="", help="name of the benchmark suite")
+    parser.add_argument("--build", default=_first_set(SHA_VARIABLES), help="commit or name; default: the CI's own variable")
+    parser.add_argument("--gate", type=int, metavar="ID", help="follow a gate that was started before, instead of starting one")
+    parser.add_argument("--against", default="", metavar="BUILD", help="compare with this build; without it, with the baseline")
+    parser.add_argument("--parent", default="", metavar="BUILD", help="the build before this one")
+    parser.add_argument("--branch", default=_first_set(BRANCH_VARIABLES))
+    parser.add_argument("--title", default="", help="first line of the commit message")
+    parser.add_argument("--url", default="", help="of the pull request or pipeline")
+    for name in ("gpu", "toolkit", "driver", "device"):
+        parser.add_argument("--" + name, default="", help="of the environment to measure in")
+    parser.add_argument("--runs", metavar="FILE", help="runs that were measured here (JSON Lines, gzip or not), where the suite is "
+                                                       "of kind uploaded")
+    parser.add_argument("--fresh-runs", type=int, metavar="N", help="fresh processes to measure; default: the suite's")
+    parser.add_argument("--configs", metavar="FILE", help="JSON: kernel key -> configuration that this build is measured with")
+    parser.add_argument("--wait", action="store_true", help="until it is decided (this is so without the option too)")
+    parser.add_argument("--start-only", action="store_true", help="start the gate, print its number, exit 0; ask later: --gate")
+    parser.add_argument("--timeout", type=float, default=3600.0, metavar="S", help="then exit 2; the gate goes on (default 3600)")
+    parser.add_argument("--patience", type=float, default=120.0, metavar="S", help="for a failing network (default 120)")
+    parser.add_argument("--keep", action="store_true", help="when this is interrupted, let the gate go on")
+    parser.add_argument("--quiet", action="store_true", help="no progress on standard error")
+    for name, what in (("markdown", "a comment"), ("junit", "JUnit XML"), ("json", "all of it"), ("github", "a check run")):
+        parser.add_argument("--" + name, metavar="FILE", help=f"write {what} here; - is standard output")
+    parser.add_argument("--head-sha", default="", help="with --github: the commit, where the build is not called by it")
+    parser.add_argument("--undecided", default="", choices=["", "neutral", "action_required", "failure"],
+                        help="with --github: conclusion of AMBIGUOUS (default neutral, which GitHub lets pass)")
+    return parser
+
+
+def gate_request(given: argparse.Namespace) -> Document:
+    """The body of POST /api/gates/."""
+    if not given.suite or not given.build:
+        raise GateError("name --suite and --build (or --gate)")
+    asked: Document = {"suite": given.suite, "build": given.build}
+    asked.update({name: getattr(given, name) for name in ("against", "parent", "branch", "title", "url") if getattr(given, name)})
+    environment = {name: getattr(given, name) for name in ("gpu", "toolkit", "driver", "device") if getattr(given, name)}
+    if environment:
+        asked["environment"] = environment
+    if given.runs and given.fresh_runs is not None:
+        raise GateError("--runs and --fresh-runs: one of them")
+    if given.runs:
+        asked["runs"] = read_runs(given.runs)
+    elif given.fresh_runs is not None:
+        asked["runs"] = given.fresh_runs
+    if given.configs:
+        try:
+            with open(given.configs, encoding="utf-8") as file:
+                asked["configs"] = json.load(file, parse_constant=_no_constant)
+        except (OSError, ValueError, RecursionError) as error:
+            raise GateError(f"{given.configs}: {error}") from error
+    return asked
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = make_parser()
+    try:
+        given = parser.parse_args(argv)
+    except SystemExit as ended:              # argparse's 2 would say "could not decide"
+        return ERROR if ended.code else PASS
+    say = (lambda line: None) if given.quiet else _say
+    gate: Document = {}
+    try:
+        server = Server(given.server, given.token or os.environ.get("RIDGEPOINT_TOKEN", ""), given.patience, say)
+        check_files([getattr(given, name) for name in FORMS])
+        if given.gate is not None:
+            gate = server.gate(given.gate)
+            check_commit(given.github, given.head_sha, str(gate.get("build")))
+        else:
+            asked = gate_request(given)
+            check_commit(given.github, given.head_sha, given.build)
+            gate = server.gate_create(asked)
+        if given.start_only:
+            say("gate {} was started: {}".format(gate["id"], (gate.get("links") or {}).get("page", "")))
+            print(gate["id"])
+            return PASS
+        gate = follow_gate(server, gate, given.timeout, say)
+        words = gate_table(gate)
+        int(gate["id"])
+    except KeyboardInterrupt:
+        return _stop_on_interrupt(server, gate, given, say)
+    except (GateError, KeyError, TypeError, AttributeError, ValueError) as error:
+        _say("error: {}".format(error if isinstance(error, GateError) else f"the answer is not a gate: {error!r}"))
+        if isinstance(error, NoAnswer) and gate.get("id"):
+            _say("gate {} goes on, ask again with --gate {}".format(gate["id"], gate["id"]))
+        return ERROR
+    wrong = _try_reports(server, gate, given)
+    if gate.get("exit_code") is None:
+        _say("no verdict within {:.0f} s; gate {} goes on, ask again with --gate {}".format(given.timeout, gate["id"], gate["id"]))
+        return UNDECIDED
+    print(words, file=sys.stderr if "-" in [getattr(given, name) for name in FORMS] else sys.stdout)
+    code = gate["exit_code"]
+    if wrong:
+        _say(f"error: {wrong}")
+    return int(code) if code in ((SLOWER,) if wrong else (PASS, SLOWER, UNDECIDED)) and not isinstance(code, bool) else ERROR
+
+
+def check_files(paths: Sequence[str | None]) -> None:
+    """Before a GPU is asked for: can these be written?"""
+    for path in filter(None, paths):
+        folder = os.path.dirname(path) or "."
+        place = path if os.path.exists(path) else folder
+        if path != "-" and (os.path.isdir(path) or not os.path.isdir(folder) or not os.access(place, os.W_OK)):
+            raise GateError(f"{path}: cannot be written")
+
+
+def check_commit(github: str | None, head_sha: str, build: str) -> None:
+    """A check run hangs on a commit: GitHub takes its whole sha only."""
+    if github and not SHA.fullmatch((head_sha or build).lower()):
+        raise GateError("--github needs the commit's whole sha (40 hexadecimal digits): --head-sha, or a build called by it")
+
+
+def _try_reports(server: Server, gate: Document, given: argparse.Namespace) -> str:
+    """What went wrong; "" nothing. The verdict stands whatever becomes of its reports."""
+    try:
+        _write_reports(server, gate, given)
+    except (GateError, KeyboardInterrupt) as error:
+        return str(error) or "interrupted"
+    return ""
+
+
+def _write_reports(server: Server, gate: Document, given: argparse.Namespace) -> None:
+    for option, form in FORMS.items():
+        path = getattr(given, option)
+        if not path or (gate.get("exit_code") is None and form == "junit"):       # test cases that have no result yet
+            continue
+        more = {"head_sha": given.head_sha, "undecided": given.undecided} if form == "github" else {}
+        report = server.report(int(gate["id"]), form, **more)
+        try:
+            if path == "-":
+                sys.stdout.buffer.write(report)
+                sys.stdout.flush()
+            else:
+                with open(path, "wb") as file:
+                    file.write(report)
+        except OSError as error:
+            raise GateError(f"{path}: {error}") from error
+
+
+def _stop_on_interrupt(server: Server, gate: Document, given: argparse.Namespace, say: Callable[[str], None]) -> int:
+    """The pipeline was cancelled: the GPU is for others."""
+    if gate.get("id") and gate.get("exit_code") is None and not given.keep and given.gate is None:
+        server.patience_s = 5.0
+        try:
+            server.gate_stop(int(gate["id"]))
+            say("interrupted: gate {} was stopped".format(gate["id"]))
+        except GateError as error:
+            say("interrupted: gate {} could not be stopped: {}".format(gate["id"], error))
+    return ERROR
+
+
+def _interrupt(number: int, frame: Any) -> None:
+    raise KeyboardInterrupt
+
+
+def _first_set(names: Sequence[str]) -> str:
+    return next((os.environ[name] for name in names if os.environ.get(name)), "")
+
+
+def _say(line: str) -> None:
+    print(_printable(line), file=sys.stderr, flush=True)
+
+
+def _read_bounded(answer: Any) -> bytes:
+    """All of it: a connection that ends early raises, and half a report is never taken for one."""
+    found, until = bytearray(), time.monotonic() + ANSWER_S
+    while True:
+        part = answer.read1(2**16)
+        found += part
+        if len(found) > MAX_ANSWER:
+            raise GateError(f"the answer holds more than {MAX_ANSWER // 2**20} MiB")
+        if time.monotonic() > until:
+            raise TimeoutError(f"not at its end after {ANSWER_S:.0f} s")
+        if not part:
+            if answer.length:                    # bytes that were announced and did not come; None: nobody said how many
+                raise http.client.IncompleteRead(bytes(found), answer.length)
+            return bytes(found)
+
+
+def _refusal(error: urllib.error.HTTPError) -> str:
+    """What the server says, field by field."""
+    try:
+        told = json.loads(error.read(2**16))
+        words = " — ".join(filter(None, (str(told.get("error", "")), str(told.get("hint", "")))))
+    except (ValueError, OSError, AttributeError, RecursionError, http.client.HTTPException):
+        words = error.reason if isinstance(error.reason, str) else ""
+    return f"{error.code}: {words[:2000]}"
+
+
+def _seconds(text: str | None) -> float | None:
+    return min(60.0, float(text)) if text and text.isdigit() else None
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is no JSON")
+
+
+def program() -> int:
+    """As CI runs it. Python ends with 1 after an error that nobody expected, and 1 says SLOWER: that must be 3."""
+    signal.signal(signal.SIGTERM, _interrupt)          # how CI systems cancel
+    try:
+        for stream in (sys.stdout, sys.stderr):
+            stream.reconfigure(errors="replace")         # type: ignore[union-attr]  # logs that know no "µ"
+        code = main()
+        sys.stdout.flush()
+        return code
+    except BaseException:
+        traceback.print_exc()
+        sys.stderr.flush()
+        return ERROR
+
+
+if __name__ == "__main__":
+    os._exit(program())                                  # a closed standard output would end it with 120

@@ -1,0 +1,84 @@
+"""`/environments/`: the same suite across toolkits, drivers and GPUs; what a new one made doubtful in the cache."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import messages
+from django.contrib.auth.decorators import permission_required
+from django.http import HttpRequest, HttpResponse, QueryDict
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_POST, require_safe
+
+from tuner.gate.environments import observation_selectors, selectors
+from tuner.gate.environments.charts import effect_plot
+from tuner.gate.errors import Refusal
+from tuner.gate.stats.attribution import largest_effect
+from tuner.models import Suite
+from tuner.revalidation import policy_services
+
+MOST_SUITES = 200
+
+
+@require_safe
+def environments(request: HttpRequest) -> HttpResponse:
+    """?suite=&kernel=&runs=measured|recorded&before=&after=, the last two as `selectors.cell_names` gives them."""
+    suites = list(Suite.objects.order_by("-enabled", "name")[:MOST_SUITES])
+    suite = next((one for one in suites if one.name == request.GET.get("suite")), suites[0] if suites else None)
+    found = picture_context(suite, request.GET) if suite else {}
+    return render(request, "gate/environments/list.html", {
+        **policy_services.overview(), "suites": suites, "suite": suite, **found,
+        "may_measure": request.user.has_perm("tuner.add_tunejob"),
+        "may_switch": request.user.has_perm("tuner.change_revalidationpolicy")})
+
+
+def picture_context(suite: Suite, query: QueryDict) -> dict[str, Any]:
+    counts = observation_selectors.runs_by_kind(suite)
+    recorded = observation_selectors.reads_recorded(counts, query.get("runs", ""))
+    keys = list(suite.kernels.filter(enabled=True).values_list("key", flat=True)[:observation_selectors.MOST_KERNELS])
+    kernel = query.get("kernel", "") if query.get("kernel", "") in keys else ""
+    held = selectors.load_picture(suite, kernel=kernel, recorded=recorded, before=query.get("before", ""),
+                                  after=query.get("after", ""))
+    kernels = held.attribution.kernels
+    rows = [(one, effect) for one in kernels for effect in one.effects]
+    return {
+        "picture": held, "counts": counts, "recorded": recorded, "kernel": kernel, "keys": keys,
+        "plot": effect_plot([(one.factor if "+" in one.factor else f"{one.factor} {one.level}", one)
+                             for one in held.attribution.suite]),
+        "effects": [(one, largest_effect(one, kernels)) for one in held.attribution.suite],
+        "by_kernel": rows if len(kernels) > 1 else [], "cells": selectors.cell_names(held)}
+
+
+@require_POST
+@permission_required("tuner.add_tunejob", raise_exception=True)
+def revalidate(request: HttpRequest) -> HttpResponse:
+    made = policy_services.revalidate_now(request.user)
+    if made:
+        number = sum(len(job.about["entries"]) for job in made)
+        messages.success(request, f"{number} winner{'s' * (number != 1)} will be measured again in {len(made)} "
+                         f"job{'s' * (len(made) != 1)}: each in turn with what came next and the default.")
+    else:
+        messages.info(request, "Nothing to queue: every doubtful winner that can be measured again is being measured already.")
+    return redirect("environments")
+
+
+@require_POST
+@permission_required("tuner.change_revalidationpolicy", raise_exception=True)
+def policy(request: HttpRequest) -> HttpResponse:
+    try:
+        now = policy_services.set_policy(by=request.user, by_itself=request.POST.get("by_itself") == "1",
+                                  most_entries=_number(request.POST.get("most_entries")),
+                                  most_seconds=_number(request.POST.get("most_seconds")))
+    except Refusal as error:
+        messages.error(request, str(error))
+    else:
+        messages.success(request, "Doubtful winners are measured again by themselves now." if now.by_itself else
+                         "Doubtful winners are measured again when somebody asks.")
+    return redirect("environments")
+
+
+def _number(text: str | None) -> Any:
+    """A whole number, else what was typed: the service says what would be right. None: as it was."""
+    if text is None or text == "":
+        return None
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else text

@@ -1,0 +1,59 @@
+"""The picture of effects: each with its interval beside the line of no effect. Places are per cent of the width, so it scales."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tuner.gate.stats.effects import Effect
+
+LEFT, RIGHT = 36.0, 84.0
+ROW_PX, TOP_PX, BOTTOM_PX = 26, 8, 26
+LEAST = 0.015                  # half of the axis at least: ±1.5 %
+MOST = 0.5                     # logarithm; what lies beyond is cut
+STEPS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
+
+
+@dataclass(frozen=True)
+class Row:
+    effect: Effect
+    name: str
+    y: int
+    at: float | None
+    low_at: float | None
+    high_at: float | None
+    beyond: str                # "left" | "right": the point lies outside the axis
+    text: str                  # "▲ +5.08 %"
+
+
+@dataclass(frozen=True)
+class Plot:
+    rows: list[Row]
+    ticks: list[tuple[float, str]]
+    one_at: float
+    top: int
+    bottom: int
+    height: int
+
+
+def effect_plot(effects: Sequence[tuple[str, Effect]], most: int = 40) -> Plot | None:
+    """Named effects in the order given, those that can be told; None where there is none."""
+    shown = [(name, effect) for name, effect in effects if effect.ratio is not None][:most]
+    if not shown:
+        return None
+    logs = [abs(math.log(value)) for _, effect in shown for value in (effect.ratio, effect.low, effect.high) if value]
+    half = min(MOST, max(LEAST, *logs) * 1.08)
+
+    def at(ratio: float | None) -> float | None:
+        return None if not ratio else LEFT + (RIGHT - LEFT) * (max(-half, min(half, math.log(ratio))) + half) / (2 * half)
+
+    rows = [Row(effect, name, TOP_PX + ROW_PX * n + ROW_PX // 2, at(effect.ratio), at(effect.low), at(effect.high),
+                "" if abs(math.log(effect.ratio or 1)) <= half else "right" if (effect.ratio or 1) > 1 else "left",
+                (("▲ " if (effect.ratio or 1) > 1 else "▼ ") if effect.sure else "") + effect.text)
+            for n, (name, effect) in enumerate(shown)]
+    step = next((step for step in STEPS if math.expm1(half) / step <= 3.5), STEPS[-1])
+    values = [n * step for n in range(-3, 4) if n * step > -1 and abs(math.log1p(n * step)) <= half]
+    ticks = [(at(1 + value) or LEFT, f"{100 * value:+g} %".replace("-", "−") if value else "same") for value in values]
+    bottom = TOP_PX + ROW_PX * len(rows)
+    return Plot(rows, ticks, at(1.0) or LEFT, TOP_PX, bottom, bottom + BOTTOM_PX)

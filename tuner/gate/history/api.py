@@ -1,0 +1,159 @@
+"""Builds over HTTP: the list, one build beside another, the series of kernels over builds, and regressions."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from django.shortcuts import get_object_or_404
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter, extend_schema
+from rest_framework import serializers
+from rest_framework.exceptions import NotFound, ValidationError
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from tuner.gate.builds import selectors as regression_selectors
+from tuner.gate.builds import services
+from tuner.gate.builds.selectors import ENVIRONMENT
+from tuner.gate.errors import Refusal
+from tuner.gate.history import page_selectors, selectors
+from tuner.gate.history.series_selectors import Series, load_series
+from tuner.gate.regressions import services as regression_services
+from tuner.gate.stats.results import suite_json
+from tuner.models import Build, Regression
+from tuner.query_api import Checked, validated
+
+JSON = OpenApiTypes.OBJECT
+LIST_LIMIT = 200
+
+
+class BuildSerializer(serializers.Serializer[Any]):
+    name = serializers.CharField(help_text="A commit's sha, or a name.")
+    parent = serializers.CharField(      # type: ignore[assignment]    # declared fields leave the class
+        required=False, allow_blank=True, help_text="Name of the build before it.")
+    branch = serializers.CharField(required=False, allow_blank=True, help_text="main, master, trunk and none are one line.")
+    title = serializers.CharField(required=False, allow_blank=True)
+    author = serializers.CharField(required=False, allow_blank=True)
+    url = serializers.CharField(required=False, allow_blank=True, help_text="Of the commit or pull request.")
+    at = serializers.DateTimeField(required=False, help_text="When it was committed: 2026-11-21T18:30:00+00:00", error_messages={
+        "invalid": "a date and time, as 2026-11-21T18:30:00+00:00", "overflow": services.NO_COMMIT_TIME})
+
+
+class OffsetQuery(serializers.Serializer[Any]):
+    offset = Checked(lambda text: text.isascii() and text.isdecimal() and len(text) < 10, "a whole number from 0 on", default="0")
+
+
+class BuildListApi(APIView):
+    write_permission = "tuner.change_build"
+
+    @extend_schema(operation_id="builds", responses=JSON, parameters=[
+        OpenApiParameter("q", str, description="part of the name or title"), OpenApiParameter("branch", str),
+        OpenApiParameter("offset", int)])
+    def get(self, request: Request) -> Response:
+        """Builds, newest first, also those that only profiles name."""
+        offset = int(validated(OffsetQuery, request.query_params.dict())["offset"])
+        found = selectors.build_names(request.query_params.get("q", "")[:80], request.query_params.get("branch", "")[:120])
+        rows = selectors.build_rows(found[offset:offset + LIST_LIMIT])
+        return Response({"count": len(found), "offset": offset, "results": [selectors.row_json(row) for row in rows]})
+
+    @extend_schema(operation_id="builds_seen", request=BuildSerializer, responses={201: JSON})
+    def post(self, request: Request) -> Response:
+        """Say what is known of a build: made when it is new, added to when it is not."""
+        fields = validated(BuildSerializer, request.data)
+        try:
+            build = services.ensure_build(fields.pop("name"), **fields)
+        except Refusal as refused:
+            raise refused.renamed({"build": "name"}) from refused
+        return Response(selectors.build_json(build), status=201)
+
+
+class BuildApi(APIView):
+    @extend_schema(operation_id="build", responses=JSON, parameters=[
+        OpenApiParameter("on", str, description="suite and environment, as `sides` names them"), OpenApiParameter("suite", str),
+        OpenApiParameter("against", str, description="another build; else the one before")])
+    def get(self, request: Request, name: str) -> Response:
+        """One build: its kernels against another build's, from the runs that are stored; gates, regressions, profiles."""
+        build = selectors.find_build(name)
+        if build is None:
+            raise NotFound(f"no build {name[:80]}")
+        found = selectors.compare_build(build, request.query_params)
+        rows = selectors.build_regressions(build)
+        return Response({
+            **selectors.build_json(build), "answer": selectors.comparison_sentence(build, found),
+            "sides": [side.text for side in selectors.measured_sides(build)],
+            "compared": {"on": found.side.text, "against": found.label or None,
+                         "judged": suite_json(found.judged) if found.judged else None} if found else None,
+            "gates": [{"id": gate.pk, "suite": gate.suite.name, "status": gate.status, "verdict": gate.verdict}
+                      for gate in selectors.build_gates(build)],
+            "regressions": {name: [regression_selectors.regression_json(row) for row in each] for name, each in rows.items()},
+            "profiles": [profile.pk for profile in selectors.build_profiles(build)]})
+
+
+class SeriesApi(APIView):
+    @extend_schema(operation_id="builds_series", responses=JSON, parameters=[
+        OpenApiParameter("suite", str), OpenApiParameter("kernel", str, description="its key; else all"),
+        *(OpenApiParameter(name, str) for name in ("on", "gpu", "toolkit", "driver", "branch"))])
+    def get(self, request: Request) -> Response:
+        """Run medians of each kernel over builds in one environment, oldest build first, with the changes that were found."""
+        choice = page_selectors.read_choice(request.query_params)
+        if choice is None:
+            return Response({"suite": None, "series": [], "says": "no suite has a run yet"})
+        if choice.missed:
+            raise NotFound(choice.missed)
+        found = load_series(choice.suite, choice.where, choice.branch, [choice.kernel] if choice.kernel else None)
+        return Response({"suite": choice.suite.name, "on": choice.where["text"], "branch": choice.branch,
+                         "environment": {name: choice.where[name] for name in ENVIRONMENT},
+                         "series": [series_json(one) for one in found]})
+
+
+def series_json(one: Series) -> dict[str, Any]:
+    """Return the JSON of one series: its builds, oldest first, and its changes."""
+    return {"kernel": one.kernel.key, "family": one.kernel.family, "computed": one.computed,
+            "builds": [{"build": point.build.name, "at": point.build.at.isoformat(), "us": list(point.us),
+                        "median_us": point.median_us, "interval": point.interval} for point in one.points],
+            "changes": [asdict(step) for step in one.steps]}
+
+
+class RegressionListApi(APIView):
+    @extend_schema(operation_id="regressions", responses=JSON, parameters=[
+        OpenApiParameter(name, str) for name in regression_selectors.FILTERS] + [OpenApiParameter("offset", int)])
+    def get(self, request: Request) -> Response:
+        """What got slower, not answered first. state: one of a regression's, or watched (open and acknowledged)."""
+        wanted = {name: request.query_params.get(name, "")[:200] for name in regression_selectors.FILTERS}
+        offset = int(validated(OffsetQuery, request.query_params.dict())["offset"])
+        found = regression_selectors.regression_list(wanted)
+        rows = [regression_selectors.regression_json(row) for row in found[offset:offset + LIST_LIMIT]]
+        return Response({"count": found.count(), "offset": offset, "results": rows})
+
+
+class StateSerializer(serializers.Serializer[Any]):
+    state = serializers.ChoiceField(choices=Regression.State.choices)
+    note = serializers.CharField(required=False, allow_blank=True, max_length=regression_services.MOST_NOTE_CHARS)
+    fixed_in = serializers.CharField(required=False, help_text="Name of the build that fixed it.", max_length=80)
+
+
+class RegressionApi(APIView):
+    write_permission = "tuner.change_regression"
+
+    @extend_schema(operation_id="regression", responses=JSON)
+    def get(self, request: Request, pk: int) -> Response:
+        row = get_object_or_404(regression_selectors.regressions(), pk=pk)
+        return Response({**regression_selectors.regression_json(row), "told_by": [
+            {"gate": each.gate_id, "kernel": each.kernel.key, "build": each.gate.build.name, "ratio_p50": each.ratio_p50,
+             "ci": [each.low, each.high] if each.low is not None else None, "reason": each.reason}
+            for each in regression_selectors.regression_kernels(row)]})
+
+    @extend_schema(operation_id="regression_change", request=StateSerializer, responses=JSON)
+    def post(self, request: Request, pk: int) -> Response:
+        """Acknowledge it, say that it is meant (baselines begin anew), fixed, or the environment's doing."""
+        fields = validated(StateSerializer, request.data)
+        row = get_object_or_404(Regression, pk=pk)
+        build = None
+        if name := fields.pop("fixed_in", ""):
+            build = Build.objects.filter(name=name).first()
+            if build is None:
+                raise ValidationError({"fixed_in": ["the name of a build that is known"]})
+        regression_services.change_regression(row, **fields, by=request.user, fixed_in=build)
+        return self.get(request, pk)

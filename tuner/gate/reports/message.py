@@ -1,0 +1,57 @@
+"""What a webhook carries and a mail says: about a gate, a regression, or nothing but that it works."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from tuner.gate.reports import markdown, words
+from tuner.gate.reports.document import GateDocument
+
+KERNELS = 20                  # in a message; the page has them all
+MAIL_BYTES = 60_000
+
+
+def gate_message(of: GateDocument) -> dict[str, Any]:
+    """Return {"event", "verdict", "subject", "text", "mail", "gate"}.
+
+    `text` is what chat systems show of a webhook's JSON.
+    """
+    kernels = list(of.get("kernels", ()))
+    short = {**of, "kernels": kernels[:KERNELS], "kernels_left_out": max(0, len(kernels) - KERNELS)}
+    page = (of.get("links") or {}).get("page", "")
+    return {"event": "gate", "verdict": of.get("verdict") or "FAILED", "subject": words.headline(of),
+            "text": " ".join(filter(None, (_defuse(words.headline(of) + "."), _defuse(of.get("reason", "")), str(page)))),
+            "mail": markdown.comment(of, MAIL_BYTES), "gate": short}
+
+
+def regression_message(row: Mapping[str, Any], event: str) -> dict[str, Any]:
+    """Return the message about a regression.
+
+    `row`: suite, family, build, good, gpu, toolkit, driver, recorded, kernels, ratio, low, high, state, note, page.
+    """
+    change = words.change_text(row.get("ratio"))
+    ends = words.interval_text([row.get("low"), row.get("high")])
+    sure = f" ({ends})" if ends != words.UNKNOWN else ""
+    found = f"{row['family']} of {row['suite']} is slower since {row['build']}: {change}{sure}"
+    subject = found if event == "found" else f"{row['family']} of {row['suite']}, slower since {row['build']}: {event}"
+    lines = [found + (f"; {row['good']} was not" if row.get("good") else "") + ".",
+             words.place_text({"environment": {name: row.get(name) for name in ("gpu", "toolkit", "driver", "recorded")}}),
+             f"Kernels: {', '.join(map(str, list(row.get('kernels') or ())[:KERNELS]))}" if row.get("kernels") else "",
+             f"State: {row.get('state', '')}" + (f", {row['note']}" if row.get("note") else ""), str(row.get("page", ""))]
+    text = f"{_defuse(subject)}. {row.get('page', '')}".strip()
+    return {"event": "regression", "what": event, "subject": subject, "text": text,
+            "mail": "\n\n".join(filter(None, lines)), "regression": dict(row)}
+
+
+def trial_message(who: str, page: str) -> dict[str, Any]:
+    """Return a message that only shows whether messages arrive."""
+    said = f"A test of Ridgepoint, asked for by {who}. Verdicts of gates arrive like this."
+    return {"event": "test", "subject": "Ridgepoint: a test message", "text": f"{said} {page}".strip(),
+            "mail": f"{said}\n\n{page}".strip()}
+
+
+def _defuse(said: Any) -> str:
+    """Chat systems act on <!channel>, <address|words> and @all in others' words: here they stay words."""
+    return re.sub(r"<(?=\S)", "\N{SINGLE LEFT-POINTING ANGLE QUOTATION MARK}", str(said)).replace("@", "@\u200b")

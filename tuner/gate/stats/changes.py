@@ -1,0 +1,214 @@
+"""Change points in the series of one kernel over builds: from which build on did it take another time?
+
+Two steps. `ruptures` (exact segmentation of the builds' medians, PELT: Killick, Fearnhead & Eckley 2012; Truong, Oudre & Vayatis
+2020) proposes where the level could have changed. Each proposal is then confirmed by tests that know nothing of how it was found:
+an exact rank test on the fresh runs of both sides, and a t-test on the builds' medians, because runs of one build share a session
+and what sessions differ by is no change of the code. A change that is smaller than `floor` is never told, however sure it is, and
+none that rests on a single build.
+Proposals that are not confirmed are merged away, weakest first, and their neighbours are tested anew (as E-divisive with
+hierarchical merging does: Fleming et al., "Hunter", 2023).
+
+Called on what is there so far, it works online: a step shows as soon as two builds after it are measured and the tests allow.
+`docs/gate-bench.md` has what it finds, how soon, and its false alarms on recorded runs.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tuner.gate.stats.distributions import deviation_around_zero, t_tail
+from tuner.gate.stats.rank_test import cutoff, rank_sum_p
+from tuner.gate.stats.runs import KernelRuns
+
+MIN_BUILDS = 2             # on each side: one build alone may have had a bad session
+
+
+def why_unavailable() -> str:
+    """Return why no change can be found here; "" where it can."""
+    python = ".".join(map(str, sys.version_info[:2]))
+    there = find_spec("ruptures") is not None
+    return "" if there else f"Change points are not looked for: the library ruptures is not there for Python {python}."
+
+
+def propose_changes(medians: NDArray[np.float64], noise: float) -> list[int]:
+    """Return the starts of segments. The penalty is that of the BIC for a mean of known variance."""
+    import ruptures  # here, since it takes 1 s, and only who looks for changes needs it
+
+    penalty = 2.0 * math.log(len(medians)) * noise ** 2
+    search = ruptures.KernelCPD(kernel="linear", min_size=MIN_BUILDS).fit((medians - medians.mean()).reshape(-1, 1))
+    return [int(end) for end in search.predict(pen=penalty)[:-1]]
+
+
+FLOOR = 0.01               # half of the smallest step that must be found, 2 %
+ALPHA = 2e-5               # of the rank test: two builds of five runs on each side can reach it (2 in 184,756)
+ALPHA_BUILDS = 1e-4        # of the t-test on builds: its own chance, on top of the rank test's
+MAX_RUNS = 40              # of each side that the rank test looks at, those nearest to the change
+QUIET = 8.0                # noise below floor / QUIET is taken as that much: drifts of a hundredth of a per cent are no news
+PLAUSIBLE = 7.0            # other places of the change whose log-likelihood is at most half of this lower: see `_range`
+
+Series = Sequence[Any]     # per build: run medians in µs, or the samples of each run, or KernelRuns; empty: not measured
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Change:
+    """The kernel takes another time from build `index` of the series on."""
+
+    index: int             # of the first build at the new speed
+    good: int              # of the last build that is surely before it: the change lies in good+1 … bad, unmeasured builds included
+    bad: int               # of the first build that is surely after it
+    ratio: float           # time after / time before: 1.02 is 2 % slower (Hodges-Lehmann of the runs' logarithms)
+    low: float             # its interval, of the rank test: exact where no runs tie
+    high: float
+    p_value: float         # of the exact rank test, two-sided
+    before_us: float       # medians of run medians
+    after_us: float
+    runs_before: int
+    runs_after: int
+
+    @property
+    def slower(self) -> bool:
+        return self.ratio > 1
+
+
+def change_points(series: Series, *, floor: float = FLOOR, alpha: float = ALPHA, level: float = 0.95) -> list[Change]:
+    """Return the changes of a series of builds, oldest first; none where the library is not there.
+
+    Raises ValueError where a time is not finite and above zero.
+    """
+    builds = [_run_medians(build, place) for place, build in enumerate(series)]
+    places = [place for place, runs in enumerate(builds) if len(runs)]
+    runs = [np.log(builds[place]) for place in places]
+    if len(runs) < 2 * MIN_BUILDS or why_unavailable():
+        return []
+    medians = np.array([np.median(build) for build in runs])
+    noise = max(_noise(medians), math.log1p(floor) / QUIET)
+    bounds = _confirm(runs, medians, propose_changes(medians, noise), noise, floor, alpha)
+    found = []
+    for before, at, after in zip([0, *bounds], bounds, [*bounds[1:], len(runs)], strict=False):
+        good, bad = _likely_range(medians[before:after], at - before, noise)
+        old, new = _nearest(runs[before:at], last=True), _nearest(runs[at:after], last=False)
+        shift, low, high = _level_shift(old, new, level)
+        found.append(Change(places[at], places[before + good], places[before + bad], math.exp(shift), math.exp(low), math.exp(high),
+                            two_sided_p(old, new), float(np.exp(np.median(old))), float(np.exp(np.median(new))),
+                            len(old), len(new)))
+    return found
+
+
+def _run_medians(build: Any, place: int) -> Floats:
+    if isinstance(build, KernelRuns):
+        build = [run.us for run in build.runs]
+    values = np.array([_median(run) for run in build], dtype=np.float64)
+    if not (np.isfinite(values).all() and (values > 0).all()):
+        raise ValueError(f"build {place}: a time is not a finite number above zero")
+    return values
+
+
+def _median(run: Any) -> float:
+    if isinstance(run, bool | np.bool_ | str | bytes):
+        return math.nan
+    values = np.asarray(run, dtype=np.float64)
+    return float(np.median(values)) if values.size else math.nan
+
+
+def _noise(medians: Floats) -> float:
+    """Standard deviation of builds' medians about their level, from neighbours' differences: a few steps do not raise it."""
+    return deviation_around_zero(np.diff(medians)) / math.sqrt(2)
+
+
+# ---- where it could be ----
+
+def _likely_range(medians: Floats, at: int, noise: float) -> tuple[int, int]:
+    """(last build surely before, first surely after) of one change: other places of it that explain the medians nearly as well.
+
+    The likelihood-ratio set of Siegmund (1988) for normal noise; `PLAUSIBLE` is checked by simulation in the tests.
+    """
+    ends = np.arange(1, len(medians))
+    sums = np.cumsum(medians - medians.mean())[:-1]
+    explained = sums ** 2 * len(medians) / (ends * (len(medians) - ends))        # sum of squares that a split before `end` explains
+    near = ends[explained >= explained[at - 1] - PLAUSIBLE * noise ** 2]
+    first, last = at, at
+    while first - 1 in near:
+        first -= 1
+    while last + 1 in near:
+        last += 1
+    return int(first - 1), int(last)
+
+
+# ---- whether it is ----
+
+def _confirm(runs: list[Floats], medians: Floats, bounds: list[int], noise: float, floor: float,
+               alpha: float) -> list[int]:
+    """Those that both tests confirm, each against its neighbours' segments as they stand when it is asked."""
+    bounds = list(bounds)
+    while bounds:
+        edges = [0, *bounds, len(runs)]
+        doubt = [_doubt(runs[a:b], runs[b:c], medians[a:b], medians[b:c], noise, floor, alpha)
+                 for a, b, c in zip(edges, edges[1:], edges[2:], strict=False)]
+        worst = int(np.argmax(doubt))            # the least sure
+        if doubt[worst] <= 1.0:
+            break
+        del bounds[worst]
+    return bounds
+
+
+def _doubt(left: list[Floats], right: list[Floats], before: Floats, after: Floats, noise: float, floor: float,
+           alpha: float) -> float:
+    """How much a proposal misses its confirmation by: at most 1 where both tests and the floor are passed."""
+    old, new = _nearest(left, last=True), _nearest(right, last=False)
+    shift = float(np.median(new[:, None] - old[None, :]))
+    size = min(abs(shift), 2 * _without_one(before, after, math.copysign(1, shift)))
+    smaller = 1e9 * math.log1p(floor) / max(size, 1e-12) if size < math.log1p(floor) else 0.0        # before any test
+    return max(smaller, two_sided_p(old, new) / alpha, _builds_test(before, after, noise) / ALPHA_BUILDS)
+
+
+def _without_one(before: Floats, after: Floats, sign: float) -> float:
+    """What is left of the shift without the build of each side that speaks for it most: a lone bad session leaves nothing."""
+    a, b = np.sort(sign * before), np.sort(sign * after)
+    return float(np.median(b[:-1]) - np.median(a[1:]))
+
+
+def _builds_test(before: Floats, after: Floats, noise: float) -> float:
+    """Two-sided p of Student's t on builds' medians, the nearest ones of each side.
+
+    Proposals lie where the medians happen to be quiet on both sides: their spread is at least taken as that of the whole series.
+    """
+    a, b = before[-MAX_RUNS:], after[:MAX_RUNS]
+    free = len(a) + len(b) - 2
+    spread = max(math.sqrt((len(a) * a.var() + len(b) * b.var()) / free), noise)
+    t = abs(a.mean() - b.mean()) / (spread * math.sqrt(1 / len(a) + 1 / len(b)))
+    return 2 * t_tail(t, free)
+
+
+def _nearest(builds: list[Floats], last: bool) -> Floats:
+    """Runs of the builds next to the change, whole builds while there is room, in order."""
+    chosen: list[Floats] = []
+    count = 0
+    for build in reversed(builds) if last else builds:
+        if chosen and count + len(build) > MAX_RUNS:
+            break
+        chosen.append(build[:MAX_RUNS])
+        count += len(chosen[-1])
+    return np.concatenate(chosen[::-1] if last else chosen)
+
+
+def two_sided_p(old: Floats, new: Floats) -> float:
+    """Return the two-sided p of the exact rank test, ties included."""
+    return min(1.0, 2 * min(rank_sum_p(new, old), rank_sum_p(old, new)))
+
+
+def _level_shift(old: Floats, new: Floats, level: float) -> tuple[float, float, float]:
+    """Hodges-Lehmann difference of logarithms with the interval that the rank test gives when it is turned round."""
+    differences = np.sort((new[:, None] - old[None, :]).ravel())
+    k = cutoff(len(new), len(old), (1 - level) / 2)
+    if k == 0:
+        return float(np.median(differences)), -math.inf, math.inf          # too few runs for this level
+    return float(np.median(differences)), float(differences[k - 1]), float(differences[-k])

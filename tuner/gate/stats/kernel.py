@@ -1,0 +1,174 @@
+"""One kernel of a suite, in two steps: what its runs say by themselves, and the verdict once the suite's levels are known."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tuner.gate.stats.calibration import FEWEST_RUNS, comparison_power
+from tuner.gate.stats.clocks import drop_clock_jumps, judge_clocks
+from tuner.gate.stats.decide import Decision, Levels, Limits, decide
+from tuner.gate.stats.metrics import compiler_changes, judge_metrics, metrics_verdict
+from tuner.gate.stats.noise import resampled_ratios, residuals, why_only_noisier
+from tuner.gate.stats.plan import METRICS, PRACTICAL_RUNS, plan_runs
+from tuner.gate.stats.rank_test import joint_p, rank_sum_p, smallest_p
+from tuner.gate.stats.results import KernelVerdict, runs_text
+from tuner.gate.stats.rule import Rule, Verdict, worst_verdict
+from tuner.gate.stats.runs import Pair
+from tuner.gate.stats.sides import Side, hidden_by_timer, make_side, timer_step, why_incomparable
+
+Floats = NDArray[np.float64]
+
+MOST_SAID = 50          # runs that were left out, by name
+MOVED = 0.05            # of comparisons: where PRACTICAL_RUNS of each build still move the p95 of identical builds above its floor
+
+
+@dataclass(frozen=True)
+class PreparedPair:
+    """First step: the runs that count, of both sides."""
+
+    pair: Pair
+    baseline: Side
+    candidate: Side
+    problem: str                            # why there can be no verdict; "": there can
+
+
+@dataclass(frozen=True)
+class PValues:
+    """One-sided p of the p50, and of the p95 where both sides have one, in each direction."""
+
+    slower: tuple[float, ...]
+    faster: tuple[float, ...]
+
+
+def prepare_pair(pair: Pair) -> PreparedPair:
+    baseline, candidate = drop_clock_jumps(make_side(pair.baseline), make_side(pair.candidate))
+    return PreparedPair(pair, baseline, candidate, _problem(pair, baseline, candidate))
+
+
+def compute_p_values(seen: PreparedPair, alpha: float, kernels: int) -> PValues:
+    """Return one-sided p values of p50 and p95, corrected for having looked at both.
+
+    Where the runs are too few for that in a suite of so many kernels, the p50 has the whole level to itself and the p95 is left out
+    (its p is 1).
+    """
+    c, b = [seen.candidate.p50], [seen.baseline.p50]
+    has_p95 = seen.candidate.p95 is not None and seen.baseline.p95 is not None
+    both = has_p95 and METRICS * smallest_p(len(c[0]), len(b[0])) <= alpha / kernels
+    if both:
+        assert seen.candidate.p95 is not None and seen.baseline.p95 is not None
+        c.append(seen.candidate.p95)
+        b.append(seen.baseline.p95)
+    ways = []
+    for first, second in ((c, b), (b, c)):
+        alone = [rank_sum_p(x, y) for x, y in zip(first, second, strict=True)]
+        # what is far from significance alone needs no joint counting
+        found = joint_p(first, second) if min(alone) <= alpha else [min(1.0, p * len(alone)) for p in alone]
+        ways.append((*found, 1.0) if has_p95 and not both else tuple(found))
+    return PValues(ways[0], ways[1])
+
+
+def judge_kernel(seen: PreparedPair, test: PValues | None, rule: Rule, levels: Levels, limits: Mapping[str, Any], kernels: int,
+            calibrated: bool, step_us: float = 0.0) -> KernelVerdict:
+    """Return a kernel's verdict: the second step, once the suite's levels are known.
+
+    `levels` are this kernel's in Holm's order; `test` is None where there is a problem.
+
+    `step_us`: of the timer as other kernels show it, for one whose samples are all equal.
+    """
+    pair = seen.pair
+    empty = KernelVerdict(pair.op, pair.shape, pair.config, pair.key, Verdict.NO_DATA, seen.problem,
+                          baseline_us=_median_us(seen.baseline), candidate_us=_median_us(seen.candidate),
+                          baseline_runs=len(seen.baseline.runs), candidate_runs=len(seen.candidate.runs),
+                          excluded=_excluded_runs(seen), baseline_config=pair.baseline_config, name=pair.name)
+    if test is None:
+        return empty
+    us = timer_step(seen.candidate, seen.baseline) or step_us
+    p50 = decide(seen.candidate.p50, seen.baseline.p50, test.slower[0], test.faster[0], levels,
+                 Limits(rule.floor, rule.target, rule.beta), hidden_by_timer(seen.candidate.p50, seen.baseline.p50, us))
+    if p50.verdict == Verdict.SLOWER and (
+            noisy := why_only_noisier(seen.candidate.p50, seen.baseline.p50, p50.bounds.ratio, levels.slower)):
+        p50 = replace(p50, verdict=Verdict.AMBIGUOUS, says=f"{p50.says}: {noisy}", change="unknown")
+    p95 = None
+    if seen.candidate.p95 is not None and seen.baseline.p95 is not None:
+        p95 = decide(seen.candidate.p95, seen.baseline.p95, test.slower[1], test.faster[1], levels,
+                     Limits(rule.floor_p95, rule.target_p95, rule.beta), hidden_by_timer(seen.candidate.p95, seen.baseline.p95, us))
+        if p95.verdict == Verdict.AMBIGUOUS and _is_undecidable(seen.baseline.p95, rule.floor_p95):
+            span = f"{seen.baseline.p95.min():.4g} to {seen.baseline.p95.max():.4g} µs among the baseline's own runs"
+            p95 = replace(p95, verdict=Verdict.NO_DATA, says=f"its p95 is too noisy to be judged: from {span}")
+    called, reason = _judge_time(seen, p50, p95, kernels, rule)
+    clocks = judge_clocks(seen.baseline, seen.candidate, p50, levels, rule)
+    if clocks.doubt and called != Verdict.AMBIGUOUS:
+        called = Verdict.AMBIGUOUS
+        reason = f"{clocks.doubt}; measure both builds again, interleaved, with locked clocks where allowed"
+    if called in (Verdict.PASS, Verdict.FASTER) and (hurt := [*seen.candidate.damaged, *seen.baseline.damaged]):
+        called, reason = Verdict.AMBIGUOUS, f"{runs_text(len(hurt))} cannot be used ({hurt[0]}); by the others: {reason}"
+    metrics = judge_metrics(seen.baseline.runs, seen.candidate.runs, limits, rule, levels.slower)
+    if (beside := metrics_verdict(metrics)) != Verdict.PASS and worst_verdict([called, beside]) == beside and beside != called:
+        called, reason = beside, _metrics_reason(metrics, beside, reason)
+    alarms, detectable = (None, None) if not calibrated else \
+        comparison_power(seen.baseline.p50, seen.candidate.p50, rule, levels.slower)
+    beside_limits = compiler_changes(seen.baseline.runs, seen.candidate.runs, list(limits))
+    return replace(empty, verdict=called, reason=reason, p50=p50.interval, p95=p95.interval if p95 else None,
+                   detectable=detectable, false_alarms=alarms, clocks=clocks.facts, change=p50.change,
+                   metrics=[*metrics, *beside_limits])
+
+
+def _problem(pair: Pair, baseline: Side, candidate: Side) -> str:
+    for name, ready, given, what in (("baseline", baseline, pair.baseline, "it is new, or named otherwise"),
+                                     ("candidate", candidate, pair.candidate, "it was not measured, or is named otherwise")):
+        if not any(kernel.runs for kernel in given):
+            return f"the {name} has no runs of this kernel: {what}"
+        if not ready.runs:
+            which = f"none of the {name}'s {runs_text(len(ready.damaged))}" if len(ready.damaged) > 1 else f"the {name}'s only run"
+            return f"{which} can{'' if len(ready.damaged) > 1 else 'not'} be used: {ready.damaged[0]}"
+    return why_incomparable(baseline.runs, candidate.runs)
+
+
+def _judge_time(seen: PreparedPair, p50: Decision, p95: Decision | None, kernels: int, rule: Rule) -> tuple[Verdict, str]:
+    """Worst of p50 and p95; the sentence is of the number that decides."""
+    n_c, n_b = len(seen.candidate.runs), len(seen.baseline.runs)
+    have = f"{n_c} against {runs_text(n_b)}"
+    judged = p95 if p95 and p95.verdict != Verdict.NO_DATA else None
+    called = worst_verdict([p50.verdict, judged.verdict] if judged else [p50.verdict])
+    decides, name = (p50, "p50") if p50.verdict == called or judged is None else (judged, "p95")
+    if called == Verdict.AMBIGUOUS:
+        if min(n_c, n_b) == 1:
+            return called, f"{name} {decides.says}; one run does not say how far runs of the same build differ ({have})"
+        enough = plan_runs(kernels, n_b, n_c, rule)
+        if not enough.enough:
+            return called, f"{name} {decides.says}. {enough.says}"
+    beside = f"; p95 {judged.says}" if called == Verdict.SLOWER and judged and name == "p50" and judged.verdict == called else ""
+    if p95 and not judged:
+        beside = f"; {p95.says}"
+    return called, f"{name} {decides.says}{beside}; {have}"
+
+
+def _is_undecidable(baseline: Floats, floor: float) -> bool:
+    """Would no practical number of runs tell? Small kernels' p95 is now and then twice itself, whenever the host is late.
+
+    Only the baseline's noise counts: a candidate that makes the tail of a quiet kernel noisy is what the p95 is there for.
+    """
+    if len(baseline) < FEWEST_RUNS:
+        return False
+    moved = np.median(resampled_ratios(residuals(baseline), PRACTICAL_RUNS, PRACTICAL_RUNS), axis=1)
+    return bool(np.mean(moved > 1 + floor) > MOVED)
+
+
+def _metrics_reason(metrics: list[dict[str, Any]], called: Verdict, time_reason: str) -> str:
+    said = "; ".join(f"{row['metric']} {row['reason']}" for row in metrics if row["verdict"] == called)
+    return f"{said}. Time: {time_reason}"
+
+
+def _excluded_runs(seen: PreparedPair) -> list[str]:
+    found = [f"{name}: {note}" for name, ready in (("baseline", seen.baseline), ("candidate", seen.candidate))
+             for note in (*ready.damaged, *ready.notes)]
+    return found if len(found) <= MOST_SAID else [*found[:MOST_SAID], f"and {len(found) - MOST_SAID:,} more"]
+
+
+def _median_us(ready: Side) -> float | None:
+    return float(np.median(ready.p50)) if len(ready.p50) else None

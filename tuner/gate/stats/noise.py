@@ -1,0 +1,79 @@
+"""What the noise of a kernel's own runs can do: resampled comparisons with itself, and a candidate that is only noisier.
+
+The rank test asks whether the runs of both builds are alike. Runs ten times as wide about the same middle are not, and five of
+them all lie above a quiet baseline once in 32 comparisons, whatever the level that is asked for. So where the candidate's spread is
+`WIDER` times the baseline's, the slowdown must also stand out from the candidate's own spread: Student's t of its runs against the
+baseline's level, at the kernel's level. Spreads are median absolute deviations: a single bad run makes no build noisy.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tuner.gate.stats.distributions import t_quantile
+
+Floats = NDArray[np.float64]
+
+DRAWS = 200                 # beside a verdict
+MOST_PAIRS = 50_000         # of runs, above which one look at the residuals is as good as many draws of them
+MOST_RATIOS = 1_000_000     # of all draws; with many runs fewer draws do
+
+
+def residuals(*sides: Floats) -> Floats:
+    """Return logarithms of each side's runs about their own median, shape (all runs,).
+
+    Made wider by what the medians took: what noise alone does.
+    """
+    logs = np.concatenate([np.log(each / np.median(each)) for each in sides])
+    widened: Floats = logs * (len(logs) / max(1, len(logs) - len(sides))) ** 0.5
+    return widened
+
+
+def resampled_ratios(logs: Floats, candidates: int, baselines: int, draws: int = DRAWS, seed: int = 0,
+                     again: bool = True) -> Floats:
+    """Return ratios of random splits of `logs` into two builds, shape (draws, candidates × baselines).
+
+    Sorted along the second axis.
+
+    `again`: with repetition. Fewer draws where a split has many pairs. The same seed makes the same splits, in whatever order the
+    runs come.
+    """
+    pairs_each = candidates * baselines
+    draws = 1 if pairs_each > MOST_PAIRS else min(draws, max(20, MOST_RATIOS // pairs_each))
+    chosen = np.sort(logs)[_draws(len(logs), candidates + baselines, draws, seed, again)]
+    pairs = (chosen[:, :candidates, None] - chosen[:, None, candidates:]).reshape(draws, -1)
+    result: Floats = np.exp(np.sort(pairs, axis=1))
+    return result
+
+
+@lru_cache(maxsize=32)
+def _draws(runs: int, size: int, draws: int, seed: int, again: bool) -> NDArray[np.int64]:
+    generator = np.random.default_rng(seed)
+    if again:
+        return generator.integers(0, runs, (draws, size))
+    return np.argsort(generator.random((draws, runs)), axis=1)[:, :size]
+
+
+WIDER = 3.0                 # times as much do the candidate's runs differ; identical normal runs, 5 against 10, seldom do
+NORMAL = 1.4826             # of the median absolute deviation to the standard deviation
+
+
+def why_only_noisier(candidate: Floats, baseline: Floats, ratio: float, level: float) -> str:
+    """Return why a slowdown by `ratio` is not proven by runs as noisy as these; "" where it is."""
+    own, other = _spread(candidate), _spread(baseline)
+    if len(candidate) < 2 or own <= WIDER * other:
+        return ""
+    needed = t_quantile(1 - level, len(candidate) - 1) * own / len(candidate) ** 0.5
+    if np.log(ratio) > needed:
+        return ""
+    return (f"the candidate's runs differ by {own * 100:.2g} % and the baseline's by {other * 100:.2g} %, so it may only be "
+            "noisier, not slower")
+
+
+def _spread(values: Floats) -> float:
+    """Standard deviation as a fraction; n / (n − 0.8) for few runs (Croux and Rousseeuw, 1992)."""
+    logs = np.log(values)
+    return NORMAL * float(np.median(np.abs(logs - np.median(logs)))) * len(values) / max(len(values) - 0.8, 0.2)

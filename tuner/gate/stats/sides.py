@@ -1,0 +1,137 @@
+"""One side of a comparison made ready: damaged and repeated runs set aside with their reason, medians and p95 of the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tuner.gate.stats.runs import KernelRuns, Run
+
+Floats = NDArray[np.float64]
+
+FEWEST_SAMPLES_P95 = 20     # below it the p95 of a run is its largest sample
+MOST_RUNS = 1_000           # of a side that are judged: a million pairs; more say nothing new
+SHORTEST_US, LONGEST_US = 1e-6, 1e10    # beyond them a number is no time of a kernel
+
+
+@dataclass(frozen=True)
+class Side:
+    """The runs that count, in their order, and the number of each: its median, p95 and clock."""
+
+    runs: Sequence[Run]
+    p50: Floats                         # µs, a value a run
+    p95: Floats | None                  # None: too few samples a run
+    clocks: Floats | None               # SM MHz; None: not sampled in each run
+    damaged: Sequence[str]              # runs that cannot be used, and why
+    notes: Sequence[str]                # repeated runs, runs beyond the bound
+
+
+def make_side(kernels: Sequence[KernelRuns]) -> Side:
+    """Return one side of a comparison: runs that count, with median, p95 and clock of each.
+
+    `kernels`: the same kernel, once or (a suite's, whose configuration changed between runs) more often.
+    """
+    kept: list[Run] = []
+    damaged: list[str] = []
+    notes = [note for kernel in kernels for note in kernel.notes]
+    seen: set[tuple[str, bytes]] = set()
+    for run in (run for kernel in kernels for run in kernel.runs):
+        us = np.asarray(run.us, dtype=np.float64)
+        if problem := _problem(us):
+            damaged.append(f"run {run.run}: {problem}")
+            continue
+        # a process has its samples once; rows repeat only by mistake, and a repeated run is no second witness
+        mark = (run.run, us.tobytes())
+        if mark in seen:
+            notes.append(f"run {run.run} came twice with the same samples: counted once")
+            continue
+        seen.add(mark)
+        kept.append(run)
+    if len(kept) > MOST_RUNS:
+        notes.append(f"the last {MOST_RUNS:,} of {len(kept):,} runs were judged")
+        kept = kept[-MOST_RUNS:]
+    medians, tails = _quantiles(kept)
+    clocks = [run.sm_clock_mhz for run in kept]
+    known = all(clock is not None and np.isfinite(clock) and clock > 0 for clock in clocks)
+    return Side(kept, medians, tails, np.asarray(clocks, dtype=np.float64) if known and clocks else None, damaged, notes)
+
+
+def timer_step(*sides: Side) -> float:
+    """Return the step of a coarse timer, µs: between the two nearest samples that differ; 0: not known."""
+    values = np.unique(np.concatenate([run.us for each in sides for run in each.runs]))
+    return float(np.diff(values).min()) if len(values) > 1 else 0.0
+
+
+def hidden_by_timer(candidate: Floats, baseline: Floats, step_us: float) -> float:
+    """Return the fraction of a slowdown that the timer's steps can hide: half a step on each side.
+
+    Only between runs most of which read the same.
+
+    Runs that differ by more than a step average it away, and nothing is hidden. A timer reads whole steps: no step is longer than
+    what it read.
+    """
+    half = [min(step_us, us) / 2 / us if _is_stuck(values) else 0.0 for values in (candidate, baseline)
+            for us in [float(np.median(values))]]
+    return (1 + half[0]) / (1 - half[1]) - 1
+
+
+def _is_stuck(values: Floats) -> bool:
+    return bool(2 * np.unique(values, return_counts=True)[1].max() >= len(values) > 1)
+
+
+def drop_runs(ready: Side, out: NDArray[np.bool_], why: Sequence[str]) -> Side:
+    """Return the side less these runs; `why`: of each of them."""
+    kept = ~out
+    left_out = [run for run, is_out in zip(ready.runs, out, strict=True) if is_out]
+    damaged = [f"run {run.run}: {reason}" for run, reason in zip(left_out, why, strict=True)]
+    return replace(ready, runs=[run for run, keep in zip(ready.runs, kept, strict=True) if keep], p50=ready.p50[kept],
+                   p95=None if ready.p95 is None else ready.p95[kept],
+                   clocks=None if ready.clocks is None else ready.clocks[kept], damaged=[*ready.damaged, *damaged])
+
+
+def _problem(us: Floats) -> str:
+    if us.ndim != 1 or not us.size:
+        return "no samples"
+    bad = ~((us >= SHORTEST_US) & (us <= LONGEST_US))        # true for NaN
+    if not bad.any():
+        return ""
+    first = us[bad][0]
+    return f"{int(bad.sum())} of {us.size} samples are no times (the first: {first:g})"
+
+
+def _quantiles(runs: Sequence[Run]) -> tuple[Floats, Floats | None]:
+    """Median and p95 of each run (NumPy's linear interpolation)."""
+    if not runs:
+        return np.empty(0), None
+    lengths = {len(run.us) for run in runs}
+    if len(lengths) == 1:
+        both = np.quantile(np.stack([run.us for run in runs]), (0.5, 0.95), axis=1)
+    else:
+        both = np.stack([np.quantile(run.us, (0.5, 0.95)) for run in runs], axis=1)
+    return both[0], both[1] if min(lengths) >= FEWEST_SAMPLES_P95 else None
+
+
+def why_incomparable(baseline: Sequence[Run], candidate: Sequence[Run]) -> str:
+    """Return why these runs must not be compared (another GPU or environment); "" where they may."""
+    for what, of in (("GPU", "gpu"), ("environment", "environment")):
+        sides = [{str(getattr(run, of)) for run in runs} for runs in (baseline, candidate)]
+        for name, found in zip(("baseline", "candidate"), sides, strict=True):
+            if len(found) > 1 and "" in found:
+                return f"some of the {name}'s runs do not say their {what} (others: {_list_names(found - {''})})"
+            if len(found) > 1:
+                return f"the {name}'s runs are of more than one {what}: {_list_names(found)}"
+        if sides[0] != sides[1] and {""} in sides:
+            silent, says = ("baseline", "candidate") if sides[0] == {""} else ("candidate", "baseline")
+            return (f"the {silent}'s runs do not say their {what}, the {says}'s do ({_list_names((sides[0] | sides[1]) - {''})}): "
+                    "whether it is the same cannot be told")
+        if sides[0] != sides[1]:
+            return f"the {what} differs: baseline {_list_names(sides[0])}, candidate {_list_names(sides[1])}"
+    return ""
+
+
+def _list_names(values: set[str]) -> str:
+    shown = sorted(values)
+    return ", ".join(shown[:4]) + (f" and {len(shown) - 4} more" if len(shown) > 4 else "")

@@ -1,0 +1,155 @@
+"""A suite's verdict: each kernel against its baseline, with one risk of a false SLOWER for all of them together.
+
+How many fresh runs a re-run of AMBIGUOUS kernels needs is tried out on the noise that was seen: the runs' residuals are drawn anew
+as re-runs of n against n, and judged as the re-run will be (`resampled_ratios`): with a slowdown of the target nearly all must end
+SLOWER, without one nearly all must PASS. The first n of a ladder that does both is the answer. What a normal approximation says
+(`further_runs`) is too little where runs have two speeds, or where it is the p95 that is undecided. How often the runs that are
+asked for then decide stands in docs/gate-bench.md.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tuner.gate.stats.calibration import pass_mask, slower_mask
+from tuner.gate.stats.decide import Levels
+from tuner.gate.stats.kernel import PreparedPair, compute_p_values, judge_kernel, prepare_pair
+from tuner.gate.stats.noise import resampled_ratios, residuals
+from tuner.gate.stats.plan import METRICS, MOST_FURTHER, PRACTICAL_RUNS, further_runs, plan_runs
+from tuner.gate.stats.rank_test import holm_levels, smallest_p
+from tuner.gate.stats.results import KernelVerdict, SuiteVerdict, percent_text
+from tuner.gate.stats.rule import ORDER, Rule, Verdict, worst_verdict
+from tuner.gate.stats.runs import KernelRuns, pair_kernels
+from tuner.gate.stats.sides import Side, timer_step
+
+Floats = NDArray[np.float64]
+
+DECIDED = 0.9               # of the tried re-runs, with and without the slowdown
+FEWEST_RUNS = 6             # of both builds, that say how runs are spread; with fewer the approximation is as good
+MOST_TRIED = 30             # kernels, the noisiest: a re-run takes the most that any of its kernels asks for
+MOST_FOR_P95 = PRACTICAL_RUNS
+LADDER = 1.35               # each step to the next number of runs
+DRAWS = 100
+
+
+@dataclass(frozen=True)
+class OpenKernel:
+    """An AMBIGUOUS kernel, both its sides, and the rule that it is judged by."""
+
+    verdict: KernelVerdict
+    baseline: Side
+    candidate: Side
+    rule: Rule
+
+
+def add_further_runs(unsure: Sequence[OpenKernel]) -> list[KernelVerdict]:
+    """Return each verdict with `more_runs`; all of them are judged together in one re-run."""
+    spreads = [float(np.std(residuals(each.baseline.p50, each.candidate.p50))) for each in unsure]
+    by_formula = [further_runs(spread, len(unsure), each.rule) for spread, each in zip(spreads, unsure, strict=True)]
+    tried = sorted(range(len(unsure)), key=lambda at: -_interval_width(unsure[at]))[:MOST_TRIED]
+    return [replace(each.verdict, more_runs=max(least, _runs_by_trial(each, len(unsure))) if at in tried else least)
+            for at, (each, least) in enumerate(zip(unsure, by_formula, strict=True))]
+
+
+def _interval_width(each: OpenKernel) -> float:
+    """Of the wider interval: how much there is to find out."""
+    return max((one.high - one.low for one in (each.verdict.p50, each.verdict.p95) if one), default=0.0)
+
+
+def _runs_by_trial(each: OpenKernel, kernels: int) -> int:
+    if len(each.baseline.p50) + len(each.candidate.p50) < FEWEST_RUNS:
+        return 0
+    rule, level = each.rule, each.rule.alpha / kernels
+    both = each.baseline.p95 is not None and each.candidate.p95 is not None
+    runs = next((n for n in range(2, MOST_FURTHER) if smallest_p(n, n) <= level / (METRICS if both else 1)), MOST_FURTHER)
+    needed = _runs_that_decide(residuals(each.baseline.p50, each.candidate.p50), runs, level, rule.floor, rule.target, rule)
+    if both and each.verdict.p95 and each.verdict.p95.verdict == Verdict.AMBIGUOUS:
+        assert each.baseline.p95 is not None and each.candidate.p95 is not None
+        needed = _runs_that_decide(residuals(each.baseline.p95, each.candidate.p95), needed, level / METRICS, rule.floor_p95,
+                          rule.target_p95, rule, MOST_FOR_P95)
+    return needed
+
+
+def _runs_that_decide(logs: Floats, runs: int, level: float, floor: float, target: float, rule: Rule,
+                      most: int = MOST_FURTHER) -> int:
+    """The first number of runs from `runs` on that decides, `most` where none does."""
+    first = runs
+    while runs < most:
+        same = resampled_ratios(logs, runs, runs, DRAWS)
+        called = slower_mask(same * (1 + target), runs, runs, level, floor, target)
+        if min(called.mean(), pass_mask(same, runs, runs, floor, target, rule.beta).mean()) >= DECIDED:
+            break
+        runs = max(runs + 1, round(runs * LADDER))
+    return runs if runs < most else max(most, first)
+
+
+def judge(baseline: Sequence[KernelRuns], candidate: Sequence[KernelRuns], rule: Rule | None = None, *,
+          rules: Mapping[str, Rule] | None = None, metrics: Mapping[str, Any] | None = None,
+          metrics_of: Mapping[str, Mapping[str, Any]] | None = None, family: int | None = None,
+          calibrated: bool = True) -> SuiteVerdict:
+    """Return the suite's verdict, its worst kernel first.
+
+    Bad runs never raise: they make NO DATA or AMBIGUOUS with the reason.
+
+    `rules`, `metrics_of`: by kernel key, before the suite's `rule` and `metrics` (alpha is the suite's always).
+    `family`: how many kernels the correction counts, where only some of a suite are judged (None: those that are).
+    A re-run is judged by its own runs alone, those of both builds interleaved: fresh runs know nothing of why they were
+    asked for, so their p needs no correction for the first look, and a session's own speed is on both sides.
+    `calibrated=False` leaves out `detectable` and `false_alarms`.
+    """
+    rule, rules, metrics, metrics_of = rule or Rule(), rules or {}, metrics or {}, metrics_of or {}
+    looked = [prepare_pair(pair) for pair in pair_kernels(baseline, candidate)]
+    counted = [seen for seen in looked if not seen.problem]
+    kernels = max(family or 0, len(counted), 1)
+    tests = [compute_p_values(seen, rule.alpha, kernels) for seen in counted]
+    slower, faster = (holm_levels(p, rule.alpha, kernels) for p in
+                      ([min(test.slower) for test in tests], [min(test.faster) for test in tests]))
+    steps = iter(zip(tests, map(Levels, slower, faster), strict=True))
+    step_us = min((us for seen in counted if (us := timer_step(seen.baseline, seen.candidate))), default=0.0)
+    own = [replace(rules.get(seen.pair.key, rule), alpha=rule.alpha) for seen in looked]
+    found = []
+    for seen, its in zip(looked, own, strict=True):
+        test, levels = (None, Levels(0, 0)) if seen.problem else next(steps)
+        limits = {**metrics, **metrics_of.get(seen.pair.key, {})}
+        found.append(judge_kernel(seen, test, its, levels, limits, kernels, calibrated, step_us))
+    found = _ask_for_runs(found, looked, own)
+    found.sort(key=lambda each: (ORDER.index(each.verdict), -(each.p50.ratio if each.p50 else 0.0)))
+    called = worst_verdict([each.verdict for each in found])
+    return SuiteVerdict(called, suite_reason(called, found), found, rule.alpha, _suite_plan(found, kernels, rule))
+
+
+def _ask_for_runs(found: list[KernelVerdict], looked: list[PreparedPair], rules: list[Rule]) -> list[KernelVerdict]:
+    """AMBIGUOUS kernels ask for more runs: one re-run of all of them must be enough for so many."""
+    asks = [OpenKernel(each, seen.baseline, seen.candidate, rule) for each, seen, rule in zip(found, looked, rules, strict=True)
+            if each.verdict == Verdict.AMBIGUOUS]
+    asked = iter(add_further_runs(asks))
+    return [next(asked) if each.verdict == Verdict.AMBIGUOUS else each for each in found]
+
+
+def _suite_plan(found: list[KernelVerdict], kernels: int, rule: Rule) -> dict[str, Any]:
+    """Of the kernel with the fewest runs."""
+    measured = [each for each in found if each.baseline_runs and each.candidate_runs]
+    runs = min(((each.candidate_runs, each.baseline_runs) for each in measured), key=lambda n: (min(n), sum(n)), default=(0, 0))
+    return asdict(plan_runs(kernels, runs[1], runs[0], rule))
+
+
+def suite_reason(called: Verdict, found: Sequence[KernelVerdict]) -> str:
+    """Return one sentence: how many kernels, and the worst one's numbers; they come worst first."""
+    if not found:
+        return "no kernel was measured on either side"
+    counts = Counter(each.verdict for each in found)
+    of = "the only kernel" if len(found) == 1 else f"{counts[called]} of {len(found)} kernels"
+    if called == Verdict.PASS:
+        sure = [each for each in found if each.change == "slower" and each.p50]
+        passed = f"{'the only kernel' if len(found) == 1 else f'all {len(found)} kernels'} as fast as the baseline"
+        if not sure:
+            return passed
+        most = ", ".join(f"{each.name} {percent_text(each.p50.ratio)}" for each in sure[:3] if each.p50)
+        return f"{passed}, less than the target apart; surely slower by less: {most}{' …' if len(sure) > 3 else ''}"
+    return f"{of} {called}: {found[0].name}: {found[0].reason}"

@@ -1,0 +1,230 @@
+"""JSON over HTTP: suites, and the orders to measure them. Bodies (JSON, TOML, lines of runs) are read up to a limit."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+from django.http import HttpResponse
+from django.shortcuts import get_object_or_404
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter, extend_schema
+from rest_framework import serializers
+from rest_framework.exceptions import ValidationError
+from rest_framework.parsers import BaseParser, JSONParser
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from tuner.gate.builds.selectors import ENVIRONMENT
+from tuner.gate.errors import Refusal
+from tuner.gate.suite_pages import calibration_selectors, page_selectors
+from tuner.gate.suites import job_services, records, selectors, suite_services
+from tuner.gate.suites.definition import definition_document, read_definition
+from tuner.gate.suites.formats import definition_toml, read_toml
+from tuner.gate.verdicts import services as gate_services
+from tuner.models import Suite, SuiteJob
+from tuner.query_api import Checked, validated
+
+
+class RawParser(BaseParser):
+    """The body as bytes, up to a limit: whoever takes it checks what it is."""
+
+    media_type = "application/octet-stream"
+    most = records.MAX_BYTES
+
+    def parse(      # type: ignore[override]    # DRF takes what a parser makes, the stub knows forms alone
+            self, stream: Any, media_type: str | None = None, parser_context: Any = None) -> bytes:
+        data = bytes(stream.read(self.most + 1))
+        if len(data) > self.most:
+            raise ValidationError({"runs": [f"more than {self.most >> 20} MiB; send them in parts"]})
+        return data
+
+
+class JsonLinesParser(RawParser):
+    media_type = "application/x-ndjson"
+
+
+class GzipParser(RawParser):
+    media_type = "application/gzip"
+
+
+class TomlParser(RawParser):
+    media_type = "application/toml"
+    most = 2**20
+
+
+class BoundedJsonParser(JSONParser):
+    """JSON up to a limit: a document is held whole while it is checked."""
+
+    most = records.MAX_BYTES
+
+    def parse(self, stream: Any, media_type: str | None = None, parser_context: Any = None) -> Any:
+        data = stream.read(self.most + 1)
+        if len(data) > self.most:
+            raise ValidationError({"body": [f"more than {self.most >> 20} MiB"]})
+        return super().parse(io.BytesIO(data), media_type, parser_context)
+
+
+class SmallJsonParser(BoundedJsonParser):
+    most = 2**20
+
+
+JSON = OpenApiTypes.OBJECT
+LIST_LIMIT = 200
+WHERE = [OpenApiParameter(name, str) for name in ENVIRONMENT]
+
+
+def find_suite(name: str) -> Suite:
+    """By name, or by number."""
+    by_number = name.isdecimal() and len(name) < 18 and not Suite.objects.filter(name=name).exists()
+    return get_object_or_404(selectors.suite_list(), **{"pk": int(name)} if by_number else {"name": name})
+
+
+class SuiteListApi(APIView):
+    write_permission = "tuner.add_suite"
+    parser_classes = [SmallJsonParser]
+
+    @extend_schema(operation_id="suites_list", responses=JSON)
+    def get(self, request: Request) -> Response:
+        """Every suite, what it watches, and what is under way."""
+        return Response({"suites": [{**selectors.suite_json(row["suite"]), "kernel_count": row["suite"].kernel_count,
+                                     "newest_run": row["suite"].newest_run, "job": row["job"].pk if row["job"] else None}
+                                    for row in page_selectors.suite_rows()]})
+
+    @extend_schema(operation_id="suite_create", request=JSON, responses={201: JSON})
+    def post(self, request: Request) -> Response:
+        """A new suite: the fields of its file as JSON (docs/suites.md)."""
+        return Response(_put_suite(request, request.data, new=True), status=201)
+
+
+class SwitchRequest(serializers.Serializer[None]):
+    enabled = Checked(lambda value: isinstance(value, bool), "true or false")
+
+
+class SuiteApi(APIView):
+    write_permission = "tuner.change_suite"
+    parser_classes = [SmallJsonParser, TomlParser]
+
+    @extend_schema(operation_id="suite_get", responses=JSON, parameters=WHERE)
+    def get(self, request: Request, name: str) -> Response:
+        """One suite: definition, plan, kernels with their newest runs in one environment, jobs."""
+        suite = find_suite(name)
+        known, environment = page_selectors.chosen_environment(suite, request.query_params)
+        return Response({**selectors.suite_json(suite), "environments": known, "environment": environment,
+                         "plan": page_selectors.plan_json(suite), "definition": definition_document(selectors.definition_of(suite)),
+                         "kernels": [page_selectors.line_json(line) for line in page_selectors.kernel_lines(
+                             suite.kernels.filter(enabled=True), environment)],
+                         "jobs": selectors.jobs_json(suite, 20)})
+
+    @extend_schema(operation_id="suite_put", request=JSON, responses=JSON)
+    def put(self, request: Request, name: str) -> Response:
+        """Make or bring in line, from JSON or from the file itself (Content-Type: application/toml). Twice changes nothing."""
+        return Response(_put_suite(request, request.data, name=name))
+
+    @extend_schema(operation_id="suite_patch", request=SwitchRequest, responses=JSON)
+    def patch(self, request: Request, name: str) -> Response:
+        """{"enabled": false} switches a suite off: it is not measured, its runs stay."""
+        suite = find_suite(name)
+        suite_services.suite_switch(suite, **validated(SwitchRequest, request.data if isinstance(request.data, dict) else {}))
+        return Response(selectors.suite_json(suite))
+
+    @extend_schema(operation_id="suite_delete", responses={204: None})
+    def delete(self, request: Request, name: str) -> Response:
+        """With its runs and gates. For owners."""
+        if not request.user.has_perm("tuner.delete_suite"):
+            self.permission_denied(request)
+        suite_services.suite_delete(find_suite(name))
+        return Response(status=204)
+
+
+def _put_suite(request: Request, document: Any, name: str = "", new: bool = False) -> dict[str, Any]:
+    text = document.decode("utf-8", "replace") if isinstance(document, bytes) else ""
+    if isinstance(document, dict):
+        document = {**({"name": name} if name else {}), **document}
+    definition = read_toml(document) if isinstance(document, bytes) else read_definition(document)
+    if name and definition.name != name:
+        raise Refusal({"name": f"the address says {name}, the definition {definition.name}"})
+    changed = suite_services.suite_put(definition, owner=request.user, text=text, new=new)
+    return {**selectors.suite_json(changed.suite), "made": changed.created, "changed_fields": changed.fields, "says": changed.says,
+            "kernels": changed.kernels, "plan": page_selectors.plan_json(changed.suite)}
+
+
+class SuitePlanApi(APIView):
+    @extend_schema(operation_id="suite_plan", responses=JSON, parameters=[
+        OpenApiParameter("kernels", int, required=True), OpenApiParameter("runs", int, required=True),
+        OpenApiParameter("baseline_runs", int, required=True), OpenApiParameter("alpha", float)])
+    def get(self, request: Request) -> Response:
+        """Would so many fresh runs be enough for a suite of so many kernels? Nothing is run for it."""
+        return Response(page_selectors.plan_answer(**validated(PlanRequest, request.query_params)))
+
+
+class PlanRequest(serializers.Serializer[None]):
+    kernels = serializers.IntegerField(min_value=1, max_value=100_000)
+    runs = serializers.IntegerField(min_value=1, max_value=200)
+    baseline_runs = serializers.IntegerField(min_value=1, max_value=200)
+    alpha = serializers.FloatField(min_value=1e-9, max_value=0.5, required=False)
+
+
+class SuiteFileApi(APIView):
+    @extend_schema(operation_id="suite_file", responses={(200, "application/toml"): OpenApiTypes.STR})
+    def get(self, request: Request, name: str) -> HttpResponse:
+        """The suite as the file that a team keeps in its repository."""
+        text = definition_toml(selectors.definition_of(find_suite(name)))
+        return HttpResponse(text, content_type="application/toml; charset=utf-8")
+
+
+class SuiteCalibrationApi(APIView):
+    @extend_schema(operation_id="suite_calibration", responses=JSON, parameters=WHERE)
+    def get(self, request: Request, name: str) -> Response:
+        """Identical runs against each other: share of false alarms, smallest slowdown that is seen, kernel by kernel."""
+        suite = find_suite(name)
+        _, environment = page_selectors.chosen_environment(suite, request.query_params)
+        found = calibration_selectors.calibrate_suite(suite, environment)
+        return Response({**calibration_selectors.calibration_json(found), "environment": environment,
+                         "plan": page_selectors.plan_json(suite)})
+
+
+class JobRequest(serializers.Serializer[None]):
+    """Fresh runs of one or more builds, in turn."""
+
+    builds = serializers.ListField(child=serializers.JSONField(), help_text='names, or {"build": name, "configs": {kernel: {…}}}')
+    runs = serializers.IntegerField(required=False, help_text="of each build; left out: the suite's")
+    kernels = serializers.ListField(child=serializers.CharField(max_length=300), required=False, help_text="keys; left out: all")
+    device = serializers.CharField(max_length=120, required=False, allow_blank=True, help_text="left out: the suite's")
+
+
+class SuiteJobListApi(APIView):
+    write_permission = "tuner.add_suitejob"
+    parser_classes = [SmallJsonParser]
+
+    @extend_schema(operation_id="suite_jobs", responses=JSON)
+    def get(self, request: Request, name: str) -> Response:
+        """Newest first."""
+        return Response({"jobs": selectors.jobs_json(find_suite(name), LIST_LIMIT)})
+
+    @extend_schema(operation_id="suite_measure", request=JobRequest, responses={201: JSON})
+    def post(self, request: Request, name: str) -> Response:
+        """Queue fresh runs."""
+        suite = find_suite(name)
+        given = validated(JobRequest, request.data)
+        if not all(isinstance(each, str | dict) for each in given["builds"]):
+            raise ValidationError({"builds": ["names of builds"]})
+        job = job_services.job_create(suite, owner=request.user, **given)
+        return Response({**selectors.job_json(job), "plan": page_selectors.plan_json(suite)}, status=201)
+
+
+class SuiteJobApi(APIView):
+    @extend_schema(operation_id="suite_job", responses=JSON)
+    def get(self, request: Request, pk: int) -> Response:
+        return Response(selectors.job_json(get_object_or_404(SuiteJob, pk=pk)))
+
+
+class SuiteJobStopApi(APIView):
+    write_permission = "tuner.change_suitejob"
+
+    @extend_schema(operation_id="suite_job_stop", request=None, responses=JSON)
+    def post(self, request: Request, pk: int) -> Response:
+        """What was measured stays."""
+        gate_services.stop_job(get_object_or_404(SuiteJob, pk=pk))
+        return Response(selectors.job_json(get_object_or_404(SuiteJob, pk=pk)))

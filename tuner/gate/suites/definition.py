@@ -1,0 +1,204 @@
+"""A suite in words: what a file in the team's repository, a form and the API all say, checked field by field. Standard library.
+
+    name = "llama-decode"
+    runs = 5                       # fresh processes of a candidate build
+    device = "gpu:NVIDIA H200"
+
+    [[kernel]]
+    op = "matmul"
+    shape = {M = 4096, N = 4096, K = 4096}      # or shapes = [{…}, {…}]
+    dtype = "bf16"                              # or dtypes = ["bf16", "fp16"]
+    config = "cache"                            # "default", "cache", or the parameters themselves
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tuner.gate.suites.checks import DefinitionError, FieldChecks
+from tuner.operators import all_operators, find
+
+KINDS = ("operators", "target", "uploaded")
+MAX_KERNELS, MAX_RUNS = 3_000, 200
+NAME = re.compile(r"[A-Za-z0-9_-]{1,60}\Z")
+TOP = ("name", "title", "kind", "device", "target", "build_path", "runs", "baseline_runs", "every_hours", "capture_slower",
+       "enabled", "rule", "metrics", "policy", "kernel")
+KERNEL = ("op", "shape", "shapes", "dtype", "dtypes", "config", "tag", "enabled", "rule", "metrics")
+
+
+@dataclass(frozen=True)
+class KernelDefinition:
+    key: str
+    op: str
+    shape: Mapping[str, int]
+    dtype: str
+    config_from: str = "default"                      # "default" | "cache" | "given"
+    config: Mapping[str, Any] | None = None
+    tag: str = ""
+    enabled: bool = True
+    rule: Mapping[str, Any] = field(default_factory=dict)
+    metrics: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Definition:
+    name: str
+    title: str = ""
+    kind: str = "operators"
+    device: str = "gpu"
+    target: str = ""                                  # name of the capture target
+    build_path: str = ""
+    runs: int = 5
+    baseline_runs: int = 10
+    every_hours: float | None = None
+    capture_slower: bool = False                      # counters of both builds where a verdict is SLOWER
+    enabled: bool = True
+    rule: Mapping[str, Any] = field(default_factory=dict)
+    metrics: Mapping[str, Any] = field(default_factory=dict)
+    policy: Mapping[str, Any] = field(default_factory=dict)
+    kernels: Sequence[KernelDefinition] = ()
+
+
+def kernel_key(op: str, shape: Mapping[str, Any], dtype: str, tag: str = "") -> str:
+    """Return a kernel's canonical key, "matmul M=4096 N=4096 K=4096 bf16"; `tag` tells equal problems apart.
+
+    Dimensions stand in the operator's order.
+    """
+    operator = find(op)
+    names = [dim.name for dim in operator.dims] if operator else []
+    ordered = (*(name for name in names if name in shape), *sorted(name for name in shape if name not in names))
+    return " ".join(filter(None, (op, *(f"{name}={shape[name]}" for name in ordered), dtype, tag)))
+
+
+def config_text(config: Mapping[str, Any]) -> str:
+    return " ".join(f"{name}={value}" for name, value in config.items())
+
+
+class Reader(FieldChecks):
+    """Reads one document and collects what is wrong with it."""
+
+    def definition(self, document: Any) -> Definition:
+        if not isinstance(document, Mapping):
+            self.say("", "a suite is an object with name and kernels")
+            raise DefinitionError(self.problems)
+        self.unknown("", document, (*TOP, "kernels"))
+        kind = self.choice("kind", document.get("kind", "operators"), KINDS)
+        name = self.text("name", document.get("name", ""), 60)
+        if not NAME.match(name):
+            self.say("name", "1 to 60 letters, digits, - and _")
+        found = Definition(
+            name=name, title=self.text("title", document.get("title", ""), 200), kind=kind,
+            device=self.text("device", document.get("device", "gpu"), 120) or "gpu",
+            target=self.text("target", document.get("target", ""), 120),
+            build_path=self.build_path(document.get("build_path", "")),
+            runs=self.whole("runs", document.get("runs", 5), 1, MAX_RUNS),
+            baseline_runs=self.whole("baseline_runs", document.get("baseline_runs", 10), 1, MAX_RUNS),
+            every_hours=self.hours(document.get("every_hours")),
+            capture_slower=self.flag("capture_slower", document.get("capture_slower", False)),
+            enabled=self.flag("enabled", document.get("enabled", True)),
+            rule=self.rule("rule", document.get("rule", {})), metrics=self.metrics("metrics", document.get("metrics", {})),
+            policy=self.policy(document.get("policy", {})),
+            kernels=self.kernels(document.get("kernel", document.get("kernels", [])), kind))
+        if kind == "target" and not found.target:
+            self.say("target", "name the capture target whose kernels are watched")
+        if kind != "target" and found.target:
+            self.say("target", 'only a suite of kind "target" has one')
+        if kind == "uploaded" and found.capture_slower:
+            self.say("capture_slower", "runs of this suite are uploaded: nothing here can launch its kernels")
+        if kind == "uploaded" and found.every_hours is not None:
+            self.say("every_hours", "runs of this suite are uploaded: nothing here can measure them on a schedule")
+        if self.problems:
+            raise DefinitionError(self.problems)
+        return found
+
+    def kernels(self, given: Any, kind: str) -> list[KernelDefinition]:
+        if not isinstance(given, list):
+            self.say("kernel", "a list of kernels: [[kernel]]")
+            return []
+        if kind != "operators" and given:
+            self.say("kernel", f'kernels of a suite of kind "{kind}" are those that its runs hold: leave them out')
+            return []
+        if kind == "operators" and not given:
+            self.say("kernel", "at least one: [[kernel]] with op, shape and dtype")
+        found: dict[str, KernelDefinition] = {}
+        if len(given) > MAX_KERNELS:
+            self.say("kernel", f"at most {MAX_KERNELS:,} kernels")
+        read = ((at, kernel) for at, each in enumerate(given[:MAX_KERNELS]) for kernel in self.kernel(f"kernel[{at}]", each))
+        for number, (at, kernel) in enumerate(read):
+            if number >= MAX_KERNELS:           # shapes × dtypes multiply: what follows is not looked at
+                self.say("kernel", f"at most {MAX_KERNELS:,} kernels")
+                break
+            if kernel.key in found:
+                self.say(f"kernel[{at}]", f"{kernel.key} is there already; give one of the two a tag")
+            found.setdefault(kernel.key, kernel)
+        return list(found.values())
+
+    def kernel(self, where: str, given: Any) -> Iterator[KernelDefinition]:
+        """One entry, which may name several shapes and types."""
+        if not isinstance(given, Mapping):
+            self.say(where, "a kernel is a table with op, shape and dtype")
+            return
+        self.unknown(where, given, KERNEL)
+        op = self.text(f"{where}.op", given.get("op", ""), 200)
+        operator = find(op)
+        if operator is None:
+            self.say(f"{where}.op", f"no operator of this name; there are {', '.join(all_operators())}")
+            return
+        tag = self.text(f"{where}.tag", given.get("tag", ""), 60)
+        config_from, config = self.config(f"{where}.config", given.get("config", "default"))
+        shared: dict[str, Any] = {"config_from": config_from, "config": config, "tag": tag,
+                  "enabled": self.flag(f"{where}.enabled", given.get("enabled", True)),
+                  "rule": self.rule(f"{where}.rule", given.get("rule", {})),
+                  "metrics": self.metrics(f"{where}.metrics", given.get("metrics", {}))}
+        for name, shape in self.several(where, given, "shape", None):
+            for dtype_name, dtype in self.several(where, given, "dtype", operator.dtypes[0]):
+                if not isinstance(shape, Mapping):
+                    self.say(name, f"a table of whole numbers: {', '.join(dim.name for dim in operator.dims)}")
+                    continue
+                wrong = operator.problems(shape, dtype if isinstance(dtype, str) else "")
+                for of, problem in wrong.items():
+                    self.say(dtype_name if of == "dtype" else name if of == "shape" else f"{name}.{of}", problem)
+                if not wrong:
+                    plain = {dim.name: int(shape[dim.name]) for dim in operator.dims}
+                    yield KernelDefinition(kernel_key(op, plain, dtype, tag), op, plain, dtype, **shared)
+
+    def several(self, where: str, given: Mapping[str, Any], name: str, default: Any) -> list[tuple[str, Any]]:
+        """`shape` or `shapes`, `dtype` or `dtypes`: each with the field's name."""
+        many = given.get(f"{name}s")
+        if many is None:
+            return [(f"{where}.{name}", given.get(name, default))]
+        if name in given or not isinstance(many, list) or not 1 <= len(many) <= MAX_KERNELS:
+            self.say(f"{where}.{name}s", f"a list of 1 to {MAX_KERNELS:,}, and no {name} beside it")
+            return []
+        return [(f"{where}.{name}s[{at}]", each) for at, each in enumerate(many)]
+
+
+def read_definition(document: Any, lines: Mapping[str, int] | None = None) -> Definition:
+    """Return a definition from JSON or a parsed file.
+
+    DefinitionError names every wrong field, with its line where a file has it.
+    """
+    return Reader(lines).definition(document)
+
+
+def definition_document(definition: Definition) -> dict[str, Any]:
+    """Return what `read_definition` takes: only what is said, in the order in which people write it."""
+    plain = Definition(definition.name)
+    found: dict[str, Any] = {"name": definition.name}
+    for name in TOP[1:-1]:
+        value = getattr(definition, name)
+        if value != getattr(plain, name) or name in ("kind", "runs", "baseline_runs", "device"):
+            found[name] = dict(value) if isinstance(value, Mapping) else value
+    if definition.kernels:
+        found["kernel"] = [_kernel_document(kernel) for kernel in definition.kernels]
+    return found
+
+
+def _kernel_document(kernel: KernelDefinition) -> dict[str, Any]:
+    config: Any = dict(kernel.config) if kernel.config_from == "given" and kernel.config else kernel.config_from
+    found = {"op": kernel.op, "shape": dict(kernel.shape), "dtype": kernel.dtype, "config": config}
+    extra = {"tag": kernel.tag, "rule": dict(kernel.rule), "metrics": dict(kernel.metrics)}
+    return found | {name: value for name, value in extra.items() if value} | ({} if kernel.enabled else {"enabled": False})

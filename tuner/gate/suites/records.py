@@ -1,0 +1,198 @@
+"""Uploaded runs before they are rows: JSON lines in the format of timing_runs.jsonl, checked one by one. Standard library.
+
+    {"run": 1, "op": "matmul", "shape": {"M": 4096, …}, "config": {…}, "us": [195.488, …], "clocks": "1980, 3201, 38, 108.56"}
+
+One line is one kernel in one fresh process; kernels of one process share `run`. Beside these a line may say dtype, tag,
+sm_clock_mhz, registers, spills, smem_bytes, facts, metrics, gpu, toolkit (or cuda and triton), driver, source_hash and rejected.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tuner.gate.errors import Refusal
+from tuner.gate.stats.rule import finite_number
+from tuner.gate.suites.checks import is_plain_value
+from tuner.trial import storable
+
+MAX_BYTES = 32 * 2**20                   # of the file, unpacked
+MAX_RECORDS, MAX_SAMPLES = 50_000, 20_000
+MAX_SAMPLES_IN_ALL = 2_000_000           # of one upload: 13 kernels × 24 runs × 100 samples are 31,200
+MIN_US, MAX_US = 1e-6, 1e9               # µs: a sample longer than 1,000 s is no measurement of a kernel
+FACTS = ("registers", "spills", "smem_bytes")
+WORDS = {"dtype": 16, "tag": 60, "gpu": 120, "toolkit": 80, "driver": 40, "source_hash": 64, "cuda": 40, "triton": 40}
+
+
+@dataclass(frozen=True)
+class Record:
+    """One line. `us` in µs in the order taken; empty where it was rejected, and then `rejected` says why."""
+
+    line: int
+    run: str
+    op: str
+    shape: Mapping[str, Any]
+    config: Mapping[str, Any] | None
+    us: tuple[float, ...]
+    rejected: str = ""
+    sm_clock_mhz: float | None = None
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    words: Mapping[str, str] = field(default_factory=dict)       # those of WORDS that the line says
+
+
+def read_records(given: bytes | Iterable[Any]) -> list[Record]:
+    """Return every line of a file (JSONL, or gzip of it), or every object of a list.
+
+    Refusal says the line and the field.
+    """
+    lines = _read_objects(bytes(given)) if isinstance(given, bytes | bytearray) else enumerate(given, start=1)
+    found: list[Record] = []
+    samples = 0
+    for number, each in lines:
+        if len(found) >= MAX_RECORDS:
+            raise Refusal({"runs": f"more than {MAX_RECORDS:,} lines; send them in parts"})
+        found.append(_read_record(number, each))
+        samples += len(found[-1].us)
+        if samples > MAX_SAMPLES_IN_ALL:
+            raise Refusal({"runs": f"more than {MAX_SAMPLES_IN_ALL:,} samples; send them in parts"})
+    if not found:
+        raise Refusal({"runs": "no runs: one JSON object a line, with op, shape, run and us"})
+    return found
+
+
+def _read_objects(data: bytes) -> Iterator[tuple[int, Any]]:
+    for number, line in enumerate(_unpack(data).split(b"\n"), start=1):
+        if not line.strip():
+            continue
+        try:
+            yield number, json.loads(line)
+        except RecursionError as error:
+            raise _line_error(number, "", "nested too deeply") from error
+        except json.JSONDecodeError as error:
+            said = error.msg.removesuffix(" at")
+            raise _line_error(number, "", f"not JSON: {said} at column {error.colno}; was the file cut short?") from error
+        except ValueError as error:
+            raise _line_error(number, "", f"not JSON: {str(error)[:120]}") from error
+
+
+def _unpack(data: bytes) -> bytes:
+    if data[:2] == b"\x1f\x8b":
+        try:
+            with gzip.open(io.BytesIO(data)) as packed:
+                data = packed.read(MAX_BYTES + 1)
+        except (OSError, EOFError, zlib.error) as error:
+            raise Refusal({"runs": f"not a whole gzip file: {error}"[:200]}) from error
+    if len(data) > MAX_BYTES:
+        raise Refusal({"runs": f"more than {MAX_BYTES >> 20} MiB; send them in parts"})
+    return data
+
+
+def _read_record(number: int, given: Any) -> Record:
+    if not isinstance(given, Mapping):
+        raise _line_error(number, "", "a run is a JSON object")
+    words = {name: _text(number, name, each, most) for name, most in WORDS.items() if (each := given.get(name)) is not None}
+    words = {**_environment(number, given.get("environment")), **words}
+    rejected = _text(number, "rejected", given.get("rejected") or "", 300, cut=True)
+    problem = rejected or samples_problem(given.get("us"))
+    return Record(
+        line=number, run=_run(number, given.get("run")), op=_op(number, given.get("op")),
+        shape=_table(number, "shape", given.get("shape", {})), config=_config(number, given.get("config")),
+        us=() if problem else tuple(float(value) for value in given["us"]), rejected=problem or "",
+        sm_clock_mhz=_clock(given), facts=_facts(number, given), words=words)
+
+
+def samples_problem(us: Any) -> str | None:
+    """Return why these are no samples, in words; None when they are.
+
+    A run with such samples is kept as rejected: nothing is guessed.
+    """
+    if not isinstance(us, list | tuple) or not us:
+        return "no samples"
+    if len(us) > MAX_SAMPLES:
+        return f"{len(us):,} samples; at most {MAX_SAMPLES:,}"
+    for at, value in enumerate(us):
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            return f"sample {at} is no number"
+        if not MIN_US <= value <= MAX_US:
+            said = f"{value:g}" if isinstance(value, float) or abs(value) < 10**15 else "too large"
+            return f"sample {at} is {said}: times in µs are from 1e-6 to 1e9"
+    return None
+
+
+def _environment(number: int, value: Any) -> dict[str, str]:
+    """From a table {"cuda": "13.0", "triton": …, "driver": …} or its text "cuda 13.0, triton 3.6.0, driver 580.159"."""
+    if value is None:
+        return {}
+    if isinstance(value, str):
+        parts = [part.strip() for part in _text(number, "environment", value, 200).split(",")]
+        driver = next((part.removeprefix("driver ") for part in parts if part.startswith("driver ")), "")
+        toolkit = ", ".join(part for part in parts if part and not part.startswith("driver "))
+        return {name: word for name, word in (("toolkit", toolkit[:80]), ("driver", driver[:40])) if word}
+    table = _table(number, "environment", value)
+    return {name: str(table[name])[:40] for name in ("cuda", "triton", "driver") if table.get(name)}
+
+
+def _run(number: int, value: Any) -> str:
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 10**15:
+        return str(value)
+    if isinstance(value, str) and value.strip():
+        return _text(number, "run", value, 60)
+    raise _line_error(number, "run", "a number or a name of the fresh process, the same for all kernels of it")
+
+
+def _op(number: int, value: Any) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise _line_error(number, "op", "the operator's or kernel's name")
+    return _text(number, "op", value, 200)
+
+
+def _config(number: int, value: Any) -> Mapping[str, Any] | None:
+    return _table(number, "config", value) or None if value is not None else None
+
+
+def _table(number: int, name: str, value: Any) -> dict[str, Any]:
+    if not isinstance(value, Mapping) or len(value) > 64:
+        raise _line_error(number, name, "a table of plain values")
+    for key, each in value.items():
+        if not isinstance(key, str) or not 0 < len(key) <= 60 or not storable(key) or not is_plain_value(each):
+            raise _line_error(number, f"{name}.{_quote(key)}", "a finite number or a text of at most 200 characters")
+    return dict(value)
+
+
+def _facts(number: int, given: Mapping[str, Any]) -> dict[str, Any]:
+    """registers, spills, smem_bytes and any metric by name."""
+    found = {name: given[name] for name in FACTS if given.get(name) is not None}
+    for table in ("facts", "metrics"):
+        found |= _table(number, table, given.get(table) or {})
+    return _table(number, "facts", found)
+
+
+def _clock(given: Mapping[str, Any]) -> float | None:
+    """Median SM clock in MHz: `sm_clock_mhz`, else the first of nvidia-smi's "SM, memory, °C, W"; None: not sampled."""
+    value = given.get("sm_clock_mhz")
+    if value is None and isinstance(given.get("clocks"), str):
+        try:
+            value = float(given["clocks"].split(",")[0][:40])
+        except ValueError:
+            return None
+    clock = finite_number(value)
+    return clock if clock is not None and 0 < clock < 1e5 else None
+
+
+def _text(number: int, name: str, value: Any, most: int, cut: bool = False) -> str:
+    if not isinstance(value, str) or not storable(value) or (len(value) > most and not cut):
+        raise _line_error(number, name, f"text of at most {most} characters")
+    return value.strip()[:most]
+
+
+def _quote(name: Any) -> str:
+    return str(name)[:40].encode("ascii", "backslashreplace").decode()
+
+
+def _line_error(number: int, name: str, what: str) -> Refusal:
+    return Refusal({"runs": ": ".join(filter(None, (f"line {number}", name, what)))})

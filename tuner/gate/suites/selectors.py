@@ -1,0 +1,282 @@
+"""Reads of suites, their jobs and fresh runs, and where a suite can be measured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from django.db.models import Count, Max, Q, QuerySet
+from django.utils import timezone
+
+from tuner.devices import GPU, RECORDINGS, REPLAY, is_gpu
+from tuner.gate.builds.selectors import ENVIRONMENT
+from tuner.gate.stats.runs import KernelRuns, Run
+from tuner.gate.suites.definition import Definition, KernelDefinition, kernel_key
+from tuner.models import KernelRun, Suite, SuiteCapture, SuiteJob, SuiteKernel
+from tuner.texts import config_in_order, in_order
+from tuner.trial import config_key
+from workers import jobs
+
+Status = SuiteJob.Status
+LIVE = (Status.QUEUED, Status.RUNNING)
+COUNTERS = "counters"                        # reason of a job that is for counters and timelines alone
+FIELDS = ("title", "kind", "device", "build_path", "runs", "baseline_runs", "every_hours", "enabled", "rule", "metrics", "policy",
+          "capture_slower")
+KERNEL_FIELDS = ("op", "shape", "dtype", "config_from", "config", "enabled", "rule", "metrics")
+
+
+def suite_list() -> QuerySet[Suite]:
+    return Suite.objects.select_related("owner", "target")
+
+
+def jobs_of(suite: Suite) -> QuerySet[SuiteJob]:
+    return suite.jobs.select_related("owner", "gate")
+
+
+def job_kernels(job: SuiteJob) -> list[SuiteKernel]:
+    """Return the enabled kernels that a job is for, in the suite's order."""
+    return [kernel for kernel in job.suite.kernels.all()
+            if kernel.enabled and (job.kernels is None or kernel.key in job.kernels)]
+
+
+def interleaved_builds(job: SuiteJob) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield (number of the run, build) in the order of measuring, A B, B A, A B …: drift meets all builds alike."""
+    for number in range(job.runs):
+        for each in job.builds if number % 2 == 0 else reversed(job.builds):
+            yield number, each
+
+
+def job_progress(job: SuiteJob) -> dict[str, Any]:
+    return jobs_progress([job])[job.pk]
+
+
+def jobs_progress(found: Sequence[SuiteJob]) -> dict[int, dict[str, Any]]:
+    """Return, by job, kernel runs done of those wanted and the seconds left (None: not known)."""
+    runs = KernelRun.objects.filter(job__in=[job.pk for job in found]).order_by().values("job")
+    counted: dict[int, Mapping[str, Any]] = {
+        row["job"]: row for row in runs.annotate(done=Count("pk"), processes=Count("run", distinct=True))}
+    enabled = dict(SuiteKernel.objects.filter(suite__in={job.suite_id for job in found}, enabled=True).order_by().values("suite")
+                   .annotate(kernels=Count("pk")).values_list("suite", "kernels"))
+    nothing = {"done": 0, "processes": 0}
+    captured = _capture_progress([job for job in found if job.reason == COUNTERS])
+    return {job.pk: captured.get(job.pk) or _progress(job, counted.get(job.pk, nothing), enabled.get(job.suite_id, 0))
+            for job in found}
+
+
+def _capture_progress(found: Sequence[SuiteJob]) -> dict[int, dict[str, Any]]:
+    """The same of jobs that are for counters alone: captures that have ended, of each build one or two."""
+    if not found:
+        return {}
+    ended = ~Q(capture__status__in=["queued", "running"])
+    rows = SuiteCapture.objects.filter(job__in=[job.pk for job in found]).order_by().values("job")
+    done = {row["job"]: row["done"] for row in rows.annotate(done=Count("pk", filter=ended))}
+    told = {}
+    for job in found:
+        ready = done.get(job.pk, 0)
+        wanted = max(len(job.builds) * (1 if job.suite.kind == Suite.Kind.TARGET else 2), ready)
+        told[job.pk] = {"done": ready, "wanted": wanted, "left_s": None, "processes": ready,
+                        "says": f"{ready} of {wanted} captures"}
+    return told
+
+
+def _progress(job: SuiteJob, counted: Mapping[str, int], enabled: int) -> dict[str, Any]:
+    wanted = max(wanted_runs(job, enabled), counted["done"])
+    left_s = None
+    if job.status == Status.RUNNING and job.started and counted["done"] and wanted:
+        spent = (timezone.now() - job.started).total_seconds()
+        left_s = spent * (wanted - counted["done"]) / counted["done"]
+    return {"done": counted["done"], "wanted": wanted, "left_s": left_s, "processes": counted["processes"],
+            "says": f"{counted['done']:,} of {wanted:,} kernel runs" if wanted else "no kernel run yet"}
+
+
+def wanted_runs(job: SuiteJob, enabled: int) -> int:
+    """Return how many kernel runs a job is to measure; `enabled`: kernels of its suite."""
+    all_of_them = enabled if job.kernels is None else len(job.kernels)
+
+    def of_build(each: Mapping[str, Any]) -> int:
+        return sum(job.kernels is None or key in job.kernels for key in each["configs"]) if each.get("only") else all_of_them
+
+    return job.runs * sum(map(of_build, job.builds))
+
+
+def jobs_json(suite: Suite, most: int) -> list[dict[str, Any]]:
+    """Return the suite's jobs as JSON, newest first."""
+    found = list(jobs_of(suite)[:most])
+    progress = jobs_progress(found)
+    return [job_json(job, progress[job.pk]) for job in found]
+
+
+def job_json(job: SuiteJob, progress: dict[str, Any] | None = None) -> dict[str, Any]:
+    names = [each["build"] for each in job.builds]
+    return {"id": job.pk, "suite": job.suite_id, "gate": job.gate_id, "reason": job.reason, "status": job.status, "builds": names,
+            "kernels": job.kernels, "runs": job.runs, "device": job.device, "error": job.error, "environment": job.environment,
+            "recorded": job.recorded, "worker": job.worker, "progress": progress or job_progress(job),
+            **{name: value.isoformat() if (value := getattr(job, name)) else None for name in ("created", "started", "finished")}}
+
+
+def suite_json(suite: Suite) -> dict[str, Any]:
+    return {"id": suite.pk, **{name: getattr(suite, name) for name in ("name", *FIELDS)},
+            "target": suite.target.name if suite.target else None,
+            "owner": suite.owner.get_username() if suite.owner else None, "from_file": bool(suite.definition),
+            **{name: value.isoformat() if (value := getattr(suite, name)) else None for name in ("due", "created", "changed")}}
+
+
+def definition_of(suite: Suite) -> Definition:
+    """Return the suite as a definition: what its file would say."""
+    kernels = []
+    for kernel in suite.kernels.all() if suite.kind == Suite.Kind.OPERATORS else ():
+        if not kernel.declared:
+            continue
+        base = kernel_key(kernel.op, kernel.shape, kernel.dtype)
+        kernels.append(KernelDefinition(
+            key=kernel.key, tag=kernel.key.removeprefix(base).strip(),
+            **{**{name: getattr(kernel, name) for name in KERNEL_FIELDS}, "shape": in_order(kernel.op, kernel.shape),
+               "config": config_in_order(kernel.config) if kernel.config else None}))
+    return Definition(name=suite.name, target=suite.target.name if suite.target else "", kernels=kernels,
+                      **{name: getattr(suite, name) for name in FIELDS})
+
+
+MOST_ENVIRONMENTS = 50
+
+
+def runs_of(rows: Iterable[KernelRun]) -> list[KernelRuns]:
+    """Return runs by kernel, in the order in which kernels first come. Rows come with their kernel.
+
+    Rejected runs are left out.
+    """
+    kernels: dict[int, SuiteKernel] = {}
+    grouped: dict[int, list[KernelRun]] = {}
+    for row in rows:
+        if row.rejected or not row.us:
+            continue
+        kernels.setdefault(row.kernel_id, row.kernel)
+        grouped.setdefault(row.kernel_id, []).append(row)
+    return [kernel_runs_of(kernels[pk], mine) for pk, mine in grouped.items()]
+
+
+def kernel_runs_of(kernel: SuiteKernel, rows: Iterable[KernelRun]) -> KernelRuns:
+    """Return one kernel with these runs; `config` is the one that all of them had, else None."""
+    mine = list(rows)
+    written = {repr(row.config): row.config for row in mine if row.config}         # mostly one: keys cost more
+    configs = {config_key(config): config for config in written.values()}
+    config = next(iter(configs.values())) if len(configs) == 1 and all(row.config for row in mine) else None
+    return KernelRuns(op=kernel.op, shape=kernel.shape, config=config, key=kernel.key, runs=tuple(run_of(row) for row in mine))
+
+
+def run_of(row: KernelRun) -> Run:
+    return Run(run=row.run, us=np.asarray(row.us, dtype=np.float64), sm_clock_mhz=row.sm_clock_mhz, gpu=row.gpu,
+               environment=environment_text(row.toolkit, row.driver, row.recorded), facts=row.facts, id=row.pk)
+
+
+def environment_text(toolkit: str, driver: str, recorded: str = "") -> str:
+    """"cuda 13.0, triton 3.6.0, driver 580.159": runs of another one are never mixed in. Recorded runs are a world of their own."""
+    return ", ".join(filter(None, (toolkit, f"driver {driver}" if driver else "", recorded)))
+
+
+def build_totals(suite: Suite, **where: str) -> list[tuple[Any, ...]]:
+    """Of each environment and build: ENVIRONMENT's values, the build's id, its runs (of each kernel), the id of the newest one.
+    Rejected runs do not count. `where`: fields that must be equal."""
+    rows = KernelRun.objects.filter(kernel__suite=suite, rejected="", **where).order_by()
+    return list(rows.values_list(*ENVIRONMENT, "build").annotate(runs=Count("pk"), newest=Max("pk")))
+
+
+def environment_totals(suite: Suite, totals: Iterable[tuple[Any, ...]] | None = None, **where: str) -> list[dict[str, Any]]:
+    """Where the suite was measured, the place of the newest run first: ENVIRONMENT's names, `runs` (of each kernel), `builds`, and
+    `newest`, the id of the newest run. `totals`: what build_totals says of it, where that is known already."""
+    found: dict[tuple[str, ...], dict[str, Any]] = {}
+    for *place, _, runs, newest in build_totals(suite, **where) if totals is None else totals:
+        each = found.setdefault(tuple(place), {**dict(zip(ENVIRONMENT, place, strict=True)), "runs": 0, "builds": 0, "newest": 0})
+        each["runs"], each["builds"], each["newest"] = each["runs"] + runs, each["builds"] + 1, max(each["newest"], newest)
+    return sorted(found.values(), key=lambda each: -each["newest"])[:MOST_ENVIRONMENTS]
+
+
+def newest_environment(suite: Suite, **where: str) -> tuple[str, ...] | None:
+    """Return ENVIRONMENT's values of the newest run, the first of environment_totals without its counts."""
+    newest = KernelRun.objects.filter(kernel__suite=suite, rejected="", **where).aggregate(newest=Max("pk"))["newest"]
+    return KernelRun.objects.filter(pk=newest).values_list(*ENVIRONMENT).first()
+
+
+def suite_environments(suite: Suite) -> list[dict[str, str]]:
+    """Return where the suite was measured: GPU, toolkit, driver and label alone."""
+    return [where_of(each) for each in environment_totals(suite)]
+
+
+def where_of(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the fields of KernelRun for one of `suite_environments`."""
+    return {name: environment[name] for name in ENVIRONMENT if name in environment}
+
+
+def runs_filter(suite: Suite, query: Mapping[str, str]) -> QuerySet[KernelRun]:
+    """Return runs that a query names, newest first, rejected ones too.
+
+    ?kernel= (key or number), ?build=, ?gpu=, ?toolkit=, ?driver=, ?recorded=
+    """
+    rows = KernelRun.objects.filter(kernel__suite=suite).select_related("kernel", "build").order_by("-pk")
+    if kernel := query.get("kernel"):
+        rows = rows.filter(kernel__pk=int(kernel)) if kernel.isdecimal() and len(kernel) < 18 else rows.filter(kernel__key=kernel)
+    if query.get("build"):
+        rows = rows.filter(build__name=query["build"])
+    return rows.filter(**{name: query[name] for name in ENVIRONMENT if name in query})
+
+
+def run_json(row: KernelRun, with_samples: bool = False) -> dict[str, Any]:
+    names = ("run", "number", "p50_us", "p95_us", "n", "rejected", "sm_clock_mhz", "facts", "config", "source_hash", "gpu",
+             "toolkit", "driver", "recorded")
+    return {"id": row.pk, "kernel": row.kernel.key, "build": row.build.name, "job": row.job_id, "profile": row.profile_id,
+            "created": row.created.isoformat(), **{name: getattr(row, name) for name in names},
+            **({"us": row.us} if with_samples else {})}
+
+
+SUFFIX = ".jsonl.gz"
+MAX_DEVICE = 120
+
+
+@dataclass(frozen=True)
+class Place:
+    """One choice of the form; `why_not` says why a job would wait there, and for what."""
+
+    value: str
+    title: str
+    why_not: str = ""
+
+
+def recorded_paths() -> dict[str, Path]:
+    """Return stem -> file of the recorded fresh runs that come with the repository: "timing_runs", …"""
+    return {path.name.removesuffix(SUFFIX): path for path in sorted(RECORDINGS.glob(f"*/timing_runs*{SUFFIX}"))}
+
+
+def places() -> list[Place]:
+    """Return where a suite can be measured, GPU first; each with the reason when no worker serves it now."""
+    alive = jobs.workers()
+    gpus = sorted({gpu["name"] for worker in alive if GPU in worker.get("queues", []) for gpu in worker.get("gpus") or []})
+    some = [] if gpus else ["no gpu worker with an NVIDIA GPU is running: manage.py worker gpu"]
+    no_replay = "" if any("replay" in worker.get("queues", []) for worker in alive) else (
+        "no replay worker is running: manage.py worker replay")
+    found = [Place(GPU, f"GPU: {', '.join(gpus)}" if gpus else "GPU", *some)]
+    found += [Place(f"{GPU}:{model}", f"Only {model}") for model in gpus]
+    found += [Place(REPLAY + stem, f"Recorded runs: {stem}", no_replay) for stem in recorded_paths()]
+    return found
+
+
+def why_waiting(device: str) -> str:
+    """Return why a job for this device would wait now; "" when a worker serves it."""
+    known = {place.value: place for place in places()}
+    if device in known:
+        return known[device].why_not
+    return f"no worker has {device.partition(':')[2] or device}"
+
+
+def device_problem(device: str) -> str | None:
+    """Return why nothing could ever be measured there, and what could be chosen; None where it can."""
+    if len(device) > MAX_DEVICE:
+        return f"at most {MAX_DEVICE} characters"
+    if is_gpu(device):
+        return None
+    recorded = recorded_paths()
+    if device.startswith(REPLAY) and device.removeprefix(REPLAY) in recorded:
+        return None
+    return ('choose "gpu", one model ("gpu:NVIDIA H200") or recorded runs (' +
+            ", ".join(f'"{REPLAY}{stem}"' for stem in recorded) + ")")

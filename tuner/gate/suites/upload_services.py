@@ -1,0 +1,211 @@
+"""Runs that CI measured itself: each line finds its kernel; a new one becomes a row, one that is there already counts once.
+
+Of an uploaded suite kernels are seen: (operator, shape, type), and told apart by configuration too where an upload holds several
+configurations of one problem. A suite that declares its kernels takes runs of those alone.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
+from typing import Any
+
+from django.db import transaction
+
+from tuner.cache import rules
+from tuner.gate.builds.services import ensure_build
+from tuner.gate.errors import Refusal
+from tuner.gate.suites.definition import config_text, kernel_key
+from tuner.gate.suites.records import Record, read_records
+from tuner.gate.suites.run_services import copy_runs, plain_facts, run_percentiles, runs_publish
+from tuner.models import Build, KernelRun, Suite, SuiteKernel
+from tuner.texts import config_in_order
+from tuner.trial import config_key
+
+MAX_KERNELS = 5_000             # of one suite
+MAX_KEY = 300
+TELLING_SAMPLES = 5             # timers count in 32 ns: five samples that are equal one by one are one run sent twice
+Same = tuple[int, tuple[float, ...], str]
+
+
+@dataclass(frozen=True)
+class StoredRuns:
+    stored: int                              # new rows
+    known: int                               # runs that were there already, sample for sample
+    rejected: int                            # of the new ones: kept with the reason, never judged
+    kernels: list[str] = field(default_factory=list)             # keys
+    runs: list[int] = field(default_factory=list)                # ids of the rows, new and known, in the order in which they came
+    why: list[str] = field(default_factory=list)                 # of rejected ones, each reason once
+
+
+def runs_store(suite: Suite, build: str | Build, records: bytes | Iterable[Any], *, gpu: str = "", toolkit: str = "",
+               driver: str = "", recorded: str = "", environment: Mapping[str, Any] | None = None, owner: Any = None) -> StoredRuns:
+    """Store uploaded runs of one build, all or none. Refusal: "line 7: us: …". What a line says of its GPU goes before `gpu`.
+
+    Safe twice: a run whose samples stand already for this kernel and build is not stored again.
+    """
+    lines, environment = read_records(records), plain_facts(environment or {})
+    said = {"gpu": gpu[:120], "toolkit": (toolkit or cache_toolkit(environment))[:80],
+            "driver": (driver or str(environment.get("driver") or ""))[:40], "recorded": recorded[:120]}
+    if not said["gpu"] and not all(line.words.get("gpu") for line in lines):
+        raise Refusal({"gpu": "say on which GPU these runs were measured, for example NVIDIA H200"})
+    with transaction.atomic():
+        Suite.objects.select_for_update().get(pk=suite.pk)           # two uploads of one suite, one after the other
+        row_build = build if isinstance(build, Build) else ensure_build(build)
+        lines, kernels = _join_lines(lines, _match_kernels(suite, lines))
+        stored = _store_rows(lines, kernels, row_build, said, environment)
+        transaction.on_commit(lambda: runs_publish(suite), robust=True)
+    return stored
+
+
+def cache_toolkit(environment: Mapping[str, Any]) -> str:
+    found = rules.toolkit_text(environment)
+    return "" if found == "unknown" else found
+
+
+# ---- which kernel a line is of ----
+
+def _match_kernels(suite: Suite, lines: Sequence[Record]) -> list[SuiteKernel]:
+    """For each line its kernel; those of an uploaded suite are made."""
+    known = {kernel.key: kernel for kernel in suite.kernels.all()}
+    before = sorted(known)
+    configs: dict[str, set[str]] = defaultdict(set)
+    bases = []
+    for line in lines:
+        base = _key(kernel_key(line.op, line.shape, line.words.get("dtype", ""), line.words.get("tag", "")))
+        bases.append(base)
+        configs[base].add(config_key(line.config or {}))
+    found = []
+    for line, base in zip(lines, bases, strict=True):
+        told_apart = _key(f"{base} {config_text(config_in_order(line.config))}") if line.config else base
+        if suite.kind != Suite.Kind.UPLOADED:
+            kernel = _declared_kernel(line, base, known)
+        elif len(configs[base]) > 1 or (base not in known and _has_prefix(base + " ", before)):
+            kernel = _ensure_kernel(suite, line, told_apart, known)
+        else:
+            kernel = known.get(told_apart) or _ensure_kernel(suite, line, base, known)
+        found.append(kernel)
+    SuiteKernel.objects.bulk_create([kernel for kernel in known.values() if kernel.pk is None], batch_size=500)
+    return found
+
+
+def _key(text: str) -> str:
+    """As rows hold it; of a longer one the end is a digest, so that two of them are never one kernel."""
+    return text if len(text) <= MAX_KEY else f"{text[:MAX_KEY - 17]} {sha256(text.encode()).hexdigest()[:16]}"
+
+
+def _has_prefix(start: str, ordered: Sequence[str]) -> bool:
+    """Whether one of these texts, which are in order, begins with `start`."""
+    at = bisect_left(ordered, start)
+    return at < len(ordered) and ordered[at].startswith(start)
+
+
+def _declared_kernel(line: Record, base: str, known: Mapping[str, SuiteKernel]) -> SuiteKernel:
+    """Of a suite that declares its kernels: by key, else the one kernel of this problem, else the one of this configuration."""
+    if base in known:
+        return known[base]
+    tag, dtype = line.words.get("tag"), line.words.get("dtype")
+    fits = [kernel for kernel in known.values() if (kernel.op, kernel.shape) == (line.op, dict(line.shape))
+            and dtype in (None, kernel.dtype) and (not tag or kernel.key.endswith(f" {tag}"))]
+    given = [kernel for kernel in fits if line.config and kernel.config == dict(line.config)]
+    chosen = fits if len(fits) == 1 else given
+    if len(chosen) != 1:
+        raise Refusal({"runs": f"line {line.line}: {base}: " + (
+            "the suite declares no such kernel" if not fits else "several kernels of the suite fit; say dtype and tag")})
+    return chosen[0]
+
+
+def _ensure_kernel(suite: Suite, line: Record, key: str, known: dict[str, SuiteKernel]) -> SuiteKernel:
+    if key not in known:
+        if len(known) >= MAX_KERNELS:
+            raise Refusal({"runs": f"line {line.line}: a suite holds at most {MAX_KERNELS:,} kernels"})
+        known[key] = SuiteKernel(
+            suite=suite, key=key, op=line.op, shape=dict(line.shape), dtype=line.words.get("dtype", ""), family=line.op,
+            config_from="given" if line.config else "default", config=dict(line.config) if line.config else None,
+            declared=False, place=len(known))
+    return known[key]
+
+
+# ---- rows ----
+
+def _join_lines(lines: Sequence[Record], kernels: Sequence[SuiteKernel]) -> tuple[list[Record], list[SuiteKernel]]:
+    """A process is one run: what several lines say of a kernel in one process are samples of one run, as in files that are judged
+    without rows. Lines that were sent twice stay as they are: they are told by their samples."""
+    kept: list[Record] = []
+    of: list[SuiteKernel] = []
+    first: dict[tuple[Any, ...], int] = {}
+    parts: dict[int, set[tuple[float, ...]]] = defaultdict(set)
+    for line, kernel in zip(lines, kernels, strict=True):
+        at = first.setdefault((kernel.pk, line.run, repr(line.config), *line.words.values()), len(kept)) if line.us else len(kept)
+        if at < len(kept) and line.us not in parts[at]:
+            kept[at] = replace(kept[at], us=kept[at].us + line.us)
+        else:
+            kept.append(line)
+            of.append(kernel)
+        parts[at].add(line.us)
+    return kept, of
+
+
+def _store_rows(lines: Sequence[Record], kernels: Sequence[SuiteKernel], build: Build, said: Mapping[str, str],
+          environment: Mapping[str, Any]) -> StoredRuns:
+    standing = KernelRun.objects.filter(build=build, kernel__in={kernel.pk for kernel in kernels})
+    samples: dict[Same, int] = {}
+    labels: dict[tuple[int, str], int] = {}
+    for pk, kernel_id, run, us in standing.values_list("pk", "kernel_id", "run", "us"):
+        labels[kernel_id, run] = pk
+        if us:
+            samples[_run_identity(kernel_id, run, us)] = pk
+    numbers: dict[str, int] = {}
+    fresh: list[tuple[int, KernelRun]] = []
+    ids: list[int | None] = []
+    known = 0
+    pending: set[Same] = set()
+    for line, kernel in zip(lines, kernels, strict=True):
+        same = _run_identity(kernel.pk, line.run, line.us)
+        at = samples.get(same) if line.us else labels.get((kernel.pk, line.run))
+        if at is not None or same in pending:
+            known += 1
+            ids.append(at)
+            continue
+        pending.add(same)
+        label = _free_label(line.run, kernel.pk, labels)
+        labels[kernel.pk, label] = 0
+        number = numbers.setdefault(line.run, len(numbers))
+        fresh.append((len(ids), _make_row(line, kernel, build, label, number, said, environment)))
+        ids.append(None)
+    made = [row for _, row in fresh]
+    for row, told in zip(made, run_percentiles(row.us for row in made), strict=True):
+        row.p50_us, row.p95_us = told["p50_us"], told["p95_us"]
+    for (place, _), pk in zip(fresh, copy_runs(made), strict=True):
+        ids[place] = pk
+    return StoredRuns(len(made), known, sum(bool(row.rejected) for row in made),
+                      list(dict.fromkeys(kernel.key for kernel in kernels)),
+                  [pk for pk in ids if pk], list(dict.fromkeys(row.rejected for row in made if row.rejected))[:10])
+
+
+def _run_identity(kernel: int, run: str, us: Sequence[float]) -> Same:
+    """What only one and the same run has: its samples, one by one; few, or all of one value, may be so by chance: its name too."""
+    return kernel, tuple(us), run if len(us) < TELLING_SAMPLES or len(set(us)) == 1 else ""
+
+
+def _free_label(run: str, kernel: int, labels: Mapping[tuple[int, str], int]) -> str:
+    """The run's own name, or the next free one: another upload of this build may count from 1 too."""
+    label, again = run, 1
+    while (kernel, label) in labels:
+        again += 1
+        label = f"{run}#{again}"
+    return label
+
+
+def _make_row(line: Record, kernel: SuiteKernel, build: Build, label: str, number: int, said: Mapping[str, str],
+         environment: Mapping[str, Any]) -> KernelRun:
+    words = line.words
+    return KernelRun(
+        kernel=kernel, build=build, run=label[:80], number=number, us=list(line.us), n=len(line.us), rejected=line.rejected,
+        sm_clock_mhz=line.sm_clock_mhz, facts=dict(line.facts),
+        config=dict(line.config) if line.config else None, source_hash=words.get("source_hash", ""),
+        gpu=words.get("gpu") or said["gpu"], toolkit=(words.get("toolkit") or cache_toolkit(words) or said["toolkit"])[:80],
+        driver=words.get("driver") or said["driver"], environment=dict(environment), recorded=said["recorded"])

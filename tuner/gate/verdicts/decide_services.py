@@ -1,0 +1,197 @@
+"""Advance gates as runs arrive: judge, measure once more where the verdict is in doubt, or conclude.
+
+Everything follows from rows, under a lock of the gate's row: two workers that advance one gate do it once, and the sweep makes up
+for a worker that died between a job's end and the verdict.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from django.conf import settings
+from django.db import InterfaceError, OperationalError, transaction
+from django.db.models import Exists, OuterRef
+from django.utils import timezone
+
+from tuner.gate.errors import Refusal
+from tuner.gate.notify.services import FAILED, write_gate_messages
+from tuner.gate.regressions.services import update_regressions
+from tuner.gate.reports import message
+from tuner.gate.stats.rule import Verdict, rule_of
+from tuner.gate.suites.job_services import job_create
+from tuner.gate.suites.selectors import LIVE
+from tuner.gate.verdicts import rounds_selectors, sides_selectors
+from tuner.gate.verdicts.counter_services import capture_slower_kernels
+from tuner.gate.verdicts.rounds_selectors import PlannedRound
+from tuner.gate.verdicts.selectors import gate_document, gate_short
+from tuner.gate.verdicts.verdict_services import Judgement, judge_gate, write_verdict
+from tuner.models import Build, Gate, KernelRun, Suite, SuiteJob
+from workers import jobs
+
+
+def notify_followers(gate: Gate) -> int:
+    """Write the messages about a gate that has ended; return how many are new. A gate that goes on has none."""
+    event = gate.verdict or (FAILED if gate.status == Gate.Status.FAILED else "")
+    if not event:
+        return 0
+    return write_gate_messages(gate, event, lambda: message.gate_message(gate_document(gate, base=settings.PUBLIC_URL)))
+
+
+log = logging.getLogger(__name__)
+Status = Gate.Status
+
+
+def advance_gate(gate_id: int) -> Gate | None:
+    """Take the gate as far as its runs allow. None where it has ended, or a job of it still lives. Safe at any time, twice.
+
+    An error in judging ends the gate as failed: it would come again at every try, and a pipeline waits for an answer.
+    """
+    try:
+        return _advance_locked(gate_id)
+    except (OperationalError, InterfaceError):          # the database was away: the sweep tries again
+        raise
+    except Exception as error:
+        log.exception("gate %s could not be judged", gate_id)
+        return _fail_gate(gate_id, f"{type(error).__name__}: {error}"[:500])
+
+
+def _fail_gate(gate_id: int, what: str) -> Gate | None:
+    Gate.objects.filter(pk=gate_id, status__in=Gate.UNDER_WAY).update(
+        status=Status.FAILED, finished=timezone.now(), reason="it could not be judged: this is a mistake of Ridgepoint's",
+        error={"where": "judging", "what": what, "hint": "the server's log has the trace; the runs are kept"})
+    gate = Gate.objects.select_related("suite", "build", "against").filter(pk=gate_id).first()
+    if gate is not None:
+        publish_gate(gate)
+    return gate
+
+
+def _advance_locked(gate_id: int) -> Gate | None:
+    with transaction.atomic():
+        gate = Gate.objects.select_for_update(of=("self",)).select_related("suite", "build", "against").filter(
+            pk=gate_id, status__in=Gate.UNDER_WAY).first()
+        if gate is None or gate.jobs.filter(status__in=LIVE).exists():
+            return None
+        if gate.status == Status.WAITING and not sides_selectors.candidate_runs(gate):
+            return None
+        _advance_row(gate)
+        transaction.on_commit(lambda: publish_gate(gate), robust=True)       # a page that hears nothing is no reason to fail
+    return gate
+
+
+def _advance_row(gate: Gate) -> None:
+    last = gate.jobs.order_by("-id").first()
+    if last is not None and last.status == SuiteJob.Status.STOPPED:
+        gate.status, gate.reason, gate.finished = Status.STOPPED, "stopped before it was decided", timezone.now()
+        gate.save()
+        return
+    judged = judge_gate(gate)
+    if last is not None and last.status == SuiteJob.Status.FAILED and judged.sides.env is None:
+        error = last.error or {}
+        gate.status, gate.finished = Status.FAILED, timezone.now()
+        gate.error = error or {"where": "suite job", "what": "it failed and gave no reason", "hint": "see the job"}
+        gate.reason = f"could not be measured: {gate.error.get('what', '')}"
+        gate.save()
+        _run_follow_ups(gate)
+        return
+    failed = last is not None and last.status == SuiteJob.Status.FAILED
+    again = None if failed else rounds_selectors.next_round(gate, judged.sides, judged.of, rule_of(gate.suite.rule))
+    if again is not None and queue_round(gate, again, "gate"):
+        write_verdict(gate, judged)           # what is known so far; the gate has no verdict yet
+        Gate.objects.filter(pk=gate.pk).update(report=gate.report, gpu=gate.gpu, toolkit=gate.toolkit, driver=gate.driver,
+                                               recorded=gate.recorded)
+        return
+    why = (last.error or {}).get("what", "no reason given") if last is not None and failed else ""
+    conclude_gate(gate, judged, [f"a further round failed, decided without it: {why}"] if failed else [])
+
+
+def queue_round(gate: Gate, wanted: PlannedRound, reason: str, owner: Any = None) -> bool:
+    """Order the runs of a round; False where the suite cannot be measured any more, and what there is decides."""
+    env = {"gpu": gate.gpu} if gate.gpu and not gate.recorded else gate.environment
+    try:
+        job_create(gate.suite, builds=wanted.builds, runs=wanted.runs, kernels=wanted.kernels, gate=gate, reason=reason,
+                   device=job_device(gate.suite, env), owner=owner or gate.owner)
+    except Refusal as error:
+        log.warning("gate %s: no further round: %s", gate.pk, error)
+        return False
+    gate.rounds += 1
+    gate.status, gate.finished = Status.MEASURING, None
+    gate.reason = f"measuring again: {wanted.why}"
+    gate.save()
+    return True
+
+
+def job_device(suite: Suite, environment: dict[str, Any]) -> str:
+    """Return the device that a job asks for: the request's, else the suite's; "gpu:MODEL" where a GPU is named."""
+    if environment.get("device"):
+        return str(environment["device"])
+    if environment.get("gpu") and suite.device.partition(":")[0] == "gpu":
+        return f"gpu:{environment['gpu']}"
+    return suite.device
+
+
+def conclude_gate(gate: Gate, judged: Judgement, notes: list[str]) -> None:
+    """Write the verdict and run what follows on it; an error there does not take the verdict back."""
+    write_verdict(gate, judged, notes, baseline_offer(gate, judged))
+    if gate.report["offer"]:
+        gate.reason = gate.report["offer"]["says"]
+    gate.status, gate.finished = Status.DONE, timezone.now()
+    gate.save()
+    _run_follow_ups(gate)
+
+
+def _run_follow_ups(gate: Gate) -> None:
+    for told in (update_regressions, notify_followers, capture_slower_kernels):
+        if told is not notify_followers and gate.status != Status.DONE:
+            continue
+        try:
+            with transaction.atomic():
+                told(gate)
+        except Exception:
+            log.exception("gate %s is decided, but %s failed", gate.pk, told.__name__)
+
+
+def baseline_offer(gate: Gate, judged: Judgement) -> dict[str, Any] | None:
+    """Return what can be measured here so that there is a baseline, None where there is one."""
+    env = judged.sides.env
+    if env is None or judged.verdict.verdict != Verdict.NO_DATA or any(one.baseline.runs for one in judged.sides.kernels):
+        return None
+    found = sides_selectors.nearest_measured_build(gate, env)
+    if found is not None:
+        there, build = found
+        says = f"no baseline on {env.text}: {build.name}, the newest build before, was measured elsewhere " \
+               f"({', '.join(env.differs(there))})"
+    else:
+        parent = Build.objects.filter(name=gate.build.parent).exclude(pk=gate.build_id).first() if gate.build.parent else None
+        if parent is None:
+            seen = KernelRun.objects.filter(kernel__suite=gate.suite, rejected="").exclude(build=gate.build_id).exists()
+            of = "these kernels" if seen else "this suite"
+            return {"says": f"no baseline yet: the runs of {gate.build.name} are the first of {of}, and later builds are "
+                            "compared with them", "baseline": "", "measurable": False}
+        build, says = parent, f"no baseline yet: no build of this suite was measured before {gate.build.name}"
+    able = rounds_selectors.can_measure_again(gate.suite)
+    what = f"measure {build.name} here, in turn with {gate.build.name}" if able else f"send runs of {build.name} taken here"
+    return {"says": f"{says}. For a verdict, {what}", "baseline": build.name, "measurable": able}
+
+
+# ---- what wakes gates ----
+
+def advance_gates_of_build(suite: Suite, build: Build | str) -> list[Gate]:
+    """Advance the gates of the build that wait for uploaded runs; return those that went on."""
+    name = build if isinstance(build, str) else build.name
+    waiting = Gate.objects.filter(suite=suite, build__name=name, status=Status.WAITING).values_list("pk", flat=True)
+    return [gate for pk in list(waiting) if (gate := advance_gate(pk)) is not None]
+
+
+def wake_gates() -> list[int]:
+    """Advance gates whose jobs have all ended and whose worker died before it said so; return their ids."""
+    live = SuiteJob.objects.filter(gate=OuterRef("pk"), status__in=LIVE)
+    left = Gate.objects.filter(~Exists(live), status=Status.MEASURING).order_by("pk").values_list("pk", flat=True)[:50]
+    return [pk for pk in list(left) if advance_gate(pk) is not None]
+
+
+def publish_gate(gate: Gate) -> None:
+    """Tell the pages that watch the gate."""
+    told = gate_short(gate)
+    jobs.publish(f"gate.{gate.pk}", "status", told)
+    jobs.publish("home", "gate", told)

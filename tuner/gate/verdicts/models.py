@@ -1,0 +1,78 @@
+"""Rows of gates: the question whether a build made a suite slower, and its answer kernel by kernel."""
+
+from __future__ import annotations
+
+from django.conf import settings
+from django.db import models
+
+
+class Gate(models.Model):
+    """One build of one suite in one environment, judged. `verdict` is "" until it is known."""
+
+    class Status(models.TextChoices):
+        WAITING = "waiting"          # for uploaded runs
+        MEASURING = "measuring"      # a suite job of its own is queued or runs
+        DONE = "done"
+        STOPPED = "stopped"
+        FAILED = "failed"
+
+    UNDER_WAY = (Status.WAITING, Status.MEASURING)
+
+    suite = models.ForeignKey("tuner.Suite", on_delete=models.CASCADE, related_name="gates")
+    build = models.ForeignKey("tuner.Build", on_delete=models.CASCADE, related_name="gates")
+    against = models.ForeignKey("tuner.Build", null=True, blank=True, on_delete=models.SET_NULL, related_name="+")  # null: baseline
+    configs = models.JSONField(default=dict, blank=True)         # kernel key -> config that this build is measured with
+    environment = models.JSONField(default=dict, blank=True)     # what CI asked for: {"gpu"?, "toolkit"?, "driver"?, "device"?}
+    status = models.CharField(max_length=12, choices=Status, default=Status.MEASURING)
+    verdict = models.CharField(max_length=12, blank=True)        # one of tuner.gate.stats.rule.Verdict
+    reason = models.TextField(blank=True)                        # one sentence
+    rounds = models.IntegerField(default=0)                      # of measuring so far: the first, and re-runs
+    report = models.JSONField(default=dict, blank=True)          # tuner.gate.stats.suite.SuiteVerdict as JSON
+    error = models.JSONField(null=True, blank=True)
+    url = models.CharField(max_length=500, blank=True)           # of the pull request or pipeline that asked; http(s) only
+    gpu = models.CharField(max_length=120, blank=True)           # where it was decided
+    toolkit = models.CharField(max_length=80, blank=True)
+    driver = models.CharField(max_length=40, blank=True)
+    recorded = models.CharField(max_length=120, blank=True)
+    owner = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL)
+    request_key = models.CharField(max_length=80, blank=True)    # Idempotency-Key of the request that asked for it
+    created = models.DateTimeField(auto_now_add=True)
+    finished = models.DateTimeField(null=True)
+
+    class Meta:
+        ordering = ["-created", "-id"]
+        indexes = [models.Index(fields=["status"], name="gate_status")]
+        constraints = [models.UniqueConstraint(fields=["owner", "request_key"], condition=~models.Q(request_key=""),
+                                               name="gate_request_once")]
+
+    def __str__(self) -> str:
+        return f"gate {self.pk}"
+
+
+class GateKernel(models.Model):
+    """What a gate says of one kernel, and which runs it rests on."""
+
+    gate = models.ForeignKey(Gate, on_delete=models.CASCADE, related_name="kernels")
+    kernel = models.ForeignKey("tuner.SuiteKernel", on_delete=models.CASCADE, related_name="verdicts")
+    verdict = models.CharField(max_length=12)
+    reason = models.TextField(blank=True)
+    baseline_us = models.FloatField(null=True)         # median of run medians
+    candidate_us = models.FloatField(null=True)
+    ratio_p50 = models.FloatField(null=True)           # candidate / baseline
+    low = models.FloatField(null=True)
+    high = models.FloatField(null=True)
+    ratio_p95 = models.FloatField(null=True)
+    p_value = models.FloatField(null=True)
+    detectable = models.FloatField(null=True)          # smallest slowdown that these runs could have shown, 0.034 is 3.4 %
+    facts = models.JSONField(default=dict, blank=True)           # all else of the comparison: p95's interval, clocks, metrics
+    baseline_runs = models.JSONField(default=list)     # ids of KernelRun
+    candidate_runs = models.JSONField(default=list)
+    regression = models.ForeignKey("tuner.Regression", null=True, blank=True, on_delete=models.SET_NULL, related_name="told_by")
+    place = models.IntegerField(default=0)             # worst first
+
+    class Meta:
+        ordering = ["place", "id"]
+        constraints = [models.UniqueConstraint(fields=["gate", "kernel"], name="gatekernel_once")]
+
+    def __str__(self) -> str:
+        return f"{self.kernel_id}: {self.verdict}"

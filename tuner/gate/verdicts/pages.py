@@ -1,0 +1,309 @@
+"""HTML: all gates, one gate live, the evidence of one kernel, the form for a gate, the baselines; what a person does to them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import urlencode
+
+from django.contrib import messages
+from django.contrib.auth.decorators import permission_required
+from django.core.paginator import Paginator
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.urls import reverse
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
+
+from tuner import devices
+from tuner.gate.baselines import table_selectors as table
+from tuner.gate.baselines.charts import Spread, spread_plot
+from tuner.gate.builds.selectors import ENVIRONMENT
+from tuner.gate.errors import Refusal
+from tuner.gate.regressions.services import change_baseline
+from tuner.gate.verdicts import (
+    charts,
+    counter_services,
+    evidence_selectors,
+    page_selectors,
+    rounds_selectors,
+    run_charts,
+    selectors,
+    services,
+)
+from tuner.gate.verdicts.forms import MOST_RUNS, GateForm
+from tuner.models import Build, Gate, GateKernel, KernelRun, Regression, Suite, SuiteJob
+
+PICTURE_ROWS = 40
+_FULL_SHA = re.compile(r"[0-9a-f]{40}")        # GitHub takes a check of nothing else
+KNOWN_BUILDS = 200
+
+# A gate may be stopped or asked for more by whoever may change gates.
+changes_gates = permission_required("tuner.change_gate", raise_exception=True)
+
+
+@require_safe
+def gate_list(request: HttpRequest) -> HttpResponse:
+    """Which builds were judged, and how?"""
+    wanted = {name: request.GET.get(name, "")[:200] for name in page_selectors.FILTERS}
+    found = page_selectors.filtered_gates(wanted)
+    page = Paginator(found, page_selectors.PAGE_ROWS).get_page(request.GET.get("page"))
+    rows = page_selectors.gate_rows(page)
+    newest = next(iter(page_selectors.gate_rows(found.exclude(verdict="")[:1])), None)      # whatever page is looked at
+    return render(request, "gate/verdicts/list.html", {
+        "rows": rows, "page": page, "total": page.paginator.count, "wanted": wanted, "filtered": any(wanted.values()),
+        "choices": page_selectors.filter_choices(), "totals": page_selectors.gate_totals(), "newest": newest,
+        "suites": Suite.objects.filter(enabled=True)[:100],
+        "live": any(row.gate.status in Gate.UNDER_WAY for row in rows)})
+
+
+@require_safe
+def gate_detail(request: HttpRequest, pk: int) -> HttpResponse:
+    """Did this build make anything slower? Parts that follow the rows while it is measured are marked data-live."""
+    gate = get_object_or_404(Gate.objects.select_related("suite", "build", "against", "owner"), pk=pk)
+    wanted = {name: request.GET.get(name, "")[:200] for name in page_selectors.KERNEL_FILTERS}
+    page = page_selectors.kernel_page(gate, wanted, request.GET.get("page"))
+    drawn = list(page_selectors.kernel_rows(gate)[:PICTURE_ROWS])
+    for row in (*page, *drawn):
+        row.kernel.suite = gate.suite
+    rule, tally, builds = page_selectors.gate_rule(gate), page_selectors.verdict_tally(gate), page_selectors.baseline_builds(gate)
+    lines, count = [page_selectors.KernelLine(row) for row in page], sum(tally.values())
+    return render(request, "gate/verdicts/detail.html", {
+        "gate": gate, "page": page, "lines": lines, "wanted": wanted, "filtered": any(wanted.values()), "count": count,
+        "has_metrics": any(line.judged for line in lines), "rule": rule,
+        "tally": tally, "rounds": page_selectors.gate_rounds(gate), "worth": page_selectors.error_rates(gate),
+        "largest": page_selectors.largest_change(gate), "worst": drawn[0] if drawn else None,
+        "plot": charts.interval_plot([_point(row) for row in drawn], rule.floor, rule.target, PICTURE_ROWS, count)
+        if any(row.ratio_p50 for row in drawn) else None,
+        "baseline_builds": builds, "compare_with": _compare_with(gate, builds), "exit_code": selectors.exit_code(gate),
+        "under_way": gate.status in Gate.UNDER_WAY, "document": selectors.gate_around(gate),
+        "picture_says": _plot_description(drawn, count), "build_url": reverse("build", args=[gate.build.name]),
+        "most_runs": MOST_RUNS, "more_runs": page_selectors.runs_to_offer(gate),
+        "full_sha": _FULL_SHA.fullmatch(gate.build.name) is not None,
+        "regressions": gate.kernels.filter(regression__isnull=False).exists()})
+
+
+def _compare_with(gate: Gate, builds: list[str]) -> str:
+    """The build that the compare page puts beside this one, "" where there is no profile of both."""
+    names = [gate.against.name] if gate.against else builds
+    return next((name for name in names[:3] if page_selectors.can_compare(name, gate.build.name)), "")
+
+
+def _plot_description(found: list[GateKernel], count: int) -> str:
+    """The interval plot for who cannot see it."""
+    told = [f"{row.kernel.key} {row.verdict}" + (f" {charts.percent(row.ratio_p50)}" if row.ratio_p50 else "") for row in found[:8]]
+    rest = count - len(told)
+    return (f"Ratio of the build's p50 to the baseline's with its interval, {count:,} kernels, worst first: {'; '.join(told)}"
+            + (f"; and {rest:,} more, in the table below." if rest else ". The table below holds the same numbers."))
+
+
+def _point(row: GateKernel) -> charts.Point:
+    rule = page_selectors.kernel_rule(row)
+    p95 = row.ratio_p95
+    return charts.Point(row.kernel.key, row.verdict, f"kernels/{row.pk}/", row.ratio_p50, row.low, row.high, p95, row.detectable,
+                        rule.floor, rule.target, row.reason)
+
+
+@require_safe
+def gate_kernel(request: HttpRequest, pk: int, kernel_pk: int) -> HttpResponse:
+    """What does one kernel's verdict rest on?"""
+    row = get_object_or_404(GateKernel.objects.select_related(
+        "gate__suite", "gate__build", "gate__against", "kernel__suite", "regression__build"), pk=kernel_pk, gate_id=pk)
+    runs = evidence_selectors.run_rows(row)
+    sides = evidence_selectors.compared_sides(runs)
+    baseline, candidate = sides
+    rule = page_selectors.kernel_rule(row)
+    samples = [run_charts.RunSamples(each.side, each.run.build.name, each.label, each.order, each.run.us, each.run.sm_clock_mhz)
+               for each in runs if each.run.us and each.run.p50_us]
+    old = row.gate.against.name if row.gate.against else next(iter(baseline.builds), "")
+    return render(request, "gate/verdicts/kernel.html", {
+        "gate": row.gate, "row": row, "kernel": row.kernel, "title": evidence_selectors.kernel_title(row), "runs": runs,
+        "sides": sides,
+        "baseline": baseline, "candidate": candidate, "rule": rule, "old": old,
+        "counters": counter_services.verdict_counters(row, old),
+        "ask": reverse("gate-kernel-counters", args=[pk, kernel_pk]), "arriving": evidence_selectors.round_under_way(row),
+        "more_runs": page_selectors.runs_to_offer(row.gate, [row]), "shift": _shift(row),
+        "strips": charts.strip_plot([(side.name, ", ".join(side.builds[:2]), [
+            charts.RunMedian(each.run.p50_us, _run_title(each), f"#run-{each.run.pk}") for each in runs
+            if each.side == side.name and each.run.p50_us]) for side in sides], rule.floor, rule.target,
+            (row.low, row.high) if row.low and row.high else None),
+        "strips_say": _strips_description(sides, row), "order": run_charts.order_figure(samples),
+        "samples": run_charts.samples_figure(samples),
+        "changes": evidence_selectors.metric_changes(row, runs), "configs": evidence_selectors.config_rows(sides),
+        "unknown_counters": evidence_selectors.unknown_counters(runs),
+        "ways": evidence_selectors.evidence_links(row, old, row.gate.build.name),
+        "profiles": [(side, evidence_selectors.build_profiles(row, side.builds or [name]))
+                     for side, name in zip(sides, (old, row.gate.build.name), strict=True)],
+        "neighbours": _neighbours(row)})
+
+
+def _run_title(each: evidence_selectors.RunRow) -> str:
+    clock = f", {each.run.sm_clock_mhz:,.0f} MHz" if each.run.sm_clock_mhz else ""
+    return f"{each.label} of {each.run.build.name}: median {each.run.p50_us:.2f} µs of {each.run.n} samples{clock}"
+
+
+def _strips_description(sides: list[evidence_selectors.Side], row: GateKernel) -> str:
+    """The run medians for who cannot see them."""
+    told = [f"{side.name}: {side.n} runs, median {side.p50_us:.2f} µs" for side in sides if side.p50_us]
+    return f"Run medians of both builds. {'; '.join([*told, *filter(None, [_shift(row)])])}. The table of runs holds each."
+
+
+def _shift(row: GateKernel) -> str:
+    return charts.percent(row.ratio_p50) if row.ratio_p50 else ""
+
+
+def _neighbours(row: GateKernel) -> dict[str, GateKernel | None]:
+    """The kernels of the gate before and after this one."""
+    order = list(row.gate.kernels.order_by("place", "id").values_list("pk", flat=True))
+    at = order.index(row.pk)
+    beside = row.gate.kernels.select_related("kernel").in_bulk([*order[max(0, at - 1):at], *order[at + 1:at + 2]])
+    return {"before": beside.get(order[at - 1]) if at else None, "after": beside.get((order[at + 1:at + 2] or [0])[0])}
+
+
+@permission_required("tuner.add_gate", raise_exception=True)
+@require_http_methods(["GET", "HEAD", "POST"])
+def gate_new(request: HttpRequest) -> HttpResponse:
+    """The form, filled in from ?suite=&build=&against=; how many runs the suite needs is said before anything is run."""
+    places = [(place.value, place.title) for place in devices.list_devices() if place.operator is None]
+    if request.method != "POST":
+        initial = {name: request.GET[name][:500] for name in GateForm.base_fields if request.GET.get(name)}
+        return _render_form(request, GateForm(initial=initial, devices=places), initial.get("suite", ""))
+    form = GateForm(request.POST, devices=places)
+    if form.is_valid():
+        given = form.cleaned_data
+        try:
+            gate = services.create_gate(
+                given["suite"], given["build"], owner=request.user, environment=form.environment(), runs=given["runs"],
+                **{name: given[name] for name in ("against", "parent", "branch", "title", "url")})
+        except Refusal as refused:
+            for name, problem in refused.fields.items():
+                place = "gpu" if given["gpu"] else "device"
+                field = place if name.startswith("environment") else name if name in form.fields else None
+                form.add_error(field, problem if field == name else f"{name}: {problem}")
+        else:
+            return redirect("gate", gate.pk)
+    return _render_form(request, form, request.POST.get("suite", ""), status=400)
+
+
+def _render_form(request: HttpRequest, form: GateForm, chosen: str, status: int = 200) -> HttpResponse:
+    suites = list(Suite.objects.filter(enabled=True)[:100])
+    return render(request, "gate/verdicts/new.html", {
+        "form": form, "chosen": chosen, "plans": [(suite, rounds_selectors.plan_for_suite(suite)) for suite in suites],
+        "builds": Build.objects.all()[:KNOWN_BUILDS]}, status=status)
+
+
+# ---- what a person does to a gate: POST, then its page ----
+
+@changes_gates
+@require_POST
+def gate_stop(request: HttpRequest, pk: int) -> HttpResponse:
+    services.stop_gate(get_object_or_404(Gate, pk=pk))
+    return redirect("gate", pk)
+
+
+@changes_gates
+@require_POST
+def gate_again(request: HttpRequest, pk: int) -> HttpResponse:
+    """More fresh runs, interleaved with the baseline's build: of all kernels, or of the one that is named."""
+    gate = get_object_or_404(Gate, pk=pk)
+    runs = request.POST.get("runs", "")
+    kernels = [key for key in request.POST.getlist("kernel") if key][:1000]
+    try:
+        if runs and not (runs.isascii() and runs.isdecimal() and len(runs) < 5 and 1 <= int(runs) <= MOST_RUNS):
+            raise Refusal({"runs": f"a number from 1 to {MOST_RUNS}"})
+        services.measure_gate_again(gate, owner=request.user, runs=int(runs) if runs else None, kernels=kernels or None)
+    except Refusal as refused:
+        messages.error(request, f"Not measured again: {'; '.join(refused.fields.values()).rstrip('.')}.")
+    return redirect("gate", pk)
+
+
+may_capture = permission_required("tuner.add_suitejob", raise_exception=True)
+
+
+@require_POST
+@may_capture
+def gate_kernel_counters(request: HttpRequest, pk: int, kernel_pk: int) -> HttpResponse:
+    row = get_object_or_404(GateKernel.objects.select_related("gate__suite", "gate__build", "gate__against", "kernel"),
+                            pk=kernel_pk, gate_id=pk)
+    return _capture(request, counter_services.capture_kernel_counters, row, reverse("gate-kernel", args=[pk, kernel_pk]))
+
+
+@require_POST
+@may_capture
+def regression_counters(request: HttpRequest, pk: int) -> HttpResponse:
+    row = get_object_or_404(Regression.objects.select_related("suite", "build", "good"), pk=pk)
+    return _capture(request, counter_services.capture_regression_counters, row, reverse("regression", args=[pk]))
+
+
+def _capture(request: HttpRequest, capture: Callable[..., SuiteJob], row: GateKernel | Regression, page: str) -> HttpResponse:
+    """Queue a capture of the row's builds and return to the counters of its page."""
+    try:
+        job = capture(row, owner=request.user)
+    except Refusal as refused:
+        messages.error(request, f"Not captured: {'; '.join(refused.fields.values()).rstrip('.')}.")
+    else:
+        builds = " and ".join(each["build"] for each in job.builds)
+        messages.success(request, f"Counters and timelines of {builds} are being captured (job {job.pk}).")
+    return redirect(f"{page}#counters")
+
+
+MOST_BUILDS = 200
+ACTIONS = (("pin", "always compare with this build"), ("roll", "roll on with the newest builds that passed"),
+           ("intended", "the change was intended: the baseline begins with this build"))
+
+
+@require_safe
+def baselines(request: HttpRequest, pk: int) -> HttpResponse:
+    return _render_baselines(request, get_object_or_404(Suite, pk=pk),
+                             {name: request.GET[name] for name in ENVIRONMENT if request.GET.get(name)})
+
+
+@require_POST
+@permission_required("tuner.add_baselinechange", raise_exception=True)
+def baseline_change(request: HttpRequest, pk: int) -> HttpResponse:
+    suite = get_object_or_404(Suite, pk=pk)
+    said = {name: request.POST.get(name, "").strip() for name in ("action", "build", "kernel", "gpu", "note")}
+    try:
+        change = change_baseline(suite, said, request.user)
+    except Refusal as error:
+        return _render_baselines(request, suite, {}, said, error.fields, status=400)
+    messages.success(request, f"{change.get_action_display()}: {change.build or 'the newest builds that passed'}. "
+                              "Gates from now on are judged by it; earlier verdicts stay.")
+    return redirect(reverse("suite-baselines", args=[suite.pk]) + "#history")
+
+
+def _render_baselines(request: HttpRequest, suite: Suite, asked: dict[str, str], said: dict[str, str] | None = None,
+          wrong: dict[str, str] | None = None, status: int = 200) -> HttpResponse:
+    env, every = table.choose_environment(suite, asked)
+    kernels = list(suite.kernels.filter(enabled=True))
+    page = table.kernels_page(kernels, request.GET.get("page"))
+    lines, held = table.next_lines(kernels, list(page), env) if env else ([], [])
+    changes = table.recent_changes(suite)
+    force = table.changes_in_force(held)
+    picture = spread_plot([_spread(line) for line in lines])
+    return render(request, "gate/verdicts/baselines.html", {
+        "suite": suite, "env": env, "lines": lines, "page": page, "plot": picture,
+        "said": _missing_environment_note(asked, env) + table.summary_sentence(suite, env, held, lines),
+        "environments": [{**each, "chosen": each["env"] == env, "query": urlencode(each["env"].where())} for each in every],
+        "changes": [{"row": change, "in_force": change.pk in force} for change in changes],
+        "kernels": list(page), "gpus": sorted({each["env"].gpu for each in every} - {""}),
+        "builds": Build.objects.filter(pk__in=KernelRun.objects.filter(kernel__suite=suite).order_by().values("build").distinct())
+        [:MOST_BUILDS],
+        "actions": ACTIONS, "form": said or {"action": "intended", **{name: request.GET.get(name, "") for name in
+                                                                   ("action", "build", "kernel", "gpu", "note")
+                                                                   if request.GET.get(name)}},
+        "wrong": wrong or {}, "may_change": request.user.has_perm("tuner.add_baselinechange")}, status=status)
+
+
+def _missing_environment_note(asked: dict[str, str], env: Any) -> str:
+    """Of an address that names an environment without runs: another one is shown, and said to be."""
+    if env is None or all(getattr(env, name) == value for name, value in asked.items()):
+        return ""
+    return f"No run was taken on {', '.join(f'{name} {value}'[:80] for name, value in asked.items())}; shown instead: "
+
+
+def _spread(line: Any) -> Spread:
+    runs = line.baseline.runs
+    titles = [f"{run.build.name}, {run.run}: {run.p50_us:.4g} µs, {run.created:%Y-%m-%d %H:%M}" for run in runs]
+    says = f"±{line.spread:.2%}".replace("%", " %") if line.spread is not None else ""
+    return Spread(line.baseline.kernel.key, [run.p50_us for run in runs], titles, says)

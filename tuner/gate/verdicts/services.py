@@ -1,0 +1,278 @@
+"""Create a gate, stop it, or measure it again: what pages, the API and the command do to gates.
+
+A request is checked before anything runs. Uploaded runs are judged at once, others are ordered from workers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from django.db import IntegrityError, transaction
+from django.utils import timezone
+
+from tuner.cache.rules import toolkit_text
+from tuner.gate.baselines.selectors import Env, Expected, measured_environments
+from tuner.gate.builds.selectors import ENVIRONMENT
+from tuner.gate.builds.services import ensure_build
+from tuner.gate.errors import Refusal
+from tuner.gate.stats.plan import plan_runs
+from tuner.gate.stats.rule import Verdict, rule_of
+from tuner.gate.suites.job_services import configs_problem, job_create, job_stop
+from tuner.gate.suites.selectors import LIVE
+from tuner.gate.suites.upload_services import StoredRuns, runs_store
+from tuner.gate.verdicts import rounds_selectors
+from tuner.gate.verdicts.decide_services import advance_gate, advance_gates_of_build, job_device, publish_gate, queue_round
+from tuner.gate.verdicts.rounds_selectors import MOST_FRESH
+from tuner.gate.verdicts.verdict_services import judge_gate
+from tuner.models import Build, Gate, Suite, SuiteJob
+from tuner.trial import storable
+from workers import jobs
+
+ENVIRONMENT_CHARS = {"gpu": 116, "toolkit": 80, "cuda": 40, "triton": 40, "driver": 40, "device": 120, "recorded": 120}
+MOST_RUNS, MOST_PLACES = 200, 10
+
+
+def create_gate(suite: Suite | str, build: str, *, owner: Any = None, environment: Mapping[str, Any] | None = None,
+                against: str = "", parent: str = "", branch: str = "", title: str = "", author: str = "", url: str = "",
+                at: datetime | None = None, configs: Mapping[str, Any] | None = None, runs: int | None = None,
+                records: Sequence[Any] | bytes | None = None, request_key: str = "") -> Gate:
+    """Create a gate for a build of a suite and order or judge its runs. Raises Refusal, and then nothing was made.
+
+    runs     fresh runs of the build to measure; None: the suite's
+    records  runs that CI measured itself, as lines of a runs file; the answer is then known at once
+    against  a build to compare with, instead of the baseline
+    request_key  of the caller's making: a request that is sent again, because its answer was lost, finds the gate it made
+    """
+    if request_key and (standing := _existing_gate(request_key, owner, suite, build)) is not None:
+        return standing
+    found = find_suite(suite)
+    asked = parse_environment(environment)
+    uploaded = found.kind == Suite.Kind.UPLOADED
+    if records is not None and not uploaded:
+        raise Refusal({"runs": f"suite {found.name} is measured by workers: give a number; only an uploaded suite takes runs"})
+    if uploaded and runs is not None:
+        raise Refusal({"runs": f"suite {found.name} is not measured here: send its runs, not their number"})
+    if not found.enabled:
+        raise Refusal({"suite": f"{found.name} is switched off"}, 409)
+    keys = {kernel.key: kernel for kernel in found.kernels.filter(enabled=True)}
+    if configs is not None and (problem := configs_problem(configs, keys)):
+        raise Refusal({"configs": problem})
+    try:
+        with transaction.atomic():
+            row = ensure_build(build, parent=parent, branch=branch, title=title, author=author, url=url, at=at)
+            gate = Gate.objects.create(suite=found, build=row, against=_comparison_build(against, row, found), environment=asked,
+                                       url=row.url if url else "", owner=owner, configs=dict(configs or {}),
+                                       request_key=request_key,
+                                       status=Gate.Status.WAITING if uploaded else Gate.Status.MEASURING)
+            if uploaded:
+                _store_runs(gate, records)
+            else:
+                _queue_first_round(gate, runs)
+            transaction.on_commit(lambda: publish_gate(gate), robust=True)
+    except IntegrityError:                         # the same request, sent twice, has just committed
+        if request_key and (standing := _existing_gate(request_key, owner, suite, build)) is not None:
+            return standing
+        raise
+    except Refusal as refused:
+        raise refused.renamed({"builds": "build", "records": "runs", "": "runs"}) from refused
+    if uploaded:
+        advance_gate(gate.pk)
+        gate.refresh_from_db()
+    return gate
+
+
+def _existing_gate(request_key: str, owner: Any, suite: Suite | str, build: str) -> Gate | None:
+    """Return the gate that this very request made before, None where there is none. Raises Refusal."""
+    if not storable(request_key) or len(request_key) > 80 or not request_key.isprintable():
+        raise Refusal({"Idempotency-Key": "at most 80 printable characters"})
+    gate = Gate.objects.select_related("suite", "build", "against").filter(owner=owner, request_key=request_key).first()
+    if gate is not None and (gate.suite.name, gate.build.name) != (getattr(suite, "name", suite), build.strip()):
+        raise Refusal({"Idempotency-Key": f"gate {gate.pk} of another suite or build was asked for with it"}, 409)
+    return gate
+
+
+def find_suite(suite: Suite | str) -> Suite:
+    """Return the suite of this name. Raises Refusal, with the names there are."""
+    if isinstance(suite, Suite):
+        return suite
+    found = Suite.objects.filter(name=suite).first() if isinstance(suite, str) and storable(suite) else None
+    if found is None:
+        known = list(Suite.objects.order_by("name").values_list("name", flat=True)[:20])
+        raise Refusal({"suite": f"there is no such suite; there {'are' if len(known) != 1 else 'is'} "
+                                    f"{', '.join(known) or 'none yet: make one under /suites/new/'}"}, 404)
+    return found
+
+
+def parse_environment(given: Mapping[str, Any] | None) -> dict[str, str]:
+    """Return the texts of known names without empty ones; cuda and triton become the toolkit. Raises Refusal."""
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping):
+        raise Refusal({"environment": "an object with gpu, toolkit (or cuda and triton), driver, device"})
+    read: dict[str, str] = {}
+    for name, value in given.items():
+        if name not in ENVIRONMENT_CHARS:
+            raise Refusal({"environment": f"choose among {', '.join(ENVIRONMENT_CHARS)}"})
+        most = ENVIRONMENT_CHARS[name]
+        if not isinstance(value, str) or not storable(value) or len(value) > most or not (value or " ").isprintable():
+            raise Refusal({"environment": f"{name}: at most {most} printable characters"})
+        if value.strip():
+            read[name] = value.strip()
+    parts: dict[str, str] = {name: read.pop(name) for name in ("cuda", "triton") if name in read}
+    return {"toolkit": toolkit_text(parts), **read} if parts else read
+
+
+def _comparison_build(name: str, build: Build, suite: Suite) -> Build | None:
+    """Return the build that the request names to compare with, None without one. Raises Refusal."""
+    if not name:
+        return None
+    if name == build.name:
+        raise Refusal({"against": "the build itself: name an earlier one, or leave it out"})
+    known = Build.objects.filter(name=name).first() if storable(name) else None
+    if known is None and not rounds_selectors.can_measure_again(suite):
+        raise Refusal({"against": "no build of this name is known, and its runs cannot be measured here: send them first"})
+    return known or ensure_build(name)
+
+
+def _store_runs(gate: Gate, records: Sequence[Any] | bytes | None) -> None:
+    """Store uploaded runs; the gate speaks of the environment they were taken in. Raises Refusal."""
+    if records is None:
+        return
+    asked = gate.environment
+    where = {name: asked.get(name, "") for name in ENVIRONMENT}
+    stored = runs_store(gate.suite, gate.build, records, **where, owner=gate.owner)
+    if not stored.runs:
+        raise Refusal({"runs": "no run in what was sent"})
+    rows = gate.build.runs.filter(pk__in=stored.runs, rejected="").order_by()
+    places = [Env(*place) for place in rows.values_list(*ENVIRONMENT).distinct()[:MOST_PLACES]]
+    if len(places) == 1:
+        gate.gpu, gate.toolkit, gate.driver, gate.recorded = places[0].where().values()
+    gate.report = {"mixed": sorted(place.text for place in places)} if len(places) > 1 else {}
+    gate.save(update_fields=[*ENVIRONMENT, "report"])
+
+
+def _queue_first_round(gate: Gate, runs: int | None) -> None:
+    """Order the runs of the first round. Raises Refusal where so few could decide nothing."""
+    suite = gate.suite
+    if runs is not None and not (isinstance(runs, int) and not isinstance(runs, bool) and 1 <= runs <= MOST_RUNS):
+        raise Refusal({"runs": f"a whole number from 1 to {MOST_RUNS}"})
+    check_gpu(suite, gate.environment)
+    baselines = rounds_selectors.likely_baselines(suite, gate.environment, gate.build, gate.against)
+    planned = rounds_selectors.plan_runs(suite, runs, baselines)
+    if not planned["enough"]:
+        raise Refusal({"runs": planned["says"]})
+    ours = {"build": gate.build.name, "configs": gate.configs}
+    builds = [ours]
+    other = _partner_build(gate, baselines) if planned["interleaved"] or _lacks_runs(gate, baselines) else ""
+    number = planned["candidate_runs"]
+    if other:
+        keys = list(suite.kernels.filter(enabled=True).values_list("key", flat=True))
+        builds = [{"build": other, "configs": rounds_selectors.last_configs(suite, other, keys)}, ours]
+        number = rounds_selectors.runs_each(planned["kernels"], number, rule_of(suite.rule))
+    job_create(suite, builds=builds, runs=number, gate=gate, reason="gate", device=job_device(suite, gate.environment),
+               owner=gate.owner)
+    gate.rounds = 1
+    gate.save(update_fields=["rounds"])
+
+
+def _lacks_runs(gate: Gate, baselines: Sequence[Expected]) -> bool:
+    """Return whether the build named to compare with can be measured and has too few runs."""
+    return gate.against is not None and rounds_selectors.can_measure_again(gate.suite) and not any(each.runs for each in baselines)
+
+
+def _partner_build(gate: Gate, baselines: Sequence[Expected]) -> str:
+    """Return the name of the build to measure in turn, "" without one."""
+    if gate.against is not None:
+        return gate.against.name
+    return next((each.builds[0].name for each in baselines if each.builds), "")
+
+
+def check_gpu(suite: Suite, asked: Mapping[str, str]) -> None:
+    """Raise Refusal for a GPU that no worker has and no run was ever taken on: it would be waited for without end."""
+    gpu = asked.get("gpu")
+    if not gpu:
+        return
+    alive = {each["name"] for worker in jobs.workers() for each in worker.get("gpus") or []}
+    seen = {env.gpu for env in measured_environments(suite)} - {""}
+    if gpu not in alive | seen:
+        known = ", ".join(sorted(alive | seen)) or "none"
+        raise Refusal({"environment": f"no worker has a GPU of the model {gpu}; known: {known}"}, 409)
+
+
+DOUBTFUL = (Verdict.SLOWER, Verdict.AMBIGUOUS, Verdict.NO_DATA)
+
+
+def stop_gate(gate: Gate) -> bool:
+    """End a gate that waits or measures; what was measured stays. False: it had ended already."""
+    with transaction.atomic():
+        stopped = Gate.objects.filter(pk=gate.pk, status__in=Gate.UNDER_WAY).update(
+            status=Gate.Status.STOPPED, finished=timezone.now(), reason="stopped before it was decided")
+        for job in gate.jobs.filter(status__in=LIVE) if stopped else []:
+            job_stop(job)
+        gate.refresh_from_db()
+        if stopped:
+            transaction.on_commit(lambda: publish_gate(gate), robust=True)
+    return bool(stopped)
+
+
+def measure_gate_again(gate: Gate, *, owner: Any = None, runs: int | None = None, kernels: Sequence[str] | None = None) -> Gate:
+    """Another round of a gate that has ended: in turn with the baseline's build where that can be run, then judged anew.
+
+    runs     fresh runs of each build; None: as many as can decide
+    kernels  keys; None: those that are SLOWER, AMBIGUOUS or without data, else all
+    An uploaded suite's gate is judged again with all runs that are there by now. Raises Refusal.
+    """
+    if runs is not None and not (isinstance(runs, int) and not isinstance(runs, bool) and 1 <= runs <= MOST_FRESH):
+        raise Refusal({"runs": f"a whole number from 1 to {MOST_FRESH}"})
+    with transaction.atomic():
+        row = Gate.objects.select_for_update(of=("self",)).select_related("suite", "build", "against").get(pk=gate.pk)
+        if row.status in Gate.UNDER_WAY:
+            raise Refusal({"gate": "it is still going on"}, 409)
+        if row.suite.kind == Suite.Kind.UPLOADED:
+            Gate.objects.filter(pk=row.pk).update(status=Gate.Status.WAITING, finished=None)
+        else:
+            _queue_asked_round(row, owner, runs, kernels)
+            transaction.on_commit(lambda: publish_gate(row), robust=True)
+    if row.suite.kind == Suite.Kind.UPLOADED:
+        advance_gate(row.pk)
+    gate.refresh_from_db()
+    return gate
+
+
+def _queue_asked_round(gate: Gate, owner: Any, runs: int | None, kernels: Sequence[str] | None) -> None:
+    """Order the round that a person asked for. Raises Refusal."""
+    judged = judge_gate(gate)
+    known = {one.kernel.key: one for one in judged.sides.kernels}
+    if kernels is not None and (wrong := [key for key in kernels if key not in known] if kernels else [""]):
+        raise Refusal({"kernels": f"no kernel {wrong[0][:80]!r}; choose among {', '.join(list(known)[:20])}"})
+    doubtful = [one for key, one in known.items() if key in judged.of and judged.of[key].verdict in DOUBTFUL]
+    chosen = [known[key] for key in kernels] if kernels else doubtful or list(known.values())
+    rule = rule_of(gate.suite.rule)
+    if runs is not None and not (planned := plan_runs(len(chosen), runs, runs, rule)).enough:
+        raise Refusal({"runs": planned.says})
+    offered = (gate.report.get("offer") or {}).get("baseline", "")
+    wanted = rounds_selectors.plan_round(gate, judged.sides, chosen, rule, runs or 0, "asked for by a person",
+                                       offered if not any(one.baseline.runs for one in chosen) else "")
+    gate.error = None
+    gate.verdict = ""
+    if not queue_round(gate, wanted, "again", owner):
+        raise Refusal({"suite": "it cannot be measured now: it is switched off, or its kernels have changed"}, 409)
+
+
+# ---- what people and CI do to a suite that its gates wait for ----
+
+def stop_job(job: SuiteJob) -> bool:
+    """Stop a job; a gate that waited for it is stopped with it: its runs stay, and it may be asked again."""
+    stopped = job_stop(job)
+    if stopped and job.gate_id:
+        advance_gate(job.gate_id)
+    return stopped
+
+
+def upload_runs(suite: Suite, build: str, records: Any, **said: Any) -> StoredRuns:
+    """Store uploaded runs, then let gates that wait for runs of this build decide."""
+    stored = runs_store(suite, build, records, **said)
+    advance_gates_of_build(suite, build)
+    return stored

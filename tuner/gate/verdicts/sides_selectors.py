@@ -1,0 +1,232 @@
+"""Which runs stand on the two sides of a gate: the build's own, and of each kernel what they are compared with.
+
+Where both builds were measured in turn in the same jobs (interleaved), those runs alone are compared: drift of the machine met
+both alike. Else the gate's runs meet the stored baseline. Runs of one environment only, ever.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
+
+from tuner.gate.baselines.selectors import MOST_RUNS, Baseline, Env, environment_counts, environment_of, load_baselines
+from tuner.gate.builds.selectors import ENVIRONMENT
+from tuner.models import Build, Gate, KernelRun, Suite, SuiteJob, SuiteKernel
+
+LEAST_INTERLEAVED = 2           # runs of each build, below which the interleaved ones are not worth the stored baseline
+STORED, FIRST, AGAIN = "stored", "first", "again"        # compared with stored runs; in turn in the first round; in a re-run
+
+
+@dataclass(frozen=True)
+class KernelComparison:
+    """One kernel: what is judged against what."""
+
+    kernel: SuiteKernel
+    baseline: Baseline                      # as stored, or as measured in turn with the candidate
+    candidate: list[KernelRun]
+    stage: str = STORED
+    rejected: list[str] = field(default_factory=list)            # runs of the candidate that gave no samples, and why
+
+    @property
+    def confirmed(self) -> bool:
+        """Whether both sides were measured in turn, in the same jobs."""
+        return self.stage != STORED
+
+
+@dataclass(frozen=True)
+class Sides:
+    """Of a whole gate. `problem`: why nothing can be compared."""
+
+    env: Env | None
+    kernels: list[KernelComparison]
+    problem: str = ""
+    notes: list[str] = field(default_factory=list)
+
+
+def load_sides(gate: Gate) -> Sides:
+    """Return what is compared with what in a gate, from rows; a fixed number of queries."""
+    ours = candidate_runs(gate)
+    env, problem = _environment(gate, ours)
+    kernels = _kernels(gate, ours)
+    if env is None:
+        rejected = _rejected_by_kernel(ours)
+        return Sides(None, [KernelComparison(kernel, Baseline(kernel, "rolling"), [],
+                                             rejected=rejected[kernel.pk]) for kernel in kernels],
+                     problem)
+    how = {timing for row in ours if not row.rejected and (timing := row.environment.get("timing"))}
+    stored = {pk: _without_other_timings(one, how) for pk, one in load_baselines(kernels, env, gate.build, gate.against,
+                                                                                 without=gate).items()}
+    rejected, timed = _rejected_by_kernel(ours), defaultdict(list)
+    elsewhere: Counter[str] = Counter()
+    for row in ours:
+        if row.rejected:
+            continue
+        if environment_of(row) == env:
+            timed[row.kernel_id].append(row)
+        else:
+            elsewhere[environment_of(row).text] += 1
+    notes = [f"{number} of its kernel runs were taken on {where}: they are not mixed in" for where, number in elsewhere.items()]
+    turns = _interleaved_runs(gate, env)
+    compared: list[KernelComparison] = []
+    other_code: set[str] = set()
+    for kernel in kernels:
+        one, other = _compare_kernel(kernel, stored[kernel.pk], timed[kernel.pk], turns[kernel.pk], rejected[kernel.pk],
+                                     gate.build_id)
+        compared.append(one)
+        other_code.add(other)
+    notes += [f"{name} was measured again, but with another kernel source than its stored runs: those stand as the baseline"
+              for name in sorted(other_code - {""})]
+    return Sides(env, compared, "", notes + _failed_partner_notes(gate) + _vanished_notes(gate, env, kernels))
+
+
+def candidate_runs(gate: Gate) -> list[KernelRun]:
+    """Return runs of the gate's build, newest first: of its own jobs, or all that were uploaded."""
+    rows = KernelRun.objects.filter(kernel__suite=gate.suite_id, build=gate.build_id)
+    if gate.suite.kind != Suite.Kind.UPLOADED:
+        return list(rows.filter(job__gate=gate).order_by("-created", "-id"))
+    if environment_of(gate) != Env():                       # the runs that came with the request said where they were taken
+        rows = rows.filter(**environment_of(gate).where())
+    taken: Counter[int] = Counter()
+    kept = []
+    for row in rows.order_by("-created", "-id").iterator(chunk_size=500):
+        taken[row.kernel_id] += 1
+        if taken[row.kernel_id] <= MOST_RUNS:
+            kept.append(row)
+    return kept
+
+
+def _rejected_by_kernel(rows: Iterable[KernelRun]) -> dict[int, list[str]]:
+    found: dict[int, list[str]] = defaultdict(list)
+    for row in rows:
+        if row.rejected:
+            found[row.kernel_id].append(f"{row.run}: {row.rejected}")
+    return found
+
+
+def _environment(gate: Gate, rows: Sequence[KernelRun]) -> tuple[Env | None, str]:
+    """The one environment that the build was measured in; None with the reason where it cannot be said."""
+    if mixed := gate.report.get("mixed"):           # of runs that came along: nobody can say which of them was meant
+        return None, _mixed_problem(gate, mixed)
+    timed = [row for row in rows if not row.rejected]
+    if not timed:
+        why = next((row.rejected for row in rows), "")
+        return None, f"no run of {gate.build.name} gave samples{f': {why}' if why else ''}"
+    first = min((row.job_id or 0 for row in timed), default=0)     # a re-run that landed elsewhere is left out, not mixed in
+    found = Counter(environment_of(row) for row in timed if (row.job_id or 0) == first or gate.suite.kind == Suite.Kind.UPLOADED)
+    asked = {name: str(gate.environment[name]) for name in ENVIRONMENT if gate.environment.get(name)}
+    fits = [env for env in found if all(getattr(env, name) == value for name, value in asked.items())]
+    if not fits:
+        wanted = ", ".join(f"{name} {value}" for name, value in asked.items())
+        return None, f"asked for {wanted}, but the runs of {gate.build.name} were taken on " \
+                     f"{'; '.join(env.text for env in found)}"
+    if len(fits) > 1:
+        return None, _mixed_problem(gate, sorted(env.text for env in fits))
+    return fits[0], ""
+
+
+def _without_other_timings(stored: Baseline, how: Set[str]) -> Baseline:
+    """Without runs that were timed by another policy than the candidate's (`how`); a run that does not say how counts."""
+    if len(how) != 1:
+        return stored
+    runs = [run for run in stored.runs if run.environment.get("timing", None) in (None, "", *how)]
+    if len(runs) == len(stored.runs):
+        return stored
+    held = {run.build_id for run in runs}
+    reason = "" if runs else f"earlier builds were timed otherwise than now ({', '.join(how)})"
+    return replace(stored, runs=runs, builds=[build for build in stored.builds if build.pk in held], reason=reason)
+
+
+def _mixed_problem(gate: Gate, places: Sequence[str]) -> str:
+    return f"the runs of {gate.build.name} were taken in {len(places)} environments, which are never mixed: {'; '.join(places)}. " \
+           "Ask for one of them: by its GPU, toolkit or driver on the form, as \"environment\" in the API"
+
+
+def _kernels(gate: Gate, rows: Sequence[KernelRun]) -> list[SuiteKernel]:
+    """Those that the suite declares, and the seen ones that this build has runs of."""
+    seen = {row.kernel_id for row in rows}
+    return [kernel for kernel in gate.suite.kernels.filter(enabled=True)
+            if kernel.declared or kernel.pk in seen]
+
+
+def _vanished_notes(gate: Gate, env: Env, kernels: Sequence[SuiteKernel]) -> list[str]:
+    """Seen kernels that the newest earlier build had and this one has not: renamed, or gone."""
+    if gate.suite.kind == Suite.Kind.OPERATORS:
+        return []
+    before = KernelRun.objects.filter(kernel__suite=gate.suite, kernel__enabled=True, build__at__lt=gate.build.at, rejected="",
+                                      **env.where())
+    newest = before.order_by("-build__at", "-build_id").values_list("build", flat=True).first()
+    if not newest:
+        return []
+    gone = before.filter(build=newest).exclude(kernel__in=kernels).values_list("kernel__key", flat=True).distinct().order_by(
+        "kernel__key")
+    names = list(gone[:20])
+    return [f"the build before had {', '.join(names)}, of which {gate.build.name} has no run"] if names else []
+
+
+# ---- measured in turn ----
+
+def _failed_partner_notes(gate: Gate) -> list[str]:
+    """Why the other build gave fewer runs than it was to give, in the jobs that measured it in turn."""
+    rows = KernelRun.objects.filter(job__in=interleaved_jobs(gate)).exclude(build=gate.build_id).exclude(rejected="")
+    first = rows.select_related("build").order_by("id").first()
+    if first is None:
+        return []
+    return [f"{rows.count()} kernel runs of {first.build.name}, measured again in turn, gave no samples: {first.rejected}"]
+
+
+def interleaved_jobs(gate: Gate) -> list[SuiteJob]:
+    """Return jobs of the gate that measured another build in turn with its own."""
+    return [job for job in gate.jobs.order_by("id") if len(job.builds) > 1]
+
+
+def job_partner(job: SuiteJob, gate: Gate) -> str:
+    """Return the name of the other build of an interleaved job."""
+    return next((str(each["build"]) for each in job.builds if each["build"] != gate.build.name), "")
+
+
+def _interleaved_runs(gate: Gate, env: Env) -> dict[int, dict[str, list[KernelRun]]]:
+    """Kernel -> stage -> runs of both builds that interleaved jobs took here, newest first.
+
+    Runs of a re-run stand apart from those of the first round: what made the re-run necessary is not looked at twice.
+    """
+    first = gate.jobs.order_by("id").values_list("id", flat=True).first()
+    jobs = interleaved_jobs(gate)
+    jobs = [job for job in jobs if job_partner(job, gate) == job_partner(jobs[-1], gate)]
+    found: dict[int, dict[str, list[KernelRun]]] = defaultdict(lambda: defaultdict(list))
+    rows = KernelRun.objects.filter(job__in=jobs, rejected="", **env.where()).select_related("build")
+    for row in rows.order_by("-created", "-id"):
+        found[row.kernel_id][FIRST if row.job_id == first else AGAIN].append(row)
+    return found
+
+
+def _compare_kernel(kernel: SuiteKernel, stored: Baseline, timed: list[KernelRun], turns: Mapping[str, Sequence[KernelRun]],
+              rejected: list[str], ours: int) -> tuple[KernelComparison, str]:
+    """The interleaved runs of both sides where they are enough, else everything; and a build that was not the same code again."""
+    for stage in (AGAIN, FIRST):
+        candidate = [row for row in turns.get(stage, []) if row.build_id == ours]
+        baseline = [row for row in turns.get(stage, []) if row.build_id != ours]
+        if min(len(candidate), len(baseline)) < LEAST_INTERLEAVED:
+            continue
+        build: Build = baseline[0].build
+        before = {row.source_hash for row in stored.runs if row.build_id == build.pk} - {""}
+        now = {row.source_hash for row in baseline} - {""}
+        if before and now and not before & now:
+            return KernelComparison(kernel, stored, timed[:MOST_RUNS], rejected=rejected), build.name
+        taken = Baseline(kernel, stored.mode, baseline[:MOST_RUNS], [build], stored.change)
+        return KernelComparison(kernel, taken, candidate[:MOST_RUNS], stage, rejected), ""
+    return KernelComparison(kernel, stored, timed[:MOST_RUNS], rejected=rejected), ""
+
+
+# ---- the same elsewhere ----
+
+def nearest_measured_build(gate: Gate, env: Env) -> tuple[Env, Build] | None:
+    """Return where else the suite has runs of an earlier build, and that build; the same GPU model first."""
+    found = [each["env"] for each in environment_counts(gate.suite)]
+    nearest = sorted((one for one in found if one != env), key=lambda one: (one.gpu != env.gpu, one.recorded != env.recorded))
+    for there in nearest:
+        earlier = KernelRun.objects.filter(kernel__suite=gate.suite, rejected="", build__at__lte=gate.build.at, **there.where())
+        row = earlier.exclude(build=gate.build_id).select_related("build").order_by("-build__at", "-build_id").first()
+        if row is not None:
+            return there, row.build
+    return None

@@ -1,0 +1,146 @@
+"""Groups of jobs: many shapes in one order, each a job that starts from what is known."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from math import exp, log
+from typing import Any
+
+from django.db import transaction
+
+from tuner import texts
+from tuner.jobs import selectors
+from tuner.jobs.comparison import best_shared_config, carried_losses
+from tuner.jobs.control_services import tune_pause, tune_resume, tune_stop
+from tuner.jobs.create_services import TuneError, tune_create
+from tuner.jobs.selectors import ENDED
+from tuner.models import TuneGroup, TuneJob
+from tuner.texts import config_in_order, in_order
+
+MAX_SHAPES = 200
+Status = TuneJob.Status
+
+
+def group_create(*, owner: Any, name: str, shapes: Sequence[Mapping[str, Any]], device: str, strategy: str, effort: str = "",
+                 budget_trials: int | None = None, budget_seconds: float | None = None, plateau: int | None = None,
+                 seed: int = 0, timing: str = "cold", source: Mapping[str, Any] | None = None) -> TuneGroup:
+    """Create a job per shape ({"operator", "shape", "dtype"}, maybe "worth_s"); budgets are each's.
+
+    All or nothing: TuneError names the shapes that are wrong.
+    """
+    name = name.strip()[:120]
+    if not name:
+        raise TuneError({"name": "give the group a name"})
+    if not 1 <= len(shapes) <= MAX_SHAPES:
+        raise TuneError({"shapes": f"give 1 to {MAX_SHAPES} shapes, not {len(shapes)}"})
+    with transaction.atomic():
+        group = TuneGroup.objects.create(name=name, owner=owner, source=dict(source or {}))
+        for place, item in enumerate(shapes):
+            try:
+                tune_create(owner=owner, operator=str(item["operator"]), shape=item["shape"], dtype=str(item["dtype"]),
+                            device=device, strategy=strategy, effort=effort, budget_trials=budget_trials,
+                            budget_seconds=budget_seconds, plateau=plateau, seed=seed, timing=timing,
+                            worth_s=item.get("worth_s"), group=group, group_place=place)
+            except TuneError as error:
+                raise TuneError({f"shapes[{place}].{field}": problem for field, problem in error.fields.items()}) from error
+            except KeyError as error:
+                raise TuneError({f"shapes[{place}]": f"{error.args[0]} is missing"}) from error
+    return group
+
+
+def group_stop(group: TuneGroup) -> None:
+    """Stop every active job of the group."""
+    for job in _active_jobs(group):
+        tune_stop(job)
+
+
+def group_pause(group: TuneGroup) -> None:
+    """Pause every active job of the group."""
+    for job in _active_jobs(group):
+        tune_pause(job)
+
+
+def group_resume(group: TuneGroup) -> None:
+    """Resume every paused job of the group."""
+    for job in group.jobs.filter(status=Status.PAUSED).order_by("group_place"):
+        tune_resume(job)
+
+
+def _active_jobs(group: TuneGroup) -> Sequence[TuneJob]:
+    """Return active jobs, waiting ones first: a worker that becomes free must not take the next."""
+    rows = group.jobs.filter(status__in=[Status.QUEUED, Status.RUNNING, Status.PAUSED])
+    return sorted(rows, key=lambda job: job.status == Status.RUNNING)
+
+
+CARRIED_SHOWN = 12       # shapes of one operator in the table of what carries
+LIVE_STATUSES = (TuneJob.Status.QUEUED, TuneJob.Status.RUNNING, TuneJob.Status.PAUSED)
+
+
+def group_rows(group: TuneGroup) -> list[dict[str, Any]]:
+    """Return the group's jobs in order, as rows."""
+    jobs = selectors.job_list().filter(group=group).order_by("group_place", "id")
+    return [{"job": job, "shape": texts.in_order(job.operator, job.shape), **selectors.speedups(job),
+             "rate": texts.rate(job, job.best_ms), "progress": selectors.progress(job, job.n_trials),
+             "config": texts.config_in_order(job.best_config) if job.best_config else None} for job in jobs]
+
+
+def group_summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return counts, time and mean gain of the rows."""
+    jobs = [row["job"] for row in rows]
+    gains = [row["default"] for row in rows if row["default"]]
+    return {"jobs": len(jobs), "ended": sum(job.status in selectors.ENDED for job in jobs),
+            "done": sum(job.status == TuneJob.Status.DONE for job in jobs),
+            "running": sum(job.status == TuneJob.Status.RUNNING for job in jobs),
+            "paused": sum(job.status == TuneJob.Status.PAUSED for job in jobs),
+            "failed": sum(job.status == TuneJob.Status.FAILED for job in jobs),
+            "active": any(job.status in LIVE_STATUSES for job in jobs), "trials": sum(job.n_trials for job in jobs),
+            "elapsed_s": sum(job.elapsed_s for job in jobs), "gain": exp(sum(map(log, gains)) / len(gains)) if gains else None,
+            "recorded": next((job.recorded for job in jobs if job.recorded), "")}
+
+
+def winner_transfers(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return, per operator and type with two winners, what carries over and one config for all."""
+    kinds: dict[tuple[str, str, str], list[dict[str, Any]]] = defaultdict(list)
+    for row in rows:
+        if row["job"].best_ms is not None:
+            kinds[row["job"].operator, row["job"].dtype, row["job"].gpu].append(row)
+    tables = []
+    for (operator, dtype, gpu), members in kinds.items():
+        if len(members) < 2:
+            continue
+        shown = members[:CARRIED_SHOWN]
+        trials = [selectors.lean_trials(row["job"]) for row in shown]
+        one = best_shared_config(trials)
+        tables.append({"operator": operator, "dtype": dtype, "gpu": gpu, "rows": [
+            {"row": row, "cells": [{"loss": loss, "itself": at == other, "kind": _loss_class(loss)}
+                                   for other, loss in enumerate(line)]}
+            for at, (row, line) in enumerate(zip(shown, carried_losses(trials), strict=True))],
+            "one": one, "one_config": texts.config_in_order(one.config) if one else None, "left_out": len(members) - len(shown)})
+    return tables
+
+
+def _loss_class(loss: float | None) -> str:
+    """Return the class of slowness, as in static/js/tune/space.js."""
+    if loss is None:
+        return "never"
+    return next(f"s{at}" for at, limit in enumerate((1.05, 1.25, 1.5, 2, 4, float("inf"))) if loss <= limit)
+
+
+def mean_speedup(jobs: list[TuneJob]) -> float | None:
+    """Return the geometric mean of default / best over jobs that know both; None without any."""
+    gains = [job.default_ms / job.best_ms for job in jobs if job.default_ms and job.best_ms]
+    return math.exp(sum(map(math.log, gains)) / len(gains)) if gains else None
+
+
+def group_json(group: TuneGroup) -> dict[str, Any]:
+    """Return the group as the API sends it."""
+    jobs = sorted(group.jobs.all(), key=lambda job: (job.group_place, job.pk))
+    return {
+        "id": group.pk, "name": group.name, "source": group.source, "created": group.created.isoformat(),
+        "owner": group.owner.get_username() if group.owner else None, "statuses": dict(Counter(job.status for job in jobs)),
+        "ended": all(job.status in ENDED for job in jobs), "speedup": mean_speedup(jobs),
+        "jobs": [{"id": job.pk, "operator": job.operator, "shape": in_order(job.operator, job.shape), "dtype": job.dtype,
+                  "status": job.status, "best_ms": job.best_ms, "default_ms": job.default_ms, "library_ms": job.library_ms,
+                  "best_config": config_in_order(job.best_config) if job.best_config else None} for job in jobs]}

@@ -1,0 +1,99 @@
+"""Choices for the form of a new job, and the jobs made from its answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from profiles.models import Profile
+from tuner import devices
+from tuner.jobs import create_services, groups, selectors, worth_selectors
+from tuner.models import TuneJob
+from tuner.operators import find
+
+ASSUMED_TRIAL_S = 1.5    # on a GPU where no job has run yet
+MODELS = 10              # GPU models of profiles that a job can be kept for
+SUGGESTED = 8            # hot shapes that are ticked at first
+SUGGESTED_LEAST_PCT = 1  # … of the profile's GPU time, each
+Destination = tuple[str, int]   # the page to go to: its name and the id
+
+
+def device_choices() -> list[devices.Device]:
+    """Return where a job can run, then GPU models of profiles that no worker has now."""
+    choices = devices.list_devices()
+    values = {device.value for device in choices}
+    models = Profile.objects.exclude(gpu="").order_by("gpu").values_list("gpu", flat=True).distinct()[:MODELS]
+    missing = [devices.Device(f"{devices.GPU}:{model}", f"Only {model}", why_not="no worker with this GPU is running")
+               for model in models if f"{devices.GPU}:{model}" not in values]
+    at = 1 + sum(devices.is_gpu(device.value) for device in choices[1:])
+    return [*choices[:at], *missing, *choices[at:]]
+
+
+def trial_seconds() -> dict[str, Any]:
+    """Return the job time of a GPU trial, from jobs that ran; assumed where none has."""
+    known_s = selectors.gpu_seconds_per_trial()
+    ran = TuneJob.objects.filter(device__startswith=devices.GPU).order_by().values_list("operator", flat=True).distinct()
+    by_operator = {name: seconds for name in ran if (seconds := selectors.gpu_seconds_per_trial(name))}
+    return {"gpu_trial_s": known_s or ASSUMED_TRIAL_S, "gpu_trial_known": known_s is not None, "gpu_trial_by_operator": by_operator}
+
+
+def profile_choices() -> list[Profile]:
+    """Return profiles with shapes that can be tuned."""
+    return worth_selectors.profiles_with_shapes()
+
+
+def profile_problems(text: str) -> tuple[Profile, list[dict[str, Any]]] | None:
+    """Return a profile and its hot shapes; None where there is no such profile."""
+    profile = Profile.objects.filter(pk=int(text)).first() if text.isdecimal() and len(text) < 12 else None
+    if profile is None:
+        return None
+    rows = []
+    for at, each in enumerate(worth_selectors.hot_shapes(profile)):
+        wins = each.worth.seconds is None or each.worth.seconds > 0     # unknown may win
+        suggested = at < SUGGESTED and each.share_pct >= SUGGESTED_LEAST_PCT and each.tuned is None and wins
+        rows.append({"hot": each, "problem": problem_text(each.operator, each.dtype, each.shape), "suggested": suggested})
+    return profile, rows
+
+
+def problem_text(operator: str, dtype: str, shape: Mapping[str, int]) -> str:
+    """Return a problem as "operator dtype M=… N=…"."""
+    return f"{operator} {dtype} {' '.join(f'{name}={value}' for name, value in shape.items())}"
+
+
+def create_jobs(owner: Any, given: dict[str, Any]) -> Destination:
+    """Create one job, or a group with one per shape; return the page to go to."""
+    operator, dtype, shapes = given.pop("operator"), given.pop("dtype"), given.pop("shape")
+    gpu = gpu_of_device(given["device"])
+    worths = [worth_selectors.search_worth(operator, dtype, shape, gpu).seconds if _is_valid(operator, shape, dtype) else None
+              for shape in shapes]
+    if len(shapes) == 1:
+        job = create_services.tune_create(owner=owner, operator=operator, dtype=dtype, shape=shapes[0], worth_s=worths[0], **given)
+        return "tune", job.pk
+    items = [{"operator": operator, "dtype": dtype, "shape": shape, "worth_s": worth_s}
+             for shape, worth_s in zip(shapes, worths, strict=True)]
+    return _create_group(owner, f"{len(shapes)} shapes of {operator}", items, given, {})
+
+
+def _is_valid(operator: str, shape: Mapping[str, int], dtype: str) -> bool:
+    known = find(operator)
+    return known is not None and not known.problems(shape, dtype)
+
+
+def create_hot_group(owner: Any, profile: Profile, hot: Sequence[dict[str, Any]], given: dict[str, Any]) -> Destination:
+    """Create a group of the picked shapes of a profile, the most worth first."""
+    picked = set(given.pop("hot"))
+    chosen = [row["hot"] for row in hot if row["problem"] in picked]
+    chosen.sort(key=lambda each: (-(each.worth.seconds or 0.0), -each.fleet.ns))
+    items = [{"operator": each.operator, "dtype": each.dtype, "shape": dict(each.shape), "worth_s": each.worth.seconds}
+             for each in chosen]
+    return _create_group(owner, f"Hot shapes of {profile.name}", items, given, {"profile": profile.pk, "name": profile.name})
+
+
+def _create_group(owner: Any, name: str, shapes: list[dict[str, Any]], given: dict[str, Any], source: dict[str, Any],
+                  ) -> Destination:
+    return "tune-group", groups.group_create(owner=owner, name=name, shapes=shapes, source=source, **given).pk
+
+
+def gpu_of_device(device: str) -> str:
+    """Return the GPU model that a device names; "" is any."""
+    return devices.gpu_model(device) if devices.is_gpu(device) else ""

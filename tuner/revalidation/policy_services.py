@@ -1,0 +1,177 @@
+"""Environments that GPUs were seen with, the entries each made doubtful, and measuring the hottest of these again."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db import transaction
+from django.db.models import Count, Max
+from django.utils import timezone
+from django.utils.dateparse import parse_datetime
+
+from tuner import devices
+from tuner.cache import rules
+from tuner.cache.entries.selectors import quarantined_configs
+from tuner.gate.errors import Refusal
+from tuner.models import CachedConfig, GpuEnvironment, RevalidationPolicy, SuiteJob
+from tuner.revalidation import selectors, services
+
+MOST_ENVIRONMENTS = 200
+MOST_SHOWN, MOST_JOBS = 8, 5
+LONGEST_JOB = timedelta(days=7)         # from being asked for to being decided
+
+
+@dataclass(frozen=True)
+class SeenEnvironment:
+    environment: GpuEnvironment
+    verified: int                       # cached winners that were measured under it and stand
+    doubtful: int                       # unverified now
+    newest: bool                        # of its GPU model
+
+
+def current_policy() -> RevalidationPolicy:
+    """Return the policy row, or what holds without one."""
+    return RevalidationPolicy.objects.select_related("by").first() or RevalidationPolicy()
+
+
+def seen_environments() -> list[SeenEnvironment]:
+    """Return environments that GPUs were seen with, newest first."""
+    rows = list(GpuEnvironment.objects.order_by("-last_seen", "-id")[:MOST_ENVIRONMENTS])
+    counts = {(row["gpu"], row["toolkit"], row["driver"], row["state"]): row["n"] for row in CachedConfig.objects.filter(
+        recorded="").order_by().values("gpu", "toolkit", "driver", "state").annotate(n=Count("id"))}
+    newest = {row["gpu"]: row["at"] for row in GpuEnvironment.objects.order_by().values("gpu").annotate(at=Max("first_seen"))}
+    return [SeenEnvironment(row, counts.get((row.gpu, row.toolkit, row.driver, rules.State.VERIFIED), 0),
+                 counts.get((row.gpu, row.toolkit, row.driver, rules.State.UNVERIFIED), 0), newest[row.gpu] == row.first_seen)
+            for row in rows]
+
+
+def doubtful_entries() -> list[CachedConfig]:
+    """Return winners that something newer made unverified and that can be measured again, the hottest first."""
+    return selectors.hottest_first([row for row in selectors.unverified_entries() if row.origin == rules.Origin.TUNE])
+
+
+def within_bounds(rows: Sequence[CachedConfig], most_entries: int, most_seconds: float) -> list[CachedConfig]:
+    """Return the hottest entries that fit both bounds. One more costs what the whole job then takes longer."""
+    chosen: list[CachedConfig] = []
+    counts: dict[tuple[str, str], list[int]] = {}
+    banned = quarantined_configs()
+    for row in rows[:most_entries]:
+        mine = counts.setdefault((row.gpu, row.policy), [])
+        mine.append(len(selectors.entry_sides(row, banned)))
+        if sum(selectors.expected_job_seconds(each) for each in counts.values()) > most_seconds:
+            break
+        chosen.append(row)
+    return chosen
+
+
+def never_asked(rows: Sequence[CachedConfig]) -> list[CachedConfig]:
+    """Return those that no job measured, or was to measure, since they became doubtful: failures are not repeated.
+
+    What a re-validation wrote on a host that is behind is doubtful at once, and was measured there a moment before.
+    """
+    since = min((row.updated for row in rows), default=timezone.now()) - LONGEST_JOB
+    asked: dict[int, datetime] = {}
+    for job in selectors.revalidation_jobs().filter(created__gte=since).order_by("created"):
+        written = {each.get("written") for each in (job.about.get("found") or {}).values()}
+        ended = parse_datetime(job.about.get("decided", "")) or job.created
+        asked |= dict.fromkeys(selectors.entry_ids(job).values(), job.created) | dict.fromkeys(written - {None}, ended)
+    return [row for row in rows if not (at := asked.get(row.pk)) or at < row.updated]
+
+
+def spent_budget(gpu: str) -> tuple[int, float]:
+    """Return (entries, expected GPU-seconds) measured again since this GPU model was last seen with something new."""
+    since = GpuEnvironment.objects.filter(gpu=gpu).aggregate(at=Max("first_seen"))["at"]
+    made = selectors.revalidation_jobs().filter(device=f"{devices.GPU}:{gpu}" if gpu else devices.GPU)
+    found = list((made.filter(created__gte=since) if since else made).values_list("about", flat=True))
+    first = [about for about in found if not about.get("first")]                 # the others measure the same entries once more
+    return sum(len(about.get("entries", {})) for about in first), sum(about.get("expected_s", 0.0) for about in found)
+
+
+def overview() -> dict[str, Any]:
+    """Return what page, API and command show."""
+    now, rows, busy = current_policy(), doubtful_entries(), selectors.being_measured()
+    chosen = within_bounds([row for row in rows if row.pk not in busy], now.most_entries, now.most_seconds)
+    shown = rows[:MOST_SHOWN]
+    worth = selectors.entry_stakes(shown)
+    return {
+        "winners": selectors.has_winner(), "policy": now, "seen": seen_environments(), "doubtful": rows, "chosen": chosen,
+        "shown": [
+            {"row": row, "ns": worth[row.pk][0], "gain_pct": 100 * worth[row.pk][1], "job": busy.get(row.pk)} for row in shown],
+        "seconds": selectors.expected_seconds(chosen), "waiting": selectors.jobs_under_way().count(),
+        "busy": sum(row.pk in busy for row in rows),
+        "jobs": selectors.job_lines(selectors.recent_jobs(MOST_JOBS))}
+
+
+def overview_json(found: dict[str, Any]) -> dict[str, Any]:
+    """Return the JSON of `overview`."""
+    now: RevalidationPolicy = found["policy"]
+    return {
+        "seen": [{"gpu": one.environment.gpu, "toolkit": one.environment.toolkit, "driver": one.environment.driver,
+                  "first_seen": one.environment.first_seen, "last_seen": one.environment.last_seen, "newest": one.newest,
+                  "verified": one.verified, "unverified": one.doubtful} for one in found["seen"]],
+        "revalidation": {"by_itself": now.by_itself, "most_entries": now.most_entries, "most_seconds": now.most_seconds,
+                         "unverified": len(found["doubtful"]), "next": [row.pk for row in found["chosen"]],
+                         "expected_gpu_seconds": found["seconds"], "jobs_waiting": found["waiting"]}}
+
+
+log = logging.getLogger(__name__)
+MOST_ENTRIES, MOST_SECONDS = 200, 86_400.0
+
+
+def set_policy(*, by: Any, by_itself: bool, most_entries: Any = None, most_seconds: Any = None) -> RevalidationPolicy:
+    """Change the policy. Raises Refusal. What is switched on takes hold at once."""
+    now = current_policy()
+    entries = now.most_entries if most_entries is None else most_entries
+    seconds = now.most_seconds if most_seconds is None else most_seconds
+    problems = {}
+    if not isinstance(by_itself, bool):
+        problems["by_itself"] = "true or false"
+    if isinstance(entries, bool) or not isinstance(entries, int) or not 1 <= entries <= MOST_ENTRIES:
+        problems["most_entries"] = f"a whole number from 1 to {MOST_ENTRIES}"
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not math.isfinite(seconds) \
+            or not 1 <= seconds <= MOST_SECONDS:
+        problems["most_seconds"] = f"GPU-seconds, from 1 to {MOST_SECONDS:,.0f}"
+    if problems:
+        raise Refusal(problems)
+    with transaction.atomic():
+        now.by_itself, now.most_entries, now.most_seconds, now.by = by_itself, entries, float(seconds), by
+        now.save()
+        transaction.on_commit(wake_revalidations, robust=True)
+    return now
+
+
+def wake_revalidations() -> list[int]:
+    """Queue the hottest doubtful winners that no job was to measure, where the switch is on; return job ids.
+
+    What was measured and not decided on, because a worker died in between, is decided first, whatever the switch says.
+    """
+    services.decide_measured_jobs()
+    policy = current_policy()
+    if not policy.by_itself:
+        return []
+    by_gpu: dict[str, list[CachedConfig]] = {}
+    rows = never_asked(doubtful_entries())
+    for row in rows:
+        by_gpu.setdefault(row.gpu, []).append(row)
+    chosen: list[CachedConfig] = []
+    for gpu, mine in by_gpu.items():
+        entries, seconds = spent_budget(gpu)
+        chosen += within_bounds(mine, max(0, policy.most_entries - entries), policy.most_seconds - seconds)
+    made = services.revalidate(chosen, policy.by)
+    if made:
+        log.info("a new environment: %d of %d doubtful winners are measured again", sum(
+            len(job.about["entries"]) for job in made), len(rows))
+    return [job.pk for job in made]
+
+
+def revalidate_now(owner: Any, rows: list[CachedConfig] | None = None) -> list[SuiteJob]:
+    """Queue the hottest doubtful winners within the bounds; return the jobs."""
+    policy = current_policy()
+    chosen = rows if rows is not None else within_bounds(
+        doubtful_entries(), policy.most_entries, policy.most_seconds)
+    return services.revalidate(chosen, owner)

@@ -1,0 +1,195 @@
+"""Measuring cached winners again as builds are measured: fresh processes, in turn with the default and the rivals, judged exactly.
+
+Entries of one GPU model and way of timing share a job. When it ends `decide` says what serves from then on; what cannot be told
+is measured once more. SuiteJob.about holds what was asked, and what was found:
+    entries {kernel key: id}, served {kernel key: name of the side that served, "": the default}, round, first (job), expected_s;
+    then decided (time), again (job), found {kernel key: what `_kernel_findings` says}.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+from django.db import DatabaseError, transaction
+from django.utils import timezone
+
+from tuner import devices
+from tuner.cache.entries.selectors import quarantined_configs
+from tuner.gate.errors import Refusal
+from tuner.gate.stats.runs import KernelRuns
+from tuner.gate.stats.winner import Choice, Contender, Problem, choose, runs_needed
+from tuner.gate.suites.definition import kernel_key
+from tuner.gate.suites.job_services import REVALIDATE, job_create, job_publish
+from tuner.gate.suites.selectors import kernel_runs_of
+from tuner.models import CachedConfig, KernelRun, Suite, SuiteJob, SuiteKernel
+from tuner.revalidation import selectors
+from tuner.revalidation.entry_services import harm, quarantine_refused, settle_entry
+
+log = logging.getLogger(__name__)
+MOST_ENTRIES = 20                  # of one job: the hottest are decided before the rest is measured
+ROUNDS = 2
+
+
+# ---- asked for ----
+
+def revalidate(entries: Sequence[CachedConfig], owner: Any, device: str = "") -> list[SuiteJob]:
+    """Queue jobs on the entries' GPU models, most at stake first; none for what a job under way measures.
+
+    device  "": a worker with the entries' GPU
+    """
+    groups: dict[tuple[str, str], list[CachedConfig]] = {}
+    for entry in selectors.hottest_first(entries):
+        if not selectors.why_not(entry):
+            groups.setdefault((entry.gpu, entry.policy or "cold"), []).append(entry)
+    made = []
+    for (gpu, policy), mine in groups.items():
+        for at in range(0, len(mine), MOST_ENTRIES):
+            try:
+                made.append(_ask_job(gpu, policy, mine[at:at + MOST_ENTRIES], owner, device))
+            except Refusal as error:                                      # of what an imported file called its GPU, say
+                log.warning("winners on %s are not measured again: %s", gpu, error)
+    return [job for job in made if job is not None]
+
+
+@transaction.atomic
+def _ask_job(gpu: str, policy: str, entries: Sequence[CachedConfig], owner: Any, device: str) -> SuiteJob | None:
+    suite = _winners_suite(gpu, policy)                                              # locked: two who ask at once make one job
+    banned = quarantined_configs()
+    busy = {key for job in selectors.jobs_under_way().filter(suite=suite) for key in selectors.entry_ids(job)}
+    chosen: dict[str, tuple[CachedConfig, dict[str, Any]]] = {}
+    for entry in entries:
+        key = kernel_key(entry.operator, entry.shape, entry.dtype)
+        if key not in busy and key not in chosen and len(sides := selectors.entry_sides(entry, banned)) > 1:
+            chosen[key] = entry, sides
+    if not chosen:
+        return None
+    for key, (entry, _) in chosen.items():
+        SuiteKernel.objects.get_or_create(suite=suite, key=key, defaults={
+            "op": entry.operator, "shape": entry.shape, "dtype": entry.dtype, "family": entry.operator, "declared": False})
+    counts = [len(sides) for _, sides in chosen.values()]
+    about = {"entries": {key: entry.pk for key, (entry, _) in chosen.items()}, "round": 1, "first": None,
+             "served": {key: selectors.SERVED if selectors.SERVED in sides else "" for key, (_, sides) in chosen.items()},
+             "expected_s": selectors.expected_job_seconds(counts)}
+    return _create_job(suite, {key: sides for key, (_, sides) in chosen.items()}, runs_needed(sum(counts) - len(counts)), about,
+                     owner, device)
+
+
+def _create_job(suite: Suite, configs: dict[str, dict[str, Any]], runs: int, about: dict[str, Any], owner: Any,
+              device: str) -> SuiteJob:
+    """`configs`: by kernel key and side. Sides take turns as builds do, the default among them."""
+    names = dict.fromkeys(name for sides in configs.values() for name in sides)
+    builds = [{"build": name, "only": True, "configs": {key: sides[name] for key, sides in configs.items() if name in sides}}
+              for name in names]
+    return job_create(suite, builds=builds, runs=runs, kernels=list(configs), reason=REVALIDATE, device=device, owner=owner,
+                      about=about)
+
+
+def _winners_suite(gpu: str, policy: str) -> Suite:
+    name = f"cached winners, {policy}: {gpu or 'any GPU'}"           # no team's suite can be called so
+    short = name if len(name) <= 60 else f"{name[:47]} {hashlib.sha256(name.encode()).hexdigest()[:12]}"
+    suite, _ = Suite.everything.get_or_create(name=short, defaults={
+        "kind": Suite.Kind.WINNERS, "device": f"{devices.GPU}:{gpu}" if gpu else devices.GPU, "policy": {"kind": policy}})
+    return Suite.everything.select_for_update().get(pk=suite.pk)
+
+
+# ---- decided ----
+
+def decide_measured_jobs() -> list[int]:
+    """Decide jobs that were measured and whose worker died; return their ids. Called by the workers' sweep.
+
+    What cannot be decided at this second try either is given up, and says so: the cache is as it was.
+    """
+    done = []
+    for job in selectors.undecided_jobs().order_by("pk")[:20]:
+        try:
+            done += [job.pk] if decide(job.pk) else []
+        except DatabaseError:                    # of the moment: the next sweep tries again
+            log.exception("re-validation %s: not decided", job.pk)
+        except Exception as error:               # one job must not keep the others from being decided
+            log.exception("re-validation %s: given up", job.pk)
+            what = {"where": "cache", "what": f"what was measured could not be judged: {error}"[:500], "hint": "Measure it again."}
+            SuiteJob.objects.filter(pk=job.pk).update(
+                status=SuiteJob.Status.FAILED, error=what, about={**job.about, "decided": timezone.now().isoformat()})
+    return done
+
+
+@transaction.atomic
+def decide(job_id: int) -> bool:
+    """Write into the cache what serves from now on, once. False: nothing to decide, or somebody did."""
+    job = SuiteJob.objects.select_for_update(of=("self",)).select_related("suite", "owner").filter(
+        pk=job_id, reason=REVALIDATE, status=SuiteJob.Status.DONE).first()
+    if job is None or "decided" in job.about:
+        return False
+    rows = list(KernelRun.objects.filter(job=job).select_related("kernel", "build").order_by("pk"))
+    problems = [_problem(job, key, [row for row in rows if row.kernel.key == key]) for key in selectors.entry_ids(job)]
+    choices = choose(problems, last=job.about["round"] >= ROUNDS)
+    found = {}
+    for choice in choices:
+        mine = [row for row in rows if row.kernel.key == choice.key]
+        written, says = (None, choice.says) if choice.open or choice.serves is None else settle_entry(job, choice, mine)
+        if not choice.open:
+            quarantine_refused(mine, job.environment)
+        found[choice.key] = {**_kernel_findings(job, choice, mine), "says": says, "written": written.pk if written else None}
+    try:
+        with transaction.atomic():
+            again = _queue_again(job, [choice for choice in choices if choice.open])
+    except Refusal as error:
+        log.warning("re-validation %s: not measured once more: %s", job.pk, error)
+        again = None
+    job.about = {**job.about, "found": found, "again": again.pk if again else None, "decided": timezone.now().isoformat()}
+    job.save(update_fields=["about"])
+    transaction.on_commit(lambda: job_publish(job), robust=True)
+    log.info("re-validation %s: %s", job.pk, "; ".join(f"{key}: {each['says']}" for key, each in found.items()))
+    return True
+
+
+def _problem(job: SuiteJob, key: str, rows: Sequence[KernelRun]) -> Problem:
+    def runs(name: str) -> KernelRuns:
+        mine = [row for row in rows if row.build.name == name and not row.rejected]
+        return kernel_runs_of(mine[0].kernel, mine) if mine else KernelRuns("", key=key)
+
+    def refused(name: str) -> list[str]:
+        """Beside good runs only what the configuration itself did: a GPU that was busy says nothing of it."""
+        mine = [row.rejected for row in rows if row.build.name == name]
+        return [why for why in mine if why and (harm(why) or all(mine))]
+
+    names = [each["build"] for each in job.builds if key in each["configs"] and each["build"] != selectors.DEFAULT]
+    return Problem(key, runs(selectors.DEFAULT), [Contender(name, runs(name), refused(name)) for name in names],
+                   served=job.about["served"].get(key, ""), default_refused=refused(selectors.DEFAULT))
+
+
+def _queue_again(job: SuiteJob, unsure: Sequence[Choice]) -> SuiteJob | None:
+    """Queue the same sides of what could not be decided, with more runs of each; None without any."""
+    if not unsure:
+        return None
+    configs = {choice.key: {each["build"]: each["configs"][choice.key] for each in job.builds if choice.key in each["configs"]}
+               for choice in unsure}
+    counts = [len(sides) for sides in configs.values()]
+    runs = max(runs_needed(sum(counts) - len(counts)), *(choice.more_runs for choice in unsure))
+    about = {"entries": {key: job.about["entries"][key] for key in configs}, "round": job.about["round"] + 1,
+             "first": job.about["first"] or job.pk, "served": {key: job.about["served"].get(key, "") for key in configs},
+             "expected_s": selectors.seconds_of(max(counts), sum(counts), runs)}
+    return _create_job(job.suite, configs, runs, about, job.owner, job.device)
+
+
+def _kernel_findings(job: SuiteJob, choice: Choice, rows: Sequence[KernelRun]) -> dict[str, Any]:
+    """Return what the pages show of one kernel: each side with its numbers against the default."""
+    told = {}
+    for each in job.builds:
+        if choice.key not in each["configs"]:
+            continue
+        mine = [row for row in rows if row.build.name == each["build"]]
+        verdict = choice.against_default.get(each["build"])
+        times = sorted(row.p50_us for row in mine if row.p50_us is not None)
+        middle = (times[(len(times) - 1) // 2] + times[len(times) // 2]) / 2 if times else None
+        told[each["build"]] = {
+            "config": each["configs"][choice.key], "us": middle, "runs": len(times), "p50_us": times,
+            "failed": sum(bool(row.rejected) for row in mine), "refused": next((row.rejected for row in mine if row.rejected), ""),
+            **({"verdict": str(verdict.verdict), "reason": verdict.reason} if verdict else {}),
+            **({"ratio": verdict.p50.ratio, "low": verdict.p50.low, "high": verdict.p50.high, "p_value": verdict.p50.p_value}
+               if verdict and verdict.p50 else {})}
+    return {"entry": job.about["entries"][choice.key], "served": job.about["served"].get(choice.key, ""), "serves": choice.serves,
+            "open": choice.open, "sides": told}

@@ -1,0 +1,77 @@
+"""Sizes of a space's configurations by role, and columns for models that learn from them."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tuner.search.strategies.roles import Role, roles
+from tuner.space import Space
+
+Array = NDArray[np.float64]
+
+
+class Sizes:
+    """Products of the parameters of a role, shapes (N,); 1 where a space has none."""
+
+    def __init__(self, space: Space) -> None:
+        self._space = space
+        self.roles = roles(space.params)
+        self.threads = 32 * self.product(Role.WARPS) if self.has(Role.WARPS) else self.product(Role.THREADS)
+        self.stages = self.product(Role.STAGES)
+        self.tile = self.product(Role.TILE)
+        self.depth = self.product(Role.DEPTH)
+
+    def columns(self, role: Role) -> list[int]:
+        """Return the indices of the parameters of a role."""
+        return [index for index, one in enumerate(self.roles) if one is role]
+
+    def has(self, role: Role) -> bool:
+        return role in self.roles
+
+    def values(self, index: int) -> Array:
+        """Return the numbers of one parameter, shape (N,)."""
+        values = np.array([float(value) for value in self._space.params[index].values])
+        return np.asarray(values[self._space.rows[:, index]])
+
+    def product(self, role: Role) -> Array:
+        """Return the product of the parameters of a role, shape (N,)."""
+        product = np.ones(len(self._space))
+        for index in self.columns(role):
+            product = product * self.values(index)
+        return product
+
+
+def model_columns(space: Space, sizes: Sizes) -> Array:
+    """Return the columns of a model in [0, 1], shape (N, columns): parameters and products of sizes.
+
+    Products (elements per thread, bytes of a stage, threads of a block) rule speed together; a model of single
+    parameters would need many trials to find that out.
+    """
+    if not len(space):
+        return np.zeros((0, 1))
+    blocks = [_stretch(_parameter_columns(space))]
+    if sizes.has(Role.WARPS) and sizes.has(Role.TILE):
+        blocks.append(_stretch(np.log2(np.stack([sizes.tile / sizes.threads, sizes.tile], axis=1))))
+        if sizes.has(Role.STAGES):
+            blocks.append(_stretch(np.log2((sizes.tile * sizes.depth * sizes.stages)[:, None])))
+    if sizes.has(Role.THREADS):
+        work = sizes.product(Role.WORK)
+        blocks.append(_stretch(np.log2(np.stack([sizes.threads, work, sizes.threads * work], axis=1))))
+    joined = np.concatenate(blocks, axis=1)
+    return joined if joined.shape[1] else np.zeros((len(space), 1))
+
+
+def _parameter_columns(space: Space) -> Array:
+    places = space.encoding()
+    texts = [index for index, param in enumerate(space.params) if not param.ordered and len(param.values) > 2]
+    numbers = [index for index in range(len(space.params)) if index not in texts]
+    one_hot = [(space.rows[:, index, None] == np.arange(len(space.params[index].values))).astype(float) for index in texts]
+    return np.concatenate([places[:, numbers], *one_hot], axis=1)
+
+
+def _stretch(values: Array) -> Array:
+    """Return the columns that vary, stretched to [0, 1]."""
+    span = np.ptp(values, axis=0)
+    keep = span > 0
+    return np.asarray((values[:, keep] - values[:, keep].min(axis=0)) / span[keep])

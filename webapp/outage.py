@@ -1,0 +1,104 @@
+"""Outages told from exceptions: 503 with Retry-After, or 507, as a page or JSON."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import psycopg
+import redis
+from django.db import Error as DjangoDatabaseError
+from django.http import HttpResponse, JsonResponse
+from django.template.loader import render_to_string
+
+RETRY_AFTER_S = 5
+DISK_FULL = "53100"
+# PostgreSQL's classes: connection lost, shutting down or starting up, no connection left
+AWAY_STATES = ("08", "57P", "53300")
+NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+
+
+@dataclass(frozen=True)
+class Outage:
+    """`status` 503 or 507; `what` and `hint` are for people, without a final stop."""
+
+    status: int
+    what: str
+    hint: str
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """Return the answer's headers."""
+        later = {"Retry-After": str(RETRY_AFTER_S)} if self.status == 503 else {}
+        return {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", **later}
+
+
+_AGAIN = f"try again in {RETRY_AFTER_S} s; what was stored is kept"
+DATABASE_AWAY = Outage(503, "the database does not answer at the moment", _AGAIN)
+VALKEY_AWAY = Outage(503, "Valkey does not answer at the moment", _AGAIN)
+BUSY = Outage(503, "the server has more requests than it can answer at the moment", _AGAIN)
+FULL = Outage(507, "the disk is full: nothing can be stored", "pages can be read; make room on the server, then try again")
+
+
+class Busy(Exception):
+    """A request found no slot in time."""
+
+
+def outage_of(error: BaseException | None) -> Outage | None:
+    """Return what the error, or what it was raised from, says is away or full; None where it says neither."""
+    return next(filter(None, map(_outage, _causes(error))), None)
+
+
+def outage_data(outage: Outage, where: str) -> dict[str, str]:
+    """Return the API's error object."""
+    return {"error": outage.what, "where": where, "hint": outage.hint}
+
+
+def outage_answer(outage: Outage, path: str, method: str | None) -> HttpResponse:
+    """Return JSON for the API, else a page in the site's frame; no query is made for it."""
+    if path.startswith("/api/"):
+        return JsonResponse(outage_data(outage, path), status=outage.status, headers=outage.headers)
+    page = _page(outage, again=outage.status == 503 and method == "GET")
+    return HttpResponse(page, status=outage.status, headers=outage.headers)
+
+
+@lru_cache(maxsize=16)
+def _page(outage: Outage, *, again: bool) -> str:
+    # Without the request: its context processors would ask the database who is signed in.
+    context: dict[str, Any] = {"what": outage.what, "hint": outage.hint, "again_s": RETRY_AFTER_S if again else 0}
+    return render_to_string("outage.html", context)
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        error = error.__cause__
+
+
+def _outage(error: BaseException) -> Outage | None:
+    if isinstance(error, Busy):
+        return BUSY
+    if isinstance(error, OSError) and error.errno in NO_SPACE:
+        return FULL
+    if isinstance(error, redis.ConnectionError | redis.TimeoutError):
+        return VALKEY_AWAY
+    if isinstance(error, redis.ResponseError) and any(word in str(error) for word in ("MISCONF ", "OOM command")):
+        return FULL
+    if isinstance(error, DjangoDatabaseError | psycopg.Error):
+        return _database_outage(error)
+    return None
+
+
+def _database_outage(error: Exception) -> Outage | None:
+    cause = error if isinstance(error, psycopg.Error) else error.__cause__
+    state = getattr(cause, "sqlstate", None)
+    if state == DISK_FULL:
+        return FULL
+    if state is not None:
+        return DATABASE_AWAY if state.startswith(AWAY_STATES) else None
+    # Without a state nobody answered: no connection, or it broke. Interface errors also tell of wrong use of a cursor.
+    lost = isinstance(cause, psycopg.OperationalError) or ("connection" in str(error) and isinstance(cause, psycopg.InterfaceError))
+    return DATABASE_AWAY if lost else None

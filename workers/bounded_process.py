@@ -1,0 +1,107 @@
+"""Runs work in a process of its own whose memory the operating system bounds.
+
+The bound is RLIMIT_DATA: private memory that the process may write to, asked for or already touched. It is the limit that
+tells a process itself (MemoryError) and leaves the machine alone. RLIMIT_AS would count what is only reserved as well (files
+that are mapped, threads' arenas: 2.4 GB where 0.6 GB are used), RLIMIT_RSS does nothing on Linux. The setting
+MIMALLOC_ARENA_EAGER_COMMIT of `webapp.settings` keeps Arrow's allocator from counting 1 GB that it only reserves. Programs that
+the work starts (decoders, nsys) inherit the bound, each for itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import logging
+import os
+import resource
+import signal
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from django.db import connections
+
+log = logging.getLogger(__name__)
+_MEMORY, _FAILED = 77, 1                # exit statuses; what a library leaves with by itself is a failure
+_PR_SET_PDEATHSIG = 1
+_SAID_BYTES = 200                       # of one part's name: all that are said fit into a pipe
+Say = Callable[[str], None]
+Work = Callable[[Say], object]
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How work ended; `why` is "" on success, else a clause: "needs more memory …"."""
+
+    why: str
+    parts: tuple[str, ...]  # what the work said that it was doing, the last one at its end
+    peak_bytes: int         # largest resident set of the process
+
+
+def run(work: Work, memory_mb: int) -> Ending:
+    """Run `work` in a forked process of `memory_mb` MB (10^6 bytes) that dies with this one.
+
+    `work` gets a function that notes what it is doing. An error that it raises is logged there and is an ending too. To be
+    called where no other thread runs: a fork copies the locks that others hold.
+    """
+    connections.close_all()             # two processes on one PostgreSQL connection corrupt each other's answers
+    sys.stdout.flush()
+    sys.stderr.flush()
+    reading, writing = os.pipe()
+    parent = os.getpid()
+    child = os.fork()
+    if not child:
+        os.close(reading)
+        _run_child(work, memory_mb, writing, parent)
+    os.close(writing)
+    with open(reading, "rb") as said:
+        parts = tuple(said.read().decode(errors="replace").splitlines())
+    _, status, usage = os.wait4(child, 0)
+    return Ending(_why_ended(status, memory_mb), parts, usage.ru_maxrss * 1024)
+
+
+def _run_child(work: Work, memory_mb: int, writing: int, parent: int) -> None:
+    """Run the work as the child; never returns."""
+    status = _FAILED
+    try:
+        _bound_process(memory_mb * 1_000_000, parent)
+        work(lambda part: _write_part(writing, part))
+        status = 0
+    except MemoryError:
+        status = _MEMORY
+        log.warning("stopped: it needs more memory than %s MB", memory_mb)
+    except BaseException:
+        log.exception("a stage failed")
+    finally:
+        with contextlib.suppress(Exception):
+            connections.close_all()
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(status)
+
+
+def _write_part(writing: int, part: str) -> None:
+    os.write(writing, part.replace("\n", " ").encode()[:_SAID_BYTES] + b"\n")
+
+
+def _bound_process(memory_bytes: int, parent: int) -> None:
+    """Bound memory, be first to go when the machine runs out, and die with `parent`."""
+    hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
+    most = memory_bytes if hard == resource.RLIM_INFINITY else min(memory_bytes, hard)
+    resource.setrlimit(resource.RLIMIT_DATA, (most, most))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
+        file.write("1000")
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+    if os.getppid() != parent:          # it died before it could be said
+        os._exit(_FAILED)
+
+
+def _why_ended(status: int, memory_mb: int) -> str:
+    code = os.waitstatus_to_exitcode(status)
+    if code == _MEMORY:
+        return f"needs more memory than {memory_mb:,} MB"
+    if code < 0:
+        return f"was ended by signal {-code} ({signal.Signals(-code).name}), most often for want of memory"
+    return "failed: the worker's log has the trace" if code else ""

@@ -1,0 +1,58 @@
+"""Runs a command and ends everything it started once whoever asked is gone.
+
+`python reaper.py COMMAND…` with a pipe as standard input, held open by the asker. When that closes, by will or because
+the asker was killed, the command and everything it started is killed, also what left its process group. Exit status:
+the command's, 128 + signal when it died of one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import select
+import subprocess
+import sys
+import time
+
+import psutil
+
+_PR_SET_CHILD_SUBREAPER = 36
+_PATIENCE_S = 10.0
+
+
+def main(argv: list[str]) -> int:
+    # What the command leaves behind becomes our child, not init's: it can be found and ended.
+    """Run the command; return its exit status."""
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    try:
+        process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, start_new_session=True)
+    except OSError as error:
+        print(f"cannot run {argv[0]}: {error.strerror}", flush=True)
+        return 127
+    while process.poll() is None:
+        asker, _, _ = select.select([0], [], [], 0.1)
+        if asker and not os.read(0, 1):
+            break
+    status = process.poll()
+    end_all()
+    if status is None:
+        return 137
+    return status if status >= 0 else 128 - status
+
+
+def end_all() -> None:
+    """Kill all descendants until none is left: a dying one may leave children of its own."""
+    end = time.monotonic() + _PATIENCE_S
+    while time.monotonic() < end:
+        left = [child for child in psutil.Process().children(recursive=True) if child.status() != psutil.STATUS_ZOMBIE]
+        if not left:
+            return
+        for child in left:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                child.kill()
+        time.sleep(0.02)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,190 @@
+"""Runs in fresh processes on one GPU. No Django: the recorder and the GPU test use it as the worker does.
+
+The next process imports torch while the one before measures; it opens the GPU only at its turn.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tuner.measure.fresh import POLICY, KernelRequest, KernelSamples
+from tuner.operators import find, limits
+from tuner.trial import Config
+from workers.core.child import Child, ChildDied, ChildHung, Stopped
+
+CHILD = "tuner.measure.child"
+MESSAGE_CHARS = 280
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Seconds that one answer of a process may take, after which it is killed."""
+
+    open_s: float = 180.0
+    compile_s: float = 120.0
+    run_s: float = 60.0
+    deaths: int = 3                  # of one run, after which the rest of its kernels is not tried
+
+
+@dataclass(frozen=True)
+class Side:
+    """What distinguishes the processes of one build: where its code lies, and its folder of compiled kernels."""
+
+    name: str
+    code: Path | None = None                    # first on PYTHONPATH
+    compiled: Path | None = None                # TRITON_CACHE_DIR: only the first process compiles
+
+    def environ(self) -> dict[str, str]:
+        found = {}
+        if self.code is not None:
+            found["PYTHONPATH"] = os.pathsep.join([str(self.code), *filter(None, [os.environ.get("PYTHONPATH")])])
+        if self.compiled is not None:
+            found["TRITON_CACHE_DIR"] = str(self.compiled)
+        return found
+
+
+class FreshRuns:
+    """Times kernels in one new process after the other. `module` is the child's program; tests give their own."""
+
+    def __init__(self, gpu_index: int = 0, *, gpu_uuid: str = "", module: str = CHILD, policy: Mapping[str, Any] = POLICY,
+                 limits: Limits | None = None, environ: Mapping[str, str] | None = None) -> None:
+        self.gpu_index, self.module, self.policy = gpu_index, module, dict(policy)
+        self.limits = limits or Limits()
+        self._environ = {**(environ or {}), "CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": gpu_uuid or str(gpu_index)}
+        self._child: Child | None = None
+        self._spare: tuple[Side, Child] | None = None
+        self._stop = threading.Event()
+
+    def prepare(self, side: Side, wanted: Sequence[KernelRequest]) -> dict[str, str]:
+        """Compile everything in a process that measures nothing, so that all that measure find it compiled.
+
+        Key → why the compiler refuses it; what died, hung or did not open is tried again by the runs.
+        """
+        refused = {}
+        try:
+            for one in wanted:
+                opened = self._opened(side, one)
+                if "rejected" in opened:
+                    continue
+                answer = self._ask({"do": "compile", "config": opened["config"]}, self.limits.compile_s)
+                if "rejected" in answer and not answer.get("died"):
+                    refused[one.key] = answer["rejected"]
+        finally:
+            self._end()
+        return refused
+
+    def run(self, side: Side, wanted: Sequence[KernelRequest], *, seed: int = 0,
+            then: Side | None = None) -> Iterator[KernelSamples]:
+        """Every kernel once in a new process; `then` is whose process may get ready meanwhile. Raises Stopped.
+
+        A process that dies costs the kernel it died of; a new one takes the others.
+        """
+        process, deaths = 0, 0
+        try:
+            for one in wanted:
+                if deaths >= self.limits.deaths:
+                    why = f"not tried: {deaths} processes of this run died before it"
+                    yield KernelSamples(one.key, rejected=why, process=process)
+                    continue
+                if self._child is None and then is not None:
+                    self._child = self._taken_over(side)
+                    self._spare = (then, self._spawn(then))
+                taken = self._one(side, one, seed, process)
+                yield taken
+                if self._child is None:
+                    process, deaths = process + 1, deaths + 1
+        finally:
+            self._end()
+
+    def _one(self, side: Side, one: KernelRequest, seed: int, process: int) -> KernelSamples:
+        opened = self._opened(side, one, seed)
+        if "rejected" in opened:
+            return KernelSamples(one.key, rejected=opened["rejected"], config=one.config, process=process)
+        session, config = opened["session"], opened["config"]
+        about: dict[str, Any] = {"config": config, "process": process, "session": session,
+                                 "source_hash": str(session.get("source_hash") or "")}
+        compiled = self._ask({"do": "compile", "config": dict(config)}, self.limits.compile_s)
+        if "rejected" in compiled:
+            return KernelSamples(one.key, rejected=compiled["rejected"], facts=compiled.get("facts", {}), **about)
+        told = self._ask({"do": "run", "config": dict(config), "seed": seed}, self.limits.run_s)
+        if "rejected" in told:
+            return KernelSamples(one.key, rejected=told["rejected"], facts={**compiled, **told.get("facts", {})}, **about)
+        us = [round(1000 * float(ms), 3) for ms in told["samples_ms"]]
+        return KernelSamples(one.key, us, facts={**compiled, **told["facts"], "ended": told["ended"]}, **about)
+
+    def _opened(self, side: Side, one: KernelRequest, seed: int = 0) -> dict[str, Any]:
+        """{"session", "config"} of a kernel, or {"rejected"}."""
+        if self._child is None:
+            self._child = self._taken_over(side)
+        request = {"do": "open", "operator": one.operator, "shape": dict(one.shape), "dtype": one.dtype, "seed": seed,
+                   "gpu_index": self.gpu_index, "policy": self.policy, "library": False}
+        session = self._ask(request, self.limits.open_s)
+        if "rejected" in session:
+            return session
+        config = one.config or (one.choose(session) if one.choose else None) or _default(one, session)
+        if config is None:
+            return {"rejected": f"no operator {one.operator} is known to this worker, so there is no default configuration"}
+        return {"session": session, "config": dict(config)}
+
+    def _ask(self, request: dict[str, Any], limit_s: float) -> dict[str, Any]:
+        """The answer, or {"rejected": why, "facts"}; after a death `_child` is None."""
+        if self._stop.is_set() or self._child is None:
+            raise Stopped
+        try:
+            answer = self._child.ask(request, limit_s, self._stop)
+        except (ChildHung, ChildDied) as error:
+            self._end()
+            who = "the process " if isinstance(error, ChildDied) else ""
+            return {"rejected": f"{request['do']}: {who}{error}"[:MESSAGE_CHARS], "died": True}
+        if answer.get("fatal"):
+            self._end()
+        if "ok" in answer:
+            return dict(answer["ok"])
+        if "failed" in answer:
+            told = answer["failed"]
+            return {"rejected": f"{told['what']}; {told['hint']}".strip("; ")[:MESSAGE_CHARS]}
+        told = answer["rejected"]
+        return {"rejected": f"{told['reason']}: {told['message']}"[:MESSAGE_CHARS], "facts": told["facts"]}
+
+    def _taken_over(self, side: Side) -> Child:
+        """The spare, when it is this side's and lives, else a new process."""
+        if self._spare is not None:
+            whose, child = self._spare
+            self._spare = None
+            if whose == side and child.alive:
+                return child
+            child.close()
+        return self._spawn(side)
+
+    def _spawn(self, side: Side) -> Child:
+        return Child(self.module, {**self._environ, **side.environ()})
+
+    def _end(self) -> None:
+        if self._child is not None:
+            with suppress(OSError):
+                self._child.close()
+        self._child = None
+
+    def stop(self) -> None:
+        """From another thread: the process is killed, and `run` ends by Stopped."""
+        self._stop.set()
+
+    def close(self) -> None:
+        self._end()
+        if self._spare is not None:
+            self._spare[1].close()
+        self._spare = None
+
+
+def _default(one: KernelRequest, session: Mapping[str, Any]) -> Config | None:
+    operator = find(one.operator)
+    if operator is None:
+        return None
+    device = limits(str(session.get("gpu") or ""), session.get("compute_capability"), session.get("sms"))
+    return operator.default_config(one.shape, one.dtype, device)

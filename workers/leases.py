@@ -1,0 +1,91 @@
+"""Rows that one worker holds at a time: claimed by a conditional update, kept by a heartbeat, free again without one.
+
+Imports nothing of ours, as `workers.jobs`: each feature states its kind of row once (`Leases`) and claims, holds, hands back and
+ends rows through it. A row needs the columns `status`, `worker`, `heartbeat` and `attempts`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Generic, TypeVar
+
+from django.db.models import F, Model, Q, QuerySet
+from django.db.models.functions import Greatest, Now
+from django.utils import timezone
+
+Row = TypeVar("Row", bound=Model)
+BEAT_EVERY_S = 2.0
+STALE_AFTER = timedelta(seconds=8)          # a running row whose heartbeat is older belongs to nobody
+FORGOTTEN_AFTER = timedelta(seconds=5)      # a waiting row this young may be on its way into the queue
+NAME_CHARACTERS = 120                       # of a worker, in its column
+
+
+def is_alive() -> Q:
+    """Match rows whose worker beat lately. Hosts' clocks differ: the database's alone writes and compares."""
+    return Q(heartbeat__gte=Now() - STALE_AFTER)
+
+
+def is_dead() -> Q:
+    """Match rows whose worker gave no sign of life for too long."""
+    return Q(heartbeat=None) | Q(heartbeat__lt=Now() - STALE_AFTER)
+
+
+@dataclass(frozen=True)
+class Leases(Generic[Row]):
+    """The leases of one kind of row: in state `waiting` it is free, in state `running` a worker holds it while it beats."""
+
+    model: type[Row]
+    waiting: str
+    running: str
+
+    def is_lost(self) -> Q:
+        """Match rows that a worker took and that nobody holds any more."""
+        return Q(status=self.running) & is_dead()
+
+    def is_free(self) -> Q:
+        """Match rows that a worker may claim."""
+        return Q(status=self.waiting) | self.is_lost()
+
+    def claim(self, row_id: int, worker: str, /, *, free: Q | None = None, **fields: Any) -> bool:
+        """Give the row to `worker`, count the attempt and set `fields`. False where it is not free (`free`: a rule of its own)."""
+        return bool(self.model._default_manager.filter(self.is_free() if free is None else free, pk=row_id).update(
+            status=self.running, worker=worker[:NAME_CHARACTERS], heartbeat=Now(), attempts=F("attempts") + 1, **fields))
+
+    def rows_held_by(self, worker: str) -> QuerySet[Row]:
+        """Return the rows that `worker` holds."""
+        return self.model._default_manager.filter(status=self.running, worker=worker[:NAME_CHARACTERS])
+
+    def write(self, row_id: int, worker: str, /, **fields: Any) -> bool:
+        """Change the row while `worker` holds it; False when it no longer does."""
+        return bool(self.rows_held_by(worker).filter(pk=row_id).update(**fields))
+
+    def is_held(self, row_id: int, worker: str) -> bool:
+        """Return whether `worker` still has the row: not stopped, ended, deleted or taken by another."""
+        return self.rows_held_by(worker).filter(pk=row_id).exists()
+
+    def end(self, row_id: int, worker: str, status: str, /, **fields: Any) -> bool:
+        """End a row that `worker` holds, now; False when it no longer does."""
+        return self.write(row_id, worker, **{**self.ended(), "status": status, **fields})
+
+    def ended(self) -> dict[str, Any]:
+        """Return the columns of a row that ends now, but for its status."""
+        has_finished = any(field.name == "finished" for field in self.model._meta.get_fields())
+        return {"heartbeat": None, **({"finished": timezone.now()} if has_finished else {})}
+
+    def hand_back(self, worker: str, row_id: int | None = None) -> list[int]:
+        """Let rows wait again, as if `worker` had not taken them; by default all that it holds. Return their ids.
+
+        A stop is nobody's fault: the attempt does not count.
+        """
+        mine = self.rows_held_by(worker) if row_id is None else self.rows_held_by(worker).filter(pk=row_id)
+        ids = list(mine.values_list("pk", flat=True))
+        mine.filter(pk__in=ids).update(
+            status=self.waiting, worker="", heartbeat=None, attempts=Greatest(F("attempts") - 1, 0))
+        return ids
+
+    def abandoned_rows(self, woken: Collection[int] = ()) -> QuerySet[Row]:
+        """Return rows that nobody holds and that no queue entry is to wake (`woken`: ids of those that have one)."""
+        forgotten = Q(status=self.waiting, created__lt=timezone.now() - FORGOTTEN_AFTER)
+        return self.model._default_manager.filter(self.is_lost() | forgotten).exclude(pk__in=woken)

@@ -1,0 +1,44 @@
+"""Kinds of row that workers hold, each with its task and queue. Cheap to import."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from profiles.ceilings.models import CEILING_LEASES
+from profiles.models import CAPTURE_LEASES, INGEST_LEASES
+from tuner.gate.suites.models import SUITE_LEASES
+from tuner.models import TUNE_LEASES, SuiteJob, TuneJob
+from workers.leases import Leases
+
+
+@dataclass(frozen=True)
+class RowKind:
+    """A kind of row; `queue` names where a row is woken, pages watch "`topic`.<id>"."""
+
+    leases: Leases[Any]
+    task: str
+    topic: str
+    queue: Callable[[Any], str]
+
+
+def _tune_queue(job: TuneJob) -> str:
+    from tuner.jobs.create_services import queue_of  # here and below: who ingests a file needs no services of the tuner
+
+    return queue_of(job)
+
+
+def _suite_queue(job: SuiteJob) -> str:
+    from tuner.gate.suites.job_services import queue_of
+
+    return queue_of(job)
+
+
+ROW_KINDS = {held.task: held for held in (
+    RowKind(INGEST_LEASES, "ingest", "profile", lambda row: "ingest"),
+    RowKind(TUNE_LEASES, "tune", "tune", _tune_queue),
+    RowKind(CAPTURE_LEASES, "capture", "capture", lambda row: "gpu"),
+    RowKind(CEILING_LEASES, "ceilings", "ceilings", lambda row: "gpu"),
+    RowKind(SUITE_LEASES, "suite", "suite", _suite_queue),
+)}

@@ -1,0 +1,83 @@
+"""The stages of the work on a profile, each in a process of its own within RIDGEPOINT_STAGE_MEMORY_MB.
+
+What exceeds the limit is said on the profile (a failed ingest in its error, a topic in its document, other parts as a note of the
+integrity report), and everything else stays.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from functools import partial
+
+from django.conf import settings
+
+from profiles.advice.services import are_decisions_open, decisions_follow
+from profiles.families.follow_services import families_follow, pairs_refresh
+from profiles.models import Profile
+from profiles.topics.services import topic_refuse, topics_make
+from profiles.upload.services import part_note, profile_fail
+from tuner.gate.builds.services import build_of_profile
+from workers import bounded_process
+
+log = logging.getLogger(__name__)
+HINT = "Record fewer steps, or raise RIDGEPOINT_STAGE_MEMORY_MB of the ingest worker."
+
+
+def run_ingest(profile_id: int, worker: str, ingest: Callable[[], None]) -> str:
+    """Run `ingest` and return why its process ended early, "" where it did not.
+
+    A row that it could not end for want of memory ends as failed. One whose process was killed otherwise stays: it is taken up
+    again as after a worker's death.
+    """
+    ending = bounded_process.run(lambda say: ingest(), settings.STAGE_MEMORY_MB)
+    if ending.why.startswith("needs"):
+        profile_fail(profile_id, worker, what=f"reading it {ending.why}", hint=HINT)
+    log.info("ingest %s: %.0f MB at most", profile_id, ending.peak_bytes / 1e6)
+    return ending.why
+
+
+def follow(profile_id: int) -> None:
+    """Do what follows on a ready profile: families, shapes, topics, advice, its build."""
+    _note(profile_id, "Shapes and families of its kernels", lambda say: families_follow(profile_id))
+    analyse(profile_id)
+    if are_decisions_open():
+        _note(profile_id, "Advice that was taken up", lambda say: decisions_follow(profile_id))
+    build_of_profile(profile_id)
+
+
+def analyse(profile_id: int) -> None:
+    """Make every missing topic; one that exceeds the limit is refused, the others are made."""
+    tried: set[str] = set()
+    refused: set[str] = set()
+    while True:
+        ending = bounded_process.run(partial(topics_make, profile_id, skip=frozenset(refused)), settings.STAGE_MEMORY_MB)
+        log.info("topics of profile %s: %.0f MB at most", profile_id, ending.peak_bytes / 1e6)
+        if not ending.why:
+            return
+        if not ending.parts or ending.parts[-1] in refused:          # it ended outside any topic: there is none to leave out
+            log.error("topics of profile %s: their process %s", profile_id, ending.why)
+            return
+        name = ending.parts[-1]
+        if ending.parts[0] == name or name in tried:        # else what was made before it held memory as well: once more, alone
+            refused.add(name)
+            bounded_process.run(partial(_refuse, profile_id, name, ending.why), settings.STAGE_MEMORY_MB)
+        tried.add(name)
+
+
+def compare_builds() -> None:
+    """Compare anew what the newest builds changed."""
+    ending = bounded_process.run(lambda say: pairs_refresh(), settings.STAGE_MEMORY_MB)
+    if ending.why:
+        log.error("comparing the newest builds %s", ending.why)
+
+
+def _refuse(profile_id: int, name: str, why: str, say: bounded_process.Say) -> None:
+    topic_refuse(profile_id, name, f"This analysis {why}. {HINT}")
+
+
+def _note(profile_id: int, part: str, work: bounded_process.Work) -> None:
+    ending = bounded_process.run(work, settings.STAGE_MEMORY_MB)
+    log.info("%s of profile %s: %.0f MB at most", part, profile_id, ending.peak_bytes / 1e6)
+    if Profile.objects.filter(pk=profile_id, status=Profile.Status.READY).exists():
+        part_note(profile_id, part, f"the work on it {ending.why}. {HINT}" if ending.why else "")

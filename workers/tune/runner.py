@@ -1,0 +1,129 @@
+"""Runners of a job: a leased GPU in a child or a recorded landscape, and their space."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import Any
+
+from tuner import devices
+from tuner.jobs import selectors, sharing_services
+from tuner.jobs.sharing_services import Role
+from tuner.measure.landscape import Landscape, LandscapeError
+from tuner.measure.replay import ReplayRunner
+from tuner.measure.runner import CompilingRunner, Runner, Session
+from tuner.models import TrialRow, TuneJob, TuneMember
+from tuner.operators import find, limits
+from tuner.space import Space
+from tuner.trial import Config
+from workers import jobs
+from workers.core import gpu
+from workers.core.child import SandboxError
+from workers.core.periodic import run_periodically
+from workers.core.stopping import Stop
+from workers.tune import compile_queue, team
+from workers.tune.sandbox import SandboxRunner
+
+log = logging.getLogger(__name__)
+PUBLISH_AT_ONCE = 200        # trials in one message
+BEAT_EVERY_S = 1.0
+
+
+@contextmanager
+def open_runner(job: TuneJob, stop: Stop, replay_speed: float, *, model: str = "",
+                wait_s: float | None = None) -> Iterator[tuple[Runner, gpu.Gpu | None]]:
+    """Yield runner and leased GPU (`model` asks for one of that name); closes both."""
+    if not devices.is_gpu(job.device):
+        landscape = devices.load_landscape(job.device.removeprefix(devices.REPLAY))
+        runner: Runner = ReplayRunner(landscape, shape_index_of(landscape, job), speed=replay_speed)
+        try:
+            stop.tell(runner)
+            yield runner, None
+        finally:
+            runner.close()
+        return
+    wanted = model or devices.gpu_model(job.device)
+    cards = [card for card in gpu.gpus() if wanted in ("", card.name)]
+    if not cards:
+        what = f"this worker sees no {wanted}" if wanted else "this worker sees no NVIDIA GPU"
+        raise SandboxError(what, "Start it on a machine with a GPU and its driver.")
+    with gpu.seat(cards, should_stop=stop, wait_s=wait_s) as card:
+        elsewhere = compile_queue.make_helpers(job.pk)
+        shared = compile_queue.cache_environment() if elsewhere else {}
+        runner = SandboxRunner(job.operator, job.shape, job.dtype, card.index, gpu_uuid=card.uuid, seed=job.seed,
+                               policy={"kind": job.timing}, environ={**team.child_environment(), **shared}, helpers=elsewhere,
+                               turn=gpu.Turn(card, stop))
+        try:
+            stop.tell(runner)
+            yield runner, card
+        finally:
+            runner.close()
+
+
+def shape_index_of(landscape: Landscape, job: TuneJob) -> int:
+    """Return the index of the job's shape in the landscape."""
+    index = landscape.index_of(job.shape)
+    if index is None:
+        raise LandscapeError(landscape.stem, f"shape {job.shape} is not recorded", "Choose a recorded shape.")
+    return index
+
+
+def job_space(job: TuneJob, runner: Runner, session: Session) -> tuple[Space, Config | None, list[Config]]:
+    """Return the valid configurations, the default, and others worth trying next.
+
+    The file's where a recording is replayed, else the operator's.
+    """
+    operator = find(job.operator)
+    device = limits(session.gpu, session.compute_capability, session.environment.get("sms"))
+    known = operator is not None and not operator.problems(job.shape, job.dtype)
+    if isinstance(runner, ReplayRunner):
+        space = runner.landscape.space(shape_index_of(runner.landscape, job))
+        return space, operator.default_in(space, job.shape, job.dtype, device) if operator and known else None, []
+    if operator is None:
+        raise SandboxError(f"no operator is named {job.operator!r} here", "Enable its package, or start a job of another one.")
+    space = team.prune_space(job.operator, job.shape, job.dtype, operator.space(job.shape, job.dtype, device))
+    published = operator.published_starts(space, job.shape, job.dtype, device)
+    return space, operator.default_in(space, job.shape, job.dtype, device), list(published)
+
+
+@contextmanager
+def join_job(job: TuneJob, worker: str, role: str, card: gpu.Gpu | None, runner: Runner) -> Iterator[TuneMember]:
+    """Keep the worker a member while the block runs, with heartbeats of the GPU's state."""
+    member = sharing_services.member_join(
+        job, worker, role, host=socket.gethostname(), gpu=card.name if card else "", gpu_uuid=card.uuid if card else "")
+
+    def beat() -> None:
+        use = {"use": asdict(runner.use())} if isinstance(runner, CompilingRunner) else {}
+        sharing_services.member_beat(member, {**(gpu.reading(card) if card else {}), **use})
+
+    try:
+        with run_periodically(BEAT_EVERY_S, beat, f"member of tune {job.pk}"):
+            yield member
+    finally:
+        if role == Role.HELPER:
+            sharing_services.member_leave(member)
+
+
+class TrialPublisher:
+    """Publishes trials for pages, several per message: four messages a second at most."""
+
+    def __init__(self, job: TuneJob) -> None:
+        self._topic, self._lock = f"tune.{job.pk}", threading.Lock()
+        self._trials: list[dict[str, Any]] = []
+
+    def add(self, row: TrialRow) -> None:
+        """Add a trial."""
+        with self._lock:
+            self._trials.append(selectors.trial_json(row))
+
+    def flush(self) -> None:
+        """Publish what was added, at most PUBLISH_AT_ONCE trials a message."""
+        with self._lock:
+            trials, self._trials = self._trials, []
+        for start in range(0, len(trials), PUBLISH_AT_ONCE):
+            some = trials[start:start + PUBLISH_AT_ONCE]
+            jobs.publish(self._topic, "trials", {"trials": some, "elapsed_s": max(trial["at_s"] for trial in some)})

@@ -1,0 +1,228 @@
+"""A runner whose kernels run in a child that may crash or hang without harm.
+
+Compilers work ahead in processes of their own. Spare children that have already imported torch wait, so that a dead or
+hung one is replaced within a second.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any
+
+from tuner.measure.runner import Compiled, Incumbent, Session, SessionUse
+from tuner.operators import OPERATORS, find
+from tuner.trial import Config, Measured, Outcome, Rejected, config_key
+from workers.core.child import SandboxError, Stopped
+from workers.core.compilers import CompileProcess, Compilers, cache_folder, cores
+from workers.core.gpu import NoLease
+from workers.tune.gpu_child import GpuChild, Limits, rejection_of
+
+CHILD, COMPILER = "tuner.measure.child", "tuner.measure.compiler"
+HANG_S, HANG_TIMES = 5.0, 10.0  # no kernel is given less time than this, nor less than so many times the slowest one's
+AHEAD = 2                       # configurations in the line above what compiles: compiled, and on the GPU
+
+
+class SandboxRunner:
+    """Measures configurations of one operator on one GPU in a child process. See tuner.measure.runner.Runner.
+
+    operator, shape, dtype   an operator that `find` knows and what to measure
+    gpu_index                as nvidia-smi numbers it; `gpu_uuid` goes before it where known
+    policy                   fields of tuner.measure.policy.Policy to override
+    turn                     entered while something runs on the GPU: others may have it in between
+    helpers                  makers of compilers on other hosts
+    compilers                processes that compile ahead: None as many as the host has cores for, 0 none
+    child_module             the program of the child; tests give their own, and their own compiler_module
+    """
+
+    def __init__(self, operator: str, shape: Mapping[str, int], dtype: str, gpu_index: int = 0, *, gpu_uuid: str = "",
+                 seed: int = 0, limits: Limits | None = None, policy: Mapping[str, Any] | None = None,
+                 compilers: int | None = None, child_module: str = CHILD, compiler_module: str = "",
+                 environ: Mapping[str, str] | None = None, helpers: Sequence[Callable[[], CompileProcess]] = (),
+                 turn: Callable[[], AbstractContextManager[Any]] = nullcontext) -> None:
+        self._module, self.seed = child_module, seed
+        self._compilers: Compilers | None = None
+        self.move(operator, shape, dtype)
+        self.gpu_index, self.policy = gpu_index, dict(policy or {})
+        self._compiler_module = compiler_module or (COMPILER if child_module == CHILD else "")
+        self._turn = turn
+        self._count, self._helpers = cores() if compilers is None else compilers, helpers
+        self._folder: Path | None = None
+        self._tried = 0
+        self._began_s = self._open_s = self._busy_s = self._waited_s = 0.0
+        self._load_s = self._compile_s = self._slowest_s = 0.0
+        self._environ = {**(environ or {}), "CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": gpu_uuid or str(gpu_index)}
+        self._child = GpuChild(child_module, self._environ, limits or Limits())
+
+    @property
+    def limits(self) -> Limits:
+        return self._child.limits
+
+    @property
+    def replaced(self) -> int:
+        """Return how many children died or hung."""
+        return self._child.replaced
+
+    @property
+    def ahead(self) -> int:
+        """Return 1 where nothing compiles ahead, else what compiles plus AHEAD."""
+        pool = self._compilers
+        return 1 if pool is None or pool.useless else pool.count + AHEAD
+
+    def open(self) -> Session:
+        began_s = time.monotonic()
+        self._began_s = self._began_s or began_s
+        self._prepare()
+        self._child.opening = {"operator": self.operator, "shape": self.shape, "dtype": self.dtype, "seed": self.seed,
+                               "gpu_index": self.gpu_index, "policy": self.policy}
+        with self._turn():
+            facts = self._child.open(library=True)
+        self._open_s += time.monotonic() - began_s
+        self._aim(facts)
+        known = self._known
+        flops, moved = (known.flops(self.shape), known.bytes(self.shape, self.dtype)) if known else (None, None)
+        named = ("gpu", "compute_capability", "library_ms", "policy")
+        return Session(
+            gpu=facts["gpu"], compute_capability=facts["compute_capability"], library_ms=facts["library_ms"],
+            policy=facts["policy"], flops=flops, bytes=moved,
+            environment={name: value for name, value in facts.items() if name not in named})
+
+    def move(self, operator: str, shape: Mapping[str, int], dtype: str) -> None:
+        """Go to another shape with the same processes: open() then takes 1 s, not 10."""
+        self._known = OPERATORS.get(operator) or (find(operator) if self._module == CHILD else None)
+        if self._known is None and self._module == CHILD:
+            raise SandboxError(f"unknown operator {operator!r}", f"one of {', '.join(OPERATORS)}")
+        self.operator, self.shape, self.dtype = operator, dict(shape), dtype
+        self._static: dict[str, Mapping[str, Any]] = {}         # what compiling ahead said of a configuration
+        self.forget()
+
+    def _prepare(self) -> None:
+        """Start compilers while the child opens the GPU; all share a folder of binaries."""
+        if self._compiler_module and (self._count or self._helpers) and self._folder is None:
+            self._folder = cache_folder()
+            self._environ["TRITON_CACHE_DIR"] = str(self._folder)
+            self._compilers = Compilers(self._compiler_module, self._environ, self._count,
+                                        limit_s=self.limits.compile_s, open_s=self.limits.open_s, helpers=self._helpers)
+
+    def _aim(self, facts: Mapping[str, Any]) -> None:
+        if self._compilers is None:
+            return
+        if not facts["compute_capability"]:
+            self._compilers.close()
+            self._compilers = None
+            return
+        self._compilers.aim({"operator": self.operator, "shape": self.shape, "dtype": self.dtype, "seed": self.seed,
+                             "compute_capability": facts["compute_capability"], "sms": facts.get("sms") or 1,
+                             **({"triton": facts["triton"]} if facts.get("triton") else {})})
+
+    def compile_ahead(self, configs: Sequence[Config]) -> None:
+        if self._compilers is not None:
+            self._compilers.put(configs)
+
+    def take_compiled(self, wait_s: float) -> list[Compiled] | None:
+        """See CompilingRunner. What waits here is time without work for the GPU."""
+        if self._compilers is None or self._child.stopping.is_set():
+            return None
+        began = time.monotonic()
+        compiled = self._compilers.ready(wait_s)
+        self._waited_s += time.monotonic() - began
+        for config, answer in compiled or ():
+            if not isinstance(answer, Rejected):
+                self._static[config_key(config)] = answer
+        return compiled
+
+    def forget(self) -> None:
+        if self._compilers is not None:
+            self._compilers.forget()
+
+    def use(self) -> SessionUse:
+        """Return the use since the first open()."""
+        pool = self._compilers
+        return SessionUse(
+            wall_s=time.monotonic() - self._began_s if self._began_s else 0.0, open_s=self._open_s, busy_s=self._busy_s,
+            waited_s=self._waited_s, load_s=self._load_s, compile_s=self._compile_s + (pool.compile_s if pool else 0.0),
+            compiled=pool.compiled if pool else 0, compilers=pool.count if pool and not pool.useless else 0,
+            replaced=self.replaced + (pool.replaced if pool else 0))
+
+    def measure(self, configs: Sequence[Config], incumbent: Incumbent | None = None) -> Iterator[tuple[Config, Outcome]]:
+        for config in configs:
+            self._tried += 1
+            try:
+                outcome = self._measure_one(config, incumbent)
+            except (Stopped, NoLease):
+                return
+            yield config, outcome
+
+    def _measure_one(self, config: Config, incumbent: Incumbent | None) -> Outcome:
+        static = self._static.pop(config_key(config), {})
+        if not self._child.is_open:
+            with self._turn():
+                self._child.ready_child()
+        loaded = self._child.ask({"do": "compile", "config": dict(config)}, self.limits.compile_s)
+        if isinstance(loaded, Rejected):
+            return Rejected(loaded.reason, loaded.message, {**static, **loaded.facts})
+        compiled, took_s = {**static, **loaded}, float(loaded.get("compile_s") or 0.0)
+        if "compile_s" in static:              # what the compile process took; here the binary was only loaded
+            compiled |= {"compile_s": static["compile_s"], "load_s": took_s}
+            self._load_s += took_s
+        else:
+            self._compile_s += took_s
+        request: dict[str, Any] = {"do": "run", "config": dict(config), "seed": self.seed + self._tried}
+        if incumbent is not None:
+            request["incumbent"] = {"median_ms": incumbent.median_ms, "samples_ms": list(incumbent.samples_ms)}
+        before_s = self._busy_s
+        result = self._ask_on_gpu(request, self._run_limit_s())
+        compiled["measure_s"] = took_s = round(self._busy_s - before_s, 4)
+        if isinstance(result, Rejected):
+            return Rejected(result.reason, result.message, {**compiled, **result.facts})
+        self._slowest_s = max(self._slowest_s, took_s)
+        return _outcome(result, compiled)
+
+    def _run_limit_s(self) -> float:
+        """Return the limit of a run: a few times the slowest so far, at most the whole limit."""
+        longest_s = self.limits.run_s
+        return min(longest_s, max(HANG_S, HANG_TIMES * self._slowest_s)) if self._slowest_s else longest_s
+
+    def _ask_on_gpu(self, request: dict[str, Any], limit_s: float) -> Any:
+        """Ask for something that holds the GPU."""
+        with self._turn():
+            self._child.ready_child()                          # a new child's start is no work of the GPU
+            began = time.monotonic()
+            try:
+                return self._child.ask(request, limit_s)
+            finally:
+                self._busy_s += time.monotonic() - began
+
+    def finalists(self, configs: Sequence[Config]) -> list[tuple[Config, Outcome]]:
+        request = {"do": "finalists", "configs": [dict(config) for config in configs]}
+        try:
+            answer = self._ask_on_gpu(request, self.limits.finalists_s)
+        except (Stopped, NoLease):
+            return []
+        if isinstance(answer, Rejected):
+            return [(config, answer) for config in configs]
+        return [(config, _outcome(result, {})) for config, result in zip(configs, answer, strict=True)]
+
+    def stop(self) -> None:
+        """Kill the children from another thread; `measure` yields nothing more."""
+        self._child.stopping.set()
+        if self._compilers is not None:
+            self._compilers.stop()
+
+    def close(self) -> None:
+        self._child.close()
+        if self._compilers is not None:
+            self._compilers.close()
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _outcome(answer: dict[str, Any], facts: Mapping[str, Any]) -> Outcome:
+    if "rejected" in answer:
+        return rejection_of(answer)
+    kept: dict[str, Any] = {name: answer[name] for name in ("spread", "ended", "samples_ms") if name in answer}
+    return Measured(answer["median_ms"], answer["min_ms"], answer["p90_ms"], answer["n"],
+                    {**facts, **answer.get("facts", {}), **kept})
