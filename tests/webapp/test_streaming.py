@@ -7,7 +7,7 @@ import io
 import warnings
 
 from django.http import FileResponse, HttpResponse
-from django.test import RequestFactory
+from django.test import AsyncRequestFactory, RequestFactory
 
 from webapp.statics.streaming import PIECE_BYTES, stream_in_pieces
 
@@ -30,7 +30,7 @@ def test_a_file_is_read_as_it_is_sent():
         return FileResponse(file)
 
     async def first_and_rest():
-        response = await stream_in_pieces(served)(RequestFactory().get("/"))
+        response = await stream_in_pieces(served)(AsyncRequestFactory().get("/"))
         content = aiter(response)
         first = await anext(content)
         seen = file.taken
@@ -49,5 +49,10 @@ def test_other_answers_pass_unchanged():
     async def plain(request):
         return HttpResponse(b"x")
 
-    assert asyncio.run(stream_in_pieces(plain)(RequestFactory().get("/"))).content == b"x"
-    assert stream_in_pieces(served := lambda request: HttpResponse(b"y")) is served
+    assert asyncio.run(stream_in_pieces(plain)(AsyncRequestFactory().get("/"))).content == b"x"
+    assert stream_in_pieces(lambda request: HttpResponse(b"y"))(AsyncRequestFactory().get("/")).content == b"y"
+
+
+def test_a_stream_to_a_synchronous_server_stays_synchronous():
+    response = stream_in_pieces(lambda request: FileResponse(Counted(b"z")))(RequestFactory().get("/"))
+    assert not response.is_async and b"".join(response) == b"z"
