@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from profiles.trace import TraceError
 
@@ -77,9 +77,7 @@ def run(sql: str, folder: Path, request: dict[str, Any], limits: Limits, stop: P
     with tempfile.TemporaryFile(dir=folder) as given, tempfile.TemporaryFile(dir=folder) as answer:
         given.write(json.dumps(asked).encode())
         given.seek(0)
-        child = subprocess.Popen(
-            [sys.executable, "-I", "-c", _START, str(ROOT)], stdin=given, stdout=answer, stderr=subprocess.DEVNULL, cwd=folder,
-            env={"LC_ALL": "C.UTF-8", "HOME": str(folder), "TMPDIR": str(folder)}, start_new_session=True, close_fds=True)
+        child = _start(folder, given, answer)
         ended = _watch(child, limits.seconds + _GRACE_S, stop)
         answer.seek(0)
         told = answer.read(_ANSWER_BYTES)
@@ -87,6 +85,12 @@ def run(sql: str, folder: Path, request: dict[str, Any], limits: Limits, stop: P
         raise _error(ended, {"time": f"the query ran longer than {limits.seconds:g} s and was ended",
                              "stopped": "the query was stopped"}[ended])
     return _answer(told, child.returncode, folder, sql)
+
+
+def _start(folder: Path, given: IO[bytes], answer: IO[bytes]) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-I", "-c", _START, str(ROOT)], stdin=given, stdout=answer, stderr=subprocess.DEVNULL, cwd=folder,
+        env={"LC_ALL": "C.UTF-8", "HOME": str(folder), "TMPDIR": str(folder)}, start_new_session=True, close_fds=True)
 
 
 def _watch(child: subprocess.Popen[bytes], seconds: float, stop: Path) -> str:

@@ -20,7 +20,7 @@ from tests.builders import trace
 from tests.profiles.timeline.test_timeline_api import STEP, profile_of
 
 pytestmark = pytest.mark.django_db
-SECONDS = 2.0
+SECONDS = 1.0
 SMALL = Limits(seconds=SECONDS, memory_bytes=256 << 20, spill_bytes=64 << 20)
 MEMORY_BYTES = SMALL.memory_bytes + (1 << 30)   # resident: DuckDB's own and what texts and plans take beside it
 
@@ -153,7 +153,7 @@ def _children_peak_bytes() -> int:
     return resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
 
 
-def test_what_a_library_prints_is_no_answer(tmp_path):
+def test_what_a_library_prints_is_no_answer(tmp_path, own_interpreter):
     """DuckDB draws a progress bar for a query of two seconds; here for a shorter one."""
     answer = run("SELECT sum(a.range * b.range) AS s FROM range(12000) a, range(12000) b", tmp_path, {
         "statements": ["SET enable_progress_bar = true", "SET progress_bar_time = 0"], "files": [], "targets": [],
@@ -242,12 +242,12 @@ def test_limits_hold_for_the_process(tmp_path):
     assert (tmp_path / "f").stat().st_size <= 1 << 20
 
 
-def test_the_query_sees_no_environment(profile, monkeypatch):
+def test_the_query_sees_no_environment(profile, monkeypatch, own_interpreter):
     monkeypatch.setenv("DATABASE_URL", "postgres://secret")
     assert "secret" not in json.dumps([refused("SELECT getenv('DATABASE_URL')", profile).what])
 
 
-def test_the_walls_stood_around_it(profile):
+def test_the_walls_stood_around_it(profile, own_interpreter):
     found = query_run("SELECT 1", [profile], "me")
     if not found.walled:
         pytest.skip("this kernel has no Landlock")
