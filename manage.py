@@ -63,8 +63,14 @@ if __name__ == "__main__":
     except (CannotStart, TimeoutError) as error:
         sys.stderr.write(f"{error}\n")
         sys.exit(3 if sys.argv[1:2] == ["gate"] else 1)
-    except Exception:
-        if sys.argv[1:2] != ["gate"]:
+    except Exception as error:
+        from webapp.outage import outage_of     # what it imports is imported by now
+
+        outage, is_gate = outage_of(error), sys.argv[1:2] == ["gate"]
+        if outage is None and not is_gate:
             raise
-        traceback.print_exc()
-        sys.exit(3)             # a database that is away: Python's own 1 would say SLOWER
+        if outage is None:
+            traceback.print_exc()
+        else:
+            sys.stderr.write(f"{outage.what} ({str(error).splitlines()[0] if str(error) else type(error).__name__})\n")
+        sys.exit(3 if is_gate else 1)           # 1 is what a gate says of a slower build

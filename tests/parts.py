@@ -1,9 +1,9 @@
-"""Runs the parts of the test suite one after the other, whatever becomes of each, and sums them up.
+"""Runs the parts of the test suite at once, whatever becomes of each, and sums them up.
 
     python -m tests.parts [--again TIMES]
 
-A part is a command; what it prints is passed on as it comes. The exit code is 1 when a part failed. With --again: the whole
-suite TIMES times, each time in another random order.
+A part is a command. What the first prints is passed on as it comes, that of the others when those before them have ended. The
+exit code is 1 when a part failed. With --again: the whole suite TIMES times, each time in another random order.
 """
 
 from __future__ import annotations
@@ -13,11 +13,13 @@ import os
 import re
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
 PROJECT = Path(__file__).resolve().parent.parent
-PYTEST = (sys.executable, "-m", "pytest", "-m", "not gpu", "-n", "2", "--dist", "loadfile")
+PYTEST = (sys.executable, "-m", "pytest", "-m", "not gpu", "--dist", "loadfile", "--no-loadscope-reorder")
 COUNTED = re.compile(r"(\d+) (passed|failed|errors?|skipped)\b")           # pytest's closing line
 NODE_COUNTED = re.compile(r"^(?:#|ℹ) (pass|fail|skipped) (\d+)$")           # those of node --test
 WORDS = {"pass": "passed", "fail": "failed", "error": "failed", "errors": "failed"}
@@ -48,25 +50,35 @@ class Sum:
         return f"{self.counts.get('passed', 0)} passed, {self.failed} failed{skipped}"
 
 
+# tests wait for processes, pages and time half of theirs: more workers than the two processors of the smallest machine
 PARTS = (
-    Part("Python", (*PYTEST, "--no-loadscope-reorder", "--ignore", "tests/browser")),
-    Part("browser", (*PYTEST, "--no-loadscope-reorder", "tests/browser")),
+    Part("Python", (*PYTEST, "-n", "4", "--ignore", "tests/browser")),
+    Part("browser", (*PYTEST, "-n", "2", "tests/browser")),
     Part("JavaScript", ("make", "--no-print-directory", "js"), in_pytest=False),
 )
 
 
-def run_part(part: Part, *extra: str) -> Sum:
-    """Run one part and return what it came to. Its output is passed on at once, dots included."""
+def run_part(part: Part, *extra: str, turn: threading.Event | None = None) -> Sum:
+    """Run one part and return what it came to. Its output is passed on at once, dots included, from its `turn` on."""
     command = [*part.command, *(extra if part.in_pytest else ())]
     process = subprocess.Popen(command, cwd=PROJECT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     assert process.stdout is not None
-    printed = bytearray()
+    printed, shown = bytearray(), 0
     while block := os.read(process.stdout.fileno(), 1 << 16):
         printed += block
-        sys.stdout.buffer.write(block)
-        sys.stdout.buffer.flush()
+        if turn is None or turn.is_set():
+            shown = _show(printed, shown)
     code = process.wait()
+    if turn is not None:
+        turn.wait()
+    _show(printed, shown)
     return Sum(count_tests(printed.decode(errors="replace")), 0 if part.in_pytest and code == 5 else code)     # 5: no test chosen
+
+
+def _show(printed: bytearray, shown: int) -> int:
+    sys.stdout.buffer.write(printed[shown:])
+    sys.stdout.buffer.flush()
+    return len(printed)
 
 
 def count_tests(printed: str) -> dict[str, int]:
@@ -84,8 +96,19 @@ def count_tests(printed: str) -> dict[str, int]:
 
 
 def run_parts(parts: tuple[Part, ...] = PARTS, *extra: str) -> list[Sum]:
-    """Run every part, print one line for each and one for all, and return what they came to."""
-    sums = [run_part(part, *extra) for part in parts]
+    """Run all parts at once, print one line for each and one for all, and return what they came to."""
+    turns = [threading.Event() for _ in parts]
+
+    def run(number: int) -> Sum:
+        try:
+            return run_part(parts[number], *extra, turn=turns[number])
+        finally:
+            if number + 1 < len(parts):
+                turns[number + 1].set()
+
+    turns[0].set()
+    with ThreadPoolExecutor(len(parts)) as pool:
+        sums = list(pool.map(run, range(len(parts))))
     total = Sum()
     for part, each in zip(parts, sums, strict=True):
         print(f"{part.name + ':':12} {each.line}" + (f" (exit code {each.exit_code})" if each.exit_code else ""))

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from playwright.sync_api import expect
+from playwright.sync_api import Error, expect
 
 H200 = Path(__file__).parents[1] / "data" / "h200"
 READ_WITHIN_S = 60
@@ -16,12 +16,18 @@ expect.set_options(timeout=WITHIN_MS)
 
 
 def poll(page: Any, script: str, within_ms: int = WITHIN_MS) -> Any:
-    """`page.wait_for_function` needs eval, which the CSP forbids."""
+    """`page.wait_for_function` needs eval, which the CSP forbids. A script that meets a page still loading is asked again."""
+    last: Error | None = None
     for _ in range(within_ms // 50):
-        if found := page.evaluate(script):
-            return found
+        try:
+            if found := page.evaluate(script):
+                return found
+        except Error as error:
+            if not any(words in error.message for words in ("of null", "of undefined", "context was destroyed")):
+                raise
+            last = error
         page.wait_for_timeout(50)
-    raise TimeoutError(script)
+    raise TimeoutError(script) from last
 
 
 def eventually(seen: Callable[[], Any], within_s: float = WITHIN_MS / 1000) -> None:

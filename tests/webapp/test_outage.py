@@ -27,7 +27,8 @@ from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
 from profiles.models import Profile
-from tests.product import Product
+from tests.product import Product, seed_database
+from tests.servers import SHARED
 from tests.socket_visitor import SocketVisitor
 from tuner.gate import client as gate_client
 from tuner.models import TuneJob
@@ -47,7 +48,9 @@ TRACE = {"traceEvents": [
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("outage")
+    folder = tmp_path_factory.mktemp("outage")
+    seed_database(folder, Path(os.environ[SHARED]))
+    return folder
 
 
 @pytest.fixture(scope="module")
