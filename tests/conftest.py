@@ -28,7 +28,8 @@ from tests.servers import SHARED
 BUCKET = "ridgepoint-test"
 CHROMIUM = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 BROWSER_ARGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-                "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage"]
+                "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage",
+                "--disable-site-isolation-trials", "--renderer-process-limit=1"]        # a process for each page costs 0.2 s
 
 
 # the longest files, longest first: begun first, so that no worker of `pytest -n 2` is left with one at the end
