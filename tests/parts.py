@@ -52,7 +52,7 @@ class Sum:
 
 # tests wait for processes, pages and time half of theirs: more workers than the two processors of the smallest machine
 PARTS = (
-    Part("Python", (*PYTEST, "-n", "4", "--ignore", "tests/browser")),
+    Part("Python", (*PYTEST, "-n", "3", "--ignore", "tests/browser")),
     Part("browser", (*PYTEST, "-n", "2", "tests/browser")),
     Part("JavaScript", ("make", "--no-print-directory", "js"), in_pytest=False),
 )

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import expect
 
-from tests.browser.visit import H200, eventually, fits, poll, reads, shows, uploaded
+from tests.browser.visit import H200, eventually, fits, follow, poll, reads, shows, uploaded
 
 REPORT = H200 / "full.ncu-rep.gz"
 DOTS = "Bokeh.documents.flatMap(d => [0, 1, 2, 3].map(i => d.get_model_by_name('points-' + i))).filter(Boolean)"
@@ -69,8 +69,7 @@ def test_the_calculator_answers_while_one_types_and_keeps_the_address(watched: A
     page.set_viewport_size({"width": 1000, "height": 900})
     page.goto(f"{server_url}/profiles/{report_id}/")
     poll(page, "document.querySelector('a[href*=\"/kernels/\"]') !== null")
-    page.click("a[href*='/kernels/'] >> text=nvjet_sm90_tst_256x128")
-    page.wait_for_url("**/kernels/*/")
+    follow(page, "a[href*='/kernels/'] >> text=nvjet_sm90_tst_256x128", "**/kernels/*/")
     poll(page, "document.querySelectorAll('.memory-chart .box').length >= 8")
     fits(page)
     page.click("text=Occupancy: what if?")

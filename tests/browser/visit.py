@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from playwright.sync_api import Error, expect
+from playwright.sync_api import TimeoutError as PlaywrightTimeoutError
 
 H200 = Path(__file__).parents[1] / "data" / "h200"
 READ_WITHIN_S = 60
@@ -28,6 +29,18 @@ def poll(page: Any, script: str, within_ms: int = WITHIN_MS) -> Any:
             last = error
         page.wait_for_timeout(50)
     raise TimeoutError(script) from last
+
+
+def follow(page: Any, link: str, address: str) -> None:
+    """Click a link until the page is there: a table that is drawn anew takes the link from under the pointer."""
+    for _ in range(WITHIN_MS // 5_000):
+        page.click(link)
+        try:
+            page.wait_for_url(address, timeout=5_000)
+            return
+        except PlaywrightTimeoutError:
+            continue
+    raise TimeoutError(f"{link} did not lead to {address}")
 
 
 def eventually(seen: Callable[[], Any], within_s: float = WITHIN_MS / 1000) -> None:

@@ -213,8 +213,8 @@ def test_whatever_a_file_holds_it_is_read_or_refused(tmp_path_factory, text):
     path.write_text(text, errors="replace")
     try:
         found = ingest.read(path)
+        if isinstance(found, Summary):
+            kernel_rows(found)
     except TraceError:
         return
     assert found.integrity.records_read == found.integrity.records_kept + sum(found.integrity.not_kept.values())
-    if isinstance(found, Summary):
-        kernel_rows(found)
