@@ -64,7 +64,7 @@ if __name__ == "__main__":
         sys.stderr.write(f"{error}\n")
         sys.exit(3 if sys.argv[1:2] == ["gate"] else 1)
     except Exception as error:
-        from webapp.outage import outage_of     # what it imports is imported by now
+        from webapp.outage import outage_of  # what it imports is imported by now
 
         outage, is_gate = outage_of(error), sys.argv[1:2] == ["gate"]
         if outage is None and not is_gate:
