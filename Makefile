@@ -83,7 +83,7 @@ else
 endif
 
 test-core: $(VENV)/.installed-test ## what needs no server, no browser and no second process: under a minute
-	@$(TESTS) pytest --core -n 2 --dist loadfile --no-loadscope-reorder -p no:playwright $(ARGS)
+	@$(TESTS) pytest --core -n 3 --dist worksteal -p no:playwright $(ARGS)
 
 test-again: $(VENV)/.installed-test $(VENV)/.installed-torch browser ## every test in random order, ten times   (TIMES=…)
 	@$(TESTS) tests.parts --again $(or $(TIMES),10)
