@@ -26,7 +26,7 @@ _PR_SET_PDEATHSIG = 1
 Handler = Callable[[dict[str, Any]], Any]
 
 
-class Refusal(Exception):
+class Rejection(Exception):
     """A configuration that cannot be measured; `fatal`: the process is of no more use."""
 
     def __init__(self, reason: Reason, message: str, fatal: bool = False, **facts: Any) -> None:
@@ -106,7 +106,7 @@ def serve(handlers: dict[str, Handler], read_fd: int, write_fd: int) -> None:
 def _answer(handler: Handler, request: dict[str, Any]) -> dict[str, Any]:
     try:
         return {"ok": handler(request)}
-    except Refusal as refused:
+    except Rejection as refused:
         return refused.as_json()
     except Failure as failed:
         return {"failed": {"what": failed.what, "hint": failed.hint}}

@@ -10,7 +10,7 @@ from django.http import HttpResponse
 from profiles.exports import files as exports
 
 
-def table_response(kind: str, name: str, columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> HttpResponse:
+def rows_response(kind: str, name: str, columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> HttpResponse:
     """Return a table of JSON rows as a file.
 
     `kind` of `exports.KINDS`; `name` without ending.
@@ -25,7 +25,7 @@ def flat_response(kind: str, name: str, rows: Iterable[Mapping[str, Any]]) -> Ht
     """
     flat = [_flat(row) for row in rows]
     columns = list(dict.fromkeys(column for row in flat for column in row))
-    return table_response(kind, name, columns or ["empty"], flat)
+    return rows_response(kind, name, columns or ["empty"], flat)
 
 
 def _flat(row: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

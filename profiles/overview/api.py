@@ -23,7 +23,7 @@ from profiles.analysis.core.kernels import KERNEL_COLUMNS
 from profiles.compare import selectors as selectors_compare
 from profiles.counters import selectors as selectors_counters
 from profiles.exports.api import FORMAT, asked_format
-from profiles.exports.responses import flat_response, table_response
+from profiles.exports.responses import flat_response, rows_response
 from profiles.library import selectors
 from profiles.models import Finding, KernelStat, Profile
 from profiles.profile import selectors as selectors_profile
@@ -144,7 +144,7 @@ class ProfileListApi(APIView):
         if kind:
             rows = ProfileSerializer(profiles, many=True, context={"request": request}).data
             columns = [name for name in ProfileSerializer.Meta.fields if name not in ("progress", "links", "error", "notes")]
-            return table_response(kind, "profiles", columns, rows)
+            return rows_response(kind, "profiles", columns, rows)
         pages = Pages()
         page = pages.paginate_queryset(profiles, request, view=self)
         return pages.get_paginated_response(ProfileSerializer(page, many=True, context={"request": request}).data)
@@ -214,7 +214,7 @@ class KernelListApi(APIView):
         profile = get_object_or_404(Profile, pk=pk)
         rows = KernelSerializer(selectors_profile.kernel_rows(profile), many=True).data
         if kind := asked_format(request):
-            return table_response(kind, f"profile-{pk}-kernels", KERNEL_COLUMNS, rows)
+            return rows_response(kind, f"profile-{pk}-kernels", KERNEL_COLUMNS, rows)
         return Response({"profile": pk, "kernels": rows})
 
 
@@ -245,7 +245,7 @@ class TableListApi(APIView):
         if kind and len(tables) == 1:
             columns = [column["name"] + (f" ({column['unit']})" if column["unit"] else "") for column in tables[0]["columns"]]
             rows = [dict(zip(columns, row, strict=False)) for row in tables[0]["rows"]]
-            return table_response(kind, f"profile-{pk}-table-{asked or 0}", columns, rows)
+            return rows_response(kind, f"profile-{pk}-table-{asked or 0}", columns, rows)
         return Response({"profile": pk, "tables": tables})
 
 
@@ -258,5 +258,5 @@ class CompareApi(APIView):
         """Two profiles (`a`, `b`) or two builds (`build_a`, `build_b`) kernel by kernel; `b` is the new one."""
         result = selectors_compare.comparison(request.query_params)
         if kind := asked_format(request):
-            return table_response(kind, "compare", selectors_compare.COLUMNS, result.table())
+            return rows_response(kind, "compare", selectors_compare.COLUMNS, result.table())
         return Response(result.as_json())

@@ -14,7 +14,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from profiles.exports.api import FILE, FORMAT, asked_format
-from profiles.exports.responses import table_response
+from profiles.exports.responses import rows_response
 from profiles.models import Profile
 from profiles.source import sampling_selectors, selectors
 
@@ -39,7 +39,7 @@ class SourceApi(APIView):
         columns, rows = selectors.table_rows(inside, asked or TABLES[0])
         if not kind:
             return Response({"columns": columns, "rows": rows})
-        return table_response(kind, f"profile-{pk}-launch-{launch}-{asked or TABLES[0]}", columns, rows)
+        return rows_response(kind, f"profile-{pk}-launch-{launch}-{asked or TABLES[0]}", columns, rows)
 
 
 class SamplingApi(APIView):
@@ -51,7 +51,7 @@ class SamplingApi(APIView):
         if not document["series"]:
             raise NotFound(f"the report holds no samples of launch {launch}")
         if kind := asked_format(request):
-            return table_response(kind, f"profile-{pk}-launch-{launch}-samples", ["metric", "unit", "time_ns", "value"], (
+            return rows_response(kind, f"profile-{pk}-launch-{launch}-samples", ["metric", "unit", "time_ns", "value"], (
                 {"metric": each["metric"], "unit": each["unit"], "time_ns": time, "value": value}
                 for each in document["series"] for time, value in zip(each["time_ns"], each["values"], strict=True)))
         return Response(document)

@@ -47,7 +47,7 @@ class Bench:
                 "memory_bytes": properties.total_memory, "idle": nvml.reading(index)}
 
     def measure(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Return one measurement. Raises wire.Refusal where this GPU or torch cannot do it."""
+        """Return one measurement. Raises wire.Rejection where this GPU or torch cannot do it."""
         one = ceilings.MEASUREMENTS.get(request["name"])
         if one is None:
             raise wire.Failure(f"unknown measurement {request['name']!r}", f"one of {', '.join(ceilings.MEASUREMENTS)}")
@@ -56,7 +56,7 @@ class Bench:
         except Exception as error:
             reason = Reason.RESOURCES if "OutOfMemory" in type(error).__name__ else Reason.OTHER
             text = f"{type(error).__name__}: {error}".strip()[:MESSAGE_CHARS]
-            raise wire.Refusal(reason, text, fatal=not is_alive(self.device)) from error
+            raise wire.Rejection(reason, text, fatal=not is_alive(self.device)) from error
         finally:
             if self.device.type == "cuda" and is_alive(self.device):
                 torch.cuda.empty_cache()

@@ -103,7 +103,7 @@ class Bench:
             facts = _load_kernels(self.problem.compile(request["config"])) if self.device.type == "cuda" else {}
         except Exception as error:
             reason = Reason.RESOURCES if _is_resources(error) else Reason.COMPILE
-            raise wire.Refusal(reason, _shorten(error), compile_s=round(time.perf_counter() - started, 3)) from error
+            raise wire.Rejection(reason, _shorten(error), compile_s=round(time.perf_counter() - started, 3)) from error
         return {"compile_s": round(time.perf_counter() - started, 3), **facts}
 
     def run(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -133,7 +133,7 @@ class Bench:
             try:
                 kernel, facts = self._check(config, FINALIST_SEED + int(request.get("seed", 0)) + number)
                 answers.append({"facts": {**facts, **_kernel_facts(kernel)}})
-            except wire.Refusal as refused:
+            except wire.Rejection as refused:
                 if refused.fatal:
                     raise
                 answers.append(refused.as_json())
@@ -147,10 +147,10 @@ class Bench:
         return answers
 
     def _check(self, config: Config, seed: int) -> tuple[Any, dict[str, Any]]:
-        """Return Triton's kernel and the facts of a configuration that is right. Raises wire.Refusal."""
+        """Return Triton's kernel and the facts of a configuration that is right. Raises wire.Rejection."""
         kernel, verdict = self._run_guarded(lambda: accuracy.check_config(self.problem, config, seed, self.tolerance))
         if not verdict.right:
-            raise wire.Refusal(Reason.WRONG, verdict.message, **_kernel_facts(kernel), inputs_seed=seed,
+            raise wire.Rejection(Reason.WRONG, verdict.message, **_kernel_facts(kernel), inputs_seed=seed,
                                relative_error=verdict.relative_error if math.isfinite(verdict.relative_error) else None)
         return kernel, {"relative_error": verdict.relative_error, "worst_error": verdict.worst, "inputs_seed": seed}
 
@@ -158,13 +158,13 @@ class Bench:
         """Run `work`; turn GPU errors into a refusal that says whether the CUDA context survived."""
         try:
             return work()
-        except wire.Refusal:
+        except wire.Rejection:
             raise
         except Exception as error:
             if not is_alive(self.device):
-                raise wire.Refusal(Reason.CRASH, _shorten(error), fatal=True) from error
+                raise wire.Rejection(Reason.CRASH, _shorten(error), fatal=True) from error
             reason = Reason.RESOURCES if _is_resources(error) else Reason.OTHER
-            raise wire.Refusal(reason, _shorten(error)) from error
+            raise wire.Rejection(reason, _shorten(error)) from error
 
 
 def source_hash(module: ModuleType, operator: str) -> str:

@@ -65,11 +65,11 @@ class Compiler:
             kernels = self.problem.compile(request["config"])
             self.launchers.build(kernels)
         except Exception as error:
-            raise wire.Refusal(offline.reason_of(error), _shorten(error), compile_s=_elapsed_s(started)) from error
+            raise wire.Rejection(offline.reason_of(error), _shorten(error), compile_s=_elapsed_s(started)) from error
         facts = {**offline.static_facts(kernels, self.compute_capability), "compile_s": _elapsed_s(started)}
         too_much = offline.why_not_start(facts, self.compute_capability)
         if too_much is not None:
-            raise wire.Refusal(Reason.RESOURCES, f"does not fit: {too_much}", **facts)
+            raise wire.Rejection(Reason.RESOURCES, f"does not fit: {too_much}", **facts)
         return facts
 
 

@@ -16,7 +16,7 @@ def opened(request: dict) -> dict:
 def measure(request: dict) -> dict:
     name = request["name"]
     if name == "gemm-fp8":
-        raise wire.Refusal(Reason.OTHER, "NotImplementedError: no FP8")
+        raise wire.Rejection(Reason.OTHER, "NotImplementedError: no FP8")
     if name == "gemm-int8":
         os._exit(3)
     kind = KINDS.get(name, "compute")

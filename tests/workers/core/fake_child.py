@@ -22,7 +22,7 @@ def opened(request: dict) -> dict:
 def compiled(request: dict) -> dict:
     match request["config"]["do"]:
         case "refuse":
-            raise wire.Refusal(Reason.COMPILE, "CompilationError: no", compile_s=0.1)
+            raise wire.Rejection(Reason.COMPILE, "CompilationError: no", compile_s=0.1)
         case "compile-hang":
             time.sleep(60)
     return {"compile_s": 0.25}
@@ -44,11 +44,11 @@ def run(request: dict) -> dict:
             subprocess.Popen(["sleep", "61.5"])
             time.sleep(60)
         case "lie":
-            raise wire.Refusal(Reason.WRONG, "relative error 0.5", relative_error=0.5)
+            raise wire.Rejection(Reason.WRONG, "relative error 0.5", relative_error=0.5)
         case "resources":
-            raise wire.Refusal(Reason.RESOURCES, "OutOfResources: shared memory")
+            raise wire.Rejection(Reason.RESOURCES, "OutOfResources: shared memory")
         case "sticky":
-            raise wire.Refusal(Reason.CRASH, "an illegal memory access was encountered", fatal=True)
+            raise wire.Rejection(Reason.CRASH, "an illegal memory access was encountered", fatal=True)
         case "garbage":
             os.write(int(sys.argv[2]), b"\xff\xff\xff\xff not a message")
             time.sleep(60)

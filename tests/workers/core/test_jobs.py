@@ -54,10 +54,11 @@ def test_the_worker_that_sends_messages_is_a_small_one() -> None:
     assert done.stdout == "[]\n", done.stderr
 
 
-def test_a_redis_that_is_away_does_not_end_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_redis_that_is_away_does_not_end_a_job(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     gone: Any = redis.Redis(unix_socket_path="/nowhere/redis.sock")
     monkeypatch.setattr(jobs, "connection", lambda: gone)
     jobs.publish("profile.1", "progress", {"done_bytes": 1})
+    assert "profile.1 progress was not published" in caplog.text
 
 
 def test_every_task_can_be_found_by_its_name() -> None:

@@ -31,7 +31,7 @@ class Bench:
     def compile(self, request):
         do = getattr(speeds, "DO", {}).get(self.operator, "")
         if do == "refuse":
-            raise wire.Refusal(Reason.COMPILE, "CompilationError: no", compile_s=0.1)
+            raise wire.Rejection(Reason.COMPILE, "CompilationError: no", compile_s=0.1)
         folder = Path(os.environ["TRITON_CACHE_DIR"])
         found = (folder / self.operator).exists()
         (folder / self.operator).write_text("compiled")

@@ -30,9 +30,9 @@ def compiled(request: dict) -> dict:
         case "abort":
             os.abort()
         case "refuse":
-            raise wire.Refusal(Reason.COMPILE, "CompilationError: no such tile", compile_s=0.1)
+            raise wire.Rejection(Reason.COMPILE, "CompilationError: no such tile", compile_s=0.1)
         case "too big":
-            raise wire.Refusal(Reason.RESOURCES, "does not fit: shared memory", smem_bytes=500_000)
+            raise wire.Rejection(Reason.RESOURCES, "does not fit: shared memory", smem_bytes=500_000)
         case "garbage":
             os.write(int(sys.argv[2]), b"\xff\xff\xff\xff not a message")
             time.sleep(60)

@@ -117,7 +117,7 @@ def test_stop_of_a_waiting_job_ends_it_at_once():
 
 def test_budget_in_seconds():
     job = run(make(strategy="exhaustive", budget_trials=600, budget_seconds=1), speed=50.0)
-    assert job.status == "done" and 5 < job.trials.count() < 60
+    assert job.status == "done" and 0 < job.trials.count() < 60         # 12 a second here at most; a busy machine has fewer
 
 
 def test_a_gpu_job_without_a_gpu_fails_with_what_to_do(monkeypatch):
