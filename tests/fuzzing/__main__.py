@@ -21,7 +21,7 @@ from hypothesis import seed as seeded
 from hypothesis import strategies as st
 
 from tests.fuzzing.judge import Verdict, judged, prepare
-from tests.fuzzing.mutations import OF, Mutation, mutate
+from tests.fuzzing.mutations import Mutation, mutate, mutations_of
 from tests.fuzzing.seeds import DATA, FORMATS, seeds
 
 FOUND = DATA / "fuzz"
@@ -61,7 +61,7 @@ class Fuzz:
 
     def run(self, number: int) -> tuple[str, bytes] | None:
         """One round; what was found, as small as Hypothesis made it."""
-        mutation = st.tuples(st.sampled_from(OF[self.kind]), _WHOLE, _WHOLE)
+        mutation = st.tuples(st.sampled_from(mutations_of(self.kind, seeds(self.kind)[0])), _WHOLE, _WHOLE)
         test = given(st.integers(0, 7), st.integers(0, 7), st.lists(mutation, min_size=1, max_size=4))(
             lambda which, other, mutations: self.case(which, other, mutations))
         try:

@@ -191,8 +191,14 @@ MUTATIONS: dict[str, Callable[[bytes, int, int, bytes], bytes]] = {
 _BYTES = ("flip", "byte", "cut", "behead", "remove", "repeat", "insert", "integer", "splice")
 _TEXT = (*_BYTES, "number", "word", "number", "word", "number", "word")
 OF = {
-    **dict.fromkeys(("kineto", "chrome", "xprof", "ncu-csv", "nsys-stats", "proton", "cutlass"), _TEXT),
     **dict.fromkeys(("xplane", "perfetto"), (*_BYTES, *("field",) * 12)),
     "nsys-sqlite": ("flip", "byte", "cut", "integer", *("cell",) * 8),
-    **dict.fromkeys(("ncu-rep", "snapshot", "zip", "gzip", "zstd"), _BYTES),
 }
+
+
+def mutations_of(kind: str, seed: bytes) -> tuple[str, ...]:
+    """Names of the mutations of a format, the likelier the more often: those of text where its seed is one."""
+    try:
+        return OF.get(kind) or (_TEXT if seed.decode() else _BYTES)
+    except UnicodeDecodeError:
+        return _BYTES

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.fuzzing.judge import judged
-from tests.fuzzing.mutations import MUTATIONS, OF, mutate
+from tests.fuzzing.mutations import MUTATIONS, mutate, mutations_of
 from tests.fuzzing.seeds import DATA, FORMATS, seeds
 
 FOUND = sorted(path for path in (DATA / "fuzz").glob("*-*") if path.is_file())
@@ -33,7 +33,7 @@ def test_the_seeds_themselves_are_read(kind: str, tmp_path: Path) -> None:
 def test_a_mutation_of_each_kind(kind: str, tmp_path: Path) -> None:
     """A taste of `make fuzz`; the long run is there."""
     first, *_ = seeds(kind)
-    for number, name in enumerate(("flip", "cut", OF[kind][-1])):
+    for number, name in enumerate(("flip", "cut", mutations_of(kind, first)[-1])):
         (tmp_path / "case").write_bytes(mutate(first, [(name, 7919 * (number + 1), 104729 * (number + 3))], first))
         found = judged(tmp_path / "case", seconds=30)
         assert not found.wrong, (name, found)

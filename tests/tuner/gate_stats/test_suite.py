@@ -1,8 +1,11 @@
 """Verdicts: recorded draws, known answers, and suites of many kernels."""
 
 import json
+import re
+import tomllib
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -264,3 +267,12 @@ def test_a_key_that_two_problems_share_mixes_no_runs():
     found = judge([one, other], [kernel(SAME, op="a", key="k"), slow])
     assert [(each.op, each.verdict) for each in found.kernels] == [("b", Verdict.SLOWER), ("a", Verdict.PASS)]
     assert found.kernels[0].baseline_runs == len(BASE)
+
+
+def test_the_documents_state_the_rules_defaults() -> None:
+    docs = Path(__file__).resolve().parents[3] / "docs"
+    stated = tomllib.loads(re.search(r"^\[rule\].*?(?=^\[)", (docs / "suites.md").read_text(), re.MULTILINE | re.DOTALL)[0])["rule"]
+    assert stated and stated == {name: getattr(Rule(), name) for name in stated}
+    rule, page = Rule(), (docs / "gate.md").read_text()
+    assert f"the target ({rule.target:.0%} of the p50, {rule.target_p95:.0%} of the p95)".replace("%", " %") in page
+    assert f"the floor ({rule.floor:.0%}; {rule.floor_p95:.0%} of the p95)".replace("%", " %") in page

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from tuner.gate.stats.rule import SIGN
+from tuner.gate.stats.rule import SIGN, Rule
 
 ROW_PX, TOP_PX, BOTTOM_PX = 26, 30, 24
 LEFT, RIGHT = 31.0, 79.0               # per cent: where the axis begins and ends; names stand left of it, numbers right
@@ -34,8 +34,8 @@ class Point:
     high: float | None = None
     ratio_p95: float | None = None
     detectable: float | None = None            # a fraction
-    floor: float = 0.02
-    target: float = 0.05
+    floor: float = Rule.floor
+    target: float = Rule.target
     reason: str = ""
 
 
