@@ -102,7 +102,7 @@ def test_it_opens_on_all_slices(timeline: Any, profile_id: int) -> None:
     assert any("stream 7" in name for name in names) and any("GPU 0" in name for name in names)
     drawn = timeline.evaluate(f"{APP}.stage.entries")
     assert drawn > 500
-    assert len(set(pixels(timeline, ".tl-main canvas"))) > 20             # slices in their colours, not an empty canvas
+    eventually(lambda: len(set(pixels(timeline, ".tl-main canvas"))) > 20)   # slices in their colours, not an empty canvas
     assert "tracks" in poll(timeline, "document.getElementById('tl-live').textContent")
 
 
@@ -252,7 +252,7 @@ def test_filter_fold_keys_and_themes(timeline: Any) -> None:
     light = pixels(timeline, ".tl-main canvas")[0]
     timeline.click("#theme-switch")
     settled(timeline)
-    assert pixels(timeline, ".tl-main canvas")[0] != light
+    eventually(lambda: pixels(timeline, ".tl-main canvas")[0] != light)
 
 
 def test_zoom_to_nanoseconds_keeps_slices_in_place(timeline: Any, profile_id: int) -> None:

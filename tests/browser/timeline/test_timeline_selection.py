@@ -143,7 +143,7 @@ def test_a_row_is_highlighted_and_stepped_through(page_of: Any, selection_id: in
     page.click(ROWS)
     poll(page, f"{APP}.chosen.highlights.length === {min(listed['total'], 200)}")
     settled(page)
-    assert pixels(page, ".tl-overlay") != before
+    eventually(lambda: pixels(page, ".tl-overlay") != before)
     reads(page.locator(".tl-row-at").first, f"– / {listed['total']:,}")
     page.locator(".tl-main").focus()
     for step in (0, 1):
@@ -193,7 +193,7 @@ def test_brushing_the_histogram_chooses_slices(page_of: Any, selection_id: int) 
     page.click("[role=tab] >> text=Histogram")
     page.wait_for_selector(".tl-histogram")
     classes = answer(page, selection_id, area, "histogram/")["histogram"]
-    assert len(set(pixels(page, ".tl-histogram"))) > 2
+    eventually(lambda: len(set(pixels(page, ".tl-histogram"))) > 2)
     box = page.locator(".tl-histogram").bounding_box()
     at = lambda i: box["x"] + (i + 0.5) * box["width"] / len(classes)  # noqa: E731
     first, last = len(classes) // 3, len(classes) // 2
@@ -230,7 +230,7 @@ def test_flame_graphs_of_the_selection(page_of: Any, selection_id: int) -> None:
     found = answer(page, selection_id, area, "flame/", "&mode=cpu")
     poll(page, f"{PANEL}.drawn?.graphs?.[0]?.boxes?.length > 5")
     shows(page.locator(".tl-told").first, f"{found['total_ns']:,} ns")
-    assert len(set(pixels(page, ".tl-flame"))) > 5
+    eventually(lambda: len(set(pixels(page, ".tl-flame"))) > 5)
     page.focus(".tl-flame")
     page.keyboard.press("ArrowDown")
     page.keyboard.press("ArrowDown")
@@ -290,7 +290,7 @@ def test_python_stacks_nest_and_are_named(watched: Any, server_url: str, stacks_
     assert deepest >= 4 and any(".py(" in found["names"][str(label)] for label in python)
     page.click("[role=tab] >> text=Flame graph")
     page.wait_for_selector(".tl-flame")
-    assert len(set(pixels(page, ".tl-flame"))) > 5
+    eventually(lambda: len(set(pixels(page, ".tl-flame"))) > 5)
 
 
 def test_long_work_shows_progress_and_is_cancelled(page_of: Any) -> None:
