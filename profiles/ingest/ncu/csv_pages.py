@@ -8,11 +8,12 @@ rounded; the raw page is exact. Labels that `profiles.analysis.core.sections` do
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from profiles.analysis.core.sections import LABELS
 from profiles.ingest.core.source import Source
+from profiles.ingest.core.text_lines import read_lines
 from profiles.ingest.ncu.report import launch_from
 from profiles.ingest.ncu.units import base_unit, decimal_sign, value_of
 from profiles.trace import CounterLaunch, Integrity, Report, Rule, TraceError
@@ -37,7 +38,6 @@ _ID_COLUMNS = {
     "Rule Description", "Estimated Speedup Type", "Estimated Speedup", "Invocations",
 }
 _SEVERITY = {"OPT": "optimization", "WRN": "warning", "ERR": "error", "INF": "info", "OK": "info"}
-_BLOCK_BYTES = 1 << 20
 _MAX_LINE_BYTES = 64 << 20
 _MAX_ROW_LINES = 10_000              # a rule's text has a few
 MAX_CELLS = 6_000_000               # kept of one file: 4,000 launches of a full set, a few hundred MB
@@ -111,7 +111,7 @@ def _cells(line: str, delimiter: str) -> list[str]:
 def _table(source: Source) -> Table:
     table: Table | None = None
     pending: list[str] = []                  # lines of a row with a line break in a cell
-    for number, line in enumerate(_lines(source), 1):
+    for number, line in enumerate(read_lines(source, _MAX_LINE_BYTES, "ncu", RAW_HINT), 1):
         if number > MAX_LINES:
             raise TraceError(f"line {number:,}", "the file goes on beyond what is read of a table of counters",
                              "Export fewer launches (ncu --launch-count), or keep the program's own output out of the file.")
@@ -160,19 +160,6 @@ def _row(table: Table, line: str) -> list[str]:
     else:
         table.rows.append(cells)
     return []
-
-
-def _lines(source: Source) -> Iterator[str]:
-    rest = b""
-    while block := source.read(_BLOCK_BYTES):
-        *lines, rest = (rest + block).split(b"\n")
-        for line in lines:
-            yield line.decode("utf-8", "replace").rstrip("\r")
-        source.progress("reading", 0)
-        if len(rest) > _MAX_LINE_BYTES:
-            raise TraceError(f"byte {source.position}", "a line longer than any that ncu writes", RAW_HINT)
-    if rest:
-        yield rest.decode("utf-8", "replace").rstrip("\r")
 
 
 def _integrity(table: Table, records: int, kind: str) -> Integrity:

@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterator
 
 from profiles.ingest.core.source import Source
+from profiles.ingest.core.text_lines import read_lines
 from profiles.ingest.nsys import stats_sums, stats_trace
 from profiles.ingest.nsys.stats_table import Table, is_header
 from profiles.trace import Integrity, Summary, Trace, TraceError
@@ -66,19 +67,6 @@ def read(source: Source) -> Trace | Summary:
     integrity.drop("rows of sums beside a table of events: upload them on their own",
                    sum(len(table.rows) for table in full if not stats_trace.is_trace(table)))
     return stats_trace.trace(source, events, integrity)
-
-
-def _lines(source: Source) -> Iterator[str]:
-    rest = b""
-    while block := source.read(_BLOCK_BYTES):
-        *lines, rest = (rest + block).split(b"\n")
-        for line in lines:
-            yield line.decode("utf-8", "replace").rstrip("\r")
-        source.progress("reading", 0)
-        if len(rest) > _MAX_LINE_CHARS:
-            raise TraceError(f"byte {source.position}", "a line longer than any that nsys stats writes", _HINT)
-    if rest:
-        yield rest.decode("utf-8", "replace").rstrip("\r")
 
 
 def _header(line: str) -> tuple[list[str], str] | None:
@@ -153,7 +141,7 @@ class _Reader:
 
 def _csv_tables(source: Source, integrity: Integrity) -> list[Table]:
     reader = _Reader(integrity)
-    for line in _lines(source):
+    for line in read_lines(source, _MAX_LINE_CHARS, "nsys stats", _HINT):
         reader.take(line)
     reader.end()
     return reader.tables

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import resource
@@ -248,9 +249,9 @@ def test_the_query_sees_no_environment(profile, monkeypatch, own_interpreter):
 
 
 def test_the_walls_stood_around_it(profile, own_interpreter):
-    found = query_run("SELECT 1", [profile], "me")
-    if not found.walled:
-        pytest.skip("this kernel has no Landlock")
+    """Wherever this kernel has Landlock (landlock_create_ruleset, asked for its version)."""
+    landlock = ctypes.CDLL(None).syscall(444, None, ctypes.c_size_t(0), 1) >= 1
+    assert query_run("SELECT 1", [profile], "me").walled == landlock
 
 
 SCOPES = [
