@@ -19,8 +19,9 @@ _SLOWER = float(os.environ.get("RIDGEPOINT_SLOW_BROWSER", "1"))
 
 
 @pytest.fixture(scope="session")
-def _kept_context(browser: Any, browser_context_args: dict[str, Any]) -> Iterator[Any]:
+def _kept_context(browser: Any, browser_context_args: dict[str, Any], server_url: str) -> Iterator[Any]:
     context = browser.new_context(**browser_context_args)
+    context.new_page().goto(f"{server_url}/health/")
     yield context
     context.close()
 
@@ -35,13 +36,11 @@ def context(_kept_context: Any, server_url: str) -> Iterator[Any]:
     yield context
     context.set_offline(False)
     context.unroute_all(behavior="ignoreErrors")
-    if context.pages:
-        last = context.pages[0]
-        last.goto("about:blank")
-        context.new_cdp_session(last).send("Storage.clearDataForOrigin", {
-            "origin": server_url, "storageTypes": "local_storage,indexeddb,cache_storage,service_workers"})
-    for page in context.pages:
+    kept, *pages = context.pages
+    for page in pages:
         page.close()
+    context.new_cdp_session(kept).send("Storage.clearDataForOrigin", {
+            "origin": server_url, "storageTypes": "local_storage,indexeddb,cache_storage,service_workers"})
     context.clear_cookies()
     context.clear_permissions()
 

@@ -1,20 +1,47 @@
-"""A new user's path through an empty installation, in a real browser: examples, timeline, roofline, tune, compare."""
+"""A new user's path through an empty installation, in a real browser: examples, every page, timeline, roofline, tune, compare."""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
 
 from tests.browser.timeline.test_timeline import APP, settled, window
-from tests.browser.visit import eventually, poll, shows
+from tests.browser.visit import eventually, fits, poll, reads, shows
 from tests.product import Product
 
 READ_WITHIN_MS = 180_000       # seven recordings on a shared machine
 KERNEL = "nvjet"               # the training trace's matrix multiplications
+WRONG = "holiday.json"
+PAGES = (
+    "/",
+    "/profiles/",
+    "/profiles/upload/",
+    "/kernels/",
+    "/compare/",
+    "/builds/",
+    "/gates/",
+    "/gates/new/",
+    "/suites/",
+    "/suites/new/",
+    "/regressions/",
+    "/environments/",
+    "/notified/",
+    "/tune/",
+    "/tune/new/",
+    "/cache/",
+    "/cache/revalidations/",
+    "/captures/",
+    "/captures/new/",
+    "/workers/",
+    "/search/?q=gemm",
+    "/accounts/tokens/",
+)
 
 
 @pytest.fixture(scope="module")
@@ -43,25 +70,65 @@ def profiles(page: Any, fresh: Product) -> list[dict[str, Any]]:
     return rows
 
 
-def test_a_new_user_goes_from_examples_to_a_comparison(visitor: Any, fresh: Product) -> None:
-    by_file = {row["file_name"]: row for row in examples_loaded(visitor, fresh)}
+@pytest.fixture
+def examples(visitor: Any, fresh: Product) -> list[dict[str, Any]]:
+    """The example recordings, all read: one click on the home page, which shows what they hold without a reload."""
+    if not profiles(visitor, fresh):
+        visitor.goto(fresh.url)
+        visitor.get_by_role("button", name="Load the example recordings").click()
+        poll(visitor, "!document.querySelector('[data-topic]') && document.querySelector('#live-fixes a')", READ_WITHIN_MS)
+    rows = [row for row in profiles(visitor, fresh) if row["file_name"] != WRONG]
+    assert {row["status"] for row in rows} == {"ready"}, [row["error"] for row in rows]
+    return rows
+
+
+@pytest.mark.timeout(900)           # eleven recordings are read: half a minute when idle
+def test_one_click_fills_home_without_a_reload(visitor: Any, fresh: Product, examples: list[dict[str, Any]]) -> None:
+    if visitor.url == "about:blank":          # an earlier test clicked
+        visitor.goto(fresh.url)
+    shows(visitor.locator("#live-fixes").first, "to win back of")
+    shows(visitor.locator("#live-slower").first, "▲")
+    with urlopen(fresh.url + "/api/workers/") as answer:
+        assert {queue for worker in json.load(answer)["workers"] for queue in worker["queues"]} >= {"ingest", "replay"}
+
+
+@pytest.mark.usefixtures("examples")
+@pytest.mark.parametrize("path", PAGES)
+def test_every_page_has_its_answer_and_breaks_no_rule(visitor: Any, fresh: Product, path: str) -> None:
+    visitor.set_viewport_size({"width": 1000, "height": 800})
+    visitor.goto(fresh.url + path)
+    visitor.wait_for_timeout(300)
+    eventually(lambda: visitor.locator(".answer").count() >= 1)
+    fits(visitor)
+
+
+@pytest.mark.usefixtures("examples")
+def test_a_table_sorts_filters_and_keeps_both_in_the_url(visitor: Any, fresh: Product) -> None:
+    visitor.goto(fresh.url + "/kernels/")
+    poll(visitor, "() => document.querySelector('.tabulator-row')")
+    wrap = visitor.locator(".grid-wrap").first
+    wrap.locator(".tabulator-col.num").first.click()
+    poll(visitor, "() => location.search.includes('.sort=share')")
+    texts = wrap.locator(".tabulator-row .tabulator-cell.num:nth-child(3)").all_inner_texts()
+    shares = [float(each.split()[0].lstrip("<")) for each in texts]
+    assert len(shares) > 3 and shares == sorted(shares, reverse="desc" in visitor.url)
+    eventually(lambda: ".sort=" in visitor.url)
+    wrap.locator(".grid-filter").fill("gemm")
+    poll(visitor, "() => location.search.includes('.q=gemm')")
+    shown = wrap.locator(".grid-count").inner_text()
+    assert " of " in shown
+    visitor.reload()
+    poll(visitor, "() => document.querySelector('.grid-count')?.textContent.includes(' of ')")
+    reads(visitor.locator(".grid-count").first, shown)
+
+
+def test_a_new_user_goes_from_examples_to_a_comparison(visitor: Any, fresh: Product, examples: list[dict[str, Any]]) -> None:
+    by_file = {row["file_name"]: row for row in examples}
     where_the_time_went(visitor, f"{fresh.url}/profiles/{by_file['kineto_train.json.gz']['id']}/")
     a_kernel_in_the_timeline(visitor)
     from_the_roofline_to_a_kernel(visitor, f"{fresh.url}/profiles/{by_file['buildA.ncu-rep.gz']['id']}/roofline/")
     a_tune_job_watched_to_its_end(visitor, fresh)
     two_builds_side_by_side(visitor, fresh)
-
-
-def examples_loaded(page: Any, fresh: Product) -> list[dict[str, Any]]:
-    page.goto(fresh.url)
-    page.get_by_role("button", name="Load the example recordings").click()
-    for _ in range(READ_WITHIN_MS // 500):
-        rows = profiles(page, fresh)
-        if rows and all(row["status"] in ("ready", "failed") for row in rows):
-            break
-        page.wait_for_timeout(500)
-    assert {row["status"] for row in rows} == {"ready"}, [row["error"] for row in rows]
-    return rows
 
 
 def where_the_time_went(page: Any, address: str) -> None:
@@ -127,8 +194,9 @@ def two_builds_side_by_side(page: Any, fresh: Product) -> None:
     assert "3 kernels slower" in answer and "1 faster" in answer and "1 within the noise" in answer, answer
 
 
+@pytest.mark.usefixtures("examples")
 def test_a_wrong_file_is_told_on_the_page_and_disturbs_nothing(visitor: Any, fresh: Product, tmp_path: Path) -> None:
-    page, wrong = visitor, tmp_path / "holiday.json"
+    page, wrong = visitor, tmp_path / WRONG
     wrong.write_text('{"photos": ["beach.jpg"]}')
     before = {row["id"]: row["status"] for row in profiles(page, fresh)}
     page.goto(f"{fresh.url}/profiles/upload/")
