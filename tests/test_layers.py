@@ -163,7 +163,8 @@ ARROWS = {
     "tuner.cache.exchange":
         "tuner.models tuner.trial tuner.cache.formats tuner.cache.rules tuner.operators tuner.measure tuner.search tuner.texts "
         "tuner.cache.entries tuner.devices tuner.jobs",
-    "tuner.cache.serve": "tuner.models tuner.trial tuner.cache.rules tuner.operators tuner.texts tuner.cache.entries",
+    "tuner.cache.serve":
+        "tuner.models tuner.trial tuner.cache.rules tuner.operators tuner.texts tuner.cache.entries tuner.query_api",
     "tuner.cache.browse":
         "tuner.models tuner.cache.rules tuner.operators tuner.texts tuner.cache.entries tuner.revalidation tuner.cache.exchange "
         "tuner.cache.serve",

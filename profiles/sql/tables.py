@@ -3,9 +3,10 @@ over whatever the store's files look like, so that a saved query outlives a chan
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
+from profiles.analysis.core.kernels import KernelRow
 from profiles.trace import Category
 
 CATEGORIES = tuple(each.name.lower() for each in Category)
@@ -32,11 +33,13 @@ class Table:
                 "columns": [{"name": each.name, "type": each.type, "about": each.about} for each in self.columns]}
 
 
+_PROFILE = Column("profile", "BIGINT", "id of the profile: joins with profiles.id")
+
+
 def _columns(text: str) -> tuple[Column, ...]:
     """One column per line: name, type, what it is. The profile's id comes first in every table."""
     lines = [line.split(maxsplit=2) for line in text.strip().splitlines()]
-    return (Column("profile", "BIGINT", "id of the profile: joins with profiles.id"),
-            *(Column(name, kind, about) for name, kind, about in lines))
+    return (_PROFILE, *(Column(name, kind, about) for name, kind, about in lines))
 
 
 _TIMES = """
@@ -83,23 +86,9 @@ launch BIGINT position among the profile's kernels, by start; in counter reports
 dur_ns DOUBLE ns
 {_LAUNCH.strip()}
 """), "SELECT name, min(dur_ns), max(dur_ns) FROM launches GROUP BY name HAVING count(*) > 10"),
-    Table("kernel_stats", "One row per kernel, as on the profile's page; also where a tool gave sums and no launches.", _columns("""
-name VARCHAR full name
-short_name VARCHAR without templates and arguments
-category VARCHAR compute or communication
-launches BIGINT count
-total_ns BIGINT ns
-mean_ns DOUBLE ns
-p50_ns DOUBLE ns
-p95_ns DOUBLE ns
-min_ns BIGINT ns
-max_ns BIGINT ns
-share_pct DOUBLE 0-100, of the profile's summed kernel time
-bound VARCHAR memory, compute, latency, launch; empty is unknown
-registers_per_thread INTEGER registers
-smem_bytes BIGINT bytes per block
-occupancy_pct DOUBLE 0-100
-"""), "SELECT build, sum(total_ns) FROM kernel_stats JOIN profiles ON profiles.id = profile GROUP BY build"),
+    Table("kernel_stats", "One row per kernel, as on the profile's page; also where a tool gave sums and no launches.",
+          (_PROFILE, *(Column(each.name, **each.metadata) for each in fields(KernelRow) if each.metadata)),
+          "SELECT build, sum(total_ns) FROM kernel_stats JOIN profiles ON profiles.id = profile GROUP BY build"),
     Table("tracks", "Threads, streams and counters of a timeline.", _columns("""
 id INTEGER number of the track within its profile
 kind VARCHAR thread, stream, counter or other

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from profiles import ingest
 from profiles.analysis.compare.launches import launches_of_report, launches_of_trace
 from profiles.analysis.core import summaries
-from profiles.analysis.core.kernels import KernelRow, fold, kernel_table
+from profiles.analysis.core.kernels import KernelRow, fold, kernel_table, summary_table
 from profiles.analysis.core.names import short_name
 from profiles.analysis.kernel import counters, findings_counters, findings_source
 from profiles.analysis.trace import cpu_time, findings
@@ -163,7 +163,7 @@ def _report(profile_id: int, report: Report, progress: Progress) -> IngestResult
 
 def _summary(profile_id: int, summary: Summary, progress: Progress) -> IngestResult:
     summaries.cut_tables(summary)
-    kernels = summaries.kernel_rows(summary)
+    kernels = summary_table(summary)
     summary.integrity.remark(_BEYOND_TABLE, max(0, len(kernels) - KERNEL_ROWS))
     progress.now("storing", records=summary.integrity.records_kept)
     return IngestResult(

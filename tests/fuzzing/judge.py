@@ -139,7 +139,7 @@ def _analysed(found: Any, folder: Path) -> str:
     """Everything that an ingest does to what was read but for the database."""
     from profiles.analysis.compare.launches import launches_of_report, launches_of_trace
     from profiles.analysis.core import summaries
-    from profiles.analysis.core.kernels import kernel_table
+    from profiles.analysis.core.kernels import kernel_table, summary_table
     from profiles.analysis.kernel import counters, findings_counters
     from profiles.analysis.trace import findings
     from profiles.analysis.trace.breakdown import breakdown
@@ -165,7 +165,7 @@ def _analysed(found: Any, folder: Path) -> str:
             counters.launch_facts(launch)
     else:
         summaries.cut_tables(found)
-        summaries.kernel_rows(found)
+        summary_table(found)
     return _uncounted(found.integrity)
 
 

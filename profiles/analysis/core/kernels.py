@@ -1,8 +1,9 @@
-"""The kernel table of a trace: every kernel with its launches, times and resources."""
+"""The kernel table of a trace and of a tool's sums: every kernel with its launches, times and resources."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
@@ -11,31 +12,37 @@ import numpy.typing as npt
 from profiles.analysis.core.columns import dictionary, numbers
 from profiles.analysis.core.digest import digest_of
 from profiles.analysis.core.names import short_name
-from profiles.trace import KERNELS, Category, Trace
+from profiles.trace import KERNELS, Category, KernelSum, Summary, Trace, TraceError
 
+_LARGEST = 2**62                # what a bigint column and int64 sums hold
 __all__ = ["KERNEL_COLUMNS", "KernelRow", "dictionary", "kernel_table", "numbers"]
+
+
+def _column(type: str, about: str, **default: Any) -> Any:
+    """Return a field with its column of the console's table `kernel_stats`: type in SQL, and what it holds."""
+    return field(metadata={"type": type, "about": about}, **default)
 
 
 @dataclass(frozen=True)
 class KernelRow:
     """One kernel (code), summed over its launches. Unknown is None; `bound` "" is unknown."""
 
-    name: str
-    short_name: str
-    category: str                       # "compute" | "communication"
-    launches: int
-    total_ns: int
-    mean_ns: float
-    p50_ns: float | None                # exact quantiles of all launches, linear between neighbours; None: a tool's sums
-    p95_ns: float | None
-    min_ns: int | None
-    max_ns: int | None
-    share_pct: float                    # of the profile's summed kernel time, 0-100
-    bound: str = ""
+    name: str = _column("VARCHAR", "full name")
+    short_name: str = _column("VARCHAR", "without templates and arguments")
+    category: str = _column("VARCHAR", "compute or communication")
+    launches: int = _column("BIGINT", "count")
+    total_ns: int = _column("BIGINT", "ns")
+    mean_ns: float = _column("DOUBLE", "ns")
+    p50_ns: float | None = _column("DOUBLE", "ns")      # exact quantiles of all launches, linear between neighbours;
+    p95_ns: float | None = _column("DOUBLE", "ns")      # None: a tool's sums
+    min_ns: int | None = _column("BIGINT", "ns")
+    max_ns: int | None = _column("BIGINT", "ns")
+    share_pct: float = _column("DOUBLE", "0-100, of the profile's summed kernel time")
+    bound: str = _column("VARCHAR", "memory, compute, latency, launch; empty is unknown", default="")
     bound_reason: str = ""
-    registers_per_thread: int | None = None
-    smem_bytes: int | None = None       # the largest of its launches
-    occupancy_pct: float | None = None  # as the file states it, weighted by time
+    registers_per_thread: int | None = _column("INTEGER", "registers", default=None)
+    smem_bytes: int | None = _column("BIGINT", "bytes per block", default=None)         # the largest of its launches
+    occupancy_pct: float | None = _column("DOUBLE", "0-100", default=None)              # as the file states it, weighted by time
 
 
 KERNEL_COLUMNS = tuple(column.name for column in fields(KernelRow))     # also of the rows and of the exported file
@@ -74,6 +81,52 @@ def kernel_table(trace: Trace) -> list[KernelRow]:
         occupancy_pct=float(occupancy[i]) if np.isfinite(occupancy[i]) else None,
     ) for i, at in enumerate(starts.tolist())]
     return sorted(made, key=lambda row: -row.total_ns)      # ties stay in the order of the file
+
+
+def summary_table(summary: Summary) -> list[KernelRow]:
+    """Return the kernels of a summary, most time first: sums that a tool made, never re-estimated.
+
+    Sums of one name (per grid, per scope) are one row, whose quantiles are then unknown.
+
+    Raises TraceError where the sums are beyond any clock.
+    """
+    groups: dict[str, list[KernelSum]] = {}
+    for kernel in summary.kernels:
+        groups.setdefault(kernel.name, []).append(kernel)
+    everything = sum(kernel.total_ns for kernel in summary.kernels)
+    if everything > _LARGEST or sum(kernel.launches for kernel in summary.kernels) > _LARGEST:
+        raise TraceError("the kernels' sums", f"they add up to {everything} ns, which no clock counts",
+                         "The file is damaged or was edited: export it again.")
+    rows = [_row_of_sums(name, parts, everything) for name, parts in groups.items()]
+    return sorted(rows, key=lambda row: -row.total_ns)
+
+
+def _row_of_sums(name: str, parts: Sequence[KernelSum], everything: int) -> KernelRow:
+    total, launches = sum(each.total_ns for each in parts), sum(each.launches for each in parts)
+    only = parts[0] if len(parts) == 1 else None
+    mean = only.mean_ns if only and only.mean_ns is not None else total / launches if launches else 0.0
+    least, most = _all(parts, lambda each: each.min_ns), _all(parts, lambda each: each.max_ns)
+    return KernelRow(
+        name=name, short_name=short_name(name), category=parts[0].category, launches=launches, total_ns=total, mean_ns=mean,
+        p50_ns=only.p50_ns if only else None, p95_ns=only.p95_ns if only else None,
+        min_ns=round(min(least)) if least else None, max_ns=round(max(most)) if most else None,
+        share_pct=100.0 * total / everything if everything else 0.0,
+        registers_per_thread=max((each.registers_per_thread for each in parts if each.registers_per_thread is not None),
+                                 default=None),
+        smem_bytes=max((each.smem_bytes for each in parts if each.smem_bytes is not None), default=None),
+        occupancy_pct=_weighted_occupancy(parts))
+
+
+def _all(parts: Sequence[KernelSum], value: Callable[[KernelSum], float | None]) -> list[float]:
+    """The values of all parts; none where one part does not state it: the extreme could be that part's."""
+    known = [number for each in parts if (number := value(each)) is not None]
+    return known if len(known) == len(parts) else []
+
+
+def _weighted_occupancy(parts: Sequence[KernelSum]) -> float | None:
+    """Occupancy weighted by time (1 ns at least), of the parts that state it."""
+    known = [(each.occupancy_pct, max(each.total_ns, 1)) for each in parts if each.occupancy_pct is not None]
+    return sum(pct * weight for pct, weight in known) / sum(weight for _, weight in known) if known else None
 
 
 def fold(rows: list[KernelRow], most: int, name: str) -> list[KernelRow]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any, Protocol
@@ -20,6 +19,7 @@ from profiles.ingest.chrome.kineto_kinds import (
     OPERATORS,
     WHOLE_ARGUMENTS,
 )
+from profiles.ingest.chrome.records import count_kinds, drop_stranger, read_pieces
 from profiles.ingest.chrome.tracks import FURTHER, Lanes, counter_track
 from profiles.ingest.chrome.work import Arguments
 from profiles.ingest.core.build import LEFT_OUT, TraceBuilder
@@ -110,15 +110,7 @@ class SharedIds:
 
 def gather(pieces: Pieces, integrity: Integrity, out: SharedIds) -> None:
     """Read everything."""
-    collecting = gc.isenabled()
-    gc.disable()                     # records live for one piece and hold no cycles: walking them costs a third
-    try:
-        for piece in pieces:
-            if piece:
-                add_piece(out, piece, pieces, integrity)
-    finally:
-        if collecting:
-            gc.enable()
+    read_pieces(pieces, lambda piece: add_piece(out, piece, pieces, integrity))
     out.arguments.report_and_forget(integrity)
 
 
@@ -133,7 +125,7 @@ def add_piece(out: SharedIds, piece: list[Event], pieces: Texts, integrity: Inte
     lane = out.lanes.column(list(map(_LANE, piece)))
     start, bad = nanoseconds([e.ts for e in piece], lambda: pieces.exact_times(piece))
     integrity.records_read += len(piece)
-    _count_kinds(out, phase, category, integrity)
+    count_kinds(out.phases, out.categories, phase, category, integrity)
     by_phase = {value: phase == out.phases[value] for value in _PHASES if value in out.phases}
     none = np.zeros(len(piece), np.bool_)
     instant = by_phase.get("i", none) | by_phase.get("I", none) | by_phase.get("R", none)
@@ -165,19 +157,7 @@ def _count_strangers(out: SharedIds, phase: Int32, integrity: Integrity) -> None
     """Records of kinds that are not read; a hostile file has more kinds than a report can list."""
     for number, count in zip(*(each.tolist() for each in np.unique(phase, return_counts=True)), strict=True):
         reason = f"ph {out.phases.values_in_order[number]!s:.20} (this kind of record is not read yet)"
-        listed = reason in integrity.not_kept or len(integrity.not_kept) < 50
-        integrity.drop(reason if listed else "other kinds of record that are not read yet", count)
-
-
-def _count_kinds(out: SharedIds, phase: Int32, category: Int32, integrity: Integrity) -> None:
-    width = len(out.categories.values_in_order)
-    codes, counts = np.unique(phase.astype(np.int64) * width + category, return_counts=True)
-    for number, count in zip(codes.tolist(), counts.tolist(), strict=True):
-        ph, cat = out.phases.values_in_order[number // width], out.categories.values_in_order[number % width]
-        kind = str(cat)[:80] if cat and ph == "X" else f"{cat} (ph {ph})"[:80] if cat else f"ph {ph}"[:80]
-        if kind not in integrity.kinds and len(integrity.kinds) >= 500:
-            kind = "other kinds"
-        integrity.kinds[kind] = integrity.kinds.get(kind, 0) + count
+        drop_stranger(integrity, reason, count, "other kinds of record that are not read yet")
 
 
 def _add_slices(out: SharedIds, piece: list[Event], rows: npt.NDArray[np.intp], start: Int64, instant: npt.NDArray[np.bool_],

@@ -6,7 +6,6 @@ one another; flows and samples wait for the whole file, which may name their ids
 
 from __future__ import annotations
 
-import gc
 from operator import attrgetter
 from typing import Any
 
@@ -28,7 +27,22 @@ from profiles.ingest.chrome.kinds import (
     name_code,
 )
 from profiles.ingest.chrome.lanes import ChromeLanes, Names
-from profiles.ingest.chrome.records import BEGINS, CHAINS, FLOWS, INSTANTS, KNOWN, NOT_READ, SPANS, UNNAMED, Index, Piece, extras_of
+from profiles.ingest.chrome.records import (
+    BEGINS,
+    CHAINS,
+    FLOWS,
+    INSTANTS,
+    KNOWN,
+    NOT_READ,
+    SPANS,
+    UNNAMED,
+    Index,
+    Piece,
+    count_kinds,
+    drop_stranger,
+    extras_of,
+    read_pieces,
+)
 from profiles.ingest.chrome.samples import Counters, Samples
 from profiles.ingest.chrome.stacks import Stacks
 from profiles.ingest.chrome.work import Arguments, blank
@@ -45,7 +59,6 @@ _WORK = [int(kind) for kind in GPU_WORK]
 _NAMED = ((NAMED_MEMCPY, Category.MEMCPY), (NAMED_MEMSET, Category.MEMSET), (NAMED_COLLECTIVE, Category.COMMUNICATION),
           (NAMED_SCOPE, Category.GPU_ANNOTATION))
 IN_FILE_ORDER = 1 << 17               # rows that are held back so that equal slices nest in file order
-_REASONS = 50
 
 
 class Gather:
@@ -67,15 +80,7 @@ class Gather:
         self._held_rows = 0
 
     def all(self) -> None:
-        collecting = gc.isenabled()
-        gc.disable()                     # records live for one piece and hold no cycles
-        try:
-            for records in self.pieces:
-                if records:
-                    self._add(records)
-        finally:
-            if collecting:
-                gc.enable()
+        read_pieces(self.pieces, self._add)
 
     def _add(self, records: list[Event]) -> None:
         phase = self.phases.column([e.ph for e in records])
@@ -84,7 +89,7 @@ class Gather:
         start, bad = nanoseconds([e.ts for e in records], lambda: self.pieces.exact_times(records))
         number = np.arange(self.integrity.records_read, self.integrity.records_read + len(records))
         self.integrity.records_read += len(records)
-        self._count_kinds(phase, category)
+        count_kinds(self.phases, self.categories, phase, category, self.integrity)
         self._metadata(records, phase)
         drawn = self._timed_records(phase)
         self.integrity.drop("no start time", int(np.count_nonzero(bad & drawn)))
@@ -102,17 +107,6 @@ class Gather:
 
     # -- what records are
 
-    def _count_kinds(self, phase: Int32, category: Int32) -> None:
-        width = len(self.categories.values_in_order)
-        codes, counts = np.unique(phase.astype(np.int64) * width + category, return_counts=True)
-        kinds = self.integrity.kinds
-        for number, count in zip(codes.tolist(), counts.tolist(), strict=True):
-            ph, cat = self.phases.values_in_order[number // width], self.categories.values_in_order[number % width]
-            kind = str(cat)[:80] if cat and ph == "X" else f"{cat} (ph {ph})"[:80] if cat else f"ph {ph}"[:80]
-            if kind not in kinds and len(kinds) >= 500:
-                kind = "other kinds"
-            kinds[kind] = kinds.get(kind, 0) + count
-
     def _timed_records(self, phase: Int32) -> npt.NDArray[np.bool_]:
         """Which records lie in time; those of kinds that are not read are counted."""
         out = np.ones(phase.size, np.bool_)
@@ -124,8 +118,7 @@ class Gather:
             if value != "M" and not self.end_mark(value, count):
                 reason = NOT_READ.get(value) or (f"ph {value!s:.20} (no such kind of record is known)" if value is not None
                                                  else "no kind of record (no ph)")
-                listed = reason in self.integrity.not_kept or len(self.integrity.not_kept) < _REASONS
-                self.integrity.drop(reason if listed else "other kinds of record that are not known", count)
+                drop_stranger(self.integrity, reason, count, "other kinds of record that are not known")
         return out
 
     def end_mark(self, phase: Any, count: int) -> bool:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import gc
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,8 +14,10 @@ import numpy.typing as npt
 from profiles.ingest.core.columns import Ids, Int32, Int64
 from profiles.ingest.core.events import Event
 from profiles.ingest.core.pieces import Pieces
+from profiles.trace import Integrity
 
 Index = npt.NDArray[np.intp]
+_KINDS, _REASONS = 500, 50            # that a report lists: a hostile file has more
 UNNAMED = "(no name)"
 SPANS, INSTANTS, BEGINS = ("X",), ("i", "I", "R"), ("B", "E")
 CHAINS, FLOWS = ("b", "e", "n", "S", "F", "T", "p"), ("s", "t", "f")
@@ -74,3 +77,34 @@ class Piece:
 def extras_of(pieces: Pieces, records: list[Event]) -> list[Extra] | None:
     """The rare fields of the piece handed out last; None where no record has any."""
     return pieces.again(EXTRAS, records) if any(map(pieces.holds, _KEYS)) else None
+
+
+def read_pieces(pieces: Pieces, take: Callable[[list[Event]], None]) -> None:
+    """Hand all pieces that hold records to `take`, in the order of the file."""
+    collecting = gc.isenabled()
+    gc.disable()                     # records live for one piece and hold no cycles: walking them costs a third
+    try:
+        for records in pieces:
+            if records:
+                take(records)
+    finally:
+        if collecting:
+            gc.enable()
+
+
+def count_kinds(phases: Ids, categories: Ids, phase: Int32, category: Int32, integrity: Integrity) -> None:
+    """Count the records of a piece per category, and phase where it is not X."""
+    width = len(categories.values_in_order)
+    codes, counts = np.unique(phase.astype(np.int64) * width + category, return_counts=True)
+    for number, count in zip(codes.tolist(), counts.tolist(), strict=True):
+        ph, cat = phases.values_in_order[number // width], categories.values_in_order[number % width]
+        kind = str(cat)[:80] if cat and ph == "X" else f"{cat} (ph {ph})"[:80] if cat else f"ph {ph}"[:80]
+        if kind not in integrity.kinds and len(integrity.kinds) >= _KINDS:
+            kind = "other kinds"
+        integrity.kinds[kind] = integrity.kinds.get(kind, 0) + count
+
+
+def drop_stranger(integrity: Integrity, reason: str, count: int, others: str) -> None:
+    """Count records of a kind that is not read under its reason, those beyond the first 50 reasons as `others`."""
+    listed = reason in integrity.not_kept or len(integrity.not_kept) < _REASONS
+    integrity.drop(reason if listed else others, count)

@@ -7,6 +7,7 @@ from django.test import Client
 
 from profiles import ingest
 from profiles.analysis.core import summaries
+from profiles.analysis.core.kernels import summary_table
 from profiles.ingest.nsys import report
 from profiles.models import Profile
 from profiles.store import summary as store_summary
@@ -32,7 +33,7 @@ def summary(**fields) -> Summary:
 
 
 def test_sums_of_one_name_are_one_row_and_unknown_stays_unknown():
-    gemm, add = summaries.kernel_rows(summary())
+    gemm, add = summary_table(summary())
     assert (gemm.name, gemm.launches, gemm.total_ns, gemm.mean_ns, gemm.p50_ns, gemm.min_ns) == (
         "void gemm<float>(float*)", 4, 400, 100.0, 90, 80)
     assert (add.launches, add.total_ns, add.mean_ns, add.p50_ns, add.p95_ns) == (4, 300, 75.0, None, None)
@@ -43,7 +44,7 @@ def test_sums_of_one_name_are_one_row_and_unknown_stays_unknown():
 
 def test_sums_beyond_any_clock_are_an_error():
     with pytest.raises(TraceError, match="no clock counts"):
-        summaries.kernel_rows(summary(kernels=[KernelSum("a", 1, 2**62), KernelSum("b", 1, 1)]))
+        summary_table(summary(kernels=[KernelSum("a", 1, 2**62), KernelSum("b", 1, 1)]))
 
 
 def test_tables_are_cut_to_what_a_profile_holds_and_the_rest_is_counted(monkeypatch):

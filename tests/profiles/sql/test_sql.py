@@ -9,7 +9,6 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
-from profiles.analysis.core.kernels import KERNEL_COLUMNS
 from profiles.exports import cells as sql_cells
 from profiles.models import Profile
 from profiles.sql import services as sql_services
@@ -87,11 +86,6 @@ def test_tables_are_what_the_documentation_says(profile, table):
 def test_a_profile_without_stored_parts_has_empty_tables(home, table):
     bare = Profile.objects.create(name="p", status="ready", kind="counters", file_name="f", upload_key="k")
     assert [(row[0], row[1]) for row in rows(f"DESCRIBE {table.name}", bare)] == [(each.name, each.type) for each in table.columns]
-
-
-def test_the_kernels_of_the_page_are_there_with_every_column():
-    stats = next(table for table in TABLES if table.name == "kernel_stats")
-    assert {*KERNEL_COLUMNS} - {"bound_reason"} <= {column.name for column in stats.columns}
 
 
 def test_one_query_over_many_profiles(profile):

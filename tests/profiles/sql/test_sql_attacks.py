@@ -21,7 +21,7 @@ from tests.builders import trace
 from tests.profiles.timeline.test_timeline_api import STEP, profile_of
 
 pytestmark = pytest.mark.django_db
-SECONDS = 1.0
+SECONDS = 0.5
 SMALL = Limits(seconds=SECONDS, memory_bytes=256 << 20, spill_bytes=64 << 20)
 MEMORY_BYTES = SMALL.memory_bytes + (1 << 30)   # resident: DuckDB's own and what texts and plans take beside it
 

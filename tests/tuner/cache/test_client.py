@@ -265,14 +265,19 @@ class Handler(BaseHTTPRequestHandler):
 @pytest.fixture
 def web():
     server = Web()
+    server.clients = []
     yield server
+    for one in server.clients:
+        one._end.set()              # its thread would ask, and warn, in the middle of other tests
     server.shutdown()
     server.server_close()
 
 
 def connect(web, tmp_path, **options):
-    return client.Client(**{"url": web.url, "token": "rp_secret", "file": str(tmp_path / "snapshot.json"), "gpu": GPU,
-                            "toolkit": NOW, **options})
+    one = client.Client(**{"url": web.url, "token": "rp_secret", "file": str(tmp_path / "snapshot.json"), "gpu": GPU,
+                           "toolkit": NOW, **options})
+    web.clients.append(one)
+    return one
 
 
 def test_the_snapshot_outlives_the_server(web, tmp_path):

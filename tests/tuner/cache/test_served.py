@@ -14,7 +14,7 @@ from django.utils import timezone
 from tuner.cache import client as library
 from tuner.cache.buckets import Buckets
 from tuner.cache.entries import selectors as configs
-from tuner.cache.serve import selectors, services
+from tuner.cache.serve import reports_api, selectors, services
 from tuner.models import BucketPolicy, CachedConfig, ConfigSnapshot, ServedCount, SnapshotView, TrialRow, TuneJob
 
 pytestmark = pytest.mark.django_db
@@ -160,7 +160,7 @@ def test_a_wrong_report_changes_nothing(api, alice, change):
 
 
 def test_a_report_is_bounded(api, alice):
-    assert report(api(alice), *[row()] * (services.MAX_ROWS + 1)).status_code == 400
+    assert report(api(alice), *[row()] * (reports_api.MAX_ROWS + 1)).status_code == 400
 
 
 def test_a_newer_toolkit_in_use_makes_entries_unverified(api, alice):

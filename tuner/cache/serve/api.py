@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from django.http import Http404, HttpResponse
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
-from rest_framework import serializers
-from rest_framework.exceptions import NotFound, ValidationError
+from rest_framework.exceptions import NotFound
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from tuner.cache.serve import selectors, services
+from tuner.cache.serve.reports_api import ListenedReport, ServedReport, SnapshotQuery
+from tuner.query_api import validated
 from tuner.texts import triton_config
 
 JSON = OpenApiTypes.OBJECT
@@ -23,36 +23,18 @@ FOLDER = Path(__file__).resolve().parents[1]
 
 
 class SnapshotApi(APIView):
-    @extend_schema(operation_id="configs_snapshot", responses=JSON, parameters=[
-        OpenApiParameter("gpu", str, required=True, description="as the driver names it"),
-        OpenApiParameter("compute_capability", str, description="where the server's table may not know the GPU"),
-        OpenApiParameter("toolkit", str, description='"cuda 13.0, triton 3.6.0"'),
-        OpenApiParameter("id", str, description="a snapshot that stays what it was; without it, the newest")])
+    @extend_schema(operation_id="configs_snapshot", responses=JSON, parameters=[SnapshotQuery])
     def get(self, request: Request) -> HttpResponse:
         """Everything that launches on one GPU are served, the rules applied. Answers 304 to the ETag of the same snapshot."""
-        query = request.query_params
-        texts = {name: query.get(name, "") for name in ("gpu", "compute_capability", "toolkit", "id")}
-        limits = {"gpu": 120, "compute_capability": 8, "toolkit": 80, "id": 32}
-        long = {name: [f"at most {limits[name]} characters"] for name, text in texts.items() if len(text) > limits[name]}
-        if long or not texts["gpu"]:
-            raise ValidationError(long or {"gpu": ["name the GPU as its driver does, for example NVIDIA H200"]})
-        name = texts["id"] or services.take_snapshot()
+        asked = validated(SnapshotQuery, request.query_params)
+        name = asked["id"] or services.take_snapshot()
         etag = f'"{name}"'
         if request.headers.get("If-None-Match") == etag:
             return HttpResponse(status=304, headers={"ETag": etag})
-        document = services.snapshot_view(name, texts["gpu"], texts["compute_capability"], texts["toolkit"])
+        document = services.snapshot_view(name, asked["gpu"], asked["compute_capability"], asked["toolkit"])
         if document is None:
             raise NotFound("no such snapshot; leave out id for the newest")
         return Response(document, headers={"ETag": etag, "Cache-Control": "private, no-cache"})
-
-
-class ServedReport(serializers.Serializer[None]):
-    snapshot = serializers.CharField(max_length=32, allow_blank=True)
-    gpu = serializers.CharField(max_length=120, allow_blank=True)
-    toolkit = serializers.CharField(max_length=80, allow_blank=True)
-    host = serializers.CharField(max_length=120, allow_blank=True)
-    served = serializers.ListField(child=serializers.DictField(), max_length=services.MAX_ROWS,
-                                   help_text="operator, dtype, bucket, rule, entry, launches")
 
 
 class ServedApi(APIView):
@@ -72,21 +54,8 @@ class ServedApi(APIView):
     @extend_schema(operation_id="configs_served_report", request=ServedReport, responses=JSON)
     def post(self, request: Request) -> Response:
         """A client tells what it served since it last told."""
-        asked = ServedReport(data=request.data)
-        asked.is_valid(raise_exception=True)
-        given: dict[str, Any] = dict(asked.validated_data)
-        try:
-            launches = services.record_launches(reporter=request.user, rows=given.pop("served"), **given)
-        except services.ReportError as error:
-            raise ValidationError({name: [why] for name, why in error.fields.items()}) from error
-        return Response({"launches": launches})
-
-
-class ListenedReport(serializers.Serializer[None]):
-    gpu = serializers.CharField(max_length=120)
-    toolkit = serializers.CharField(max_length=80, allow_blank=True)
-    host = serializers.CharField(max_length=120, allow_blank=True)
-    found = serializers.ListField(child=serializers.DictField(), max_length=services.MAX_FOUND)
+        given = validated(ServedReport, request.data)
+        return Response({"launches": services.record_launches(reporter=request.user, rows=given.pop("served"), **given)})
 
 
 class ListenedApi(APIView):
@@ -95,12 +64,7 @@ class ListenedApi(APIView):
     @extend_schema(operation_id="configs_listened", request=ListenedReport, responses=JSON)
     def post(self, request: Request) -> Response:
         """What Triton's autotuner found in a job: entries of their own kind, never above a tune job's."""
-        asked = ListenedReport(data=request.data)
-        asked.is_valid(raise_exception=True)
-        try:
-            entries = services.record_findings(**asked.validated_data)
-        except services.ReportError as error:
-            raise ValidationError({name: [why] for name, why in error.fields.items()}) from error
+        entries = services.record_findings(**validated(ListenedReport, request.data))
         return Response({"entries": [entry.pk for entry in entries]})
 
 

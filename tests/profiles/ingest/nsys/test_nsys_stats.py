@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from profiles import ingest
-from profiles.analysis.core.kernels import kernel_table
-from profiles.analysis.core.summaries import kernel_rows
+from profiles.analysis.core.kernels import kernel_table, summary_table
 from profiles.trace import Category, Summary, SummaryTable, Trace, TraceError
 from tests.profiles.ingest.corpus import CORPUS
 
@@ -46,7 +45,7 @@ def column(table: SummaryTable, name: str) -> list:
 def test_kernels_of_the_corpus(name, names, launches, total_ns):
     found = read(STATS / name)
     assert isinstance(found, Summary)
-    kernels = kernel_rows(found)
+    kernels = summary_table(found)
     assert (len(kernels), sum(row.launches for row in kernels), sum(row.total_ns for row in kernels)) == (names, launches, total_ns)
 
 
@@ -95,7 +94,7 @@ Time (%),Total Time (ns),Num Calls,Avg (ns),Med (ns),Min (ns),Max (ns),StdDev (n
 100.0,50,5,10.0,10.0,10,10,0.0,cudaLaunchKernel
 """
     found = summary(tmp_path, text)
-    assert [(row.name, row.launches, row.total_ns) for row in kernel_rows(found)] == [
+    assert [(row.name, row.launches, row.total_ns) for row in summary_table(found)] == [
         ("gemm<float, 4>(float*, int)", 3, 600), ("add", 1, 400)]          # once, though two tables sum them
     assert [table.title for table in found.tables] == [
         "CUDA GPU kernels (cuda_gpu_kern_sum)", "CUDA GPU kernels by grid and block (cuda_gpu_kern_gb_sum)",
@@ -108,7 +107,7 @@ def test_one_name_with_several_grids_is_one_kernel(tmp_path):
             "60.0,600,3,200.0,200.0,100,300,100.0,2 1 1,128 1 1,gemm\n40.0,400,1,400.0,400.0,400,400,0.0,8 1 1,128 1 1,gemm\n")
     found = summary(tmp_path, text)
     assert (found.kernels[0].grid, found.kernels[1].block) == ((2, 1, 1), (128, 1, 1))
-    (row,) = kernel_rows(found)
+    (row,) = summary_table(found)
     assert (row.launches, row.total_ns, row.p50_ns, row.min_ns, row.max_ns) == (4, 1000, None, 100, 400)
 
 
@@ -138,7 +137,7 @@ def test_unknown_numbers_are_unknown(tmp_path):
     found = summary(tmp_path, f"{KERNELS}\n60.0,600,3,N/A,nan,,inf,1e999,a\n40.0,lots,-1,1,1,1,1,1,b\n")
     kernel = found.kernels[0]
     assert (kernel.mean_ns, kernel.p50_ns, kernel.min_ns, kernel.max_ns, kernel.std_ns) == (None,) * 5
-    assert kernel_rows(found)[0].total_ns == 600 and found.kernels[1].total_ns == 0
+    assert summary_table(found)[0].total_ns == 600 and found.kernels[1].total_ns == 0
 
 
 def test_sizes_in_their_unit(tmp_path):
@@ -214,7 +213,7 @@ def test_whatever_a_file_holds_it_is_read_or_refused(tmp_path_factory, text):
     try:
         found = ingest.read(path)
         if isinstance(found, Summary):
-            kernel_rows(found)
+            summary_table(found)
     except TraceError:
         return
     assert found.integrity.records_read == found.integrity.records_kept + sum(found.integrity.not_kept.values())

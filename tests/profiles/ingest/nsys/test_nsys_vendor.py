@@ -10,8 +10,7 @@ import pyarrow.compute as pc
 import pytest
 
 from profiles import ingest
-from profiles.analysis.core.kernels import kernel_table
-from profiles.analysis.core.summaries import kernel_rows
+from profiles.analysis.core.kernels import kernel_table, summary_table
 from profiles.trace import Category, Summary, Trace
 from tests.profiles.ingest.corpus import H200
 
@@ -88,7 +87,7 @@ def test_memory_held_and_domains_are_those_of_the_run(run):
 def test_reports_of_several_kinds_and_units_say_the_same(name):
     found = ingest.read(NSYS / name)
     assert isinstance(found, Summary)
-    kernels = {row.name: (row.launches, row.total_ns) for row in kernel_rows(found)}
+    kernels = {row.name: (row.launches, row.total_ns) for row in summary_table(found)}
     assert kernels == said("node_cuda_gpu_kern_sum.csv", "Name", "Instances")
 
 
