@@ -14,6 +14,7 @@ import re
 import subprocess
 import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,10 +35,11 @@ class Part:
 
 @dataclass
 class Sum:
-    """What one part came to: tests by "passed", "failed" and "skipped", and the exit code of its command."""
+    """What one part came to: tests by "passed", "failed" and "skipped", the exit code of its command, and how long it ran."""
 
     counts: dict[str, int] = field(default_factory=dict)
     exit_code: int = 0
+    seconds: float = 0.0
 
     @property
     def failed(self) -> int:
@@ -50,10 +52,10 @@ class Sum:
         return f"{self.counts.get('passed', 0)} passed, {self.failed} failed{skipped}"
 
 
-# tests wait for processes, pages and time half of theirs: more workers than the two processors of the smallest machine
+# for the two processors of the smallest machine: three workers keep them busy, each more costs what it imports and starts
 PARTS = (
-    Part("Python", (*PYTEST, "-n", "3", "--ignore", "tests/browser")),
-    Part("browser", (*PYTEST, "-n", "2", "tests/browser")),
+    Part("Python", (*PYTEST, "-n", "2", "--ignore", "tests/browser")),
+    Part("browser", (*PYTEST, "tests/browser")),
     Part("JavaScript", ("make", "--no-print-directory", "js"), in_pytest=False),
 )
 
@@ -61,6 +63,7 @@ PARTS = (
 def run_part(part: Part, *extra: str, turn: threading.Event | None = None) -> Sum:
     """Run one part and return what it came to. Its output is passed on at once, dots included, from its `turn` on."""
     command = [*part.command, *(extra if part.in_pytest else ())]
+    began = time.monotonic()
     process = subprocess.Popen(command, cwd=PROJECT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     assert process.stdout is not None
     printed, shown = bytearray(), 0
@@ -69,10 +72,11 @@ def run_part(part: Part, *extra: str, turn: threading.Event | None = None) -> Su
         if turn is None or turn.is_set():
             shown = _show(printed, shown)
     code = process.wait()
+    seconds = time.monotonic() - began
     if turn is not None:
         turn.wait()
     _show(printed, shown)
-    return Sum(count_tests(printed.decode(errors="replace")), 0 if part.in_pytest and code == 5 else code)     # 5: no test chosen
+    return Sum(count_tests(printed.decode(errors="replace")), 0 if part.in_pytest and code == 5 else code, seconds)     # 5: no test
 
 
 def _show(printed: bytearray, shown: int) -> int:
@@ -111,7 +115,8 @@ def run_parts(parts: tuple[Part, ...] = PARTS, *extra: str) -> list[Sum]:
         sums = list(pool.map(run, range(len(parts))))
     total = Sum()
     for part, each in zip(parts, sums, strict=True):
-        print(f"{part.name + ':':12} {each.line}" + (f" (exit code {each.exit_code})" if each.exit_code else ""))
+        code = f" (exit code {each.exit_code})" if each.exit_code else ""
+        print(f"{part.name + ':':12} {each.line} in {each.seconds:.0f} s{code}")
         for word in ("passed", "skipped"):
             total.counts[word] = total.counts.get(word, 0) + each.counts.get(word, 0)
         total.counts["failed"] = total.counts.get("failed", 0) + each.failed
