@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
+from django.apps import apps
 from django.core.management import call_command
 from django.db import connection
 from django.db.migrations.executor import MigrationExecutor
+from django.db.migrations.loader import MigrationLoader
+from django.db.migrations.recorder import MigrationRecorder
 
 _LOCK = 0x52504D47      # "RPMG": the advisory lock that one migrating process holds
 
 
 def bring_up_to_date() -> None:
     """Apply pending migrations. Two `CREATE TABLE IF NOT EXISTS` at once can clash in PostgreSQL, hence the lock."""
-    if not _has_pending():
-        return
+    if _names_on_disk() <= set(MigrationRecorder(connection).applied_migrations()):
+        return                          # without a plan of them all: importing every migration takes 30 ms of each command
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_advisory_lock(%s)", [_LOCK])
         try:
@@ -22,6 +26,12 @@ def bring_up_to_date() -> None:
                 call_command("migrate", interactive=False, verbosity=0, stdout=sys.stderr, stderr=sys.stderr)
         finally:
             cursor.execute("SELECT pg_advisory_unlock(%s)", [_LOCK])
+
+
+def _names_on_disk() -> set[tuple[str, str]]:
+    """Return app label and name of every migration of the installed apps."""
+    return {(app.label, file.stem) for app in apps.get_app_configs() if MigrationLoader.migrations_module(app.label)[0]
+            for file in Path(app.path, "migrations").glob("*.py") if file.name[0] not in "_~"}
 
 
 def _has_pending() -> bool:

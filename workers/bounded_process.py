@@ -60,6 +60,11 @@ def run(work: Work, memory_mb: int) -> Ending:
     return Ending(_why_ended(status, memory_mb), parts, usage.ru_maxrss * 1024)
 
 
+def peak_bytes() -> int:
+    """Return the largest resident set that this process had."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
 def _run_child(work: Work, memory_mb: int, writing: int, parent: int) -> None:
     """Run the work as the child; never returns."""
     status = _FAILED

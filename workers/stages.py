@@ -21,26 +21,45 @@ from tuner.gate.builds.services import build_of_profile
 from workers import bounded_process
 
 log = logging.getLogger(__name__)
+_FOLLOWED = "everything"
+_SMALL_SHARE = 8                # of the limit: a profile whose reading took less is small
 HINT = "Record fewer steps, or raise RIDGEPOINT_STAGE_MEMORY_MB of the ingest worker."
 
 
-def run_ingest(profile_id: int, worker: str, ingest: Callable[[], None]) -> str:
-    """Run `ingest` and return why its process ended early, "" where it did not.
+def ingest(profile_id: int, worker: str, read: Callable[[], None]) -> str:
+    """Read an upload and do what follows on it; return why the process that read it ended early, "" where it did not.
 
     A row that it could not end for want of memory ends as failed. One whose process was killed otherwise stays: it is taken up
     again as after a worker's death.
     """
-    ending = bounded_process.run(lambda say: ingest(), settings.STAGE_MEMORY_MB)
-    if ending.why.startswith("needs"):
-        profile_fail(profile_id, worker, what=f"reading it {ending.why}", hint=HINT)
+    ending = bounded_process.run(partial(_read_and_follow, profile_id, read), settings.STAGE_MEMORY_MB)
     log.info("ingest %s: %.0f MB at most", profile_id, ending.peak_bytes / 1e6)
-    return ending.why
+    if ending.why and not ending.parts:
+        if ending.why.startswith("needs"):
+            profile_fail(profile_id, worker, what=f"reading it {ending.why}", hint=HINT)
+        return ending.why
+    follow(profile_id, again=ending.parts[-1:] != (_FOLLOWED,))
+    return ""
 
 
-def follow(profile_id: int) -> None:
-    """Do what follows on a ready profile: families, shapes, topics, advice, its build."""
-    _note(profile_id, "Shapes and families of its kernels", lambda say: families_follow(profile_id))
-    analyse(profile_id)
+def _read_and_follow(profile_id: int, read: Callable[[], None], say: bounded_process.Say) -> None:
+    """Read the upload; of a small one, also do what follows: another process takes longer than the work in it."""
+    read()
+    if bounded_process.peak_bytes() < settings.STAGE_MEMORY_MB * 1_000_000 // _SMALL_SHARE:
+        say("what follows")
+        families_follow(profile_id)
+        topics_make(profile_id)
+        say(_FOLLOWED)
+
+
+def follow(profile_id: int, again: bool = True) -> None:
+    """Do what follows on a ready profile: families, shapes, topics, advice, its build.
+
+    Without `again` the first three are made already.
+    """
+    if again:
+        _note(profile_id, "Shapes and families of its kernels", lambda say: families_follow(profile_id))
+        analyse(profile_id)
     if are_decisions_open():
         _note(profile_id, "Advice that was taken up", lambda say: decisions_follow(profile_id))
     build_of_profile(profile_id)

@@ -24,10 +24,7 @@ log = logging.getLogger(__name__)
 
 def ingest_profile(profile_id: int) -> str:
     """Read an upload and do what follows on it. Return why the process that read it ended early, "" where it did not."""
-    why = stages.run_ingest(profile_id, worker_name(), lambda: _run(ROW_KINDS["ingest"], profile_id, profile_ingest))
-    if not why:
-        stages.follow(profile_id)           # the profile is ready and shows; what its kernels and analyses say comes after
-    return why
+    return stages.ingest(profile_id, worker_name(), lambda: _run(ROW_KINDS["ingest"], profile_id, profile_ingest))
 
 
 def analyse_profile(profile_id: int) -> None:

@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 
 from profiles.analysis.core.names import short_name
 from profiles.store import trace as store
+from profiles.store.columns import read_whole
 from profiles.store.related import operator_names
 from profiles.store.timeline import Timeline
 from profiles.trace import Category
@@ -87,7 +88,7 @@ def _short(timeline: Timeline, rows: Rows) -> list[Array]:
 @lru_cache(maxsize=8)
 def _short_ids(profile_id: int, etag: str, count: int) -> npt.NDArray[np.int64]:
     """Name id -> the first name id with the same short name."""
-    names = pq.read_table(store.local_path(store.key(profile_id, "names.parquet")))["name"].to_pylist()[:count]
+    names = read_whole(store.local_path(store.key(profile_id, "names.parquet")))["name"].to_pylist()[:count]
     first: dict[str, int] = {}
     return np.array([first.setdefault(short_name(name), number) for number, name in enumerate(names)] or [0], np.int64)
 

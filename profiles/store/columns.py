@@ -7,15 +7,22 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 CACHE_BYTES = 192 << 20
 MOST_KEPT = 64                      # row groups of one scattered read that the cache takes in
 Array = npt.NDArray[Any]
+
+
+def read_whole(source: Path | IO[bytes], columns: list[str] | None = None) -> pa.Table:
+    """Read a stored file whole. `pyarrow.parquet.read_table` makes a dataset of it first, which takes longer than a small file."""
+    with pq.ParquetFile(source) as file:
+        return file.read(columns=columns)
 
 
 class Cache:

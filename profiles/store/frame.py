@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from profiles.analysis.core.frame import Array, Frame, order_of
 from profiles.models import Profile
 from profiles.store import trace as store
+from profiles.store.columns import read_whole
 from profiles.store.tables import DRAWN
 from profiles.store.timeline import timeline
 from profiles.trace import Category, Device, Track
@@ -50,13 +50,13 @@ class _Columns:
 
     @cached_property
     def details(self) -> list[str]:
-        table = pq.read_table(store.local_path(store.key(self.timeline.profile_id, "details.parquet")))
+        table = read_whole(store.local_path(store.key(self.timeline.profile_id, "details.parquet")))
         return list(table["detail"].to_pylist())
 
     def table(self, name: str) -> pa.Table | None:
         """samples.parquet or flows.parquet, which only traces that have some have."""
         try:
-            return pq.read_table(store.local_path(store.key(self.timeline.profile_id, f"{name}.parquet")))
+            return read_whole(store.local_path(store.key(self.timeline.profile_id, f"{name}.parquet")))
         except FileNotFoundError:
             return None
 

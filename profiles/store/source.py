@@ -20,6 +20,7 @@ from django.core.files.base import ContentFile
 from django.core.files.storage import default_storage
 
 from profiles.rows import json_safe
+from profiles.store.columns import read_whole
 from profiles.trace import Report, SourceFile, SourceMark
 
 FILES = pa.schema([("number", pa.int32()), ("name", pa.string())])
@@ -107,6 +108,6 @@ def periodic_read(profile_id: int, launch: int) -> pa.Table | None:
 def _table_read(profile_id: int, name: str) -> pa.Table | None:
     try:
         with default_storage.open(key(profile_id, name), "rb") as file:
-            return pq.read_table(file)
+            return read_whole(file)
     except FileNotFoundError:
         return None

@@ -12,9 +12,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from profiles.store import trace as store
+from profiles.store.columns import read_whole
 from profiles.store.timeline import Timeline
 
 MODES = ("name", "regex", "argument")
@@ -56,7 +56,7 @@ class Terms:
             self._compared = (column, _COMPARE[number[2]], float(number[3]))
             return
         self._column = "detail_id"
-        table = pq.read_table(store.local_path(store.key(timeline.profile_id, "details.parquet")), columns=["detail"])
+        table = read_whole(store.local_path(store.key(timeline.profile_id, "details.parquet")), columns=["detail"])
         self._wanted = _details(table["detail"].combine_chunks(), text)
         self.nothing = not self._wanted.any()
 

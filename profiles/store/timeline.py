@@ -12,13 +12,12 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow.parquet as pq
 
 from profiles.analysis.core import tiles
 from profiles.analysis.core.tile_bytes import INSTANT, MERGED, OVERFLOW, TileRows
 from profiles.analysis.core.tiles import overflowing
 from profiles.store import trace as store
-from profiles.store.columns import Array, Columns, cache
+from profiles.store.columns import Array, Columns, cache, read_whole
 from profiles.store.places import Places, join_ranges
 from profiles.store.samples import Counters
 
@@ -38,7 +37,7 @@ class Timeline:
         self.top = int(document["levels"]) - 1
         self.counters = Counters(profile_id, document)
         self.tracks: list[dict[str, Any]] = [*document["tracks"], *self.counters.derived]
-        index = pq.read_table(store.local_path(store.key(profile_id, "index.parquet")))
+        index = read_whole(store.local_path(store.key(profile_id, "index.parquet")))
         self.places = Places(index, {0: self.slices.rows, 1: self.bins.rows}, len(self.tracks) and max(
             track["depths"] for track in self.tracks), len(self.tracks))
 
@@ -59,7 +58,7 @@ class Timeline:
 
     @cached_property
     def names(self) -> list[str]:
-        table = pq.read_table(store.local_path(store.key(self.profile_id, "names.parquet")))
+        table = read_whole(store.local_path(store.key(self.profile_id, "names.parquet")))
         return list(table["name"].to_pylist())
 
     @property

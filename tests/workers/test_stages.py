@@ -127,6 +127,37 @@ def test_an_analysis_that_was_refused_is_tried_again_by_a_worker_once_more_is_al
     assert document is not None and document["answer"] == str(HUNGRY_BYTES / 8)
 
 
+@pytest.mark.parametrize(("mb", "processes"), [(64_000, 1), (None, 3)])
+def test_what_follows_on_a_small_profile_is_done_where_it_was_read(
+        monkeypatch: pytest.MonkeyPatch, settings: Any, mb: int | None, processes: int) -> None:
+    run, runs = bounded_process.run, []
+    monkeypatch.setattr(bounded_process, "run", lambda *given: (runs.append(given), run(*given))[1])
+    settings.STAGE_MEMORY_MB = mb or settings.STAGE_MEMORY_MB
+    profile = profile_of(trace(3), monkeypatch)
+    assert profile.status == Profile.Status.READY and len(runs) == processes
+    assert profile.kernels.exclude(shapes=None).count() == 3
+    assert all(topic_services.document_of(profile, topic) for topic in TOPICS)
+
+
+def test_a_death_in_what_follows_leaves_a_ready_profile_and_is_gone_over_again(
+        monkeypatch: pytest.MonkeyPatch, settings: Any, tmp_path: Path) -> None:
+    settings.STAGE_MEMORY_MB = 64_000
+    once = tmp_path / "died"
+
+    def die_once(profile: Profile) -> None:
+        if not once.exists():
+            once.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        shapes_make(profile)
+
+    shapes_make = follow_services.shapes_make
+    monkeypatch.setattr(follow_services, "shapes_make", die_once)
+    profile = profile_of(trace(3), monkeypatch)
+    assert once.exists()
+    assert profile.status == Profile.Status.READY and profile.kernels.exclude(shapes=None).count() == 3
+    assert not profile.integrity["notes"] and topic_services.document_of(profile, TOPICS[0]) is not None
+
+
 def test_families_that_need_more_are_a_note_of_a_ready_profile(monkeypatch: pytest.MonkeyPatch, bound: int) -> None:
     with monkeypatch.context() as patched:
         patched.setattr(follow_services, "shapes_make", hungry)
