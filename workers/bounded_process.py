@@ -16,7 +16,8 @@ import os
 import resource
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from django.db import connections
@@ -60,6 +61,21 @@ def run(work: Work, memory_mb: int) -> Ending:
     return Ending(_why_ended(status, memory_mb), parts, usage.ru_maxrss * 1024)
 
 
+@contextmanager
+def bound_memory(memory_mb: int) -> Iterator[None]:
+    """Bound this process itself meanwhile: beyond `memory_mb` MB (10^6 bytes) it meets MemoryError."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    resource.setrlimit(resource.RLIMIT_DATA, (_most_bytes(memory_mb * 1_000_000, hard), hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
+
+
+def _most_bytes(memory_bytes: int, hard: int) -> int:
+    return memory_bytes if hard == resource.RLIM_INFINITY else min(memory_bytes, hard)
+
+
 def peak_bytes() -> int:
     """Return the largest resident set that this process had."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
@@ -91,8 +107,7 @@ def _write_part(writing: int, part: str) -> None:
 
 def _bound_process(memory_bytes: int, parent: int) -> None:
     """Bound memory, be first to go when the machine runs out, and die with `parent`."""
-    hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
-    most = memory_bytes if hard == resource.RLIM_INFINITY else min(memory_bytes, hard)
+    most = _most_bytes(memory_bytes, resource.getrlimit(resource.RLIMIT_DATA)[1])
     resource.setrlimit(resource.RLIMIT_DATA, (most, most))
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:

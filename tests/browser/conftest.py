@@ -21,7 +21,7 @@ _SLOWER = float(os.environ.get("RIDGEPOINT_SLOW_BROWSER", "1"))
 @pytest.fixture(scope="session")
 def _kept_context(browser: Any, browser_context_args: dict[str, Any], server_url: str) -> Iterator[Any]:
     context = browser.new_context(**browser_context_args)
-    context.new_page().goto(f"{server_url}/health/")
+    context.new_page().goto(f"{server_url}/health/")        # one page stays: its process and scripts serve every later one
     yield context
     context.close()
 
@@ -40,7 +40,7 @@ def context(_kept_context: Any, server_url: str) -> Iterator[Any]:
     for page in pages:
         page.close()
     context.new_cdp_session(kept).send("Storage.clearDataForOrigin", {
-            "origin": server_url, "storageTypes": "local_storage,indexeddb,cache_storage,service_workers"})
+        "origin": server_url, "storageTypes": "local_storage,indexeddb,cache_storage,service_workers"})
     context.clear_cookies()
     context.clear_permissions()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 from django.core.files.base import ContentFile
+from django.core.management import call_command
+from django.core.management.base import CommandError
 from django.test import Client
 
 from profiles.analysis.core.result import Result
@@ -207,3 +210,15 @@ def test_a_worker_that_is_killed_takes_the_stage_with_it(tmp_path: Path) -> None
     os.waitpid(worker, 0)
     state = Path(f"/proc/{written.read_text()}/status")
     wait_until(lambda: not state.exists() or "State:\tZ" in state.read_text(), 10)
+
+
+@pytest.mark.parametrize("command", ["analyse", "families"])
+def test_a_command_that_needs_more_ends_with_a_sentence(
+        monkeypatch: pytest.MonkeyPatch, settings: Any, bound: int, command: str) -> None:
+    profile = profile_of(trace(3), monkeypatch)
+    before = resource.getrlimit(resource.RLIMIT_DATA)
+    monkeypatch.setattr(f"profiles.management.commands.{command}.{'topic_make' if command == 'analyse' else 'ranking'}",
+                        lambda *given: hungry(None))
+    with pytest.raises(CommandError, match=f"it needs more memory than {bound:,} MB; raise RIDGEPOINT_STAGE_MEMORY_MB"):
+        call_command(command, *([str(profile.pk), "time", "--again"] if command == "analyse" else []))
+    assert resource.getrlimit(resource.RLIMIT_DATA) == before

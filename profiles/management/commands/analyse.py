@@ -8,6 +8,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
+from profiles.management.bounded import within_stage_memory
 from profiles.models import Profile
 from profiles.topics.services import document_of, topic_make
 from profiles.topics.table import TOPICS, topic_of
@@ -32,8 +33,9 @@ class Command(BaseCommand):
             topic = topic_of(name)
             if topic is None:
                 raise CommandError(f"no analysis is called {name}; --help lists them", returncode=2)
-            made = None if options["again"] else document_of(profile, topic)
-            documents[name] = made or topic_make(profile, topic)
+            with within_stage_memory():
+                made = None if options["again"] else document_of(profile, topic)
+                documents[name] = made or topic_make(profile, topic)
             if not options["json"]:
                 self.stdout.write(f"{topic.title}: {documents[name]['answer']}")
         if options["json"]:

@@ -10,6 +10,7 @@ from django.core.management.base import BaseCommand
 
 from profiles.families.follow_services import families_catch_up
 from profiles.families.selectors import ranking, ranking_json
+from profiles.management.bounded import within_stage_memory
 
 
 class Command(BaseCommand):
@@ -22,8 +23,9 @@ class Command(BaseCommand):
         parser.add_argument("--json", action="store_true", help="one JSON document on standard output")
 
     def handle(self, *_: Any, **options: Any) -> None:
-        done = families_catch_up(options["again"])
-        ranked = ranking({})
+        with within_stage_memory():
+            done = families_catch_up(options["again"])
+            ranked = ranking({})
         if options["json"]:
             document = {"made": done, **ranking_json(ranked, max(0, options["limit"]))}
             self.stdout.write(json.dumps(document, ensure_ascii=False, allow_nan=False))
