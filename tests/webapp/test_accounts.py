@@ -133,7 +133,8 @@ def test_the_admin_is_for_owners(client: Client, alice: Any, olga: Any) -> None:
     client.force_login(olga)
     for name in ("admin:index", "admin:auth_user_changelist", "admin:auth_user_add", "admin:profiles_capturetarget_add",
                  "admin:webapp_apitoken_changelist", "admin:profiles_profile_changelist", "admin:tuner_tunejob_changelist"):
-        assert client.get(reverse(name)).status_code == 200, name
+        answer = client.get(reverse(name))
+        assert answer.status_code == 200 and "/icon.svg" in answer.content.decode(), name
 
 
 def test_an_owner_gives_a_role_and_cannot_become_a_superuser(client: Client, alice: Any, olga: Any, django_user_model: Any) -> None:
