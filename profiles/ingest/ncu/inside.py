@@ -82,8 +82,8 @@ def periodic(said: list[dict[str, Any]]) -> pa.Table:
 
     Series that the reader could not align begin at their own first sample.
     """
-    parts = [_series(series) for series in said]
-    return pa.concat_tables([part for part in parts if part.num_rows]).cast(PERIODIC) if parts else PERIODIC.empty_table()
+    parts = [part for part in map(_series, said) if part.num_rows]
+    return pa.concat_tables(parts).cast(PERIODIC) if parts else PERIODIC.empty_table()
 
 
 def _series(series: dict[str, Any]) -> pa.Table:

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pyarrow as pa
 
 from profiles.ingest.core.source import Source
 from profiles.ingest.ncu import container as ncu_container
@@ -106,7 +107,10 @@ def _take(document: dict[str, Any], report: Report, inside: ncu_inside.Inside) -
     launch = launch_from(len(report.launches), document["name"], document["metrics"], rules)
     if launch.incomplete:
         report.integrity.repair(f"kept out of sums: {launch.incomplete}")
-    inside.take(document, launch)
+    try:
+        inside.take(document, launch)
+    except (ArithmeticError, LookupError, TypeError, ValueError, pa.ArrowException):      # its counters are whole all the same
+        report.integrity.repair("what is inside a launch (instructions, series) could not be understood: left out")
     report.launches.append(launch)
 
 

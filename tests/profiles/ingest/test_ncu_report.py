@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -148,3 +149,33 @@ def test_fields_refuses_what_is_no_message() -> None:
     for bad in (b"\x08", b"\x12\x05hi", b"\x0b", b"\xff" * 11):
         with pytest.raises(ValueError):
             list(container.fields(bad))
+
+
+@pytest.mark.parametrize(("section", "repaired"), [
+    ({"sampling": []}, 0),
+    ({"sampling": [{"metric": "pmsampling:a", "unit": "", "label": "", "times": [], "values": []}]}, 0),
+    ({"sampling": [{"metric": "pmsampling:a", "unit": "", "label": "", "times": [1, 2], "values": [None, None]}]}, 0),
+    ({"sampling": [{"metric": "pmsampling:a", "times": [1, 2], "values": [1.0, 2.0]}]}, 1),
+    ({"sampling": [{"metric": "pmsampling:a", "unit": "", "label": "", "times": [1], "values": [1.0, 2.0]}]}, 1),
+    ({"instructions": {"address": [16]}}, 1),
+    ({"instructions": {"address": [16, "x"], "sass": [], "ptx": [], "file": [], "line": [], "metrics": {}, "cut": 0}}, 1),
+    ({"files": [{"number": 0}]}, 1)], ids=str)
+def test_an_optional_section_that_is_empty_or_cut_loses_only_itself(
+        section: dict[str, object], repaired: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the last launch, as an interrupted capture leaves it."""
+    path = H200 / "full.ncu-rep.gz"
+    whole = read(path)
+    ask = ncu_report._documents
+
+    def cut(*given: object) -> Iterator[dict[str, object]]:
+        for document in ask(*given):            # type: ignore[arg-type]
+            last = document.get("name") == whole.launches[-1].kernel and "metrics" in document
+            yield {**{key: value for key, value in document.items() if key not in ("sampling", "instructions", "files")},
+                   **section} if last else document
+
+    monkeypatch.setattr(ncu_report, "_documents", cut)
+    found = read(path)
+    assert [launch.metrics for launch in found.launches] == [launch.metrics for launch in whole.launches]
+    assert found.launches[0].instructions is not None and found.launches[-1].instructions is None
+    assert found.launches[-1].periodic is None or not found.launches[-1].periodic.num_rows
+    assert sum(count for what, count in found.integrity.repaired.items() if "inside a launch" in what) == repaired
