@@ -203,11 +203,14 @@ class Gather:
     def _counters(self, here: Piece, rows: Index) -> None:
         self.counters.records(here, rows, self.integrity)
 
-    def finish(self, frames: Any) -> None:
+    def finish(self, frames: Any, samples: Any = None) -> None:
         """Pair begins and ends, look stacks up, count what is left over.
 
-        `frames`: the file's `stackFrames`.
+        `frames`: the file's `stackFrames`; `samples`: its `samples`.
         """
+        last = self.samples.of_file(samples, self.ids, self.integrity)
+        if last is not None:
+            self._note_moment(last)
         end = self._last or 0
         for paired in self.stacks.threads.finish(end):
             self._add_pairs(paired, paired.begin["track"], None)

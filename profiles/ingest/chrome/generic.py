@@ -62,7 +62,7 @@ def assemble(gather: Gather, source: Source, what: str) -> Trace:
         _open_array(gather.integrity)
     integrity = gather.integrity
     keys = {**gather.pieces.head, **gather.pieces.tail}
-    gather.finish(keys.get("stackFrames"))
+    gather.finish(keys.get("stackFrames"), keys.get("samples"))
     if not gather.builder.rows and integrity.records_read <= sum(integrity.not_kept.values()):
         raise TraceError(f"byte {source.position}", why_nothing(integrity), _HINT)
     devices = gather.lanes.finish()

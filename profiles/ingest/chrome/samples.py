@@ -11,7 +11,7 @@ import numpy as np
 from profiles.ingest.chrome.lanes import ChromeLanes
 from profiles.ingest.chrome.records import UNNAMED, Index, Piece
 from profiles.ingest.core.build import TraceBuilder
-from profiles.ingest.core.columns import Ids, Table, decode_args
+from profiles.ingest.core.columns import Ids, Table, decode_args, nanoseconds
 from profiles.trace import Category, Integrity
 
 _SERIES = 64                     # numbers of one counter record
@@ -90,6 +90,30 @@ class Samples:
         keys = [_key(extra.sf, extra.stack) for extra in here.extra(rows)]
         self._parts.append({"time": here.start[rows], "lane": here.lane[rows], "key": self._keys.column(keys),
                             "name": self._builder.names.column([e.name or UNNAMED for e in chosen])})
+
+    def of_file(self, samples: Any, ids: Ids, integrity: Integrity) -> int | None:
+        """Take the samples that stand beside the records ("global samples" of the format; Hermes): ts, pid, tid, sf, name.
+
+        Return the moment of the last one in ns, None without any.
+        """
+        if not isinstance(samples, list):
+            return None
+        integrity.records_read += len(samples)
+        integrity.kinds["sample of a stack beside the records"] = len(samples)
+        chosen = [each for each in samples if isinstance(each, dict)]
+        integrity.drop("sample that is no object", len(samples) - len(chosen))
+        times = [each.get("ts") for each in chosen]
+        time, bad = nanoseconds(times, lambda: times)
+        integrity.drop("no start time", int(np.count_nonzero(bad)))
+        kept = np.flatnonzero(~bad)
+        chosen = [chosen[i] for i in kept.tolist()]
+        if not chosen:
+            return None
+        self._parts.append({
+            "time": time[kept], "lane": ids.column([(_plain(each.get("pid")), _plain(each.get("tid"))) for each in chosen]),
+            "key": self._keys.column([_key(each.get("sf"), None) for each in chosen]),
+            "name": self._builder.names.column([str(each.get("name") or UNNAMED)[:400] for each in chosen])})
+        return int(time[kept].max())
 
     def finish(self, frames: Any, integrity: Integrity) -> None:
         """Look the stacks up in `stackFrames` (id -> {name, category, parent})."""

@@ -304,6 +304,32 @@ def test_stack_samples(tmp_path):
     assert trace.integrity.repaired == {"sample whose stack is not in the file": 1}
 
 
+def test_samples_beside_the_records(tmp_path):
+    """As Hermes writes them: numbers are texts, and no record is a slice."""
+    samples = [{"cpu": "0", "name": "", "ts": "7", "pid": 1, "tid": "9", "weight": "1", "sf": 2},
+               {"ts": "12.5", "pid": 1, "tid": "9", "sf": "1"}, {"ts": 14, "pid": 1, "tid": "10", "name": "idle"},
+               {"ts": "soon", "pid": 1, "tid": "9", "sf": 1}, 5]
+    frames = {"1": {"name": "main"}, "2": {"name": "work", "parent": 1}}
+    trace = trace_of(
+        tmp_path, {"ph": "M", "name": "thread_name", "pid": 1, "tid": "9", "args": {"name": "JavaScript"}}, head='{"traceEvents":',
+        tail=f', "samples": {json.dumps(samples)}, "stackFrames": {json.dumps(frames)}}}')
+    rows = trace.slices.to_pylist()
+    tracks = {track.name for track in trace.tracks}
+    assert [(row["start_ns"], row["name"], json.loads(row["detail"] or "{}").get("Call stack")) for row in rows] == [
+        (0, "work", "main;work"), (5_500, "main", "main"), (7_000, "idle", None)]
+    assert any("JavaScript" in name for name in tracks) and len({row["track"] for row in rows}) == 2
+    assert (trace.integrity.records_read, trace.integrity.records_kept) == (6, 4)
+    assert trace.integrity.not_kept == {"no start time": 1, "sample that is no object": 1}
+
+
+@pytest.mark.parametrize("samples", ["5", "{}", "null", '[[1], "a", null]', '[{"ts": {}, "tid": [], "sf": {"a": []}}]',
+                                     '[{"ts": 1e400, "pid": {}}, {"ts": 3, "pid": {"a": [1]}, "tid": null, "sf": [1]}]'])
+def test_samples_of_any_form_end_no_file(tmp_path, samples):
+    trace = trace_of(tmp_path, span(), head='{"traceEvents":', tail=f', "samples": {samples}}}')
+    assert trace.slices.num_rows >= 1
+    assert trace.integrity.records_read == trace.integrity.records_kept + sum(trace.integrity.not_kept.values())
+
+
 def test_what_is_no_part_of_a_timeline_is_counted(tmp_path):
     strange = [{"ph": ph, "name": "o", "id": 1, "pid": 1, "ts": 0} for ph in "NODvVc()Z"]
     trace = trace_of(tmp_path, span(), *strange, {"name": "no phase"}, {"ph": "X", "name": "no time", "pid": 1, "tid": 1})
