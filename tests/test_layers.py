@@ -52,6 +52,7 @@ ARROWS = {
     "profiles.charts": "profiles.analysis.core profiles.analysis.kernel profiles.analysis.trace profiles.theme",
     "profiles.ingest.core": "profiles.trace",
     "profiles.ingest.chrome": "profiles.trace profiles.analysis.core profiles.ingest.core",
+    "profiles.ingest.logs": "profiles.trace profiles.ingest.core",
     "profiles.ingest.ncu": "profiles.trace profiles.analysis.core profiles.ingest.core",
     "profiles.ingest.nsys": "profiles.trace profiles.analysis.core profiles.ingest.core profiles.ingest.ncu",
     "profiles.ingest.other": "profiles.trace profiles.analysis.core profiles.ingest.core",
@@ -59,7 +60,7 @@ ARROWS = {
     "profiles.ingest.xplane": "profiles.trace profiles.ingest.core profiles.ingest.chrome",
     "profiles.ingest":
         "profiles.trace profiles.ingest.core profiles.ingest.chrome profiles.ingest.ncu profiles.ingest.nsys "
-        "profiles.ingest.other profiles.ingest.perfetto profiles.ingest.xplane",
+        "profiles.ingest.logs profiles.ingest.other profiles.ingest.perfetto profiles.ingest.xplane",
     "workers.jobs": "",
     "profiles.models": "workers.jobs",
     "profiles.library": "profiles.ingest profiles.models",

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from profiles.ingest.chrome import generic, kineto
 from profiles.ingest.core.source import Limits, Progress, Source
 from profiles.ingest.core.unknown import refuse
+from profiles.ingest.logs import dcgmi, nvidia_dmon, nvidia_smi
 from profiles.ingest.ncu import csv_pages, report
 from profiles.ingest.nsys import report as nsys_report
 from profiles.ingest.nsys import sqlite, stats
@@ -40,6 +41,9 @@ READERS: list[Reader] = [
     Reader("Triton Proton tree (.hatchet)", proton.sniff, proton.read),
     Reader("CUTLASS profiler CSV", cutlass.sniff, cutlass.read),
     Reader("PyTorch memory snapshot (.pickle)", snapshot.sniff, snapshot.read),
+    Reader("nvidia-smi query CSV (--query-gpu)", nvidia_smi.sniff, nvidia_smi.read),
+    Reader("nvidia-smi dmon", nvidia_dmon.sniff, nvidia_dmon.read),
+    Reader("dcgmi dmon with times", dcgmi.sniff, dcgmi.read),
 ]
 
 

@@ -32,6 +32,7 @@ FILES = {
     "nsys-stats": ("corpus/nsys_stats/fuser_h200_cuda_gpu_kern_sum.csv", "corpus/nsys_stats/fuser_h200_cuda_gpu_trace.json",
                    "corpus/nsys_stats/fuser_h200_cuda_gpu_mem_time_sum.csv", "corpus/nsys_stats/fuser_h200_nvtx_sum.csv"),
     "perfetto": ("corpus/perfetto/jacc_mi_rocprofv3_3648722_results.pftrace",),
+    "gpu-logs": ("logs/nvidia_smi_query.csv", "logs/nvidia_smi_dmon.txt"),
     "proton": ("corpus/proton/tritonbench_h100_softmax.hatchet", "recorded/proton_tree.hatchet"),
     "snapshot": ("recorded/torch_snapshot.pickle",),
 }
