@@ -13,7 +13,7 @@ from profiles.ingest.logs import dcgmi, nvidia_dmon, nvidia_smi
 from profiles.ingest.ncu import csv_pages, report
 from profiles.ingest.nsys import report as nsys_report
 from profiles.ingest.nsys import sqlite, stats
-from profiles.ingest.other import cutlass, proton, proton_trace, snapshot
+from profiles.ingest.other import cprofile, cutlass, event_list, proton, proton_trace, snapshot
 from profiles.ingest.perfetto import reader as perfetto
 from profiles.ingest.xplane import reader as xplane
 from profiles.ingest.xplane import xprof
@@ -44,6 +44,8 @@ READERS: list[Reader] = [
     Reader("nvidia-smi query CSV (--query-gpu)", nvidia_smi.sniff, nvidia_smi.read),
     Reader("nvidia-smi dmon", nvidia_dmon.sniff, nvidia_dmon.read),
     Reader("dcgmi dmon with times", dcgmi.sniff, dcgmi.read),
+    Reader("Python cProfile statistics (.prof)", cprofile.sniff, cprofile.read),
+    Reader("Event list (JSON, JSON lines)", event_list.sniff, event_list.read),         # last: any list of objects with a time
 ]
 
 

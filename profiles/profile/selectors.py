@@ -221,6 +221,8 @@ def _counters_answer(profile: Profile) -> list[tuple[str, bool]]:
 
 def _summary_answer(profile: Profile) -> list[tuple[str, bool]]:
     top = profile.kernels.first()
+    if top is None and profile.summary.get("headline"):
+        return [(profile.summary["headline"], False)]
     if top is None:
         tables = profile.summary.get("tables") or []
         rows = sum(table["rows"] for table in tables)

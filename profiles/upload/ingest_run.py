@@ -170,7 +170,8 @@ def _summary(profile_id: int, summary: Summary, progress: Progress) -> IngestRes
         kernels=fold(kernels, KERNEL_ROWS, FURTHER_NAMES), findings=[], metadata=summary.metadata,
         stored_bytes=store_summary.write_summary(profile_id, summary),
         fields=_fields(summary, Profile.Kind.SUMMARY, kernels) | {
-            "summary": {"tables": [{"title": table.title[:300], "rows": len(table.rows)} for table in summary.tables]},
+            "summary": {"tables": [{"title": table.title[:300], "rows": len(table.rows)} for table in summary.tables],
+                        "headline": summary.metadata.pop("headline", "")},
             "gpu": _gpu_names([device.name for device in summary.devices]), "steps": None, "wall_ns": None, "busy_ns": None,
         })
 

@@ -33,6 +33,8 @@ FILES = {
                    "corpus/nsys_stats/fuser_h200_cuda_gpu_mem_time_sum.csv", "corpus/nsys_stats/fuser_h200_nvtx_sum.csv"),
     "perfetto": ("corpus/perfetto/jacc_mi_rocprofv3_3648722_results.pftrace",),
     "gpu-logs": ("logs/nvidia_smi_query.csv", "logs/nvidia_smi_dmon.txt"),
+    "cprofile": ("cprofile/json_re_sleep.prof",),
+    "event-list": ("events/memory_samples.json", "events/memory_ranks.jsonl"),
     "proton": ("corpus/proton/tritonbench_h100_softmax.hatchet", "recorded/proton_tree.hatchet"),
     "snapshot": ("recorded/torch_snapshot.pickle",),
 }
