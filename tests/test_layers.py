@@ -57,10 +57,11 @@ ARROWS = {
     "profiles.ingest.nsys": "profiles.trace profiles.analysis.core profiles.ingest.core profiles.ingest.ncu",
     "profiles.ingest.other": "profiles.trace profiles.analysis.core profiles.ingest.core",
     "profiles.ingest.perfetto": "profiles.trace profiles.analysis.core profiles.ingest.core profiles.ingest.chrome",
+    "profiles.ingest.samplers": "profiles.trace profiles.ingest.core profiles.ingest.chrome",
     "profiles.ingest.xplane": "profiles.trace profiles.ingest.core profiles.ingest.chrome",
     "profiles.ingest":
         "profiles.trace profiles.ingest.core profiles.ingest.chrome profiles.ingest.ncu profiles.ingest.nsys "
-        "profiles.ingest.logs profiles.ingest.other profiles.ingest.perfetto profiles.ingest.xplane",
+        "profiles.ingest.logs profiles.ingest.other profiles.ingest.perfetto profiles.ingest.samplers profiles.ingest.xplane",
     "workers.jobs": "",
     "profiles.models": "workers.jobs",
     "profiles.library": "profiles.ingest profiles.models",

@@ -15,6 +15,7 @@ from profiles.ingest.nsys import report as nsys_report
 from profiles.ingest.nsys import sqlite, stats
 from profiles.ingest.other import cprofile, cutlass, event_list, proton, proton_trace, snapshot
 from profiles.ingest.perfetto import reader as perfetto
+from profiles.ingest.samplers import cpuprofile, speedscope
 from profiles.ingest.xplane import reader as xplane
 from profiles.ingest.xplane import xprof
 from profiles.trace import Report, Summary, Trace
@@ -45,6 +46,8 @@ READERS: list[Reader] = [
     Reader("nvidia-smi dmon", nvidia_dmon.sniff, nvidia_dmon.read),
     Reader("dcgmi dmon with times", dcgmi.sniff, dcgmi.read),
     Reader("Python cProfile statistics (.prof)", cprofile.sniff, cprofile.read),
+    Reader("speedscope JSON (py-spy, rbspy)", speedscope.sniff, speedscope.read),
+    Reader("V8 CPU profile (.cpuprofile)", cpuprofile.sniff, cpuprofile.read),
     Reader("Event list (JSON, JSON lines)", event_list.sniff, event_list.read),         # last: any list of objects with a time
 ]
 

@@ -35,6 +35,8 @@ FILES = {
     "gpu-logs": ("logs/nvidia_smi_query.csv", "logs/nvidia_smi_dmon.txt"),
     "cprofile": ("cprofile/json_re_sleep.prof",),
     "event-list": ("events/memory_samples.json", "events/memory_ranks.jsonl"),
+    "speedscope": ("samplers/pyspy.speedscope.json",),
+    "cpuprofile": ("samplers/node.cpuprofile",),
     "proton": ("corpus/proton/tritonbench_h100_softmax.hatchet", "recorded/proton_tree.hatchet"),
     "snapshot": ("recorded/torch_snapshot.pickle",),
 }

@@ -21,7 +21,7 @@ import numpy as np
 from profiles.ingest.core.build import TraceBuilder
 from profiles.ingest.core.source import Source
 from profiles.ingest.logs.moments import DAY_NS, Form, Moment
-from profiles.trace import Device, Integrity, Trace, TraceError, Track
+from profiles.trace import Cell, Device, Integrity, SummaryColumn, SummaryTable, Trace, TraceError, Track
 
 MAX_GPUS, MAX_COLUMNS, MAX_TRACKS = 1_024, 500, 20_000
 _FLUSH_ROWS = 200_000
@@ -94,6 +94,34 @@ class _Clock:
         return now
 
 
+@dataclass
+class _Course:
+    """Least, greatest and time-weighted mean of a counter of one GPU, in the unit of its track."""
+
+    least: float = math.inf
+    most: float = -math.inf
+    weighted: float = 0.0
+    known_ns: int = 0
+    last: tuple[int, float] | None = None
+
+    def add(self, now: int, value: float) -> None:
+        if self.last is not None and not math.isnan(self.last[1]):
+            self.weighted += self.last[1] * (now - self.last[0])
+            self.known_ns += now - self.last[0]
+        self.last = now, value
+        if not math.isnan(value):
+            self.least, self.most = min(self.least, value), max(self.most, value)
+
+    @property
+    def mean(self) -> float | None:
+        return self.weighted / self.known_ns if self.known_ns else None
+
+
+def _unit(counter: Counter) -> str:
+    """Return the unit of a counter's track; "" where the log states none."""
+    return str(UNITS.get(counter.unit, (counter.unit[:40], 1))[0])
+
+
 class CounterLog:
     """What a reader hands rows to; `records_read` counts them here."""
 
@@ -102,6 +130,7 @@ class CounterLog:
         self._builder = TraceBuilder(source, format, integrity)
         self._clocks: dict[Gpu, _Clock] = {}
         self._tracks: dict[tuple[Gpu, Counter], int] = {}
+        self._courses: dict[int, _Course] = {}
         self._unknown: dict[Counter, int] = {}
         self._known: set[Counter] = set()
         self._first: Moment | None = None
@@ -168,11 +197,12 @@ class CounterLog:
         self._put(track, now, math.nan if value is None else value * UNITS.get(counter.unit, ("", 1))[1])
 
     def _make(self, gpu: Gpu, counter: Counter) -> int:
-        unit = UNITS.get(counter.unit, (counter.unit[:40] or None, 1))[0]
         return self._builder.track((gpu, counter), lambda: Track(
-            kind="counter", name=counter.name[:200], group=gpu.group, sort=len(self._tracks), device=gpu.device, unit=unit))
+            kind="counter", name=counter.name[:200], group=gpu.group, sort=len(self._tracks), device=gpu.device,
+            unit=_unit(counter) or None))
 
     def _put(self, track: int, now: int, value: float) -> None:
+        self._courses.setdefault(track, _Course()).add(now, value)
         tracks, times, values = self._waiting
         tracks.append(track)
         times.append(now)
@@ -200,10 +230,29 @@ class CounterLog:
         assert self._first is not None
         is_epoch = self._first.form == "epoch"
         trace = self._builder.finish(devices=[self.devices[index] for index in sorted(self.devices)],
-                                     base_ns=self._first.ns if is_epoch else None, metadata=metadata)
+                                     base_ns=self._first.ns if is_epoch else None,
+                                     metadata={**metadata, "headline": self._headline()})
+        trace.tables = self._tables()
         if not is_epoch:
             trace.base_ns = None                # a clock that was set within the log leaves a gap like an epoch
         return trace
+
+    def _headline(self) -> str:
+        starts = [course.last[0] for course in self._courses.values() if course.last]
+        counters, gpus = len({counter for _, counter in self._tracks}), len(self._clocks)
+        return (f"{self._integrity.records_kept:,} rows of {counters} counter{'s' * (counters > 1)} of {gpus} "
+                f"GPU{'s' * (gpus > 1)} over {max(starts, default=0) / 1e9:,.1f} s.")
+
+    def _tables(self) -> list[SummaryTable]:
+        """Return least, mean and greatest of every counter and GPU, a table per unit."""
+        rows: dict[str, list[list[Cell]]] = {}
+        for (gpu, counter), track in self._tracks.items():
+            course = self._courses[track]
+            rows.setdefault(_unit(counter), []).append([gpu.group, counter.name, course.least, course.mean, course.most])
+        return [SummaryTable(f"Counters in {unit}" if unit else "Counters without a unit", [
+            SummaryColumn("GPU", text=True), SummaryColumn("Counter", text=True),
+            *(SummaryColumn(name, "pct" if unit == "%" else unit) for name in ("Least", "Mean over time", "Greatest"))], each)
+            for unit, each in rows.items()]
 
     def _close(self) -> None:
         for (gpu, _), track in self._tracks.items():

@@ -365,3 +365,17 @@ def test_each_takes_its_own_alone():
 ])
 def test_other_files_are_not_taken(other):
     assert not any(reader.sniff(other.encode()) for reader in READERS)
+
+
+def test_least_mean_and_greatest_of_every_counter(tmp_path):
+    """The mean is weighted by time, over the time in which the counter is known."""
+    trace = load(nvidia_smi, "timestamp, index, power.draw [W], memory.used [MiB]\n"
+                 "2026/01/01 00:00:00.000, 0, 100.00 W, 1 MiB\n2026/01/01 00:00:01.000, 0, 300.00 W, [N/A]\n"
+                 "2026/01/01 00:00:04.000, 0, [N/A], 3 MiB\n2026/01/01 00:00:06.000, 0, 500.00 W, 3 MiB\n", tmp_path)
+    watts, size = trace.tables
+    assert (watts.title, [column.unit for column in watts.columns]) == ("Counters in W", ["", "", "W", "W", "W"])
+    # 100 W for 1 s, 300 W for 3 s, unknown for 2 s, 500 W for the usual interval of 2 s (that of the middle)
+    assert watts.rows == [["GPU 0", "power.draw", 100.0, pytest.approx((100 + 900 + 1000) / 6), 500.0]]
+    assert size.title == "Counters in bytes"
+    assert size.rows == [["GPU 0", "memory.used", 2**20, pytest.approx((1 + 3 * 2 + 3 * 2) / 5 * 2**20), 3 * 2**20]]
+    assert trace.metadata["headline"] == "4 rows of 2 counters of 1 GPU over 8.0 s."
