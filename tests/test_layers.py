@@ -193,9 +193,10 @@ ARROWS = {
         "tuner.devices tuner.gate.errors tuner.gate.suites tuner.gate.verdicts tuner.revalidation workers.core workers.fresh "
         "workers.capture",
     "workers.process":
-        "profiles.models workers.jobs profiles.advice profiles.families profiles.upload profiles.topics tuner.models "
-        "tuner.trial tuner.team tuner.devices tuner.gate.builds tuner.gate.suites tuner.gate.notify tuner.gate.verdicts "
-        "tuner.jobs tuner.revalidation tuner.gate.history workers.core workers.tune workers.capture workers.gate",
+        "profiles.ingest profiles.models workers.jobs profiles.advice profiles.families profiles.upload profiles.topics "
+        "tuner.models tuner.trial tuner.team tuner.devices tuner.gate.builds tuner.gate.suites tuner.gate.notify "
+        "tuner.gate.verdicts tuner.jobs tuner.revalidation tuner.gate.history workers.core workers.tune workers.capture "
+        "workers.gate",
     "workers.targets": "tuner.kernels",
 }
 
@@ -263,7 +264,10 @@ def modules() -> Iterator[tuple[str, Path]]:
 
 
 def imports(module: str, path: Path, known: set[str]) -> Iterator[Import]:
-    """Every import of a file, those inside functions too; `from a import b` counts as a.b where that is a module."""
+    """Every import of a file, those inside functions too; `from a import b` counts as a.b where that is a module.
+
+    So does a module that a table names for later: `Reader("…", "profiles.ingest.ncu.report")`.
+    """
     package = module if path.name == "__init__.py" else module.rpartition(".")[0]
     for node in ast.walk(ast.parse(path.read_text())):
         names: list[str] = []
@@ -274,6 +278,8 @@ def imports(module: str, path: Path, known: set[str]) -> Iterator[Import]:
             origin = ".".join(filter(None, (base, node.module)))
             inner = [f"{origin}.{alias.name}" for alias in node.names]
             names = [name if name in known else origin for name in inner]
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Reader":
+            names = [word.value for word in node.args if isinstance(word, ast.Constant) and word.value in known]
         for name in dict.fromkeys(names):
             yield Import(path, node.lineno, module, name)
 

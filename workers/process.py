@@ -113,6 +113,10 @@ def _sweep_functions(queues: list[str]) -> tuple[Callable[[], object], Callable[
     from workers import tasks  # noqa: F401
     from workers.sweep import release, sweep
 
+    if "ingest" in queues:
+        from profiles.ingest import import_readers
+
+        import_readers()
     return sweep, release
 
 

@@ -2,54 +2,59 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
-from typing import NamedTuple
 
-from profiles.ingest.chrome import generic, kineto
 from profiles.ingest.core.source import Limits, Progress, Source
 from profiles.ingest.core.unknown import refuse
-from profiles.ingest.logs import dcgmi, nvidia_dmon, nvidia_smi
-from profiles.ingest.ncu import csv_pages, report
-from profiles.ingest.nsys import report as nsys_report
-from profiles.ingest.nsys import sqlite, stats
-from profiles.ingest.other import cprofile, cutlass, event_list, proton, proton_trace, snapshot
-from profiles.ingest.perfetto import reader as perfetto
-from profiles.ingest.samplers import cpuprofile, speedscope
-from profiles.ingest.xplane import reader as xplane
-from profiles.ingest.xplane import xprof
 from profiles.trace import Report, Summary, Trace
 
 
-class Reader(NamedTuple):
-    name: str                                       # for people: "Kineto JSON"
-    sniff: Callable[[bytes], bool]                  # first bytes of the (unpacked) content -> is it mine?
-    read: Callable[[Source], Trace | Report | Summary]
+@dataclass(frozen=True)
+class Reader:
+    """A format. Its module is imported when it is asked about a file: a command over one file needs few of them."""
+
+    name: str               # for people: "Kineto JSON"
+    module: str             # with `sniff(head)`: are these first bytes of the unpacked content mine? And `read(source)`
+
+    def sniff(self, head: bytes) -> bool:
+        return bool(import_module(self.module).sniff(head))
+
+    def read(self, source: Source) -> Trace | Report | Summary:
+        content: Trace | Report | Summary = import_module(self.module).read(source)
+        return content
 
 
 READERS: list[Reader] = [
-    Reader("XProf trace JSON (JAX, TensorFlow)", xprof.sniff, xprof.read),
-    Reader("XPlane protobuf (.xplane.pb of JAX, TensorFlow)", xplane.sniff, xplane.read),
-    Reader("Triton Proton trace (.chrome_trace)", proton_trace.sniff, proton_trace.read),
-    Reader("PyTorch profiler (Kineto) JSON", generic.is_pytorch, kineto.read),
-    Reader("Chrome trace JSON", generic.sniff, generic.read),
-    Reader("Nsight Compute report (.ncu-rep)", report.sniff, report.read),
-    Reader("Nsight Compute CSV (ncu --csv --page raw)", csv_pages.sniff, csv_pages.read),
-    Reader("Nsight Systems export (SQLite)", sqlite.sniff, sqlite.read),
-    Reader("Nsight Systems report (.nsys-rep, .qdrep)", nsys_report.sniff, nsys_report.read),
-    Reader("nsys stats CSV or JSON", stats.sniff, stats.read),
-    Reader("Perfetto trace (protobuf)", perfetto.sniff, perfetto.read),
-    Reader("Triton Proton tree (.hatchet)", proton.sniff, proton.read),
-    Reader("CUTLASS profiler CSV", cutlass.sniff, cutlass.read),
-    Reader("PyTorch memory snapshot (.pickle)", snapshot.sniff, snapshot.read),
-    Reader("nvidia-smi query CSV (--query-gpu)", nvidia_smi.sniff, nvidia_smi.read),
-    Reader("nvidia-smi dmon", nvidia_dmon.sniff, nvidia_dmon.read),
-    Reader("dcgmi dmon with times", dcgmi.sniff, dcgmi.read),
-    Reader("Python cProfile statistics (.prof)", cprofile.sniff, cprofile.read),
-    Reader("speedscope JSON (py-spy, rbspy)", speedscope.sniff, speedscope.read),
-    Reader("V8 CPU profile (.cpuprofile)", cpuprofile.sniff, cpuprofile.read),
-    Reader("Event list (JSON, JSON lines)", event_list.sniff, event_list.read),         # last: any list of objects with a time
+    Reader("XProf trace JSON (JAX, TensorFlow)", "profiles.ingest.xplane.xprof"),
+    Reader("Triton Proton trace (.chrome_trace)", "profiles.ingest.other.proton_trace"),
+    Reader("PyTorch profiler (Kineto) JSON", "profiles.ingest.chrome.kineto"),
+    Reader("Chrome trace JSON", "profiles.ingest.chrome.generic"),
+    Reader("XPlane protobuf (.xplane.pb of JAX, TensorFlow)", "profiles.ingest.xplane.reader"),
+    Reader("Nsight Compute report (.ncu-rep)", "profiles.ingest.ncu.report"),
+    Reader("Nsight Compute CSV (ncu --csv --page raw)", "profiles.ingest.ncu.csv_pages"),
+    Reader("Nsight Systems export (SQLite)", "profiles.ingest.nsys.sqlite"),
+    Reader("Nsight Systems report (.nsys-rep, .qdrep)", "profiles.ingest.nsys.report"),
+    Reader("nsys stats CSV or JSON", "profiles.ingest.nsys.stats"),
+    Reader("Perfetto trace (protobuf)", "profiles.ingest.perfetto.reader"),
+    Reader("Triton Proton tree (.hatchet)", "profiles.ingest.other.proton"),
+    Reader("CUTLASS profiler CSV", "profiles.ingest.other.cutlass"),
+    Reader("PyTorch memory snapshot (.pickle)", "profiles.ingest.other.snapshot"),
+    Reader("nvidia-smi query CSV (--query-gpu)", "profiles.ingest.logs.nvidia_smi"),
+    Reader("nvidia-smi dmon", "profiles.ingest.logs.nvidia_dmon"),
+    Reader("dcgmi dmon with times", "profiles.ingest.logs.dcgmi"),
+    Reader("Python cProfile statistics (.prof)", "profiles.ingest.other.cprofile"),
+    Reader("speedscope JSON (py-spy, rbspy)", "profiles.ingest.samplers.speedscope"),
+    Reader("V8 CPU profile (.cpuprofile)", "profiles.ingest.samplers.cpuprofile"),
+    Reader("Event list (JSON, JSON lines)", "profiles.ingest.other.event_list"),         # last: any list of objects with a time
 ]
+
+
+def import_readers() -> None:
+    """Import every reader, for a process whose children read files: else each of them imports its own."""
+    for reader in READERS:
+        import_module(reader.module)
 
 
 def is_known(head: bytes) -> bool:

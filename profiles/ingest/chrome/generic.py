@@ -7,7 +7,6 @@ from typing import Any
 
 from profiles.ingest.chrome.flows import bind
 from profiles.ingest.chrome.gather import Gather
-from profiles.ingest.chrome.kineto_kinds import CATEGORIES
 from profiles.ingest.core.build import TraceBuilder
 from profiles.ingest.core.pieces import Pieces
 from profiles.ingest.core.source import Source
@@ -15,12 +14,6 @@ from profiles.trace import Device, Integrity, Trace, TraceError
 
 _START = re.compile(rb'\s*(?:\{|\[\s*(?:\{|\]|$))')
 _RECORD = re.compile(rb'"(?:traceEvents|ph)"\s*:')
-# what PyTorch's profiler writes: keys around the records, its categories, and those that others share with it
-_KEYS = re.compile(rb'"(?:schemaVersion|deviceProperties|distributedInfo|baseTimeNanoseconds|cupti_version|trace_id)"\s*:')
-_SHARED = frozenset({"kernel", "operator", "runtime", "memcpy", "memset", "overhead"})
-_OWN_CATEGORY, _SHARED_CATEGORY = (re.compile(rb'"cat"\s*:\s*"(?:%b)"' % "|".join(sorted(names)).encode(), re.IGNORECASE)
-                                   for names in (set(CATEGORIES) - _SHARED, _SHARED))
-_OTHER_PHASE = re.compile(rb'"ph"\s*:\s*"[BEbenSTFpPNOD]"')            # libkineto writes none of these
 _KEPT_KEYS = ("displayTimeUnit", "otherData", "metadata", "systemTraceEvents", "controllerTraceDataKey", "viztracer_metadata")
 _HINT = "Check that the program recorded something, and export the trace again."
 
@@ -29,18 +22,6 @@ def sniff(head: bytes) -> bool:
     """Tell whether content is JSON with trace events, whoever wrote them."""
     text = head.removeprefix(b"\xef\xbb\xbf")
     return bool(_START.match(text)) and bool(_RECORD.search(text))
-
-
-def is_pytorch(head: bytes) -> bool:
-    """Tell whether content is a trace of torch.profiler.
-
-    By its keys or by the categories of its first records.
-    """
-    if not sniff(head):
-        return False
-    if _KEYS.search(head) or _OWN_CATEGORY.search(head):
-        return True
-    return bool(_SHARED_CATEGORY.search(head)) and not _OTHER_PHASE.search(head)
 
 
 def read(source: Source) -> Trace:

@@ -6,9 +6,10 @@ pid: GPU lanes use the device index as pid, but helper threads carry pid 0 as we
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
-from profiles.ingest.chrome import parallel
+from profiles.ingest.chrome import generic, parallel
 from profiles.ingest.chrome.batches import SharedIds, gather
 from profiles.ingest.chrome.kineto_kinds import CATEGORIES
 from profiles.ingest.core.build import TraceBuilder
@@ -16,6 +17,12 @@ from profiles.ingest.core.pieces import Pieces
 from profiles.ingest.core.source import Source
 from profiles.trace import Device, Integrity, Trace, TraceError, Track
 
+# what PyTorch's profiler writes: keys around the records, its categories, and those that others share with it
+_KEYS = re.compile(rb'"(?:schemaVersion|deviceProperties|distributedInfo|baseTimeNanoseconds|cupti_version|trace_id)"\s*:')
+_SHARED = frozenset({"kernel", "operator", "runtime", "memcpy", "memset", "overhead"})
+_OWN_CATEGORY, _SHARED_CATEGORY = (re.compile(rb'"cat"\s*:\s*"(?:%b)"' % "|".join(sorted(names)).encode(), re.IGNORECASE)
+                                   for names in (set(CATEGORIES) - _SHARED, _SHARED))
+_OTHER_PHASE = re.compile(rb'"ph"\s*:\s*"[BEbenSTFpPNOD]"')            # libkineto writes none of these
 _MARKS = ("schemaVersion", "deviceProperties", "distributedInfo", "baseTimeNanoseconds", "cupti_version", "trace_id")
 _KEPT_KEYS = ("schemaVersion", "cupti_version", "cuda_runtime_version", "cuda_driver_version", "roctracer_version",
               "hip_runtime_version", "hip_driver_version", "record_shapes", "with_stack", "with_flops", "with_modules",
@@ -23,9 +30,15 @@ _KEPT_KEYS = ("schemaVersion", "cupti_version", "cuda_runtime_version", "cuda_dr
 
 
 def sniff(head: bytes) -> bool:
-    text = head.removeprefix(b"\xef\xbb\xbf").lstrip()
-    return text[:1] in (b"{", b"[") and (b'"traceEvents"' in text or b'"ph"' in text
-                                         or (b'"schemaVersion"' in text and b'"deviceProperties"' in text))
+    """Tell whether content is a trace of torch.profiler.
+
+    By its keys or by the categories of its first records.
+    """
+    if not generic.sniff(head):
+        return False
+    if _KEYS.search(head) or _OWN_CATEGORY.search(head):
+        return True
+    return bool(_SHARED_CATEGORY.search(head)) and not _OTHER_PHASE.search(head)
 
 
 def read(source: Source) -> Trace:

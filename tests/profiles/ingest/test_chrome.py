@@ -5,7 +5,7 @@ import json
 import pytest
 
 from profiles import ingest
-from profiles.ingest.chrome import gather, generic
+from profiles.ingest.chrome import gather, generic, kineto
 from profiles.ingest.core import build, pieces, spooled
 from profiles.trace import Category, Trace, TraceError
 from tests.profiles.ingest.corpus import CORPUS
@@ -466,9 +466,9 @@ def test_sniffing():
     assert generic.sniff(b'{"displayTimeUnit": "ms", "traceEvents" : [')
     assert not generic.sniff(b'[{"frame": {"name": "ROOT"}, "metrics": {}}]')
     assert not generic.sniff(b'["ph"]')
-    assert generic.is_pytorch(b'{"schemaVersion": 1, "traceEvents": []')
-    assert generic.is_pytorch(b'[{"ph": "X", "cat": "Kernel", "name": "k"}]')
-    assert not generic.is_pytorch(b'[{"ph": "X", "cat": "kernel"}, {"ph": "B"}]')
+    assert kineto.sniff(b'{"schemaVersion": 1, "traceEvents": []')
+    assert kineto.sniff(b'[{"ph": "X", "cat": "Kernel", "name": "k"}]')
+    assert not kineto.sniff(b'[{"ph": "X", "cat": "kernel"}, {"ph": "B"}]')
 
 
 def test_rows_beyond_those_held_back_are_the_same(tmp_path, monkeypatch):

@@ -34,6 +34,8 @@ RECORDED = DATA / "recorded"
 def test_every_reader_has_its_row(reader: ingest.Reader) -> None:
     row, = (row for row in ROWS if row[0] == reader.name)
     assert len(row) == 4 and all(row), "known by, versions, verified against"
+    module = importlib.import_module(reader.module)
+    assert callable(module.sniff) and callable(module.read)
 
 
 def test_every_limit_is_the_codes() -> None:
