@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from profiles.ingest.core.source import Source
 from profiles.ingest.logs.counters import MAX_COLUMNS, Counter, CounterLog, Gpu
-from profiles.ingest.logs.lines import complete_lines
+from profiles.ingest.logs.lines import complete_lines, head_lines
 from profiles.ingest.logs.moments import parse_moment
 from profiles.trace import Integrity, Trace, TraceError
 
@@ -54,10 +54,8 @@ def _with_units(header: _Header, line: str) -> _Header | None:
 
 
 def sniff(head: bytes) -> bool:
-    text = head[:1 << 16].decode("utf-8", "replace").removeprefix("\ufeff")
-    lines = [line.rstrip("\r") for line in text.split("\n")[:40] if line.strip()]
     return any((header := _header(first)) is not None and (_with_units(header, second) is not None or _ROW.fullmatch(second))
-               for first, second in pairwise(lines))
+               for first, second in pairwise(head_lines(head, 40)))
 
 
 def read(source: Source) -> Trace:

@@ -8,9 +8,15 @@ from profiles.ingest.core.source import Source
 from profiles.trace import Integrity
 
 MAX_LINE_BYTES = 1 << 16
-_BLOCK_BYTES = 1 << 20
+_BLOCK_BYTES, _HEAD_BYTES = 1 << 20, 1 << 16
 _LONG = f"a line of more than {MAX_LINE_BYTES:,} bytes"
 _CUT = "the last line, which has no end: its numbers may be cut"
+
+
+def head_lines(head: bytes, most: int) -> list[str]:
+    """Return the first `most` lines with something in them of a file's first bytes."""
+    text = head[:_HEAD_BYTES].decode("utf-8", "replace").removeprefix("\ufeff")
+    return [line.rstrip("\r") for line in text.split("\n") if line.strip()][:most]
 
 
 def complete_lines(source: Source, integrity: Integrity) -> Iterator[str]:

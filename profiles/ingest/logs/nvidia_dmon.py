@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from profiles.ingest.core.source import Source
 from profiles.ingest.logs.counters import MAX_COLUMNS, Counter, CounterLog, Gpu
-from profiles.ingest.logs.lines import complete_lines
+from profiles.ingest.logs.lines import complete_lines, head_lines
 from profiles.ingest.logs.moments import parse_moment
 from profiles.trace import Integrity, Trace, TraceError
 
@@ -61,10 +61,8 @@ def _unit(unit: str) -> str:
 
 
 def sniff(head: bytes) -> bool:
-    text = head[:1 << 16].decode("utf-8", "replace").removeprefix("\ufeff")
-    lines = [line for line in text.split("\n")[:40] if line.strip()]
     return any((names := _names(first)) is not None and _header(names, second) is not None
-               for first, second in pairwise(lines))
+               for first, second in pairwise(head_lines(head, 40)))
 
 
 def read(source: Source) -> Trace:

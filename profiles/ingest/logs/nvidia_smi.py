@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from profiles.ingest.core.source import Source
 from profiles.ingest.logs.counters import MAX_COLUMNS, Counter, CounterLog, Gpu
-from profiles.ingest.logs.lines import complete_lines
+from profiles.ingest.logs.lines import complete_lines, head_lines
 from profiles.ingest.logs.moments import parse_moment
 from profiles.trace import Device, Integrity, Trace, TraceError
 
@@ -75,9 +75,8 @@ def _lacks_header(lines: list[str]) -> bool:
 
 
 def sniff(head: bytes) -> bool:
-    text = head[:1 << 16].decode("utf-8", "replace").removeprefix("\ufeff")
-    lines = [line.rstrip("\r") for line in text.split("\n") if line.strip()]
-    return any(_columns(line) for line in lines[:20]) or _lacks_header(lines[:3])
+    lines = head_lines(head, 20)
+    return any(map(_columns, lines)) or _lacks_header(lines[:3])
 
 
 def read(source: Source) -> Trace:
