@@ -101,10 +101,10 @@ def _ready_context(profile: Profile, most: int | None) -> dict[str, Any]:
     if profile.kind == Profile.Kind.TRACE:
         tables = selectors_profile.summary_tables(profile, PAGE_TABLE_ROWS) if not profile.launches else []
         lines = topic_lines(profile)
-        numbers = next((line.numbers for line in lines if line.topic.name == "time"), {})
+        numbers = next((line.numbers for line in lines if line.topic.name == "causes"), {})
         context |= time_overview(profile, numbers) if profile.summary.get("devices") else {
             "time": None if tables else charts_trace.time_bars(profile.summary)}
-        return {**context, "tables": tables, "topics": lines}
+        return {**context, "tables": tables, "topics": [line for line in lines if line.topic.name != "causes" or not line.applies]}
     if profile.kind == Profile.Kind.SUMMARY:
         return {**context, "others": [], "tables": selectors_profile.summary_tables(profile, PAGE_TABLE_ROWS)}
     return {**context, "launches": selectors_counters.launch_rows(profile)}

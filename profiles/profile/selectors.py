@@ -117,9 +117,9 @@ def kernel_table(profile: Profile, most: int | None = None) -> list[KernelLine]:
 
 
 def finding_rows(profile: Profile) -> list[Finding]:
-    """High before medium before info; within, by what they are worth."""
+    """The lead first, then high before medium before info; within, by what they are worth."""
     return sorted(profile.findings.select_related("kernel"),
-                  key=lambda row: (SEVERITIES.index(row.severity), -(row.worth_ns or 0), row.pk))
+                  key=lambda row: (not row.numbers.get("leads"), SEVERITIES.index(row.severity), -(row.worth_ns or 0), row.pk))
 
 
 @dataclass(frozen=True)
@@ -193,9 +193,9 @@ def answer(profile: Profile, findings: list[FindingLine]) -> list[tuple[str, boo
         share = [("; ", False), (top["name"], True),
                  (f" itself takes {pct_text(top['share_pct'])} of its threads' time", False)] if top else []
         return [(text, False), *share, (".", False)]
-    first = next((line for line in findings if line.finding.rule == "gpu_idle"), None)
-    if first:
-        return [*first.title, (".", False)]
+    lead = next((line for line in findings if line.finding.numbers.get("leads")), None)
+    if lead:
+        return [*lead.title, (".", False)]
     wall_ns = devices[0]["wall_ns"]
     who = f"GPU {devices[0]['index']}" if len(devices) == 1 else f"{len(devices)} GPUs"
     text = f"{who} busy {pct_text(busy_pct(profile) or 0)} of {time_text(wall_ns)}"

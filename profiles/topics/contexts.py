@@ -8,6 +8,7 @@ from typing import Any
 
 from profiles.analysis.trace.communication.advice import LIMITS
 from profiles.charts import operators as charts
+from profiles.charts.causes import cause_parts
 from profiles.charts.communication import bandwidth_figure, cause_bars, matrix, rank_bars, waits_figure
 from profiles.charts.critical import MOST_BARS, path_bars
 from profiles.charts.figure_cache import cached_figure
@@ -16,6 +17,14 @@ from profiles.charts.memory import peak_bars, timeline_figure
 from profiles.models import Profile
 from profiles.topics import time
 from profiles.topics.table import Topic
+
+
+def causes_context(profile: Profile, document: dict[str, Any], params: Mapping[str, str]) -> dict[str, Any]:
+    """Return one bar per GPU."""
+    if not document["applies"]:
+        return {}
+    parts, labels = cause_parts(document["numbers"]), {each["gpu"]: each["label"] for each in document["numbers"]["gpus"]}
+    return {"bars": [{"label": labels[gpu], "parts": mine} for gpu, mine in parts.items()]}
 
 
 def communication_context(profile: Profile, document: dict[str, Any], params: Mapping[str, str]) -> dict[str, Any]:
@@ -102,6 +111,7 @@ def sequences_context(profile: Profile, document: dict[str, Any], params: Mappin
 Context = Callable[[Profile, dict[str, Any], Mapping[str, str]], dict[str, Any]]
 
 CONTEXTS: dict[str, Context] = {        # by name of the topic; one without a line needs nothing
+    "causes": causes_context,
     "time": time.time_context,
     "operators": operators_context,
     "communication": communication_context,

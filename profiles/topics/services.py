@@ -14,6 +14,7 @@ from django.db import DatabaseError, transaction
 
 from profiles.analysis.core.frame import Frame
 from profiles.analysis.core.result import Result
+from profiles.analysis.trace.account.covered import COVERED
 from profiles.models import Finding, Profile
 from profiles.rows import json_safe, text
 from profiles.store.frame import frame_read
@@ -24,6 +25,7 @@ from workers import jobs
 
 log = logging.getLogger(__name__)
 AT_ONCE_SLICES = 250_000            # of more, a worker makes the documents and the page waits for them: some 560 bytes a slice
+ACCOUNT = "causes"                  # the topic whose findings say what there is to win
 MOST_FINDINGS = 50                  # of one topic
 
 
@@ -83,15 +85,19 @@ def _document(profile: Profile, topic: Topic, result: Result, seconds: float) ->
 
 
 def _findings_write(profile: Profile, topic: Topic, result: Result) -> None:
+    """Keep the findings as rows: of other topics than the account those whose time it does not have already."""
     kernels = dict(profile.kernels.filter(name__in={text(finding.kernel) for finding in result.findings if finding.kernel})
                    .values_list("name", "pk"))
     with transaction.atomic():
         Finding.objects.filter(profile=profile, source=topic.name).delete()
+        worth = topic.name == ACCOUNT           # what there is to win is said once, by the account: others overlap
         Finding.objects.bulk_create([
             Finding(profile=profile, source=topic.name, kernel_id=kernels.get(text(finding.kernel)) if finding.kernel else None,
                     rule=finding.rule, severity=finding.severity, title=text(finding.title), advice=text(finding.advice),
-                    numbers=json_safe(finding.numbers), worth_ns=json_safe(finding.worth_ns))
-            for finding in result.findings[:MOST_FINDINGS]])
+                    numbers=json_safe(finding.numbers if worth or finding.worth_ns is None else
+                                      {**finding.numbers, "at_most_ns": finding.worth_ns}),
+                    worth_ns=json_safe(finding.worth_ns) if worth else None)
+            for finding in result.findings[:MOST_FINDINGS] if finding.rule not in COVERED])
 
 
 def topics_make(profile_id: int, say: Callable[[str], None] = lambda topic: None, skip: Collection[str] = ()) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from profiles.analysis.core.frame import Frame
 from profiles.analysis.core.result import Result
+from profiles.analysis.trace.account.result import causes_result
 from profiles.analysis.trace.communication.result import communication_result
 from profiles.analysis.trace.critical.topic import critical_result
 from profiles.analysis.trace.launching.topic import launches_result
@@ -33,7 +34,9 @@ class Topic:
 
 
 TOPICS: tuple[Topic, ...] = (
-    Topic("time", "Time", "Where did the time of each GPU go, and which of three things holds it back?", 6, time_result),
+    Topic("causes", "Causes", "What did the time of each GPU go to, where does that start, and what is there to win?", 1,
+          causes_result),
+    Topic("time", "Time", "Where did the time of each GPU go, and which of three things holds it back?", 7, time_result),
     Topic("operators", "Operators", "Which operators and modules own the GPU's time, and could more of it run on tensor cores?", 2,
           operators_result),
     Topic("communication", "Communication", "How fast do collectives move data, and who waits for whom, how long and why?", 3,

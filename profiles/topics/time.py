@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from profiles.charts import time as charts
+from profiles.charts.causes import cause_lines, cause_parts
 from profiles.charts.figure_cache import cached_figure
 from profiles.charts.trace import time_bars
 from profiles.models import Profile
 
+LEAST_PCT = 0.5                 # of the wall time: causes with less stand on the topic's own page alone
 # Part of the time -> (topic that looks into it, what its button says). The first is offered whose topic there is.
 NEXT: dict[str, tuple[str, str]] = {
     "compute": ("operators", "Which operators compute, and on tensor cores?"),
@@ -53,15 +55,11 @@ def next_topic(numbers: Mapping[str, Any]) -> dict[str, str]:
     return {"topic": NEXT[largest][0], "label": NEXT[largest][1], "part": numbers["parts"][largest]["label"]}
 
 
-def overview(profile: Profile, numbers: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what the profile's own page shows of the topic.
-
-    The classes, and the bars with idle time by cause; `numbers` {}: not made.
-    """
+def overview(profile: Profile, account: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the profile's own page shows of the account: its causes, and the bars. `account` {}: not made."""
     stated = profile.metadata.get("devices") if profile.metadata.get("ranks") else None
     labels = {index: str(label) for index, label in enumerate(stated)} if isinstance(stated, list) else {}
-    parts = {each["index"]: charts.parts(each["parts_ns"], numbers) for each in numbers.get("devices", ())}
-    return {
-        "classes": charts.class_cards(numbers) if numbers else [],
-        "classes_of": numbers["steps"]["counted"] if numbers and numbers["of"] == "steps" else 0,
-        "time": time_bars(profile.summary, parts, labels)}
+    lines = cause_lines(account)
+    return {"causes": [line for line in lines if line.share_pct >= LEAST_PCT or line.leads] or lines[:1],
+            "causes_ranks": any(line.rank for line in lines),
+            "time": time_bars(profile.summary, cause_parts(account), labels)}

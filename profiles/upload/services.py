@@ -20,6 +20,7 @@ from django.db.models import Q
 from django.utils import timezone
 from django.utils.text import get_valid_filename
 
+from profiles.analysis.trace.account.covered import COVERED
 from profiles.families.assign_services import families_assign
 from profiles.models import INGEST_LEASES, Finding, Profile
 from profiles.progress import Progress, Superseded
@@ -199,7 +200,7 @@ def _keep(profile_id: int, worker: str, result: ingest_run.IngestResult, opened_
             Finding(profile_id=profile_id, kernel_id=ids.get(text(finding.kernel)) if finding.kernel else None,
                     rule=finding.rule, severity=finding.severity, title=text(finding.title), advice=text(finding.advice),
                     numbers=json_safe(finding.numbers), worth_ns=json_safe(finding.worth_ns))
-            for finding in result.findings])
+            for finding in result.findings if finding.rule not in COVERED])
         for field, value in result.fields.items():
             setattr(row, field, json_safe(value))
         row.metadata = {**row.metadata, **row_metadata(row.metadata, result)}

@@ -10,8 +10,10 @@ from django.core.management.base import BaseCommand, CommandError
 
 from profiles.management.bounded import within_stage_memory
 from profiles.models import Profile
-from profiles.topics.services import document_of, topic_make
+from profiles.topics.services import ACCOUNT, document_of, topic_make
 from profiles.topics.table import TOPICS, topic_of
+
+_OF_THIS_RUN = ("seconds", "written")       # of a document: not the same each time it is made
 
 
 class Command(BaseCommand):
@@ -21,7 +23,8 @@ class Command(BaseCommand):
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("profile", type=int, help="id of a ready trace")
         parser.add_argument("topics", nargs="*", metavar="TOPIC", help=f"of {', '.join(topic.name for topic in TOPICS)}; all")
-        parser.add_argument("--json", action="store_true", help="one JSON document on standard output")
+        parser.add_argument("--json", action="store_true", help="one JSON document on standard output: without TOPIC "
+                            "the account (wall_ns, lead, causes) and the topics")
         parser.add_argument("--again", action="store_true", help="make them again")
 
     def handle(self, *_: Any, **options: Any) -> None:
@@ -38,5 +41,10 @@ class Command(BaseCommand):
                 documents[name] = made or topic_make(profile, topic)
             if not options["json"]:
                 self.stdout.write(f"{topic.title}: {documents[name]['answer']}")
+        if options["json"] and not options["topics"]:
+            account = documents[ACCOUNT]["numbers"]
+            kept = {name: {key: value for key, value in document.items() if key not in _OF_THIS_RUN}
+                    for name, document in documents.items() if name != ACCOUNT}
+            documents = {**{key: account[key] for key in ("wall_ns", "lead", "causes")}, "topics": kept}
         if options["json"]:
             self.stdout.write(json.dumps(documents, ensure_ascii=False, allow_nan=False))

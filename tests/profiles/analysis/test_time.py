@@ -507,7 +507,7 @@ def test_ranges_beside_nsys():
 
 def test_training_on_an_h200_is_held_back_by_its_host():
     result = time_result(recording(H200 / "kineto_train.json.gz"))
-    assert result.answer.startswith("Overhead holds the GPU back: 79 % of its time, most of it host too slow 64 %")
+    assert result.answer.startswith("Overhead holds the GPU back: 79 % of its time; memory 19 %, compute 1.3 %.")
     device, = result.numbers["devices"]
     assert sum(device["parts_ns"].values()) == device["wall_ns"] == 37_396_352
     assert {phase["phase"] for phase in result.numbers["phases"]} >= {"forward", "backward", "optimizer"}

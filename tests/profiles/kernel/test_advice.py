@@ -19,6 +19,8 @@ from profiles.analysis.kernel.advice import Ours, advise
 from profiles.analysis.kernel.causes import CAUSES
 from profiles.families.services import family_merge
 from profiles.models import AdviceDecision, Profile
+from profiles.topics.services import topic_make
+from profiles.topics.table import topic_of
 from profiles.upload.services import profile_create, profile_ingest
 from tests.profiles.ingest.corpus import DATA
 from tests.profiles.pages.test_pages import page, ready, text
@@ -169,21 +171,22 @@ def test_no_gain_is_refuted(tmp_store, sign_in_mode, alice, bob):
 @pytest.mark.django_db
 def test_a_finding_of_a_whole_run_can_be_decided_too(tmp_store, sign_in_mode, alice):
     profile: Profile = ready("kineto_train.json.gz", build="b1", model="mlp")
+    topic_make(profile, topic_of("causes"))
     client = Client()
     client.force_login(alice)
     url = f"/profiles/{profile.pk}/advice/"
-    assert client.post(url, {"cause": "gpu_idle", "state": "dismissed", "note": "as planned"}).status_code == 302
+    assert client.post(url, {"cause": "cause_host_launch", "state": "dismissed", "note": "as planned"}).status_code == 302
     decision = AdviceDecision.objects.get()
-    assert (decision.family, decision.model, decision.cause, decision.note) == (None, "mlp", "gpu_idle", "as planned")
+    assert (decision.family, decision.model, decision.cause, decision.note) == (None, "mlp", "cause_host_launch", "as planned")
     shown = text(page(alice, f"/profiles/{profile.pk}/"))
     assert "Dismissed by alice" in shown and "“as planned”" in shown
     sheet = client.get("/api/advice/", {"format": "csv"}).content.decode()
     assert f',"{decision.created.isoformat()}","' in sheet          # a date, not JSON of one
     for wrong in ({"cause": "\0", "state": "taken"}, {"cause": "\0", "state": "reopen"},
-                  {"cause": "gpu_idle", "state": "assigned", "assignee": "\0"}):
+                  {"cause": "cause_host_launch", "state": "assigned", "assignee": "\0"}):
         assert client.post(url, wrong).status_code == 302            # no text of PostgreSQL holds a NUL
     assert AdviceDecision.objects.get().state == "dismissed"
-    assert client.post(url, {"cause": "gpu_idle", "state": "reopen"}).status_code == 302
+    assert client.post(url, {"cause": "cause_host_launch", "state": "reopen"}).status_code == 302
     assert not AdviceDecision.objects.exists()
 
 

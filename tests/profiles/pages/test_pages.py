@@ -15,6 +15,8 @@ from profiles.families import pages as family_pages
 from profiles.families.assign_services import families_assign
 from profiles.models import KernelStat, Profile
 from profiles.overview import pages as profile_pages
+from profiles.topics.services import topic_make
+from profiles.topics.table import topic_of
 from profiles.upload.services import profile_ingest
 from tests.profiles.pages.test_services import TINY, create, recording, upload
 
@@ -45,10 +47,12 @@ def test_empty_pages_say_what_to_do(bob):
 
 def test_profile_page_of_a_trace(alice):
     profile = ready("kineto_train.json.gz", build="b1", recorded="recorded on NVIDIA H200, 2026-11-21")
+    assert "GPU 0 busy 29 % of 37.4 ms" in text(page(alice, f"/profiles/{profile.pk}/"))     # until the account is made
+    topic_make(profile, topic_of("causes"))
     shown = page(alice, f"/profiles/{profile.pk}/")
     plain = text(shown)
-    assert "GPU 0 is idle 71 % of 37.4 ms: for 84 % of that time the host had launched nothing" in plain
-    assert "aten::item, once per step" in plain and "recorded on NVIDIA H200" in plain
+    assert "The host launches work too slowly, 2.38 ms a step, most of it in aten::copy_: 26 % of the time." in plain
+    assert "Causes" in plain and "add up to the wall time" in plain and "recorded on NVIDIA H200" in plain
     parts = [int(ns) for ns in re.findall(r'title="[^"]*?: (\d+) ns, [^"]* of 37396352 ns', shown)]
     assert sum(parts) == 37_396_352                                   # the bar's parts add up to wall time
     assert shown.count('class="step"') == 4 and "/timeline/?w=" in shown

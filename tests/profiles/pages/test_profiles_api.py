@@ -11,6 +11,8 @@ import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
 
 from profiles.models import Profile
+from profiles.topics.services import topic_make
+from profiles.topics.table import topic_of
 from profiles.upload.services import profile_ingest
 from tests.profiles.pages.test_services import TINY, create, recording, upload
 
@@ -78,12 +80,13 @@ def test_a_token_that_may_only_read_cannot_upload(api, alice):
 
 def test_one_profile_with_everything(api, bob):
     profile = ready("kineto_train.json.gz", build="b1")
+    topic_make(profile, topic_of("causes"))
     body = api(bob).get(f"{URL}{profile.pk}/").json()
     assert body["launches"] == 948 and body["integrity"]["records_read"] == 10_949
     device, = body["summary"]["devices"]
     assert device["compute_ns"] + device["communication_ns"] + device["memory_ns"] + device["idle_ns"] == device["wall_ns"]
     assert body["busy_pct"] == pytest.approx(100 * device["busy_ns"] / device["wall_ns"])
-    assert body["findings"][0]["rule"] == "gpu_idle" and body["findings"][0]["numbers"]["sync_callers"]["aten::item"] == 4
+    assert body["findings"][0]["rule"] == "cause_host_launch" and body["findings"][0]["numbers"]["leads"] == 1
     assert body["duplicates"] == [] and body["progress"] is None
 
 

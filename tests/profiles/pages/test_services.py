@@ -16,6 +16,8 @@ from profiles.models import INGEST_LEASES, Finding, KernelStat, LaunchCounters, 
 from profiles.progress import Progress, Superseded
 from profiles.store import trace as store
 from profiles.store.launches import launches_read
+from profiles.topics.services import topic_make
+from profiles.topics.table import topic_of
 from profiles.trace import TraceError
 from profiles.upload import ingest_run as steps
 from profiles.upload import services
@@ -114,7 +116,10 @@ def test_trace_becomes_ready_with_everything():
     assert sum(stat.total_ns for stat in stats) == profile.gpu_time_ns
     assert sum(stat.share_pct for stat in stats) == pytest.approx(100)
     assert launches_read(profile.pk).num_rows == 948
-    assert profile.findings.filter(rule="gpu_idle", severity="high").exists()
+    assert not profile.findings.filter(rule="gpu_idle").exists()            # the account says it, once it is made
+    topic_make(profile, topic_of("causes"))
+    assert profile.findings.filter(rule="cause_host_launch", severity="high", numbers__leads=1).exists()
+    assert 0 < sum(each.worth_ns or 0 for each in profile.findings.all()) <= profile.wall_ns
     folder = Path(default_storage.path(f"profiles/{profile.pk}"))
     stored = sum(path.stat().st_size for path in folder.iterdir() if path.is_file())
     assert profile.stored_bytes == stored and stored < 0.1 * 4_900_000       # 10 % of the raw JSON

@@ -44,9 +44,7 @@ def _bottleneck_text(verdict: Verdict) -> str:
     if verdict.bound != "overhead":
         what = "arithmetic" if verdict.bound == "compute" else "memory traffic"
         return f"{verdict.bound.capitalize()} holds the GPU back: {what} takes {pct_text(verdict.pct(verdict.bound))}{rest}."
-    largest = sorted((name for name in PARTS if PARTS[name].of == "overhead"), key=lambda name: -verdict.parts[name])[:2]
-    most = ", ".join(f"{PARTS[name].label} {pct_text(verdict.part_pct(name))}" for name in largest if verdict.part_pct(name) >= 1)
-    return f"Overhead holds the GPU back: {pct_text(verdict.pct('overhead'))} of its time, most of it {most}{rest}."
+    return f"Overhead holds the GPU back: {pct_text(verdict.pct('overhead'))} of its time{rest}."      # of what: the account
 
 
 def _busy_text(facts: TimeFacts) -> str:

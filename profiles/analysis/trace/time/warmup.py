@@ -21,7 +21,10 @@ NO_WORK = "no GPU work"         # a step that the recording cut, or of the CPU a
 COMPILATION = re.compile(r"compile_fx|torchdynamo|dynamo|inductor.*compile|_compile\b|triton.*compil|compile_inner|nvrtc|ptxas|"
                          r"moduleload|libraryload|xlacompile|backend_compile|pjrt.*compile|jit_compile|autotun|cudnnfind",
                          re.IGNORECASE)
-_NOT = re.compile(r"call compiledfxgraph|torch-compiled region|compiled_function|cudamoduleloadingmode", re.IGNORECASE)
+# What runs compiled code, or looks whether there is some, compiles nothing.
+NO_COMPILATION = re.compile(r"call compiledfxgraph|torch-compiled region|compiled_function|cudamoduleloadingmode|cache lookup|"
+                            r"_dynamo/(?:eval_frame|external_utils|decorators|utils|mutation_guard)\.py|"
+                            r"_inductor/(?:output_code|utils)\.py", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -62,7 +65,7 @@ def _judge_rank(frame: Frame, rank: str, spans: list[Span], works: list[DeviceWo
 
 def _compilation(frame: Frame, rank: str) -> intervals.Intervals:
     """When some thread of a rank compiles."""
-    rows = frame.rows_by_name(lambda name: bool(COMPILATION.search(name)) and not _NOT.search(name),
+    rows = frame.rows_by_name(lambda name: bool(COMPILATION.search(name)) and not NO_COMPILATION.search(name),
                        Category.CPU_OP, Category.PYTHON, Category.ANNOTATION, Category.RUNTIME)
     if rank:
         rows = rows[np.array([each == rank for each in frame.rank_of_track])[frame["track"][rows]]]

@@ -1,0 +1,274 @@
+"""One account of the time: every nanosecond of wall time of every GPU under one cause, where and on which rank it starts.
+
+`account_of` returns rows whose `wall_ns` add up to the wall time of each GPU. `recoverable_ns` is an upper bound of what the
+run would win if the cause went away: never more than the row's own time, so that all rows together never exceed the run. None
+where the trace cannot say. The lead is the cause with the most to win over all GPUs; where nothing has a tenth of the time to
+win, what the GPUs did the most.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from profiles.analysis.core import gpus, intervals
+from profiles.analysis.core.frame import Frame
+from profiles.analysis.trace.account.causes import CAUSES
+from profiles.analysis.trace.account.gpu import GpuTime, Names, gain_of, gpu_time
+from profiles.analysis.trace.account.host import Host
+from profiles.analysis.trace.account.ranks import KERNEL_CAUSES, RankWait, rank_waits
+from profiles.analysis.trace.launching.order import order_of
+from profiles.analysis.trace.time.steps import Steps, steps_of
+from profiles.analysis.trace.time.work import devices
+from profiles.trace import Category
+
+LEAD_PCT = 10.0                     # of all GPUs' time: a cause with less to win does not lead
+TYPE_TIMES = 3
+ONE_RANK = 0.75                     # of a cause's time: it is that rank's
+WHERE_PCT = 2.0                     # of the wall time: a name with more is a row of its own
+MOST_WHERE = 8                      # rows of one cause on one GPU
+# Idle causes of which nothing can be said, or nothing won.
+_NO_GAIN = ("outside",)
+_NOT_KNOWN = ("unknown", "unknown_kernels", "compute", "memory_traffic", "launch_latency", "profiler")
+
+
+@dataclass(frozen=True)
+class Row:
+    """Time of one GPU under one cause at one place."""
+
+    gpu: int
+    cause: str
+    where: str                      # kernel, range, operator or call that has it; "" where nothing is named
+    rank: str                       # on which the cause starts: another one's where this GPU waited for it; "" of a single trace
+    wall_ns: int
+    recoverable_ns: int | None
+    evidence: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Group:
+    """One cause over all GPUs and places. `wall_ns` and `recoverable_ns` are means over the GPUs."""
+
+    cause: str
+    where: str
+    rank: str                       # "" where it is no one rank's
+    wall_ns: int
+    recoverable_ns: int | None
+    rows: tuple[Row, ...]
+
+
+@dataclass(frozen=True)
+class Account:
+    wall_ns: int
+    gpus: dict[int, str]            # number -> label
+    rows: tuple[Row, ...]           # by GPU, the most time first
+    groups: tuple[Group, ...]       # the most to win first
+    lead: Group | None              # None without GPU work
+    steps: int                      # marked or found
+    in_steps: dict[str, int]        # of these how many hold a usual share of each cause
+    waits: tuple[RankWait, ...]
+
+
+def account_of(frame: Frame) -> Account:
+    """Return the account of a trace. Without GPU work it has no rows."""
+    begin_ns, end_ns = frame.wall
+    works = devices(frame) if end_ns > begin_ns else []
+    if not works:
+        return Account(max(0, end_ns - begin_ns), {}, (), (), None, 0, {}, ())
+    steps, host, order = steps_of(frame, works), Host(frame), order_of(frame)
+    times = []
+    for work in works:
+        marked = steps.spans if steps.source not in ("", "detected") else []
+        mine = [span for span in marked if span.rank in (work.rank, "")]
+        inside = intervals.union(*(np.array([getattr(span, name) for span in mine], np.int64) for name in ("start_ns", "end_ns")))
+        times.append(gpu_time(frame, order, host, work, begin_ns, end_ns, inside))
+    waits = rank_waits(frame, times)
+    rows = [row for each in times for row in _rows(frame, each, times, waits)]
+    labels = {each.work.index: each.work.label for each in times}
+    groups = group_rows(rows, len(times))
+    return Account(end_ns - begin_ns, labels, tuple(rows), groups, _lead(groups, end_ns - begin_ns), _step_count(steps),
+                   _in_steps(steps, times), tuple(waits))
+
+
+def _step_count(steps: Steps) -> int:
+    ranks = {span.rank for span in steps.spans}
+    return len(steps.spans) // max(1, len(ranks))
+
+
+def _in_steps(steps: Steps, times: list[GpuTime]) -> dict[str, int]:
+    """By cause the steps of one rank in which it takes a quarter of its mean or more; the most over all GPUs."""
+    out = dict.fromkeys(CAUSES, 0)
+    for each in times:
+        mine = [span for span in steps.spans if span.rank in (each.work.rank, "")]
+        start, end = (np.array([getattr(span, name) for span in mine], np.int64) for name in ("start_ns", "end_ns"))
+        inside = each.tiles.within(start, end)
+        usual = (inside > 0) & (4 * inside * max(1, len(mine)) >= inside.sum(axis=1, keepdims=True))
+        for cause, count in zip(each.tiles.labels, usual.sum(axis=1).tolist(), strict=True):
+            out[cause] = max(out[cause], int(count))
+    return out
+
+
+def _rows(frame: Frame, each: GpuTime, times: list[GpuTime], waits: Sequence[RankWait]) -> list[Row]:
+    """The rows of one GPU. Waits for another rank are taken out of its communication."""
+    sums, work = each.tiles.sums(), each.work
+    wall_ns = sum(sums.values())
+    by_index = {one.work.index: one for one in times}
+    rows: list[Row] = []
+    mine = [one for one in waits if one.waiting == work.index]
+    left = sums["communication"]
+    for one in mine:
+        late = by_index[one.late]
+        scale = min(1.0, left / max(1, sum(one.causes.values())))
+        for cause, ns in one.causes.items():
+            taken = min(left, round(ns * scale))
+            left -= taken
+            if taken:
+                where = _where(one.kernels.get(cause) or late.names.get(cause, []))
+                rows.append(Row(work.index, cause, where, late.work.rank or late.work.label, taken, taken,
+                                {"waits_in": one.operation, "waits_for_gpu": one.late, "collectives": one.meetings}))
+    sums = {**sums, "communication": left}
+    rows += _own_excess(each, sums, [one for one in waits if one.late == work.index])
+    hidden_by = sums["compute"] + sums["memory_traffic"] + sums["unknown_kernels"] + sums["no_tensor_cores"]
+    for cause, ns in sums.items():
+        if ns:
+            rows += _split(frame, each, cause, ns, wall_ns, hidden_by)
+    return sorted(rows, key=lambda row: (-row.wall_ns, row.cause, row.where))
+
+
+def _own_excess(each: GpuTime, sums: dict[str, int], waits: Sequence[RankWait]) -> list[Row]:
+    """What a late GPU's kernels take more than those of the ranks that wait: taken out of `sums`, where its kernels are."""
+    rows = []
+    for cause in ("slow_gpu", "more_work"):
+        found = max((one for one in waits if one.causes.get(cause)), key=lambda one: one.causes[cause], default=None)
+        kernels = sum(sums[one] for one in KERNEL_CAUSES)
+        if found is None or not kernels:
+            continue
+        asked = min(found.causes[cause], kernels)
+        taken = {one: asked * sums[one] // kernels for one in KERNEL_CAUSES}
+        for one, ns in taken.items():
+            sums[one] -= ns
+        ns = sum(taken.values())
+        if ns:
+            names = found.kernels.get(cause, [])
+            rows.append(Row(each.work.index, cause, _where(names), each.work.rank or each.work.label, ns, ns,
+                            {"names": [{"name": name[:200], "ns": one} for name, one in names[:3]]}))
+    return rows
+
+
+def _split(frame: Frame, each: GpuTime, cause: str, ns: int, wall_ns: int, computing_ns: int) -> list[Row]:
+    """A cause's time by place: names with a share of their own, then the rest."""
+    names = each.names.get(cause, [])
+    total = sum(one for _, one in names)
+    out, left = [], ns
+    for name, one in names[:MOST_WHERE]:
+        part = min(left, ns * one // total) if total else 0
+        if part * 100 >= WHERE_PCT * wall_ns and name:
+            out.append((name, part))
+            left -= part
+    if left and not out and names:
+        out, left = [(names[0][0], left)], 0
+    elif left and out and left * 100 < WHERE_PCT * wall_ns:
+        out[0] = (out[0][0], out[0][1] + left)
+        left = 0
+    if left:
+        out.append(("", left))
+    evidence = _evidence(frame, each, cause)
+    gain = _gain(cause, ns, computing_ns)
+    if cause == "small_kernels":                        # what a kernel under 10 µs would take as part of another is not known
+        gain = max(0, ns - int(evidence.get("running_ns") or 0))
+    rows = []
+    for name, part in out:
+        own = round(gain * part / ns) if gain is not None else None
+        if cause == "no_tensor_cores":
+            gpu = gpus.lookup(each.work.name)
+            own = round(part * gain_of(name or (names[0][0] if names else ""), gpu)) if gpu else None
+        rows.append(Row(each.work.index, cause, name, each.work.rank, part, own, evidence))
+    return rows
+
+
+def _gain(cause: str, ns: int, computing_ns: int) -> int | None:
+    """What the run would win at most without the cause, ns."""
+    if cause in _NO_GAIN:
+        return 0
+    if cause in _NOT_KNOWN or (CAUSES[cause].side == "busy" and cause not in (
+            "pageable_copies", "copies", "memset", "communication", "small_kernels", "serial_streams")):
+        return None
+    if cause in ("copies", "communication"):            # can hide behind what computes, not more
+        return min(ns, computing_ns)
+    if cause == "serial_streams":                       # two beside each other: half
+        return ns // 2
+    return ns
+
+
+def _evidence(frame: Frame, each: GpuTime, cause: str) -> dict[str, Any]:
+    work = each.work
+    if cause in ("compute", "memory_traffic", "unknown_kernels", "no_tensor_cores", "small_kernels"):
+        kernels = work.rows[frame["category"][work.rows] == Category.COMPUTE]
+        out: dict[str, Any] = {"launches": int(kernels.size)}
+        if cause == "small_kernels" and kernels.size:
+            dur = frame["dur_ns"][kernels]
+            small = kernels[dur < 10_000]
+            busy = intervals.union(frame["start_ns"][small], frame.end_ns[small]).length_ns
+            out = {"launches": int(small.size), "mean_kernel_ns": int(dur[dur < 10_000].mean()) if small.size else None,
+                   "running_ns": busy}
+        return out
+    spent = {"host_ns": each.host_ns[cause]} if CAUSES[cause].side == "idle" and cause in each.host_ns else {}
+    return {**spent, "names": [{"name": name[:200], "ns": ns} for name, ns in each.names.get(cause, [])[:3]]}
+
+
+def _where(names: Names) -> str:
+    return next((name for name, _ in names if name), "")
+
+
+def group_rows(rows: Sequence[Row], count: int) -> tuple[Group, ...]:
+    """Return the causes over all GPUs, the most to win first, then the most time."""
+    by_cause: dict[str, list[Row]] = {}
+    for row in rows:
+        by_cause.setdefault(row.cause, []).append(row)
+    groups = []
+    for cause, mine in by_cause.items():
+        whole = sum(row.wall_ns for row in mine)
+        gains = [row.recoverable_ns for row in mine if row.recoverable_ns is not None]
+        by_rank: dict[str, int] = {}
+        for row in mine:
+            by_rank[row.rank] = by_rank.get(row.rank, 0) + row.wall_ns
+        rank, most = max(by_rank.items(), key=lambda pair: (pair[1], pair[0]))
+        rank = rank if most >= ONE_RANK * whole and len({row.rank for row in rows}) > 1 else ""
+        by_where: dict[str, int] = {}
+        for row in mine:
+            by_where[row.where] = by_where.get(row.where, 0) + row.wall_ns
+        where = max(by_where.items(), key=lambda pair: (pair[0] != "", pair[1], pair[0]))[0] if by_where else ""
+        groups.append(Group(cause, where, rank, round(whole / count), round(sum(gains) / count) if gains else None, tuple(mine)))
+    return tuple(sorted(groups, key=lambda each: (-(each.recoverable_ns or 0), -each.wall_ns, each.cause)))
+
+
+def _lead(groups: Sequence[Group], wall_ns: int) -> Group | None:
+    """The cause with the most to win, else what the GPUs did the most.
+
+    Tensor cores change results, so they lead only where they win TYPE_TIMES as much as what costs nothing.
+    """
+    if not groups:
+        return None
+    worth = [each for each in groups if 100 * (each.recoverable_ns or 0) >= LEAD_PCT * wall_ns]
+    free = [each for each in worth if each.cause != "no_tensor_cores"]
+    if worth and worth[0].cause == "no_tensor_cores" and free and \
+            (worth[0].recoverable_ns or 0) < TYPE_TIMES * (free[0].recoverable_ns or 0):
+        return free[0]
+    if worth:
+        return worth[0]
+    told = max((each for each in groups if CAUSES[each.cause].side != "outside"), key=lambda each: (each.wall_ns, each.cause),
+               default=None)
+    return told if told and told.wall_ns * 20 >= wall_ns else max(groups, key=lambda each: (each.wall_ns, each.cause))
+
+
+_RANK = re.compile(r"rank (\d{1,9})$")
+
+
+def rank_number(rank: str) -> int | str | None:
+    """Return 3 for "rank 3"; another label as it is, None of a single trace."""
+    match = _RANK.match(rank)
+    return int(match[1]) if match else rank or None

@@ -1,0 +1,207 @@
+"""The wall time of one GPU by cause: disjoint intervals that cover it, each under one key of CAUSES."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from profiles.analysis.core import gpus, intervals
+from profiles.analysis.core.frame import Frame, Ints, Rows
+from profiles.analysis.core.intervals import EMPTY, Intervals
+from profiles.analysis.trace.account.causes import CAUSES
+from profiles.analysis.trace.account.host import LATENCY_NS, Host
+from profiles.analysis.trace.account.streams import waiting_behind
+from profiles.analysis.trace.launching.order import Order
+from profiles.analysis.trace.operators.tensor_cores import on_tensor_cores, type_of
+from profiles.analysis.trace.time.classes import kernels_of
+from profiles.analysis.trace.time.idle import busiest
+from profiles.analysis.trace.time.kinds import COMPUTE, MEMORY, REGIMES, SMALL_NS, UNKNOWN, kind_of
+from profiles.analysis.trace.time.tiling import Tiling, in_turn, tiling
+from profiles.analysis.trace.time.work import DeviceWork
+from profiles.trace import Category
+
+Names = list[tuple[str, int]]               # what a cause's time was in, the most ns first
+LAUNCH_NS = 30_000                          # of host time for one launch is usual for a framework (recorded: 5 to 30 µs)
+_PRODUCTS = ("matrix product", "convolution", "attention")
+
+
+@dataclass(frozen=True)
+class GpuTime:
+    """One GPU. `tiles` cover its wall time. `host_ns`: how long its launching threads were in each state, GPU idle or not."""
+
+    work: DeviceWork
+    tiles: Tiling
+    names: dict[str, Names]
+    host_ns: dict[str, int]
+
+
+def gpu_time(frame: Frame, order: Order, host: Host, work: DeviceWork, begin_ns: int, end_ns: int,
+             steps: Intervals) -> GpuTime:
+    """Return the time of one GPU between two moments by cause. `steps`: marked steps, in which the host is known."""
+    names: dict[str, Names] = {}
+    busy = _busy(frame, order, work, names)
+    idle, launched = _idle(frame, host, work, begin_ns, end_ns, steps, names)
+    small = _before_small(frame, work, idle.get("host_launch", EMPTY), launched)
+    if small.start_ns.size:
+        idle["host_launch"] = intervals.without(idle["host_launch"], small)
+        busy["small_kernels"] = intervals.join(busy["small_kernels"], small)
+    pieces = dict.fromkeys(CAUSES, EMPTY)
+    for cause, each in (*busy.items(), *idle.items()):
+        pieces[cause] = intervals.join(pieces[cause], each)
+    return GpuTime(work, tiling(pieces), names, _host_ns(frame, host, work, begin_ns, end_ns))
+
+
+def _host_ns(frame: Frame, host: Host, work: DeviceWork, begin_ns: int, end_ns: int) -> dict[str, int]:
+    call = frame.call[work.rows]
+    total: dict[str, int] = {}
+    for track in busiest(frame["track"][call[call >= 0]].astype(np.int64)):
+        for cause, each in host.thread(track).sets.items():
+            total[cause] = total.get(cause, 0) + intervals.clip(each, begin_ns, end_ns).length_ns
+    return total
+
+
+def _busy(frame: Frame, order: Order, work: DeviceWork, names: dict[str, Names]) -> dict[str, Intervals]:
+    """What the GPU did, by cause. Where work overlaps, the first of this order has the time."""
+    kernels = kernels_of(frame, work)
+    rows, regime = kernels.rows, kernels.regime
+    small = frame["dur_ns"][rows] < SMALL_NS
+    slow = without_tensor_cores(frame, rows, work.name) & ~small
+    copies = work.rows[frame["category"][work.rows] == Category.MEMCPY]
+    pageable = copies[np.isin(copies, frame.rows_by_name(lambda name: "ageable" in name, Category.MEMCPY))]
+    members: dict[str, Rows] = {
+        "no_tensor_cores": rows[slow],
+        **{cause: rows[(regime == REGIMES.index(name)) & ~small & ~slow] for cause, name in (
+            ("compute", COMPUTE), ("memory_traffic", MEMORY), ("unknown_kernels", UNKNOWN))},
+        "small_kernels": rows[small],
+        "communication": work.rows[frame["category"][work.rows] == Category.COMMUNICATION],
+        "pageable_copies": pageable,
+        "copies": np.setdiff1d(copies, pageable),
+        "memset": work.rows[frame["category"][work.rows] == Category.MEMSET]}
+    sets = in_turn({cause: intervals.union(frame["start_ns"][mine], frame.end_ns[mine]) for cause, mine in members.items()})
+    serial, waiting = waiting_behind(order, work)
+    for cause in ("compute", "memory_traffic", "unknown_kernels", "small_kernels"):
+        sets[cause] = intervals.without(sets[cause], serial)
+    sets["serial_streams"] = intervals.without(intervals.intersect(serial, work.whole["compute"]), sets["no_tensor_cores"])
+    names.update({cause: _names(frame, mine) for cause, mine in members.items()})
+    names["serial_streams"] = _names(frame, waiting)
+    return sets
+
+
+def _names(frame: Frame, rows: Rows) -> Names:
+    """Summed durations by name."""
+    codes, at = np.unique(frame["name"][rows], return_inverse=True)
+    total = np.bincount(at, frame["dur_ns"][rows], codes.size).astype(np.int64)
+    order = np.lexsort((codes, -total))[:20]
+    return [(frame.names[int(codes[i])] if codes[i] >= 0 else "", int(total[i])) for i in order.tolist() if total[i]]
+
+
+def without_tensor_cores(frame: Frame, rows: Rows, gpu_name: str) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    """Tell which kernels multiply matrices on CUDA cores, although the GPU has tensor cores for their type.
+
+    By their names; fp64 products and those of GPUs that are not known are none.
+    """
+    gpu = gpus.lookup(gpu_name)
+    if gpu is None or not rows.size:
+        return np.zeros(rows.size, np.bool_)
+    codes, at = np.unique(frame["name"][rows], return_inverse=True)
+    names = [frame.names[code] if code >= 0 else "" for code in codes.tolist()]
+    fits = [kind_of(name)[0] in _PRODUCTS and on_tensor_cores(name) == "no" and gain_of(name, gpu) > 0 for name in names]
+    return np.array(fits, np.bool_)[at]
+
+
+def gain_of(kernel: str, gpu: gpus.Gpu) -> float:
+    """Return the share of a product's time that tensor cores would save at the peaks' ratio, 0 where there is no such peak."""
+    kind = type_of(kernel)
+    own, tensor = gpu.peaks.get(kind), gpu.peaks.get({"fp32": "tf32_tensor", "fp16": "fp16_tensor"}.get(kind, ""))
+    return max(0.0, 1 - own / tensor) if own and tensor else 0.0
+
+
+@dataclass(frozen=True)
+class _Launched:
+    """The gaps that end with work whose call is known."""
+
+    gaps: Intervals
+    after: Ints             # row of the work that ends each
+
+
+def _idle(frame: Frame, host: Host, work: DeviceWork, begin_ns: int, end_ns: int, steps: Intervals,
+          names: dict[str, Names]) -> tuple[dict[str, Intervals], _Launched]:
+    """Why the GPU did nothing, by cause."""
+    gaps = intervals.gaps(work.busy, begin_ns, end_ns)
+    at = np.searchsorted(frame["start_ns"][work.rows], gaps.end_ns)
+    ended = at < work.rows.size
+    after = np.where(ended, work.rows[np.minimum(at, work.rows.size - 1)], -1)
+    call = np.where(ended, frame.call[after], -1)
+    first = gaps.start_ns < work.span[0]
+    known = ended & (call >= 0)
+    returned = np.where(known, np.clip(frame.end_ns[call], gaps.start_ns, gaps.end_ns), gaps.end_ns)
+    thread = np.where(call >= 0, frame["track"][call], -1).astype(np.int64)
+    queued = gaps.end_ns - returned
+    out = {"stream_wait": _chosen(returned, gaps.end_ns, known & (queued > LATENCY_NS)),
+           "launch_latency": _chosen(returned, gaps.end_ns, known & (queued <= LATENCY_NS)),
+           "unknown": _chosen(gaps.start_ns, gaps.end_ns, ended & ~known & ~first),
+           "outside": _chosen(gaps.start_ns, gaps.end_ns, first & ~known)}
+    names["stream_wait"] = _names_of_gaps(frame, after, np.where(known & (queued > LATENCY_NS), queued, 0))
+    tracks = busiest(thread[known])
+    unread = known & ~np.isin(thread, tracks)
+    out["host_code"] = _chosen(gaps.start_ns, returned, unread & ~first)
+    for track in tracks:
+        mine = known & (thread == track)
+        _add(out, names, host, _chosen(gaps.start_ns, returned, mine & ~first), track, False)
+        _add(out, names, host, _chosen(gaps.start_ns, returned, mine & first), track, True)
+    tail = _chosen(gaps.start_ns, gaps.end_ns, ~ended)
+    within = intervals.intersect(tail, steps)
+    last = frame.call[work.rows[-1]] if work.rows.size else -1
+    if last >= 0 and within.start_ns.size:
+        _add(out, names, host, within, int(frame["track"][last]), True)
+        tail = intervals.without(tail, within)
+    out["outside"] = intervals.join(out["outside"], tail)
+    return out, _Launched(Intervals(gaps.start_ns[known], gaps.end_ns[known]), after[known])
+
+
+def _add(out: dict[str, Intervals], names: dict[str, Names], host: Host, late: Intervals, track: int, known_only: bool) -> None:
+    if not late.start_ns.size:
+        return
+    for cause, each in host.divide(late, track, known_only).items():
+        if not each.start_ns.size:
+            continue
+        out[cause] = intervals.join(out.get(cause, EMPTY), each)
+        if CAUSES[cause].side == "idle":
+            names[cause] = merge_names(names.get(cause, []), host.names(cause, each, track))
+
+
+def merge_names(*lists: Names) -> Names:
+    """Add up what several lists say of one name, the most time first."""
+    total: dict[str, int] = {}
+    for each in lists:
+        for name, ns in each:
+            total[name] = total.get(name, 0) + ns
+    return sorted(total.items(), key=lambda pair: (-pair[1], pair[0]))
+
+
+def _names_of_gaps(frame: Frame, after: Ints, ns: Ints) -> Names:
+    codes, at = np.unique(frame["name"][after[ns > 0]], return_inverse=True)
+    total = np.bincount(at, ns[ns > 0], codes.size).astype(np.int64)
+    return merge_names([(frame.names[int(code)] if code >= 0 else "", int(each)) for code, each in
+                        zip(codes.tolist(), total.tolist(), strict=True)])
+
+
+def _before_small(frame: Frame, work: DeviceWork, launching: Intervals, launched: _Launched) -> Intervals:
+    """Of the time in which the host was launching the part that ends with a kernel under SMALL_NS, where a launch takes no longer
+    than LAUNCH_NS: the kernels are too small for what any launch costs. Slower launches are the host's."""
+    if not launching.start_ns.size or not launched.after.size:
+        return EMPTY
+    kernels = work.rows[frame["category"][work.rows] == Category.COMPUTE]
+    ends_small = (frame["dur_ns"][launched.after] < SMALL_NS) & (frame["category"][launched.after] == Category.COMPUTE)
+    if not ends_small.any() or not kernels.size:
+        return EMPTY
+    cost = intervals.overlap_ns(launching, launched.gaps.start_ns, launched.gaps.end_ns)
+    usual = cost <= LAUNCH_NS
+    chosen = ends_small & usual
+    return intervals.intersect(launching, intervals.union(launched.gaps.start_ns[chosen], launched.gaps.end_ns[chosen]))
+
+
+def _chosen(start_ns: Ints, end_ns: Ints, which: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Intervals:
+    keep = which & (end_ns > start_ns)
+    return Intervals(start_ns[keep], end_ns[keep])

@@ -1,0 +1,267 @@
+"""What a launching thread was doing at each moment, and which GPU was idle for it.
+
+A gap of a GPU ends with a piece of work; until the call that launched it had returned, nothing was queued (the rule of
+`trace.time.idle`). That late part is divided by what the launching thread was in, the first of HOST that covers a moment.
+
+Synchronisation is told from a slow host by what it costs: had the host not waited, it would have launched for as long as it
+waited. So of the idle time from one wait to the next, in operators and code that nothing else explains, as much belongs to the
+wait as the host spent in it; the rest the host needs anyway.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from profiles.analysis.core import intervals
+from profiles.analysis.core.frame import Frame, Ints, Rows
+from profiles.analysis.core.intervals import EMPTY, Intervals
+from profiles.analysis.trace.launching.calls import runtime_calls
+from profiles.analysis.trace.time.idle import DATA, is_wait, track_cover
+from profiles.analysis.trace.time.tiling import in_turn
+from profiles.analysis.trace.time.warmup import COMPILATION, NO_COMPILATION
+from profiles.analysis.trace.time.work import devices
+from profiles.trace import Category
+
+BUSY = 0.9                          # of a blocked launch a GPU works at least
+LATENCY_NS = 10_000                 # a launch that took longer to start than this waited for something
+MOST_NAMES = 50                     # of one cause on one thread
+_HOST = (Category.CPU_OP, Category.PYTHON, Category.ANNOTATION)
+_ANY = (*_HOST, Category.RUNTIME)
+ALLOCATION = re.compile(r"^(?:cuda|hip)(?:Malloc|Free|HostAlloc|HostRegister|HostUnregister)(?!.*Async)|^cuMem(?:Alloc|Free|"
+                        r"Create|Map|Unmap|Release|SetAccess|AddressReserve|HostAlloc)(?!.*Async)|^hipMem(?:Create|Map|Unmap)")
+_FREES = re.compile(r"^(?:cuda|hip)(?:Free|HostUnregister)(?!.*Async)|^cuMemFree(?!.*Async)")
+GARBAGE = re.compile(r"python[ _]?gc\b|garbage[ _-]?collect|\bgc\.collect|(?:function|method) collect\b|^gc$|^gc[:_ ]",
+                     re.IGNORECASE)
+FILES = re.compile(r"torch/serialization\.py|torch\.save|\bsave_(?:checkpoint|state)|write_checkpoint|distributed/checkpoint/|"
+                   r"safetensors.*save|checkpoint[ _-]?(?:save|write|sav)|built-in (?:function|method) (?:open|write|fsync)\b",
+                   re.IGNORECASE)
+RANKS = re.compile(r"^(?:gloo|mpi):|c10d::(?:monitored_)?barrier|distributed_c10d\.py\(\d+\): (?:monitored_)?barrier",
+                   re.IGNORECASE)
+_FRAMES = re.compile(r"ProfilerStep#|^PyTorch Profiler", re.IGNORECASE)       # ranges that say nothing of what happens in them
+
+
+def _compiles(name: str) -> bool:
+    return bool(COMPILATION.search(name)) and not NO_COMPILATION.search(name)
+
+
+def _finds(pattern: re.Pattern[str]) -> Callable[[str], bool]:
+    return lambda name: bool(pattern.search(name))
+
+
+# What a thread can be in: cause, what fits by name, categories; the first that covers a moment has it.
+HOST: tuple[tuple[str, Callable[[str], bool], tuple[Category, ...]], ...] = (
+    ("data_loading", _finds(DATA), _HOST),
+    ("compilation", _compiles, _ANY),
+    ("garbage_collection", _finds(GARBAGE), _HOST),
+    ("file_io", _finds(FILES), _HOST),
+    ("rank_sync", _finds(RANKS), _HOST),
+    ("allocation", _finds(ALLOCATION), (Category.RUNTIME,)),
+)
+GENERIC = ("host_launch", "host_code")
+
+
+@dataclass(frozen=True)
+class Thread:
+    """A launching thread: what it was in, as disjoint sets of intervals by cause; what no set covers is "host_code"."""
+
+    track: int
+    sets: dict[str, Intervals]
+    waits: dict[str, Intervals]         # by cause: calls in which the host waits for the GPU
+
+
+class Host:
+    """The CPU side of a frame; each thread is looked at once."""
+
+    def __init__(self, frame: Frame) -> None:
+        self.frame = frame
+        self._threads: dict[int, Thread] = {}
+
+    @cached_property
+    def rows(self) -> dict[str, Rows]:
+        """Rows of each special state, of all threads."""
+        frame = self.frame
+        found = {cause: frame.rows_by_name(fits, *kinds) for cause, fits, kinds in HOST}
+        found["pageable_copies"] = np.unique(frame.call[self._pageable][frame.call[self._pageable] >= 0])
+        found["synchronisation"] = np.setdiff1d(frame.rows_by_name(is_wait, Category.RUNTIME), found["pageable_copies"])
+        found["queue_full"], loading = self._long_launches
+        found["compilation"] = np.union1d(found["compilation"], loading)
+        found["profiler"] = frame.of(Category.OVERHEAD)
+        found["host_launch"] = frame.of(Category.CPU_OP, Category.RUNTIME)
+        return found
+
+    @cached_property
+    def _pageable(self) -> Rows:
+        return self.frame.rows_by_name(lambda name: "ageable" in name, Category.MEMCPY)
+
+    @cached_property
+    def _long_launches(self) -> tuple[Rows, Rows]:
+        """Launch calls far longer than usual: those blocked by a full queue (a GPU was busy all the time), and those that loaded
+        code (the first launch of a kernel; CUDA_MODULE_LOADING=LAZY is the default since CUDA 12.2)."""
+        frame = self.frame
+        calls = runtime_calls(frame).outliers
+        calls = np.sort(calls[np.isin(frame["name"][calls], self._launching_codes)])
+        start, end = frame["start_ns"][calls], frame.end_ns[calls]
+        blocked = np.zeros(calls.size, np.bool_)
+        for work in devices(frame) if calls.size else []:
+            blocked |= intervals.overlap_ns(work.busy, start, end) >= BUSY * (end - start)
+        known = frame.kernels[frame.call[frame.kernels] >= 0]
+        first = known[np.unique(frame["name"][known], return_index=True)[1]]
+        return calls[blocked], calls[~blocked & np.isin(calls, frame.call[first])]
+
+    @cached_property
+    def _launching_codes(self) -> Ints:
+        names = self.frame.names
+        used = np.unique(self.frame["name"][self.frame.of(Category.RUNTIME)]).tolist()
+        return np.array([code for code in used if code >= 0 and re.search(r"Launch", names[code])], np.int64)
+
+    def thread(self, track: int) -> Thread:
+        """What one thread was in."""
+        if track not in self._threads:
+            covers = {cause: track_cover(self.frame, track, rows) for cause, rows in self.rows.items()}
+            order = [*(cause for cause, _, _ in HOST), "pageable_copies", "queue_full", "synchronisation", "profiler",
+                     "host_launch"]
+            sets = in_turn({cause: covers[cause] for cause in order})
+            freed = track_cover(self.frame, track, self._freeing)
+            waits = {"synchronisation": sets["synchronisation"], "pageable_copies": sets["pageable_copies"],
+                     "allocation": intervals.intersect(sets["allocation"], freed)}
+            self._threads[track] = Thread(track, sets, waits)
+        return self._threads[track]
+
+    @cached_property
+    def _freeing(self) -> Rows:
+        """Calls that free memory: they wait until the GPU has done all its work."""
+        return self.frame.rows_by_name(lambda name: bool(_FREES.search(name)), Category.RUNTIME)
+
+    def divide(self, late: Intervals, track: int, known_only: bool = False) -> dict[str, Intervals]:
+        """Divide late time by what a thread was in. `known_only`: time in no slice is "outside", not the host's code."""
+        thread = self.thread(track)
+        parts = {cause: intervals.intersect(late, each) for cause, each in thread.sets.items()}
+        rest = intervals.without(late, intervals.join(*thread.sets.values()))
+        if known_only:
+            inside = track_cover(self.frame, track, self._told)
+            parts["host_code"], parts["outside"] = intervals.intersect(rest, inside), intervals.without(rest, inside)
+        else:
+            parts["host_code"] = rest
+        if known_only:
+            return parts
+        return self._after_waits(parts, thread)
+
+    @cached_property
+    def _told(self) -> Rows:
+        """Rows of what a person or Python named; the step itself says nothing."""
+        return self.frame.rows_by_name(lambda name: not _FRAMES.search(name), Category.PYTHON, Category.ANNOTATION)
+
+    def _after_waits(self, parts: dict[str, Intervals], thread: Thread) -> dict[str, Intervals]:
+        """Move from the generic causes to the wait before them as much as that wait lasted."""
+        ends = np.concatenate([each.end_ns for each in thread.waits.values()])
+        generic = intervals.join(*(parts[cause] for cause in GENERIC))
+        if not ends.size or not generic.start_ns.size:
+            return parts
+        order = np.argsort(ends, kind="stable")
+        lengths = np.concatenate([each.end_ns - each.start_ns for each in thread.waits.values()])[order]
+        kinds = np.repeat(np.arange(len(thread.waits)), [each.start_ns.size for each in thread.waits.values()])[order]
+        moved, period = first_of_periods(generic, ends[order], lengths)
+        parts = {cause: intervals.without(each, moved) if cause in GENERIC else each for cause, each in parts.items()}
+        for number, cause in enumerate(thread.waits):
+            mine = kinds[period] == number
+            parts[cause] = intervals.join(parts[cause], Intervals(moved.start_ns[mine], moved.end_ns[mine]))
+        return parts
+
+    def names(self, cause: str, where: Intervals, track: int) -> list[tuple[str, int]]:
+        """What a cause's time on a thread was in: (name, ns), the most time first; "" is time in no slice."""
+        if not where.start_ns.size:
+            return []
+        if cause in GENERIC:
+            return self._own(where, track, *(((Category.CPU_OP,), (Category.RUNTIME,)) if cause == "host_launch" else
+                                             ((Category.PYTHON, Category.ANNOTATION),)))
+        if cause == "synchronisation":
+            return self._callers(where, track)
+        rows = self.rows.get(cause)
+        return self._whole(where, track, rows) if rows is not None else []
+
+    def _whole(self, where: Intervals, track: int, rows: Rows) -> list[tuple[str, int]]:
+        """Time within the slices of a state, by name; of nested ones the outermost has it."""
+        frame = self.frame
+        mine = rows[frame["track"][rows] == track]
+        if not mine.size:
+            return []
+        reach = np.maximum.accumulate(np.r_[-1, frame.end_ns[mine]])[:-1]
+        mine = mine[frame.end_ns[mine] > reach]                     # rows are in order of start: what lies within another goes
+        inside = intervals.overlap_ns(where, frame["start_ns"][mine], frame.end_ns[mine])
+        return _by_name(frame, mine, inside)
+
+    def _own(self, where: Intervals, track: int, *kinds: tuple[Category, ...]) -> list[tuple[str, int]]:
+        """Time within the innermost slices of the first of some kinds, what lies in none of these within those of the next."""
+        frame, named, left = self.frame, [], where
+        for each in kinds:
+            if not left.start_ns.size:
+                break
+            rows = frame.rows_of_track(track)
+            first, last = int(left.start_ns[0]), int(left.end_ns[-1])
+            rows = rows[np.isin(frame["category"][rows], [int(kind) for kind in each]) & ~frame["instant"][rows]
+                        & (frame["start_ns"][rows] < last) & (frame.end_ns[rows] > first)]
+            inside = intervals.overlap_ns(left, frame["start_ns"][rows], frame.end_ns[rows])
+            above = frame.enclosing(frame.parent[rows], *each)
+            at = np.minimum(np.searchsorted(rows, above), max(rows.size - 1, 0))
+            known = (above >= 0) & (rows[at] == above) if rows.size else np.zeros(0, np.bool_)
+            own = inside - np.bincount(at[known], inside[known], rows.size).astype(np.int64)
+            named += [pair for pair in _by_name(frame, rows, own) if not _FRAMES.search(pair[0])]
+            left = intervals.without(left, intervals.union(frame["start_ns"][rows], frame.end_ns[rows]))
+        rest = where.length_ns - sum(ns for _, ns in named)
+        return named + ([("", rest)] if rest > 0 else [])
+
+    def _callers(self, where: Intervals, track: int) -> list[tuple[str, int]]:
+        """The operator around the wait that each stretch follows or lies in, else the waiting call itself."""
+        frame = self.frame
+        rows = self.rows["synchronisation"]
+        rows = rows[frame["track"][rows] == track]
+        if not rows.size:
+            return []
+        at = np.maximum(np.searchsorted(frame["start_ns"][rows], where.end_ns, side="left") - 1, 0)
+        around = _outermost(frame, rows, (Category.CPU_OP,))
+        caller = np.where(around >= 0, around, rows)[at]
+        return _by_name(frame, caller, where.end_ns - where.start_ns)
+
+
+def _outermost(frame: Frame, rows: Rows, kinds: tuple[Category, ...]) -> Ints:
+    """The outermost slice of some kinds around each row, -1 where there is none."""
+    best = np.full(rows.size, -1, np.int64)
+    current = frame.enclosing(rows.astype(np.int64), *kinds)
+    while (current >= 0).any():
+        best = np.where(current >= 0, current, best)
+        above = np.where(current >= 0, frame.parent[np.maximum(current, 0)], -1)
+        current = frame.enclosing(above, *kinds)
+    return best
+
+
+def first_of_periods(pieces: Intervals, starts_ns: Ints, most_ns: Ints) -> tuple[Intervals, Ints]:
+    """Return of the pieces that lie after each start and before the next the first `most_ns`, and the number of each one's start.
+
+    `starts_ns` ascends. What lies before the first start is left out.
+    """
+    inner = starts_ns[intervals.overlap_ns(pieces, starts_ns - 1, starts_ns + 1) == 2]       # starts within a piece cut it
+    begin, end = np.sort(np.r_[pieces.start_ns, inner]), np.sort(np.r_[pieces.end_ns, inner])
+    period = np.searchsorted(starts_ns, begin, side="right") - 1
+    keep = (period >= 0) & (end > begin)
+    begin, end, period = begin[keep], end[keep], period[keep]
+    if not begin.size:
+        return EMPTY, period
+    before = np.cumsum(end - begin) - (end - begin)
+    first = np.r_[True, period[1:] != period[:-1]]
+    before -= np.maximum.accumulate(np.where(first, before, 0))
+    taken = np.clip(most_ns[period] - before, 0, end - begin)
+    return Intervals(begin[taken > 0], (begin + taken)[taken > 0]), period[taken > 0]
+
+
+def _by_name(frame: Frame, rows: Ints, ns: Ints) -> list[tuple[str, int]]:
+    if not rows.size:
+        return []
+    codes, at = np.unique(frame["name"][rows], return_inverse=True)
+    total = np.bincount(at, ns).astype(np.int64)
+    order = np.argsort(-total, kind="stable")[:MOST_NAMES]
+    return [(frame.names[int(codes[i])] if codes[i] >= 0 else "", int(total[i])) for i in order.tolist() if total[i] > 0]

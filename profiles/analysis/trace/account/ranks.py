@@ -1,0 +1,148 @@
+"""Why ranks wait in collectives: followed to the rank that came last, and to what made it come last.
+
+Two ranks leave one collective together and meet again in the next. What the late one did in between, less what the waiting one
+did in the same stretch, is why it came later: the differences by cause add up to how much later it came. They are summed over
+all meetings of the two, so that what varies from step to step cancels, and the wait belongs to the causes with more time in
+proportion. More time in kernels is told apart: the same launches for longer (a slower GPU), or more and other launches.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from profiles.analysis.core import intervals
+from profiles.analysis.core.frame import Frame, Ints
+from profiles.analysis.trace.account.causes import CAUSES
+from profiles.analysis.trace.account.gpu import GpuTime, Names, merge_names
+from profiles.analysis.trace.communication.collectives import Collectives, collectives_of
+from profiles.analysis.trace.communication.meetings import Meetings, meetings_of, wait_ns_of
+from profiles.trace import Category
+
+KERNEL_CAUSES = ("compute", "no_tensor_cores", "memory_traffic", "unknown_kernels", "small_kernels", "serial_streams")
+_NOT = ("communication", "outside", "launch_latency")
+LEAST_NS = 20_000                   # of one wait: less is the way of the data (the slack of `critical.links`)
+
+
+@dataclass(frozen=True)
+class RankWait:
+    """Exposed time of a GPU in collectives that waited for another: by cause of the late one."""
+
+    waiting: int                    # GPU
+    late: int                       # GPU that came last
+    operation: str                  # of the collective with the most of it: "all-reduce"
+    causes: dict[str, int]          # ns, the sum is the exposed wait
+    meetings: int
+    kernels: dict[str, Names]       # of "slow_gpu" and "more_work": which kernels of the late one, by what they took more
+
+
+def rank_waits(frame: Frame, times: list[GpuTime]) -> list[RankWait]:
+    """Return every pair of GPUs of which one waited for the other, the most time first."""
+    alignment = frame.metadata.get("alignment") or {}
+    aligned = alignment.get("rule") != "none"
+    launches = collectives_of(frame)
+    if launches.on_host or len(launches.labels) < 2:
+        return []
+    met = meetings_of(launches, aligned)
+    wait_ns = wait_ns_of(launches, met, (alignment.get("residual_ns") or 0.0) if aligned else None)
+    by_index = {each.work.index: each for each in times}
+    pairs = _pairs(launches, met, wait_ns)
+    out = []
+    for (waiting, late), mine in pairs.items():
+        here, there = (by_index.get(launches.devices[each]) for each in (waiting, late))
+        if here is None or there is None or here is there:
+            continue
+        exposed = _exposed_ns(here, launches, mine, wait_ns)
+        if not exposed:
+            continue
+        more = _differences(launches, met, mine, waiting, late, here, there)
+        apart, kernels = _kernels_apart(frame, here, there, more)
+        causes = _in_proportion(exposed, apart)
+        kinds = [launches.kinds[kind].operation for kind in launches.kind[mine].tolist()]
+        most = max(dict.fromkeys(kinds), key=lambda kind: sum(int(wait_ns[i]) for i, each in zip(mine, kinds, strict=True)
+                                                              if each == kind))
+        out.append(RankWait(here.work.index, there.work.index, most, causes, int(mine.size), kernels))
+    return sorted(out, key=lambda each: (-sum(each.causes.values()), each.waiting, each.late))
+
+
+def _pairs(launches: Collectives, met: Meetings, wait_ns: Ints) -> dict[tuple[int, int], Ints]:
+    """Launches that waited, by (waiting, late) participant."""
+    mine = np.flatnonzero((met.of >= 0) & (wait_ns > LEAST_NS))
+    late = launches.participant[met.late[met.of[mine]]]
+    waiting = launches.participant[mine]
+    key = waiting * len(launches.labels) + late
+    return {(int(each) // len(launches.labels), int(each) % len(launches.labels)): mine[key == each]
+            for each in np.unique(key[waiting != late]).tolist()}
+
+
+def _exposed_ns(here: GpuTime, launches: Collectives, mine: Ints, wait_ns: Ints) -> int:
+    """Of the waits the time in which the GPU did nothing else."""
+    waits = intervals.union(launches.start_ns[mine], launches.start_ns[mine] + wait_ns[mine])
+    return intervals.intersect(waits, here.tiles.of("communication")).length_ns
+
+
+def _differences(launches: Collectives, met: Meetings, mine: Ints, waiting: int, late: int, here: GpuTime,
+                 there: GpuTime) -> dict[str, int]:
+    """By cause what the late GPU spent more than the waiting one since the two last met, over all meetings; may be negative."""
+    total = np.zeros(len(CAUSES), np.int64)
+    for participant, gpu, sign in ((late, there, 1), (waiting, here, -1)):
+        own = np.flatnonzero((launches.participant == participant) & (met.of >= 0))
+        came = np.full(met.present.size, -1, np.int64)
+        came[met.of[own]] = own
+        other = waiting if participant == late else late
+        partner = np.zeros(met.present.size, np.bool_)
+        partner[met.of[(launches.participant == other) & (met.of >= 0)]] = True
+        shared = np.flatnonzero((came >= 0) & partner)
+        asked = np.searchsorted(shared, met.of[mine])
+        start = launches.start_ns[came[shared[asked]]]
+        ended = np.maximum.accumulate(launches.end_ns[came[shared]])
+        since = np.where(asked > 0, ended[np.maximum(asked - 1, 0)], min(int(start.min()), _first_ns(gpu)))
+        total += sign * gpu.tiles.within(np.minimum(since, start), start).sum(axis=1)
+    return {cause: int(ns) for cause, ns in zip(CAUSES, total.tolist(), strict=True) if cause not in _NOT}
+
+
+def _first_ns(gpu: GpuTime) -> int:
+    return int(gpu.tiles.start_ns[0]) if gpu.tiles.start_ns.size else 0
+
+
+def _kernels_apart(frame: Frame, here: GpuTime, there: GpuTime, more: dict[str, int]) -> tuple[dict[str, int], dict[str, Names]]:
+    """The same with the differences of kernels as a slower GPU and as more work, and the kernels of both."""
+    kernels = sum(more[cause] for cause in KERNEL_CAUSES)
+    out = {cause: ns for cause, ns in more.items() if cause not in KERNEL_CAUSES}
+    slower: Names = []
+    extra: Names = []
+    (own_count, own_ns), (other_count, other_ns) = _by_name(frame, there), _by_name(frame, here)
+    for code, count in own_count.items():
+        theirs, name = other_count.get(code, 0), frame.names[code] if code >= 0 else ""
+        mean = own_ns[code] / count
+        extra.append((name, round(max(0, count - theirs) * mean)))
+        usual = other_ns[code] / theirs if theirs else mean
+        slower.append((name, round(min(count, theirs) * max(0.0, mean - usual))))
+    found = {"slow_gpu": merge_names([pair for pair in slower if pair[1]]),
+             "more_work": merge_names([pair for pair in extra if pair[1]])}
+    sums = {cause: sum(ns for _, ns in each) for cause, each in found.items()}
+    share = sums["slow_gpu"] / max(1, sum(sums.values()))
+    out["slow_gpu"] = round(kernels * share)
+    out["more_work"] = kernels - out["slow_gpu"]
+    return out, found
+
+
+def _by_name(frame: Frame, gpu: GpuTime) -> tuple[dict[int, int], dict[int, int]]:
+    rows = gpu.work.rows[frame["category"][gpu.work.rows] == Category.COMPUTE]
+    codes, at = np.unique(frame["name"][rows], return_inverse=True)
+    count, total = np.bincount(at, minlength=codes.size), np.bincount(at, frame["dur_ns"][rows], codes.size)
+    keys = codes.tolist()
+    return dict(zip(keys, count.tolist(), strict=True)), dict(zip(keys, total.tolist(), strict=True))
+
+
+def _in_proportion(whole: int, more: dict[str, int]) -> dict[str, int]:
+    """Divide a number of ns in proportion to what is positive; whole numbers whose sum is it. Without any: communication."""
+    positive = {cause: ns for cause, ns in more.items() if ns > 0}
+    total = sum(positive.values())
+    if not total:
+        return {"communication": whole}
+    out = {cause: whole * ns // total for cause, ns in positive.items()}
+    largest = max(out, key=lambda cause: (out[cause], cause))
+    out[largest] += whole - sum(out.values())
+    return {cause: ns for cause, ns in out.items() if ns}

@@ -1,0 +1,97 @@
+"""The topic "causes": the account of the time as one result, and as the JSON that programs read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from profiles.analysis.core.frame import Frame
+from profiles.analysis.core.result import Finding, Result
+from profiles.analysis.trace.account.account import Account, Group, Row, account_of, rank_number
+from profiles.analysis.trace.account.causes import CAUSES
+from profiles.analysis.trace.account.sentences import group_text
+from profiles.analysis.trace.time.sentences import no_work_text
+from profiles.trace import Cell, SummaryColumn, SummaryTable
+
+HIGH_PCT, MEDIUM_PCT, LEAST_PCT = 25.0, 5.0, 1.0        # of the wall time to win: severities, and the least that is a finding
+NAME_CHARS = 500
+
+
+def causes_result(frame: Frame) -> Result:
+    """Return the account of a trace: what the time of every GPU went to, and what leads."""
+    account = account_of(frame)
+    if account.lead is None:
+        return Result(no_work_text(frame), account_json(account), applies=False)
+    return Result(f"{group_text(account, account.lead)}.", account_json(account), [_groups_table(account), _rows_table(account)],
+                  _findings(account))
+
+
+def account_json(account: Account) -> dict[str, Any]:
+    """Return `{"wall_ns", "lead", "causes", "groups", "gpus", "steps"}` (docs/causes.md says each field); `lead` None without
+    GPU work."""
+    wall = max(1, account.wall_ns)
+    lead = account.lead
+    return {
+        "wall_ns": account.wall_ns,
+        "lead": {**_group_json(account, lead), "text": group_text(account, lead)} if lead else None,
+        "causes": [_row_json(row, wall) for row in account.rows],
+        "groups": [{**_group_json(account, group), "label": CAUSES[group.cause].label, "side": CAUSES[group.cause].side,
+                    "text": group_text(account, group)} for group in account.groups],
+        "gpus": [{"gpu": gpu, "label": label} for gpu, label in account.gpus.items()],
+        "steps": account.steps,
+    }
+
+
+def _group_json(account: Account, group: Group) -> dict[str, Any]:
+    return {"cause": group.cause, "where": group.where[:NAME_CHARS], "rank": rank_number(group.rank), "wall_ns": group.wall_ns,
+            "share_pct": 100 * group.wall_ns / max(1, account.wall_ns), "recoverable_ns": group.recoverable_ns}
+
+
+def _row_json(row: Row, wall_ns: int) -> dict[str, Any]:
+    return {"gpu": row.gpu, "cause": row.cause, "where": row.where[:NAME_CHARS], "rank": rank_number(row.rank),
+            "wall_ns": row.wall_ns, "share_pct": 100 * row.wall_ns / wall_ns, "recoverable_ns": row.recoverable_ns,
+            "evidence": row.evidence}
+
+
+def _groups_table(account: Account) -> SummaryTable:
+    wall = max(1, account.wall_ns)
+    rows: list[list[Cell]] = [
+        [CAUSES[group.cause].label, group.rank or None, group.where[:NAME_CHARS] or None, group.wall_ns, 100 * group.wall_ns / wall,
+         group.recoverable_ns, CAUSES[group.cause].means] for group in sorted(account.groups, key=lambda each: -each.wall_ns)]
+    return SummaryTable("What the time went to", [
+        SummaryColumn("cause", text=True), SummaryColumn("starts on", text=True), SummaryColumn("most of it in", text=True),
+        SummaryColumn("time", "ns"), SummaryColumn("of the time", "pct"), SummaryColumn("to win, at most", "ns"),
+        SummaryColumn("what it means", text=True)], rows,
+        "Means over the GPUs: the times add up to the wall time. To win, at most: what the run would be shorter without the cause; "
+        "unknown where the trace cannot say.")
+
+
+def _rows_table(account: Account) -> SummaryTable:
+    wall = max(1, account.wall_ns)
+    rows: list[list[Cell]] = [
+        [account.gpus[row.gpu], CAUSES[row.cause].label, row.rank or None, row.where[:NAME_CHARS] or None, row.wall_ns,
+         100 * row.wall_ns / wall, row.recoverable_ns, row.evidence.get("waits_in")] for row in account.rows]
+    return SummaryTable("The same for each GPU", [
+        SummaryColumn("GPU", text=True), SummaryColumn("cause", text=True), SummaryColumn("starts on", text=True),
+        SummaryColumn("where", text=True), SummaryColumn("time", "ns"), SummaryColumn("of the time", "pct"),
+        SummaryColumn("to win, at most", "ns"), SummaryColumn("waits in", text=True)], rows,
+        "Every nanosecond of each GPU's wall time is in one row.")
+
+
+def _findings(account: Account) -> list[Finding]:
+    """One per cause with something to win, and the lead."""
+    wall = max(1, account.wall_ns)
+    out = []
+    for group in account.groups:
+        won_pct = 100 * (group.recoverable_ns or 0) / wall
+        leads = group is account.lead
+        if won_pct < LEAST_PCT and not leads:
+            continue
+        severity = "high" if won_pct >= HIGH_PCT else "medium" if won_pct >= MEDIUM_PCT else "info"
+        numbers: dict[str, Any] = {"time_ns": group.wall_ns, "share_pct": 100 * group.wall_ns / wall, "wall_ns": account.wall_ns,
+                                   **({"leads": 1} if leads else {})}
+        for row in group.rows[:1]:
+            numbers |= {key: value for key, value in row.evidence.items() if isinstance(value, int | float | str)}
+        out.append(Finding(f"cause_{group.cause}", severity, group_text(account, group), CAUSES[group.cause].advice, numbers,
+                           worth_ns=float(group.recoverable_ns) if group.recoverable_ns else None,
+                           kernel=group.where if CAUSES[group.cause].side == "busy" and group.where else None))
+    return sorted(out, key=lambda each: (-each.numbers.get("leads", 0), -(each.worth_ns or 0)))

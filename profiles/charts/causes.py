@@ -1,0 +1,70 @@
+"""The account of a trace as bars: each GPU's wall time by cause. They need no script and say their exact values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from profiles.analysis.trace.account.causes import CAUSES
+from profiles.charts.trace import Part
+
+# Cause -> category whose colour it has, and the pattern of `time.css` where the colour is not its own.
+LOOKS: dict[str, tuple[str, str]] = {
+    "compute": ("compute", ""), "no_tensor_cores": ("compute", "host_slow"), "memory_traffic": ("compute", "memory"),
+    "unknown_kernels": ("compute", "unknown"), "small_kernels": ("compute", "small"), "serial_streams": ("compute", "host_slow"),
+    "pageable_copies": ("memory", "host_slow"), "copies": ("memory", ""), "memset": ("memory", "small"),
+    "communication": ("communication", ""), "slow_gpu": ("communication", "host_slow"), "more_work": ("communication", "small"),
+    "data_loading": ("python", ""), "synchronisation": ("runtime", ""), "allocation": ("other", ""),
+    "compilation": ("annotation", ""), "garbage_collection": ("python", "host_slow"), "file_io": ("python", "small"),
+    "queue_full": ("runtime", "host_slow"), "host_launch": ("cpu", ""), "host_code": ("cpu", "host_slow"),
+    "rank_sync": ("communication", "unknown"), "stream_wait": ("idle", "host_slow"), "launch_latency": ("idle", "small"),
+    "profiler": ("other", "host_slow"), "unknown": ("idle", "unknown"), "outside": ("idle", ""),
+}
+
+
+@dataclass(frozen=True)
+class CauseLine:
+    """One cause over all GPUs, as the profile page lists it."""
+
+    cause: str
+    label: str
+    category: str                   # class names of its swatch
+    where: str
+    rank: str
+    wall_ns: int
+    share_pct: float
+    recoverable_ns: int | None
+    means: str
+    leads: bool
+
+    @property
+    def css(self) -> str:
+        """Return the share for a style attribute: locale-free."""
+        return f"{self.share_pct:.4f}"
+
+
+def looks(cause: str) -> str:
+    category, pattern = LOOKS[cause]
+    return f"{category} part-{pattern}" if pattern else category
+
+
+def cause_parts(numbers: Mapping[str, Any]) -> dict[int, list[Part]]:
+    """Return the parts of each GPU's bar, in the order of CAUSES; they add up to its wall time exactly."""
+    sums: dict[int, dict[str, int]] = {}
+    for row in numbers.get("causes", ()):
+        mine = sums.setdefault(row["gpu"], {})
+        mine[row["cause"]] = mine.get(row["cause"], 0) + row["wall_ns"]
+    wall = max(1, numbers.get("wall_ns") or 0)
+    return {gpu: [Part(looks(cause), CAUSES[cause].label, mine[cause], 100 * mine[cause] / wall, CAUSES[cause].means)
+                  for cause in CAUSES if mine.get(cause)] for gpu, mine in sums.items()}
+
+
+def cause_lines(numbers: Mapping[str, Any]) -> list[CauseLine]:
+    """Return the causes over all GPUs, the most time first."""
+    lead = numbers.get("lead") or {}
+    lines = [CauseLine(each["cause"], each["label"], looks(each["cause"]), each["where"],
+                       "" if each["rank"] is None else f"rank {each['rank']}" if isinstance(each["rank"], int) else each["rank"],
+                       each["wall_ns"], each["share_pct"], each["recoverable_ns"], CAUSES[each["cause"]].means,
+                       each["cause"] == lead.get("cause")) for each in numbers.get("groups", ())]
+    return sorted(lines, key=lambda line: -line.wall_ns)

@@ -1,0 +1,242 @@
+"""The account of the time: its sum, what leads, and over which ranks it is followed."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import random
+import re
+from bisect import bisect_right
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from profiles import ingest
+from profiles.analysis.core.frame import Frame, frame_of
+from profiles.analysis.trace.account.account import Account, account_of
+from profiles.analysis.trace.account.causes import CAUSES
+from profiles.analysis.trace.account.covered import COVERED
+from profiles.analysis.trace.account.result import causes_result
+from profiles.analysis.trace.merge import merge
+from profiles.analysis.trace.time.idle import DATA as LOADING
+from profiles.charts.causes import LOOKS
+from profiles.trace import Trace, TraceError
+from tests.builders import trace
+from tests.planted import PLANTED, play
+from tests.profiles.ingest.corpus import CORPUS, DATA, H200
+
+CAUSES_DATA, ROOT = DATA / "causes", Path(__file__).parents[3]
+
+
+def frame(*paths: Path) -> Frame:
+    read = [ingest.read(path) for path in paths]
+    assert all(isinstance(each, Trace) for each in read)
+    return frame_of(read[0] if len(read) == 1 else merge([(path.name, each) for path, each in zip(paths, read, strict=True)]))
+
+
+def check(account: Account) -> None:
+    """Each nanosecond of each GPU in one cause, nothing worth more than itself, all worth together no more than the run."""
+    for gpu in account.gpus:
+        mine = [row for row in account.rows if row.gpu == gpu]
+        assert sum(row.wall_ns for row in mine) == account.wall_ns
+        assert all(row.cause in CAUSES and row.wall_ns > 0 for row in mine)
+        assert all(0 <= row.recoverable_ns <= row.wall_ns for row in mine if row.recoverable_ns is not None)
+        assert len({(row.cause, row.where, row.rank, "waits_in" in row.evidence) for row in mine}) == len(mine)
+    whole_ns = account.wall_ns if account.gpus else 0
+    assert sum(group.wall_ns for group in account.groups) == pytest.approx(whole_ns, abs=len(account.groups))       # means
+    assert (account.lead is None) == (not account.gpus)
+
+
+FOLDERS = ("kineto", "chrome", "nsys", "perfetto", "xprof", "broken")
+TRACES = sorted(path for folder in FOLDERS for path in (CORPUS / folder).rglob("*")
+                if path.is_file() and "nsys-rep" not in path.name)
+
+
+@pytest.mark.parametrize("path", [*TRACES, *sorted(H200.glob("kineto*")), *sorted(CAUSES_DATA.glob("*.json.gz"))],
+                         ids=lambda path: path.name)
+def test_causes_add_up_on_every_file(path: Path):
+    try:
+        found = ingest.read(path)
+    except TraceError:
+        return                                          # refused: other tests say of which files
+    if isinstance(found, Trace):
+        result, account = causes_result(frame_of(found)), account_of(frame_of(found))
+        check(account)
+        assert sum(each.worth_ns or 0 for each in result.findings) <= account.wall_ns + len(account.groups)
+        assert result.applies == bool(account.gpus) and result.answer.endswith(".")
+        json.dumps(result.numbers, allow_nan=False)
+        assert not {each.rule for each in result.findings} & COVERED
+
+
+def led(result: Any) -> tuple[str, int | None]:
+    lead = result.numbers["lead"]
+    return lead["cause"], lead["rank"]
+
+
+@pytest.mark.parametrize("fault", PLANTED)
+@pytest.mark.parametrize("seed", [None, 1, 2])
+def test_what_was_planted_leads(fault: str, seed: int | None, tmp_path: Path):
+    """With noise every duration is scaled by a factor of its own between 0.7 and 1.3."""
+    programs, cause, where, rank = PLANTED[fault]
+    found = frame(*play(tmp_path, programs, seed))
+    check(account_of(found))
+    result = causes_result(found)
+    assert led(result) == (cause, rank) and where in result.numbers["lead"]["where"], result.answer
+
+
+def test_a_wait_for_another_rank_is_followed_to_what_it_did(tmp_path: Path):
+    """Rank 1 sleeps 8 ms a step in a range; rank 0 waits for it in the all-reduce."""
+    result = causes_result(frame(*play(tmp_path, PLANTED["a rank that loads data"][0])))
+    assert result.answer.startswith("rank 1 loads data 8.00 ms a step (`## dataload ##`); rank 0 waits for it in the all-reduce: ")
+    rows = [row for row in result.numbers["causes"] if row["cause"] == "data_loading"]
+    own, waiting = ([row for row in rows if row["gpu"] == gpu] for gpu in (1, 0))
+    assert own[0]["rank"] == waiting[0]["rank"] == 1 and waiting[0]["evidence"]["waits_in"] == "all-reduce"
+    assert waiting[0]["wall_ns"] == pytest.approx(own[0]["wall_ns"], rel=0.1)
+
+
+RECORDED = {        # what was recorded on an H200 with a known fault (tests/data/causes/README.md)
+    ("data_loading",): ("data_loading", None), ("compile_warmup",): ("compilation", None), ("serial_copies",): ("copies", None),
+    ("straggler_compute_rank0", "straggler_compute_rank1"): ("more_work", 1),
+    ("straggler_data_rank0", "straggler_data_rank1"): ("data_loading", 0)}
+
+
+def warped(source: Path, target: Path, seed: int) -> Path:
+    """The trace with every stretch between two moments of it scaled by 0.7 to 1.3, the same for all ranks: order is kept."""
+    document = json.loads(gzip.decompress(source.read_bytes()))
+    chance = random.Random(seed)
+    edges, mapped = [0.0], [0.0]
+
+    def at(us: float) -> float:
+        while edges[-1] <= us:
+            edges.append(edges[-1] + step)
+            mapped.append(mapped[-1] + step * chance.uniform(0.7, 1.3))
+        i = bisect_right(edges, us) - 1
+        return mapped[i] + (us - edges[i]) * (mapped[i + 1] - mapped[i]) / step if i + 1 < len(edges) else mapped[i]
+
+    slices = [each for each in document["traceEvents"] if isinstance(each.get("ts"), int | float)]
+    first, step = min(each["ts"] for each in slices), 40.0
+    for each in sorted(slices, key=lambda each: each["ts"]):
+        start, end = at(each["ts"] - first), at(each["ts"] - first + each.get("dur", 0))
+        each["ts"] = round(first + start, 3)
+        if "dur" in each:
+            each["dur"] = round(end - start, 3)
+    target.write_text(json.dumps(document))
+    return target
+
+
+@pytest.mark.parametrize("seed", [None, 7])
+@pytest.mark.parametrize("names", RECORDED, ids=lambda names: names[0])
+def test_what_was_recorded_leads(names: tuple[str, ...], seed: int | None, tmp_path: Path):
+    paths = [CAUSES_DATA / f"{name}.json.gz" for name in names]
+    if seed is not None:
+        paths = [warped(path, tmp_path / path.name.removesuffix(".gz"), seed) for path in paths]
+    found = frame(*paths)
+    check(account_of(found))
+    assert led(causes_result(found)) == RECORDED[names]
+
+
+@pytest.mark.parametrize("names", RECORDED, ids=lambda names: names[0])
+def test_durations_scaled_in_place_change_no_lead(names: tuple[str, ...], tmp_path: Path):
+    """As a careless script does it: starts stay, durations are scaled, so that slices may cross their neighbours' begins."""
+    chance, paths = random.Random(3), []
+    for name in names:
+        document = json.loads(gzip.decompress((CAUSES_DATA / f"{name}.json.gz").read_bytes()))
+        for each in document["traceEvents"]:
+            if "dur" in each:
+                each["dur"] = round(each["dur"] * chance.uniform(0.7, 1.3), 3)
+        paths.append(tmp_path / f"{name}.json")
+        paths[-1].write_text(json.dumps(document))
+    found = frame(*paths)
+    check(account_of(found))
+    assert led(causes_result(found)) == RECORDED[names]
+
+
+def drawn(text: str) -> Frame:
+    return frame_of(trace(re.sub(r"\n\s*\|", " |", text)))
+
+
+def us(account: Account) -> dict[str, float]:
+    return {group.cause: group.wall_ns / 1000 for group in account.groups}
+
+
+def test_a_wait_costs_no_more_than_the_host_waited():
+    """The host waits 20 µs for the GPU, then needs 50 µs to launch: it would have needed 30 of them anyway."""
+    account = account_of(drawn("""
+        python (1) / main: aten::mm 0-12 | cudaLaunchKernel 4-10 corr=1 | cudaStreamSynchronize 20-40 | aten::mm 42-92
+            | cudaLaunchKernel 84-90 corr=2
+        GPU 0 / stream 7: gemm 11-39 corr=1 | gemm 91-140 corr=2
+    """))
+    check(account)
+    assert us(account)["synchronisation"] == 21 and us(account)["host_launch"] == 10 + 30         # 10 before the first kernel
+    assert us(account)["compute"] == 28 + 49
+
+
+def test_queued_work_is_told_from_work_that_nobody_launched():
+    account = account_of(drawn("""
+        python (1) / main: aten::mm 0-12 | cudaLaunchKernel 4-10 corr=1 | cudaLaunchKernel 12-14 corr=2
+            | cudaLaunchKernel 15-17 corr=3
+        GPU 0 / stream 7: gemm 11-30 corr=1 | gemm 33-60 corr=2
+        GPU 0 / stream 9: gemm 100-130 corr=3
+    """))
+    check(account)
+    assert us(account)["stream_wait"] == 40 and us(account)["launch_latency"] == 4 and "host_code" not in us(account)
+    assert account.groups[0].cause == "stream_wait" and account.groups[0].where == "gemm"
+
+
+def test_what_has_no_launch_call_is_unknown():
+    account = account_of(drawn("""
+        python (1) / main: aten::mm 0-12
+        GPU 0 / stream 7: gemm 20-50 | gemm 80-120
+    """))
+    check(account)
+    assert us(account) == {"compute": 70, "unknown": 30, "outside": 20} and account.lead and account.lead.cause == "compute"
+
+
+def test_every_cause_has_words_and_a_look():
+    from profiles.analysis.trace.account.sentences import _SAID
+
+    assert set(CAUSES) == set(LOOKS) == set(_SAID) and LOADING.search("## dataload ##")
+
+
+# --- the tables of docs/causes.md, written by `make golden` -----------------------------------------------------------------
+
+def between(text: str, name: str) -> str:
+    return text.split(f"<!-- {name} -->\n")[1].split(f"<!-- /{name} -->")[0]
+
+
+@pytest.mark.golden
+def test_the_page_of_causes_says_what_is(tmp_path: Path):
+    listed = ["| cause | | when time belongs to it |", "|---|---|---|",
+              *(f"| `{key}` | {cause.label} | {cause.means} |" for key, cause in CAUSES.items())]
+    rows = ["| fault | how | lead | right | right with noise |", "|---|---|---|---|---|"]
+    for names, expected in RECORDED.items():
+        paths = [CAUSES_DATA / f"{name}.json.gz" for name in names]
+        noisy = [warped(path, tmp_path / path.name.removesuffix(".gz"), 7) for path in paths]
+        results = [causes_result(frame(*each)) for each in (paths, noisy)]
+        rows.append(line(names[0].removesuffix("_rank0").replace("_", " "), "recorded", results, expected))
+    for fault, (programs, cause, _, rank) in PLANTED.items():
+        results = []
+        for seed in (None, 1, 2):
+            folder = tmp_path / f"{fault} {seed}"
+            folder.mkdir()
+            results.append(causes_result(frame(*play(folder, programs, seed))))
+        rows.append(line(fault, "played", results, (cause, rank)))
+    page = ROOT / "docs/causes.md"
+    text = page.read_text()
+    for name, table in (("causes", listed), ("faults", rows)):
+        made = "\n".join(table) + "\n"
+        if os.environ.get("RIDGEPOINT_GOLDEN"):
+            page.write_text(page.read_text().replace(between(page.read_text(), name), made, 1)
+                            if between(page.read_text(), name) else
+                            page.read_text().replace(f"<!-- {name} -->\n", f"<!-- {name} -->\n{made}"))
+        else:
+            assert between(text, name) == made
+    assert "| no |" not in "\n".join(rows)
+
+
+def line(fault: str, how: str, results: list[Any], expected: tuple[str, int | None]) -> str:
+    right = ["yes" if led(result) == expected else "no" for result in results]
+    said = results[0].answer.replace("|", "\\|")
+    return f"| {fault} | {how} | {said} | {right[0]} | {'yes' if set(right[1:]) == {'yes'} else 'no'} |"
