@@ -124,8 +124,8 @@ class Machine:
 
     def write(self, path: Path, gpu: str = "NVIDIA H200", ranks: int = 1) -> Path:
         devices = [{"id": self.rank, "name": gpu, "totalGlobalMem": 150e9, "computeMajor": 9, "computeMinor": 0, "numSms": 132}]
-        document: dict[str, Any] = {"schemaVersion": 1, "baseTimeNanoseconds": 1_700_000_000_000_000_000, "deviceProperties": devices,
-                    "traceEvents": self.events}
+        document: dict[str, Any] = {"schemaVersion": 1, "baseTimeNanoseconds": 1_700_000_000_000_000_000,
+                                    "deviceProperties": devices, "traceEvents": self.events}
         if ranks > 1:
             document["distributedInfo"] = {"backend": "nccl", "rank": self.rank, "world_size": ranks}
         path.write_text(json.dumps(document))
