@@ -30,6 +30,7 @@ LEAD_PCT = 10.0                     # of all GPUs' time: a cause with less to wi
 TYPE_TIMES = 3
 ONE_RANK = 0.75                     # of a cause's time: it is that rank's
 WHERE_PCT = 2.0                     # of the wall time: a name with more is a row of its own
+NAMED_PCT = 10.0                    # of a cause's time: a name with less does not stand for it
 MOST_WHERE = 8                      # rows of one cause on one GPU
 # Idle causes of which nothing can be said, or nothing won.
 _NO_GAIN = ("outside",)
@@ -169,8 +170,8 @@ def _split(frame: Frame, each: GpuTime, cause: str, ns: int, wall_ns: int, compu
         if part * 100 >= WHERE_PCT * wall_ns and name:
             out.append((name, part))
             left -= part
-    if left and not out and names:
-        out, left = [(names[0][0], left)], 0
+    if left and not out:
+        out, left = [(_where(names), left)], 0
     elif left and out and left * 100 < WHERE_PCT * wall_ns:
         out[0] = (out[0][0], out[0][1] + left)
         left = 0
@@ -221,7 +222,9 @@ def _evidence(frame: Frame, each: GpuTime, cause: str) -> dict[str, Any]:
 
 
 def _where(names: Names) -> str:
-    return next((name for name, _ in names if name), "")
+    """The name with the most time, "" where no name has a share worth saying."""
+    name, ns = max(((name, ns) for name, ns in names if name), key=lambda pair: (pair[1], pair[0]), default=("", 0))
+    return name if ns * 100 >= NAMED_PCT * sum(ns for _, ns in names) else ""
 
 
 def group_rows(rows: Sequence[Row], count: int) -> tuple[Group, ...]:
@@ -241,7 +244,7 @@ def group_rows(rows: Sequence[Row], count: int) -> tuple[Group, ...]:
         by_where: dict[str, int] = {}
         for row in mine:
             by_where[row.where] = by_where.get(row.where, 0) + row.wall_ns
-        where = max(by_where.items(), key=lambda pair: (pair[0] != "", pair[1], pair[0]))[0] if by_where else ""
+        where = _where(list(by_where.items()))
         groups.append(Group(cause, where, rank, round(whole / count), round(sum(gains) / count) if gains else None, tuple(mine)))
     return tuple(sorted(groups, key=lambda each: (-(each.recoverable_ns or 0), -each.wall_ns, each.cause)))
 

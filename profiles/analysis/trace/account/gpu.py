@@ -138,11 +138,13 @@ def _idle(frame: Frame, host: Host, work: DeviceWork, begin_ns: int, end_ns: int
     returned = np.where(known, np.clip(frame.end_ns[call], gaps.start_ns, gaps.end_ns), gaps.end_ns)
     thread = np.where(call >= 0, frame["track"][call], -1).astype(np.int64)
     queued = gaps.end_ns - returned
-    out = {"stream_wait": _chosen(returned, gaps.end_ns, known & (queued > LATENCY_NS)),
+    waits = known & ~first & (queued > LATENCY_NS)      # before its first work a GPU may do what was launched before the recording
+    out = {"stream_wait": _chosen(returned, gaps.end_ns, waits),
            "launch_latency": _chosen(returned, gaps.end_ns, known & (queued <= LATENCY_NS)),
            "unknown": _chosen(gaps.start_ns, gaps.end_ns, ended & ~known & ~first),
-           "outside": _chosen(gaps.start_ns, gaps.end_ns, first & ~known)}
-    names["stream_wait"] = _names_of_gaps(frame, after, np.where(known & (queued > LATENCY_NS), queued, 0))
+           "outside": intervals.join(_chosen(gaps.start_ns, gaps.end_ns, first & ~known),
+                                     _chosen(returned, gaps.end_ns, first & known & (queued > LATENCY_NS)))}
+    names["stream_wait"] = _names_of_gaps(frame, after, np.where(waits, queued, 0))
     tracks = busiest(thread[known])
     unread = known & ~np.isin(thread, tracks)
     out["host_code"] = _chosen(gaps.start_ns, returned, unread & ~first)

@@ -112,12 +112,12 @@ def _kernels_apart(frame: Frame, here: GpuTime, there: GpuTime, more: dict[str, 
     out = {cause: ns for cause, ns in more.items() if cause not in KERNEL_CAUSES}
     slower: Names = []
     extra: Names = []
-    (own_count, own_ns), (other_count, other_ns) = _by_name(frame, there), _by_name(frame, here)
-    for code, count in own_count.items():
-        theirs, name = other_count.get(code, 0), frame.names[code] if code >= 0 else ""
-        mean = own_ns[code] / count
+    (own_count, own_ns), (other_count, other_ns) = _by_kernel(frame, there), _by_kernel(frame, here)
+    for key, count in own_count.items():
+        theirs, name = other_count.get(key, 0), frame.names[key[0]] if key[0] >= 0 else ""
+        mean = own_ns[key] / count
         extra.append((name, round(max(0, count - theirs) * mean)))
-        usual = other_ns[code] / theirs if theirs else mean
+        usual = other_ns[key] / theirs if theirs else mean
         slower.append((name, round(min(count, theirs) * max(0.0, mean - usual))))
     found = {"slow_gpu": merge_names([pair for pair in slower if pair[1]]),
              "more_work": merge_names([pair for pair in extra if pair[1]])}
@@ -128,11 +128,18 @@ def _kernels_apart(frame: Frame, here: GpuTime, there: GpuTime, more: dict[str, 
     return out, found
 
 
-def _by_name(frame: Frame, gpu: GpuTime) -> tuple[dict[int, int], dict[int, int]]:
+Key = tuple[int, int, int, int]             # name and grid: the same kernel with another grid is other work
+
+
+def _by_kernel(frame: Frame, gpu: GpuTime) -> tuple[dict[Key, int], dict[Key, float]]:
+    """Launches and ns of each kernel and grid."""
     rows = gpu.work.rows[frame["category"][gpu.work.rows] == Category.COMPUTE]
-    codes, at = np.unique(frame["name"][rows], return_inverse=True)
-    count, total = np.bincount(at, minlength=codes.size), np.bincount(at, frame["dur_ns"][rows], codes.size)
-    keys = codes.tolist()
+    if not rows.size:
+        return {}, {}
+    table = np.stack([frame["name"][rows], *(frame[f"grid_{axis}"][rows] for axis in "xyz")], axis=1).astype(np.int64)
+    kinds, at = np.unique(table, axis=0, return_inverse=True)
+    count, total = np.bincount(at.reshape(-1)), np.bincount(at.reshape(-1), frame["dur_ns"][rows])
+    keys: list[Key] = [tuple(kind) for kind in kinds.tolist()]
     return dict(zip(keys, count.tolist(), strict=True)), dict(zip(keys, total.tolist(), strict=True))
 
 
