@@ -22,6 +22,7 @@ from profiles.trace import Category
 
 KERNEL_CAUSES = ("compute", "no_tensor_cores", "memory_traffic", "unknown_kernels", "small_kernels", "serial_streams")
 _NOT = ("communication", "outside", "launch_latency")
+MOST_PAIRS = 256                    # of GPUs, those that wait the most: what others wait stays communication
 LEAST_NS = 20_000                   # of one wait: less is the way of the data (the slack of `critical.links`)
 
 
@@ -72,8 +73,10 @@ def _pairs(launches: Collectives, met: Meetings, wait_ns: Ints) -> dict[tuple[in
     late = launches.participant[met.late[met.of[mine]]]
     waiting = launches.participant[mine]
     key = waiting * len(launches.labels) + late
-    return {(int(each) // len(launches.labels), int(each) % len(launches.labels)): mine[key == each]
-            for each in np.unique(key[waiting != late]).tolist()}
+    apart = waiting != late
+    keys, at = np.unique(key[apart], return_inverse=True)
+    most = np.argsort(-np.bincount(at, wait_ns[mine][apart], keys.size), kind="stable")[:MOST_PAIRS]
+    return {(each // len(launches.labels), each % len(launches.labels)): mine[key == each] for each in keys[most].tolist()}
 
 
 def _exposed_ns(here: GpuTime, launches: Collectives, mine: Ints, wait_ns: Ints) -> int:
