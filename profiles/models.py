@@ -92,13 +92,13 @@ class KernelStat(models.Model):
     family = models.ForeignKey(KernelFamily, null=True, on_delete=models.SET_NULL, related_name="stats")
     category = models.CharField(max_length=16)         # "compute" | "communication"
     launches = models.BigIntegerField()
-    total_ns = models.BigIntegerField()
-    mean_ns = models.FloatField()
+    total_ns = models.BigIntegerField(null=True)       # null, as mean and share: counters that were taken without a duration
+    mean_ns = models.FloatField(null=True)
     p50_ns = models.FloatField(null=True)              # these four: null where a tool's sums do not state them
     p95_ns = models.FloatField(null=True)
     min_ns = models.BigIntegerField(null=True)
     max_ns = models.BigIntegerField(null=True)
-    share_pct = models.FloatField()                    # of the profile's summed kernel time, 0-100
+    share_pct = models.FloatField(null=True)           # of the profile's summed kernel time, 0-100
     bound = models.CharField(max_length=16, blank=True)       # "memory" | "compute" | "latency" | "" = unknown
     bound_reason = models.TextField(blank=True)        # the numbers it rests on, or why it is unknown
     registers_per_thread = models.IntegerField(null=True)
@@ -106,7 +106,7 @@ class KernelStat(models.Model):
     occupancy_pct = models.FloatField(null=True)
 
     class Meta:
-        ordering = ["-total_ns", "id"]
+        ordering = [F("total_ns").desc(nulls_last=True), "id"]
         # by digest: a btree row ends at 2704 bytes, C++ template names do not
         constraints = [models.UniqueConstraint(F("profile"), MD5("name"), name="kernelstat_once_per_profile")]
         indexes = [models.Index(fields=["short_name"])]

@@ -8,7 +8,7 @@ from functools import reduce
 from operator import and_, or_
 from typing import Any
 
-from django.db.models import Count, Max, Q, QuerySet, Sum, TextField
+from django.db.models import Count, F, Max, Q, QuerySet, Sum, TextField
 from django.db.models.functions import Cast
 
 from profiles.models import Capture, KernelStat, Profile
@@ -67,13 +67,13 @@ def _find_kernels(query: str) -> HitGroup:
         .order_by()
         .values("short_name")
         .annotate(total_ns=Sum("total_ns"), launches=Sum("launches"), profiles=Count("profile", distinct=True))
-        .order_by("-total_ns", "short_name")
+        .order_by(F("total_ns").desc(nulls_last=True), "short_name")
     )
     group = _make_group("kernels", rows)
     best = {
         each.short_name: each
         for each in KernelStat.objects.filter(short_name__in=[hit["short_name"] for hit in group.hits])
-        .order_by("short_name", "-total_ns")
+        .order_by("short_name", F("total_ns").desc(nulls_last=True))
         .distinct("short_name")
     }
     return HitGroup(group.kind, [{**hit, "kernel": best[hit["short_name"]]} for hit in group.hits], group.more)

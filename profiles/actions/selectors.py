@@ -40,7 +40,7 @@ def tune(kernel: KernelStat) -> Action:
     said = f"Filled in for {kernel.short_name} of {kernel.profile.name}: "
     if candidate.shape:
         said += (f"the shape of {candidate.source}, {plural(launches, 'launch')}, {time_text(ns)} of its "
-                 f"{time_text(kernel.total_ns)}.")
+                 f"{time_text(kernel.total_ns or 0)}.")
     else:
         said += f"only the operator {candidate.operator}."
     return Action(_url("tune-new", fields), f"{said} {candidate.why}".strip(), fields)

@@ -43,7 +43,7 @@ def advice_of(kernel: KernelStat) -> list[Advice]:
                  None if "nvidia_estimate_pct" in finding.numbers else finding.worth_ns)
             for finding in kernel.findings.all()]
     listed = rules.merge_launch_rules([(row.duration_ns, row.rules) for row in rows])
-    return advise(counters.combine_launches(facts) if facts else None, float(kernel.total_ns), ours, listed)
+    return advise(counters.combine_launches(facts) if facts else None, float(kernel.total_ns or 0), ours, listed)
 
 
 def advice_lines(kernel: KernelStat) -> list[AdviceLine]:

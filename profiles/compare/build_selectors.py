@@ -59,7 +59,7 @@ def build_heat(kind: str = "", gpu: str = "") -> Heat | None:
 def _heat(kind: str, gpu: str, profiles: QuerySet[Profile]) -> Heat | None:
     newest = profiles.order_by().values("build").annotate(first=Min("created")).order_by("-first")[:HEAT_BUILDS]
     builds = [row["build"] for row in newest][::-1]
-    stats = (KernelStat.objects.filter(profile__in=profiles.filter(build__in=builds))
+    stats = (KernelStat.objects.filter(profile__in=profiles.filter(build__in=builds), total_ns__isnull=False)
              .values("short_name", "profile__build").annotate(total=Sum("total_ns"), count=Sum("launches")).order_by())
     means: dict[str, dict[str, tuple[float, int]]] = {}
     totals: dict[str, float] = {}

@@ -107,7 +107,7 @@ def _stalls(whole: LaunchFacts) -> list[dict[str, Any]]:
         "reason": stall.reason, "cycles": stall.cycles, "share_pct": stall.share_pct, "known": stalls.explain(stall.reason),
         "samples_pct": 100.0 * whole.samples[stall.reason] / total if total and stall.reason in whole.samples else None,
         "look": [(anchor, stalls.PLACES[anchor]) for anchor in stalls.LOOK.get(stall.reason, ())],
-    } for stall in whole.stalls if stall.cycles > 0]
+    } for stall in whole.stalls if stall.share_pct > 0]
 
 
 def _parameters(whole: LaunchFacts) -> list[dict[str, Any]]:

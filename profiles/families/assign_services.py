@@ -84,9 +84,10 @@ def reassign(*family_ids: int) -> int:
 def assign_missing(everything: bool = False) -> int:
     """Assign kernels without a family, or all of them after the identity changed.
 
-    Without: profiles read before there were any families.
+    Without: profiles read before there were any families. A kernel without a time belongs to none.
     """
-    return _reassign(KernelStat.objects.all() if everything else KernelStat.objects.filter(Q(family=None)))
+    timed = KernelStat.objects.filter(total_ns__isnull=False)
+    return _reassign(timed if everything else timed.filter(Q(family=None)))
 
 
 def _reassign(stats: Any) -> int:

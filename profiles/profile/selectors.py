@@ -216,6 +216,9 @@ def _counters_answer(profile: Profile) -> list[tuple[str, bool]]:
     if top is None:
         return [(f"{plural(profile.launches, 'launch')}, none of them measured to its end.", False)]
     bound = f", {top.bound}-bound" if top.bound else ""
+    if top.share_pct is None:
+        return [(f"{plural(profile.launches, 'launch')} of {plural(kernels, 'kernel')}; the report states no duration: "
+                 "which takes most time is unknown.", False)]
     return [(f"{text}; ", False), (top.short_name, True), (f" takes {pct_text(top.share_pct)} of it{bound}.", False)]
 
 
@@ -229,7 +232,7 @@ def _summary_answer(profile: Profile) -> list[tuple[str, bool]]:
         return [(f"{plural(rows, 'row')} in {plural(len(tables), 'table')}; none of them sums GPU kernels.", False)]
     kernels = plural(profile.kernels.count(), "kernel")
     return [(f"{plural(profile.launches, 'launch')} of {kernels} take {time_text(profile.gpu_time_ns)}; ", False),
-            (top.short_name, True), (f" takes {pct_text(top.share_pct)} of it.", False)]
+            (top.short_name, True), (f" takes {pct_text(top.share_pct or 0.0)} of it.", False)]
 
 
 def tables(profile: Profile) -> list[dict[str, Any]]:

@@ -31,18 +31,23 @@ class KernelRow:
     short_name: str = _column("VARCHAR", "without templates and arguments")
     category: str = _column("VARCHAR", "compute or communication")
     launches: int = _column("BIGINT", "count")
-    total_ns: int = _column("BIGINT", "ns")
-    mean_ns: float = _column("DOUBLE", "ns")
+    total_ns: int | None = _column("BIGINT", "ns; NULL: counters without a duration")
+    mean_ns: float | None = _column("DOUBLE", "ns; NULL as total_ns")
     p50_ns: float | None = _column("DOUBLE", "ns")      # exact quantiles of all launches, linear between neighbours;
     p95_ns: float | None = _column("DOUBLE", "ns")      # None: a tool's sums
     min_ns: int | None = _column("BIGINT", "ns")
     max_ns: int | None = _column("BIGINT", "ns")
-    share_pct: float = _column("DOUBLE", "0-100, of the profile's summed kernel time")
+    share_pct: float | None = _column("DOUBLE", "0-100, of the profile's summed kernel time; NULL as total_ns")
     bound: str = _column("VARCHAR", "memory, compute, latency, launch; empty is unknown", default="")
     bound_reason: str = ""
     registers_per_thread: int | None = _column("INTEGER", "registers", default=None)
     smem_bytes: int | None = _column("BIGINT", "bytes per block", default=None)         # the largest of its launches
     occupancy_pct: float | None = _column("DOUBLE", "0-100", default=None)              # as the file states it, weighted by time
+
+    @property
+    def time_ns(self) -> int:
+        """Return what the row adds to sums and orders: its time, nothing where that is unknown."""
+        return self.total_ns or 0
 
 
 KERNEL_COLUMNS = tuple(column.name for column in fields(KernelRow))     # also of the rows and of the exported file
@@ -80,7 +85,7 @@ def kernel_table(trace: Trace) -> list[KernelRow]:
         smem_bytes=int(smem[i]) if smem[i] >= 0 else None,
         occupancy_pct=float(occupancy[i]) if np.isfinite(occupancy[i]) else None,
     ) for i, at in enumerate(starts.tolist())]
-    return sorted(made, key=lambda row: -row.total_ns)      # ties stay in the order of the file
+    return sorted(made, key=lambda row: -row.time_ns)       # ties stay in the order of the file
 
 
 def summary_table(summary: Summary) -> list[KernelRow]:
@@ -98,7 +103,7 @@ def summary_table(summary: Summary) -> list[KernelRow]:
         raise TraceError("the kernels' sums", f"they add up to {everything} ns, which no clock counts",
                          "The file is damaged or was edited: export it again.")
     rows = [_row_of_sums(name, parts, everything) for name, parts in groups.items()]
-    return sorted(rows, key=lambda row: -row.total_ns)
+    return sorted(rows, key=lambda row: -row.time_ns)
 
 
 def _row_of_sums(name: str, parts: Sequence[KernelSum], everything: int) -> KernelRow:
@@ -140,15 +145,15 @@ def fold(rows: list[KernelRow], most: int, name: str) -> list[KernelRow]:
         return rows
     kept = [row for row in rows[:most] if row.name != name]
     others = [*(row for row in rows[:most] if row.name == name), *rows[most:]]
-    launches, total_ns = sum(row.launches for row in others), sum(row.total_ns for row in others)
+    launches, total_ns = sum(row.launches for row in others), sum(row.time_ns for row in others)
     one = KernelRow(
         name=name, short_name=short_name(name),
         category="communication" if all(row.category == "communication" for row in others) else "compute",
         launches=launches, total_ns=total_ns, mean_ns=total_ns / launches if launches else 0.0, p50_ns=None, p95_ns=None,
         min_ns=min((row.min_ns for row in others if row.min_ns is not None), default=None),
         max_ns=max((row.max_ns for row in others if row.max_ns is not None), default=None),
-        share_pct=sum(row.share_pct for row in others))
-    return sorted([*kept, one], key=lambda row: -row.total_ns)
+        share_pct=sum(row.share_pct or 0.0 for row in others))
+    return sorted([*kept, one], key=lambda row: -row.time_ns)
 
 
 def _quantile(ordered: npt.NDArray[np.int64], starts: npt.NDArray[np.intp], counts: npt.NDArray[np.intp],

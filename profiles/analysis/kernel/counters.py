@@ -263,18 +263,19 @@ def limiter_words(occupancy: OccupancyFacts) -> str:
 def combine_launches(launches: Sequence[LaunchFacts]) -> LaunchFacts | None:
     """Return one kernel from its complete launches.
 
-    The longest one's facts with summed work and time-weighted shares.
+    The longest one's facts with summed work and time-weighted shares. Where no launch states a duration: the first one's facts with
+    the plain mean of the shares.
     """
-    whole = [each for each in launches if each.duration_ns]
+    whole = [each for each in launches if each.duration_ns] or list(launches)
     if not whole:
         return None
     longest = max(whole, key=lambda each: each.duration_ns or 0.0)
-    sol = SpeedOfLight(**{f.name: _weighted_mean((getattr(x.sol, f.name), x.duration_ns) for x in whole)
+    sol = SpeedOfLight(**{f.name: _weighted_mean((getattr(x.sol, f.name), _weight(x, longest)) for x in whole)
                           for f in fields(SpeedOfLight)})
     point = combine_points(whole)
     roofs = combine_roofs(whole)
     mean_ns = sum(each.duration_ns or 0.0 for each in whole) / len(whole)
-    bounded = classify(sol, point, longest.occupancy, longest.stalls, roofs, mean_ns)
+    bounded = classify(sol, point, longest.occupancy, longest.stalls, roofs, mean_ns or None)
     return LaunchFacts(**{**{f.name: getattr(longest, f.name) for f in fields(LaunchFacts)},
                           "sol": sol, "point": point, "bound": bounded.kind, "bound_reason": bounded.reason, "bounded": bounded,
                           "levels": combine_levels([(each.duration_ns, each.levels) for each in whole], point.flop, roofs)})
@@ -284,12 +285,14 @@ def combine_roofs(launches: Sequence[LaunchFacts]) -> Roofs:
     """Time-weighted roofs of several launches."""
     if len(launches) == 1:
         return launches[0].roofs
+    longest = max(launches, key=lambda each: each.duration_ns or 0.0)
     return Roofs(
-        **{f"{name}_bytes_s": _weighted_mean((getattr(x.roofs, f"{name}_bytes_s"), x.duration_ns) for x in launches)
+        **{f"{name}_bytes_s": _weighted_mean((getattr(x.roofs, f"{name}_bytes_s"), _weight(x, longest)) for x in launches)
            for name in ("dram", "l2", "l1")},
         compute={p: value for p in gpus.PRECISIONS
-                 if (value := _weighted_mean((x.roofs.compute.get(p), x.duration_ns) for x in launches)) is not None},
-        per_cycle=launches[0].roofs.per_cycle, sm_clock_hz=_weighted_mean((x.sm_clock_hz, x.duration_ns) for x in launches),
+                 if (value := _weighted_mean((x.roofs.compute.get(p), _weight(x, longest)) for x in launches)) is not None},
+        per_cycle=launches[0].roofs.per_cycle,
+        sm_clock_hz=_weighted_mean((x.sm_clock_hz, _weight(x, longest)) for x in launches),
         source=launches[0].roofs.source)
 
 
@@ -308,8 +311,13 @@ def combine_points(launches: Sequence[LaunchFacts]) -> Point:
                     and (x.point.flop is None or (x.point.flop and x.point.dram_bytes))), None)
     note = next((x.point.notes[0] for x in launches if x.point.notes), None)
     moved = [x.point.dram_bytes for x in launches]
-    return roofline.point(sum(x.duration_ns or 0.0 for x in launches), roofline.Work(dict(flop), {}, unknown, note),
+    return roofline.point(sum(x.duration_ns or 0.0 for x in launches) or None, roofline.Work(dict(flop), {}, unknown, note),
                           None if None in moved else float(sum(m for m in moved if m is not None)), combine_roofs(launches))
+
+
+def _weight(launch: LaunchFacts, longest: LaunchFacts) -> float | None:
+    """Its time; where not even the longest launch states one, each counts alike."""
+    return launch.duration_ns if longest.duration_ns else 1.0
 
 
 def _weighted_mean(pairs: Iterable[tuple[float | None, float | None]]) -> float | None:
@@ -321,7 +329,7 @@ def _weighted_mean(pairs: Iterable[tuple[float | None, float | None]]) -> float 
 def kernel_table(report: Report) -> list[KernelRow]:
     """Return the kernels of a report, most time first.
 
-    Incomplete launches are no part of it.
+    Incomplete launches are no part of it. A kernel whose launches state no duration has None for its times and comes last.
     """
     groups: dict[str, list[LaunchFacts]] = defaultdict(list)
     for launch in report.launches:
@@ -329,20 +337,22 @@ def kernel_table(report: Report) -> list[KernelRow]:
             groups[launch.kernel].append(launch_facts(launch))
     everything = sum(each.duration_ns or 0.0 for group in groups.values() for each in group)
     rows = [_kernel_row(name, group, everything) for name, group in groups.items()]
-    return sorted(rows, key=lambda row: -row.total_ns)
+    return sorted(rows, key=lambda row: -row.time_ns)
 
 
 def _kernel_row(name: str, group: list[LaunchFacts], everything_ns: float) -> KernelRow:
     durations = np.array([each.duration_ns or 0.0 for each in group])
+    timed = any(each.duration_ns is not None for each in group)
     whole = combine_launches(group)
     launch = whole.launch if whole else {}
     smem = [_possible(launch.get(f"smem_{part}_bytes")) for part in ("static", "dynamic")]
     return KernelRow(
         name=name, short_name=short_name(name), category="communication" if is_collective(name) else "compute",
-        launches=len(group), total_ns=round(float(durations.sum())), mean_ns=float(durations.mean()),
-        p50_ns=float(np.percentile(durations, 50)), p95_ns=float(np.percentile(durations, 95)),
-        min_ns=round(float(durations.min())), max_ns=round(float(durations.max())),
-        share_pct=100.0 * float(durations.sum()) / everything_ns if everything_ns else 0.0,
+        launches=len(group), total_ns=round(float(durations.sum())) if timed else None,
+        mean_ns=float(durations.mean()) if timed else None,
+        p50_ns=float(np.percentile(durations, 50)) if timed else None, p95_ns=float(np.percentile(durations, 95)) if timed else None,
+        min_ns=round(float(durations.min())) if timed else None, max_ns=round(float(durations.max())) if timed else None,
+        share_pct=100.0 * float(durations.sum()) / everything_ns if everything_ns else 0.0 if timed else None,
         bound=whole.bound if whole else "", bound_reason=whole.bound_reason if whole else "",
         registers_per_thread=_possible(launch.get("registers_per_thread")),
         smem_bytes=sum(part for part in smem if part is not None) if None not in smem else None,

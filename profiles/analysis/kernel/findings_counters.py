@@ -72,7 +72,7 @@ def _kernels(report: Report) -> list[Kernel]:
     for name, launches in groups.items():
         known = [launch_facts(launch) for launch in launches]
         whole = combine_launches(known)
-        if whole:
+        if whole and whole.duration_ns:         # a finding is ranked by time: without any there is no rank
             listed = rules.merge_launch_rules([(each.duration_ns, [asdict(rule) for rule in launch.rules])
                                       for each, launch in zip(known, launches, strict=True)])
             made.append((name, known, whole, listed, sum(each.duration_ns or 0.0 for each in known)))
@@ -174,9 +174,9 @@ def _find_stall(kernel: Kernel) -> Iterator[Finding]:
     if top is None or top.share_pct < LIMITS["stall_pct"]:
         return
     known = stalls.explain(top.reason)
+    cycles = "" if top.cycles is None else f": {top.cycles:.1f} cycles per instruction"
     yield Finding("counters.stall", "info",
-                f"{kernel.title}: warps spend {pct_text(top.share_pct)} of their time in “{known.title}”: "
-                f"{top.cycles:.1f} cycles per instruction", f"{known.meaning} {known.fix}",
+                f"{kernel.title}: warps spend {pct_text(top.share_pct)} of their time in “{known.title}”{cycles}", f"{known.meaning} {known.fix}",
                 {"share_pct": top.share_pct, "cycles_per_issue": top.cycles}, None, kernel.name)
 
 

@@ -11,6 +11,10 @@ from dataclasses import dataclass
 
 PREFIX, SUFFIX = "smsp__average_warps_issue_stalled_", "_per_issue_active.ratio"
 SAMPLE_PREFIX = "smsp__pcsamp_warps_issue_stalled_"
+# The same states as Nsight Compute of 2019 and 2020 names them. Warp cycles per issued instruction, as PREFIX…SUFFIX …
+OLD_CYCLES = ("smsp__average_warp_latency_issue_stalled_", ".ratio")
+# … and the share of a warp's active cycles in that state, percent (CLI guide, "Metric Comparison", for nvprof's stall_…).
+OLD_SHARE = ("smsp__warp_issue_stalled_", "_per_warp_active.pct")
 LATENCY = "smsp__average_warp_latency_per_inst_issued.ratio"
 
 
@@ -136,20 +140,27 @@ class Stall:
     """One reason of one launch. `cycles` per issued instruction: how long a warp is in this state between issues."""
 
     reason: str
-    cycles: float
+    cycles: float | None                 # None: only the share was collected
     share_pct: float                     # of the cycles between two issues, 0-100
 
 
 def stalls(metrics: Mapping[str, float | str]) -> list[Stall]:
     """Return the warp states per issued instruction, longest first.
 
-    From `…_per_issue_active.ratio`; empty where not collected.
+    From `…_per_issue_active.ratio`, else from the older names (OLD_CYCLES, OLD_SHARE); empty where not collected.
     """
-    cycles = {name[len(PREFIX):-len(SUFFIX)]: float(value) for name, value in metrics.items()
-              if name.startswith(PREFIX) and name.endswith(SUFFIX) and isinstance(value, (int, float))}
-    total = sum(cycles.values())
-    ranked = [Stall(reason, value, 100.0 * value / total if total else 0.0) for reason, value in cycles.items()]
-    return sorted(ranked, key=lambda stall: -stall.cycles)
+    cycles = _by_reason(metrics, PREFIX, SUFFIX) or _by_reason(metrics, *OLD_CYCLES)
+    if cycles:
+        total = sum(cycles.values())
+        ranked = [Stall(reason, value, 100.0 * value / total if total else 0.0) for reason, value in cycles.items()]
+    else:
+        ranked = [Stall(reason, None, value) for reason, value in _by_reason(metrics, *OLD_SHARE).items()]
+    return sorted(ranked, key=lambda stall: -stall.share_pct)
+
+
+def _by_reason(metrics: Mapping[str, float | str], prefix: str, suffix: str) -> dict[str, float]:
+    return {name[len(prefix):-len(suffix)]: float(value) for name, value in metrics.items()
+            if name.startswith(prefix) and name.endswith(suffix) and isinstance(value, (int, float))}
 
 
 def samples(metrics: Mapping[str, float | str]) -> dict[str, int]:

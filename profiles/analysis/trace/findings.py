@@ -55,7 +55,7 @@ class Facts:
 
     @cached_property
     def gpu_time_ns(self) -> int:
-        return sum(kernel.total_ns for kernel in self.kernels)
+        return sum(kernel.time_ns for kernel in self.kernels)
 
 
 Limits = Mapping[str, float]
@@ -177,15 +177,15 @@ def find_top_kernel(facts: Facts, limits: Limits) -> Iterator[Finding]:
     """Find one kernel that owns much of the kernel time: the first to tune."""
     if not facts.kernels or facts.gpu_time_ns <= 0:
         return
-    kernel = max(facts.kernels, key=lambda each: each.total_ns)
-    share_pct = 100 * kernel.total_ns / facts.gpu_time_ns
+    kernel = max(facts.kernels, key=lambda each: each.time_ns)
+    share_pct = 100 * kernel.time_ns / facts.gpu_time_ns
     if share_pct < limits["share_pct"]:
         return
     collective = kernel.category == "communication"
     yield Finding(
         "top_kernel", "info" if collective else "medium",
-        f"`{kernel.short_name}` takes {pct_text(share_pct)} of the kernel time: {time_text(kernel.total_ns)} in "
-        f"{plural(kernel.launches, 'launch')}, {time_text(kernel.mean_ns)} each",
+        f"`{kernel.short_name}` takes {pct_text(share_pct)} of the kernel time: {time_text(kernel.time_ns)} in "
+        f"{plural(kernel.launches, 'launch')}, {time_text(kernel.mean_ns or 0.0)} each",
         "It includes waiting for the other ranks: compare with their traces before changing the collective." if collective
         else "Capture its counters to see what bounds it; tune it if it is yours or a Triton kernel.",
         {"launches": kernel.launches, "total_ns": kernel.total_ns, "mean_ns": kernel.mean_ns, "share_pct": share_pct},
@@ -198,7 +198,7 @@ def find_low_occupancy(facts: Facts, limits: Limits) -> Iterator[Finding]:
     An estimate of 0 is Kineto's word for "not computed".
     """
     for kernel in facts.kernels:
-        share_pct, occupancy_pct = _pct(kernel.total_ns, facts.gpu_time_ns), kernel.occupancy_pct
+        share_pct, occupancy_pct = _pct(kernel.time_ns, facts.gpu_time_ns), kernel.occupancy_pct
         if not occupancy_pct or share_pct < limits["share_pct"] or occupancy_pct >= limits["occupancy_pct"]:
             continue
         yield Finding(

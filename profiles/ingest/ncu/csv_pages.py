@@ -8,13 +8,14 @@ rounded; the raw page is exact. Labels that `profiles.analysis.core.sections` do
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from profiles.analysis.core.sections import LABELS
 from profiles.ingest.core.source import Source
 from profiles.ingest.core.text_lines import read_lines
-from profiles.ingest.ncu.report import launch_from
+from profiles.ingest.ncu.report import accept_untimed, add_durations, launch_from
 from profiles.ingest.ncu.units import base_unit, decimal_sign, value_of
 from profiles.trace import CounterLaunch, Integrity, Report, Rule, TraceError
 
@@ -22,15 +23,18 @@ from profiles.trace import CounterLaunch, Integrity, Report, Rule, TraceError
 def metric_of(section: str, label: str) -> str | None:
     """Return the metric that a line of the details page shows.
 
-    A real metric name (``--metrics``, ``--print-metric-name name``) stands for itself.
+    A real metric name (``--metrics``, ``--print-metric-name name``) stands for itself, with a dot or without
+    (``launch__registers_per_thread``, ``smsp__inst_executed.sum``); so do the names of nvprof (``stall_memory_dependency``).
     """
-    if "__" in label and "." in label and " " not in label:
+    if "__" in label and " " not in label or section == SINGLE_METRICS and _NVPROF_NAME.match(label):
         return label
     return LABELS.get(section, {}).get(label)
 
 
 FORMAT = "ncu-csv"
 RAW_HINT = "Export it again with: ncu --import report.ncu-rep --csv --page raw > report.csv"
+SINGLE_METRICS = "Command line profiler metrics"          # the section that `ncu --metrics` prints
+_NVPROF_NAME = re.compile(r"^[a-z][a-z0-9_]{2,79}$")
 _KEYS = ("ID", "Kernel Name")
 _ID_COLUMNS = {
     "ID", "Process ID", "Process Name", "Host Name", "Kernel Name", "Kernel Time", "Context", "Stream", "Block Size",
@@ -75,6 +79,7 @@ def read(source: Source) -> Report:
         raise TraceError("header", "this is a summary over launches (--print-summary)", RAW_HINT)
     else:
         report = _raw(table)
+    accept_untimed(report)
     integrity = report.integrity
     integrity.repair("lines of other output skipped", table.other_lines)
     if source.damage:
@@ -190,7 +195,7 @@ def _raw(table: Table) -> Report:
             value = value_of(row[i], decimal) if i < len(row) else None
             if value is not None:
                 metrics[name] = value * scale[i][0] if isinstance(value, float) else value
-        report.launches.append(launch_from(len(report.launches), _cell(table, row, "Kernel Name"), metrics, []))
+        report.launches.append(launch_from(len(report.launches), _cell(table, row, "Kernel Name"), add_durations(metrics), []))
     report.metadata["process"] = _cell(table, rows[0], "Process Name") if rows else ""
     return report
 
@@ -246,10 +251,9 @@ def _details(table: Table) -> Report:
         launch, rounded = _details_launch(table, rows, decimal, report)
         labels += rounded
         report.launches.append(launch)
-    if not any("gpu__time_duration.sum" in launch.metrics for launch in report.launches):
-        raise TraceError("section GPU Speed Of Light Throughput", "this details page holds no duration", RAW_HINT)
-    report.integrity.notes.append(
-        "This is ncu's details page: values are rounded to two decimals and many metrics are absent. " + RAW_HINT)
+    if any(_cell(table, row, "Section Name") != SINGLE_METRICS for row in table.rows):
+        report.integrity.notes.append(
+            "This is ncu's details page: values are rounded to two decimals and many metrics are absent. " + RAW_HINT)
     report.integrity.repair("values rounded as the details page prints them", labels)
     return report
 
@@ -273,7 +277,7 @@ def _details_launch(table: Table, rows: list[list[str]], decimal: str, report: R
             metrics[name] = value * factor if isinstance(value, float) else value
             report.units[name] = unit
             rounded += isinstance(value, float)
-    return launch_from(len(report.launches), cell(rows[0], "Kernel Name"), metrics, rules), rounded
+    return launch_from(len(report.launches), cell(rows[0], "Kernel Name"), add_durations(metrics), rules), rounded
 
 
 def _rule(cell: Callable[[list[str], str], str], row: list[str], decimal: str) -> Rule:

@@ -15,6 +15,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +78,11 @@ def _read(path: Path, container: ncu_container.Container, source: Source, plain:
             source.progress("reading", len(report.launches))
     except ChildProcessError as error:
         return report, str(error)
+    finally:
+        accept_untimed(report)
+        for launch in report.launches:
+            if launch.incomplete:
+                report.integrity.repair(f"kept out of sums: {launch.incomplete}")
     return report, ""
 
 
@@ -104,9 +110,7 @@ def _take(document: dict[str, Any], report: Report, inside: ncu_inside.Inside) -
     for name, parts in document["breakdowns"].items():
         report.metadata.setdefault("breakdowns", {}).setdefault(name, parts)
     rules = [_rule(r) for r in document["rules"]]
-    launch = launch_from(len(report.launches), document["name"], document["metrics"], rules)
-    if launch.incomplete:
-        report.integrity.repair(f"kept out of sums: {launch.incomplete}")
+    launch = launch_from(len(report.launches), document["name"], add_durations(document["metrics"]), rules)
     try:
         inside.take(document, launch)
     except (ArithmeticError, LookupError, TypeError, ValueError, pa.ArrowException):      # its counters are whole all the same
@@ -138,6 +142,41 @@ def incomplete(metrics: dict[str, float | str], grid: tuple[int, int, int] | Non
     if (grid is not None and 0 in grid) or "launch__grid_size" not in metrics:
         return "profiling stopped before this launch was measured"
     return "the report holds no duration for this launch (gpu__time_duration.sum)"
+
+
+UNTIMED = "The report states no duration (gpu__time_duration.sum was not collected): times and shares are unknown."
+_DURATION = "gpu__time_duration.sum"
+_IDENTITY = ("launch__grid_dim_", "launch__block_dim_", "launch__context_id", "launch__stream_id", "launch__device_id",
+             "device__", "profiler__", "nvtx__", "numa__")
+
+
+def add_durations(metrics: dict[str, float | str]) -> dict[str, float | str]:
+    """Return the metrics with the sum where the file states the mean, maximum or minimum of the duration alone.
+
+    They are equal: the counter has one instance per GPU (Kernel Profiling Guide, "Metrics Structure").
+    """
+    if _DURATION not in metrics:
+        for part in (".avg", ".max", ".min", ""):
+            if isinstance(value := metrics.get(f"gpu__time_duration{part}"), (int, float)):
+                return {**metrics, _DURATION: value}
+    return metrics
+
+
+def accept_untimed(report: Report) -> None:
+    """Where single metrics were collected and the duration was none of them, take the launches as they are.
+
+    Of a report in which any launch has a duration, one without was interrupted and stays out of sums.
+    """
+    if any(launch.incomplete is None for launch in report.launches):
+        return
+    accepted = 0
+    for at, launch in enumerate(report.launches):
+        counted = any(not name.startswith(_IDENTITY) for name in launch.metrics)
+        if counted and not (launch.grid is not None and 0 in launch.grid):
+            report.launches[at] = replace(launch, incomplete=None)
+            accepted += 1
+    if accepted:
+        report.integrity.notes.append(UNTIMED)
 
 
 def _dim3(metrics: dict[str, float | str], prefix: str) -> tuple[int, int, int] | None:

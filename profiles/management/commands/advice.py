@@ -34,7 +34,9 @@ class Command(BaseCommand):
             self.stdout.write(json.dumps([advice_json(kernel) for kernel in kernels], ensure_ascii=False, default=str))
             return
         for kernel in kernels:
-            self.stdout.write(f"{kernel.short_name}: {time_text(kernel.total_ns)}, {pct_text(kernel.share_pct)} of the kernel time")
+            spent = "no duration" if kernel.total_ns is None or kernel.share_pct is None else (
+                f"{time_text(kernel.total_ns)}, {pct_text(kernel.share_pct)} of the kernel time")
+            self.stdout.write(f"{kernel.short_name}: {spent}")
             lines = advice_lines(kernel)
             for number, line in enumerate(lines, 1):
                 gain = f"{time_text(line.advice.gain_ns)} ({line.advice.gain_source})" if line.advice.gain_ns else "gain unknown"

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from profiles import ingest
+from profiles.analysis.kernel.counters import kernel_table, launch_facts
 from profiles.ingest.ncu.units import base_unit, decimal_sign, value_of
 from profiles.trace import Report, TraceError
 
@@ -135,6 +136,54 @@ def test_a_details_page_of_single_metrics_has_real_names() -> None:
     assert first["dram__bytes_read.sum"] == pytest.approx(2.33e6)
     assert first["dram__bytes_write.sum"] == 0
     assert "flop_count_hp.sum" not in first        # "n/a" is unknown, not zero
+
+
+SINGLE = """==PROF== Connected to process 41
+"ID","Process ID","Process Name","Host Name","Kernel Name","Kernel Time","Context","Stream","Section Name","Metric Name","Metric Unit","Metric Value"
+"0","41","app","127.0.0.1","saxpy(int, float *)","2020-Mar-12 18:42:18","1","7","Command line profiler metrics","launch__registers_per_thread","register/thread","39"
+"0","41","app","127.0.0.1","saxpy(int, float *)","2020-Mar-12 18:42:18","1","7","Command line profiler metrics","sm__warps_active.avg.pct_of_peak_sustained_active","%","55.5"
+"0","41","app","127.0.0.1","saxpy(int, float *)","2020-Mar-12 18:42:18","1","7","Command line profiler metrics","smsp__warp_issue_stalled_long_scoreboard_per_warp_active.pct","%","71.25"
+"0","41","app","127.0.0.1","saxpy(int, float *)","2020-Mar-12 18:42:18","1","7","Command line profiler metrics","smsp__warp_issue_stalled_wait_per_warp_active.pct","%","10"
+"1","41","app","127.0.0.1","saxpy(int, float *)","2020-Mar-12 18:42:18","1","7","Command line profiler metrics","launch__registers_per_thread","register/thread","39"
+"2","41","app","127.0.0.1","gather(int *)","2020-Mar-12 18:42:18","1","7","Command line profiler metrics","launch__occupancy_limit_registers","block","8"
+"""
+SINGLE_RAW = """"ID","Kernel Name","Context","Stream","launch__registers_per_thread","launch__waves_per_multiprocessor","l1tex__t_sectors.sum"
+"","","","","register/thread","","sector"
+"0","saxpy(int, float *)","1","7","39","0.25","1,024"
+"1","gather(int *)","1","7","16","","0"
+"""
+
+
+@pytest.mark.parametrize(("content", "registers"), [(SINGLE, [39, None]), (SINGLE_RAW, [39, 16])], ids=["details", "raw"])
+def test_single_metrics_without_a_duration_make_kernels_whose_time_is_unknown(
+        tmp_path: Path, content: str, registers: list[int | None]) -> None:
+    path = tmp_path / "single.csv"
+    path.write_text(content)
+    report = read(path)
+    assert not any(launch.incomplete for launch in report.launches)
+    assert any("no duration" in note for note in report.integrity.notes)
+    assert report.integrity.records_read == report.integrity.records_kept
+    rows = kernel_table(report)
+    assert [(row.short_name, row.registers_per_thread) for row in rows] == list(zip(["saxpy", "gather"], registers, strict=True))
+    for row in rows:
+        assert (row.total_ns, row.mean_ns, row.p50_ns, row.min_ns, row.share_pct) == (None,) * 5      # unknown, not zero
+    facts = launch_facts(report.launches[0])
+    if content is SINGLE:
+        assert facts.occupancy.achieved_pct == 55.5
+        assert [(stall.reason, stall.cycles, stall.share_pct) for stall in facts.stalls] == [
+            ("long_scoreboard", None, 71.25), ("wait", None, 10.0)]
+    else:
+        assert facts.launch["waves_per_sm"] == 0.25 and report.launches[0].metrics["l1tex__t_sectors.sum"] == 1024
+
+
+def test_where_any_launch_has_a_duration_one_without_was_interrupted(tmp_path: Path) -> None:
+    path = tmp_path / "cut.csv"
+    path.write_text('"ID","Kernel Name","gpu__time_duration.avg","launch__registers_per_thread"\n"","","usecond","register/thread"\n'
+                    '"0","f()","2.5","32"\n"1","g()","","40"\n')
+    report = read(path)
+    assert report.launches[0].metrics["gpu__time_duration.sum"] == 2500      # one instance per GPU: mean and sum are equal
+    assert [bool(launch.incomplete) for launch in report.launches] == [False, True]
+    assert [(row.name, row.total_ns) for row in kernel_table(report)] == [("f()", 2500)]
 
 
 def test_a_table_without_rows_says_so(tmp_path: Path) -> None:

@@ -181,7 +181,7 @@ def test_impossible_numbers_are_unknown_and_break_nothing(value: float) -> None:
         for launch in report.launches]
     broken = replace(report, launches=launches)
     for row in counters.kernel_table(broken):
-        assert 0 <= row.total_ns < 2**63 and (row.registers_per_thread or 0) < 2**31 and (row.smem_bytes or 0) < 2**63
+        assert 0 <= row.time_ns < 2**63 and (row.registers_per_thread or 0) < 2**31 and (row.smem_bytes or 0) < 2**63
     assert all(len(row["grid"]) <= 60 and len(row["block"]) <= 60 for row in launch_rows(broken))
     assert len(launches_of_report(broken)) == (len(launches) if 0 <= value < counters.MOST_NS else 0)
 

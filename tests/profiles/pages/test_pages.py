@@ -18,6 +18,7 @@ from profiles.overview import pages as profile_pages
 from profiles.topics.services import topic_make
 from profiles.topics.table import topic_of
 from profiles.upload.services import profile_ingest
+from tests.profiles.ingest.test_ncu_csv import SINGLE
 from tests.profiles.pages.test_services import TINY, create, recording, upload
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("tmp_store", "sign_in_mode")]
@@ -212,3 +213,28 @@ def test_the_list_of_all_kernels_is_bounded(client, alice, monkeypatch):
     families_assign(dict(KernelStat.objects.filter(profile=profile).values_list("name", "pk")))
     page = client.get("/kernels/").content.decode()
     assert page.count("<tr>") == 3 and "more families with less to win are not listed" in page
+
+
+def test_pages_of_counters_without_a_duration_show_the_counters_and_no_time(alice):
+    profile = profile_ingest(create(upload("single.csv", SINGLE.encode()), build="b1").pk, "test")
+    assert (profile.status, profile.gpu_time_ns, profile.launches) == ("ready", 0, 3)
+    other = profile_ingest(create(upload("single2.csv", SINGLE.replace("39", "40").encode()), build="b2").pk, "test")
+    kernel = profile.kernels.first()
+    assert kernel.total_ns is None and kernel.share_pct is None and kernel.family is None
+    plain = text(page(alice, f"/profiles/{profile.pk}/"))
+    assert "the report states no duration: which takes most time is unknown" in plain
+    assert re.search(r"saxpy — 2 — — — —", plain)                    # share, launches, total, mean, p50, p95
+    plain = text(page(alice, f"/profiles/{profile.pk}/kernels/{kernel.pk}/"))
+    assert "the report states no duration, so time, rates and shares of a roof are unknown" in plain
+    assert "39" in plain and "Long scoreboard" in plain and "0 ns" not in plain
+    kernel_pages = [f"/profiles/{profile.pk}/kernels/{kernel.pk}/{part}" for part in ("tune/", "capture/", "?launch=1")]
+    for url in ("/", "/kernels/", "/builds/", f"/profiles/{profile.pk}/roofline/", f"/profiles/{profile.pk}/report/",
+                "/roofline/", f"/occupancy/?kernel={kernel.pk}", "/advice/", "/search/?q=saxpy", *kernel_pages):
+        client = Client()
+        client.force_login(alice)
+        assert client.get(url).status_code in (200, 302), url
+    page(alice, f"/compare/?a={profile.pk}&b={other.pk}", 200)
+    for part in ("", "summary/", "summary/?format=md", "counters/", "roofline/", "kernels/?format=csv", f"kernels/{kernel.pk}/advice/"):
+        assert client.get(f"/api/profiles/{profile.pk}/{part}").status_code == 200, part
+    rows = client.get(f"/api/profiles/{profile.pk}/kernels/").json()["kernels"]
+    assert [row["total_ns"] for row in rows] == [None, None]
