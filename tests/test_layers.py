@@ -53,6 +53,7 @@ ARROWS = {
     "profiles.ingest.core": "profiles.trace",
     "profiles.ingest.chrome": "profiles.trace profiles.analysis.core profiles.ingest.core",
     "profiles.ingest.logs": "profiles.trace profiles.ingest.core",
+    "profiles.ingest.nccl": "profiles.trace profiles.ingest.core profiles.ingest.logs",
     "profiles.ingest.ncu": "profiles.trace profiles.analysis.core profiles.ingest.core",
     "profiles.ingest.nsys": "profiles.trace profiles.analysis.core profiles.ingest.core profiles.ingest.ncu",
     "profiles.ingest.other": "profiles.trace profiles.analysis.core profiles.ingest.core",
@@ -61,7 +62,7 @@ ARROWS = {
     "profiles.ingest.xplane": "profiles.trace profiles.ingest.core profiles.ingest.chrome",
     "profiles.ingest":
         "profiles.trace profiles.ingest.core profiles.ingest.chrome profiles.ingest.ncu profiles.ingest.nsys "
-        "profiles.ingest.logs profiles.ingest.other profiles.ingest.perfetto profiles.ingest.samplers profiles.ingest.xplane",
+        "profiles.ingest.logs profiles.ingest.nccl profiles.ingest.other profiles.ingest.perfetto profiles.ingest.samplers profiles.ingest.xplane",
     "workers.jobs": "",
     "profiles.models": "workers.jobs",
     "profiles.library": "profiles.ingest profiles.models",
@@ -82,7 +83,8 @@ ARROWS = {
         "profiles.advice profiles.profile",
     "profiles.upload":
         "profiles.trace profiles.analysis.core profiles.analysis.kernel profiles.analysis.compare profiles.analysis.trace "
-        "profiles.ingest.core profiles.ingest profiles.models workers.jobs profiles.rows profiles.store profiles.families",
+        "profiles.ingest.core profiles.ingest.nccl profiles.ingest profiles.models workers.jobs profiles.rows profiles.store "
+        "profiles.families",
     "profiles.capture.tools": "",
     "profiles.capture":
         "profiles.analysis.core profiles.analysis.compare profiles.models workers.jobs profiles.store profiles.compare "

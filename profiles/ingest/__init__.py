@@ -44,6 +44,7 @@ READERS: list[Reader] = [
     Reader("nvidia-smi query CSV (--query-gpu)", "profiles.ingest.logs.nvidia_smi"),
     Reader("nvidia-smi dmon", "profiles.ingest.logs.nvidia_dmon"),
     Reader("dcgmi dmon with times", "profiles.ingest.logs.dcgmi"),
+    Reader("NCCL log (NCCL_DEBUG=INFO)", "profiles.ingest.nccl.log"),
     Reader("Python cProfile statistics (.prof)", "profiles.ingest.other.cprofile"),
     Reader("speedscope JSON (py-spy, rbspy)", "profiles.ingest.samplers.speedscope"),
     Reader("V8 CPU profile (.cpuprofile)", "profiles.ingest.samplers.cpuprofile"),

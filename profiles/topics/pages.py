@@ -7,10 +7,12 @@ from django.shortcuts import get_object_or_404, render
 from django.views.decorators.http import require_safe
 
 from profiles.models import Profile
-from profiles.profile.selectors import code_pieces, finding_lines
+from profiles.profile.selectors import code_pieces, finding_lines, summary_tables
 from profiles.topics import selectors, services
 from profiles.topics.contexts import topic_context
 from profiles.topics.table import TOPICS, topic_of
+
+LOG_ROWS = 200                   # of each table of NCCL's log; the API has all
 
 
 @require_safe
@@ -30,4 +32,6 @@ def topic_page(request: HttpRequest, pk: int, name: str) -> HttpResponse:
     context |= {"answer": code_pieces(document["answer"]), "numbers": document["numbers"],
                 "findings": [line for line in finding_lines(profile) if line.finding.source == topic.name],
                 "tables": selectors.shown_tables(profile, document, request.GET.get("rows") == "all")}
+    if topic.name == "communication" and profile.summary.get("tables"):          # NCCL's log, uploaded with the job's traces
+        context["log_tables"] = summary_tables(profile, LOG_ROWS)
     return render(request, topic.template, {**context, **topic_context(topic, profile, document, request.GET)})

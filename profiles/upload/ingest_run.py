@@ -21,6 +21,7 @@ from profiles.analysis.trace.merge import merge
 from profiles.analysis.trace.remarks import remark
 from profiles.ingest.core.columns import FURTHER_NAMES
 from profiles.ingest.core.source import SeveralProfiles
+from profiles.ingest.nccl import log as nccl_log
 from profiles.models import Profile
 from profiles.progress import PUBLISH_EVERY_S, Progress
 from profiles.store import counters as store_counters
@@ -64,27 +65,45 @@ def _read_all(profile: Profile, progress: Progress) -> tuple[Trace | Report | Su
     paths = [store.local_path(key) for key in _keys(profile)]
     if len(paths) > 1:
         names = [each["name"] for each in profile.metadata["files"]]
-        return _read_group([(name, path, None) for name, path in zip(names, paths, strict=True)], progress), len(paths)
+        return _with_ranks(_read_group([(name, path, None) for name, path in zip(names, paths, strict=True)], progress))
     try:
         return ingest.read(paths[0], progress), 1
     except SeveralProfiles as several:
         if not several.ranks:
             raise
         parts = [(Path(name.replace("\\", "/")).name, paths[0], number) for number, name in several.entries]
-        return _read_group(parts, progress), len(parts)
+        return _with_ranks(_read_group(parts, progress))
 
 
-def _read_group(parts: Sequence[tuple[str, Path, int | None]], progress: Progress) -> Trace:
-    """One trace of (name, file, number of the entry within an archive)."""
-    traces = []
+def _with_ranks(content: Trace | Summary) -> tuple[Trace | Summary, int]:
+    return content, len(content.metadata.get("ranks") or ()) or 1
+
+
+def _read_group(parts: Sequence[tuple[str, Path, int | None]], progress: Progress) -> Trace | Summary:
+    """One trace of (name, file, number of the entry within an archive).
+
+    Logs of NCCL among them are put together: their tables lie beside the trace. Logs alone make a summary.
+    """
+    traces: list[tuple[str, Trace]] = []
+    logs: list[nccl_log.NcclLog] = []
     for name, path, entry in parts:
         part = ingest.read(path, progress, entry=entry)
+        if isinstance(part, nccl_log.NcclLog):
+            logs.append(part)
+            continue
         if not isinstance(part, Trace):
             what = "a counter report" if isinstance(part, Report) else "a table of sums"
             raise TraceError(name, f"{what} cannot be part of a job's timeline",
                              "Group the traces of one job; upload counter reports and sums on their own.")
         traces.append((name, part))
-    return merge(traces)
+    if not traces:
+        return nccl_log.join(logs)
+    trace = merge(traces) if len(traces) > 1 else traces[0][1]
+    if logs:
+        log = nccl_log.join(logs)
+        trace.tables, trace.metadata["NCCL log"] = log.tables, log.metadata["headline"]
+        trace.integrity.remark("lines of NCCL's log: in tables beside the communication", log.integrity.records_kept)
+    return trace
 
 
 class ProgressSink(Protocol):
@@ -123,6 +142,9 @@ def trace_store(profile_id: int, trace: Trace, progress: ProgressSink, ranks: in
         device["compute_capability"] = capability.get(device["index"])
     if not kernels:
         stored_bytes += _cpu_time(profile_id, trace, summary)
+    elif trace.tables:
+        summary["tables"] = [{"title": table.title[:300], "rows": len(table.rows)} for table in trace.tables]
+        stored_bytes += store_summary.write_summary(profile_id, Summary(trace.format, [], trace.tables, trace.integrity))
     devices, steps = summary["devices"], [step["name"] for step in summary["steps"]]
     return IngestResult(
         kernels=fold(kernels, KERNEL_ROWS, FURTHER_NAMES), findings=advice, metadata=trace.metadata, stored_bytes=stored_bytes,

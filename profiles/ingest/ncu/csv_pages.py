@@ -26,7 +26,7 @@ def metric_of(section: str, label: str) -> str | None:
     A real metric name (``--metrics``, ``--print-metric-name name``) stands for itself, with a dot or without
     (``launch__registers_per_thread``, ``smsp__inst_executed.sum``); so do the names of nvprof (``stall_memory_dependency``).
     """
-    if "__" in label and " " not in label or section == SINGLE_METRICS and _NVPROF_NAME.match(label):
+    if ("__" in label and " " not in label) or (section == SINGLE_METRICS and _NVPROF_NAME.match(label)):
         return label
     return LABELS.get(section, {}).get(label)
 

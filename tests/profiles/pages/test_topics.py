@@ -225,3 +225,19 @@ def test_unknown_names_and_other_profiles_are_refused(train: Profile, alice: Any
     assert TOPICS[0].name in get(alice, f"/api/profiles/{train.pk}/analysis/no-such/", 404).content.decode()
     get(alice, f"/profiles/{train.pk}/analysis/no-such/", 404)
     get(alice, f"/profiles/{train.pk + 99}/analysis/{TOPICS[0].name}/", 404)
+
+
+def test_the_log_of_nccl_lies_beside_the_communication_of_its_traces(alice, db, tmp_store):
+    log = (DATA / "logs/nccl_two_ranks.log").read_bytes()
+    half = b"\n".join(line for line in log.split(b"\n") if b"node7:4101" in line) + b"\n"
+    with ExitStack() as stack:
+        first, second = [File(stack.enter_context((DATA / path).open("rb")), name=Path(path).name) for path in RANKS]
+        with_traces = profile_ingest(create(first, more_files=[second, upload("nccl.log", log)]).pk, "test")
+    assert (with_traces.kind, with_traces.status) == ("trace", "ready") and with_traces.launches
+    shown = get(alice, f"/profiles/{with_traces.pk}/analysis/communication/").content.decode()
+    assert "From NCCL's log" in shown and "P2P/CUMEM/read" in shown
+    assert "NCCL log" in get(alice, f"/profiles/{with_traces.pk}/").content.decode()
+    rest = b"\n".join(line for line in log.split(b"\n") if b"node7:4101" not in line) + b"\n"
+    alone = profile_ingest(create(upload("rank0.log", rest), more_files=[upload("rank1.log", half)]).pk, "test")
+    assert (alone.kind, alone.status) == ("summary", "ready")
+    assert alone.summary["headline"].startswith("NCCL 2.21.5, CUDA 12.4: 2 ranks on 1 node over P2P/CUMEM; 9 calls")
