@@ -148,6 +148,7 @@ class Trace:
         self.rank = rank
         self.metadata: dict[str, Any] = {} if metadata is None else metadata     # versions and settings the file states
         self.tables: list[SummaryTable] = []      # what the file says beside the timeline (memory snapshots)
+        self.colours: dict[str, str] = {}    # name of slices -> "#rrggbb" where the program chose one (NVTX, cname)
         self.digest: Any = None              # analysis.digest's, made once
 
     @property

@@ -92,7 +92,8 @@ def _finding(finding: dict[str, Any]) -> str:
 
 def _kernels(kernels: Sequence[dict[str, Any]]) -> str:
     return table(["kernel", "share", "launches", "total", "mean", "p95", "bound"], [
-        [code(kernel["short_name"]), pct_text(kernel["share_pct"]) if kernel["share_pct"] is not None else _UNKNOWN, f"{kernel['launches']:,}", time_text(kernel["total_ns"]) if kernel["total_ns"] is not None else _UNKNOWN,
+        [code(kernel["short_name"]), pct_text(kernel["share_pct"]) if kernel["share_pct"] is not None else _UNKNOWN,
+         f"{kernel['launches']:,}", time_text(kernel["total_ns"]) if kernel["total_ns"] is not None else _UNKNOWN,
          time_text(kernel["mean_ns"]) if kernel["mean_ns"] is not None else _UNKNOWN,
          time_text(kernel["p95_ns"]) if kernel["p95_ns"] is not None else _UNKNOWN, kernel["bound"] or _UNKNOWN]
         for kernel in kernels])

@@ -145,6 +145,8 @@ def _document(trace: Trace, top: int, end_ns: int, facts: Facts, digest: Digest)
         "version": VERSION, "written": time.time_ns(), "end_ns": end_ns, "last_ns": facts.last_ns or end_ns, "levels": top + 1,
         "tile_bins": tiles.BINS, "base_ns": trace.base_ns, "categories": [each.name.lower() for each in Category],
         "slices": trace.parts.rows,
+        "colours": {number: trace.colours[name] for number, name in enumerate(trace.parts.names) if name in trace.colours}
+        if trace.colours else {},
         "tracks": [{
             "id": i, "kind": each.kind, "name": each.name, "group": each.group, "pid": each.pid, "tid": each.tid,
             "device": each.device, "stream": each.stream, "unit": each.unit, "depths": int(facts.depths[i]),

@@ -50,7 +50,7 @@ def document(profile: Profile) -> dict[str, Any]:
     return {"id": profile.pk, "name": profile.name, "start_ns": 0, "recorded": profile.recorded,
             **{key: shown[key] for key in ("end_ns", "levels", "tile_bins", "base_ns", "tracks", "categories", "steps",
                                            "integrity", "slices")},
-            "last_ns": shown.get("last_ns")}
+            "last_ns": shown.get("last_ns"), "colours": shown.get("colours") or {}}
 
 
 def tile_gzip(timeline: Timeline, level: int, index: int, units: Sequence[Unit]) -> bytes:

@@ -176,7 +176,8 @@ def _find_stall(kernel: Kernel) -> Iterator[Finding]:
     known = stalls.explain(top.reason)
     cycles = "" if top.cycles is None else f": {top.cycles:.1f} cycles per instruction"
     yield Finding("counters.stall", "info",
-                f"{kernel.title}: warps spend {pct_text(top.share_pct)} of their time in “{known.title}”{cycles}", f"{known.meaning} {known.fix}",
+                f"{kernel.title}: warps spend {pct_text(top.share_pct)} of their time in “{known.title}”{cycles}",
+                f"{known.meaning} {known.fix}",
                 {"share_pct": top.share_pct, "cycles_per_issue": top.cycles}, None, kernel.name)
 
 

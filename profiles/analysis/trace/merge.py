@@ -45,13 +45,15 @@ def merge(traces: Sequence[tuple[str, Trace]]) -> Trace:
     integrity = _integrity([trace.integrity for _, trace in traces])
     integrity.notes.append(alignment.sentence)
     slices = MergedSlices(ranks)
-    return Trace(
+    trace = Trace(
         format=traces[0][1].format, slices=table_of(slices) if slices.rows <= _IN_MEMORY_ROWS else slices, tracks=tracks,
         devices=devices, integrity=integrity, samples=_table(samples, SAMPLES), flows=_table(flows, FLOWS),
         base_ns=alignment.base_ns,
         metadata={"ranks": {label: {"file": name, **trace.metadata}
                             for label, (name, trace) in zip(labels, traces, strict=True)}, "alignment": alignment.as_json(),
                   "devices": [f"{part.label} · GPU {index} of its host" for part in parts for index in part.number]})
+    trace.colours = {name: colour for _, each in reversed(traces) for name, colour in each.colours.items()}
+    return trace
 
 
 def _common(trace: Trace) -> pa.Table:

@@ -41,6 +41,7 @@ from profiles.ingest.chrome.records import (
     count_kinds,
     drop_stranger,
     extras_of,
+    read_colours,
     read_pieces,
 )
 from profiles.ingest.chrome.samples import Counters, Samples
@@ -91,6 +92,7 @@ class Gather:
         self.integrity.records_read += len(records)
         count_kinds(self.phases, self.categories, phase, category, self.integrity)
         self._metadata(records, phase)
+        read_colours(self.pieces, records, self.builder.colours)
         drawn = self._timed_records(phase)
         self.integrity.drop("no start time", int(np.count_nonzero(bad & drawn)))
         here = Piece(records, self.phases, phase, category, lane, start, number, drawn & ~bad, extras_of(self.pieces, records))

@@ -11,6 +11,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from profiles.ingest.core.colours import Colours, colour_of
 from profiles.ingest.core.columns import Ids, Int32, Int64
 from profiles.ingest.core.events import Event
 from profiles.ingest.core.pieces import Pieces
@@ -43,6 +44,15 @@ class Extra(msgspec.Struct, gc=False):
     stack: Any = None
 
 
+class Coloured(msgspec.Struct, gc=False):
+    """What gives a record a colour: read where the text shows that a record has one."""
+
+    cname: Any = None
+    args: Any = None
+
+
+COLOURED = msgspec.json.Decoder(list[Coloured])
+_COLOUR_KEYS = (b'"cname"', b'"color"', b'"colour"')
 EXTRAS = msgspec.json.Decoder(list[Extra])
 _NO_EXTRA = Extra()
 _KEYS = (b'"tdur"', b'"bind_id"', b'"bp"', b'"scope"', b'"id2"', b'"sf"', b'"stack"')
@@ -77,6 +87,16 @@ class Piece:
 def extras_of(pieces: Pieces, records: list[Event]) -> list[Extra] | None:
     """The rare fields of the piece handed out last; None where no record has any."""
     return pieces.again(EXTRAS, records) if any(map(pieces.holds, _KEYS)) else None
+
+
+def read_colours(pieces: Pieces, records: list[Event], colours: Colours) -> None:
+    """Colours of the piece handed out last: `cname`, or `color` among the arguments."""
+    if not any(map(pieces.holds, _COLOUR_KEYS)):
+        return
+    for record, coloured in zip(records, pieces.again(COLOURED, records) or (), strict=False):
+        said = coloured.args if isinstance(coloured.args, dict) else {}
+        if isinstance(record.name, str):
+            colours.add(record.name, colour_of(coloured.cname) or colour_of(said.get("color", said.get("colour"))))
 
 
 def read_pieces(pieces: Pieces, take: Callable[[list[Event]], None]) -> None:

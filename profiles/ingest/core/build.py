@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from profiles.ingest.core import clock
+from profiles.ingest.core.colours import Colours
 from profiles.ingest.core.columns import (
     MAX_DETAIL_CHARS,
     MAX_DETAILS,
@@ -53,6 +54,7 @@ class TraceBuilder:
         self.source, self.format, self.integrity = source, format, integrity
         self.names = NameIds() if names is None else names          # text -> id; `column` takes a list of texts
         self.details = DetailIds() if details is None else details  # JSON text of further arguments -> id, -1: no room
+        self.colours = Colours(integrity)                           # of names, where the program chose one
         self.rows = 0                                               # slices and instants so far
         self._numbers: dict[Hashable, int] = {}
         self._tracks: list[Track] = []
@@ -180,12 +182,14 @@ class TraceBuilder:
                                sorted(self._devices), self.integrity)
         self._count(axis, runs, slices)
         zero = axis.zero
-        return Trace(
+        trace = Trace(
             format=self.format, slices=table_of(slices) if self.rows <= IN_MEMORY_ROWS else slices, tracks=tracks, devices=devices,
             integrity=self.integrity, samples=sample_table(self._samples.records(), axis, place),
             flows=flow_table(self._flows.records(), axis, place, self._kinds.values_in_order, self._spill.correlations),
             base_ns=zero + base_ns if base_ns is not None else zero if zero > _YEAR_2001_NS else None, rank=rank,
             metadata=metadata)
+        trace.colours = self.colours.by_name
+        return trace
 
     def _clock(self, runs: Runs) -> clock.Clock:
         samples, flows = self._samples.times(), self._flows.times()

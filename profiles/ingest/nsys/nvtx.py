@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from profiles.ingest.core.build import TraceBuilder
+from profiles.ingest.core.colours import colour_of_argb
 from profiles.ingest.core.columns import Int32, Int64
 from profiles.ingest.core.events import MISSING
 from profiles.ingest.nsys import tables as nsys
@@ -39,7 +40,7 @@ class Nvtx:
         if "eventType" in columns:
             self._describe()
         wanted = ["start", "end", "eventType", "text", "textId", "category", "domainId", "globalTid", "endGlobalTid", "jsonText",
-                  "jsonTextId", *_INTEGERS, *_REALS]
+                  "jsonTextId", "color", *_INTEGERS, *_REALS]
         for batch in self.export.events(_TABLE, wanted):
             self._take(batch)
         for columns_open in self.open:
@@ -92,6 +93,7 @@ class Nvtx:
             "start_ns": start, "dur_ns": ended - start, "name": self._names(batch), "track": track.astype(np.int32),
             "category": np.full(batch.count, int(Category.ANNOTATION), np.uint8), "instant": marks,
             "detail": self._details(batch, thread)}
+        self._colours(batch, columns["name"], kept)
         whole = kept & ~endless
         build.add(**(columns if whole.all() else {key: values[whole] for key, values in columns.items()}))
         if endless.any():
@@ -110,6 +112,15 @@ class Nvtx:
             return registered
         inline = build.names.column([text or "" for text in texts])
         return np.where(np.array([bool(text) for text in texts]), inline, registered).astype(np.int32)
+
+    def _colours(self, batch: Batch, name: Int32, kept: npt.NDArray[np.bool_]) -> None:
+        """ARGB that the program chose; each (name, colour) of a batch is looked at once."""
+        colour = batch.ints("color")
+        rows = np.flatnonzero(kept & (colour != MISSING) & (colour != 0))
+        if rows.size:
+            pairs = np.unique(np.stack((name[rows].astype(np.int64), colour[rows])), axis=1)
+            for number, argb in zip(*pairs.tolist(), strict=True):
+                self.build.colours.add(str(self.build.names.values_in_order[number]), colour_of_argb(argb))
 
     def _details(self, batch: Batch, thread: Int64) -> Int32:
         """Domain, category and payload as JSON."""

@@ -70,7 +70,8 @@ export class App {
 
   /** Colours and font of the theme. */
   repaint() {
-    this.palette = { ...makePalette(css), id: (this.palette?.id ?? 0) + 1 };
+    const { timeline } = this;
+    this.palette = { ...makePalette(css, timeline.ownColours), ownOf: (name) => timeline.ownOf(name), id: (this.palette?.id ?? 0) + 1 };
     this.font = `11px ${css("--mono") || "monospace"}`;
     this.charPx = this.stage.textWidth(this.font, "0123456789") / 10;
     this.chosen.areaPanel.repaint();

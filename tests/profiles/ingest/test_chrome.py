@@ -484,3 +484,16 @@ def test_rows_beyond_those_held_back_are_the_same(tmp_path, monkeypatch):
     before = slices(trace_of(tmp_path, *records))
     monkeypatch.setattr(gather, "IN_FILE_ORDER", 10)
     assert slices(trace_of(tmp_path, *records)) == before
+
+
+def test_colours_of_names_are_kept(tmp_path, monkeypatch):
+    path = tmp_path / "coloured.json"
+    events = [{"ph": "X", "pid": 1, "tid": 1, "ts": at, "dur": 5, "name": name, **more} for at, (name, more) in enumerate([
+        ("good", {"cname": "good"}), ("own", {"args": {"color": "#7B9"}}), ("wide", {"args": {"color": "#76b900ff"}}),
+        ("unknown", {"cname": "no such colour"}), ("plain", {}),
+        ("odd", {"cname": 5, "args": {"color": {"r": 1}}}), ("list", {"args": [1]})])]
+    path.write_text(json.dumps(events))
+    trace = ingest.read(path)
+    assert trace.colours == {"good": "#007d00", "own": "#77bb99", "wide": "#76b900"}
+    monkeypatch.setattr("profiles.ingest.core.colours.MAX_COLOURS", 2)
+    assert len(ingest.read(path).colours) == 2

@@ -138,20 +138,8 @@ def test_a_details_page_of_single_metrics_has_real_names() -> None:
     assert "flop_count_hp.sum" not in first        # "n/a" is unknown, not zero
 
 
-SINGLE = """==PROF== Connected to process 41
-"ID","Process ID","Process Name","Host Name","Kernel Name","Kernel Time","Context","Stream","Section Name","Metric Name","Metric Unit","Metric Value"
-"0","41","app","127.0.0.1","saxpy(int, float *)","2020-Mar-12 18:42:18","1","7","Command line profiler metrics","launch__registers_per_thread","register/thread","39"
-"0","41","app","127.0.0.1","saxpy(int, float *)","2020-Mar-12 18:42:18","1","7","Command line profiler metrics","sm__warps_active.avg.pct_of_peak_sustained_active","%","55.5"
-"0","41","app","127.0.0.1","saxpy(int, float *)","2020-Mar-12 18:42:18","1","7","Command line profiler metrics","smsp__warp_issue_stalled_long_scoreboard_per_warp_active.pct","%","71.25"
-"0","41","app","127.0.0.1","saxpy(int, float *)","2020-Mar-12 18:42:18","1","7","Command line profiler metrics","smsp__warp_issue_stalled_wait_per_warp_active.pct","%","10"
-"1","41","app","127.0.0.1","saxpy(int, float *)","2020-Mar-12 18:42:18","1","7","Command line profiler metrics","launch__registers_per_thread","register/thread","39"
-"2","41","app","127.0.0.1","gather(int *)","2020-Mar-12 18:42:18","1","7","Command line profiler metrics","launch__occupancy_limit_registers","block","8"
-"""
-SINGLE_RAW = """"ID","Kernel Name","Context","Stream","launch__registers_per_thread","launch__waves_per_multiprocessor","l1tex__t_sectors.sum"
-"","","","","register/thread","","sector"
-"0","saxpy(int, float *)","1","7","39","0.25","1,024"
-"1","gather(int *)","1","7","16","","0"
-"""
+SINGLE = (DATA / "ncu/single_metrics.details.csv").read_text()
+SINGLE_RAW = (DATA / "ncu/single_metrics.raw.csv").read_text()
 
 
 @pytest.mark.parametrize(("content", "registers"), [(SINGLE, [39, None]), (SINGLE_RAW, [39, 16])], ids=["details", "raw"])
@@ -178,7 +166,8 @@ def test_single_metrics_without_a_duration_make_kernels_whose_time_is_unknown(
 
 def test_where_any_launch_has_a_duration_one_without_was_interrupted(tmp_path: Path) -> None:
     path = tmp_path / "cut.csv"
-    path.write_text('"ID","Kernel Name","gpu__time_duration.avg","launch__registers_per_thread"\n"","","usecond","register/thread"\n'
+    path.write_text('"ID","Kernel Name","gpu__time_duration.avg","launch__registers_per_thread"\n'
+                    '"","","usecond","register/thread"\n'
                     '"0","f()","2.5","32"\n"1","g()","","40"\n')
     report = read(path)
     assert report.launches[0].metrics["gpu__time_duration.sum"] == 2500      # one instance per GPU: mean and sum are equal

@@ -234,7 +234,8 @@ def test_pages_of_counters_without_a_duration_show_the_counters_and_no_time(alic
         client.force_login(alice)
         assert client.get(url).status_code in (200, 302), url
     page(alice, f"/compare/?a={profile.pk}&b={other.pk}", 200)
-    for part in ("", "summary/", "summary/?format=md", "counters/", "roofline/", "kernels/?format=csv", f"kernels/{kernel.pk}/advice/"):
+    for part in ("", "summary/", "summary/?format=md", "counters/", "roofline/", "kernels/?format=csv",
+                 f"kernels/{kernel.pk}/advice/"):
         assert client.get(f"/api/profiles/{profile.pk}/{part}").status_code == 200, part
     rows = client.get(f"/api/profiles/{profile.pk}/kernels/").json()["kernels"]
     assert [row["total_ns"] for row in rows] == [None, None]

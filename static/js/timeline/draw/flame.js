@@ -2,7 +2,7 @@
 
 import { fit } from "./tracks.js";
 import { CATEGORIES, hashText, SHADES } from "../model/model.js";
-import { DIM, EXACT, slot } from "../model/palette.js";
+import { DIM, EXACT, ownSlot, slot } from "../model/palette.js";
 
 export const ROW_PX = 18;
 const TEXT_PX = 22;             // a narrower box has no name
@@ -45,7 +45,8 @@ export const rowAt = ({ upwards, rows }, y) => (upwards ? rows - 1 - Math.floor(
 
 function colours({ category, name }, palette, isDim) {
   if (category === null) return [isDim ? palette.panel : palette.raised, palette.muted];
-  const at = slot(isDim ? DIM : EXACT, Math.min(category, CATEGORIES.length - 1), hashText(name) % SHADES);
+  const variant = isDim ? DIM : EXACT, kind = Math.min(category, CATEGORIES.length - 1), own = CATEGORIES[kind].gpu ? 0 : palette.ownOf?.(name);
+  const at = own ? ownSlot(variant, own) : slot(variant, kind, hashText(name) % SHADES);
   return [palette.fills[at], palette.inks[at]];
 }
 

@@ -8,11 +8,12 @@
 import { counter } from "./counter.js";
 import { SliceNames } from "./names.js";
 import { GROUP_DEPTHS, laneHeight, laneTop, rowsBetween } from "../model/layout.js";
-import { ANNOTATIONS, firstEndingAfter, INSTANT, MERGED, OVERFLOW, SHADES } from "../model/model.js";
-import { DIM, DIM_SOFT, EXACT, soft } from "../model/palette.js";
+import { ANNOTATIONS, CATEGORIES, firstEndingAfter, INSTANT, MERGED, OVERFLOW, SHADES } from "../model/model.js";
+import { DIM, DIM_SOFT, EXACT, ownSlot, soft } from "../model/palette.js";
 import { BAND } from "../data/tiles.js";
 import { ticks } from "../model/viewport.js";
 
+const OWN_FROM = CATEGORIES.findIndex((category) => !category.gpu);      // what a GPU runs keeps the colour of its category
 const LABEL_MIN_PX = 28;
 const HATCH_MIN_PX = 5;
 const MOST_HATCHES = 4096;
@@ -139,7 +140,7 @@ export class TrackPainter {
    */
   rasterLane(scene, runs, depth, line, labelled, workOnly) {
     const { viewport, palette, match, dpr, timeline } = scene, { pixels } = this, { pixels: colours } = palette;
-    const shades = timeline.shades, width = this.image.width, base = line * width;
+    const { shades, own } = timeline, width = this.image.width, base = line * width;
     const startNs = viewport.start, scale = (viewport.width * dpr) / viewport.span;
     const labelMin = LABEL_MIN_PX * dpr, hatchMin = HATCH_MIN_PX * dpr, gapMin = 3 * dpr;
     for (const run of runs) {
@@ -171,7 +172,7 @@ export class TrackPainter {
           }
           const merged = flag & MERGED, id = name[i];
           const variant = match && !match[id] ? (merged ? DIM_SOFT : DIM) : merged ? soft(fill[i]) : EXACT;
-          const colour = variant + category[i] * SHADES + (shades[id] | 0);
+          const colour = own[id] && category[i] >= OWN_FROM ? ownSlot(variant, own[id]) : variant + category[i] * SHADES + (shades[id] | 0);
           if (b - a < gapMin) {
             const end = base + (b < width ? b : width), value = colours[colour];
             for (let p = base + a; p < end; p++) pixels[p] = value;

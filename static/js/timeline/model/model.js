@@ -27,6 +27,7 @@ export const CATEGORIES = [
   { key: "other", css: "--cat-other", label: "Other" },
 ];
 export const SHADES = 8;
+const OWN_COLOURS = 1024;       // distinct ones of a profile; palette.js has as many places
 const OPENING_AIR = 0.02;       // behind the last slice, as a share of the window
 export const ANNOTATIONS = new Set([7, 8]);     // they cover work without being work
 
@@ -67,6 +68,23 @@ export class Timeline {
     this.namesMissing = new Set();      // ids whose names were wanted and are to be asked for
     this.names = null;
     this.shades = new Uint8Array(0);
+    const given = Object.entries(meta.colours ?? {});
+    /** Colours that the program gave to names, each once. @type {string[]} */
+    this.ownColours = [...new Set(given.map(([, colour]) => colour))].slice(0, OWN_COLOURS);
+    /** By name id: number of its own colour, from 1; 0 and undefined are none. */
+    this.own = new Uint16Array(given.reduce((most, [id]) => Math.max(most, Number(id) + 1), 0));
+    const numbers = new Map(this.ownColours.map((colour, at) => [colour, at + 1]));
+    for (const [id, colour] of given) this.own[id] = numbers.get(colour) ?? 0;
+  }
+
+  /** Number of a name's own colour, 0: it has none. */
+  ownOf(name) {
+    if (!this.ownColours.length) return 0;
+    if (!this.ownByName && this.names) {
+      this.ownByName = new Map();
+      this.own.forEach((own, id) => { if (own && this.names[id]) this.ownByName.set(this.names[id], own); });
+    }
+    return this.ownByName?.get(name) ?? 0;
   }
 
   get hasSlices() { return this.meta.tracks.some((t) => t.slices > 0 || t.kind === "counter"); }

@@ -6,7 +6,9 @@ import { CATEGORIES, SHADES } from "./model.js";
 const STEPS = [[0, 0], [-9, 0.07], [9, -0.06], [-4, -0.1], [5, 0.11], [14, 0.03], [-14, -0.03], [0, 0.16]];
 const INK_TURNS = 0.179;        // luminance at which black and white text are equally easy to read
 const CATEGORY_SLOTS = 16;
-const VARIANT = CATEGORY_SLOTS * SHADES;
+export const OWN_SLOTS = 1024;  // colours that programs gave to their ranges (NVTX, cname), behind those of the categories
+const OWN = CATEGORY_SLOTS * SHADES;
+const VARIANT = OWN + OWN_SLOTS;
 const SOFT_STEPS = 8;           // of merged entries: from hardly busy to always busy
 const SOFT_MIX = 0.62;          // of the panel's colour in what is hardly busy
 
@@ -20,33 +22,40 @@ export const soft = (fill) => SOFT + (fill >> 5) * VARIANT;
 
 /**
  * @param {(property: string) => string} css value of a custom property as "#rrggbb"
+ * @param {string[]} own colours as "#rrggbb" that the profile gives to names, at most OWN_SLOTS
  * @returns {{pixels: Uint32Array, fills: string[], inks: string[], [name: string]: any}} pixels are 0xAABBGGRR
  */
-export function makePalette(css) {
+export function makePalette(css, own = []) {
   const panel = rgb(css("--panel")), variants = 3 + SOFT_STEPS;
   const pixels = new Uint32Array(variants * VARIANT);
   const fills = new Array(variants * VARIANT).fill(""), inks = new Array(variants * VARIANT).fill("");
+  const fill = (exact, place) => {
+    const colours = [exact, mix(exact, panel, 0.76), mix(exact, panel, 0.84)];
+    for (let step = 0; step < SOFT_STEPS; step++) colours.push(mix(exact, panel, SOFT_MIX * (1 - step / (SOFT_STEPS - 1)) + 0.08));
+    colours.forEach((colour, v) => {
+      const at = v * VARIANT + place;
+      pixels[at] = pixel(colour);
+      fills[at] = hex(colour);
+      inks[at] = v === 1 || v === 2 ? css("--muted") : luminance(colour) > INK_TURNS ? "#000000" : "#ffffff";
+    });
+  };
   CATEGORIES.forEach((category, c) => {
     const base = rgb(css(category.css));
     for (let shade = 0; shade < SHADES; shade++) {
       const full = shift(base, ...STEPS[shade]);
-      const exact = category.faint ? mix(full, panel, 0.5) : full;
-      const colours = [exact, mix(exact, panel, 0.76), mix(exact, panel, 0.84)];
-      for (let step = 0; step < SOFT_STEPS; step++) colours.push(mix(exact, panel, SOFT_MIX * (1 - step / (SOFT_STEPS - 1)) + 0.08));
-      colours.forEach((colour, v) => {
-        const at = v * VARIANT + c * SHADES + shade;
-        pixels[at] = pixel(colour);
-        fills[at] = hex(colour);
-        inks[at] = v === 1 || v === 2 ? css("--muted") : luminance(colour) > INK_TURNS ? "#000000" : "#ffffff";
-      });
+      fill(category.faint ? mix(full, panel, 0.5) : full, c * SHADES + shade);
     }
   });
+  own.slice(0, OWN_SLOTS).forEach((colour, number) => fill(rgb(colour), OWN + number));
   const plain = Object.fromEntries(["bg", "panel", "raised", "line", "text", "muted", "accent", "accent-ink", "warn", "bad"].map((k) => [k, css(`--${k}`)]));
   return { pixels, fills, inks, inkColours: [...new Set(inks.filter(Boolean))], ...plain, panelRgb: panel };
 }
 
 /** Colour of category c, shade s in a variant. */
 export const slot = (variant, category, shade) => variant + category * SHADES + shade;
+
+/** The profile's own colour number n (from 1, as `Timeline.own` has them) in a variant. */
+export const ownSlot = (variant, n) => variant + OWN + n - 1;
 
 export function rgb(text) {
   const value = /^#([0-9a-f]{6})/i.exec(text.trim())?.[1] ?? "888888";

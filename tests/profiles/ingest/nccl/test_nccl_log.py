@@ -102,7 +102,8 @@ def test_hostile_lines_are_counted_and_take_no_time(tmp_path: Path) -> None:
     head = "h:1:2 [0] NCCL INFO "
     good = head + "comm 0x5f rank 0 nRanks 2 nNodes 1 localRanks 2 localRank 0 MNNVL 0"
     hostile = ["Trees" + " [0] 1/-1->0->-1" * 3_000 + "x", "Channel 00/02 :" + " 1" * 30_000 + "!",
-               "a" * 60_000 + ": opCount", "comm 0x5f rank 0 nranks 99999999999999999999 cudaDev 0 busId 1 - Init COMPLETE", "Pattern 4, crossNic " + "9" * 60_000]
+               "a" * 60_000 + ": opCount", "Pattern 4, crossNic " + "9" * 60_000,
+               "comm 0x5f rank 0 nranks 99999999999999999999 cudaDev 0 busId 1 - Init COMPLETE"]
     summary = of(tmp_path, good, *(head + text for text in hostile), "1:" * 30_000 + head, "[" * 60_000 + head)
     integrity = summary.integrity
     assert integrity.records_read == integrity.records_kept + sum(integrity.not_kept.values())

@@ -350,3 +350,20 @@ def test_more_rows_than_the_limit_are_one_clear_error(tmp_path):
 def test_write_ahead_mode_is_said(tmp_path):
     path = made(tmp_path / "w.sqlite", "PRAGMA journal_mode=WAL", STRINGS, KERNEL, CUPTI_ACTIVITY_KIND_KERNEL=[kernel(1, 2)])
     assert any("write-ahead" in note for note in read(path).integrity.notes)
+
+
+def test_nvtx_colours_are_carried_by_name(tmp_path):
+    table = NVTX.replace("category INT,", "category INT, color INT,")
+    events = [(10, 90, 59, 0, -8996608, "load", TID), (100, 190, 59, 0, 0xFF0000FF, "save", TID),
+              (200, 290, 59, 0, 0xFFFF0000, "load", TID), (300, 390, 59, 0, 0, "plain", TID),
+              (400, 490, 59, 0, 0x00FF00, "clear", TID)]
+    path = tmp_path / "c.sqlite"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute(STRINGS)
+        connection.execute(table)
+        connection.executemany("INSERT INTO NVTX_EVENTS (start, end, eventType, category, color, text, globalTid) "
+                               "VALUES (?, ?, ?, ?, ?, ?, ?)", events)
+        connection.commit()
+    trace = read(path)
+    assert trace.colours == {"load": "#76b900", "save": "#0000ff"}        # the first of a name; none where it is transparent
+    assert trace.integrity.remarks["a name with several colours: the first is shown"] == 1
