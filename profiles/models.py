@@ -61,7 +61,7 @@ class Profile(models.Model):
     wall_ns = models.BigIntegerField(null=True)
     busy_ns = models.BigIntegerField(null=True)
     launches = models.BigIntegerField(default=0)                           # kernels only
-    gpu_time_ns = models.BigIntegerField(default=0)                        # summed kernel durations
+    gpu_time_ns = models.BigIntegerField(null=True, default=0)             # summed kernel durations; null: none is stated
     top_kernel = models.TextField(blank=True)
 
     worker = models.CharField(max_length=120, blank=True)                  # who holds the ingest

@@ -62,7 +62,8 @@ ARROWS = {
     "profiles.ingest.xplane": "profiles.trace profiles.ingest.core profiles.ingest.chrome",
     "profiles.ingest":
         "profiles.trace profiles.ingest.core profiles.ingest.chrome profiles.ingest.ncu profiles.ingest.nsys "
-        "profiles.ingest.logs profiles.ingest.nccl profiles.ingest.other profiles.ingest.perfetto profiles.ingest.samplers profiles.ingest.xplane",
+        "profiles.ingest.logs profiles.ingest.nccl profiles.ingest.other profiles.ingest.perfetto profiles.ingest.samplers "
+        "profiles.ingest.xplane",
     "workers.jobs": "",
     "profiles.models": "workers.jobs",
     "profiles.library": "profiles.ingest profiles.models",

@@ -109,7 +109,8 @@ def _runs(stats: QuerySet[KernelStat]) -> list[Run]:
 def _run(group: Sequence[KernelStat]) -> Run:
     alone = group[0] if len(group) == 1 else None
     return Run(group[0].profile, group[0], len(group), sum(each.launches for each in group),
-               sum(each.total_ns or 0 for each in group), alone.p50_ns if alone else None, alone.p95_ns if alone else None, sum(each.share_pct or 0.0 for each in group))
+               sum(each.total_ns or 0 for each in group), alone.p50_ns if alone else None, alone.p95_ns if alone else None,
+               sum(each.share_pct or 0.0 for each in group))
 
 
 def _shapes(stats: QuerySet[KernelStat]) -> list[ShapeLine]:

@@ -212,13 +212,13 @@ def _lower(title: list[tuple[str, bool]]) -> list[tuple[str, bool]]:
 def _counters_answer(profile: Profile) -> list[tuple[str, bool]]:
     top = profile.kernels.first()
     kernels = profile.kernels.count()
-    text = f"{plural(profile.launches, 'launch')} of {plural(kernels, 'kernel')} take {time_text(profile.gpu_time_ns)}"
     if top is None:
         return [(f"{plural(profile.launches, 'launch')}, none of them measured to its end.", False)]
     bound = f", {top.bound}-bound" if top.bound else ""
     if top.share_pct is None:
         return [(f"{plural(profile.launches, 'launch')} of {plural(kernels, 'kernel')}; the report states no duration: "
                  "which takes most time is unknown.", False)]
+    text = f"{plural(profile.launches, 'launch')} of {plural(kernels, 'kernel')} take {time_text(profile.gpu_time_ns or 0)}"
     return [(f"{text}; ", False), (top.short_name, True), (f" takes {pct_text(top.share_pct)} of it{bound}.", False)]
 
 
@@ -231,7 +231,7 @@ def _summary_answer(profile: Profile) -> list[tuple[str, bool]]:
         rows = sum(table["rows"] for table in tables)
         return [(f"{plural(rows, 'row')} in {plural(len(tables), 'table')}; none of them sums GPU kernels.", False)]
     kernels = plural(profile.kernels.count(), "kernel")
-    return [(f"{plural(profile.launches, 'launch')} of {kernels} take {time_text(profile.gpu_time_ns)}; ", False),
+    return [(f"{plural(profile.launches, 'launch')} of {kernels} take {time_text(profile.gpu_time_ns or 0)}; ", False),
             (top.short_name, True), (f" takes {pct_text(top.share_pct or 0.0)} of it.", False)]
 
 

@@ -202,7 +202,8 @@ def _fields(content: Trace | Report | Summary, kind: str, kernels: Sequence[Kern
     return {
         "kind": kind, "format": content.format[:24], "integrity": content.integrity.as_json(),
         "launches": sum(kernel.launches for kernel in kernels),
-        "gpu_time_ns": sum(kernel.time_ns for kernel in kernels),
+        "gpu_time_ns": None if kernels and all(kernel.total_ns is None for kernel in kernels)
+        else sum(kernel.time_ns for kernel in kernels),
         "top_kernel": short_name(kernels[0].name) if kernels else "",
     }
 

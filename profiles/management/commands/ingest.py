@@ -108,8 +108,9 @@ def _entry(names: list[str], profile: Profile | None, error: dict[str, str] | No
 def _line(entry: dict[str, Any]) -> str:
     if entry["status"] != Profile.Status.READY:
         return f"{entry['file']}: failed"
+    spent = "an unknown time" if entry["gpu_time_ns"] is None else f"{entry['gpu_time_ns'] / 1e6:,.3f} ms"
     return (f"{entry['file']}: profile {entry['id']}, {entry['format']}, {entry['records_kept']:,} of "
-            f"{entry['records_read']:,} records, {entry['launches']:,} launches, {entry['gpu_time_ns'] / 1e6:,.3f} ms of "
+            f"{entry['records_read']:,} records, {entry['launches']:,} launches, {spent} of "
             f"kernel time, {entry['seconds']:.2f} s, {entry['peak_rss_bytes'] / 1e6:,.0f} MB")
 
 
