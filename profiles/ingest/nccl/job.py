@@ -99,6 +99,7 @@ class Job:
     settings: dict[tuple[str, str], None] = field(default_factory=dict)
     warnings: Counter[tuple[str, str, str]] = field(default_factory=Counter)    # process, source, text
     topology: list[str] = field(default_factory=list)
+    other: Counter[tuple[str, str]] = field(default_factory=Counter)            # level, text with # for numbers
     networks: dict[str, None] = field(default_factory=dict)
     _members: dict[tuple[str, int, str], tuple[Communicator, int]] = field(default_factory=dict)    # host, pid, pointer
     _current: dict[Place, tuple[Communicator, int]] = field(default_factory=dict)
@@ -113,6 +114,7 @@ class Job:
         self.settings |= other.settings
         self.warnings.update(other.warnings)
         self.networks |= other.networks
+        self.other.update(other.other)
         self.topology = self.topology or other.topology
         for name, comm in other.communicators.items():
             self.communicators.setdefault(name, Communicator(name, comm.size)).absorb(comm)
@@ -126,14 +128,20 @@ class Job:
         mine.notes += theirs.notes
 
     def take(self, line: lines.Line) -> bool:
-        """Take one line of NCCL; False where its form is none of those that are read."""
+        """Take one line of NCCL, of a form that is not read as one of its kind; False where there are too many kinds."""
         if line.level == "WARN":
             key = (f"{line.place.host}:{line.place.pid}", line.source, line.text[:1_000])
             if key in self.warnings or len(self.warnings) < MAX_TEXTS:
                 self.warnings[key] += 1
             return True
-        return line.level == "INFO" and (
-            self._take_member(line) or self._take_call(line) or self._take_connection(line) or self._take_graph(line))
+        if line.level == "INFO" and (
+                self._take_member(line) or self._take_call(line) or self._take_connection(line) or self._take_graph(line)):
+            return True
+        kind = (line.level, lines.without_numbers(line.text))
+        if kind not in self.other and len(self.other) >= MAX_TEXTS:
+            return False
+        self.other[kind] += 1
+        return True
 
     def _take_member(self, line: lines.Line) -> bool:
         if match := lines.INIT.match(line.text):

@@ -14,6 +14,7 @@ ADDRESS = r"(0x[0-9a-f]{1,16}|\(nil\))"
 _LEVELS = (" NCCL INFO ", " NCCL WARN ", " NCCL CALL ", " NCCL TRACE ")
 _PREFIX_CHARS = 600
 _PLACE = re.compile(r"(?:.{0,100}[:>\]])?([^\s:>\]]{1,256}):(\d{1,10}):(\d{1,10})", re.ASCII)     # host:process:thread
+_NUMBERS = re.compile(r"0x[0-9a-fA-F]+|\d+(?:\.\d+)*", re.ASCII)
 _DEVICE = re.compile(r"\[(-?\d{1,5})\]", re.ASCII)
 _VERSION = re.compile(r"NCCL version (\d{1,3}\.\d{1,3}\.\d{1,4}[\w.-]{0,24})(?:\+(cuda|hip)(\d{1,3}\.\d{1,3}[\w.-]{0,16}))?",
                       re.ASCII)
@@ -98,6 +99,11 @@ def parse_version(line: str) -> tuple[str, str] | None:
     if match is None:
         return None
     return match[1], f"{ {'cuda': 'CUDA', 'hip': 'HIP'}[match[2]]} {match[3]}" if match[2] else ""
+
+
+def without_numbers(text: str) -> str:
+    """Return a message with # for its numbers and addresses: the same for all lines of a kind."""
+    return _NUMBERS.sub("#", text[:300])
 
 
 def algorithm_name(text: str) -> str:

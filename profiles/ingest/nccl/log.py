@@ -14,7 +14,7 @@ from profiles.trace import Integrity, Summary, TraceError
 
 FORMAT = "nccl-log"
 _HINT = "Record with NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,GRAPH,ENV,TUNING,COLL NCCL_DEBUG_FILE=nccl.%h.%p.log ./program"
-_UNREAD = "a line of NCCL of another kind (memory, proxies, progress)"
+_UNREAD = "a line of NCCL of a further kind: there are too many"
 
 
 @dataclass

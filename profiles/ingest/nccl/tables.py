@@ -44,14 +44,16 @@ def tables(job: Job) -> list[SummaryTable]:
                                 SummaryColumn("Between nodes", "B/s"), *_text("Paths", "Crosses NICs")],
                      [_pattern(each, pattern) for each in comms for pattern in each.patterns],
                      "What NCCL's search found per pattern; bandwidth per channel as its model has it."),
-        SummaryTable("Ranks", [_COMM, *_counts("Rank"), *_text("Host"), *_counts("Process"), *_text("CUDA device", "NVML device",
-                     "Bus"), *_counts("Local rank"), SummaryColumn("Initialisation", "ns")],
+        SummaryTable("Ranks", [_COMM, *_counts("Rank"), *_text("Host", "Process", "CUDA device", "NVML device", "Bus"), *_counts("Local rank"), SummaryColumn("Initialisation", "ns")],
                      [row for each in comms for row in _ranks(each)]),
         SummaryTable("Warnings", [*_text("Process", "Place", "Text"), *_counts("Times")],
                      [[process, place or None, text, times] for (process, place, text), times in job.warnings.most_common()]),
         SummaryTable("Settings", _text("Variable", "Value"), [[name, value] for name, value in sorted(job.settings)],
                      "Environment variables that NCCL says it followed."),
         SummaryTable("Networks", _text("What NCCL says of network and NVLS"), [[text] for text in job.networks]),
+        SummaryTable("Other lines", [*_text("Level", "Text"), *_counts("Times")],
+                     [[level, text, times] for (level, text), times in job.other.most_common()],
+                     "What else NCCL printed; # stands for numbers."),
         SummaryTable("Topology", _text("As NCCL drew it"), [[text.replace(" ", "\u00a0")] for text in job.topology],
                      "CPUs, PCI switches, GPUs and NICs of the first node, bandwidth of each link in GB/s in brackets."),
     ]
@@ -134,7 +136,7 @@ def _gb(text: str) -> float | None:
 def _ranks(comm: Communicator) -> Iterable[list[Cell]]:
     for number, rank in sorted(comm.ranks.items()):
         if rank.place is not None:
-            yield [comm.name, number if number >= 0 else None, rank.place.host, rank.place.pid,
+            yield [comm.name, number if number >= 0 else None, rank.place.host, str(rank.place.pid),
                    None if rank.place.device is None else str(rank.place.device), None if rank.nvml is None else str(rank.nvml),
                    _bus(rank.bus), rank.local, None if rank.init_s is None else round(rank.init_s * 1e9)]
 

@@ -146,8 +146,9 @@ def incomplete(metrics: dict[str, float | str], grid: tuple[int, int, int] | Non
 
 UNTIMED = "The report states no duration (gpu__time_duration.sum was not collected): times and shares are unknown."
 _DURATION = "gpu__time_duration.sum"
+# What stands in a result that was interrupted, too: where the launch ran and what its GPU is, nothing that was counted.
 _IDENTITY = ("launch__grid_dim_", "launch__block_dim_", "launch__context_id", "launch__stream_id", "launch__device_id",
-             "device__", "profiler__", "nvtx__", "numa__")
+             "device__", "profiler__", "nvtx__", "numa__", "nvlink__", "smsp__maximum_warps_avg_per_active_cycle")
 
 
 def add_durations(metrics: dict[str, float | str]) -> dict[str, float | str]:

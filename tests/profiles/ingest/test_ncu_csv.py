@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import gzip
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from profiles import ingest
 from profiles.analysis.kernel.counters import kernel_table, launch_facts
+from profiles.ingest.ncu.report import accept_untimed, launch_from
 from profiles.ingest.ncu.units import base_unit, decimal_sign, value_of
 from profiles.trace import Report, TraceError
 
@@ -227,3 +229,17 @@ def test_a_table_without_an_end_is_refused(tmp_path: Path, monkeypatch: pytest.M
     path.write_text("\n".join([*cells(H200 / "full_raw.csv.gz")[:4], *["program output"] * 5]))
     with pytest.raises(TraceError, match="line 6"):
         ingest.read(path)
+
+
+def test_a_report_without_durations_keeps_what_was_counted_and_drops_what_was_interrupted() -> None:
+    """NVIDIA's own report, with the duration taken out as if single metrics had been collected."""
+    report = read(NCU / "esmm_a10g_incomplete_last_kernel.ncu-rep")
+    stripped = [launch_from(launch.index, launch.kernel, {
+        name: value for name, value in launch.metrics.items() if not name.startswith("gpu__time_duration")}, launch.rules)
+        for launch in report.launches]
+    assert all(launch.incomplete for launch in stripped)
+    single = replace(report, launches=stripped)
+    accept_untimed(single)
+    assert [launch.incomplete is None for launch in single.launches] == [True, True, True, False]
+    rows = kernel_table(single)
+    assert len(rows) == 3 and all(row.total_ns is None and row.registers_per_thread for row in rows)

@@ -54,6 +54,8 @@ def test_two_ranks_of_one_node() -> None:
     assert rows(summary, "Warnings")[0]["Place"] == "misc/socket.cc:484"
     assert rows(summary, "Settings") == [{"Variable": "NCCL_P2P_LEVEL", "Value": "NVL"}]
     assert len(rows(summary, "Topology")) == 6
+    assert not integrity.not_kept
+    assert {"Level": "INFO", "Text": "P#P Chunksize set to #", "Times": 2} in rows(summary, "Other lines")
 
 
 def test_the_forms_of_2_10_name_the_communicator_last(tmp_path: Path) -> None:
