@@ -172,6 +172,18 @@ class Rows:
         out[real] = self._reals(at[real])
         return out
 
+    def blobs(self, name: str, longest: int) -> list[bytes | None]:
+        """Bytes of blobs and texts alike; None where there is none, or more than `longest`."""
+        out: list[bytes | None] = [None] * self.count
+        if name in self._found:
+            kind, at = self._found[name]
+            size = np.where(kind >= 12, (kind - 12) // 2, 0)
+            rows = np.flatnonzero((size > 0) & (size <= longest))
+            data = self._buffer.data
+            for row, begin, length in zip(rows.tolist(), at[rows].tolist(), size[rows].tolist(), strict=True):
+                out[row] = bytes(data[begin:begin + length])
+        return out
+
     def texts(self, name: str, longest: int = 1 << 16) -> list[str | None]:
         """Texts, clipped to `longest` bytes; None where there is none."""
         out: list[str | None] = [None] * self.count

@@ -42,6 +42,9 @@ class Batch:
     def texts(self, column: str, longest: int = MAX_TEXT_BYTES) -> list[str | None]:
         return self._rows.texts(self._names.get(column, ""), longest)
 
+    def blobs(self, column: str, longest: int) -> list[bytes | None]:
+        return self._rows.blobs(self._names.get(column, ""), longest)
+
     @property
     def odd(self) -> int:
         return self._rows.odd

@@ -13,8 +13,10 @@ from profiles.ingest.nsys.export import Batch, Export, per_row, per_value
 from profiles.trace import Device, Track
 
 _LAST = 9                  # rank of processes without GPU work: behind threads (0), streams (1) and counters (3)
-_SEEN = frozenset({"scheduling", "samples", "profiler overhead", "CUPTI overhead"})     # what the system tells of any thread
-_SIDE = ("", "CUDA graphs", "UCX", "OS runtime", "system calls", "scheduling", "samples", "profiler overhead", "CUPTI overhead")
+# what the system tells of any thread
+_SEEN = frozenset({"scheduling", "samples", "Python samples", "profiler overhead", "CUPTI overhead"})
+_SIDE = ("", "CUDA graphs", "UCX", "OS runtime", "system calls", "scheduling", "Python samples", "samples", "profiler overhead",
+         "CUPTI overhead")
 
 
 def pid_of(serial: int) -> int:

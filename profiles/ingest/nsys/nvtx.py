@@ -15,6 +15,7 @@ from profiles.ingest.core.events import MISSING
 from profiles.ingest.nsys import tables as nsys
 from profiles.ingest.nsys.export import MAX_DETAILS, Batch, Export, is_on_clock, per_row, per_value
 from profiles.ingest.nsys.lanes import Lanes, pid_of
+from profiles.ingest.nsys.python_samples import MAX_BYTES, parse_stack, stack_numbers
 from profiles.trace import Category
 
 _TABLE = "NVTX_EVENTS"
@@ -40,7 +41,7 @@ class Nvtx:
         if "eventType" in columns:
             self._describe()
         wanted = ["start", "end", "eventType", "text", "textId", "category", "domainId", "globalTid", "endGlobalTid", "jsonText",
-                  "jsonTextId", "color", *_INTEGERS, *_REALS]
+                  "jsonTextId", "color", "binaryData", *_INTEGERS, *_REALS]
         for batch in self.export.events(_TABLE, wanted):
             self._take(batch)
         for columns_open in self.open:
@@ -94,6 +95,7 @@ class Nvtx:
             "category": np.full(batch.count, int(Category.ANNOTATION), np.uint8), "instant": marks,
             "detail": self._details(batch, thread)}
         self._colours(batch, columns["name"], kept)
+        kept = kept & ~self._python_samples(batch, np.flatnonzero(kept & marks), start, thread)
         whole = kept & ~endless
         build.add(**(columns if whole.all() else {key: values[whole] for key, values in columns.items()}))
         if endless.any():
@@ -112,6 +114,28 @@ class Nvtx:
             return registered
         inline = build.names.column([text or "" for text in texts])
         return np.where(np.array([bool(text) for text in texts]), inline, registered).astype(np.int32)
+
+    def _python_samples(self, batch: Batch, marks: npt.NDArray[np.intp], start: Int64, thread: Int64) -> npt.NDArray[np.bool_]:
+        """Draw the marks that are samples of Python stacks; return which those are."""
+        drawn = np.zeros(batch.count, np.bool_)
+        if not batch.has("binaryData") or not marks.size:
+            return drawn
+        payloads, names, details = batch.blobs("binaryData", MAX_BYTES), [], []
+        for row in marks.tolist():
+            payload = payloads[row]
+            frames = parse_stack(payload, self.export.strings) if payload else None
+            if frames:
+                name, detail = stack_numbers(frames, self.build)
+                names.append(name)
+                details.append(detail)
+                drawn[row] = True
+        rows = np.flatnonzero(drawn)
+        if rows.size:
+            self.build.add(
+                start_ns=start[rows], dur_ns=np.zeros(rows.size, np.int64), name=np.array(names, np.int32),
+                detail=np.array(details, np.int32), category=np.full(rows.size, int(Category.PYTHON), np.uint8),
+                instant=np.ones(rows.size, np.bool_), track=self.lanes.of_threads(thread[rows], "Python samples"))
+        return drawn
 
     def _colours(self, batch: Batch, name: Int32, kept: npt.NDArray[np.bool_]) -> None:
         """ARGB that the program chose; each (name, colour) of a batch is looked at once."""

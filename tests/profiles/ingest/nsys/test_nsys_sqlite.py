@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import sqlite3
+import struct
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -367,3 +368,28 @@ def test_nvtx_colours_are_carried_by_name(tmp_path):
     trace = read(path)
     assert trace.colours == {"load": "#76b900", "save": "#0000ff"}        # the first of a name; none where it is transparent
     assert trace.integrity.remarks["a name with several colours: the first is shown"] == 1
+
+
+def test_python_samples_are_instants_with_their_stack(tmp_path):
+    def sample(*frames, head=b""):
+        return head + struct.pack("<QII", 1, 1, len(frames)) + b"".join(struct.pack("<QQQ", *frame) for frame in frames)
+
+    header = struct.pack("<IIIIQQ", 1, 0, 1, 0, 40, 72)
+    table = NVTX.replace("jsonText TEXT", "jsonText TEXT, binaryData TEXT")
+    leaf, caller = (1, 2, 4), (3, 2, 8)
+    payloads = [sample(leaf, caller, head=header), sample(caller), sample((1, 2, 4), (99, 2, 8)), sample(leaf)[:-1],
+                b"x" * 64, None]
+    events = [(10 + at, 34, payload, TID) for at, payload in enumerate(payloads)]
+    path = tmp_path / "p.sqlite"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute(STRINGS)
+        connection.execute(table)
+        connection.executemany("INSERT INTO StringIds VALUES (?, ?)", [(1, "load"), (2, "train.py"), (3, "main")])
+        connection.executemany("INSERT INTO NVTX_EVENTS (start, eventType, binaryData, globalTid) VALUES (?, ?, ?, ?)", events)
+        connection.commit()
+    trace = read(path)
+    samples = rows(trace, Category.PYTHON)
+    assert [row["name"] for row in samples] == ["load", "main"] and all(row["instant"] for row in samples)
+    assert json.loads(samples[0]["detail"]) == {"stack": ["load (train.py:4)", "main (train.py:8)"]}
+    assert {trace.tracks[row["track"]].name for row in samples} == {"Python samples · thread (4712)"}
+    assert len(rows(trace, Category.ANNOTATION)) == 4                      # what is no such stack stays a mark
