@@ -2,7 +2,11 @@
 
 import gzip
 import json
+import sqlite3
 import time
+from contextlib import closing
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,7 +17,8 @@ from profiles.ingest.chrome import batches
 from profiles.ingest.core import pieces
 from profiles.ingest.core.source import Limits
 from profiles.ingest.ncu import csv_pages
-from profiles.trace import TraceError
+from profiles.trace import Trace, TraceError
+from tests.fuzzing.seeds import seeds
 from tests.profiles.ingest.corpus import CORPUS
 from tests.profiles.ingest.test_kineto import record, written
 from tests.scale import scale
@@ -250,3 +255,53 @@ def test_hostile_cells_cost_their_row_only(tmp_path):
     found, seconds = elapsed(path)
     assert [launch.kernel for launch in found.launches] == ["a", "two\nlines", "z"]
     assert sum(found.integrity.not_kept.values()) == 2 and seconds < 20
+
+
+OPTIONAL_KEYS = {"kineto": ("deviceProperties", "distributedInfo", "samples", "stackFrames", "otherData", "displayTimeUnit"),
+                 "xprof": ("displayTimeUnit", "metadata", "stackFrames"), "speedscope": ("exporter", "name", "activeProfileIndex"),
+                 "cpuprofile": ("startTime", "endTime", "title")}
+
+
+@pytest.mark.parametrize("kind", OPTIONAL_KEYS)
+def test_an_optional_part_of_a_json_file_loses_only_itself(kind: str, tmp_path: Path) -> None:
+    document = json.loads(seeds(kind)[0])
+    path = tmp_path / "part.json"
+
+    def slices(changed: dict[str, Any]) -> int:
+        path.write_text(json.dumps(changed))
+        trace = ingest.read(path)
+        assert isinstance(trace, Trace)
+        integrity = trace.integrity
+        assert integrity.records_read == integrity.records_kept + sum(integrity.not_kept.values())
+        return trace.parts.rows
+
+    whole = slices({key: value for key, value in document.items() if key not in OPTIONAL_KEYS[kind]})
+    for key in OPTIONAL_KEYS[kind]:
+        for junk in (5, "x", [], {}, None, [[[]]], {"a": {"b": [1]}}, [{"ts": "x"}]):
+            assert slices({**document, key: junk}) == whole, (key, junk)
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_table_of_an_nsys_export_loses_only_itself(number: int, tmp_path: Path) -> None:
+    """Gone, with columns of another kind, empty of values, with words for numbers."""
+    content, path = seeds("nsys-sqlite")[number], tmp_path / "part.sqlite"
+    path.write_bytes(content)
+    with closing(sqlite3.connect(path)) as database:
+        tables = [name for name, in database.execute(
+            "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'")]
+    rows = ingest.read(path).integrity.records_read
+    for table in tables[:: 1 if len(tables) < 20 else 12]:
+        for values in (None, "foreign", "", "junk"):
+            path.write_bytes(content)
+            with closing(sqlite3.connect(path)) as database:
+                columns = [row[1] for row in database.execute(f'PRAGMA table_info("{table}")')]
+                there = database.execute(f'SELECT count(*) FROM "{table}"').fetchone()[0]
+                database.execute(f'DROP TABLE "{table}"')
+                if values is not None:
+                    names = ["zz", "yy"] if values == "foreign" else [f'"{column}"' for column in columns]
+                    database.execute(f'CREATE TABLE "{table}" ({", ".join(names)})')
+                    database.execute(f'INSERT INTO "{table}" VALUES ({", ".join("?" * len(names))})', [values or None] * len(names))
+                database.commit()
+            integrity = ingest.read(path).integrity
+            assert integrity.records_read == integrity.records_kept + sum(integrity.not_kept.values()), (table, values)
+            assert integrity.records_read >= rows - there, (table, values)
