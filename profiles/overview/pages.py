@@ -104,7 +104,9 @@ def _ready_context(profile: Profile, most: int | None) -> dict[str, Any]:
         numbers = next((line.numbers for line in lines if line.topic.name == "causes"), {})
         context |= time_overview(profile, numbers) if profile.summary.get("devices") else {
             "time": None if tables else charts_trace.time_bars(profile.summary)}
-        return {**context, "tables": tables, "topics": [line for line in lines if line.topic.name != "causes" or not line.applies]}
+        if not profile.summary.get("devices"):          # most analyses are of GPU work: those that found something
+            return {**context, "tables": tables, "topics": [line for line in lines if line.answer and line.applies]}
+        return {**context, "tables": tables, "topics": [line for line in lines if line.topic.name != "causes"]}
     if profile.kind == Profile.Kind.SUMMARY:
         return {**context, "others": [], "tables": selectors_profile.summary_tables(profile, PAGE_TABLE_ROWS)}
     return {**context, "launches": selectors_counters.launch_rows(profile)}

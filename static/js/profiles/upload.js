@@ -225,7 +225,7 @@ class Upload {
     const lost = (data.records_read ?? 0) - (data.records_kept ?? 0);
     this.bar.remove();
     this.text.replaceChildren(make("span", { className: lost ? "mark-warn" : "mark-ok", textContent: lost ? "! ready, with loss" : "✓ ready" }),
-      ` ${count(data.launches)} launches, ${ns(data.gpu_time_ns)} of kernel time`);
+      data.launches ? ` ${count(data.launches)} launches, ${ns(data.gpu_time_ns)} of kernel time` : ` ${count(data.records_kept ?? 0)} records, no GPU work`);
     this.state.append(make("a", { className: "btn btn-small btn-primary", href: `/profiles/${this.id}/`, textContent: "Open" }));
     if (lost) this.explain(`${count(lost)} of ${count(data.records_read)} records could not be kept; the profile says which.`);
   }
