@@ -10,7 +10,8 @@ from django.contrib.auth import get_user_model
 from django.db.models import Q, QuerySet
 
 from profiles.analysis.kernel import counters, rules
-from profiles.analysis.kernel.advice import Advice, Ours, advise
+from profiles.analysis.kernel.advice import Advice, Headroom, Ours, advise, headroom
+from profiles.analysis.kernel.findings_source import most_pct
 from profiles.models import AdviceDecision, Finding, KernelStat, Profile
 
 MOST_PEOPLE = 200
@@ -40,10 +41,16 @@ def advice_of(kernel: KernelStat) -> list[Advice]:
     facts = [counters.from_json(row.facts) for row in rows]
     # a finding at a line may carry NVIDIA's estimate: it is counted as theirs, with their rule
     ours = [Ours(finding.rule, finding.title, finding.advice,
-                 None if "nvidia_estimate_pct" in finding.numbers else finding.worth_ns)
+                 None if "nvidia_estimate_pct" in finding.numbers else finding.worth_ns, most_pct(finding.rule, finding.numbers))
             for finding in kernel.findings.all()]
     listed = rules.merge_launch_rules([(row.duration_ns, row.rules) for row in rows])
     return advise(counters.combine_launches(facts) if facts else None, float(kernel.total_ns or 0), ours, listed)
+
+
+def headroom_of(kernel: KernelStat) -> Headroom | None:
+    """Return how far a kernel is from its own roof, over its launches that were counted."""
+    facts = [counters.from_json(row.facts) for row in kernel.counter_launches.filter(incomplete="")]
+    return headroom(counters.combine_launches(facts) if facts else None, float(kernel.total_ns))
 
 
 def advice_lines(kernel: KernelStat) -> list[AdviceLine]:
@@ -67,7 +74,9 @@ def of_family(family_id: int) -> Q:
 
 
 def advice_json(kernel: KernelStat) -> dict[str, Any]:
-    return {"profile": kernel.profile_id, "kernel": kernel.pk, "name": kernel.name, "advice": [
+    room = headroom_of(kernel)
+    return {"profile": kernel.profile_id, "kernel": kernel.pk, "name": kernel.name,
+            "headroom": room.as_json() if room else None, "advice": [
         {**line.advice.as_json(), "decision": decision_json(line.decision) if line.decision else None}
         for line in advice_lines(kernel)]}
 

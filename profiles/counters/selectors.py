@@ -12,8 +12,10 @@ from profiles.analysis.core import gpus
 from profiles.analysis.core.names import operator_of
 from profiles.analysis.core.result import SEVERITIES
 from profiles.analysis.kernel import counters, rules, stalls
+from profiles.analysis.kernel.advice import headroom
 from profiles.analysis.kernel.ceilings import ceilings
 from profiles.analysis.kernel.counters import LAUNCH_PARAMETERS, LaunchFacts, limiter_words
+from profiles.analysis.kernel.judged import judge
 from profiles.analysis.kernel.occupancy import LIMITER_WORDS
 from profiles.ceilings.selectors import measured_gpus
 from profiles.counters.anatomy_selectors import anatomy_page, chosen_launch
@@ -55,7 +57,9 @@ def kernel_page(kernel: KernelStat, params: Mapping[str, str]) -> dict[str, Any]
     measured = measured_gpus()
     listed = rules.merge_launch_rules([(row.duration_ns, row.rules) for row in rows if not row.incomplete])
     return page | {
-        "longest": whole.index, "sol": _sol(whole), "limits": _limits(whole), "limiter": limiter_words(whole.occupancy),
+        "longest": whole.index, "sol": _sol(whole), "judged": judge(whole),
+        "headroom": headroom(whole, whole.point.duration_ns or 0.0),
+        "limits": _limits(whole), "limiter": limiter_words(whole.occupancy),
         "stalls": _stalls(whole), "parameters": _parameters(whole), "rules": [_rule(rule) for rule in listed],
         "points": [point_of(kernel, [facts], f"#{facts.index}", kernel.profile, kernel.profile.name, measured) for facts in known],
         "ladder": [asdict(rung) for rung in rungs(known, measured)],

@@ -1,8 +1,14 @@
 """One ranked list of advice per kernel: what NVIDIA's rules, ours and the launch's facts say, by cause.
 
-Whoever says the same is one entry. Its gain is the least that anybody states (`gain_ns`), beside the greatest
-(`gain_most_ns`); a local estimate of NVIDIA's says nothing about time and gives none. Confidence follows from who agrees:
-"high" both NVIDIA and we see it, "medium" one with figures for the whole kernel, "low" a symptom alone.
+Whoever says the same is one entry. Its gain is an estimate, the least that anybody states (`gain_ns`), beside the greatest
+(`gain_most_ns`); a local estimate of NVIDIA's says nothing about time and gives none. Without a gain `no_gain` says why.
+Confidence follows from who agrees: "high" both NVIDIA and we see it, "medium" one with figures for the whole kernel, "low" a
+symptom alone.
+
+Order: what explains most comes first. A fault that explains at least LIMITS["explains_pct"] of the time (on a unit that is
+busy), then a part of the hardware that is busy (`limit`), then the rest; a symptom behind every fault that explains as much of
+it as LIMITS["covers"] says. Within each by gain × the weight of its confidence. How far a kernel is from its roof is no advice:
+`headroom`.
 """
 
 from __future__ import annotations
@@ -11,20 +17,29 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from profiles.analysis.core.sentences import pct_text
 from profiles.analysis.kernel import rules
+from profiles.analysis.kernel.bounds import THRESHOLDS, recoverable_ns
 from profiles.analysis.kernel.causes import CAUSES, Cause, cause_of_nvidia, cause_of_rule
+from profiles.analysis.kernel.causes import cause as cause_called
 from profiles.analysis.kernel.counters import LaunchFacts
+from profiles.analysis.kernel.evidence import Seen
 
 CONFIDENCES = ("high", "medium", "low")
 _WEIGHT = {"high": 1.0, "medium": 0.8, "low": 0.3}
-LEAST_PCT = 2.0                 # of the kernel's time: what NVIDIA alone estimates below it is no advice
-_SYMPTOMS = ("latency", "roof", "imbalance")        # that follow from other causes: never more than "medium"
+LIMITS: dict[str, float] = {
+    "least_pct": 2.0,           # of the kernel's time: what NVIDIA alone estimates below it is no advice
+    "explains_pct": 10.0,       # of the kernel's time that a fault must win back to stand before a busy part of the hardware
+    "covers": 0.5,              # of a symptom's gain that a fault must reach to be what the symptom follows from
+}
+LEAST_PCT = LIMITS["least_pct"]
 _CHARS = 400
+_LOCAL = "NVIDIA's estimate is of one unit by itself and says nothing of the kernel's time"
 
 
 @dataclass(frozen=True)
 class Advice:
-    """`gain_ns` of all launches of the kernel in this profile; None where nobody can say."""
+    """`gain_ns` of all launches of the kernel in this profile; None where nobody can say, and `no_gain` says why."""
 
     cause: str
     title: str
@@ -32,10 +47,12 @@ class Advice:
     fix: str
     confidence: str
     gain_ns: float | None = None
-    gain_most_ns: float | None = None
+    gain_most_ns: float | None = None       # may be known where the least is not: "at most"
     gain_pct: float | None = None           # of the kernel's time
     gain_source: str = ""                   # who says the gain
     said_by: list[str] = field(default_factory=list)      # "Ridgepoint", "NVIDIA: <title>"
+    kind: str = "fault"                     # `causes.Cause.kind`
+    no_gain: str = ""                       # why no gain is stated, "" where one is
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -49,6 +66,39 @@ class Ours:
     title: str
     advice: str
     worth_ns: float | None
+    most_pct: float | None = None           # of its time, at most: `findings_source.most_pct`
+
+
+@dataclass(frozen=True)
+class Headroom:
+    """How far a kernel is from its own roof: a measure, an upper bound for all advice together, no advice."""
+
+    reached_pct: float                      # of the roof at its intensity, or of the ceiling that bounds it
+    ceiling: str
+    left_pct: float                         # of its time
+    left_ns: float | None
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def headroom(whole: LaunchFacts | None, total_ns: float) -> Headroom | None:
+    """Return the time above its roof, `bounds.recoverable_ns`; None where no roof is known.
+
+    Its own roof (the roofline at its intensity), else DRAM's where it only moves data, else the ceiling of what bounds it.
+    """
+    if whole is None or not whole.bound:
+        return None
+    point, bounded = whole.point, whole.bounded
+    if point.roof_pct is not None:
+        reached, name = point.roof_pct, f"{point.side or 'its'} roof"
+    elif point.flop == 0 and whole.sol.dram_pct is not None:
+        reached, name = whole.sol.dram_pct, "DRAM's peak"
+    elif bounded is not None and bounded.reached_pct is not None and bounded.kind in ("memory", "compute"):
+        reached, name = bounded.reached_pct, bounded.ceiling
+    else:
+        return None
+    return Headroom(reached, name, max(0.0, 100.0 - reached), recoverable_ns(total_ns, reached))
 
 
 def advise(whole: LaunchFacts | None, total_ns: float, findings: Sequence[Ours],
@@ -60,8 +110,57 @@ def advise(whole: LaunchFacts | None, total_ns: float, findings: Sequence[Ours],
     theirs = [(cause_of_nvidia(each["identifier"], each["title"]), each) for each in nvidia if _counts(each, total_ns)]
     advice = [_advice(cause, whole, total_ns, [each for each in findings if cause_of_rule(each.rule) is cause],
                      [each for of, each in theirs if of is cause]) for cause in CAUSES]
-    named = [each for each in advice if each is not None]
-    return sorted(named, key=lambda each: (-(each.gain_ns or 0.0) * _WEIGHT[each.confidence], CONFIDENCES.index(each.confidence)))
+    return rank([each for each in advice if each is not None], whole, total_ns)
+
+
+def rank(advice: Sequence[Advice], whole: LaunchFacts | None, total_ns: float) -> list[Advice]:
+    """Return the advice in order: see the module's first lines."""
+    faults = [each for each in advice if _explains(each, whole, total_ns)]
+
+    def group(each: Advice) -> int:
+        if each in faults:
+            return 0
+        if each.kind == "limit":
+            return 1
+        gain = each.gain_ns or each.gain_most_ns or 0.0         # what is known at most only covers what is known at most only
+        covers = [fault.gain_ns if fault.gain_ns is not None or each.gain_ns else fault.gain_most_ns for fault in faults]
+        covered = any((value or 0.0) >= LIMITS["covers"] * gain for value in covers)
+        return 0 if each.kind == "symptom" and gain and not covered and not _has_limit(advice) else 2
+    return sorted(advice, key=lambda each: (group(each), -_score(each), CONFIDENCES.index(each.confidence)))
+
+
+def _has_limit(advice: Sequence[Advice]) -> bool:
+    return any(each.kind == "limit" for each in advice)
+
+
+def _score(each: Advice) -> float:
+    """By its gain; of what is known at most only, a half, so that it stands behind what is sure."""
+    gain = each.gain_ns if each.gain_ns is not None else 0.5 * (each.gain_most_ns or 0.0)
+    return gain * _WEIGHT[each.confidence]
+
+
+def _explains(each: Advice, whole: LaunchFacts | None, total_ns: float) -> bool:
+    """A fault that wins a part of the time worth naming, on a unit that is busy enough to be what the time goes to."""
+    found = cause_called(each.cause)
+    if found is None or found.kind != "fault" or each.confidence == "low" or not total_ns:
+        return False
+    gain = each.gain_ns if each.gain_ns is not None else each.gain_most_ns
+    return 100.0 * (gain or 0.0) / total_ns >= LIMITS["explains_pct"] and _is_loaded(found.unit, whole)
+
+
+def _is_loaded(unit: str, whole: LaunchFacts | None) -> bool:
+    """Whether the unit that a fault loads is what bounds the kernel, or busy where nothing does; unknown counts as busy."""
+    if not unit or whole is None:
+        return True
+    sol, occupied = whole.sol, whole.occupancy
+    if unit == "warps":
+        fit, there = occupied.theoretical_pct, occupied.achieved_pct
+        return (fit is None or there is None or 2 * there >= fit) and whole.bound in ("latency", "launch", "")
+    if whole.bound in ("memory", "compute"):
+        return unit == whole.bound
+    values = (sol.sm_pct,) if unit == "compute" else (sol.memory_pct, sol.dram_pct, sol.l2_pct, sol.l1_pct)
+    known = [value for value in values if value is not None]
+    return not known or max(known) >= THRESHOLDS["busy_pct"]
 
 
 def _counts(rule: Mapping[str, Any], total_ns: float) -> bool:
@@ -74,31 +173,80 @@ def _counts(rule: Mapping[str, Any], total_ns: float) -> bool:
 
 def _advice(cause: Cause, whole: LaunchFacts | None, total_ns: float, ours: Sequence[Ours],
             nvidia: Sequence[Mapping[str, Any]]) -> Advice | None:
-    seen = cause.evidence(whole) if cause.evidence and whole and not ours else ""
+    seen = cause.seen(whole) if cause.seen and whole else None
     if not ours and not nvidia and not seen:
         return None
-    gains = [(each.worth_ns, "our estimate") for each in ours if each.worth_ns]
-    gains += [(each["worth_ns"], "NVIDIA's estimate") for each in nvidia if each.get("worth_ns")]
-    gains.sort(key=lambda gain: gain[0])
-    least = gains[0][0] if gains else None
+    said = seen if seen and (seen.always or not ours) else None
+    least, most, source = _capped(cause, _gain(ours, nvidia, seen, total_ns), whole, total_ns)
     return Advice(
         cause=cause.key, title=cause.title,
-        evidence=[*(_without_name(each.title) for each in ours), *([_sentence(seen)] if seen else []),
+        evidence=[*([_sentence(said.text)] if said and said.always else []), *(_without_name(each.title) for each in ours),
+                  *([_sentence(said.text)] if said and not said.always else []),
                   *(rules.plain(each["text"])[:_CHARS] for each in nvidia)],
         fix=cause.fix or next((each.advice for each in ours if each.advice), ""),
-        confidence=_confidence(cause, bool(ours or seen), nvidia),
-        gain_ns=least, gain_most_ns=gains[-1][0] if gains else None,
-        gain_pct=100.0 * least / total_ns if least is not None and total_ns else None, gain_source=gains[0][1] if gains else "",
-        said_by=[*(["Ridgepoint"] if ours or seen else []), *(f"NVIDIA: {each['title']}" for each in nvidia)])
+        confidence=_confidence(cause, bool(ours or seen), nvidia, whole),
+        gain_ns=least, gain_most_ns=most,
+        gain_pct=100.0 * least / total_ns if least is not None and total_ns else None, gain_source=source,
+        said_by=[*(["Ridgepoint"] if ours or seen else []), *(f"NVIDIA: {each['title']}" for each in nvidia)], kind=cause.kind,
+        no_gain="" if least is not None else _why_unknown(cause, seen, nvidia))
 
 
-def _confidence(cause: Cause, ours: bool, nvidia: Sequence[Mapping[str, Any]]) -> str:
-    whole = any(each.get("speedup_scope") == "global" for each in nvidia)
-    if cause.key in _SYMPTOMS:
-        return "medium" if ours and whole else "low"
+def _gain(ours: Sequence[Ours], nvidia: Sequence[Mapping[str, Any]], seen: Seen | None,
+          total_ns: float) -> Gain:
+    """Return the least and the most that anybody states, in ns, and who says the least. "At most" is no least."""
+    gains = [(each.worth_ns, "our estimate") for each in ours if each.worth_ns]
+    gains += [(each["worth_ns"], "NVIDIA's estimate") for each in nvidia if each.get("worth_ns")]
+    most = [gain for gain, _ in gains] or [total_ns * each.most_pct / 100.0 for each in ours if each.most_pct]
+    if seen and seen.least_pct:
+        gains.append((total_ns * seen.least_pct / 100.0, "our estimate"))
+    if seen and seen.most_pct and (not gains or seen.least_pct or seen.always):
+        most.append(total_ns * seen.most_pct / 100.0)
+    least = min(gains, key=lambda gain: gain[0], default=None)
+    most += [gain for gain, _ in gains]
+    return least[0] if least else None, max(most, default=None), least[1] if least else "our estimate" if most else ""
+
+
+Gain = tuple[float | None, float | None, str]
+
+
+def _capped(cause: Cause, gain: Gain, whole: LaunchFacts | None, total_ns: float) -> Gain:
+    """A remedy that leaves operations and bytes as they are wins at most the distance to the roof of that work."""
+    room = headroom(whole, total_ns) if cause.same_work and whole and whole.point.roof_pct is not None else None
+    if room is None or room.left_ns is None:
+        return gain
+    least, most, source = gain
+    if least is not None and least > room.left_ns:
+        source += ", at most its distance to the roof"
+    return (None if least is None else min(least, room.left_ns)), (None if most is None else min(most, room.left_ns)), source
+
+
+def _why_unknown(cause: Cause, seen: Seen | None, nvidia: Sequence[Mapping[str, Any]]) -> str:
+    if seen and seen.why_unknown:
+        return seen.why_unknown
+    if any(each.get("speedup_scope") == "local" for each in nvidia):
+        return _LOCAL
+    return cause.why_unknown
+
+
+def _confidence(cause: Cause, ours: bool, nvidia: Sequence[Mapping[str, Any]], whole: LaunchFacts | None) -> str:
+    wide = any(each.get("speedup_scope") == "global" for each in nvidia)
+    if cause.kind == "symptom":
+        return "medium" if ours and wide else "low"
     if ours and nvidia:
-        return "high"
-    return "medium" if ours or whole else "low"
+        return "high" if _is_loaded(cause.unit, whole) else "medium"
+    return "medium" if ours or wide else "low"
+
+
+def gain_words(each: Advice, text: Any) -> str:
+    """Return "19.4 µs to 30 µs (estimate)", "at most 30 µs (estimate)", or why there is none; `text` writes a time in ns."""
+    if each.gain_ns is not None:
+        most = each.gain_most_ns or 0.0
+        more = f" to {text(most)}" if most > 1.005 * each.gain_ns else ""
+        share = f", {pct_text(each.gain_pct)} of its time" if each.gain_pct is not None else ""
+        return f"{text(each.gain_ns)}{more}{share} ({each.gain_source})"
+    if each.gain_most_ns is not None:
+        return f"at most {text(each.gain_most_ns)} ({each.gain_source})"
+    return f"gain unknown: {each.no_gain}"
 
 
 def _without_name(title: str) -> str:

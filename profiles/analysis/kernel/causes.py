@@ -1,8 +1,17 @@
 """Why a kernel loses time: every cause that advice is given about, once, with its fix and who may say that it is there.
 
 `ours`: rules of `findings_counters` and `findings_source`. `nvidia`: rules of Nsight Compute's guided analysis as
-(identifier, word of the title; "" is any), "Kernel Profiling Guide" and the rules' own sources in the report. `evidence`: what the
-facts of the launch say by themselves, whatever the kernel's share of the time. New advice is one entry here.
+(identifier, word of the title; "" is any), "Kernel Profiling Guide" and the rules' own sources in the report. `seen`: what the
+facts of the launch say by themselves (`kernel.evidence`). `kind` decides the order where several say that they explain the same
+time:
+
+    fault      something in the code or its launch that can be changed
+    limit      a part of the hardware is busy: nothing is wrong, only less work helps
+    symptom    follows from others, and comes behind the fault that explains it
+
+`unit` is what a fault loads: it explains the time only where that unit is busy ("warps": where nothing is, and the warps that
+fit are there). `same_work`: its remedy changes neither operations nor bytes, so it wins at most the distance to the roof. New
+advice is one entry here.
 """
 
 from __future__ import annotations
@@ -10,17 +19,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from profiles.analysis.core.names import operator_of
-from profiles.analysis.core.sentences import pct_text
-from profiles.analysis.kernel.counters import LaunchFacts, limiter_words
+from profiles.analysis.kernel import evidence
+from profiles.analysis.kernel.counters import LaunchFacts
+from profiles.analysis.kernel.evidence import Seen
 
-LIMITS: dict[str, float] = {
-    "theoretical_pct": 50.0,     # occupancy below it can hide no latency
-    "few_waves": 0.75,           # a grid below this many waves leaves SMs without a block
-    "tail_loss_pct": 20.0,       # block slots that the last wave leaves empty
-    "stall_pct": 30.0,           # of the cycles between two issues, one reason alone
-    "imbalance_pct": 25.0,       # points of achieved occupancy below the theoretical one
-}
+UNKNOWN_GAIN = "neither NVIDIA's rules nor ours estimate how much of the kernel's time it costs"
 
 
 @dataclass(frozen=True)
@@ -30,54 +33,11 @@ class Cause:
     fix: str
     ours: tuple[str, ...] = ()
     nvidia: tuple[tuple[str, str], ...] = ()
-    evidence: Callable[[LaunchFacts], str] | None = None         # the sentence of numbers, "" where it is not there
-
-
-def _occupancy(facts: LaunchFacts) -> str:
-    occupancy = facts.occupancy
-    low = occupancy.theoretical_pct is not None and occupancy.theoretical_pct < LIMITS["theoretical_pct"]
-    if not low or facts.bound not in ("latency", "launch"):
-        return ""
-    return f"at most {pct_text(occupancy.theoretical_pct or 0)} of an SM's warps fit, limited by {limiter_words(occupancy)}"
-
-
-def _small_grid(facts: LaunchFacts) -> str:
-    waves = facts.occupancy.waves
-    if waves is None or waves >= LIMITS["few_waves"]:
-        return ""
-    return f"its grid fills {pct_text(100 * waves)} of the GPU's block slots"
-
-
-def _tail(facts: LaunchFacts) -> str:
-    occupancy = facts.occupancy
-    if occupancy.waves is None or occupancy.waves < 1 or (occupancy.tail_loss_pct or 0) < LIMITS["tail_loss_pct"]:
-        return ""
-    return (f"{occupancy.waves:.2f} waves, the last {pct_text(occupancy.tail_pct or 0)} full: "
-            f"{pct_text(occupancy.tail_loss_pct or 0)} of the block slots stay empty")
-
-
-def _imbalance(facts: LaunchFacts) -> str:
-    theoretical, achieved = facts.occupancy.theoretical_pct, facts.occupancy.achieved_pct
-    full = facts.occupancy.waves is not None and facts.occupancy.waves >= 1
-    if theoretical is None or achieved is None or not full or theoretical - achieved < LIMITS["imbalance_pct"]:
-        return ""
-    return f"{pct_text(achieved)} of the warps are active where {pct_text(theoretical)} would fit"
-
-
-def _stall_evidence(*reasons: str) -> Callable[[LaunchFacts], str]:
-    def evidence(facts: LaunchFacts) -> str:
-        share = sum(each.share_pct for each in facts.stalls if each.reason in reasons)
-        return f"warps spend {pct_text(share)} of their time waiting there" if share >= LIMITS["stall_pct"] else ""
-    return evidence
-
-
-def _idle_tensor(facts: LaunchFacts) -> str:
-    point = facts.point
-    if operator_of(facts.kernel) not in ("matmul", "attention") or point.side != "compute" or not point.flop:
-        return ""
-    if facts.tensor_instructions or point.precision not in ("fp32", "fp16"):
-        return ""
-    return f"its {point.precision} products run on the ordinary arithmetic pipes; the tensor cores are idle"
+    seen: Callable[[LaunchFacts], Seen | None] | None = None
+    kind: str = "fault"                  # "fault" | "limit" | "symptom"
+    unit: str = ""                       # "memory" | "compute" | "warps": what a fault loads; "" anything
+    same_work: bool = False
+    why_unknown: str = UNKNOWN_GAIN      # where nobody states a gain
 
 
 CAUSES: tuple[Cause, ...] = (
@@ -85,56 +45,81 @@ CAUSES: tuple[Cause, ...] = (
           "Let neighbouring threads of a warp touch neighbouring addresses: change the index or the layout, go through shared "
           "memory for transposes, use wider aligned loads.", ("source.uncoalesced",),
           (("UncoalescedGlobalAccess", ""), ("MemoryCacheAccessPattern", "Global"), ("MemoryCacheAccessPattern", "L2 Load"),
-           ("MemoryCacheAccessPattern", "L2 Store"))),
+           ("MemoryCacheAccessPattern", "L2 Store")), unit="memory"),
     Cause("bank_conflicts", "Shared-memory bank conflicts",
-          "Pad the rows of the shared array by one element or swizzle the index, so that the threads of a warp fall into different "
-          "banks.", ("source.bank_conflicts",), (("SharedMemoryConflicts", ""), ("UncoalescedSharedAccess", ""))),
+          "Pad the rows of the shared array by one element or swizzle the index, so that the threads of a warp fall into "
+          "different "
+          "banks.", ("source.bank_conflicts",), (("SharedMemoryConflicts", ""), ("UncoalescedSharedAccess", "")), unit="memory"),
     Cause("divergence", "Divergent branches",
           "Let the threads of a warp take the same way: sort or regroup the work by case, or replace the branches by predicated "
-          "arithmetic.", ("source.divergence",), (("ThreadDivergence", ""),)),
+          "arithmetic.", ("source.divergence",), (("ThreadDivergence", ""),), unit="compute"),
     Cause("spills", "Register spills to local memory",
-          "Let it use more registers (launch bounds, maxrregcount), keep fewer values live, or make array indices known when it is "
-          "compiled.", ("source.spills",), (("MemoryCacheAccessPattern", "Local"),)),
+          "Let it use more registers (launch bounds, maxrregcount), keep fewer values live, or make array indices known when "
+          "it is compiled.", ("source.spills",), (("MemoryCacheAccessPattern", "Local"),), unit="memory"),
     Cause("small_grid", "Too little parallelism",
           "Start more blocks: split the work along another dimension (split-K, one row per block), or run it beside another "
           "kernel.",
-          (), (("LaunchConfiguration", "Small Grid"), ("SOLBottleneck", "Small Grid")), _small_grid),
+          (), (("LaunchConfiguration", "Small Grid"), ("SOLBottleneck", "Small Grid")), evidence.small_grid, same_work=True),
     Cause("tail", "Tail: a last wave that is partly empty",
           "Choose tiles so that blocks fill whole waves, start the longest blocks first, or share the rest (stream-K, persistent "
-          "blocks).", ("source.tail", "counters.tail"), (("LaunchConfiguration", "Tail"),), _tail),
+          "blocks).", ("source.tail", "counters.tail"), (("LaunchConfiguration", "Tail"),), evidence.tail, same_work=True),
     Cause("occupancy", "Low occupancy",
           "Spend less of the limiting resource per block (smaller tiles, fewer registers), or make each warp do more independent "
           "work.",
-          ("counters.occupancy",), (("TheoreticalOccupancy", ""), ("Occupancy", "")), _occupancy),
+          ("counters.occupancy",), (("TheoreticalOccupancy", ""), ("Occupancy", "")), evidence.occupancy, unit="warps",
+          same_work=True),
     Cause("imbalance", "Unbalanced blocks",
           "Blocks end at different times or are too short: balance the work between them, use fewer and longer ones.",
-          ("counters.occupancy_gap",), (("AchievedOccupancy", ""), ("WorkloadImbalance", "SM")), _imbalance),
+          ("counters.occupancy_gap",), (("AchievedOccupancy", ""), ("WorkloadImbalance", "SM")), evidence.imbalance, kind="symptom",
+          same_work=True),
     Cause("atomics", "Atomics on few addresses",
-          "Reduce within the warp (shuffles) and the block (shared memory) first, so that one thread does one atomic; spread them "
-          "over several addresses.", ("source.atomics",), (("CPIStall", "Drain"),)),
+          "Reduce within the warp (shuffles) and the block (shared memory) first, so that one thread does one atomic; spread "
+          "them over several addresses.", ("source.atomics",), (("CPIStall", "Drain"),), evidence.atomics,
+          why_unknown="the report does not count the L2's atomic units (section MemoryWorkloadAnalysis_Tables does)"),
     Cause("barriers", "Warps wait at barriers",
           "Balance the work before the barrier, use smaller blocks or named barriers, replace block-wide steps by warp shuffles.",
-          (), (("CPIStall", "Barrier"), ("CPIStallBarrier", "")), _stall_evidence("barrier")),
+          (), (("CPIStall", "Barrier"), ("CPIStallBarrier", "")), evidence.stall("barrier")),
     Cause("double", "fp64 arithmetic on fp32 values",
           "A constant without the suffix f, or a double in between, makes the whole expression fp64: write 0.5f, use float.",
-          ("source.double",), (("SOLFPRoofline", "Utilization"),)),
+          ("source.double",), (("SOLFPRoofline", "Utilization"),), unit="compute"),
     Cause("idle_tensor", "Tensor cores are idle",
           "Use a type that they multiply (bf16, fp16, tf32, fp8) and dimensions that are multiples of 8 or 16.",
-          (), (), _idle_tensor),
+          (), (), evidence.idle_tensor),
     Cause("mma_sync", "mma.sync in place of warp-group instructions",
           "Tiles of at least 64 rows let the compiler use wgmma.", ("counters.mma_sync",)),
     Cause("latency", "Warps wait for data",
           "Load earlier (software pipelining, cp.async or TMA), keep more independent loads in flight, reuse through shared "
           "memory.", ("source.wait", "counters.stall"),
           (("CPIStall", "Scoreboard"), ("CPIStall", "long_scoreboard"), ("CPIStall", "Lg Throttle"), ("CPIStall", "Mio Throttle"),
-           ("CPIStall", "Wait"))),
+           ("CPIStall", "Wait")), evidence.stall("long_scoreboard", "short_scoreboard", "lg_throttle", "mio_throttle"),
+          kind="symptom", same_work=True,
+          why_unknown="the time that warps wait is not the time that the kernel would win: other warps run meanwhile"),
     Cause("pipe", "One pipe is saturated",
           "Spread the work over other pipes, use instructions that do more each, or do fewer of them.",
-          (), (("HighPipeUtilization", "Very High"),)),
+          (), (("HighPipeUtilization", "Very High"),), evidence.saturated_pipe, kind="limit"),
+    Cause("bandwidth", "Memory bandwidth is the limit",
+          "Move fewer bytes: fuse it with the kernel that makes or reads its data, store what it reads in a narrower type, "
+          "read each byte once.", (), (), evidence.saturated_memory, kind="limit"),
+    Cause("cache_misses", "Little reuse in the caches",
+          "Order the work so that blocks that run together read the same lines (tiles, swizzled block indices), or keep what is "
+          "read again in shared memory.", (), (), evidence.cache_misses, unit="memory"),
+    Cause("tensor_products", "Tensor-core products below 60 % of their ceiling",
+          "Begin with what the counters support below: a tile that fits the shape and fills whole waves, more pipeline "
+          "stages, aligned leading dimensions, split-K or stream-K where K is long; then the epilogue.", (), (),
+          evidence.tensor_products_slow, same_work=True),
+    Cause("epilogue", "A long epilogue behind the products",
+          "Overlap the epilogue of one tile with the products of the next (persistent, warp-specialised kernel), store "
+          "through shared "
+          "memory with TMA or 128-bit stores, fuse fewer operations into it.", ("source.epilogue",), same_work=True,
+          why_unknown="samples say where warps wait, not how long the tensor cores idle meanwhile"),
+    Cause("convolution", "A convolution without tensor cores",
+          "Let cuDNN search (torch.backends.cudnn.benchmark = True), use channels_last with fp16, bf16 or TF32, and channel "
+          "counts that are multiples of 8.", (), (), evidence.convolution),
     Cause("unfused", "Multiplications and additions apart",
-          "Write a * b + c in one expression, and let the compiler fuse it (no -fmad=false).", (), (("FPInstructions", ""),)),
-    Cause("roof", "Distance to its own roof", "", ("counters.bound",)),
+          "Write a * b + c in one expression, and let the compiler fuse it (no -fmad=false).", (), (("FPInstructions", ""),),
+          unit="compute"),
 )
+# How far a kernel is from its roof (the finding counters.bound) is a measure and no cause: `advice.headroom`.
 # NVIDIA's other rules describe (SOLBottleneck, IssueSlotUtilization), or ask for what hardly anybody can do (MemoryL2Compression
 # needs memory allocated for it): they stand on the kernel page as the report holds them.
 

@@ -22,6 +22,7 @@ from profiles.analysis.kernel.bounds import THRESHOLDS, Bound, classify
 from profiles.analysis.kernel.occupancy import LIMITER_WORDS, Occupancy, from_limits, occupancy, waves
 from profiles.analysis.kernel.roofline import Metrics, Point, Roofs, number
 from profiles.analysis.kernel.roofs import Level, combine_levels, levels
+from profiles.analysis.kernel.signals import signals
 from profiles.trace import CounterLaunch, Report
 
 MOST_NS = 1e15          # of one launch: eleven days
@@ -101,6 +102,7 @@ class LaunchFacts:
     incomplete: str | None = None
     bounded: Bound | None = None             # the same with its ceiling, how far, and what moves it
     levels: dict[str, Level] = field(default_factory=dict)    # "l1", "l2", "dram" -> traffic there
+    signals: dict[str, float] = field(default_factory=dict)   # of `kernel.signals`; a profile of an older version has none
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -167,6 +169,7 @@ def launch_facts(launch: CounterLaunch) -> LaunchFacts:
         incomplete=launch.incomplete,
         bounded=None if launch.incomplete else bounded,
         levels=levels(metrics, duration, point.flop, roofs),
+        signals=signals(metrics),
     )
 
 

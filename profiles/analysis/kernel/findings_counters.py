@@ -17,6 +17,7 @@ from profiles.analysis.core.result import SEVERITIES, Finding
 from profiles.analysis.core.sentences import pct_text, time_text
 from profiles.analysis.kernel import rules, stalls
 from profiles.analysis.kernel.counters import LaunchFacts, combine_launches, launch_facts, limiter_words
+from profiles.analysis.kernel.occupancy import waves_text
 from profiles.trace import Report
 
 LIMITS: dict[str, float] = {
@@ -89,7 +90,8 @@ def _rank(finding: Finding, total_ns: float) -> Finding:
 
 
 def _find_bound(kernel: Kernel) -> Iterator[Finding]:
-    """Which roof, how far, what would move it. Worth: time × (1 − achieved / its own roof)."""
+    """Which roof, how far, what would move it. The distance to it, time × (1 − achieved / its own roof), is a measure: an upper
+    bound for everything that could be done, and no advice, so it is said and not ranked by (`worth_ns_estimate`)."""
     whole, point = kernel.whole, kernel.whole.point
     if not whole.bound:
         return
@@ -107,7 +109,7 @@ def _find_bound(kernel: Kernel) -> Iterator[Finding]:
         return
     if worth is not None:
         title += f". At its roof it would take {time_text(worth)} less (estimate)"
-    yield Finding("counters.bound", "medium", title, _advice(whole), numbers, worth, kernel.name)
+    yield Finding("counters.bound", "info", title, _advice(whole), numbers, None, kernel.name)
 
 
 def _roof_pct(whole: LaunchFacts) -> float | None:
@@ -163,7 +165,7 @@ def _find_tail(kernel: Kernel) -> Iterator[Finding]:
         return
     worth = kernel.total_ns * loss / 100.0
     yield Finding("counters.tail", "medium",
-                f"{kernel.title}: {waves:.2f} waves, the last one {pct_text(occupancy.tail_pct or 0)} full: up to "
+                f"{kernel.title}: {waves_text(waves)} waves, the last one {pct_text(occupancy.tail_pct or 0)} full: up to "
                 f"{time_text(worth)} of tail (estimate)",
                 "Choose tiles so that blocks fill whole waves, or split the last ones (stream-K, persistent blocks).",
                 {"waves": waves, "tail_pct": occupancy.tail_pct, "tail_loss_pct": loss}, worth, kernel.name)

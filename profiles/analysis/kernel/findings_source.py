@@ -9,9 +9,10 @@ estimate for the same fault (`NVIDIA`), named as theirs, or unknown.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -30,12 +31,15 @@ LIMITS: dict[str, float] = {
     "threads_per_warp": 22.0,    # active threads of 32 per warp instruction, where branches diverge
     "local_pct": 2.0,            # loads and stores of local memory, of the warp instructions
     "atomic_pct": 2.0,           # atomics, of the thread instructions
+    "atomic_wait_pct": 20.0,     # or of the stall samples, waiting for atomics
     "double_pct": 10.0,          # fp64 arithmetic on converted values, of the warp instructions
     "hot_line_pct": 20.0,        # of the stall samples, at one line
     "hot_instruction_pct": 10.0,     # of them, at one instruction, where no lines are known
     "reason_pct": 40.0,          # of a hot place's samples that one warp state must hold
     "tail_lost_pct": 5.0,        # of the SM time, idle in the tail
+    "epilogue_pct": 25.0,        # of the stall samples behind the loop of the tensor-core products: a rule of thumb
 }
+TENSOR = ("HMMA", "HGMMA", "IMMA", "IGMMA", "QGMMA", "QMMA", "BMMA", "DMMA", "UTCHMMA", "UTCQMMA", "UTCIMMA", "OMMA")
 LOCAL, ATOMIC, DOUBLE = ("LDL", "STL"), ("ATOM", "ATOMG", "ATOMS", "RED", "REDG", "REDUX"), ("DFMA", "DADD", "DMUL")
 ADVICE = {
     "uncoalesced": "Let neighbouring threads of a warp touch neighbouring addresses: change the index or the layout, go through "
@@ -49,6 +53,8 @@ ADVICE = {
     "atomics": "Reduce within the warp (shuffles) and the block (shared memory) first, so that one thread does one atomic; "
                "spread them over several addresses.",
     "double": "A constant without the suffix f, or a double in between, makes the whole expression fp64: write 0.5f, use float.",
+    "epilogue": "Overlap the epilogue of one tile with the products of the next (persistent, warp-specialised kernel), store "
+                "through shared memory with TMA or 128-bit stores, fuse fewer operations into it.",
     "tail": "Start the longest blocks first, make blocks smaller or of equal length, or let persistent blocks share the rest "
             "(stream-K).",
 }
@@ -62,6 +68,7 @@ NVIDIA: dict[str, tuple[tuple[str, str], ...]] = {
 }
 HIGH_PCT = 25.0                  # of the report's time that a finding must be worth to be called high
 WARP = 32
+HOT_ROWS, FENCE_ROWS = 32, 8     # instructions that are looked at; a fence this near belongs to the atomic
 NO_WAIT = ("selected", "not_selected")
 TAIL_STEPS = 3                   # samples that a tail must last
 
@@ -156,6 +163,25 @@ class Kernel:
         return min(estimates, default=None)
 
 
+# Of the kernel's time at most, where the unit that the fault loads is what bounds it: its share of that unit's work.
+MOST: dict[str, Callable[[Mapping[str, Any]], float]] = {
+    "source.uncoalesced": lambda numbers: float(numbers["excess_pct"]),
+    "source.bank_conflicts": lambda numbers: float(numbers["excess_pct"]),
+    "source.divergence": lambda numbers: 100.0 * (1.0 - float(numbers["threads_per_warp_instruction"]) / WARP),
+    "source.spills": lambda numbers: float(numbers["local_pct"]),
+    "source.atomics": lambda numbers: float(numbers["atomic_wait_pct"]),
+    "source.double": lambda numbers: float(numbers["double_pct"]),
+}
+
+
+def most_pct(rule: str, numbers: Mapping[str, Any]) -> float | None:
+    """Return what a finding's fault costs at most, 0-100 of the kernel's time; None where its numbers do not say."""
+    try:
+        return max(0.0, min(100.0, MOST[rule](numbers))) if rule in MOST else None
+    except (KeyError, TypeError, ValueError):                  # a finding of an older version
+        return None
+
+
 def find(report: Report) -> list[Finding]:
     """Findings of every kernel whose launches hold instructions, by severity."""
     findings = [each for kernel in _kernels(report) for rule in RULES.values() for each in rule(kernel)]
@@ -221,11 +247,36 @@ def _find_local_memory(kernel: Kernel) -> Iterator[Finding]:
 
 
 def _find_atomics(kernel: Kernel) -> Iterator[Finding]:
+    """Many atomics, or few that the warps wait for: a Triton program does one atomic for all its threads, and a fence with it."""
     values, pct = kernel.share(ATOMIC, "thread_inst_executed_true")
-    if pct >= LIMITS["atomic_pct"]:
-        place, share = kernel.at(values)
-        yield kernel.say("atomics", f"{pct_text(pct)} of its thread instructions are atomics, {pct_text(share)} of them at {place}",
-                         {"atomic_pct": pct, "place": place, "place_share_pct": share})
+    waited_pct = _waited_for_atomics(kernel) if values.any() else 0.0
+    if pct < LIMITS["atomic_pct"] and waited_pct < LIMITS["atomic_wait_pct"]:
+        return
+    place, share = kernel.at(values)
+    waits = f", and {pct_text(waited_pct)} of its stall samples wait for them" if waited_pct >= 1.0 else ""
+    yield kernel.say("atomics", f"{pct_text(pct)} of its thread instructions are atomics, {pct_text(share)} of them at {place}"
+                     f"{waits}", {"atomic_pct": pct, "atomic_wait_pct": waited_pct, "place": place, "place_share_pct": share})
+
+
+def _waited_for_atomics(kernel: Kernel) -> float:
+    """Return the share of the stall samples that wait for atomics: at one, for its result, at the fence beside it, or at the end
+    (drain) where atomics are most of what the kernel writes. Of the hottest instructions; in percent, a lower bound."""
+    instructions, total = kernel.instructions, kernel.sum(SAMPLES)
+    if not total:
+        return 0.0
+    waits, opcode = Waits(instructions), instructions.base_opcode
+    atomic = np.flatnonzero(np.isin(opcode, ATOMIC))
+    executed = instructions.values("inst_executed")
+    drains = executed[atomic].sum() >= executed[np.isin(opcode, ("STG", "ST"))].sum()
+    waited = 0.0
+    for row in hottest(instructions, SAMPLES, HOT_ROWS):
+        for reason, count in reasons_at(instructions, row).items():
+            other = waits.producer(row, reason) if reason == "long_scoreboard" else None
+            near = reason == "membar" and bool((np.abs(atomic - row) <= FENCE_ROWS).any())
+            if reason not in NO_WAIT and (opcode[row] in ATOMIC or (other is not None and opcode[other] in ATOMIC) or near
+                                          or (reason == "drain" and drains)):
+                waited += count
+    return 100.0 * waited / total
 
 
 def _find_double_precision(kernel: Kernel) -> Iterator[Finding]:
@@ -265,6 +316,25 @@ def _find_wait(kernel: Kernel) -> Iterator[Finding]:
                      advice=f"{known.meaning} {known.fix}", severity="info")
 
 
+def _find_epilogue(kernel: Kernel) -> Iterator[Finding]:
+    """What the samples say behind the loop of the tensor-core products: scaling, converting, storing the tile.
+
+    The loop is the innermost one around the last product; without one the products' end cannot be told from what follows.
+    """
+    tensor = np.flatnonzero(np.isin(kernel.instructions.base_opcode, TENSOR))
+    samples, total = kernel.instructions.values(SAMPLES), kernel.sum(SAMPLES)
+    ends = [end for start, end in Waits(kernel.instructions).loops if tensor.size and start <= tensor[-1] <= end]
+    if not ends or not total:
+        return
+    behind = np.where(np.arange(samples.size) > ends[0], samples, 0.0)
+    pct = 100.0 * float(behind.sum()) / total
+    if pct >= LIMITS["epilogue_pct"]:
+        place, share = kernel.at(behind)
+        yield kernel.say("epilogue", f"{pct_text(pct)} of its stall samples lie behind the loop of its tensor-core products (the "
+                         f"epilogue), {pct_text(share)} of them at {place}",
+                         {"epilogue_pct": pct, "place": place, "place_share_pct": share}, severity="info")
+
+
 def _find_tail(kernel: Kernel) -> Iterator[Finding]:
     window = sampling.window(sampling.series_of(kernel.launch.periodic)) if kernel.launch.periodic is not None else None
     if window is None or window.tail_lost_pct is None or window.tail_ns < TAIL_STEPS * window.step_ns:
@@ -281,4 +351,5 @@ RULES: dict[str, Callable[[Kernel], Iterator[Finding]]] = {
     "uncoalesced": _find_uncoalesced, "bank_conflicts": _find_bank_conflicts, "divergence": _find_divergence,
     "spills": _find_local_memory,
     "atomics": _find_atomics, "double": _find_double_precision, "wait": _find_wait, "tail": _find_tail,
+    "epilogue": _find_epilogue,
 }

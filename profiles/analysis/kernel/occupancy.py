@@ -120,6 +120,11 @@ def waves(blocks: int, blocks_per_sm: int, sm_count: int) -> Waves | None:
     return Waves(count, 100.0 * tail, 100.0 * (1.0 - count / whole))
 
 
+def waves_text(count: float) -> str:
+    """Return a number of waves as every page writes it: "0.03", "3.88", "124.1"."""
+    return f"{count:,.1f}" if count >= 100 else f"{count:.2f}"
+
+
 def waves_sentence(grid: Waves, blocks: int, slots: int, duration_ns: float | None = None) -> str:
     """Say what the grid's last wave costs at most, and which grid would fill it.
 
@@ -129,14 +134,17 @@ def waves_sentence(grid: Waves, blocks: int, slots: int, duration_ns: float | No
         return (f"The grid's {blocks:,} blocks fill {100 * grid.waves:.3g} % of the {slots:,} that the GPU holds at once: the "
                 "rest has nothing to do.")
     whole = math.ceil(grid.waves)
-    said = f"{blocks:,} blocks run in {whole} wave{'s' if whole > 1 else ''} of {slots:,}"
+    said = f"{blocks:,} blocks are {waves_text(grid.waves)} wave{'s' if whole > 1 else ''} of {slots:,}"
     if grid.tail_pct > 99.5:
         return f"{said}, all of them full."
+    said += f": {whole - 1:,} full, then a last one" if whole > 1 else ""
     cost = ""
     if duration_ns:
         lost = duration_ns * grid.loss_pct / 100.0
         cost = f": at most {grid.loss_pct:.3g} % of the time ({lost / 1000:.3g} µs) if all blocks take equally long"
-    return f"{said}; the last one is {grid.tail_pct:.3g} % full{cost}. {slots * (whole - 1):,} blocks would need one wave less."
+    joined = "," if whole > 1 else "; it is"
+    less = f" {slots * (whole - 1):,} blocks would need one wave less." if whole > 1 else ""
+    return f"{said}{joined} {grid.tail_pct:.3g} % full{cost}.{less}"
 
 
 DEFAULT_SMEM_BYTES = 48 * 1024           # more per block only after cudaFuncSetAttribute(…MaxDynamicSharedMemorySize)

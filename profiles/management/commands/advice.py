@@ -10,6 +10,7 @@ from django.core.management.base import BaseCommand, CommandError
 
 from profiles.advice.selectors import advice_json, advice_lines
 from profiles.analysis.core.sentences import pct_text, time_text
+from profiles.analysis.kernel.advice import gain_words
 from profiles.models import Profile
 
 
@@ -39,7 +40,7 @@ class Command(BaseCommand):
             self.stdout.write(f"{kernel.short_name}: {spent}")
             lines = advice_lines(kernel)
             for number, line in enumerate(lines, 1):
-                gain = f"{time_text(line.advice.gain_ns)} ({line.advice.gain_source})" if line.advice.gain_ns else "gain unknown"
+                gain = gain_words(line.advice, time_text)
                 state = f" [{line.decision.outcome or line.decision.state}]" if line.decision else ""
                 self.stdout.write(f"  {number}. {line.advice.title}, {gain}, {line.advice.confidence} confidence{state}")
                 for sentence in line.advice.evidence[:1]:

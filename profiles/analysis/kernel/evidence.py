@@ -1,0 +1,199 @@
+"""What the facts of a launch say of a cause by themselves, whatever the kernel's share of the time: a sentence, and what it may
+win.
+
+LIMITS holds the thresholds; each function returns `Seen` or None. A gain is an estimate in percent of the kernel's time: the
+least and the most; without one `why_unknown` says why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from profiles.analysis.core.names import operator_of
+from profiles.analysis.core.sentences import pct_text
+from profiles.analysis.kernel import convolutions, judged, tensor_products
+from profiles.analysis.kernel.bounds import THRESHOLDS
+from profiles.analysis.kernel.counters import LaunchFacts, limiter_words
+from profiles.analysis.kernel.occupancy import waves_text
+
+LIMITS: dict[str, float] = {
+    "theoretical_pct": 50.0,     # occupancy below it can hide no latency
+    "few_waves": 0.75,           # a grid below this many waves leaves SMs without a block
+    "tail_loss_pct": 20.0,       # block slots that the last wave leaves empty
+    "stall_pct": 30.0,           # of the cycles between two issues, one reason alone
+    "imbalance_pct": 25.0,       # points of achieved occupancy below the theoretical one
+    "atomic_busiest_pct": 50.0,  # of its peak, the busiest atomic unit of the L2 …
+    "atomic_uneven": 4.0,        # … and this many times as busy as they are on average: few addresses
+    "atomic_all_pct": 60.0,      # or all of them are as busy as that: too many atomics (bounds.THRESHOLDS["busy_pct"])
+    "reuse": 1.5,                # bytes asked of the L2 per byte of DRAM: below it there is little that could hit
+}
+
+
+@dataclass(frozen=True)
+class Seen:
+    """`least_pct`, `most_pct`: of the kernel's time, 0-100, an estimate; None where nobody can say, and why."""
+
+    text: str
+    least_pct: float | None = None
+    most_pct: float | None = None
+    why_unknown: str = ""
+    always: bool = False             # said beside a finding of ours about the same, which does not hold these numbers
+
+
+def occupancy(facts: LaunchFacts) -> Seen | None:
+    occupancy = facts.occupancy
+    low = occupancy.theoretical_pct is not None and occupancy.theoretical_pct < LIMITS["theoretical_pct"]
+    if not low or facts.bound not in ("latency", "launch"):
+        return None
+    return Seen(f"at most {pct_text(occupancy.theoretical_pct or 0)} of an SM's warps fit, limited by "
+                f"{limiter_words(occupancy)}", None,
+                100.0 - (occupancy.theoretical_pct or 0.0),
+                "at most the share of the warps that do not fit, if more warps hide as much latency each (Little's law)")
+
+
+def small_grid(facts: LaunchFacts) -> Seen | None:
+    """Too few blocks for the block slots, or (where none of them is known) for the SMs."""
+    waves, sms = facts.occupancy.waves, facts.launch.get("sm_count")
+    blocks = facts.launch.get("grid_size")
+    if waves is None or waves >= LIMITS["few_waves"]:
+        return None
+    text = f"its grid fills {pct_text(100 * waves)} of the GPU's block slots"
+    if isinstance(blocks, int | float) and isinstance(sms, int | float) and 0 < blocks < sms:
+        idle_pct = 100.0 * (1.0 - blocks / sms)
+        return Seen(f"{text}: {blocks:,.0f} block{'s' if blocks > 1 else ''} on {sms:,.0f} SMs, {sms - blocks:,.0f} of them "
+                    "have nothing "
+                    "to do", None, idle_pct, "at most the idle SMs' share, if its work can be cut into as many equal blocks")
+    if facts.bound in ("latency", "launch"):        # Little's law: as many times more warps in flight, until something else is busy
+        return Seen(text, None, 100.0 * (1.0 - waves), "at most the empty block slots' share, if more blocks hide as much "
+                                                       "latency each")
+    return Seen(text, why_unknown="each SM has a block: what more blocks beside it hide is not counted")
+
+
+def tail(facts: LaunchFacts) -> Seen | None:
+    occupancy = facts.occupancy
+    if occupancy.waves is None or occupancy.waves < 1 or (occupancy.tail_loss_pct or 0) < LIMITS["tail_loss_pct"]:
+        return None
+    return Seen(f"{waves_text(occupancy.waves)} waves, the last {pct_text(occupancy.tail_pct or 0)} full: "
+                f"{pct_text(occupancy.tail_loss_pct or 0)} of the block slots stay empty", None, occupancy.tail_loss_pct,
+                "at most the empty slots, if all blocks take equally long")
+
+
+def imbalance(facts: LaunchFacts) -> Seen | None:
+    theoretical, achieved = facts.occupancy.theoretical_pct, facts.occupancy.achieved_pct
+    full = facts.occupancy.waves is not None and facts.occupancy.waves >= 1
+    if theoretical is None or achieved is None or not full or theoretical - achieved < LIMITS["imbalance_pct"]:
+        return None
+    return Seen(f"{pct_text(achieved)} of the warps are active where {pct_text(theoretical)} would fit",
+                why_unknown="fewer active warps cost time only where latency is not hidden")
+
+
+def stall(*reasons: str) -> Callable[[LaunchFacts], Seen | None]:
+    def seen(facts: LaunchFacts) -> Seen | None:
+        share = sum(each.share_pct for each in facts.stalls if each.reason in reasons)
+        return Seen(f"warps spend {pct_text(share)} of their time waiting there", None, share,
+                    "at most the time that warps spend there: others may run meanwhile") if share >= LIMITS["stall_pct"] else None
+    return seen
+
+
+def atomics(facts: LaunchFacts) -> Seen | None:
+    """Atomics of one address are served one after the other, by one unit of one L2 slice (metric
+    `lts__d_atomic_input_cycles_active`). One unit far busier than their mean: few addresses, whatever language the kernel is
+    written in. Estimate: the busiest unit's time less what it would be if all shared the work (most)."""
+    busiest, mean = facts.signals.get("atomic_busiest_pct"), facts.signals.get("atomic_mean_pct")
+    if busiest is None or mean is None or busiest < LIMITS["atomic_busiest_pct"]:
+        return None
+    if busiest >= LIMITS["atomic_uneven"] * max(mean, 0.01):
+        return Seen(f"the busiest of the L2's atomic units works {pct_text(busiest)} of the time, all of them on average "
+                    f"{pct_text(mean)}: the atomics meet on few addresses", max(0.0, busiest - max(mean, *_busy(facts))),
+                    busiest - mean, always=True)
+    if mean >= LIMITS["atomic_all_pct"]:
+        return Seen(f"the L2's atomic units work {pct_text(mean)} of the time", None, mean,
+                    "at most their time: how many of the atomics can be saved is not counted", always=True)
+    return None
+
+
+def _busy(facts: LaunchFacts) -> tuple[float, ...]:
+    """Shares of peak of everything else: what would limit next."""
+    return tuple(value for value in (facts.sol.sm_pct, facts.sol.dram_pct, facts.sol.l1_pct) if value is not None) or (0.0,)
+
+
+def idle_tensor(facts: LaunchFacts) -> Seen | None:
+    point = facts.point
+    if operator_of(facts.kernel) not in ("matmul", "attention") or point.side != "compute" or not point.flop:
+        return None
+    if facts.tensor_instructions or point.precision not in ("fp32", "fp16"):
+        return None
+    return Seen(f"its {point.precision} products run on the ordinary arithmetic pipes; the tensor cores are idle",
+                *_on_tensor(facts), why_unknown="the roofs of this GPU are not in the report")
+
+
+def _on_tensor(facts: LaunchFacts) -> tuple[float | None, float | None]:
+    """Gain where tensor cores reached the share of their roof that the ordinary pipes reach of theirs: most only."""
+    roof = facts.roofs.compute.get("tf32_tensor" if facts.point.precision == "fp32" else "fp16_tensor")
+    now = facts.roofs.compute.get(facts.point.precision or "")
+    return None, 100.0 * (1.0 - now / roof) if roof and now and roof > now else None
+
+
+def tensor_products_slow(facts: LaunchFacts) -> Seen | None:
+    """Below 60 % of the ceiling: with the sides that the counters support, and those that they refute or cannot tell."""
+    if not tensor_products.is_below_ceiling(facts):
+        return None
+    sides, gain = tensor_products.sides(facts), tensor_products.gain_pct(facts)
+    reached = tensor_products.reached_pct(facts) or 0.0
+    groups = [("Supported by the counters", True), ("Not the reason", False), ("Not known", None)]
+    told = [f"{head}: " + "; ".join(f"{each.name} ({each.text})" for each in sides if each.supported is which)
+            for head, which in groups if any(each.supported is which for each in sides)]
+    least, most = gain if gain else (None, None)
+    return Seen(f"it reaches {pct_text(reached)} of the ceiling of its products. {'. '.join(told)}", least, most, always=True)
+
+
+def convolution(facts: LaunchFacts) -> Seen | None:
+    """A convolution that cuDNN runs without tensor cores on a GPU that has them (7.0 and newer)."""
+    found = convolutions.convolution_of(facts.kernel)
+    has_tensor = _capability(facts.compute_capability) >= (7, 0)
+    if found is None or not has_tensor or facts.tensor_instructions or found.on_tensor_cores is not False:
+        return None
+    return Seen(f"cuDNN chose {found.algorithm} on the ordinary arithmetic pipes (by the kernel's name"
+                f"{' and its counts' if facts.point.flop else ''}); this GPU has tensor cores", *_on_tensor(facts),
+                why_unknown="another algorithm does another number of operations: only a trial tells")
+
+
+def _capability(text: str | None) -> tuple[int, int]:
+    major, _, minor = (text or "").partition(".")
+    return (int(major), int(minor)) if major.isdecimal() and minor.isdecimal() else (0, 0)
+
+
+def cache_misses(facts: LaunchFacts) -> Seen | None:
+    """L1 or L2 hits below the limits of `kernel.judged` where memory is what limits, and data is asked for more than once.
+
+    Estimate for the L2: DRAM traffic falls with the misses, (1 − 0.7) / (1 − hits), if it hit as often as the limit says."""
+    hit, dram, l2 = facts.caches.l2_hit_pct, facts.levels.get("dram"), facts.levels.get("l2")
+    if facts.bound != "memory" or hit is None or dram is None or l2 is None or not dram.bytes:
+        return None
+    reuse, good = l2.bytes / dram.bytes, judged.limit("l2_hit")
+    if hit >= good or reuse < LIMITS["reuse"]:
+        return None
+    l1 = facts.caches.l1_hit_pct
+    beside = f", the L1 {pct_text(l1)} of its" if l1 is not None else ""
+    return Seen(f"the L2 hits {pct_text(hit)} of its accesses (good from {pct_text(good)}: rule of thumb){beside}, though "
+                f"each byte of DRAM is asked for {reuse:.1f} times", None, 100.0 * (1.0 - (100.0 - good) / (100.0 - hit)),
+                "at most: how much of what it reads again would fit is not counted")
+
+
+def saturated_memory(facts: LaunchFacts) -> Seen | None:
+    bounded = facts.bounded
+    if facts.bound != "memory" or bounded is None or bounded.reached_pct is None or bounded.reached_pct < judged.limit("dram"):
+        return None
+    return Seen(f"its ceiling, {bounded.ceiling}, is used to {pct_text(bounded.reached_pct)}", None, None,
+                f"faster code wins at most the {pct_text(bounded.left_pct or 0)} up to the peak; beyond it, each byte less "
+                "saves its share of the time")
+
+
+def saturated_pipe(facts: LaunchFacts) -> Seen | None:
+    bounded = facts.bounded
+    if facts.bound != "compute" or bounded is None or bounded.reached_pct is None or bounded.reached_pct < THRESHOLDS["busy_pct"]:
+        return None
+    return Seen(f"its ceiling, {bounded.ceiling}, is used to {pct_text(bounded.reached_pct)}", None, None,
+                f"faster code wins at most the {pct_text(bounded.left_pct or 0)} up to the peak; beyond it, only fewer "
+                "operations help")
