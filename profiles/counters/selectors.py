@@ -12,10 +12,10 @@ from profiles.analysis.core import gpus
 from profiles.analysis.core.names import operator_of
 from profiles.analysis.core.result import SEVERITIES
 from profiles.analysis.kernel import counters, rules, stalls
-from profiles.analysis.kernel.advice import headroom
+from profiles.analysis.kernel.advising.advice import headroom
+from profiles.analysis.kernel.advising.judged import judge
 from profiles.analysis.kernel.ceilings import ceilings
 from profiles.analysis.kernel.counters import LAUNCH_PARAMETERS, LaunchFacts, limiter_words
-from profiles.analysis.kernel.judged import judge
 from profiles.analysis.kernel.occupancy import LIMITER_WORDS
 from profiles.ceilings.selectors import measured_gpus
 from profiles.counters.anatomy_selectors import anatomy_page, chosen_launch

@@ -10,7 +10,7 @@ from django.core.management.base import BaseCommand, CommandError
 
 from profiles.advice.selectors import advice_json, advice_lines
 from profiles.analysis.core.sentences import pct_text, time_text
-from profiles.analysis.kernel.advice import gain_words
+from profiles.analysis.kernel.advising.advice import gain_words
 from profiles.models import Profile
 
 

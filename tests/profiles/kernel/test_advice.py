@@ -15,9 +15,10 @@ from django.test import Client
 
 from profiles import ingest
 from profiles.advice.services import decisions_check
-from profiles.analysis.kernel import convolutions, counters, findings_counters, findings_source, rules, tensor_products
-from profiles.analysis.kernel.advice import Ours, advise, headroom
-from profiles.analysis.kernel.causes import CAUSES
+from profiles.analysis.kernel import counters, findings_counters, findings_source, rules
+from profiles.analysis.kernel.advising import convolutions, tensor_products
+from profiles.analysis.kernel.advising.advice import Ours, advise, headroom
+from profiles.analysis.kernel.advising.causes import CAUSES
 from profiles.families.services import family_merge
 from profiles.models import AdviceDecision, Profile
 from profiles.topics.services import topic_make

@@ -19,9 +19,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from profiles.analysis.kernel import evidence
+from profiles.analysis.kernel.advising import evidence
+from profiles.analysis.kernel.advising.evidence import Seen
 from profiles.analysis.kernel.counters import LaunchFacts
-from profiles.analysis.kernel.evidence import Seen
 
 UNKNOWN_GAIN = "neither NVIDIA's rules nor ours estimate how much of the kernel's time it costs"
 

@@ -19,11 +19,11 @@ from typing import Any
 
 from profiles.analysis.core.sentences import pct_text
 from profiles.analysis.kernel import rules
+from profiles.analysis.kernel.advising.causes import CAUSES, Cause, cause_of_nvidia, cause_of_rule
+from profiles.analysis.kernel.advising.causes import cause as cause_called
+from profiles.analysis.kernel.advising.evidence import Seen
 from profiles.analysis.kernel.bounds import THRESHOLDS, recoverable_ns
-from profiles.analysis.kernel.causes import CAUSES, Cause, cause_of_nvidia, cause_of_rule
-from profiles.analysis.kernel.causes import cause as cause_called
 from profiles.analysis.kernel.counters import LaunchFacts
-from profiles.analysis.kernel.evidence import Seen
 
 CONFIDENCES = ("high", "medium", "low")
 _WEIGHT = {"high": 1.0, "medium": 0.8, "low": 0.3}

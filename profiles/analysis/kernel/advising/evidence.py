@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from profiles.analysis.core.names import operator_of
 from profiles.analysis.core.sentences import pct_text
-from profiles.analysis.kernel import convolutions, judged, tensor_products
+from profiles.analysis.kernel.advising import convolutions, judged, tensor_products
 from profiles.analysis.kernel.bounds import THRESHOLDS
 from profiles.analysis.kernel.counters import LaunchFacts, limiter_words
 from profiles.analysis.kernel.occupancy import waves_text
@@ -165,7 +165,7 @@ def _capability(text: str | None) -> tuple[int, int]:
 
 
 def cache_misses(facts: LaunchFacts) -> Seen | None:
-    """L1 or L2 hits below the limits of `kernel.judged` where memory is what limits, and data is asked for more than once.
+    """L1 or L2 hits below the limits of `advising.judged` where memory is what limits, and data is asked for more than once.
 
     Estimate for the L2: DRAM traffic falls with the misses, (1 − 0.7) / (1 − hits), if it hit as often as the limit says."""
     hit, dram, l2 = facts.caches.l2_hit_pct, facts.levels.get("dram"), facts.levels.get("l2")
