@@ -16,9 +16,10 @@ from profiles.analysis.kernel.advising.advice import headroom
 from profiles.analysis.kernel.advising.judged import judge
 from profiles.analysis.kernel.ceilings import ceilings
 from profiles.analysis.kernel.counters import LAUNCH_PARAMETERS, LaunchFacts, limiter_words
-from profiles.analysis.kernel.occupancy import LIMITER_WORDS
+from profiles.analysis.kernel.occupancy import LIMITER_WORDS, waves_text
 from profiles.ceilings.selectors import measured_gpus
 from profiles.counters.anatomy_selectors import anatomy_page, chosen_launch
+from profiles.counters.beside import beside
 from profiles.models import Finding, KernelStat, LaunchCounters, Profile
 from profiles.rooflines.selectors import by_device, point_of, rungs
 from profiles.store.counters import metrics_of
@@ -49,6 +50,8 @@ def kernel_page(kernel: KernelStat, params: Mapping[str, str]) -> dict[str, Any]
     page: dict[str, Any] = {
         "kernel": kernel, "profile": kernel.profile, "launches": rows, "whole": whole,
         "operator": operator_of(kernel.name), "elsewhere": _elsewhere(kernel), "findings": _findings(kernel),
+        "beside": beside(kernel),
+        "calculated_pct": (kernel.profile.summary.get("calculated_occupancy") or {}).get(kernel.name),
         "version": ("kernel", kernel.pk, kernel.profile.sha256, kernel.total_ns, one.index if one else None, single),
     }
     if whole is None or one is None:
@@ -116,8 +119,13 @@ def _stalls(whole: LaunchFacts) -> list[dict[str, Any]]:
 
 def _parameters(whole: LaunchFacts) -> list[dict[str, Any]]:
     return [{"label": label, "value": whole.launch[key], "unit": UNITS.get(key, ""), "metric": metric,
-             "is_number": isinstance(whole.launch[key], int | float)}
+             "is_number": isinstance(whole.launch[key], int | float), "text": _parameter_text(key, whole.launch[key])}
             for key, (metric, label) in LAUNCH_PARAMETERS.items() if key in whole.launch]
+
+
+def _parameter_text(key: str, value: float | str) -> str:
+    """Of what has a form of its own: waves, as everywhere."""
+    return waves_text(value) if key == "waves_per_sm" and isinstance(value, int | float) else ""
 
 
 def _work(whole: LaunchFacts) -> list[dict[str, Any]]:

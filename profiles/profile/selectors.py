@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -109,11 +109,27 @@ class KernelLine:
     stat: KernelStat
     operator: str
     search: str         # what finds its launches in the timeline
+    calculated_pct: float | None = None         # occupancy, where the file states none (`analysis.trace.occupancy`)
+    counted: KernelStat | None = None           # the same kernel in a report of counters, of the same GPU
 
 
 def kernel_table(profile: Profile, most: int | None = None) -> list[KernelLine]:
     """Return at most `most` kernels, most time first."""
-    return [KernelLine(stat, operator_of(stat.name), stat.name[:300]) for stat in kernel_rows(profile)[:most]]
+    calculated = profile.summary.get("calculated_occupancy") or {}
+    stats = list(kernel_rows(profile)[:most])
+    counted = counted_kernels(profile, stats)
+    return [KernelLine(stat, operator_of(stat.name), stat.name[:300], calculated.get(stat.name), counted.get(stat.family_id or 0))
+            for stat in stats]
+
+
+def counted_kernels(profile: Profile, stats: Sequence[KernelStat]) -> dict[int, KernelStat]:
+    """Return family -> the kernel in the newest report of counters of the same GPU, for kernels of a trace."""
+    if profile.kind == Profile.Kind.COUNTERS or not profile.gpu:
+        return {}
+    families = {stat.family_id for stat in stats if stat.family_id}
+    rows = KernelStat.objects.filter(family__in=families, profile__kind=Profile.Kind.COUNTERS, profile__gpu=profile.gpu,
+                                     profile__status=Profile.Status.READY).select_related("profile")
+    return {row.family_id: row for row in rows.order_by("profile__created", "pk") if row.family_id}
 
 
 def finding_rows(profile: Profile) -> list[Finding]:

@@ -12,12 +12,14 @@ from typing import Any, Protocol
 from profiles import ingest
 from profiles.analysis.compare.launches import launches_of_report, launches_of_trace
 from profiles.analysis.core import summaries
+from profiles.analysis.core.digest import digest_of
 from profiles.analysis.core.kernels import KernelRow, fold, kernel_table, summary_table
 from profiles.analysis.core.names import short_name
 from profiles.analysis.kernel import counters, findings_counters, findings_source
 from profiles.analysis.trace import cpu_time, findings
 from profiles.analysis.trace.breakdown import breakdown
 from profiles.analysis.trace.merge import merge
+from profiles.analysis.trace.occupancy import calculated_occupancy
 from profiles.analysis.trace.remarks import remark
 from profiles.ingest.core.columns import FURTHER_NAMES
 from profiles.ingest.core.source import SeveralProfiles
@@ -133,6 +135,7 @@ def trace_store(profile_id: int, trace: Trace, progress: ProgressSink, ranks: in
         stored_bytes = stored.result() + launches_write(profile_id, launches)
     stored_bytes += store_derived.derive(profile_id)
     summary = time.as_json()
+    summary["calculated_occupancy"] = calculated_occupancy(digest_of(trace))
     labels = trace.metadata.get("devices") or []
     capacity = {device.index: device.memory_bytes for device in trace.devices}
     capability = {device.index: device.compute_capability for device in trace.devices}

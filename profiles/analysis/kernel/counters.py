@@ -225,7 +225,8 @@ def _occupancy(launch: CounterLaunch) -> OccupancyFacts:
         warps_per_sm=limits_of_blocks.warps_per_sm if limits_of_blocks else None,
         limits=limits_of_blocks.limits if limits_of_blocks else {},
         limiters=list(limits_of_blocks.limiters) if limits_of_blocks else [],
-        waves=number(metrics, "launch__waves_per_multiprocessor") or (spread.waves if spread else None),
+        # computed where it can be, so that waves, tail and the picture of the waves are of one number; else as stated
+        waves=spread.waves if spread else number(metrics, "launch__waves_per_multiprocessor") or None,
         tail_pct=spread.tail_pct if spread else None, tail_loss_pct=spread.loss_pct if spread else None,
         source=source if limits_of_blocks else "",
     )

@@ -186,7 +186,7 @@ def _sentence(places: dict[str, Place], links: list[Link]) -> str:
         said.append(f"{si_text(loaded, 'B')} come from device memory and {si_text(written, 'B')} go there")
     hits = [f"{name} {pct_text(hit)}" for key, name in (("l1", "L1"), ("l2", "L2")) if (hit := places[key].hit_pct) is not None]
     if hits:
-        said.append(f"hit rates {', '.join(hits)}")
+        said.append(f"hit rates of all accesses {', '.join(hits)}")
     busy = [f"{place.title} {pct_text(place.pct)}" for place in places.values() if place.pct is not None]
     if busy:
         said.append(f"of their peaks: {', '.join(busy)}")

@@ -105,6 +105,10 @@ class Waves:
     tail_pct: float                      # how full the last wave is, 0-100; 100 = no tail
     loss_pct: float                      # of the GPU's block slots over all waves, 0-100, left empty by the tail
 
+    @property
+    def text(self) -> str:
+        return waves_text(self.waves)
+
 
 def waves(blocks: int, blocks_per_sm: int, sm_count: int) -> Waves | None:
     """Return how a grid runs in waves; None where no block fits.

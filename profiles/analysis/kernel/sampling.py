@@ -44,7 +44,7 @@ WORDS: tuple[tuple[str, str, str], ...] = (
     ("lts__throughput", "Memory", "L2"),
     ("l1tex__throughput", "Memory", "L1 / TEX"),
     ("l1tex__lsu_writeback_active", "Memory", "L1 writeback"),
-    ("lts__average_t_sector_hit_rate_realtime", "Hit rates", "L2 hit rate"),
+    ("lts__average_t_sector_hit_rate_realtime", "Hit rates", "L2 hit rate, sampled"),
     ("lts__average_t_sector_hit_rate_srcunit_tex", "", ""),
     ("l1tex__t_sector_hit_rate", "Hit rates", "L1 hit rate"),
     ("ctas_launched", "Blocks", "Blocks started"),

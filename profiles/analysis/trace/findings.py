@@ -19,6 +19,7 @@ from profiles.analysis.core.result import SEVERITIES, Finding
 from profiles.analysis.core.sentences import pct_text, plural, time_text, times_text
 from profiles.analysis.trace.breakdown import Breakdown
 from profiles.analysis.trace.host import Activity, Gaps, Host, Syncs
+from profiles.analysis.trace.occupancy import calculated_occupancy
 from profiles.trace import Category, Trace
 from profiles.windows import MISSING
 
@@ -195,18 +196,20 @@ def find_top_kernel(facts: Facts, limits: Limits) -> Iterator[Finding]:
 def find_low_occupancy(facts: Facts, limits: Limits) -> Iterator[Finding]:
     """Find kernels with a share of the time and few resident warps.
 
-    An estimate of 0 is Kineto's word for "not computed".
+    An estimate of 0 is Kineto's word for "not computed": then it is calculated from block, registers and shared memory.
     """
+    calculated = calculated_occupancy(facts.host.digest)
     for kernel in facts.kernels:
-        share_pct, occupancy_pct = _pct(kernel.time_ns, facts.gpu_time_ns), kernel.occupancy_pct
+        share_pct, occupancy_pct = _pct(kernel.time_ns, facts.gpu_time_ns), kernel.occupancy_pct or calculated.get(kernel.name)
+        source = "as the trace estimates it" if kernel.occupancy_pct else "at most (calculated: the trace states none)"
         if not occupancy_pct or share_pct < limits["share_pct"] or occupancy_pct >= limits["occupancy_pct"]:
             continue
         yield Finding(
             "low_occupancy", "info",
             f"`{kernel.short_name}` ({pct_text(share_pct)} of the kernel time) runs at {pct_text(occupancy_pct)} "
-            "occupancy as the trace estimates it",
+            f"occupancy {source}",
             "Tensor-core kernels are often best at low occupancy: look at its counters before changing anything.",
-            {"occupancy_pct": occupancy_pct, "registers_per_thread": kernel.registers_per_thread,
+            {"occupancy_pct": occupancy_pct, "occupancy_source": "trace" if kernel.occupancy_pct else "calculated", "registers_per_thread": kernel.registers_per_thread,
              "smem_bytes": kernel.smem_bytes, "share_pct": share_pct, "total_ns": kernel.total_ns},
             kernel=kernel.name)
 
