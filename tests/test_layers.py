@@ -47,7 +47,7 @@ ARROWS = {
     "profiles.analysis.core": "profiles.trace",
     "profiles.analysis.kernel": "profiles.trace profiles.analysis.core",
     "profiles.analysis.compare": "profiles.trace profiles.analysis.core profiles.analysis.kernel",
-    "profiles.analysis.trace": "profiles.trace profiles.analysis.core",
+    "profiles.analysis.trace": "profiles.trace profiles.analysis.core profiles.analysis.kernel",
     "profiles.theme": "",
     "profiles.charts": "profiles.analysis.core profiles.analysis.kernel profiles.analysis.trace profiles.theme",
     "profiles.ingest.core": "profiles.trace",

@@ -14,6 +14,7 @@ from profiles.analysis.trace.critical.topic import critical_result
 from profiles.analysis.trace.launching.topic import launches_result
 from profiles.analysis.trace.memory.result import memory_result
 from profiles.analysis.trace.operators.topic import operators_result
+from profiles.analysis.trace.sampled.topic import sampled_result
 from profiles.analysis.trace.sequences.topic import sequences_result
 from profiles.analysis.trace.time.result import time_result
 
@@ -37,17 +38,19 @@ TOPICS: tuple[Topic, ...] = (
     Topic("causes", "Causes", "What did the time of each GPU go to, where does that start, and what is there to win?", 1,
           causes_result),
     Topic("time", "Time", "Where did the time of each GPU go, and which of three things holds it back?", 7, time_result),
-    Topic("operators", "Operators", "Which operators and modules own the GPU's time, and could more of it run on tensor cores?", 2,
+    Topic("operators", "Operators", "Which operators and modules own the GPU's time, and could more of it run on tensor cores?", 3,
           operators_result),
     Topic("communication", "Communication", "How fast do collectives move data, and who waits for whom, how long and why?", 3,
           communication_result),
     Topic("memory", "Memory", "What holds the GPU's memory, what makes its peak, and what of it is unused?", 3, memory_result),
-    Topic("launches", "Launches", "Is the host fast enough for the GPU, and what does the way from call to kernel cost?", 2,
+    Topic("launches", "Launches", "Is the host fast enough for the GPU, and what does the way from call to kernel cost?", 3,
           launches_result),
     Topic("sequences", "Sequences", "Which kernels come one after the other again and again, and could be one?", 1,
           sequences_result),
     Topic("critical-path", "Critical path", "What did the run really wait for, and what would make it shorter?", 1,
           critical_result),
+    Topic("gpu-metrics", "GPU metrics", "How busy were SMs, tensor cores and DRAM while kernels ran, as they were sampled?", 1,
+          sampled_result),
 )
 
 

@@ -209,7 +209,8 @@ def find_low_occupancy(facts: Facts, limits: Limits) -> Iterator[Finding]:
             f"`{kernel.short_name}` ({pct_text(share_pct)} of the kernel time) runs at {pct_text(occupancy_pct)} "
             f"occupancy {source}",
             "Tensor-core kernels are often best at low occupancy: look at its counters before changing anything.",
-            {"occupancy_pct": occupancy_pct, "occupancy_source": "trace" if kernel.occupancy_pct else "calculated", "registers_per_thread": kernel.registers_per_thread,
+            {"occupancy_pct": occupancy_pct, "occupancy_source": "trace" if kernel.occupancy_pct else "calculated",
+             "registers_per_thread": kernel.registers_per_thread,
              "smem_bytes": kernel.smem_bytes, "share_pct": share_pct, "total_ns": kernel.total_ns},
             kernel=kernel.name)
 

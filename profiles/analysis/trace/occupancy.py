@@ -1,9 +1,9 @@
 """Theoretical occupancy of a trace's kernels, calculated where the file states none.
 
 Kineto writes 0 where it did not compute its estimate ("est. achieved occupancy %"), and Nsight Systems states none. Block size,
-registers and shared memory of each launch are in the file, so CUDA's rules (`profiles.analysis.kernel.occupancy`) give the theoretical
-occupancy: what fits an SM at once, an upper bound for what was achieved. The grid sets a second bound: warps of all its blocks over
-the warps that the GPU's SMs hold.
+registers and shared memory of each launch are in the file, so CUDA's rules (`profiles.analysis.kernel.occupancy`) give the
+theoretical occupancy: what fits an SM at once, an upper bound for what was achieved. The grid sets a second bound: warps of all
+its blocks over the warps that the GPU's SMs hold.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ import numpy as np
 from profiles.analysis.core import intervals
 from profiles.analysis.core.frame import Frame
 from profiles.analysis.core.names import short_name
-from profiles.analysis.core.result import Finding, Result
+from profiles.analysis.core.result import Finding, Result, cut_to_fit
 from profiles.analysis.core.sentences import pct_text, plural, time_text
 from profiles.analysis.trace.launching import tables
 from profiles.analysis.trace.launching.calls import Calls, runtime_calls
@@ -18,6 +18,7 @@ from profiles.analysis.trace.launching.order import Order, order_of
 from profiles.analysis.trace.launching.overlap import Copies, Run, copies, serial_runs
 from profiles.analysis.trace.launching.queue import DRAWN, FULL, LIMIT, Queue, queue_points, queues
 from profiles.analysis.trace.launching.short import GAP_NS, SHORT_NS, ShortKernels, short_kernels
+from profiles.analysis.trace.launching.steady import STEADY_NS, brief_finding, brief_kernels, brief_table
 
 FEW = 20                            # launches, to say anything of a median
 FOUND = {"won_pct": 2.0, "blocked_pct": 1.0, "outlier_pct": 1.0, "exposed_pct": 5.0,
@@ -36,7 +37,7 @@ def launches_result(frame: Frame) -> Result:
     start, end = frame.wall
     wall_ns = max(1, end - start)
     queue, short, calls = queues(order), short_kernels(order), runtime_calls(frame)
-    graph, copied, serial = graphs(order), copies(order), serial_runs(order)
+    graph, copied, serial, brief = graphs(order), copies(order), serial_runs(order), brief_kernels(order)
     leads = order.leads & order.has_call & order.is_kernel
     numbers = {
         "gpus": int(np.unique(order.device).size), "wall_ns": wall_ns, "start_ns": start, "end_ns": end,
@@ -46,13 +47,19 @@ def launches_result(frame: Frame) -> Result:
         "graph_nodes_run": int(np.count_nonzero(in_graph(order))),
         "copy_exposed_ns": sum(each.exposed_ns for each in copied), "copy_total_ns": sum(each.total_ns for each in copied),
         "serial_saved_ns": sum(each.saved_ns for each in serial),
+        "unsteady_launches": brief.launches, "unsteady_ns": brief.total_ns, "unsteady_limit_ns": STEADY_NS,
+        "floor_ns": brief.floor_ns,
         "short_limit_ns": SHORT_NS, "gap_limit_ns": GAP_NS, "queue_limit": LIMIT, "queue_full_from": FULL,
                "thresholds_pct_of_wall": FOUND,
     }
     findings = [each for each in (_graph_finding(numbers), _full_queue_finding(numbers), _outlier_finding(numbers),
                                _exposed_copies_finding(numbers, copied, frame),
-                               _serial_finding(serial, numbers, frame)) if each]
-    return Result(_answer(numbers), numbers, tables.all_tables(order, leads, queue, short, calls, graph, copied, serial), findings)
+                               _serial_finding(serial, numbers, frame),
+                               brief_finding(order, brief, wall_ns, numbers["gpus"])) if each]
+    shown = tables.all_tables(order, leads, queue, short, calls, graph, copied, serial)
+    if brief.launches:
+        shown.append(cut_to_fit(brief_table(order, brief)))
+    return Result(_answer(numbers), numbers, shown, findings)
 
 
 def _delay_numbers(order: Order, leads: Any) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from profiles.analysis.core.result import Result
 from profiles.analysis.core.sentences import pct_text, plural, time_text
 from profiles.analysis.trace.operators.missed import missed_kernels, tensor_table
 from profiles.analysis.trace.operators.owned import USES, OwnedWork, owned_work
+from profiles.analysis.trace.operators.self_time import self_time_table
 from profiles.analysis.trace.operators.tables import module_table, operator_table, shape_table, stack_table
 from profiles.analysis.trace.operators.tensor_advice import advice
 from profiles.analysis.trace.operators.tree import STEP, Tree, ancestors, forward_of, nearest, readable, tree_of
@@ -41,7 +42,7 @@ def operators_result(frame: Frame) -> Result:
     tables = [operator_table(owned), shape_table(owned), tensor_table(owned, missed)]
     if modules is not None:
         tables.append(module_table(owned, modules, what, backward))
-    tables.append(stack_table(owned, stacks))
+    tables += [self_time_table(owned), stack_table(owned, stacks)]
     products = {f"{name}_ns": int(owned.ns[owned.use == at].sum()) for at, name in enumerate(USES) if name}
     known_ns = int(owned.ns[owned.owner >= 0].sum())
     numbers: dict[str, Any] = {
