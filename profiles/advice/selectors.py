@@ -50,7 +50,7 @@ def advice_of(kernel: KernelStat) -> list[Advice]:
 def headroom_of(kernel: KernelStat) -> Headroom | None:
     """Return how far a kernel is from its own roof, over its launches that were counted."""
     facts = [counters.from_json(row.facts) for row in kernel.counter_launches.filter(incomplete="")]
-    return headroom(counters.combine_launches(facts) if facts else None, float(kernel.total_ns))
+    return headroom(counters.combine_launches(facts) if facts else None, float(kernel.total_ns or 0))
 
 
 def advice_lines(kernel: KernelStat) -> list[AdviceLine]:

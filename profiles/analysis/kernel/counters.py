@@ -280,8 +280,11 @@ def combine_launches(launches: Sequence[LaunchFacts]) -> LaunchFacts | None:
     roofs = combine_roofs(whole)
     mean_ns = sum(each.duration_ns or 0.0 for each in whole) / len(whole)
     bounded = classify(sol, point, longest.occupancy, longest.stalls, roofs, mean_ns or None)
+    tail_loss = _weighted_mean((each.occupancy.tail_loss_pct, _weight(each, longest)) for each in whole)
+    known = longest.signals if tail_loss is None else {**longest.signals, "tail_loss_pct": tail_loss}
     return LaunchFacts(**{**{f.name: getattr(longest, f.name) for f in fields(LaunchFacts)},
                           "sol": sol, "point": point, "bound": bounded.kind, "bound_reason": bounded.reason, "bounded": bounded,
+                          "signals": known,
                           "levels": combine_levels([(each.duration_ns, each.levels) for each in whole], point.flop, roofs)})
 
 

@@ -16,6 +16,8 @@ from profiles.analysis.core.names import short_name
 from profiles.analysis.core.result import SEVERITIES, Finding
 from profiles.analysis.core.sentences import pct_text, time_text
 from profiles.analysis.kernel import rules, stalls
+from profiles.analysis.kernel.advising.advice import advise
+from profiles.analysis.kernel.advising.causes import cause_of_nvidia
 from profiles.analysis.kernel.counters import LaunchFacts, combine_launches, launch_facts, limiter_words
 from profiles.analysis.kernel.occupancy import waves_text
 from profiles.trace import Report
@@ -204,12 +206,15 @@ def _find_tensor(kernel: Kernel) -> Iterator[Finding]:
 
 
 def _find_nvidia(kernel: Kernel) -> Iterator[Finding]:
-    """NVIDIA's estimate that wins most, as theirs."""
-    best = next((rule for rule in kernel.rules if rule.get("speedup_scope") == "global"
-                 and rule["identifier"] not in UNUSUAL
-                 and (rule.get("speedup_pct") or 0) >= LIMITS["nvidia_pct"] and rule["worth_ns"]), None)
-    if best is None:
+    """NVIDIA's estimate of what stands first in the kernel's advice, as theirs; of nothing in it, the greatest."""
+    known = [rule for rule in kernel.rules if rule.get("speedup_scope") == "global" and rule["identifier"] not in UNUSUAL
+             and (rule.get("speedup_pct") or 0) >= LIMITS["nvidia_pct"] and rule["worth_ns"]]
+    known = [rule for rule in known if not _is_full_tail(rule, kernel.whole)]
+    if not known:
         return
+    keys = [cause.key if (cause := cause_of_nvidia(rule["identifier"], rule["title"])) else "" for rule in known]
+    order = [each.cause for each in advise(kernel.whole, kernel.total_ns, [], kernel.rules)]
+    best = known[min(range(len(known)), key=lambda at: (order.index(keys[at]) if keys[at] in order else len(order), at))]
     yield Finding(
         "counters.nvidia",
         "medium",
@@ -220,6 +225,12 @@ def _find_nvidia(kernel: Kernel) -> Iterator[Finding]:
         best["worth_ns"],
         kernel.name,
     )
+
+
+def _is_full_tail(rule: Mapping[str, Any], whole: LaunchFacts) -> bool:
+    """Whether a last wave is named that leaves few block slots empty: NVIDIA counts all of its time, not what of it is empty."""
+    cause, loss_pct = cause_of_nvidia(rule["identifier"], rule["title"]), whole.signals.get("tail_loss_pct")
+    return cause is not None and cause.key == "tail" and loss_pct is not None and loss_pct < LIMITS["nvidia_pct"]
 
 
 RULES: dict[str, Callable[[Kernel], Iterator[Finding]]] = {

@@ -58,7 +58,7 @@ def test_every_report_says_one_thing(path: Path) -> None:
             assert whole.bound == facts_of[0].bound                                # the launch's row and its card
         if whole.point.duration_ns is not None:
             assert whole.point.duration_ns == pytest.approx(rows[name].total_ns, abs=1)
-        room = headroom(whole, float(rows[name].total_ns))
+        room = headroom(whole, float(rows[name].total_ns or 0))
         if room is not None and whole.point.roof_pct is not None:
             assert room.reached_pct == whole.point.roof_pct and room.left_ns == pytest.approx(
                 rows[name].total_ns * max(0.0, 1 - whole.point.roof_pct / 100))

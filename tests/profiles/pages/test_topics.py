@@ -44,6 +44,7 @@ CPU_ONLY = {"schemaVersion": 1, "traceEvents": [{"ph": "X", "cat": "other", "nam
 # A recording in which a topic finds something, where kineto_train.json.gz (one GPU, no collectives, no memory) is none.
 RANKS = ("h200/ddp_even_rank0.json.gz", "h200/ddp_even_rank1.json.gz")
 APPLIES_TO: dict[str, tuple[str, ...]] = {
+    "gpu-metrics": ("corpus/nsys/nways_jacobi_gh200_gpu_metrics_40ms.sqlite.gz",),
     "communication": RANKS,
     "memory": ("recorded/torch_graph_stack_memory.json.gz",),
 }

@@ -87,7 +87,7 @@ def headroom(whole: LaunchFacts | None, total_ns: float) -> Headroom | None:
 
     Its own roof (the roofline at its intensity), else DRAM's where it only moves data, else the ceiling of what bounds it.
     """
-    if whole is None or not whole.bound:
+    if whole is None or not whole.bound or not total_ns:
         return None
     point, bounded = whole.point, whole.bounded
     if point.roof_pct is not None:
@@ -178,11 +178,13 @@ def _advice(cause: Cause, whole: LaunchFacts | None, total_ns: float, ours: Sequ
         return None
     said = seen if seen and (seen.always or not ours) else None
     least, most, source = _capped(cause, _gain(ours, nvidia, seen, total_ns), whole, total_ns)
+    if cause.key == "tail" and not ours and least is not None and least < total_ns * LEAST_PCT / 100:
+        return None                                            # next to nothing once it is held against the empty block slots
     return Advice(
         cause=cause.key, title=cause.title,
-        evidence=[*([_sentence(said.text)] if said and said.always else []), *(_without_name(each.title) for each in ours),
-                  *([_sentence(said.text)] if said and not said.always else []),
-                  *(rules.plain(each["text"])[:_CHARS] for each in nvidia)],
+        evidence=[*(_lines(said.text) if said and said.always else []), *(_without_name(each.title) for each in ours),
+                  *(_lines(said.text) if said and not said.always else []),
+                  *(_cut(rules.plain(each["text"])) for each in nvidia)],
         fix=cause.fix or next((each.advice for each in ours if each.advice), ""),
         confidence=_confidence(cause, bool(ours or seen), nvidia, whole),
         gain_ns=least, gain_most_ns=most,
@@ -211,13 +213,22 @@ Gain = tuple[float | None, float | None, str]
 
 def _capped(cause: Cause, gain: Gain, whole: LaunchFacts | None, total_ns: float) -> Gain:
     """A remedy that leaves operations and bytes as they are wins at most the distance to the roof of that work."""
+    if cause.key == "tail" and whole:           # NVIDIA counts all of the last wave's time, also where it is nearly full
+        loss_pct = whole.signals.get("tail_loss_pct", whole.occupancy.tail_loss_pct)
+        sampled = gain[0] is not None and gain[2] == "our estimate"
+        if loss_pct is not None and not sampled:
+            gain = _at_most(gain, total_ns * loss_pct / 100.0, "the block slots that its last wave leaves empty")
     room = headroom(whole, total_ns) if cause.same_work and whole and whole.point.roof_pct is not None else None
     if room is None or room.left_ns is None:
         return gain
+    return _at_most(gain, room.left_ns, "its distance to the roof")
+
+
+def _at_most(gain: Gain, limit_ns: float, words: str) -> Gain:
     least, most, source = gain
-    if least is not None and least > room.left_ns:
-        source += ", at most its distance to the roof"
-    return (None if least is None else min(least, room.left_ns)), (None if most is None else min(most, room.left_ns)), source
+    if least is not None and least > limit_ns:
+        source += f", at most {words}"
+    return (None if least is None else min(least, limit_ns)), (None if most is None else min(most, limit_ns)), source
 
 
 def _why_unknown(cause: Cause, seen: Seen | None, nvidia: Sequence[Mapping[str, Any]]) -> str:
@@ -253,6 +264,14 @@ def _without_name(title: str) -> str:
     """A finding's title begins with the kernel's short name: the page of the kernel needs none."""
     _, colon, rest = title.partition(": ")
     return _sentence(rest if colon else title)
+
+
+def _lines(text: str) -> list[str]:
+    return [_sentence(line) for line in text.splitlines()]
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _CHARS else f"{text[:_CHARS].rsplit(' ', 1)[0]} …"
 
 
 def _sentence(text: str) -> str:

@@ -104,7 +104,7 @@ CAUSES: tuple[Cause, ...] = (
           "Order the work so that blocks that run together read the same lines (tiles, swizzled block indices), or keep what is "
           "read again in shared memory.", (), (), evidence.cache_misses, unit="memory"),
     Cause("tensor_products", "Tensor-core products below 60 % of their ceiling",
-          "Begin with what the counters support below: a tile that fits the shape and fills whole waves, more pipeline "
+          "Begin with what the counters support: a tile that fits the shape and fills whole waves, more pipeline "
           "stages, aligned leading dimensions, split-K or stream-K where K is long; then the epilogue.", (), (),
           evidence.tensor_products_slow, same_work=True),
     Cause("epilogue", "A long epilogue behind the products",

@@ -32,7 +32,10 @@ LIMITS: dict[str, float] = {
 
 @dataclass(frozen=True)
 class Seen:
-    """`least_pct`, `most_pct`: of the kernel's time, 0-100, an estimate; None where nobody can say, and why."""
+    """`text` has a line for each sentence.
+
+    `least_pct`, `most_pct`: of the kernel's time, 0-100, an estimate; None where nobody can say, and why.
+    """
 
     text: str
     least_pct: float | None = None
@@ -142,10 +145,10 @@ def tensor_products_slow(facts: LaunchFacts) -> Seen | None:
     sides, gain = tensor_products.sides(facts), tensor_products.gain_pct(facts)
     reached = tensor_products.reached_pct(facts) or 0.0
     groups = [("Supported by the counters", True), ("Not the reason", False), ("Not known", None)]
-    told = [f"{head}: " + "; ".join(f"{each.name} ({each.text})" for each in sides if each.supported is which)
+    told = [f"{head}: " + "; ".join(f"{each.name} ({each.text})" for each in sides if each.supported is which) + "."
             for head, which in groups if any(each.supported is which for each in sides)]
     least, most = gain if gain else (None, None)
-    return Seen(f"it reaches {pct_text(reached)} of the ceiling of its products. {'. '.join(told)}", least, most, always=True)
+    return Seen("\n".join([f"it reaches {pct_text(reached)} of the ceiling of its products", *told]), least, most, always=True)
 
 
 def convolution(facts: LaunchFacts) -> Seen | None:
