@@ -13,6 +13,7 @@ from profiles import ingest
 from profiles.analysis.kernel import counters
 from profiles.analysis.kernel.advising.advice import headroom
 from profiles.analysis.kernel.occupancy import waves, waves_sentence, waves_text
+from profiles.families.services import family_merge
 from profiles.trace import Report, TraceError
 from tests.profiles.ingest.corpus import DATA
 from tests.profiles.pages.test_pages import page, ready, text
@@ -86,3 +87,16 @@ def test_pages_say_the_same(tmp_store, sign_in_mode, alice):
             assert document["headroom"]["reached_pct"] == pytest.approx(points[kernel.pk]["roof_pct"])
             assert "Headroom to its roof" in said
         assert said.count("L2 hit rate, all accesses") == 1 and "rule of thumb" in said
+
+
+@pytest.mark.django_db
+def test_time_and_counters_of_a_kernel_stand_in_one_row(tmp_store, sign_in_mode, alice):
+    """A trace and a report of one GPU model: the row names both origins, from either side."""
+    trace, report = ready("kineto_train.json.gz"), ready("full.ncu-rep.gz")
+    timed, counted = trace.kernels.first(), report.kernels.first()
+    family_merge(timed.family, counted.family, by=alice)
+    for profile, kernel in ((trace, timed), (report, counted)):
+        said = text(page(alice, f"/profiles/{profile.pk}/kernels/{kernel.pk}/"))
+        row = said.split("Time and counters", 1)[1].split("The same kernel family")[0]
+        assert trace.name in row and report.name in row and counted.bound in row
+    assert f'href="/profiles/{report.pk}/kernels/{counted.pk}/">report</a>' in page(alice, f"/profiles/{trace.pk}/")

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from profiles.analysis.kernel.counters import LaunchFacts
 
-_NVIDIA = "NVIDIA: above 80 % of peak a unit is the limit (rule SOLBottleneck, Peak-Performance-Percentage method)"
+_NVIDIA = "80 %: NVIDIA's rule SOLBottleneck"
 _THUMB = "rule of thumb"
 
 
@@ -44,7 +44,7 @@ class Judged:
 
 
 MEASURES: tuple[Measure, ...] = (
-    Measure("sm_busy", "SM busy", "sm__instruction_throughput", 80.0, 50.0, f"{_NVIDIA}; poor below 50 %: {_THUMB}",
+    Measure("sm_busy", "SM busy", "sm__instruction_throughput", 80.0, 50.0, f"{_NVIDIA}; 50 %: {_THUMB}",
             lambda facts: facts.signals.get("sm_busy_pct"), "A memory-bound kernel needs no busy SMs."),
     Measure("dram", "DRAM bandwidth", "gpu__dram_throughput", 70.0, 40.0, _THUMB,
             lambda facts: facts.sol.dram_pct, "Low is no fault where data stays in the caches."),

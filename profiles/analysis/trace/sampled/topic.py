@@ -118,13 +118,10 @@ def _findings(frame: Frame, gpu: SampledGpu) -> list[Finding]:
         said = verdict(frame, gpu, each)
         if not each.dense or said == "nothing stands out" or 100.0 * each.total_ns / whole < LIMITS["share_pct"]:
             continue
-        idle = _of(gpu, "sm_active", each.name)
-        worth = each.total_ns * (1.0 - idle / 100.0) if idle is not None and idle < LIMITS["sm_pct"] else None
         name = frame.names[each.name]
         found.append(Finding(
-            "sampled_metrics", "medium" if worth else "info", f"`{short_name(name)}`: {said}, as samples every "
-                                                              f"{time_text(gpu.period_ns)} "
-            "show", "Capture its counters to see why: samples of the whole GPU name the unit, not the instruction.",
+            "sampled_metrics", "info", f"`{short_name(name)}`: {said}, as samples every {time_text(gpu.period_ns)} show",
+            "Capture its counters to see why: samples of the whole GPU name the unit, not the instruction.",
             {"sampling_period_ns": gpu.period_ns, "sampled_launches": each.dense, "total_ns": each.total_ns,
-             **{f"{key}_pct": _of(gpu, key, each.name) for key in SHOWN}}, worth_ns=worth, kernel=name))
+             **{f"{key}_pct": _of(gpu, key, each.name) for key in SHOWN}}, None, name))
     return found
