@@ -34,6 +34,7 @@ LIMITS: dict[str, float] = {
 }
 LEAST_PCT = LIMITS["least_pct"]
 _CHARS = 400
+_NO_TIME = "the report states no duration"
 _LOCAL = "NVIDIA's estimate is of one unit by itself and says nothing of the kernel's time"
 
 
@@ -177,7 +178,7 @@ def _advice(cause: Cause, whole: LaunchFacts | None, total_ns: float, ours: Sequ
     if not ours and not nvidia and not seen:
         return None
     said = seen if seen and (seen.always or not ours) else None
-    least, most, source = _capped(cause, _gain(ours, nvidia, seen, total_ns), whole, total_ns)
+    least, most, source = _capped(cause, _gain(ours, nvidia, seen, total_ns), whole, total_ns) if total_ns else (None, None, "")
     if cause.key == "tail" and not ours and least is not None and least < total_ns * LEAST_PCT / 100:
         return None                                            # next to nothing once it is held against the empty block slots
     return Advice(
@@ -190,7 +191,7 @@ def _advice(cause: Cause, whole: LaunchFacts | None, total_ns: float, ours: Sequ
         gain_ns=least, gain_most_ns=most,
         gain_pct=100.0 * least / total_ns if least is not None and total_ns else None, gain_source=source,
         said_by=[*(["Ridgepoint"] if ours or seen else []), *(f"NVIDIA: {each['title']}" for each in nvidia)], kind=cause.kind,
-        no_gain="" if least is not None else _why_unknown(cause, seen, nvidia))
+        no_gain="" if least is not None else _why_unknown(cause, seen, nvidia) if total_ns else _NO_TIME)
 
 
 def _gain(ours: Sequence[Ours], nvidia: Sequence[Mapping[str, Any]], seen: Seen | None,
