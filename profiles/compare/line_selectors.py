@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from profiles.analysis.compare.kernels import CounterChange, Row, Side
+from profiles.analysis.compare.kernels import CounterChange, KernelChange, Row, Side, name_shape
 from profiles.analysis.compare.why import Why
 from profiles.analysis.core.sentences import pct_text, si_text
 from profiles.compare.selectors import COUNTERS, ComparisonSide, KernelComparison
@@ -54,6 +54,10 @@ class Line:
         return SIGNS[self.row.verdict]
 
     @property
+    def shape_name(self) -> str:
+        return name_shape(self.row)
+
+    @property
     def full_name(self) -> str:
         side = self.row.new or self.row.old
         return side.name if side else self.row.kernel
@@ -95,6 +99,37 @@ def rows(compared: KernelComparison) -> list[Line]:
         b = new.get(row.new.name, (None, None)) if row.new else (None, None)
         lines.append(Line(row, compared.counters.get(at, []), a[0], b[0], a[1], b[1], compared.whys.get(at)))
     return lines
+
+
+@dataclass(frozen=True)
+class KernelLine:
+    """A kernel of the compare table; its shapes are lines of their own below it."""
+
+    change: KernelChange
+    shapes: list[Line]              # largest change first
+
+    @property
+    def sign(self) -> str:
+        return SIGNS[self.change.verdict]
+
+    @property
+    def first(self) -> Line:
+        return self.shapes[0]
+
+    @property
+    def is_open(self) -> bool:
+        """Whether some shape changed beyond its noise: shown without a click."""
+        return self.change.verdict in ("slower", "faster")
+
+    @property
+    def launches_text(self) -> str:
+        old, new = f"{self.change.old_launches:,}", f"{self.change.new_launches:,}"
+        return old if old == new else f"{old} → {new}"
+
+
+def kernel_lines(compared: KernelComparison, lines: list[Line]) -> list[KernelLine]:
+    """Return the kernels, largest change first; `lines` as `rows` returned them."""
+    return [KernelLine(change, [lines[at] for at in change.rows]) for change in compared.result.kernels]
 
 
 def _kernel_ids(side: ComparisonSide) -> dict[str, tuple[int, int]]:
@@ -146,5 +181,5 @@ def answer(compared: KernelComparison) -> Answer:
     return Answer(
         direction, result.delta_ns, 100 * result.delta_ns / result.old_total_ns if result.old_total_ns else None,
         sum(row.from_launches_ns for row in result.rows), sum(row.from_duration_ns for row in result.rows),
-        result.verdicts(), max(slower, key=lambda row: row.delta_ns, default=None),
+        result.kernel_verdicts(), max(slower, key=lambda row: row.delta_ns, default=None),
         min(faster, key=lambda row: row.delta_ns, default=None))

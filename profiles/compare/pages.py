@@ -16,13 +16,14 @@ from profiles.models import Profile
 from profiles.trace import TraceError
 
 FIGURES_KEPT_S = 3600
+SHAPES_SHOWN = 40           # kernels of several shapes that are opened below the table
 SHOWN = 300                 # rows of most change on the page; files hold them all
 
 
 @require_safe
 def compare(request: HttpRequest) -> HttpResponse:
     """What changed? Without a question, the form to ask it."""
-    query = {name: request.GET.get(name, "") for name in ("a", "b", "build_a", "build_b", "kind", "per")}
+    query = {name: request.GET.get(name, "") for name in ("a", "b", "build_a", "build_b", "kind", "per", "rows")}
     context: dict[str, Any] = {"query": query, "choices": selectors.choices()}
     if any(query[name] for name in ("a", "b", "build_a", "build_b")):
         try:
@@ -30,11 +31,16 @@ def compare(request: HttpRequest) -> HttpResponse:
         except TraceError as error:
             return render(request, "profiles/compare.html", {**context, "error": error}, status=400)
         lines = line_selectors.rows(compared)
+        kernels = line_selectors.kernel_lines(compared, lines)
+        several = [each for each in kernels if len(each.shapes) > 1]
+        by_shape = query["rows"] == "shapes" or not several
+        listed = len(lines) if by_shape else len(kernels)
         context |= {"compared": compared, "timelines": _timelines(compared), "links": _compare_links(query),
                     "has_counters": bool(compared.counters),
                     "counter_names": [name for _, name, _ in selectors.COUNTERS],
                     "answer": line_selectors.answer(compared),
-                    "rows": lines[:SHOWN], "unlisted": max(0, len(lines) - SHOWN),
+                    "rows": lines[:SHOWN], "unlisted": max(0, listed - SHOWN), "by_shape": by_shape,
+                    "kernels": kernels[:SHOWN], "several": several[:SHAPES_SHOWN], "more_several": len(several) - SHAPES_SHOWN,
                     "explained": [line for line in lines if line.why],
                     **_compare_figures(compared)}
     return render(request, "profiles/compare.html", context)
@@ -63,4 +69,4 @@ def _compare_links(query: dict[str, str]) -> dict[str, str]:
     """Query strings of the same comparison: of another kind, per something else, the other way round."""
     swapped = {**query, "a": query["b"], "b": query["a"], "build_a": query["build_b"], "build_b": query["build_a"]}
     return {"all": query_without(query), "kind": query_without(query, "kind"),
-            "per": query_without(query, "per"), "swap": query_without(swapped)}
+            "per": query_without(query, "per"), "rows": query_without(query, "rows"), "swap": query_without(swapped)}

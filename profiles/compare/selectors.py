@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from profiles.analysis.compare.kernels import Comparison, CounterChange, Row, compare, counter_changes
 from profiles.analysis.compare.why import WANTED, Why, why
+from profiles.compare.shape_selectors import problems
 from profiles.compare.step_selectors import Steady, steady
 from profiles.library.selectors import build_profiles
 from profiles.models import LaunchCounters, Profile
@@ -36,7 +37,7 @@ COUNTERS = (
 )
 EXPLAINED = 24          # rows of most change whose raw counters are read
 _LAUNCHES = 40          # of each side of such a row
-COLUMNS = ("kernel", "shape", "verdict", "old_total_ns", "new_total_ns", "delta_ns", "from_launches_ns", "from_duration_ns",
+COLUMNS = ("kernel", "shape", "problem", "verdict", "old_total_ns", "new_total_ns", "delta_ns", "from_launches_ns", "from_duration_ns",
            "change_pct", "noise_pct", "old_launches", "new_launches", "old_mean_ns", "new_mean_ns", "old_grid", "new_grid",
            "old_block", "new_block", "old_registers", "new_registers", "matched", "confidence", "why", "old_name", "new_name")
 
@@ -105,6 +106,8 @@ class KernelComparison:
             "a": self.old.as_json(), "b": self.new.as_json(), "kind": self.kind, "kinds": list(self.kinds), "per": self.per,
             "comparable": self.comparable, "notes": list(self.notes), "old_total_ns": self.result.old_total_ns,
             "new_total_ns": self.result.new_total_ns, "delta_ns": self.result.delta_ns, "verdicts": self.result.verdicts(),
+            "kernel_verdicts": self.result.kernel_verdicts(),
+            "kernels": [kernel.as_json() for kernel in self.result.kernels],
             "rows": [{**row.as_json(), "counters": [vars(change) for change in self.counters.get(at, [])],
                       "why": self.whys[at].as_json() if at in self.whys else None} for at, row in enumerate(self.result.rows)],
         }
@@ -188,6 +191,7 @@ def _launches(side: ComparisonSide, counting: Mapping[int, Steady]) -> pa.Table:
         if profile.pk in counting:
             inside = counting[profile.pk].launches
             table = table.filter(pa.array(inside[np.minimum(table["index"].to_numpy(), inside.size - 1)]))
+        table = table.append_column("problem", problems(profile, table["index"].to_numpy()))
         index = pc.add(table["index"], pa.scalar(at * _RUN, pa.int64()))
         tables.append(table.set_column(table.schema.get_field_index("index"), "index", index))
     return pa.concat_tables(tables).unify_dictionaries().combine_chunks()

@@ -10,7 +10,7 @@ import numpy as np
 from django.db import transaction
 from django.db.models import Min
 
-from profiles.analysis.compare.kernels import Row
+from profiles.analysis.compare.kernels import Row, name_shape
 from profiles.analysis.core.shapes import Shape, group_shapes, shapes_of
 from profiles.analysis.kernel import counters, rules
 from profiles.compare.selectors import KernelComparison, comparison
@@ -22,7 +22,7 @@ from profiles.trace import TraceError
 from workers import jobs
 
 log = logging.getLogger(__name__)
-VERSION = 1                     # rises with every change of what a comparison finds
+VERSION = 2                     # rises with every change of what a comparison finds
 KEPT_CHANGES = 200              # of one pair, those of most time
 MOST_PROFILES = 50              # of one build, the newest
 COMPARED = (Profile.Kind.TRACE, Profile.Kind.COUNTERS)
@@ -86,9 +86,14 @@ def _changes(compared: KernelComparison, new: Sequence[int]) -> list[BuildChange
 def _change(row: Row, number: int, kernels: dict[str, int], why: str) -> BuildChange:
     assert row.old and row.new and row.change_pct is not None         # both verdicts need both sides
     return BuildChange(
-        kernel_id=kernels.get(text(row.new.name)), name=text(row.kernel, 200), shape=row.shape[:24], verdict=row.verdict,
+        kernel_id=kernels.get(text(row.new.name)), name=text(row.kernel, 200), shape=text(_shape(row), 160), verdict=row.verdict,
         old_mean_ns=row.old.mean_ns, new_mean_ns=row.new.mean_ns, old_launches=row.old.launches, new_launches=row.new.launches,
         delta_ns=row.delta_ns, change_pct=row.change_pct, noise_pct=row.noise_pct, why=text(why), order=number)
+
+
+def _shape(row: Row) -> str:
+    named = name_shape(row) if row.shape else ""
+    return f"{row.shape}: {named}" if named else row.shape
 
 
 _BATCH = 1_000
@@ -119,7 +124,7 @@ def _rows(profile: Profile, shapes: Iterable[Shape]) -> list[KernelShape]:
     return [KernelShape(
         kernel_id=kernels[text(shape.kernel)], grid=shape.grid[:60], block=shape.block[:60], bucket=shape.bucket,
         shapes=shape.shapes, launches=shape.launches, total_ns=shape.total_ns, min_ns=shape.min_ns, max_ns=shape.max_ns,
-        index=shape.index, slice_id=shape.slice_id, skip=shape.skip, operator=text(shape.operator, 120), dims=text(shape.dims, 300),
+        p50_ns=shape.p50_ns, p95_ns=shape.p95_ns, index=shape.index, slice_id=shape.slice_id, skip=shape.skip, operator=text(shape.operator, 120), dims=text(shape.dims, 300),
         dtype=text(shape.dtype, 60), tune=json_safe(dict(shape.tune)),
     ) for shape in shapes if text(shape.kernel) in kernels]
 
@@ -190,7 +195,7 @@ def families_catch_up(everything: bool = False) -> dict[str, int]:
     kernels = assign_missing(everything)
     lacking = Profile.objects.filter(status=Profile.Status.READY, kernels__isnull=False).exclude(kind=Profile.Kind.SUMMARY)
     if not everything:
-        lacking = lacking.exclude(kernels__shapes__isnull=False)
+        lacking = lacking.exclude(kernels__shapes__p50_ns__isnull=False)
     made = 0
     for profile in lacking.distinct().order_by("pk"):
         try:

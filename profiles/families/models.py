@@ -97,6 +97,10 @@ class KernelShape(models.Model):
     total_ns = models.BigIntegerField()
     min_ns = models.BigIntegerField()
     max_ns = models.BigIntegerField()
+    p50_ns = models.FloatField(null=True)                   # exact, of these launches; null: made before they were kept
+    p95_ns = models.FloatField(null=True)
+    floor_ns = models.FloatField(null=True)                 # least time of one launch by its shapes and the GPU's roofs
+    floor_side = models.CharField(max_length=12, blank=True)    # the roof that sets it: "memory" | "compute"
     index = models.BigIntegerField(null=True)               # of the longest launch, among the kernels of its profile
     slice_id = models.BigIntegerField(null=True)            # of the longest launch on the timeline
     skip = models.BigIntegerField(null=True)                # launches before it that ncu's name filter matches as well
@@ -145,7 +149,7 @@ class BuildChange(models.Model):
     pair = models.ForeignKey(BuildPair, on_delete=models.CASCADE, related_name="changes")
     kernel = models.ForeignKey("profiles.KernelStat", null=True, on_delete=models.CASCADE, related_name="changes")    # new
     name = models.CharField(max_length=200)
-    shape = models.CharField(max_length=24, blank=True)     # "1 of 2" where one kernel has several rows
+    shape = models.CharField(max_length=160, blank=True)    # "1 of 2: 4096×4096, 4096×1024" where one kernel has several rows
     verdict = models.CharField(max_length=12)               # "slower" | "faster"
     old_mean_ns = models.FloatField()
     new_mean_ns = models.FloatField()

@@ -1,7 +1,10 @@
 """Two sets of kernel launches side by side: what changed, by how much, and whether more than noise.
 
 `analysis.matching` says which kernel is which. One name may stand for several problems (a Triton `matmul` at two sizes), and
-a new build may change the grid of each; the docstring of `match_shapes` says how launches find each other.
+a new build may change the grid of each; the docstring of `match_shapes` says how launches find each other. Where both sides
+say what problem a launch worked on (the framework operator around it and its input shapes: the column "problem"), launches of
+one problem meet first: a persistent kernel has one grid for every problem. Each shape has a verdict of its own; a kernel's is
+that of its worst shape, which it names.
 
 The change of a kernel's time splits exactly in two: ``total_new - total_old = (n_new - n_old) * mean_old + n_new *
 (mean_new - mean_old)``: more launches, and slower launches.
@@ -35,6 +38,9 @@ PROCESS_CV_PCT = ((20_000.0, 2.6), (float("inf"), 0.9))
 ONE_LAUNCH_CV_PCT = 6.0
 SIGMAS = 2.0            # a change counts when it is beyond this many standard deviations of the noise
 MAX_SHAPES = 64         # a kernel with more launch shapes than this is compared as a whole
+VERDICTS = ("slower", "faster", "unchanged", "unknown", "new", "gone")
+WORST = ("slower", "faster", "unknown", "new", "gone", "unchanged")        # of a kernel's shapes the first of these is its verdict
+_LEFT = -1              # a launch of which a problem is not known on both sides
 
 
 @dataclass(frozen=True)
@@ -62,6 +68,7 @@ class Row:
 
     kernel: str                 # short name
     shape: str                  # "1 of 2" where one kernel has several rows
+    problem: str                # operator and input shapes, "aten::mm 4096×4096, 4096×1024"; "" where not known on both sides
     old: Side | None
     new: Side | None
     matched: str                # how the launches found each other
@@ -84,36 +91,168 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Comparison:
-    rows: list[Row]             # largest change first
+class KernelChange:
+    """One kernel with all of its shapes. Totals are sums of its rows; `verdict` is that of the shape that is worst off."""
+
+    kernel: str                 # short name
+    rows: tuple[int, ...]       # positions in Comparison.rows, largest change first
+    verdict: str                # as Row's
+    says: str                   # "1 of 3 shapes slower: 4096×4096, 4096×1024 +5.1 %"; "" where it has one shape
     old_total_ns: float
     new_total_ns: float
+    old_launches: int
+    new_launches: int
+    change_pct: float | None    # of the mean duration over all shapes
+
+    @property
+    def delta_ns(self) -> float:
+        return self.new_total_ns - self.old_total_ns
+
+    def as_json(self) -> dict[str, Any]:
+        return {**asdict(self), "rows": list(self.rows), "delta_ns": self.delta_ns}
+
+
+@dataclass(frozen=True)
+class Comparison:
+    rows: list[Row]             # one per kernel and shape, largest change first
+    old_total_ns: float
+    new_total_ns: float
+    kernels: list[KernelChange] = field(default_factory=list)       # largest change first
+
+    def kernel_verdicts(self) -> dict[str, int]:
+        """Return how many kernels have each verdict, a kernel of several shapes once."""
+        return {verdict: sum(kernel.verdict == verdict for kernel in self.kernels) for verdict in VERDICTS}
 
     @property
     def delta_ns(self) -> float:
         return self.new_total_ns - self.old_total_ns
 
     def verdicts(self) -> dict[str, int]:
-        return {verdict: sum(row.verdict == verdict for row in self.rows)
-                for verdict in ("slower", "faster", "unchanged", "unknown", "new", "gone")}
+        return {verdict: sum(row.verdict == verdict for row in self.rows) for verdict in VERDICTS}
 
 
 def compare(old: pa.Table, new: pa.Table, *, old_units: float = 1, new_units: float = 1) -> Comparison:
     """Return the kernel-by-kernel comparison of two LAUNCHES tables.
 
-    Totals are divided by `old_units` and `new_units` (steps or runs).
+    Totals are divided by `old_units` and `new_units` (steps or runs). Both tables may have a column "problem" (text, "" where
+    unknown) beside those of LAUNCHES: then launches of one problem meet each other.
     """
-    rows = []
+    rows: list[Row] = []
+    kernels: list[list[Row]] = []
     old_shapes, new_shapes = _shapes(old), _shapes(new)
+    problems = _problems(old, new)
     for kernel, old_rows, new_rows, confidence, how in _kernels(old, new, old_shapes, new_shapes):
         a, b = old.take(pa.array(old_rows)), new.take(pa.array(new_rows))
-        pairs = match_shapes(*_shape_codes(old_shapes[old_rows], new_shapes[new_rows]))
-        for number, (in_a, in_b, matched) in enumerate(pairs, 1):
+        pairs = match_problems(problems.old[old_rows], problems.new[new_rows],
+                               *_shape_codes(old_shapes[old_rows], new_shapes[new_rows]))
+        mine = []
+        for number, (in_a, in_b, matched, problem) in enumerate(pairs, 1):
             label = f"{number} of {len(pairs)}" if len(pairs) > 1 else ""
             told = matched if confidence == "certain" or not confidence else f"{how}; launches by {matched}"
-            rows.append(_row(kernel, label, a, in_a, b, in_b, told, confidence, old_units, new_units))
+            mine.append(_row(kernel, label, a, in_a, b, in_b, told, confidence, old_units, new_units,
+                             problems.texts[problem] if problem != _LEFT else ""))
+        rows += mine
+        kernels.append(mine)
     rows.sort(key=lambda row: -abs(row.delta_ns))
-    return Comparison(rows, _sum(old) / old_units, _sum(new) / new_units)
+    places = {id(row): at for at, row in enumerate(rows)}
+    changes = [_kernel_change(sorted(mine, key=lambda row: places[id(row)]), places) for mine in kernels]
+    changes.sort(key=lambda kernel: kernel.rows[0])
+    changes.sort(key=lambda kernel: -abs(kernel.delta_ns))
+    return Comparison(rows, _sum(old) / old_units, _sum(new) / new_units, changes)
+
+
+@dataclass(frozen=True)
+class _Problems:
+    """The problem of every launch of both sides as numbers into `texts`; _LEFT where it is not known."""
+
+    old: Ints
+    new: Ints
+    texts: list[str]
+
+
+def _problems(old: pa.Table, new: pa.Table) -> _Problems:
+    """Every launch is _LEFT unless both sides state problems."""
+    if "problem" not in old.column_names or "problem" not in new.column_names:
+        return _Problems(np.full(len(old), _LEFT), np.full(len(new), _LEFT), [])
+    whole = pa.chunked_array([*old["problem"].cast(pa.string()).chunks, *new["problem"].cast(pa.string()).chunks], pa.string())
+    coded = pc.dictionary_encode(whole).combine_chunks()
+    if isinstance(coded, pa.ChunkedArray):
+        coded = coded.chunk(0) if coded.num_chunks else pa.array([], pa.string()).dictionary_encode()
+    texts = [text or "" for text in coded.dictionary.to_pylist()]
+    known = np.array([bool(text) for text in texts] + [False])
+    codes = pc.fill_null(coded.indices, len(texts)).to_numpy(zero_copy_only=False).astype(np.int64)
+    codes = np.where(known[codes], codes, _LEFT)
+    return _Problems(codes[:len(old)], codes[len(old):], texts)
+
+
+def match_problems(old_problems: Ints, new_problems: Ints, old: Ints, new: Ints) -> list[tuple[Ints, Ints, str, int]]:
+    """Pair the launches of one kernel: those of one problem with each other, by `match_shapes` within; all others as if no
+    problem were known. The last of each is the problem's number, _LEFT where there is none.
+
+    A kernel of more than MAX_SHAPES problems is paired by launch shapes alone.
+    """
+    both = [each for each in _in_order(old_problems) if each != _LEFT and (new_problems == each).any()]
+    if len(both) > MAX_SHAPES or not both:
+        return [(*pair, _LEFT) for pair in match_shapes(old, new)]
+    out: list[tuple[Ints, Ints, str, int]] = []
+    for each in both:
+        out += [(*pair, each) for pair in _within(old, new, old_problems == each, new_problems == each)]
+    rest_old, rest_new = ~np.isin(old_problems, both), ~np.isin(new_problems, both)
+    if rest_old.any() or rest_new.any():
+        out += [(*pair, _LEFT) for pair in _within(old, new, rest_old, rest_new)]
+    words = "operator shapes"
+    return [(a, b, (words if how == "name" else f"{words}; {how}") if problem != _LEFT and how != "on one side only" else how, problem)
+            for a, b, how, problem in out]
+
+
+def _within(old: Ints, new: Ints, in_old: npt.NDArray[np.bool_], in_new: npt.NDArray[np.bool_]) -> list[tuple[Ints, Ints, str]]:
+    """`match_shapes` of a part of the launches, as positions among all of them."""
+    at_old, at_new = np.flatnonzero(in_old), np.flatnonzero(in_new)
+    return [(at_old[a], at_new[b], how) for a, b, how in match_shapes(old[at_old], new[at_new])]
+
+
+def _kernel_change(rows: Sequence[Row], places: Mapping[int, int]) -> KernelChange:
+    """`rows` are those of one kernel, largest change first."""
+    verdict = min((row.verdict for row in rows), key=WORST.index)
+    old_ns, new_ns = sum(row.old_total_ns for row in rows), sum(row.new_total_ns for row in rows)
+    old_launches, new_launches = (sum(side.launches for row in rows if (side := getattr(row, name))) for name in ("old", "new"))
+    change_pct = rows[0].change_pct
+    if len(rows) > 1:
+        change_pct = None
+        means = [sum(side.total_ns for row in rows if (side := getattr(row, name))) / count if count else 0.0
+                 for name, count in (("old", old_launches), ("new", new_launches))]
+        if all(means):
+            change_pct = 100 * (means[1] / means[0] - 1)
+    return KernelChange(rows[0].kernel, tuple(places[id(row)] for row in rows), verdict, _say_shapes(rows, verdict), old_ns, new_ns,
+                        old_launches, new_launches, change_pct)
+
+
+def _say_shapes(rows: Sequence[Row], verdict: str) -> str:
+    """"1 of 3 shapes slower: 4096×4096, 4096×1024 +5.1 %"; the shape of most change among those of the verdict."""
+    if len(rows) == 1:
+        return ""
+    mine = [row for row in rows if row.verdict == verdict]
+    if verdict == "unchanged":
+        return f"all {len(rows)} shapes unchanged"
+    words = {"unknown": "cannot be told"}.get(verdict, verdict)
+    text = f"{len(mine)} of {len(rows)} shapes {words}"
+    if verdict in ("slower", "faster"):
+        worst = max(mine, key=lambda row: abs(row.change_pct or 0.0))
+        text += f": {name_shape(worst)} {worst.change_pct:+.1f} %"
+        if verdict == "slower" and (faster := sum(row.verdict == "faster" for row in rows)):
+            text += f"; {faster} faster"
+    return text
+
+
+def name_shape(row: Row) -> str:
+    """Return what tells a row's shape from the others of its kernel: the problem's sizes, else its grid and block."""
+    if row.problem:
+        return row.problem.split(" ", 1)[-1]
+    side = row.new or row.old
+    if side is None or side.grid is None:
+        return f"shape {row.shape}" if row.shape else ""
+    grid, block = ("×".join(map(str, dims)) if dims else "" for dims in (side.grid, side.block))
+    return f"grid {grid}" + (f", block {block}" if block else "")
 
 
 def match_shapes(old: Ints, new: Ints) -> list[tuple[Ints, Ints, str]]:
@@ -214,17 +353,17 @@ def _shape_codes(old: Ints, new: Ints) -> tuple[Ints, Ints]:
 
 
 def _row(kernel: str, label: str, a: pa.Table, in_a: Ints, b: pa.Table, in_b: Ints, matched: str, confidence: str,
-         old_units: float, new_units: float) -> Row:
+         old_units: float, new_units: float, problem: str = "") -> Row:
     old, new = _side(a, in_a), _side(b, in_b)
     old_ns, new_ns = (old.total_ns if old else 0.0) / old_units, (new.total_ns if new else 0.0) / new_units
     delta_ns = new_ns - old_ns
     if old is None or new is None:
-        return Row(kernel, label, old, new, matched, "", old_ns, new_ns, delta_ns, delta_ns, 0.0, None, None,
+        return Row(kernel, label, problem, old, new, matched, "", old_ns, new_ns, delta_ns, delta_ns, 0.0, None, None,
                    "new" if old is None else "gone")
     from_launches_ns = (new.launches / new_units - old.launches / old_units) * old.mean_ns
     change_pct = 100 * (new.mean_ns / old.mean_ns - 1) if old.mean_ns else None
     noise_pct = _noise_pct(old, new, _durations(a, in_a), _durations(b, in_b))
-    return Row(kernel, label, old, new, matched, confidence, old_ns, new_ns, delta_ns, from_launches_ns,
+    return Row(kernel, label, problem, old, new, matched, confidence, old_ns, new_ns, delta_ns, from_launches_ns,
                delta_ns - from_launches_ns, change_pct, noise_pct,
                _verdict(change_pct, noise_pct, min(old.launches, new.launches) > 1))
 

@@ -44,6 +44,8 @@ class Shape:
     total_ns: int
     min_ns: int
     max_ns: int
+    p50_ns: float                           # exact quantiles of all launches, linear between neighbours
+    p95_ns: float
     shapes: int = 1
     index: int | None = None                # of the longest launch, among all kernels by start
     slice_id: int | None = None             # of the longest launch, in the timeline
@@ -157,13 +159,24 @@ def group_shapes(names: Ints, geometry: Ints, dur_ns: npt.NDArray[np.float64], t
         grid, block = geometry[longest, :3].tolist(), geometry[longest, 3:].tolist()
         out.append(Shape(
             text(name), _dims(grid), _dims(block), bucket(grid, block), int(ends[at] - starts[at]), round(float(totals[at])),
-            round(float(dur_ns[order[starts[at]]])), round(float(dur_ns[longest])), index=longest))
+            round(float(dur_ns[order[starts[at]]])), round(float(dur_ns[longest])),
+            *_quantiles(dur_ns[order[starts[at]:ends[at]]]), index=longest))
     for name, groups in rest.items():
+        ordered = np.sort(np.concatenate([dur_ns[order[starts[at]:ends[at]]] for at in groups]))
         out.append(Shape(
             text(name), "", "", None, sum(int(ends[at] - starts[at]) for at in groups), round(float(totals[groups].sum())),
             min(round(float(dur_ns[order[starts[at]]])) for at in groups),
-            max(round(float(dur_ns[order[ends[at] - 1]])) for at in groups), shapes=len(groups)))
+            max(round(float(dur_ns[order[ends[at] - 1]])) for at in groups), *_quantiles(ordered), shapes=len(groups)))
     return out
+
+
+def _quantiles(ordered: npt.NDArray[np.float64]) -> tuple[float, float]:
+    """p50 and p95 of ascending durations, linear between neighbours: as `analysis.kernels` has them of a whole kernel."""
+    place = np.array([0.5, 0.95]) * (ordered.size - 1)
+    low = np.floor(place).astype(np.int64)
+    above = ordered[np.minimum(low + 1, ordered.size - 1)]
+    p50, p95 = (ordered[low] + (above - ordered[low]) * (place - low)).tolist()
+    return p50, p95
 
 
 def _codes(table: Ints) -> Ints:

@@ -8,6 +8,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
+from profiles.analysis.compare.kernels import name_shape
 from profiles.analysis.core.sentences import time_text
 from profiles.compare.selectors import PER, comparison
 from profiles.trace import TraceError
@@ -37,10 +38,17 @@ class Command(BaseCommand):
             return
         for note in compared.notes:
             self.stdout.write(note)
-        for at, row in enumerate(compared.result.rows):
-            change = f"{row.change_pct:+.1f} %" if row.change_pct is not None else "not comparable"
-            shape = f" ({row.shape})" if row.shape else ""
-            self.stdout.write(f"{row.verdict:9} {time_text(row.old_total_ns):>10} → {time_text(row.new_total_ns):>10} {change:>9}  "
-                              f"{row.kernel}{shape}")
-            if at in compared.whys:
-                self.stdout.write(f"          because {compared.whys[at].sentence}")
+        for kernel in compared.result.kernels:
+            change = f"{kernel.change_pct:+.1f} %" if kernel.change_pct is not None else "not comparable"
+            says = f"  {kernel.says}" if kernel.says else ""
+            self._line(kernel.verdict, kernel.old_total_ns, kernel.new_total_ns, change, f"{kernel.kernel}{says}")
+            for at in kernel.rows:
+                row = compared.result.rows[at]
+                if kernel.says:
+                    change = f"{row.change_pct:+.1f} %" if row.change_pct is not None else "one side"
+                    self._line(row.verdict, row.old_total_ns, row.new_total_ns, change, f"  {row.shape}: {name_shape(row)}")
+                if at in compared.whys:
+                    self.stdout.write(f"          because {compared.whys[at].sentence}")
+
+    def _line(self, verdict: str, old_ns: float, new_ns: float, change: str, what: str) -> None:
+        self.stdout.write(f"{verdict:9} {time_text(old_ns):>10} → {time_text(new_ns):>10} {change:>9}  {what}")

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
 
+import numpy as np
 import pytest
 from django.core.files.base import ContentFile
+from django.core.management import call_command
 from django.test import Client
 
 from profiles.compare import pages
+from profiles.families import home_selectors
+from profiles.families.follow_services import families_follow
+from profiles.models import KernelShape
 from profiles.upload.services import profile_create, profile_ingest
 from tests.profiles.ingest.corpus import DATA
 from tests.profiles.pages.test_pages import page, ready, text
@@ -51,8 +57,65 @@ def test_the_table_of_the_page_is_bounded(bob, monkeypatch):
     ready("buildA.ncu-rep.gz", build="A")
     ready("buildB.ncu-rep.gz", build="B")
     found = page(bob, "/compare/", build_a="A", build_b="B")
-    assert found.count('class="verdict verdict-') == 2 + 4          # in the table, and before each reason
-    assert "3 more rows of less change are not listed" in text(found)
+    assert found.count('class="verdict verdict-') == 2 + 4 + 3      # in the table, before each reason, and matmul's two shapes
+    assert "2 more rows of less change are not listed" in text(found)
+    assert "3 more rows of less change are not listed" in text(page(bob, "/compare/", build_a="A", build_b="B", rows="shapes"))
+
+
+PRODUCTS = ((4096, 4096, 1024), (2048, 512, 64), (8192, 128, 512))
+
+
+def three_products(slower_pct: float) -> bytes:
+    """A step of three products that one persistent kernel computes; the first takes `slower_pct` longer. Times vary by 1 ns."""
+    events = []
+    for number in range(60):
+        m, k, n = PRODUCTS[number % 3]
+        begin, dur = 100.0 * number, (40.0, 20.0, 27.0)[number % 3] + 0.001 * (number % 2)
+        dur *= 1 + slower_pct / 100 if number % 3 == 0 else 1
+        events += [
+            {"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": 1, "tid": 1, "ts": begin, "dur": 20,
+             "args": {"External id": number + 1, "Input Dims": [[m, k], [k, n]], "Input type": ["c10::BFloat16", "c10::BFloat16"]}},
+            {"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "pid": 1, "tid": 1, "ts": begin + 2, "dur": 5,
+             "args": {"External id": number + 1, "correlation": number + 1}},
+            {"ph": "X", "cat": "kernel", "name": "nvjet_tst_128x128_v_bz_NNT", "pid": 0, "tid": 7, "ts": begin + 10,
+             "dur": round(dur, 3), "args": {
+                 "External id": number + 1, "correlation": number + 1, "device": 0, "stream": 7, "grid": [132, 1, 1],
+                 "block": [384, 1, 1], "registers per thread": 168}}]
+    return json.dumps({"schemaVersion": 1, "deviceProperties": [{"id": 0, "name": "NVIDIA H200"}], "traceEvents": events}).encode()
+
+
+def test_one_of_three_shapes_of_one_launch_geometry_is_slower_and_says_so(bob):
+    """40 + 20 + 27 µs with the first 5.1 % longer is 2.3 % of the kernel: within its noise as a whole, beyond it by itself."""
+    old = stored("old.json", three_products(0), build="b1")
+    new = stored("new.json", three_products(5.1), build="b2")
+    families_follow(old.pk)
+    families_follow(new.pk)
+    client = Client()
+    client.force_login(bob)
+    answer = client.get("/api/compare/", {"a": old.pk, "b": new.pk}).json()
+    kernel, = answer["kernels"]
+    says = "1 of 3 shapes slower: 4096×4096, 4096×1024 +5.1 %"
+    assert kernel["verdict"] == "slower" and kernel["says"] == says and kernel["change_pct"] == pytest.approx(2.345, abs=0.01)
+    rows = [answer["rows"][at] for at in kernel["rows"]]
+    assert [(row["problem"], row["verdict"]) for row in rows] == [
+        ("aten::mm 4096×4096, 4096×1024", "slower"), *((row["problem"], "unchanged") for row in rows[1:])]
+    assert {row["problem"] for row in rows} == {f"aten::mm {m}×{k}, {k}×{n}" for m, k, n in PRODUCTS}
+    assert sum(row["delta_ns"] for row in rows) == pytest.approx(answer["delta_ns"])
+    plain = text(page(bob, "/compare/", a=old.pk, b=new.pk))
+    assert f"▲ {says}" in plain and "Shape by shape" in plain
+    out = io.StringIO()
+    call_command("compare", str(old.pk), str(new.pk), stdout=out)
+    assert says in out.getvalue()
+    [slower] = [change for pair in home_selectors.got_slower(5) for change in pair.slower]
+    assert slower.change.shape.endswith(": 4096×4096, 4096×1024") and slower.change.change_pct == pytest.approx(5.1, abs=0.01)
+
+    # the same three are rows of their own wherever kernels are listed, each with its quantiles
+    shapes = KernelShape.objects.filter(kernel__profile=new)
+    assert shapes.count() == 3
+    for shape in shapes:
+        page_of = client.get(f"/api/kernels/shapes/{shape.pk}/").json()
+        durations = sorted(each["dur_ns"] for each in page_of["launches"])
+        assert (shape.p50_ns, shape.p95_ns) == tuple(np.percentile(durations, (50, 95)))
 
 
 def marked_steps() -> bytes:
