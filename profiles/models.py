@@ -16,7 +16,7 @@ from workers.leases import Leases
 
 __all__ = ["AdviceDecision", "BuildChange", "BuildPair", "Capture", "CaptureTarget", "CeilingRun", "FamilyEdit", "FamilyNote",
            "FamilyRule", "Finding", "KernelFamily", "KernelShape", "KernelStat", "LaunchCounters", "Profile", "SavedQuery",
-           "TimelineNote"]
+           "TimelineNote", "first_uploads"]
 
 
 class Profile(models.Model):
@@ -81,6 +81,12 @@ class Profile(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+
+def first_uploads(profiles: models.QuerySet[Profile]) -> models.QuerySet[Profile]:
+    """Return `profiles` without those of the very same bytes as an older one among them: a file uploaded twice counts once."""
+    again = profiles.order_by().filter(sha256=models.OuterRef("sha256"), pk__lt=models.OuterRef("pk")).exclude(sha256="")
+    return profiles.filter(~models.Exists(again))
 
 
 class KernelStat(models.Model):

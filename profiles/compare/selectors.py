@@ -37,8 +37,8 @@ COUNTERS = (
 )
 EXPLAINED = 24          # rows of most change whose raw counters are read
 _LAUNCHES = 40          # of each side of such a row
-COLUMNS = ("kernel", "shape", "problem", "verdict", "old_total_ns", "new_total_ns", "delta_ns", "from_launches_ns", "from_duration_ns",
-           "change_pct", "noise_pct", "old_launches", "new_launches", "old_mean_ns", "new_mean_ns", "old_grid", "new_grid",
+COLUMNS = ("kernel", "shape", "problem", "verdict", "old_total_ns", "new_total_ns", "delta_ns", "from_launches_ns",
+           "from_duration_ns", "change_pct", "noise_pct", "old_launches", "new_launches", "old_mean_ns", "new_mean_ns", "old_grid", "new_grid",
            "old_block", "new_block", "old_registers", "new_registers", "matched", "confidence", "why", "old_name", "new_name")
 
 

@@ -22,7 +22,8 @@ MOST_TEXTS = 4_000              # distinct problems of a trace that are kept
 def problems(profile: Profile, index: npt.NDArray[np.int64]) -> pa.Array:
     """Return "aten::mm 4096×4096, 4096×1024" for the launches at `index` (among the profile's kernels, by start) as a text
     column, "" where the trace does not state input shapes."""
-    packed = cache.get_or_set(f"problems-1:{profile.pk}:{profile.attempts}:{profile.sha256}", lambda: _pack_problems(profile), KEPT_S)
+    key = f"problems-1:{profile.pk}:{profile.attempts}:{profile.sha256}"
+    packed = cache.get_or_set(key, lambda: _pack_problems(profile), KEPT_S)
     if not packed:
         return pa.DictionaryArray.from_arrays(np.zeros(len(index), np.int32), [""]).cast(pa.string())
     bits, texts = packed

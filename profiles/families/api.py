@@ -19,9 +19,10 @@ from profiles.families import home_selectors, json_selectors, launch_selectors, 
 from profiles.models import FamilyEdit, KernelFamily, KernelShape
 
 JSON = OpenApiTypes.OBJECT
-_WORDS = frozenset({"name", "op", "dtype", "category", "roof_side", "rule"})
+_WORDS = frozenset({"basis", "basis_text", "name", "op", "dtype", "category", "roof_side", "rule"})
 _COLUMNS = [(name, "text" if name in _WORDS else "number") for name in (
-    "name", "op", "dtype", "category", "total_ns", "share_pct", "launches", "profiles", "known_ns", "recoverable_ns", "at_most_ns",
+    "name", "op", "dtype", "category", "total_ns", "share_pct", "launches", "profiles", "known_ns", "recoverable_ns", "expected_ns",
+    "expected_low_ns", "expected_high_ns", "basis", "basis_text", "at_most_ns",
     "roof_pct", "roof_side", "rule_ns", "rule", "family")]
 _FILTERS = [OpenApiParameter(name, str) for name in selectors.FILTERS]
 

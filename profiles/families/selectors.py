@@ -7,14 +7,25 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from django.db.models import Count, Max, Q, QuerySet, Sum
+from django.db.models import BooleanField, Count, ExpressionWrapper, F, Max, Q, QuerySet, Sum
 from django.urls import reverse
 from django.utils.http import urlencode
 
 from profiles.analysis.core.names import operator_of
 from profiles.analysis.core.sentences import pct_text, time_text
 from profiles.analysis.core.shapes import bare
-from profiles.analysis.kernel.worth import COMMUNICATION, FamilyCounters, FamilyTime, Worth, worth
+from profiles.analysis.kernel.worth import (
+    COMMUNICATION,
+    LEAST_COUNTED,
+    LIBRARIES,
+    FamilyCounters,
+    FamilyTime,
+    KernelClass,
+    Reach,
+    Worth,
+    class_reaches,
+    worth,
+)
 from profiles.families.kept_selectors import cached_answer
 from profiles.library.selectors import fleet, fleet_kind
 from profiles.models import KernelFamily, KernelShape, KernelStat, Profile
@@ -23,7 +34,8 @@ TUNED_OPS = {"matmul": "matmul", "softmax": "softmax", "layernorm": "norm", "rms
              "silu_mul": "elementwise", "attention": "attention"}                     # operator -> operation
 UNREAD = tuple(f"kernel__profile__{name}" for name in ("integrity", "summary", "metadata", "notes", "error"))    # long JSON
 MOST, LONGEST = 5_000, 12            # lines of one answer; families of most time that the page draws
-FILTERS = ("q", "build", "model", "gpu", "tag", "kind", "op", "dtype")
+FILTERS = ("q", "build", "model", "gpu", "owner", "tag", "kind", "op", "dtype", "window", "since", "until")
+SCOPES = ("build", "model", "gpu", "owner", "window")      # those that the home page offers
 
 
 @dataclass(frozen=True)
@@ -64,11 +76,47 @@ class Line:
             taken = f"{self.worth.launches:,} launches of a counter report; no trace has it"
         if self.worth.category == COMMUNICATION:
             return f"{taken}; a collective waits as well as moves data: its time says nothing about a roof"
+        if self.worth.expected_ns is None:
+            return f"{taken}; {self.worth.reason}"
         if self.worth.roof_pct is None:
-            return f"{taken}; no counters on {on_gpus(self.worth)}, so at most all of it"
+            return f"{taken}; {estimate_text(self.worth)}"
         own = "launches of the same size" if self.worth.same_shape_ns > 0.99 * self.worth.known_ns else "other launches of it"
         part = "" if self.worth.known_ns > 0.995 * self.worth.total_ns else f", for {time_text(self.worth.known_ns)} of it"
         return f"{taken}; reaches {pct_text(self.worth.roof_pct)} of its {self.worth.side} roof by the counters of {own}{part}"
+
+    @property
+    def basis(self) -> str:
+        """Return what the number to win back rests on, for its hover."""
+        return basis_text(self.worth)
+
+
+def estimate_text(one: Worth) -> str:
+    """Return "estimate from …: 1.2 ms to 3.4 ms"; "" without an estimate."""
+    if one.estimate_ns is None:
+        return ""
+    what = " and ".join(sorted({f"{each.count} counted {each.what}" for each in one.reaches.values()}))
+    source = "its shapes" if one.from_shapes_ns > 0.5 * one.estimated_ns else what
+    return f"estimate from {source}: {time_text(one.low_ns)} to {time_text(one.high_ns)} to win back"
+
+
+def basis_text(one: Worth) -> str:
+    """Return the method behind `expected_ns` in words; where there is none, why."""
+    if one.expected_ns is None:
+        return f"unknown: {one.reason}"
+    parts = []
+    if one.recoverable_ns is not None:
+        parts.append(f"measured for {time_text(one.known_ns)}: time × (1 − achieved ÷ own roof), by counters of this kernel")
+    if one.from_shapes_ns:
+        parts.append(f"estimate for {time_text(one.from_shapes_ns)} from shapes: time − the least that its FLOP and minimal bytes "
+                     "take under the GPU's roofs")
+    if one.estimated_ns > one.from_shapes_ns:
+        told = "; ".join(f"{each.count} counted {each.what} reach {pct_text(100 * each.median)} of their roof at the median on {gpu}, "
+                         f"{pct_text(100 * each.q25)} to {pct_text(100 * each.q75)} between the quartiles"
+                         for gpu, each in one.reaches.items())
+        parts.append(f"estimate for {time_text(one.estimated_ns - one.from_shapes_ns)} from kernels like it: {told}")
+    if one.unknown_ns > 0.005 * one.total_ns:
+        parts.append(f"unknown for {time_text(one.unknown_ns)}")
+    return ". ".join(parts)
 
 
 def on_gpus(one: Worth) -> str:
@@ -90,6 +138,8 @@ class Ranking:
     known_ns: float
     recoverable_ns: float
     kind: str
+    estimated_ns: float = 0.0       # time of the families that were read of which estimates speak, and what they say
+    estimate_ns: float = 0.0
 
 
 def ranking(filters: Mapping[str, str], limit: int = MOST, only: int | None = None) -> Ranking:
@@ -97,15 +147,15 @@ def ranking(filters: Mapping[str, str], limit: int = MOST, only: int | None = No
 
     `limit` and `only` (a family) bound the lines, not the sums.
 
-    What a family could give back at most is its time, less what counters say of it. So the first lines are among those of most
-    time and those that were counted: only these are read, however many families there are.
+    A family cannot give back more than its time. So the first lines are among those of most time, those that were counted, and
+    those with an estimate that take longer than what the last line could give back: only these are read, however many there are.
     """
     return cached_answer(("ranking", family_filters(filters), limit, only), lambda: _ranking(filters, limit, only))
 
 
 def family_filters(filters: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
     """Return what of `filters` chooses families: equal where the answer is."""
-    return tuple(sorted((name, value.strip()) for name, value in filters.items() if name in (*FILTERS, "owner") and value.strip()))
+    return tuple(sorted((name, value.strip()) for name, value in filters.items() if name in FILTERS and value.strip()))
 
 
 def _ranking(filters: Mapping[str, str], limit: int, only: int | None) -> Ranking:
@@ -124,14 +174,37 @@ def _ranking(filters: Mapping[str, str], limit: int, only: int | None) -> Rankin
     known = {each.family for each in counted}
     first = families.annotate(total=Sum("total_ns")).order_by("-total", "family")[:max(limit, LONGEST) + len(known)]
     near = known | {row["family"] for row in first}
-    worths = worth(_family_times(stats.filter(family__in=near)), [each for each in counted if each.family in near])
+    classes = family_classes(near)
+    worths = worth(_family_times(stats.filter(family__in=near)), counted, classes)
+    if more := _estimable(families, worths, class_reaches(counted, classes), limit) - near:
+        worths = worth(_family_times(stats.filter(family__in=near | more)), counted, {**classes, **family_classes(more)})
     longest = sorted(worths, key=lambda one: -one.total_ns)[:LONGEST]
     shown = {one.family: one for one in (*worths[:limit], *longest)}
     lines = {line.family.pk: line for line in _lines(list(shown.values()), stats, total_ns, fleet_kind(filters))}
     return Ranking(
         [lines[one.family] for one in worths[:limit] if one.family in lines],
         [lines[one.family] for one in longest if one.family in lines], families.distinct().count(), total_ns,
-        sum(one.known_ns for one in worths), sum(one.recoverable_ns or 0.0 for one in worths), fleet_kind(filters))
+        sum(one.known_ns for one in worths), sum(one.recoverable_ns or 0.0 for one in worths), fleet_kind(filters),
+        sum(one.estimated_ns for one in worths), sum(one.estimate_ns or 0.0 for one in worths))
+
+
+def family_classes(ids: Collection[int]) -> dict[int, KernelClass]:
+    rows = KernelFamily.objects.filter(pk__in=ids).values_list("pk", "op", "function")
+    return {pk: KernelClass(op, function.startswith(LIBRARIES)) for pk, op, function in rows}
+
+
+def _estimable(families: QuerySet[KernelStat, dict[str, Any]], worths: Sequence[Worth],
+               reaches: Mapping[tuple[str, str, bool | None], Reach], limit: int) -> set[int]:
+    """Families that may stand among the first `limit` lines by an estimate: they take longer than the last of them wins."""
+    expected = [one.expected_ns for one in worths[:limit] if one.expected_ns is not None]
+    least_ns = expected[-1] if len(expected) == limit else 0.0
+    if not KernelShape.objects.filter(floor_ns__isnull=False).exists():
+        ops = {op for (_, op, _), reach in reaches.items() if reach.count >= LEAST_COUNTED}
+        if not ops:
+            return set()
+        families = families.filter(family__op__in=ops)
+    rows = families.annotate(total=Sum("total_ns")).filter(total__gt=least_ns).order_by("-total", "family")[:MOST]
+    return {row["family"] for row in rows}
 
 
 def _family_times(stats: QuerySet[KernelStat]) -> list[FamilyTime]:
@@ -139,14 +212,17 @@ def _family_times(stats: QuerySet[KernelStat]) -> list[FamilyTime]:
     totals: dict[tuple[int, str], list[Any]] = {}
     for row in (stats.order_by().values("family", "profile__gpu")
                 .annotate(total=Sum("total_ns"), count=Sum("launches"), kind=Max("category"))):
-        totals[row["family"], row["profile__gpu"]] = [float(row["total"]), int(row["count"]), row["kind"]]
+        totals[row["family"], row["profile__gpu"]] = [float(row["total"] or 0), int(row["count"] or 0), row["kind"]]
     out = []
-    shapes = (KernelShape.objects.filter(kernel__in=stats.order_by().values("pk"), bucket__isnull=False).order_by()
-              .values("kernel__family", "kernel__profile__gpu", "bucket").annotate(total=Sum("total_ns"), count=Sum("launches")))
+    has_floor = ExpressionWrapper(Q(floor_ns__isnull=False), BooleanField())
+    shapes = (KernelShape.objects.filter(Q(bucket__isnull=False) | Q(floor_ns__isnull=False), kernel__in=stats.order_by().values("pk"))
+              .order_by().annotate(has_floor=has_floor)
+              .values("kernel__family", "kernel__profile__gpu", "bucket", "has_floor")
+              .annotate(total=Sum("total_ns"), count=Sum("launches"), floor=Sum(F("floor_ns") * F("launches"))))
     for shape in shapes:
         whole = totals[shape["kernel__family"], shape["kernel__profile__gpu"]]
         out.append(FamilyTime(shape["kernel__family"], shape["kernel__profile__gpu"], shape["bucket"], whole[2],
-                              float(shape["total"]), int(shape["count"])))
+                              float(shape["total"]), int(shape["count"]), shape["floor"]))
         whole[0] -= float(shape["total"])
         whole[1] -= int(shape["count"])
     return out + [FamilyTime(family, gpu, None, kind, max(0.0, ns), max(0, count))
@@ -230,9 +306,13 @@ def sentence(ranked: Ranking, scope: Mapping[str, Any]) -> str:
     largest = ranked.longest[0]
     text = f"`{largest.name}` owns {pct_text(largest.share_pct)} of {time_text(ranked.total_ns)} of kernel time"
     if ranked.known_ns:
-        return (f"{text}. Counters speak for {pct_text(100.0 * ranked.known_ns / ranked.total_ns)} of it, and there "
-                f"{time_text(ranked.recoverable_ns)} of {time_text(ranked.known_ns)} could be won back")
-    return f"{text}; no counters speak for any of it"
+        text += (f". Counters speak for {pct_text(100.0 * ranked.known_ns / ranked.total_ns)} of it, and there "
+                 f"{time_text(ranked.recoverable_ns)} of {time_text(ranked.known_ns)} could be won back")
+    else:
+        text += "; no counters speak for any of it"
+    if ranked.estimated_ns:
+        text += f"; of another {time_text(ranked.estimated_ns)} an estimate says {time_text(ranked.estimate_ns)}"
+    return text
 
 
 def line_json(line: Line) -> dict[str, Any]:
@@ -242,6 +322,9 @@ def line_json(line: Line) -> dict[str, Any]:
         "dtype": line.family.dtype, "category": one.category, "total_ns": one.total_ns, "launches": one.launches,
         "share_pct": line.share_pct, "profiles": line.profiles, "builds": list(line.builds), "gpus": one.gpus,
         "known_ns": one.known_ns, "recoverable_ns": one.recoverable_ns,
+        "expected_ns": one.expected_ns, "expected_low_ns": one.interval_ns[0] if one.interval_ns else None,
+        "expected_high_ns": one.interval_ns[1] if one.interval_ns else None, "estimated_ns": one.estimated_ns,
+        "estimate_ns": one.estimate_ns, "unknown_ns": one.unknown_ns, "basis": one.basis, "basis_text": line.basis,
         "at_most_ns": one.at_most_ns, "roof_pct": one.roof_pct, "roof_side": one.side, "rule_ns": one.rule_ns, "rule": one.rule,
         "why": line.why, "url": reverse("family", args=[line.family.pk]), "actions": vars(line.actions),
     }
@@ -249,4 +332,4 @@ def line_json(line: Line) -> dict[str, Any]:
 
 def ranking_json(ranked: Ranking, limit: int) -> dict[str, Any]:
     return {"kind": ranked.kind, "total_ns": ranked.total_ns, "known_ns": ranked.known_ns, "recoverable_ns": ranked.recoverable_ns,
-            "count": ranked.count, "families": [line_json(line) for line in ranked.lines[:limit]]}
+            "estimated_ns": ranked.estimated_ns, "estimate_ns": ranked.estimate_ns, "count": ranked.count, "families": [line_json(line) for line in ranked.lines[:limit]]}

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import date, timedelta
 from typing import Any
 
-from django.db.models import Count, Exists, F, Max, Min, OuterRef, Q, QuerySet, Sum
+from django.db.models import Count, F, Max, Min, Q, QuerySet, Sum
+from django.utils import timezone
+from django.utils.dateparse import parse_date
 from django.utils.http import urlencode
 
 from profiles.ingest import READERS
-from profiles.models import Profile
+from profiles.models import Profile, first_uploads
 
 FILTERS = ("q", "status", "build", "model", "gpu", "tag", "kind", "format", "owner")
 ORDERS = {
@@ -60,6 +63,8 @@ def filter_choices() -> dict[str, list[str]]:
         "status": [str(each) for each in Profile.Status.values], "build": values("build"), "model": values("model"),
         "gpu": values("gpu"), "tag": sorted({tag for each in tags for tag in each})[:200],
         "kind": [str(each) for each in Profile.Kind.values if each],
+        "owner": list(Profile.objects.filter(owner__isnull=False).order_by("owner__username")
+                      .values_list("owner__username", flat=True).distinct()[:200]),
     }
 
 
@@ -92,14 +97,31 @@ def fleet_kind(filters: Mapping[str, str]) -> str:
     return filters.get("kind") or str(Profile.Kind.TRACE)
 
 
-def fleet(filters: Mapping[str, str]) -> QuerySet[Profile]:
-    """Return ready profiles of one kind, filtered like the profile list.
+WINDOWS = {"1": "last 24 hours", "7": "last 7 days", "30": "last 30 days", "90": "last 90 days"}
 
-    Of the very same bytes the oldest alone counts.
+
+def fleet(filters: Mapping[str, str]) -> QuerySet[Profile]:
+    """Return ready profiles of one kind, filtered like the profile list, and by when they came.
+
+    `window` (days), `since` and `until` (dates, both included) ask when; what is no number or date asks nothing. Of the very same
+    bytes the oldest alone counts.
     """
     chosen = {name: filters.get(name, "") for name in ("build", "model", "gpu", "tag", "owner")}
-    again = Profile.objects.filter(sha256=OuterRef("sha256"), pk__lt=OuterRef("pk"), status=Profile.Status.READY).exclude(sha256="")
-    return profile_list({**chosen, "status": Profile.Status.READY, "kind": fleet_kind(filters)}).filter(~Exists(again))
+    rows = profile_list({**chosen, "status": Profile.Status.READY, "kind": fleet_kind(filters)})
+    if (days := filters.get("window", "").strip()).isdecimal() and len(days) < 5:
+        rows = rows.filter(created__gte=timezone.now() - timedelta(days=int(days)))
+    if since := _date(filters.get("since", "")):
+        rows = rows.filter(created__date__gte=since)
+    if until := _date(filters.get("until", "")):
+        rows = rows.filter(created__date__lte=until)
+    return first_uploads(rows)
+
+
+def _date(text: str) -> date | None:
+    try:
+        return parse_date(text.strip())
+    except ValueError:              # of the right form, but no day
+        return None
 
 
 def build_list(names: Sequence[str] | None = None) -> list[dict[str, Any]]:

@@ -201,7 +201,7 @@ def match_problems(old_problems: Ints, new_problems: Ints, old: Ints, new: Ints)
     if rest_old.any() or rest_new.any():
         out += [(*pair, _LEFT) for pair in _within(old, new, rest_old, rest_new)]
     words = "operator shapes"
-    return [(a, b, (words if how == "name" else f"{words}; {how}") if problem != _LEFT and how != "on one side only" else how, problem)
+    return [(a, b, how if problem == _LEFT else words if how == "name" else f"{words}; {how}", problem)
             for a, b, how, problem in out]
 
 

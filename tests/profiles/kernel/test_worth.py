@@ -6,10 +6,12 @@ import time
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from profiles.analysis.core.frame import frame_of
 from profiles.analysis.core.shapes import SHAPES_PER_KERNEL, Problem, bare, bucket, group_shapes, launches_of, shapes_of
-from profiles.analysis.kernel.worth import FamilyCounters, FamilyTime, worth
+from profiles.analysis.kernel.worth import FamilyCounters, FamilyTime, KernelClass, class_reaches, worth
 from tests.builders import trace
 
 H200, V100 = "NVIDIA H200", "Tesla V100"
@@ -34,7 +36,7 @@ def test_counters_of_another_shape_speak_for_the_family_weighted_by_time_and_say
     assert one.same_shape_ns == 0 and one.known_ns == 500
 
 
-def test_what_nobody_counted_is_unknown_and_ranks_by_all_of_its_time() -> None:
+def test_what_nobody_counted_is_unknown_and_stands_last_by_its_time() -> None:
     """Counters of another GPU say nothing; a roof that is passed wins nothing back; collectives have none."""
     spent = [FamilyTime(1, V100, 20, "compute", 100.0, 1), FamilyTime(2, H200, 20, "compute", 500.0, 1),
              FamilyTime(3, H200, 20, "communication", 90.0, 1), FamilyTime(4, H200, 20, "compute", 300.0, 1),
@@ -43,11 +45,65 @@ def test_what_nobody_counted_is_unknown_and_ranks_by_all_of_its_time() -> None:
                FamilyCounters(3, H200, 20, 10.0, 5.0),
                FamilyCounters(4, H200, 20, 10.0, 80.0, "memory")]
     found = {one.family: one for one in worth(spent, counted)}
-    assert [one.family for one in worth(spent, counted)] == [1, 3, 4, 2]
-    assert found[1].recoverable_ns is None and found[1].at_most_ns == 100
+    assert [one.family for one in worth(spent, counted)] == [4, 2, 1, 3]
+    assert found[1].recoverable_ns is None and found[1].at_most_ns == 100 and found[1].expected_ns is None and found[1].reason
     assert found[2].recoverable_ns == 0 and found[2].at_most_ns == 0
     assert found[3].recoverable_ns is None and found[3].roof_pct is None
     assert found[4].recoverable_ns == pytest.approx(60) and found[4].at_most_ns == pytest.approx(80)     # 20 are unknown
+
+
+CLASSES = {1: KernelClass("matmul", True), 2: KernelClass("matmul"), 3: KernelClass("matmul"), 4: KernelClass("matmul"),
+           5: KernelClass("norm"), 6: KernelClass("matmul")}
+REACHED = [FamilyCounters(2, H200, 20, 10.0, 20.0), FamilyCounters(3, H200, 20, 10.0, 40.0),
+           FamilyCounters(4, H200, 20, 5.0, 50.0), FamilyCounters(4, H200, 20, 15.0, 70.0), FamilyCounters(4, H200, 22, 1.0, 130.0)]
+
+
+def test_an_estimate_is_what_counted_kernels_of_its_class_reach_there() -> None:
+    """Shares 0.2, 0.4, 0.65 (one shape counted twice, by its time) and 1 (no more than the roof): median 0.525."""
+    spent = [FamilyTime(6, H200, None, "compute", 1000.0, 4), FamilyTime(6, V100, 20, "compute", 10.0, 1),
+             FamilyTime(5, H200, 20, "compute", 9000.0, 4), FamilyTime(1, H200, 20, "communication", 8000.0, 1)]
+    found = {one.family: one for one in worth(spent, REACHED, CLASSES)}
+    one = found[6]
+    assert one.recoverable_ns is None and one.estimate_ns == one.expected_ns == pytest.approx(475)
+    assert one.interval_ns == pytest.approx((1000 * (1 - 0.7375), 1000 * (1 - 0.35)))
+    assert (one.reaches[H200].count, one.basis, one.estimated_ns, one.unknown_ns) == (4, "class", 1000, 10)
+    assert "no norm kernel" in found[5].reason and found[5].interval_ns is None and "collective" in found[1].reason
+    assert [each.family for each in worth(spent, REACHED, CLASSES)] == [6, 5, 1]        # what is unknown: behind, by its time
+
+
+def test_a_class_of_vendor_libraries_is_its_own_where_enough_were_counted() -> None:
+    library = [FamilyCounters(1, H200, bucket, 1.0, 90.0) for bucket in (20, 21, 22)]
+    reaches = class_reaches([*REACHED, *library], CLASSES)
+    assert reaches[H200, "matmul", True].median == pytest.approx(0.9) and reaches[H200, "matmul", None].count == 7
+    [one] = worth([FamilyTime(7, H200, 20, "compute", 100.0, 1)], [*REACHED, *library], {**CLASSES, 7: KernelClass("matmul", True)})
+    assert one.estimate_ns == pytest.approx(10)
+
+
+def test_shapes_give_an_estimate_before_the_class_does_and_counters_before_both() -> None:
+    spent = [FamilyTime(6, H200, 20, "compute", 100.0, 1, floor_ns=60.0), FamilyTime(5, H200, 20, "compute", 100.0, 1, floor_ns=30.0),
+             FamilyTime(2, H200, 20, "compute", 100.0, 1, floor_ns=99.0), FamilyTime(7, H200, 20, "compute", 100.0, 1, floor_ns=500.0)]
+    found = {one.family: one for one in worth(spent, REACHED, CLASSES)}
+    assert found[6].expected_ns == pytest.approx(40) and found[6].basis == "shapes"
+    assert found[6].interval_ns == pytest.approx((0.0, 40.0))               # at the median of its class it would take longer
+    assert found[5].expected_ns == pytest.approx(70) and found[5].interval_ns == pytest.approx((0.0, 70.0))
+    assert found[2].recoverable_ns == pytest.approx(80) and found[2].basis == "measured"
+    assert found[7].expected_ns is None                                     # no launch is faster than its floor
+
+
+@given(st.lists(st.tuples(st.integers(1, 7), st.sampled_from([H200, V100, ""]), st.sampled_from([None, 20, 22]),
+                          st.sampled_from(["compute", "communication"]), st.floats(1, 1e9), st.none() | st.floats(0, 2e9)), max_size=30))
+def test_parts_add_up_and_no_number_exceeds_its_time(rows: list[tuple[int, str, int | None, str, float, float | None]]) -> None:
+    found = worth([FamilyTime(f, gpu, bucket, kind, ns, 1, floor) for f, gpu, bucket, kind, ns, floor in rows], REACHED, CLASSES)
+    assert sum(one.total_ns for one in found) == pytest.approx(sum(row[4] for row in rows))
+    for one in found:
+        slack = 1e-9 * one.total_ns
+        assert one.known_ns + one.estimated_ns + one.unknown_ns == pytest.approx(one.total_ns)
+        assert (one.expected_ns is None) == bool(one.reason) == (one.known_ns + one.estimated_ns == 0)
+        if one.expected_ns is not None and one.interval_ns:
+            low, high = one.interval_ns
+            assert 0 <= low <= one.expected_ns + slack <= high + 2 * slack <= one.known_ns + one.estimated_ns + 3 * slack
+    order = [(one.expected_ns is None, -(one.expected_ns or 0), -one.total_ns) for one in found]
+    assert order == sorted(order)
 
 
 LANES = (
