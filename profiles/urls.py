@@ -83,6 +83,7 @@ urlpatterns = [
     path("api/profiles/", overview_api.ProfileListApi.as_view(), name="api-profiles"),
     path("api/profiles/<int:pk>/", overview_api.ProfileApi.as_view(), name="api-profile"),
     path("api/profiles/<int:pk>/kernels/", overview_api.KernelListApi.as_view(), name="api-kernels"),
+    path("api/profiles/<int:pk>/kernel-shapes/", overview_api.KernelShapeListApi.as_view(), name="api-kernel-shapes"),
     path("api/profiles/<int:pk>/counters/", overview_api.CounterListApi.as_view(), name="api-counters"),
     path("api/profiles/<int:pk>/kernels/<int:kernel_pk>/anatomy/", anatomy_api.AnatomyApi.as_view(), name="api-anatomy"),
     path("api/profiles/<int:pk>/tables/", overview_api.TableListApi.as_view(), name="api-tables"),

@@ -35,13 +35,13 @@ def family(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 def _bar_widths(line: Line | None) -> dict[str, float]:
-    """Return widths in percent: at the roof, winnable, not counted."""
+    """Return widths in percent: at the roof, winnable by counters, winnable by estimate, unknown."""
     if line is None or not line.worth.total_ns:
         return {}
     one, per_pct = line.worth, line.worth.total_ns / 100.0
-    gain_ns, unknown_ns = one.recoverable_ns or 0.0, one.total_ns - one.known_ns
-    return {"unknown_ns": unknown_ns, "unknown_pct": unknown_ns / per_pct, "gain_pct": gain_ns / per_pct,
-            "kept_pct": (one.known_ns - gain_ns) / per_pct}
+    measured_ns, estimate_ns = one.recoverable_ns or 0.0, one.estimate_ns or 0.0
+    return {"unknown_pct": one.unknown_ns / per_pct, "gain_pct": measured_ns / per_pct, "estimate_pct": estimate_ns / per_pct,
+            "kept_pct": (one.known_ns + one.estimated_ns - measured_ns - estimate_ns) / per_pct}
 
 
 def tuned_configs(shapes: Iterable[page_selectors.ShapeLine]) -> dict[str, Any]:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from django.db.models import Count, Q, Sum
+from django.db.models import Count, Q
 from rq import Queue
 
 from profiles.families import home_selectors
+from profiles.families import selectors as family_selectors
 from profiles.families.home_selectors import Fix, Pair
+from profiles.families.selectors import SCOPES
+from profiles.library import selectors as lists
 from profiles.models import Capture, CeilingRun, Finding, Profile
 from tuner.gate.verdicts import home_selectors as gate_home_selectors
 from tuner.models import Suite, TuneJob
@@ -36,11 +40,10 @@ class JobFix:
     severity: str
 
 
-def jobs_to_fix(limit: int = JOBS_TO_FIX) -> list[JobFix]:
-    """Return findings about no single kernel by winnable time, one per profile."""
-    ranked = Finding.objects.filter(
-        worth_ns__gt=0, kernel=None, profile__status=Profile.Status.READY, profile__kind=Profile.Kind.TRACE
-    )
+def jobs_to_fix(limit: int = JOBS_TO_FIX, filters: Mapping[str, str] | None = None) -> list[JobFix]:
+    """Return findings about no single kernel by winnable time, one per profile; bytes uploaded twice count once."""
+    traces = lists.fleet(filters or {}).order_by().values("pk")
+    ranked = Finding.objects.filter(worth_ns__gt=0, kernel=None, profile__in=traces)
     fixes: dict[int, JobFix] = {}
     for each in ranked.select_related("profile").order_by("-worth_ns", "id")[:200]:
         fixes.setdefault(
@@ -49,14 +52,19 @@ def jobs_to_fix(limit: int = JOBS_TO_FIX) -> list[JobFix]:
     return list(fixes.values())[:limit]
 
 
-def worth_fixing(limit: int = WORTH_FIXING) -> list[Fix]:
+def worth_fixing(limit: int = WORTH_FIXING, filters: Mapping[str, str] | None = None) -> list[Fix]:
     """Return kernel families by what could be won back."""
-    return home_selectors.worth_fixing(limit)
+    return home_selectors.worth_fixing(limit, filters)
 
 
-def got_slower(limit: int = GOT_SLOWER) -> list[Pair]:
+def got_slower(limit: int = GOT_SLOWER, filters: Mapping[str, str] | None = None) -> list[Pair]:
     """Return kernels that the newest build of each model and GPU slowed; empty without two builds."""
-    return home_selectors.got_slower(limit)
+    return home_selectors.got_slower(limit, filters)
+
+
+def scope_of(query: Mapping[str, str]) -> dict[str, str]:
+    """Return what of an address narrows the lists of the home page."""
+    return {name: query.get(name, "").strip() for name in SCOPES if query.get(name, "").strip()}
 
 
 def guard_summary(limit: int = GOT_SLOWER) -> dict[str, Any]:
@@ -103,17 +111,19 @@ def in_progress(limit: int = 20) -> list[ActiveJob]:
     return sorted(busy, key=lambda each: each.waiting)[:limit]
 
 
-def totals() -> dict[str, Any]:
-    """Return counts; kernel time is of traces, not of profilers' replays."""
-    return Profile.objects.aggregate(
+def totals(filters: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """Return counts of all profiles, and of the traces that `filters` choose: how many, of how many builds, their kernel time.
+
+    Kernel time is that of the page of all kernels: of traces, not of profilers' replays, and of the same bytes once.
+    """
+    counts = Profile.objects.aggregate(
         profiles=Count("pk"),
         ready=Count("pk", filter=Q(status=Profile.Status.READY)),
         failed=Count("pk", filter=Q(status=Profile.Status.FAILED)),
-        builds=Count("build", distinct=True, filter=~Q(build="")),
-        gpu_time_ns=Sum("gpu_time_ns", filter=Q(status=Profile.Status.READY, kind=Profile.Kind.TRACE)),
-        idle_wall_ns=Sum("wall_ns", filter=Q(busy_ns__isnull=False)),
-        idle_busy_ns=Sum("busy_ns"),
     )
+    scope = lists.fleet_scope(filters or {})
+    return {**counts, "traces": scope["profiles"], "builds": scope["builds"],
+            "gpu_time_ns": family_selectors.kernel_time_ns(filters or {})}
 
 
 def queues() -> list[dict[str, Any]]:

@@ -8,6 +8,7 @@ from django.db import DatabaseError, connection
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, JsonResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
+from django.utils.http import urlencode
 from django.views.decorators.http import require_POST, require_safe
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema
@@ -16,6 +17,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from profiles.library import selectors as lists
 from profiles.models import Profile
 from webapp import finder, overview
 from webapp.examples import environments, guard, profiles
@@ -26,18 +28,23 @@ from workers import jobs
 @require_safe
 def home(request: HttpRequest) -> HttpResponse:
     """Show how to begin, else what is worth fixing, slower and under way."""
-    totals = overview.totals()
+    scope = overview.scope_of(request.GET)
+    totals = overview.totals(scope)
     busy = overview.in_progress()
     context = {
         "totals": totals,
+        "scope": scope,
+        "scope_query": urlencode(scope),
+        "choices": lists.filter_choices(),
+        "windows": lists.WINDOWS,
         "busy": busy,
         "topics": ["home", *(each.topic for each in busy)],
         "workers": jobs.workers(),
         "missing_workers": overview.missing_workers(jobs.workers()),
-        "slower": overview.got_slower(),
+        "slower": overview.got_slower(filters=scope),
         **overview.guard_summary(),
-        "fixes": overview.worth_fixing() if totals["ready"] else [],
-        "job_fixes": overview.jobs_to_fix() if totals["ready"] else [],
+        "fixes": overview.worth_fixing(filters=scope) if totals["ready"] else [],
+        "job_fixes": overview.jobs_to_fix(filters=scope) if totals["ready"] else [],
         "recent": Profile.objects.exclude(status__in=[Profile.Status.UPLOADED, Profile.Status.INGESTING])[:6],
         "examples_missing": profiles.missing_files(),
         "examples_loaded": len(profiles.loaded_profiles()),

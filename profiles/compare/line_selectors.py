@@ -181,5 +181,5 @@ def answer(compared: KernelComparison) -> Answer:
     return Answer(
         direction, result.delta_ns, 100 * result.delta_ns / result.old_total_ns if result.old_total_ns else None,
         sum(row.from_launches_ns for row in result.rows), sum(row.from_duration_ns for row in result.rows),
-        result.kernel_verdicts(), max(slower, key=lambda row: row.delta_ns, default=None),
+        result.verdicts(), max(slower, key=lambda row: row.delta_ns, default=None),
         min(faster, key=lambda row: row.delta_ns, default=None))

@@ -16,7 +16,7 @@ from profiles.analysis.compare.why import WANTED, Why, why
 from profiles.compare.shape_selectors import problems
 from profiles.compare.step_selectors import Steady, steady
 from profiles.library.selectors import build_profiles
-from profiles.models import LaunchCounters, Profile
+from profiles.models import LaunchCounters, Profile, first_uploads
 from profiles.store.counters import metrics_by_name
 from profiles.store.launches import launches_read
 from profiles.trace import TraceError
@@ -38,8 +38,9 @@ COUNTERS = (
 EXPLAINED = 24          # rows of most change whose raw counters are read
 _LAUNCHES = 40          # of each side of such a row
 COLUMNS = ("kernel", "shape", "problem", "verdict", "old_total_ns", "new_total_ns", "delta_ns", "from_launches_ns",
-           "from_duration_ns", "change_pct", "noise_pct", "old_launches", "new_launches", "old_mean_ns", "new_mean_ns", "old_grid", "new_grid",
-           "old_block", "new_block", "old_registers", "new_registers", "matched", "confidence", "why", "old_name", "new_name")
+           "from_duration_ns", "change_pct", "noise_pct", "old_launches", "new_launches", "old_mean_ns", "new_mean_ns",
+           "old_grid", "new_grid", "old_block", "new_block", "old_registers", "new_registers", "matched", "confidence",
+           "why", "old_name", "new_name")
 
 
 @dataclass(frozen=True)
@@ -146,7 +147,7 @@ def comparison(query: Mapping[str, str]) -> KernelComparison:
 def _pick_side(query: Mapping[str, str], which: str) -> ComparisonSide:
     build = query.get(f"build_{which}", "").strip()
     if build:
-        ready = list(build_profiles(build))
+        ready = list(first_uploads(build_profiles(build)))
         if not ready:
             raise TraceError(f"build_{which}", f"no ready profile of build {build}", "choose a build that has profiles")
         return ComparisonSide(build, ready, build)

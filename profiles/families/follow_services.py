@@ -15,7 +15,7 @@ from profiles.analysis.core.shapes import Shape, group_shapes, shapes_of
 from profiles.analysis.kernel import counters, rules
 from profiles.compare.selectors import KernelComparison, comparison
 from profiles.families.assign_services import assign_missing
-from profiles.models import BuildChange, BuildPair, KernelShape, KernelStat, LaunchCounters, Profile
+from profiles.models import BuildChange, BuildPair, KernelShape, KernelStat, LaunchCounters, Profile, first_uploads
 from profiles.rows import json_safe, text
 from profiles.store.frame import frame_read
 from profiles.trace import TraceError
@@ -49,7 +49,7 @@ def pairs_refresh() -> int:
 
 def _refresh(model: str, gpu: str, kind: str, new: str, old: str) -> bool:
     ready = Profile.objects.filter(status=Profile.Status.READY, model=model, gpu=gpu, kind=kind)
-    ids = {build: list(ready.filter(build=build).order_by("-created").values_list("pk", flat=True)[:MOST_PROFILES])
+    ids = {build: list(first_uploads(ready.filter(build=build)).order_by("-created").values_list("pk", flat=True)[:MOST_PROFILES])
            for build in (old, new)}
     known = BuildPair.objects.filter(model=model, gpu=gpu, kind=kind).first()
     same = (known.version, known.old_build, known.new_build, known.old_profiles, known.new_profiles) if known else None
@@ -125,7 +125,8 @@ def _rows(profile: Profile, shapes: Iterable[Shape]) -> list[KernelShape]:
         kernel_id=kernels[text(shape.kernel)], grid=shape.grid[:60], block=shape.block[:60], bucket=shape.bucket,
         shapes=shape.shapes, launches=shape.launches, total_ns=shape.total_ns, min_ns=shape.min_ns, max_ns=shape.max_ns,
         p50_ns=shape.p50_ns, p95_ns=shape.p95_ns, index=shape.index, slice_id=shape.slice_id, skip=shape.skip,
-        operator=text(shape.operator, 120), dims=text(shape.dims, 300), dtype=text(shape.dtype, 60), tune=json_safe(dict(shape.tune)),
+        operator=text(shape.operator, 120), dims=text(shape.dims, 300), dtype=text(shape.dtype, 60),
+        tune=json_safe(dict(shape.tune)),
     ) for shape in shapes if text(shape.kernel) in kernels]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,15 +29,16 @@ class Fix:
         return self.finding.title.removeprefix(f"{self.finding.kernel.short_name}: ")
 
 
-def worth_fixing(limit: int) -> list[Fix]:
-    """Return families by what could be won back at most.
+def worth_fixing(limit: int, filters: Mapping[str, str] | None = None) -> list[Fix]:
+    """Return families by what could be won back, those of which nothing is known last, by their time.
 
-    Of traces first, then those that only counter reports know.
+    Of traces first, then those that only counter reports know. `filters` as `selectors.ranking` takes them.
     """
-    lines = ranking({}, limit).lines
+    scope = filters or {}
+    lines = ranking(scope, limit).lines
     if len(lines) < limit:
         seen = {line.family.pk for line in lines}
-        counted = ranking({"kind": str(Profile.Kind.COUNTERS)}).lines
+        counted = ranking({**scope, "kind": str(Profile.Kind.COUNTERS)}).lines
         lines = [*lines, *(line for line in counted if line.family.pk not in seen)][:limit]
     findings = (Finding.objects.filter(kernel__family__in=[line.family.pk for line in lines], worth_ns__gt=0)
                 .select_related("kernel__profile").order_by("kernel__family_id", "-worth_ns", "id").distinct("kernel__family_id"))
@@ -92,13 +94,18 @@ def pairs() -> list[BuildPair]:
     return sorted(whole, key=lambda pair: max((there[pk] for pk in pair.new_profiles), default=pair.made), reverse=True)
 
 
-def got_slower(limit: int) -> list[Pair]:
+def got_slower(limit: int, filters: Mapping[str, str] | None = None) -> list[Pair]:
     """Return kernels that the newest builds made slower beyond their noise.
 
-    Most time first within a pair of builds.
+    Most time first within a pair of builds. Of `filters` model, GPU and build (either of the two) count.
     """
     out = []
+    scope = filters or {}
     for pair in pairs():
+        if ((model := scope.get("model", "")) and pair.model != model) or (
+                (gpu := scope.get("gpu", "")) and gpu.lower() not in pair.gpu.lower()) or (
+                (build := scope.get("build", "")) and build not in (pair.old_build, pair.new_build)):
+            continue
         rows = list(pair.changes.filter(verdict="slower").select_related("kernel__profile"))
         shown = rows[:limit]
         families = {row.kernel.family_id for row in shown if row.kernel and row.kernel.family_id}

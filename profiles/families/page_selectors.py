@@ -12,8 +12,18 @@ from profiles.advice.selectors import advice_lines, of_family
 from profiles.analysis.core.result import SEVERITIES
 from profiles.analysis.core.sentences import pct_text, plural, time_text
 from profiles.families.kept_selectors import cached_answer
-from profiles.families.selectors import UNREAD, Actions, Line, on_gpus, ranking, shape_actions
-from profiles.models import AdviceDecision, BuildChange, FamilyEdit, Finding, KernelFamily, KernelShape, KernelStat, Profile
+from profiles.families.selectors import UNREAD, Actions, Line, estimate_text, ranking, shape_actions
+from profiles.models import (
+    AdviceDecision,
+    BuildChange,
+    FamilyEdit,
+    Finding,
+    KernelFamily,
+    KernelShape,
+    KernelStat,
+    Profile,
+    first_uploads,
+)
 from profiles.rows import text as clean
 
 SHAPES, RUNS, NAMES, FINDINGS, ADVICE, OFFERED = 60, 100, 200, 8, 6, 2_000
@@ -23,7 +33,11 @@ _KIND = {"trace": "trace", "counters": "counter report", "summary": "file of sum
 
 @dataclass(frozen=True)
 class ShapeLine:
-    """Launches of one grid, block and problem over all profiles of a kind: the level between family and launch."""
+    """Launches of one grid, block and problem on one GPU in one build: the level between family and launch.
+
+    `p50_ns` and `p95_ns` are (low, high): the quantile of all launches together lies between those of its profiles, and is
+    exact where one profile has them all. None: not kept yet.
+    """
 
     shape: KernelShape          # the profile's row of most time: operator, dims and the longest launch are its
     builds: list[str]
@@ -32,6 +46,8 @@ class ShapeLine:
     total_ns: int
     min_ns: int
     max_ns: int
+    p50_ns: tuple[float, float] | None
+    p95_ns: tuple[float, float] | None
     share_pct: float
     roof_pct: float | None
     actions: Actions
@@ -57,6 +73,7 @@ class Run:
     p50_ns: float | None        # where one kernel is all of the family there
     p95_ns: float | None
     share_pct: float
+    same_as: Profile | None = None      # an older profile of the very same bytes: then this one is in no sum
 
     @property
     def mean_ns(self) -> float | None:
@@ -76,14 +93,18 @@ def family_page(family: KernelFamily) -> dict[str, Any]:
 
     Times of traces first; where none has the family, of counter reports, of sums.
     """
-    stats = KernelStat.objects.filter(family=family, profile__status=Profile.Status.READY)
+    every = KernelStat.objects.filter(family=family, profile__status=Profile.Status.READY)
+    stats = counted_once(every)
     kinds = set(stats.order_by().values_list("profile__kind", flat=True).distinct())
     kind = next((str(each) for each in (Profile.Kind.TRACE, Profile.Kind.COUNTERS, Profile.Kind.SUMMARY) if each in kinds), "")
     line = family_line(family, kind) if kind else None
-    runs, counted = _runs(stats), _counter_reports(stats)
+    runs, counted = _runs(every), _counter_reports(stats)
+    shapes, more_shapes = _shapes(stats)
     return {
         "family": family, "kind": kind, "kind_word": _KIND.get(kind, ""), "line": line, "runs": runs,
-        "answer": _answer(family, kind, line, runs), "shapes": _shapes(stats), "counted": counted,
+        "runs_more": max(0, every.values("profile").distinct().count() - len(runs)),
+        "runs_again": sum(bool(run.same_as) for run in runs),
+        "answer": _answer(family, kind, line, runs), "shapes": shapes, "more_shapes": more_shapes, "counted": counted,
         "advice": advice_lines(counted[0])[:ADVICE] if counted else [], "decisions": list(_decisions(family)[:ADVICE]),
         "findings": [] if counted else _findings(stats),
         "changes": list(BuildChange.objects.filter(kernel__family=family).select_related("pair", "kernel")[:20]),
@@ -92,41 +113,70 @@ def family_page(family: KernelFamily) -> dict[str, Any]:
     }
 
 
+def counted_once(stats: QuerySet[KernelStat]) -> QuerySet[KernelStat]:
+    """Return the kernels of profiles that count: of the same bytes uploaded twice the older one's."""
+    return stats.filter(profile__in=first_uploads(Profile.objects.filter(status=Profile.Status.READY)).order_by().values("pk"))
+
+
 def family_line(family: KernelFamily, kind: str) -> Line | None:
     """Its line of the ranking, with its share of all time of that kind."""
     return next(iter(ranking({"kind": kind}, only=family.pk).lines), None)
 
 
 def _runs(stats: QuerySet[KernelStat]) -> list[Run]:
-    """Newest profile first."""
+    """Newest profile first; one of the same bytes as an older profile names that."""
     groups: dict[int, list[KernelStat]] = {}
     rows = stats.select_related("profile").defer(*(name[8:] for name in UNREAD))
     for stat in rows.order_by("-profile__created", "-profile_id", "-total_ns")[:RUNS * 20]:
         groups.setdefault(stat.profile_id, []).append(stat)
-    return [_run(group) for group in list(groups.values())[:RUNS]]
+    shown = list(groups.values())[:RUNS]
+    oldest: dict[str, Profile] = {}
+    hashes = {group[0].profile.sha256 for group in shown} - {""}
+    for profile in (Profile.objects.filter(status=Profile.Status.READY, sha256__in=hashes).order_by("-pk")
+                    .defer(*(name[17:] for name in UNREAD))):
+        oldest[profile.sha256] = profile
+    return [_run(group, oldest.get(group[0].profile.sha256)) for group in shown]
 
 
-def _run(group: Sequence[KernelStat]) -> Run:
+def _run(group: Sequence[KernelStat], oldest: Profile | None) -> Run:
     alone = group[0] if len(group) == 1 else None
+    again = oldest if oldest is not None and oldest.pk != group[0].profile_id else None
     return Run(group[0].profile, group[0], len(group), sum(each.launches for each in group),
                sum(each.total_ns or 0 for each in group), alone.p50_ns if alone else None, alone.p95_ns if alone else None,
-               sum(each.share_pct or 0.0 for each in group))
+               sum(each.share_pct or 0.0 for each in group), again)
 
 
-def _shapes(stats: QuerySet[KernelStat]) -> list[ShapeLine]:
-    """Most time first, per kind, GPU, grid, block and problem; each with what its profile of most time says."""
-    rows = list(KernelShape.objects.filter(kernel__in=stats.order_by().values("pk"))
-                .select_related("kernel__profile", "kernel__family").defer(*UNREAD).order_by("-total_ns")[:5_000])
+@dataclass(frozen=True)
+class MoreShapes:
+    """What the list of shapes leaves out, of the kind that it begins with: so that the rows add up to the kernel's time."""
+
+    count: int
+    launches: int
+    total_ns: int
+
+
+def _shapes(stats: QuerySet[KernelStat]) -> tuple[list[ShapeLine], MoreShapes | None]:
+    """Most time first, per kind, GPU, build, grid, block and problem; each with what its profile of most time says."""
+    mine = KernelShape.objects.filter(kernel__in=stats.order_by().values("pk"))
+    rows = list(mine.select_related("kernel__profile", "kernel__family").defer(*UNREAD).order_by("-total_ns")[:5_000])
     groups: dict[tuple[str, ...], list[KernelShape]] = {}
     for row in rows:
         profile = row.kernel.profile
-        groups.setdefault((profile.kind, profile.gpu, row.grid, row.block, row.operator, row.dims), []).append(row)
-    of_kind: dict[str, int] = {}
-    for (kind, *_), group in groups.items():
-        of_kind[kind] = of_kind.get(kind, 0) + sum(row.total_ns for row in group)
-    lines = [_shape_line(group, of_kind[kind]) for (kind, *_), group in groups.items()]
+        groups.setdefault((profile.kind, profile.gpu, profile.build, row.grid, row.block, row.operator, row.dims), []).append(row)
+    of_kind: dict[str, tuple[int, int]] = {
+        row["kernel__profile__kind"]: (int(row["total"] or 0), int(row["count"] or 0))
+        for row in mine.order_by().values("kernel__profile__kind").annotate(total=Sum("total_ns"), count=Sum("launches"))}
+    lines = [_shape_line(group, of_kind[kind][0]) for (kind, *_), group in groups.items()]
     traces_first = sorted(lines, key=lambda line: (line.shape.kernel.profile.kind != Profile.Kind.TRACE, -line.total_ns))
-    return traces_first[:SHAPES]
+    shown = traces_first[:SHAPES]
+    if not shown:
+        return [], None
+    kind = shown[0].shape.kernel.profile.kind
+    listed = [line for line in shown if line.shape.kernel.profile.kind == kind]
+    rest = MoreShapes(sum(line.shape.kernel.profile.kind == kind for line in lines) - len(listed),
+                      of_kind[kind][1] - sum(line.launches for line in listed),
+                      of_kind[kind][0] - sum(line.total_ns for line in listed))
+    return shown, rest if rest.total_ns or rest.launches else None
 
 
 def _shape_line(group: Sequence[KernelShape], of_ns: int) -> ShapeLine:
@@ -136,8 +186,14 @@ def _shape_line(group: Sequence[KernelShape], of_ns: int) -> ShapeLine:
     return ShapeLine(
         group[0], sorted({row.kernel.profile.build for row in group if row.kernel.profile.build}),
         len({row.kernel.profile_id for row in group}), sum(row.launches for row in group), total_ns,
-        min(row.min_ns for row in group), max(row.max_ns for row in group), 100.0 * total_ns / of_ns if of_ns else 0.0,
+        min(row.min_ns for row in group), max(row.max_ns for row in group), _range([row.p50_ns for row in group]),
+        _range([row.p95_ns for row in group]), 100.0 * total_ns / of_ns if of_ns else 0.0,
         sum(pct * ns for pct, ns in roofs) / weight if weight else None, shape_actions(group[0]))
+
+
+def _range(values: Sequence[float | None]) -> tuple[float, float] | None:
+    known = [value for value in values if value is not None]
+    return (min(known), max(known)) if known and len(known) == len(values) else None
 
 
 def _counter_reports(stats: QuerySet[KernelStat]) -> list[KernelStat]:
@@ -175,7 +231,7 @@ def _answer(family: KernelFamily, kind: str, line: Line | None, runs: Sequence[R
         return f"This kernel is part of `{family.merged_into.name}` now"
     if line is None:
         return "No profile has this kernel any more"
-    builds = len({run.profile.build for run in runs if run.profile.build})
+    builds = len({run.profile.build for run in runs if run.profile.build and run.same_as is None and run.profile.kind == kind})
     where = f"{line.profiles:,} {_KIND[kind] if line.profiles == 1 else _ALL[kind]}"
     of_builds = f" of {plural(builds, 'build')}" if builds else ""
     text = f"{time_text(line.worth.total_ns)} in {plural(line.worth.launches, 'launch')} of {where}{of_builds}"
@@ -187,9 +243,11 @@ def _answer(family: KernelFamily, kind: str, line: Line | None, runs: Sequence[R
         part = f"; for the other {time_text(rest_ns)} no counters tell it" if rest_ns > 0.005 * one.total_ns else ""
         return (f"{text}. It reaches {pct_text(one.roof_pct or 0.0)} of its own {one.side} roof, so up to "
                 f"{time_text(one.recoverable_ns)} could be won back{part}")
+    if one.expected_ns is not None:
+        return f"{text}. An {estimate_text(one)}"
     if one.category == "communication":
         return f"{text}. It moves data between GPUs and waits for the others: no roof tells the two apart"
-    return f"{text}. What of it could be won back is unknown: no counters of it on {on_gpus(one)}"
+    return f"{text}. What of it could be won back is unknown: {one.reason}"
 
 
 def edit_lines(family: KernelFamily | None = None, limit: int = 50) -> list[FamilyEdit]:
@@ -223,12 +281,12 @@ def family_choices() -> dict[str, list[str]]:
 def series(runs: Sequence[Run]) -> list[Mapping[str, Any]]:
     """Return the points of the chart by build: mean per launch of each profile, oldest first.
 
-    Per GPU and kind.
+    Per GPU and kind. A file that was uploaded twice is one point.
     """
     return [{"when": run.profile.created, "build": run.profile.build, "profile": run.profile.name, "gpu": run.profile.gpu,
              "model": run.profile.model, "kind": run.profile.kind, "mean_ns": run.mean_ns,
              "p50_ns": run.p50_ns, "p95_ns": run.p95_ns, "launches": run.launches}
-            for run in reversed(runs) if run.mean_ns]
+            for run in reversed(runs) if run.mean_ns and run.same_as is None]
 
 
 def builds(stats: QuerySet[KernelStat]) -> list[dict[str, Any]]:

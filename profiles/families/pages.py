@@ -37,7 +37,7 @@ def kernel_list(request: HttpRequest) -> HttpResponse:
         "chosen": chosen, "filtered": any(chosen.values()), "bars": ranking.longest, "rest_count": rest_count,
         "rest_pct": max(0.0, 100.0 - sum(line.share_pct for line in ranking.longest)) if rest_count else 0.0,
         "unlisted": ranking.count - len(ranking.lines), "choices": lists.filter_choices() | page_selectors.family_choices(),
-        "edits": page_selectors.edit_lines(limit=20),
+        "edits": page_selectors.edit_lines(limit=20), "windows": lists.WINDOWS, "query": lists.query_without(chosen),
     })
 
 

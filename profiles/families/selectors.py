@@ -21,7 +21,7 @@ from profiles.analysis.kernel.worth import (
     FamilyCounters,
     FamilyTime,
     KernelClass,
-    Reach,
+    Reaches,
     Worth,
     class_reaches,
     worth,
@@ -110,8 +110,8 @@ def basis_text(one: Worth) -> str:
         parts.append(f"estimate for {time_text(one.from_shapes_ns)} from shapes: time − the least that its FLOP and minimal bytes "
                      "take under the GPU's roofs")
     if one.estimated_ns > one.from_shapes_ns:
-        told = "; ".join(f"{each.count} counted {each.what} reach {pct_text(100 * each.median)} of their roof at the median on {gpu}, "
-                         f"{pct_text(100 * each.q25)} to {pct_text(100 * each.q75)} between the quartiles"
+        told = "; ".join(f"{each.count} counted {each.what} reach {pct_text(100 * each.median)} of their roof at the median "
+                         f"on {gpu}, {pct_text(100 * each.q25)} to {pct_text(100 * each.q75)} between the quartiles"
                          for gpu, each in one.reaches.items())
         parts.append(f"estimate for {time_text(one.estimated_ns - one.from_shapes_ns)} from kernels like it: {told}")
     if one.unknown_ns > 0.005 * one.total_ns:
@@ -158,7 +158,8 @@ def family_filters(filters: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
     return tuple(sorted((name, value.strip()) for name, value in filters.items() if name in FILTERS and value.strip()))
 
 
-def _ranking(filters: Mapping[str, str], limit: int, only: int | None) -> Ranking:
+def kernels_of(filters: Mapping[str, str]) -> QuerySet[KernelStat]:
+    """Return the kernels of the ready profiles that match: what every sum over them is made of."""
     profiles = fleet(filters).order_by().values("pk")
     stats = KernelStat.objects.filter(profile__in=profiles, family__isnull=False)
     if text := filters.get("q", "").strip():
@@ -166,6 +167,17 @@ def _ranking(filters: Mapping[str, str], limit: int, only: int | None) -> Rankin
     for name in ("op", "dtype"):
         if value := filters.get(name, "").strip():
             stats = stats.filter(**{f"family__{name}": "" if value == "unknown" else value})
+    return stats
+
+
+def kernel_time_ns(filters: Mapping[str, str]) -> float:
+    """Return the kernel time of the profiles that match: the sum that the rows of `ranking` add up to."""
+    return cached_answer(("time", family_filters(filters)), lambda: float(
+        kernels_of(filters).order_by().aggregate(total=Sum("total_ns"))["total"] or 0))
+
+
+def _ranking(filters: Mapping[str, str], limit: int, only: int | None) -> Ranking:
+    stats = kernels_of(filters)
     total_ns = float(stats.order_by().aggregate(total=Sum("total_ns"))["total"] or 0)
     if only is not None:
         stats = stats.filter(family=only)
@@ -176,7 +188,7 @@ def _ranking(filters: Mapping[str, str], limit: int, only: int | None) -> Rankin
     near = known | {row["family"] for row in first}
     classes = family_classes(near)
     worths = worth(_family_times(stats.filter(family__in=near)), counted, classes)
-    if more := _estimable(families, worths, class_reaches(counted, classes), limit) - near:
+    if more := _estimable(stats, worths, class_reaches(counted, classes), limit) - near:
         worths = worth(_family_times(stats.filter(family__in=near | more)), counted, {**classes, **family_classes(more)})
     longest = sorted(worths, key=lambda one: -one.total_ns)[:LONGEST]
     shown = {one.family: one for one in (*worths[:limit], *longest)}
@@ -193,8 +205,7 @@ def family_classes(ids: Collection[int]) -> dict[int, KernelClass]:
     return {pk: KernelClass(op, function.startswith(LIBRARIES)) for pk, op, function in rows}
 
 
-def _estimable(families: QuerySet[KernelStat, dict[str, Any]], worths: Sequence[Worth],
-               reaches: Mapping[tuple[str, str, bool | None], Reach], limit: int) -> set[int]:
+def _estimable(stats: QuerySet[KernelStat], worths: Sequence[Worth], reaches: Reaches, limit: int) -> set[int]:
     """Families that may stand among the first `limit` lines by an estimate: they take longer than the last of them wins."""
     expected = [one.expected_ns for one in worths[:limit] if one.expected_ns is not None]
     least_ns = expected[-1] if len(expected) == limit else 0.0
@@ -202,9 +213,9 @@ def _estimable(families: QuerySet[KernelStat, dict[str, Any]], worths: Sequence[
         ops = {op for (_, op, _), reach in reaches.items() if reach.count >= LEAST_COUNTED}
         if not ops:
             return set()
-        families = families.filter(family__op__in=ops)
-    rows = families.annotate(total=Sum("total_ns")).filter(total__gt=least_ns).order_by("-total", "family")[:MOST]
-    return {row["family"] for row in rows}
+        stats = stats.filter(family__op__in=ops)
+    rows = stats.order_by().values("family").annotate(total=Sum("total_ns")).filter(total__gt=least_ns)
+    return {row["family"] for row in rows.order_by("-total", "family")[:MOST]}
 
 
 def _family_times(stats: QuerySet[KernelStat]) -> list[FamilyTime]:
@@ -215,8 +226,8 @@ def _family_times(stats: QuerySet[KernelStat]) -> list[FamilyTime]:
         totals[row["family"], row["profile__gpu"]] = [float(row["total"] or 0), int(row["count"] or 0), row["kind"]]
     out = []
     has_floor = ExpressionWrapper(Q(floor_ns__isnull=False), BooleanField())
-    shapes = (KernelShape.objects.filter(Q(bucket__isnull=False) | Q(floor_ns__isnull=False), kernel__in=stats.order_by().values("pk"))
-              .order_by().annotate(has_floor=has_floor)
+    known = Q(bucket__isnull=False) | Q(floor_ns__isnull=False)
+    shapes = (KernelShape.objects.filter(known, kernel__in=stats.order_by().values("pk")).order_by().annotate(has_floor=has_floor)
               .values("kernel__family", "kernel__profile__gpu", "bucket", "has_floor")
               .annotate(total=Sum("total_ns"), count=Sum("launches"), floor=Sum(F("floor_ns") * F("launches"))))
     for shape in shapes:
@@ -332,4 +343,5 @@ def line_json(line: Line) -> dict[str, Any]:
 
 def ranking_json(ranked: Ranking, limit: int) -> dict[str, Any]:
     return {"kind": ranked.kind, "total_ns": ranked.total_ns, "known_ns": ranked.known_ns, "recoverable_ns": ranked.recoverable_ns,
-            "estimated_ns": ranked.estimated_ns, "estimate_ns": ranked.estimate_ns, "count": ranked.count, "families": [line_json(line) for line in ranked.lines[:limit]]}
+            "estimated_ns": ranked.estimated_ns, "estimate_ns": ranked.estimate_ns, "count": ranked.count,
+            "families": [line_json(line) for line in ranked.lines[:limit]]}

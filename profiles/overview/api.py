@@ -218,6 +218,17 @@ class KernelListApi(APIView):
         return Response({"profile": pk, "kernels": rows})
 
 
+class KernelShapeListApi(APIView):
+    @extend_schema(operation_id="profiles_kernel_shapes", responses=JSON, parameters=[FORMAT])
+    def get(self, request: Request, pk: int) -> Response | HttpResponse:
+        """Kernels by grid, block and the operator around the launch: count, total, p50, p95; largest total first."""
+        profile = get_object_or_404(Profile, pk=pk)
+        rows = [selectors_profile.shape_json(row, profile.gpu_time_ns) for row in selectors_profile.shape_rows(profile)]
+        if kind := asked_format(request):
+            return rows_response(kind, f"profile-{pk}-kernel-shapes", selectors_profile.SHAPE_COLUMNS, rows)
+        return Response({"profile": pk, "build": profile.build, "gpu": profile.gpu, "kernel_shapes": rows})
+
+
 class CounterListApi(APIView):
     @extend_schema(operation_id="profiles_counters", responses=JSON, parameters=[FORMAT, OpenApiParameter(
         "launch", int, description="Every raw metric of this one")])

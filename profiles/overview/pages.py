@@ -85,16 +85,21 @@ def profile_detail(request: HttpRequest, pk: int) -> HttpResponse | FileResponse
         "command": selectors_profile.command(profile),
     }
     if profile.status == Profile.Status.READY:
-        context |= _ready_context(profile, None if request.GET.get("kernels") == "all" else KERNELS)
+        context |= _ready_context(profile, request.GET.get("kernels", ""))
     return render(request, "profiles/detail.html", context)
 
 
-def _ready_context(profile: Profile, most: int | None) -> dict[str, Any]:
-    """What a ready profile's page shows beyond its row: of its kernels at most `most`."""
+def _ready_context(profile: Profile, asked: str) -> dict[str, Any]:
+    """What a ready profile's page shows beyond its row. `asked` of the kernels: "all", "shapes" (a row per shape), "all-shapes"."""
+    most = None if asked in ("all", "all-shapes") else KERNELS
+    by_shape = asked in ("shapes", "all-shapes")
+    shapes = selectors_profile.shape_rows(profile).count()
     findings = selectors_profile.finding_lines(profile)
     context = {
         "answer": selectors_profile.answer(profile, findings), "findings": findings,
         "kernels": selectors_profile.kernel_table(profile, most), "kernel_count": profile.kernels.count(),
+        "by_shape": by_shape, "shape_count": shapes,
+        "shape_lines": selectors_profile.shape_table(profile, most) if by_shape else [],
         "metadata": selectors_profile.metadata_rows(profile),
         "others": selectors_profile.comparable_profiles(profile)[:50],
     }

@@ -13,7 +13,7 @@ from profiles.advice.selectors import run_decisions
 from profiles.analysis.core.names import operator_of
 from profiles.analysis.core.result import SEVERITIES
 from profiles.analysis.core.sentences import pct_text, plural, time_text
-from profiles.models import AdviceDecision, Capture, Finding, KernelStat, Profile
+from profiles.models import AdviceDecision, Capture, Finding, KernelShape, KernelStat, Profile
 from profiles.store import summary as store_summary
 
 
@@ -130,6 +130,47 @@ def counted_kernels(profile: Profile, stats: Sequence[KernelStat]) -> dict[int, 
     rows = KernelStat.objects.filter(family__in=families, profile__kind=Profile.Kind.COUNTERS, profile__gpu=profile.gpu,
                                      profile__status=Profile.Status.READY).select_related("profile")
     return {row.family_id: row for row in rows.order_by("profile__created", "pk") if row.family_id}
+
+
+SHAPE_COLUMNS = ("name", "short_name", "grid", "block", "operator", "dims", "dtype", "shapes", "launches", "total_ns", "mean_ns",
+                 "p50_ns", "p95_ns", "min_ns", "max_ns", "share_pct", "roof_pct", "floor_ns", "shape")
+
+
+def shape_rows(profile: Profile) -> QuerySet[KernelShape]:
+    """Return the kernels of a profile by what they worked on, most time first; empty for sums, which state no launches."""
+    return KernelShape.objects.filter(kernel__profile=profile).select_related("kernel").order_by("-total_ns", "pk")
+
+
+def shape_json(row: KernelShape, of_ns: int) -> dict[str, Any]:
+    """One row of `SHAPE_COLUMNS`; `of_ns` is the profile's kernel time, of which `share_pct` is."""
+    kernel = row.kernel
+    made = ("name", "short_name", "mean_ns", "share_pct", "shape")
+    return {"name": kernel.name, "short_name": kernel.short_name,
+            **{name: getattr(row, name) for name in SHAPE_COLUMNS if name not in made},
+            "mean_ns": row.total_ns / row.launches if row.launches else None,
+            "share_pct": 100.0 * row.total_ns / of_ns if of_ns else 0.0, "shape": row.pk}
+
+
+@dataclass(frozen=True)
+class KernelShapeLine:
+    """A kernel of the profile page with one shape; rows of one kernel stand beside each other by time, not by kernel."""
+
+    shape: KernelShape
+    share_pct: float
+
+    @property
+    def stat(self) -> KernelStat:
+        return self.shape.kernel
+
+    @property
+    def mean_ns(self) -> float | None:
+        return self.shape.total_ns / self.shape.launches if self.shape.launches else None
+
+
+def shape_table(profile: Profile, most: int | None = None) -> list[KernelShapeLine]:
+    """Return at most `most` kernel shapes, most time first."""
+    of_ns = profile.gpu_time_ns
+    return [KernelShapeLine(row, 100.0 * row.total_ns / of_ns if of_ns else 0.0) for row in shape_rows(profile)[:most]]
 
 
 def finding_rows(profile: Profile) -> list[Finding]:

@@ -89,6 +89,27 @@ dur_ns DOUBLE ns
     Table("kernel_stats", "One row per kernel, as on the profile's page; also where a tool gave sums and no launches.",
           (_PROFILE, *(Column(each.name, **each.metadata) for each in fields(KernelRow) if each.metadata)),
           "SELECT build, sum(total_ns) FROM kernel_stats JOIN profiles ON profiles.id = profile GROUP BY build"),
+    Table("kernel_shapes", "Kernels by what they worked on: one row per kernel, grid, block and operator around the launch.",
+          _columns("""
+name VARCHAR full name of the kernel
+short_name VARCHAR without templates and arguments
+grid VARCHAR blocks, 512×1×1; empty where it is not known, or the row is of all further shapes
+block VARCHAR threads
+operator VARCHAR framework operator around the longest launch
+dims VARCHAR its input shapes, as the trace states them
+dtype VARCHAR its input types
+shapes INTEGER how many shapes the row holds: more than one in the row of all further ones
+launches BIGINT count
+total_ns BIGINT ns
+mean_ns DOUBLE ns
+p50_ns DOUBLE ns, of all its launches
+p95_ns DOUBLE ns, of all its launches
+min_ns BIGINT ns
+max_ns BIGINT ns
+share_pct DOUBLE 0-100, of the profile's summed kernel time
+roof_pct DOUBLE share of its own roof, 0-100; NULL without counters
+"""), "SELECT build, short_name, dims, p50_ns, p95_ns, s.launches FROM kernel_shapes s JOIN profiles ON profiles.id = profile "
+          "ORDER BY total_ns DESC"),
     Table("tracks", "Threads, streams and counters of a timeline.", _columns("""
 id INTEGER number of the track within its profile
 kind VARCHAR thread, stream, counter or other

@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from profiles.models import KernelStat, Profile
+from profiles.models import KernelShape, KernelStat, Profile
 from profiles.sql import inside
 from profiles.sql.tables import CATEGORIES, Column, table
 from profiles.store import counters as store_counters
@@ -45,6 +45,7 @@ def prepare(profiles: list[Profile], folder: Path) -> QueryFiles:
     documents = {pk: json.loads((folder / f"p{pk}" / "timeline.json").read_text()) for pk, names in links.items()
                  if "timeline.json" in names}
     for name, rows in (("profiles", map(_profile, profiles)), ("kernel_stats", _kernel_stats(profiles)),
+                       ("kernel_shapes", _kernel_shapes(profiles)),
                        ("tracks", _tracks(documents)), ("steps", _steps(documents)), ("integrity", _integrity(profiles)),
                        ("metadata", _metadata(profiles)), ("cells", _cells(profiles))):
         _small(folder, name, rows, out)
@@ -144,6 +145,18 @@ def _kernel_stats(profiles: list[Profile]) -> Iterator[dict[str, Any]]:
     rows = KernelStat.objects.filter(profile__in=profiles).order_by("profile_id", "-total_ns", "pk")
     for row in rows.values("profile_id", *names):
         yield {"profile": row.pop("profile_id"), **row}
+
+
+def _kernel_shapes(profiles: list[Profile]) -> Iterator[dict[str, Any]]:
+    of_ns = {profile.pk: profile.gpu_time_ns for profile in profiles}
+    own = [each.name for each in table("kernel_shapes").columns
+           if each.name not in ("profile", "name", "short_name", "mean_ns", "share_pct")]
+    rows = KernelShape.objects.filter(kernel__profile__in=profiles).order_by("kernel__profile_id", "-total_ns", "pk")
+    for row in rows.values("kernel__profile_id", "kernel__name", "kernel__short_name", *own):
+        pk, total_ns, launches = row.pop("kernel__profile_id"), row["total_ns"], row["launches"]
+        yield {"profile": pk, "name": row.pop("kernel__name"), "short_name": row.pop("kernel__short_name"), **row,
+               "mean_ns": total_ns / launches if launches else None,
+               "share_pct": 100.0 * total_ns / of_ns[pk] if of_ns[pk] else None}
 
 
 def _tracks(documents: dict[int, dict[str, Any]]) -> Iterator[dict[str, Any]]:

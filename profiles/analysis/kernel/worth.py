@@ -82,6 +82,9 @@ class Reach:
     q75: float
 
 
+Reaches = Mapping[tuple[str, str, bool | None], Reach]      # by GPU, operation, of a vendor's library or not (None: both)
+
+
 @dataclass
 class Worth:
     """Of one family. `known_ns` is the time that counters speak of, `estimated_ns` that of the estimates; the rest is unknown.
@@ -180,7 +183,7 @@ def worth(spent: Iterable[FamilyTime], counted: Iterable[FamilyCounters],
         one.expected_ns is None, -(one.expected_ns or 0.0), -one.total_ns, one.family))
 
 
-def class_reaches(counted: Sequence[FamilyCounters], classes: Mapping[int, KernelClass]) -> dict[tuple[str, str, bool | None], Reach]:
+def class_reaches(counted: Sequence[FamilyCounters], classes: Mapping[int, KernelClass]) -> Reaches:
     """Return by (GPU, operation, library or not; None: both) what counted kernels reach of their own roofs.
 
     One number per family and shape bucket, however often it was counted. Shares above the roof count as 1. Classes of fewer than
@@ -209,7 +212,7 @@ def _reach(op: str, library: bool | None, shares: Sequence[float]) -> Reach:
     return Reach(f"{op} kernels{owned}", len(shares), q25, median, q75)
 
 
-def _reach_of(reaches: Mapping[tuple[str, str, bool | None], Reach], gpu: str, kind: KernelClass) -> Reach | None:
+def _reach_of(reaches: Reaches, gpu: str, kind: KernelClass) -> Reach | None:
     """The narrowest class of which enough kernels were counted."""
     if not gpu or not kind.op:
         return None
@@ -217,7 +220,7 @@ def _reach_of(reaches: Mapping[tuple[str, str, bool | None], Reach], gpu: str, k
     return next((each for each in both if each is not None and each.count >= LEAST_COUNTED), None)
 
 
-def _estimate(one: Worth, spent: FamilyTime, reaches: Mapping[tuple[str, str, bool | None], Reach], kind: KernelClass) -> None:
+def _estimate(one: Worth, spent: FamilyTime, reaches: Reaches, kind: KernelClass) -> None:
     """Add an estimate from shapes, else from the class; nothing where neither is known."""
     total_ns, reach = spent.total_ns, _reach_of(reaches, spent.gpu, kind)
     if spent.floor_ns is not None and 0 < spent.floor_ns <= FLOOR_TOLERANCE * total_ns:
@@ -236,7 +239,7 @@ def _estimate(one: Worth, spent: FamilyTime, reaches: Mapping[tuple[str, str, bo
     one.high_ns += high_ns
 
 
-def _reason(one: Worth, reaches: Mapping[tuple[str, str, bool | None], Reach], kind: KernelClass) -> str:
+def _reason(one: Worth, reaches: Reaches, kind: KernelClass) -> str:
     if one.category == COMMUNICATION:
         return "a collective waits as well as moves data: its time says nothing about a roof"
     if not any(one.gpus):

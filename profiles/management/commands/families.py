@@ -31,6 +31,10 @@ class Command(BaseCommand):
             self.stdout.write(json.dumps(document, ensure_ascii=False, allow_nan=False))
             return
         for line in ranked.lines[:max(0, options["limit"])]:
-            won_ns = line.worth.recoverable_ns
-            known = "unknown, no counters" if won_ns is None else f"{won_ns / 1e6:,.3f} ms to win back"
+            known = "unknown: " + line.worth.reason
+            if line.worth.expected_ns is not None and line.worth.interval_ns is not None:
+                low_ns, high_ns = line.worth.interval_ns
+                known = f"{line.worth.expected_ns / 1e6:,.3f} ms to win back"
+                if line.worth.estimate_ns is not None:
+                    known += f" (estimate, {low_ns / 1e6:,.3f} to {high_ns / 1e6:,.3f} ms)"
             self.stdout.write(f"{line.name}: {line.worth.total_ns / 1e6:,.3f} ms in {line.worth.launches:,} launches, {known}")

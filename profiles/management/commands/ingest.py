@@ -20,7 +20,7 @@ from django.core.management.base import BaseCommand, CommandError
 from django.utils.module_loading import import_string
 
 from profiles.models import Profile
-from profiles.profile.selectors import kernel_rows
+from profiles.profile.selectors import kernel_rows, shape_json, shape_rows
 from profiles.trace import TraceError
 from profiles.upload.services import profile_create, profile_fail
 from workers import jobs
@@ -100,6 +100,7 @@ def _entry(names: list[str], profile: Profile | None, error: dict[str, str] | No
         "integrity": shown.integrity, "launches": shown.launches, "gpu_time_ns": shown.gpu_time_ns,
         "top_kernels": [{"name": row.name, "launches": row.launches, "total_ns": row.total_ns}
                         for row in kernel_rows(profile)[:TOP_KERNELS]] if profile else [],
+        "top_kernel_shapes": [shape_json(row, profile.gpu_time_ns) for row in shape_rows(profile)[:TOP_KERNELS]] if profile else [],
         "seconds": shown.seconds, "peak_rss_bytes": shown.peak_rss_bytes, "stored_bytes": shown.stored_bytes,
     }
     return {**entry, "files": names} if len(names) > 1 else entry

@@ -14,6 +14,7 @@ from django.core.exceptions import PermissionDenied
 from django.core.files.base import File
 from django.test import Client
 
+from profiles.analysis.core.sentences import time_text
 from profiles.analysis.kernel import counters
 from profiles.families import home_selectors, selectors, services
 from profiles.families.assign_services import assign_missing, families_assign
@@ -23,6 +24,7 @@ from profiles.upload.services import profile_delete, profile_ingest, profile_upd
 from tests.profiles.ingest.corpus import CORPUS, TRUTH
 from tests.profiles.pages.test_services import create, recording, upload
 from tuner.models import CachedConfig
+from webapp import overview
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("tmp_store")]
 NVJET = "nvjet_sm90_tst_{0}x128_64x4_2x1_v_bz_NNT"
@@ -184,7 +186,10 @@ def test_two_builds_name_exactly_the_three_regressions_and_worth_agrees_with_the
     assert "of 2 counter reports of 2 builds; no trace holds it" in family and "512×1×1" in family and "4096×1×1" in family
     assert "buildA → buildB" in family and "What would help" in family and "compute roof" in family
     answer = client.get(f"/api/kernels/{line.family.pk}/").json()
-    assert [each["build"] for each in answer["builds"]] == ["buildA", "buildB"] and len(answer["shapes"]) == 3
+    assert [each["build"] for each in answer["builds"]] == ["buildA", "buildB"]
+    assert [(each["grid"], each["build"]) for each in answer["shapes"]] == [         # a shape of a build is a line
+        ("4096×1×1", "buildB"), ("512×1×1", "buildA"), ("64×1×1", "buildB"), ("64×1×1", "buildA")]
+    assert all(each["p50_ns"] and each["min_ns"] <= each["p50_ns"] <= each["p95_ns"] <= each["max_ns"] for each in answer["shapes"])
     assert sum(each["total_ns"] for each in answer["shapes"]) == pytest.approx(line.worth.total_ns, abs=5)
 
 
@@ -356,3 +361,58 @@ def test_the_ranking_of_corpus_traces_is_the_time_that_their_files_hold(client: 
     client.force_login(alice)
     home = shown(client, "/").split("Worth fixing")[1]
     assert home.index("jacobi_kernel") < home.index("NCCL SendRecv")
+
+
+def test_sums_on_home_kernels_and_family_pages_agree_with_each_other_and_with_their_rows(client: Client, alice: Any, bob: Any) -> None:
+    """Three traces, one of them uploaded twice: home = page of all kernels = Σ of its rows; each row = its family page = Σ of that
+    page's profiles = Σ of its shapes. The second upload of the same bytes says what it is and is in no sum."""
+    client.force_login(alice)
+    ready("kineto_layer.json.gz", build="b1", model="layer", owner=alice)
+    again = ready("kineto_layer.json.gz", build="b2", model="layer", owner=bob)
+    ready("kineto_train.json.gz", build="b1", model="train")
+    ready("full.ncu-rep.gz")
+    first = Profile.objects.get(sha256=again.sha256, build="b1")
+    own_ns = sum(each.gpu_time_ns for each in Profile.objects.filter(kind="trace").exclude(pk=again.pk))
+
+    everything = client.get("/api/kernels/").json()
+    assert everything["total_ns"] == own_ns == sum(each["total_ns"] for each in everything["families"])
+    assert sum(each["share_pct"] for each in everything["families"]) == pytest.approx(100)
+    assert overview.totals()["gpu_time_ns"] == own_ns
+    in_words = time_text(own_ns)
+    assert in_words in shown(client, "/") and in_words in shown(client, "/kernels/")
+    for row in everything["families"]:
+        family = client.get(f"/api/kernels/{row['family']}/").json()
+        traces = [each for each in family["profiles"] if each["kind"] == "trace"]
+        assert family["worth"]["total_ns"] == row["total_ns"] == sum(each["total_ns"] for each in traces if each["same_as"] is None)
+        assert row["profiles"] == sum(each["same_as"] is None for each in traces)
+        more = family["more_shapes"] or {"total_ns": 0, "launches": 0}
+        shapes = [each for each in family["shapes"] if each["kind"] == "trace"]
+        assert sum(each["total_ns"] for each in shapes) + more["total_ns"] == row["total_ns"]
+        assert sum(each["launches"] for each in shapes) + more["launches"] == row["launches"]
+        assert sum(each["total_ns"] for each in family["builds"] if each["kind"] == "trace") == row["total_ns"]
+        assert {each["same_as"] for each in traces if each["profile"] == again.pk} <= {first.pk}
+        assert row["known_ns"] + row["estimated_ns"] + row["unknown_ns"] == pytest.approx(row["total_ns"])
+    gemm = next(row for row in everything["families"] if row["name"] == "cuBLAS GEMM · fp16")
+    assert f"same file as {first.name[:29]}" in shown(client, f"/kernels/{gemm['family']}/")
+    assert "Sums over profiles count them once, as" in shown(client, f"/profiles/{again.pk}/")
+
+    # each filter by itself: bob's upload is the oldest of what bob has
+    layer_ns, train_ns = first.gpu_time_ns, own_ns - first.gpu_time_ns
+    for query, expected_ns in (({"owner": "bob"}, layer_ns), ({"model": "train"}, train_ns), ({"build": "b2"}, layer_ns),
+                               ({"window": "7"}, own_ns), ({"until": "2001-01-01"}, 0), ({"since": "2001-01-01"}, own_ns),
+                               ({"since": "no date", "window": "x"}, own_ns), ({"until": "2026-13-41"}, own_ns)):
+        assert client.get("/api/kernels/", query).json()["total_ns"] == expected_ns, query
+    assert time_text(train_ns) in shown(client, "/", model="train") and time_text(layer_ns) in shown(client, "/", owner="bob")
+    assert "No trace matches these filters" in shown(client, "/", owner="nobody")
+
+
+def test_a_profile_lists_its_kernels_by_shape(client: Client, alice: Any) -> None:
+    client.force_login(alice)
+    trace = ready("kineto_layer.json.gz")
+    rows = client.get(f"/api/profiles/{trace.pk}/kernel-shapes/").json()["kernel_shapes"]
+    assert sum(row["total_ns"] for row in rows) == trace.gpu_time_ns and sum(row["share_pct"] for row in rows) == pytest.approx(100)
+    wide = [row for row in rows if "256x128" in row["name"]]
+    assert len(wide) == 3 and len({row["grid"] for row in wide}) == 1 and len({row["dims"] for row in wide}) == 3
+    assert all(row["min_ns"] <= row["p50_ns"] <= row["p95_ns"] <= row["max_ns"] for row in rows)
+    page = shown(client, f"/profiles/{trace.pk}/", kernels="shapes")
+    assert all(row["dims"][:40] in page for row in wide) and "per kernel" in page
