@@ -68,6 +68,7 @@ urlpatterns = [
     path("roofline/", rooflines_pages.rooflines, name="rooflines"),                 # ?profiles=1,2&before=1&after=2
     path("occupancy/", occupancy_pages.occupancy, name="occupancy"),               # ?kernel=1 or ?cc=9.0&threads=256&…
     path("compare/", compare_pages.compare, name="compare"),                      # ?a=1&b=2 or ?build_a=…&build_b=…
+    path("compare/progress/", compare_pages.progress, name="progress"),           # ?model=…&gpu=… or ?profiles=1,2,3
     path("sql/", sql_pages.sql_console, name="sql"),                               # ?profiles=1,2 ?query=3
     # captures
     path("captures/", capture_pages.capture_list, name="capture-list"),
@@ -136,6 +137,7 @@ urlpatterns = [
     path("api/kernels/edits/<int:pk>/undo/", families_api.FamilyUndoApi.as_view(), name="api-family-undo"),
     path("api/roofline/", rooflines_api.RooflinesApi.as_view(), name="api-rooflines"),
     path("api/compare/", overview_api.CompareApi.as_view(), name="api-compare"),
+    path("api/progress/", overview_api.ProgressApi.as_view(), name="api-progress"),
     path("api/captures/", capture_api.CaptureListApi.as_view(), name="api-captures"),
     path("api/captures/preview/", capture_api.CapturePreviewApi.as_view(), name="api-capture-preview"),  # POST
     path("api/captures/targets/", capture_api.CaptureTargetListApi.as_view(), name="api-capture-targets"),

@@ -10,7 +10,7 @@ from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
 from profiles.compare import charts as charts_compare
-from profiles.compare import line_selectors, selectors
+from profiles.compare import line_selectors, progress_selectors, selectors
 from profiles.library.selectors import query_without
 from profiles.models import Profile
 from profiles.trace import TraceError
@@ -35,15 +35,36 @@ def compare(request: HttpRequest) -> HttpResponse:
         several = [each for each in kernels if len(each.shapes) > 1]
         by_shape = query["rows"] == "shapes" or not several
         listed = len(lines) if by_shape else len(kernels)
-        context |= {"compared": compared, "timelines": _timelines(compared), "links": _compare_links(query),
+        context |= {"compared": compared, "job": _job_of(compared), "timelines": _timelines(compared),
+                    "links": _compare_links(query),
                     "has_counters": bool(compared.counters),
                     "counter_names": [name for _, name, _ in selectors.COUNTERS],
                     "answer": line_selectors.answer(compared),
                     "rows": lines[:SHOWN], "unlisted": max(0, listed - SHOWN), "by_shape": by_shape,
-                    "kernels": kernels[:SHOWN], "several": several[:SHAPES_SHOWN], "more_several": len(several) - SHAPES_SHOWN,
+                    "kernels": kernels[:SHOWN], "several": several[:SHAPES_SHOWN],
+                    "more_several": len(several) - SHAPES_SHOWN,
                     "explained": [line for line in lines if line.why],
                     **_compare_figures(compared)}
     return render(request, "profiles/compare.html", context)
+
+
+@require_safe
+def progress(request: HttpRequest) -> HttpResponse:
+    """What did each change of a job win? Without a question, the jobs that can be asked about."""
+    query = {name: request.GET.get(name, "") for name in ("model", "gpu", "profiles")}
+    context: dict[str, Any] = {"query": query, "links": query_without(query)}
+    if query["model"] or query["profiles"]:
+        try:
+            made = progress_selectors.progress(query)
+        except TraceError as error:
+            return render(request, "profiles/progress.html",
+                          {**context, "jobs": progress_selectors.jobs(), "error": error}, status=400)
+        longest_ns = max((stage.time_ns or 0.0 for stage in made.stages), default=0.0) or 1.0
+        lines = [{"stage": stage, "width": f"{100 * (stage.time_ns or 0.0) / longest_ns:.2f}"} for stage in made.stages]
+        context |= {"made": made, "lines": lines, "answer": progress_selectors.answer(made)}
+    else:
+        context |= {"jobs": progress_selectors.jobs()}
+    return render(request, "profiles/progress.html", context)
 
 
 def _compare_figures(compared: selectors.KernelComparison) -> dict[str, Any]:
@@ -55,6 +76,13 @@ def _compare_figures(compared: selectors.KernelComparison) -> dict[str, Any]:
     figures: dict[str, Any] | None = cache.get_or_set(f"compare-figures:{compared.identity}", make, FIGURES_KEPT_S)
     assert figures is not None        # what `make` returns never is
     return figures
+
+
+def _job_of(compared: selectors.KernelComparison) -> dict[str, str]:
+    """The job of which both sides are traces, for its progress; empty where they are of several."""
+    traces = [profile for side in compared.sides for profile in side.profiles if profile.kind == Profile.Kind.TRACE]
+    models = {profile.model for profile in traces}
+    return {"model": models.pop()} if len(models) == 1 and "" not in models else {}
 
 
 def _timelines(compared: selectors.KernelComparison) -> list[Profile]:

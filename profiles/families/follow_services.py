@@ -126,7 +126,7 @@ def _rows(profile: Profile, shapes: Iterable[Shape]) -> list[KernelShape]:
         shapes=shape.shapes, launches=shape.launches, total_ns=shape.total_ns, min_ns=shape.min_ns, max_ns=shape.max_ns,
         p50_ns=shape.p50_ns, p95_ns=shape.p95_ns, index=shape.index, slice_id=shape.slice_id, skip=shape.skip,
         operator=text(shape.operator, 120), dims=text(shape.dims, 300), dtype=text(shape.dtype, 60),
-        tune=json_safe(dict(shape.tune)),
+        tune=json_safe(dict(shape.tune)), floor_ns=shape.floor_ns,
     ) for shape in shapes if text(shape.kernel) in kernels]
 
 

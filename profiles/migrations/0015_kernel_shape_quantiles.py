@@ -17,11 +17,6 @@ class Migration(migrations.Migration):
         ),
         migrations.AddField(
             model_name='kernelshape',
-            name='floor_side',
-            field=models.CharField(blank=True, max_length=12),
-        ),
-        migrations.AddField(
-            model_name='kernelshape',
             name='p50_ns',
             field=models.FloatField(null=True),
         ),

@@ -20,6 +20,7 @@ from rest_framework.reverse import reverse
 from rest_framework.views import APIView
 
 from profiles.analysis.core.kernels import KERNEL_COLUMNS
+from profiles.compare import progress_selectors
 from profiles.compare import selectors as selectors_compare
 from profiles.counters import selectors as selectors_counters
 from profiles.exports.api import FORMAT, asked_format
@@ -271,3 +272,12 @@ class CompareApi(APIView):
         if kind := asked_format(request):
             return rows_response(kind, "compare", selectors_compare.COLUMNS, result.table())
         return Response(result.as_json())
+
+
+class ProgressApi(APIView):
+    @extend_schema(operation_id="progress", responses=JSON, parameters=[
+        OpenApiParameter("model", str), OpenApiParameter("gpu", str),
+        OpenApiParameter("profiles", str, description="Ids of traces in this order, separated by commas, in place of a model")])
+    def get(self, request: Request) -> Response:
+        """Successive traces of one job, oldest first: step time, change against the one before, kernels that won or lost most."""
+        return Response(progress_selectors.progress(request.query_params).as_json())

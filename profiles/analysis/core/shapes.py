@@ -54,6 +54,7 @@ class Shape:
     dims: str = ""
     dtype: str = ""
     tune: Mapping[str, Any] = field(default_factory=dict)
+    floor_ns: float | None = None           # mean over its launches of the least time of each; None where one is not known
 
 
 @dataclass(frozen=True)
@@ -112,13 +113,16 @@ def _problems(frame: Frame, rows: npt.NDArray[np.intp]) -> tuple[Ints, list[Prob
     return codes, list(numbers)
 
 
-def shapes_of(frame: Frame) -> list[Shape]:
-    """Return the shapes of a trace's kernels, most time first."""
+def shapes_of(frame: Frame, floor_ns: npt.NDArray[np.float64] | None = None) -> list[Shape]:
+    """Return the shapes of a trace's kernels, most time first.
+
+    `floor_ns`: the least time of every launch by its work and the GPU's roofs, as long as `frame.kernels`, NaN where unknown.
+    """
     every = launches_of(frame)
     if not every.rows.size:
         return []
     dur_ns = frame["dur_ns"][every.rows].astype(np.float64)
-    shapes = group_shapes(every.names, every.geometry, dur_ns, lambda code: frame.names[code], every.problem)
+    shapes = group_shapes(every.names, every.geometry, dur_ns, lambda code: frame.names[code], every.problem, floor_ns)
     skips = _skips(every.names, frame.names, shapes)
     out = []
     for at, shape in enumerate(shapes):
@@ -133,7 +137,7 @@ def shapes_of(frame: Frame) -> list[Shape]:
 
 
 def group_shapes(names: Ints, geometry: Ints, dur_ns: npt.NDArray[np.float64], text: Callable[[int], str],
-            problem: Ints | None = None) -> list[Shape]:
+            problem: Ints | None = None, floor_ns: npt.NDArray[np.float64] | None = None) -> list[Shape]:
     """Group launches by (name, grid, block, problem), most time first.
 
     The last group is what is beyond the bounds above. A grid or block that is not known whole is not known.
@@ -160,7 +164,8 @@ def group_shapes(names: Ints, geometry: Ints, dur_ns: npt.NDArray[np.float64], t
         out.append(Shape(
             text(name), _dims(grid), _dims(block), bucket(grid, block), int(ends[at] - starts[at]), round(float(totals[at])),
             round(float(dur_ns[order[starts[at]]])), round(float(dur_ns[longest])),
-            *_quantiles(dur_ns[order[starts[at]:ends[at]]]), index=longest))
+            *_quantiles(dur_ns[order[starts[at]:ends[at]]]), index=longest,
+            floor_ns=None if floor_ns is None else _mean_floor(floor_ns[order[starts[at]:ends[at]]])))
     for name, groups in rest.items():
         ordered = np.sort(np.concatenate([dur_ns[order[starts[at]:ends[at]]] for at in groups]))
         out.append(Shape(
@@ -168,6 +173,11 @@ def group_shapes(names: Ints, geometry: Ints, dur_ns: npt.NDArray[np.float64], t
             min(round(float(dur_ns[order[starts[at]]])) for at in groups),
             max(round(float(dur_ns[order[ends[at] - 1]])) for at in groups), *_quantiles(ordered), shapes=len(groups)))
     return out
+
+
+def _mean_floor(floor_ns: npt.NDArray[np.float64]) -> float | None:
+    mean = float(floor_ns.mean())
+    return mean if np.isfinite(mean) and mean > 0 else None
 
 
 def _quantiles(ordered: npt.NDArray[np.float64]) -> tuple[float, float]:

@@ -128,6 +128,12 @@ def test_shapes_of_a_trace() -> None:
     assert [s.skip for s in found] == [1, 0, 0, 3]                  # ncu's "gemm" finds other_gemm as well, not the other way round
 
 
+def test_a_floor_is_the_mean_over_the_launches_and_unknown_where_one_is() -> None:
+    found = shapes_of(frame_of(trace(LANES)), np.array([4_000.0, 20_000.0, 10_000.0, np.nan, np.nan]))
+    assert [(s.grid, s.operator, s.floor_ns) for s in found] == [
+        ("8×4×1", "aten::mm", 15_000), ("8×4×1", "aten::linear", 4_000), ("2×1×1", "", None), ("1×1×1", "", None)]
+
+
 def test_the_launches_of_a_shape_are_found_again() -> None:
     every = launches_of(frame_of(trace(LANES)))
     code = int(every.names[0])

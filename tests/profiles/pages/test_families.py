@@ -363,7 +363,7 @@ def test_the_ranking_of_corpus_traces_is_the_time_that_their_files_hold(client: 
     assert home.index("jacobi_kernel") < home.index("NCCL SendRecv")
 
 
-def test_sums_on_home_kernels_and_family_pages_agree_with_each_other_and_with_their_rows(client: Client, alice: Any, bob: Any) -> None:
+def test_sums_on_home_kernels_and_family_pages_agree_and_are_those_of_their_rows(client: Client, alice: Any, bob: Any) -> None:
     """Three traces, one of them uploaded twice: home = page of all kernels = Σ of its rows; each row = its family page = Σ of that
     page's profiles = Σ of its shapes. The second upload of the same bytes says what it is and is in no sum."""
     client.force_login(alice)
