@@ -14,7 +14,7 @@ from typing import Any
 
 from django.db.models import QuerySet, Sum
 
-from profiles.models import KernelShape, Profile
+from profiles.models import KernelShape, Profile, first_uploads
 from tuner.models import TuneJob
 from tuner.operators import find
 from tuner.trial import config_key
@@ -100,20 +100,26 @@ def problem_of(tune: Mapping[str, Any]) -> tuple[str, str, dict[str, int]] | Non
 
 def fleet_time(operator: str, dtype: str, shape: Mapping[str, int], gpu: str = "") -> FleetTime:
     """Return the time of this problem in all profiles; `gpu` "" is any."""
-    rows = KernelShape.objects.filter(tune__contains={"operator": operator, **shape})
+    rows = _counted_once(KernelShape.objects.filter(tune__contains={"operator": operator, **shape}))
     rows = rows.filter(kernel__profile__gpu=gpu) if gpu else rows
     return _sum_time(row for row in _rows_with_profile(rows) if problem_of(row[0]) == (operator, dtype, dict(shape)))
 
 
 def fleet_ns(operators: Collection[str]) -> dict[tuple[str, str, str, str], int]:
     """Return GPU ns by (operator, dtype, `config_key` of the shape, GPU), in one query."""
-    rows = KernelShape.objects.filter(tune__operator__in=list(operators)).order_by()
+    rows = _counted_once(KernelShape.objects.filter(tune__operator__in=list(operators))).order_by()
     ns_by_problem: dict[tuple[str, str, str, str], int] = {}
     for tune, gpu, ns in rows.values_list("tune", "kernel__profile__gpu").annotate(ns=Sum("total_ns")):
         if problem := problem_of(tune):
             key = (problem[0], problem[1], config_key(problem[2]), gpu)
             ns_by_problem[key] = ns_by_problem.get(key, 0) + ns
     return ns_by_problem
+
+
+def _counted_once(rows: QuerySet[KernelShape]) -> QuerySet[KernelShape]:
+    """Rows of profiles that count: of the same bytes uploaded twice the older one's."""
+    ready = Profile.objects.filter(status=Profile.Status.READY)
+    return rows.filter(kernel__profile__in=first_uploads(ready).order_by().values("pk"))
 
 
 def _rows_with_profile(rows: QuerySet[KernelShape]) -> Iterable[tuple[dict[str, Any], int, int, int, str]]:

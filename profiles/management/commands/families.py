@@ -20,12 +20,15 @@ class Command(BaseCommand):
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--again", action="store_true", help="make all of them anew, after an update that changed identities")
         parser.add_argument("--limit", type=int, default=20, help="lines (default 20)")
+        for name in ("build", "model", "gpu", "owner", "kind"):
+            parser.add_argument(f"--{name}", default="", help=f"only profiles of this {name}")
+        parser.add_argument("--window", default="", metavar="DAYS", help="only profiles that came in the last DAYS days")
         parser.add_argument("--json", action="store_true", help="one JSON document on standard output")
 
     def handle(self, *_: Any, **options: Any) -> None:
         with within_stage_memory():
             done = families_catch_up(options["again"])
-            ranked = ranking({})
+            ranked = ranking({name: options[name] for name in ("build", "model", "gpu", "owner", "kind", "window")})
         if options["json"]:
             document = {"made": done, **ranking_json(ranked, max(0, options["limit"]))}
             self.stdout.write(json.dumps(document, ensure_ascii=False, allow_nan=False))
