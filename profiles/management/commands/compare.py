@@ -41,14 +41,12 @@ class Command(BaseCommand):
         for kernel in compared.result.kernels:
             change = f"{kernel.change_pct:+.1f} %" if kernel.change_pct is not None else "not comparable"
             says = f"  {kernel.says}" if kernel.says else ""
-            self._line(kernel.verdict, kernel.old_total_ns, kernel.new_total_ns, change, f"{kernel.kernel}{says}")
+            self.stdout.write(f"{kernel.verdict:9} {time_text(kernel.old_total_ns):>10} → {time_text(kernel.new_total_ns):>10} "
+                              f"{change:>9}  {kernel.kernel}{says}")
             for at in kernel.rows:
                 row = compared.result.rows[at]
                 if kernel.says:
-                    change = f"{row.change_pct:+.1f} %" if row.change_pct is not None else "one side"
-                    self._line(row.verdict, row.old_total_ns, row.new_total_ns, change, f"  {row.shape}: {name_shape(row)}")
+                    change = f"{row.change_pct:+.1f} %" if row.change_pct is not None else "one side only"
+                    self.stdout.write(f"          {row.shape}: {name_shape(row)}: {row.verdict}, {change}")
                 if at in compared.whys:
                     self.stdout.write(f"          because {compared.whys[at].sentence}")
-
-    def _line(self, verdict: str, old_ns: float, new_ns: float, change: str, what: str) -> None:
-        self.stdout.write(f"{verdict:9} {time_text(old_ns):>10} → {time_text(new_ns):>10} {change:>9}  {what}")

@@ -20,7 +20,7 @@ from django.core.management.base import BaseCommand, CommandError
 from django.utils.module_loading import import_string
 
 from profiles.models import Profile
-from profiles.profile.selectors import kernel_rows, shape_json, shape_rows
+from profiles.profile.selectors import kernel_rows, shape_rows
 from profiles.trace import TraceError
 from profiles.upload.services import profile_create, profile_fail
 from workers import jobs
@@ -94,16 +94,26 @@ def _output_to_errors() -> Iterator[None]:
 
 def _entry(names: list[str], profile: Profile | None, error: dict[str, str] | None) -> dict[str, Any]:
     shown = profile or Profile(status=Profile.Status.FAILED)
+    shapes = _shapes(profile) if profile else {}
     entry = {
         "id": shown.pk, "file": names[0], "format": shown.format or None, "status": str(shown.status), "error": error,
         "records_read": shown.integrity.get("records_read", 0), "records_kept": shown.integrity.get("records_kept", 0),
         "integrity": shown.integrity, "launches": shown.launches, "gpu_time_ns": shown.gpu_time_ns,
-        "top_kernels": [{"name": row.name, "launches": row.launches, "total_ns": row.total_ns}
+        "top_kernels": [{"name": row.name, "launches": row.launches, "total_ns": row.total_ns, "shapes": shapes.get(row.pk, [])}
                         for row in kernel_rows(profile)[:TOP_KERNELS]] if profile else [],
-        "top_kernel_shapes": [shape_json(row, profile.gpu_time_ns) for row in shape_rows(profile)[:TOP_KERNELS]] if profile else [],
         "seconds": shown.seconds, "peak_rss_bytes": shown.peak_rss_bytes, "stored_bytes": shown.stored_bytes,
     }
     return {**entry, "files": names} if len(names) > 1 else entry
+
+
+def _shapes(profile: Profile) -> dict[int, list[dict[str, Any]]]:
+    """Of each of the top kernels what it worked on, most time first: count, total, p50, p95."""
+    told = ("grid", "block", "operator", "dims", "dtype", "shapes", "launches", "total_ns", "p50_ns", "p95_ns")
+    top = [row.pk for row in kernel_rows(profile)[:TOP_KERNELS]]
+    by_kernel: dict[int, list[dict[str, Any]]] = {}
+    for row in shape_rows(profile).filter(kernel__in=top):
+        by_kernel.setdefault(row.kernel_id, []).append({name: getattr(row, name) for name in told})
+    return by_kernel
 
 
 def _line(entry: dict[str, Any]) -> str:
