@@ -16,6 +16,7 @@ from profiles.analysis.core.sentences import pct_text, time_text
 from profiles.analysis.core.shapes import bare
 from profiles.analysis.kernel.worth import (
     COMMUNICATION,
+    FLOOR_TOLERANCE,
     LEAST_COUNTED,
     LIBRARIES,
     FamilyCounters,
@@ -225,7 +226,9 @@ def _family_times(stats: QuerySet[KernelStat]) -> list[FamilyTime]:
                 .annotate(total=Sum("total_ns"), count=Sum("launches"), kind=Max("category"))):
         totals[row["family"], row["profile__gpu"]] = [float(row["total"] or 0), int(row["count"] or 0), row["kind"]]
     out = []
-    has_floor = ExpressionWrapper(Q(floor_ns__isnull=False), BooleanField())
+    # a floor above the mean launch is wrong (what lies in a cache need not come from memory): that shape has none
+    holds = Q(floor_ns__isnull=False, floor_ns__lte=FLOOR_TOLERANCE * F("total_ns") / F("launches"))
+    has_floor = ExpressionWrapper(holds, BooleanField())
     known = Q(bucket__isnull=False) | Q(floor_ns__isnull=False)
     shapes = (KernelShape.objects.filter(known, kernel__in=stats.order_by().values("pk")).order_by().annotate(has_floor=has_floor)
               .values("kernel__family", "kernel__profile__gpu", "bucket", "has_floor")
@@ -233,7 +236,7 @@ def _family_times(stats: QuerySet[KernelStat]) -> list[FamilyTime]:
     for shape in shapes:
         whole = totals[shape["kernel__family"], shape["kernel__profile__gpu"]]
         out.append(FamilyTime(shape["kernel__family"], shape["kernel__profile__gpu"], shape["bucket"], whole[2],
-                              float(shape["total"]), int(shape["count"]), shape["floor"]))
+                              float(shape["total"]), int(shape["count"]), shape["floor"] if shape["has_floor"] else None))
         whole[0] -= float(shape["total"])
         whole[1] -= int(shape["count"])
     return out + [FamilyTime(family, gpu, None, kind, max(0.0, ns), max(0, count))

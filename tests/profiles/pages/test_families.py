@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import html
+import io
 import json
 import re
 from typing import Any
@@ -12,6 +13,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from django.core.exceptions import PermissionDenied
 from django.core.files.base import File
+from django.core.management import call_command
 from django.test import Client
 
 from profiles.analysis.core.sentences import time_text
@@ -416,3 +418,25 @@ def test_a_profile_lists_its_kernels_by_shape(client: Client, alice: Any) -> Non
     assert all(row["min_ns"] <= row["p50_ns"] <= row["p95_ns"] <= row["max_ns"] for row in rows)
     page = shown(client, f"/profiles/{trace.pk}/", kernels="shapes")
     assert all(row["dims"][:40] in page for row in wide) and "per kernel" in page
+
+
+def test_a_floor_from_shapes_gives_an_estimate_where_it_holds(client: Client, alice: Any) -> None:
+    """Of 3 ms one shape of 1 ms has a floor of half of it, one of 1 ms a floor that no launch could keep, one has none."""
+    client.force_login(alice)
+    kernels("softmax_row", total_ns=3_000_000, launches=6)
+    stat = KernelStat.objects.get()
+    for bucket, floor_ns in ((10, 250_000.0), (11, 900_000.0), (12, None)):
+        KernelShape.objects.create(kernel=stat, bucket=bucket, launches=2, total_ns=1_000_000, min_ns=1, max_ns=1,
+                                   floor_ns=floor_ns)
+    [line] = client.get("/api/kernels/").json()["families"]
+    assert (line["expected_ns"], line["expected_low_ns"], line["expected_high_ns"]) == (500_000, 0, 500_000)
+    assert line["basis"] == "shapes"
+    assert (line["known_ns"], line["estimated_ns"], line["unknown_ns"]) == (0, 1_000_000, 2_000_000)
+    page = shown(client, "/kernels/")
+    assert "estimate 0 ns–500 µs" in re.sub(r"<[^>]+>", "", page) and "from shapes: time − the least that its FLOP and minimal bytes take" in page
+    family = shown(client, f"/kernels/{line['family']}/")
+    assert "An estimate from its shapes: 0 ns to 500 µs to win back" in family and "unknown for 2.00 ms" in family
+    out = io.StringIO()
+    call_command("families", "--model", "none", stdout=out)
+    call_command("families", stdout=out)
+    assert out.getvalue() == ("softmax_row: 3.000 ms in 6 launches, 0.500 ms to win back (estimate, 0.000 to 0.500 ms)\n")
