@@ -80,7 +80,7 @@ class Line:
         if self.worth.expected_ns is None:
             return f"{taken}; {self.worth.reason}"
         if self.worth.roof_pct is None:
-            return f"{taken}; {estimate_text(self.worth)}"
+            return f"{taken}; no counters on {on_gpus(self.worth)}, {estimate_text(self.worth)}"
         own = "launches of the same size" if self.worth.same_shape_ns > 0.99 * self.worth.known_ns else "other launches of it"
         part = "" if self.worth.known_ns > 0.995 * self.worth.total_ns else f", for {time_text(self.worth.known_ns)} of it"
         return f"{taken}; reaches {pct_text(self.worth.roof_pct)} of its {self.worth.side} roof by the counters of {own}{part}"
