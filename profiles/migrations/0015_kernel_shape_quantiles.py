@@ -6,7 +6,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('profiles', '0012_capture_tool_without_choices'),
+        ('profiles', '0013_kernel_without_duration'),
     ]
 
     operations = [

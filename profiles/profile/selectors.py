@@ -141,7 +141,7 @@ def shape_rows(profile: Profile) -> QuerySet[KernelShape]:
     return KernelShape.objects.filter(kernel__profile=profile).select_related("kernel").order_by("-total_ns", "pk")
 
 
-def shape_json(row: KernelShape, of_ns: int) -> dict[str, Any]:
+def shape_json(row: KernelShape, of_ns: int | None) -> dict[str, Any]:
     """One row of `SHAPE_COLUMNS`; `of_ns` is the profile's kernel time, of which `share_pct` is."""
     kernel = row.kernel
     made = ("name", "short_name", "mean_ns", "share_pct", "shape")
