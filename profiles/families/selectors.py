@@ -78,7 +78,7 @@ class Line:
         if self.worth.category == COMMUNICATION:
             return f"{taken}; a collective waits as well as moves data: its time says nothing about a roof"
         if self.worth.expected_ns is None:
-            return f"{taken}; {self.worth.reason}"
+            return f"{taken}; {self.worth.reason.replace('counters of it on', 'counters on')}"
         if self.worth.roof_pct is None:
             return f"{taken}; no counters on {on_gpus(self.worth)}, {estimate_text(self.worth)}"
         own = "launches of the same size" if self.worth.same_shape_ns > 0.99 * self.worth.known_ns else "other launches of it"

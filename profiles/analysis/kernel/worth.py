@@ -246,10 +246,10 @@ def _reason(one: Worth, reaches: Reaches, kind: KernelClass) -> str:
         return "the file names no GPU: its roofs are unknown"
     gpu = max(filter(None, one.gpus), key=lambda each: one.gpus[each])
     if not kind.op:
-        return f"no counters on {gpu}, no shapes, and its name does not say what it computes"
+        return f"no counters of it on {gpu}, no shapes, and its name does not say what it computes"
     found = reaches.get((gpu, kind.op, None))
     counted = f"{found.count} {kind.op} kernel{'s' * (found.count != 1)}" if found else f"no {kind.op} kernel"
-    return f"no counters on {gpu}, no shapes, and {counted} counted there: {LEAST_COUNTED} would give an estimate"
+    return f"no counters of it on {gpu}, no shapes, and {counted} counted there: {LEAST_COUNTED} would give an estimate"
 
 
 def _add(one: Worth, spent: FamilyTime, counted: list[FamilyCounters], same_shape: bool) -> bool:
