@@ -3,9 +3,22 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
+from typing import TypeVar
 
-SHORT_CHARS = 120
+from profiles.analysis.core.cxx import MOST_CHARS, parse
+from profiles.analysis.core.demangle import demangle
+from profiles.analysis.core.flat_labels import fit_words, words_of
+from profiles.analysis.core.labels import Piece, digest, elide, fit, lay_out, places
+
+SHORT_CHARS = 80
+MOST_PLACES = 4                 # that are shown to tell names of one label apart
+_Place = TypeVar("_Place", tuple[int, ...], str)
+_CXX = re.compile(r"[<{]|::|^(?:void|int|bool|float|double|auto) \S|^[\w.$]+\(")
+_CLONE = re.compile(r"(?:\s?\[clone [^\]]{0,80}\]|\.kd)+$")
+_TYPEINFO = re.compile(r"^typeinfo name for ")
+_LETTER = re.compile(r"[A-Za-z]")
 _MANGLED = re.compile(r"L[a-z]n?\d+E|[ST]\d*_|([1-9]\d*)")
 _WORD = re.compile(r"[A-Za-z_]\w*")
 _NAMESPACES = frozenset({"at", "native", "std", "cuda", "c10", "detail", "internal", "binary_internal", "cub", "cutlass", "thrust"})
@@ -16,7 +29,6 @@ _RETURN = re.compile(r"^(?:void|int|bool|float|double|enable_if<[^>]*>::type)\s+
 _LAMBDA = re.compile(r"::?(?:\{lambda\([^{}]*\)#\d+\}|'lambda\d*'\([^()]*\)|\[lambda[^\]]*\])"
                      r"(?:::operator\(\)\([^()]*\)(?:\s*const)?)?")
 _ANONYMOUS = re.compile(r"\(anonymous namespace\)::|<unnamed>::|_GLOBAL__N__[0-9a-f_]+::")
-_FUNCTOR = re.compile(r"(?:at::native::|native::)?(\w*(?:[Ff]unctor\w*|_kernel_cuda|_kernel_impl|Ops))")
 _TILE = re.compile(r"(?:_?\d+x\d+(?:x\d+)*)|(?:stage(?:s)?_?\d+)|(?:warpsize\d+x\d+x\d+)")
 
 # Words in a kernel's name -> the operator of the tuner that can be tuned in its place; the first that is found.
@@ -84,28 +96,99 @@ def fold_templates(name: str, keep: int = 0) -> str:
 
 @lru_cache(maxsize=16384)
 def short_name(name: str) -> str:
-    """Return a name for a table row (at most 120 characters) that still tells kernels apart.
+    """Return a label of at most 80 characters: the function and what of its arguments says what it computes. Never empty.
 
-    The function without return type, namespaces of ATen and lambdas; its functor and element types where the template names them.
+    Within a profile, `short_names` gives the labels: two of its kernels never read the same there.
     """
-    text = _ANONYMOUS.sub("", name.strip())
-    if text.startswith("_Z"):
-        return _readable_mangled(text) or name[:SHORT_CHARS]
-    functor = _functor(text)
-    text = _RETURN.sub("", strip_parameters(text))
-    text = _LAMBDA.sub("", text)
-    text = fold_templates(text, keep=1)
-    if len(text) > SHORT_CHARS or functor:
-        text = fold_templates(text)
-    text = text.replace("at::native::", "").replace("<…>", "" if functor else "<…>")
-    if functor and functor not in text:
-        text = f"{text}<{functor}>"
-    text = re.sub(r"\s+", " ", text).strip() or name[:SHORT_CHARS]
-    return text if len(text) <= SHORT_CHARS else text[:SHORT_CHARS - 20] + "…" + text[-19:]
+    laid = _laid_out(name)
+    return laid if isinstance(laid, str) else fit(laid, SHORT_CHARS) or fit_words(readable(name), SHORT_CHARS)
 
 
-def _readable_mangled(name: str) -> str:
-    """What can be read in a mangled name (Itanium C++ ABI) without demangling it: the function's own name and, in <…>, the
+def short_names(names: Iterable[str]) -> dict[str, str]:
+    """Return the label of every name, at most 80 characters, no two of different names the same.
+
+    Names whose own label is the same are told apart by the arguments, parameters or words in which they differ, as few as are
+    needed; where these do not fit, by six characters of a digest of the full name. The order of `names` makes no difference.
+    """
+    labels = {name: short_name(name) for name in sorted(set(names))}
+    for group in _collisions(labels):
+        labels.update(_tell_apart(group))
+    taken = set(labels.values())
+    for group in _collisions(labels):
+        for name in group:
+            salt = 0
+            while (label := f"{elide(labels[name], SHORT_CHARS - 7)}~{digest(name + chr(0) * salt)}") in taken:
+                salt += 1
+            taken.add(label)
+            labels[name] = label
+    return labels
+
+
+def _collisions(labels: Mapping[str, str]) -> list[list[str]]:
+    groups: dict[str, list[str]] = {}
+    for name, label in labels.items():
+        groups.setdefault(label, []).append(name)
+    return [group for group in groups.values() if len(group) > 1]
+
+
+def _tell_apart(group: Sequence[str]) -> dict[str, str]:
+    """The labels of names that read the same, each with the places in which they differ."""
+    trees: dict[str, Piece] = {name: laid for name in group if isinstance(laid := _laid_out(name), Piece)}
+    told: dict[str, str] = {}
+    if trees:
+        keep = _telling({name: places(tree) for name, tree in trees.items()})
+        told = {name: fit(tree, SHORT_CHARS, keep) for name, tree in trees.items()}
+    words = {name: words_of(readable(name)) for name in group if name not in trees}
+    if words:
+        kept = _telling(words)
+        told |= {name: fit_words(readable(name), SHORT_CHARS, kept) for name in words}
+    return told
+
+
+def _telling(found: Mapping[str, Mapping[_Place, str]]) -> list[_Place]:
+    """The fewest places, taken one after the other in their order, that tell the most of the names apart."""
+    order = sorted({place for each in found.values() for place in each}, key=_order)
+    classes: dict[str, tuple[str | None, ...]] = dict.fromkeys(found, ())
+    chosen: list[_Place] = []
+    for place in order:
+        if len(set(classes.values())) == len(found) or len(chosen) == MOST_PLACES:
+            break
+        split = {name: (*classes[name], found[name].get(place)) for name in found}
+        if len(set(split.values())) > len(set(classes.values())):
+            chosen.append(place)
+            classes = split
+    return chosen
+
+
+def _order(place: tuple[int, ...] | str) -> tuple[int, tuple[int, ...], str]:
+    """Arguments before parameters (-1), shallow before deep."""
+    if isinstance(place, str):
+        return (0, (int(place),) if place.isdecimal() else (), place)
+    return (int(-1 in place), (len(place), *place), "")
+
+
+@lru_cache(maxsize=16384)
+def readable(name: str) -> str:
+    """Return a name as a person reads it: demangled where it is mangled and can be, else as it is. Never empty."""
+    text = " ".join(name[:MOST_CHARS].split())
+    text = _CLONE.sub("", text)
+    if text.startswith(("_Z", "__Z")):
+        return demangle(text) or text
+    return text or "(no name)"
+
+
+@lru_cache(maxsize=4096)
+def _laid_out(name: str) -> Piece | str:
+    """The tree of a C++ name; the label of any other."""
+    text = _TYPEINFO.sub("", readable(name))
+    if not _CXX.search(text):
+        return fit_words((_read_mangled(text) or text) if text.startswith("_Z") else text, SHORT_CHARS)
+    tree = lay_out(parse(text))
+    return tree if _LETTER.search(tree.head) else fit_words(text, SHORT_CHARS)
+
+
+def _read_mangled(name: str) -> str:
+    """What can be read in a mangled name (Itanium C++ ABI) that is cut or damaged: the function's own name and, in <…>, the
     names within its template arguments that are not namespaces. Literals (Li128E) and back references (S0_, T1_) are no names."""
     outer: list[str] = []
     inner: dict[str, None] = {}
@@ -128,17 +211,7 @@ def _readable_mangled(name: str) -> str:
         return ""
     shown = [word for word in inner if not word.startswith(("TensorIterator", "basic_")) and word != outer[-1]][:4]
     text = outer[-1] + (f"<{', '.join(shown)}>" if shown else "")
-    return text if len(text) <= SHORT_CHARS else text[:SHORT_CHARS - 20] + "…" + text[-19:]
-
-
-def _functor(text: str) -> str | None:
-    """What an ATen elementwise or reduce kernel computes: the innermost functor named in its template arguments."""
-    if "at::native::" not in text:
-        return None
-    head = strip_parameters(text)
-    own = fold_templates(_RETURN.sub("", head)).rsplit("::", 1)[-1].split("<")[0]
-    functors = [m for m in _FUNCTOR.findall(head) if m and m != own and m not in ("gpu_kernel_impl", "gpu_kernel_impl_nocast")]
-    return functors[-1] if functors else None
+    return elide(text, SHORT_CHARS)
 
 
 @lru_cache(maxsize=16384)
