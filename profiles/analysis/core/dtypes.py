@@ -24,6 +24,8 @@ def _table(words: dict[str, str]) -> re.Pattern[str]:
 _FLOATS = _table(dict(sorted(_TYPES.items(), key=lambda pair: not pair[0].startswith("complex"))))
 _INTEGERS = _table(_WHOLE)
 _LAMBDA = re.compile(r"lambda\d*'?\(([^(){}]+)\)")
+_LOOP = re.compile(r"\s*int\s*(?:,|$)")
+_OF_ELEMENTS = re.compile(r"at::native::|\b(?:cub|thrust|rocprim|hipcub)::|elementwise_kernel|cutlass::")
 _CAST = re.compile(r"\((?:unsigned )?(?:int|bool|long|short|char)(?: long)?\)(?=-?\d)")
 _UNSIGNED_INDEX = re.compile(r"unsigned (?:int|long)(?: long)?")
 # A library's flat names: "ampere_bf16_s16816gemm", "sm80_xmma_gemm_tf32f32_tf32f32_f32", "nvjet_sm90_tst", "Sum_f32".
@@ -54,8 +56,9 @@ def dtype(name: str, head: str) -> str:
 
     Takes the whole name and the part before its parameters.
 
-    The parameter of the innermost lambda first (what an ATen kernel computes in), then the template arguments, floating types
-    before whole ones (those are mostly indices); then the letters of libraries, then plain parameters.
+    The parameter of the innermost lambda first (what an ATen kernel computes in), then the template arguments; then the letters
+    of libraries, then plain parameters. Whole types are mostly indices and sizes: they count only where ATen's functors and the
+    algorithms of CUB, Thrust and rocPRIM take them for their elements, never as a parameter.
     """
     if head.startswith("_Z"):
         return _mangled_dtype(head)
@@ -64,17 +67,16 @@ def dtype(name: str, head: str) -> str:
         return f"{opaque[1]}-byte"
     lambdas = _LAMBDA.findall(head)
     arguments = head.split("<", 1)[1] if "<" in head else ""
-    # lambda(int) is the loop over elements of ATen's older kernels: the number of an element, not its type
-    for text in (*(each for each in reversed(lambdas) if each.strip() != "int"), arguments):
-        if name_of_type := _first(_UNSIGNED_INDEX.sub("", text)):
+    tables = (_FLOATS, _INTEGERS) if _OF_ELEMENTS.search(head) else (_FLOATS,)
+    # lambda(int) and lambda(int, bool) are loops over elements: the number of an element, not its type
+    for text in (*(each for each in reversed(lambdas) if not _LOOP.match(each)), arguments):
+        if name_of_type := _first(_UNSIGNED_INDEX.sub("", text), tables):
             return name_of_type
-    if name_of_type := _flat(head):
-        return name_of_type
-    return _first(_UNSIGNED_INDEX.sub("", name[len(head):]))
+    return _flat(head) or _first(name[len(head):], (_FLOATS,))
 
 
-def _first(text: str) -> str:
-    for table in (_FLOATS, _INTEGERS):
+def _first(text: str, tables: tuple[re.Pattern[str], ...]) -> str:
+    for table in tables:
         match = table.search(text)
         if match and match.lastgroup:
             return match.lastgroup

@@ -4,7 +4,11 @@ One name must give one identity wherever it was seen, so nothing but the name co
 counter report and in a table of sums is one family. What varies from launch to launch (grid, operator's shapes) is told
 apart within a family, by `analysis.shapes`.
 
-What is noise, and goes: return types, parameters, template arguments, lambdas, versioned namespaces (CUB_200802_NS), tile
+What a template is given to run belongs to the function: a lambda by the function it stands in and its number
+(`clover::par_ranged2d_kernel PdV_kernel #1`), a functor, the address of a function, the kernel that a launcher of Kokkos, SYCL,
+AMReX or Thrust starts. A mangled name is first demangled.
+
+What is noise, and goes: return types, parameters, other template arguments, versioned namespaces (CUB_200802_NS), tile
 sizes, pipeline stages, layouts, architectures (sm90, ampere), split-K and epilogue marks of libraries, hashes, counters at
 the end (triton_poi_fused_add_0), the vectorised and unrolled variants of one ATen operation. A library's products of one
 type are one family: their names change with every version and every shape, and nobody but the library chooses them.
@@ -23,7 +27,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from profiles.analysis.core import dtypes
-from profiles.analysis.core.names import family, is_collective, strip_parameters
+from profiles.analysis.core.labels import computes
+from profiles.analysis.core.names import family, is_collective, laid_out, readable, strip_parameters
 
 MAX_CHARS = 160                 # of a function
 MOST_CHARS = 2_500              # of a name and of its parameters that are looked at: patterns cost the square of it
@@ -96,7 +101,7 @@ _TRITON = re.compile(r"^triton_(?:poi|red|per|tem|for|unk|mm|spl)\w*")
 @lru_cache(maxsize=16384)
 def identity(name: str) -> Identity:
     """Return what a kernel's name, mangled or not, says it is. Never empty."""
-    text = dtypes.plain_casts(name.strip())
+    text = dtypes.plain_casts(readable(name) if name.startswith("_Z") else name.strip())
     text = text[:-200] + _CLONE.sub("", text[-200:])
     head = strip_parameters(text)
     head, text = head[:MOST_CHARS], head[:MOST_CHARS] + text[len(head):][:MOST_CHARS]
@@ -121,7 +126,9 @@ def _function(head: str, text: str) -> tuple[str, str]:
         return _aten(kernel[1], head)
     if _TRITON.match(head):
         return _TAIL.sub("", head), ""
-    return _TAIL.sub("", family(_VERSIONED.sub("", text))) or head, ""
+    function = _TAIL.sub("", family(_VERSIONED.sub("", text))) or head
+    launched, given = computes(laid) if not isinstance(laid := laid_out(text), str) else ("", "")
+    return f"{launched or function} {given}".strip(), ""
 
 
 def _before_arguments(head: str) -> str:

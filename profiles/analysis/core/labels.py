@@ -33,6 +33,7 @@ _GENERIC = re.compile(r"(?:functor|Functor|type|value_type|Policy\d*|operator@ca
                       r"|launch|compute|execute|Agent|Tag\w*|Params)\Z")
 _CALLABLE = re.compile(r"[Ff]unctor|(?:Op|Ops|Body|Loop|_op|_functor)\Z|\A(?:plus|minus|multiplies|maximum|minimum|less|greater|Sum|Min|Max"
                        r"|ArgMax|ArgMin|Sqrt)\Z")
+_FUNCTOR = re.compile(r"[Ff]unctor")
 _NOISE = re.compile(r"(?:\w*(?:Policy\w*|[Ii]terator\w*|OffsetCalculator|integer_sequence|index_sequence|TileState|Params\w*|Accessor\w*)"
                     r"|Array|array|Load\w*|Store\w*|NullType|InputValue|HardwareInfo|CompilerMetadata|CuKernelContext|KernelContext|_"
                     r"|cublasGemv\w+|biasType|KernelInfo|MemoryAccess|always_true|Launch(?:Bounds|Params)\w*|Default\w*|identity"
@@ -61,6 +62,8 @@ class Piece:
     path: tuple[int, ...] = ()
     tail: str = ""
     children: list[Piece] = field(default_factory=list)
+    launched: bool = False      # stands for the launcher that it was given to
+    given: bool = False         # a lambda, a functor of somebody's own, the address of a function
     params: bool = False        # the parameters of the function: shown only when asked for, in (…)
 
     def text(self) -> str:
@@ -84,6 +87,7 @@ def lay_out(name: Name) -> Piece:
             for child in others:
                 child.weight = min(child.weight, 3.0)
             launched.children.extend(others)
+            launched.launched = True
             root = launched
     _mark_repeats(root)
     return root
@@ -116,13 +120,13 @@ def _piece(name: Name, depth: int, path: tuple[int, ...], left: list[int], top: 
     head = _path(parts, function=top) + name.pointer.replace("&", "")
     base = own.word
     if name.is_address:
-        piece = Piece(head, 95.0 - depth, path)
+        piece = Piece(head, 95.0 - depth, path, given=bool(own.params))
     elif _NOISE.match(base):
         piece = Piece(head, 5.0, path)
     elif _WRAPPER.match(base):
         piece = Piece(head, _WRAPS, path)
     elif _CALLABLE.search(base) or _GENERIC.match(base) and len(parts) > 1:
-        piece = Piece(head, 90.0 - depth, path)
+        piece = Piece(head, 90.0 - depth, path, given=bool(_FUNCTOR.search(base)) or base == "operator@call")
     elif _TYPE.match(base):
         piece = Piece(head, 30.0 - 3 * depth if _INDEX.match(base) else 56.0 - depth, path)
     elif _NUMBER.match(base):
@@ -160,9 +164,9 @@ def _lambda(parts: list[Part], numbers: list[int], depth: int, path: tuple[int, 
     """A lambda as its function and its numbers, outermost first: `direct_copy_kernel_cuda #3.7.1`."""
     own = parts[-1] if parts else Part("lambda")
     wraps = bool(own.args) and bool(_WRAPPER.match(own.word))
-    piece = Piece(_path(parts, function=True) or "lambda", 100.0 - depth, path, " #" + ".".join(map(str, numbers)))
+    piece = Piece(_path(parts, function=True) or "lambda", 100.0 - depth, path, " #" + ".".join(map(str, numbers)), given=True)
     if wraps:                                                           # what it wraps is what is computed
-        piece.weight = _WRAPS
+        piece.weight, piece.given = _WRAPS, False
     _add(piece, [each for part in parts[-2:] for each in part.args or []], depth, left)
     if not wraps and any(child.weight >= _SURELY for child in piece.children):      # a wrapper of its own: what it is given says more
         piece.children.append(Piece(piece.tail.strip(), 5.0, (*path, -2)))
@@ -285,7 +289,8 @@ def _squeeze(root: Piece, excess: int) -> None:
 
 def _copy(piece: Piece, keep: frozenset[tuple[int, ...]]) -> Piece:
     asked = 0.0 if piece.path not in keep else _KEPT if -1 in piece.path else 2 * _KEPT         # parameters go before arguments
-    return Piece(piece.head, piece.weight + asked, piece.path, piece.tail, [_copy(child, keep) for child in piece.children], piece.params)
+    return Piece(piece.head, piece.weight + asked, piece.path, piece.tail, [_copy(child, keep) for child in piece.children],
+                 params=piece.params)
 
 
 def _first_callable(piece: Piece) -> Piece | None:
@@ -329,6 +334,27 @@ def _drop_lightest(root: Piece, below: float) -> bool:
     child = parent.children[at]
     parent.children[at:at + 1] = child.children
     return True
+
+
+def computes(root: Piece) -> tuple[str, str]:
+    """Return what a kernel's launcher was given ("" where its own name stands), and the function or functor that it computes.
+
+    Template arguments are left out: a function of another type or size is the same.
+    """
+    first = root if root.given else None
+    waiting = list(root.children)
+    while waiting and first is None:
+        piece = waiting.pop(0)
+        if piece.given:
+            first = piece
+        elif not piece.params:
+            waiting = [*piece.children, *waiting]
+    number = first.tail or next((f" {each.head}" for each in first.children if each.path[-1:] == (-2,)), "") if first else ""
+    given = f"{first.head}{number}" if first else ""
+    if first is not None:                               # a wrapper of its own (ParallelFor of AMReX): what it is given
+        inner = next((each for each in first.children if each.given), None)
+        given = f"{given} {inner.head}{inner.tail}" if inner else given
+    return ("", given) if not root.launched else (root.head, given if first is not root else given.removeprefix(root.head).strip())
 
 
 def places(root: Piece) -> dict[tuple[int, ...], str]:

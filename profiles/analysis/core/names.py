@@ -100,7 +100,7 @@ def short_name(name: str) -> str:
 
     Within a profile, `short_names` gives the labels: two of its kernels never read the same there.
     """
-    laid = _laid_out(name)
+    laid = laid_out(name)
     return laid if isinstance(laid, str) else fit(laid, SHORT_CHARS) or fit_words(readable(name), SHORT_CHARS)
 
 
@@ -133,7 +133,7 @@ def _collisions(labels: Mapping[str, str]) -> list[list[str]]:
 
 def _tell_apart(group: Sequence[str]) -> dict[str, str]:
     """The labels of names that read the same, each with the places in which they differ."""
-    trees: dict[str, Piece] = {name: laid for name in group if isinstance(laid := _laid_out(name), Piece)}
+    trees: dict[str, Piece] = {name: laid for name in group if isinstance(laid := laid_out(name), Piece)}
     told: dict[str, str] = {}
     if trees:
         keep = _telling({name: places(tree) for name, tree in trees.items()})
@@ -178,8 +178,8 @@ def readable(name: str) -> str:
 
 
 @lru_cache(maxsize=4096)
-def _laid_out(name: str) -> Piece | str:
-    """The tree of a C++ name; the label of any other."""
+def laid_out(name: str) -> Piece | str:
+    """Return the tree of a C++ name; the label of any other."""
     text = _TYPEINFO.sub("", readable(name))
     if not _CXX.search(text):
         return fit_words((_read_mangled(text) or text) if text.startswith("_Z") else text, SHORT_CHARS)
