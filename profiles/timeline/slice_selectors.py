@@ -34,8 +34,9 @@ def slice_detail(profile: Profile, timeline: Timeline, row: int, view: tuple[int
     occupancy = float(arguments["occupancy_pct"])
     links = _links(timeline, base, known_or_none(arguments["correlation"]), known_or_none(arguments["external_id"]), view)
     kernel = base["category"] in (each.name.lower() for each in KERNELS)
+    row_of = KernelStat.objects.filter(profile=profile, name=base["name"]).values_list("pk", "short_name").first() if kernel else None
     return {
-        **base, "track_name": track["name"], "group": track["group"], "short_name": short_name(base["name"]),
+        **base, "track_name": track["name"], "group": track["group"], "short_name": row_of[1] if row_of else short_name(base["name"]) if kernel else base["name"],
         "name_key": f"name:{int(names['name_id'][0])}",
         "grid": _triple(arguments, "grid"), "block": _triple(arguments, "block"),
         "registers_per_thread": known_or_none(arguments["registers_per_thread"]),
@@ -46,8 +47,7 @@ def slice_detail(profile: Profile, timeline: Timeline, row: int, view: tuple[int
         "external_id": known_or_none(arguments["external_id"]), "device": known_or_none(arguments["device"]),
         "stream": known_or_none(arguments["stream"]), "detail": detail(timeline, known_or_none(arguments["detail_id"])),
         "stack": _stack(timeline, base, links["links"]),
-        "kernel_id": KernelStat.objects.filter(profile=profile, name=base["name"]).values_list("pk", flat=True).first()
-        if kernel else None, "is_kernel": kernel,
+        "kernel_id": row_of[0] if row_of else None, "is_kernel": kernel,
         **links,
     }
 

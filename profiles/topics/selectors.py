@@ -46,12 +46,9 @@ class KernelCell:
     """A kernel's name in a table, and where one can go from it; `pk` None where the kernel table does not list it."""
 
     name: str
+    short_name: str
     pk: int | None
     tunable: bool
-
-    @property
-    def short_name(self) -> str:
-        return short_name(self.name)
 
 
 def shown_tables(profile: Profile, document: dict[str, Any], more: bool = False) -> list[dict[str, Any]]:
@@ -64,7 +61,8 @@ def shown_tables(profile: Profile, document: dict[str, Any], more: bool = False)
 
     def cell(value: Any, column: dict[str, Any]) -> tuple[Any, str, bool]:
         if column["unit"] == "kernel" and value is not None:
-            value = KernelCell(value, kernels.get(value), bool(operator_of(value)))
+            pk, label = kernels.get(value) or (None, short_name(value))
+            value = KernelCell(value, label, pk, bool(operator_of(value)))
         return value, column["unit"], column["text"]
 
     return [{
@@ -74,8 +72,9 @@ def shown_tables(profile: Profile, document: dict[str, Any], more: bool = False)
     } for number, table in enumerate(document["tables"])]
 
 
-def _kernels(profile: Profile, document: dict[str, Any], most: int) -> dict[str, int]:
-    """Ids of the kernels that columns of unit "kernel" name."""
+def _kernels(profile: Profile, document: dict[str, Any], most: int) -> dict[str, tuple[int, str]]:
+    """Ids and labels of the kernels that columns of unit "kernel" name."""
     names = {row[at] for table in document["tables"] for at, column in enumerate(table["columns"]) if column["unit"] == "kernel"
              for row in table["rows"][:most] if row[at] is not None}
-    return dict(profile.kernels.filter(name__in=names).values_list("name", "pk")) if names else {}
+    rows = profile.kernels.filter(name__in=names).values_list("name", "pk", "short_name") if names else []
+    return {name: (pk, label) for name, pk, label in rows}

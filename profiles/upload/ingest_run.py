@@ -14,7 +14,6 @@ from profiles.analysis.compare.launches import launches_of_report, launches_of_t
 from profiles.analysis.core import summaries
 from profiles.analysis.core.digest import digest_of
 from profiles.analysis.core.kernels import KernelRow, fold, kernel_table, summary_table
-from profiles.analysis.core.names import short_name
 from profiles.analysis.kernel import counters, findings_counters, findings_source
 from profiles.analysis.trace import cpu_time, findings
 from profiles.analysis.trace.breakdown import breakdown
@@ -207,7 +206,7 @@ def _fields(content: Trace | Report | Summary, kind: str, kernels: Sequence[Kern
         "launches": sum(kernel.launches for kernel in kernels),
         "gpu_time_ns": None if kernels and all(kernel.total_ns is None for kernel in kernels)
         else sum(kernel.time_ns for kernel in kernels),
-        "top_kernel": short_name(kernels[0].name) if kernels else "",
+        "top_kernel": kernels[0].short_name if kernels else "",
     }
 
 

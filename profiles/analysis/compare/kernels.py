@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 
 from profiles.analysis.compare.launches import SHAPE
 from profiles.analysis.compare.matching import Kernel, match
-from profiles.analysis.core.names import short_name
+from profiles.analysis.core.names import short_names
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -309,13 +309,14 @@ def _kernels(old: pa.Table, new: pa.Table, old_shapes: Ints, new_shapes: Ints) -
     pairs = match([Kernel(name, index_old[rows], int(np.median(size_old[rows]))) for name, rows in at_old.items()],
                   [Kernel(name, index_new[rows], int(np.median(size_new[rows]))) for name, rows in at_new.items()])
     none = np.empty(0, np.int64)
+    labels = {**short_names(at_old), **short_names(at_new)}         # of a kernel of both, the new side's
     for pair in pairs:
-        yield short_name(pair.new), at_old[pair.old], at_new[pair.new], pair.confidence, pair.how
+        yield labels[pair.new], at_old[pair.old], at_new[pair.new], pair.confidence, pair.how
     matched_old, matched_new = {pair.old for pair in pairs}, {pair.new for pair in pairs}
     for name in (name for name in at_old if name not in matched_old):
-        yield short_name(name), at_old[name], none, "", ""
+        yield labels[name], at_old[name], none, "", ""
     for name in (name for name in at_new if name not in matched_new):
-        yield short_name(name), none, at_new[name], "", ""
+        yield labels[name], none, at_new[name], "", ""
 
 
 def _shapes(table: pa.Table) -> Ints:

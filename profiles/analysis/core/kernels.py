@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
@@ -11,11 +11,12 @@ import numpy.typing as npt
 
 from profiles.analysis.core.columns import dictionary, numbers
 from profiles.analysis.core.digest import digest_of
-from profiles.analysis.core.names import short_name
+from profiles.analysis.core.names import cut_name, short_name, short_names
 from profiles.trace import KERNELS, Category, KernelSum, Summary, Trace, TraceError
 
+_LABELLED = 5_000               # kernels of most time that are told apart by their labels; honest traces hold hundreds
 _LARGEST = 2**62                # what a bigint column and int64 sums hold
-__all__ = ["KERNEL_COLUMNS", "KernelRow", "dictionary", "kernel_table", "numbers"]
+__all__ = ["KERNEL_COLUMNS", "KernelRow", "dictionary", "kernel_table", "labelled", "numbers"]
 
 
 def _column(type: str, about: str, **default: Any) -> Any:
@@ -28,7 +29,7 @@ class KernelRow:
     """One kernel (code), summed over its launches. Unknown is None; `bound` "" is unknown."""
 
     name: str = _column("VARCHAR", "full name")
-    short_name: str = _column("VARCHAR", "without templates and arguments")
+    short_name: str = _column("VARCHAR", "at most 80 characters, distinct in a profile: the function and what tells it from others")
     category: str = _column("VARCHAR", "compute or communication")
     launches: int = _column("BIGINT", "count")
     total_ns: int | None = _column("BIGINT", "ns; NULL: counters without a duration")
@@ -76,7 +77,7 @@ def kernel_table(trace: Trace) -> list[KernelRow]:
     smem = np.maximum.reduceat(work["smem_bytes"][order], starts)
     occupancy = _weighted_mean(work["occupancy_pct"][order].astype(np.float64), dur, starts)
     made = [KernelRow(
-        name=names[code[at]], short_name=short_name(names[code[at]]),
+        name=names[code[at]], short_name="",
         category="communication" if kind[at] == Category.COMMUNICATION else "compute",
         launches=int(counts[i]), total_ns=int(totals[i]), mean_ns=float(totals[i] / counts[i]),
         p50_ns=float(p50[i]), p95_ns=float(p95[i]), min_ns=int(dur[at]), max_ns=int(dur[at + counts[i] - 1]),
@@ -85,7 +86,16 @@ def kernel_table(trace: Trace) -> list[KernelRow]:
         smem_bytes=int(smem[i]) if smem[i] >= 0 else None,
         occupancy_pct=float(occupancy[i]) if np.isfinite(occupancy[i]) else None,
     ) for i, at in enumerate(starts.tolist())]
-    return sorted(made, key=lambda row: -row.time_ns)       # ties stay in the order of the file
+    return labelled(sorted(made, key=lambda row: -row.time_ns))        # ties stay in the order of the file
+
+
+def labelled(rows: Sequence[KernelRow]) -> list[KernelRow]:
+    """Return the rows with the labels that tell a profile's kernels apart (`names.short_names`).
+
+    Those after the first 5,000, whose names nobody reads one by one, get their name cut short.
+    """
+    labels = short_names(row.name for row in rows[:_LABELLED])
+    return [replace(row, short_name=labels.get(row.name) or cut_name(row.name)) for row in rows]
 
 
 def summary_table(summary: Summary) -> list[KernelRow]:
@@ -103,7 +113,7 @@ def summary_table(summary: Summary) -> list[KernelRow]:
         raise TraceError("the kernels' sums", f"they add up to {everything} ns, which no clock counts",
                          "The file is damaged or was edited: export it again.")
     rows = [_row_of_sums(name, parts, everything) for name, parts in groups.items()]
-    return sorted(rows, key=lambda row: -row.time_ns)
+    return labelled(sorted(rows, key=lambda row: -row.time_ns))
 
 
 def _row_of_sums(name: str, parts: Sequence[KernelSum], everything: int) -> KernelRow:
@@ -112,7 +122,7 @@ def _row_of_sums(name: str, parts: Sequence[KernelSum], everything: int) -> Kern
     mean = only.mean_ns if only and only.mean_ns is not None else total / launches if launches else 0.0
     least, most = _all(parts, lambda each: each.min_ns), _all(parts, lambda each: each.max_ns)
     return KernelRow(
-        name=name, short_name=short_name(name), category=parts[0].category, launches=launches, total_ns=total, mean_ns=mean,
+        name=name, short_name="", category=parts[0].category, launches=launches, total_ns=total, mean_ns=mean,
         p50_ns=only.p50_ns if only else None, p95_ns=only.p95_ns if only else None,
         min_ns=round(min(least)) if least else None, max_ns=round(max(most)) if most else None,
         share_pct=100.0 * total / everything if everything else 0.0,

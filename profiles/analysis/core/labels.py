@@ -254,8 +254,10 @@ def _mark_repeats(root: Piece) -> None:
 def fit(root: Piece, most: int, keep: Collection[tuple[int, ...]] = ()) -> str:
     """Return a tree's label of at most `most` characters; the pieces at the paths of `keep` go last."""
     root = _copy(root, frozenset(keep))
-    if keep and (first := _first_callable(root)):
-        first.weight = 3 * _KEPT
+    first = _first_callable(root)
+    if first:
+        _lighten_others(root, first)
+        first.weight = 3 * _KEPT if keep else first.weight
     _leave_out_noise(root)
     text = root.text()
     while len(text) > most:
@@ -291,6 +293,13 @@ def _copy(piece: Piece, keep: frozenset[tuple[int, ...]]) -> Piece:
     asked = 0.0 if piece.path not in keep else _KEPT if -1 in piece.path else 2 * _KEPT         # parameters go before arguments
     return Piece(piece.head, piece.weight + asked, piece.path, piece.tail, [_copy(child, keep) for child in piece.children],
                  params=piece.params)
+
+
+def _lighten_others(piece: Piece, first: Piece) -> None:
+    for child in piece.children:
+        if child is not first and _SURELY <= child.weight < _KEPT:
+            child.weight = 70.0
+        _lighten_others(child, first)
 
 
 def _first_callable(piece: Piece) -> Piece | None:

@@ -10,14 +10,16 @@ from typing import TypeVar
 from profiles.analysis.core.cxx import MOST_CHARS, parse
 from profiles.analysis.core.demangle import demangle
 from profiles.analysis.core.flat_labels import fit_words, words_of
-from profiles.analysis.core.labels import Piece, digest, elide, fit, lay_out, places
+from profiles.analysis.core.labels import Piece, computes, digest, elide, fit, lay_out, places
 
 SHORT_CHARS = 80
 MOST_PLACES = 4                 # that are shown to tell names of one label apart
 _Place = TypeVar("_Place", tuple[int, ...], str)
-_CXX = re.compile(r"[<{]|::|^(?:void|int|bool|float|double|auto) \S|^[\w.$]+\(")
+_CXX = re.compile(r"\w<|::|^(?:void|int|bool|float|double|auto) \S|^[\w.$]+\(.*\)(?: const)?\Z", re.DOTALL)
+_NOT_CXX = re.compile(r": |^<|/")                       # "autograd::engine::evaluate_function: AddBackward0", a path
 _CLONE = re.compile(r"(?:\s?\[clone [^\]]{0,80}\]|\.kd)+$")
 _TYPEINFO = re.compile(r"^typeinfo name for ")
+_SCOPE = re.compile(r"\w+::")
 _LETTER = re.compile(r"[A-Za-z]")
 _MANGLED = re.compile(r"L[a-z]n?\d+E|[ST]\d*_|([1-9]\d*)")
 _WORD = re.compile(r"[A-Za-z_]\w*")
@@ -124,6 +126,25 @@ def short_names(names: Iterable[str]) -> dict[str, str]:
     return labels
 
 
+@lru_cache(maxsize=16384)
+def words_for_search(name: str) -> str:
+    """Return what words are looked for in to tell what a kernel does: its function, its outermost template arguments where they
+    are short, and what it is given to compute, without namespaces."""
+    text = _ANONYMOUS.sub("", " ".join(name[:MOST_CHARS].split()))
+    if text.startswith("_Z"):
+        return _read_mangled(text) or text
+    text = _LAMBDA.sub("", _RETURN.sub("", strip_parameters(text)))
+    folded = fold_templates(text, keep=1)
+    laid = laid_out(name)
+    given = "" if isinstance(laid, str) else _SCOPE.sub("", computes(laid)[1])
+    return f"{folded if len(folded) <= 120 else fold_templates(text)} {given}".strip()
+
+
+def cut_name(name: str) -> str:
+    """Return a name of at most 80 characters, its middle left out. Never empty."""
+    return elide(" ".join(name[:MOST_CHARS].split()), SHORT_CHARS) or "(no name)"
+
+
 def _collisions(labels: Mapping[str, str]) -> list[list[str]]:
     groups: dict[str, list[str]] = {}
     for name, label in labels.items():
@@ -181,7 +202,7 @@ def readable(name: str) -> str:
 def laid_out(name: str) -> Piece | str:
     """Return the tree of a C++ name; the label of any other."""
     text = _TYPEINFO.sub("", readable(name))
-    if not _CXX.search(text):
+    if _NOT_CXX.search(text) and not text.startswith("<unnamed>") or not _CXX.search(text):
         return fit_words((_read_mangled(text) or text) if text.startswith("_Z") else text, SHORT_CHARS)
     tree = lay_out(parse(text))
     return tree if _LETTER.search(tree.head) else fit_words(text, SHORT_CHARS)

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from profiles.analysis.core import gpus
-from profiles.analysis.core.kernels import KernelRow
-from profiles.analysis.core.names import is_collective, short_name
+from profiles.analysis.core.kernels import KernelRow, labelled
+from profiles.analysis.core.names import is_collective
 from profiles.analysis.kernel import roofline, stalls
 from profiles.analysis.kernel.bounds import THRESHOLDS, Bound, classify
 from profiles.analysis.kernel.occupancy import LIMITER_WORDS, Occupancy, from_limits, occupancy, waves
@@ -344,7 +344,7 @@ def kernel_table(report: Report) -> list[KernelRow]:
             groups[launch.kernel].append(launch_facts(launch))
     everything = sum(each.duration_ns or 0.0 for group in groups.values() for each in group)
     rows = [_kernel_row(name, group, everything) for name, group in groups.items()]
-    return sorted(rows, key=lambda row: -row.time_ns)
+    return labelled(sorted(rows, key=lambda row: -row.time_ns))
 
 
 def _kernel_row(name: str, group: list[LaunchFacts], everything_ns: float) -> KernelRow:
@@ -354,7 +354,7 @@ def _kernel_row(name: str, group: list[LaunchFacts], everything_ns: float) -> Ke
     launch = whole.launch if whole else {}
     smem = [_possible(launch.get(f"smem_{part}_bytes")) for part in ("static", "dynamic")]
     return KernelRow(
-        name=name, short_name=short_name(name), category="communication" if is_collective(name) else "compute",
+        name=name, short_name="", category="communication" if is_collective(name) else "compute",
         launches=len(group), total_ns=round(float(durations.sum())) if timed else None,
         mean_ns=float(durations.mean()) if timed else None,
         p50_ns=float(np.percentile(durations, 50)) if timed else None,

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from profiles.analysis.core.names import short_name
+from profiles.analysis.core.names import readable
 from profiles.ingest.core.source import Source
 from profiles.trace import Cell, Device, Integrity, KernelSum, Summary, SummaryColumn, SummaryTable, TraceError
 
@@ -228,7 +228,7 @@ def _flops(sums: dict[str, float]) -> float | None:
 
 def _readable(name: str) -> str:
     """Scopes as they are; mangled kernel names as people read them (the path keeps the whole)."""
-    return short_name(name) if name.startswith("_Z") else name
+    return readable(name) if name.startswith("_Z") else name
 
 
 def _rate(scope: Scope, name: str, work: float | None) -> float | None:

@@ -99,7 +99,8 @@ def _entry(names: list[str], profile: Profile | None, error: dict[str, str] | No
         "id": shown.pk, "file": names[0], "format": shown.format or None, "status": str(shown.status), "error": error,
         "records_read": shown.integrity.get("records_read", 0), "records_kept": shown.integrity.get("records_kept", 0),
         "integrity": shown.integrity, "launches": shown.launches, "gpu_time_ns": shown.gpu_time_ns,
-        "top_kernels": [{"name": row.name, "launches": row.launches, "total_ns": row.total_ns, "shapes": shapes.get(row.pk, [])}
+        "top_kernels": [{"name": row.name, "short_name": row.short_name, "launches": row.launches, "total_ns": row.total_ns,
+                         "shapes": shapes.get(row.pk, [])}
                         for row in kernel_rows(profile)[:TOP_KERNELS]] if profile else [],
         "seconds": shown.seconds, "peak_rss_bytes": shown.peak_rss_bytes, "stored_bytes": shown.stored_bytes,
     }

@@ -19,14 +19,14 @@ import numpy.typing as npt
 
 from profiles.analysis.core import gpus
 from profiles.analysis.core.frame import ASKED_CHARS, Frame, Rows
-from profiles.analysis.core.names import short_name
+from profiles.analysis.core.names import words_for_search
 
 SMALL_NS = 10_000               # a shorter kernel is mostly start, ramp and tail (issue: "short kernels < 10 µs")
 MOST_NAMES = 5_000             # kernels that are told apart, the most time first: the others are unknown
 MOST_SHAPES = 20_000            # distinct (operator, arguments) that are looked into
 REGIMES = COMPUTE, MEMORY, UNKNOWN = "compute", "memory", "unknown"
 
-# (what it is, regime, pattern on the kernel's short name in lower case): the first that is found decides.
+# (what it is, regime, pattern on the words of the kernel's name in lower case): the first that is found decides.
 KINDS: tuple[tuple[str, str, re.Pattern[str]], ...] = tuple((what, regime, re.compile(pattern)) for what, regime, pattern in (
     ("matrix times vector", MEMORY, r"gemv|gevm|gemmk1"),
     ("splits and transforms around matrix products", MEMORY, r"splitkreduce|nchwtonhwc|nhwctonchw|im2col|col2im|"
@@ -53,11 +53,11 @@ _PEAK = {"float": ("tf32_tensor", "fp32"), "double": ("fp64_tensor", "fp64"), "c
 
 @lru_cache(maxsize=4_096)
 def kind_of(name: str) -> tuple[str, str]:
-    """Return (what it is, regime) of a kernel by its short name.
+    """Return (what it is, regime) of a kernel by the words in its name.
 
     A parameter's type (`fbgemm::Tensor`) says nothing of the kernel.
     """
-    lowered = short_name(name)[:ASKED_CHARS].lower()
+    lowered = words_for_search(name)[:ASKED_CHARS].lower()
     return next(((what, regime) for what, regime, pattern in KINDS if pattern.search(lowered)), ("of unknown kind", UNKNOWN))
 
 
