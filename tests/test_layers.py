@@ -151,9 +151,10 @@ ARROWS = {
         "workers.jobs tuner.models tuner.trial tuner.gate.stats tuner.gate.builds tuner.gate.errors tuner.gate.baselines "
         "tuner.gate.notify",
     "tuner.gate.verdicts":
-        "profiles.theme profiles.models workers.jobs tuner.models tuner.trial tuner.cache.rules tuner.operators tuner.texts "
-        "tuner.devices tuner.gate.errors tuner.gate.stats tuner.gate.builds tuner.gate.suites tuner.gate.baselines "
-        "tuner.gate.client tuner.gate.environments tuner.gate.reports tuner.gate.notify tuner.gate.options "
+        "profiles.analysis.core profiles.theme profiles.models workers.jobs tuner.models tuner.trial tuner.cache.rules "
+        "tuner.operators tuner.texts tuner.devices tuner.gate.errors tuner.gate.stats tuner.gate.builds "
+        "tuner.gate.suites tuner.gate.baselines tuner.gate.client tuner.gate.environments tuner.gate.reports "
+        "tuner.gate.notify tuner.gate.options "
         "tuner.gate.regressions tuner.query_api",
     "tuner.gate.suite_pages":
         "profiles.models tuner.models tuner.trial tuner.operators tuner.texts tuner.gate.errors tuner.gate.stats "

@@ -83,7 +83,7 @@ TEMPLATES = [{
             "django.contrib.auth.context_processors.auth",
             "django.contrib.messages.context_processors.messages",
         ],
-        "builtins": ["webapp.templatetags.numbers"],
+        "builtins": ["webapp.templatetags.numbers", "webapp.templatetags.kernels"],
     },
 }]
 

@@ -15,6 +15,7 @@ from django.db.models import Q
 from profiles.advice.selectors import AdviceLine, advice_lines
 from profiles.analysis.compare.kernels import counter_changes
 from profiles.analysis.compare.why import WANTED, Why, why
+from profiles.analysis.core.naming.capture_names import capture_name
 from profiles.analysis.core.sentences import pct_text, si_text, time_text
 from profiles.compare.line_selectors import factor_bars
 from profiles.compare.selectors import COUNTERS
@@ -127,7 +128,9 @@ def reported_kernel(profile: Profile, key: str, keys: Sequence[str]) -> Reported
 
 def reported_kernel_by_name(profile: Profile, name: str, grid: str, block: str) -> ReportedKernel | None:
     """Return the launches of one GPU kernel, named as `launches_by_kernel` does, with one grid and block ("512×1×1"; "": any)."""
-    wanted = Q(kernel__short_name=name.partition(" #")[0])
+    short = name.partition(" #")[0]
+    named = profile.kernels.values_list("pk", "name", "short_name")
+    wanted = Q(kernel__in=[pk for pk, full, label in named if short in (label, capture_name(full))])
     for field_name, size in (("grid", grid), ("block", block)):
         wanted &= Q(**{field_name: size.replace("×", " × ")}) if size else Q()
     return _longest_reported(profile, wanted)

@@ -9,7 +9,7 @@ from hashlib import sha256
 import numpy as np
 from numpy.typing import NDArray
 
-from profiles.analysis.core.names import short_name
+from profiles.analysis.core.naming.capture_names import capture_name
 from profiles.compare.step_selectors import steady
 from profiles.models import KernelStat, Profile
 from profiles.store.counters import metrics_by_name
@@ -69,7 +69,7 @@ def launches_by_kernel(profile: Profile) -> list[KernelLaunches]:
 
 def _names(full: list[str]) -> dict[str, str]:
     """Short names; two kernels that share one (instances of a template) get a digest of the full name behind it."""
-    shorts = {name: short_name(name)[:120] for name in full}
+    shorts = {name: capture_name(name)[:120] for name in full}
     shared = Counter(shorts.values())
     return {name: f"{short} #{sha256(name.encode()).hexdigest()[:6]}" if shared[short] > 1 else short
             for name, short in shorts.items()}

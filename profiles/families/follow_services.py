@@ -15,6 +15,7 @@ from profiles.analysis.core.shapes import Shape, group_shapes, shapes_of
 from profiles.analysis.kernel import counters, rules
 from profiles.compare.selectors import KernelComparison, comparison
 from profiles.families.assign_services import assign_missing
+from profiles.families.label_services import labels_make
 from profiles.models import BuildChange, BuildPair, KernelShape, KernelStat, LaunchCounters, Profile, first_uploads
 from profiles.rows import json_safe, text
 from profiles.store.frame import frame_read
@@ -192,7 +193,9 @@ def families_follow(profile_id: int) -> None:
 
 
 def families_catch_up(everything: bool = False) -> dict[str, int]:
-    """Whatever profiles of an earlier version lack; with `everything` all of it anew."""
+    """Whatever profiles of an earlier version lack; with `everything` all of it anew, the kernels' labels too."""
+    if everything:
+        labels_make()
     kernels = assign_missing(everything)
     lacking = Profile.objects.filter(status=Profile.Status.READY, kernels__isnull=False).exclude(kind=Profile.Kind.SUMMARY)
     if not everything:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
+from zlib import crc32
 
 from django.http import HttpResponse
 from django.shortcuts import get_object_or_404
@@ -144,9 +145,11 @@ class TimelineApi(TimelineView):
 class NamesApi(TimelineView):
     @extend_schema(operation_id="profiles_names", summary="Names of slices by name id", parameters=[NamesQuery], responses=JSON)
     def get(self, request: Request, pk: int) -> Response:
-        _, timeline = self.open(pk)
+        profile, timeline = self.open(pk)
         ids = parse_query(NamesQuery, request, timeline)["ids"]
-        return Response(selectors.names(timeline, ids), headers={"ETag": f'"names-{timeline.etag}"'})
+        labels = selectors.kernel_labels(profile)
+        version = crc32("\n".join(sorted(labels.values())).encode("utf-8", "surrogatepass"))       # labels can be made anew
+        return Response(selectors.names(timeline, ids, labels), headers={"ETag": f'"names-{timeline.etag}-{version:08x}"'})
 
 
 class TileApi(TimelineView):

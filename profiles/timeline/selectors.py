@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from django.db.models import F
 from isal import igzip
 
 from profiles.analysis.core.tile_bytes import pack
@@ -59,11 +60,21 @@ def tile_gzip(timeline: Timeline, level: int, index: int, units: Sequence[Unit])
     return packed
 
 
-def names(timeline: Timeline, ids: list[int] | None) -> dict[str, Any]:
-    """Return all names where they are few, else the first of them; or those of some ids."""
+def names(timeline: Timeline, ids: list[int] | None, labels: Mapping[str, str]) -> dict[str, Any]:
+    """Return all names where they are few, else the first of them; or those of some ids.
+
+    `labels`, by full name, are those of the profile's kernels; of them come those of these names, by id.
+    """
+    wanted = range(min(NAMES_AT_ONCE, len(timeline.names))) if ids is None else [each for each in ids if each < len(timeline.names)]
+    found = {str(number): label for number in wanted if (label := labels.get(timeline.names[number]))}
     if ids is not None:
-        return {"names": {str(number): timeline.names[number] for number in ids if number < len(timeline.names)}}
-    return {"names": timeline.names[:NAMES_AT_ONCE], "total": len(timeline.names)}
+        return {"names": {str(number): timeline.names[number] for number in wanted}, "labels": found}
+    return {"names": timeline.names[:NAMES_AT_ONCE], "labels": found, "total": len(timeline.names)}
+
+
+def kernel_labels(profile: Profile) -> dict[str, str]:
+    """Return full name -> label of the profile's kernels, where the two differ."""
+    return dict(profile.kernels.exclude(short_name=F("name")).values_list("name", "short_name"))
 
 
 def density_gzip(timeline: Timeline) -> bytes:

@@ -34,9 +34,10 @@ def slice_detail(profile: Profile, timeline: Timeline, row: int, view: tuple[int
     occupancy = float(arguments["occupancy_pct"])
     links = _links(timeline, base, known_or_none(arguments["correlation"]), known_or_none(arguments["external_id"]), view)
     kernel = base["category"] in (each.name.lower() for each in KERNELS)
-    row_of = KernelStat.objects.filter(profile=profile, name=base["name"]).values_list("pk", "short_name").first() if kernel else None
+    known = KernelStat.objects.filter(profile=profile, name=base["name"]).values_list("pk", "short_name") if kernel else None
+    kernel_id, label = (known.first() if known else None) or (None, short_name(base["name"]) if kernel else base["name"])
     return {
-        **base, "track_name": track["name"], "group": track["group"], "short_name": row_of[1] if row_of else short_name(base["name"]) if kernel else base["name"],
+        **base, "track_name": track["name"], "group": track["group"], "short_name": label,
         "name_key": f"name:{int(names['name_id'][0])}",
         "grid": _triple(arguments, "grid"), "block": _triple(arguments, "block"),
         "registers_per_thread": known_or_none(arguments["registers_per_thread"]),
@@ -47,7 +48,7 @@ def slice_detail(profile: Profile, timeline: Timeline, row: int, view: tuple[int
         "external_id": known_or_none(arguments["external_id"]), "device": known_or_none(arguments["device"]),
         "stream": known_or_none(arguments["stream"]), "detail": detail(timeline, known_or_none(arguments["detail_id"])),
         "stack": _stack(timeline, base, links["links"]),
-        "kernel_id": row_of[0] if row_of else None, "is_kernel": kernel,
+        "kernel_id": kernel_id, "is_kernel": kernel,
         **links,
     }
 

@@ -66,7 +66,8 @@ def shown_tables(profile: Profile, document: dict[str, Any], more: bool = False)
         return value, column["unit"], column["text"]
 
     return [{
-        **table, "number": number, "total": len(table["rows"]), "more": most < min(len(table["rows"]), MORE_ROWS),
+        **table, "number": number, "names_kernels": any(column["unit"] == "kernel" for column in table["columns"]),
+        "total": len(table["rows"]), "more": most < min(len(table["rows"]), MORE_ROWS),
         "rows": [[cell(value, column) for value, column in zip(row, table["columns"], strict=True)]
                  for row in table["rows"][:most]],
     } for number, table in enumerate(document["tables"])]

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import TypeVar
 
-from profiles.analysis.core.cxx import MOST_CHARS, parse
-from profiles.analysis.core.demangle import demangle
-from profiles.analysis.core.flat_labels import fit_words, words_of
-from profiles.analysis.core.labels import Piece, computes, digest, elide, fit, lay_out, places
+from profiles.analysis.core.naming.cxx import MOST_CHARS, parse
+from profiles.analysis.core.naming.demangle import demangle
+from profiles.analysis.core.naming.flat_labels import fit_words, words_of
+from profiles.analysis.core.naming.labels import Piece, computes, digest, elide, fit, lay_out, places
 
 SHORT_CHARS = 80
 MOST_PLACES = 4                 # that are shown to tell names of one label apart
@@ -27,10 +27,10 @@ _NAMESPACES = frozenset({"at", "native", "std", "cuda", "c10", "detail", "intern
 _COLLECTIVE = re.compile(r"^(void\s+)?(nccl|rccl|msccl|nvshmem|onccl|hccl|xccl|oneccl|deep_ep|.*(_?allreduce|allgather"
                          r"|reducescatter|alltoall|cross_device_reduce))", re.IGNORECASE)
 _NOT_COLLECTIVE = re.compile(r"^(void\s+)?(at::|cub::|cutlass|cudnn|triton_)", re.IGNORECASE)
-_RETURN = re.compile(r"^(?:void|int|bool|float|double|enable_if<[^>]*>::type)\s+(?=\S)")
-_LAMBDA = re.compile(r"::?(?:\{lambda\([^{}]*\)#\d+\}|'lambda\d*'\([^()]*\)|\[lambda[^\]]*\])"
+RETURN = re.compile(r"^(?:void|int|bool|float|double|enable_if<[^>]*>::type)\s+(?=\S)")
+LAMBDA = re.compile(r"::?(?:\{lambda\([^{}]*\)#\d+\}|'lambda\d*'\([^()]*\)|\[lambda[^\]]*\])"
                      r"(?:::operator\(\)\([^()]*\)(?:\s*const)?)?")
-_ANONYMOUS = re.compile(r"\(anonymous namespace\)::|<unnamed>::|_GLOBAL__N__[0-9a-f_]+::")
+ANONYMOUS = re.compile(r"\(anonymous namespace\)::|<unnamed>::|_GLOBAL__N__[0-9a-f_]+::")
 _TILE = re.compile(r"(?:_?\d+x\d+(?:x\d+)*)|(?:stage(?:s)?_?\d+)|(?:warpsize\d+x\d+x\d+)")
 
 # Words in a kernel's name -> the operator of the tuner that can be tuned in its place; the first that is found.
@@ -130,10 +130,10 @@ def short_names(names: Iterable[str]) -> dict[str, str]:
 def words_for_search(name: str) -> str:
     """Return what words are looked for in to tell what a kernel does: its function, its outermost template arguments where they
     are short, and what it is given to compute, without namespaces."""
-    text = _ANONYMOUS.sub("", " ".join(name[:MOST_CHARS].split()))
+    text = ANONYMOUS.sub("", " ".join(name[:MOST_CHARS].split()))
     if text.startswith("_Z"):
-        return _read_mangled(text) or text
-    text = _LAMBDA.sub("", _RETURN.sub("", strip_parameters(text)))
+        return read_mangled(text) or text
+    text = LAMBDA.sub("", RETURN.sub("", strip_parameters(text)))
     folded = fold_templates(text, keep=1)
     laid = laid_out(name)
     given = "" if isinstance(laid, str) else _SCOPE.sub("", computes(laid)[1])
@@ -174,7 +174,7 @@ def _telling(found: Mapping[str, Mapping[_Place, str]]) -> list[_Place]:
     for place in order:
         if len(set(classes.values())) == len(found) or len(chosen) == MOST_PLACES:
             break
-        split = {name: (*classes[name], found[name].get(place)) for name in found}
+        split = {each: (*classes[each], values.get(place)) for each, values in found.items()}
         if len(set(split.values())) > len(set(classes.values())):
             chosen.append(place)
             classes = split
@@ -202,14 +202,14 @@ def readable(name: str) -> str:
 def laid_out(name: str) -> Piece | str:
     """Return the tree of a C++ name; the label of any other."""
     text = _TYPEINFO.sub("", readable(name))
-    if _NOT_CXX.search(text) and not text.startswith("<unnamed>") or not _CXX.search(text):
-        return fit_words((_read_mangled(text) or text) if text.startswith("_Z") else text, SHORT_CHARS)
+    if (_NOT_CXX.search(text) and not text.startswith("<unnamed>")) or not _CXX.search(text):
+        return fit_words((read_mangled(text) or text) if text.startswith("_Z") else text, SHORT_CHARS)
     tree = lay_out(parse(text))
     return tree if _LETTER.search(tree.head) else fit_words(text, SHORT_CHARS)
 
 
-def _read_mangled(name: str) -> str:
-    """What can be read in a mangled name (Itanium C++ ABI) that is cut or damaged: the function's own name and, in <…>, the
+def read_mangled(name: str) -> str:
+    """Return what can be read in a mangled name (Itanium C++ ABI) that is cut or damaged: the function's own name and, in <…>, the
     names within its template arguments that are not namespaces. Literals (Li128E) and back references (S0_, T1_) are no names."""
     outer: list[str] = []
     inner: dict[str, None] = {}
@@ -232,7 +232,7 @@ def _read_mangled(name: str) -> str:
         return ""
     shown = [word for word in inner if not word.startswith(("TensorIterator", "basic_")) and word != outer[-1]][:4]
     text = outer[-1] + (f"<{', '.join(shown)}>" if shown else "")
-    return elide(text, SHORT_CHARS)
+    return text
 
 
 @lru_cache(maxsize=16384)
@@ -241,8 +241,8 @@ def family(name: str) -> str:
 
     The function's name without template arguments, parameters, tile sizes, architecture prefixes and hashes.
     """
-    text = _RETURN.sub("", strip_parameters(_ANONYMOUS.sub("", name.strip())))
-    text = fold_templates(_LAMBDA.sub("", text)).replace("<…>", "")
+    text = RETURN.sub("", strip_parameters(ANONYMOUS.sub("", name.strip())))
+    text = fold_templates(LAMBDA.sub("", text)).replace("<…>", "")
     text = re.sub(r"^(sm\d+|ampere|volta|turing|hopper|maxwell|nvjet)_", "", text)
     if text.startswith("Cijk_"):                                 # Tensile: everything behind the contraction is tuning
         text = "_".join(text.split("_")[:4])

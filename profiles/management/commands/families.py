@@ -18,7 +18,8 @@ class Command(BaseCommand):
     requires_system_checks: list[str] = []      # `manage.py check` runs them: they load every page
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("--again", action="store_true", help="make all of them anew, after an update that changed identities")
+        parser.add_argument("--again", action="store_true",
+                            help="make all of them, and the kernels' labels, anew: after an update that changed them")
         parser.add_argument("--limit", type=int, default=20, help="lines (default 20)")
         for name in ("build", "model", "gpu", "owner", "kind"):
             parser.add_argument(f"--{name}", default="", help=f"only profiles of this {name}")

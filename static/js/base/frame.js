@@ -1,5 +1,6 @@
 // The frame of every page: theme switch, keys, search box, live indicator, enhanced tables, times in words.
 
+import { start as startKernelNames } from "../lib/kernel_names.js";
 import { bind, showHelp } from "../lib/keys.js";
 import { onConnection } from "../lib/live.js";
 import "../lib/refresh.js"; // before tables become grids: it notes what each part says
@@ -66,4 +67,5 @@ function makeGrids() {
   if (document.querySelector("table[data-grid]:not([data-enhanced])")) import("../grid/grid.js").then(({ enhanceAll }) => enhanceAll());
 }
 makeGrids();
+startKernelNames();
 document.addEventListener("refreshed", () => { tellTimes(); makeGrids(); });

@@ -115,9 +115,9 @@ export class App {
   askNames() {
     if (this.namesUnderWay) return;
     const ids = [...this.timeline.namesMissing].slice(0, NAMES_PER_REQUEST);
-    this.namesUnderWay = this.api.names(ids).then(({ names }) => {
+    this.namesUnderWay = this.api.names(ids).then(({ names, labels }) => {
       for (const id of ids) this.timeline.namesMissing.delete(id);
-      this.timeline.addNames(names);
+      this.timeline.addNames(names, labels);
       this.changed("tracks");
     }, () => undefined).finally(() => { this.namesUnderWay = null; });
   }

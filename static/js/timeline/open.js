@@ -26,7 +26,7 @@ function wire(app, root) {
   }
   onThemeChange(() => app.repaint());
   app.api.density().then((bytes) => { app.timeline.density = decodeDensity(bytes); app.changed("tracks"); }, () => {});     // the overview stays empty
-  app.api.names().then(({ names, total }) => { app.timeline.setNames(names, total); app.searched(); }, (error) => app.controls.fail(error));
+  app.api.names().then(({ names, total, labels }) => { app.timeline.setNames(names, total, labels); app.searched(); }, (error) => app.controls.fail(error));
 }
 
 /**

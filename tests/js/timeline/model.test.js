@@ -72,6 +72,15 @@ test("of very many names the first come at once, the others when they are wanted
   assert.equal(timeline.namesMissing.size, 0);
 });
 
+test("a slice of a kernel is called as the kernel table calls it", () => {
+  const timeline = new Timeline(metaOf());
+  assert.equal(timeline.label(0), "");                         // nothing is here yet
+  timeline.setNames(["void f<int>(int)", "aten::add"], 3, { 0: "f<int>" });
+  assert.deepEqual([0, 1].map((id) => timeline.label(id)), ["f<int>", "aten::add"]);
+  timeline.addNames({ 2: "void g()" }, { 2: "g" });
+  assert.deepEqual([timeline.label(2), timeline.name(2)], ["g", "void g()"]);
+});
+
 test("a mark far behind the last slice does not shrink the first picture", () => {
   assert.deepEqual(new Timeline(metaOf(1_000_000, { last_ns: 400_000 })).opening, [0, 408_000]);
   assert.deepEqual(new Timeline(metaOf(1_000_000, { last_ns: 990_000 })).opening, [0, 1_000_000]);

@@ -11,6 +11,7 @@ from typing import Any
 from django.urls import reverse
 from django.utils.http import urlencode
 
+from profiles.analysis.core.naming.capture_names import capture_name
 from profiles.models import KernelStat, Profile
 from tuner import texts
 from tuner.gate.stats.rule import finite_number
@@ -22,6 +23,7 @@ from tuner.operators import all_operators
 BASELINE, CANDIDATE = "baseline", "candidate"
 NO_METRICS = {"recorded_run", "capture", "number", "lead_ms", "samples", "n"}       # of a run's facts: where it comes from
 PROFILES = 4                   # of each build that are linked
+SEEN = 2_000                    # kernels of profiles of a build that are looked through for one name
 UNITS = {"registers": "", "spills": "", "smem_bytes": "B", "shared_bytes": "B", "dram_bytes": "B", "local_bytes": "B",
          "temperature_c": "°C", "power_w": "W", "memory_clock_mhz": "MHz"}
 NAMES = {"registers": "registers per thread", "spills": "spilled registers", "smem_bytes": "shared memory",
@@ -204,8 +206,9 @@ def _two_build_links(baseline: str, candidate: str) -> dict[str, EvidenceLink]:
 
 def _profile_tune_link(row: GateKernel, build: str) -> EvidenceLink:
     """A kernel seen in a capture: its own profile knows operator and shape."""
-    seen = (KernelStat.objects.filter(profile__build=build, profile__status=Profile.Status.READY, short_name=row.kernel.op)
-            .order_by("-profile__created", "-total_ns").first())
+    stats = (KernelStat.objects.filter(profile__build=build, profile__status=Profile.Status.READY)
+             .order_by("-profile__created", "-total_ns"))
+    seen = next((stat for stat in stats[:SEEN] if row.kernel.op in (stat.short_name, capture_name(stat.name))), None)
     if seen is None:
         return EvidenceLink("Tune this kernel", "",
                    f"{row.kernel.op} is no operator of the tuner, and no profile of {build} has launches of it")
@@ -228,9 +231,10 @@ def build_profiles(row: GateKernel, builds: Sequence[str]) -> list[ProfileOfBuil
     """Return timelines and counter reports of these builds, newest first."""
     found = list(Profile.objects.filter(build__in=list(builds), status=Profile.Status.READY).order_by("-created")[:PROFILES])
     names = {row.kernel.op, row.kernel.family}
-    stats = (KernelStat.objects.filter(profile__in=found, short_name__in=names)
-             .order_by("profile_id", "-total_ns").distinct("profile_id"))
-    known = {stat.profile_id: stat for stat in stats}
+    known: dict[int, KernelStat] = {}
+    for stat in KernelStat.objects.filter(profile__in=found).order_by("profile_id", "-total_ns"):
+        if stat.profile_id not in known and names & {stat.short_name, capture_name(stat.name)}:
+            known[stat.profile_id] = stat
     return [ProfileOfBuild(profile, known.get(profile.pk)) for profile in found]
 
 

@@ -1,5 +1,7 @@
 // Names in slices: remembered while a frame rasters its lanes, written when they are composed.
 
+import { current } from "../../lib/kernel_names.js";
+
 const MOST = 4096;
 const SHORTENED = 50000;        // texts kept
 
@@ -56,7 +58,7 @@ export class SliceNames {
     const key = id * 512 + Math.min(room, 511);
     let text = this.texts.get(key);
     if (text === undefined) {
-      const name = timeline.name(id);
+      const name = current() === "short" ? timeline.label(id) : timeline.name(id);
       if (!name) return "";
       text = name.length <= room ? name : `${name.slice(0, room - 1)}…`;
       if (this.texts.size > SHORTENED) this.texts.clear();

@@ -67,6 +67,7 @@ export class Timeline {
     this.density = null;
     this.namesMissing = new Set();      // ids whose names were wanted and are to be asked for
     this.names = null;
+    this.labels = {};
     this.shades = new Uint8Array(0);
     const given = Object.entries(meta.colours ?? {});
     /** Colours that the program gave to names, each once. @type {string[]} */
@@ -90,16 +91,21 @@ export class Timeline {
   get hasSlices() { return this.meta.tracks.some((t) => t.slices > 0 || t.kind === "counter"); }
   get hasGpuWork() { return this.meta.tracks.some((t) => t.kind === "stream" && t.slices > 0); }
 
-  /** @param {string[]} names index is the name id of tiles: all of them, or the first of very many @param {number} total */
-  setNames(names, total = names.length) {
+  /**
+   * @param {string[]} names index is the name id of tiles: all of them, or the first of very many @param {number} total
+   * @param {Record<string, string>} labels of kernels, by name id: what the kernel table calls them
+   */
+  setNames(names, total = names.length, labels = {}) {
     this.names = names;
+    this.labels = labels;
     this.namesTotal = total;
     this.shades = new Uint8Array(total);
     names.forEach((name, id) => { this.shades[id] = hashText(name) % SHADES; });
   }
 
   /** Names that were asked for by id. @param {Record<string, string>} found */
-  addNames(found) {
+  addNames(found, labels = {}) {
+    Object.assign(this.labels, labels);
     for (const [id, name] of Object.entries(found)) {
       this.names[id] = name;
       this.shades[id] = hashText(name) % SHADES;
@@ -112,6 +118,11 @@ export class Timeline {
     const name = this.names?.[id];
     if (name === undefined && this.names && id < this.namesTotal) this.namesMissing.add(id);
     return name ?? "";
+  }
+
+  /** What stands on a slice: a kernel's label, else the name. */
+  label(id) {
+    return this.labels[id] || this.name(id);
   }
 
   /** Name ids that a search found, as a byte per name. @param {number[]} ids */

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from profiles.analysis.core.mangled_words import BUILTIN, EXTENDED, OPERATORS, STANDARD
+from profiles.analysis.core.naming.mangled_words import BUILTIN, EXTENDED, OPERATORS, SPECIAL, STANDARD
 
 MOST_CHARS = 40_000             # of any text on the way
 MOST_STEPS = 30_000
@@ -109,7 +109,7 @@ class _Reader:
     def encoding(self, local: bool = False) -> str:
         """A function with its parameters, or an object."""
         self.enter()
-        for code, words in (("TS", "typeinfo name for "), ("TI", "typeinfo for "), ("TV", "vtable for "), ("GV", "guard variable for ")):
+        for code, words in SPECIAL.items():
             if self.take(code):
                 text = words + (_joined(self.type()) if code[0] == "T" else self.name()[0])
                 self.depth -= 1
@@ -427,9 +427,9 @@ class _Reader:
         if self.take("Do"):
             return self.function(" noexcept")
         if self.take("DB") or self.take("DU"):
-            size = self.number()
+            bits = self.number()
             self.need("_")
-            return f"_BitInt({size})", ""
+            return f"_BitInt({bits})", ""
         raise _NotMangled
 
     # -- values

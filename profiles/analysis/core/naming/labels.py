@@ -13,7 +13,7 @@ import re
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
-from profiles.analysis.core.cxx import Name, Part
+from profiles.analysis.core.naming.cxx import Name, Part
 
 MOST_PIECES = 160
 _DEEPEST = 10
@@ -31,26 +31,30 @@ _LIBRARIES = frozenset({"cub", "thrust", "cudnn", "cutlass", "rocprim", "hipcub"
 _VERSIONED = re.compile(r"(?:CUB|THRUST|ROCPRIM|HIPCUB|CCCL|V)_\w*NS|_V\d+|__\d+|v\d+_\d+\w*")
 _GENERIC = re.compile(r"(?:functor|Functor|type|value_type|Policy\d*|operator@call|impl|Kernel|kernel|apply|run|main|body|Body|call"
                       r"|launch|compute|execute|Agent|Tag\w*|Params)\Z")
-_CALLABLE = re.compile(r"[Ff]unctor|(?:Op|Ops|Body|Loop|_op|_functor)\Z|\A(?:plus|minus|multiplies|maximum|minimum|less|greater|Sum|Min|Max"
-                       r"|ArgMax|ArgMin|Sqrt)\Z")
 _FUNCTOR = re.compile(r"[Ff]unctor")
-_NOISE = re.compile(r"(?:\w*(?:Policy\w*|[Ii]terator\w*|OffsetCalculator|integer_sequence|index_sequence|TileState|Params\w*|Accessor\w*)"
-                    r"|Array|array|Load\w*|Store\w*|NullType|InputValue|HardwareInfo|CompilerMetadata|CuKernelContext|KernelContext|_"
+_CALLABLE = re.compile(r"[Ff]unctor|(?:Op|Ops|Body|Loop|_op|_functor)\Z"
+                       r"|\A(?:plus|minus|multiplies|maximum|minimum|less|greater|Sum|Min|Max|ArgMax|ArgMin|Sqrt)\Z")
+_NOISE = re.compile(r"(?:"
+                    r"\w*(?:Policy\w*|[Ii]terator\w*|OffsetCalculator|(?:integer|index)_sequence|TileState|Params\w*|Accessor\w*)"
+                    r"|Array|array|Load\w*|Store\w*|NullType|InputValue|HardwareInfo|CompilerMetadata|\w*KernelContext|_"
                     r"|cublasGemv\w+|biasType|KernelInfo|MemoryAccess|always_true|Launch(?:Bounds|Params)\w*|Default\w*|identity"
-                    r"|iteration_mapping\w*|IndexGlobal|\w*[Ss]tyle|Extruded|HIPBuffer|DeviceMemory|NDRange|OneTo|CartesianIndices|AlignedArray"
-                    r"|\w*_exec\w*|Tuple|Layout|TiledMMA|MMA_Atom|SM\d+_\w+|\w*Swizzle|ComposedLayout|Direct|FunctorAnalysis|\w*_tag|PersistentScheduler|Cuda|HIP|SYCL|Experimental|T\d+)\Z")
-_TYPE = re.compile(r"(?:float|double|half|bool|char|short|int|long|__half2?|Half|BFloat16|__nv_bfloat16\w*|__hip_bfloat16|half_t|bfloat16_t"
-                   r"|tfloat32_t|float_e\w+|Float8_\w+|__nv_fp8_\w+|Float\d+|Int\d+|UInt\d+|u?int\d+_t|complex|_Float16|__bf16|unsigned \w+"
-                   r"|signed char|long long|unsigned|float\d|double\d|int\d)\Z")
+                    r"|iteration_mapping\w*|IndexGlobal|\w*[Ss]tyle|Extruded|HIPBuffer|DeviceMemory|NDRange|OneTo"
+                    r"|CartesianIndices|AlignedArray|\w*_exec\w*|Tuple|Layout|TiledMMA|MMA_Atom|SM\d+_\w+|\w*Swizzle"
+                    r"|ComposedLayout|Direct|FunctorAnalysis|\w*_tag|PersistentScheduler|Cuda|HIP|SYCL|Experimental|T\d+)\Z")
+_TYPE = re.compile(r"(?:float|double|half|bool|char|short|int|long|__half2?|Half|BFloat16|__nv_bfloat16\w*|__hip_bfloat16|half_t"
+                   r"|bfloat16_t|tfloat32_t|float_e\w+|Float8_\w+|__nv_fp8_\w+|Float\d+|Int\d+|UInt\d+|u?int\d+_t|complex"
+                   r"|_Float16|__bf16|unsigned \w+|signed char|long long|unsigned|float\d|double\d|int\d)\Z")
 _INDEX = re.compile(r"(?:unsigned |signed )?(?:int|long|short|char)(?: long| int)?\Z|u?int\d+_t\Z|U?Int\d+\Z|unsigned\Z|bool\Z")
 _NUMBER = re.compile(r"-?\d[\w.]*\Z|true\Z|false\Z")
 _TILE = re.compile(r"\w*(?:Shape|tuple|Int|sequence)\Z")
 _CONSTANT = re.compile(r"(?:C|Int|constant|integral_constant)\Z")
-_WRAPPER = re.compile(r"(?:gpu_kernel_impl\w*|gpu_kernel\w*|opmath_\w+|func_wrapper_t|ReduceOp|__nv_h?dl_wrapper_t|__pf_kernel_wrapper"
-              r"|RoundedRangeKernel\w*|_?kernel_agent|unary_transform_f|binary_transform_f|wrapped_function|device_unary_op)\Z")
-_LAUNCHER = re.compile(r"(?:(?:cuda|hip|sycl)_parallel_launch\w*|launch_global|_kernel_agent|trampoline_kernel|device_kernel|Kernel2?"
-                       r"|kernel_helper_with_policy|__pf_kernel_wrapper|RoundedRangeKernel\w*|kentry)\Z")
-_JULIA = re.compile(r"\b(?:CompilerMetadata|CuDeviceArray|ROCDeviceArray|oneDeviceArray|MtlDeviceArray|CuKernelContext|Broadcasted)<|\bCuKernelContext\b")
+_WRAPPER = re.compile(r"(?:gpu_kernel_impl\w*|gpu_kernel\w*|opmath_\w+|func_wrapper_t|ReduceOp|__nv_h?dl_wrapper_t"
+                      r"|__pf_kernel_wrapper|RoundedRangeKernel\w*|_?kernel_agent|unary_transform_f|binary_transform_f"
+                      r"|wrapped_function|device_unary_op)\Z")
+_LAUNCHER = re.compile(r"(?:(?:cuda|hip|sycl)_parallel_launch\w*|launch_global|_kernel_agent|trampoline_kernel|device_kernel"
+                       r"|Kernel2?|kernel_helper_with_policy|__pf_kernel_wrapper|RoundedRangeKernel\w*|kentry)\Z")
+_JULIA = re.compile(r"\b(?:CompilerMetadata|CuDeviceArray|ROCDeviceArray|oneDeviceArray|MtlDeviceArray|CuKernelContext"
+                    r"|Broadcasted)<|\bCuKernelContext\b")
 
 
 @dataclass(slots=True)
@@ -113,7 +117,7 @@ def _piece(name: Name, depth: int, path: tuple[int, ...], left: list[int], top: 
         return _lambda(*dl, depth, path, left)
     if own.number:
         numbers, at = [], len(parts)
-        while at and (parts[at - 1].number or parts[at - 1].word == "operator@call" and at > 1 and parts[at - 2].number):
+        while at and (parts[at - 1].number or (parts[at - 1].word == "operator@call" and at > 1 and parts[at - 2].number)):
             at -= 1
             numbers.append(parts[at].number)
         return _lambda(parts[:at], [n for n in reversed(numbers) if n], depth, path, left, own.params or [])
@@ -125,7 +129,7 @@ def _piece(name: Name, depth: int, path: tuple[int, ...], left: list[int], top: 
         piece = Piece(head, 5.0, path)
     elif _WRAPPER.match(base):
         piece = Piece(head, _WRAPS, path)
-    elif _CALLABLE.search(base) or _GENERIC.match(base) and len(parts) > 1:
+    elif _CALLABLE.search(base) or (_GENERIC.match(base) and len(parts) > 1):
         piece = Piece(head, 90.0 - depth, path, given=bool(_FUNCTOR.search(base)) or base == "operator@call")
     elif _TYPE.match(base):
         piece = Piece(head, 30.0 - 3 * depth if _INDEX.match(base) else 56.0 - depth, path)
@@ -133,7 +137,7 @@ def _piece(name: Name, depth: int, path: tuple[int, ...], left: list[int], top: 
         piece = Piece(base, (25.0 if base in ("true", "false", "0", "1") else 42.0) - 3 * depth, path)
     else:
         piece = Piece(head, 60.0 - 6 * depth, path)
-    if base in ("void", "_") or name.pointer == "" and base == "":
+    if base in ("void", "_") or (name.pointer == "" and base == ""):
         piece.weight = 4.0
     arguments = [each for part in parts[-2:] for each in part.args or []] if top or depth else own.args or []
     _add(piece, arguments, depth, left)
@@ -164,11 +168,12 @@ def _lambda(parts: list[Part], numbers: list[int], depth: int, path: tuple[int, 
     """A lambda as its function and its numbers, outermost first: `direct_copy_kernel_cuda #3.7.1`."""
     own = parts[-1] if parts else Part("lambda")
     wraps = bool(own.args) and bool(_WRAPPER.match(own.word))
-    piece = Piece(_path(parts, function=True) or "lambda", 100.0 - depth, path, " #" + ".".join(map(str, numbers)), given=True)
+    tail = " #" + ".".join(map(str, numbers))
+    piece = Piece(_path(parts, function=True) or "lambda", 100.0 - depth, path, tail, given=True)
     if wraps:                                                           # what it wraps is what is computed
         piece.weight, piece.given = _WRAPS, False
     _add(piece, [each for part in parts[-2:] for each in part.args or []], depth, left)
-    if not wraps and any(child.weight >= _SURELY for child in piece.children):      # a wrapper of its own: what it is given says more
+    if not wraps and any(child.weight >= _SURELY for child in piece.children):      # what it is given says more than itself
         piece.children.append(Piece(piece.tail.strip(), 5.0, (*path, -2)))
         piece.tail = ""
     if params:
@@ -197,7 +202,8 @@ def _path(parts: list[Part], function: bool) -> str:
     words = [part.word.replace("operator@call", "operator()").replace("operator@", "operator ") for part in parts if part.word]
     if not words:
         return ""
-    scopes = [word for word in words[:-1] if word not in _FILLER and not _VERSIONED.fullmatch(word) and not word.startswith("operator")]
+    scopes = [word for word in words[:-1]
+              if word not in _FILLER and not _VERSIONED.fullmatch(word) and not word.startswith("operator")]
     last = words[-1]
     if function:
         library = [word for word in words[:-1] if word in _LIBRARIES][:1]
@@ -237,7 +243,8 @@ def _mark_repeats(root: Piece) -> None:
     while waiting:
         piece = waiting.pop(0)
         text = piece.text()
-        if piece is not root and (piece.children or "#" in text or len(text) > 12 or 70.0 < piece.weight < 76.0) and not piece.params:
+        says_much = piece.children or "#" in text or len(text) > 12 or 70.0 < piece.weight < 76.0
+        if piece is not root and says_much and not piece.params:
             if text in seen:
                 piece.weight = min(piece.weight, 1.0)
                 continue
@@ -276,7 +283,7 @@ def fit(root: Piece, most: int, keep: Collection[tuple[int, ...]] = ()) -> str:
 
 
 def _squeeze(root: Piece, excess: int) -> None:
-    """Shorten the longest words until `excess` characters are gone, none below _LEAST_HEAD: better than to lose what is computed."""
+    """Shorten the longest words until `excess` characters are gone, none below _LEAST_HEAD."""
     heads, waiting = [], [root]
     while waiting:
         piece = waiting.pop()
@@ -291,8 +298,8 @@ def _squeeze(root: Piece, excess: int) -> None:
 
 def _copy(piece: Piece, keep: frozenset[tuple[int, ...]]) -> Piece:
     asked = 0.0 if piece.path not in keep else _KEPT if -1 in piece.path else 2 * _KEPT         # parameters go before arguments
-    return Piece(piece.head, piece.weight + asked, piece.path, piece.tail, [_copy(child, keep) for child in piece.children],
-                 params=piece.params)
+    children = [_copy(child, keep) for child in piece.children]
+    return Piece(piece.head, piece.weight + asked, piece.path, piece.tail, children, params=piece.params)
 
 
 def _lighten_others(piece: Piece, first: Piece) -> None:
@@ -317,10 +324,10 @@ def _leave_out_noise(piece: Piece) -> bool:
     for child in piece.children:
         wanted = _leave_out_noise(child) or child.weight >= _KEPT
         asked = asked or wanted
-        if child.weight >= NOISE or wanted and not (len(child.children) == 1 and child.weight < _KEPT and not child.params):
+        if child.weight >= NOISE or (wanted and not (len(child.children) == 1 and child.weight < _KEPT and not child.params)):
             loud.append(child)
         elif child.weight == _WRAPS:                        # what is wrapped, else what it works on
-            loud.extend([each for each in child.children if each.weight >= 50.0] or
+            loud.extend([each for each in child.children if each.weight >= _SURELY] or
                         [each for each in child.children if each.weight >= NOISE])
     piece.children = loud or [child for child in piece.children if child.weight > 4.5 and not child.params]
     return asked
@@ -333,7 +340,7 @@ def _drop_lightest(root: Piece, below: float) -> bool:
     while waiting:
         piece = waiting.pop()
         for at, child in enumerate(piece.children):
-            if (not child.children or len(child.children) == 1 and not child.params and not child.children[0].params) and (
+            if (not child.children or (len(child.children) == 1 and not child.params and not child.children[0].params)) and (
                     best is None or child.weight <= best[0]):
                 best = (child.weight, piece, at)
         waiting.extend(piece.children)

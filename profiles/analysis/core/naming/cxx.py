@@ -19,7 +19,8 @@ MOST_CHARS = 16_000             # of a name that are looked at
 MOST_DEPTH = 40                 # of nested brackets; what is deeper is left out
 _BUILTIN = frozenset({"void", "bool", "char", "short", "int", "long", "float", "double", "signed", "unsigned", "auto", "__int128",
                       "_Float16", "__half", "half"})
-_QUALIFIERS = frozenset({"const", "volatile", "typename", "enum", "struct", "class", "static", "noexcept", "restrict", "__restrict__"})
+_QUALIFIERS = frozenset({"const", "volatile", "typename", "enum", "struct", "class", "static", "noexcept", "restrict",
+                         "__restrict__"})
 _CLOSES = {">": "<", ")": "(", "}": "{", "]": "["}
 _LEX = re.compile(r"::|[<>(){}\[\],]|[^<>(){}\[\],:]+|:")
 _ANONYMOUS = re.compile(r"(?:\(anonymous namespace\)|<unnamed>|\{anonymous\}|\(unnamed namespace\)|_GLOBAL__N__?\w*)::")
@@ -120,7 +121,7 @@ def _name(items: list[str | _Group], top: bool = False) -> Name:
                 _take_words(name, part, item, top)
                 continue
             words = [word for word in item.replace("&", " ").split() if word not in _QUALIFIERS]
-            if words and not set(item) <= set("* &") and "*" not in words[0]:           # `enable_if<…>::type f`: what was, was its type
+            if words and not set(item) <= set("* &") and "*" not in words[0]:       # `enable_if<…>::type f`: it was its type
                 name.parts.clear()
                 part, after_group = Part(words[-1]), False
             elif words:

@@ -1,0 +1,35 @@
+"""A kernel's name, the same on every page: its function, what tells it from its siblings, its element type.
+
+``{% kernel_name kernel.name kernel.short_name %}``; the full name is on hover and in what is copied, and in its place while the
+switch (`templates/profiles/_names_switch.html`) says demangled or mangled: `static/js/lib/kernel_names.js`.
+"""
+
+from __future__ import annotations
+
+from django import template
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString
+
+from profiles.analysis.core.identity import identity
+from profiles.analysis.core.names import readable, short_name
+
+register = template.Library()
+
+
+@register.simple_tag
+def kernel_name(name: str, label: str = "") -> SafeString:
+    """Return a kernel's name for a cell or a heading; `label` is the profile's own, else that of the name alone."""
+    label = label or short_name(name)
+    at = label.find("<", 1)
+    function, told = (label[:at], label[at:]) if at > 0 else (label, "")
+    full = readable(name) if name.startswith("_Z") else name
+    parts = [("kn-f", function), ("kn-a", told), ("kn-t", _type(name, label))]
+    return format_html('<span class="kn" title="{}"{}>{}</span>', full,
+                       format_html(' data-mangled="{}"', name) if name.startswith("_Z") else "",
+                       format_html_join("", '<span class="{}">{}</span>', ((kind, text) for kind, text in parts if text)))
+
+
+def _type(name: str, label: str) -> str:
+    """The element type where the name states it and the label does not say it in the same letters."""
+    dtype = identity(name).dtype
+    return "" if dtype and dtype in label.lower().replace("-", "_").split("_") else dtype
