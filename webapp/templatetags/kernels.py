@@ -14,19 +14,30 @@ from profiles.analysis.core.identity import identity
 from profiles.analysis.core.names import readable, short_name
 
 register = template.Library()
+ROOM = 34                       # characters of a label that a cell mostly has room for
+LONG = 15                       # a longer function keeps as many when it is cut
+TAIL = 26                       # of a longer one that stay in view at its end
 
 
 @register.simple_tag
 def kernel_name(name: str, label: str = "") -> SafeString:
     """Return a kernel's name for a cell or a heading; `label` is the profile's own, else that of the name alone."""
     label = label or short_name(name)
-    at = label.find("<", 1)
-    function, told = (label[:at], label[at:]) if at > 0 else (label, "")
+    at = _split(label)
+    function, told = label[:at], label[at:]
     full = readable(name) if name.startswith("_Z") else name
-    parts = [("kn-f", function), ("kn-a", told), ("kn-t", _type(name, label))]
+    parts = [("kn-f kn-long" if len(function) > LONG else "kn-f", function), ("kn-a", told), ("kn-t", _type(name, label))]
     return format_html('<span class="kn" title="{}"{}>{}</span>', full,
                        format_html(' data-mangled="{}"', name) if name.startswith("_Z") else "",
                        format_html_join("", '<span class="{}">{}</span>', ((kind, text) for kind, text in parts if text)))
+
+
+def _split(label: str) -> int:
+    """Where what tells a kernel apart begins: its arguments; of words in a row the last ones, where tiles and layouts stand."""
+    at = label.find("<", 1)
+    if at > 0 or len(label) <= ROOM:
+        return at if at > 0 else len(label)
+    return max(label.find("_", len(label) - TAIL), 0) or len(label)
 
 
 def _type(name: str, label: str) -> str:

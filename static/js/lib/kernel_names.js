@@ -45,7 +45,7 @@ function dress(element) {
   if (shown) element.dataset.shows = mode; else delete element.dataset.shows;
   if (!shown) return;
   const span = Object.assign(document.createElement("span"), { className: "kn-full", textContent: shown.text });
-  if (shown.note) span.append(Object.assign(document.createElement("i"), { className: "kn-note", textContent: ` ${shown.note}` }));
+  if (shown.note) span.prepend(Object.assign(document.createElement("i"), { className: "kn-note", textContent: `(${shown.note}) ` }));
   element.append(span);
 }
 

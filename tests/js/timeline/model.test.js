@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 import { category, decodeTile, firstEndingAfter, groupTracks, hashText, INSTANT, lowerBound, MERGED, Timeline } from "../../../static/js/timeline/model/model.js";
+import { shortened } from "../../../static/js/timeline/model/shortened.js";
 import { encodeTile, metaOf } from "./fixture.js";
 
 test("a tile is decoded into columns per track", () => {
@@ -79,6 +80,16 @@ test("a slice of a kernel is called as the kernel table calls it", () => {
   assert.deepEqual([0, 1].map((id) => timeline.label(id)), ["f<int>", "aten::add"]);
   timeline.addNames({ 2: "void g()" }, { 2: "g" });
   assert.deepEqual([timeline.label(2), timeline.name(2)], ["g", "void g()"]);
+});
+
+test("what tells a kernel from its siblings stays longest where there is little room", () => {
+  const label = "clover::par_ranged2d_kernel<PdV_kernel #1>";
+  assert.equal(shortened(label, 50), label);
+  assert.equal(shortened(label, 30), "clover::par_ra…<PdV_kernel #1>");
+  assert.equal(shortened(label, 18), "clove…<PdV_kernel…");
+  assert.equal(shortened(label, 10), "clover::p…");
+  assert.equal(shortened("aten::convolution_backward", 10), "aten::con…");
+  for (let room = 2; room < 60; room++) assert.ok(shortened(label, room).length <= room);
 });
 
 test("a mark far behind the last slice does not shrink the first picture", () => {

@@ -129,8 +129,8 @@ def test_a_trace_of_proton_has_streams_and_scopes(tmp_path):
 
 
 @pytest.mark.parametrize(("name", "short"), [
-    ("_ZN2at6native13reduce_kernelILi512ELi1ENS0_8ReduceOpIfNS0_6MaxOpsIfEEjfLi4EEEEEvT1_", "reduce_kernel<ReduceOp, MaxOps>"),
-    ("_Z12vecAddKernelPfS_S_i", "vecAddKernel"), ("_ZN5outer5innerEv", "inner"), ("_ZN", "_ZN"), ("_Z9999999a", "a"),
+    ("_ZN2at6native13reduce_kernelILi512ELi1ENS0_8ReduceOpIfNS0_6MaxOpsIfEEjfLi4EEEEEvT1_", "reduce_kernel<512, 1, MaxOps<float>>"),
+    ("_Z12vecAddKernelPfS_S_i", "vecAddKernel"), ("_ZN5outer5innerEv", "outer::inner"), ("_ZN", "_ZN"), ("_Z9999999a", "a"),
 ])
 def test_mangled_names_are_readable(name, short):
     assert short_name(name) == short

@@ -198,7 +198,7 @@ def test_the_kernels_of_a_profile_are_bounded(bob, monkeypatch):
     def listed(**params):
         table = page(bob, f"/profiles/{profile.pk}/", **params).split('id="kernels"')[1].split("</section>")[0]
         assert f"{len(kernels)} kernels" in text(table)
-        return [name for name in kernels if f">{name}</a>" in table], "of most time here" in table
+        return [name for name in kernels if f'<span class="kn-f">{name}</span>' in table], "of most time here" in table
 
     assert listed() == (kernels[:2], True) and listed(kernels="all") == (kernels, False)
 

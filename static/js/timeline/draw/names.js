@@ -1,6 +1,7 @@
 // Names in slices: remembered while a frame rasters its lanes, written when they are composed.
 
 import { current } from "../../lib/kernel_names.js";
+import { shortened } from "../model/shortened.js";
 
 const MOST = 4096;
 const SHORTENED = 50000;        // texts kept
@@ -60,7 +61,7 @@ export class SliceNames {
     if (text === undefined) {
       const name = current() === "short" ? timeline.label(id) : timeline.name(id);
       if (!name) return "";
-      text = name.length <= room ? name : `${name.slice(0, room - 1)}…`;
+      text = shortened(name, room);
       if (this.texts.size > SHORTENED) this.texts.clear();
       this.texts.set(key, text);
     }
