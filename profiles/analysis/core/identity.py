@@ -102,6 +102,7 @@ _TRITON = re.compile(r"^triton_(?:poi|red|per|tem|for|unk|mm|spl)\w*")
 def identity(name: str) -> Identity:
     """Return what a kernel's name, mangled or not, says it is. Never empty."""
     text = dtypes.plain_casts(readable(name) if name.startswith("_Z") else name.strip())
+    text = text.removeprefix("typeinfo name for ")
     text = text[:-200] + _CLONE.sub("", text[-200:])
     head = strip_parameters(text)
     head, text = head[:MOST_CHARS], head[:MOST_CHARS] + text[len(head):][:MOST_CHARS]

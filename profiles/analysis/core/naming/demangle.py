@@ -376,7 +376,7 @@ class _Reader:
             size = str(self.number()) if self.text[self.at].isdecimal() else "" if self.peek("_") else self.expression()
             self.need("_")
             left, right = self.type()
-            return self.remember((f"{left} (", f")[{size}]{right}"))
+            return self.remember((f"{left} (", f") [{size}]{right}"))
         if here == "M":
             self.at += 1
             owner = _joined(self.type())
