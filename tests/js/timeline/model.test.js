@@ -87,7 +87,7 @@ test("what tells a kernel from its siblings stays longest where there is little 
   assert.equal(shortened(label, 50), label);
   assert.equal(shortened(label, 30), "clover::par_ra…<PdV_kernel #1>");
   assert.equal(shortened(label, 18), "clove…<PdV_kernel…");
-  assert.equal(shortened(label, 10), "clover::p…");
+  assert.deepEqual([10, 8].map((room) => shortened(label, room)), ["cl…<PdV_k…", "clover:…"]);
   assert.equal(shortened("aten::convolution_backward", 10), "aten::con…");
   for (let room = 2; room < 60; room++) assert.ok(shortened(label, room).length <= room);
 });

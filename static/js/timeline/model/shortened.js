@@ -1,6 +1,6 @@
 // A name cut to the room of a slice.
 
-const LEAST = 14;       // characters from which on a part of the arguments is shown too
+const LEAST = 9;        // characters from which on a part of the arguments is shown too
 
 /** The start of a name; of a kernel's label what stands in <…> as well, which tells it from its siblings. @param {string} name @param {number} room characters */
 export function shortened(name, room) {
