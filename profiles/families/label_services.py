@@ -31,7 +31,7 @@ def _relabel(profile: Profile) -> int:
             kernel.short_name = label
     KernelStat.objects.bulk_update([kernel for kernel in kernels if kernel.pk in changed], ["short_name"], batch_size=_BATCH)
     _retitle(changed, {kernel.pk: kernel.short_name for kernel in kernels})
-    first = max(kernels, key=lambda kernel: kernel.total_ns)
+    first = max(kernels, key=lambda kernel: kernel.total_ns or 0)
     if changed.get(first.pk) == profile.top_kernel:
         Profile.objects.filter(pk=profile.pk).update(top_kernel=first.short_name)
     return len(changed)

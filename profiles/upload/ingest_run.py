@@ -5,7 +5,7 @@ from __future__ import annotations
 import resource
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -14,6 +14,8 @@ from profiles.analysis.compare.launches import launches_of_report, launches_of_t
 from profiles.analysis.core import summaries
 from profiles.analysis.core.digest import digest_of
 from profiles.analysis.core.kernels import KernelRow, fold, kernel_table, summary_table
+from profiles.analysis.core.names import short_name
+from profiles.analysis.core.result import Finding
 from profiles.analysis.kernel import counters, findings_counters, findings_source
 from profiles.analysis.trace import cpu_time, findings
 from profiles.analysis.trace.breakdown import breakdown
@@ -175,8 +177,8 @@ def _report(profile_id: int, report: Report, progress: Progress) -> IngestResult
     stored_bytes += launches_write(profile_id, launches_of_report(report))
     stored_bytes += store_source.inside_write(profile_id, report)
     return IngestResult(
-        kernels=kernels, findings=[*findings_counters.find(report), *findings_source.find(report)], metadata=report.metadata,
-        stored_bytes=stored_bytes,
+        kernels=kernels, findings=_labelled([*findings_counters.find(report), *findings_source.find(report)], kernels),
+        metadata=report.metadata, stored_bytes=stored_bytes,
         fields=_fields(report, Profile.Kind.COUNTERS, kernels) | {
             # a launch that profiling left incomplete did run: it counts as one, and has no time to add
             "launches": len(report.launches), "summary": {}, "gpu": _gpu_names([launch.device.name for launch in report.launches]),
@@ -208,6 +210,13 @@ def _fields(content: Trace | Report | Summary, kind: str, kernels: Sequence[Kern
         else sum(kernel.time_ns for kernel in kernels),
         "top_kernel": kernels[0].short_name if kernels else "",
     }
+
+
+def _labelled(found: Sequence[Finding], kernels: Sequence[KernelRow]) -> list[Finding]:
+    """Findings whose titles begin with the label that their kernel has in this profile."""
+    labels = {kernel.name: kernel.short_name for kernel in kernels}
+    return [replace(each, title=labels.get(each.kernel, own) + each.title.removeprefix(own))
+            if each.kernel and each.title.startswith(own := short_name(each.kernel)) else each for each in found]
 
 
 def _gpu_names(names: Sequence[str]) -> str:

@@ -29,7 +29,8 @@ def kernel_name(name: str, label: str = "") -> SafeString:
     parts = [("kn-f kn-long" if len(function) > LONG else "kn-f", function), ("kn-a", told), ("kn-t", _type(name, label))]
     return format_html('<span class="kn" title="{}"{}>{}</span>', full,
                        format_html(' data-mangled="{}"', name) if name.startswith("_Z") else "",
-                       format_html_join("", '<span class="{}">{}</span>', ((kind, text) for kind, text in parts if text)))
+                       format_html_join("", '{}<span class="{}">{}</span>', ((" " if kind == "kn-t" else "", kind, text)
+                                                                           for kind, text in parts if text)))
 
 
 def _split(label: str) -> int:

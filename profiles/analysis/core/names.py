@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
-from typing import TypeVar
+from typing import Any
 
 from profiles.analysis.core.naming.cxx import MOST_CHARS, parse
 from profiles.analysis.core.naming.demangle import demangle
@@ -14,7 +14,6 @@ from profiles.analysis.core.naming.labels import Piece, computes, digest, elide,
 
 SHORT_CHARS = 80
 MOST_PLACES = 4                 # that are shown to tell names of one label apart
-_Place = TypeVar("_Place", tuple[int, ...], str)
 _CXX = re.compile(r"\w<|::|^(?:void|int|bool|float|double|auto) \S|^[\w.$]+\(.*\)(?: const)?\Z", re.DOTALL)
 _NOT_CXX = re.compile(r": |^<|/")                       # "autograd::engine::evaluate_function: AddBackward0", a path
 _CLONE = re.compile(r"(?:\s?\[clone [^\]]{0,80}\]|\.kd)+$")
@@ -166,15 +165,17 @@ def _tell_apart(group: Sequence[str]) -> dict[str, str]:
     return told
 
 
-def _telling(found: Mapping[str, Mapping[_Place, str]]) -> list[_Place]:
-    """The fewest places, taken one after the other in their order, that tell the most of the names apart."""
+def _telling(found: Mapping[str, Mapping[Any, str]]) -> list[Any]:
+    """The fewest places (paths in a tree, or keys of words), taken one after the other in their order, that tell the most of the names apart."""
     order = sorted({place for each in found.values() for place in each}, key=_order)
     classes: dict[str, tuple[str | None, ...]] = dict.fromkeys(found, ())
-    chosen: list[_Place] = []
+    chosen: list[Any] = []
     for place in order:
         if len(set(classes.values())) == len(found) or len(chosen) == MOST_PLACES:
             break
-        split = {each: (*classes[each], values.get(place)) for each, values in found.items()}
+        split: dict[str, tuple[str | None, ...]] = {}
+        for name, values in found.items():
+            split[name] = (*classes[name], values.get(place))
         if len(set(split.values())) > len(set(classes.values())):
             chosen.append(place)
             classes = split

@@ -223,7 +223,7 @@ def test_pages_of_counters_without_a_duration_show_the_counters_and_no_time(alic
     assert kernel.total_ns is None and kernel.share_pct is None and kernel.family is None
     plain = text(page(alice, f"/profiles/{profile.pk}/"))
     assert "the report states no duration: which takes most time is unknown" in plain
-    assert re.search(r"saxpy — 2 — — — —", plain)                    # share, launches, total, mean, p50, p95
+    assert re.search(r"saxpy fp32 — 2 — — — —", plain)                    # share, launches, total, mean, p50, p95
     plain = text(page(alice, f"/profiles/{profile.pk}/kernels/{kernel.pk}/"))
     assert "the report states no duration, so time, rates and shares of a roof are unknown" in plain
     assert "39" in plain and "Long scoreboard" in plain and "0 ns" not in plain

@@ -195,7 +195,11 @@ def test_a_real_trace_has_links_both_ways(get):
 def test_names_by_id(get, profile, monkeypatch):
     every = get("names", profile.pk).json()
     assert every["total"] == len(every["names"]) > 3
-    assert get("names", profile.pk, ids="2,0,9999").json() == {"names": {"2": every["names"][2], "0": every["names"][0]}}
+    assert get("names", profile.pk, ids="2,0,9999").json() == {
+        "names": {"2": every["names"][2], "0": every["names"][0]}, "labels": {}}
     assert get("names", profile.pk, ids="a").status_code == 400
     monkeypatch.setattr("profiles.timeline.selectors.NAMES_AT_ONCE", 2)
-    assert get("names", profile.pk).json() == {"names": every["names"][:2], "total": every["total"]}
+    assert get("names", profile.pk).json() == {"names": every["names"][:2], "labels": {}, "total": every["total"]}
+    KernelStat.objects.create(profile=profile, name=every["names"][1], short_name="its label", category="compute", launches=1,
+                              total_ns=1, mean_ns=1, share_pct=100)
+    assert get("names", profile.pk).json()["labels"] == get("names", profile.pk, ids="1").json()["labels"] == {"1": "its label"}

@@ -10,6 +10,7 @@ import pytest
 from django.conf import settings
 from django.db.models.functions import Now
 
+from profiles.analysis.core.naming.capture_names import capture_name
 from profiles.capture.tools import ncu, torch_profiler
 from profiles.models import Capture, CaptureTarget, KernelStat, Profile
 from profiles.store.launches import launches_read
@@ -84,7 +85,7 @@ def test_each_capture_is_a_run_of_the_builds_own_code(tmp_path, monkeypatch):
     profile = asked[0].capture.profile
     table = launches_read(profile.pk).to_pylist()
     longest = KernelStat.objects.filter(profile=profile).order_by("-total_ns").first()
-    mine = [row for row in rows if row.profile_id == profile.pk and row.kernel.op == longest.short_name]
+    mine = [row for row in rows if row.profile_id == profile.pk and row.kernel.op == capture_name(longest.name)]
     assert mine, [row.kernel.op for row in rows]
     every = {round(one["dur_ns"] / 1000, 6) for one in table if one["name"] == longest.name}
     assert {round(us, 6) for row in mine for us in row.us} <= every
