@@ -166,7 +166,7 @@ def _tell_apart(group: Sequence[str]) -> dict[str, str]:
 
 
 def _telling(found: Mapping[str, Mapping[Any, str]]) -> list[Any]:
-    """The fewest places (paths in a tree, or keys of words), taken one after the other in their order, that tell the most of the names apart."""
+    """The fewest places (paths in a tree, keys of words), taken in their order, that tell the most of the names apart."""
     order = sorted({place for each in found.values() for place in each}, key=_order)
     classes: dict[str, tuple[str | None, ...]] = dict.fromkeys(found, ())
     chosen: list[Any] = []
