@@ -74,7 +74,7 @@ class Call:
             return None
         return _tensor(self.dims[at], self.type(at), self.strides[at] if at < len(self.strides) else None)
 
-    def list(self, at: int) -> list[Tensor]:
+    def tensor_list(self, at: int) -> list[Tensor]:
         """Return the tensors of a list at one position; the file names one type for all, or none ("TensorList")."""
         sizes = self.dims[at] if at < len(self.dims) else None
         if self.type(at) != "TensorList" or not isinstance(sizes, list) or not sizes or len(sizes) > MOST_TENSORS:

@@ -103,7 +103,8 @@ def _mark(share: float | None, limit: str, precision: str, moved_each: float, fl
     rate, origin = ceilings.rate(key) or (0.0, "")
     sheet = Ceilings(ceilings.gpu, ceilings.sheet, {}).rate(key)
     if origin == "measured" and sheet and rate * share / 100.0 <= sheet[0]:
-        return ABOVE_MEASURED, f"{ceilings.label or 'what was measured'} reached less; the data sheet allows {si_text(sheet[0], '')}"
+        said = si_text(sheet[0], "FLOP/s" if limit == "compute" else "B/s")
+        return ABOVE_MEASURED, f"{ceilings.label or 'what was measured'} reached less; the data sheet allows {said}"
     if limit == "compute":
         more = ("TF32 instead of FP32, " if precision == "fp32" else "") + "a sparse product, a narrower type (FP8) than recorded"
         return IMPOSSIBLE, f"the shapes may be of another call; else {more}, or a mask that leaves work out"

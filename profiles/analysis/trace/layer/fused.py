@@ -10,7 +10,8 @@ from profiles.analysis.trace.layer.work import Work, sum_bytes
 # Pointwise, reduction and persistent reduction kernels read and write their arguments whole; what looks up, slices, pads or
 # concatenates touches parts of them, and a template (`triton_tem_`) is a product whose sizes are not among its arguments.
 _WHOLE = re.compile(r"triton_(?:poi|red|per)_fused_")
-_PARTS = re.compile(r"embedding|index|gather|scatter|slice|select|cat(?:_|$)|pad|split|unfold|roll|view_as|convolution|pool|upsample")
+_PARTS = re.compile(r"embedding|index|gather|scatter|slice|select|cat(?:_|$)|pad|split|unfold|roll|view_as|convolution|pool"
+                    r"|upsample")
 MOST_NAME = 400
 
 

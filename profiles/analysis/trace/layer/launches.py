@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -70,7 +69,7 @@ def _code(frame: Frame, name: str) -> int:
 
 
 def _calls(frame: Frame, rows: Ints) -> Ints:
-    """Return the operator of each launch: the innermost around it that has shapes, climbing past those that have none and no rule."""
+    """Return the operator of each launch: the innermost around it, or past those with neither shapes nor a rule."""
     call = frame.operator[rows].copy()
     launched = frame.call[rows]
     replays = np.array([code for code, name in enumerate(frame.names) if "GraphLaunch" in name[:60]], np.int64)

@@ -65,7 +65,7 @@ def scatter(source_at: int, operations: int) -> Callable[[Call], Work | None]:
 
 def concatenation(call: Call) -> Work | None:
     """Return the work of `cat` and `stack`: every element read and written once."""
-    tensors = call.list(0)
+    tensors = call.tensor_list(0)
     if not tensors:
         return None
     elements = sum(each.elements for each in tensors)

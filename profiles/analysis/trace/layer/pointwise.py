@@ -18,11 +18,12 @@ from profiles.analysis.trace.operators.matmuls import BYTES
 OPERATIONS: dict[str, int] = {
     **dict.fromkeys((
         "add", "sub", "rsub", "mul", "div", "true_divide", "floor_divide", "remainder", "fmod", "pow", "maximum", "minimum", "neg",
-        "abs", "exp", "exp2", "expm1", "log", "log2", "log1p", "sqrt", "rsqrt", "reciprocal", "sin", "cos", "tan", "tanh", "sigmoid",
-        "relu", "relu6", "clamp", "clamp_min", "clamp_max", "erf", "floor", "ceil", "round", "trunc", "sign", "square", "leaky_relu",
-        "hardtanh", "softplus", "elu", "silu", "gelu", "mish", "hardswish", "hardsigmoid", "threshold", "bernoulli", "dropout",
+        "abs", "exp", "exp2", "expm1", "log", "log2", "log1p", "sqrt", "rsqrt", "reciprocal", "sin", "cos", "tan", "tanh",
+        "sigmoid", "relu", "relu6", "clamp", "clamp_min", "clamp_max", "erf", "floor", "ceil", "round", "trunc", "sign", "square",
+        "leaky_relu", "hardtanh", "softplus", "elu", "silu", "gelu", "mish", "hardswish", "hardsigmoid", "threshold", "bernoulli", "dropout",
         "threshold_backward", "atan2", "logical_and", "logical_or", "logical_xor", "logical_not", "bitwise_and", "bitwise_or",
-        "bitwise_not", "eq", "ne", "lt", "le", "gt", "ge", "isnan", "isinf", "isfinite", "where", "masked_fill", "tril", "triu"), 1),
+        "bitwise_not", "eq", "ne", "lt", "le", "gt", "ge", "isnan", "isinf", "isfinite", "where", "masked_fill", "tril",
+        "triu"), 1),
     **dict.fromkeys(("lerp", "sigmoid_backward", "tanh_backward", "addcmul", "addcdiv"), 3), "native_dropout": 2,
     "native_dropout_backward": 2, "mse_loss": 2, "mse_loss_backward": 3, "silu_backward": 6, "gelu_backward": 10, "glu": 2,
 }
@@ -99,7 +100,7 @@ def filled(call: Call) -> Work | None:
 def foreach(operations: int) -> Callable[[Call], Work | None]:
     """Return a rule for `_foreach_…` over lists of tensors: every list read, the first list (or a new one as large) written."""
     def rule(call: Call) -> Work | None:
-        lists = [tensors for at in range(min(len(call.dims), 8)) if (tensors := call.list(at))]
+        lists = [tensors for at in range(min(len(call.dims), 8)) if (tensors := call.tensor_list(at))]
         wanted = sum(call.type(at) == "TensorList" for at in range(len(call.dims)))
         if not lists or len(lists) != wanted:
             return None
@@ -119,7 +120,7 @@ def fused_adam(call: Call) -> Work | None:
 
     About 14 operations per element (Kingma and Ba, Adam, arXiv 1412.6980, algorithm 1; decay as AdamW).
     """
-    parameters = call.list(0)
+    parameters = call.tensor_list(0)
     if not parameters:
         return None
     elements = sum(each.elements for each in parameters)

@@ -60,7 +60,9 @@ def fused_experts(call: Call) -> Work | None:
     """
     rows, w1, w2 = call.tensor(0), call.tensor(1), call.tensor(2)
     chosen = next((each for at in (4, 3) if (each := call.tensor(at)) is not None and len(each.shape) == 2), None)
-    if rows is None or w1 is None or w2 is None or chosen is None or len(w1.shape) != 3 or len(w2.shape) != 3 or len(rows.shape) != 2:
+    if rows is None or w1 is None or w2 is None or chosen is None:
+        return None
+    if len(w1.shape) != 3 or len(w2.shape) != 3 or len(rows.shape) != 2:
         return None
     (experts, up, hidden), tokens = w1.shape, rows.shape[0]
     if rows.shape[1] != hidden or w2.shape[:2] != (experts, hidden) or chosen.shape[0] != tokens or not experts:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from profiles.analysis.core.frame import Frame
+from profiles.analysis.core.frame import Frame, Ints
 from profiles.analysis.trace.layer.ceilings import Ceilings, Judged, judge
 from profiles.analysis.trace.layer.launches import LaunchWork, gpu_of_rows, launch_work, precision_of
 from profiles.analysis.trace.layer.work import Work
@@ -81,8 +81,8 @@ def records_of(frame: Frame, every: LaunchWork) -> list[KernelWork]:
         part = bool(every.is_part[longest])
         known = work is not None and not part
         out.append(KernelWork(
-            kernel, frame.text(row) if row >= 0 else "", dims_text(frame, row), work.text if work else "", work.kind if work else "",
-            work.dtype if work else "", precision_of(work, kernel) if work and known else "", models[int(gpu[longest])],
+            kernel, frame.text(row) if row >= 0 else "", dims_text(frame, row), work.text if work else "",
+            work.kind if work else "", work.dtype if work else "", precision_of(work, kernel) if work and known else "", models[int(gpu[longest])],
             int(ends[at] - starts[at]), int(total[at]), int(every.ns[shortest]), int(every.ns[longest]),
             _whole(flop[at]) if known else None, _whole(moved[at]) if known else None,
             "" if work is None else TYPED if every.is_typed[longest] else SHAPES, part, work.note if work else "",
@@ -90,7 +90,7 @@ def records_of(frame: Frame, every: LaunchWork) -> list[KernelWork]:
     return out
 
 
-def _numbers(*keys: np.ndarray) -> np.ndarray:  # type: ignore[type-arg]
+def _numbers(*keys: Ints) -> Ints:
     """Number each row's combination of keys from 0."""
     index = np.zeros(keys[0].size, np.int64)
     for key in keys:

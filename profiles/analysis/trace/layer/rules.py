@@ -23,8 +23,8 @@ def _each(rule: Rule, *names: str) -> dict[str, Rule]:
 
 
 ATEN: dict[str, Rule] = {
-    **_each(products.product, "mm", "bmm", "matmul", "mv", "dot", "linear", "addmm", "baddbmm", "addbmm", "addmv", "_addmm_activation",
-            "_int_mm", "_scaled_mm", "_grouped_mm", "_scaled_grouped_mm"),
+    **_each(products.product, "mm", "bmm", "matmul", "mv", "dot", "linear", "addmm", "baddbmm", "addbmm", "addmv",
+            "_addmm_activation", "_int_mm", "_scaled_mm", "_grouped_mm", "_scaled_grouped_mm"),
     **_each(products.convolution, "convolution", "_convolution", "cudnn_convolution", "miopen_convolution", "mkldnn_convolution",
             "conv1d", "conv2d", "conv3d", "_slow_conv2d_forward", "slow_conv3d_forward", "cudnn_convolution_transpose",
             "miopen_convolution_transpose", "_conv_depthwise2d", "conv_depthwise3d"),
@@ -59,7 +59,7 @@ ATEN: dict[str, Rule] = {
     "index_copy": movement.scatter(3, 0),
     **_each(movement.concatenation, "cat", "stack", "_cat"),
 }
-ATEN |= {name: attention.attention for name in attention.FORMS}
+ATEN |= dict.fromkeys(attention.FORMS, attention.attention)
 ANY: dict[str, Rule] = {
     **_each(attention.attention, "_flash_attn_forward", "_flash_attn_varlen_forward", "_flash_attn_backward",
             "_flash_attn_varlen_backward"),
