@@ -22,6 +22,7 @@ from profiles.store import counters as store_counters
 from profiles.store import launches as store_launches
 from profiles.store import summary as store_summary
 from profiles.store import trace as store
+from profiles.topics.work import layer_work
 from profiles.trace import KERNELS
 
 _FILES = ("slices", "arguments", "names", "details", "samples", "flows")
@@ -46,7 +47,7 @@ def prepare(profiles: list[Profile], folder: Path) -> QueryFiles:
                  if "timeline.json" in names}
     for name, rows in (("profiles", map(_profile, profiles)), ("kernel_stats", _kernel_stats(profiles)),
                        ("tracks", _tracks(documents)), ("steps", _steps(documents)), ("integrity", _integrity(profiles)),
-                       ("metadata", _metadata(profiles)), ("cells", _cells(profiles))):
+                       ("metadata", _metadata(profiles)), ("cells", _cells(profiles)), ("work", _work(profiles))):
         _small(folder, name, rows, out)
     for name, make in {**_STORED, **inside.tables(profiles, folder, out)}.items():
         parts = [text for pk, names in links.items() if (text := make(pk, names))]
@@ -144,6 +145,16 @@ def _kernel_stats(profiles: list[Profile]) -> Iterator[dict[str, Any]]:
     rows = KernelStat.objects.filter(profile__in=profiles).order_by("profile_id", "-total_ns", "pk")
     for row in rows.values("profile_id", *names):
         yield {"profile": row.pop("profile_id"), **row}
+
+
+def _work(profiles: list[Profile]) -> Iterator[dict[str, Any]]:
+    """Rows of the topic "layer"; none while a worker makes it."""
+    for profile in profiles:
+        for row in layer_work(profile):
+            yield {"profile": profile.pk, "sizes": row["text"], "shapes": row["dims"], "min_bytes": row["bytes"],
+                   "flop_per_byte": row["intensity"], "class": row["side"], "beyond": row["mark"], **{name: row[name] for name in (
+                       "kernel", "operator", "dtype", "kind", "precision", "gpu", "launches", "total_ns", "flop", "flop_s",
+                       "bytes_s", "floor_ns", "roof_pct", "ceiling", "basis", "part_of")}}
 
 
 def _tracks(documents: dict[int, dict[str, Any]]) -> Iterator[dict[str, Any]]:

@@ -17,13 +17,13 @@ from profiles.analysis.trace.operators.matmuls import BYTES
 # operator -> operations for each element of the result
 OPERATIONS: dict[str, int] = {
     **dict.fromkeys((
-        "add", "sub", "rsub", "mul", "div", "true_divide", "floor_divide", "remainder", "fmod", "pow", "maximum", "minimum", "neg",
-        "abs", "exp", "exp2", "expm1", "log", "log2", "log1p", "sqrt", "rsqrt", "reciprocal", "sin", "cos", "tan", "tanh",
-        "sigmoid", "relu", "relu6", "clamp", "clamp_min", "clamp_max", "erf", "floor", "ceil", "round", "trunc", "sign", "square",
-        "leaky_relu", "hardtanh", "softplus", "elu", "silu", "gelu", "mish", "hardswish", "hardsigmoid", "threshold", "bernoulli", "dropout",
-        "threshold_backward", "atan2", "logical_and", "logical_or", "logical_xor", "logical_not", "bitwise_and", "bitwise_or",
-        "bitwise_not", "eq", "ne", "lt", "le", "gt", "ge", "isnan", "isinf", "isfinite", "where", "masked_fill", "tril",
-        "triu"), 1),
+        "add", "sub", "rsub", "mul", "div", "true_divide", "floor_divide", "remainder", "fmod", "pow", "maximum", "minimum",
+        "neg", "abs", "exp", "exp2", "expm1", "log", "log2", "log1p", "sqrt", "rsqrt", "reciprocal", "sin", "cos", "tan",
+        "tanh", "sigmoid", "relu", "relu6", "clamp", "clamp_min", "clamp_max", "erf", "floor", "ceil", "round", "trunc",
+        "sign", "square", "leaky_relu", "hardtanh", "softplus", "elu", "silu", "gelu", "mish", "hardswish", "hardsigmoid",
+        "threshold", "bernoulli", "dropout", "threshold_backward", "atan2", "logical_and", "logical_or", "logical_xor",
+        "logical_not", "bitwise_and", "bitwise_or", "bitwise_not", "eq", "ne", "lt", "le", "gt", "ge", "isnan", "isinf",
+        "isfinite", "where", "masked_fill", "tril", "triu"), 1),
     **dict.fromkeys(("lerp", "sigmoid_backward", "tanh_backward", "addcmul", "addcdiv"), 3), "native_dropout": 2,
     "native_dropout_backward": 2, "mse_loss": 2, "mse_loss_backward": 3, "silu_backward": 6, "gelu_backward": 10, "glu": 2,
 }

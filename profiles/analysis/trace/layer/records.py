@@ -82,7 +82,8 @@ def records_of(frame: Frame, every: LaunchWork) -> list[KernelWork]:
         known = work is not None and not part
         out.append(KernelWork(
             kernel, frame.text(row) if row >= 0 else "", dims_text(frame, row), work.text if work else "",
-            work.kind if work else "", work.dtype if work else "", precision_of(work, kernel) if work and known else "", models[int(gpu[longest])],
+            work.kind if work else "", work.dtype if work else "",
+            precision_of(work, kernel) if work and known else "", models[int(gpu[longest])],
             int(ends[at] - starts[at]), int(total[at]), int(every.ns[shortest]), int(every.ns[longest]),
             _whole(flop[at]) if known else None, _whole(moved[at]) if known else None,
             "" if work is None else TYPED if every.is_typed[longest] else SHAPES, part, work.note if work else "",

@@ -92,8 +92,9 @@ def kernel_table(records: Sequence[KernelWork], ceilings: Mapping[str, Ceilings]
     columns = [SummaryColumn("Kernel", "kernel", text=True), _text("Operator"), _text("Sizes"), _text("Shapes"), _text("Type"),
                SummaryColumn("Launches", "count"), SummaryColumn("Time", "ns"), SummaryColumn("FLOP", "FLOP"),
                SummaryColumn("Least bytes", "bytes"), SummaryColumn("FLOP per byte"), _text("Class"),
-               SummaryColumn("Rate", "FLOP/s"), SummaryColumn("Bandwidth", "B/s"), SummaryColumn("Least time", "ns"), SummaryColumn("Of its ceiling", "pct"),
-               _text("Ceiling"), _text("Beyond it"), _text("Basis"), _text("Remark"), SummaryColumn("Longest", "slice")]
+               SummaryColumn("Rate", "FLOP/s"), SummaryColumn("Bandwidth", "B/s"), SummaryColumn("Least time", "ns"),
+               SummaryColumn("Of its ceiling", "pct"), _text("Ceiling"), _text("Beyond it"),
+               _text("Basis"), _text("Remark"), SummaryColumn("Longest", "slice")]
     rows: list[list[Cell]] = []
     for record in records[:ROWS]:
         judged = record.judged(ceilings[record.gpu])

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from profiles.analysis.core import gpus
 from profiles.analysis.core.frame import Frame
 from profiles.analysis.core.result import Result, cut_to_fit
 from profiles.analysis.core.sentences import pct_text, si_text, time_text
@@ -43,8 +44,8 @@ def layer_result(frame: Frame, given: Mapping[str, Any] | None = None) -> Result
     if not known and not named:
         return Result(f"{time_text(total)} of kernels, and no operator's input shapes: record with torch.profiler and "
                       "record_shapes=True to see their FLOP, bytes and share of the ceiling.", applies=False)
-    measured = (given or {}).get("ceilings", {})
-    ceilings = {name: ceilings_of(name, measured.get(name)) for name in sorted({record.gpu for record in records})}
+    measured = {gpus.key(name): each for name, each in (given or {}).get("ceilings", {}).items()}
+    ceilings = {name: ceilings_of(name, measured.get(gpus.key(name))) for name in sorted({record.gpu for record in records})}
     steps = _steps(frame)
     layers = parts.layers or parts.backward_layers
     tables = [layer_table(rows, ceilings, layers, parts.sized_layers, steps, total), kernel_table(records, ceilings)]
@@ -98,7 +99,8 @@ def _answer(named: Sequence[Row], records: Sequence[KernelWork], ceilings: Mappi
         record, each = max(rated, key=lambda pair: pair[0].total_ns - (pair[1].floor_ns or 0.0))
         said += (f"Shapes are known of {pct_text(numbers['known_pct'])} of {time_text(numbers['compute_ns'])} of kernels, "
                  f"{si_text(flop, 'FLOP')} together; farthest above its least time is `{_plain(record)}`: "
-                 f"{pct_text(each.roof_pct or 0)} of {each.ceiling.split(',')[0]}, {time_text(record.total_ns - (each.floor_ns or 0))} (from shapes).")
+                 f"{pct_text(each.roof_pct or 0)} of {each.ceiling.split(',')[0]}, "
+                 f"{time_text(record.total_ns - (each.floor_ns or 0))} (from shapes).")
     else:
         said += (f"Shapes are known of {pct_text(numbers['known_pct'])} of {time_text(numbers['compute_ns'])} of kernels; "
                  "no ceilings are known of this GPU.")
