@@ -100,8 +100,8 @@ ARROWS = {
         "profiles.trace profiles.analysis.compare profiles.models profiles.library profiles.store profiles.exports "
         "profiles.timeline",
     "profiles.topics":
-        "profiles.analysis.core profiles.analysis.trace profiles.charts profiles.models workers.jobs profiles.rows "
-        "profiles.store profiles.exports profiles.profile profiles.ceilings",
+        "profiles.analysis.core profiles.analysis.kernel profiles.analysis.trace profiles.charts profiles.models workers.jobs "
+        "profiles.rows profiles.store profiles.exports profiles.profile profiles.ceilings",
     "profiles.rooflines":
         "profiles.analysis.core profiles.analysis.kernel profiles.analysis.trace profiles.charts profiles.models profiles.store "
         "profiles.exports profiles.ceilings profiles.topics",

@@ -97,7 +97,8 @@ def roofline_figure(points: Sequence[Mapping[str, Any]], ceilings: Sequence[Mapp
             _level_dots(made, dots, columns, level, numbers)
     _pair_arrows(made, columns, [(list(kept).index(a), list(kept).index(b)) for a, b in pairs if a in kept and b in kept], numbers)
     made.hover.renderers = [each for each in made.renderers if each.name == "dots"]
-    legend(made, 3 if colour == "family" else 4)
+    from_shapes = any(dot.get("basis", "counters") != "counters" for dot in dots)
+    legend(made, 2 if from_shapes else 3 if colour == "family" else 4)          # entries are as wide as what they say
     return item(made)
 
 

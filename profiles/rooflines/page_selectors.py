@@ -104,7 +104,8 @@ def answer(points: Sequence[Mapping[str, Any]], dots: Sequence[Mapping[str, Any]
     farthest = max(rated, key=lambda dot: gap[id(dot)], default=None)
     kinds = {bound: sum(point["time_ns"] or 0.0 for point in points if point["bound"] == bound) for bound in bounds.WORDS if bound}
     whole = sum(point["time_ns"] or 0.0 for point in points)
-    return {"total_ns": total, "whole_ns": whole, "no_dot_ns": max(0.0, whole - total), "sides": sides, "farthest": farthest,
+    return {"total_ns": total, "is_sided": any(dot["side"] for dot in dots), "whole_ns": whole,
+            "no_dot_ns": max(0.0, whole - total), "sides": sides, "farthest": farthest,
             "gap_ns": gap[id(farthest)] if farthest else None, "count": len(dots),
             "kinds": [(bounds.WORDS[bound], 100.0 * spent / whole) for bound, spent in kinds.items() if spent]}
 

@@ -70,7 +70,7 @@ def _reason(row: Mapping[str, Any]) -> str:
 
 def _ceilings(name: str, each: Mapping[str, Any], used: set[tuple[str, str]]) -> list[Ceiling]:
     """The data sheet's lines and the measured ones, of DRAM and the precisions that dots have."""
-    model, lines = gpus.lookup(name), []
+    model, lines = gpus.peaks_of(name), []
     for origin, rates in (("sheet", each["sheet"]), ("measured", each["measured"])):
         for key, value in rates.items():
             if key != "dram" and (name, key) not in used:
@@ -97,4 +97,4 @@ def without_shapes(profile: Profile, points: Sequence[Mapping[str, Any]]) -> lis
 
 
 def _unshaped(point: Mapping[str, Any]) -> bool:
-    return point["reason"].startswith("the trace holds no shapes")
+    return str(point["reason"]).startswith("the trace holds no shapes")

@@ -40,7 +40,7 @@ class Ceilings:
 
 def ceilings_of(gpu: str, measured: Mapping[str, Any] | None = None) -> Ceilings:
     """Return the ceilings of a GPU by its name. `measured`: {"label", "rates": {"dram": …, "fp16_tensor": …}}."""
-    model = gpus.lookup(gpu) if gpu else None
+    model = gpus.peaks_of(gpu) if gpu else None
     sheet = {"dram": model.dram_bytes_s, **model.peaks} if model else {}
     rates = {key: float(value) for key, value in (measured or {}).get("rates", {}).items() if value and value > 0}
     return Ceilings(gpu, sheet, rates, str((measured or {}).get("label", "")), model.l2_bytes if model else None)

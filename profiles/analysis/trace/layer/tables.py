@@ -46,30 +46,30 @@ def _over(amount: float | None, parts: int) -> float | None:
 def layer_table(rows: Sequence[Row], ceilings: Mapping[str, Ceilings], layers: int, sized: int, steps: int,
                 total_ns: int) -> SummaryTable:
     """Return the parts of a layer in their order, behind them all other work by operator and sizes."""
-    whole = {kind: sum(row.total_ns for row in rows if row.is_named and row.is_sized == kind) for kind in (True, False)}
-    columns = [_text("Part"), _text("Operator"), _text("Sizes"), _text("Type"), SummaryColumn("Kernel", "kernel", text=True),
-               SummaryColumn("Calls per layer"),
-               SummaryColumn("Time per layer", "ns"), SummaryColumn("Of the layer", "pct"), SummaryColumn("FLOP per layer", "FLOP"),
-               SummaryColumn("Least bytes per layer", "bytes"), SummaryColumn("FLOP per byte"), _text("Class"),
-               SummaryColumn("Rate", "FLOP/s"), SummaryColumn("Bandwidth", "B/s"), SummaryColumn("Of its ceiling", "pct"),
-               _text("Ceiling"), _text("Beyond it"), SummaryColumn("Calls", "count"), SummaryColumn("Time", "ns"),
-               SummaryColumn("Of all kernels", "pct"), SummaryColumn("Longest", "slice")]
+    whole = sum(row.total_ns for row in rows if row.is_named and row.is_sized == bool(sized))
+    columns = [_text("Part"), _text("Sizes"), _text("Type"), SummaryColumn("Time per layer", "ns"),
+               SummaryColumn("FLOP per layer", "FLOP"), SummaryColumn("Least bytes per layer", "bytes"),
+               SummaryColumn("FLOP per byte", "FLOP/B"), _text("Bound by"), SummaryColumn("Of its ceiling", "pct"),
+               SummaryColumn("Of the layer", "pct"), _text("Beyond it"), _text("Ceiling"), SummaryColumn("Rate", "FLOP/s"),
+               SummaryColumn("Bandwidth", "B/s"), _text("Operator"), SummaryColumn("Calls per layer"),
+               SummaryColumn("Calls", "count"), SummaryColumn("Time", "ns"), SummaryColumn("Of all kernels", "pct"),
+               SummaryColumn("Kernel", "kernel", text=True), SummaryColumn("Longest", "slice")]
     out: list[list[Cell]] = []
     for row in rows[:ROWS]:
         judged = row.judged(ceilings[row.gpu])
         per = passes_of(row, layers, sized)
-        out.append([row.part[:_TEXT], row.operator or None, row.sizes or None, row.dtype or None, row.kernel[:1_500] or None,
-                    _short(row.calls / per) if per else None, row.total_ns / per if per else None,
-                    100.0 * row.total_ns / max(whole[row.is_sized], 1) if per else None, _over(row.flop, per) if per else row.flop,
-                    _over(row.bytes, per) if per else row.bytes, _short(judged.intensity), judged.side or None, judged.flop_s,
-                    judged.bytes_s, judged.roof_pct, judged.ceiling or None, _beyond(judged.mark, judged.why), row.calls,
-                    row.total_ns, 100.0 * row.total_ns / max(total_ns, 1), row.longest])
+        out.append([row.part[:_TEXT], _narrow(row.sizes), row.dtype or None, row.total_ns / per if per else None,
+                    _over(row.flop, per) if per else row.flop, _over(row.bytes, per) if per else row.bytes, judged.intensity,
+                    judged.side or None, judged.roof_pct, 100.0 * row.total_ns / max(whole, 1) if per and row.is_sized == bool(sized) else None,
+                    _beyond(judged.mark, judged.why), judged.ceiling or None, judged.flop_s, judged.bytes_s,
+                    row.operator or None, _short(row.calls / per) if per else None, row.calls, row.total_ns,
+                    100.0 * row.total_ns / max(total_ns, 1), row.kernel[:1_500] or None, row.longest])
     if len(rows) > ROWS:
         rest = rows[ROWS:]
         spent = sum(row.total_ns for row in rest)
         blank: list[Cell] = [None] * len(columns)
-        blank[0], blank[17], blank[18] = f"(the other {len(rest):,})", sum(row.calls for row in rest), spent
-        blank[19] = 100.0 * spent / max(total_ns, 1)
+        blank[0], blank[16], blank[17] = f"(the other {len(rest):,})", sum(row.calls for row in rest), spent
+        blank[18] = 100.0 * spent / max(total_ns, 1)
         out.append(blank)
     if not layers:
         return SummaryTable("Work by operator and sizes", columns, out, "No transformer layer was told in this trace. " + _NOTE)
@@ -89,20 +89,20 @@ _NOTE = ("From shapes: products 2·M·N·K, attention 4·queries·keys·head siz
 
 def kernel_table(records: Sequence[KernelWork], ceilings: Mapping[str, Ceilings]) -> SummaryTable:
     """Return one row per kernel and shape."""
-    columns = [SummaryColumn("Kernel", "kernel", text=True), _text("Operator"), _text("Sizes"), _text("Shapes"), _text("Type"),
+    columns = [SummaryColumn("Kernel", "kernel", text=True), _text("Operator"), _text("Sizes"), _text("Type"),
                SummaryColumn("Launches", "count"), SummaryColumn("Time", "ns"), SummaryColumn("FLOP", "FLOP"),
-               SummaryColumn("Least bytes", "bytes"), SummaryColumn("FLOP per byte"), _text("Class"),
-               SummaryColumn("Rate", "FLOP/s"), SummaryColumn("Bandwidth", "B/s"), SummaryColumn("Least time", "ns"),
-               SummaryColumn("Of its ceiling", "pct"), _text("Ceiling"), _text("Beyond it"),
-               _text("Basis"), _text("Remark"), SummaryColumn("Longest", "slice")]
+               SummaryColumn("Least bytes", "bytes"), SummaryColumn("FLOP per byte", "FLOP/B"), _text("Bound by"),
+               SummaryColumn("Of its ceiling", "pct"), _text("Beyond it"), SummaryColumn("Least time", "ns"), _text("Ceiling"),
+               SummaryColumn("Rate", "FLOP/s"), SummaryColumn("Bandwidth", "B/s"), _text("Shapes"), _text("Basis"), _text("Remark"),
+               SummaryColumn("Longest", "slice")]
     rows: list[list[Cell]] = []
     for record in records[:ROWS]:
         judged = record.judged(ceilings[record.gpu])
         basis = "part of the operator" if record.part_of else record.basis
-        rows.append([record.kernel[:1_500], record.operator[:_TEXT] or None, record.text or None, record.dims or None,
-                     record.dtype or None, record.launches, record.total_ns, record.flop, record.bytes, _short(judged.intensity),
-                     judged.side or None, judged.flop_s, judged.bytes_s, judged.floor_ns, judged.roof_pct, judged.ceiling or None,
-                     _beyond(judged.mark, judged.why), basis or "no shapes", record.note or None, record.longest])
+        rows.append([record.kernel[:1_500], record.operator.removeprefix("aten::")[:_TEXT] or None, _narrow(record.text),
+                     record.dtype or None, record.launches, record.total_ns, record.flop, record.bytes, judged.intensity,
+                     judged.side or None, judged.roof_pct, _beyond(judged.mark, judged.why), judged.floor_ns,
+                     judged.ceiling or None, judged.flop_s, judged.bytes_s, record.dims or None, basis or "no shapes", record.note or None, record.longest])
     more = f" The first {ROWS} of {len(records):,} rows." if len(records) > ROWS else ""
     return SummaryTable("Kernels by shape", columns, rows, (
         "FLOP and bytes of all launches of a row. The least time is the longer of FLOP at the peak and bytes at DRAM bandwidth; a "
@@ -124,6 +124,11 @@ def collective_table(moved: Sequence[CollectiveWork]) -> SummaryTable:
 
 def _beyond(mark: str, why: str) -> str | None:
     return f"{mark}: {why}" if mark else None
+
+
+def _narrow(sizes: str) -> str | None:
+    """"2048 × 12288 × 4096" -> "2048×12288×4096": columns are narrow."""
+    return sizes.replace(" × ", "×") or None
 
 
 def _short(value: float | None) -> float | None:

@@ -95,7 +95,7 @@ def _answer(named: Sequence[Row], records: Sequence[KernelWork], ceilings: Mappi
                            sorted(by_part.items(), key=lambda pair: -pair[1])[:3])
         said = f"The parts of a layer take {time_text(spent / (sized or layers))} (mean of {sized or layers:,}): {shares}. "
     if rated:
-        flop = sum(record.flop or 0 for record, _ in rated)
+        flop = sum(record.flop or 0 for record in records)
         record, each = max(rated, key=lambda pair: pair[0].total_ns - (pair[1].floor_ns or 0.0))
         said += (f"Shapes are known of {pct_text(numbers['known_pct'])} of {time_text(numbers['compute_ns'])} of kernels, "
                  f"{si_text(flop, 'FLOP')} together; farthest above its least time is `{_plain(record)}`: "
