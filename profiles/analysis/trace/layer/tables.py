@@ -58,12 +58,12 @@ def layer_table(rows: Sequence[Row], ceilings: Mapping[str, Ceilings], layers: i
     for row in rows[:ROWS]:
         judged = row.judged(ceilings[row.gpu])
         per = passes_of(row, layers, sized)
+        of_layer = 100.0 * row.total_ns / max(whole, 1) if per and row.is_sized == bool(sized) else None
         out.append([row.part[:_TEXT], _narrow(row.sizes), row.dtype or None, row.total_ns / per if per else None,
                     _over(row.flop, per) if per else row.flop, _over(row.bytes, per) if per else row.bytes, judged.intensity,
-                    judged.side or None, judged.roof_pct, 100.0 * row.total_ns / max(whole, 1) if per and row.is_sized == bool(sized) else None,
-                    _beyond(judged.mark, judged.why), judged.ceiling or None, judged.flop_s, judged.bytes_s,
-                    row.operator or None, _short(row.calls / per) if per else None, row.calls, row.total_ns,
-                    100.0 * row.total_ns / max(total_ns, 1), row.kernel[:1_500] or None, row.longest])
+                    judged.side or None, judged.roof_pct, of_layer, _beyond(judged.mark, judged.why), judged.ceiling or None,
+                    judged.flop_s, judged.bytes_s, row.operator or None, _short(row.calls / per) if per else None, row.calls,
+                    row.total_ns, 100.0 * row.total_ns / max(total_ns, 1), row.kernel[:1_500] or None, row.longest])
     if len(rows) > ROWS:
         rest = rows[ROWS:]
         spent = sum(row.total_ns for row in rest)
@@ -102,7 +102,8 @@ def kernel_table(records: Sequence[KernelWork], ceilings: Mapping[str, Ceilings]
         rows.append([record.kernel[:1_500], record.operator.removeprefix("aten::")[:_TEXT] or None, _narrow(record.text),
                      record.dtype or None, record.launches, record.total_ns, record.flop, record.bytes, judged.intensity,
                      judged.side or None, judged.roof_pct, _beyond(judged.mark, judged.why), judged.floor_ns,
-                     judged.ceiling or None, judged.flop_s, judged.bytes_s, record.dims or None, basis or "no shapes", record.note or None, record.longest])
+                     judged.ceiling or None, judged.flop_s, judged.bytes_s, record.dims or None, basis or "no shapes",
+                     record.note or None, record.longest])
     more = f" The first {ROWS} of {len(records):,} rows." if len(records) > ROWS else ""
     return SummaryTable("Kernels by shape", columns, rows, (
         "FLOP and bytes of all launches of a row. The least time is the longer of FLOP at the peak and bytes at DRAM bandwidth; a "
