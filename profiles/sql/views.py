@@ -39,15 +39,19 @@ class QueryFiles:
     targets: list[str] = field(default_factory=list)
 
 
-def prepare(profiles: list[Profile], folder: Path) -> QueryFiles:
-    """Fill `folder` for a query over `profiles`. Parts that a profile lacks are empty tables."""
+def prepare(profiles: list[Profile], folder: Path, *, with_work: bool = True) -> QueryFiles:
+    """Fill `folder` for a query over `profiles`. Parts that a profile lacks are empty tables.
+
+    `with_work` false leaves the table of an analysis empty, for a query that does not name it.
+    """
     out = QueryFiles()
     links = {profile.pk: _links(profile.pk, folder, out) for profile in profiles}
     documents = {pk: json.loads((folder / f"p{pk}" / "timeline.json").read_text()) for pk, names in links.items()
                  if "timeline.json" in names}
     for name, rows in (("profiles", map(_profile, profiles)), ("kernel_stats", _kernel_stats(profiles)),
                        ("tracks", _tracks(documents)), ("steps", _steps(documents)), ("integrity", _integrity(profiles)),
-                       ("metadata", _metadata(profiles)), ("cells", _cells(profiles)), ("work", _work(profiles))):
+                       ("metadata", _metadata(profiles)), ("cells", _cells(profiles)),
+                       ("work", _work(profiles if with_work else []))):
         _small(folder, name, rows, out)
     for name, make in {**_STORED, **inside.tables(profiles, folder, out)}.items():
         parts = [text for pk, names in links.items() if (text := make(pk, names))]

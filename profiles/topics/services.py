@@ -41,7 +41,7 @@ def document_of(profile: Profile, topic: Topic) -> dict[str, Any] | None:
     document = topic_read(profile.pk, topic.name, topic.version, int(stored.document["written"]))
     if document is not None and _is_current(profile, topic, document):
         return document
-    if stored.slices.rows > AT_ONCE_SLICES or document is not None:
+    if stored.slices.rows > AT_ONCE_SLICES or (document is not None and "refused_mb" in document):
         if profile.pk not in jobs.waiting("analyse"):
             jobs.enqueue("ingest", "analyse", profile.pk)
         return None

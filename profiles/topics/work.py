@@ -27,3 +27,9 @@ def layer_work(profile: Profile) -> list[dict[str, Any]]:
     document = layer_document(profile)
     rows: list[dict[str, Any]] = document["numbers"].get("work", []) if document else []
     return rows
+
+
+def layer_stamp(profile: Profile) -> tuple[object, ...]:
+    """Return what tells one state of the topic from another, () where there is none."""
+    document = layer_document(profile)
+    return (document["written"], document["version"], document.get("given", "")) if document else ()

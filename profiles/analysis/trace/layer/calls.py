@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -38,16 +38,16 @@ class Token:
     is_backward: bool
     hint: str                       # "RMS norm", … by what encloses it
 
-    @property
+    @cached_property
     def kind(self) -> str:
         """Return the kind of work; of what has no shapes by the kernel's name."""
         return self.work.kind if self.work else _kind_by_name(self.kernel)
 
-    @property
+    @cached_property
     def words(self) -> str:
         return f"{self.operator[:LOOKED_AT]} {self.kernel[:LOOKED_AT]}"
 
-    @property
+    @cached_property
     def activation(self) -> str:
         """Return "SiLU·mul" and its like of what gates, "SiLU" of a plain activation, "" of all else."""
         if _GATED.search(self.words):
@@ -56,7 +56,7 @@ class Token:
         return {"silu": "SiLU", "swish": "SiLU", "gelu": "GELU", "relu": "ReLU", "clamp_min": "ReLU",
                 "hardswish": "hard swish"}[found[1]] if found else ""
 
-    @property
+    @cached_property
     def part(self) -> str:
         """Return the part of a layer that the call is by its own name, "" where that takes its neighbours."""
         if _CACHE.search(self.words):
