@@ -149,8 +149,9 @@ def _names_work(sql: str) -> bool:
 
 def _digest(sql: str, profiles: list[Profile], limits: Limits) -> str:
     """Of everything that the rows depend on. A profile's files change with its ingest, its row with an edit."""
-    about = [(each.pk, each.name, each.build, each.model, each.tags, str(each.heartbeat), each.stored_bytes, each.seconds)
-             for each in profiles]
+    about: list[tuple[object, ...]] = [
+        (each.pk, each.name, each.build, each.model, each.tags, str(each.heartbeat), each.stored_bytes, each.seconds)
+        for each in profiles]
     if _names_work(sql):                    # an analysis: made again when shapes are typed or a GPU is measured
         about += [layer_stamp(each) for each in profiles]
     return hashlib.sha256(repr((sql, about, limits.rows, limits.bytes)).encode()).hexdigest()[:40]
