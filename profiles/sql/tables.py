@@ -89,7 +89,7 @@ dur_ns DOUBLE ns
     Table("kernel_stats", "One row per kernel, as on the profile's page; also where a tool gave sums and no launches.",
           (_PROFILE, *(Column(each.name, **each.metadata) for each in fields(KernelRow) if each.metadata)),
           "SELECT build, sum(total_ns) FROM kernel_stats JOIN profiles ON profiles.id = profile GROUP BY build"),
-    Table("work", "FLOP and least bytes of compute kernels by the shapes that traces record, one row per kernel and shape.",
+    Table("work", "FLOP and least bytes of compute kernels from recorded shapes: a row per kernel and shape, the 1,000 longest.",
           _columns("""
 kernel VARCHAR full name
 operator VARCHAR framework operator that launched it; empty where the trace tells none

@@ -12,12 +12,14 @@ import pytest
 from profiles import ingest
 from profiles.analysis.core.frame import Frame, frame_of
 from profiles.analysis.trace.layer.ceilings import ABOVE_MEASURED, FROM_L2, IMPOSSIBLE, Ceilings, ceilings_of, judge
+from profiles.analysis.trace.layer.collectives import collective_work
 from profiles.analysis.trace.layer.launches import launch_work
 from profiles.analysis.trace.layer.parts import DOWN, GATE_UP, OUTPUT, QKV
 from profiles.analysis.trace.layer.records import work_of
 from profiles.analysis.trace.layer.rules import ANY, ATEN, work_of_call
 from profiles.analysis.trace.layer.topic import layer_result
 from profiles.analysis.trace.layer.typed import OPERATORS, TypedRefused, typed_work, typed_works
+from profiles.analysis.trace.merge import merge
 from profiles.trace import Category, Trace, TraceError
 from tests.profiles.analysis.test_operators import drawn
 from tests.profiles.ingest.corpus import DATA
@@ -107,6 +109,24 @@ def test_training_has_its_parts_backward_too() -> None:
     assert found[f"{QKV}, backward"]["flop_per_layer"] == 2 * m * 3 * h * h        # the input needs no gradient: the weight's alone
     assert found["attention, backward"]["flop_per_layer"] == 2.5 * found["attention"]["flop_per_layer"]
     assert found["attention"]["flop_per_layer"] == 4 * 4 * 8 * 2048 * 2048 * 128
+
+
+def test_two_ranks_share_the_mean_and_collectives_have_their_bus() -> None:
+    """A layer's time is the mean over both GPUs; an all-reduce among n ranks carries 2(n − 1)/n of its message (nccl-tests)."""
+    paths = [DATA / f"h200/ddp_even_rank{rank}.json.gz" for rank in (0, 1)]
+    traces = [each for path in paths if isinstance(each := ingest.read(path), Trace)]
+    alone = [layer_result(frame_of(each)) for each in traces]
+    both = layer_result(frame_of(merge([(f"rank{rank}", each) for rank, each in enumerate(traces)])))
+    assert both.numbers["layers"] == sum(each.numbers["layers"] for each in alone) and "2 GPUs" in both.tables[0].title
+    each = [parts(one)[OUTPUT] for one in (*alone, both)]
+    assert each[2]["per_layer_ns"] == pytest.approx((each[0]["per_layer_ns"] + each[1]["per_layer_ns"]) / 2)
+    assert each[0]["flop_per_layer"] == each[2]["flop_per_layer"]
+    moved = [one for one in alone[0].numbers["collectives"] if one["operation"] == "all-reduce" and one["message_bytes"]]
+    assert moved and all(one["ranks"] == 2 and one["bus_bytes"] == one["message_bytes"] for one in moved)
+    four = collective_work(drawn("GPU 0 / stream 7: ncclDevKernel_AllReduce_Sum_f32 0-100 bytes=4000 detail={\"Group~size\":4} | "
+                                 "ncclDevKernel_AllGather 200-300 bytes=4000 detail={\"Group~size\":4}"))
+    assert {one.operation: (one.bus_bytes, round(one.bus_bytes_s or 0)) for one in four} == {
+        "all-reduce": (6000, 60_000_000), "all-gather": (3000, 30_000_000)}
 
 
 CONV = said([[32, 64, 56, 56], [128, 64, 3, 3], [], [], [], [], [], [], []], "float",

@@ -44,9 +44,10 @@ class Parts:
 
     part: Ints
     names: list[str] = field(default_factory=lambda: [""])
-    layers: int = 0                 # on the GPU that passed most
+    layers: int = 0                 # forward, on all GPUs together
     sized_layers: int = 0           # of them with the sizes of their attention recorded
     backward_layers: int = 0
+    gpus: int = 0                   # with any layer
 
     def number(self, name: str) -> int:
         if name not in self.names:
@@ -75,10 +76,11 @@ def parts_of(calls: Calls) -> Parts:
             if token.work is not None and token.work.kind == "product" and token.work.sizes:
                 sizes_of.setdefault(tuple(sorted(token.work.sizes[1:])), set()).add(label)
         anchors = [row[forward[at]] for at, label in labels.items() if label in (ATTENTION, WEIGHTS)]
-        if len(anchors) > parts.layers:
-            parts.layers = len(anchors)
-            parts.sized_layers = sum(token.work is not None for token in anchors)
+        parts.layers += len(anchors)
+        parts.sized_layers += sum(token.work is not None for token in anchors)
+        backward = parts.backward_layers
         _label_backward(parts, places, row, sizes_of)
+        parts.gpus += bool(anchors) or parts.backward_layers > backward
     return parts
 
 
@@ -99,7 +101,7 @@ def _label_backward(parts: Parts, places: Ints, row: Sequence[Token], sizes_of: 
             labels = sizes_of.get(tuple(sorted(token.work.sizes[1:])), set())
             if len(labels) == 1:
                 parts.part[places[at]] = parts.number(f"{next(iter(labels))}, backward")
-    parts.backward_layers = max(parts.backward_layers, passed)
+    parts.backward_layers += passed
 
 
 def _label(row: Sequence[Token]) -> dict[int, str]:

@@ -9,6 +9,7 @@ from typing import Any
 from profiles.analysis.trace.layer.ceilings import Ceilings
 from profiles.analysis.trace.layer.collectives import CollectiveWork
 from profiles.analysis.trace.layer.folded import Row
+from profiles.analysis.trace.layer.parts import Parts
 from profiles.analysis.trace.layer.records import KernelWork
 from profiles.trace import Cell, SummaryColumn, SummaryTable
 
@@ -36,16 +37,16 @@ def row_json(row: Row, ceilings: Ceilings, passes: int) -> dict[str, Any]:
             "per_layer_ns": row.total_ns / parts if passes else None,
             "flop_per_layer": _over(row.flop, parts) if passes else None,
             "bytes_per_layer": _over(row.bytes, parts) if passes else None, "note": row.note,
-            "kernel": row.kernel[:1_500], "longest": row.longest, **asdict(row.judged(ceilings))}
+            "kernel": row.kernel[:_TEXT], "longest": row.longest, **asdict(row.judged(ceilings))}
 
 
 def _over(amount: float | None, parts: int) -> float | None:
     return None if amount is None else amount / parts
 
 
-def layer_table(rows: Sequence[Row], ceilings: Mapping[str, Ceilings], layers: int, sized: int, steps: int,
-                total_ns: int) -> SummaryTable:
+def layer_table(rows: Sequence[Row], ceilings: Mapping[str, Ceilings], parts: Parts, steps: int, total_ns: int) -> SummaryTable:
     """Return the parts of a layer in their order, behind them all other work by operator and sizes."""
+    layers, sized, gpus = parts.layers or parts.backward_layers, parts.sized_layers, max(parts.gpus, 1)
     whole = sum(row.total_ns for row in rows if row.is_named and row.is_sized == bool(sized))
     columns = [_text("Part"), _text("Sizes"), _text("Type"), SummaryColumn("Time per layer", "ns"),
                SummaryColumn("FLOP per layer", "FLOP"), SummaryColumn("Least bytes per layer", "bytes"),
@@ -73,11 +74,12 @@ def layer_table(rows: Sequence[Row], ceilings: Mapping[str, Ceilings], layers: i
         out.append(blank)
     if not layers:
         return SummaryTable("Work by operator and sizes", columns, out, "No transformer layer was told in this trace. " + _NOTE)
-    folded = f"{layers:,} layers passed"
-    if steps > 1 and layers % steps == 0:
-        folded = f"{layers // steps:,} layer{'s' if layers > steps else ''} in each of {steps:,} steps"
-    return SummaryTable(f"Parts of a layer, × {layers:,}", columns, out, (
-        f"Per layer is the mean of {folded} (forward passes of attention on one GPU"
+    folded, each = f"{layers:,} layers passed", layers // gpus
+    if steps > 1 and layers % (gpus * steps) == 0:
+        folded = f"{each // steps:,} layer{'s' if each > steps else ''} in each of {steps:,} steps"
+    on = f" on {gpus:,} GPUs" if gpus > 1 else ""
+    return SummaryTable(f"Parts of a layer, × {layers:,}{on}", columns, out, (
+        f"Per layer is the mean of {folded}{on} (passes of attention"
         + (f", {sized:,} of them with sizes" if 0 < sized < layers else "") + "); what has no part is called by its operator and "
         f"sizes, with its amounts in all. {_NOTE}"))
 

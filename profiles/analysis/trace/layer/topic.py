@@ -48,7 +48,7 @@ def layer_result(frame: Frame, given: Mapping[str, Any] | None = None) -> Result
     ceilings = {name: ceilings_of(name, measured.get(gpus.key(name))) for name in sorted({record.gpu for record in records})}
     steps = _steps(frame)
     layers = parts.layers or parts.backward_layers
-    tables = [layer_table(rows, ceilings, layers, parts.sized_layers, steps, total), kernel_table(records, ceilings)]
+    tables = [layer_table(rows, ceilings, parts, steps, total), kernel_table(records, ceilings)]
     moved = collective_work(frame)
     if moved:
         tables.append(collective_table(moved))
