@@ -94,6 +94,8 @@ def test_shapes_that_people_type_stand_until_they_are_taken_back(stored: list[Pr
     assert client.post(url, {**form, "dims": "32x4096, 24576x4096"}).status_code == 302
     row = next(each for each in layer(profile)["numbers"]["work"] if each["kernel"] == kernel.name)
     assert (row["basis"], row["flop"]) == ("typed", 2 * 32 * 4096 * 24576 * kernel.launches)
+    part = {each["part"]: each for each in layer(profile)["numbers"]["layer"] if each["is_named"]}["gate and up projections"]
+    assert part["flop_per_layer"] == 2 * 32 * 4096 * 24576 and part["calls"] == kernel.launches == 36
     dot = next(each for each in roofline_page([profile], {})["dots"] if each["name"] == kernel.name)
     assert dot["basis"] == "typed" and dot["side"] == "memory"
     assert "24576x4096" in client.get(f"/profiles/{profile.pk}/roofline/").content.decode()

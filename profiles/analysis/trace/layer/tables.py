@@ -22,10 +22,12 @@ def _text(name: str) -> SummaryColumn:
 
 
 def passes_of(row: Row, layers: int, sized: int) -> int:
-    """Return how many layers a part stands in: those with sizes recorded, or those without, as its own are; 0: in none."""
+    """Return how many layers a part stands in: those whose attention has sizes, or those without, as its own are; 0: in none."""
     if not row.is_named or not layers:
         return 0
-    return (sized or layers) if row.is_sized else (layers - sized or layers)
+    if not sized:                       # one kind of layer: a single part may have sizes all the same, a person's
+        return layers
+    return sized if row.is_sized else (layers - sized or layers)
 
 
 def row_json(row: Row, ceilings: Ceilings, passes: int) -> dict[str, Any]:
@@ -47,7 +49,7 @@ def _over(amount: float | None, parts: int) -> float | None:
 def layer_table(rows: Sequence[Row], ceilings: Mapping[str, Ceilings], parts: Parts, steps: int, total_ns: int) -> SummaryTable:
     """Return the parts of a layer in their order, behind them all other work by operator and sizes."""
     layers, sized, gpus = parts.layers or parts.backward_layers, parts.sized_layers, max(parts.gpus, 1)
-    whole = sum(row.total_ns for row in rows if row.is_named and row.is_sized == bool(sized))
+    whole = sum(row.total_ns for row in rows if row.is_named and (row.is_sized or not sized))
     columns = [_text("Part"), _text("Sizes"), _text("Type"), SummaryColumn("Time per layer", "ns"),
                SummaryColumn("FLOP per layer", "FLOP"), SummaryColumn("Least bytes per layer", "bytes"),
                SummaryColumn("FLOP per byte", "FLOP/B"), _text("Bound by"), SummaryColumn("Of its ceiling", "pct"),
@@ -59,7 +61,7 @@ def layer_table(rows: Sequence[Row], ceilings: Mapping[str, Ceilings], parts: Pa
     for row in rows[:ROWS]:
         judged = row.judged(ceilings[row.gpu])
         per = passes_of(row, layers, sized)
-        of_layer = 100.0 * row.total_ns / max(whole, 1) if per and row.is_sized == bool(sized) else None
+        of_layer = 100.0 * row.total_ns / max(whole, 1) if per and (row.is_sized or not sized) else None
         out.append([row.part[:_TEXT], _narrow(row.sizes), row.dtype or None, row.total_ns / per if per else None,
                     _over(row.flop, per) if per else row.flop, _over(row.bytes, per) if per else row.bytes, judged.intensity,
                     judged.side or None, judged.roof_pct, of_layer, _beyond(judged.mark, judged.why), judged.ceiling or None,

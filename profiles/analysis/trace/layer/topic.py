@@ -86,7 +86,7 @@ def _answer(named: Sequence[Row], records: Sequence[KernelWork], ceilings: Mappi
     layers = numbers["layers"]
     if named and layers:
         sized = numbers["sized_layers"]
-        of_these = [row for row in named if row.is_sized == bool(sized)]
+        of_these = [row for row in named if row.is_sized or not sized]
         spent = sum(row.total_ns for row in of_these)
         by_part: dict[str, int] = {}
         for row in of_these:
