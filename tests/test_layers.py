@@ -79,9 +79,9 @@ ARROWS = {
         "profiles.compare profiles.exports",
     "profiles.profile": "profiles.analysis.core profiles.models profiles.store profiles.advice",
     "profiles.families":
-        "profiles.trace profiles.analysis.core profiles.analysis.kernel profiles.analysis.compare profiles.charts "
-        "profiles.models profiles.library workers.jobs profiles.rows profiles.store profiles.compare profiles.exports "
-        "profiles.advice profiles.profile",
+        "profiles.trace profiles.analysis.core profiles.analysis.kernel profiles.analysis.compare profiles.analysis.trace "
+        "profiles.charts profiles.models profiles.library workers.jobs profiles.rows profiles.store profiles.compare "
+        "profiles.exports profiles.advice profiles.profile",
     "profiles.upload":
         "profiles.trace profiles.analysis.core profiles.analysis.kernel profiles.analysis.compare profiles.analysis.trace "
         "profiles.ingest.core profiles.ingest.nccl profiles.ingest profiles.models workers.jobs profiles.rows profiles.store "
