@@ -79,9 +79,9 @@ ARROWS = {
         "profiles.compare profiles.exports",
     "profiles.profile": "profiles.analysis.core profiles.models profiles.store profiles.advice",
     "profiles.families":
-        "profiles.trace profiles.analysis.core profiles.analysis.kernel profiles.analysis.compare profiles.charts "
-        "profiles.models profiles.library workers.jobs profiles.rows profiles.store profiles.compare profiles.exports "
-        "profiles.advice profiles.profile",
+        "profiles.trace profiles.analysis.core profiles.analysis.kernel profiles.analysis.compare profiles.analysis.trace "
+        "profiles.charts profiles.models profiles.library workers.jobs profiles.rows profiles.store profiles.compare "
+        "profiles.exports profiles.advice profiles.profile",
     "profiles.upload":
         "profiles.trace profiles.analysis.core profiles.analysis.kernel profiles.analysis.compare profiles.analysis.trace "
         "profiles.ingest.core profiles.ingest.nccl profiles.ingest profiles.models workers.jobs profiles.rows profiles.store "
@@ -93,11 +93,6 @@ ARROWS = {
     "profiles.actions": "profiles.analysis.core profiles.models profiles.store profiles.capture",
     "profiles.ceilings": "profiles.analysis.core profiles.analysis.kernel profiles.models workers.jobs",
     "profiles.occupancy": "profiles.analysis.core profiles.analysis.kernel profiles.models",
-    "profiles.rooflines":
-        "profiles.analysis.core profiles.analysis.kernel profiles.charts profiles.models profiles.exports profiles.ceilings",
-    "profiles.counters":
-        "profiles.analysis.core profiles.analysis.kernel profiles.models profiles.rows profiles.store profiles.exports "
-        "profiles.ceilings profiles.occupancy profiles.rooflines",
     "profiles.timeline":
         "profiles.trace profiles.analysis.core profiles.analysis.kernel profiles.analysis.trace profiles.models "
         "profiles.library profiles.store profiles.exports profiles.profile profiles.capture",
@@ -105,8 +100,14 @@ ARROWS = {
         "profiles.trace profiles.analysis.compare profiles.models profiles.library profiles.store profiles.exports "
         "profiles.timeline",
     "profiles.topics":
-        "profiles.analysis.core profiles.analysis.trace profiles.charts profiles.models workers.jobs profiles.rows "
-        "profiles.store profiles.exports profiles.profile",
+        "profiles.analysis.core profiles.analysis.kernel profiles.analysis.trace profiles.charts profiles.models workers.jobs "
+        "profiles.rows profiles.store profiles.exports profiles.profile profiles.ceilings",
+    "profiles.rooflines":
+        "profiles.analysis.core profiles.analysis.kernel profiles.analysis.trace profiles.charts profiles.models profiles.store "
+        "profiles.exports profiles.ceilings profiles.topics",
+    "profiles.counters":
+        "profiles.analysis.core profiles.analysis.kernel profiles.models profiles.rows profiles.store profiles.exports "
+        "profiles.ceilings profiles.occupancy profiles.rooflines",
     "profiles.report":
         "profiles.trace profiles.analysis.core profiles.analysis.kernel profiles.models profiles.profile profiles.topics",
     "profiles.source":
@@ -114,7 +115,7 @@ ARROWS = {
         "profiles.exports",
     "profiles.sql":
         "profiles.trace profiles.analysis.core profiles.theme profiles.models profiles.library profiles.rows profiles.store "
-        "profiles.exports profiles.timeline",
+        "profiles.exports profiles.timeline profiles.topics",
     "profiles.notes": "profiles.models workers.jobs profiles.rows profiles.timeline",
     "profiles.overview":
         "profiles.trace profiles.analysis.core profiles.charts profiles.models profiles.library profiles.compare "

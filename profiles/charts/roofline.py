@@ -47,6 +47,7 @@ def _dot(point: Mapping[str, Any], longest_ns: float) -> dict[str, Any]:
     work = ", ".join(f"{si_text(flop, 'FLOP')} {gpus.PRECISIONS.get(precision, precision)}"
                      for precision, flop in point["by_precision"].items())
     moved, roof = point["dram_bytes_s"], point["roof_pct"]
+    traffic = "DRAM" if point.get("basis", "counters") == "counters" else "least bytes"
     return {
         "x": point["intensity"], "y": point["flop_s"], "name": point["short_name"],
         "full_name": f"{point['short_name']} {point['name']}", "url": point["url"],
@@ -56,7 +57,7 @@ def _dot(point: Mapping[str, Any], longest_ns: float) -> dict[str, Any]:
         "time_text": time_text(point["time_ns"]), "rate_text": si_text(point["flop_s"], "FLOP/s"),
         "intensity_text": si_text(point["intensity"], "FLOP/B"),
         "roof_text": "unknown" if roof is None else f"{roof:.1f} % of {si_text(point['roof'], 'FLOP/s')} ({point['side']} roof)",
-        "dram_text": "unknown" if moved is None else f"DRAM: {si_text(point['dram_bytes'], 'B')}, {si_text(moved, 'B/s')}",
+        "dram_text": "unknown" if moved is None else f"{traffic}: {si_text(point['dram_bytes'], 'B')}, {si_text(moved, 'B/s')}",
         "bound_text": WORDS.get(point["bound"], ""), "work_text": work, "note": "; ".join(point["notes"]),
         "clock_text": si_text(point["sm_clock_hz"], "Hz") if point["sm_clock_hz"] else "unknown",
     }
@@ -80,12 +81,13 @@ def roofline_figure(points: Sequence[Mapping[str, Any]], ceilings: Sequence[Mapp
     numbers = iter(range(1_000_000))
     if colour == "family" or family:
         _regions(made, dots, family)
-    for label, fill, marker, chosen in _groups(dots, colour):
+    for label, fill, marker, chosen, from_shapes in _by_basis(_groups(dots, colour), dots):
         rows = [i for i, dot in enumerate(dots) if id(dot) in chosen]
         source = _source(columns, rows, f"points-{next(numbers)}")
-        shown = made.scatter("x", "y", size="size", marker=marker, source=source, fill_color=fill, fill_alpha=0.75,
-                             line_color=fill, line_width=1.5, legend_label=label, name="dots",
-                             nonselection_fill_alpha=0.75, hover_line_color="#171b22")
+        alpha = 0.0 if from_shapes else 0.75                 # hollow: nobody counted their bytes
+        shown = made.scatter("x", "y", size="size", marker=marker, source=source, fill_color=fill, fill_alpha=alpha,
+                             line_color=fill, line_width=2.5 if from_shapes else 1.5, legend_label=label, name="dots",
+                             nonselection_fill_alpha=alpha, hover_line_color="#171b22")
         named = made.text("x", "y", text="label", source=source, x_offset="dx", y_offset="dy", text_align="align",
                           text_baseline="middle", text_font_size="11px", legend_label=label)
         follows(named.glyph, text_color="--text")
@@ -95,7 +97,8 @@ def roofline_figure(points: Sequence[Mapping[str, Any]], ceilings: Sequence[Mapp
             _level_dots(made, dots, columns, level, numbers)
     _pair_arrows(made, columns, [(list(kept).index(a), list(kept).index(b)) for a, b in pairs if a in kept and b in kept], numbers)
     made.hover.renderers = [each for each in made.renderers if each.name == "dots"]
-    legend(made, 3 if colour == "family" else 4)
+    from_shapes = any(dot.get("basis", "counters") != "counters" for dot in dots)
+    legend(made, 2 if from_shapes else 3 if colour == "family" else 4)          # entries are as wide as what they say
     return item(made)
 
 
@@ -154,6 +157,19 @@ def _groups(dots: Sequence[Mapping[str, Any]], colour: str) -> list[tuple[str, s
                {id(dot) for dot in dots if (dot.get(key) or "") == name}) for i, name in enumerate(names[:ENTRIES])]
     rest = {id(dot) for dot in dots if (dot.get(key) or "") in names[ENTRIES:]}
     return [*groups, (f"the other {len(names) - ENTRIES}", PALETTE["other"], "circle", rest)] if rest else groups
+
+
+def _by_basis(groups: Sequence[tuple[str, str, str, set[int]]], dots: Sequence[Mapping[str, Any]]
+              ) -> list[tuple[str, str, str, set[int], bool]]:
+    """Each group parted into what was counted and what stands on shapes, which says so in the legend."""
+    of_shapes = {id(dot) for dot in dots if dot.get("basis", "counters") != "counters"}
+    parted = []
+    for label, fill, marker, chosen in groups:
+        if chosen - of_shapes:
+            parted.append((label, fill, marker, chosen - of_shapes, False))
+        if chosen & of_shapes:
+            parted.append((f"{label}, from shapes (minimal bytes)", fill, marker, chosen & of_shapes, True))
+    return parted
 
 
 def _entry(name: str) -> str:

@@ -112,8 +112,9 @@ def plot(frame: Frame, ceilings: Sequence[Mapping[str, Any]], height: int, tap: 
         xs, ys = (list(map(float, ends)) for ends in zip(*_line(each, ceilings, frame), strict=True))
         # the rate of a level stands at its line, that of a slope in the legend
         entry = ENTRIES.get(origin) or (each["label"] if each["kind"] != "compute" else each["name"])
-        shown = origin in ("stated", "measured")
-        drawn = made.line(xs, ys, line_width=2.0 if origin == "stated" else 1.4, line_dash=DASHES[origin],
+        is_first = origin == _first_origin(ceilings)
+        shown = is_first or origin == "measured"
+        drawn = made.line(xs, ys, line_width=2.0 if is_first else 1.4, line_dash="solid" if is_first else DASHES[origin],
                           legend_label=entry, line_alpha=0.85, visible=shown)
         follows(drawn.glyph, line_color="--accent" if origin == "measured" else "--muted")
         if index in labels:
@@ -123,11 +124,17 @@ def plot(frame: Frame, ceilings: Sequence[Mapping[str, Any]], height: int, tap: 
     return made
 
 
+def _first_origin(ceilings: Sequence[Mapping[str, Any]]) -> str:
+    """Return the lines that lead: what reports state, of traces alone the data sheet's."""
+    origins = {each.get("origin", "stated") for each in ceilings}
+    return next((origin for origin in ("stated", "sheet") if origin in origins), "measured")
+
+
 def _level_labels(frame: Frame, ceilings: Sequence[Mapping[str, Any]]) -> dict[int, float]:
     """Pixels from the right edge where the name of each level ends: levels close together put theirs side by side."""
     places: dict[int, float] = {}
     levels = sorted((each["value"], index) for index, each in enumerate(ceilings)
-                    if each["kind"] == "compute" and each.get("origin", "stated") == "stated")
+                    if each["kind"] == "compute" and each.get("origin", "stated") == _first_origin(ceilings))
     last_y, shift = -math.inf, -4.0
     for value, index in levels:
         _, y = frame.at(frame.right, value)

@@ -13,6 +13,7 @@ from django.db.models import Min
 from profiles.analysis.compare.kernels import Row, name_shape
 from profiles.analysis.core.shapes import Shape, group_shapes, shapes_of
 from profiles.analysis.kernel import counters, rules
+from profiles.analysis.trace.layer.floors import launch_floors
 from profiles.compare.selectors import KernelComparison, comparison
 from profiles.families.assign_services import assign_missing
 from profiles.families.label_services import labels_make
@@ -107,7 +108,8 @@ def shapes_make(profile: Profile) -> int:
     """
     if profile.kind == Profile.Kind.TRACE:
         try:
-            rows = _rows(profile, shapes_of(frame_read(profile)))
+            frame = frame_read(profile)
+            rows = _rows(profile, shapes_of(frame, launch_floors(frame)))
         except FileNotFoundError:           # a trace without a stored timeline
             return 0
     elif profile.kind == Profile.Kind.COUNTERS:

@@ -106,7 +106,9 @@ def _ready_context(profile: Profile, asked: str) -> dict[str, Any]:
     if profile.kind == Profile.Kind.TRACE:
         tables = selectors_profile.summary_tables(profile, PAGE_TABLE_ROWS) if not profile.launches else []
         lines = topic_lines(profile)
-        numbers = next((line.numbers for line in lines if line.topic.name == "causes"), {})
+        account = next((line for line in lines if line.topic.name == "causes"), None)
+        numbers = account.numbers if account else {}
+        context["account_waits"] = bool(account and not account.answer and profile.summary.get("devices"))
         context |= time_overview(profile, numbers) if profile.summary.get("devices") else {
             "time": None if tables else charts_trace.time_bars(profile.summary)}
         if not profile.summary.get("devices"):          # most analyses are of GPU work: those that found something

@@ -9,8 +9,10 @@ from urllib.parse import urlencode
 from django.db.models import QuerySet
 
 from profiles.analysis.kernel import bounds
+from profiles.analysis.trace.layer.typed import DTYPES, OPERATORS
 from profiles.models import Profile
 from profiles.rooflines.selectors import roofline_json
+from profiles.rooflines.shapes import COUNTED, without_shapes
 
 COLOURS = {"bound": "what bounds it", "precision": "precision", "profile": "profile", "build": "build", "family": "family"}
 SHOWN = 25                       # kernels in the tables of losses and of moves; the API has all
@@ -28,8 +30,15 @@ def roofline_page(profiles: Sequence[Profile], params: Mapping[str, Any]) -> dic
     place = {id(point): index for index, point in enumerate(dots)}
     pairs = [(place[id(document["points"][a])], place[id(document["points"][b])]) for a, b in document["pairs"]
              if id(document["points"][a]) in place and id(document["points"][b]) in place]
-    rated = sorted((point for point in document["points"] if point["recoverable_ns"]), key=lambda point: -point["recoverable_ns"])
+    rated = sorted((point for point in document["points"] if point["recoverable_ns"] and point["bounded"]),
+                   key=lambda point: -point["recoverable_ns"])
+    traces = [profile for profile in profiles if profile.kind == Profile.Kind.TRACE]
     return document | {
+        "from_shapes": bool(traces), "beyond": [dot for dot in dots if dot["mark"]],
+        "only_shapes": bool(profiles) and len(traces) == len(profiles),
+        "typable": without_shapes(traces[0], [point for point in document["points"] if point["profile_id"] == traces[0].pk])[:SHOWN]
+        if traces else [], "typable_of": traces[0] if traces else None,
+        "typed_operators": [(name, what, example) for name, (_, what, example) in OPERATORS.items()], "typed_dtypes": list(DTYPES),
         "shown": profiles, "dots": dots, "without": none, "colour": colour, "colours": COLOURS,
         "family": family if family in families else "", "families": sorted(families.items(), key=lambda pair: pair[1].lower()),
         "dot_pairs": pairs, "joined": [next((point["profile_label"] for point in dots if point["profile_id"] == pk), "") for pk in
@@ -43,6 +52,7 @@ def roofline_page(profiles: Sequence[Profile], params: Mapping[str, Any]) -> dic
                            for name, value in bounds.THRESHOLDS.items()],
         "query": urlencode({"profiles": ",".join(str(profile.pk) for profile in profiles), "per": document["per"]}),
         "version": (tuple((profile.pk, profile.sha256, profile.gpu_time_ns) for profile in profiles), tuple(families.items()),
+                    tuple((point["basis"], point["flop"]) for point in dots if point["basis"] != COUNTED),
                     tuple(sorted((device, each["label"], each["url"]) for device, each in document["measured"].items()))),
     }
 
@@ -94,11 +104,13 @@ def answer(points: Sequence[Mapping[str, Any]], dots: Sequence[Mapping[str, Any]
     farthest = max(rated, key=lambda dot: gap[id(dot)], default=None)
     kinds = {bound: sum(point["time_ns"] or 0.0 for point in points if point["bound"] == bound) for bound in bounds.WORDS if bound}
     whole = sum(point["time_ns"] or 0.0 for point in points)
-    return {"total_ns": total, "whole_ns": whole, "no_dot_ns": max(0.0, whole - total), "sides": sides, "farthest": farthest,
+    return {"total_ns": total, "is_sided": any(dot["side"] for dot in dots), "whole_ns": whole,
+            "no_dot_ns": max(0.0, whole - total), "sides": sides, "farthest": farthest,
             "gap_ns": gap[id(farthest)] if farthest else None, "count": len(dots),
             "kinds": [(bounds.WORDS[bound], 100.0 * spent / whole) for bound, spent in kinds.items() if spent]}
 
 
 def choosable() -> QuerySet[Profile]:
-    """Reports that can be put on a roofline together."""
-    return Profile.objects.filter(status=Profile.Status.READY, kind=Profile.Kind.COUNTERS).only("pk", "name", "build", "gpu")[:200]
+    """Reports and traces that can be put on a roofline together."""
+    return Profile.objects.filter(status=Profile.Status.READY, kind__in=(Profile.Kind.COUNTERS, Profile.Kind.TRACE)).only(
+        "pk", "name", "build", "gpu")[:200]

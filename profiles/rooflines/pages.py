@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from django.contrib import messages
+from django.contrib.auth.decorators import permission_required
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
-from django.views.decorators.http import require_safe
+from django.urls import reverse
+from django.views.decorators.http import require_POST, require_safe
 
+from profiles.analysis.trace.layer.typed import TypedRefused
 from profiles.charts.figure_cache import cached_figure
 from profiles.charts.roofline import roofline_figure
-from profiles.models import Profile
+from profiles.models import KernelStat, Profile
+from profiles.rooflines import services
 from profiles.rooflines.page_selectors import choosable, roofline_page
 from profiles.rooflines.selectors import requested_profiles
 
@@ -37,4 +42,19 @@ def _page(request: HttpRequest, profiles: list[Profile], profile: Profile | None
     others = [each for each in choosable() if each.pk not in {shown.pk for shown in profiles}]
     return render(request, "profiles/kernel/roofline.html", page | {
         "figure": figure, "others": others, "profile": profile or (profiles[0] if profiles else None), "own": profile is not None,
-        "has_counters": profile is None or profile.kind == Profile.Kind.COUNTERS})
+        "can_have": profile is None or profile.kind in (Profile.Kind.COUNTERS, Profile.Kind.TRACE)})
+
+
+@require_POST
+@permission_required("profiles.add_profile", raise_exception=True)
+def typed_work(request: HttpRequest, pk: int) -> HttpResponse:
+    """Keep an operator's shape that a person typed for a kernel of a trace, and go back to its roofline."""
+    given = request.POST.get("kernel", "")
+    kernel = get_object_or_404(KernelStat, profile_id=pk, pk=int(given) if given.isdecimal() and len(given) < 18 else 0)
+    try:
+        services.typed_set(kernel, operator=request.POST.get("operator", ""), dims=request.POST.get("dims", ""),
+                           dtype=request.POST.get("dtype", ""))
+        messages.success(request, "Saved." if request.POST.get("dims", "").strip() else "Forgotten.")
+    except TypedRefused as error:
+        messages.error(request, f"Not saved: {error}.")
+    return redirect(f"{reverse('roofline', args=[pk])}#typed")

@@ -15,20 +15,21 @@ from profiles.analysis.kernel.counters import LaunchFacts
 from profiles.analysis.kernel.measured import MeasuredCeilings, Rung, ladder, newest_of_model
 from profiles.ceilings.selectors import measured_gpus
 from profiles.models import KernelStat, Profile
+from profiles.rooflines.shapes import COUNTED, shape_points
 
 MAX_PROFILES = 12
 MAX_ROWS = 4000                  # launches read for one page, the longest first
 
 
 def requested_profiles(params: Mapping[str, Any], first: Profile | None = None) -> list[Profile]:
-    """Return the ready counter reports of `?profiles=1,2` in the order asked.
+    """Return the ready counter reports and traces of `?profiles=1,2` in the order asked.
 
     Also repeated; `first` stands in front.
     """
     asked = params.getlist("profiles") if hasattr(params, "getlist") else [params.get("profiles", "")]
     numbers = [int(part) for text in asked for part in str(text).split(",") if part.strip().isdecimal() and len(part.strip()) < 10]
     ids = list(dict.fromkeys(([first.pk] if first else []) + numbers))[:MAX_PROFILES]
-    ready = Profile.objects.filter(pk__in=ids, status=Profile.Status.READY, kind=Profile.Kind.COUNTERS)
+    ready = Profile.objects.filter(pk__in=ids, status=Profile.Status.READY, kind__in=(Profile.Kind.COUNTERS, Profile.Kind.TRACE))
     by_id = {profile.pk: profile for profile in ready}
     return [by_id[pk] for pk in ids if pk in by_id]
 
@@ -47,14 +48,14 @@ def points_of(read: Launches, measured: Sequence[MeasuredCeilings] = (), *, per_
     Those without a dot say the `reason`.
     """
     points = []
-    labels = _labels(list({profile.pk: profile for profile, _, _ in read}.values()))
+    labels = labels_of(list({profile.pk: profile for profile, _, _ in read}.values()))
     for profile, kernel, launches in read:
         sets = [([each], f"#{each.index}") for each in launches] if per_launch else [(launches, "")]
         points += [point_of(kernel, each, mark, profile, labels[profile.pk], measured) for each, mark in sets]
     return sorted(points, key=lambda point: -(point["time_ns"] or 0.0))
 
 
-def _labels(profiles: Sequence[Profile]) -> dict[int, str]:
+def labels_of(profiles: Sequence[Profile]) -> dict[int, str]:
     """Names of profiles as legends say them: the build goes with it where names are the same."""
     names = [profile.name for profile in profiles]
     return {profile.pk: profile.name if names.count(profile.name) == 1 else f"{profile.name} ({profile.build or f'#{profile.pk}'})"
@@ -109,6 +110,7 @@ def point_of(kernel: KernelStat, launches: Sequence[LaunchFacts], mark: str, pro
         "ladder": [asdict(rung) for rung in rungs(launches, measured)] if whole else [],
         "sm_clock_hz": longest.roofs.sm_clock_hz, "device": device, "reason": point.reason or "",
         "notes": list(point.notes), "grid": launches[0].grid, "block": launches[0].block,
+        "basis": COUNTED, "shape": "", "mark": "", "why": "",
     }
 
 
@@ -142,11 +144,22 @@ def roofline_json(profiles: Sequence[Profile], params: Mapping[str, Any]) -> dic
     points = points_of(read, measured, per_launch=per_launch)
     launches = [each for _, _, group in read for each in group]
     devices = by_device(launches, measured)
+    lines, waiting = ceilings(launches, devices), []
+    labels = labels_of(profiles)
+    for profile in profiles:
+        if profile.kind == Profile.Kind.TRACE:
+            more, drawn, is_waiting = shape_points(profile, labels[profile.pk])
+            points += more
+            lines += [line for line in drawn if not any((line.device, line.kind, line.precision, line.origin) == (
+                known.device, known.kind, known.precision, known.origin) for known in lines)]
+            waiting += [profile.pk] if is_waiting else []
+            devices |= {name: one for name in {line.device for line in drawn} if (one := newest_of_model(measured, name))}
+    points.sort(key=lambda point: -(point["time_ns"] or 0.0))
     old, new = _requested_arrows(profiles, params)
     return {
         "profiles": [profile.pk for profile in profiles], "profile": profiles[0].pk if profiles else None,
         "per": "launch" if per_launch else "kernel",
-        "ceilings": [each.as_json() for each in ceilings(launches, devices)], "points": points,
+        "ceilings": [each.as_json() for each in lines], "points": points, "waiting": waiting,
         "measured": {device: {"label": one.label, "url": one.url} for device, one in devices.items()},
         "before": old, "after": new, "pairs": [list(pair) for pair in pairs_of(points, old, new)] if old and new else [],
         "thresholds": bounds.THRESHOLDS, "data_sheets": gpus.VERSION,

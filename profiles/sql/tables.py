@@ -110,6 +110,31 @@ share_pct DOUBLE 0-100, of the profile's summed kernel time
 roof_pct DOUBLE share of its own roof, 0-100; NULL without counters
 """), "SELECT build, short_name, dims, p50_ns, p95_ns, s.launches FROM kernel_shapes s JOIN profiles ON profiles.id = profile "
           "ORDER BY total_ns DESC"),
+    Table("work", "FLOP and least bytes of compute kernels from recorded shapes: a row per kernel and shape, the 1,000 longest.",
+          _columns("""
+kernel VARCHAR full name
+operator VARCHAR framework operator that launched it; empty where the trace tells none
+sizes VARCHAR of the problem: 2048 × 12288 × 4096
+shapes VARCHAR as the operator was given them
+dtype VARCHAR element type of the operands
+kind VARCHAR product, attention, convolution, norm, softmax, elementwise, reduction, movement, optimizer, fused
+precision VARCHAR whose ceiling holds
+gpu VARCHAR model
+launches BIGINT count
+total_ns BIGINT ns of all launches
+flop BIGINT of all launches, a multiply-add is two; NULL where unknown
+min_bytes BIGINT of all launches, each input read once and each output written once; NULL where unknown
+flop_per_byte DOUBLE intensity
+class VARCHAR memory or compute, by intensity against the ridge point; empty is unknown
+flop_s DOUBLE FLOP per second
+bytes_s DOUBLE least bytes per second
+floor_ns DOUBLE ns of all launches at the ceiling
+roof_pct DOUBLE share of the ceiling; above 100 it cannot be
+ceiling VARCHAR which it is, and from where
+beyond VARCHAR set above 100 %: what it is called
+basis VARCHAR from shapes, typed; empty where the trace has no shapes
+part_of BOOLEAN it helps the operator, whose work another kernel does
+"""), "SELECT kernel, sizes, roof_pct FROM work WHERE roof_pct < 50 ORDER BY total_ns DESC"),
     Table("tracks", "Threads, streams and counters of a timeline.", _columns("""
 id INTEGER number of the track within its profile
 kind VARCHAR thread, stream, counter or other

@@ -22,6 +22,7 @@ from profiles.store import counters as store_counters
 from profiles.store import launches as store_launches
 from profiles.store import summary as store_summary
 from profiles.store import trace as store
+from profiles.topics.work import layer_work
 from profiles.trace import KERNELS
 
 _FILES = ("slices", "arguments", "names", "details", "samples", "flows")
@@ -38,8 +39,11 @@ class QueryFiles:
     targets: list[str] = field(default_factory=list)
 
 
-def prepare(profiles: list[Profile], folder: Path) -> QueryFiles:
-    """Fill `folder` for a query over `profiles`. Parts that a profile lacks are empty tables."""
+def prepare(profiles: list[Profile], folder: Path, *, with_work: bool = True) -> QueryFiles:
+    """Fill `folder` for a query over `profiles`. Parts that a profile lacks are empty tables.
+
+    `with_work` false leaves the table of an analysis empty, for a query that does not name it.
+    """
     out = QueryFiles()
     links = {profile.pk: _links(profile.pk, folder, out) for profile in profiles}
     documents = {pk: json.loads((folder / f"p{pk}" / "timeline.json").read_text()) for pk, names in links.items()
@@ -47,7 +51,8 @@ def prepare(profiles: list[Profile], folder: Path) -> QueryFiles:
     for name, rows in (("profiles", map(_profile, profiles)), ("kernel_stats", _kernel_stats(profiles)),
                        ("kernel_shapes", _kernel_shapes(profiles)),
                        ("tracks", _tracks(documents)), ("steps", _steps(documents)), ("integrity", _integrity(profiles)),
-                       ("metadata", _metadata(profiles)), ("cells", _cells(profiles))):
+                       ("metadata", _metadata(profiles)), ("cells", _cells(profiles)),
+                       ("work", _work(profiles if with_work else []))):
         _small(folder, name, rows, out)
     for name, make in {**_STORED, **inside.tables(profiles, folder, out)}.items():
         parts = [text for pk, names in links.items() if (text := make(pk, names))]
@@ -157,6 +162,16 @@ def _kernel_shapes(profiles: list[Profile]) -> Iterator[dict[str, Any]]:
         yield {"profile": pk, "name": row.pop("kernel__name"), "short_name": row.pop("kernel__short_name"), **row,
                "mean_ns": total_ns / launches if launches else None,
                "share_pct": 100.0 * total_ns / of_ns[pk] if of_ns[pk] else None}
+
+
+def _work(profiles: list[Profile]) -> Iterator[dict[str, Any]]:
+    """Rows of the topic "layer"; none while a worker makes it."""
+    for profile in profiles:
+        for row in layer_work(profile):
+            yield {"profile": profile.pk, "sizes": row["text"], "shapes": row["dims"], "min_bytes": row["bytes"],
+                   "flop_per_byte": row["intensity"], "class": row["side"], "beyond": row["mark"], **{name: row[name] for name in (
+                       "kernel", "operator", "dtype", "kind", "precision", "gpu", "launches", "total_ns", "flop", "flop_s",
+                       "bytes_s", "floor_ns", "roof_pct", "ceiling", "basis", "part_of")}}
 
 
 def _tracks(documents: dict[int, dict[str, Any]]) -> Iterator[dict[str, Any]]:

@@ -16,15 +16,15 @@ def prefix(profile_id: int) -> str:
 
 def objects_delete(profile_id: int) -> None:
     """Remove the upload and everything derived from it."""
-    _delete(prefix(profile_id), keep="")
+    _delete(prefix(profile_id), keep=())
 
 
 def derived_delete(profile_id: int) -> None:
-    """Remove what an ingest wrote; the upload stays."""
-    _delete(prefix(profile_id), keep="upload")
+    """Remove what an ingest wrote; the upload and what people typed stay."""
+    _delete(prefix(profile_id), keep=("upload", "typed"))
 
 
-def _delete(folder: str, keep: str) -> None:
+def _delete(folder: str, keep: tuple[str, ...]) -> None:
     try:
         folders, files = default_storage.listdir(folder)
     except FileNotFoundError:
@@ -32,8 +32,8 @@ def _delete(folder: str, keep: str) -> None:
     for name in files:
         default_storage.delete(f"{folder}/{name}")
     for name in folders:
-        if name != keep:
-            _delete(f"{folder}/{name}", keep="")
+        if name not in keep:
+            _delete(f"{folder}/{name}", keep=())
     if not keep:
         # a folder store keeps the empty folder; a bucket has none to remove
         with suppress(OSError):

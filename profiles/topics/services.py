@@ -20,6 +20,7 @@ from profiles.rows import json_safe, text
 from profiles.store.frame import frame_read
 from profiles.store.timeline import timeline
 from profiles.store.topics import topic_read, topic_write
+from profiles.topics.given import fingerprint
 from profiles.topics.table import TOPICS, Topic
 from workers import jobs
 
@@ -38,9 +39,9 @@ def document_of(profile: Profile, topic: Topic) -> dict[str, Any] | None:
     """
     stored = timeline(profile.pk)
     document = topic_read(profile.pk, topic.name, topic.version, int(stored.document["written"]))
-    if document is not None and not _may_fit_now(document):
+    if document is not None and _is_current(profile, topic, document):
         return document
-    if stored.slices.rows > AT_ONCE_SLICES or document is not None:
+    if stored.slices.rows > AT_ONCE_SLICES or (document is not None and "refused_mb" in document):
         if profile.pk not in jobs.waiting("analyse"):
             jobs.enqueue("ingest", "analyse", profile.pk)
         return None
@@ -51,6 +52,13 @@ def _may_fit_now(document: dict[str, Any]) -> bool:
     """Whether the topic was refused for want of memory, and more is allowed since."""
     refused_mb: float = document.get("refused_mb", math.inf)
     return refused_mb < settings.STAGE_MEMORY_MB
+
+
+def _is_current(profile: Profile, topic: Topic, document: dict[str, Any]) -> bool:
+    """Return whether a document holds: made of what the topic is given today, not refused for memory that is there now."""
+    given = fingerprint(topic.given(profile)) if topic.given else ""
+    refused = "refused_mb" in document          # whatever it is given, it does not fit
+    return not _may_fit_now(document) and (refused or document.get("given", "") == given)
 
 
 def topic_refuse(profile_id: int, name: str, answer: str) -> None:
@@ -65,8 +73,12 @@ def topic_refuse(profile_id: int, name: str, answer: str) -> None:
 def topic_make(profile: Profile, topic: Topic, frame: Frame | None = None) -> dict[str, Any]:
     """Compute and keep one topic: its document, and its findings as rows in one transaction."""
     began_s = time.monotonic()
-    result = topic.compute(frame or frame_read(profile))
+    given = topic.given(profile) if topic.given else None
+    frame = frame or frame_read(profile)
+    result = topic.compute(frame) if given is None else topic.compute(frame, given)
     document = _document(profile, topic, result, time.monotonic() - began_s)
+    if given is not None:
+        document["given"] = fingerprint(given)
     try:
         _findings_write(profile, topic, result)
         topic_write(profile.pk, topic.name, document)
@@ -112,7 +124,7 @@ def topics_make(profile_id: int, say: Callable[[str], None] = lambda topic: None
     frame: Frame | None = None
     for number, topic in enumerate(TOPICS):
         document = topic_read(profile_id, topic.name, topic.version, written)
-        if topic.name not in skip and (document is None or _may_fit_now(document)):
+        if topic.name not in skip and (document is None or not _is_current(profile, topic, document)):
             say(topic.name)
             jobs.publish(f"profile.{profile_id}", "analysis", {"topic": topic.name, "done": number, "total": len(TOPICS)})
             try:

@@ -5,18 +5,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
-from profiles.analysis.core.frame import Frame
 from profiles.analysis.core.result import Result
 from profiles.analysis.trace.account.result import causes_result
 from profiles.analysis.trace.communication.result import communication_result
 from profiles.analysis.trace.critical.topic import critical_result
 from profiles.analysis.trace.launching.topic import launches_result
+from profiles.analysis.trace.layer.topic import layer_result
 from profiles.analysis.trace.memory.result import memory_result
 from profiles.analysis.trace.operators.topic import operators_result
 from profiles.analysis.trace.sampled.topic import sampled_result
 from profiles.analysis.trace.sequences.topic import sequences_result
 from profiles.analysis.trace.time.result import time_result
+from profiles.models import Profile
+from profiles.topics.given import layer_given
 
 
 @dataclass(frozen=True)
@@ -27,7 +30,8 @@ class Topic:
     title: str
     question: str                   # that its page answers
     version: int                    # of `compute`: a document of another version is made again
-    compute: Callable[[Frame], Result]
+    compute: Callable[..., Result]  # of the frame, and of what `given` returns where there is one
+    given: Callable[[Profile], dict[str, Any]] | None = None        # facts of the database: a document of others is made again
 
     @property
     def template(self) -> str:
@@ -40,6 +44,8 @@ TOPICS: tuple[Topic, ...] = (
     Topic("time", "Time", "Where did the time of each GPU go, and which of three things holds it back?", 7, time_result),
     Topic("operators", "Operators", "Which operators and modules own the GPU's time, and could more of it run on tensor cores?", 3,
           operators_result),
+    Topic("layer", "Layer", "What do the kernels of a layer compute and move, and how near are they to the GPU's ceilings?", 1,
+          layer_result, layer_given),
     Topic("communication", "Communication", "How fast do collectives move data, and who waits for whom, how long and why?", 3,
           communication_result),
     Topic("memory", "Memory", "What holds the GPU's memory, what makes its peak, and what of it is unused?", 3, memory_result),

@@ -112,6 +112,9 @@ def _gpu(row: dict[str, Any], sources: dict[str, str]) -> Gpu:
 _FILE = json.loads((Path(__file__).parent / "data" / "gpus.json").read_text())
 VERSION: str = _FILE["version"]              # of the table; pages say it beside every data-sheet figure
 GPUS: tuple[Gpu, ...] = tuple(_gpu(row, _FILE["sources"]) for row in _FILE["gpus"])
+# Peaks alone: occupancy limits and rates per clock are not known of these (AMD: its compute units count as SMs, its Infinity
+# Cache as L2, its matrix cores as tensor cores).
+OTHERS: tuple[Gpu, ...] = tuple(_gpu(row, _FILE["sources"]) for row in _FILE["others"])
 # Dense operations (a multiply-add is two) per SM and clock.
 OPS_PER_SM_CYCLE: dict[str, dict[str, int]] = _FILE["ops_per_sm_cycle"]["rates"]
 
@@ -130,6 +133,13 @@ def lookup(name: str) -> Gpu | None:
     """
     wanted = key(name)
     return next((gpu for gpu in GPUS if key(gpu.name) == wanted), None)
+
+
+@lru_cache(maxsize=256)
+def peaks_of(name: str) -> Gpu | None:
+    """Return the row whose peaks hold for a device, of GPUS or of OTHERS, or None."""
+    wanted = key(name)
+    return lookup(name) or next((gpu for gpu in OTHERS if key(gpu.name) == wanted), None)
 
 
 def limits(compute_capability: str | None) -> Limits | None:

@@ -18,10 +18,13 @@ from django.test import Client
 
 from profiles.analysis.core.sentences import time_text
 from profiles.analysis.kernel import counters
+from profiles.analysis.trace.layer.ceilings import ceilings_of
+from profiles.analysis.trace.layer.records import work_of
 from profiles.families import home_selectors, selectors, services
 from profiles.families.assign_services import assign_missing, families_assign
 from profiles.families.follow_services import families_catch_up, families_follow, pairs_refresh
 from profiles.models import BuildPair, FamilyEdit, FamilyRule, KernelFamily, KernelShape, KernelStat, LaunchCounters, Profile
+from profiles.store.frame import frame_read
 from profiles.upload.services import profile_delete, profile_ingest, profile_update
 from tests.profiles.ingest.corpus import CORPUS, TRUTH
 from tests.profiles.pages.test_services import create, recording, upload
@@ -441,3 +444,15 @@ def test_a_floor_from_shapes_gives_an_estimate_where_it_holds(client: Client, al
     call_command("families", "--model", "none", stdout=out)
     call_command("families", stdout=out)
     assert out.getvalue() == ("softmax_row: 3.000 ms in 6 launches, 0.500 ms to win back (estimate, 0.000 to 0.500 ms)\n")
+
+
+def test_shapes_of_a_trace_bring_their_floors(client: Client, alice: Any) -> None:
+    """Of a layer in fp16 on an H200: the floors of all shapes are those of the work by kernel and shape, and give an estimate."""
+    client.force_login(alice)
+    trace = ready("kineto_layer.json.gz")
+    ceilings = ceilings_of("NVIDIA H200")
+    expected = sum(record.floor_ns(ceilings) or 0.0 for record in work_of(frame_read(trace)))
+    floors = [(shape.floor_ns, shape.launches) for shape in KernelShape.objects.filter(kernel__profile=trace)]
+    assert sum(ns * count for ns, count in floors if ns is not None) == pytest.approx(expected, rel=1e-6)
+    gemm = next(row for row in client.get("/api/kernels/").json()["families"] if row["name"] == "cuBLAS GEMM · fp16")
+    assert gemm["basis"] == "shapes" and 0 < gemm["expected_ns"] < 0.5 * gemm["total_ns"]

@@ -13,11 +13,14 @@ from profiles.analysis.core.tunable import as_list
 Shape = list[int]
 TYPES = {            # as PyTorch names element types -> as `gpus.PRECISIONS` names work, without the unit that does it
     "float": "fp32", "double": "fp64", "c10::Half": "fp16", "Half": "fp16", "c10::BFloat16": "bf16", "BFloat16": "bf16",
-    "signed char": "int8", "unsigned char": "int8", "int": "int32", "long int": "int64", "long": "int64", "bool": "bool",
+    "signed char": "int8", "unsigned char": "int8", "short": "int16", "short int": "int16", "int": "int32", "long int": "int64",
+    "long": "int64", "bool": "bool",
     "c10::complex<float>": "complex64", "c10::complex<double>": "complex128",
 }
 MOST, DIMENSIONS = 1 << 100, 12                  # beyond, a file's numbers are no sizes of anything
-BYTES = {"fp64": 8, "fp32": 4, "fp16": 2, "bf16": 2, "fp8": 1, "int8": 1, "int32": 4, "int64": 8}
+BYTES = {"fp64": 8, "fp32": 4, "fp16": 2, "bf16": 2, "fp8": 1, "int8": 1, "int16": 2, "int32": 4, "int64": 8, "bool": 1,
+         "complex64": 8, "complex128": 16}
+RESULT_BYTES = {"fp8": 2, "int8": 4}            # of a product whose operands are narrower: bf16 (_scaled_mm), int32 (_int_mm)
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,7 @@ class Problem:
     batch: int = 1
     channels: tuple[int, int] = (0, 0)       # of a convolution: into and out of one group
     depthwise: bool = False
+    groups: int = 1                          # of a grouped product: matrices B, among which the rows of A are shared out
 
     @property
     def flop(self) -> int | None:
@@ -50,11 +54,13 @@ class Problem:
         """Return the least bytes a product can move: each operand and the result once.
 
         None for convolutions, whose unfolded input is never stored.
+        Of a grouped product at most as many matrices B are read as A has rows.
         """
         size = BYTES.get(self.dtype)
         if self.kind != "matmul" or size is None or self.m is None or self.n is None or self.k is None:
             return None
-        size_bytes = size * self.batch * (self.m * self.k + self.k * self.n + self.m * self.n)
+        operands = self.m * self.k + min(self.groups, max(self.m, 1)) * self.k * self.n
+        size_bytes = self.batch * (size * operands + RESULT_BYTES.get(self.dtype, size) * self.m * self.n)
         return size_bytes if size_bytes < MOST else None
 
     @property
@@ -97,7 +103,8 @@ def problem_of(operator: str, arguments: Mapping[str, Any]) -> Problem | None:
         a, b = _shape(dims, first), _shape(dims, first + 1)
         sizes = read(a, b) if a and b else None
         dtype = _type(types, first)
-        return Problem(kind, dtype, *sizes[1:], batch=sizes[0]) if sizes else Problem(kind, dtype)
+        groups = b[0] if read is _grouped and len(a) == 2 and len(b) == 3 else 1
+        return Problem(kind, dtype, *sizes[1:], batch=sizes[0], groups=groups) if sizes else Problem(kind, dtype)
     if kind == "attention":
         query = _shape(dims, 1 if "backward" in name else 0)
         return Problem(kind, _type(types, 1 if "backward" in name else 0), k=query[-1] if len(query) == 4 else None)
@@ -125,8 +132,19 @@ def _linear(a: Shape, weight: Shape) -> Sizes | None:
     return (1, prod(a[:-1]), weight[0], a[-1]) if len(weight) == 2 and a[-1] == weight[1] else None
 
 
+def _grouped(a: Shape, b: Shape) -> Sizes | None:
+    """torch._grouped_mm: rows of A [m, k] are shared out among matrices B [groups, k, n], each row multiplied once; columns
+    of B [k, n] among A [groups, m, k] likewise; of two plain ones k is shared out, and there is a result for each group."""
+    if len(a) == len(b) == 3:
+        return _plain(a, b)
+    if not 2 <= len(a) <= 3 or not 2 <= len(b) <= 3 or a[-1] != b[-2]:
+        return None
+    return 1, a[-2], b[-1], a[-1]
+
+
 _PRODUCTS: dict[str, tuple[int, Callable[[Shape, Shape], Sizes | None]]] = {      # first operand, and how the two are read
-    **dict.fromkeys(("mm", "bmm", "matmul", "mv", "dot", "_int_mm", "_scaled_mm", "_grouped_mm"), (0, _plain)),
+    **dict.fromkeys(("mm", "bmm", "matmul", "mv", "dot", "_int_mm", "_scaled_mm"), (0, _plain)),
+    **dict.fromkeys(("_grouped_mm", "_scaled_grouped_mm"), (0, _grouped)),
     **dict.fromkeys(("addmm", "addmm_", "baddbmm", "baddbmm_", "addbmm", "addmv", "addmv_", "_addmm_activation"), (1, _plain)),
     "linear": (0, _linear),
 }
@@ -190,6 +208,9 @@ def _shape(dims: list[Any], at: int) -> Shape:
 
 def _type(types: list[Any], at: int) -> str:
     name = types[at] if at < len(types) else ""
-    if not isinstance(name, str):
-        return ""
+    return type_named(name) if isinstance(name, str) else ""
+
+
+def type_named(name: str) -> str:
+    """Return the element type that PyTorch calls `name`: "c10::Half" -> "fp16"; "" where it is not known."""
     return "fp8" if "Float8" in name else TYPES.get(name, "")

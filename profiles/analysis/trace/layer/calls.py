@@ -1,0 +1,153 @@
+"""What ran, call after call, as the parts of a layer are told from: operators' calls and launches without one, in order."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+
+import numpy as np
+import numpy.typing as npt
+
+from profiles.analysis.core.frame import Frame, Ints
+from profiles.analysis.core.identity import identity
+from profiles.analysis.trace.layer.launches import LaunchWork, precision_of
+from profiles.analysis.trace.layer.work import PRODUCTS, Work
+from profiles.analysis.trace.operators.tensor_cores import on_tensor_cores
+from profiles.trace import Category
+
+BACKWARD = "autograd::engine::evaluate_function"
+# What encloses a call on the host (module, Python function, range), or what a kernel or an operator is called -> the part it is.
+_HINTS = (("RMS norm", re.compile(r"rms_?norm", re.IGNORECASE)), ("layer norm", re.compile(r"layer_?norm", re.IGNORECASE)),
+          ("rotary embedding", re.compile(r"rotary|rotate_half|(?:^|[_:])rope(?:_|\b)", re.IGNORECASE)))
+_GATED = re.compile(r"(?:silu|gelu|swiglu\w*|act)(?:_tanh)?_and_mul|swiglu|(?:mul|view)_silu|silu_mul", re.IGNORECASE)
+_ACTIVATION = re.compile(r"(?:^|::)(silu|gelu|relu|swish|clamp_min|hardswish)_?$")
+_CACHE = re.compile(r"reshape_and_cache|store_kvcache|concat_and_cache|write_kv", re.IGNORECASE)
+_ATTENTION_HELP = re.compile(r"reduce|combine|preprocess|convert|dot_do_o|indices|metadata|schedul|prepare", re.IGNORECASE)
+_INDUCTOR_RMS = re.compile(r"triton_(?:red|per)_fused_(?!.*(?:var|sub))(?=.*mean)(?=.*pow).*rsqrt")     # by what it fused
+LOOKED_AT = 300                     # characters of a name
+
+
+@dataclass(frozen=True)
+class Token:
+    """What equal calls have in common."""
+
+    operator: str                   # "" of a launch without an operator
+    kernel: str                     # the one with most time
+    work: Work | None
+    is_backward: bool
+    hint: str                       # "RMS norm", … by what encloses it
+
+    @cached_property
+    def kind(self) -> str:
+        """Return the kind of work; of what has no shapes by the kernel's name."""
+        return self.work.kind if self.work else _kind_by_name(self.kernel)
+
+    @cached_property
+    def words(self) -> str:
+        return f"{self.operator[:LOOKED_AT]} {self.kernel[:LOOKED_AT]}"
+
+    @cached_property
+    def activation(self) -> str:
+        """Return "SiLU·mul" and its like of what gates, "SiLU" of a plain activation, "" of all else."""
+        if _GATED.search(self.words):
+            return "GELU·mul" if "gelu" in self.words.lower() else "SiLU·mul"
+        found = _ACTIVATION.search(self.operator)
+        return {"silu": "SiLU", "swish": "SiLU", "gelu": "GELU", "relu": "ReLU", "clamp_min": "ReLU",
+                "hardswish": "hard swish"}[found[1]] if found else ""
+
+    @cached_property
+    def part(self) -> str:
+        """Return the part of a layer that the call is by its own name, "" where that takes its neighbours."""
+        if _CACHE.search(self.words):
+            return "KV cache write"
+        if self.kind in PRODUCTS:
+            return ""
+        own = next((part for part, pattern in _HINTS if pattern.search(self.words)), "")
+        if not own and _INDUCTOR_RMS.match(self.kernel[:LOOKED_AT]):
+            own = "RMS norm"
+        return own or self.hint
+
+
+@lru_cache(maxsize=16384)
+def _kind_by_name(kernel: str) -> str:
+    """Return "product", "attention", "norm", … by a kernel's name alone, "" where it says none of them."""
+    if _CACHE.search(kernel[:LOOKED_AT]):
+        return ""
+    op = identity(kernel).op
+    if op == "attention":
+        return "" if _ATTENTION_HELP.search(kernel.split("<", 1)[0][:LOOKED_AT]) else "attention"
+    if op == "matmul" or (not op and on_tensor_cores(kernel) == "yes"):
+        return "product" if on_tensor_cores(kernel) != "beside" else ""
+    return {"softmax": "softmax", "norm": "norm", "convolution": "convolution"}.get(op, "")
+
+
+@dataclass(frozen=True)
+class Calls:
+    """Every call in order of its first launch, one GPU after the other. Columns are per call."""
+
+    tokens: list[Token]
+    token: Ints                     # number into `tokens`
+    device: Ints
+    ns: Ints                        # of all its kernels
+    launches: Ints
+    longest: Ints                   # row of the frame
+    precision: list[str]            # of each token
+    gpu_row: Ints                   # a launch of each call, number into LaunchWork.rows
+
+
+def calls_of(frame: Frame, every: LaunchWork) -> Calls:
+    """Return the calls of all compute kernels."""
+    count = every.rows.size
+    own = np.where(every.call >= 0, every.call, frame.rows + np.arange(count))
+    _, first, index = np.unique(own, return_index=True, return_inverse=True)
+    index = index.reshape(-1)
+    size = first.size
+    ns = np.bincount(index, every.ns, size).astype(np.int64)
+    launches = np.bincount(index, minlength=size).astype(np.int64)
+    order = np.lexsort((every.ns, ~every.is_part, index))          # of each call the longest that is no helper comes last
+    longest = np.zeros(size, np.int64)
+    longest[index[order]] = order
+    call = every.call[first]
+    hints, hint = _hints(frame, call)
+    backward = _backward(frame, call)
+    names = frame["name"].astype(np.int64)
+    columns = (np.where(call >= 0, names[np.maximum(call, 0)], -1), np.where(call >= 0, frame["detail"][np.maximum(call, 0)], -1),
+               names[every.rows[longest]], every.work[first], backward.astype(np.int64), hint)
+    codes = np.stack([column.astype(np.int64) for column in columns])
+    _, at, token = np.unique(codes, axis=1, return_index=True, return_inverse=True)
+    tokens, precision = [], []
+    for place in at.tolist():
+        number = int(every.work[first[place]])
+        work = every.works[number] if number >= 0 else None
+        kernel = frame.names[int(names[every.rows[longest[place]]])]
+        tokens.append(Token(frame.text(int(call[place])) if call[place] >= 0 else "", kernel, work, bool(backward[place]),
+                            hints[int(hint[place])]))
+        precision.append(precision_of(work, kernel) if work else "")
+    device = frame["device"][every.rows[first]].astype(np.int64)
+    sequence = np.lexsort((first, device))
+    return Calls(tokens, token.reshape(-1)[sequence].astype(np.int64), device[sequence], ns[sequence], launches[sequence],
+                 every.rows[longest][sequence], precision, longest[sequence])
+
+
+def _hints(frame: Frame, call: Ints) -> tuple[list[str], Ints]:
+    """The part that the innermost module, function or range with a telling name around each call says."""
+    parts = [""] + [part for part, _ in _HINTS]
+    of_name = {}
+    rows = frame.rows_by_name(lambda name: any(pattern.search(name) for _, pattern in _HINTS), Category.PYTHON, Category.ANNOTATION)
+    if not rows.size:
+        return parts, np.zeros(call.size, np.int64)
+    for code in np.unique(frame["name"][rows]).tolist():
+        of_name[code] = next(at for at, (_, pattern) in enumerate(_HINTS, 1) if pattern.search(frame.names[code][:500]))
+    inner = frame.nearest(rows)[np.maximum(call, 0)]
+    table = np.zeros(len(frame.names), np.int64)
+    table[list(of_name)] = list(of_name.values())
+    return parts, np.where((call >= 0) & (inner >= 0), table[frame["name"][np.maximum(inner, 0)]], 0).astype(np.int64)
+
+
+def _backward(frame: Frame, call: Ints) -> npt.NDArray[np.bool_]:
+    """Return which calls autograd made to compute gradients."""
+    rows = frame.rows_by_name(lambda name: name.startswith(BACKWARD), Category.CPU_OP)
+    if not rows.size:
+        return np.zeros(call.size, np.bool_)
+    return (call >= 0) & (frame.nearest(rows)[np.maximum(call, 0)] >= 0)

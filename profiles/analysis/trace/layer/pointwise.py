@@ -1,0 +1,127 @@
+"""Elementwise operators: a result for each element of operands that are broadcast together.
+
+One operation for each function of an element, whatever the hardware needs for it (as DeepSpeed's flops profiler counts), more
+where the operator is made of several (`addcmul`: 3). Bytes: each operand once (expanded ones as they lie in memory), the result
+once; in place the first operand is read and written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+
+from profiles.analysis.trace.layer.arguments import Call, Tensor, broadcast, times_text
+from profiles.analysis.trace.layer.work import Work, sum_bytes
+from profiles.analysis.trace.operators.matmuls import BYTES
+
+# operator -> operations for each element of the result
+OPERATIONS: dict[str, int] = {
+    **dict.fromkeys((
+        "add", "sub", "rsub", "mul", "div", "true_divide", "floor_divide", "remainder", "fmod", "pow", "maximum", "minimum",
+        "neg", "abs", "exp", "exp2", "expm1", "log", "log2", "log1p", "sqrt", "rsqrt", "reciprocal", "sin", "cos", "tan",
+        "tanh", "sigmoid", "relu", "relu6", "clamp", "clamp_min", "clamp_max", "erf", "floor", "ceil", "round", "trunc",
+        "sign", "square", "leaky_relu", "hardtanh", "softplus", "elu", "silu", "gelu", "mish", "hardswish", "hardsigmoid",
+        "threshold", "bernoulli", "dropout", "threshold_backward", "atan2", "logical_and", "logical_or", "logical_xor",
+        "logical_not", "bitwise_and", "bitwise_or", "bitwise_not", "eq", "ne", "lt", "le", "gt", "ge", "isnan", "isinf",
+        "isfinite", "where", "masked_fill", "tril", "triu"), 1),
+    **dict.fromkeys(("lerp", "sigmoid_backward", "tanh_backward", "addcmul", "addcdiv"), 3), "native_dropout": 2,
+    "native_dropout_backward": 2, "mse_loss": 2, "mse_loss_backward": 3, "silu_backward": 6, "gelu_backward": 10, "glu": 2,
+}
+_BOOLEAN = frozenset(("eq", "ne", "lt", "le", "gt", "ge", "isnan", "isinf", "isfinite", "logical_and", "logical_or", "logical_xor",
+                      "logical_not"))
+_RANKS = ("bool", "int8", "int16", "int32", "int64", "fp8", "fp16", "bf16", "fp32", "fp64", "complex64", "complex128")
+GATED = 5                           # SiLU(a)·b: negate, exp, add, divide, multiply (tuner.operators.streams)
+
+
+def pointwise(call: Call) -> Work | None:
+    """Return the work of an operator of OPERATIONS."""
+    operands = call.tensors()
+    shape = broadcast(*(each.shape for each in operands)) if operands else None
+    if shape is None:
+        return None
+    dtype = _promoted(operands)
+    result = prod(shape)
+    if call.is_inplace:
+        written: int | None = operands[0].bytes
+    else:
+        size = 1 if call.base in _BOOLEAN else BYTES.get(dtype)
+        written = None if size is None else size * result
+    if call.base == "native_dropout":
+        written = sum_bytes((written, result))                      # the mask
+    return Work("elementwise", OPERATIONS[call.base] * result, sum_bytes((*operands, written)), dtype,
+                " and ".join(dict.fromkeys(times_text(each.shape) for each in operands if each.shape)) or "1")
+
+
+def _promoted(operands: list[Tensor]) -> str:
+    """Return the type of the result: the highest of the operands with dimensions, else of all (PyTorch, "Type promotion").
+
+    fp16 with bf16 gives fp32.
+    """
+    kinds = {each.dtype for each in operands if each.shape} or {each.dtype for each in operands}
+    if {"fp16", "bf16"} <= kinds:
+        return "fp32"
+    known = [kind for kind in _RANKS if kind in kinds]
+    return known[-1] if known and len(known) == len(kinds) else ""
+
+
+def unary_gated(call: Call) -> Work | None:
+    """Return the work of SiLU(a)·b of rows [a, b] into a result of half their length (vLLM, SGLang `silu_and_mul`).
+
+    Its two tensors come in either order.
+    """
+    tensors = call.tensors()[:2]
+    if len(tensors) != 2:
+        if not tensors or tensors[0].size is None:
+            return None
+        rows = tensors[0]           # it returns the result
+        return Work("elementwise", GATED * rows.elements // 2, sum_bytes((rows, rows.elements // 2 * (rows.size or 0))), rows.dtype,
+                    times_text(rows.shape))
+    out, rows = sorted(tensors, key=lambda each: each.elements)
+    if 2 * out.elements != rows.elements:
+        return None
+    return Work("elementwise", GATED * out.elements, sum_bytes((out, rows)), rows.dtype, times_text(rows.shape))
+
+
+def copied(call: Call) -> Work | None:
+    """Return the work of `copy_`: the source read, the target written; a change of type is no operation."""
+    target, source = call.tensor(0), call.tensor(1)
+    if target is None or source is None or broadcast(target.shape, source.shape) is None:
+        return None
+    dtype = source.dtype if source.dtype == target.dtype else f"{source.dtype} to {target.dtype}"
+    return Work("movement", 0, sum_bytes((target, source)), dtype, times_text(target.shape))
+
+
+def filled(call: Call) -> Work | None:
+    """Return the work of what only writes its first argument: fill, zero, random numbers."""
+    target = call.tensor(0)
+    return None if target is None else Work("movement", 0, target.bytes, target.dtype, times_text(target.shape))
+
+
+def foreach(operations: int) -> Callable[[Call], Work | None]:
+    """Return a rule for `_foreach_…` over lists of tensors: every list read, the first list (or a new one as large) written."""
+    def rule(call: Call) -> Work | None:
+        lists = [tensors for at in range(min(len(call.dims), 8)) if (tensors := call.tensor_list(at))]
+        wanted = sum(call.type(at) == "TensorList" for at in range(len(call.dims)))
+        if not lists or len(lists) != wanted:
+            return None
+        elements = sum(each.elements for each in lists[0])
+        moved = sum(each.elements for tensors in lists for each in tensors) + elements
+        return Work("optimizer", operations * elements, None, "", f"{len(lists[0])} tensors, {elements} elements", elements=moved)
+    return rule
+
+
+FOREACH = {"add": 1, "sub": 1, "mul": 1, "div": 1, "sqrt": 1, "reciprocal": 1, "neg": 1, "abs": 1, "exp": 1, "pow": 1, "lerp": 3,
+           "addcmul": 3, "addcdiv": 3, "maximum": 1, "clamp_min": 1, "clamp_max": 1, "norm": 2, "copy": 0, "zero": 0}
+_ADAM = 14                          # m: 3, v: 4, root, division, epsilon, bias corrections: 4, decay: 2, step: 1
+
+
+def fused_adam(call: Call) -> Work | None:
+    """Return the work of `_fused_adam_` and `_fused_adamw_`: parameters and both moments read and written, gradients read.
+
+    About 14 operations per element (Kingma and Ba, Adam, arXiv 1412.6980, algorithm 1; decay as AdamW).
+    """
+    parameters = call.tensor_list(0)
+    if not parameters:
+        return None
+    elements = sum(each.elements for each in parameters)
+    return Work("optimizer", _ADAM * elements, None, "", f"{len(parameters)} tensors, {elements} elements", elements=7 * elements)

@@ -1,0 +1,141 @@
+"""The tables of the topic "layer"."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from profiles.analysis.trace.layer.ceilings import Ceilings
+from profiles.analysis.trace.layer.collectives import CollectiveWork
+from profiles.analysis.trace.layer.folded import Row
+from profiles.analysis.trace.layer.parts import Parts
+from profiles.analysis.trace.layer.records import KernelWork
+from profiles.trace import Cell, SummaryColumn, SummaryTable
+
+ROWS = 300
+_TEXT = 300
+
+
+def _text(name: str) -> SummaryColumn:
+    return SummaryColumn(name, text=True)
+
+
+def passes_of(row: Row, layers: int, sized: int) -> int:
+    """Return how many layers a part stands in: those whose attention has sizes, or those without, as its own are; 0: in none."""
+    if not row.is_named or not layers:
+        return 0
+    if not sized:                       # one kind of layer: a single part may have sizes all the same, a person's
+        return layers
+    return sized if row.is_sized else (layers - sized or layers)
+
+
+def row_json(row: Row, ceilings: Ceilings, passes: int) -> dict[str, Any]:
+    """Return one part with its amounts per layer (None where it is of none) and how near it came to its ceiling."""
+    parts = passes or 1
+    return {"part": row.part[:_TEXT], "is_named": row.is_named, "operator": row.operator, "sizes": row.sizes, "dtype": row.dtype,
+            "kind": row.kind, "precision": row.precision, "gpu": row.gpu, "calls": row.calls, "launches": row.launches,
+            "total_ns": row.total_ns, "flop": row.flop, "bytes": row.bytes,
+            "per_layer_ns": row.total_ns / parts if passes else None,
+            "flop_per_layer": _over(row.flop, parts) if passes else None,
+            "bytes_per_layer": _over(row.bytes, parts) if passes else None, "note": row.note,
+            "kernel": row.kernel[:_TEXT], "longest": row.longest, **asdict(row.judged(ceilings))}
+
+
+def _over(amount: float | None, parts: int) -> float | None:
+    return None if amount is None else amount / parts
+
+
+def layer_table(rows: Sequence[Row], ceilings: Mapping[str, Ceilings], parts: Parts, steps: int, total_ns: int) -> SummaryTable:
+    """Return the parts of a layer in their order, behind them all other work by operator and sizes."""
+    layers, sized, gpus = parts.layers or parts.backward_layers, parts.sized_layers, max(parts.gpus, 1)
+    whole = sum(row.total_ns for row in rows if row.is_named and (row.is_sized or not sized))
+    columns = [_text("Part"), _text("Sizes"), _text("Type"), SummaryColumn("Time per layer", "ns"),
+               SummaryColumn("FLOP per layer", "FLOP"), SummaryColumn("Least bytes per layer", "bytes"),
+               SummaryColumn("FLOP per byte", "FLOP/B"), _text("Bound by"), SummaryColumn("Of its ceiling", "pct"),
+               SummaryColumn("Of the layer", "pct"), _text("Beyond it"), _text("Ceiling"), SummaryColumn("Rate", "FLOP/s"),
+               SummaryColumn("Bandwidth", "B/s"), _text("Operator"), SummaryColumn("Calls per layer"),
+               SummaryColumn("Calls", "count"), SummaryColumn("Time", "ns"), SummaryColumn("Of all kernels", "pct"),
+               SummaryColumn("Kernel", "kernel", text=True), SummaryColumn("Longest", "slice")]
+    out: list[list[Cell]] = []
+    for row in rows[:ROWS]:
+        judged = row.judged(ceilings[row.gpu])
+        per = passes_of(row, layers, sized)
+        of_layer = 100.0 * row.total_ns / max(whole, 1) if per and (row.is_sized or not sized) else None
+        out.append([row.part[:_TEXT], _narrow(row.sizes), row.dtype or None, row.total_ns / per if per else None,
+                    _over(row.flop, per) if per else row.flop, _over(row.bytes, per) if per else row.bytes, judged.intensity,
+                    judged.side or None, judged.roof_pct, of_layer, _beyond(judged.mark, judged.why), judged.ceiling or None,
+                    judged.flop_s, judged.bytes_s, row.operator or None, _short(row.calls / per) if per else None, row.calls,
+                    row.total_ns, 100.0 * row.total_ns / max(total_ns, 1), row.kernel[:1_500] or None, row.longest])
+    if len(rows) > ROWS:
+        rest = rows[ROWS:]
+        spent = sum(row.total_ns for row in rest)
+        blank: list[Cell] = [None] * len(columns)
+        blank[0], blank[16], blank[17] = f"(the other {len(rest):,})", sum(row.calls for row in rest), spent
+        blank[18] = 100.0 * spent / max(total_ns, 1)
+        out.append(blank)
+    if not layers:
+        return SummaryTable("Work by operator and sizes", columns, out, "No transformer layer was told in this trace. " + _NOTE)
+    folded, each = f"{layers:,} layers passed", layers // gpus
+    if steps > 1 and layers % (gpus * steps) == 0:
+        folded = f"{each // steps:,} layer{'s' if each > steps else ''} in each of {steps:,} steps"
+    on = f" on {gpus:,} GPUs" if gpus > 1 else ""
+    return SummaryTable(f"Parts of a layer, × {layers:,}{on}", columns, out, (
+        f"Per layer is the mean of {folded}{on} (passes of attention"
+        + (f", {sized:,} of them with sizes" if 0 < sized < layers else "") + "); what has no part is called by its operator and "
+        f"sizes, with its amounts in all. {_NOTE}"))
+
+
+_NOTE = ("From shapes: products 2·M·N·K, attention 4·queries·keys·head size per head, half of it under a causal mask; bytes are "
+         "the least, each input read once and each result written once. Time holds every kernel of the operator, copies and "
+         "reductions around it too.")
+
+
+def kernel_table(records: Sequence[KernelWork], ceilings: Mapping[str, Ceilings]) -> SummaryTable:
+    """Return one row per kernel and shape."""
+    columns = [SummaryColumn("Kernel", "kernel", text=True), _text("Operator"), _text("Sizes"), _text("Type"),
+               SummaryColumn("Launches", "count"), SummaryColumn("Time", "ns"), SummaryColumn("FLOP", "FLOP"),
+               SummaryColumn("Least bytes", "bytes"), SummaryColumn("FLOP per byte", "FLOP/B"), _text("Bound by"),
+               SummaryColumn("Of its ceiling", "pct"), _text("Beyond it"), SummaryColumn("Least time", "ns"), _text("Ceiling"),
+               SummaryColumn("Rate", "FLOP/s"), SummaryColumn("Bandwidth", "B/s"), _text("Shapes"), _text("Basis"), _text("Remark"),
+               SummaryColumn("Longest", "slice")]
+    rows: list[list[Cell]] = []
+    for record in records[:ROWS]:
+        judged = record.judged(ceilings[record.gpu])
+        basis = "part of the operator" if record.part_of else record.basis
+        rows.append([record.kernel[:1_500], record.operator.removeprefix("aten::")[:_TEXT] or None, _narrow(record.text),
+                     record.dtype or None, record.launches, record.total_ns, record.flop, record.bytes, judged.intensity,
+                     judged.side or None, judged.roof_pct, _beyond(judged.mark, judged.why), judged.floor_ns,
+                     judged.ceiling or None, judged.flop_s, judged.bytes_s, record.dims or None, basis or "no shapes",
+                     record.note or None, record.longest])
+    more = f" The first {ROWS} of {len(records):,} rows." if len(records) > ROWS else ""
+    return SummaryTable("Kernels by shape", columns, rows, (
+        "FLOP and bytes of all launches of a row. The least time is the longer of FLOP at the peak and bytes at DRAM bandwidth; a "
+        "kernel that only helps its operator has none of its own." + more))
+
+
+def collective_table(moved: Sequence[CollectiveWork]) -> SummaryTable:
+    columns = [SummaryColumn("Kernel", "kernel", text=True), _text("Operation"), SummaryColumn("Ranks", "count"), _text("Type"),
+               SummaryColumn("Launches", "count"), SummaryColumn("Time", "ns"), SummaryColumn("Message", "bytes"),
+               SummaryColumn("On the bus", "bytes"), SummaryColumn("Algorithm bandwidth", "B/s"),
+               SummaryColumn("Bus bandwidth", "B/s"), SummaryColumn("Longest", "slice")]
+    rows: list[list[Cell]] = [[each.kernel[:1_500], each.operation, each.ranks, each.dtype or None, each.launches, each.total_ns,
+                               each.message_bytes, each.bus_bytes, each.algorithm_bytes_s, each.bus_bytes_s, each.longest]
+                              for each in moved]
+    return SummaryTable("Collectives by size", columns, rows, (
+        "Bus bandwidth as nccl-tests defines it, over the whole time of the kernel: waiting for other ranks included. The topic "
+        "Communication parts the two."))
+
+
+def _beyond(mark: str, why: str) -> str | None:
+    return f"{mark}: {why}" if mark else None
+
+
+def _narrow(sizes: str) -> str | None:
+    """"2048 × 12288 × 4096" -> "2048×12288×4096": columns are narrow."""
+    return sizes.replace(" × ", "×") or None
+
+
+def _short(value: float | None) -> float | None:
+    """Three significant digits: a number without a unit shows as it is."""
+    return None if value is None else float(f"{value:.3g}")
