@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from profiles.analysis.core.names import short_name
 from profiles.analysis.trace.account.causes import CAUSES
 from profiles.charts.trace import Part
 
@@ -18,6 +19,7 @@ LOOKS: dict[str, tuple[str, str]] = {
     "data_loading": ("python", ""), "synchronisation": ("runtime", ""), "allocation": ("other", ""),
     "compilation": ("annotation", ""), "garbage_collection": ("python", "host_slow"), "file_io": ("python", "small"),
     "queue_full": ("runtime", "host_slow"), "host_launch": ("cpu", ""), "host_code": ("cpu", "host_slow"),
+    "warm_up": ("annotation", "small"),
     "rank_sync": ("communication", "unknown"), "stream_wait": ("idle", "host_slow"), "launch_latency": ("idle", "small"),
     "profiler": ("other", "host_slow"), "unknown": ("idle", "unknown"), "outside": ("idle", ""),
 }
@@ -31,6 +33,7 @@ class CauseLine:
     label: str
     category: str                   # class names of its swatch
     where: str
+    label_of_where: str             # a kernel's short name
     rank: str
     wall_ns: int
     share_pct: float
@@ -64,6 +67,7 @@ def cause_lines(numbers: Mapping[str, Any]) -> list[CauseLine]:
     """Return the causes over all GPUs, the most time first."""
     lead = numbers.get("lead") or {}
     lines = [CauseLine(each["cause"], each["label"], looks(each["cause"]), each["where"],
+                       short_name(each["where"]) if each["where"] and CAUSES[each["cause"]].side == "busy" else each["where"],
                        "" if each["rank"] is None else f"rank {each['rank']}" if isinstance(each["rank"], int) else each["rank"],
                        each["wall_ns"], each["share_pct"], each["recoverable_ns"], CAUSES[each["cause"]].means,
                        each["cause"] == lead.get("cause")) for each in numbers.get("groups", ())]

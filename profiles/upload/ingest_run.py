@@ -17,6 +17,7 @@ from profiles.analysis.core.kernels import KernelRow, fold, kernel_table, summar
 from profiles.analysis.core.names import short_name
 from profiles.analysis.core.result import Finding
 from profiles.analysis.kernel import counters, findings_counters, findings_source
+from profiles.analysis.kernel.advising.causes import once_per_cause
 from profiles.analysis.trace import cpu_time, findings
 from profiles.analysis.trace.breakdown import breakdown
 from profiles.analysis.trace.merge import merge
@@ -177,7 +178,8 @@ def _report(profile_id: int, report: Report, progress: Progress) -> IngestResult
     stored_bytes += launches_write(profile_id, launches_of_report(report))
     stored_bytes += store_source.inside_write(profile_id, report)
     return IngestResult(
-        kernels=kernels, findings=_labelled([*findings_counters.find(report), *findings_source.find(report)], kernels),
+        kernels=kernels, findings=_labelled(once_per_cause([*findings_counters.find(report), *findings_source.find(report)]),
+                                            kernels),
         metadata=report.metadata, stored_bytes=stored_bytes,
         fields=_fields(report, Profile.Kind.COUNTERS, kernels) | {
             # a launch that profiling left incomplete did run: it counts as one, and has no time to add

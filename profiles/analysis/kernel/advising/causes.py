@@ -16,9 +16,10 @@ advice is one entry here.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from profiles.analysis.core.result import Finding
 from profiles.analysis.kernel.advising import evidence
 from profiles.analysis.kernel.advising.evidence import Seen
 from profiles.analysis.kernel.counters import LaunchFacts
@@ -131,6 +132,17 @@ def cause_of_rule(rule: str) -> Cause | None:
 
 def cause_of_nvidia(identifier: str, title: str) -> Cause | None:
     return next((cause for cause in CAUSES for name, word in cause.nvidia if name == identifier and word in title), None)
+
+
+def once_per_cause(findings: Sequence[Finding]) -> list[Finding]:
+    """Return the findings without NVIDIA's estimates of what a finding of ours says of the same kernel already."""
+    ours = {(each.kernel, found.key) for each in findings if (found := cause_of_rule(each.rule))}
+    out = []
+    for each in findings:
+        theirs = cause_of_nvidia(str(each.numbers.get("rule", "")), each.title) if each.rule == "counters.nvidia" else None
+        if theirs is None or (each.kernel, theirs.key) not in ours:
+            out.append(each)
+    return out
 
 
 def cause(key: str) -> Cause | None:

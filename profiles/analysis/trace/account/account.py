@@ -17,13 +17,15 @@ import numpy as np
 
 from profiles.analysis.core import gpus, intervals
 from profiles.analysis.core.frame import Frame
+from profiles.analysis.core.intervals import EMPTY, Intervals
 from profiles.analysis.trace.account.causes import CAUSES
 from profiles.analysis.trace.account.gpu import GpuTime, Names, gain_of, gpu_time
 from profiles.analysis.trace.account.host import Host
 from profiles.analysis.trace.account.ranks import KERNEL_CAUSES, RankWait, rank_waits
 from profiles.analysis.trace.launching.order import order_of
 from profiles.analysis.trace.time.steps import Steps, steps_of
-from profiles.analysis.trace.time.work import devices
+from profiles.analysis.trace.time.warmup import WARM_UP, judge_steps
+from profiles.analysis.trace.time.work import DeviceWork, devices
 from profiles.trace import Category
 
 LEAD_PCT = 10.0                     # of all GPUs' time: a cause with less to win does not lead
@@ -33,7 +35,7 @@ WHERE_PCT = 2.0                     # of the wall time: a name with more is a ro
 NAMED_PCT = 10.0                    # of a cause's time: a name with less does not stand for it
 MOST_WHERE = 8                      # rows of one cause on one GPU
 # Idle causes of which nothing can be said, or nothing won.
-_NO_GAIN = ("outside",)
+_NO_GAIN = ("outside", "warm_up")
 _NOT_KNOWN = ("unknown", "unknown_kernels", "compute", "memory_traffic", "launch_latency", "profiler")
 
 
@@ -81,18 +83,27 @@ def account_of(frame: Frame) -> Account:
     if not works:
         return Account(max(0, end_ns - begin_ns), {}, (), (), None, 0, {}, ())
     steps, host, order = steps_of(frame, works), Host(frame), order_of(frame)
+    warm = _warm_up(frame, steps, works)
     times = []
     for work in works:
         marked = steps.spans if steps.source not in ("", "detected") else []
         mine = [span for span in marked if span.rank in (work.rank, "")]
         inside = intervals.union(*(np.array([getattr(span, name) for span in mine], np.int64) for name in ("start_ns", "end_ns")))
-        times.append(gpu_time(frame, order, host, work, begin_ns, end_ns, inside))
+        times.append(gpu_time(frame, order, host, work, begin_ns, end_ns, inside, warm.get(work.rank, EMPTY)))
     waits = rank_waits(frame, times)
     rows = [row for each in times for row in _rows(frame, each, times, waits)]
     labels = {each.work.index: each.work.label for each in times}
     groups = group_rows(rows, len(times))
     return Account(end_ns - begin_ns, labels, tuple(rows), groups, _lead(groups, end_ns - begin_ns), _step_count(steps),
                    _in_steps(steps, times), tuple(waits))
+
+
+def _warm_up(frame: Frame, steps: Steps, works: list[DeviceWork]) -> dict[str, Intervals]:
+    """By rank when its leading, slow steps were."""
+    verdicts = judge_steps(frame, steps.spans, works)
+    slow = [span for span, verdict in zip(steps.spans, verdicts, strict=True) if verdict.why == WARM_UP]
+    return {rank: intervals.union(*(np.array([getattr(span, name) for span in slow if span.rank == rank], np.int64)
+                                    for name in ("start_ns", "end_ns"))) for rank in {span.rank for span in slow}}
 
 
 def _step_count(steps: Steps) -> int:

@@ -77,6 +77,10 @@ CAUSES: dict[str, Cause] = {
     "host_code": Cause("host code", "idle", "nothing is queued, and the host is in no operator: Python, or code that was "
                        "not recorded",
                        "Move the work off the launching thread; record with `with_stack=True` to see which code it is."),
+    "warm_up": Cause("warm-up", "idle", "nothing is queued in a leading step that takes 1.5 times the typical one or more, and "
+                     "nothing else says why: first launches, allocations, caches",
+                     "Nothing to do for a long run. To measure steady steps record later (`schedule(wait=…, warmup=…)`, "
+                     "`nsys profile --delay`)."),
     "rank_sync": Cause("waiting for ranks on the host", "idle", "nothing is queued, and the host waits for other ranks",
                        "Use device-side collectives, and fewer barriers."),
     "stream_wait": Cause("launched, and waiting", "idle", "work is launched and waits longer than a launch takes: for an event, "

@@ -10,7 +10,7 @@ from profiles.analysis.core import gpus, intervals
 from profiles.analysis.core.frame import Frame, Ints, Rows
 from profiles.analysis.core.intervals import EMPTY, Intervals
 from profiles.analysis.trace.account.causes import CAUSES
-from profiles.analysis.trace.account.host import LATENCY_NS, Host
+from profiles.analysis.trace.account.host import GENERIC, LATENCY_NS, Host
 from profiles.analysis.trace.account.streams import waiting_behind
 from profiles.analysis.trace.launching.order import Order
 from profiles.analysis.trace.operators.tensor_cores import on_tensor_cores, type_of
@@ -37,11 +37,18 @@ class GpuTime:
 
 
 def gpu_time(frame: Frame, order: Order, host: Host, work: DeviceWork, begin_ns: int, end_ns: int,
-             steps: Intervals) -> GpuTime:
-    """Return the time of one GPU between two moments by cause. `steps`: marked steps, in which the host is known."""
+             steps: Intervals, warm: Intervals = EMPTY) -> GpuTime:
+    """Return the time of one GPU between two moments by cause.
+
+    `steps`: marked steps, in which the host is known. `warm`: those that warm up.
+    """
     names: dict[str, Names] = {}
     busy = _busy(frame, order, work, names)
     idle, launched = _idle(frame, host, work, begin_ns, end_ns, steps, names)
+    for cause in GENERIC if warm.start_ns.size else ():
+        own = intervals.intersect(idle.get(cause, EMPTY), warm)
+        idle[cause] = intervals.without(idle.get(cause, EMPTY), own)
+        idle["warm_up"] = intervals.join(idle.get("warm_up", EMPTY), own)
     small = _before_small(frame, work, idle.get("host_launch", EMPTY), launched)
     if small.start_ns.size:
         idle["host_launch"] = intervals.without(idle["host_launch"], small)

@@ -33,6 +33,7 @@ _SAID = {
     "queue_full": "{who} is blocked in a launch by a full queue{at}",
     "host_launch": "{who} launches work too slowly{step}{at}",
     "host_code": "{who} runs code outside of operators and launches nothing{step}{at}",
+    "warm_up": "{who} warms up{step}: first launches, allocations and caches",
     "rank_sync": "{who} waits for other ranks{per_step}{at}",
     "stream_wait": "work is launched and waits before it starts{at}",
     "launch_latency": "launched work takes some microseconds to start{at}",
@@ -92,7 +93,7 @@ def _per_step(account: Account, group: Group) -> str:
     if group.cause in _WHOLE:
         per_gpu = {row.gpu: int(row.evidence.get("host_ns") or row.wall_ns) for row in own}
     most, hits = max(per_gpu.values()), account.in_steps.get(group.cause, 0)
-    if hits * 2 < account.steps:
+    if hits * 2 <= account.steps:
         return f" {time_text(most)} in {hits} of {account.steps} steps" if hits else ""
     return f" {time_text(most / account.steps)} a step"
 

@@ -16,6 +16,7 @@ from profiles.trace import Category
 COMPILED_PCT = 5.0              # of a step's time in compilation: it is a compiling step, wherever it stands
 SLOWER = 1.5                    # times the typical step (median of the later half): a leading step that long is warm-up
 FEWEST_LEFT = 1                 # steps that must remain; else those of warm-up and compilation count
+WARM_UP = "warm-up"             # what a leading step that takes that long is called
 NO_WORK = "no GPU work"         # a step that the recording cut, or of the CPU alone
 # Slices in which code is compiled, loaded or tuned: torch.compile and Inductor, Triton, NVRTC, CUDA modules, XLA, autotuners.
 COMPILATION = re.compile(r"compile_fx|torchdynamo|dynamo|inductor.*compile|_compile\b|triton.*compil|compile_inner|nvrtc|ptxas|"
@@ -57,7 +58,7 @@ def _judge_rank(frame: Frame, rank: str, spans: list[Span], works: list[DeviceWo
     typical = float(np.median(steady[steady.size // 2:])) if steady.size else 0.0
     slow = (dur >= SLOWER * typical) & ~empty
     leading = np.cumprod(slow | compiles | empty).astype(np.bool_)
-    whys = np.where(empty, NO_WORK, np.where(compiles, "compilation", np.where(leading & slow, "warm-up", "")))
+    whys = np.where(empty, NO_WORK, np.where(compiles, "compilation", np.where(leading & slow, WARM_UP, "")))
     if np.count_nonzero(whys == "") < FEWEST_LEFT:
         whys = np.where(whys == NO_WORK, whys, "")
     return [StepVerdict(not why, why, int(ns)) for why, ns in zip(whys.tolist(), compiling, strict=True)]
