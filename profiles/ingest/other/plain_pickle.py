@@ -113,7 +113,7 @@ class PlainPickle:
         self.cut_at = at
         while self._marks:
             mark = self._marks[-1]
-            below = self._stack[mark - 1] if mark else None
+            below = self._stack[mark - 1] if 0 < mark <= len(self._stack) else None      # damaged opcodes may pop what is below
             items = self._pop_mark()
             if isinstance(below, list):
                 below.extend(items)
