@@ -194,6 +194,23 @@ def test_what_has_no_launch_call_is_unknown():
     assert us(account) == {"compute": 70, "unknown": 30, "outside": 20} and account.lead and account.lead.cause == "compute"
 
 
+@pytest.mark.parametrize(("name", "cause"), [
+    ("Python GC", "garbage_collection"), ("gc.collect", "garbage_collection"), ("## gc ##", "garbage_collection"),
+    ("<built-in function collect>", "garbage_collection"), ("gc_collect", "garbage_collection"), ("agc", "host_code"),
+    ("## dataload ##", "data_loading"), ("DataLoader.__next__", "data_loading"), ("load_batch", "data_loading"),
+    ("torch/utils/data/dataloader.py(733): __next__", "data_loading"), ("torch.save", "file_io"), ("save_checkpoint", "file_io"),
+    ("torch/utils/checkpoint.py(400): checkpoint", "host_code"), ("_compile.compile_inner (dynamo_timed)", "compilation"),
+    ("torch/_dynamo/eval_frame.py(1039): _fn", "host_code"), ("gloo:barrier", "rank_sync"), ("forward", "host_code")])
+def test_what_a_range_of_the_host_stands_for(name: str, cause: str):
+    account = account_of(drawn(f"""
+        python (1) / main: aten::mm 0-9 | cudaLaunchKernel 2-8 corr=1 | {name}@python 20-90 | aten::mm 91-99
+            | cudaLaunchKernel 92-98 corr=2
+        GPU 0 / stream 7: gemm 10-20 corr=1 | gemm 100-130 corr=2
+    """))
+    check(account)
+    assert us(account)[cause] >= 70 and next(row for row in account.rows if row.cause == cause).where == name
+
+
 def test_every_cause_has_words_and_a_look():
     from profiles.analysis.trace.account.sentences import _SAID
 

@@ -35,7 +35,7 @@ _ANY = (*_HOST, Category.RUNTIME)
 ALLOCATION = re.compile(r"^(?:cuda|hip)(?:Malloc|Free|HostAlloc|HostRegister|HostUnregister)(?!.*Async)|^cuMem(?:Alloc|Free|"
                         r"Create|Map|Unmap|Release|SetAccess|AddressReserve|HostAlloc)(?!.*Async)|^hipMem(?:Create|Map|Unmap)")
 _FREES = re.compile(r"^(?:cuda|hip)(?:Free|HostUnregister)(?!.*Async)|^cuMemFree(?!.*Async)")
-GARBAGE = re.compile(r"python[ _]?gc\b|garbage[ _-]?collect|\bgc\.collect|(?:function|method) collect\b|^gc$|^gc[:_ ]",
+GARBAGE = re.compile(r"(?<![a-z0-9_])(?:python[ _]?)?gc(?![a-z0-9])|garbage[ _-]?collect|(?:function|method) collect\b",
                      re.IGNORECASE)
 FILES = re.compile(r"torch/serialization\.py|torch\.save|\bsave_(?:checkpoint|state)|write_checkpoint|distributed/checkpoint/|"
                    r"safetensors.*save|checkpoint[ _-]?(?:save|write|sav)|built-in (?:function|method) (?:open|write|fsync)\b",
