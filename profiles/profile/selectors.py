@@ -202,13 +202,13 @@ class FindingLine:
         return self.decision is not None and self.decision.state == AdviceDecision.State.DISMISSED
 
 
-def finding_lines(profile: Profile) -> list[FindingLine]:
-    """Return `finding_rows` as lines, those that were dismissed last."""
+def finding_lines(profile: Profile, findings: list[Finding] | None = None) -> list[FindingLine]:
+    """Return findings, `finding_rows` unless some are given, as lines, those that were dismissed last."""
     decided = run_decisions(profile)
     lines = [FindingLine(finding, code_pieces(finding.title), code_pieces(finding.advice), _numbers(finding.numbers),
                          operator_of(finding.kernel.name) if finding.kernel else "",
                          None if finding.kernel else decided.get(finding.rule))
-             for finding in finding_rows(profile)]
+             for finding in (finding_rows(profile) if findings is None else findings)]
     return sorted(lines, key=lambda line: line.dismissed)
 
 

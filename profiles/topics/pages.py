@@ -30,7 +30,7 @@ def topic_page(request: HttpRequest, pk: int, name: str) -> HttpResponse:
     if document is None:
         return render(request, "profiles/topics/_waiting.html", context)
     context |= {"answer": code_pieces(document["answer"]), "numbers": document["numbers"],
-                "findings": [line for line in finding_lines(profile) if line.finding.source == topic.name],
+                "findings": finding_lines(profile, selectors.topic_findings(profile, topic, document)),
                 "tables": selectors.shown_tables(profile, document, request.GET.get("rows") == "all")}
     if topic.name == "communication" and profile.summary.get("tables"):          # NCCL's log, uploaded with the job's traces
         context["log_tables"] = summary_tables(profile, LOG_ROWS)

@@ -6,12 +6,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from profiles.analysis.core.names import operator_of, short_name
-from profiles.models import Profile
-from profiles.profile.selectors import code_pieces
+from profiles.analysis.trace.account.covered import COVERED
+from profiles.models import Finding, Profile
+from profiles.profile.selectors import code_pieces, finding_rows
 from profiles.store.timeline import timeline
 from profiles.store.topics import topic_read
 from profiles.topics.table import TOPICS, Topic
 
+FINDING = ("rule", "severity", "title", "advice", "numbers")
 SHOWN_ROWS, MORE_ROWS = 50, 1_000         # of a table on a page, and with ?rows=all; files hold them all
 
 
@@ -39,6 +41,13 @@ def topic_lines(profile: Profile) -> list[TopicLine]:
         lines.append(TopicLine(topic, code_pieces(document.get("answer", "")), document.get("applies", True),
                                document.get("numbers", {})))
     return lines
+
+
+def topic_findings(profile: Profile, topic: Topic, document: dict[str, Any]) -> list[Finding]:
+    """Return a topic's findings: those that are kept as rows, then those that the account says, as details of this page."""
+    rows = [row for row in finding_rows(profile) if row.source == topic.name]
+    return rows + [Finding(profile=profile, source=topic.name, **{name: found[name] for name in FINDING})
+                   for found in document.get("findings", ()) if found["rule"] in COVERED]
 
 
 @dataclass(frozen=True)

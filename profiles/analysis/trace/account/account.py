@@ -140,7 +140,8 @@ def _rows(frame: Frame, each: GpuTime, times: list[GpuTime], waits: Sequence[Ran
             left -= taken
             if taken:
                 where = _where(one.kernels.get(cause) or late.names.get(cause, []))
-                rows.append(Row(work.index, cause, where, late.work.rank or late.work.label, taken, taken,
+                rows.append(Row(work.index, cause, where, late.work.rank or late.work.label, taken,
+                                0 if cause in _NO_GAIN else taken,
                                 {"waits_in": one.operation, "waits_for_gpu": one.late, "collectives": one.meetings}))
     sums = {**sums, "communication": left}
     rows += _own_excess(each, sums, [one for one in waits if one.late == work.index])

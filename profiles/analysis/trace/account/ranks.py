@@ -17,7 +17,7 @@ from profiles.analysis.core.frame import Frame, Ints
 from profiles.analysis.trace.account.causes import CAUSES
 from profiles.analysis.trace.account.gpu import GpuTime, Names, merge_names
 from profiles.analysis.trace.communication.collectives import Collectives, collectives_of
-from profiles.analysis.trace.communication.meetings import Meetings, meetings_of, wait_ns_of
+from profiles.analysis.trace.communication.meetings import Meetings, meetings_of, wait_ns_of, without_start
 from profiles.trace import Category
 
 KERNEL_CAUSES = ("compute", "no_tensor_cores", "memory_traffic", "unknown_kernels", "small_kernels", "serial_streams")
@@ -45,11 +45,13 @@ def rank_waits(frame: Frame, times: list[GpuTime]) -> list[RankWait]:
     launches = collectives_of(frame)
     if launches.on_host or len(launches.labels) < 2:
         return []
-    met = meetings_of(launches, aligned)
-    wait_ns = wait_ns_of(launches, met, (alignment.get("residual_ns") or 0.0) if aligned else None)
+    slack_ns = (alignment.get("residual_ns") or 0.0) if aligned else None
+    everyone = meetings_of(launches, aligned)
+    met, start_ns = without_start(launches, everyone, wait_ns_of(launches, everyone, slack_ns))
+    wait_ns = wait_ns_of(launches, met, slack_ns)
     by_index = {each.work.index: each for each in times}
     pairs = _pairs(launches, met, wait_ns)
-    out = []
+    out = _start(launches, everyone, start_ns, by_index)
     for (waiting, late), mine in pairs.items():
         here, there = (by_index.get(launches.devices[each]) for each in (waiting, late))
         if here is None or there is None or here is there:
@@ -65,6 +67,18 @@ def rank_waits(frame: Frame, times: list[GpuTime]) -> list[RankWait]:
                                                               if each == kind))
         out.append(RankWait(here.work.index, there.work.index, most, causes, int(mine.size), kernels))
     return sorted(out, key=lambda each: (-sum(each.causes.values()), each.waiting, each.late))
+
+
+def _start(launches: Collectives, met: Meetings, start_ns: Ints, by_index: dict[int, GpuTime]) -> list[RankWait]:
+    """The waits in the first collective until all recordings had begun: nothing that the run does."""
+    out = []
+    for i in np.flatnonzero(start_ns > LEAST_NS).tolist():
+        here = by_index.get(launches.devices[launches.participant[i]])
+        late = launches.devices[launches.participant[met.late[met.of[i]]]]
+        exposed = _exposed_ns(here, launches, np.array([i]), start_ns) if here else 0
+        if here and late in by_index and exposed:
+            out.append(RankWait(here.work.index, late, launches.kinds[launches.kind[i]].operation, {"outside": exposed}, 1, {}))
+    return out
 
 
 def _pairs(launches: Collectives, met: Meetings, wait_ns: Ints) -> dict[tuple[int, int], Ints]:

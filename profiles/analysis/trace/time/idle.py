@@ -41,7 +41,8 @@ CAUSES: dict[str, tuple[str, str]] = {          # name -> (what people read, wha
     "edges": ("before and after", "before the first and after the last GPU work, outside of steps: the recording's edges"),
 }
 # Names of slices in which data is loaded: PyTorch's DataLoader, torch.utils.data, NVIDIA DALI, tf.data, common range names.
-DATA = re.compile(r"dataloader|torch/utils/data/|data[ _-]?load|load[ _-]?(data|batch)|(get|next|fetch|prepare)[ _-]?batch|"
+DATA = re.compile(r"dataloader|torch/utils/data/|data[ _-]?load|load(ing)?[ _-]?(the[ _-])?(data|batch)|"
+                  r"(get|next|fetch|prepare)[ _-]?batch|"
                   r"^#* ?(data|dataload|input|batch) ?#*$|dali::|iteratorgetnext|iterator::", re.IGNORECASE)
 
 
