@@ -1,7 +1,7 @@
 """Record, on a machine with GPUs, programs with one known fault each: what the account of the time is tested on.
 
-    python -m tests.gpu.record_faults FOLDER          one GPU
-    python -m tests.gpu.record_faults FOLDER ranks    two GPUs
+    python -m tests.gpu.faults.record FOLDER          one GPU
+    python -m tests.gpu.faults.record FOLDER ranks    two GPUs
 
 `tests/planted.py` plays the same faults on a model of a host and its GPUs. Each fault is recorded in a process of its own: what
 fails is said and left out. Files of NAME.json.gz, some 10 to 100 kB each.
@@ -253,7 +253,7 @@ def main() -> None:
         for name in (each.__name__ for each in RANKS):
             env = {**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29519", "WORLD_SIZE": "2",
                    "NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,GRAPH,ENV,TUNING,COLL"}
-            children = [subprocess.Popen([sys.executable, "-m", "tests.gpu.record_faults", str(folder), f"rank:{name}"],
+            children = [subprocess.Popen([sys.executable, "-m", "tests.gpu.faults.record", str(folder), f"rank:{name}"],
                                          env={**env, "RANK": str(rank), "NCCL_DEBUG_FILE": str(folder / f"nccl_{name}.{rank}.log")},
                                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) for rank in range(2)]
             for rank, child in enumerate(children):
@@ -261,7 +261,7 @@ def main() -> None:
                 print(name, rank, child.returncode, out[-600:], flush=True)
     elif what == "all":
         for name in (each.__name__ for each in FAULTS):
-            done = subprocess.run([sys.executable, "-m", "tests.gpu.record_faults", str(folder), name], capture_output=True,
+            done = subprocess.run([sys.executable, "-m", "tests.gpu.faults.record", str(folder), name], capture_output=True,
                                   text=True, timeout=240)
             print(name, done.returncode, done.stdout[-400:], done.stderr[-600:] if done.returncode else "", flush=True)
     else:
