@@ -42,7 +42,7 @@ TOPICS: tuple[Topic, ...] = (
     Topic("causes", "Causes", "What did the time of each GPU go to, where does that start, and what is there to win?", 1,
           causes_result),
     Topic("time", "Time", "Where did the time of each GPU go, and which of three things holds it back?", 7, time_result),
-    Topic("operators", "Operators", "Which operators and modules own the GPU's time, and could more of it run on tensor cores?", 3,
+    Topic("operators", "Operators", "Which operators and modules own the GPU's time, and could more of it run on tensor cores?", 4,
           operators_result),
     Topic("layer", "Layer", "What do the kernels of a layer compute and move, and how near are they to the GPU's ceilings?", 1,
           layer_result, layer_given),

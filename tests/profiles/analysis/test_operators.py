@@ -71,6 +71,19 @@ def read(path: str) -> Frame:
     return frame_of(found)
 
 
+def test_slow_convolutions_are_named_by_their_algorithm():
+    """ResNet-50 in FP32 on a V100: what TensorBoard's plugin shows as dgrad_engine, implicit_convolve_sgemm, winograd."""
+    found = ingest.read(DATA / "corpus/kineto/kineto_tbplugin_resnet50_v100_1623143089861.pt.trace.json.gz")
+    assert isinstance(found, Trace)
+    result = operators_result(frame_of(found))
+    table = next(table for table in result.tables if table.title == "Convolutions by algorithm")
+    named = {str(row[0]).split("<")[0].removeprefix("void "): row[1:3] for row in table.rows}
+    assert named["cudnn::detail::dgrad_engine"] == ["direct", "no"] and named["implicit_convolve_sgemm"] == ["implicit GEMM", "no"]
+    finding = next(each for each in result.findings if each.rule == "convolution_algorithm")
+    assert "direct" in finding.title and 50 < finding.numbers["share_pct"] < 65 and "benchmark" in finding.advice
+    assert sum(int(row[6]) for row in table.rows) >= finding.numbers["gpu_ns"]
+
+
 def test_a_drawn_trace_is_shared_out_to_the_nanosecond() -> None:
     result = operators_result(drawn(DRAWN.replace("aten::mm 10-20 ext=1", f"aten::mm 10-20 ext=1 {HALF}"),
                              flows=flows((1, "fwdbwd", 0, 10, False), (1, "fwdbwd", 1, 60, True))))

@@ -23,6 +23,7 @@ from profiles.trace import Category
 
 Names = list[tuple[str, int]]               # what a cause's time was in, the most ns first
 LAUNCH_NS = 30_000                          # of host time for one launch is usual for a framework (recorded: 5 to 30 µs)
+_TENSOR = {"fp32": ("tf32_tensor", "fp16_tensor"), "fp16": ("fp16_tensor",)}      # before TF32 there was FP16 alone
 _PRODUCTS = ("matrix product", "convolution", "attention")
 
 
@@ -120,7 +121,8 @@ def without_tensor_cores(frame: Frame, rows: Rows, gpu_name: str) -> np.ndarray[
 def gain_of(kernel: str, gpu: gpus.Gpu) -> float:
     """Return the share of a product's time that tensor cores would save at the peaks' ratio, 0 where there is no such peak."""
     kind = type_of(kernel)
-    own, tensor = gpu.peaks.get(kind), gpu.peaks.get({"fp32": "tf32_tensor", "fp16": "fp16_tensor"}.get(kind, ""))
+    own = gpu.peaks.get(kind)
+    tensor = next((gpu.peaks[name] for name in _TENSOR.get(kind, ()) if name in gpu.peaks), None)
     return max(0.0, 1 - own / tensor) if own and tensor else 0.0
 
 

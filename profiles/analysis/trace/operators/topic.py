@@ -11,6 +11,7 @@ import numpy.typing as npt
 from profiles.analysis.core.frame import Frame
 from profiles.analysis.core.result import Result
 from profiles.analysis.core.sentences import pct_text, plural, time_text
+from profiles.analysis.trace.operators.convolutions import convolution_findings, convolution_groups, convolution_table
 from profiles.analysis.trace.operators.missed import missed_kernels, tensor_table
 from profiles.analysis.trace.operators.owned import USES, OwnedWork, owned_work
 from profiles.analysis.trace.operators.self_time import self_time_table
@@ -42,14 +43,16 @@ def operators_result(frame: Frame) -> Result:
     tables = [operator_table(owned), shape_table(owned), tensor_table(owned, missed)]
     if modules is not None:
         tables.append(module_table(owned, modules, what, backward))
-    tables += [self_time_table(owned), stack_table(owned, stacks)]
+    convolutions = convolution_groups(owned)
+    tables += [convolution_table(owned, convolutions), self_time_table(owned), stack_table(owned, stacks)]
     products = {f"{name}_ns": int(owned.ns[owned.use == at].sum()) for at, name in enumerate(USES) if name}
     known_ns = int(owned.ns[owned.owner >= 0].sum())
     numbers: dict[str, Any] = {
         "gpu_ns": owned.total_ns, "known_pct": 100 * known_ns / max(owned.total_ns, 1), "kind": owned.kind, "products": products,
         "bars": bars(owned), "stacks": tree_boxes(frame, stacks, owned.total_ns), "module_kind": what,
         "modules": tree_boxes(frame, modules, owned.total_ns) if modules is not None else []}
-    return Result(sentence(owned, products), numbers, [table for table in tables if table is not None], advice(owned, missed))
+    return Result(sentence(owned, products), numbers, [table for table in tables if table is not None],
+                  [*advice(owned, missed), *convolution_findings(owned, convolutions)])
 
 
 def module_tree(owned: OwnedWork) -> tuple[Tree | None, str, npt.NDArray[np.bool_]]:

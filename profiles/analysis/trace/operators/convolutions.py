@@ -1,0 +1,105 @@
+"""What cuDNN chose for each convolution of a trace: the algorithm by the kernel's name, and how far it is from its least time.
+
+cuDNN chooses by heuristics; `torch.backends.cudnn.benchmark` lets it measure the algorithms for each shape once (PyTorch,
+"Performance Tuning Guide", "Enable cuDNN auto-tuner"), and channels_last lets it use its tensor-core kernels without layout changes
+("Channels Last Memory Format in PyTorch").
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from profiles.analysis.core.result import Finding
+from profiles.analysis.core.sentences import pct_text, time_text
+from profiles.analysis.kernel.advising.convolutions import Convolution, convolution_of
+from profiles.analysis.trace.operators.grouping import (
+    ROWS,
+    Groups,
+    kernel_of,
+    name_of,
+    ns_column,
+    rest_rows,
+    share,
+    slice_of,
+    text_column,
+)
+from profiles.analysis.trace.operators.owned import OwnedWork
+from profiles.analysis.trace.operators.tensor_cores import least_ns
+from profiles.trace import Category, Cell, SummaryColumn, SummaryTable
+
+SLOW_PCT, SHARE_PCT = 30.0, 5.0         # of the least time; of the GPU time: a finding (rules of thumb)
+_ON = {True: "yes", False: "no", None: "name does not say"}
+
+
+def convolution_groups(owned: OwnedWork) -> Groups | None:
+    """Return the kernels of convolutions by operator, shapes and name; None where there are none."""
+    compute = owned.frame["category"][owned.rows] == Category.COMPUTE
+    codes = np.unique(owned.kernel[compute])
+    fits = [code for code in codes.tolist() if code >= 0 and convolution_of(owned.frame.names[code])]
+    named = np.unique(owned.owner_name[owned.owner_name >= 0]).tolist()
+    operators = [code for code in named if "conv" in owned.frame.names[code].lower()]
+    rows = np.flatnonzero(compute & np.isin(owned.kernel, fits) & (np.isin(owned.owner_name, operators) | (owned.owner < 0)))
+    return Groups(owned, rows, owned.owner_name, owned.owner_detail, owned.kernel) if rows.size else None
+
+
+def reached_pct(owned: OwnedWork, at: int, total_ns: int, launches: int) -> float | None:
+    """Return the least time of a convolution on tensor cores as a share of what it took; None where sizes or GPU are unknown."""
+    problem = owned.problem(at)
+    least = least_ns(problem, owned.device(at)[1]) if problem else None
+    return min(100.0, 100.0 * launches * least / total_ns) if least and total_ns else None
+
+
+def convolution_table(owned: OwnedWork, groups: Groups | None) -> SummaryTable | None:
+    """Return one row per kernel, operator and shapes, most time first."""
+    if groups is None:
+        return None
+    longest = groups.longest()
+    columns = [SummaryColumn("Kernel", "kernel", text=True), text_column("Algorithm"), text_column("On tensor cores"),
+               text_column("Operator"), text_column("Product"), SummaryColumn("Launches", "count"), ns_column(),
+               SummaryColumn("Share", "pct"), SummaryColumn("Of the least time", "pct"), SummaryColumn("Longest", "slice")]
+    rows: list[list[Cell]] = []
+    for at in groups.order[:ROWS].tolist():
+        total, launches, (name, _, kernel) = int(groups.ns[at]), int(groups.launches[at]), groups.keys[at].tolist()
+        found, problem = _convolution(owned, kernel), owned.problem(int(longest[at]))
+        rows.append([kernel_of(owned, kernel), found.algorithm, _ON[found.on_tensor_cores], name_of(owned, name),
+                     (problem.text or None) if problem else None, launches, total, share(total, owned.total_ns),
+                     reached_pct(owned, int(longest[at]), total, launches), slice_of(owned, int(longest[at]))])
+    rows += rest_rows(groups, columns, 5, 6, owned.total_ns)
+    return SummaryTable("Convolutions by algorithm", columns, rows,
+                        "The algorithm is told from the kernel's name (cuDNN 7 to 9). Of the least time: the product at the dense "
+                        "peak of the tensor cores or the DRAM's bandwidth, whichever is longer, over the time taken; unknown "
+                        "without shapes.")
+
+
+def _convolution(owned: OwnedWork, kernel: int) -> Convolution:
+    return convolution_of(owned.frame.names[kernel]) or Convolution("", None)
+
+
+def convolution_findings(owned: OwnedWork, groups: Groups | None) -> list[Finding]:
+    """Return a finding where slow convolutions take a share of the GPU's time: on CUDA cores, or far from their least time."""
+    if groups is None:
+        return []
+    longest, slow = groups.longest(), []
+    for at in groups.order[:ROWS].tolist():
+        total = int(groups.ns[at])
+        reached = reached_pct(owned, int(longest[at]), total, int(groups.launches[at]))
+        found = _convolution(owned, int(groups.keys[at][2]))
+        if found.on_tensor_cores is False or (reached is not None and reached < SLOW_PCT):
+            slow.append((total, found, reached, int(groups.keys[at][2])))
+    total_ns = sum(total for total, *_ in slow)
+    share_pct = 100 * total_ns / max(1, owned.total_ns)
+    if not slow or share_pct < SHARE_PCT:
+        return []
+    by_algorithm: dict[str, int] = {}
+    for total, found, _, _ in slow:
+        by_algorithm[found.algorithm] = by_algorithm.get(found.algorithm, 0) + total
+    most = ", ".join(f"{name} {pct_text(100 * ns / total_ns)}" for name, ns in
+                     sorted(by_algorithm.items(), key=lambda pair: -pair[1])[:3])
+    known = [(total, reached) for total, _, reached, _ in slow if reached is not None]
+    won_ns = sum(total * (1 - reached / 100) for total, reached in known) if known else None
+    return [Finding(
+        "convolution_algorithm", "medium", f"Slow convolutions take {time_text(total_ns)} ({pct_text(share_pct)} of the GPU time): "
+        f"cuDNN runs them as {most}",
+        "Sizes that stay the same: `torch.backends.cudnn.benchmark = True` lets cuDNN measure its algorithms. For its tensor-core "
+        "kernels: FP16 or BF16 (autocast) or TF32, channels_last, and channels in multiples of 8.",
+        {"gpu_ns": total_ns, "share_pct": share_pct, "kernels": len(slow)}, won_ns, owned.frame.names[slow[0][3]])]
