@@ -87,9 +87,7 @@ class Frame:
 
     def _is(self, kinds: Sequence[int]) -> npt.NDArray[np.bool_]:
         """For every row whether its category is one of `kinds`."""
-        wanted = np.zeros(256, np.bool_)
-        wanted[[int(kind) for kind in kinds]] = True
-        return wanted[self["category"]]
+        return _among(kinds)[self["category"]]
 
     def rows_by_name(self, fits: Callable[[str], bool], *kinds: Category) -> Rows:
         """Return the rows of some categories whose name fits, in order of start.
@@ -224,11 +222,11 @@ class Frame:
 
         -1 stays -1, and stands where there is none.
         """
-        wanted = self._is(kinds)
+        wanted, category = _among(kinds), self["category"]          # looked up where it is asked, not for every row
         current = np.asarray(rows, np.int64).copy()
         left = np.flatnonzero(current >= 0)
         while left.size:
-            left = left[~wanted[current[left]]]
+            left = left[~wanted[category[current[left]]]]
             current[left] = self.parent[current[left]]
             left = left[current[left] >= 0]
         return current
@@ -300,6 +298,13 @@ class Frame:
         """
         labels = list(self.metadata.get("ranks") or ())
         return [next((label for label in labels if track.group.startswith(f"{label}: ")), "") for track in self.tracks]
+
+
+def _among(kinds: Sequence[int]) -> npt.NDArray[np.bool_]:
+    """For every category whether it is one of `kinds`."""
+    wanted = np.zeros(256, np.bool_)
+    wanted[[int(kind) for kind in kinds]] = True
+    return wanted
 
 
 def _by_lane(track: Array, depth: Array) -> Rows:
