@@ -10,7 +10,7 @@ from django.db import transaction
 from django.db.models import Q
 
 from profiles.advice.selectors import OPEN, advice_of, of_family, run_finding
-from profiles.analysis.compare.kernels import Row
+from profiles.analysis.compare.comparison import Row
 from profiles.compare.selectors import KernelComparison, comparison
 from profiles.models import AdviceDecision, KernelStat, Profile
 from profiles.rows import text

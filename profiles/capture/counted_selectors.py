@@ -13,7 +13,7 @@ from typing import Any
 from django.db.models import Q
 
 from profiles.advice.selectors import AdviceLine, advice_lines
-from profiles.analysis.compare.kernels import counter_changes
+from profiles.analysis.compare.counter_changes import counter_changes
 from profiles.analysis.compare.why import WANTED, Why, why
 from profiles.analysis.core.naming.capture_names import capture_name
 from profiles.analysis.core.sentences import pct_text, si_text, time_text

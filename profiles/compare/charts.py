@@ -7,7 +7,7 @@ from typing import Any
 
 from bokeh.models import ColumnDataSource, NumeralTickFormatter
 
-from profiles.analysis.compare.kernels import Comparison, Row
+from profiles.analysis.compare.comparison import Comparison, Row
 from profiles.analysis.core.sentences import time_text
 from profiles.charts.roofline_arrows import compare_figure, compare_point
 from profiles.theme import FASTER, NEUTRAL, SERIES, SLOWER, figure, item

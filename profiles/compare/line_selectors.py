@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from profiles.analysis.compare.kernels import CounterChange, KernelChange, Row, Side, name_shape
+from profiles.analysis.compare.comparison import KernelChange, Row, Side, name_shape
+from profiles.analysis.compare.counter_changes import CounterChange
 from profiles.analysis.compare.why import Why
 from profiles.analysis.core.sentences import pct_text, si_text
 from profiles.compare.selectors import COUNTERS, ComparisonSide, KernelComparison

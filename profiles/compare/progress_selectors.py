@@ -11,21 +11,15 @@ import numpy as np
 from django.core.cache import cache
 from django.db.models import Count, Max, QuerySet
 
-from profiles.analysis.compare.kernels import KernelChange, Row
+from profiles.analysis.compare.comparison import KernelChange, Row
 from profiles.analysis.core.names import short_name
-from profiles.analysis.trace.time.steps import steps_of
-from profiles.analysis.trace.time.warmup import judge_steps
-from profiles.analysis.trace.time.work import devices
 from profiles.compare.selectors import comparison
-from profiles.compare.step_selectors import steady
+from profiles.compare.step_selectors import steady, steps_with_verdicts
 from profiles.models import Profile, first_uploads
-from profiles.store.frame import frame_read
 from profiles.store.launches import launches_read
-from profiles.store.timeline import timeline
 from profiles.trace import TraceError
 
 KEPT_S = 24 * 3600
-MOST_SLICES = 5_000_000         # of a larger trace its steps are not looked at: reading it takes longer than a page may
 MOST_STAGES = 12                # the newest of a job
 CHANGED = 4                     # kernels that won, and that lost, which a stage names
 STEP, WALL = "step", "wall"     # what a stage's time is of
@@ -170,17 +164,13 @@ def step_times(profile: Profile) -> StepTimes | None:
 
 
 def _pack_times(profile: Profile) -> tuple[tuple[float, ...], int, str] | tuple[()]:
-    try:
-        if timeline(profile.pk).slices.rows > MOST_SLICES:
-            return ()
-        frame = frame_read(profile)
-    except FileNotFoundError:
+    found = steps_with_verdicts(profile)
+    if found is None:
         return ()
-    works = devices(frame)
-    steps = steps_of(frame, works)
+    _, steps, verdicts = found
     longest: dict[str, float] = {}
     names = set()
-    for span, verdict in zip(steps.spans, judge_steps(frame, steps.spans, works), strict=True):
+    for span, verdict in zip(steps.spans, verdicts, strict=True):
         names.add(span.name)
         if verdict.counts:
             longest[span.name] = max(longest.get(span.name, 0.0), float(span.end_ns - span.start_ns))

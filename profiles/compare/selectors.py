@@ -11,7 +11,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from profiles.analysis.compare.kernels import Comparison, CounterChange, Row, compare, counter_changes
+from profiles.analysis.compare.comparison import Comparison, Row
+from profiles.analysis.compare.counter_changes import CounterChange, counter_changes
+from profiles.analysis.compare.kernels import compare
 from profiles.analysis.compare.why import WANTED, Why, why
 from profiles.compare.shape_selectors import problems
 from profiles.compare.step_selectors import Steady, steady

@@ -1,4 +1,4 @@
-"""Launches of the steps that count: warm-up and compilation are in no comparison per step."""
+"""Steps that count and their launches: warm-up and compilation are in no comparison per step."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ import numpy as np
 import numpy.typing as npt
 from django.core.cache import cache
 
-from profiles.analysis.trace.time.steps import steps_of
-from profiles.analysis.trace.time.warmup import judge_steps
+from profiles.analysis.core.frame import Frame
+from profiles.analysis.trace.time.steps import Steps, steps_of
+from profiles.analysis.trace.time.warmup import StepVerdict, judge_steps
 from profiles.analysis.trace.time.work import devices
 from profiles.models import Profile
 from profiles.store.frame import frame_read
 from profiles.store.timeline import timeline
 
 KEPT_S = 24 * 3600
-MOST_SLICES = 5_000_000         # of a larger trace all steps count: reading it takes longer than a page may
+MOST_SLICES = 5_000_000         # of a larger trace its steps are not looked at: reading it takes longer than a page may
 
 
 @dataclass(frozen=True)
@@ -41,18 +42,29 @@ def steady(profile: Profile) -> Steady | None:
     return Steady(np.unpackbits(np.frombuffer(bits, np.uint8), count=size).astype(np.bool_), steps, left_out)
 
 
-def _pack_steps(profile: Profile) -> tuple[bytes, int, int, int] | tuple[()]:
+def steps_with_verdicts(profile: Profile) -> tuple[Frame, Steps, list[StepVerdict]] | None:
+    """Return the frame of a trace, its steps and whether each counts, or None.
+
+    None where the profile has no timeline, or one of more than MOST_SLICES.
+    """
     try:
-        if not profile.steps or timeline(profile.pk).slices.rows > MOST_SLICES:
-            return ()
+        if timeline(profile.pk).slices.rows > MOST_SLICES:
+            return None
         frame = frame_read(profile)
     except FileNotFoundError:
-        return ()
+        return None
     works = devices(frame)
     steps = steps_of(frame, works)
+    return frame, steps, judge_steps(frame, steps.spans, works)
+
+
+def _pack_steps(profile: Profile) -> tuple[bytes, int, int, int] | tuple[()]:
+    found = steps_with_verdicts(profile) if profile.steps else None
+    if found is None:
+        return ()
+    frame, steps, verdicts = found
     if steps.source != "marked":
         return ()
-    verdicts = judge_steps(frame, steps.spans, works)
     kernels = frame.kernels
     call = frame.call[kernels]
     when = np.where(call >= 0, frame["start_ns"][np.maximum(call, 0)], frame["start_ns"][kernels])

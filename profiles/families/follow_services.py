@@ -10,7 +10,7 @@ import numpy as np
 from django.db import transaction
 from django.db.models import Min
 
-from profiles.analysis.compare.kernels import Row, name_shape
+from profiles.analysis.compare.comparison import Row, name_shape
 from profiles.analysis.core.shapes import Shape, group_shapes, shapes_of
 from profiles.analysis.kernel import counters, rules
 from profiles.analysis.trace.layer.floors import launch_floors

@@ -182,15 +182,15 @@ def _ranking(filters: Mapping[str, str], limit: int, only: int | None) -> Rankin
     total_ns = float(stats.order_by().aggregate(total=Sum("total_ns"))["total"] or 0)
     if only is not None:
         stats = stats.filter(family=only)
-    counted = _family_counters()
+    counted = family_counters()
     families = stats.filter(Q(total_ns__gt=0) | Q(launches__gt=0)).order_by().values("family")
     known = {each.family for each in counted}
     first = families.annotate(total=Sum("total_ns")).order_by("-total", "family")[:max(limit, LONGEST) + len(known)]
     near = known | {row["family"] for row in first}
     classes = family_classes(near)
-    worths = worth(_family_times(stats.filter(family__in=near)), counted, classes)
+    worths = worth(family_times(stats.filter(family__in=near)), counted, classes)
     if more := _estimable(stats, worths, class_reaches(counted, classes), limit) - near:
-        worths = worth(_family_times(stats.filter(family__in=near | more)), counted, {**classes, **family_classes(more)})
+        worths = worth(family_times(stats.filter(family__in=near | more)), counted, {**classes, **family_classes(more)})
     longest = sorted(worths, key=lambda one: -one.total_ns)[:LONGEST]
     shown = {one.family: one for one in (*worths[:limit], *longest)}
     lines = {line.family.pk: line for line in _lines(list(shown.values()), stats, total_ns, fleet_kind(filters))}
@@ -219,7 +219,7 @@ def _estimable(stats: QuerySet[KernelStat], worths: Sequence[Worth], reaches: Re
     return {row["family"] for row in rows.order_by("-total", "family")[:MOST]}
 
 
-def _family_times(stats: QuerySet[KernelStat]) -> list[FamilyTime]:
+def family_times(stats: QuerySet[KernelStat]) -> list[FamilyTime]:
     """Time by family, GPU and shape bucket; what no shape row speaks for (a table of sums) has no bucket."""
     totals: dict[tuple[int, str], list[Any]] = {}
     for row in (stats.order_by().values("family", "profile__gpu")
@@ -243,7 +243,7 @@ def _family_times(stats: QuerySet[KernelStat]) -> list[FamilyTime]:
                   for (family, gpu), (ns, count, kind) in totals.items() if ns > 0 or count > 0]
 
 
-def _family_counters() -> list[FamilyCounters]:
+def family_counters() -> list[FamilyCounters]:
     """All counters, wherever they were taken: a filter on profiles chooses whose time counts, not what is known."""
     rows = KernelShape.objects.filter(
         kernel__family__isnull=False, kernel__profile__status=Profile.Status.READY,

@@ -224,7 +224,7 @@ class KernelShapeListApi(APIView):
     def get(self, request: Request, pk: int) -> Response | HttpResponse:
         """Kernels by grid, block and the operator around the launch: count, total, p50, p95; largest total first."""
         profile = get_object_or_404(Profile, pk=pk)
-        rows = [selectors_profile.shape_json(row, profile.gpu_time_ns) for row in selectors_profile.shape_rows(profile)]
+        rows = [selectors_profile.shape_json(line) for line in selectors_profile.shape_table(profile)]
         if kind := asked_format(request):
             return rows_response(kind, f"profile-{pk}-kernel-shapes", selectors_profile.SHAPE_COLUMNS, rows)
         return Response({"profile": pk, "build": profile.build, "gpu": profile.gpu, "kernel_shapes": rows})

@@ -141,22 +141,12 @@ def shape_rows(profile: Profile) -> QuerySet[KernelShape]:
     return KernelShape.objects.filter(kernel__profile=profile).select_related("kernel").order_by("-total_ns", "pk")
 
 
-def shape_json(row: KernelShape, of_ns: int | None) -> dict[str, Any]:
-    """One row of `SHAPE_COLUMNS`; `of_ns` is the profile's kernel time, of which `share_pct` is."""
-    kernel = row.kernel
-    made = ("name", "short_name", "mean_ns", "share_pct", "shape")
-    return {"name": kernel.name, "short_name": kernel.short_name,
-            **{name: getattr(row, name) for name in SHAPE_COLUMNS if name not in made},
-            "mean_ns": row.total_ns / row.launches if row.launches else None,
-            "share_pct": 100.0 * row.total_ns / of_ns if of_ns else 0.0, "shape": row.pk}
-
-
 @dataclass(frozen=True)
 class KernelShapeLine:
     """A kernel of the profile page with one shape; rows of one kernel stand beside each other by time, not by kernel."""
 
     shape: KernelShape
-    share_pct: float
+    share_pct: float            # of the profile's kernel time
 
     @property
     def stat(self) -> KernelStat:
@@ -171,6 +161,14 @@ def shape_table(profile: Profile, most: int | None = None) -> list[KernelShapeLi
     """Return at most `most` kernel shapes, most time first."""
     of_ns = profile.gpu_time_ns
     return [KernelShapeLine(row, 100.0 * row.total_ns / of_ns if of_ns else 0.0) for row in shape_rows(profile)[:most]]
+
+
+def shape_json(line: KernelShapeLine) -> dict[str, Any]:
+    """Return one row of `SHAPE_COLUMNS`."""
+    made = ("name", "short_name", "mean_ns", "share_pct", "shape")
+    return {"name": line.stat.name, "short_name": line.stat.short_name,
+            **{name: getattr(line.shape, name) for name in SHAPE_COLUMNS if name not in made},
+            "mean_ns": line.mean_ns, "share_pct": line.share_pct, "shape": line.shape.pk}
 
 
 def finding_rows(profile: Profile) -> list[Finding]:

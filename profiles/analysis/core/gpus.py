@@ -91,6 +91,17 @@ class Gpu:
     def limits(self) -> Limits:
         return LIMITS[self.compute_capability]
 
+    @property
+    def host_link_bytes_s(self) -> float | None:
+        """Return the rate of its link to the host in one direction that nothing exceeds; None where it is no PCIe link.
+
+        16 lanes of 8, 16 or 32 GT/s, 128 of 130 bits (PCI Express Base Specification 3.0 to 5.0, "Physical Layer").
+        """
+        if not re.fullmatch(r"[\d.]+", self.compute_capability) or re.match(r"GB|GH", self.name):
+            return None
+        generation = 3 if float(self.compute_capability) < 8 else 4 if float(self.compute_capability) < 9 else 5
+        return 16 * 2.0 ** (generation - 3) * 8e9 / 8 * 128 / 130
+
     def peak_clock_hz(self, precision: str) -> float:
         """Return the SM clock that the data sheet's peak stands for.
 

@@ -10,7 +10,8 @@ from typing import Any
 from profiles.analysis.core.naming.cxx import MOST_CHARS, parse
 from profiles.analysis.core.naming.demangle import demangle
 from profiles.analysis.core.naming.flat_labels import fit_words, words_of
-from profiles.analysis.core.naming.labels import Piece, computes, digest, elide, fit, lay_out, places
+from profiles.analysis.core.naming.label_text import digest, elide, fit
+from profiles.analysis.core.naming.label_tree import Piece, computes, lay_out, places
 
 SHORT_CHARS = 80
 MOST_PLACES = 4                 # that are shown to tell names of one label apart

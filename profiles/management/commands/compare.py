@@ -8,7 +8,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
-from profiles.analysis.compare.kernels import name_shape
+from profiles.analysis.compare.comparison import name_shape
 from profiles.analysis.core.sentences import time_text
 from profiles.compare.selectors import PER, comparison
 from profiles.trace import TraceError

@@ -151,8 +151,8 @@ def serial_streams(folder: Path) -> None:
     import torch
 
     streams = [torch.cuda.Stream(), torch.cuda.Stream()]
-    a = torch.randn(64, 16384, device="cuda", dtype=torch.bfloat16)
-    b = torch.randn(16384, 64, device="cuda", dtype=torch.bfloat16)
+    a = torch.randn(4, 128, 131072, device="cuda", dtype=torch.bfloat16)          # cuBLAS gives it 64 blocks; the GPU has 132 SMs
+    b = torch.randn(4, 131072, 128, device="cuda", dtype=torch.bfloat16)
 
     def step(number: int) -> None:
         last = None
@@ -161,8 +161,8 @@ def serial_streams(folder: Path) -> None:
                 with torch.cuda.stream(stream):
                     if last is not None:
                         stream.wait_event(last)
-                    for _ in range(4):
-                        torch.mm(a, b)
+                    for _ in range(2):
+                        torch.bmm(a, b)
                     last = stream.record_event()
 
     _record(folder, "fault_serial_streams", step)
@@ -195,6 +195,32 @@ def recompilation(folder: Path) -> None:
     _record(folder, "fault_recompilation", step, warm=1)
 
 
+def transformer_layer(folder: Path) -> None:
+    """Not a fault: a decoder layer of a language model, forward only, with shapes; `_truth.json` holds its sizes."""
+    import json
+
+    import torch
+    from transformers import LlamaConfig
+    from transformers.models.llama.modeling_llama import LlamaDecoderLayer, LlamaRotaryEmbedding
+
+    sizes = {"batch": 2, "tokens": 2048, "hidden": 4096, "heads": 32, "kv_heads": 8, "ffn": 14336, "steps": STEPS}
+    config = LlamaConfig(hidden_size=4096, intermediate_size=14336, num_attention_heads=32, num_key_value_heads=8,
+                         num_hidden_layers=1)
+    config._attn_implementation = "sdpa"
+    torch.set_default_dtype(torch.bfloat16)
+    layer, rotary = LlamaDecoderLayer(config, 0).cuda().eval(), LlamaRotaryEmbedding(config).cuda()
+    x = torch.randn(2, 2048, 4096, device="cuda")
+    positions = torch.arange(2048, device="cuda")[None]
+    angles = rotary(x, positions)
+
+    def step(number: int) -> None:
+        with torch.no_grad(), torch.profiler.record_function("layer"):
+            layer(x, position_embeddings=angles, position_ids=positions)
+
+    _record(folder, "transformer_layer", step, record_shapes=True)
+    (folder / "transformer_layer_truth.json").write_text(json.dumps(sizes))
+
+
 def rank_dataload(rank: int) -> None:
     if rank == 1:
         import torch
@@ -213,7 +239,7 @@ def rank_slow_host(rank: int) -> None:
 
 
 FAULTS = (pageable_copies, synchronisation, small_kernels, full_queue, allocator_stalls, blocking_memset, garbage_collection,
-          serial_streams, tf32_off, recompilation)
+          serial_streams, tf32_off, recompilation, transformer_layer)
 RANKS = (rank_dataload, rank_slow_host)
 
 

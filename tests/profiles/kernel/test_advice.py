@@ -38,9 +38,17 @@ FIRST = {
 LIMITED = {"memory_twin": "bandwidth", "compute_twin": "pipe"}      # no fault: what they wait for
 
 
+# What tests/gpu/faults/triton_kernels.py planted in kernels of Triton; two have no fault.
+TRITON = {
+    "add_near_roof": "bandwidth", "contended_atomics": "atomics", "strided_loads": "uncoalesced", "few_programs": "small_grid",
+    "spilled_registers": "spills", "divisions": "double", "product_large_tiles": "pipe",
+    "product_small_tiles": "tensor_products", "product_one_stage": "tensor_products",
+}
+
+
 def advice_in(build: str, *, source: bool = True, said: Callable[[Rule], bool] = lambda rule: True):
     """The advice about each kernel; without what lines and SASS say, and of NVIDIA's rules those that are `said`."""
-    report = ingest.read(CAUSES_DATA / f"causes_{build}.ncu-rep.gz")
+    report = ingest.read(CAUSES_DATA / f"{build}.ncu-rep.gz")
     ours = defaultdict(list)
     for found in (*findings_counters.find(report), *(findings_source.find(report) if source else [])):
         worth = None if "nvidia_estimate_pct" in found.numbers else found.worth_ns
@@ -57,12 +65,12 @@ def advice_in(build: str, *, source: bool = True, said: Callable[[Rule], bool] =
 
 @pytest.fixture(scope="module")
 def planted():
-    return advice_in("planted")
+    return advice_in("causes_planted")
 
 
 @pytest.fixture(scope="module")
 def mended():
-    return advice_in("mended")
+    return advice_in("causes_mended")
 
 
 @pytest.mark.slow
@@ -75,6 +83,11 @@ def test_the_planted_cause_comes_first(planted, kernel):
         assert first.confidence == "high" and "Ridgepoint" in first.said_by and any("NVIDIA" in each for each in first.said_by)
 
 
+@pytest.mark.slow
+def test_the_planted_cause_comes_first_in_kernels_of_triton():
+    assert {kernel: listed[0].cause for kernel, listed in advice_in("triton_planted").items()} == TRITON
+
+
 def test_a_kernel_without_a_fault_is_told_what_it_waits_for(planted):
     for kernel, cause in LIMITED.items():
         assert planted[kernel][0].cause == cause and planted[kernel][0].no_gain, [each.cause for each in planted[kernel]]
@@ -85,11 +98,11 @@ def test_the_order_does_not_hang_on_who_says_it():
     Without what its lines say, or without NVIDIA's word for the waiting, the counters still put the cause first."""
     def loads_only(rule: Rule) -> bool:                               # no drain, no barrier
         return rule.identifier != "CPIStall" or "Scoreboard" in rule.title
-    apart = (advice_in("planted", source=False), advice_in("planted", said=loads_only),
-             advice_in("planted", source=False, said=loads_only))
+    apart = (advice_in("causes_planted", source=False), advice_in("causes_planted", said=loads_only),
+             advice_in("causes_planted", source=False, said=loads_only))
     for found in apart:
         assert {kernel: found[kernel][0].cause for kernel in (*FIRST, *LIMITED)} == {**FIRST, **LIMITED}
-    alone = advice_in("planted", said=lambda rule: False)             # a capture without rules
+    alone = advice_in("causes_planted", said=lambda rule: False)             # a capture without rules
     wrong = [kernel for kernel in (*FIRST, *LIMITED) if alone[kernel][0].cause != {**FIRST, **LIMITED}[kernel]]
     assert wrong == ["pointer_chase"]                                 # 132 blocks of one warp: too few as well
 

@@ -11,14 +11,18 @@ import pytest
 
 from profiles import ingest
 from profiles.analysis.core.frame import Frame, frame_of
+from profiles.analysis.trace.layer.calls import Token
 from profiles.analysis.trace.layer.ceilings import ABOVE_MEASURED, FROM_L2, IMPOSSIBLE, Ceilings, ceilings_of, judge
 from profiles.analysis.trace.layer.collectives import collective_work
 from profiles.analysis.trace.layer.launches import launch_work
-from profiles.analysis.trace.layer.parts import DOWN, GATE_UP, OUTPUT, QKV
+from profiles.analysis.trace.layer.parts import DOWN, GATE_UP, KV, OUTPUT, QKV
+from profiles.analysis.trace.layer.parts import Q as QUERY
 from profiles.analysis.trace.layer.records import work_of
 from profiles.analysis.trace.layer.rules import ANY, ATEN, work_of_call
 from profiles.analysis.trace.layer.topic import layer_result
 from profiles.analysis.trace.layer.typed import OPERATORS, TypedRefused, typed_work, typed_works
+from profiles.analysis.trace.layer.work import Work
+from profiles.analysis.trace.layer.written_out import written_out
 from profiles.analysis.trace.merge import merge
 from profiles.trace import Category, Trace, TraceError
 from tests.profiles.analysis.test_operators import drawn
@@ -73,6 +77,33 @@ def test_the_recorded_layer_is_told_by_its_sizes(layer: Any) -> None:
     assert sum(row["total_ns"] for row in result.numbers["layer"]) == int(frame["dur_ns"][compute].sum())
     assert all(20 < row["roof_pct"] < 100 and not row["mark"] for row in found.values())
     assert "× 4" in result.tables[0].title and GATE_UP in result.answer
+
+
+def test_a_layer_written_in_elementwise_operators_has_its_norms_and_rotary_embedding() -> None:
+    """A LlamaDecoderLayer as transformers runs it without a compiler; its sizes were written down when it was recorded."""
+    frame = read(DATA / "causes/transformer_layer.json.gz")
+    sizes = json.loads((DATA / "causes/transformer_layer_truth.json").read_text())
+    assert frame is not None
+    result = layer_result(frame)
+    found, m, h, f = parts(result), sizes["batch"] * sizes["tokens"], sizes["hidden"], sizes["ffn"]
+    head, kv = h // sizes["heads"], sizes["kv_heads"]
+    assert result.numbers["layers"] == sizes["steps"] and set(found) == {
+        "RMS norm", QUERY, KV, "rotary embedding", "attention", OUTPUT, GATE_UP, "SiLU·mul", DOWN}
+    products = {QUERY: 2 * m * h * h, KV: 2 * 2 * m * kv * head * h, OUTPUT: 2 * m * h * h,
+                GATE_UP: 2 * 2 * m * h * f, DOWN: 2 * m * f * h,
+                "attention": 4 * sizes["batch"] * sizes["heads"] * sizes["tokens"] ** 2 * head // 2}
+    assert {part: found[part]["flop_per_layer"] for part in products} == products
+    assert found["RMS norm"]["calls"] == 2 * 8 * sizes["steps"] and found["rotary embedding"]["calls"] == 2 * 5 * sizes["steps"]
+    whole = sum(row["total_ns"] for row in result.numbers["layer"])
+    assert sum(row["total_ns"] for row in found.values()) > 0.98 * whole             # left are the two additions of the residual
+
+
+@pytest.mark.parametrize("odd", ["pow 1 mean 1 add 1 rsqrt 1 mul 2", "mul 1 neg 2 cat 1 mul 1 add 3", "pow 1 mean 1 add 1 mul 1"])
+def test_elementwise_operators_that_do_not_fit_are_no_part(odd: str) -> None:
+    words = odd.split()
+    row = [Token(f"aten::{name}", "k", Work("elementwise", 1, 1, "fp32", size), False, "")
+           for name, size in zip(words[::2], words[1::2], strict=True)]
+    assert not list(written_out(row))
 
 
 def test_with_stacks_the_same_layer_has_the_same_parts(layer: Any) -> None:

@@ -15,7 +15,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiles.analysis.compare.kernels import Row, compare, counter_changes, match_shapes
+from profiles.analysis.compare.comparison import Row
+from profiles.analysis.compare.counter_changes import counter_changes
+from profiles.analysis.compare.kernels import compare
+from profiles.analysis.compare.launch_matching import match_shapes
 from profiles.analysis.compare.launches import LAUNCHES, launches_of_report, launches_of_trace
 from profiles.ingest import read
 from tests.builders import trace

@@ -24,6 +24,7 @@ LIMITS: dict[str, float] = {
     "stall_pct": 30.0,           # of the cycles between two issues, one reason alone
     "imbalance_pct": 25.0,       # points of achieved occupancy below the theoretical one
     "atomic_busiest_pct": 50.0,  # of its peak, the busiest atomic unit of the L2 …
+    "atomic_alone_pct": 20.0,    # … or as much, where it is also this many times as busy as SM, L1 and DRAM: "atomic_uneven"
     "atomic_uneven": 4.0,        # … and this many times as busy as they are on average: few addresses
     "atomic_all_pct": 60.0,      # or all of them are as busy as that: too many atomics (bounds.THRESHOLDS["busy_pct"])
     "reuse": 1.5,                # bytes asked of the L2 per byte of DRAM: below it there is little that could hit
@@ -104,7 +105,10 @@ def atomics(facts: LaunchFacts) -> Seen | None:
     `lts__d_atomic_input_cycles_active`). One unit far busier than their mean: few addresses, whatever language the kernel is
     written in. Estimate: the busiest unit's time less what it would be if all shared the work (most)."""
     busiest, mean = facts.signals.get("atomic_busiest_pct"), facts.signals.get("atomic_mean_pct")
-    if busiest is None or mean is None or busiest < LIMITS["atomic_busiest_pct"]:
+    if busiest is None or mean is None:
+        return None
+    alone = busiest >= LIMITS["atomic_alone_pct"] and busiest >= LIMITS["atomic_uneven"] * max(_busy(facts))
+    if busiest < LIMITS["atomic_busiest_pct"] and not alone:
         return None
     if busiest >= LIMITS["atomic_uneven"] * max(mean, 0.01):
         return Seen(f"the busiest of the L2's atomic units works {pct_text(busiest)} of the time, all of them on average "

@@ -20,7 +20,7 @@ from profiles.analysis.core.frame import Frame
 from profiles.analysis.core.intervals import EMPTY, Intervals
 from profiles.analysis.trace.account.causes import CAUSES
 from profiles.analysis.trace.account.gpu import GpuTime, Names, gain_of, gpu_time
-from profiles.analysis.trace.account.host import Host
+from profiles.analysis.trace.account.host import Host, pageable_rows
 from profiles.analysis.trace.account.ranks import KERNEL_CAUSES, RankWait, rank_waits
 from profiles.analysis.trace.launching.order import order_of
 from profiles.analysis.trace.time.steps import Steps, steps_of
@@ -191,6 +191,9 @@ def _split(frame: Frame, each: GpuTime, cause: str, ns: int, wall_ns: int, compu
         out.append(("", left))
     evidence = _evidence(frame, each, cause)
     gain = _gain(cause, ns, computing_ns)
+    if cause == "pageable_copies" and gain is not None:     # pinned, the bytes still cross the link, beside what computes at best
+        evidence["pinned_ns"] = _least_copy_ns(frame, each.work)
+        gain = max(0, gain - max(0, (evidence["pinned_ns"] or 0) - computing_ns))
     if cause == "small_kernels":                        # what a kernel under 10 µs would take as part of another is not known
         gain = max(0, ns - int(evidence.get("running_ns") or 0))
     rows = []
@@ -201,6 +204,16 @@ def _split(frame: Frame, each: GpuTime, cause: str, ns: int, wall_ns: int, compu
             own = round(part * gain_of(name or (names[0][0] if names else ""), gpu)) if gpu else None
         rows.append(Row(each.work.index, cause, name, each.work.rank, part, own, evidence))
     return rows
+
+
+def _least_copy_ns(frame: Frame, work: DeviceWork) -> int | None:
+    """Return what the pageable copies of a GPU would take over its link at least; None where its link is not known."""
+    gpu = gpus.lookup(work.name)
+    rate = gpu.host_link_bytes_s if gpu else None
+    if rate is None:
+        return None
+    copied = np.maximum(frame["bytes"][np.intersect1d(work.rows, pageable_rows(frame))].astype(np.int64), 0)
+    return round(1e9 * float(copied.sum()) / rate)
 
 
 def _gain(cause: str, ns: int, computing_ns: int) -> int | None:

@@ -10,7 +10,7 @@ from profiles.analysis.core import gpus, intervals
 from profiles.analysis.core.frame import Frame, Ints, Rows
 from profiles.analysis.core.intervals import EMPTY, Intervals
 from profiles.analysis.trace.account.causes import CAUSES
-from profiles.analysis.trace.account.host import GENERIC, LATENCY_NS, Host
+from profiles.analysis.trace.account.host import GENERIC, LATENCY_NS, Host, pageable_rows
 from profiles.analysis.trace.account.streams import waiting_behind
 from profiles.analysis.trace.launching.order import Order
 from profiles.analysis.trace.operators.tensor_cores import on_tensor_cores, type_of
@@ -76,7 +76,7 @@ def _busy(frame: Frame, order: Order, work: DeviceWork, names: dict[str, Names])
     small = frame["dur_ns"][rows] < SMALL_NS
     slow = without_tensor_cores(frame, rows, work.name) & ~small
     copies = work.rows[frame["category"][work.rows] == Category.MEMCPY]
-    pageable = copies[np.isin(copies, frame.rows_by_name(lambda name: "ageable" in name, Category.MEMCPY))]
+    pageable = copies[np.isin(copies, pageable_rows(frame))]
     members: dict[str, Rows] = {
         "no_tensor_cores": rows[slow],
         **{cause: rows[(regime == REGIMES.index(name)) & ~small & ~slow] for cause, name in (

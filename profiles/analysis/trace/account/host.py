@@ -37,6 +37,7 @@ ALLOCATION = re.compile(r"^(?:cuda|hip)(?:Malloc|Free|HostAlloc|HostRegister|Hos
 _FREES = re.compile(r"^(?:cuda|hip)(?:Free|HostUnregister)(?!.*Async)|^cuMemFree(?!.*Async)")
 GARBAGE = re.compile(r"(?<![a-z0-9_])(?:python[ _]?)?gc(?![a-z0-9])|garbage[ _-]?collect|(?:function|method) collect\b",
                      re.IGNORECASE)
+_FUNCTION = re.compile(r"\(\d+\): ")
 FILES = re.compile(r"torch/serialization\.py|torch\.save|\bsave_(?:checkpoint|state)|write_checkpoint|distributed/checkpoint/|"
                    r"safetensors.*save|checkpoint[ _-]?(?:save|write|sav)|built-in (?:function|method) (?:open|write|fsync)\b",
                    re.IGNORECASE)
@@ -53,11 +54,16 @@ def _finds(pattern: re.Pattern[str]) -> Callable[[str], bool]:
     return lambda name: bool(pattern.search(name))
 
 
+def _collects_garbage(name: str) -> bool:
+    """A Python function that is named like it ("file.py(12): collect_garbage") may do more: what it calls says when it does."""
+    return bool(GARBAGE.search(name)) and not _FUNCTION.search(name)
+
+
 # What a thread can be in: cause, what fits by name, categories; the first that covers a moment has it.
 HOST: tuple[tuple[str, Callable[[str], bool], tuple[Category, ...]], ...] = (
     ("data_loading", _finds(DATA), _HOST),
     ("compilation", _compiles, _ANY),
-    ("garbage_collection", _finds(GARBAGE), _HOST),
+    ("garbage_collection", _collects_garbage, _HOST),
     ("file_io", _finds(FILES), _HOST),
     ("rank_sync", _finds(RANKS), _HOST),
     ("allocation", _finds(ALLOCATION), (Category.RUNTIME,)),
@@ -72,6 +78,11 @@ class Thread:
     track: int
     sets: dict[str, Intervals]
     waits: dict[str, Intervals]         # by cause: calls in which the host waits for the GPU
+
+
+def pageable_rows(frame: Frame) -> Rows:
+    """Copies from or to pageable host memory, as profilers name them."""
+    return frame.rows_by_name(lambda name: "ageable" in name, Category.MEMCPY)
 
 
 class Host:
@@ -96,7 +107,7 @@ class Host:
 
     @cached_property
     def _pageable(self) -> Rows:
-        return self.frame.rows_by_name(lambda name: "ageable" in name, Category.MEMCPY)
+        return pageable_rows(self.frame)
 
     @cached_property
     def _long_launches(self) -> tuple[Rows, Rows]:

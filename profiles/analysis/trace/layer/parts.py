@@ -15,6 +15,7 @@ import numpy as np
 
 from profiles.analysis.core.frame import Ints
 from profiles.analysis.trace.layer.calls import Calls, Token
+from profiles.analysis.trace.layer.written_out import written_out
 
 QKV, Q, KV, SEPARATE = "QKV projection", "Q projection", "K and V projections", "Q, K and V projections"
 ATTENTION, OUTPUT, GATE_UP, UP, DOWN = ("attention", "output projection", "gate and up projections", "up projection",
@@ -65,7 +66,11 @@ def parts_of(calls: Calls) -> Parts:
     tokens = calls.tokens
     wanted = np.array([_matters(token) for token in tokens] or [False], np.bool_)[calls.token]
     sizes_of: dict[tuple[int, ...], set[str]] = {}
+    is_backward = np.array([token.is_backward for token in tokens] or [False], np.bool_)[calls.token]
     for device in np.unique(calls.device).tolist():
+        every = np.flatnonzero((calls.device == device) & ~is_backward)
+        for label, found in written_out([tokens[code] for code in calls.token[every].tolist()]):
+            parts.part[every[found]] = parts.number(label)
         places = np.flatnonzero(wanted & (calls.device == device))
         row = [tokens[code] for code in calls.token[places].tolist()]
         forward = [at for at, token in enumerate(row) if not token.is_backward]

@@ -1,0 +1,120 @@
+"""A label of bounded length for a kernel's name: the function and those of its arguments that say what it computes.
+
+Of the tree that `label_tree` lays out, what weighs next to nothing is left out where anything else is there. Then the lightest
+piece goes, again and again, until the rest fits. A piece that tells a kernel from its siblings can be asked for by its place
+(`keep`), and stays.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection
+
+from profiles.analysis.core.naming.label_tree import NOISE, SURELY, WRAPS, Piece
+
+_KEPT = 1_000.0
+_LEAST_HEAD = 20                # characters that a word keeps
+
+
+def fit(root: Piece, most: int, keep: Collection[tuple[int, ...]] = ()) -> str:
+    """Return a tree's label of at most `most` characters; the pieces at the paths of `keep` go last."""
+    root = _copy(root, frozenset(keep))
+    first = _first_callable(root)
+    if first:
+        _lighten_others(root, first)
+        first.weight = 3 * _KEPT if keep else first.weight
+    _leave_out_noise(root)
+    text = root.text()
+    while len(text) > most:
+        for _ in range(1 + (len(text) - most) // 100):      # few pieces are longer
+            if not _drop_lightest(root, SURELY):
+                break
+        else:
+            text = root.text()
+            continue
+        _squeeze(root, len(root.text()) - most)
+        text = root.text()
+        if len(text) > most and not _drop_lightest(root, float("inf")):
+            return elide(text, most)
+        text = root.text()
+    return text
+
+
+def _squeeze(root: Piece, excess: int) -> None:
+    """Shorten the longest words until `excess` characters are gone, none below _LEAST_HEAD."""
+    heads, waiting = [], [root]
+    while waiting:
+        piece = waiting.pop()
+        heads.append(piece)
+        waiting.extend(piece.children)
+    for piece in sorted(heads, key=lambda piece: -len(piece.head)):
+        shorter = max(_LEAST_HEAD, len(piece.head) - excess)
+        if excess > 0 and shorter < len(piece.head):
+            excess -= len(piece.head) - shorter
+            piece.head = elide(piece.head, shorter)
+
+
+def _copy(piece: Piece, keep: frozenset[tuple[int, ...]]) -> Piece:
+    asked = 0.0 if piece.path not in keep else _KEPT if -1 in piece.path else 2 * _KEPT         # parameters go before arguments
+    children = [_copy(child, keep) for child in piece.children]
+    return Piece(piece.head, piece.weight + asked, piece.path, piece.tail, children, params=piece.params)
+
+
+def _lighten_others(piece: Piece, first: Piece) -> None:
+    for child in piece.children:
+        if child is not first and SURELY <= child.weight < _KEPT:
+            child.weight = 70.0
+        _lighten_others(child, first)
+
+
+def _first_callable(piece: Piece) -> Piece | None:
+    """The outermost of the first pieces that say what is computed."""
+    for child in piece.children:
+        if not child.params and (found := child if child.weight >= SURELY else _first_callable(child)):
+            return found
+    return None
+
+
+def _leave_out_noise(piece: Piece) -> bool:
+    """Drop what weighs nothing, and the names around the one thing that matters; True where anything below is asked for."""
+    loud: list[Piece] = []
+    asked = False
+    for child in piece.children:
+        wanted = _leave_out_noise(child) or child.weight >= _KEPT
+        asked = asked or wanted
+        if child.weight >= NOISE or (wanted and not (len(child.children) == 1 and child.weight < _KEPT and not child.params)):
+            loud.append(child)
+        elif child.weight == WRAPS:                        # what is wrapped, else what it works on
+            loud.extend([each for each in child.children if each.weight >= SURELY] or
+                        [each for each in child.children if each.weight >= NOISE])
+    piece.children = loud or [child for child in piece.children if child.weight > 4.5 and not child.params]
+    return asked
+
+
+def _drop_lightest(root: Piece, below: float) -> bool:
+    """Take out the lightest leaf, or the name around a single piece; the last of equals. False: nothing as light is left."""
+    best: tuple[float, Piece, int] | None = None
+    waiting = [root]
+    while waiting:
+        piece = waiting.pop()
+        for at, child in enumerate(piece.children):
+            if (not child.children or (len(child.children) == 1 and not child.params and not child.children[0].params)) and (
+                    best is None or child.weight <= best[0]):
+                best = (child.weight, piece, at)
+        waiting.extend(piece.children)
+    if best is None or best[0] >= below:
+        return False
+    _, parent, at = best
+    child = parent.children[at]
+    parent.children[at:at + 1] = child.children
+    return True
+
+
+def elide(text: str, most: int) -> str:
+    """Return a text of at most `most` characters, its middle as `…`."""
+    return text if len(text) <= most else text[:most - most // 3] + "…" + text[len(text) - most // 3 + 1:]
+
+
+def digest(name: str) -> str:
+    """Return six characters that stand for a full name, the same in every process."""
+    return hashlib.blake2b(name.encode("utf-8", "surrogatepass"), digest_size=3).hexdigest()

@@ -1,0 +1,251 @@
+"""A kernel's name as a tree of pieces, each with a weight: how much it says about what the kernel computes.
+
+What a kernel computes (lambda with its function, functor, address of a function) weighs most, then tiles, types and numbers;
+policies, iterators and arrays weigh next to nothing. `label_text` makes a label of a tree.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from profiles.analysis.core.naming import label_words as words
+from profiles.analysis.core.naming.cxx import Name, Part
+
+MOST_PIECES = 160
+_DEEPEST = 10
+NOISE = 10.0                    # below this weight a piece is left out where something else says more
+WRAPS = 7.0                     # the weight of a name around what is computed
+SURELY = 85.0                   # from this weight on it is what a kernel computes
+
+
+@dataclass(slots=True)
+class Piece:
+    """A word of a label with the pieces in its brackets. `path` is its place in the whole tree."""
+
+    head: str
+    weight: float
+    path: tuple[int, ...] = ()
+    tail: str = ""
+    children: list[Piece] = field(default_factory=list)
+    launched: bool = False      # stands for the launcher that it was given to
+    given: bool = False         # a lambda, a functor of somebody's own, the address of a function
+    params: bool = False        # the parameters of the function: shown only when asked for, in (…)
+
+    def text(self) -> str:
+        inner = ", ".join(text for child in self.children if not child.params and (text := child.text()))
+        listed = "".join(f"({', '.join(each.text() for each in child.children)})" for child in self.children
+                         if child.params and child.children)
+        return f"{self.head}<{inner}>{listed}{self.tail}" if inner else f"{self.head}{listed}{self.tail}"
+
+
+def lay_out(name: Name) -> Piece:
+    """Return the whole tree of a name, at most MOST_PIECES pieces."""
+    left = [MOST_PIECES]
+    own = name.parts[-1] if name.parts else Part()
+    root = _piece(name, 0, (), left, top=True)
+    if words.LAUNCHER.match(own.word):
+        given = [child for child in root.children if not child.params]
+        launched = next((child for child in given if child.weight >= SURELY or _holds_callable(child)), None) or next(
+            (child for child in given if 50.0 < child.weight < 75.0), None)
+        if launched is not None:
+            others = [child for child in root.children if child is not launched]
+            for child in others:
+                child.weight = min(child.weight, 3.0)
+            launched.children.extend(others)
+            launched.launched = True
+            root = launched
+    _mark_repeats(root)
+    return root
+
+
+def _holds_callable(piece: Piece) -> bool:
+    return not piece.params and any(child.weight >= SURELY or _holds_callable(child) for child in piece.children)
+
+
+def _piece(name: Name, depth: int, path: tuple[int, ...], left: list[int], top: bool = False) -> Piece:
+    left[0] -= 1
+    parts = name.parts
+    if not parts:
+        return Piece("", 0.0, path)
+    own = parts[-1]
+    tile = _tile(name)
+    if tile:
+        return Piece(tile, 75.0 - depth, path)
+    if own.word == "tuple":                             # of strides, of problem sizes
+        return Piece("tuple", 5.0, path)
+    dl = _extended_lambda(own)
+    if dl is not None:
+        return _lambda(*dl, depth, path, left)
+    if own.number:
+        numbers, at = [], len(parts)
+        while at and (parts[at - 1].number or (parts[at - 1].word == "operator@call" and at > 1 and parts[at - 2].number)):
+            at -= 1
+            numbers.append(parts[at].number)
+        return _lambda(parts[:at], [n for n in reversed(numbers) if n], depth, path, left, own.params or [])
+    head = _path(parts, function=top) + name.pointer.replace("&", "")
+    base = own.word
+    if name.is_address:
+        piece = Piece(head, 95.0 - depth, path, given=bool(own.params))
+    elif words.NOISE.match(base):
+        piece = Piece(head, 5.0, path)
+    elif words.WRAPPER.match(base):
+        piece = Piece(head, WRAPS, path)
+    elif words.CALLABLE.search(base) or (words.GENERIC.match(base) and len(parts) > 1):
+        piece = Piece(head, 90.0 - depth, path, given=bool(words.FUNCTOR.search(base)) or base == "operator@call")
+    elif words.TYPE.match(base):
+        piece = Piece(head, 30.0 - 3 * depth if words.INDEX.match(base) else 56.0 - depth, path)
+    elif words.NUMBER.match(base):
+        piece = Piece(base, (25.0 if base in ("true", "false", "0", "1") else 42.0) - 3 * depth, path)
+    else:
+        piece = Piece(head, 60.0 - 6 * depth, path)
+    if base in ("void", "_") or (name.pointer == "" and base == ""):
+        piece.weight = 4.0
+    arguments = [each for part in parts[-2:] for each in part.args or []] if top or depth else own.args or []
+    _add(piece, arguments, depth, left)
+    if top and own.params and not _is_julia(own):
+        params = Piece("", 2.0, (*path, -1), params=True)
+        _add(params, own.params, depth + 1, left, (*path, -1))
+        for each in params.children:
+            each.weight = min(each.weight, 3.0)
+        piece.children.append(params)
+    elif top and own.params:
+        _add(piece, own.params, depth, left)
+    return piece
+
+
+def _add(piece: Piece, arguments: list[Name], depth: int, left: list[int], path: tuple[int, ...] | None = None) -> None:
+    if depth >= _DEEPEST:
+        return
+    start = len(piece.children)
+    for at, each in enumerate(arguments):
+        if left[0] <= 0:
+            break
+        if each.parts:
+            piece.children.append(_piece(each, depth + 1, (*(piece.path if path is None else path), start + at), left))
+
+
+def _lambda(parts: list[Part], numbers: list[int], depth: int, path: tuple[int, ...], left: list[int],
+            params: list[Name] | None = None) -> Piece:
+    """A lambda as its function and its numbers, outermost first: `direct_copy_kernel_cuda #3.7.1`."""
+    own = parts[-1] if parts else Part("lambda")
+    wraps = bool(own.args) and bool(words.WRAPPER.match(own.word))
+    tail = " #" + ".".join(map(str, numbers))
+    piece = Piece(_path(parts, function=True) or "lambda", 100.0 - depth, path, tail, given=True)
+    if wraps:                                                           # what it wraps is what is computed
+        piece.weight, piece.given = WRAPS, False
+    _add(piece, [each for part in parts[-2:] for each in part.args or []], depth, left)
+    if not wraps and any(child.weight >= SURELY for child in piece.children):      # what it is given says more than itself
+        piece.children.append(Piece(piece.tail.strip(), 5.0, (*path, -2)))
+        piece.tail = ""
+    if params:
+        typed = Piece("", 8.0, (*path, -1), params=True)
+        _add(typed, params, depth + 1, left, (*path, -1))
+        piece.children.append(typed)
+    return piece
+
+
+def _extended_lambda(own: Part) -> tuple[list[Part], list[int]] | None:
+    """The function and number of a lambda that nvcc wraps for the device: `__nv_dl_tag<signature, &function, number>`."""
+    if not own.word.startswith(("__nv_dl_wrapper_t", "__nv_hdl_wrapper_t")):
+        return None
+    tag = next((each.parts[-1] for each in own.args or [] if each.parts and each.parts[-1].word == "__nv_dl_tag"), None)
+    if tag is None or len(tag.args or []) < 3:
+        return None
+    _, function, number = (tag.args or [])[:3]
+    word = number.parts[-1].word if number.parts else ""
+    return function.parts, [int(word[:6]) if word.isdecimal() else 1]
+
+
+def _path(parts: list[Part], function: bool) -> str:
+    """The last word with the scopes before it that are needed to know what it is."""
+    if function and len(parts) > 1 and parts[-1].word == "operator@call":               # of a functor in which a lambda stands
+        parts = parts[:-1]
+    chain = [part.word.replace("operator@call", "operator()").replace("operator@", "operator ") for part in parts if part.word]
+    if not chain:
+        return ""
+    scopes = [word for word in chain[:-1]
+              if word not in words.FILLER and not words.VERSIONED.fullmatch(word) and not word.startswith("operator")]
+    last = chain[-1]
+    if function:
+        library = [word for word in chain[:-1] if word in words.LIBRARIES][:1]
+        return "::".join([*(scopes[-1:] or library), last])
+    if scopes and (words.GENERIC.match(parts[-1].word) or last.startswith("operator")):
+        return f"{scopes[-1]}::{last}"
+    return last
+
+
+def _tile(name: Name) -> str:
+    """`cute::tuple<cute::C<128>, cute::C<64>>`, `GemmShape<128, 64>` -> "128x64"; `cute::C<128>` -> "128"."""
+    own = name.parts[-1]
+    if not own.args or not (words.TILE.match(own.word) or words.CONSTANT.match(own.word)):
+        return ""
+    if words.CONSTANT.match(own.word):
+        value = own.args[-1].parts[-1].word if own.args[-1].parts else ""
+        return value if words.NUMBER.match(value) else ""
+    sides = [_side(each) for each in own.args]
+    return "x".join(sides) if 1 < len(sides) <= 6 and all(side.strip("0") for side in sides) else ""
+
+
+def _side(name: Name) -> str:
+    own = name.parts[-1] if name.parts else Part()
+    if own.args and words.CONSTANT.match(own.word) and own.args[-1].parts:
+        own = own.args[-1].parts[-1]
+    return own.word if own.word.isdecimal() else ""
+
+
+def _is_julia(own: Part) -> bool:
+    return any(words.JULIA.search(f"{each.parts[-1].word}<") for each in own.params or [] if each.parts)
+
+
+def _mark_repeats(root: Piece) -> None:
+    """Weigh down what says again what an earlier piece with arguments or scopes said."""
+    seen: set[str] = set()
+    waiting = [root]
+    while waiting:
+        piece = waiting.pop(0)
+        text = piece.text()
+        says_much = piece.children or "#" in text or len(text) > 12 or 70.0 < piece.weight < 76.0
+        if piece is not root and says_much and not piece.params:
+            if text in seen:
+                piece.weight = min(piece.weight, 1.0)
+                continue
+            seen.add(text)
+        said = {child.text() for child in piece.children}
+        for at, child in enumerate(piece.children):
+            if not child.children and child.weight < 55.0 and child.text() in {each.text() for each in piece.children[:at]}:
+                child.weight = min(child.weight, 12.0)
+            if len(child.children) > 1 and {each.text() for each in child.children} <= said:
+                child.weight = min(child.weight, 1.0)
+        waiting.extend(child for child in piece.children if child.weight > 1.0)
+
+
+def computes(root: Piece) -> tuple[str, str]:
+    """Return what a kernel's launcher was given ("" where its own name stands), and the function or functor that it computes.
+
+    Template arguments are left out: a function of another type or size is the same.
+    """
+    first = root if root.given else None
+    waiting = list(root.children)
+    while waiting and first is None:
+        piece = waiting.pop(0)
+        if piece.given:
+            first = piece
+        elif not piece.params:
+            waiting = [*piece.children, *waiting]
+    number = first.tail or next((f" {each.head}" for each in first.children if each.path[-1:] == (-2,)), "") if first else ""
+    given = f"{first.head}{number}" if first else ""
+    if first is not None:                               # a wrapper of its own (ParallelFor of AMReX): what it is given
+        inner = next((each for each in first.children if each.given), None)
+        given = f"{given} {inner.head}{inner.tail}" if inner else given
+    return ("", given) if not root.launched else (root.head, given if first is not root else given.removeprefix(root.head).strip())
+
+
+def places(root: Piece) -> dict[tuple[int, ...], str]:
+    """Return what stands at every place of a tree."""
+    found: dict[tuple[int, ...], str] = {}
+    waiting = [root]
+    while waiting:
+        piece = waiting.pop()
+        found[piece.path] = f"{piece.head}{piece.tail}"
+        waiting.extend(piece.children)
+    return found

@@ -1,0 +1,88 @@
+"""What share of a kernel's time could be won back, by what profiles on one GPU say: for time that was summed elsewhere."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from django.db.models.functions import MD5
+
+from profiles.analysis.core.identity import identity
+from profiles.analysis.core.names import is_collective
+from profiles.analysis.kernel.worth import COMMUNICATION, LIBRARIES, FamilyTime, KernelClass, Worth, worth
+from profiles.families.selectors import family_classes, family_counters, family_times, kernels_of
+from profiles.models import FamilyRule
+from profiles.rows import text
+
+MEASURED, SHAPES, CLASS = "measured", "shapes", "class"
+
+
+@dataclass(frozen=True)
+class Share:
+    """Of a kernel's time on one GPU, 0-1, with its ends. `basis` "measured" | "shapes" | "class"; `said` tells it in words."""
+
+    share: float
+    low: float
+    high: float
+    basis: str
+    said: str
+
+
+def known_families(names: Collection[str]) -> dict[str, int]:
+    """Return kernel name -> family, of names whose family exists; none is made."""
+    keys = {name: text(identity(name).key) for name in names}
+    by_name, by_key = _rules("name", names), _rules("key", keys.values())
+    found = {name: by_name.get(name) or by_key.get(keys[name]) for name in names}
+    return {name: family for name, family in found.items() if family}
+
+
+def _rules(kind: str, values: Collection[str]) -> dict[str, int]:
+    digests = {hashlib.md5(value.encode("utf-8", "surrogatepass"), usedforsecurity=False).hexdigest() for value in values}
+    rules = FamilyRule.objects.annotate(digest=MD5("value")).filter(kind=kind, digest__in=digests)
+    return dict(rules.values_list("value", "family_id"))
+
+
+def recoverable_shares(names: Collection[str], gpu: str, families: Mapping[str, int]) -> dict[str, Share]:
+    """Return kernel name -> share on this model of GPU; a kernel of which nothing is known there is left out.
+
+    Profiles of the same family on the same GPU speak first. A kernel that no profile holds is estimated from the counted kernels
+    of its class.
+    """
+    wanted = {name: families.get(name) for name in names if not is_collective(name)}
+    counters = family_counters()
+    own = [each for each in family_times(kernels_of({"gpu": gpu}).filter(family__in=[pk for pk in wanted.values() if pk]))
+           if each.gpu == gpu and each.category != COMMUNICATION]
+    profiled = {each.family for each in own}
+    counted = [each for each in counters if each.gpu == gpu]
+    told = profiled | {each.family for each in counted}
+    classes = family_classes({each.family for each in counters} | profiled)
+    number: dict[str, int] = {}
+    for at, (name, family) in enumerate(wanted.items()):
+        if family in told:
+            number[name] = int(family or 0)
+            continue
+        what = identity(name)
+        number[name] = -1 - at                          # of no family here: its class alone
+        classes[number[name]] = KernelClass(what.op, what.function.startswith(LIBRARIES))
+    bare = [FamilyTime(pk, gpu, None, "compute", 1e9, 1) for pk in set(number.values()) - profiled]
+    by_family = {one.family: one for one in worth([*own, *bare], counted, classes)}
+    shares = {name: _share(by_family.get(pk), gpu) for name, pk in number.items()}
+    return {name: share for name, share in shares.items() if share is not None}
+
+
+def _share(one: Worth | None, gpu: str) -> Share | None:
+    if one is None or one.expected_ns is None or one.interval_ns is None:
+        return None
+    of_ns = one.known_ns + one.estimated_ns
+    if of_ns <= 0:
+        return None
+    if one.recoverable_ns is not None and one.known_ns >= one.estimated_ns:
+        basis, said = MEASURED, f"counters of this kernel on {gpu}"
+    elif one.from_shapes_ns > 0.5 * one.estimated_ns:
+        basis, said = SHAPES, f"the shapes of its launches in profiles on {gpu}"
+    else:
+        what = " and ".join(sorted({f"{each.count} counted {each.what}" for each in one.reaches.values()}))
+        basis, said = CLASS, f"{what or 'counted kernels of its class'} on {gpu}"
+    low_ns, high_ns = one.interval_ns
+    return Share(one.expected_ns / of_ns, low_ns / of_ns, high_ns / of_ns, basis, said)
