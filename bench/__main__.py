@@ -23,7 +23,7 @@ from typing import Any
 
 from webapp.embedded import ensure
 
-BENCHES = ("start", "ingest", "tiles", "analyses", "pages", "frames", "client", "racing", "watchers", "guard")
+BENCHES = ("start", "ingest", "tiles", "analyses", "pages", "frames", "client", "racing", "watchers", "guard", "fleet")
 ROOT = Path(__file__).resolve().parent.parent
 COLUMNS = ("what", "measured", "reference", "ratio", "budget", "ok")
 

@@ -16,6 +16,8 @@ from profiles.downloads import api as downloads_api
 from profiles.exports import api as exports_api
 from profiles.families import api as families_api
 from profiles.families import pages as families_pages
+from profiles.fleet import api as fleet_api
+from profiles.fleet.browse import pages as fleet_pages
 from profiles.notes import api as notes_api
 from profiles.occupancy import api as occupancy_api
 from profiles.occupancy import pages as occupancy_pages
@@ -71,6 +73,11 @@ urlpatterns = [
     path("compare/", compare_pages.compare, name="compare"),                      # ?a=1&b=2 or ?build_a=…&build_b=…
     path("compare/progress/", compare_pages.progress, name="progress"),           # ?model=…&gpu=… or ?profiles=1,2,3
     path("sql/", sql_pages.sql_console, name="sql"),                               # ?profiles=1,2 ?query=3
+    # fleet
+    path("fleet/", fleet_pages.fleet, name="fleet"),           # ?window=7d&group=kernel&by=job&job=…&build=…&kernel=…
+    path("fleet/gpus/", fleet_pages.gpus, name="fleet-gpus"),                      # ?verdict=SLOWER
+    path("fleet/utilisation/", fleet_pages.use, name="fleet-utilisation"),
+    path("fleet/agents/", fleet_pages.agents, name="fleet-agents"),                # ?q=&state=silent
     # captures
     path("captures/", capture_pages.capture_list, name="capture-list"),
     path("captures/new/", capture_pages.capture_new, name="capture-new"),
@@ -144,6 +151,9 @@ urlpatterns = [
     path("api/captures/targets/", capture_api.CaptureTargetListApi.as_view(), name="api-capture-targets"),
     path("api/captures/<int:pk>/", capture_api.CaptureApi.as_view(), name="api-capture"),
     path("api/captures/<int:pk>/stop/", capture_api.CaptureStopApi.as_view(), name="api-capture-stop"),
+    path("api/fleet/batches/", fleet_api.FleetBatchApi.as_view(), name="api-fleet-batches"),      # POST, of agents
+    path("api/fleet/top/", fleet_api.FleetTopApi.as_view(), name="api-fleet-top"),
+    path("api/fleet/gpus/", fleet_api.FleetGpusApi.as_view(), name="api-fleet-gpus"),
     path("api/ceilings/", ceilings_api.CeilingListApi.as_view(), name="api-ceilings"),
     path("api/ceilings/<int:pk>/", ceilings_api.CeilingApi.as_view(), name="api-ceiling"),
     path("api/ceilings/<int:pk>/stop/", ceilings_api.CeilingStopApi.as_view(), name="api-ceiling-stop"),

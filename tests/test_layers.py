@@ -65,6 +65,7 @@ ARROWS = {
         "profiles.ingest.logs profiles.ingest.nccl profiles.ingest.other profiles.ingest.perfetto profiles.ingest.samplers "
         "profiles.ingest.xplane",
     "workers.jobs": "",
+    "workers.agent": "",
     "profiles.models": "workers.jobs",
     "profiles.library": "profiles.ingest profiles.models",
     "profiles.rows": "profiles.analysis.core profiles.models workers.jobs",
@@ -116,6 +117,9 @@ ARROWS = {
     "profiles.sql":
         "profiles.trace profiles.analysis.core profiles.theme profiles.models profiles.library profiles.rows profiles.store "
         "profiles.exports profiles.timeline profiles.topics",
+    "profiles.fleet":
+        "profiles.analysis.core profiles.theme profiles.charts profiles.models workers.jobs workers.agent profiles.rows "
+        "profiles.families",
     "profiles.notes": "profiles.models workers.jobs profiles.rows profiles.timeline",
     "profiles.overview":
         "profiles.trace profiles.analysis.core profiles.charts profiles.models profiles.library profiles.compare "
@@ -148,6 +152,9 @@ ARROWS = {
     "tuner.gate.reports": "tuner.gate.stats",
     "tuner.gate.notify": "workers.jobs tuner.models tuner.trial tuner.gate.errors tuner.query_api tuner.gate.reports",
     "tuner.gate.options": "tuner.gate.client tuner.gate.reports",
+    "tuner.gate.production":
+        "profiles.theme profiles.models workers.jobs profiles.fleet tuner.models tuner.trial tuner.gate.errors tuner.gate.stats "
+        "tuner.gate.builds tuner.gate.suites tuner.gate.notify",
     "tuner.gate.regressions":
         "workers.jobs tuner.models tuner.trial tuner.gate.stats tuner.gate.builds tuner.gate.errors tuner.gate.baselines "
         "tuner.gate.notify",
@@ -197,11 +204,14 @@ ARROWS = {
         "profiles.models workers.jobs profiles.capture.tools profiles.capture tuner.models tuner.cache.rules tuner.measure "
         "tuner.devices tuner.gate.errors tuner.gate.suites tuner.gate.verdicts tuner.revalidation workers.core workers.fresh "
         "workers.capture",
+    "workers.metrics": "profiles.models workers.jobs profiles.fleet tuner.models",
     "workers.process":
-        "profiles.ingest profiles.models workers.jobs profiles.advice profiles.families profiles.upload profiles.topics "
+        "profiles.ingest profiles.models workers.jobs profiles.advice profiles.families profiles.fleet profiles.upload "
+        "profiles.topics "
         "tuner.models tuner.trial tuner.team tuner.devices tuner.gate.builds tuner.gate.suites tuner.gate.notify "
-        "tuner.gate.verdicts tuner.jobs tuner.revalidation tuner.gate.history workers.core workers.tune workers.capture "
-        "workers.gate",
+        "tuner.gate.production tuner.gate.verdicts tuner.jobs tuner.revalidation tuner.gate.history workers.core workers.tune "
+        "workers.capture "
+        "workers.gate workers.metrics",
     "workers.targets": "tuner.kernels",
 }
 
@@ -212,6 +222,7 @@ PACKAGES = {
     "asgiref": ("profiles.library.streaming_api", "webapp.*"),
     "bokeh": ("profiles.theme", "*charts*"),
     "channels": ("webapp.*", "workers.jobs"),
+    "clickhouse_connect": ("profiles.fleet.clickhouse_store",),
     "cryptography": ("tuner.gate.notify.secret",),
     "django": ROWS,
     "drf_spectacular": API,
@@ -219,9 +230,11 @@ PACKAGES = {
     "google": ("profiles.ingest.*",),
     "isal": ("profiles.ingest.*", "profiles.downloads.*", "profiles.sql.*", "profiles.timeline.*"),
     "knox": ("webapp.*",),
-    "msgspec": ("profiles.ingest.*", "profiles.exports.*", "profiles.store.*"),
+    "msgspec": ("profiles.ingest.*", "profiles.exports.*", "profiles.store.*", "profiles.fleet.feed", "workers.agent.*"),
     "ncu_report": ("profiles.ingest.ncu.ncu_child",),
     "numpy": ("profiles.*", "tuner.*", "workers.*", "webapp.examples.*"),
+    "opentelemetry": ("workers.metrics.otlp",),
+    "prometheus_client": ("workers.metrics.prometheus",),
     "psutil": ("webapp.*", "workers.*"),
     "psycopg": ("webapp.*",),
     "pyarrow": ("profiles.*",),
@@ -237,7 +250,8 @@ PACKAGES = {
     "triton": ("tuner.kernels.*", "tuner.measure.*", "tuner.cache.listener"),
     "uvicorn": ("webapp.*",),
     "whitenoise": ("webapp.*",),
-    "zstandard": ("profiles.ingest.*",),
+    "setuptools": ("workers.agent.setup",),
+    "zstandard": ("profiles.ingest.*", "workers.agent.*"),
 }
 CORE = (          # plain Python without Django, servers or GPUs: it runs anywhere, and its tests need nothing
     "profiles.trace", "profiles.windows", "profiles.spool", "profiles.scratch", "profiles.ingest*", "profiles.analysis*",
@@ -246,7 +260,10 @@ CORE = (          # plain Python without Django, servers or GPUs: it runs anywhe
     "tuner.search.loop", "tuner.search.pipeline", "tuner.search.finalists", "tuner.search.other_devices",
     "tuner.cache.rules", "tuner.cache.buckets", "tuner.cache.default_check", "tuner.cache.portability", "tuner.cache.formats*",
     "tuner.cache.client", "tuner.cache.listener", "tuner.cache.serve.resolve", "tuner.gate.stats*", "tuner.gate.reports*",
-    "tuner.gate.client", "tuner.gate.errors", "tuner.gate.options", "workers.fresh.processes")
+    "tuner.gate.production.series",
+    "tuner.gate.client", "tuner.gate.errors", "tuner.gate.options", "workers.fresh.processes", "workers.agent*",
+    "profiles.fleet.demo", "profiles.fleet.feed", "profiles.fleet.merge", "profiles.fleet.slow_gpus", "profiles.fleet.store",
+    "profiles.fleet.tables")
 PAGES = ("*.pages", "*_pages", "*.api", "*_api", "*.forms")         # what people and programs see: only its like imports it
 
 

@@ -164,6 +164,7 @@ from tuner.gate.baselines.models import BaselineChange  # noqa: E402  they stand
 from tuner.gate.builds.models import Build, KernelSeries, Regression  # noqa: E402
 from tuner.gate.environments.models import RevalidationPolicy  # noqa: E402
 from tuner.gate.notify.models import Delivery, Notified  # noqa: E402
+from tuner.gate.production.models import ProductionDay, ProductionPoint, ProductionRegression  # noqa: E402
 from tuner.gate.suites.models import KernelRun, Suite, SuiteCapture, SuiteJob, SuiteKernel  # noqa: E402
 from tuner.gate.verdicts.models import Gate, GateKernel  # noqa: E402
 from tuner.jobs.models import Quarantine, TuneGroup, TuneMember, TuneTask  # noqa: E402  they refer to the rows above
@@ -171,5 +172,6 @@ from tuner.team.models import OperatorAudit, OperatorPackage  # noqa: E402
 
 __all__ = ["BaselineChange", "BucketPolicy", "Build", "CachedConfig", "ConfigSnapshot", "Delivery", "Gate", "GateKernel",
            "GpuEnvironment", "ImportedFile", "KernelRun", "KernelSeries", "Notified", "OperatorAudit", "OperatorPackage",
-           "Quarantine", "Regression", "RevalidationPolicy", "ServedCount", "SnapshotView", "Suite", "SuiteCapture",
+           "ProductionDay", "ProductionPoint", "ProductionRegression", "Quarantine", "Regression", "RevalidationPolicy",
+           "ServedCount", "SnapshotView", "Suite", "SuiteCapture",
            "SuiteJob", "SuiteKernel", "TrialRow", "TuneGroup", "TuneJob", "TuneMember", "TuneTask"]

@@ -14,6 +14,8 @@ from tuner.gate.history import api as history_api
 from tuner.gate.history import pages as history_pages
 from tuner.gate.notify import api as notify_api
 from tuner.gate.notify import pages as notify_pages
+from tuner.gate.production import api as production_api
+from tuner.gate.production import pages as production_pages
 from tuner.gate.suite_pages import api as suite_api
 from tuner.gate.suite_pages import pages as suite_pages
 from tuner.gate.suite_pages import runs_api
@@ -38,6 +40,11 @@ urlpatterns = [
     path("regressions/<int:pk>/", history_pages.regression_detail, name="regression"),
     path("regressions/<int:pk>/counters/", verdicts_pages.regression_counters, name="regression-counters"),  # POST
     path("regressions/<int:pk>/change/", history_pages.regression_change, name="regression-change"),  # POST
+    # production
+    path("fleet/regressions/", production_pages.production_list, name="production-list"),          # ?state=&gpu_model=&build=&q=
+    path("fleet/regressions/<int:pk>/", production_pages.production_detail, name="production-regression"),
+    path("fleet/regressions/<int:pk>/change/", production_pages.production_change, name="production-change"),  # POST
+    path("fleet/regressions/<int:pk>/guard/", production_pages.production_guard, name="production-guard"),  # POST
     # environments
     path("environments/", environment_pages.environments, name="environments"),    # ?suite=&kernel=&runs=&before=&after=
     path("environments/revalidate/", environment_pages.revalidate, name="environments-revalidate"),  # POST
@@ -118,6 +125,8 @@ urlpatterns = [
     path("api/builds/<path:name>/", history_api.BuildApi.as_view(), name="api-build"),            # after what else begins so
     path("api/regressions/", history_api.RegressionListApi.as_view(), name="api-regressions"),
     path("api/regressions/<int:pk>/", history_api.RegressionApi.as_view(), name="api-regression"),
+    path("api/fleet/regressions/", production_api.ProductionListApi.as_view(), name="api-production"),
+    path("api/fleet/regressions/<int:pk>/", production_api.ProductionApi.as_view(), name="api-production-regression"),
     path("api/tune/", jobs_api.TuneListApi.as_view(), name="api-tune-list"),
     path("api/leaderboard/", scores_api.LeaderboardApi.as_view(), name="api-leaderboard"),
     path("api/tune/<int:pk>/", jobs_api.TuneApi.as_view(), name="api-tune"),

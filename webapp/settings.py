@@ -3,6 +3,11 @@
 DATABASE_URL, REDIS_URL    servers to use; `manage.py` starts private ones and sets both where they are absent
 RIDGEPOINT_HOME            data folder of the private servers and the object store (default: var/ beside this project)
 RIDGEPOINT_S3_BUCKET       object store in a bucket in place of the folder (AWS_* variables name endpoint and keys)
+RIDGEPOINT_FLEET_URL       ClickHouse for the fleet's sums, clickhouse://user:password@host:8443/database; PostgreSQL without it
+RIDGEPOINT_FLEET_HOURS     days that the fleet's hours are kept (90); its days: RIDGEPOINT_FLEET_DAYS (800)
+RIDGEPOINT_GPU_HOUR_PRICE  what an hour of a GPU costs, and its currency: "3.20 USD" (none: no money is shown)
+RIDGEPOINT_METRICS_TOKEN   lets a scraper of another machine read /metrics (loopback needs none); OTEL_EXPORTER_OTLP_ENDPOINT sends
+                           the same by OpenTelemetry. RIDGEPOINT_GRAFANA_URL: address of the dashboard, for links to it
 RIDGEPOINT_SIGN_IN         1: people sign in; 0: single-user local mode, loopback only (the default)
 RIDGEPOINT_HOSTS           comma-separated host names the web server answers to
 RIDGEPOINT_SECRET_KEY      signs sessions and seals webhooks' secrets; the same on every host (default: one made in RIDGEPOINT_HOME)
@@ -221,3 +226,13 @@ LOGGING = {
 TIME_ZONE = "UTC"
 USE_TZ = True
 USE_I18N = False
+
+
+# --- the fleet ---------------------------------------------------------------------------------------------------------------
+
+FLEET_URL = os.environ.get("RIDGEPOINT_FLEET_URL", "")
+FLEET_KEEP_HOURS_DAYS = int(os.environ.get("RIDGEPOINT_FLEET_HOURS", "90"))
+FLEET_KEEP_DAYS_DAYS = int(os.environ.get("RIDGEPOINT_FLEET_DAYS", "800"))
+METRICS_TOKEN = os.environ.get("RIDGEPOINT_METRICS_TOKEN", "")
+GRAFANA_URL = os.environ.get("RIDGEPOINT_GRAFANA_URL", "").rstrip("/")
+GPU_HOUR_PRICE = os.environ.get("RIDGEPOINT_GPU_HOUR_PRICE", "")

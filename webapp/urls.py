@@ -4,7 +4,7 @@ from django.contrib import admin
 from django.urls import include, path
 from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitView
 
-from webapp import accounts, kernels, pages
+from webapp import accounts, kernels, metrics, pages
 
 handler400, handler403, handler404, handler500 = (
     f"webapp.errors.{name}" for name in ("bad_request", "forbidden", "not_found", "server_error"))
@@ -30,5 +30,6 @@ urlpatterns = [
     path("api/workers/", pages.WorkersApi.as_view(), name="api-workers"),
     path("api/schema/", SpectacularAPIView.as_view(), name="api-schema"),
     path("api/docs/", SpectacularSwaggerSplitView.as_view(url_name="api-schema"), name="api-docs"),
+    path("metrics", metrics.metrics, name="metrics"),
     path("health/", pages.health, name="health"),
 ]

@@ -34,6 +34,8 @@ TASKS = {
     "operators": "workers.tasks.describe_operators",
     "series": "workers.tasks.run_series",
     "notify": "workers.messages.send",
+    "fleet": "workers.tasks.merge_fleet",
+    "production": "workers.tasks.watch_production",
 }
 _WORKERS_KEY = "ridgepoint:worker:"
 _ANNOUNCE_TTL_S = 15

@@ -10,15 +10,18 @@ import logging
 
 from django.db.models import Model, QuerySet
 
+from profiles.fleet.services import wake_fleet
 from profiles.upload.services import profiles_fail_hopeless
 from tuner.gate.history.series_services import wake_stale_series
 from tuner.gate.notify.sending_services import wake_due_deliveries
+from tuner.gate.production.point_services import wake_production
 from tuner.gate.suites.job_services import queue_due_suites
 from tuner.gate.verdicts.decide_services import wake_gates
 from tuner.jobs.sharing_services import worker_leave
 from tuner.revalidation.policy_services import wake_revalidations
 from tuner.team.services import packages_wake
 from workers import jobs
+from workers.metrics import otlp
 from workers.row_kinds import ROW_KINDS, RowKind
 
 log = logging.getLogger(__name__)
@@ -36,9 +39,12 @@ def sweep() -> dict[str, list[int]]:
     woken["schedule"] = queue_due_suites()            # suites that are measured by the clock
     woken["operators"] = packages_wake()         # packages that were enabled before a worker had them
     woken["notify"] = wake_due_deliveries(jobs.waiting("notify"))        # messages whose next try is due
+    woken["fleet"] = wake_fleet(jobs.waiting("fleet"))             # sums of agents that came since
+    woken["production"] = wake_production(jobs.waiting("production"))         # days of the fleet that were summed since
     woken["series"] = wake_stale_series()         # runs over which nobody looked for changes
     if jobs.connection().set(_DOUBT_KEY, 1, nx=True, px=_DOUBT_MS):
         woken["revalidate"] = wake_revalidations()                   # winners that an environment made doubtful
+    otlp.send_when_due()
     for task, ids in woken.items():
         if ids:
             log.info("%s %s: no worker held it, woken again", task, ", ".join(map(str, ids)))

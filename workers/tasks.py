@@ -37,6 +37,21 @@ def compare_builds(profile_id: int) -> None:
     stages.compare_builds()
 
 
+def merge_fleet(batch_id: int) -> None:
+    """Merge the batches of the fleet that wait, whichever woke it, then sum days that rest."""
+    from profiles.fleet.services import fleet_tend, merge_waiting  # with the store: no other task needs it
+
+    log.info("fleet (woken by batch %s): %s merged, %s days summed", batch_id, merge_waiting(), len(fleet_tend()))
+
+
+def watch_production(day: int) -> None:
+    """Look for kernels that became slower in production, after days were summed."""
+    from tuner.gate.production.services import watch_production as watch  # with ruptures: 1 s that nobody else needs
+
+    days, found = watch()
+    log.info("production (woken by day %s): %s days taken up, %s regressions found", day, days, found)
+
+
 def run_tune(job_id: int) -> None:
     """Take up the job that is first in the queue's order; the entry only wakes the worker."""
     from workers.tune.lead import run  # with the operators and strategies: an ingest worker needs neither

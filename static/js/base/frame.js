@@ -22,7 +22,7 @@ bind("/", "Search", () => {
   (own ?? search)?.select();
 }, "Everywhere");
 bind("?", "Show the keys", showHelp, "Everywhere");
-for (const [key, path, name] of [["h", "/", "Home"], ["p", "/profiles/", "Profiles"], ["k", "/kernels/", "Kernels"], ["c", "/compare/", "Compare"],
+for (const [key, path, name] of [["h", "/", "Home"], ["p", "/profiles/", "Profiles"], ["k", "/kernels/", "Kernels"], ["f", "/fleet/", "Fleet"], ["c", "/compare/", "Compare"],
   ["b", "/builds/", "Builds"], ["t", "/tune/", "Tune"], ["a", "/cache/", "Cache"], ["r", "/captures/", "Captures"], ["w", "/workers/", "Workers"], ["s", "/sql/", "SQL"], ["o", "/occupancy/", "Occupancy calculator"]]) {
   bind(`g ${key}`, `Go to ${name}`, () => location.assign(path), "Everywhere");
 }

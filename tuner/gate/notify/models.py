@@ -36,6 +36,8 @@ class Delivery(models.Model):
     to = models.ForeignKey(Notified, on_delete=models.CASCADE, related_name="deliveries")
     gate = models.ForeignKey("tuner.Gate", null=True, blank=True, on_delete=models.CASCADE, related_name="deliveries")
     regression = models.ForeignKey("tuner.Regression", null=True, blank=True, on_delete=models.CASCADE, related_name="deliveries")
+    production = models.ForeignKey("tuner.ProductionRegression", null=True, blank=True, on_delete=models.CASCADE,
+                                   related_name="deliveries")
     event = models.CharField(max_length=24, blank=True)          # "SLOWER" …, "regression found" …, "test"
     body = models.JSONField(default=dict)                        # what is said, as it was when it happened
     status = models.CharField(max_length=8, default="waiting")   # waiting | sent | kept (a file: no mail server) | failed
@@ -53,6 +55,7 @@ class Delivery(models.Model):
         constraints = [                                          # nobody is told the same twice
             models.UniqueConstraint(fields=["to", "gate", "event"], name="delivery_gate_once"),
             models.UniqueConstraint(fields=["to", "regression", "event"], name="delivery_regression_once"),
+            models.UniqueConstraint(fields=["to", "production", "event"], name="delivery_production_once"),
         ]
 
     def __str__(self) -> str:

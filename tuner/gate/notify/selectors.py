@@ -80,6 +80,7 @@ def destination_json(row: Notified, whole: bool = False) -> dict[str, Any]:
 def delivery_json(row: Delivery, whole: bool = False) -> dict[str, Any]:
     """Return the JSON of a delivery; `whole`: its error too."""
     return {"id": row.pk, "to": row.to_id, "kind": row.to.kind, "event": row.event, "subject": row.body.get("subject", ""),
-            "gate": row.gate_id, "regression": row.regression_id, "status": row.status, "tries": row.tries,
+            "gate": row.gate_id, "regression": row.regression_id, "production": row.production_id,
+            "status": row.status, "tries": row.tries,
             "answer": row.answer, "error": visible_error(row, whole), "created": row.created.isoformat(),
             "next_try": row.due.isoformat() if row.due else None, "sent": row.sent.isoformat() if row.sent else None}

@@ -22,7 +22,7 @@ from tuner.gate.notify import webhook
 from tuner.gate.notify.secret import seal, unseal
 from tuner.gate.notify.sending_services import wake_sender
 from tuner.gate.reports import message
-from tuner.models import Delivery, Gate, Notified, Regression, Suite
+from tuner.models import Delivery, Gate, Notified, ProductionRegression, Regression, Suite
 
 FAILED, REGRESSION = "FAILED", "REGRESSION"            # a gate that ended with an error; a slowdown that a series shows
 EVENTS = ("SLOWER", "AMBIGUOUS", "NO DATA", "FASTER", "PASS", FAILED, REGRESSION)
@@ -126,7 +126,18 @@ def write_regression_messages(regression: Regression, event: str = "found") -> i
     return _write_deliveries(places, f"regression {event}"[:24], message.regression_message(row, event), regression=regression)
 
 
-def _destinations_for(event: str, suite_id: int, before: Collection[int] = ()) -> list[Notified]:
+@transaction.atomic
+def write_production_messages(row: ProductionRegression) -> int:
+    """Write the messages of a kernel that production found slower; return how many are new. Places of one suite do not hear it."""
+    places = [place for place in _destinations_for(REGRESSION, None) if place.suite_id is None]
+    facts = {name: getattr(row, name) for name in ("short_name", "kernel", "shape", "gpu_model", "model", "simulated", "from_build",
+                                                   "to_build", "ratio", "low", "high", "before_us", "after_us", "state")}
+    body = message.production_message({"id": row.pk, "since": row.since.isoformat(), **facts,
+                                       "page": _page_url("production-regression", row.pk)})
+    return _write_deliveries(places, "production found", body, production=row)
+
+
+def _destinations_for(event: str, suite_id: int | None, before: Collection[int] = ()) -> list[Notified]:
     rows = Notified.objects.filter(Q(suite=None) | Q(suite=suite_id), enabled=True)[:MAX_DESTINATIONS]
     return [row for row in rows if event in (row.verdicts or DEFAULT_EVENTS) or row.pk in before]
 

@@ -45,6 +45,26 @@ def regression_message(row: Mapping[str, Any], event: str) -> dict[str, Any]:
             "mail": "\n\n".join(filter(None, lines)), "regression": dict(row)}
 
 
+def production_message(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the message about a kernel that production found slower.
+
+    `row`: short_name, kernel, gpu_model, from_build, to_build, since, before_us, after_us, ratio, low, high, simulated, page.
+    """
+    ends = words.interval_text([row.get("low"), row.get("high")])
+    sure = f" ({ends})" if ends != words.UNKNOWN else ""
+    label = "Simulated: " if row.get("simulated") else ""
+    subject = (f"{label}{row['short_name']} is slower in production on {row['gpu_model'] or 'unknown GPU'} since {row['since']}: "
+               f"{words.change_text(row.get('ratio'))}{sure}")
+    same = row["from_build"] == row["to_build"]
+    lines = [f"{subject}.", f"Kernel: {row['kernel']}",
+             f"Build: {row['to_build']}, unchanged" if same else f"Builds: {row['from_build']} → {row['to_build']}",
+             f"A launch: {words.time_text(row.get('before_us'))} → {words.time_text(row.get('after_us'))}",
+             f"State: {row.get('state', '')}", str(row.get("page", ""))]
+    text = f"{_defuse(subject)}. {row.get('page', '')}".strip()
+    return {"event": "production", "what": "found", "subject": subject, "text": text,
+            "mail": "\n\n".join(filter(None, lines)), "production": dict(row)}
+
+
 def trial_message(who: str, page: str) -> dict[str, Any]:
     """Return a message that only shows whether messages arrive."""
     said = f"A test of Ridgepoint, asked for by {who}. Verdicts of gates arrive like this."

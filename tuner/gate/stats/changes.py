@@ -79,8 +79,11 @@ class Change:
         return self.ratio > 1
 
 
-def change_points(series: Series, *, floor: float = FLOOR, alpha: float = ALPHA, level: float = 0.95) -> list[Change]:
+def change_points(series: Series, *, floor: float = FLOOR, alpha: float = ALPHA, alpha_builds: float = ALPHA_BUILDS,
+                  level: float = 0.95) -> list[Change]:
     """Return the changes of a series of builds, oldest first; none where the library is not there.
+
+    `alpha`, `alpha_builds`: of the rank test and of the t-test on builds. Who looks at many series divides them by their number.
 
     Raises ValueError where a time is not finite and above zero.
     """
@@ -91,7 +94,8 @@ def change_points(series: Series, *, floor: float = FLOOR, alpha: float = ALPHA,
         return []
     medians = np.array([np.median(build) for build in runs])
     noise = max(_noise(medians), math.log1p(floor) / QUIET)
-    bounds = _confirm(runs, medians, propose_changes(medians, noise), noise, floor, alpha)
+    bounds = _confirm(runs, medians, propose_changes(medians, noise), noise, floor,
+                      (alpha, alpha_builds))
     found = []
     for before, at, after in zip([0, *bounds], bounds, [*bounds[1:], len(runs)], strict=False):
         good, bad = _likely_range(medians[before:after], at - before, noise)
@@ -113,6 +117,8 @@ def _run_medians(build: Any, place: int) -> Floats:
 
 
 def _median(run: Any) -> float:
+    if isinstance(run, float):              # the median of a run is all that is known of it
+        return float(run)
     if isinstance(run, bool | np.bool_ | str | bytes):
         return math.nan
     values = np.asarray(run, dtype=np.float64)
@@ -146,12 +152,12 @@ def _likely_range(medians: Floats, at: int, noise: float) -> tuple[int, int]:
 # ---- whether it is ----
 
 def _confirm(runs: list[Floats], medians: Floats, bounds: list[int], noise: float, floor: float,
-               alpha: float) -> list[int]:
+             alphas: tuple[float, float]) -> list[int]:
     """Those that both tests confirm, each against its neighbours' segments as they stand when it is asked."""
     bounds = list(bounds)
     while bounds:
         edges = [0, *bounds, len(runs)]
-        doubt = [_doubt(runs[a:b], runs[b:c], medians[a:b], medians[b:c], noise, floor, alpha)
+        doubt = [_doubt(runs[a:b], runs[b:c], medians[a:b], medians[b:c], noise, floor, alphas)
                  for a, b, c in zip(edges, edges[1:], edges[2:], strict=False)]
         worst = int(np.argmax(doubt))            # the least sure
         if doubt[worst] <= 1.0:
@@ -161,13 +167,14 @@ def _confirm(runs: list[Floats], medians: Floats, bounds: list[int], noise: floa
 
 
 def _doubt(left: list[Floats], right: list[Floats], before: Floats, after: Floats, noise: float, floor: float,
-           alpha: float) -> float:
+           alphas: tuple[float, float]) -> float:
     """How much a proposal misses its confirmation by: at most 1 where both tests and the floor are passed."""
     old, new = _nearest(left, last=True), _nearest(right, last=False)
     shift = float(np.median(new[:, None] - old[None, :]))
     size = min(abs(shift), 2 * _without_one(before, after, math.copysign(1, shift)))
-    smaller = 1e9 * math.log1p(floor) / max(size, 1e-12) if size < math.log1p(floor) else 0.0        # before any test
-    return max(smaller, two_sided_p(old, new) / alpha, _builds_test(before, after, noise) / ALPHA_BUILDS)
+    if size < math.log1p(floor):
+        return 1e9 * math.log1p(floor) / max(size, 1e-12)       # before any test
+    return max(two_sided_p(old, new) / alphas[0], _builds_test(before, after, noise) / alphas[1])
 
 
 def _without_one(before: Floats, after: Floats, sign: float) -> float:

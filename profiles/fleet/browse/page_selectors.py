@@ -1,0 +1,267 @@
+"""The fleet's page: the kernels that own most of it, with trend, what could be won back, and where to go from each."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from django.conf import settings
+from django.urls import reverse
+from django.utils.http import urlencode
+
+from profiles.analysis.core.identity import identity
+from profiles.analysis.core.names import is_collective, operator_of
+from profiles.analysis.core.shapes import bare
+from profiles.families.selectors import TUNED_OPS
+from profiles.families.share_selectors import Share, known_families, recoverable_shares
+from profiles.fleet import selectors
+from profiles.fleet.browse.addresses import GROUP_WORDS, NEXT, View, dims_words, shape_words
+from profiles.fleet.selectors import Top, TopRow, question_of
+from profiles.fleet.shape_selectors import KnownShape, known_shapes
+from profiles.fleet.store import ON_GPUS, Question, Window
+from profiles.fleet.stores import fleet_store
+from profiles.models import FleetContext
+
+TOP_ROWS = 20
+MOST_MODELS = 8                     # of GPUs, for which shares to win back are looked up
+HOUR_NS = 3.6e12
+_PRICE = re.compile(r"\s*(\d+(?:\.\d+)?)\s+(\S.{0,15})\s*")
+
+
+@dataclass(frozen=True)
+class Price:
+    """What an hour of a GPU costs."""
+
+    amount: float
+    currency: str
+
+    def of(self, hours: float) -> str:
+        return f"{self.number(hours)} {self.currency}"
+
+    def number(self, hours: float) -> str:
+        """Return what hours cost, without the currency."""
+        cost = hours * self.amount
+        return f"{cost:,.0f}" if cost >= 1000 else "<0.01" if 0 < cost < 0.005 else f"{cost:,.2f}"
+
+
+def price() -> Price | None:
+    """Return the price that the settings state ("3.20 USD"); None where they state none that can be read."""
+    match = _PRICE.fullmatch(settings.GPU_HOUR_PRICE)
+    return Price(float(match[1]), match[2].strip()) if match else None
+
+
+@dataclass(frozen=True)
+class Recoverable:
+    """GPU time that could be won back: an estimate, with its ends; `part_pct` of the row's time is what it speaks of."""
+
+    ns: float
+    low_ns: float
+    high_ns: float
+    part_pct: float
+    said: str
+
+
+@dataclass(frozen=True)
+class Actions:
+    """Addresses of filled-in forms; "" where there is none."""
+
+    deep: str = ""
+    counters: str = ""
+    tune: str = ""
+    guard: str = ""
+    family: str = ""
+
+
+@dataclass(frozen=True)
+class Line:
+    """One row of the page: the API's row, and what is known beside the sums. `before_ns` None: nothing to compare with."""
+
+    row: TopRow
+    label: str                          # of a group that is no kernel
+    drill: str                          # address of what lies below; "" for an unknown name
+    drill_word: str
+    op: str = ""
+    before_ns: float | None = None
+    recoverable: Recoverable | None = None
+    actions: Actions = field(default_factory=Actions)
+    cost: str = ""
+    cost_value: float | None = None
+    recoverable_cost: str = ""
+    shapes: Sequence[KnownShape] = ()   # of a signature, as captures show it
+
+    @property
+    def hours(self) -> float:
+        return self.row.estimate_ns / HOUR_NS
+
+    @property
+    def trend(self) -> float | None:
+        """Return the ratio of its GPU time to that of the window before."""
+        return self.row.estimate_ns / self.before_ns if self.before_ns else None
+
+    @property
+    def before_hours(self) -> float | None:
+        return None if self.before_ns is None else self.before_ns / HOUR_NS
+
+    @property
+    def is_new(self) -> bool:
+        return self.before_ns == 0
+
+    @property
+    def shape(self) -> str:
+        """Return grid, block and shared memory of a signature."""
+        return shape_words(self.row.more)
+
+    @property
+    def short_shape(self) -> str:
+        return f"{dims_words(self.row.more.get('grid'))} · {dims_words(self.row.more.get('block'))}"
+
+    @property
+    def recoverable_hours(self) -> float | None:
+        return None if self.recoverable is None else self.recoverable.ns / HOUR_NS
+
+    @property
+    def recoverable_low(self) -> float | None:
+        return None if self.recoverable is None else self.recoverable.low_ns / HOUR_NS
+
+    @property
+    def recoverable_high(self) -> float | None:
+        return None if self.recoverable is None else self.recoverable.high_ns / HOUR_NS
+
+
+@dataclass(frozen=True)
+class FleetPage:
+    top: Top
+    lines: list[Line]
+    price: Price | None
+    recoverable_ns: float | None        # of the lines, as far as it is known
+    trend_why: str                      # why there is no trend, "" where there is
+    before_wall_hours: float | None     # GPU-hours with a job in the window before
+    sampled_part: bool                  # sums of single GPUs: without quantiles and estimates
+
+    @property
+    def listed_pct(self) -> float:
+        return min(100.0, sum(line.row.share_pct for line in self.lines))
+
+    @property
+    def hours(self) -> float:
+        return self.top.estimate_ns / HOUR_NS
+
+    @property
+    def cost(self) -> str:
+        return self.price.of(self.hours) if self.price else ""
+
+    @property
+    def recoverable_hours(self) -> float | None:
+        return None if self.recoverable_ns is None else self.recoverable_ns / HOUR_NS
+
+    @property
+    def recoverable_cost(self) -> str:
+        return self.price.of(self.recoverable_hours) if self.price and self.recoverable_hours is not None else ""
+
+
+def fleet_page(view: View) -> FleetPage:
+    """Return the rows of an address, as many as TOP_ROWS; their numbers are those of `selectors.top`."""
+    top = selectors.top(view.asked, TOP_ROWS)
+    question = view.question
+    cost = price()
+    if question is None or view.window is None:
+        return FleetPage(top, [], cost, None, "", None, False)
+    before, wall_hours, why = _before(question, view, [row.key for row in top.rows])
+    named = {row.kernel for row in top.rows if row.kernel and view.group in ("kernel", "signature")}
+    families = known_families(named)
+    recoverable = _recoverable(question, view, top.rows, families)
+    shapes = known_shapes([row.key for row in top.rows]) if view.group == "signature" else {}
+    lines = [_line(view, row, families, None if before is None else before.get(row.key, 0.0), recoverable.get(row.key), cost,
+                   shapes.get(row.key, [])) for row in top.rows]
+    known = [line.recoverable.ns for line in lines if line.recoverable]
+    return FleetPage(top, lines, cost, sum(known) if known else None, why, wall_hours,
+                     from_gpu_sums(question))
+
+
+def from_gpu_sums(question: Question) -> bool:
+    """Return whether the sums of single GPUs answer: of the kernels with most time, as they were seen, without quantiles."""
+    where = set(question.where)
+    return bool(where & {"signature", "kernel"}) if question.group in ON_GPUS else bool(where & {"gpu", "host"})
+
+
+def _before(question: Question, view: View, keys: Sequence[Any]) -> tuple[dict[Any, float] | None, float | None, str]:
+    """GPU time of groups in the window before, in ns, and its GPU-hours with a job; None and why where it is not whole."""
+    window = question.window
+    length = window.to_hour - window.from_hour
+    earlier = Window(window.from_hour - length, window.from_hour)
+    if view.extent is None or earlier.from_hour < view.extent.from_hour:
+        return None, None, f"no data of the whole window before ({length:,} h)"
+    asked = Question(earlier, question.group, question.where, None)
+    found = fleet_store().over_time(asked, keys, window.to_hour + 1)
+    return {key: estimate for _, key, _, _, estimate in found}, fleet_store().coverage(asked).wall_ns / HOUR_NS, ""
+
+
+def _recoverable(question: Question, view: View, rows: Sequence[TopRow], families: Mapping[str, int]) -> dict[Any, Recoverable]:
+    """By row: its time on each model of GPU × the share that could be won back there."""
+    if view.group not in ("kernel", "signature") or not rows:
+        return {}
+    names = {row.kernel for row in rows}
+    whole_ns = {row.key: row.estimate_ns for row in rows}
+    shares: dict[Any, list[tuple[float, Share]]] = {}
+    models = _gpu_models(question)
+    for model in filter(None, models):
+        found = recoverable_shares(names, model, families)
+        time_ns = (whole_ns if len(models) == 1 else _on_gpu_model(question, view, model, list(whole_ns))) if found else {}
+        for row in rows:
+            if row.kernel in found and time_ns.get(row.key):
+                shares.setdefault(row.key, []).append((time_ns[row.key], found[row.kernel]))
+    return {key: Recoverable(sum(ns * each.share for ns, each in parts), sum(ns * each.low for ns, each in parts),
+                             sum(ns * each.high for ns, each in parts),
+                             min(100.0, 100.0 * sum(ns for ns, _ in parts) / (whole_ns[key] or 1.0)),
+                             "; ".join(dict.fromkeys(each.said for _, each in parts)))
+            for key, parts in shares.items()}
+
+
+def _gpu_models(question: Question) -> list[str]:
+    contexts = FleetContext.objects.filter(id__in=question.where["context"]) if "context" in question.where else \
+        FleetContext.objects.all()
+    return list(contexts.order_by("gpu_model").values_list("gpu_model", flat=True).distinct()[:MOST_MODELS])
+
+
+def _on_gpu_model(question: Question, view: View, model: str, keys: Sequence[Any]) -> dict[Any, float]:
+    """GPU time of groups on one model of GPU, in ns."""
+    asked = question_of({**view.asked, "gpu_model": model}, None)
+    if asked is None:
+        return {}
+    where = dict(asked.where)
+    if asked.group == "kernel" and set(where) <= {"context", "gpu_model_key", "kernel"} and "context" not in question.where:
+        where.pop("context")                            # the sums of all jobs tell models of GPU apart, and are few
+    found = fleet_store().over_time(Question(asked.window, asked.group, where, None), keys, question.window.to_hour + 1)
+    return {key: estimate for _, key, _, _, estimate in found}
+
+
+def _line(view: View, row: TopRow, families: Mapping[str, int], before_ns: float | None, recoverable: Recoverable | None,
+          cost: Price | None, shapes: Sequence[KnownShape]) -> Line:
+    key = row.name if view.group in ("gpu", "host", "build", "job", "model", "gpu_model") else str(row.key)
+    below = NEXT[view.group]
+    drill = view.link(**{view.group: key, "group": below}) if key else ""
+    what = identity(row.kernel) if row.kernel else None
+    hours = row.estimate_ns / HOUR_NS
+    return Line(row, row.name, drill, GROUP_WORDS[below], what.op if what else "", before_ns, recoverable,
+                _actions(row.kernel, view, families.get(row.kernel)) if row.kernel else Actions(),
+                cost.number(hours) if cost else "", hours * cost.amount if cost else None,
+                cost.of(recoverable.ns / HOUR_NS) if cost and recoverable else "", shapes)
+
+
+def _actions(kernel: str, view: View, family: int | None) -> Actions:
+    """Where to go from a kernel: the forms ask for what the fleet does not know (the program, the shape)."""
+    place = {name: view.words[name] for name in ("build", "model") if name in view.words}
+    operator = operator_of(kernel)
+    if operator and identity(kernel).op != TUNED_OPS[operator]:     # a convolution's name may say gemm
+        operator = ""
+    deep = {"tool": "torch", **place}
+    counters = {"tool": "ncu", "kernel": re.escape(bare(kernel)), **place}
+    return Actions(
+        f"{reverse('capture-new')}?{urlencode(deep)}",
+        # replaying a collective on one rank waits for the others for good
+        "" if is_collective(kernel) else f"{reverse('capture-new')}?{urlencode(counters)}",
+        f"{reverse('tune-new')}?{urlencode({'operator': operator})}" if operator else "",
+        f"{reverse('suite-new')}?{urlencode({'operator': operator})}" if operator else "",
+        reverse("family", args=[family]) if family else "")

@@ -1,0 +1,107 @@
+"""What the sensors of a GPU said in a window, beside the median of its model."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from profiles.fleet.gpu_selectors import GpuRow, SlowGpus, slow_gpus
+from profiles.fleet.store import Question, Window
+from profiles.fleet.stores import fleet_store
+from profiles.fleet.tables import EVENTS, TELEMETRY
+from profiles.models import FleetGpu
+
+MINUTE_S = 60.0
+DRAWN = 12                              # slow GPUs that are shown one by one
+# column -> (label, unit)
+SENSORS: dict[str, tuple[str, str]] = {
+    "sm_mhz": ("SM clock", "MHz"), "memory_mhz": ("memory clock", "MHz"), "temperature_c": ("temperature", "°C"),
+    "power_w": ("power", "W"), "throttle_pct": ("throttled", "%"), "thermal_pct": ("thermal slowdown", "%"),
+    "xid_errors": ("XID errors", ""), "ecc_errors": ("ECC errors", "")}
+Means = Mapping[str, float | None]
+
+
+@dataclass(frozen=True)
+class Sensor:
+    """One sensor of one GPU. `median` of all GPUs of its model that tell it; None is unknown."""
+
+    name: str
+    label: str
+    unit: str
+    value: float | None
+    median: float | None
+
+    @property
+    def text(self) -> str:
+        return _text(self.value, self.unit)
+
+    @property
+    def median_text(self) -> str:
+        return _text(self.median, self.unit)
+
+
+@dataclass(frozen=True)
+class GpuLine:
+    row: GpuRow
+    sensors: list[Sensor]
+
+    @property
+    def minutes_known(self) -> bool:
+        return any(sensor.value is not None for sensor in self.sensors)
+
+
+def _text(value: float | None, unit: str) -> str:
+    if value is None:
+        return "—"
+    digits = 1 if unit == "%" and 0 < value < 10 else 0
+    return f"{value:,.{digits}f} {unit}".strip()
+
+
+def means_of(sums: Mapping[str, float]) -> dict[str, float | None]:
+    """Return the mean of each sensor and the events of a row of `FleetStore.telemetry`; None where no minute knew it."""
+    out: dict[str, float | None] = {
+        name: sums[f"sum_{name}"] / sums[f"n_{name}"] if sums[f"n_{name}"] else None for name in TELEMETRY}
+    out |= {name: sums[name] if sums[f"n_{name}"] else None for name in EVENTS}
+    for name in ("throttle", "thermal"):
+        seconds, minutes = sums[f"{name}_s"], sums[f"n_{name}_s"]
+        out[f"{name}_pct"] = min(100.0, 100.0 * seconds / (minutes * MINUTE_S)) if minutes else None
+    return out
+
+
+def telemetry_by_gpu(window: Window, gpus: Sequence[int] | None = None) -> dict[int, dict[str, float | None]]:
+    """Return GPU -> means over a window; GPUs without a minute are left out."""
+    where = {} if gpus is None else {"gpu": list(gpus)}
+    sums: dict[int, dict[str, float]] = defaultdict(lambda: defaultdict(float))
+    for _, gpu, values in fleet_store().telemetry(Question(window, "gpu", where, None)):
+        for name, value in values.items():
+            sums[gpu][name] += value
+    return {gpu: means_of(values) for gpu, values in sums.items()}
+
+
+def known_median(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return median(known) if known else None
+
+
+def judged(asked: Mapping[str, str]) -> tuple[SlowGpus, list[GpuLine]]:
+    """Return every GPU's verdict with its sensors, in the order of the verdicts."""
+    found = slow_gpus(asked)
+    if found.window is None:
+        return found, []
+    means = telemetry_by_gpu(found.window)
+    gpus = {(gpu.uuid, gpu.host): gpu for gpu in FleetGpu.objects.filter(uuid__in=[row.gpu_uuid for row in found.rows])}
+    models = dict(FleetGpu.objects.filter(id__in=means).values_list("id", "model"))
+    medians: dict[str, dict[str, float | None]] = {}
+    for model in set(models.values()):
+        own = [means[gpu] for gpu, its in models.items() if its == model]
+        medians[model] = {name: known_median(each[name] for each in own) for name in SENSORS}
+    lines = []
+    for row in found.rows:
+        gpu = gpus.get((row.gpu_uuid, row.host))
+        mine = means.get(gpu.id, {}) if gpu else {}
+        beside = medians.get(row.gpu_model, {})
+        lines.append(GpuLine(row, [Sensor(name, label, unit, mine.get(name), beside.get(name))
+                                   for name, (label, unit) in SENSORS.items()]))
+    return found, lines

@@ -1,0 +1,192 @@
+"""What jobs make of their GPUs, beside other jobs of their model; GPUs that are idle, and memory that lies unused."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from profiles.fleet.browse.addresses import View
+from profiles.fleet.browse.sensor_selectors import known_median, telemetry_by_gpu
+from profiles.fleet.selectors import question_of
+from profiles.fleet.store import Coverage, Question, Window
+from profiles.fleet.stores import fleet_store
+from profiles.models import FleetContext, FleetGpu
+
+IDLE_PCT = 5.0                      # busy less than that
+HALF_PCT = 50.0                     # of the memory used
+MOST_JOBS, MOST_GPUS = 40, 50
+OWN_SHARE = 0.95                    # of a GPU's time that is a job's: its sensors speak for the job
+SENSORS: dict[str, tuple[str, str]] = {
+    "busy_pct": ("Kernels run", "%"), "sm_pct": ("SM", "%"), "tensor_pct": ("Tensor", "%"), "dram_pct": ("DRAM", "%"),
+    "power_w": ("Power", "W"), "memory_pct": ("Memory", "%")}
+
+
+@dataclass(frozen=True)
+class Value:
+    """`value` of the job, `others`: the median of other jobs of its model on its GPUs; None is unknown."""
+
+    name: str
+    label: str
+    unit: str
+    value: float | None
+    others: float | None
+
+    @property
+    def is_lower(self) -> bool:
+        """Return whether it reaches less than three quarters of the others' median."""
+        return self.value is not None and self.others is not None and self.value < 0.75 * self.others
+
+
+@dataclass(frozen=True)
+class JobLine:
+    job: str
+    model: str
+    gpu_model: str
+    gpus: int
+    shared_gpus: int                # that ran other jobs as well: their sensors mix
+    hours: float                    # GPU-hours that windows stand for
+    others: int                     # jobs of its class that it is compared with
+    simulated: bool
+    values: list[Value]
+
+
+@dataclass(frozen=True)
+class GpuUse:
+    """One GPU. `busy_pct` by its kernels where they were watched, else by its sensor: `source`."""
+
+    uuid: str
+    model: str
+    host: str
+    hours: float | None
+    busy_pct: float | None
+    source: str
+    memory_used_bytes: float | None
+    memory_bytes: float | None
+
+    @property
+    def memory_pct(self) -> float | None:
+        return _memory_pct(self.memory_used_bytes, self.memory_bytes)
+
+    @property
+    def unused_bytes(self) -> float:
+        return (self.memory_bytes or 0.0) - (self.memory_used_bytes or 0.0)
+
+
+@dataclass(frozen=True)
+class Utilisation:
+    window: Window | None
+    jobs: list[JobLine] = field(default_factory=list)
+    more_jobs: int = 0
+    gpus: int = 0
+    silent_gpus: int = 0
+    busy_pct: float | None = None               # of all watched time
+    idle: list[GpuUse] = field(default_factory=list)
+    idle_count: int = 0
+    half: list[GpuUse] = field(default_factory=list)
+    half_count: int = 0
+    unused_bytes: float = 0.0
+    memory_known: int = 0                       # GPUs that tell their memory
+
+
+def _memory_pct(used: float | None, whole: float | None) -> float | None:
+    return 100.0 * used / whole if used is not None and whole else None
+
+
+def utilisation(view: View) -> Utilisation:
+    """Return what the jobs of an address make of their GPUs."""
+    question = question_of({**view.asked, "group": "job"}, None)
+    if question is None:
+        return Utilisation(None)
+    every = FleetContext.objects.all()
+    contexts = every.filter(id__in=question.where["context"]) if "context" in question.where else every
+    of_job: dict[str, list[FleetContext]] = defaultdict(list)
+    for context in contexts:
+        of_job[context.job].append(context)
+    means = telemetry_by_gpu(question.window, question.where.get("gpu"))
+    for each in means.values():
+        each["memory_pct"] = _memory_pct(each["memory_used_bytes"], each["memory_bytes"])
+    by_gpu = _watched(question, "gpu", question.where)
+    by_job = sorted(_watched(question, "job", question.where).items(), key=lambda pair: -pair[1][0].wall_ns)
+    drafts = [_draft(question, str(job), whole, of_job.get(str(job), []), means, by_gpu) for job, whole in by_job[:MOST_JOBS]]
+    jobs = [_line(draft, drafts) for draft in drafts]
+    in_scope: set[object] = {*by_gpu} if "context" in question.where else {*means, *by_gpu}        # of one job alone its GPUs
+    uses = _uses(in_scope, by_gpu, means)
+    idle = [use for use in uses if use.busy_pct is not None and use.busy_pct < IDLE_PCT]
+    idle.sort(key=lambda use: -(use.hours or 0.0))
+    half = [use for use in uses if use.memory_pct is not None and use.memory_pct < HALF_PCT]
+    half.sort(key=lambda use: -use.unused_bytes)
+    wall_ns = sum(coverage.wall_ns for coverage, _ in by_gpu.values())
+    known = FleetGpu.objects.count() if not question.where else len(in_scope)
+    return Utilisation(question.window, jobs, max(0, len(by_job) - MOST_JOBS), len(in_scope), max(0, known - len(in_scope)),
+                       100.0 * sum(ns for _, ns in by_gpu.values()) / wall_ns if wall_ns else None, idle[:MOST_GPUS], len(idle),
+                       half[:MOST_GPUS], len(half), sum(use.unused_bytes for use in half),
+                       sum(use.memory_pct is not None for use in uses))
+
+
+Watched = dict[object, tuple[Coverage, float]]
+
+
+def _watched(question: Question, group: str, where: Mapping[str, Sequence[int]]) -> Watched:
+    """Return group -> what was watched, and the time in kernels in ns."""
+    out: Watched = {}
+    for _, key, coverage, _, estimate_ns in fleet_store().watched(Question(question.window, group, where, None)):
+        before, ns = out.get(key, (Coverage(), 0.0))
+        out[key] = (Coverage(before.windows + coverage.windows, before.observed_ns + coverage.observed_ns,
+                             before.wall_ns + coverage.wall_ns), ns + estimate_ns)
+    return out
+
+
+@dataclass(frozen=True)
+class _Draft:
+    job: str
+    kind: tuple[str, str]           # model, GPU model
+    gpus: int
+    shared: int
+    hours: float
+    simulated: bool
+    values: dict[str, float | None]
+
+
+def _draft(question: Question, job: str, whole: tuple[Coverage, float], contexts: Sequence[FleetContext],
+           means: Mapping[int, Mapping[str, float | None]], by_gpu: Watched) -> _Draft:
+    mine = _watched(question, "gpu", {**question.where, "context": [each.id for each in contexts]})
+    kinds = Counter((each.model, each.gpu_model) for each in contexts)
+    weights = {gpu: coverage.wall_ns for gpu, (coverage, _) in mine.items()}
+    coverage, busy_ns = whole
+    values: dict[str, float | None] = {name: _mean(name, weights, means) for name in SENSORS if name != "busy_pct"}
+    values["busy_pct"] = 100.0 * busy_ns / coverage.wall_ns if coverage.wall_ns else None
+    shared = sum(own < OWN_SHARE * by_gpu[gpu][0].wall_ns for gpu, own in weights.items() if gpu in by_gpu)
+    return _Draft(job, kinds.most_common(1)[0][0] if kinds else ("", ""), len(mine), shared, coverage.wall_ns / 3.6e12,
+                  any(each.simulated for each in contexts), values)
+
+
+def _mean(name: str, weights: Mapping[object, float], means: Mapping[int, Mapping[str, float | None]]) -> float | None:
+    """Over the GPUs that tell it, each by its time in the job."""
+    pairs = [(weight, value) for gpu, weight in weights.items()
+             if isinstance(gpu, int) and (value := means.get(gpu, {}).get(name)) is not None]
+    whole = sum(weight for weight, _ in pairs)
+    return sum(weight * value for weight, value in pairs) / whole if whole else None
+
+
+def _line(draft: _Draft, drafts: Sequence[_Draft]) -> JobLine:
+    model, gpu_model = draft.kind
+    others = [each for each in drafts if each is not draft and model and each.kind == draft.kind]
+    values = [Value(name, label, unit, draft.values[name], known_median(each.values[name] for each in others))
+              for name, (label, unit) in SENSORS.items()]
+    return JobLine(draft.job, model, gpu_model, draft.gpus, draft.shared, draft.hours, len(others), draft.simulated, values)
+
+
+def _uses(ids: set[object], by_gpu: Watched, means: Mapping[int, Mapping[str, float | None]]) -> list[GpuUse]:
+    out = []
+    for gpu in FleetGpu.objects.filter(id__in=[each for each in ids if isinstance(each, int)]):
+        coverage, busy_ns = by_gpu.get(gpu.id, (Coverage(), 0.0))
+        mine = means.get(gpu.id, {})
+        if coverage.wall_ns and coverage.observed_ns:
+            busy: float | None = 100.0 * busy_ns / coverage.wall_ns
+            source = "kernels"
+        else:
+            busy, source = mine.get("busy_pct"), "sensor"
+        out.append(GpuUse(gpu.uuid, gpu.model, gpu.host, coverage.wall_ns / 3.6e12 if coverage.wall_ns else None, busy, source,
+                          mine.get("memory_used_bytes"), mine.get("memory_bytes")))
+    return out

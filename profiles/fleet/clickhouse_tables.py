@@ -1,0 +1,60 @@
+"""The fleet's tables in ClickHouse: SummingMergeTree by day; a sketch is rows of (bucket, count), so that merging is SUM.
+
+A signature's kernel is a number of its own in each row: what PostgreSQL joins is read here. Rows are kept once per token
+(`insert_deduplication_token`); rows of days come through a staged table, whose partition takes the place of the day's in one step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from profiles.fleet.tables import LEVELS, TABLES, FactTable, table_name
+
+REMEMBERED_BLOCKS = 10_000          # tokens that a table knows; an unfinished merge is resumed before a new one is begun
+_KINDS = {"i": "Int64", "f": "Float64"}
+# the sort key of each table: what is filtered most first
+ORDER = {"kernels": ("kernel", "signature", "context"), "totals": ("kernel", "gpu_model"), "gpus": ("gpu", "context", "rank"),
+         "gpu_kernels": ("gpu", "kernel", "signature", "context"), "telemetry": ("gpu",), "contexts": ("context",)}
+
+
+def columns_of(table: FactTable) -> dict[str, str]:
+    """Column -> type, `parts` included: ClickHouse forgets rows whose sums are all zero, and a GPU that was idle is a row."""
+    return {"at": "Int32", **dict.fromkeys(ORDER[table.name], "Int64"), **{name: _KINDS[kind] for name, kind in table.sums.items()},
+            **dict.fromkeys(table.least, "SimpleAggregateFunction(min, Int64)"),
+            **dict.fromkeys(table.most, "SimpleAggregateFunction(max, Int64)"), "parts": "Int64"}
+
+
+def sketch_columns(table: FactTable) -> dict[str, str]:
+    return {"at": "Int32", **dict.fromkeys(ORDER[table.name], "Int64"), "bucket": "Int16", "count": "Int64"}
+
+
+def sketch_name(table: FactTable, level: str) -> str:
+    return f"{table_name(table, level)}_sketch"
+
+
+def staged(name: str) -> str:
+    return f"{name}_staged"
+
+
+def pairs_of(table: FactTable, level: str) -> Iterator[tuple[str, dict[str, str]]]:
+    """Yield the names of a table of rows and of its sketches, with their columns."""
+    yield table_name(table, level), columns_of(table)
+    if table.has_sketch:
+        yield sketch_name(table, level), sketch_columns(table)
+
+
+def create_sql() -> list[str]:
+    """Return the statements. No list of columns to sum: with one, ClickHouse keeps any of several least values, not the least."""
+    out = []
+    for table in TABLES:
+        for level in LEVELS:
+            for name, columns in pairs_of(table, level):
+                order = ", ".join([*ORDER[table.name], "at", *(["bucket"] if "bucket" in columns else [])])
+                typed = ", ".join(f"{column} {kind}" for column, kind in columns.items())
+                part = "intDiv(at, 24)" if level == "hour" else "at"
+                for each in (name,) if level == "hour" else (name, staged(name)):
+                    # what is staged twice on purpose must come twice
+                    kept = f" SETTINGS non_replicated_deduplication_window = {REMEMBERED_BLOCKS}" if each == name else ""
+                    out.append(f"CREATE TABLE IF NOT EXISTS {each} ({typed}) ENGINE = SummingMergeTree "
+                               f"PARTITION BY {part} ORDER BY ({order}){kept}")
+    return out

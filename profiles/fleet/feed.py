@@ -1,0 +1,176 @@
+"""Launch records of a file into batches, as an agent makes them of what it sees. Plain Python."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import zlib
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+from pathlib import Path
+from typing import Annotated, BinaryIO
+
+import msgspec
+import numpy as np
+
+from workers.agent.aggregate import Aggregator
+from workers.agent.launches import MINUTE_NS, MOST_NAME, MOST_WORD, Context, Gpu, KernelSum, Signature, Window, sums_by_code
+from workers.agent.wire import Batch, make_batch
+
+CHUNK = 200_000                     # records that are held at once
+MOST_LINE = 64 << 10
+MOST_REASONS = 20
+DAY_MINUTES = 1440
+_Size = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
+_Word = Annotated[str, msgspec.Meta(max_length=MOST_WORD)]
+
+
+class Record(msgspec.Struct):
+    """One line of a file."""
+
+    ts_ns: Annotated[int, msgspec.Meta(ge=0, lt=2**62)]
+    dur_ns: Annotated[int, msgspec.Meta(ge=0, lt=2**53)]
+    kernel: Annotated[str, msgspec.Meta(min_length=1)]
+    grid: tuple[_Size, _Size, _Size] = (0, 0, 0)
+    block: tuple[_Size, _Size, _Size] = (0, 0, 0)
+    shared_bytes: _Size = 0
+    gpu_uuid: _Word = ""
+    gpu_model: _Word = ""
+    host: _Word = ""
+    job: _Word = ""
+    rank: Annotated[int, msgspec.Meta(ge=-1, lt=2**31)] = -1
+    build: _Word = ""
+    model: _Word = ""
+    framework: _Word = ""
+    driver: _Word = ""
+
+
+@dataclass
+class Read:
+    """What came of a file: `reasons` of rejected lines with how many, and the first of each."""
+
+    records: int = 0
+    rejected: int = 0
+    reasons: Counter[str] = field(default_factory=Counter)
+    first: dict[str, int] = field(default_factory=dict)      # reason -> line
+    name: str = ""
+
+    def reject(self, reason: str, line: int) -> None:
+        self.rejected += 1
+        if reason in self.reasons or len(self.reasons) < MOST_REASONS:
+            self.reasons[reason] += 1
+            self.first.setdefault(reason, line)
+
+
+def batches(path: Path, read: Read, simulated: bool = False) -> Iterator[Batch]:
+    """Yield the batches of a file of JSON lines, gzip or plain; `read` holds the counts once it is exhausted.
+
+    The digest of its lines is the agent's name: the same file twice is the same batches, and counts once.
+    Records are complete: each minute of a GPU was watched from its begin to its end.
+
+    Raises:
+        OSError, EOFError, zlib.error: the file cannot be read on; what came before it is in batches already.
+    """
+    read.name = f"file-{_digest(path)}"
+    sequence, watched = 0, set[tuple[object, ...]]()
+    for records in _chunks(path, read):
+        aggregator = Aggregator()
+        for window in windows(records, simulated):
+            place = (window.context, window.gpu, window.start_ns)
+            if place in watched:                        # the minute went on in the next chunk: its time counts once
+                window = replace(window, observed_ns=0, stands_for_ns=0)
+            watched.add(place)
+            aggregator.add(window)
+        minutes = aggregator.take()
+        days = sorted({minute // DAY_MINUTES for minute in minutes})
+        for day in days:                                # a batch spans no more than a day
+            own = {minute: each for minute, each in minutes.items() if minute // DAY_MINUTES == day}
+            yield make_batch(read.name, sequence, (max(own) + 1) * MINUTE_NS, own)
+            sequence += 1
+
+
+def windows(records: list[Record], simulated: bool = False) -> Iterator[Window]:
+    """Yield one window a minute, GPU and job."""
+    numbers: dict[tuple[object, ...], int] = {}
+    places: list[tuple[Context, Gpu, int, int]] = []
+    names: dict[Signature, int] = {}
+    place, key = np.empty(len(records), np.int64), np.empty(len(records), np.int64)
+    for at, one in enumerate(records):
+        context = Context(one.job, one.build, one.gpu_model, one.model, one.framework, one.driver, simulated)
+        gpu = Gpu(one.gpu_uuid, one.gpu_model, one.host)
+        place[at] = numbers.setdefault((context, gpu, one.rank, one.ts_ns // MINUTE_NS), len(places))
+        if place[at] == len(places):
+            places.append((context, gpu, one.rank, one.ts_ns // MINUTE_NS))
+        key[at] = names.setdefault(Signature(one.kernel[:MOST_NAME], one.grid, one.block, one.shared_bytes), len(names))
+    dur_ns = np.array([one.dur_ns for one in records], np.int64)
+    signatures = list(names)
+    sums = sums_by_code(place * len(signatures) + key, dur_ns)
+    for number, own in groupby(sums, lambda pair: pair[0] // len(signatures)):
+        context, gpu, rank, minute = places[number]
+        kernels = [KernelSum(signatures[code % len(signatures)], *fields) for code, fields in own]
+        yield Window(context, gpu, minute * MINUTE_NS, MINUTE_NS, MINUTE_NS, kernels, rank)
+
+
+def _opened(path: Path) -> BinaryIO | gzip.GzipFile:
+    with open(path, "rb") as raw:
+        packed = raw.read(2) == b"\x1f\x8b"
+    return gzip.open(path, "rb") if packed else open(path, "rb")
+
+
+def _digest(path: Path) -> str:
+    """Of what it holds, however it is compressed, up to where it can be read."""
+    digest = hashlib.sha256()
+    with _opened(path) as file:
+        try:
+            while piece := file.read(1 << 20):
+                digest.update(piece)
+        except (EOFError, zlib.error, gzip.BadGzipFile):
+            pass
+    return digest.hexdigest()[:32]
+
+
+def _chunks(path: Path, read: Read) -> Iterator[list[Record]]:
+    decoder = msgspec.json.Decoder(Record)
+    records: list[Record] = []
+    with _opened(path) as file:
+        lines, ended = enumerate(_lines(file), 1), None
+        while True:
+            try:
+                number, line = next(lines)
+            except StopIteration:
+                break
+            except (OSError, EOFError, zlib.error) as error:        # what came before it counts
+                ended = error
+                break
+            if not line.strip():
+                continue
+            if len(line) > MOST_LINE:
+                read.reject(f"longer than {MOST_LINE:,} bytes", number)
+                continue
+            try:
+                one = decoder.decode(line)
+                if "\0" in one.kernel + one.job + one.build + one.host + one.gpu_uuid + one.gpu_model:
+                    raise ValueError("a name holds NUL")
+            except (msgspec.DecodeError, ValueError, RecursionError) as error:
+                read.reject(str(error)[:200], number)
+                continue
+            records.append(one)
+            read.records += 1
+            if len(records) >= CHUNK:
+                yield records
+                records = []
+    if records:
+        yield records
+    if ended is not None:
+        raise ended
+
+
+def _lines(file: BinaryIO | gzip.GzipFile) -> Iterator[bytes]:
+    """Lines, none held longer than its limit."""
+    while line := file.readline(MOST_LINE + 1):
+        if len(line) > MOST_LINE and not line.endswith(b"\n"):
+            while (rest := file.readline(MOST_LINE)) and not rest.endswith(b"\n"):
+                pass
+        yield line

@@ -1,0 +1,109 @@
+"""Rows of the fleet: agents, batches that wait, and what launches are called. The sums themselves: `tables`."""
+
+from __future__ import annotations
+
+from django.contrib.postgres.fields import ArrayField
+from django.db import models
+
+
+class FleetAgent(models.Model):
+    """One agent of one host, as it last told of itself."""
+
+    name = models.CharField(max_length=200, unique=True)
+    host = models.CharField(max_length=200, blank=True)
+    simulated = models.BooleanField(default=False)
+    first_seen = models.DateTimeField(auto_now_add=True)
+    last_seen = models.DateTimeField(null=True)
+    batches = models.BigIntegerField(default=0)
+    received_bytes = models.BigIntegerField(default=0)
+    lag_s = models.FloatField(null=True)                    # from the end of its newest minute to when it came
+    state = models.JSONField(default=dict, blank=True)      # of the agent itself: version, memory, spool, loss by job
+
+    class Meta:
+        ordering = ["name"]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class FleetBatch(models.Model):
+    """A batch that was acknowledged. Its sequence stays when it is merged: what comes twice counts once."""
+
+    agent = models.ForeignKey(FleetAgent, on_delete=models.CASCADE, related_name="batch_rows")
+    sequence = models.BigIntegerField()
+    received = models.DateTimeField(auto_now_add=True)
+    rows = models.IntegerField(default=0)
+    payload = models.BinaryField(null=True)                 # None once merged
+    # names the merge that it is in, where the sums are in another database: what was begun is done again with the same batches
+    merge = models.BigIntegerField(null=True)
+    error = models.CharField(max_length=300, blank=True)    # of one that no worker could merge: its payload stays
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["agent", "sequence"], name="fleetbatch_once")]
+        indexes = [models.Index(fields=["id"], name="fleetbatch_waiting", condition=models.Q(payload__isnull=False, error=""))]
+
+    def __str__(self) -> str:
+        return f"{self.agent_id} {self.sequence}"
+
+
+class FleetKernel(models.Model):
+    id = models.BigIntegerField(primary_key=True)           # `naming.key_of` of the name
+    name = models.TextField()
+    short_name = models.CharField(max_length=80, blank=True)
+    first_seen = models.DateTimeField(auto_now_add=True)
+
+    def __str__(self) -> str:
+        return self.short_name
+
+
+class FleetSignature(models.Model):
+    """A kernel with its grid, block and shared memory."""
+
+    id = models.BigIntegerField(primary_key=True)
+    kernel = models.ForeignKey(FleetKernel, on_delete=models.CASCADE, related_name="signatures")
+    grid = ArrayField(models.BigIntegerField(), size=3)
+    block = ArrayField(models.BigIntegerField(), size=3)
+    shared_bytes = models.BigIntegerField()
+
+    def __str__(self) -> str:
+        return f"{self.kernel_id} {self.grid}"
+
+
+class FleetContext(models.Model):
+    """What launches of one job on one model of GPU have in common; "" is unknown."""
+
+    id = models.BigIntegerField(primary_key=True)
+    job = models.CharField(max_length=200, db_index=True)
+    build = models.CharField(max_length=200)
+    gpu_model = models.CharField(max_length=200)
+    model = models.CharField(max_length=200)
+    framework = models.CharField(max_length=200)
+    driver = models.CharField(max_length=200)
+    simulated = models.BooleanField(default=False)
+    first_seen = models.DateTimeField(auto_now_add=True)
+
+    def __str__(self) -> str:
+        return f"{self.job} {self.build}"
+
+
+class FleetGpu(models.Model):
+    id = models.BigIntegerField(primary_key=True)
+    uuid = models.CharField(max_length=200, db_index=True)
+    model = models.CharField(max_length=200)
+    host = models.CharField(max_length=200, db_index=True)
+    first_seen = models.DateTimeField(auto_now_add=True)
+
+    def __str__(self) -> str:
+        return self.uuid
+
+
+class FleetDay(models.Model):
+    """Days with data: which hours' rows their day's rows hold, so that a question is answered from each launch once."""
+
+    day = models.DateField(primary_key=True)
+    written = models.DateTimeField()                        # when rows of hours last came
+    compacted = models.BigIntegerField(default=0)           # its hours before this one (since 1970) hold one row a key
+    rolled = models.DateTimeField(null=True)                # when the day was last summed of its hours; None: never
+
+    def __str__(self) -> str:
+        return self.day.isoformat()

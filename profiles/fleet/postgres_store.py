@@ -1,0 +1,277 @@
+"""The fleet's sums in PostgreSQL: partitioned tables, filled by COPY, sketches as two arrays of a row."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from django.db import connection, transaction
+
+from profiles.fleet.copy_rows import packed_rows
+from profiles.fleet.days import DAY_HOURS, extent, lock_day, mark_compacted, mark_summed, mark_written, spans
+from profiles.fleet.merge import Hours, Merged
+from profiles.fleet.naming import write_names
+from profiles.fleet.store import Coverage, Forgotten, Question, SumRow, Window, answering_table, sum_row, watching_table
+from profiles.fleet.tables import BY_NAME, LEVELS, TABLES, FactTable, table_name
+
+PARTITION = {"hour": DAY_HOURS, "day": 32}          # `at` per partition: a day of hours, a month or so of days
+_LOCK = 0x7269646765                                # of writers that make partitions
+# group -> the expression that tells its rows apart, and what is joined for it
+_CONTEXT = "JOIN profiles_fleetcontext c ON c.id = f.context"
+_GROUPS = {
+    "kernel": ("s.kernel_id", "JOIN profiles_fleetsignature s ON s.id = f.signature"), "signature": ("f.signature", ""),
+    "build": ("c.build", _CONTEXT), "job": ("c.job", _CONTEXT), "model": ("c.model", _CONTEXT),
+    "gpu_model": ("c.gpu_model", _CONTEXT), "gpu": ("f.gpu", ""), "host": ("g.host", "JOIN profiles_fleetgpu g ON g.id = f.gpu")}
+
+
+class PostgresStore:
+    """`profiles.fleet.store.FleetStore` over the rows' own database."""
+
+    shares_transaction = True
+
+    def write(self, merged: Merged, token: str = "") -> None:
+        with transaction.atomic():
+            write_names(merged)
+            written: set[int] = set()
+            for name, hours in merged.tables.items():
+                table = BY_NAME[name]
+                written |= set(np.unique(hours.columns["at"]).tolist())
+                make_partitions(table, "hour", hours.columns["at"].tolist())
+                _copy(table, hours)
+            mark_written(written)
+
+    def top(self, question: Question) -> tuple[list[SumRow], SumRow]:
+        table, rows, given = self._sums(question)
+        columns = ("sum(launches), sum(total_ns), sum(estimate_launches), sum(estimate_ns) AS about, sum(square), min(min_ns), "
+                   "max(max_ns)")
+        if not table.least:
+            columns = "sum(launches), sum(total_ns), sum(launches), sum(total_ns) AS about, 0, NULL, NULL"
+        limit = "" if question.limit is None else f" LIMIT {int(question.limit) + 1}"
+        with connection.cursor() as cursor:                 # one scan: the sum of all groups is its first row
+            cursor.execute(f"SELECT key, {columns} FROM ({rows}) r GROUP BY GROUPING SETS ((key), ()) "
+                           f"ORDER BY grouping(key) DESC, about DESC, key{limit}", given)
+            whole, *found = [sum_row(row) for row in cursor.fetchall()]
+            if table.has_sketch and found:
+                sketches = self._sketches(cursor, rows, given, [row.key for row in found])
+                found = [SumRow(**{**row.__dict__, "sketch": sketches.get(row.key, {})}) for row in found]
+        return found, whole
+
+    @staticmethod
+    def _sketches(cursor: Any, rows: str, given: Sequence[Any], keys: Sequence[Any]) -> dict[Any, dict[int, int]]:
+        cursor.execute(f"SELECT key, p.bucket, sum(p.count) FROM ({rows}) r, unnest(r.bucket, r.count) AS p(bucket, count) "
+                       f"WHERE key = ANY(%s) GROUP BY key, p.bucket", [*given, list(keys)])
+        out: dict[Any, dict[int, int]] = {}
+        for key, bucket, count in cursor.fetchall():
+            out.setdefault(key, {})[bucket] = int(count)
+        return out
+
+    def coverage(self, question: Question) -> Coverage:
+        rows, given = self._rows(watching_table(question), question, "0", "")
+        with connection.cursor() as cursor:
+            cursor.execute(f"SELECT coalesce(sum(windows), 0), coalesce(sum(observed_ns), 0), coalesce(sum(wall_ns), 0) "
+                           f"FROM ({rows}) r", given)
+            return Coverage(*(int(value) for value in cursor.fetchone()))
+
+    def over_time(self, question: Question, keys: Sequence[Any], step_hours: int) -> list[tuple[int, Any, int, int, float]]:
+        table, rows, given = self._sums(question)
+        estimate = "sum(estimate_ns)" if table.least else "sum(total_ns)"
+        with connection.cursor() as cursor:
+            cursor.execute(f"SELECT hour / %s * %s, key, sum(launches), sum(total_ns), {estimate} FROM ({rows}) r "
+                           f"WHERE key = ANY(%s) GROUP BY 1, 2 ORDER BY 1, 2", [step_hours, step_hours, *given, list(keys)])
+            return [(int(hour), key, int(launches), int(total), float(about))
+                    for hour, key, launches, total, about in cursor.fetchall()]
+
+    def watched(self, question: Question, step_hours: int | None = None) -> list[tuple[int, Any, Coverage, int, float]]:
+        rows, given = self._rows(watching_table(question), question, *_GROUPS[question.group])
+        step = step_hours or question.window.to_hour + 1
+        with connection.cursor() as cursor:
+            cursor.execute(f"SELECT greatest(hour / %s * %s, %s), key, sum(windows), sum(observed_ns), sum(wall_ns), "
+                           f"sum(total_ns), sum(estimate_ns) FROM ({rows}) r GROUP BY 1, 2 ORDER BY 1, 2",
+                           [step, step, question.window.from_hour, *given])
+            return [(int(hour), key, Coverage(int(windows), int(observed), int(wall)), int(total), float(estimate))
+                    for hour, key, windows, observed, wall, total, estimate in cursor.fetchall()]
+
+    def telemetry(self, question: Question, step_hours: int | None = None) -> list[tuple[int, int, dict[str, float]]]:
+        table = BY_NAME["telemetry"]
+        rows, given = self._rows(table, question, "f.gpu", "")
+        step = step_hours or question.window.to_hour + 1
+        with connection.cursor() as cursor:
+            cursor.execute(f"SELECT greatest(hour / %s * %s, %s), key, {', '.join(f'sum({name})' for name in table.sums)} "
+                           f"FROM ({rows}) r GROUP BY 1, 2 ORDER BY 1, 2", [step, step, question.window.from_hour, *given])
+            return [(int(hour), int(gpu), dict(zip(table.sums, map(float, sums), strict=True)))
+                    for hour, gpu, *sums in cursor.fetchall()]
+
+    def gpu_hours(self, question: Question) -> list[tuple[int, int, int, int, int, int, float]]:
+        rows, given = self._rows(BY_NAME["gpu_kernels"], question, "0", "", hours_only=True)
+        with connection.cursor() as cursor:
+            cursor.execute(f"SELECT hour, gpu, signature, context, sum(launches)::bigint, sum(total_ns)::bigint, sum(log_sum) "
+                           f"FROM ({rows}) r GROUP BY 1, 2, 3, 4 ORDER BY 1, 2, 3, 4", given)
+            return list(cursor.fetchall())
+
+    def extent(self) -> Window | None:
+        return extent()
+
+    def compact(self, day: int, before: int) -> None:
+        with transaction.atomic(), connection.cursor() as cursor:
+            row = lock_day(day)
+            first, last = max(row.compacted, day * DAY_HOURS), min(before, (day + 1) * DAY_HOURS)
+            if first < last:
+                for table in TABLES:
+                    _join_parts(cursor, table, first, last)
+                mark_compacted(day, last)
+
+    def roll_up(self, days: Sequence[int]) -> None:
+        for day in days:
+            self.compact(day, (day + 1) * DAY_HOURS)
+            with transaction.atomic(), connection.cursor() as cursor:
+                lock_day(day)
+                for table in TABLES:
+                    make_partitions(table, "day", [day])
+                    whole = table_name(table, "day")
+                    cursor.execute(f"DELETE FROM {whole} WHERE at = %s", [day])
+                    cursor.execute(_sum_sql(table, table_name(table, "hour"), whole, f"at / {DAY_HOURS}"),
+                                   [day * DAY_HOURS, (day + 1) * DAY_HOURS] * 2)
+                mark_summed(day)
+
+    def drop_before(self, level: str, at: int) -> None:
+        with transaction.atomic(), connection.cursor() as cursor:
+            cursor.execute("SELECT pg_advisory_xact_lock(%s)", [_LOCK])
+            for table in TABLES:
+                name = table_name(table, level)
+                cursor.execute("SELECT relname FROM pg_inherits JOIN pg_class ON oid = inhrelid "
+                               "WHERE inhparent = %s::regclass", [name])
+                for (part,) in cursor.fetchall():
+                    if (int(part.rsplit("_", 1)[1]) + 1) * PARTITION[level] <= at:
+                        cursor.execute(f'DROP TABLE "{part}"')
+
+    def forget(self, contexts: Sequence[int], gpu_model_keys: Sequence[int]) -> Forgotten:
+        rows = 0
+        with transaction.atomic(), connection.cursor() as cursor:
+            gpus = _only_of(cursor, "gpus", "gpu", contexts)
+            signatures = _only_of(cursor, "kernels", "signature", contexts)
+            for table in TABLES:
+                column, keys = ("context", contexts) if "context" in table.keys else ("gpu_model", gpu_model_keys) \
+                    if "gpu_model" in table.keys else ("gpu", gpus)
+                for level in LEVELS:
+                    cursor.execute(f"DELETE FROM {table_name(table, level)} WHERE {column} = ANY(%s)", [list(keys)])
+                    rows += cursor.rowcount
+            hours, days = (" UNION ".join(f"SELECT at FROM {table_name(table, level)}" for table in TABLES) for level in LEVELS)
+            cursor.execute(f"DELETE FROM profiles_fleetday WHERE day - DATE '1970-01-01' NOT IN "
+                           f"(SELECT at / {DAY_HOURS} FROM ({hours}) h UNION SELECT at FROM ({days}) d)")
+        return Forgotten(rows, gpus, signatures)
+
+    def _sums(self, question: Question) -> tuple[FactTable, str, list[Any]]:
+        """The table that answers a question, its rows with a `key` and an `hour`, and their arguments."""
+        table = answering_table(question)
+        key, join = ("f.kernel", "") if table.name == "totals" else _GROUPS[question.group]
+        return (table, *self._rows(table, question, key, join))
+
+    @staticmethod
+    def _rows(table: FactTable, question: Question, key: str, join: str, *, hours_only: bool = False) -> tuple[str, list[Any]]:
+        given: list[Any] = []
+        parts = []
+        conditions = ""
+        wanted: list[Any] = []
+        for column, keys in question.where.items():
+            name = {"gpu_model_key": "gpu_model"}.get(column, column)
+            if name == "kernel" and "kernel" not in table.keys and "signature" in table.keys:
+                conditions += " AND f.signature IN (SELECT id FROM profiles_fleetsignature WHERE kernel_id = ANY(%s))"
+            elif name in table.keys:
+                conditions += f" AND f.{name} = ANY(%s)"
+            else:
+                continue
+            wanted.append(list(keys))
+        for level, low, high in spans(question.window, hours_only=hours_only):
+            hour = "f.at" if level == "hour" else f"f.at * {DAY_HOURS}"
+            parts.append(f"SELECT {key} AS key, {hour} AS hour, f.* FROM {table_name(table, level)} f {join} "
+                         f"WHERE f.at >= %s AND f.at < %s{conditions}")
+            given += [low, high, *wanted]
+        return " UNION ALL ".join(parts), given
+
+
+def _only_of(cursor: Any, table: str, column: str, contexts: Sequence[int]) -> list[int]:
+    """The values of a column that rows of these contexts have, and of no other."""
+    rows = " UNION ALL ".join(f"SELECT {column}, context FROM {table_name(BY_NAME[table], level)}" for level in LEVELS)
+    cursor.execute(f"SELECT {column} FROM ({rows}) r GROUP BY {column} HAVING bool_and(context = ANY(%s))", [list(contexts)])
+    return [int(value) for (value,) in cursor.fetchall()]
+
+
+def make_partitions(table: FactTable, level: str, at: Iterable[int]) -> None:
+    name, size = table_name(table, level), PARTITION[level]
+    wanted = sorted({each // size for each in at})
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT relname FROM pg_inherits JOIN pg_class ON oid = inhrelid WHERE inhparent = %s::regclass", [name])
+        there = {part for (part,) in cursor.fetchall()}
+        missing = [number for number in wanted if f"{name}_{number}" not in there]
+        if missing:
+            cursor.execute("SELECT pg_advisory_xact_lock(%s)", [_LOCK])
+        for number in missing:
+            cursor.execute(f"CREATE TABLE IF NOT EXISTS {name}_{number} PARTITION OF {name} "
+                           f"FOR VALUES FROM ({number * size}) TO ({(number + 1) * size})")
+
+
+def _copy(table: FactTable, hours: Hours) -> None:
+    columns = ", ".join(table.columns)
+    with connection.cursor() as cursor, cursor.copy(
+            f"COPY {table_name(table, 'hour')} ({columns}) FROM STDIN (FORMAT BINARY)") as copy:
+        for piece in packed_rows(table, hours):
+            copy.write(piece)
+
+
+def _join_parts(cursor: Any, table: FactTable, first: int, last: int) -> None:
+    """Make one row of the parts of each key, in those hours where a fifth of the rows are more than keys."""
+    hour, keys = table_name(table, "hour"), ", ".join(table.keys)
+    cursor.execute(f"SELECT at FROM (SELECT at, count(*) AS parts FROM {hour} WHERE at >= %s AND at < %s GROUP BY at, {keys}) k "
+                   f"GROUP BY at HAVING sum(parts) > 1.2 * count(*) ORDER BY at", [first, last])
+    for (at,) in cursor.fetchall():
+        cursor.execute(f"CREATE TEMP TABLE parts ON COMMIT DROP AS SELECT * FROM {hour} WITH NO DATA")
+        cursor.execute(_sum_sql(table, hour, "parts", "at"), [at, at + 1] * 2)
+        cursor.execute(f"DELETE FROM {hour} WHERE at = %s", [at])
+        cursor.execute(f"INSERT INTO {hour} SELECT * FROM parts")
+        cursor.execute("DROP TABLE parts")
+
+
+def _sum_sql(table: FactTable, source: str, target: str, at: str) -> str:
+    """Sum the rows of `source` in a span of `at` by key into `target`; takes the span twice."""
+    keys = ", ".join(table.keys)
+    sums = ", ".join([*(f"sum({name})" for name in table.sums), *(f"min({name})" for name in table.least),
+                      *(f"max({name})" for name in table.most)])
+    names = ", ".join([*table.sums, *table.least, *table.most])
+    if not table.has_sketch:
+        return (f"INSERT INTO {target} (at, {keys}, {names}) SELECT {at}, {keys}, {sums} FROM {source} "
+                f"WHERE at >= %s AND at < %s AND at >= %s AND at < %s GROUP BY {at}, {keys}")
+    whole = ", ".join(f"{part} AS {name}" for part, name in zip(sums.split(", "), names.split(", "), strict=True))
+    return f"""
+        WITH whole AS (SELECT {at} AS at, {keys}, {whole} FROM {source} WHERE at >= %s AND at < %s GROUP BY {at}, {keys}),
+        pairs AS (SELECT {at} AS at, {keys}, p.bucket, sum(p.count)::bigint AS count
+                  FROM {source}, unnest(bucket, count) AS p(bucket, count) WHERE at >= %s AND at < %s
+                  GROUP BY {at}, {keys}, p.bucket),
+        lists AS (SELECT at, {keys}, array_agg(bucket ORDER BY bucket) AS bucket, array_agg(count ORDER BY bucket) AS count
+                  FROM pairs GROUP BY at, {keys})
+        INSERT INTO {target} (at, {keys}, {names}, bucket, count)
+        SELECT at, {keys}, {names}, coalesce(bucket, '{{}}'), coalesce(count, '{{}}')
+        FROM whole LEFT JOIN lists USING (at, {keys})"""
+
+
+def create_sql() -> list[str]:
+    """The tables, as the migration makes them."""
+    out = []
+    for table in TABLES:
+        kinds: Mapping[str, str] = {"i": "bigint", "f": "double precision"}
+        columns = ["at integer NOT NULL", *(f"{name} bigint NOT NULL" for name in table.keys),
+                   *(f"{name} {kinds[kind]} NOT NULL DEFAULT 0" for name, kind in table.sums.items()),
+                   *(f"{name} bigint NOT NULL" for name in (*table.least, *table.most)),
+                   *(["bucket smallint[] NOT NULL", "count bigint[] NOT NULL"] if table.has_sketch else [])]
+        for level in LEVELS:
+            name = table_name(table, level)
+            out.append(f"CREATE TABLE {name} ({', '.join(columns)}) PARTITION BY RANGE (at)")
+            for key in table.keys:
+                if key in ("context", "signature", "kernel", "gpu"):
+                    out.append(f"CREATE INDEX {name}_{key} ON {name} ({key}, at)")
+            out.append(f"CREATE INDEX {name}_at ON {name} USING brin (at)")
+    for name in ("totals", "contexts"):             # lists are read of these alone, without the sketches beside the sums
+        table = BY_NAME[name]
+        sums = ", ".join([*table.sums, *table.least, *table.most])
+        out.append(f"CREATE INDEX fleet_{name}_day_sums ON fleet_{name}_day (at, {', '.join(table.keys)}) INCLUDE ({sums})")
+    return out

@@ -1,0 +1,212 @@
+"""What the fleet's sums say: the kernels that own most of it, with intervals where they were sampled."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+from django.db.models import Q, QuerySet
+
+from profiles.fleet.merge import key_of
+from profiles.fleet.models import FleetContext, FleetGpu, FleetKernel, FleetSignature
+from profiles.fleet.store import GROUPS, Coverage, Question, SumRow, Window
+from profiles.fleet.stores import fleet_store
+from workers.agent.sketch import quantiles
+
+COMPLETE = 0.999                    # of the time watched: totals are what was counted, no estimates
+Z95 = 1.96                          # normal quantile of a two-sided interval of 95 %
+FILTERS = ("job", "build", "gpu_model", "model", "host", "gpu", "kernel", "signature", "simulated")
+HOUR_S = 3600
+
+
+class QuestionRefused(ValueError):
+    """What was asked cannot be read: which part, and what it takes."""
+
+
+@dataclass(frozen=True)
+class TopRow:
+    """One line of the fleet's list. `interval_pct`: half of the 95 % interval of `estimate_ns`, None where all was counted."""
+
+    key: Any
+    name: str
+    kernel: str
+    launches: int
+    total_ns: int
+    estimate_ns: float
+    estimate_launches: float
+    interval_pct: float | None
+    share_pct: float
+    p50_ns: float | None
+    p95_ns: float | None
+    min_ns: int | None
+    max_ns: int | None
+    more: Mapping[str, Any] = field(default_factory=dict)
+
+    def as_json(self) -> dict[str, Any]:
+        document = asdict(self)
+        document.pop("more")
+        return {**document, **self.more}
+
+
+@dataclass(frozen=True)
+class Top:
+    """`window` is what was asked in whole hours: sums are kept by the hour."""
+
+    window: Window | None
+    group: str
+    rows: list[TopRow]
+    launches: int
+    total_ns: int
+    estimate_ns: float
+    coverage: Coverage
+    simulated: bool
+
+    def as_json(self) -> dict[str, Any]:
+        return {**span(self.window), "group": self.group, "launches": self.launches, "total_ns": self.total_ns,
+                "estimate_ns": self.estimate_ns,
+                "observed_ns": self.coverage.observed_ns, "wall_ns": self.coverage.wall_ns, "windows": self.coverage.windows,
+                "complete": self.coverage.share >= COMPLETE, "simulated": self.simulated,
+                "rows": [row.as_json() for row in self.rows]}
+
+
+def span(window: Window | None) -> dict[str, str | None]:
+    """A window as documents say it."""
+    return {"from": moment(window.from_hour) if window else None, "to": moment(window.to_hour) if window else None}
+
+
+def moment(hour: int) -> str:
+    return datetime.fromtimestamp(hour * HOUR_S, UTC).isoformat().replace("+00:00", "Z")
+
+
+def hour_of(text: str, *, up: bool = False) -> int:
+    """Return the hour of a moment (ISO 8601, UTC where no zone is said, or seconds since 1970), the next one with `up`.
+
+    Raises:
+        QuestionRefused: it is no moment.
+    """
+    try:
+        stamp = float(text)
+    except ValueError:
+        try:
+            found = datetime.fromisoformat(text.strip())
+        except ValueError as error:
+            raise QuestionRefused(
+                f"{text[:60]!r} is no moment: write 2026-11-23, 2026-11-23T14:00 or seconds since 1970") from error
+        stamp = (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
+    if not 0 <= stamp < 2**33:
+        raise QuestionRefused(f"{text[:60]!r} lies outside 1970 to 2242")
+    return math.ceil(stamp / HOUR_S) if up else int(stamp // HOUR_S)
+
+
+def question_of(asked: Mapping[str, str], limit: int | None = 20) -> Question | None:
+    """Return the question that words ask: "from", "to", "group" and FILTERS; None where no row can answer.
+
+    Raises:
+        QuestionRefused: an unknown group, or a moment that is none.
+    """
+    group = asked.get("group") or "kernel"
+    if group not in GROUPS:
+        raise QuestionRefused(f"group {group[:40]!r} is none of {', '.join(GROUPS)}")
+    extent = fleet_store().extent()
+    first = hour_of(asked["from"]) if asked.get("from") else extent.from_hour if extent else 0
+    last = hour_of(asked["to"], up=True) if asked.get("to") else extent.to_hour if extent else 0
+    where = _where(asked)
+    if first >= last or where is None or extent is None:
+        return None
+    return Question(Window(first, last), group, where, limit)
+
+
+def _where(asked: Mapping[str, str]) -> dict[str, list[int]] | None:
+    """The keys of what is filtered; None where nothing has such a name."""
+    where: dict[str, list[int]] = {}
+    wanted = {name: asked[name] for name in ("job", "build", "gpu_model", "model") if asked.get(name)}
+    simulated = {"yes": True, "no": False}.get(asked.get("simulated", ""))
+    if wanted or simulated is not None:
+        contexts = FleetContext.objects.filter(**wanted)
+        contexts = contexts if simulated is None else contexts.filter(simulated=simulated)
+        where["context"] = list(contexts.values_list("id", flat=True))
+        if set(wanted) <= {"gpu_model"}:        # the sums of all jobs know it too, and are few
+            models = contexts.values_list("gpu_model", "simulated").distinct()
+            where["gpu_model_key"] = [key_of("gpu_model", *each) for each in models]
+    gpus = FleetGpu.objects.filter(**{name: asked[word] for name, word in (("host", "host"), ("uuid", "gpu")) if asked.get(word)})
+    if asked.get("host") or asked.get("gpu"):
+        where["gpu"] = list(gpus.values_list("id", flat=True))
+    if asked.get("kernel"):
+        where["kernel"] = list(_kernels(asked["kernel"]).values_list("id", flat=True))
+    if asked.get("signature"):
+        where["signature"] = [int(asked["signature"])] if is_key(asked["signature"]) else []
+    return None if any(not keys for keys in where.values()) else where
+
+
+def _kernels(word: str) -> QuerySet[FleetKernel]:
+    return FleetKernel.objects.filter(Q(name=word) | Q(id=int(word)) if is_key(word) else Q(name=word))
+
+
+def is_key(word: str) -> bool:
+    """Return whether a word is a number as `merge.key_of` makes them: 63 bits, so up to 19 digits."""
+    return word.isascii() and word.isdecimal() and len(word) < 20 and int(word) < 2**63
+
+
+def top(asked: Mapping[str, str], limit: int | None = 20) -> Top:
+    """Return the groups with most time."""
+    question = question_of(asked, limit)
+    simulated = FleetContext.objects.filter(simulated=True).exists()
+    if question is None:
+        return Top(None, asked.get("group") or "kernel", [], 0, 0, 0.0, Coverage(), simulated)
+    return top_of(question, simulated)
+
+
+def top_of(question: Question, simulated: bool = False) -> Top:
+    store = fleet_store()
+    rows, whole = store.top(question)
+    coverage = store.coverage(question)
+    names = names_of(question.group, [row.key for row in rows])
+    lines = [_row(row, whole, coverage, names.get(row.key, {})) for row in rows]
+    return Top(question.window, question.group, lines, whole.launches, whole.total_ns, whole.estimate_ns, coverage, simulated)
+
+
+def names_of(group: str, keys: Sequence[Any]) -> dict[Any, dict[str, Any]]:
+    """What groups are called: "name", "kernel" and what else is known of them."""
+    if group == "kernel":
+        return {each.id: {"name": each.short_name, "kernel": each.name} for each in FleetKernel.objects.filter(id__in=keys)}
+    if group == "signature":
+        return {each.id: {"name": each.kernel.short_name, "kernel": each.kernel.name, "grid": each.grid, "block": each.block,
+                          "shared_bytes": each.shared_bytes}
+                for each in FleetSignature.objects.filter(id__in=keys).select_related("kernel")}
+    if group == "gpu":
+        return {each.id: {"name": each.uuid, "gpu_uuid": each.uuid, "gpu_model": each.model, "host": each.host}
+                for each in FleetGpu.objects.filter(id__in=keys)}
+    return {key: {"name": key, group: key} for key in keys}
+
+
+def _row(row: SumRow, whole: SumRow, coverage: Coverage, named: Mapping[str, Any]) -> TopRow:
+    p50_ns: float | None = None
+    p95_ns: float | None = None
+    if row.sketch:
+        bucket, count = (np.array(list(values), np.int64) for values in (row.sketch.keys(), row.sketch.values()))
+        p50_ns, p95_ns = quantiles(bucket, count, (0.5, 0.95), row.min_ns, row.max_ns)
+    more = {key: value for key, value in named.items() if key not in ("name", "kernel")}
+    return TopRow(row.key, str(named.get("name", row.key)), str(named.get("kernel", "")), row.launches, row.total_ns,
+                  row.estimate_ns, row.estimate_launches, interval_pct(row, coverage),
+                  100.0 * row.estimate_ns / whole.estimate_ns if whole.estimate_ns else 0.0, p50_ns, p95_ns, row.min_ns, row.max_ns,
+                  more)
+
+
+def interval_pct(row: SumRow, coverage: Coverage) -> float | None:
+    """Return half of the 95 % interval of an estimate in percent of it; None where everything was watched.
+
+    Windows are a sample of the time, each standing for the time since the one before: the variance of their sum is
+    n/(n-1) · (Σy² - (Σy)²/n) · (1-c), y what a window stands for, c the share of the time watched (Cochran, "Sampling Techniques",
+    section 2.6, with the finite population correction).
+    """
+    n, c = coverage.windows, coverage.share
+    if c >= COMPLETE or not row.estimate_ns:
+        return None
+    if n < 2:
+        return 100.0
+    spread = max(0.0, row.square - row.estimate_ns ** 2 / n) * n / (n - 1) * (1.0 - c)
+    return 100.0 * Z95 * math.sqrt(spread) / row.estimate_ns

@@ -1,0 +1,217 @@
+"""Batches come in, are acknowledged once they are stored, and merged into hours by a worker; days are summed of hours.
+
+Nothing counts twice: a batch is a row (agent, sequence), and the transaction that writes its sums takes its payload away. Nothing
+acknowledged is lost: the payload stays until then. Where the sums are in another database, that transaction cannot hold both:
+there the batches of a merge are named first (`FleetBatch.merge`), and the store keeps the rows of one name once.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Collection
+from datetime import date, timedelta
+from typing import Any
+
+import numpy as np
+from django.conf import settings
+from django.db import transaction
+from django.db.models import F, Q, QuerySet, Sum
+from django.db.models.functions import Length
+from django.utils import timezone
+
+from profiles.fleet.merge import merge
+from profiles.fleet.models import FleetAgent, FleetBatch, FleetDay
+from profiles.fleet.stores import fleet_store
+from profiles.rows import json_safe
+from workers import jobs
+from workers.agent.wire import Batch, BatchRefused, unpack
+
+log = logging.getLogger(__name__)
+MOST_WAITING_BYTES = 2 << 30        # of batches that no worker merged yet: above it agents are asked to wait
+MERGE_BYTES = 32 << 20              # of payloads in one merge
+MERGE_BATCHES = 2000
+MOST_DAYS = 62                      # that one batch may span
+RETRY_S = 30
+MOST_LEVELS, MOST_STATE = 20, 200_000               # of what an agent says of itself
+# of all rows of a batch: 2^58 ns are nine years of one GPU, and 32 such batches still fit one hour's column
+MOST_SUMS = {"launches": 2.0**58, "total_ns": 2.0**58, "observed_ns": 2.0**58, "wall_ns": 2.0**58, "windows": 2.0**58,
+             "estimate_launches": 1e24, "estimate_ns": 1e24, "square": 1e48, "log_sum": 1e24}
+MERGE_AFTER_S, MERGE_BUSY_AFTER_S = 10, 30          # of waiting: many hosts' minutes are merged at once, more of them under load
+BUSY_ROWS = 50_000
+SETTLED = timedelta(minutes=10)     # after the last row of a day came, its day is summed
+TASK = "fleet"
+_EPOCH = date(1970, 1, 1)
+
+
+class FleetBusy(Exception):
+    """More waits than workers merge: come again after `retry_s` seconds."""
+
+    def __init__(self, retry_s: int) -> None:
+        super().__init__(f"batches wait to be merged; come again in {retry_s} s")
+        self.retry_s = retry_s
+
+
+def batch_accept(payload: bytes) -> dict[str, Any]:
+    """Store a batch and return {"sequence", "rows", "duplicate"}: what an agent takes as its receipt.
+
+    Raises:
+        BatchRefused: the bytes are no batch; sending them again does not help.
+        FleetBusy: too much waits.
+    """
+    batch = unpack(payload)
+    check_batch(batch)
+    waiting = FleetBatch.objects.filter(payload__isnull=False).aggregate(bytes=Sum(Length("payload")))["bytes"] or 0
+    if waiting > MOST_WAITING_BYTES:
+        raise FleetBusy(RETRY_S)
+    with transaction.atomic():
+        agent, _ = FleetAgent.objects.get_or_create(name=batch.agent)
+        minutes = [table["minute"] for table in batch.tables.values() if table["minute"].size]
+        newest_s = max(int(values.max()) for values in minutes) * 60 + 60 if minutes else None
+        _, made = FleetBatch.objects.get_or_create(agent=agent, sequence=batch.sequence,
+                                                     defaults={"payload": payload, "rows": batch.rows})
+        FleetAgent.objects.filter(pk=agent.pk).update(
+            last_seen=timezone.now(), batches=F("batches") + int(made),
+            received_bytes=F("received_bytes") + len(payload) * int(made),
+            state=json_safe(batch.state), host=next((gpu.host for gpu in batch.gpus), agent.host),
+            simulated=any(context.simulated for context in batch.contexts) or agent.simulated,
+            lag_s=None if newest_s is None else max(0.0, time.time() - newest_s))
+    return {"sequence": batch.sequence, "rows": batch.rows, "duplicate": not made}
+
+
+def check_batch(batch: Batch) -> None:
+    """Refuse what is well formed and still no minutes of a host: sums of it could not be added to others, or shown.
+
+    Raises:
+        BatchRefused: it spans too long, its sums are negative or beyond what adds up, or its state is not small and plain.
+    """
+    minutes = [table["minute"] for table in batch.tables.values() if table["minute"].size]
+    if minutes and max(int(values.max()) for values in minutes) - min(int(values.min()) for values in minutes) > MOST_DAYS * 1440:
+        raise BatchRefused(f"its minutes span more than {MOST_DAYS} days")
+    for name, table in batch.tables.items():
+        for column, values in table.items():
+            limit = MOST_SUMS.get(column)
+            if limit is not None and values.size and not (column == "log_sum" or values.min() >= 0.0):
+                raise BatchRefused(f"{name}.{column} is negative")
+            if limit is not None and float(np.abs(values.astype(np.float64)).sum()) > limit:
+                raise BatchRefused(f"{name}.{column} adds up to more than {limit:.0e}: no minutes of a host do")
+    if _levels(batch.state) > MOST_LEVELS:
+        raise BatchRefused(f"its state has more than {MOST_LEVELS} levels")
+    try:
+        if len(json.dumps(batch.state)) > MOST_STATE:
+            raise BatchRefused(f"its state is longer than {MOST_STATE:,} characters")
+    except TypeError as error:
+        raise BatchRefused(f"its state is no JSON: {error}") from error
+
+
+def _levels(state: Any) -> int:
+    """Levels of a document, MOST_LEVELS and one more at most: never deeper than that into what was sent."""
+    level, inside = 0, [state]
+    while inside and level <= MOST_LEVELS:
+        level += 1
+        inside = [each for one in inside if isinstance(one, dict | list)
+                  for each in (one.values() if isinstance(one, dict) else one)]
+    return level
+
+
+def merge_waiting(limit: int = MERGE_BATCHES) -> int:
+    """Merge batches that wait, oldest first; return how many. Several workers may: each takes batches that no other has."""
+    done, store = 0, fleet_store()
+    while True:
+        if not store.shares_transaction:
+            _name_merge(limit)
+        with transaction.atomic():
+            rows = _take(limit) if store.shares_transaction else _take_named()
+            if not rows:
+                return done
+            good: list[FleetBatch] = []
+            batches: list[Batch] = []
+            for row in rows:
+                try:
+                    batches.append(unpack(bytes(row.payload or b"")))
+                    good.append(row)
+                except BatchRefused as error:       # it was read when it came: the format changed since, or the disk lies
+                    FleetBatch.objects.filter(pk=row.pk).update(error=str(error)[:300])
+                    log.error("fleet batch %s: %s", row.pk, error)
+            if batches:
+                store.write(merge(batches), "" if store.shares_transaction else f"merge-{rows[0].merge}")
+                FleetBatch.objects.filter(pk__in=[row.pk for row in good]).update(payload=None)
+        done += len(good)
+
+
+def _waiting() -> QuerySet[FleetBatch]:
+    return FleetBatch.objects.filter(payload__isnull=False, error="")
+
+
+def _take(limit: int, waiting: QuerySet[FleetBatch] | None = None) -> list[FleetBatch]:
+    rows = (_waiting() if waiting is None else waiting).order_by("pk").select_for_update(skip_locked=True)
+    chosen: list[int] = []
+    size = 0
+    for pk, length in rows.values_list("pk", Length("payload"))[:limit]:
+        size += length
+        if chosen and size > MERGE_BYTES:
+            break
+        chosen.append(pk)
+    return list(FleetBatch.objects.filter(pk__in=chosen).order_by("pk"))
+
+
+@transaction.atomic
+def _name_merge(limit: int) -> None:
+    """Put batches that wait into a merge of their own, unless one that nobody works at is there already: that comes first."""
+    if _waiting().filter(merge__isnull=False).select_for_update(skip_locked=True).values_list("pk", flat=True)[:1]:
+        return
+    rows = _take(limit, _waiting().filter(merge=None))
+    if rows:
+        FleetBatch.objects.filter(pk__in=[row.pk for row in rows]).update(merge=rows[0].pk)
+
+
+def _take_named() -> list[FleetBatch]:
+    """The batches of the oldest merge that nobody works at. Its first batch stands for it: who locks that has them all."""
+    named = _waiting().filter(merge=F("pk")).order_by("pk").select_for_update(skip_locked=True).first()
+    return [] if named is None else list(_waiting().filter(merge=named.pk).order_by("pk").select_for_update())
+
+
+def wake_fleet(queued: Collection[int]) -> list[int]:
+    """Enqueue a merge where batches waited long enough, or days are to be summed; return the batch that woke it (0: a day)."""
+    if queued:
+        return []
+    waiting = _waiting()
+    oldest = waiting.order_by("pk").first()
+    if oldest is not None:
+        waited_s = (timezone.now() - oldest.received).total_seconds()
+        busy = waited_s < MERGE_BUSY_AFTER_S and (waiting.aggregate(rows=Sum("rows"))["rows"] or 0) > BUSY_ROWS
+        if waited_s >= (MERGE_BUSY_AFTER_S if busy else MERGE_AFTER_S):
+            jobs.enqueue("ingest", TASK, oldest.pk)
+            return [oldest.pk]
+    elif days_to_sum():
+        jobs.enqueue("ingest", TASK, 0)
+        return [0]
+    return []
+
+
+def days_to_sum(now: Any = None) -> list[int]:
+    """Return days whose rows changed since they were summed, and rest since SETTLED."""
+    before = (now or timezone.now()) - SETTLED
+    found = FleetDay.objects.filter(Q(rolled=None) | Q(rolled__lt=F("written")), written__lt=before)
+    return [(day - _EPOCH).days for day in found.order_by("day").values_list("day", flat=True)]
+
+
+def fleet_tend() -> list[int]:
+    """Sum days that rest, join parts of hours that ended, forget what is older than kept; return the days that were summed."""
+    days = days_to_sum()
+    if days:
+        fleet_store().roll_up(days)
+    ended = int((timezone.now() - SETTLED).timestamp()) // 3600         # hours that still fill stay as they are
+    for row in FleetDay.objects.filter(Q(rolled=None) | Q(rolled__lt=F("written")), compacted__lt=ended).order_by("day"):
+        day = (row.day - _EPOCH).days
+        if row.compacted < min(ended, (day + 1) * 24) and ended > day * 24:
+            fleet_store().compact(day, ended)
+    today = (timezone.now().date() - _EPOCH).days
+    # a day that was fed late is kept as long as one of today: what counts is when its rows came
+    kept = FleetDay.objects.filter(written__gte=timezone.now() - timedelta(days=settings.FLEET_KEEP_HOURS_DAYS)).order_by("day")
+    first = kept.values_list("day", flat=True).first()
+    fleet_store().drop_before("hour", min(today - settings.FLEET_KEEP_HOURS_DAYS, (first - _EPOCH).days if first else today) * 24)
+    fleet_store().drop_before("day", today - settings.FLEET_KEEP_DAYS_DAYS)
+    FleetBatch.objects.filter(payload=None, received__lt=timezone.now() - timedelta(days=settings.FLEET_KEEP_HOURS_DAYS)).delete()
+    return days

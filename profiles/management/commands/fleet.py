@@ -1,0 +1,137 @@
+"""The fleet from the command line: records of a file in, the kernels and GPUs that matter out."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from argparse import ArgumentParser
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+
+from profiles.fleet import selectors
+from profiles.fleet.feed import Read, batches
+from profiles.fleet.services import FleetBusy, batch_accept, merge_waiting
+from profiles.fleet.store import GROUPS
+from profiles.management.fleet_demo import add_demo_arguments, run_demo, run_forget
+from tuner.gate.production import selectors as production
+from workers.agent.wire import BatchRefused, pack
+
+
+class Command(BaseCommand):
+    help = "The fleet: feed launch records of a file, list what has most time, find slow GPUs."
+    requires_system_checks: list[str] = []      # `manage.py check` runs them: they load every page
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        commands = parser.add_subparsers(dest="what", required=True)
+        feed = commands.add_parser("feed", help="launch records as JSON lines (plain or gzip), taken as complete")
+        feed.add_argument("file", type=Path, help="one JSON object a line: ts_ns, dur_ns, kernel, grid, block, shared_bytes, "
+                                                  "gpu_uuid, gpu_model, host, job, rank, build; the same file twice counts once")
+        feed.add_argument("--simulated", action="store_true", help="the records are made up: label them so everywhere")
+        top = commands.add_parser("top", help="what has most time")
+        top.add_argument("--group", choices=GROUPS, default="kernel")
+        top.add_argument("--limit", type=int, default=20, help="lines (default 20; 0: all)")
+        gpus = commands.add_parser("gpus", help="which GPU is slower than the others at the same kernels")
+        for each in (top, gpus):
+            each.add_argument("--from", default="", metavar="MOMENT",
+                              help="2026-11-23, 2026-11-23T14:00 (UTC) or seconds since 1970; whole hours count")
+            each.add_argument("--to", default="", metavar="MOMENT", help="end, excluded")
+            for name in selectors.FILTERS:
+                each.add_argument(f"--{name.replace('_', '-')}", default="", help=f"only of this {name.replace('_', ' ')}")
+        move = commands.add_parser("move", help="copy the history from PostgreSQL to ClickHouse (docs/fleet-store.md)")
+        move.add_argument("url", help="clickhouse://user:password@host:8443/database?secure=1")
+        regressions = commands.add_parser("regressions", help="kernels that became slower in production, since which build and day")
+        for name in production.FILTERS:
+            regressions.add_argument(f"--{name.replace('_', '-')}", default="", help=f"only of this {name.replace('_', ' ')}")
+        demo, forget = add_demo_arguments(commands)
+        for each in (feed, top, gpus, move, regressions, demo, forget):
+            each.add_argument("--json", action="store_true", help="one JSON document on standard output")
+
+    def handle(self, *_: Any, **options: Any) -> None:
+        try:
+            document = {"feed": self.feed, "top": self.top, "gpus": self.gpus, "move": self.move, "regressions": self.regressions,
+                        "demo": self.demo, "forget-simulated": self.forget}[options["what"]](options)
+        except (selectors.QuestionRefused, BatchRefused, FleetBusy) as refused:
+            raise CommandError(str(refused)) from refused
+        if options["json"]:
+            self.stdout.write(json.dumps(document, ensure_ascii=False, allow_nan=False))
+
+    def demo(self, options: dict[str, Any]) -> dict[str, Any]:
+        return run_demo(options, self._say(options))
+
+    def forget(self, options: dict[str, Any]) -> dict[str, Any]:
+        return run_forget(self._say(options))
+
+    def _say(self, options: dict[str, Any]) -> Callable[[str], object]:
+        return self.stderr.write if options["json"] else self.stdout.write
+
+    def feed(self, options: dict[str, Any]) -> dict[str, Any]:
+        """Through the wire format, the acceptance and the merge of an agent's batches."""
+        read, accepted, duplicates, ended = Read(), 0, 0, ""
+        try:
+            for batch in batches(options["file"], read, options["simulated"]):
+                receipt = batch_accept(pack(batch))
+                duplicates += receipt["duplicate"]
+                accepted += not receipt["duplicate"]
+        except (OSError, EOFError, zlib.error) as error:
+            if not read.records:
+                raise CommandError(f"{options['file']}: {error}") from error
+            ended = f"the file ends early ({error}): what came before counts"
+        merge_waiting()
+        document = {"records": read.records, "rejected": read.rejected, "batches": accepted, "duplicate_batches": duplicates,
+                    "reasons": [{"reason": reason, "lines": count, "first_line": read.first[reason]}
+                                for reason, count in read.reasons.most_common()], "warning": ended}
+        if not options["json"]:
+            self.stdout.write(f"{read.records:,} records in {accepted} batches, {read.rejected:,} lines rejected"
+                              + (f"; {duplicates} batches were here before and count once" if duplicates else ""))
+            for reason, count in read.reasons.most_common():
+                self.stdout.write(f"  {count:,} × {reason} (first: line {read.first[reason]})")
+            if ended:
+                self.stdout.write(ended)
+        return document
+
+    def top(self, options: dict[str, Any]) -> dict[str, Any]:
+        asked = {name: options[name] for name in ("from", "to", "group", *selectors.FILTERS)}
+        found = selectors.top(asked, options["limit"] if options["limit"] > 0 else None)
+        if not options["json"]:
+            if not found.rows:
+                self.stdout.write("no launches are summed of that; batches that just came are merged within half a minute")
+            for row in found.rows:
+                within = "" if row.interval_pct is None else f" ± {row.interval_pct:.0f} %"
+                middle = "p50 unknown"
+                if row.p50_ns is not None and row.p95_ns is not None:
+                    middle = f"p50 {row.p50_ns / 1e3:,.1f} µs, p95 {row.p95_ns / 1e3:,.1f} µs"
+                self.stdout.write(f"{row.share_pct:5.1f} %  {row.estimate_ns / 3.6e12:,.3f} GPU-hours{within}  "
+                                  f"{row.launches:,} launches  {middle}  {row.name}")
+        return found.as_json()
+
+    def gpus(self, options: dict[str, Any]) -> dict[str, Any]:
+        from profiles.fleet.gpu_selectors import slow_gpus
+
+        found = slow_gpus({name: options[name] for name in ("from", "to", *selectors.FILTERS)})
+        if not options["json"]:
+            for row in found.rows:
+                self.stdout.write(f"{row.verdict:8} {row.text}  {row.gpu_uuid} ({row.host})")
+        return found.as_json()
+
+    def move(self, options: dict[str, Any]) -> dict[str, Any]:
+        from profiles.fleet.move import MoveRefused, move_to_clickhouse
+
+        try:
+            rows = move_to_clickhouse(options["url"])
+        except MoveRefused as refused:
+            raise CommandError(str(refused)) from refused
+        if not options["json"]:
+            self.stdout.write("\n".join(f"{count:>12,} rows  {name}" for name, count in rows.items()))
+        return {"rows": rows}
+
+    def regressions(self, options: dict[str, Any]) -> dict[str, Any]:
+        document = production.production_document(options)
+        if not options["json"]:
+            for row in document["rows"]:
+                self.stdout.write(f"{row['state']:12} {row['text']}  {row['interval']}")
+            if not document["rows"]:
+                self.stdout.write(f"none among {document['series']:,} series over {document['days']} days")
+        return document

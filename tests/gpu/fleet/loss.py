@@ -1,0 +1,60 @@
+"""What collecting costs four workloads: `python -m tests.gpu.fleet.loss FOLDER [--only graph] [--seconds 75] [--no-churn]`.
+
+Each workload is a process of its own, measured against itself: before CUPTI came, and by interleaved blocks. FOLDER/loss.jsonl has
+one line a phase as soon as it is known. What may end a job (taking CUPTI out) comes last, in further processes; a death is a line
+too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+NAMES = ("graph", "gemm", "training", "eager")
+
+
+def run(name: str, seconds: float, folder: Path, *more: str) -> None:
+    """Run one process, copy its lines."""
+    log = folder / f"{'_'.join([name, *more])}.log"
+    with log.open("w+") as errors, (folder / "loss.jsonl").open("a") as results:
+        child = subprocess.Popen([sys.executable, "-X", "faulthandler", "-m", "tests.gpu.fleet.child", name, str(seconds), *more],
+                                 stdout=subprocess.PIPE, stderr=errors, text=True)
+        assert child.stdout
+        for line in child.stdout:
+            if line.startswith("{"):
+                results.write(line)
+                results.flush()
+                sys.stdout.write(line[:700].rstrip() + "\n")
+                sys.stdout.flush()
+        try:
+            status = child.wait(30)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            status = child.wait()
+        if status:
+            errors.seek(0)
+            died = json.dumps({"workload": name, "phase": "died", "during": more, "status": status, "words": errors.read()[-800:]})
+            results.write(died + "\n")
+            sys.stdout.write(died + "\n")
+
+
+def main() -> None:
+    asked = argparse.ArgumentParser(description=__doc__)
+    asked.add_argument("folder", type=Path)
+    asked.add_argument("--only", nargs="*", default=NAMES, choices=NAMES)
+    asked.add_argument("--seconds", type=float, default=80, help="of each workload, about")
+    asked.add_argument("--no-churn", action="store_true")
+    options = asked.parse_args()
+    options.folder.mkdir(parents=True, exist_ok=True)
+    for name in options.only:
+        run(name, options.seconds, options.folder)
+    for name in () if options.no_churn else ("gemm", "training"):
+        if name in options.only:
+            run(name, options.seconds, options.folder, "churn")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,178 @@
+"""Records of a file through the wire, the merge and the store: sums are exact, quantiles within 1 %, nothing counts twice."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections import Counter
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from django.core.management import call_command
+from django.db import connection
+
+from profiles.fleet import services
+from profiles.fleet.models import FleetBatch, FleetDay
+from profiles.fleet.postgres_store import create_sql
+from profiles.fleet.stores import fleet_store
+from tests.profiles.fleet.records import HOUR_NS, START_NS, make_records, write_records
+
+pytestmark = pytest.mark.django_db
+
+
+def run(*words: str) -> dict[str, Any]:
+    out = io.StringIO()
+    call_command("fleet", *words, "--json", stdout=out)
+    return json.loads(out.getvalue())
+
+
+def feed(tmp_path: Path, records: list[dict[str, Any]], name: str = "records.jsonl.gz") -> dict[str, Any]:
+    return run("feed", str(write_records(tmp_path / name, records)))
+
+
+def truth(records: list[dict[str, Any]], *keys: str) -> dict[Any, np.ndarray]:
+    found: dict[Any, list[int]] = {}
+    for record in records:
+        key = tuple(tuple(record[name]) if isinstance(record[name], list) else record[name] for name in keys)
+        found.setdefault(key if len(keys) > 1 else key[0], []).append(record["dur_ns"])
+    return {key: np.array(values) for key, values in found.items()}
+
+
+def agrees(rows: list[dict[str, Any]], expected: dict[Any, np.ndarray], *keys: str) -> None:
+    assert len(rows) == len(expected)
+    whole = sum(int(values.sum()) for values in expected.values())
+    for row in rows:
+        key = tuple(tuple(row[name]) if isinstance(row[name], list) else row[name] for name in keys)
+        values = expected[key if len(keys) > 1 else key[0]]
+        assert (row["launches"], row["total_ns"], row["min_ns"], row["max_ns"]) == (
+            values.size, int(values.sum()), int(values.min()), int(values.max()))
+        assert row["estimate_ns"] == row["total_ns"] and row["interval_pct"] is None
+        assert row["share_pct"] == pytest.approx(100 * values.sum() / whole)
+        for share, name in ((50, "p50_ns"), (95, "p95_ns")):
+            assert row[name] == pytest.approx(np.percentile(values, share), rel=0.01)
+    assert [row["total_ns"] for row in rows] == sorted((row["total_ns"] for row in rows), reverse=True)
+
+
+GROUPS = {"kernel": ("kernel",), "signature": ("kernel", "grid", "block", "shared_bytes"), "build": ("build",),
+          "gpu": ("gpu_uuid",), "job": ("job",), "host": ("host",), "gpu_model": ("gpu_model",)}
+
+
+@pytest.mark.parametrize("summed", [False, True], ids=["hours", "days"])
+def test_sums_are_those_of_the_records(tmp_path: Path, summed: bool) -> None:
+    records = make_records(20_000, hours=50)
+    assert feed(tmp_path, records)["records"] == 20_000
+    if summed:
+        fleet_store().roll_up([day for day in range(START_NS // HOUR_NS // 24, (START_NS // HOUR_NS + 50) // 24 + 1)
+                               if FleetDay.objects.filter(day=f"{np.datetime64(day, 'D')}").exists()])
+        assert not FleetDay.objects.filter(rolled=None).exists()
+    for group, keys in GROUPS.items():
+        agrees(run("top", "--group", group, "--limit", "0")["rows"], truth(records, *keys), *keys)
+
+
+@pytest.mark.parametrize("summed", [False, True], ids=["hours", "days"])
+def test_a_part_of_the_time_and_filters(tmp_path: Path, summed: bool) -> None:
+    records = make_records(20_000, hours=80)
+    feed(tmp_path, records)
+    if summed:
+        fleet_store().roll_up([(day - np.datetime64("1970-01-01")).astype(int).item() for day in
+                               map(np.datetime64, FleetDay.objects.values_list("day", flat=True))])
+    low, high = START_NS + 5 * HOUR_NS, START_NS + 71 * HOUR_NS
+    own = [each for each in records if low <= each["ts_ns"] < high]
+    span = ("--from", str(low // 10**9), "--to", str(high // 10**9), "--limit", "0")
+    agrees(run("top", *span)["rows"], truth(own, "kernel"), "kernel")
+    of_job = [each for each in own if each["job"] == "job-1"]
+    agrees(run("top", *span, "--job", "job-1")["rows"], truth(of_job, "kernel"), "kernel")
+    agrees(run("top", *span, "--kernel", "_attn_fwd", "--group", "build")["rows"],
+           truth([each for each in own if each["kernel"] == "_attn_fwd"], "build"), "build")
+    agrees(run("top", *span, "--host", "host-1", "--group", "gpu")["rows"],
+           truth([each for each in own if each["host"] == "host-1"], "gpu_uuid"), "gpu_uuid")
+    on_gpu = run("top", *span, "--gpu", "GPU-0003")["rows"]             # kernels of one GPU: sums without quantiles
+    assert {row["kernel"]: row["total_ns"] for row in on_gpu} == {
+        kernel: int(values.sum()) for kernel, values in truth([e for e in own if e["gpu_uuid"] == "GPU-0003"], "kernel").items()}
+    assert run("top", "--job", "no such job")["rows"] == []
+
+
+def test_the_same_file_counts_once_and_another_adds_up(tmp_path: Path) -> None:
+    records, more = make_records(2000, seed=1), make_records(2000, seed=2)
+    feed(tmp_path, records)
+    again = feed(tmp_path, records)
+    assert again["records"] == 2000 and again["batches"] == 0 and again["duplicate_batches"] == 1
+    feed(tmp_path, more, "more.jsonl.gz")
+    agrees(run("top", "--limit", "0")["rows"], truth(records + more, "kernel"), "kernel")
+    assert not FleetBatch.objects.filter(payload__isnull=False).exists()
+
+
+def test_lines_that_are_no_records_are_counted_and_named(tmp_path: Path) -> None:
+    good = make_records(10)
+    lines = [json.dumps(each) for each in good]
+    bad = ["{", "[]", json.dumps({**good[0], "dur_ns": -1}), json.dumps({**good[0], "grid": [1, 1]}), json.dumps({"ts_ns": 1}),
+           json.dumps({**good[0], "kernel": "a\0b"}), json.dumps({**good[0], "kernel": "x" * 100_000}), "[" * 10_000,
+           json.dumps({**good[0], "ts_ns": 2**70}), "\xff"]
+    path = tmp_path / "mixed.jsonl"
+    path.write_text("\n".join([*lines[:5], *bad, "", *lines[5:]]), encoding="latin-1")
+    said = run("feed", str(path))
+    assert said["records"] == 10 and said["rejected"] == len(bad)
+    assert sum(each["lines"] for each in said["reasons"]) == len(bad) and all(each["first_line"] > 5 for each in said["reasons"])
+    agrees(run("top", "--limit", "0")["rows"], truth(good, "kernel"), "kernel")
+
+
+def test_a_file_that_ends_early_keeps_what_came(tmp_path: Path) -> None:
+    path = write_records(tmp_path / "cut.jsonl.gz", make_records(5000))
+    path.write_bytes(path.read_bytes()[:-2000])
+    said = run("feed", str(path))
+    assert 0 < said["records"] < 5000 and "ends early" in said["warning"]
+    assert sum(row["launches"] for row in run("top")["rows"]) == said["records"]
+
+
+def test_a_minute_in_two_chunks_is_watched_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("profiles.fleet.feed.CHUNK", 700)
+    records = make_records(5000)
+    feed(tmp_path, records)
+    found = run("top", "--limit", "0")
+    agrees(found["rows"], truth(records, "kernel"), "kernel")
+    minutes = {(each["gpu_uuid"], each["job"], each["build"], each["ts_ns"] // 60_000_000_000) for each in records}
+    assert found["observed_ns"] == found["wall_ns"] == len(minutes) * 60_000_000_000 and found["complete"]
+
+
+@pytest.mark.parametrize("summed", [False, True], ids=["hours", "days"])
+def test_gpus_that_are_slower_are_told_and_since_when(tmp_path: Path, summed: bool) -> None:
+    feed(tmp_path, make_records(60_000, hours=30, slow={5: (1.08, 18)}))
+    if summed:                          # days that are summed still know their hours
+        fleet_store().roll_up([(np.datetime64(day) - np.datetime64("1970-01-01")).astype(int).item()
+                               for day in FleetDay.objects.values_list("day", flat=True)])
+    rows = {row["gpu_uuid"]: row for row in run("gpus")["rows"]}
+    slow = rows.pop("GPU-0005")
+    assert slow["verdict"] == "SLOWER" and slow["slower_pct"] == pytest.approx(8, abs=1.5)
+    since = np.datetime64(slow["since"].removesuffix("Z"), "h").astype(int) - START_NS // HOUR_NS
+    assert abs(since - 18) <= 1
+    assert {row["verdict"] for row in rows.values()} == {"OK"} and len(rows) == 7
+
+
+def test_gpus_without_others_to_compare_are_unknown(tmp_path: Path) -> None:
+    feed(tmp_path, make_records(3000, gpus=2))
+    rows = run("gpus")["rows"]
+    assert {row["verdict"] for row in rows} == {"UNKNOWN"} and all(row["slower_pct"] is None and row["why"] for row in rows)
+
+
+def test_the_migration_makes_the_tables_as_they_are_described() -> None:
+    made = [sql for name in ("0015_fleet", "0016_fleet_merge") for sql in import_module(f"profiles.migrations.{name}").FACTS]
+    assert made == create_sql()
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT count(*) FROM pg_partitioned_table JOIN pg_class ON oid = partrelid WHERE relname LIKE 'fleet_%'")
+        assert cursor.fetchone()[0] == len([line for line in create_sql() if line.startswith("CREATE TABLE")])
+
+
+def test_batches_are_acknowledged_once_and_merged_by_whoever_comes(tmp_path: Path) -> None:
+    from profiles.fleet.feed import Read, batches
+    from workers.agent.wire import pack
+
+    path = write_records(tmp_path / "r.jsonl.gz", make_records(1000))
+    payloads = [pack(batch) for batch in batches(path, Read())]
+    twice = [services.batch_accept(payload)["duplicate"] for payload in (*payloads, *payloads)]
+    assert twice == [False] * len(payloads) + [True] * len(payloads)
+    assert services.merge_waiting() == len(payloads) and services.merge_waiting() == 0
+    assert [services.batch_accept(payload)["duplicate"] for payload in payloads] == [True] * len(payloads)
+    assert Counter(row["launches"] for row in run("top", "--group", "gpu_model")["rows"]) == {1000: 1}

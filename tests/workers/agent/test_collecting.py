@@ -1,0 +1,173 @@
+"""The agent's thread in a job, with a simulated CUPTI: when it attaches, what it refuses, that nothing it meets harms the job."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from workers.agent import collecting
+from workers.agent.collecting import Collecting
+from workers.agent.controller import Limits
+from workers.agent.cupti import CuptiError, Seen
+from workers.agent.identity import Identity, not_sampled, owner
+from workers.agent.launches import KernelSum, Signature, Window
+from workers.agent.progress import Steps
+
+LAUNCH_NS = 20_000
+
+
+class SimulatedCupti:
+    """A launch of 15 µs every 20 µs while a window is open."""
+
+    def __init__(self) -> None:
+        self.attached, self.records, self.dropped, self.fails = False, 0, 0, ""
+
+    def open(self) -> None:
+        if self.fails:
+            raise CuptiError(self.fails, busy="owns" in self.fails)
+        self.attached, self.opened_ns = True, time.time_ns()
+
+    def close(self) -> None:
+        self.closed_ns = time.time_ns()
+
+    def drain(self) -> bool:
+        return True
+
+    def sums(self) -> Seen:
+        count = (self.closed_ns - self.opened_ns) // LAUNCH_NS
+        self.records += count
+        one = KernelSum(Signature("k", (1, 1, 1), (1, 1, 1), 0), count, count * 15_000, 15_000, 15_000, 0.0, np.array([480]),
+                        np.array([count]))
+        return Seen(self.opened_ns, self.closed_ns, count, 0, count * 15_000, {0: [one]})
+
+    def gpu(self, device: int) -> tuple[str, str]:
+        return "GPU-1", "simulated"
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"CALM_S": 0.3, "BLOCK_S": 0.02, "FEWEST_CALM": 4, "LOOK_S": 0.02, "LOOK_AGAIN_S": 0.02}.items():
+        monkeypatch.setattr(collecting, name, value)
+    monkeypatch.setattr(collecting, "used_gpus", lambda: ["GPU-1"])
+    for name in ("KINETO_USE_DAEMON", "CUDA_INJECTION64_PATH"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def start(cupti: SimulatedCupti, sms: float | None = 90.0, steps: bool = True, **more: Any) -> tuple[Collecting, list[Window]]:
+    windows: list[Window] = []
+    own = Collecting(Identity("j", "b", "m", "h", 0, ""), Limits(loss_pct=50.0, window_s=0.1, shortest_wait_s=0.1), windows.extend,
+                     Steps(), make_collector=lambda: cupti, sms=lambda gpus: sms, **more)
+    own.start()
+    if steps:
+        def run() -> None:
+            while own.is_alive():
+                time.sleep(0.002)
+                own.steps.step()
+
+        threading.Thread(target=run, daemon=True).start()
+    return own, windows
+
+
+def until(own: Collecting, true: Any, seconds: float = 20.0) -> None:
+    end = time.monotonic() + seconds
+    while not true() and time.monotonic() < end:
+        time.sleep(0.01)
+    assert true(), (own.state, own.why)
+
+
+def finish(own: Collecting) -> None:
+    own.end()
+    own.join(10)
+    assert not own.is_alive()
+
+
+def test_windows_come_with_what_they_stand_for(quick: None) -> None:
+    own, windows = start(SimulatedCupti())
+    until(own, lambda: len(windows) >= 3)
+    finish(own)
+    assert all(0.05e9 < each.observed_ns < 1e9 and each.stands_for_ns > each.observed_ns for each in windows)
+    assert windows[0].context.job == "j" and windows[0].gpu.uuid == "GPU-1"
+    assert sum(one.launches for one in windows[0].kernels) == pytest.approx(windows[0].observed_ns / LAUNCH_NS, rel=0.2)
+
+
+@pytest.mark.parametrize("cupti, sms, steps, why", [
+    ("", 3.0, True, "3 % active"), ("", None, True, "no GPM metrics"), ("", 90.0, False, "marks no steps")])
+def test_jobs_that_are_not_attached_to(quick: None, cupti: str, sms: float | None, steps: bool, why: str) -> None:
+    simulated = SimulatedCupti()
+    own, windows = start(simulated, sms, steps)
+    until(own, lambda: why in own.why)
+    assert own.state == "not collected" and not simulated.attached and not windows
+    finish(own)
+
+
+def test_jobs_with_cuda_graphs_are_not_attached_to_unless_asked(quick: None) -> None:
+    simulated = SimulatedCupti()
+    own, _ = start(simulated)
+    own.steps.replays = 1
+    until(own, lambda: "replays CUDA graphs" in own.why or own.collector is not None)
+    assert own.collector is not None or own.state == "not collected"
+    finish(own)
+    own, windows = start(SimulatedCupti(), graphs=True)
+    own.steps.replays = 1
+    until(own, lambda: windows)
+    finish(own)
+
+
+@pytest.mark.parametrize("fails, why", [("cuptiSubscribe: another profiler owns CUPTI", "another profiler owns CUPTI"),
+                                        ("cuptiActivityEnable: unknown", "cuptiActivityEnable")])
+def test_an_error_switches_it_off_for_good(quick: None, fails: str, why: str) -> None:
+    simulated = SimulatedCupti()
+    own, windows = start(simulated)
+    until(own, lambda: windows)
+    simulated.fails = fails
+    until(own, lambda: own.state == "off")
+    own.join(10)
+    assert why in own.why and not own.is_alive() and own.report().state == "off"      # type: ignore[union-attr]
+
+
+def test_anything_a_sink_raises_stays_in_the_agent(quick: None) -> None:
+    own, _ = start(SimulatedCupti())
+    own.sink = lambda windows: 1 // 0           # type: ignore[assignment,return-value]
+    until(own, lambda: own.state == "off")
+    assert "ZeroDivisionError" in own.why
+
+
+def test_a_torch_profiler_takes_over(quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    own, windows = start(SimulatedCupti())
+    until(own, lambda: windows)
+    monkeypatch.setitem(sys.modules, "torch.autograd.profiler", SimpleNamespace(_is_profiler_enabled=True))
+    until(own, lambda: own.state == "off")
+    assert "torch profiler" in own.why
+
+
+def test_held_jobs_have_no_windows_and_offers_bound_them(quick: None) -> None:
+    own, windows = start(SimulatedCupti())
+    until(own, lambda: windows)
+    own.hold()
+    time.sleep(0.6)
+    count = len(windows)
+    time.sleep(0.5)
+    assert len(windows) == count
+    own.offer(0.0)
+    own.release()
+    time.sleep(0.5)
+    assert len(windows) == count                # no offer is open
+    own.offer(5.0)
+    until(own, lambda: len(windows) > count)
+    finish(own)
+
+
+def test_who_is_sampled_is_the_same_on_every_start_and_one_of_n() -> None:
+    ranks = [Identity("j", "", "", "h", rank, "run-1") for rank in range(4000)]
+    drawn = [not not_sampled(each, "ranks=8", "seed") for each in ranks]
+    assert drawn == [not not_sampled(each, "ranks=8", "seed") for each in ranks] and 400 < sum(drawn) < 600
+    assert drawn != [not not_sampled(each, "ranks=8", "another") for each in ranks]
+    with pytest.raises(ValueError, match="ranks=8"):
+        not_sampled(ranks[0], "gpus=2")
+    assert owner({"KINETO_USE_DAEMON": "1"}) and not owner({"KINETO_USE_DAEMON": "0"}) and not owner({})

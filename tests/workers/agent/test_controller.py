@@ -1,0 +1,115 @@
+"""The controller on simulated jobs: the true loss stays below the limit, what it states holds it, and where nothing does it says
+so."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.workers.agent.jobs import SimulatedJob
+from workers.agent.controller import MOST_EMPTY, Controller, Limits, Outcome, launch_bound
+
+MINUTES = 8 * 60.0
+
+
+@pytest.mark.parametrize("job, least_coverage_pct", [
+    (SimulatedJob(0.0023, 0.035), 2.0),                                       # a decode loop of CUDA graphs
+    (SimulatedJob(0.0005, 0.001, launches_per_s=38_000, mean_ns=26_000), 10.0),     # GPU-bound
+    (SimulatedJob(0.060, 0.02, launches_per_s=8000, in_graphs=False), 2.0),
+    (SimulatedJob(0.35, 0.02, launches_per_s=8000, in_graphs=False), 2.0),     # steps longer than a window
+    (SimulatedJob(0.0025, 0.05, noise=0.15), 1.0),
+    (SimulatedJob(0.0013, 0.25, launches_per_s=15_000, in_graphs=False, noise=0.1), 0.5),
+    (SimulatedJob(0.004, 0.124), 0.5),
+], ids=["graph", "gemm", "training", "long steps", "noisy", "slow in windows", "graph of 1 µs"])
+def test_the_true_loss_stays_below_the_limit(job: SimulatedJob, least_coverage_pct: float) -> None:
+    controller = Controller(Limits(), job.now_s)
+    job.run(5.0)
+    job.drive(controller, MINUTES)
+    true_pct = 100 * job.lost_s / job.now_s
+    told = controller.report(job.now_s)
+    assert told.state == "collecting" and told.measured and told.loss_pct is not None
+    assert true_pct <= 0.5
+    assert told.loss_low_pct - 0.05 <= true_pct <= told.loss_high_pct + 0.05
+    assert told.loss_high_pct <= 0.55
+    assert 100 * job.seen_s / job.now_s >= least_coverage_pct
+    assert told.coverage_pct == pytest.approx(100 * job.seen_s / job.now_s, rel=0.1)
+
+
+def test_a_job_without_marks_is_bounded_by_the_time_of_its_windows() -> None:
+    job = SimulatedJob(0.0023, 0.5, marks=False)
+    controller = Controller(Limits(), 0.0)
+    job.drive(controller, MINUTES)
+    told = controller.report(job.now_s)
+    assert told.state == "collecting" and not told.measured and told.loss_pct is None
+    assert 100 * job.lost_s / job.now_s <= told.loss_high_pct <= 0.55
+    assert told.coverage_pct > 0.1
+
+
+def test_a_launch_bound_job_is_left_alone() -> None:
+    job = SimulatedJob(0.0013, 0.2, launches_per_s=150_000, mean_ns=1_000, in_graphs=False)
+    controller = Controller(Limits(), 0.0)
+    job.drive(controller, 600)
+    told = controller.report(job.now_s)
+    assert told.state == "not collected" and told.why.startswith("launch-bound: 1") and told.windows == 1
+    assert 100 * job.lost_s / job.now_s < 0.02
+
+
+@pytest.mark.parametrize("outcome, bound", [
+    (Outcome(0, 0.3, 0.2, 0.0, records=30_000, busy_ns=30_000_000), True),
+    (Outcome(0, 0.3, 0.2, 0.0, records=30_000, busy_ns=30_000_000, in_graphs=30_000), False),       # a graph of short kernels
+    (Outcome(0, 0.3, 0.2, 0.0, records=30_000, busy_ns=190_000_000), False),                        # short, but the GPU is busy
+    (Outcome(0, 0.3, 0.2, 0.0, records=400, busy_ns=40_000_000), False),                            # idle, but few launches
+    (Outcome(0, 0.3, 0.0, 0.0), False)])
+def test_which_jobs_are_bound_by_their_launches(outcome: Outcome, bound: bool) -> None:
+    assert bool(launch_bound(outcome)) is bound
+
+
+def test_windows_widen_until_records_flow_and_end_where_none_do() -> None:
+    controller, now_s, lengths = Controller(Limits(), 0.0), 0.0, []
+    for _ in range(MOST_EMPTY):
+        plan = controller.plan(now_s)
+        assert plan is not None
+        lengths.append(plan.window_s)
+        controller.tell(Outcome(plan.at_s, plan.window_s, 0.0, 0.0))
+        now_s = plan.at_s + plan.window_s
+    assert lengths == [0.2, 0.4, 0.8, 1.6, 1.6]
+    assert controller.plan(now_s + 1) is None
+    assert controller.report(now_s).state == "not collected" and "no records" in controller.report(now_s).why
+    assert controller.plan(now_s + 4000) is not None            # it looks again, rarely
+
+
+def test_a_window_that_was_cut_says_nothing_of_its_length() -> None:
+    controller = Controller(Limits(), 0.0)
+    for number in range(10):
+        controller.tell(Outcome(number, 0.1, 0.0, 0.0, cut=True))
+    assert controller.window_s == Limits().window_s and controller.state != "not collected"
+
+
+def test_what_costs_too_much_is_narrowed_and_then_not_collected() -> None:
+    job = SimulatedJob(0.0023, 9.0)                              # ten times slower while a window is open
+    controller = Controller(Limits(loss_pct=0.1), 0.0)
+    job.drive(controller, 3600)
+    told = controller.report(job.now_s)
+    assert told.window_s < Limits().window_s
+    assert told.state == "not collected" and "costs up to" in told.why
+    assert 100 * job.lost_s / job.now_s < 0.3
+
+
+def test_what_stays_while_attached_is_counted_first() -> None:
+    controller = Controller(Limits(), 0.0, residue_pct=(0.6, 0.7))
+    assert controller.plan(1.0) is None and "0.60 %" in controller.report(1.0).why
+    job = SimulatedJob(0.0023, 0.035)
+    half = Controller(Limits(), 0.0, residue_pct=(0.25, 0.3))
+    job.drive(half, MINUTES)
+    told = half.report(job.now_s)
+    assert told.loss_pct is not None and 0.25 < told.loss_pct <= 0.5
+    assert 100 * job.lost_s / job.now_s <= 0.25
+
+
+def test_time_in_which_the_job_is_held_earns_nothing() -> None:
+    job = SimulatedJob(0.0023, 0.035)
+    controller = Controller(Limits(), 0.0)
+    job.drive(controller, 300)
+    before = controller.plan(job.now_s)
+    controller.shift(1000.0)
+    after = controller.plan(job.now_s + 1000.0)
+    assert before and after and after.at_s - before.at_s == pytest.approx(1000.0)

@@ -1,0 +1,72 @@
+"""What a window cost, from moments of steps."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from workers.agent.progress import RING, Steps, block_means, time_lost
+
+MS = 1_000_000
+
+
+def moments(*parts: tuple[int, float]) -> np.ndarray:
+    """Return moments in ns of so many steps of so many ms each."""
+    return np.cumsum(np.concatenate([[0.0], *(np.full(count, ms) for count, ms in parts)]) * MS).astype(np.int64)
+
+
+def test_lost_time_is_that_of_the_steps_within() -> None:
+    times = moments((500, 2.0), (100, 2.5), (500, 2.0))
+    found = time_lost(times, 1_000 * MS, 1_250 * MS)
+    assert found.seconds == pytest.approx(0.050, abs=0.002) and found.steps in (100, 101, 102)
+    assert found.steps_per_s == pytest.approx(500, rel=0.01)
+
+
+def test_steps_longer_than_the_window() -> None:
+    times = moments((10, 300.0), (1, 330.0), (10, 300.0))
+    assert time_lost(times, 3_050 * MS, 3_250 * MS).seconds == pytest.approx(0.030, abs=1e-6)
+
+
+def test_a_drift_cancels() -> None:
+    took = np.linspace(2.0, 3.0, 1000)
+    times = np.cumsum(np.concatenate([[0], took]) * MS).astype(np.int64)
+    found = time_lost(times, int(times[450]), int(times[550]))
+    assert found.seconds is not None and abs(found.seconds) < 0.002
+
+
+@pytest.mark.parametrize("times, opened, closed, why", [
+    (moments(), 0, MS, "the job marks no steps"),
+    (moments((50, 2.0)), 200 * MS, 300 * MS, "no step ran while the window was open"),
+    (moments((2, 2.0), (100, 2.0)), 2 * MS, 20 * MS, "too few steps beside the window"),
+    (moments((100, 2.0), (1, 900.0), (100, 2.0)), 150 * MS, 250 * MS, "the job paused beside the window")])
+def test_what_is_not_known_says_why(times: np.ndarray, opened: int, closed: int, why: str) -> None:
+    found = time_lost(times, opened, closed)
+    assert found.seconds is None and found.why == why
+
+
+def test_the_ring_keeps_the_last_moments_in_order() -> None:
+    clock = iter(range(RING + 1000))
+    steps = Steps(lambda: next(clock))
+    for _ in range(RING + 1000):
+        steps.step()
+    kept = steps.since(0)
+    assert kept[-1] == RING + 999 and (np.diff(kept) == 1).all() and RING - 100 <= kept.size <= RING
+    assert steps.since(RING + 990).tolist() == list(range(RING + 990, RING + 1000))
+
+
+def test_what_the_job_marks_is_believed_before_what_is_found_out() -> None:
+    steps = Steps()
+    steps.step("graph replay")
+    steps.step("optimizer")
+    assert (steps.source, steps.count) == ("optimizer", 1)
+    steps.step("graph replay")
+    assert steps.count == 1
+    steps.step()
+    steps.step("optimizer")
+    assert (steps.source, steps.count) == ("job", 1)
+
+
+def test_block_means() -> None:
+    means = block_means(moments((500, 2.0), (1, 500.0), (500, 3.0)), 0.25)
+    assert means[0] == pytest.approx(2.0 * MS) and means[-1] == pytest.approx(3.0 * MS) and max(means) < 3.1 * MS
+    assert block_means(moments(), 0.25) == []

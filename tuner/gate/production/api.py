@@ -1,0 +1,51 @@
+"""JSON over HTTP: kernels that production found slower."""
+
+from __future__ import annotations
+
+from django.shortcuts import get_object_or_404
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter, extend_schema
+from rest_framework.exceptions import ValidationError
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from tuner.gate.production import selectors, services
+from tuner.models import ProductionRegression
+
+JSON = OpenApiTypes.OBJECT
+
+
+class ProductionListApi(APIView):
+    @extend_schema(operation_id="fleet_regressions", responses=JSON, parameters=[
+        *(OpenApiParameter(name, str) for name in selectors.FILTERS), OpenApiParameter("offset", int)])
+    def get(self, request: Request) -> Response:
+        """Kernels that became slower in production, open ones first, by the GPU time that they cost a day."""
+        filters = {name: request.query_params.get(name, "")[:200] for name in selectors.FILTERS}
+        offset = request.query_params.get("offset", "0")
+        if not offset.isascii() or not offset.isdecimal() or len(offset) > 9:
+            raise ValidationError({"offset": ["a whole number from 0 on"]})
+        return Response(selectors.production_document(filters, int(offset)))
+
+
+class ProductionApi(APIView):
+    write_permission = "tuner.change_regression"
+
+    @extend_schema(operation_id="fleet_regression", responses=JSON)
+    def get(self, request: Request, pk: int) -> Response:
+        """One of them, with the days of its series."""
+        row = get_object_or_404(ProductionRegression.objects.select_related("guarded_by__suite"), pk=pk)
+        return Response({**selectors.production_json(row), "points": [
+            {"day": each.day.isoformat(), "build": each.build, "us": each.us, "launches": each.launches, "total_ns": each.total_ns,
+             "gpus": each.gpus} for each in selectors.series_points(row)]})
+
+    @extend_schema(operation_id="fleet_regression_change", request=JSON, responses=JSON)
+    def post(self, request: Request, pk: int) -> Response:
+        """{"state": open | acknowledged | intended | fixed, "note"}: what a person says of it."""
+        row = get_object_or_404(ProductionRegression, pk=pk)
+        given = request.data if isinstance(request.data, dict) else {}
+        state, note = (given.get(name, "") for name in ("state", "note"))
+        if not isinstance(state, str) or not isinstance(note, str):
+            raise ValidationError({"state": ["texts: state and note"]})
+        services.change_production(row, state, note, request.user)
+        return self.get(request, pk)

@@ -1,0 +1,124 @@
+"""How far the job is: moments at which its steps ended, and what a window cost of them.
+
+A step is what the job marks (`step()`); where it marks nothing, the end of an optimizer's step or the replay of a CUDA graph, both
+counted where torch is loaded already. Without any of these nothing is known of the job's speed, and the controller says so.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from array import array
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+RING = 1 << 17                      # moments that are kept
+FEWEST_STEPS = 3                    # on each side of a window
+HICCUP = 20.0                       # times the median: such a step is a checkpoint or a pause, and its window is set aside
+
+
+class Steps:
+    """The last RING moments, written by the job's thread, read by the agent's."""
+
+    def __init__(self, clock_ns: Callable[[], int] = time.perf_counter_ns) -> None:
+        self.count = self.replays = 0           # replays: of CUDA graphs
+        self.source = ""            # who counts: "job", "optimizer", "graph replay"
+        self._times = array("q", bytes(8 * RING))
+        self._clock_ns = clock_ns
+
+    def step(self, source: str = "job") -> None:
+        """Note that a step ended now. What the job says itself is believed before what is found out."""
+        if source != self.source:
+            if self.source and _ORDER.index(source) > _ORDER.index(self.source):
+                return
+            self.source, self.count = source, 0
+        self._times[self.count % RING] = self._clock_ns()
+        self.count += 1
+
+    def since(self, moment_ns: int) -> npt.NDArray[np.int64]:
+        """Return the moments from one on, in order."""
+        count = self.count
+        times = np.frombuffer(self._times, np.int64).copy()
+        # of a full ring the oldest may be overwritten meanwhile
+        kept = times[:count] if count <= RING else np.roll(times, -(count % RING))[64:]
+        return kept[np.searchsorted(kept, moment_ns):]
+
+
+_ORDER = ["job", "optimizer", "graph replay"]
+
+
+@dataclass(frozen=True)
+class Lost:
+    """Time that a window took from the job. `seconds` None: not known, `why` says it."""
+
+    seconds: float | None
+    steps: int = 0
+    steps_per_s: float = 0.0
+    why: str = ""
+
+
+def time_lost(times_ns: npt.NDArray[np.int64], open_ns: int, close_ns: int) -> Lost:
+    """Return what the steps between two moments took longer than as many steps beside them.
+
+    The steps beside are those of as much time before and after, at least FEWEST_STEPS on each side: their mean is what a step takes
+    without the window, and a drift of the job cancels.
+    """
+    if times_ns.size < 2:
+        return Lost(None, why="the job marks no steps")
+    begin, end = times_ns[:-1], times_ns[1:]
+    first, last = int(np.searchsorted(end, open_ns, side="right")), int(np.searchsorted(begin, close_ns, side="left"))
+    if first >= last:
+        return Lost(None, why="no step ran while the window was open")
+    span_ns = max(int(end[last - 1] - begin[first]), 1)
+    low = min(int(np.searchsorted(begin, begin[first] - span_ns)), first - FEWEST_STEPS)
+    high = max(int(np.searchsorted(end, end[last - 1] + span_ns, side="right")), last + FEWEST_STEPS)
+    if low < 0 or high > end.size:
+        return Lost(None, why="too few steps beside the window")
+    took_ns = (end - begin).astype(np.float64)
+    before, own, after = took_ns[low:first], took_ns[first:last], took_ns[last:high]
+    median_ns = float(np.median(np.concatenate([before, after])))
+    if max(before.max(), own.max(), after.max()) > HICCUP * max(median_ns, span_ns / 100):
+        return Lost(None, why="the job paused beside the window")
+    usual_ns = (float(before.mean()) + float(after.mean())) / 2
+    return Lost((float(own.sum()) - own.size * usual_ns) / 1e9, own.size, 1e9 / usual_ns)
+
+
+def block_means(times_ns: npt.NDArray[np.int64], block_s: float) -> list[float]:
+    """Return the mean length of a step, in ns, of each block of so much time; pauses are left out."""
+    if times_ns.size < 2:
+        return []
+    took_ns = np.diff(times_ns).astype(np.float64)
+    block = (times_ns[1:] - times_ns[0]) // int(block_s * 1e9)
+    fine = took_ns <= HICCUP * max(float(np.median(took_ns)), block_s * 1e9 / 100)
+    edges = np.flatnonzero(np.diff(block[fine], prepend=-1))
+    if not edges.size:
+        return []
+    counts = np.diff(np.append(edges, int(fine.sum())))
+    return [float(mean) for mean in np.add.reduceat(took_ns[fine], edges) / counts]
+
+
+def watch_torch(steps: Steps) -> list[str]:
+    """Count steps of optimizers and replays of CUDA graphs where torch is loaded; return what is counted."""
+    watched = []
+    optimizers: Any = sys.modules.get("torch.optim.optimizer")
+    register = getattr(optimizers, "register_optimizer_step_post_hook", None)
+    if register is not None and not getattr(optimizers, "_ridgepoint_agent", False):
+        register(lambda *_: steps.step("optimizer"))
+        optimizers._ridgepoint_agent = True
+        watched.append("optimizer")
+    graph: Any = getattr(sys.modules.get("torch.cuda.graphs"), "CUDAGraph", None)
+    replay = getattr(graph, "replay", None)
+    if replay is not None and not hasattr(replay, "_ridgepoint_agent"):
+        def counted(self: Any) -> None:
+            replay(self)
+            steps.replays += 1
+            steps.step("graph replay")
+
+        counted._ridgepoint_agent = True        # type: ignore[attr-defined]
+        graph.replay = counted
+        watched.append("graph replay")
+    return watched

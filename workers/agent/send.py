@@ -1,0 +1,94 @@
+"""Send spooled batches to the server, oldest first, until it acknowledges them. Outward connections only."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import random
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Callable
+from typing import Any
+
+from workers.agent import VERSION
+from workers.agent.spool import Spool
+
+CONTENT_TYPE = "application/vnd.ridgepoint.fleet"
+PATH = "/api/fleet/batches/"
+REFUSED = (400, 413, 415, 422)      # the batch itself: sending it again does not help
+TIMEOUT_S = 30.0
+FIRST_WAIT_S, MOST_WAIT_S, NO_LEAVE_S = 1.0, 300.0, 60.0
+MOST_ANSWER = 64 << 10
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """The token goes to the address that was given, to no other."""
+
+    def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> None:
+        return None
+
+
+class Sender:
+    """`why`: what keeps batches from going, "" while they go."""
+
+    def __init__(self, spool: Spool, server: str, token: Callable[[], str], chance: random.Random | None = None) -> None:
+        parts = urllib.parse.urlsplit(server.strip())
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ValueError(f"--server: an address like https://ridgepoint.example, not {server[:100]!r}")
+        self.spool, self.server, self.token = spool, server.strip().rstrip("/"), token
+        self.why, self.sent, self.duplicates = "", 0, 0
+        self._wait_s = FIRST_WAIT_S
+        self._chance = chance or random.Random()
+        self._opener = urllib.request.build_opener(_NoRedirect)
+
+    def step(self) -> float:
+        """Send one batch; return how long to wait before the next, in s."""
+        waiting = self.spool.oldest()
+        if waiting is None:
+            return FIRST_WAIT_S
+        sequence, payload = waiting
+        try:
+            answer = self.post(PATH, payload, {"Content-Type": CONTENT_TYPE})
+            receipt = json.loads(answer)
+            if not isinstance(receipt, dict) or receipt.get("sequence") != sequence:
+                raise ValueError(f"no receipt: {answer[:100]!r}")
+        except urllib.error.HTTPError as error:
+            with error:
+                return self._refused(sequence, error)
+        except (OSError, ValueError, http.client.HTTPException) as error:       # a URLError and a timeout are OSErrors
+            return self._later(f"{self.server} does not answer: {getattr(error, 'reason', error)}")
+        self.spool.done(sequence)
+        self.sent += 1
+        self.duplicates += bool(receipt.get("duplicate"))
+        self.why, self._wait_s = "", FIRST_WAIT_S
+        return 0.0
+
+    def post(self, path: str, body: bytes, headers: dict[str, str]) -> bytes:
+        """Return the answer to a POST with the token."""
+        headers = {**headers, "Authorization": f"Token {self.token()}", "User-Agent": f"ridgepoint-agent/{VERSION}",
+                   "Accept": "application/json"}
+        request = urllib.request.Request(self.server + path, body, headers, method="POST")
+        with self._opener.open(request, timeout=TIMEOUT_S) as answer:
+            return bytes(answer.read(MOST_ANSWER))
+
+    def _refused(self, sequence: int, error: urllib.error.HTTPError) -> float:
+        said = error.read(2000).decode(errors="replace")
+        if error.code in REFUSED:
+            self.spool.set_aside(sequence, f"{error.code}: {said}")
+            self.why = f"the server refused batch {sequence}: {said[:200]}"
+            return 0.0
+        if error.code in (401, 403):
+            self.why = f"the server takes no batches with this token ({error.code})"
+            return NO_LEAVE_S
+        stated = error.headers.get("Retry-After", "")
+        if stated.isdecimal():                      # hosts that were told the same do not come back at once
+            self.why = f"the server asks to come again in {stated} s ({error.code})"
+            return min(int(stated), 3600) * self._chance.uniform(1.0, 1.5) + self._chance.uniform(0, 1)
+        return self._later(f"the server answers {error.code}")
+
+    def _later(self, why: str) -> float:
+        self.why = why[:300]
+        wait_s = self._wait_s * self._chance.uniform(0.5, 1.0)
+        self._wait_s = min(MOST_WAIT_S, self._wait_s * 2)
+        return wait_s

@@ -1,0 +1,259 @@
+"""A batch of minutes as it travels: msgpack of columns, compressed with zstd; bounded when it is read.
+
+{"v": 1, "agent", "sequence", "sent_ns", "contexts": [[…]], "gpus": [[uuid, model, host]], "signatures": [[kernel, 3 × grid,
+3 × block, shared_bytes]], "kernels" | "on_gpus" | "gpu_kernels" | "telemetry": {column: little-endian bytes}, "state": {…}}
+
+A sketch's columns lie one behind the other: `buckets` of each row says how many (bucket, count) pairs are its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import zstandard
+
+from workers.agent.aggregate import KERNELS_OF_GPU, GpuSum, Minute, Sum
+from workers.agent.launches import MOST_NAME, MOST_WORD, Context, Gpu, Signature
+from workers.agent.sketch import MOST
+
+VERSION = 1
+MOST_BYTES = 8 << 20                # of a batch as it is sent
+MOST_PLAIN_BYTES = 128 << 20        # unpacked
+MOST_ROWS = 1_000_000               # of one table
+MOST_NAMES = 200_000                # signatures, contexts, GPUs
+LATEST_NS = 2**62
+
+T = TypeVar("T")
+Column = npt.NDArray[Any]
+Table = dict[str, Column]
+_SUMS = {"launches": "<i8", "total_ns": "<i8", "min_ns": "<i8", "max_ns": "<i8", "estimate_launches": "<f8", "estimate_ns": "<f8",
+         "square": "<f8", "buckets": "<i4"}
+TABLES: dict[str, dict[str, str]] = {
+    "kernels": {"minute": "<i8", "context": "<i4", "signature": "<i4", **_SUMS},
+    "on_gpus": {"minute": "<i8", "context": "<i4", "gpu": "<i4", "rank": "<i4", "windows": "<i8", "observed_ns": "<i8",
+                "wall_ns": "<i8", **_SUMS},
+    "gpu_kernels": {"minute": "<i8", "context": "<i4", "gpu": "<i4", "signature": "<i4", "launches": "<i8", "total_ns": "<i8",
+                    "log_sum": "<f8"},
+    # means over the minute; NaN is unknown
+    "telemetry": {"minute": "<i8", "gpu": "<i4", "samples": "<i4", "sm_pct": "<f4", "tensor_pct": "<f4", "dram_pct": "<f4",
+                  "busy_pct": "<f4", "power_w": "<f4", "sm_mhz": "<f4", "memory_mhz": "<f4", "temperature_c": "<f4",
+                  "memory_used_bytes": "<f8", "memory_bytes": "<f8", "throttle_s": "<f4", "thermal_s": "<f4", "xid_errors": "<f4",
+                  "ecc_errors": "<f4"},
+}
+SKETCHES = {"kernels": "kernels", "on_gpus": "on_gpus"}      # tables with pairs of bucket and count
+_INDEX = {"context": "contexts", "gpu": "gpus", "signature": "signatures"}
+
+
+class BatchRefused(ValueError):
+    """The bytes are no batch: what is wrong with them."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    agent: str
+    sequence: int
+    sent_ns: int
+    contexts: list[Context]
+    gpus: list[Gpu]
+    signatures: list[Signature]
+    tables: dict[str, Table]
+    pairs: dict[str, tuple[Column, Column]]         # table -> (bucket, count) of all its rows
+    state: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def rows(self) -> int:
+        return sum(table["minute"].size for table in self.tables.values())
+
+
+def make_batch(agent: str, sequence: int, sent_ns: int, minutes: Mapping[int, Minute], telemetry: Sequence[Mapping[str, Any]] = (),
+               state: Mapping[str, Any] | None = None) -> Batch:
+    """Return the batch of some minutes. `telemetry`: one mapping a minute and GPU, with a `gpu` and any of its columns."""
+    contexts, gpus, signatures = _Numbers[Context](), _Numbers[Gpu](), _Numbers[Signature]()
+    kernels, on_gpus, gpu_kernels = _Rows(), _Rows(), _Rows()
+    for number, minute in minutes.items():
+        for (context, signature), one in minute.kernels.items():
+            kernels.add(one, minute=number, context=contexts.of(context), signature=signatures.of(signature))
+        for (context, gpu), whole in minute.gpus.items():
+            on_gpus.add(whole, minute=number, context=contexts.of(context), gpu=gpus.of(gpu))
+        for (context, gpu), own in minute.gpu_kernels.items():
+            for signature, one in sorted(own.items(), key=lambda pair: -pair[1].total_ns)[:KERNELS_OF_GPU]:
+                gpu_kernels.add(one, minute=number, context=contexts.of(context), gpu=gpus.of(gpu),
+                                signature=signatures.of(signature))
+    measured = _Rows()
+    for each in telemetry:
+        measured.rows.append({**each, "gpu": gpus.of(each["gpu"])})
+    rows = {"kernels": kernels, "on_gpus": on_gpus, "gpu_kernels": gpu_kernels, "telemetry": measured}
+    return Batch(agent, sequence, sent_ns, contexts.every, gpus.every, signatures.every,
+                 {name: each.table(name) for name, each in rows.items()}, {name: rows[name].pairs() for name in SKETCHES},
+                 dict(state or {}))
+
+
+class _Numbers(Generic[T]):
+    def __init__(self) -> None:
+        self.every: list[T] = []
+        self.number: dict[T, int] = {}
+
+    def of(self, one: T) -> int:
+        if one not in self.number:
+            self.number[one] = len(self.every)
+            self.every.append(one)
+        return self.number[one]
+
+
+class _Rows:
+    def __init__(self) -> None:
+        self.rows: list[dict[str, Any]] = []
+        self.bucket: list[int] = []
+        self.count: list[int] = []
+
+    def add(self, one: Sum, **place: int) -> None:
+        more = {"windows": one.windows, "observed_ns": one.observed_ns, "wall_ns": one.wall_ns, "rank": one.rank} if \
+            isinstance(one, GpuSum) else {}
+        self.rows.append({**place, **more, "launches": one.launches, "total_ns": one.total_ns,
+                          "min_ns": one.min_ns if one.launches else 0, "max_ns": one.max_ns, "log_sum": one.log_sum,
+                          "estimate_launches": one.estimate_launches, "estimate_ns": one.estimate_ns, "square": one.square,
+                          "buckets": len(one.buckets)})
+        for bucket, count in sorted(one.buckets.items()):
+            self.bucket.append(bucket)
+            self.count.append(count)
+
+    def table(self, name: str) -> Table:
+        unknown = {column: np.nan for column, kind in TABLES[name].items() if name == "telemetry" and "f" in kind}
+        return {column: np.array([row.get(column, unknown.get(column, 0)) for row in self.rows], kind)
+                for column, kind in TABLES[name].items()}
+
+    def pairs(self) -> tuple[Column, Column]:
+        return np.array(self.bucket, "<i2"), np.array(self.count, "<i8")
+
+
+def pack(batch: Batch) -> bytes:
+    """Return a batch as bytes."""
+    document: dict[str, Any] = {
+        "v": VERSION, "agent": batch.agent, "sequence": batch.sequence, "sent_ns": batch.sent_ns,
+        "contexts": [list(each) for each in batch.contexts], "gpus": [list(each) for each in batch.gpus],
+        "signatures": [[each.kernel, *each.grid, *each.block, each.shared_bytes] for each in batch.signatures],
+        "state": batch.state}
+    for name, table in batch.tables.items():
+        document[name] = {column: values.tobytes() for column, values in table.items()}
+    for name, (bucket, count) in batch.pairs.items():
+        document[name] |= {"bucket": bucket.tobytes(), "count": count.tobytes()}
+    return zstandard.ZstdCompressor(level=3).compress(msgspec.msgpack.encode(document))
+
+
+class _Document(msgspec.Struct):
+    """The shape of what may come; anything else is refused."""
+
+    v: int
+    agent: str
+    sequence: int
+    sent_ns: int
+    contexts: list[tuple[str, str, str, str, str, str, bool]]
+    gpus: list[tuple[str, str, str]]
+    signatures: list[tuple[str, int, int, int, int, int, int, int]]
+    kernels: dict[str, bytes]
+    on_gpus: dict[str, bytes]
+    gpu_kernels: dict[str, bytes]
+    telemetry: dict[str, bytes]
+    state: dict[str, Any] = {}
+
+
+def unpack(data: bytes) -> Batch:
+    """Return the batch that bytes hold.
+
+    Raises:
+        BatchRefused: too large, not a batch of this version, or numbers outside their limits.
+    """
+    if len(data) > MOST_BYTES:
+        raise BatchRefused(f"{len(data):,} bytes: a batch has at most {MOST_BYTES:,}")
+    try:
+        size = zstandard.frame_content_size(data)
+        if not 0 <= size <= MOST_PLAIN_BYTES:
+            raise BatchRefused(f"its unpacked size is unknown or above {MOST_PLAIN_BYTES:,} bytes")
+        document = msgspec.msgpack.decode(zstandard.ZstdDecompressor().decompress(data, max_output_size=MOST_PLAIN_BYTES),
+                                          type=_Document)
+    except (zstandard.ZstdError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise BatchRefused(f"not a batch: {str(error)[:200]}") from error
+    if document.v != VERSION:
+        raise BatchRefused(f"version {document.v} of the format; this server reads {VERSION}")
+    _check_names(document)
+    lengths = {"contexts": len(document.contexts), "gpus": len(document.gpus), "signatures": len(document.signatures)}
+    tables, pairs = {}, {}
+    for name, columns in TABLES.items():
+        given: dict[str, bytes] = getattr(document, name)
+        tables[name] = table = _columns(name, columns, given)
+        _check_rows(name, table, lengths)
+        if name in SKETCHES:
+            pairs[name] = _pairs(name, table, given)
+    return Batch(document.agent[:MOST_WORD], document.sequence, document.sent_ns, [Context(*each) for each in document.contexts],
+                 [Gpu(*each) for each in document.gpus],
+                 [Signature(each[0], each[1:4], each[4:7], each[7]) for each in document.signatures], tables, pairs,
+                 document.state)
+
+
+def _check_names(document: _Document) -> None:
+    for name in ("contexts", "gpus", "signatures"):
+        if len(getattr(document, name)) > MOST_NAMES:
+            raise BatchRefused(f"more than {MOST_NAMES:,} {name}")
+    words = [word for each in (*document.contexts, *document.gpus) for word in each if isinstance(word, str)]
+    if any(len(word) > MOST_WORD or "\0" in word for word in words) or "\0" in document.agent or not document.agent:
+        raise BatchRefused(f"a word is longer than {MOST_WORD} characters, holds NUL, or the agent has no name")
+    for kernel, *numbers in document.signatures:
+        if len(kernel) > MOST_NAME or "\0" in kernel or any(not 0 <= each < 2**31 for each in numbers):
+            raise BatchRefused(f"a signature is outside its limits: {kernel[:80]!r} {numbers}")
+    if not 0 <= document.sequence < 2**62 or not 0 <= document.sent_ns < LATEST_NS:
+        raise BatchRefused("sequence or time outside their limits")
+
+
+def _columns(name: str, columns: Mapping[str, str], given: Mapping[str, bytes]) -> Table:
+    out: Table = {}
+    for column, kind in columns.items():
+        data = given.get(column, b"")
+        if len(data) % np.dtype(kind).itemsize:
+            raise BatchRefused(f"{name}.{column}: {len(data)} bytes are no whole number of {kind}")
+        out[column] = np.frombuffer(data, kind)
+    rows = {values.size for values in out.values()}
+    if len(rows) > 1 or max(rows) > MOST_ROWS:
+        raise BatchRefused(f"{name}: columns of different lengths, or more than {MOST_ROWS:,} rows")
+    return out
+
+
+def _check_rows(name: str, table: Table, lengths: Mapping[str, int]) -> None:
+    for column, of in _INDEX.items():
+        if column in table and table[column].size and (table[column].min() < 0 or table[column].max() >= lengths[of]):
+            raise BatchRefused(f"{name}.{column} points outside {of}")
+    for column, values in table.items():
+        if not values.size:
+            continue
+        if values.dtype.kind == "i" and column != "rank" and (values.min() < 0 or values.max() >= LATEST_NS):
+            raise BatchRefused(f"{name}.{column} is negative or too large")
+        if values.dtype.kind == "f" and name != "telemetry" and not np.isfinite(values).all():
+            raise BatchRefused(f"{name}.{column} is not finite")
+    if "minute" in table and table["minute"].size and table["minute"].max() > LATEST_NS // 60_000_000_000:
+        raise BatchRefused(f"{name}.minute is too large")
+
+
+def _pairs(name: str, table: Table, given: Mapping[str, bytes]) -> tuple[Column, Column]:
+    bucket, count = _column(name, given, "bucket", "<i2"), _column(name, given, "count", "<i8")
+    if bucket.size != count.size or bucket.size != int(table["buckets"].sum()):
+        stated = int(table["buckets"].sum())
+        raise BatchRefused(f"{name}: {bucket.size} buckets and {count.size} counts for rows that state {stated}")
+    if bucket.size and (bucket.min() < 0 or bucket.max() > MOST or count.min() < 0):
+        raise BatchRefused(f"{name}: a bucket is outside its limits")
+    own = np.add.reduceat(np.append(count, 0), np.append(0, np.cumsum(table["buckets"])[:-1]))[:table["buckets"].size] if \
+        table["buckets"].size else count[:0]
+    own = np.where(table["buckets"] > 0, own, 0)
+    if not np.array_equal(own, table["launches"]):
+        raise BatchRefused(f"{name}: a row's buckets do not add up to its launches")
+    return bucket, count
+
+
+def _column(name: str, given: Mapping[str, bytes], column: str, kind: str) -> Column:
+    data = given.get(column, b"")
+    if len(data) % np.dtype(kind).itemsize:
+        raise BatchRefused(f"{name}.{column}: {len(data)} bytes are no whole number of {kind}")
+    return np.frombuffer(data, kind)
