@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from workers.agent import VERSION
 from workers.agent.aggregate import Aggregator
-from workers.agent.launches import MINUTE_NS, Context, Gpu, KernelSum, Signature, Window
+from workers.agent.launches import MINUTE_NS, Context, Gpu, KernelSum, KernelSums, Signature, Window
 from workers.agent.sketch import bucket_of, value_of
 from workers.agent.wire import Batch, make_batch
 
@@ -103,8 +103,8 @@ class Demo:
             factors = level * slower * gpu_factor * np.exp(rng.normal(0, 0.001, len(kernels)))
             step_ns = sum(each.mean_ns * each.launches for each in kernels)
             steps = busy * observed_ns * rng.uniform(0.97, 1.0) / (step_ns * gpu_factor)
-            sums = [_kernel_sum(each, max(1, int(rng.poisson(each.launches * steps))), float(factor), rng)
-                    for each, factor in zip(kernels, factors, strict=True)]
+            sums = KernelSums.of([_kernel_sum(each, max(1, int(rng.poisson(each.launches * steps))), float(factor), rng)
+                                  for each, factor in zip(kernels, factors, strict=True)])
             gpu = Gpu(f"GPU-{self.host_name(host)}-{number}", GPU_MODEL, self.host_name(host))
             yield Window(context, gpu, minute * MINUTE_NS, observed_ns, stands_for_ns, sums, host * self.gpus + number)
 

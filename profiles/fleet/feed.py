@@ -8,7 +8,6 @@ import zlib
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from itertools import groupby
 from pathlib import Path
 from typing import Annotated, BinaryIO
 
@@ -16,7 +15,7 @@ import msgspec
 import numpy as np
 
 from workers.agent.aggregate import Aggregator
-from workers.agent.launches import MINUTE_NS, MOST_NAME, MOST_WORD, Context, Gpu, KernelSum, Signature, Window, sums_by_code
+from workers.agent.launches import MINUTE_NS, MOST_NAME, MOST_WORD, Context, Gpu, Signature, Window, sum_by_code
 from workers.agent.wire import Batch, make_batch
 
 CHUNK = 200_000                     # records that are held at once
@@ -106,10 +105,12 @@ def windows(records: list[Record], simulated: bool = False) -> Iterator[Window]:
         key[at] = names.setdefault(Signature(one.kernel[:MOST_NAME], one.grid, one.block, one.shared_bytes), len(names))
     dur_ns = np.array([one.dur_ns for one in records], np.int64)
     signatures = list(names)
-    sums = sums_by_code(place * len(signatures) + key, dur_ns)
-    for number, own in groupby(sums, lambda pair: pair[0] // len(signatures)):
-        context, gpu, rank, minute = places[number]
-        kernels = [KernelSum(signatures[code % len(signatures)], *fields) for code, fields in own]
+    code, sums = sum_by_code(place * len(signatures) + key, dur_ns)
+    number = code // max(1, len(signatures))
+    named = replace(sums, signatures=[signatures[own] for own in (code % max(1, len(signatures))).tolist()])
+    edges = [*np.flatnonzero(np.diff(number, prepend=-1)).tolist(), number.size]
+    for first, kernels in zip(edges, named.split(edges), strict=False):
+        context, gpu, rank, minute = places[int(number[first])]
         yield Window(context, gpu, minute * MINUTE_NS, MINUTE_NS, MINUTE_NS, kernels, rank)
 
 

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from workers.agent.launches import MOST_NAME, KernelSum, Signature, sum_durations
+from workers.agent.launches import MOST_NAME, KernelSums, Signature, sum_durations
 from workers.agent.libraries import Demangler, find_cupti, gpu_of
 from workers.agent.records import CONCURRENT_KERNEL, RecordsRefused, decode, group, layout
 
@@ -53,7 +53,7 @@ class Seen:
     records: int = 0
     in_graphs: int = 0
     busy_ns: int = 0                # sum of durations: of launches that overlap twice
-    kernels: dict[int, list[KernelSum]] = field(default_factory=dict)
+    kernels: dict[int, KernelSums] = field(default_factory=dict)
 
 
 class Collector:

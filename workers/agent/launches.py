@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -14,7 +15,9 @@ from workers.agent.sketch import bucket_of
 MINUTE_NS = 60_000_000_000
 MOST_NAME = 4096                    # characters of a kernel's name that are kept
 Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
 MOST_WORD = 200                     # of a job, a build, a host
+_NONE = np.zeros(0, np.int64)
 
 
 class Signature(NamedTuple):
@@ -59,6 +62,50 @@ class KernelSum:
 
 
 @dataclass(frozen=True)
+class KernelSums:
+    """The same of many signatures: one column a field, each with a row a signature.
+
+    The sketches lie one behind the other in `bucket` and `count`; `buckets` of a row says how many pairs are its own.
+    """
+
+    signatures: list[Signature]
+    launches: Ints
+    total_ns: Ints
+    min_ns: Ints
+    max_ns: Ints
+    log_sum: Floats
+    buckets: Ints
+    bucket: Ints
+    count: Ints
+
+    @classmethod
+    def of(cls, rows: Sequence[KernelSum] = ()) -> KernelSums:
+        launches, total_ns, min_ns, max_ns, buckets = np.array(
+            [(one.launches, one.total_ns, one.min_ns, one.max_ns, one.bucket.size) for one in rows], np.int64).reshape(-1, 5).T
+        return cls([one.signature for one in rows], launches, total_ns, min_ns, max_ns, np.array([one.log_sum for one in rows]),
+                   buckets, np.concatenate([_NONE, *(one.bucket for one in rows)]),
+                   np.concatenate([_NONE, *(one.count for one in rows)]))
+
+    def __len__(self) -> int:
+        return len(self.signatures)
+
+    def __iter__(self) -> Iterator[KernelSum]:
+        ends = np.cumsum(self.buckets).tolist()
+        for at, signature in enumerate(self.signatures):
+            own = slice(ends[at - 1] if at else 0, ends[at])
+            yield KernelSum(signature, int(self.launches[at]), int(self.total_ns[at]), int(self.min_ns[at]), int(self.max_ns[at]),
+                            float(self.log_sum[at]), self.bucket[own], self.count[own])
+
+    def split(self, edges: Sequence[int]) -> Iterator[KernelSums]:
+        """Yield the rows between each edge and the next."""
+        upto = np.append(0, np.cumsum(self.buckets)).tolist()
+        for first, end in pairwise(edges):
+            own, pairs = slice(first, end), slice(upto[first], upto[end])
+            yield KernelSums(self.signatures[own], self.launches[own], self.total_ns[own], self.min_ns[own], self.max_ns[own],
+                             self.log_sum[own], self.buckets[own], self.bucket[pairs], self.count[pairs])
+
+
+@dataclass(frozen=True)
 class Window:
     """What was seen of one job on one GPU between two moments.
 
@@ -70,7 +117,7 @@ class Window:
     start_ns: int                   # since 1970
     observed_ns: int
     stands_for_ns: int
-    kernels: list[KernelSum] = field(default_factory=list)
+    kernels: KernelSums = field(default_factory=KernelSums.of)
     rank: int = -1
 
     @property
@@ -78,26 +125,23 @@ class Window:
         return self.stands_for_ns / self.observed_ns if self.observed_ns else 1.0
 
 
-def sum_durations(key: Ints, dur_ns: Ints, signatures: Sequence[Signature]) -> list[KernelSum]:
+def sum_durations(key: Ints, dur_ns: Ints, signatures: Sequence[Signature]) -> KernelSums:
     """Return the sums of launches whose signature is signatures[key]."""
-    return [KernelSum(signatures[code], *sums) for code, sums in sums_by_code(key, dur_ns)]
+    code, sums = sum_by_code(key, dur_ns)
+    return replace(sums, signatures=[signatures[own] for own in code.tolist()])
 
 
-def sums_by_code(code: Ints, dur_ns: Ints) -> Iterator[tuple[int, tuple[int, int, int, int, float, Ints, Ints]]]:
-    """Yield (code, all fields of a KernelSum but its signature) of launches with equal codes, codes ascending."""
+def sum_by_code(code: Ints, dur_ns: Ints) -> tuple[Ints, KernelSums]:
+    """Return the codes that occur, ascending, and the sums of the launches of each, without signatures."""
     if not code.size:
-        return
+        return code, KernelSums.of()
     order = np.lexsort((dur_ns, code))
     code, dur_ns = code[order], dur_ns[order]
     bucket, logs = bucket_of(dur_ns), np.log(np.maximum(dur_ns, 1))
     changed = np.diff(code, prepend=code[0] - 1) != 0
     edges = np.flatnonzero(changed)
     runs = np.flatnonzero(changed | (np.diff(bucket, prepend=-1) != 0))         # durations ascend: equal buckets lie together
-    run_bucket, run_count = bucket[runs], np.diff(np.append(runs, code.size))
-    first_run = np.append(np.searchsorted(runs, edges), runs.size).tolist()
     ends = np.append(edges[1:], code.size)
-    columns = (code[edges], ends - edges, np.add.reduceat(dur_ns, edges), dur_ns[edges], dur_ns[ends - 1],
-               np.add.reduceat(logs, edges))
-    for at, (own, launches, total, least, most, log_sum) in enumerate(zip(*(column.tolist() for column in columns), strict=True)):
-        low, high = first_run[at], first_run[at + 1]
-        yield own, (launches, total, least, most, log_sum, run_bucket[low:high], run_count[low:high])
+    return code[edges], KernelSums(
+        [], ends - edges, np.add.reduceat(dur_ns, edges), dur_ns[edges], dur_ns[ends - 1], np.add.reduceat(logs, edges),
+        np.diff(np.append(np.searchsorted(runs, edges), runs.size)), bucket[runs], np.diff(np.append(runs, code.size)))

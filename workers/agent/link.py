@@ -18,12 +18,13 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from workers.agent.launches import MOST_NAME, Context, Gpu, KernelSum, Signature, Window
+from workers.agent.launches import MOST_NAME, Context, Gpu, KernelSums, Signature, Window
 from workers.agent.sketch import MOST
 
 SOCKET = "/run/ridgepoint/agent.sock"
 MOST_MESSAGE = 8 << 20
 MOST_QUEUED = 32
+MOST_SUM = 2**50                    # of a window: 13 days in ns; thousands of them still add up in 64 bits
 STATE_EVERY_S = 10.0
 SEND_S = 1.0
 _LENGTH = struct.Struct("<I")
@@ -70,11 +71,16 @@ class Frames:
 
 
 def window_message(window: Window) -> dict[str, Any]:
-    kernels = [[each.signature.kernel, *each.signature.grid, *each.signature.block, each.signature.shared_bytes, each.launches,
-                each.total_ns, each.min_ns, each.max_ns, each.log_sum, each.bucket.astype("<i2").tobytes(),
-                each.count.astype("<i8").tobytes()] for each in window.kernels]
+    one = window.kernels
+    sizes = [(*each.grid, *each.block, each.shared_bytes) for each in one.signatures]
     return {"kind": "window", "context": list(window.context), "gpu": list(window.gpu), "start_ns": window.start_ns,
-            "observed_ns": window.observed_ns, "stands_for_ns": window.stands_for_ns, "rank": window.rank, "kernels": kernels}
+            "observed_ns": window.observed_ns, "stands_for_ns": window.stands_for_ns, "rank": window.rank,
+            "kernels": [each.kernel for each in one.signatures], "sizes": np.array(sizes, "<i4").tobytes(),
+            **{name: getattr(one, name).astype(kind).tobytes() for name, kind in _COLUMNS.items()}}
+
+
+_COLUMNS = {"launches": "<i8", "total_ns": "<i8", "min_ns": "<i8", "max_ns": "<i8", "log_sum": "<f8", "buckets": "<i4",
+            "bucket": "<i2", "count": "<i8"}
 
 
 class _Window(msgspec.Struct):
@@ -84,7 +90,16 @@ class _Window(msgspec.Struct):
     observed_ns: int
     stands_for_ns: int
     rank: int
-    kernels: list[tuple[str, int, int, int, int, int, int, int, int, int, int, int, float, bytes, bytes]]
+    kernels: list[str]
+    sizes: bytes
+    launches: bytes
+    total_ns: bytes
+    min_ns: bytes
+    max_ns: bytes
+    log_sum: bytes
+    buckets: bytes
+    bucket: bytes
+    count: bytes
 
 
 def read_window(message: Mapping[str, Any]) -> Window:
@@ -95,24 +110,36 @@ def read_window(message: Mapping[str, Any]) -> Window:
     """
     try:
         found = msgspec.convert(dict(message), _Window)
-        kernels = [_kernel(each) for each in found.kernels]
+        kernels = _kernels(found)
     except (msgspec.ValidationError, ValueError) as error:
         raise MessageRefused(f"no window: {str(error)[:200]}") from error
-    if min(found.start_ns, found.observed_ns, found.stands_for_ns) < 0 or found.start_ns >= 2**62:
-        raise MessageRefused("no window: its times are outside their limits")
+    if not (0 <= found.start_ns < 2**62 and 0 <= found.observed_ns < MOST_SUM and 0 <= found.stands_for_ns < MOST_SUM
+            and -1 <= found.rank < 2**31):
+        raise MessageRefused("no window: its times or its rank are outside their limits")
     return Window(Context(*found.context), Gpu(*found.gpu), found.start_ns, found.observed_ns,
                   max(found.stands_for_ns, found.observed_ns), kernels, found.rank)
 
 
-def _kernel(each: tuple[Any, ...]) -> KernelSum:
-    name, *numbers = each[:12]
-    bucket, count = np.frombuffer(each[13], "<i2").astype(np.int64), np.frombuffer(each[14], "<i8").astype(np.int64)
-    if bucket.size != count.size or (bucket.size and (bucket.min() < 0 or bucket.max() > MOST or count.min() < 1)):
+def _kernels(found: _Window) -> KernelSums:
+    sizes = np.frombuffer(found.sizes, "<i4").reshape(-1, 7)
+    columns: dict[str, Any] = {name: np.frombuffer(getattr(found, name), kind).astype(kind[1] + "8")
+                               for name, kind in _COLUMNS.items()}
+    bucket, count, buckets = (columns[name] for name in ("bucket", "count", "buckets"))
+    rows = {column.size for name, column in columns.items() if name not in ("bucket", "count")} | {len(sizes), len(found.kernels)}
+    if len(rows) > 1 or bucket.size != count.size:
+        raise ValueError("columns of different lengths")
+    if any(column.size and not (column.min() >= 0 and column.max() < MOST_SUM) for column in (sizes, *columns.values())):
+        raise ValueError("sums outside their limits")               # NaN too
+    if bucket.size and (bucket.max() > MOST or count.min() < 1 or count.sum(dtype=float) >= MOST_SUM):
         raise ValueError("buckets outside their limits")
-    if int(count.sum()) != numbers[7] or min(numbers) < 0 or max(numbers[:7]) >= 2**31 or max(numbers) >= 2**62:
+    ends = np.cumsum(buckets)
+    upto = np.append(0, np.cumsum(count))
+    if (int(ends[-1]) if ends.size else 0) != bucket.size or \
+            not np.array_equal(upto[ends] - upto[ends - buckets], columns["launches"]):
         raise ValueError("sums that contradict each other")
-    return KernelSum(Signature(name[:MOST_NAME], tuple(numbers[:3]), tuple(numbers[3:6]), numbers[6]), numbers[7], numbers[8],
-                     numbers[9], numbers[10], each[12], bucket, count)
+    signatures = [Signature(name[:MOST_NAME], (x, y, z), (bx, by, bz), shared)
+                  for name, (x, y, z, bx, by, bz, shared) in zip(found.kernels, sizes.tolist(), strict=True)]
+    return KernelSums(signatures, **columns)
 
 
 class Link(threading.Thread):

@@ -34,6 +34,7 @@ GRACE_NS = 5_000_000_000            # after a minute's end its last windows come
 OLDEST_NS, NEWEST_NS = 3_600_000_000_000, 300_000_000_000       # of windows that are taken, before and after now
 KEEP_JOBS_S = 300.0                 # a job that is gone is shown for so long
 MOST_JOBS = 256                     # in the state
+MOST_PLACES = 1024                  # jobs times GPUs of one minute
 JOB_FIELDS = ("job", "pid", "rank", "state", "why", "loss_pct", "loss_low_pct", "loss_high_pct", "coverage_pct", "records",
               "lost_records", "windows", "measured", "steps", "dropped_windows")
 
@@ -44,7 +45,7 @@ class Node:
     def __init__(self, spool: Spool, sender: Sender, listen_at: str, host: str, telemetry: Telemetry | None = None,
                  kineto: KinetoDaemon | None = None, budget: Budget | None = None) -> None:
         self.spool, self.sender, self.host = spool, sender, host
-        self.aggregator = Aggregator()
+        self.aggregator = Aggregator(MOST_PLACES)
         self.telemetry = telemetry
         self.kineto = kineto
         self.captures = Captures(kineto, spool.folder / "captures", sender.post, budget) if kineto else None
@@ -118,7 +119,8 @@ class Node:
                 now_ns = time.time_ns()
                 if not now_ns - OLDEST_NS < window.start_ns < now_ns + NEWEST_NS:
                     raise MessageRefused("a window of another time")
-                self.aggregator.add(window)
+                if not self.aggregator.add(window):
+                    raise MessageRefused(f"more than {MOST_PLACES:,} jobs and GPUs a minute")
             except MessageRefused:
                 self.refused_windows += 1
         elif kind == "state":

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import zstandard
 
-from workers.agent.aggregate import KERNELS_OF_GPU, GpuSum, Minute, Sum
+from workers.agent.aggregate import PLACE, Minute, Sums
 from workers.agent.launches import MOST_NAME, MOST_WORD, Context, Gpu, Signature
 from workers.agent.sketch import MOST
 
@@ -26,6 +26,7 @@ MOST_BYTES = 8 << 20                # of a batch as it is sent
 MOST_PLAIN_BYTES = 128 << 20        # unpacked
 MOST_ROWS = 1_000_000               # of one table
 MOST_NAMES = 200_000                # signatures, contexts, GPUs
+KERNELS_OF_GPU = 32                 # with most time, per minute, context and GPU
 LATEST_NS = 2**62
 
 T = TypeVar("T")
@@ -74,23 +75,61 @@ def make_batch(agent: str, sequence: int, sent_ns: int, minutes: Mapping[int, Mi
                state: Mapping[str, Any] | None = None) -> Batch:
     """Return the batch of some minutes. `telemetry`: one mapping a minute and GPU, with a `gpu` and any of its columns."""
     contexts, gpus, signatures = _Numbers[Context](), _Numbers[Gpu](), _Numbers[Signature]()
-    kernels, on_gpus, gpu_kernels = _Rows(), _Rows(), _Rows()
+    parts: dict[str, list[Table]] = {name: [] for name in TABLES}
+    pairs: dict[str, list[tuple[Column, Column]]] = {name: [] for name in SKETCHES}
     for number, minute in minutes.items():
-        for (context, signature), one in minute.kernels.items():
-            kernels.add(one, minute=number, context=contexts.of(context), signature=signatures.of(signature))
-        for (context, gpu), whole in minute.gpus.items():
-            on_gpus.add(whole, minute=number, context=contexts.of(context), gpu=gpus.of(gpu))
-        for (context, gpu), own in minute.gpu_kernels.items():
-            for signature, one in sorted(own.items(), key=lambda pair: -pair[1].total_ns)[:KERNELS_OF_GPU]:
-                gpu_kernels.add(one, minute=number, context=contexts.of(context), gpu=gpus.of(gpu),
-                                signature=signatures.of(signature))
-    measured = _Rows()
-    for each in telemetry:
-        measured.rows.append({**each, "gpu": gpus.of(each["gpu"])})
-    rows = {"kernels": kernels, "on_gpus": on_gpus, "gpu_kernels": gpu_kernels, "telemetry": measured}
-    return Batch(agent, sequence, sent_ns, contexts.every, gpus.every, signatures.every,
-                 {name: each.table(name) for name, each in rows.items()}, {name: rows[name].pairs() for name in SKETCHES},
-                 dict(state or {}))
+        context = np.array([contexts.of(context) for context, _ in minute.named], "<i4")
+        signature = np.array([signatures.of(signature) for _, signature in minute.named], "<i4")
+        place_context = np.array([contexts.of(context) for context, _ in minute.places], "<i4")
+        place_gpu = np.array([gpus.of(gpu) for _, gpu in minute.places], "<i4")
+
+        series, columns = minute.kernels.rows()
+        parts["kernels"].append({**columns, "context": context[series], "signature": signature[series],
+                                 **_sketch(minute.kernels, series, pairs["kernels"])})
+
+        places = np.arange(len(minute.watched))
+        seen, columns = minute.on_gpus.rows()               # not of a place whose windows held no launch
+        told = {name: np.array([getattr(each, name) for each in minute.watched], kind) for name, kind in
+                (("windows", "<i8"), ("observed_ns", "<i8"), ("wall_ns", "<i8"), ("rank", "<i4"))}
+        parts["on_gpus"].append({**{name: _spread(values, seen, places.size) for name, values in columns.items()}, **told,
+                                 "context": place_context, "gpu": place_gpu, **_sketch(minute.on_gpus, places, pairs["on_gpus"])})
+
+        key, columns = minute.gpu_kernels.rows()
+        kept = _largest(key // PLACE, columns["total_ns"], KERNELS_OF_GPU)
+        place, series = key[kept] // PLACE, key[kept] % PLACE
+        parts["gpu_kernels"].append({**{name: values[kept] for name, values in columns.items()}, "context": place_context[place],
+                                     "gpu": place_gpu[place], "signature": signature[series]})
+        for name in ("kernels", "on_gpus", "gpu_kernels"):
+            parts[name][-1]["minute"] = np.full(parts[name][-1]["total_ns"].size, number)
+    rows = [{**each, "gpu": gpus.of(each["gpu"])} for each in telemetry]
+    parts["telemetry"].append({column: np.array([row.get(column, np.nan if "f" in kind else 0) for row in rows], kind)
+                               for column, kind in TABLES["telemetry"].items()})
+    tables = {name: {column: np.concatenate([part[column] for part in parts[name]] or [np.zeros(0)]).astype(kind)
+                     for column, kind in TABLES[name].items()} for name in TABLES}
+    joined = {name: (np.concatenate([bucket for bucket, _ in own] or [np.zeros(0)]).astype("<i2"),
+                     np.concatenate([count for _, count in own] or [np.zeros(0)]).astype("<i8")) for name, own in pairs.items()}
+    return Batch(agent, sequence, sent_ns, contexts.every, gpus.every, signatures.every, tables, joined, dict(state or {}))
+
+
+def _sketch(sums: Sums, keys: Column, pairs: list[tuple[Column, Column]]) -> Table:
+    """Append the pairs of ascending keys, and return how many each has."""
+    key, bucket, count = sums.pairs()
+    pairs.append((bucket, count))
+    return {"buckets": np.searchsorted(key, keys, "right") - np.searchsorted(key, keys, "left")}
+
+
+def _spread(values: Column, at: Column, size: int) -> Column:
+    out = np.zeros(size, values.dtype)
+    out[at] = values
+    return out
+
+
+def _largest(group: Column, values: Column, most: int) -> Column:
+    """Return where the `most` largest values of each group are; groups ascend."""
+    order = np.lexsort((-values, group))
+    rank = np.arange(group.size) - np.searchsorted(group, group)
+    kept: Column = order[rank < most]
+    return kept
 
 
 class _Numbers(Generic[T]):
@@ -99,36 +138,10 @@ class _Numbers(Generic[T]):
         self.number: dict[T, int] = {}
 
     def of(self, one: T) -> int:
-        if one not in self.number:
-            self.number[one] = len(self.every)
+        number = self.number.setdefault(one, len(self.every))
+        if number == len(self.every):
             self.every.append(one)
-        return self.number[one]
-
-
-class _Rows:
-    def __init__(self) -> None:
-        self.rows: list[dict[str, Any]] = []
-        self.bucket: list[int] = []
-        self.count: list[int] = []
-
-    def add(self, one: Sum, **place: int) -> None:
-        more = {"windows": one.windows, "observed_ns": one.observed_ns, "wall_ns": one.wall_ns, "rank": one.rank} if \
-            isinstance(one, GpuSum) else {}
-        self.rows.append({**place, **more, "launches": one.launches, "total_ns": one.total_ns,
-                          "min_ns": one.min_ns if one.launches else 0, "max_ns": one.max_ns, "log_sum": one.log_sum,
-                          "estimate_launches": one.estimate_launches, "estimate_ns": one.estimate_ns, "square": one.square,
-                          "buckets": len(one.buckets)})
-        for bucket, count in sorted(one.buckets.items()):
-            self.bucket.append(bucket)
-            self.count.append(count)
-
-    def table(self, name: str) -> Table:
-        unknown = {column: np.nan for column, kind in TABLES[name].items() if name == "telemetry" and "f" in kind}
-        return {column: np.array([row.get(column, unknown.get(column, 0)) for row in self.rows], kind)
-                for column, kind in TABLES[name].items()}
-
-    def pairs(self) -> tuple[Column, Column]:
-        return np.array(self.bucket, "<i2"), np.array(self.count, "<i8")
+        return number
 
 
 def pack(batch: Batch) -> bytes:

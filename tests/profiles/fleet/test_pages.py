@@ -19,7 +19,7 @@ from profiles.fleet.models import FleetAgent, FleetKernel, FleetSignature
 from profiles.fleet.stores import fleet_store
 from tests.profiles.fleet.records import HOUR_NS, START_NS, make_records, write_records
 from workers.agent.aggregate import Aggregator
-from workers.agent.launches import Context, Gpu, KernelSum, Signature, Window, sum_durations
+from workers.agent.launches import Context, Gpu, Signature, Window, sum_durations
 from workers.agent.wire import make_batch, pack
 
 pytestmark = pytest.mark.django_db
@@ -191,7 +191,7 @@ def sampled(windows: int = 20) -> list[bytes]:
         for minute in range(windows):
             count = 2 if at == 7 else 400
             durations = chance.lognormal(np.log(10e6), 0.1, count).astype(np.int64)
-            own: list[KernelSum] = sum_durations(np.zeros(count, np.int64), durations, [signature])
+            own = sum_durations(np.zeros(count, np.int64), durations, [signature])
             aggregator.add(Window(context, gpu, START_NS + minute * 60 * 10**9, 6 * 10**9, 60 * 10**9, own, at))
     minutes = aggregator.take()
     telemetry = [{"minute": START_NS // (60 * 10**9) + minute, "gpu": gpu, "samples": 60, "sm_pct": 10.0 if at < 3 else 80.0,

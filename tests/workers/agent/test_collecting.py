@@ -16,7 +16,7 @@ from workers.agent.collecting import Collecting
 from workers.agent.controller import Limits
 from workers.agent.cupti import CuptiError, Seen
 from workers.agent.identity import Identity, not_sampled, owner
-from workers.agent.launches import KernelSum, Signature, Window
+from workers.agent.launches import KernelSum, KernelSums, Signature, Window
 from workers.agent.progress import Steps
 
 LAUNCH_NS = 20_000
@@ -44,7 +44,7 @@ class SimulatedCupti:
         self.records += count
         one = KernelSum(Signature("k", (1, 1, 1), (1, 1, 1), 0), count, count * 15_000, 15_000, 15_000, 0.0, np.array([480]),
                         np.array([count]))
-        return Seen(self.opened_ns, self.closed_ns, count, 0, count * 15_000, {0: [one]})
+        return Seen(self.opened_ns, self.closed_ns, count, 0, count * 15_000, {0: KernelSums.of([one])})
 
     def gpu(self, device: int) -> tuple[str, str]:
         return "GPU-1", "simulated"

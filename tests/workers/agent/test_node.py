@@ -120,12 +120,19 @@ def test_what_jobs_may_not_say(node: Node) -> None:
     def spoil(**more: Any) -> dict[str, Any]:
         return {**window_message(a_window()), **more}
 
-    kernels = window_message(a_window())["kernels"]
-    for message in (spoil(start_ns=1), spoil(start_ns="now"), spoil(kernels=[[*kernels[0][:8], 7, *kernels[0][9:]], 1]),
-                    spoil(kernels=[[*kernels[0][:7], -1, *kernels[0][8:]]]), spoil(observed_ns=-1), {"kind": "window"},
-                    spoil(kernels=[[*kernels[0][:14], b"\1"]])):
+    def column(name: str, kind: str, value: float) -> dict[str, bytes]:
+        values = np.frombuffer(window_message(a_window())[name], kind).copy()
+        values[0] = value
+        return {name: values.tobytes()}
+
+    spoiled = (spoil(start_ns=1), spoil(start_ns="now"), spoil(observed_ns=-1), spoil(rank=-2), {"kind": "window"},
+               spoil(**column("launches", "<i8", 7)), spoil(**column("sizes", "<i4", -1)), spoil(**column("count", "<i8", 2**62)),
+               spoil(**column("total_ns", "<i8", 2**61)), spoil(**column("log_sum", "<f8", np.nan)),
+               spoil(**column("bucket", "<i2", 4000)), spoil(**column("buckets", "<i4", 2**31 - 1)), spoil(bucket=b"\1"),
+               spoil(kernels=["one"]), spoil(kernels=7))
+    for message in spoiled:
         node._take(1, message)
-    assert node.refused_windows == 7 and not node.aggregator.minutes
+    assert node.refused_windows == len(spoiled) and not node.aggregator.minutes
     with pytest.raises(MessageRefused):
         list(Frames().feed(b"\xff\xff\xff\xff1234"))
     with pytest.raises(MessageRefused):
