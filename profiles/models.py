@@ -12,12 +12,21 @@ from django.db.models.functions import MD5
 from profiles.advice.models import AdviceDecision
 from profiles.ceilings.models import CeilingRun
 from profiles.families.models import BuildChange, BuildPair, FamilyEdit, FamilyNote, FamilyRule, KernelFamily, KernelShape
-from profiles.fleet.models import FleetAgent, FleetBatch, FleetContext, FleetDay, FleetGpu, FleetKernel, FleetSignature
+from profiles.fleet.models import (
+    FleetAgent,
+    FleetBatch,
+    FleetCapture,
+    FleetContext,
+    FleetDay,
+    FleetGpu,
+    FleetKernel,
+    FleetSignature,
+)
 from workers.leases import Leases
 
 __all__ = ["AdviceDecision", "BuildChange", "BuildPair", "Capture", "CaptureTarget", "CeilingRun", "FamilyEdit", "FamilyNote",
-           "FamilyRule", "Finding", "FleetAgent", "FleetBatch", "FleetContext", "FleetDay", "FleetGpu", "FleetKernel",
-           "FleetSignature", "KernelFamily", "KernelShape", "KernelStat", "LaunchCounters", "Profile", "SavedQuery",
+           "FamilyRule", "Finding", "FleetAgent", "FleetBatch", "FleetCapture", "FleetContext", "FleetDay", "FleetGpu",
+           "FleetKernel", "FleetSignature", "KernelFamily", "KernelShape", "KernelStat", "LaunchCounters", "Profile", "SavedQuery",
            "TimelineNote", "first_uploads"]
 
 

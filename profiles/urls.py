@@ -17,6 +17,7 @@ from profiles.exports import api as exports_api
 from profiles.families import api as families_api
 from profiles.families import pages as families_pages
 from profiles.fleet import api as fleet_api
+from profiles.fleet.browse import capture_pages as fleet_capture_pages
 from profiles.fleet.browse import pages as fleet_pages
 from profiles.notes import api as notes_api
 from profiles.occupancy import api as occupancy_api
@@ -77,6 +78,8 @@ urlpatterns = [
     path("fleet/", fleet_pages.fleet, name="fleet"),           # ?window=7d&group=kernel&by=job&job=…&build=…&kernel=…
     path("fleet/gpus/", fleet_pages.gpus, name="fleet-gpus"),                      # ?verdict=SLOWER
     path("fleet/utilisation/", fleet_pages.use, name="fleet-utilisation"),
+    path("fleet/captures/", fleet_capture_pages.fleet_captures, name="fleet-captures"),         # ?job=&host=
+    path("fleet/captures/order/", fleet_capture_pages.fleet_capture_order, name="fleet-capture-order"),
     path("fleet/agents/", fleet_pages.agents, name="fleet-agents"),                # ?q=&state=silent
     # captures
     path("captures/", capture_pages.capture_list, name="capture-list"),
@@ -152,6 +155,8 @@ urlpatterns = [
     path("api/captures/<int:pk>/", capture_api.CaptureApi.as_view(), name="api-capture"),
     path("api/captures/<int:pk>/stop/", capture_api.CaptureStopApi.as_view(), name="api-capture-stop"),
     path("api/fleet/batches/", fleet_api.FleetBatchApi.as_view(), name="api-fleet-batches"),      # POST, of agents
+    path("api/fleet/captures/", fleet_api.FleetCapturesApi.as_view(), name="api-fleet-captures"),
+    path("api/fleet/captures/<int:pk>/", fleet_api.FleetCaptureApi.as_view(), name="api-fleet-capture"),
     path("api/fleet/top/", fleet_api.FleetTopApi.as_view(), name="api-fleet-top"),
     path("api/fleet/gpus/", fleet_api.FleetGpusApi.as_view(), name="api-fleet-gpus"),
     path("api/ceilings/", ceilings_api.CeilingListApi.as_view(), name="api-ceilings"),

@@ -17,14 +17,13 @@ ROLES: dict[str, list[str]] = {
     VIEWER: [],         # and the view permission of every row of profiles and tuner
     ENGINEER: [
         "profiles.add_profile", "profiles.change_profile", "profiles.delete_profile",
-        "profiles.add_capture", "profiles.change_capture", "profiles.add_fleetbatch",
+        "profiles.add_capture", "profiles.change_capture", "profiles.add_fleetbatch", "profiles.add_fleetcapture",
         "profiles.add_timelinenote", "profiles.change_timelinenote", "profiles.delete_timelinenote",
         "profiles.add_savedquery", "profiles.change_savedquery", "profiles.delete_savedquery",
         "profiles.change_advicedecision", "profiles.change_kernelfamily", "profiles.add_familynote", "profiles.delete_familynote",
         "tuner.add_tunejob", "tuner.change_tunejob", "tuner.add_servedcount", "tuner.add_cachedconfig", "tuner.add_importedfile",
         "tuner.add_suite", "tuner.change_suite", "tuner.add_suitejob", "tuner.change_suitejob", "tuner.add_kernelrun",
         "tuner.add_gate", "tuner.change_gate", "tuner.add_baselinechange", "tuner.change_regression", "tuner.change_build",
-        "profiles.add_fleetbatch",
     ],
     OWNER: [
         "profiles.moderate_savedquery",

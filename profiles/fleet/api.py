@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from typing import cast
+from typing import Any, cast
 
+from django.shortcuts import get_object_or_404
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
+from rest_framework import serializers
 from rest_framework.exceptions import ValidationError
 from rest_framework.parsers import BaseParser
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from profiles.fleet import gpu_selectors, selectors, services
+from profiles.fleet import capture_services, gpu_selectors, selectors, services
+from profiles.fleet.browse import capture_selectors
+from profiles.models import FleetCapture
 from workers.agent.wire import MOST_BYTES, BatchRefused
 
 JSON = OpenApiTypes.OBJECT
 MOST_ROWS = 1000
+MOST_CAPTURES = 200
 ASKED = [OpenApiParameter(name, str) for name in ("from", "to", "group", *selectors.FILTERS)]
 
 
@@ -64,3 +69,50 @@ class FleetGpusApi(APIView):
             return Response(gpu_selectors.slow_gpus({name: str(value) for name, value in request.query_params.items()}).as_json())
         except selectors.QuestionRefused as refused:
             raise ValidationError({"question": [str(refused)]}) from refused
+
+
+class OrderSerializer(serializers.Serializer[Any]):
+    """Processes by `process` (as GET lists them), or those of a `job` (and `host`): the first `most` of them."""
+
+    process = serializers.ListField(child=serializers.CharField(max_length=60), required=False, max_length=100)
+    job = serializers.CharField(max_length=200, required=False)
+    host = serializers.CharField(max_length=200, required=False)
+    most = serializers.IntegerField(min_value=1, max_value=capture_services.MOST_PROCESSES, default=1)
+    steps = serializers.IntegerField(min_value=1, max_value=capture_services.MOST_STEPS, required=False)
+    milliseconds = serializers.IntegerField(min_value=10, max_value=capture_services.MOST_MS, required=False)
+    why = serializers.CharField(max_length=300, required=False, default="")
+
+
+class FleetCapturesApi(APIView):
+    write_permission = "profiles.add_fleetcapture"
+
+    @extend_schema(operation_id="fleet_captures", parameters=[OpenApiParameter("job", str), OpenApiParameter("host", str)],
+                   responses=JSON)
+    def get(self, request: Request) -> Response:
+        """Processes that can be captured, and the last orders with what became of them."""
+        asked = {name: request.query_params.get(name, "") for name in ("job", "host")}
+        return Response({
+            "processes": [{"process": each.key, "job": each.job, "rank": each.rank, "host": each.agent.host, "pid": each.pid}
+                          for each in capture_services.processes(asked["job"], asked["host"])],
+            "captures": [capture_selectors.line_of(row).as_json() for row in capture_selectors.captures(asked)[:MOST_CAPTURES]]})
+
+    @extend_schema(operation_id="fleet_capture_order", request=OrderSerializer, responses={201: JSON})
+    def post(self, request: Request) -> Response:
+        """Order deep captures: steps of the job's optimizer, or milliseconds; several processes begin at one moment."""
+        given = OrderSerializer(data=request.data)
+        given.is_valid(raise_exception=True)
+        asked = given.validated_data
+        keys = asked.get("process") or [each.key for each in capture_services.processes(asked.get("job", ""), asked.get("host", ""))
+                                        if "job" in asked or "host" in asked][:asked["most"]]
+        try:
+            rows = capture_services.order(keys, asked.get("steps"), asked.get("milliseconds"), request.user, asked["why"])
+        except capture_services.OrderRefused as refused:
+            raise ValidationError({refused.field: [str(refused)]}) from refused
+        return Response({"captures": [capture_selectors.line_of(row).as_json() for row in rows]}, status=201)
+
+
+class FleetCaptureApi(APIView):
+    @extend_schema(operation_id="fleet_capture", responses=JSON)
+    def get(self, request: Request, pk: int) -> Response:
+        """What became of an order; `profile` once its trace was uploaded."""
+        return Response(capture_selectors.line_of(get_object_or_404(FleetCapture.objects.select_related("agent"), pk=pk)).as_json())

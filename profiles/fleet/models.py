@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from django.conf import settings
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
 
@@ -44,6 +45,42 @@ class FleetBatch(models.Model):
 
     def __str__(self) -> str:
         return f"{self.agent_id} {self.sequence}"
+
+
+class FleetCapture(models.Model):
+    """A deep capture of one process that was ordered here; its agent learns of it with the receipt of its next batch."""
+
+    class State(models.TextChoices):
+        ORDERED = "ordered"
+        ASKED = "asked"             # the process was told to record
+        UPLOADING = "uploading"
+        UPLOADED = "uploaded"
+        FAILED = "failed"
+
+    agent = models.ForeignKey(FleetAgent, on_delete=models.CASCADE, related_name="captures")
+    pid = models.IntegerField()
+    job = models.CharField(max_length=200, blank=True)
+    rank = models.IntegerField(null=True)
+    steps = models.IntegerField(default=0)                  # 0: a time
+    milliseconds = models.IntegerField(default=0)
+    start_ms = models.BigIntegerField(default=0)            # since 1970, of processes that begin together; 0: at once
+    why_ordered = models.CharField(max_length=300, blank=True)
+    ordered_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL)
+    created = models.DateTimeField(auto_now_add=True)
+    changed = models.DateTimeField(auto_now=True)
+    state = models.CharField(max_length=12, choices=State.choices, default=State.ORDERED)
+    why = models.CharField(max_length=300, blank=True)
+    took_s = models.FloatField(null=True)                   # from the order's arrival at the agent to the whole trace
+    bytes = models.BigIntegerField(null=True)
+    profile = models.ForeignKey("profiles.Profile", null=True, on_delete=models.SET_NULL, related_name="fleet_captures")
+
+    class Meta:
+        ordering = ["-id"]
+        indexes = [models.Index(fields=["agent"], name="fleetcapture_open", condition=models.Q(
+            state__in=["ordered", "asked", "uploading"]))]
+
+    def __str__(self) -> str:
+        return f"{self.job} {self.pid}"
 
 
 class FleetKernel(models.Model):

@@ -21,6 +21,7 @@ from django.db.models import F, Q, QuerySet, Sum
 from django.db.models.functions import Length
 from django.utils import timezone
 
+from profiles.fleet.capture_services import exchange
 from profiles.fleet.merge import merge
 from profiles.fleet.models import FleetAgent, FleetBatch, FleetDay
 from profiles.fleet.stores import fleet_store
@@ -54,7 +55,7 @@ class FleetBusy(Exception):
 
 
 def batch_accept(payload: bytes) -> dict[str, Any]:
-    """Store a batch and return {"sequence", "rows", "duplicate"}: what an agent takes as its receipt.
+    """Store a batch and return {"sequence", "rows", "duplicate", "orders"}: its receipt, and captures that its agent shall make.
 
     Raises:
         BatchRefused: the bytes are no batch; sending them again does not help.
@@ -77,7 +78,8 @@ def batch_accept(payload: bytes) -> dict[str, Any]:
             state=json_safe(batch.state), host=next((gpu.host for gpu in batch.gpus), agent.host),
             simulated=any(context.simulated for context in batch.contexts) or agent.simulated,
             lag_s=None if newest_s is None else max(0.0, time.time() - newest_s))
-    return {"sequence": batch.sequence, "rows": batch.rows, "duplicate": not made}
+        orders = exchange(agent, batch.state)
+    return {"sequence": batch.sequence, "rows": batch.rows, "duplicate": not made, "orders": orders}
 
 
 def check_batch(batch: Batch) -> None:

@@ -1,7 +1,7 @@
 """Deep captures, sampled: which process records a few steps, within budgets per job, host and day, and what becomes of the trace.
 
-One at a time on a host, time-boxed. The trace is uploaded as any other profile, with tags that lead from the aggregates to it;
-how long it took and how large it is stand in its notes."""
+Time-boxed; one at a time on a host, or several processes that were ordered together. The trace is uploaded as any other profile,
+with tags that lead from the aggregates to it; how long it took and how large it is stand in its notes."""
 
 from __future__ import annotations
 
@@ -22,6 +22,8 @@ from workers.agent.kineto import KinetoDaemon, capture_config, written_path
 PATH = "/api/profiles/"
 SETTLE_S = 2.0                      # a trace that did not grow for so long is whole
 MOST_KEPT = 50
+MOST_STEPS, MOST_MS = 50, 10_000
+LEAST_LEAD_S = 8.0                  # Kineto asks every 5 s
 
 
 @dataclass(frozen=True)
@@ -48,9 +50,12 @@ class Capture:
     fields: dict[str, str]
     state: str = "asked"
     why: str = ""
+    order: int | None = None        # its number on the server that ordered it
+    profile: int | None = None      # what the server calls its trace
     took_s: float = 0.0
     bytes: int = 0
     grew: tuple[int, float] = (0, 0.0)
+    start_ms: int = 0
     request: str = field(default_factory=lambda: uuid.uuid4().hex[:12])
 
 
@@ -64,20 +69,32 @@ class Captures:
         self._counts = folder / "captures.json"
         self.every: list[Capture] = []
 
-    def ask(self, pid: int, job: Mapping[str, Any], steps: int | None = None, why: str = "asked for") -> str:
-        """Order a capture of a process; return "" where it is under way, else why not."""
+    @property
+    def under_way(self) -> bool:
+        return any(each.state in ("asked", "uploading") for each in self.every)
+
+    def ask(self, pid: int, job: Mapping[str, Any], steps: int | None = None, why: str = "asked for",
+            milliseconds: int | None = None, start_ms: int = 0, order: int | None = None) -> str:
+        """Order a capture of a process; return "" where it is under way, else why not.
+
+        `steps`: of the job's optimizer, 0 for a time of `milliseconds`. `start_ms`: when it begins, since 1970, with others that
+        were ordered for the same moment; 0: at once.
+        """
         day, name = _today(), str(job.get("job") or "")
         counts = self._read_counts(day)
-        if any(each.state in ("asked", "uploading") for each in self.every):
+        if any(each.state in ("asked", "uploading") and not (start_ms and each.start_ms == start_ms) for each in self.every):
             return "a capture is under way on this host"
+        if start_ms and start_ms < time.time() * 1e3 + LEAST_LEAD_S * 1e3:
+            return "the order came after the moment at which all were to begin"
         if counts.get("host", 0) >= self.budget.per_host_day:
             return f"this host made its {self.budget.per_host_day} captures of the day"
         if counts.get(f"job {name}", 0) >= self.budget.per_job_day:
             return f"the job made its {self.budget.per_job_day} captures of the day on this host"
         path = self.folder / f"capture-{int(time.time())}-{pid}.json"
-        own = Capture(pid, name, day, str(path), time.monotonic(), _fields(job, why))
-        counted = self.budget.steps if steps is None else steps
-        config = capture_config(str(path), own.request, counted, self.budget.duration_ms)
+        own = Capture(pid, name, day, str(path), time.monotonic(), _fields(job, why), order=order, start_ms=start_ms)
+        counted = self.budget.steps if steps is None else min(steps, MOST_STEPS)
+        duration_ms = min(milliseconds or self.budget.duration_ms, MOST_MS)
+        config = capture_config(str(path), own.request, counted, duration_ms, start_ms=start_ms)
         if not self.daemon.arm(pid, config):
             return f"process {pid} asks for no captures: it needs KINETO_USE_DAEMON=1, and torch"
         self.every = [*self.every[-MOST_KEPT:], own]
@@ -108,7 +125,7 @@ class Captures:
                 shutil.copyfileobj(source, target)
             notes = f"Deep capture by the fleet's agent: {own.took_s:.1f} s from the order to the trace, {own.bytes:,} bytes."
             body, content_type = multipart({**own.fields, "notes": notes}, "file", packed.name, packed.read_bytes())
-            self.post(PATH, body, {"Content-Type": content_type})
+            own.profile = _profile_of(self.post(PATH, body, {"Content-Type": content_type}))
             own.state = "uploaded"
             packed.unlink()
             path.unlink()
@@ -133,6 +150,14 @@ class Captures:
         part = self._counts.with_suffix(".part")
         part.write_text(json.dumps({"day": day, "counts": counts}))
         os.replace(part, self._counts)
+
+
+def _profile_of(answer: bytes) -> int | None:
+    try:
+        found = json.loads(answer)["id"]
+    except (ValueError, KeyError, TypeError):
+        return None
+    return found if isinstance(found, int) else None
 
 
 def multipart(fields: Mapping[str, str], file_field: str, file_name: str, data: bytes) -> tuple[bytes, str]:

@@ -35,13 +35,13 @@ class Asking:
 
 
 def capture_config(path: str, request: str, steps: int = 0, duration_ms: int = 500, shapes: bool = True,
-                   activities: str = ACTIVITIES) -> str:
+                   activities: str = ACTIVITIES, start_ms: int = 0) -> str:
     """Return Kineto's configuration of one capture: so many steps where the job's optimizer counts them, else a time.
 
-    The trace is written to `path` with the process id before its ending.
+    The trace is written to `path` with the process id before its ending. `start_ms`: since 1970; 0: at once.
     """
     when = [f"PROFILE_START_ITERATION=0\nPROFILE_START_ITERATION_ROUNDUP=1\nACTIVITIES_ITERATIONS={steps}"] if steps else \
-        [f"PROFILE_START_TIME=0\nACTIVITIES_DURATION_MSECS={duration_ms}"]
+        [f"PROFILE_START_TIME={start_ms}\nACTIVITIES_DURATION_MSECS={duration_ms}"]
     lines = [f"ACTIVITIES_LOG_FILE={path}", f"REQUEST_TRACE_ID={request}", *when,
              f"PROFILE_REPORT_INPUT_SHAPES={'true' if shapes else 'false'}", "PROFILE_WITH_STACK=false",
              f"ACTIVITY_TYPES={activities}"]

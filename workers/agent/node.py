@@ -25,6 +25,7 @@ from workers.agent.kineto import KinetoDaemon
 from workers.agent.launches import MINUTE_NS
 from workers.agent.link import Frames, MessageRefused, frame, read_window, socket_path
 from workers.agent.listen import Listener, SocketTaken
+from workers.agent.orders import Orders
 from workers.agent.send import Sender
 from workers.agent.spool import Spool
 from workers.agent.telemetry import Telemetry
@@ -49,6 +50,7 @@ class Node:
         self.telemetry = telemetry
         self.kineto = kineto
         self.captures = Captures(kineto, spool.folder / "captures", sender.post, budget) if kineto else None
+        self.orders = Orders(self.captures, kineto, self._job_of, host) if self.captures and kineto else None
         self.jobs: dict[int, tuple[float, dict[str, Any]]] = {}
         self.refused_windows = 0
         self.ended = threading.Event()
@@ -84,6 +86,8 @@ class Node:
         minutes = self.aggregator.take(None if before_minute is None else before_minute * MINUTE_NS)
         rows = self.telemetry.take(before_minute or 1 << 62) if self.telemetry else []
         state = self.state()
+        if self.orders is not None:
+            self.orders.mark_told()
         return self.spool.put(lambda sequence: pack(make_batch(self.spool.agent, sequence, time.time_ns(), minutes, rows, state)))
 
     def state(self) -> dict[str, Any]:
@@ -92,15 +96,15 @@ class Node:
         spent, self._cpu = (cpu_s - self._cpu[0]) / max(now_s - self._cpu[1], 1e-3), (cpu_s, now_s)
         for pid in [pid for pid, (seen_s, _) in self.jobs.items() if now_s - seen_s > KEEP_JOBS_S]:
             del self.jobs[pid]
-        captures = self.captures.every[-20:] if self.captures else []
+        asking = [{"pid": pid, **{name: word for name, word in self._job_of(pid).items() if name in ("job", "rank")}}
+                  for pid in list(self.kineto.processes)[:MOST_JOBS]] if self.kineto else []
         return {"version": VERSION, "pid": os.getpid(), "host": self.host, "rss_bytes": _rss_bytes(),
                 "cpu_pct": round(100 * spent, 3),
                 "spool_bytes": self.spool.size_bytes, "spool_batches": self.spool.batches, "dropped_batches": self.spool.dropped,
                 "refused_batches": self.spool.refused, "refused_windows": self.refused_windows, "sending": self.sender.why,
                 "telemetry": self.telemetry.why if self.telemetry else "not asked for",
                 "kineto": (self.kineto.why or f"{len(self.kineto.processes)} processes ask") if self.kineto else "not asked for",
-                "captures": [{"job": each.job, "pid": each.pid, "state": each.state, "why": each.why,
-                              "took_s": round(each.took_s, 1), "bytes": each.bytes} for each in captures],
+                "asking": asking, "captures": self.orders.state() if self.orders else [],
                 "jobs": [{name: told.get(name) for name in JOB_FIELDS} for _, told in list(self.jobs.values())[:MOST_JOBS]]}
 
     def _each_second(self) -> None:
@@ -108,8 +112,13 @@ class Node:
             self.telemetry.sample(time.time_ns())
         if self.kineto is not None:
             self.kineto.poll()
+            self.kineto.forget()
         if self.captures is not None:
             self.captures.poll()
+        while self.orders is not None and not self.sender.orders.empty():
+            self.orders.take(self.sender.orders.get())
+        if self.orders is not None and self.orders.changed():           # the server shows it without waiting for the minute
+            self.flush(time.time_ns() // MINUTE_NS)
 
     def _take(self, pid: int, message: dict[str, Any]) -> dict[str, Any] | None:
         kind = message.get("kind")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import queue
 import random
 import urllib.error
 import urllib.parse
@@ -20,6 +21,7 @@ REFUSED = (400, 413, 415, 422)      # the batch itself: sending it again does no
 TIMEOUT_S = 30.0
 FIRST_WAIT_S, MOST_WAIT_S, NO_LEAVE_S = 1.0, 300.0, 60.0
 MOST_ANSWER = 64 << 10
+MOST_ORDERS = 64
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
@@ -38,6 +40,7 @@ class Sender:
             raise ValueError(f"--server: an address like https://ridgepoint.example, not {server[:100]!r}")
         self.spool, self.server, self.token = spool, server.strip().rstrip("/"), token
         self.why, self.sent, self.duplicates = "", 0, 0
+        self.orders: queue.SimpleQueue[object] = queue.SimpleQueue()        # what receipts asked of this agent
         self._wait_s = FIRST_WAIT_S
         self._chance = chance or random.Random()
         self._opener = urllib.request.build_opener(_NoRedirect)
@@ -60,6 +63,9 @@ class Sender:
             return self._later(f"{self.server} does not answer: {getattr(error, 'reason', error)}")
         self.spool.done(sequence)
         self.sent += 1
+        orders = receipt.get("orders")
+        for order in orders[:MOST_ORDERS] if isinstance(orders, list) else ():
+            self.orders.put(order)
         self.duplicates += bool(receipt.get("duplicate"))
         self.why, self._wait_s = "", FIRST_WAIT_S
         return 0.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 import zlib
 from argparse import ArgumentParser
 from collections.abc import Callable
@@ -11,17 +12,20 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
-from profiles.fleet import selectors
+from profiles.fleet import capture_services, selectors
+from profiles.fleet.browse import capture_selectors
 from profiles.fleet.feed import Read, batches
 from profiles.fleet.services import FleetBusy, batch_accept, merge_waiting
 from profiles.fleet.store import GROUPS
 from profiles.management.fleet_demo import add_demo_arguments, run_demo, run_forget
+from profiles.models import FleetCapture
 from tuner.gate.production import selectors as production
 from workers.agent.wire import BatchRefused, pack
 
 
 class Command(BaseCommand):
     help = "The fleet: feed launch records of a file, list what has most time, find slow GPUs."
+    failed = False
     requires_system_checks: list[str] = []      # `manage.py check` runs them: they load every page
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -45,18 +49,29 @@ class Command(BaseCommand):
         regressions = commands.add_parser("regressions", help="kernels that became slower in production, since which build and day")
         for name in production.FILTERS:
             regressions.add_argument(f"--{name.replace('_', '-')}", default="", help=f"only of this {name.replace('_', ' ')}")
+        capture = commands.add_parser("capture", help="deep capture of running processes (started with KINETO_USE_DAEMON=1) by "
+                                                      "their agents; waits for the profile")
+        capture.add_argument("--job", default="")
+        capture.add_argument("--host", default="")
+        capture.add_argument("--pid", type=int, default=0)
+        capture.add_argument("--most", type=int, default=1, help="processes (default 1); several begin at one moment")
+        capture.add_argument("--steps", type=int, help="of the job's optimizer")
+        capture.add_argument("--seconds", type=float, help="in place of steps")
+        capture.add_argument("--wait", type=float, default=300.0, metavar="S", help="for the profile (default %(default)s; 0: not)")
         demo, forget = add_demo_arguments(commands)
-        for each in (feed, top, gpus, move, regressions, demo, forget):
+        for each in (feed, top, gpus, move, regressions, capture, demo, forget):
             each.add_argument("--json", action="store_true", help="one JSON document on standard output")
 
     def handle(self, *_: Any, **options: Any) -> None:
         try:
             document = {"feed": self.feed, "top": self.top, "gpus": self.gpus, "move": self.move, "regressions": self.regressions,
-                        "demo": self.demo, "forget-simulated": self.forget}[options["what"]](options)
+                        "capture": self.capture, "demo": self.demo, "forget-simulated": self.forget}[options["what"]](options)
         except (selectors.QuestionRefused, BatchRefused, FleetBusy) as refused:
             raise CommandError(str(refused)) from refused
         if options["json"]:
             self.stdout.write(json.dumps(document, ensure_ascii=False, allow_nan=False))
+        if self.failed:
+            raise SystemExit(1)
 
     def demo(self, options: dict[str, Any]) -> dict[str, Any]:
         return run_demo(options, self._say(options))
@@ -91,6 +106,33 @@ class Command(BaseCommand):
             if ended:
                 self.stdout.write(ended)
         return document
+
+    def capture(self, options: dict[str, Any]) -> dict[str, Any]:
+        """Order, then wait until each is uploaded or failed; exit 1 where one is not."""
+        if not (options["job"] or options["host"] or options["pid"]):
+            raise CommandError("--job, --host or --pid says which process")
+        found = [each for each in capture_services.processes(options["job"], options["host"])
+                 if options["pid"] in (0, each.pid)][:max(1, options["most"])]
+        try:
+            rows = capture_services.order([each.key for each in found], options["steps"], None if options["seconds"] is None else
+                                          round(1000 * options["seconds"]), None, "from the command line")
+        except capture_services.OrderRefused as refused:
+            raise CommandError("no such process asks for captures: it needs KINETO_USE_DAEMON=1 and an agent on its host"
+                               if not found else str(refused)) from refused
+        say, end_s = self._say(options), time.monotonic() + options["wait"]
+        say(f"{len(rows)} ordered; agents ask once a minute")
+        while True:
+            lines = [capture_selectors.line_of(row) for row in FleetCapture.objects.select_related("agent").filter(
+                pk__in=[row.pk for row in rows])]
+            if time.monotonic() >= end_s or not any(line.is_open for line in lines):
+                break
+            time.sleep(1.0)
+        for line in lines:
+            say(f"process {line.row.pid} on {line.row.agent.host}: {line.words}{': ' + line.row.why if line.row.why else ''}"
+                + (f", profile {line.row.profile_id}" if line.row.profile_id else ""))
+        if options["wait"] > 0 and any(line.state != "uploaded" for line in lines):
+            self.failed = True
+        return {"captures": [line.as_json() for line in lines]}
 
     def top(self, options: dict[str, Any]) -> dict[str, Any]:
         asked = {name: options[name] for name in ("from", "to", "group", *selectors.FILTERS)}

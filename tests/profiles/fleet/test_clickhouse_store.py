@@ -68,7 +68,12 @@ def fill(tmp_path: Path, *stores: Any) -> None:
                 store.write(each, f"{seed}-{number}")
 
 
-def questions() -> Iterator[Question]:
+def questions(part: int = 0, of: int = 1) -> list[Question]:
+    """Every `of`-th question from number `part` on."""
+    return list(itertools.islice(_questions(), part, None, of))
+
+
+def _questions() -> Iterator[Question]:
     contexts = dict(FleetContext.objects.values_list("job", "id"))
     gpus = list(FleetGpu.objects.order_by("id").values_list("id", flat=True))
     wheres: list[dict[str, list[int]]] = [
@@ -135,7 +140,9 @@ def test_every_answer_is_postgresqls(tmp_path: Path, clickhouse: ClickHouseStore
         for store in (postgres, clickhouse):
             store.write(more, "more")
     assert postgres.extent() == clickhouse.extent()
-    assert sum(compare(postgres, clickhouse, asked) for asked in questions()) > 200
+    # every question of hours and days together; of one level alone a third of them
+    asked = questions(*{"hours": (0, 3), "days": (1, 3)}.get(summed, (0, 1)))
+    assert sum(compare(postgres, clickhouse, each) for each in asked) > 2 * len(asked)
     assert FleetKernel.objects.count() == 5
 
 
@@ -147,7 +154,7 @@ def test_what_is_older_is_forgotten_alike(tmp_path: Path, clickhouse: ClickHouse
         store.roll_up(days[:2])
         store.drop_before("hour", (days[0] + 1) * 24)
         store.drop_before("day", days[1])
-    assert sum(compare(postgres, clickhouse, asked) for asked in questions()) > 200
+    assert sum(compare(postgres, clickhouse, asked) for asked in questions(2, 3)) > 50
 
 
 def test_rows_of_one_token_stay_once(tmp_path: Path, clickhouse: ClickHouseStore) -> None:
@@ -174,7 +181,7 @@ def test_a_move_copies_the_history_once(tmp_path: Path, clickhouse: ClickHouseSt
     postgres.roll_up(sorted(map(day_number, FleetDay.objects.values_list("day", flat=True)))[:2])
     for _ in range(2):                                      # the second finds everything there
         call_command("fleet", "move", address, stdout=io.StringIO())
-    assert sum(compare(postgres, clickhouse, asked) for asked in questions()) > 200
+    assert sum(compare(postgres, clickhouse, asked) for asked in questions(3, 5)) > 30
 
 
 def test_what_is_forgotten_is_the_same(tmp_path: Path, clickhouse: ClickHouseStore) -> None:

@@ -34,6 +34,7 @@ from workers.agent.wire import pack
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.process]
 ROOT = Path(__file__).resolve().parents[3]
 HOUR, HOURS, RECORDS = START_NS // HOUR_NS, 30, 150
+AGENTS = 1000 if "RIDGEPOINT_DEEP" in os.environ else 300
 
 
 @pytest.fixture(autouse=True)
@@ -181,9 +182,9 @@ def test_what_is_older_than_kept_is_forgotten_and_what_came_late_is_not(tmp_path
         assert cursor.fetchone()[0] == 0
 
 
-def test_a_thousand_agents_returning_at_once_drain_without_an_error(api: Any, alice: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_agents_returning_at_once_drain_without_an_error(api: Any, alice: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each tries again while it is asked to wait; the limit is so low that many are."""
-    payloads = [good(f"agent-{number}") for number in range(1000)]
+    payloads = [good(f"agent-{number}") for number in range(AGENTS)]
     monkeypatch.setattr(services, "MOST_WAITING_BYTES", 100 * len(payloads[0]))
     client_of = threading.local()
     codes: list[int] = []
@@ -203,7 +204,7 @@ def test_a_thousand_agents_returning_at_once_drain_without_an_error(api: Any, al
         assert set(pool.map(send, payloads)) == {200}
         list(pool.map(lambda _: connections.close_all(), range(64)))
         drain()
-    assert set(codes) <= {200, 429} and codes.count(200) == 1000
-    assert FleetAgent.objects.count() == 1000
+    assert set(codes) <= {200, 429} and codes.count(200) == AGENTS
+    assert FleetAgent.objects.count() == AGENTS
     _, whole = PostgresStore().top(Question(Window(HOUR, HOUR + 1), "kernel", {}, None))
-    assert whole.launches == 1000 * 400
+    assert whole.launches == AGENTS * 400

@@ -20,6 +20,7 @@ class Server:
         self.posts: list[tuple[str, str]] = []          # path, token
         self.uploads: list[bytes] = []
         self.loses_answers = 0                          # takes it, and the connection ends before the receipt
+        self.orders: list[dict[str, object]] = []       # that every receipt holds
         self.port = 0
 
     @property
@@ -34,7 +35,7 @@ class Server:
         key = (batch.agent, batch.sequence)
         duplicate = key in self.seen
         self.seen.setdefault(key, batch)
-        return 200, {"sequence": batch.sequence, "rows": batch.rows, "duplicate": duplicate}
+        return 200, {"sequence": batch.sequence, "rows": batch.rows, "duplicate": duplicate, "orders": self.orders}
 
 
 @contextmanager

@@ -1,0 +1,55 @@
+"""HTML of the fleet's deep captures: which processes can be captured, and what became of each order."""
+
+from __future__ import annotations
+
+from django.contrib import messages
+from django.contrib.auth.decorators import permission_required
+from django.core.paginator import Paginator
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.utils.http import urlencode
+from django.views.decorators.http import require_POST, require_safe
+
+from profiles.fleet import capture_services as services
+from profiles.fleet.browse import capture_selectors
+
+PAGE_ROWS = 50
+
+
+@require_safe
+def fleet_captures(request: HttpRequest) -> HttpResponse:
+    """Which running jobs can be captured, and what became of the captures?"""
+    return _page(request, {"how": "milliseconds", "steps": services.STEPS, "milliseconds": services.MILLISECONDS, "process": []})
+
+
+@require_POST
+@permission_required("profiles.add_fleetcapture", raise_exception=True)
+def fleet_capture_order(request: HttpRequest) -> HttpResponse:
+    """Fields: process (several), how (steps or milliseconds), steps, milliseconds. What was chosen is kept where it is refused."""
+    given = {"how": request.POST.get("how", ""), "steps": request.POST.get("steps", ""),
+             "milliseconds": request.POST.get("milliseconds", ""), "process": request.POST.getlist("process")}
+    counted = given["how"] == "steps"
+    number = request.POST.get(given["how"], "") if given["how"] in ("steps", "milliseconds") else ""
+    try:
+        if not (number.isdecimal() and len(number) < 9):
+            raise services.OrderRefused("steps" if counted else "milliseconds", "a whole number")
+        rows = services.order(given["process"], int(number) if counted else None, None if counted else int(number), request.user)
+    except services.OrderRefused as refused:
+        return _page(request, {**given, "error": {refused.field: str(refused)}}, 400)
+    messages.success(request, f"{len(rows)} capture{'s' if len(rows) > 1 else ''} ordered: agents ask once a minute.")
+    kept = {name: request.GET[name] for name in ("job", "host") if request.GET.get(name)}
+    return redirect(f"{reverse('fleet-captures')}{'?' + urlencode(kept) if kept else ''}")
+
+
+def _page(request: HttpRequest, kept: dict[str, object], status: int = 200) -> HttpResponse:
+    chosen = {name: request.GET.get(name, "")[:200] for name in ("job", "host")}
+    page = Paginator(capture_selectors.captures(chosen), PAGE_ROWS).get_page(request.GET.get("page"))
+    lines = [capture_selectors.line_of(row) for row in page]
+    every = services.processes()
+    asking = [each for each in every if (not chosen["job"] or each.job == chosen["job"])
+              and (not chosen["host"] or each.agent.host == chosen["host"])]
+    return render(request, "profiles/fleet/captures.html", {
+        "here": "fleet-captures", "lines": lines, "page": page, "processes": asking, "more": len(every) - len(asking), "kept": kept,
+        "chosen": chosen, "any_open": any(line.is_open for line in lines), "most_steps": services.MOST_STEPS,
+        "most_ms": services.MOST_MS, "together_s": services.TOGETHER_S}, status=status)
