@@ -10,6 +10,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from profiles.arrow import keep_pandas_out
+
+keep_pandas_out()
 _name = pa.dictionary(pa.int32(), pa.string())
 # One row per slice (or instant: dur_ns 0 and instant true), ordered by start_ns; the row number is the slice's id
 # until the store reorders it.

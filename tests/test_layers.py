@@ -27,7 +27,7 @@ MOST_MODULES = 25            # in one folder
 
 # feature -> modules of it that do not lie in a folder of its name
 MEMBERS = {
-    "profiles.trace": ("profiles.trace", "profiles.windows", "profiles.spool", "profiles.scratch"),
+    "profiles.trace": ("profiles.trace", "profiles.arrow", "profiles.windows", "profiles.spool", "profiles.scratch"),
     "profiles.models": ("profiles.models", "profiles.*.models"),
     "profiles.rows": ("profiles.rows", "profiles.progress"),
     "tuner.trial": ("tuner.trial", "tuner.space"),
@@ -254,7 +254,7 @@ PACKAGES = {
     "zstandard": ("profiles.ingest.*", "workers.agent.*"),
 }
 CORE = (          # plain Python without Django, servers or GPUs: it runs anywhere, and its tests need nothing
-    "profiles.trace", "profiles.windows", "profiles.spool", "profiles.scratch", "profiles.ingest*", "profiles.analysis*",
+    "profiles.trace", "profiles.arrow", "profiles.windows", "profiles.spool", "profiles.scratch", "profiles.ingest*", "profiles.analysis*",
     "profiles.capture.tools*", "profiles.capture.command",
     "tuner.trial", "tuner.space", "tuner.wire", "tuner.operators*", "tuner.kernels*", "tuner.measure*", "tuner.search.strategies*",
     "tuner.search.loop", "tuner.search.pipeline", "tuner.search.finalists", "tuner.search.other_devices",
