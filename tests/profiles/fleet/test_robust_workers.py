@@ -31,7 +31,7 @@ from tests.profiles.fleet.records import HOUR_NS, START_NS, make_records, write_
 from tests.profiles.fleet.test_robust_batches import KIND, PATH, good
 from workers.agent.wire import pack
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.process]
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.process, pytest.mark.deep]
 ROOT = Path(__file__).resolve().parents[3]
 HOUR, HOURS, RECORDS = START_NS // HOUR_NS, 30, 150
 AGENTS = 1000 if "RIDGEPOINT_DEEP" in os.environ else 300
