@@ -254,7 +254,8 @@ PACKAGES = {
     "zstandard": ("profiles.ingest.*", "workers.agent.*"),
 }
 CORE = (          # plain Python without Django, servers or GPUs: it runs anywhere, and its tests need nothing
-    "profiles.trace", "profiles.arrow", "profiles.windows", "profiles.spool", "profiles.scratch", "profiles.ingest*", "profiles.analysis*",
+    "profiles.trace", "profiles.arrow", "profiles.windows", "profiles.spool", "profiles.scratch", "profiles.ingest*",
+    "profiles.analysis*",
     "profiles.capture.tools*", "profiles.capture.command",
     "tuner.trial", "tuner.space", "tuner.wire", "tuner.operators*", "tuner.kernels*", "tuner.measure*", "tuner.search.strategies*",
     "tuner.search.loop", "tuner.search.pipeline", "tuner.search.finalists", "tuner.search.other_devices",

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from datetime import date, timedelta
 from typing import Any
 
@@ -75,11 +75,16 @@ def batch_accept(payload: bytes) -> dict[str, Any]:
         FleetAgent.objects.filter(pk=agent.pk).update(
             last_seen=timezone.now(), batches=F("batches") + int(made),
             received_bytes=F("received_bytes") + len(payload) * int(made),
-            state=json_safe(batch.state), host=next((gpu.host for gpu in batch.gpus), agent.host),
+            state=json_safe(batch.state), host=next((gpu.host for gpu in batch.gpus), "") or _host(batch.state) or agent.host,
             simulated=any(context.simulated for context in batch.contexts) or agent.simulated,
             lag_s=None if newest_s is None else max(0.0, time.time() - newest_s))
         orders = exchange(agent, batch.state)
     return {"sequence": batch.sequence, "rows": batch.rows, "duplicate": not made, "orders": orders}
+
+
+def _host(state: Mapping[str, Any]) -> str:
+    told = state.get("host")
+    return "".join(told.split("\0"))[:200] if isinstance(told, str) else ""
 
 
 def check_batch(batch: Batch) -> None:

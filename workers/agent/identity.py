@@ -8,6 +8,7 @@ import socket
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from workers.agent.launches import MOST_WORD
 
@@ -20,6 +21,7 @@ OWNERS = {"KINETO_USE_DAEMON": "Kineto's daemon mode", "NSYS_PROFILING_SESSION_I
           "NV_NSIGHT_INJECTION_TRANSPORT_TYPE": "Nsight Compute", "NV_COMPUTE_PROFILER_PERFWORKS_DIR": "Nsight Compute",
           "CUDA_INJECTION64_PATH": "an injected tool",
           "NVTX_INJECTION64_PATH": "an injected tool", "PROTON_PROFILE": "Proton"}
+MOST_PROC = 1 << 20
 SAMPLED = ("ranks", "hosts", "runs")
 
 
@@ -33,12 +35,27 @@ class Identity:
     run: str
 
 
-def read_identity(environ: Mapping[str, str] = os.environ) -> Identity:
-    """Return what the environment says; the program's name is the job where nothing else names it."""
+def read_identity(environ: Mapping[str, str] = os.environ, program: str = "") -> Identity:
+    """Return what the environment says. The job is the program where nothing names it: `program`, or this process's own."""
     rank = next((environ[name] for name in _RANKS if environ.get(name, "").isdecimal()), "-1")
-    job = _first(environ, _JOBS) or os.path.basename(sys.argv[0] if sys.argv else "") or "python"
+    job = _first(environ, _JOBS) or program or os.path.basename(sys.argv[0] if sys.argv else "") or "python"
     return Identity(job[:MOST_WORD], _first(environ, _BUILDS)[:MOST_WORD], environ.get("RIDGEPOINT_MODEL", "")[:MOST_WORD],
                     (environ.get("RIDGEPOINT_HOST") or socket.gethostname())[:MOST_WORD], int(rank), _first(environ, _RUNS))
+
+
+def identity_of(pid: int) -> Identity:
+    """Return the same of another process of this host, as far as its files may be read."""
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes()[:MOST_PROC].split(b"\0")
+    except OSError:
+        words = []
+    script = next((word for word in words[1:] if word and not word.startswith(b"-")), words[0] if words else b"")
+    try:
+        pairs = Path(f"/proc/{pid}/environ").read_bytes()[:MOST_PROC].decode(errors="replace").split("\0")
+    except OSError:
+        pairs = []
+    return read_identity(dict(pair.split("=", 1) for pair in pairs if "=" in pair),
+                         os.path.basename(script.decode(errors="replace")) or f"process {pid}")
 
 
 def _first(environ: Mapping[str, str], names: Sequence[str]) -> str:

@@ -21,6 +21,7 @@ from workers.agent import VERSION
 from workers.agent.aggregate import Aggregator
 from workers.agent.captures import Budget, Captures
 from workers.agent.engines import ENGINES, EngineRefused, ask_engine
+from workers.agent.identity import Identity, identity_of
 from workers.agent.kineto import KinetoDaemon
 from workers.agent.launches import MINUTE_NS
 from workers.agent.link import Frames, MessageRefused, frame, read_window, socket_path
@@ -52,6 +53,7 @@ class Node:
         self.captures = Captures(kineto, spool.folder / "captures", sender.post, budget) if kineto else None
         self.orders = Orders(self.captures, kineto, self._job_of, host) if self.captures and kineto else None
         self.jobs: dict[int, tuple[float, dict[str, Any]]] = {}
+        self._asking: dict[int, Identity] = {}              # processes that only ask for captures
         self.refused_windows = 0
         self.ended = threading.Event()
         self.listener = Listener(listen_at, self._take, self._gone)
@@ -155,7 +157,13 @@ class Node:
 
     def _job_of(self, pid: int) -> dict[str, Any]:
         found = self.jobs.get(pid)
-        return found[1] if found else {"job": _program(pid)}
+        if found:
+            return found[1]
+        own = self._asking.get(pid)
+        if own is None:
+            self._asking = {known: each for known, each in self._asking.items() if self.kineto and known in self.kineto.processes}
+            own = self._asking[pid] = identity_of(pid)
+        return {"job": own.job, "build": own.build, "model": own.model, **({"rank": own.rank} if own.rank >= 0 else {})}
 
     def _send(self) -> None:
         while not self.ended.is_set():
@@ -244,15 +252,6 @@ def _rss_bytes() -> int:
         return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError, IndexError):
         return 0
-
-
-def _program(pid: int) -> str:
-    try:
-        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-    except OSError:
-        return ""
-    script = next((word for word in words[1:] if word and not word.startswith(b"-")), words[0] if words else b"")
-    return os.path.basename(script.decode(errors="replace"))
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ def visitor(client: Client, alice: Any) -> Client:
 
 def send(sequence: int, captures: list[dict[str, Any]] | None = None, agent: str = "agent-1", asking: Any = ASKING) -> list[Any]:
     """Return the orders of the receipt."""
-    state = {"asking": asking, "captures": captures or []}
+    state = {"asking": asking, "captures": captures or [], "host": "gpu-host-1"}
     return list(batch_accept(pack(make_batch(agent, sequence, 0, {}, (), state)))["orders"])
 
 
@@ -49,7 +49,7 @@ def test_an_order_travels_until_its_agent_names_it_and_ends_as_a_profile(visitor
     page = visitor.get(reverse("fleet-captures")).content.decode()
     assert reverse("profile", args=[profile.pk]) in page and "uploaded" in page
     found = visitor.get(reverse("api-fleet-capture", args=[row.pk])).json()
-    assert (found["state"], found["profile"], found["steps"], found["host"]) == ("uploaded", profile.pk, 4, "")
+    assert (found["state"], found["profile"], found["steps"], found["host"]) == ("uploaded", profile.pk, 4, "gpu-host-1")
     send(7, [{"order": row.pk, "state": "failed", "why": "late"}])              # what ended stays as it ended
     assert FleetCapture.objects.get().state == "uploaded"
 
@@ -102,7 +102,7 @@ def test_the_form_keeps_what_was_chosen(visitor: Client) -> None:
         answer = visitor.post(reverse("fleet-capture-order"), given)
         assert answer.status_code == 400
         page = answer.content.decode()
-        assert f'value="{key}" aria-label="process 10 on " checked' in page and "field-error" in page
+        assert f'value="{key}" aria-label="process 10 on gpu-host-1" checked' in page and "field-error" in page
     assert not FleetCapture.objects.exists()
 
 

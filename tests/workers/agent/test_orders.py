@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +14,7 @@ import pytest
 
 from tests.workers.agent.server import Server, serve
 from workers.agent.captures import Budget, Captures
+from workers.agent.identity import identity_of
 from workers.agent.kineto import KinetoDaemon, written_path
 from workers.agent.node import Node
 from workers.agent.orders import Orders
@@ -120,3 +123,17 @@ def test_a_receipt_orders_and_the_next_batch_tells(tmp_path: Path, server: Serve
         assert spool.batches == 0
     finally:
         node.listener.close()
+
+
+def test_what_a_process_says_of_itself_is_read_from_its_environment() -> None:
+    environ = {**os.environ, "RANK": "3", "RIDGEPOINT_JOB": "pretrain", "RIDGEPOINT_BUILD": "b7"}
+    child = subprocess.Popen([sys.executable, "-c", "print('up', flush=True); input()", "x"], env=environ, text=True,
+                             stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    try:
+        assert child.stdout is not None and child.stdout.readline() == "up\n"
+        own = identity_of(child.pid)
+        assert (own.job, own.build, own.rank) == ("pretrain", "b7", 3)
+    finally:
+        child.communicate("\n")
+    gone = identity_of(child.pid)
+    assert (gone.job, gone.rank) == (f"process {child.pid}", -1)
