@@ -33,8 +33,8 @@ SECTIONS: dict[str, tuple[tuple[str, ...], str]] = {
 The timeline is that of 50 million slices (26 GB of JSON); more about it: [scale.md](scale.md). The server's tiles and the memory
 of the page change from run to run by a fifth."""),
     "Analyses and pages": (("analyses", "pages"), """\
-*Alone*: nothing of the profile is in memory. *Frame shared*: as the worker makes them after an ingest; the first also pays for the
-columns that all of them read (0.9 s of it). Pages show the documents so made."""),
+*Alone*: nothing of the profile is in memory. *Frame shared*: as the worker makes them after an ingest, with what all of them read
+in memory. Pages show the documents so made."""),
     "Tuner": (("client", "racing", "watchers"), ""),
     "The guard of a large team": (("guard",), """\
 `python -m bench guard` fills a database with rows of a generator: a suite of 3,000 kernels with 15 runs of one build and 5 of the
