@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from workers.agent import VERSION
-from workers.agent.aggregate import Aggregator
+from workers.agent.aggregate import Sums
 from workers.agent.launches import MINUTE_NS, Context, Gpu, KernelSum, KernelSums, Signature, Window
 from workers.agent.sketch import bucket_of, value_of
 from workers.agent.wire import Batch, make_batch
@@ -130,7 +130,7 @@ class Demo:
 
     def batch(self, host: int, sequence: int, minutes: list[int], each_minutes: int) -> Batch:
         """The batch of a host: windows that begin at these minutes."""
-        sums = Aggregator()
+        sums = Sums()
         telemetry: list[dict[str, Any]] = []
         for minute in minutes:
             for window in self.windows(host, minute, each_minutes):
@@ -138,7 +138,7 @@ class Demo:
             telemetry += self.telemetry(host, minute)
         state = {"version": VERSION, "simulated": True, "spool_bytes": 0, "memory_bytes": 0}
         sent_ns = (max(minutes) + each_minutes) * MINUTE_NS
-        return make_batch(f"{PREFIX}-agent-{host:02}", sequence, sent_ns, sums.take(), telemetry, state)
+        return make_batch(f"{PREFIX}-agent-{host:02}", sequence, sent_ns, [sums.summed()], telemetry, state)
 
     def history(self, days: int) -> Iterator[Batch]:
         """Batches of the days before `now_minute`, oldest first: a window an hour, whole days first, then today's hours."""

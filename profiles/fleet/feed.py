@@ -14,7 +14,7 @@ from typing import Annotated, BinaryIO
 import msgspec
 import numpy as np
 
-from workers.agent.aggregate import Aggregator
+from workers.agent.aggregate import Sums
 from workers.agent.launches import MINUTE_NS, MOST_NAME, MOST_WORD, Context, Gpu, Signature, Window, sum_by_code
 from workers.agent.wire import Batch, make_batch
 
@@ -75,18 +75,17 @@ def batches(path: Path, read: Read, simulated: bool = False) -> Iterator[Batch]:
     read.name = f"file-{_digest(path)}"
     sequence, watched = 0, set[tuple[object, ...]]()
     for records in _chunks(path, read):
-        aggregator = Aggregator()
+        sums = Sums()
         for window in windows(records, simulated):
             place = (window.context, window.gpu, window.start_ns)
             if place in watched:                        # the minute went on in the next chunk: its time counts once
                 window = replace(window, observed_ns=0, stands_for_ns=0)
             watched.add(place)
-            aggregator.add(window)
-        minutes = aggregator.take()
-        days = sorted({minute // DAY_MINUTES for minute in minutes})
-        for day in days:                                # a batch spans no more than a day
-            own = {minute: each for minute, each in minutes.items() if minute // DAY_MINUTES == day}
-            yield make_batch(read.name, sequence, (max(own) + 1) * MINUTE_NS, own)
+            sums.add(window)
+        summed = sums.summed()
+        newest = {minute // DAY_MINUTES: minute for minute in sorted(summed.numbered.minutes)}
+        for day, minute in newest.items():              # a batch spans no more than a day
+            yield make_batch(read.name, sequence, (minute + 1) * MINUTE_NS, [summed], days=(day, day + 1))
             sequence += 1
 
 

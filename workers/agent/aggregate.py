@@ -1,84 +1,235 @@
 """Windows of many jobs and GPUs of a host added up to minutes, as they are sent.
 
-Three tables: kernels of the host, GPUs, and of each GPU its kernels (what tells a slow GPU). Bounded: beyond MOST_SERIES
-signatures a minute the rest is one series named REST.
+Three tables: kernels of the host, GPUs, and of each GPU its kernels (what tells a slow GPU). Windows are kept as they come and
+added up when many have come, all of them in one pass over their columns.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from workers.agent.launches import MINUTE_NS, Context, Gpu, Ints, Signature, Window
+from workers.agent.launches import MINUTE_NS, Context, Gpu, Ints, KernelSums, Signature, Window
 from workers.agent.sketch import MOST
 
 Column = npt.NDArray[Any]
-MOST_SERIES = 20_000                # of one minute
+MOST_SERIES = 20_000                # of one minute; the rest is one series named REST
 REST = Signature("(other kernels)", (0, 0, 0), (0, 0, 0), 0)
-_STEP = 1 << 12                     # more than buckets there are: a key and a bucket are one number
-PLACE = 1 << 32                     # a place and a series are one number
-_ADDED = ("launches", "total_ns", "estimate_launches", "estimate_ns", "square", "log_sum")
-_FEW_ROWS, _FEW_PAIRS = 4096, 1 << 16
-assert MOST < _STEP
+PENDING_PAIRS, PENDING_ROWS = 1 << 15, 1 << 13
+_BUCKETS = 1 << 12                  # more than there are
+_SERIES, _PLACES = 1 << 24, 1 << 18  # bounds of numbers that share a key with others: minute · _PLACES · _SERIES < 2^63
+_KINDS = {"min_ns": np.minimum, "max_ns": np.maximum}
+assert MOST < _BUCKETS
 
 
-class Sums:
-    """Rows of one key each, added up when many have come.
+@dataclass
+class Rows:
+    """Sums by ascending key, and counts by ascending key · _BUCKETS + bucket.
 
     `estimate_ns` weighs each window by the time it stands for. `square` is the sum over windows of that times the same of all
     launches of its kernel: over a kernel's signatures it adds up to the kernel's own squares, from which the spread between
     windows follows.
     """
 
-    def __init__(self) -> None:
-        self._rows: list[tuple[Ints, dict[str, Column]]] = []
-        self._pairs: list[tuple[Ints, Ints]] = []
-        self._new_rows = self._new_pairs = 0
+    key: Ints
+    columns: dict[str, Column]
+    code: Ints
+    count: Ints
 
-    def add(self, key: Ints, columns: Mapping[str, Column], code: Ints | None = None, count: Ints | None = None) -> None:
-        """Add rows, and counts of (key, bucket) pairs by `code` = key · _STEP + bucket."""
-        self._rows.append((key, dict(columns)))
-        self._new_rows += key.size
-        if self._new_rows > _FEW_ROWS + self._rows[0][0].size:
-            self._add_rows()
-        if code is not None and count is not None:
-            self._pairs.append((code, count))
-            self._new_pairs += code.size
-            if self._new_pairs > _FEW_PAIRS + self._pairs[0][0].size:
-                self._add_pairs()
+    @property
+    def buckets(self) -> Ints:
+        """How many buckets each row has."""
+        of = self.code // _BUCKETS
+        return np.searchsorted(of, self.key, "right") - np.searchsorted(of, self.key, "left")
 
-    def rows(self) -> tuple[Ints, dict[str, Column]]:
-        """Return the keys, ascending, and their columns."""
-        self._add_rows()
-        return self._rows[0]
+    @property
+    def bucket(self) -> Ints:
+        return self.code % _BUCKETS
 
-    def pairs(self) -> tuple[Ints, Ints, Ints]:
-        """Return key, bucket and count of all pairs, ascending."""
-        self._add_pairs()
-        code, count = self._pairs[0]
-        return code // _STEP, code % _STEP, count
 
-    def _add_rows(self) -> None:
-        if not self._rows:
-            self._rows = [(np.zeros(0, np.int64), {name: np.zeros(0, np.int64) for name in (*_ADDED, "min_ns", "max_ns")})]
-        key = np.concatenate([each for each, _ in self._rows])
-        order, edges = _groups(key)
-        columns = {name: np.concatenate([each[name] for _, each in self._rows])[order] for name in self._rows[0][1]}
-        if edges.size:
-            columns = {name: {"min_ns": np.minimum, "max_ns": np.maximum}.get(name, np.add).reduceat(values, edges)
-                       for name, values in columns.items()}
-        self._rows, self._new_rows = [(key[order][edges], columns)], 0
+@dataclass
+class Watched:
+    """How a GPU was watched for a job in a minute: `windows` with a time, of `observed_ns` together, out of `wall_ns`."""
 
-    def _add_pairs(self) -> None:
-        code = np.concatenate([each for each, _ in self._pairs] or [np.zeros(0, np.int64)])
-        count = np.concatenate([each for _, each in self._pairs] or [np.zeros(0, np.int64)])
-        order, edges = _groups(code)
-        self._pairs = [(code[order][edges], np.add.reduceat(count[order], edges) if edges.size else count)]
-        self._new_pairs = 0
+    minute: int
+    windows: int = 0
+    observed_ns: int = 0
+    wall_ns: int = 0
+    rank: int = -1
+
+
+@dataclass
+class Numbered:
+    """Names by number: what the numbers in keys stand for."""
+
+    minutes: list[int] = field(default_factory=list)
+    places: list[tuple[Context, Gpu]] = field(default_factory=list)
+    series: list[tuple[Context, Signature]] = field(default_factory=list)
+
+
+@dataclass
+class Summed:
+    """What windows came to. Keys: `kernels` minute · _SERIES + series; `on_gpus` minute · _SERIES + place; `gpu_kernels`
+    (minute · _PLACES + place) · _SERIES + series; of `watched` those of `on_gpus`."""
+
+    numbered: Numbered
+    watched: dict[int, Watched]
+    kernels: Rows
+    on_gpus: Rows
+    gpu_kernels: Rows
+
+
+class Sums:
+    """Windows of some minutes. `most_series`, `most_places` (jobs times GPUs): of a minute; further places are refused."""
+
+    def __init__(self, most_series: int | None = None, most_places: int | None = None) -> None:
+        self.most_series, self.most_places = most_series, most_places
+        self.numbered = Numbered()
+        self.watched: dict[int, Watched] = {}
+        self._minutes: dict[int, int] = {}
+        self._places: dict[tuple[Context, Gpu], int] = {}
+        self._series: dict[Context, dict[Signature, int]] = {}
+        self._places_of: dict[int, set[int]] = {}
+        self._series_of: dict[int, set[int]] = {}
+        self._windows: list[tuple[int, int, Ints, Window]] = []
+        self._pending_rows = self._pending_pairs = 0
+        self._held: tuple[Rows, Rows, Rows] | None = None
+
+    def add(self, window: Window) -> bool:
+        """Take a window; return whether there was room for it."""
+        minute = _number(self._minutes, window.start_ns // MINUTE_NS, self.numbered.minutes)
+        place = self._places.get((window.context, window.gpu))
+        if self.most_places is not None:
+            here = self._places_of.setdefault(minute, set())
+            if place not in here and len(here) >= self.most_places:
+                return False
+        if place is None:
+            place = _number(self._places, (window.context, window.gpu), self.numbered.places)
+        if self.most_places is not None:
+            here.add(place)
+        key = minute * _SERIES + place
+        watched = self.watched.get(key)
+        if watched is None:
+            watched = self.watched[key] = Watched(minute, rank=window.rank)
+        watched.windows += bool(window.observed_ns)
+        watched.observed_ns += window.observed_ns
+        watched.wall_ns += window.stands_for_ns
+        one = window.kernels
+        if len(one):
+            self._windows.append((minute, place, self._number_series(minute, window.context, one.signatures), window))
+            self._pending_rows += len(one)
+            self._pending_pairs += one.bucket.size
+            held_pairs, held_rows = (self._held[0].code.size, self._held[2].key.size) if self._held else (0, 0)
+            if self._pending_pairs > PENDING_PAIRS + held_pairs or self._pending_rows > PENDING_ROWS + held_rows:
+                self._add_up()
+        return True
+
+    def summed(self) -> Summed:
+        self._add_up()
+        assert self._held is not None
+        return Summed(self.numbered, self.watched, *self._held)
+
+    def _number_series(self, minute: int, context: Context, signatures: Iterable[Signature]) -> Ints:
+        known, named = self._series.setdefault(context, {}), self.numbered.series
+        here = self._series_of.setdefault(minute, set()) if self.most_series is not None else None
+        numbers = []
+        for signature in signatures:
+            number = known.get(signature)
+            if here is not None and number not in here and len(here) >= (self.most_series or 0) and signature != REST:
+                signature = REST
+                number = known.get(REST)
+            if number is None:
+                number = known[signature] = len(named)
+                named.append((context, signature))
+            if here is not None:
+                here.add(number)
+            numbers.append(number)
+        return np.array(numbers, np.int64)
+
+    def _add_up(self) -> None:
+        """Add the windows that wait to what is held."""
+        windows, self._windows = self._windows, []
+        self._pending_rows = self._pending_pairs = 0
+        if not windows and self._held is not None:
+            return
+        sums: list[KernelSums] = [window.kernels for _, _, _, window in windows]
+        rows = np.array([len(one) for one in sums], np.int64)
+        number = np.repeat(np.arange(rows.size), rows)                      # of each row's window
+        minute, place = (np.array([each[at] for each in windows], np.int64)[number] for at in (0, 1))
+        series = _joined([each for _, _, each, _ in windows])
+        weight = np.array([window.weight for _, _, _, window in windows])[number]
+        columns: dict[str, Column] = {name: _joined([getattr(one, name) for one in sums])
+                                      for name in ("launches", "total_ns", "min_ns", "max_ns", "log_sum")}
+        columns |= {"estimate_launches": weight * columns["launches"], "estimate_ns": weight * columns["total_ns"]}
+        names: dict[str, int] = {}
+        kernel = np.array([names.setdefault(each.kernel, len(names)) for one in sums for each in one.signatures], np.int64)
+        of_kernel, at = np.unique(number * max(1, len(names)) + kernel, return_inverse=True)
+        of_window = np.bincount(number, columns["estimate_ns"], rows.size)[number]
+        estimate_ns = columns["estimate_ns"]
+        square = estimate_ns * np.bincount(at, estimate_ns, of_kernel.size)[at]
+        buckets = _joined([one.buckets for one in sums])
+        bucket, count = _joined([one.bucket for one in sums]), _joined([one.count for one in sums])
+        kernels, on_gpus = minute * _SERIES + series, minute * _SERIES + place
+        codes = [np.repeat(key, buckets) * _BUCKETS + bucket for key in (kernels, on_gpus)]
+        parts = (_rows(kernels, {**columns, "square": square}, codes[0], count),
+                 _rows(on_gpus, {**columns, "square": estimate_ns * of_window}, codes[1], count),
+                 _rows((minute * _PLACES + place) * _SERIES + series, {**columns, "square": square}, bucket[:0], count[:0]))
+        if self._held is None:
+            self._held = parts
+        else:
+            kernels_held, gpus_held, both_held = self._held
+            self._held = (_both(kernels_held, parts[0]), _both(gpus_held, parts[1]), _both(both_held, parts[2]))
+
+
+class Aggregator:
+    """Minutes that are still open, by number since 1970. `most_places`: of one minute."""
+
+    def __init__(self, most_places: int | None = None) -> None:
+        self.minutes: dict[int, Sums] = {}
+        self.most_places = most_places
+
+    def add(self, window: Window) -> bool:
+        """Add a window; return whether there was room for it."""
+        minute = window.start_ns // MINUTE_NS
+        if minute not in self.minutes:
+            self.minutes[minute] = Sums(MOST_SERIES, self.most_places)
+        return self.minutes[minute].add(window)
+
+    def take(self, before_ns: int | None = None) -> list[Summed]:
+        """Return and forget the minutes that ended before a moment, all where none is given."""
+        done = [minute for minute in self.minutes if before_ns is None or (minute + 1) * MINUTE_NS <= before_ns]
+        return [self.minutes.pop(minute).summed() for minute in sorted(done)]
+
+
+def _number(known: dict[Any, int], one: Any, names: list[Any]) -> int:
+    number = known.setdefault(one, len(names))
+    if number == len(names):
+        names.append(one)
+    return number
+
+
+def _joined(columns: list[Column]) -> Column:
+    return columns[0] if len(columns) == 1 else np.concatenate(columns) if columns else np.zeros(0, np.int64)
+
+
+def _rows(key: Ints, columns: Mapping[str, Column], code: Ints, count: Ints) -> Rows:
+    """Add up what has one key, and counts of one code."""
+    order, edges = _groups(key)
+    if edges.size:
+        columns = {name: _KINDS.get(name, np.add).reduceat(values[order], edges) for name, values in columns.items()}
+    by_code, starts = _groups(code)
+    return Rows(key[order][edges], dict(columns), code[by_code][starts],
+                np.add.reduceat(count[by_code], starts) if starts.size else count)
+
+
+def _both(one: Rows, other: Rows) -> Rows:
+    return _rows(np.concatenate([one.key, other.key]), {name: np.concatenate([one.columns[name], other.columns[name]])
+                                                        for name in one.columns},
+                 np.concatenate([one.code, other.code]), np.concatenate([one.count, other.count]))
 
 
 def _groups(key: Ints) -> tuple[Ints, Ints]:
@@ -87,87 +238,11 @@ def _groups(key: Ints) -> tuple[Ints, Ints]:
     return order, np.flatnonzero(np.diff(key[order], prepend=-1) != 0)
 
 
-@dataclass
-class Watched:
-    """How a GPU was watched for a job: `windows` with a time, of `observed_ns` together, out of `wall_ns`."""
-
-    windows: int = 0
-    observed_ns: int = 0
-    wall_ns: int = 0
-    rank: int = -1
+def parts_of_key(key: Ints) -> tuple[Ints, Ints]:
+    """Return minute and series (or place) of keys, by number."""
+    return key // _SERIES, key % _SERIES
 
 
-@dataclass
-class Minute:
-    """Keys: of `kernels` the number of a series, of `on_gpus` that of a place, of `gpu_kernels` place · PLACE + series."""
-
-    series: dict[Context, dict[Signature, int]] = field(default_factory=dict)
-    places: dict[tuple[Context, Gpu], int] = field(default_factory=dict)
-    named: list[tuple[Context, Signature]] = field(default_factory=list)        # by number of the series
-    watched: list[Watched] = field(default_factory=list)                        # by number of the place
-    kernels: Sums = field(default_factory=Sums)
-    on_gpus: Sums = field(default_factory=Sums)
-    gpu_kernels: Sums = field(default_factory=Sums)
-
-    def place(self, window: Window) -> int:
-        number = self.places.setdefault((window.context, window.gpu), len(self.watched))
-        if number == len(self.watched):
-            self.watched.append(Watched(rank=window.rank))
-        return number
-
-    def number_series(self, context: Context, signatures: list[Signature]) -> Ints:
-        known, named, numbers = self.series.setdefault(context, {}), self.named, []
-        for signature in signatures:
-            number = known.get(signature)
-            if number is None:
-                if len(named) >= MOST_SERIES:
-                    signature = REST
-                number = known.setdefault(signature, len(named))
-                if number == len(named):
-                    named.append((context, signature))
-            numbers.append(number)
-        return np.array(numbers, np.int64)
-
-
-class Aggregator:
-    """Minutes that are still open, by number since 1970. `most_places`: of one minute; windows of further ones are refused."""
-
-    def __init__(self, most_places: int | None = None) -> None:
-        self.minutes: dict[int, Minute] = {}
-        self.most_places = most_places
-
-    def add(self, window: Window) -> bool:
-        """Add a window; return whether there was room for it."""
-        minute = self.minutes.setdefault(window.start_ns // MINUTE_NS, Minute())
-        if self.most_places is not None and len(minute.places) >= self.most_places and \
-                (window.context, window.gpu) not in minute.places:
-            return False
-        place = minute.place(window)
-        watched = minute.watched[place]
-        watched.windows += bool(window.observed_ns)
-        watched.observed_ns += window.observed_ns
-        watched.wall_ns += window.stands_for_ns
-        one = window.kernels
-        if not len(one):
-            return True
-        key = minute.number_series(window.context, one.signatures)
-        estimate_ns = window.weight * one.total_ns
-        names: dict[str, int] = {}
-        kernel = np.array([names.setdefault(signature.kernel, len(names)) for signature in one.signatures], np.int64)
-        columns: dict[str, Column] = {
-            "launches": one.launches, "total_ns": one.total_ns, "min_ns": one.min_ns, "max_ns": one.max_ns, "log_sum": one.log_sum,
-            "estimate_launches": window.weight * one.launches, "estimate_ns": estimate_ns}
-        squares = {**columns, "square": estimate_ns * np.bincount(kernel, estimate_ns)[kernel]}
-        minute.kernels.add(key, squares, np.repeat(key, one.buckets) * _STEP + one.bucket, one.count)
-        minute.gpu_kernels.add(place * PLACE + key, columns)
-        per_bucket = np.zeros(_STEP, np.int64)
-        np.add.at(per_bucket, one.bucket, one.count)
-        held = np.flatnonzero(per_bucket)
-        minute.on_gpus.add(np.full(len(one), place), {**columns, "square": estimate_ns * estimate_ns.sum()},
-                           place * _STEP + held, per_bucket[held])
-        return True
-
-    def take(self, before_ns: int | None = None) -> dict[int, Minute]:
-        """Return and forget the minutes that ended before a moment, all where none is given."""
-        done = [minute for minute in self.minutes if before_ns is None or (minute + 1) * MINUTE_NS <= before_ns]
-        return {minute: self.minutes.pop(minute) for minute in sorted(done)}
+def places_of_key(key: Ints) -> tuple[Ints, Ints]:
+    """Return minute and place of a key of `gpu_kernels` without its series, by number."""
+    return key // _PLACES, key % _PLACES

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import zstandard
 
-from workers.agent.aggregate import PLACE, Minute, Sums
+from workers.agent.aggregate import Numbered, Rows, Summed, parts_of_key, places_of_key
 from workers.agent.launches import MOST_NAME, MOST_WORD, Context, Gpu, Signature
 from workers.agent.sketch import MOST
 
@@ -71,51 +71,66 @@ class Batch:
         return sum(table["minute"].size for table in self.tables.values())
 
 
-def make_batch(agent: str, sequence: int, sent_ns: int, minutes: Mapping[int, Minute], telemetry: Sequence[Mapping[str, Any]] = (),
-               state: Mapping[str, Any] | None = None) -> Batch:
-    """Return the batch of some minutes. `telemetry`: one mapping a minute and GPU, with a `gpu` and any of its columns."""
-    contexts, gpus, signatures = _Numbers[Context](), _Numbers[Gpu](), _Numbers[Signature]()
+def make_batch(agent: str, sequence: int, sent_ns: int, summed: Sequence[Summed], telemetry: Sequence[Mapping[str, Any]] = (),
+               state: Mapping[str, Any] | None = None, days: tuple[int, int] | None = None) -> Batch:
+    """Return the batch of some minutes. `telemetry`: one mapping a minute and GPU, with a `gpu` and any of its columns.
+
+    `days`: only minutes of those days since 1970, the second excluded.
+    """
+    names = _Names()
     parts: dict[str, list[Table]] = {name: [] for name in TABLES}
     pairs: dict[str, list[tuple[Column, Column]]] = {name: [] for name in SKETCHES}
-    for number, minute in minutes.items():
-        context = np.array([contexts.of(context) for context, _ in minute.named], "<i4")
-        signature = np.array([signatures.of(signature) for _, signature in minute.named], "<i4")
-        place_context = np.array([contexts.of(context) for context, _ in minute.places], "<i4")
-        place_gpu = np.array([gpus.of(gpu) for _, gpu in minute.places], "<i4")
-
-        series, columns = minute.kernels.rows()
-        parts["kernels"].append({**columns, "context": context[series], "signature": signature[series],
-                                 **_sketch(minute.kernels, series, pairs["kernels"])})
-
-        places = np.arange(len(minute.watched))
-        seen, columns = minute.on_gpus.rows()               # not of a place whose windows held no launch
-        told = {name: np.array([getattr(each, name) for each in minute.watched], kind) for name, kind in
-                (("windows", "<i8"), ("observed_ns", "<i8"), ("wall_ns", "<i8"), ("rank", "<i4"))}
-        parts["on_gpus"].append({**{name: _spread(values, seen, places.size) for name, values in columns.items()}, **told,
-                                 "context": place_context, "gpu": place_gpu, **_sketch(minute.on_gpus, places, pairs["on_gpus"])})
-
-        key, columns = minute.gpu_kernels.rows()
-        kept = _largest(key // PLACE, columns["total_ns"], KERNELS_OF_GPU)
-        place, series = key[kept] // PLACE, key[kept] % PLACE
-        parts["gpu_kernels"].append({**{name: values[kept] for name, values in columns.items()}, "context": place_context[place],
-                                     "gpu": place_gpu[place], "signature": signature[series]})
-        for name in ("kernels", "on_gpus", "gpu_kernels"):
-            parts[name][-1]["minute"] = np.full(parts[name][-1]["total_ns"].size, number)
-    rows = [{**each, "gpu": gpus.of(each["gpu"])} for each in telemetry]
+    for one in summed:
+        for name, (table, own) in _tables(one, names, days).items():
+            parts[name].append(table)
+            if own is not None:
+                pairs[name].append(own)
+    rows = [{**each, "gpu": names.gpus.of(each["gpu"])} for each in telemetry]
     parts["telemetry"].append({column: np.array([row.get(column, np.nan if "f" in kind else 0) for row in rows], kind)
                                for column, kind in TABLES["telemetry"].items()})
     tables = {name: {column: np.concatenate([part[column] for part in parts[name]] or [np.zeros(0)]).astype(kind)
                      for column, kind in TABLES[name].items()} for name in TABLES}
     joined = {name: (np.concatenate([bucket for bucket, _ in own] or [np.zeros(0)]).astype("<i2"),
                      np.concatenate([count for _, count in own] or [np.zeros(0)]).astype("<i8")) for name, own in pairs.items()}
-    return Batch(agent, sequence, sent_ns, contexts.every, gpus.every, signatures.every, tables, joined, dict(state or {}))
+    return Batch(agent, sequence, sent_ns, names.contexts.every, names.gpus.every, names.signatures.every, tables, joined,
+                 dict(state or {}))
 
 
-def _sketch(sums: Sums, keys: Column, pairs: list[tuple[Column, Column]]) -> Table:
-    """Append the pairs of ascending keys, and return how many each has."""
-    key, bucket, count = sums.pairs()
-    pairs.append((bucket, count))
-    return {"buckets": np.searchsorted(key, keys, "right") - np.searchsorted(key, keys, "left")}
+def _tables(one: Summed, names: _Names, days: tuple[int, int] | None) -> dict[str, tuple[Table, tuple[Column, Column] | None]]:
+    """Return rows and pairs of each table, of the minutes that are wanted."""
+    minutes = np.array(one.numbered.minutes, np.int64)
+    wanted = np.ones(minutes.size, np.bool_) if days is None else (minutes >= days[0] * 1440) & (minutes < days[1] * 1440)
+
+    minute, series = parts_of_key(one.kernels.key)
+    kept = wanted[minute]
+    kernels = {**_kept(one.kernels, kept), "minute": minutes[minute[kept]], **names.of_series(one.numbered, series[kept])}
+
+    watched = sorted(key for key, each in one.watched.items() if wanted[each.minute])
+    minute, place = parts_of_key(np.array(watched, np.int64))
+    told = {name: np.array([getattr(one.watched[key], name) for key in watched], np.int64)
+            for name in ("windows", "observed_ns", "wall_ns", "rank")}
+    seen = np.searchsorted(np.array(watched, np.int64), one.on_gpus.key[wanted[parts_of_key(one.on_gpus.key)[0]]])
+    gpus = _kept(one.on_gpus, wanted[parts_of_key(one.on_gpus.key)[0]])
+    on_gpus = {**{name: _spread(values, seen, len(watched)) for name, values in gpus.items()}, **told, "minute": minutes[minute],
+               **names.of_places(one.numbered, place)}                      # a place whose windows held no launch has none
+
+    above, series = parts_of_key(one.gpu_kernels.key)
+    minute, place = places_of_key(above)
+    near = np.flatnonzero(wanted[minute])
+    most = near[_largest(above[near], one.gpu_kernels.columns["total_ns"][near], KERNELS_OF_GPU)]
+    gpu_kernels = {**{name: values[most] for name, values in one.gpu_kernels.columns.items()}, "minute": minutes[minute[most]],
+                   **names.of_series(one.numbered, series[most]), **names.of_places(one.numbered, place[most])}
+    return {"kernels": (kernels, _pairs_of(one.kernels, wanted)), "on_gpus": (on_gpus, _pairs_of(one.on_gpus, wanted)),
+            "gpu_kernels": (gpu_kernels, None)}
+
+
+def _kept(rows: Rows, kept: Column) -> Table:
+    return {**{name: values[kept] for name, values in rows.columns.items()}, "buckets": rows.buckets[kept]}
+
+
+def _pairs_of(rows: Rows, wanted: Column) -> tuple[Column, Column]:
+    kept = np.repeat(wanted[parts_of_key(rows.key)[0]], rows.buckets)
+    return rows.bucket[kept], rows.count[kept]
 
 
 def _spread(values: Column, at: Column, size: int) -> Column:
@@ -142,6 +157,25 @@ class _Numbers(Generic[T]):
         if number == len(self.every):
             self.every.append(one)
         return number
+
+
+class _Names:
+    """Contexts, GPUs and signatures of a batch: those that its rows name."""
+
+    def __init__(self) -> None:
+        self.contexts, self.gpus, self.signatures = _Numbers[Context](), _Numbers[Gpu](), _Numbers[Signature]()
+
+    def of_series(self, numbered: Numbered, series: Column) -> Table:
+        used, at = np.unique(series, return_inverse=True)
+        named = [numbered.series[number] for number in used.tolist()]
+        return {"context": np.array([self.contexts.of(context) for context, _ in named], np.int64)[at],
+                "signature": np.array([self.signatures.of(signature) for _, signature in named], np.int64)[at]}
+
+    def of_places(self, numbered: Numbered, place: Column) -> Table:
+        used, at = np.unique(place, return_inverse=True)
+        named = [numbered.places[number] for number in used.tolist()]
+        return {"context": np.array([self.contexts.of(context) for context, _ in named], np.int64)[at],
+                "gpu": np.array([self.gpus.of(gpu) for _, gpu in named], np.int64)[at]}
 
 
 def pack(batch: Batch) -> bytes:

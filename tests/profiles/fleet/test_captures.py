@@ -29,7 +29,7 @@ def visitor(client: Client, alice: Any) -> Client:
 def send(sequence: int, captures: list[dict[str, Any]] | None = None, agent: str = "agent-1", asking: Any = ASKING) -> list[Any]:
     """Return the orders of the receipt."""
     state = {"asking": asking, "captures": captures or [], "host": "gpu-host-1"}
-    return list(batch_accept(pack(make_batch(agent, sequence, 0, {}, (), state)))["orders"])
+    return list(batch_accept(pack(make_batch(agent, sequence, 0, [], (), state)))["orders"])
 
 
 def test_an_order_travels_until_its_agent_names_it_and_ends_as_a_profile(visitor: Client) -> None:

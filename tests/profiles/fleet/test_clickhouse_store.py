@@ -55,7 +55,7 @@ def sampled(seed: int) -> Merged:
                      "samples": 60, "sm_pct": chance.uniform(0, 100), "power_w": 700.0, "throttle_s": chance.uniform(0, 9),
                      **({"temperature_c": 61.5} if minute % 2 else {})}
                     for hour in range(0, HOURS, 7) for minute in (0, 31) for gpu in range(4)]
-        made.append(make_batch(f"agent-{host}", seed, 0, {}, measured))
+        made.append(make_batch(f"agent-{host}", seed, 0, [], measured))
     return merge(made)
 
 

@@ -60,7 +60,7 @@ def test_what_was_watched_whole_has_no_interval_and_one_window_all_of_it() -> No
 
 def test_events_that_no_sensor_told_are_unknown_and_not_none() -> None:
     gpu = Gpu("G", "NVIDIA H200", "host")
-    told = merge([make_batch("a", 0, 0, {}, [{"minute": 60, "gpu": gpu, "samples": 60, "xid_errors": 0.0, "throttle_s": 30.0}])])
+    told = merge([make_batch("a", 0, 0, [], [{"minute": 60, "gpu": gpu, "samples": 60, "xid_errors": 0.0, "throttle_s": 30.0}])])
     sums = {name: float(values[0]) for name, values in told.tables["telemetry"].columns.items()}
     found = means_of(sums)
     assert (found["xid_errors"], found["throttle_pct"]) == (0.0, 50.0)

@@ -79,7 +79,7 @@ def test_whatever_is_killed_nothing_is_lost_and_nothing_counts_twice(product: Pr
         return subprocess.Popen(command, cwd=PROJECT, text=True, stdout=subprocess.PIPE)
 
     senders, chance, killed = [start(agent) for agent in range(AGENTS)], random.Random(1), dict[str, int]()
-    end = time.monotonic() + 150
+    end = time.monotonic() + 200
     while time.monotonic() < end and any(each.poll() is None for each in senders):
         time.sleep(chance.uniform(0.3, 0.9))
         what = ("agent", "web", "worker", "database")[sum(killed.values()) % 4]

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from workers.agent import aggregate
-from workers.agent.aggregate import REST, Aggregator
+from workers.agent.aggregate import REST, Aggregator, Sums
 from workers.agent.launches import MINUTE_NS, Context, Gpu, KernelSums, Signature, Window, sum_durations
 from workers.agent.sketch import bucket_of
 from workers.agent.wire import KERNELS_OF_GPU, Batch, make_batch, pack, unpack
@@ -22,8 +22,8 @@ Launches = list[tuple[Context, Gpu, int, float, list[int], list[int]]]         #
 
 @pytest.fixture
 def compacts_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(aggregate, "_FEW_ROWS", 50)
-    monkeypatch.setattr(aggregate, "_FEW_PAIRS", 70)
+    monkeypatch.setattr(aggregate, "PENDING_ROWS", 50)
+    monkeypatch.setattr(aggregate, "PENDING_PAIRS", 70)
 
 
 def windows(seed: int, number: int) -> tuple[list[Window], Launches]:
@@ -52,12 +52,13 @@ def table(batch: Batch, name: str) -> list[dict[str, Any]]:
     return rows
 
 
+@pytest.mark.parametrize("apart", [True, False], ids=["minute by minute", "all minutes at once"])
 @pytest.mark.parametrize("seed", range(4))
-def test_sums_are_those_of_the_launches(seed: int, compacts_often: None) -> None:
+def test_sums_are_those_of_the_launches(seed: int, apart: bool, compacts_often: None) -> None:
     made, launches = windows(seed, 60)
-    aggregator = Aggregator()
-    assert all(aggregator.add(window) for window in made)
-    batch = unpack(pack(make_batch("a", 1, 2, aggregator.take())))
+    aggregator, sums = Aggregator(), Sums()
+    assert all(each.add(window) for window in made for each in (aggregator, sums))
+    batch = unpack(pack(make_batch("a", 1, 2, aggregator.take() if apart else [sums.summed()])))
 
     seen: dict[tuple[Any, ...], list[int]] = defaultdict(list)
     weighed: dict[tuple[Any, ...], float] = defaultdict(float)

@@ -23,7 +23,7 @@ def server() -> Iterator[Server]:
 def sender_of(tmp_path: Path, server: Server, batches: int = 1) -> Sender:
     spool = Spool(tmp_path / "spool")
     for _ in range(batches):
-        spool.put(lambda sequence: pack(make_batch(spool.agent, sequence, 1, {})))
+        spool.put(lambda sequence: pack(make_batch(spool.agent, sequence, 1, [])))
     return Sender(spool, server.address + "/", lambda: "secret", random.Random(1))
 
 
@@ -50,14 +50,14 @@ def test_waits_grow_while_the_server_fails_and_end_with_it(tmp_path: Path, serve
     assert waits[0] <= 1 and waits[3] > waits[0] and max(waits) <= MOST_WAIT_S and waits[-1] >= MOST_WAIT_S / 2
     assert sender.step() == 0 and len(server.seen) == 1
     server.answers = [(503, {})]
-    sender.spool.put(lambda sequence: pack(make_batch(sender.spool.agent, sequence, 1, {})))
+    sender.spool.put(lambda sequence: pack(make_batch(sender.spool.agent, sequence, 1, [])))
     assert sender.step() <= 1
 
 
 def test_a_refused_batch_does_not_keep_the_others(tmp_path: Path, server: Server) -> None:
     sender = sender_of(tmp_path, server, 0)
     sender.spool.put(lambda sequence: b"this is no batch")
-    sender.spool.put(lambda sequence: pack(make_batch(sender.spool.agent, sequence, 1, {})))
+    sender.spool.put(lambda sequence: pack(make_batch(sender.spool.agent, sequence, 1, [])))
     assert sender.step() == 0 and "refused batch 0" in sender.why and sender.step() == 0
     assert [sequence for _, sequence in server.seen] == [1] and sender.spool.refused == 1
     assert "not a batch" in (tmp_path / "spool" / "refused" / "000000000000.reason").read_text()
