@@ -21,6 +21,7 @@ from workers.agent.identity import Identity, not_sampled, read_identity
 from workers.agent.launches import Window
 from workers.agent.link import Link, socket_path, window_message
 from workers.agent.progress import Steps
+from workers.agent.residue.given import read_residues
 
 ON = ("1", "true", "yes", "on")
 _lock = threading.Lock()
@@ -36,7 +37,7 @@ class Job:
         self.steps = Steps()
         self.collecting = Collecting(identity, limits, self._sink, self.steps,
                                      environ.get("RIDGEPOINT_AGENT_DETACH", "") in ON,
-                                     environ.get("RIDGEPOINT_AGENT_GRAPHS", "") in ON)
+                                     environ.get("RIDGEPOINT_AGENT_GRAPHS", "") in ON, residues=read_residues(environ))
         self.link = Link(socket_path(environ), self.state)
 
     def start(self) -> None:

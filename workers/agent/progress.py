@@ -25,7 +25,7 @@ class Steps:
     """The last RING moments, written by the job's thread, read by the agent's."""
 
     def __init__(self, clock_ns: Callable[[], int] = time.perf_counter_ns) -> None:
-        self.count = self.replays = 0           # replays: of CUDA graphs
+        self.count = self.replays = self.updates = 0        # replays of CUDA graphs, steps of optimizers
         self.source = ""            # who counts: "job", "optimizer", "graph replay"
         self._times = array("q", bytes(8 * RING))
         self._clock_ns = clock_ns
@@ -107,7 +107,11 @@ def watch_torch(steps: Steps) -> list[str]:
     optimizers: Any = sys.modules.get("torch.optim.optimizer")
     register = getattr(optimizers, "register_optimizer_step_post_hook", None)
     if register is not None and not getattr(optimizers, "_ridgepoint_agent", False):
-        register(lambda *_: steps.step("optimizer"))
+        def updated(*_: Any) -> None:
+            steps.updates += 1
+            steps.step("optimizer")
+
+        register(updated)
         optimizers._ridgepoint_agent = True
         watched.append("optimizer")
     graph: Any = getattr(sys.modules.get("torch.cuda.graphs"), "CUDAGraph", None)
