@@ -19,9 +19,9 @@ from workers.agent.activity import sm_pct
 from workers.agent.controller import Controller, Limits, Outcome, State
 from workers.agent.cupti import Collector, CuptiError, Seen, cupti_version
 from workers.agent.identity import Identity, framework, owner, torch_profiles
-from workers.agent.launches import Context, Gpu, Window
+from workers.agent.launches import MOST_WORD, Context, Gpu, Window
 from workers.agent.libraries import driver_version, used_devices, used_gpus
-from workers.agent.progress import FEWEST_STEPS, Steps, block_means, time_lost, watch_torch
+from workers.agent.progress import FEWEST_STEPS, Ranges, Steps, block_means, time_lost, watch_ranges, watch_torch
 from workers.agent.residue.given import Residue, find_residue, kind_of
 
 LOOK_S, LOOK_AGAIN_S = 1.0, 30.0    # for a CUDA context; at a job that may not be attached to
@@ -38,11 +38,12 @@ Sink = Callable[[list[Window]], None]
 class Collecting(threading.Thread):
     """`sink` takes the windows of a cycle, one a GPU. `detaches`: take CUPTI out after each window, an experiment
     that ended jobs. `graphs`: collect from jobs that replay CUDA graphs. `residues`: what stays while attached,
-    as measured before."""
+    as measured before. `ranges`: name windows by what stays open in them."""
 
     def __init__(self, identity: Identity, limits: Limits, sink: Sink, steps: Steps | None = None, detaches: bool = False,
                  graphs: bool = False, make_collector: Callable[[], Any] = Collector,
-                 sms: Callable[[list[str]], float | None] = sm_pct, residues: Sequence[Residue] = ()) -> None:
+                 sms: Callable[[list[str]], float | None] = sm_pct, residues: Sequence[Residue] = (),
+                 ranges: Ranges | None = None) -> None:
         super().__init__(name="ridgepoint-agent", daemon=True)
         self.identity, self.limits, self.sink = identity, limits, sink
         self.steps = steps or Steps()
@@ -54,7 +55,7 @@ class Collecting(threading.Thread):
         self.set_aside: dict[str, int] = {}         # why a window's cost is unknown -> how often
         self.calm_ns: list[float] = []              # a step before the first window: means of blocks
         self.quiet_ns: deque[float] = deque(maxlen=MOST_CALM)       # and between windows
-        self.residues = residues
+        self.residues, self.ranges = residues, ranges
         self.given: Residue | None = None           # of these the one for this job
         self._make_collector, self._sms = make_collector, sms
         self._ended = threading.Event()
@@ -111,7 +112,7 @@ class Collecting(threading.Thread):
         self.collector = self._make_collector()
         self.controller = Controller(self.limits, time.monotonic())
         while not self._ended.is_set():
-            watch_torch(self.steps)
+            self._watch()
             self.controller.residue_pct, self.controller.residue_is_given = self._residue()
             plan = self.controller.plan(time.monotonic())
             self.state, self.why = self.controller.state, self.controller.why
@@ -122,7 +123,7 @@ class Collecting(threading.Thread):
 
     def _may_attach(self) -> bool:
         """Return whether the job made a context, marks steps, keeps its GPU busy, and its speed before CUPTI is known now."""
-        watch_torch(self.steps)
+        self._watch()
         gpus = used_gpus()
         if not gpus:
             self.state, self.why = "waiting", "the job made no CUDA context yet"
@@ -146,6 +147,11 @@ class Collecting(threading.Thread):
                 began_ns = time.perf_counter_ns()
         self.calm_ns = block_means(self.steps.since(began_ns), BLOCK_S)
         return len(self.calm_ns) >= FEWEST_CALM and not self._is_profiled()
+
+    def _watch(self) -> None:
+        watch_torch(self.steps)
+        if self.ranges is not None:
+            watch_ranges(self.ranges)
 
     def _too_costly(self, gpus: list[str]) -> str:
         """Return why this job would lose too much once CUPTI is attached, "" where it would not."""
@@ -232,6 +238,7 @@ class Collecting(threading.Thread):
         while time.monotonic() < until_s and self._free.is_set() and not self._is_profiled():
             time.sleep(min(SLICE_S, max(0.0, until_s - time.monotonic())))
         closed_ns, cut = time.time_ns(), time.monotonic() < until_s or self._offers
+        label = self.ranges.label(opened_ns) if self.ranges is not None else ""
         collector.close()
         drained = collector.drain()
         seen: Seen = collector.sums()
@@ -249,16 +256,16 @@ class Collecting(threading.Thread):
         self.controller.tell(outcome)
         self.outcomes.append(outcome)
         if seen.records:
-            self.sink(self._windows(seen, observed_ns))
+            self.sink(self._windows(seen, observed_ns, label))
 
-    def _windows(self, seen: Seen, observed_ns: int) -> list[Window]:
+    def _windows(self, seen: Seen, observed_ns: int, label: str = "") -> list[Window]:
         now_ns = time.time_ns()
         stands_for_ns = max(observed_ns, now_ns - self._last_ns)
         self._last_ns = now_ns
-        windows = []
+        windows, named = [], " · ".join(filter(None, (self.identity.model, label)))[:MOST_WORD]
         for device, kernels in seen.kernels.items():
             uuid, model = self.collector.gpu(device)
-            context = Context(self.identity.job, self.identity.build, model, self.identity.model, framework(), driver_version())
+            context = Context(self.identity.job, self.identity.build, model, named, framework(), driver_version())
             windows.append(Window(context, Gpu(uuid or f"device {device}", model, self.identity.host), seen.first_ns, observed_ns,
                                   stands_for_ns, kernels, self.identity.rank))
         return windows

@@ -1,4 +1,4 @@
-"""How far the job is: moments at which its steps ended, and what a window cost of them.
+"""How far the job is: moments at which its steps ended, what a window cost of them, and which range it was in.
 
 A step is what the job marks (`step()`); where it marks nothing, the end of an optimizer's step or the replay of a CUDA graph, both
 counted where torch is loaded already. Without any of these nothing is known of the job's speed, and the controller says so.
@@ -7,6 +7,7 @@ counted where torch is loaded already. Without any of these nothing is known of 
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from array import array
 from collections.abc import Callable
@@ -16,8 +17,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from workers.agent.launches import MOST_WORD
+
 RING = 1 << 17                      # moments that are kept
 FEWEST_STEPS = 3                    # on each side of a window
+MOST_OPEN, MOST_LABELS = 64, 32     # ranges within each other; different labels of a process
 HICCUP = 20.0                       # times the median: such a step is a checkpoint or a pause, and its window is set aside
 
 
@@ -99,6 +103,77 @@ def block_means(times_ns: npt.NDArray[np.int64], block_s: float) -> list[float]:
         return []
     counts = np.diff(np.append(edges, int(fine.sum())))
     return [float(mean) for mean in np.add.reduceat(took_ns[fine], edges) / counts]
+
+
+class Ranges:
+    """Which ranges of the main thread stay open: `record_function` and `torch.cuda.nvtx`, by a list entry each, none a launch.
+
+    `wanted`: names that are told, all where it is empty. Names that differ every time (a step's number) end at MOST_LABELS.
+    """
+
+    def __init__(self, wanted: frozenset[str] = frozenset(), clock_ns: Callable[[], int] = time.perf_counter_ns) -> None:
+        self.wanted = wanted
+        self.labels: set[str] = set()
+        self._open: list[tuple[object, str, int]] = []          # key, name, since
+        self._clock_ns, self._thread = clock_ns, threading.main_thread().ident
+
+    def enter(self, key: object, name: str) -> None:
+        if threading.get_ident() == self._thread and len(self._open) < MOST_OPEN:
+            self._open.append((key, name, self._clock_ns()))
+
+    def leave(self, key: object) -> None:
+        if threading.get_ident() != self._thread:
+            return
+        for at in range(len(self._open) - 1, -1, -1):
+            if self._open[at][0] == key:
+                del self._open[at]
+                return
+
+    def label(self, opened_ns: int) -> str:
+        """Return the ranges that have been open since a moment, as "train/forward"; "" where none was, or there are too many."""
+        names = [str(name) for _, name, since_ns in list(self._open) if since_ns <= opened_ns]
+        label = "/".join(name for name in names if not self.wanted or name in self.wanted)[:MOST_WORD]
+        if label and label not in self.labels:
+            if len(self.labels) >= MOST_LABELS:
+                return ""
+            self.labels.add(label)
+        return label
+
+
+def watch_ranges(ranges: Ranges) -> list[str]:
+    """Note ranges that Python opens where torch is loaded; return what is noted. Those of C++ are not seen."""
+    watched = []
+    recorded: Any = getattr(sys.modules.get("torch.autograd.profiler"), "record_function", None)
+    if recorded is not None and not hasattr(recorded, "_ridgepoint_agent"):
+        enter, leave = recorded.__enter__, recorded.__exit__
+
+        def entered(self: Any) -> Any:
+            found = enter(self)
+            ranges.enter(id(self), self.name)
+            return found
+
+        def left(self: Any, *error: Any) -> Any:
+            ranges.leave(id(self))
+            return leave(self, *error)
+
+        recorded.__enter__, recorded.__exit__, recorded._ridgepoint_agent = entered, left, True
+        watched.append("record_function")
+    nvtx: Any = sys.modules.get("torch.cuda.nvtx")
+    if nvtx is not None and not hasattr(nvtx, "_ridgepoint_agent"):
+        push, pop = nvtx.range_push, nvtx.range_pop
+
+        def pushed(msg: Any) -> Any:
+            found = push(msg)
+            ranges.enter("nvtx", msg)
+            return found
+
+        def popped() -> Any:
+            ranges.leave("nvtx")
+            return pop()
+
+        nvtx.range_push, nvtx.range_pop, nvtx._ridgepoint_agent = pushed, popped, True
+        watched.append("nvtx")
+    return watched
 
 
 def watch_torch(steps: Steps) -> list[str]:

@@ -17,7 +17,7 @@ from workers.agent.controller import Limits
 from workers.agent.cupti import CuptiError, Seen
 from workers.agent.identity import Identity, not_sampled, owner
 from workers.agent.launches import KernelSum, KernelSums, Signature, Window
-from workers.agent.progress import Steps
+from workers.agent.progress import Ranges, Steps
 
 LAUNCH_NS = 20_000
 
@@ -161,6 +161,18 @@ def test_held_jobs_have_no_windows_and_offers_bound_them(quick: None) -> None:
     own.offer(5.0)
     until(own, lambda: len(windows) > count)
     finish(own)
+
+
+def test_windows_are_named_by_the_range_that_is_open(quick: None) -> None:
+    ranges = Ranges()
+    ranges.enter("a", "eval")
+    own, windows = start(SimulatedCupti(), ranges=ranges)
+    until(own, lambda: windows)
+    ranges.leave("a")
+    count = len(windows)
+    until(own, lambda: len(windows) > count + 1)
+    finish(own)
+    assert windows[0].context.model == "m · eval" and windows[-1].context.model == "m"
 
 
 def test_who_is_sampled_is_the_same_on_every_start_and_one_of_n() -> None:
