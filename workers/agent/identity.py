@@ -20,6 +20,7 @@ OWNERS = {"KINETO_USE_DAEMON": "Kineto's daemon mode", "NSYS_PROFILING_SESSION_I
           "NV_NSIGHT_INJECTION_TRANSPORT_TYPE": "Nsight Compute", "NV_COMPUTE_PROFILER_PERFWORKS_DIR": "Nsight Compute",
           "CUDA_INJECTION64_PATH": "an injected tool",
           "NVTX_INJECTION64_PATH": "an injected tool", "PROTON_PROFILE": "Proton"}
+OWN_INJECTION = "ridgepoint_injection.so"       # starts this agent
 SAMPLED = ("ranks", "hosts", "runs")
 
 
@@ -47,7 +48,8 @@ def _first(environ: Mapping[str, str], names: Sequence[str]) -> str:
 
 def owner(environ: Mapping[str, str] = os.environ) -> str:
     """Return which other profiler the environment names, "" for none."""
-    return next((f"{word} ({name})" for name, word in OWNERS.items() if environ.get(name, "0") not in ("", "0")), "")
+    return next((f"{word} ({name})" for name, word in OWNERS.items() if environ.get(name, "0") not in ("", "0")
+                 and os.path.basename(environ[name]) != OWN_INJECTION), "")
 
 
 def torch_profiles() -> bool:
