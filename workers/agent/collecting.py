@@ -18,7 +18,7 @@ import numpy as np
 from workers.agent.activity import sm_pct
 from workers.agent.controller import Controller, Limits, Outcome, State
 from workers.agent.cupti import Collector, CuptiError, Seen, cupti_version
-from workers.agent.identity import Identity, framework, owner, torch_profiles
+from workers.agent.identity import Identity, framework, owner, rocm, torch_profiles
 from workers.agent.launches import MOST_WORD, Context, Gpu, Window
 from workers.agent.libraries import driver_version, used_devices, used_gpus
 from workers.agent.progress import FEWEST_STEPS, Ranges, Steps, block_means, time_lost, watch_ranges, watch_torch
@@ -124,6 +124,10 @@ class Collecting(threading.Thread):
     def _may_attach(self) -> bool:
         """Return whether the job made a context, marks steps, keeps its GPU busy, and its speed before CUPTI is known now."""
         self._watch()
+        if rocm():
+            self._off(f"an AMD GPU (HIP {rocm()}): its kernel records come from rocprofiler-sdk's buffered dispatch tracing, which "
+                      "has to be set up before HIP starts; this agent speaks CUPTI only")
+            return False
         gpus = used_gpus()
         if not gpus:
             self.state, self.why = "waiting", "the job made no CUDA context yet"

@@ -68,6 +68,11 @@ def framework() -> str:
     return ""
 
 
+def rocm() -> str:
+    """Return the HIP version of a torch that is built for AMD's GPUs, "" where none is loaded."""
+    return str(getattr(sys.modules.get("torch.version"), "hip", None) or "")
+
+
 def not_sampled(identity: Identity, wanted: str, seed: str = "") -> str:
     """Return why this process does not collect, "" where it does.
 

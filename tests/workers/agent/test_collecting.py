@@ -133,7 +133,7 @@ def test_an_error_switches_it_off_for_good(quick: None, fails: str, why: str) ->
 
 def test_anything_a_sink_raises_stays_in_the_agent(quick: None) -> None:
     own, _ = start(SimulatedCupti())
-    own.sink = lambda windows: 1 // 0           # type: ignore[assignment,return-value]
+    own.sink = lambda windows: 1 // 0           # type: ignore[assignment]
     until(own, lambda: own.state == "off")
     assert "ZeroDivisionError" in own.why
 
@@ -144,6 +144,15 @@ def test_a_torch_profiler_takes_over(quick: None, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setitem(sys.modules, "torch.autograd.profiler", SimpleNamespace(_is_profiler_enabled=True))
     until(own, lambda: own.state == "off")
     assert "torch profiler" in own.why
+
+
+def test_a_job_on_amd_is_told_what_is_missing(quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch.version", SimpleNamespace(hip="6.3.42131", cuda=None))
+    simulated = SimulatedCupti()
+    own, windows = start(simulated)
+    own.join(10)
+    assert own.state == "off" and "HIP 6.3.42131" in own.why and "rocprofiler-sdk" in own.why
+    assert not simulated.attached and not windows and not own.is_alive()
 
 
 def test_held_jobs_have_no_windows_and_offers_bound_them(quick: None) -> None:
