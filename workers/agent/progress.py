@@ -141,63 +141,78 @@ class Ranges:
 
 
 def watch_ranges(ranges: Ranges) -> list[str]:
-    """Note ranges that Python opens where torch is loaded; return what is noted. Those of C++ are not seen."""
+    """Note ranges that Python opens where torch is loaded; return what is noted. Those of C++ are not seen.
+
+    Called again, as by the agent of a forked child, it notes them in the ranges that were given last.
+    """
     watched = []
     recorded: Any = getattr(sys.modules.get("torch.autograd.profiler"), "record_function", None)
-    if recorded is not None and not hasattr(recorded, "_ridgepoint_agent"):
+    if recorded is not None and hasattr(recorded, "_ridgepoint_agent"):
+        recorded._ridgepoint_agent = ranges
+    elif recorded is not None:
         enter, leave = recorded.__enter__, recorded.__exit__
 
         def entered(self: Any) -> Any:
             found = enter(self)
-            ranges.enter(id(self), self.name)
+            recorded._ridgepoint_agent.enter(id(self), self.name)
             return found
 
         def left(self: Any, *error: Any) -> Any:
-            ranges.leave(id(self))
+            recorded._ridgepoint_agent.leave(id(self))
             return leave(self, *error)
 
-        recorded.__enter__, recorded.__exit__, recorded._ridgepoint_agent = entered, left, True
+        recorded.__enter__, recorded.__exit__, recorded._ridgepoint_agent = entered, left, ranges
         watched.append("record_function")
     nvtx: Any = sys.modules.get("torch.cuda.nvtx")
-    if nvtx is not None and not hasattr(nvtx, "_ridgepoint_agent"):
+    if nvtx is not None and hasattr(nvtx, "_ridgepoint_agent"):
+        nvtx._ridgepoint_agent = ranges
+    elif nvtx is not None:
         push, pop = nvtx.range_push, nvtx.range_pop
 
         def pushed(msg: Any) -> Any:
             found = push(msg)
-            ranges.enter("nvtx", msg)
+            nvtx._ridgepoint_agent.enter("nvtx", msg)
             return found
 
         def popped() -> Any:
-            ranges.leave("nvtx")
+            nvtx._ridgepoint_agent.leave("nvtx")
             return pop()
 
-        nvtx.range_push, nvtx.range_pop, nvtx._ridgepoint_agent = pushed, popped, True
+        nvtx.range_push, nvtx.range_pop, nvtx._ridgepoint_agent = pushed, popped, ranges
         watched.append("nvtx")
     return watched
 
 
 def watch_torch(steps: Steps) -> list[str]:
-    """Count steps of optimizers and replays of CUDA graphs where torch is loaded; return what is counted."""
+    """Count steps of optimizers and replays of CUDA graphs where torch is loaded; return what is counted.
+
+    Called again, as by the agent of a forked child, it counts in the steps that were given last.
+    """
     watched = []
     optimizers: Any = sys.modules.get("torch.optim.optimizer")
     register = getattr(optimizers, "register_optimizer_step_post_hook", None)
-    if register is not None and not getattr(optimizers, "_ridgepoint_agent", False):
+    if register is not None and hasattr(optimizers, "_ridgepoint_agent"):
+        optimizers._ridgepoint_agent = steps
+    elif register is not None:
         def updated(*_: Any) -> None:
-            steps.updates += 1
-            steps.step("optimizer")
+            optimizers._ridgepoint_agent.updates += 1
+            optimizers._ridgepoint_agent.step("optimizer")
 
         register(updated)
-        optimizers._ridgepoint_agent = True
+        optimizers._ridgepoint_agent = steps
         watched.append("optimizer")
     graph: Any = getattr(sys.modules.get("torch.cuda.graphs"), "CUDAGraph", None)
     replay = getattr(graph, "replay", None)
-    if replay is not None and not hasattr(replay, "_ridgepoint_agent"):
+    if replay is not None and hasattr(replay, "_ridgepoint_agent"):
+        replay._ridgepoint_agent = steps
+    elif replay is not None:
         def counted(self: Any) -> None:
             replay(self)
-            steps.replays += 1
-            steps.step("graph replay")
+            own: Steps = counted._ridgepoint_agent      # type: ignore[attr-defined]
+            own.replays += 1
+            own.step("graph replay")
 
-        counted._ridgepoint_agent = True        # type: ignore[attr-defined]
+        counted._ridgepoint_agent = steps       # type: ignore[attr-defined]
         graph.replay = counted
         watched.append("graph replay")
     return watched

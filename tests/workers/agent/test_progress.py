@@ -7,12 +7,13 @@ import subprocess
 import sys
 import threading
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from workers.agent.job import read_ranges
-from workers.agent.progress import MOST_LABELS, RING, Ranges, Steps, block_means, time_lost
+from workers.agent.progress import MOST_LABELS, RING, Ranges, Steps, block_means, time_lost, watch_torch
 
 MS = 1_000_000
 
@@ -122,6 +123,7 @@ import torch, torch.cuda.nvtx as nvtx
 from torch.profiler import record_function
 from workers.agent.progress import Ranges, watch_ranges
 import time
+from types import SimpleNamespace
 nvtx.range_push, nvtx.range_pop = lambda msg: 7, lambda: 8       # a CPU build has none
 ranges = Ranges()
 assert watch_ranges(ranges) == ["record_function", "nvtx"] and watch_ranges(ranges) == []
@@ -144,6 +146,18 @@ with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as
     with record_function("seen by torch"):
         pass
 print(any(event.name == "seen by torch" for event in profile.events()))
+from workers.agent.progress import Steps, watch_torch
+first, second, last = Steps(), Steps(), Ranges()
+weight = torch.nn.Parameter(torch.ones(2))
+optimizer = torch.optim.SGD([weight], 0.1)
+weight.grad = torch.ones(2)
+assert "optimizer" in watch_torch(first)
+optimizer.step()
+watch_torch(second), watch_ranges(last)         # the agent of a forked child
+optimizer.step()
+with record_function("child"):
+    print(first.updates, first.count, second.updates, second.count, last.label(time.perf_counter_ns()),
+          repr(ranges.label(time.perf_counter_ns())))
 """
 
 
@@ -151,4 +165,21 @@ print(any(event.name == "seen by torch" for event in profile.events()))
 def test_ranges_of_torch() -> None:
     said = subprocess.run([sys.executable, "-c", RANGES], capture_output=True, text=True, timeout=120, check=True,
                           env={**os.environ, "PYTHONPATH": os.getcwd()})
-    assert said.stdout.splitlines() == ["train/forward/inner", "train", "decorated ''", "True"]
+    assert said.stdout.splitlines() == ["train/forward/inner", "train", "decorated ''", "True", "1 1 1 1 child ''"]
+
+
+def test_replays_count_for_the_agent_that_watched_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Graph:                        # of torch.cuda.graphs, whose replay needs a GPU
+        replayed = 0
+
+        def replay(self) -> None:
+            self.replayed += 1
+
+    monkeypatch.setitem(sys.modules, "torch.cuda.graphs", SimpleNamespace(CUDAGraph=Graph))
+    monkeypatch.delitem(sys.modules, "torch.optim.optimizer", raising=False)
+    first, second, graph = Steps(), Steps(), Graph()
+    assert watch_torch(first) == ["graph replay"]
+    graph.replay()
+    assert watch_torch(second) == []
+    graph.replay()
+    assert (graph.replayed, first.replays, second.replays, second.count, second.source) == (2, 1, 1, 1, "graph replay")
