@@ -250,7 +250,7 @@ PACKAGES = {
     "triton": ("tuner.kernels.*", "tuner.measure.*", "tuner.cache.listener"),
     "uvicorn": ("webapp.*",),
     "whitenoise": ("webapp.*",),
-    "setuptools": ("workers.agent.setup",),
+    "setuptools": ("workers.agent.setup", "workers.agent.injection.setup"),
     "zstandard": ("profiles.ingest.*", "workers.agent.*"),
 }
 CORE = (          # plain Python without Django, servers or GPUs: it runs anywhere, and its tests need nothing

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,11 +17,12 @@ import numpy as np
 
 from workers.agent.activity import sm_pct
 from workers.agent.controller import Controller, Limits, Outcome, State
-from workers.agent.cupti import Collector, CuptiError, Seen
-from workers.agent.identity import Identity, framework, owner, torch_profiles
-from workers.agent.launches import Context, Gpu, Window
-from workers.agent.libraries import driver_version, used_gpus
-from workers.agent.progress import FEWEST_STEPS, Steps, block_means, time_lost, watch_torch
+from workers.agent.cupti import Collector, CuptiError, Seen, cupti_version
+from workers.agent.identity import Identity, framework, owner, rocm, torch_profiles
+from workers.agent.launches import MOST_WORD, Context, Gpu, Window
+from workers.agent.libraries import driver_version, used_devices, used_gpus
+from workers.agent.progress import FEWEST_STEPS, Ranges, Steps, block_means, time_lost, watch_ranges, watch_torch
+from workers.agent.residue.given import Residue, find_residue, kind_of
 
 LOOK_S, LOOK_AGAIN_S = 1.0, 30.0    # for a CUDA context; at a job that may not be attached to
 SLICE_S = 0.01                      # within a window: how soon it closes when a profiler starts
@@ -30,16 +31,19 @@ RETRY_S = 0.2
 LEAST_SM_PCT = 30.0                 # a job whose SMs are less active may be bound by its launches
 CALM_S, BLOCK_S = 10.0, 0.25         # before the first window, and what is compared with what comes after
 MOST_CALM, FEWEST_CALM = 80, 30      # blocks
+MOST_DRIFT_PCT = 3.5                # that steps of an untouched job grew longer by themselves (docs/fleet-loss.md)
 Sink = Callable[[list[Window]], None]
 
 
 class Collecting(threading.Thread):
     """`sink` takes the windows of a cycle, one a GPU. `detaches`: take CUPTI out after each window, an experiment
-    that ended jobs. `graphs`: collect from jobs that replay CUDA graphs."""
+    that ended jobs. `graphs`: collect from jobs that replay CUDA graphs. `residues`: what stays while attached,
+    as measured before. `ranges`: name windows by what stays open in them."""
 
     def __init__(self, identity: Identity, limits: Limits, sink: Sink, steps: Steps | None = None, detaches: bool = False,
                  graphs: bool = False, make_collector: Callable[[], Any] = Collector,
-                 sms: Callable[[list[str]], float | None] = sm_pct) -> None:
+                 sms: Callable[[list[str]], float | None] = sm_pct, residues: Sequence[Residue] = (),
+                 ranges: Ranges | None = None) -> None:
         super().__init__(name="ridgepoint-agent", daemon=True)
         self.identity, self.limits, self.sink = identity, limits, sink
         self.steps = steps or Steps()
@@ -51,6 +55,8 @@ class Collecting(threading.Thread):
         self.set_aside: dict[str, int] = {}         # why a window's cost is unknown -> how often
         self.calm_ns: list[float] = []              # a step before the first window: means of blocks
         self.quiet_ns: deque[float] = deque(maxlen=MOST_CALM)       # and between windows
+        self.residues, self.ranges = residues, ranges
+        self.given: Residue | None = None           # of these the one for this job
         self._make_collector, self._sms = make_collector, sms
         self._ended = threading.Event()
         self._free = threading.Event()              # cleared: the job asks for no windows
@@ -106,8 +112,8 @@ class Collecting(threading.Thread):
         self.collector = self._make_collector()
         self.controller = Controller(self.limits, time.monotonic())
         while not self._ended.is_set():
-            watch_torch(self.steps)
-            self.controller.residue_pct = self.residue_pct()
+            self._watch()
+            self.controller.residue_pct, self.controller.residue_is_given = self._residue()
             plan = self.controller.plan(time.monotonic())
             self.state, self.why = self.controller.state, self.controller.why
             if plan is None:
@@ -117,7 +123,11 @@ class Collecting(threading.Thread):
 
     def _may_attach(self) -> bool:
         """Return whether the job made a context, marks steps, keeps its GPU busy, and its speed before CUPTI is known now."""
-        watch_torch(self.steps)
+        self._watch()
+        if rocm():
+            self._off(f"an AMD GPU (HIP {rocm()}): its kernel records come from rocprofiler-sdk's buffered dispatch tracing, which "
+                      "has to be set up before HIP starts; this agent speaks CUPTI only")
+            return False
         gpus = used_gpus()
         if not gpus:
             self.state, self.why = "waiting", "the job made no CUDA context yet"
@@ -127,17 +137,9 @@ class Collecting(threading.Thread):
         if self.steps.count < FEWEST_STEPS:
             self.state, self.why = "not collected", "the job marks no steps: what collecting costs could not be measured"
             return False
-        if self.steps.replays and not self.graphs:
-            self.state, self.why = "not collected", (
-                "it replays CUDA graphs: on an H200 an attached CUPTI alone cost a decode loop 5.8 % of a step "
-                "(RIDGEPOINT_AGENT_GRAPHS=1 collects all the same)")
-            self._ended.wait(LOOK_AGAIN_S)
-            return False
-        active_pct = self._sms(gpus)
-        if active_pct is None or active_pct < LEAST_SM_PCT:
-            self.state, self.why = "not collected", (
-                "no GPM metrics say whether launches bound this job (nvidia-ml-py, Hopper or later)" if active_pct is None else
-                f"its SMs are {active_pct:.0f} % active: idle, or launch-bound, where CUPTI costs 7 to 13 % while it is attached")
+        why = self._too_costly(gpus)
+        if why:
+            self.state, self.why = "not collected", why
             self._ended.wait(LOOK_AGAIN_S)
             return False
         self.state, self.why = "starting", "steps are measured before the first window"
@@ -150,17 +152,57 @@ class Collecting(threading.Thread):
         self.calm_ns = block_means(self.steps.since(began_ns), BLOCK_S)
         return len(self.calm_ns) >= FEWEST_CALM and not self._is_profiled()
 
-    def residue_pct(self) -> tuple[float, float]:
-        """Return (estimate, upper end of its 95 % interval) of what is lost while attached but off, in % of a step.
+    def _watch(self) -> None:
+        watch_torch(self.steps)
+        if self.ranges is not None:
+            watch_ranges(self.ranges)
 
-        Against the steps before the first window: a job that grew slower by itself meanwhile counts as well.
+    def _too_costly(self, gpus: list[str]) -> str:
+        """Return why this job would lose too much once CUPTI is attached, "" where it would not."""
+        graphs = self.steps.replays and not self.graphs
+        refused = ("it replays CUDA graphs: on an H200 an attached CUPTI alone cost a decode loop 5.8 % of a step "
+                   "(RIDGEPOINT_AGENT_GRAPHS=1 collects all the same)")
+        if graphs and not self.residues:
+            return refused
+        active_pct = self._sms(gpus)
+        if self.residues:
+            kind = kind_of(self.steps.replays, self.steps.updates, active_pct, LEAST_SM_PCT)
+            models = [model for _, model in used_devices()]
+            self.given = find_residue(self.residues, models, driver_version(), cupti_version(), kind)
+        if self.given is not None:
+            return "" if self.given.high_pct < self.limits.loss_pct else (
+                f"an attached CUPTI takes {self.given.low_pct:.2f} to {self.given.high_pct:.2f} % of {self.given.kind} jobs, as "
+                f"measured for this GPU, driver and CUPTI; the limit is {self.limits.loss_pct:g} %")
+        if graphs:
+            return refused
+        if active_pct is None:
+            return "no GPM metrics say whether launches bound this job (nvidia-ml-py, Hopper or later)"
+        return "" if active_pct >= LEAST_SM_PCT else (
+            f"its SMs are {active_pct:.0f} % active: idle, or launch-bound, where CUPTI costs 7 to 13 % while it is attached")
+
+    def residue_pct(self) -> tuple[float, float]:
+        """Return (estimate, upper end of its 95 % interval) of what is lost while attached but off, in % of a step."""
+        return self._residue()[0]
+
+    def _residue(self) -> tuple[tuple[float, float], bool]:
+        """Return the residue, and whether it is one that was measured before: the job's own drift is not in it.
+
+        Such a row is left where the job grew slower than it and any drift explain: the row is not of this kind of job then.
         """
+        low_pct, own_pct, high_pct = self._own_residue()
+        given = self.given
+        if given is not None and low_pct <= given.high_pct + MOST_DRIFT_PCT:
+            return (max(0.0, given.loss_pct), max(0.0, given.high_pct)), True
+        return (max(0.0, own_pct), max(0.0, high_pct)), False
+
+    def _own_residue(self) -> tuple[float, float, float]:
+        """Return (low, estimate, high) against the steps before the first window; a drift of the job counts as well."""
         if self.detaches or len(self.quiet_ns) < FEWEST_CALM:
-            return 0.0, 0.0
+            return 0.0, 0.0, 0.0
         before, now = np.array(self.calm_ns), np.array(self.quiet_ns)
         half = 2.1 * float(np.sqrt(before.var(ddof=1) / before.size + now.var(ddof=1) / now.size))
         more, scale = float(now.mean() - before.mean()), 100 / float(before.mean())
-        return max(0.0, more * scale), max(0.0, (more + half) * scale)
+        return (more - half) * scale, more * scale, (more + half) * scale
 
     def _is_profiled(self) -> bool:
         if torch_profiles():
@@ -200,6 +242,7 @@ class Collecting(threading.Thread):
         while time.monotonic() < until_s and self._free.is_set() and not self._is_profiled():
             time.sleep(min(SLICE_S, max(0.0, until_s - time.monotonic())))
         closed_ns, cut = time.time_ns(), time.monotonic() < until_s or self._offers
+        label = self.ranges.label(opened_ns) if self.ranges is not None else ""
         collector.close()
         drained = collector.drain()
         seen: Seen = collector.sums()
@@ -217,16 +260,16 @@ class Collecting(threading.Thread):
         self.controller.tell(outcome)
         self.outcomes.append(outcome)
         if seen.records:
-            self.sink(self._windows(seen, observed_ns))
+            self.sink(self._windows(seen, observed_ns, label))
 
-    def _windows(self, seen: Seen, observed_ns: int) -> list[Window]:
+    def _windows(self, seen: Seen, observed_ns: int, label: str = "") -> list[Window]:
         now_ns = time.time_ns()
         stands_for_ns = max(observed_ns, now_ns - self._last_ns)
         self._last_ns = now_ns
-        windows = []
+        windows, named = [], " · ".join(filter(None, (self.identity.model, label)))[:MOST_WORD]
         for device, kernels in seen.kernels.items():
             uuid, model = self.collector.gpu(device)
-            context = Context(self.identity.job, self.identity.build, model, self.identity.model, framework(), driver_version())
+            context = Context(self.identity.job, self.identity.build, model, named, framework(), driver_version())
             windows.append(Window(context, Gpu(uuid or f"device {device}", model, self.identity.host), seen.first_ns, observed_ns,
                                   stands_for_ns, kernels, self.identity.rank))
         return windows

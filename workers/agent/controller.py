@@ -76,10 +76,14 @@ class State:
 
 
 class Controller:
-    """`residue_pct`: (estimate, upper end) of what is lost between windows where CUPTI stays attached."""
+    """`residue_pct`: (estimate, upper end) of what is lost between windows where CUPTI stays attached.
+
+    One that was measured before (`residue_is_given`) counts at its upper end, the job's own at its estimate: its noise is large.
+    """
 
     def __init__(self, limits: Limits, now_s: float, residue_pct: tuple[float, float] = (0.0, 0.0)) -> None:
         self.limits, self.start_s, self.residue_pct = limits, now_s, residue_pct
+        self.residue_is_given = False
         self.window_s = limits.window_s
         self.windows = self.empty = 0
         self.state, self.why = "starting", ""
@@ -96,8 +100,8 @@ class Controller:
             return Plan(now_s, self.window_s)
         allowed = self._allowed()
         if allowed <= 0:
-            self._stop(now_s, f"what stays while CUPTI is attached, {self.residue_pct[0]:.2f} %, is above the limit of "
-                              f"{self.limits.loss_pct:g} %; it stays until the process ends")
+            self._stop(now_s, f"what stays while CUPTI is attached, {self._residue_taken():.2f} %, is above the limit "
+                              f"of {self.limits.loss_pct:g} %; it stays until the process ends")
             return None
         costs = self._costs()
         next_s = self._next_cost(costs)
@@ -160,7 +164,10 @@ class Controller:
                      100 * seen_s / span_s, self.windows, measured, self.window_s)
 
     def _allowed(self) -> float:
-        return (self.limits.loss_pct - self.residue_pct[0]) / 100
+        return (self.limits.loss_pct - self._residue_taken()) / 100
+
+    def _residue_taken(self) -> float:
+        return self.residue_pct[1 if self.residue_is_given else 0]
 
     def _is_starting(self) -> bool:
         return self.windows < FIRST_WINDOWS

@@ -67,7 +67,7 @@ class Collector:
             self._library = ctypes.CDLL(path)
         except OSError as error:
             raise CuptiError(f"libcupti cannot be loaded: {error}") from error
-        self.path, self.buffer_bytes = path, buffer_bytes
+        self.path, self.buffer_bytes, self.kind = path, buffer_bytes, CONCURRENT_KERNEL
         version = ctypes.c_uint32()
         self._library.cuptiGetVersion(ctypes.byref(version))
         self.version = version.value
@@ -159,14 +159,14 @@ class Collector:
             self._free += [own for own, _ in self._full]
             self._full.clear()
             self._parts.clear()
-        self._ask("cuptiActivityEnable", CONCURRENT_KERNEL)
+        self._ask("cuptiActivityEnable", self.kind)
         self.is_open = True
 
     def close(self) -> None:
         """End the window: launches from now on have no records."""
         self._closed_ns = time.time_ns()
         self.is_open = False
-        self._ask("cuptiActivityDisable", CONCURRENT_KERNEL)
+        self._ask("cuptiActivityDisable", self.kind)
 
     def drain(self, most_s: float = MOST_DRAIN_S) -> bool:
         """Wait until no more records come: what was launched in the window has ended. Return whether it did."""
@@ -304,6 +304,17 @@ class Collector:
         if name is None:
             name = self._names[pointer] = self._demangle(ctypes.string_at(pointer))[:MOST_NAME]
         return Signature(name, (launch[0], launch[1], launch[2]), (launch[3], launch[4], launch[5]), launch[6] + launch[7])
+
+
+def cupti_version() -> int:
+    """Return the version of the libcupti that would be used, 0 where there is none. CUPTI is not attached for it."""
+    path, version = find_cupti(), ctypes.c_uint32()
+    try:
+        if path is not None:
+            ctypes.CDLL(path).cuptiGetVersion(ctypes.byref(version))
+    except (OSError, AttributeError):
+        return 0
+    return version.value
 
 
 def _say(error: int) -> str:

@@ -22,6 +22,7 @@ OWNERS = {"KINETO_USE_DAEMON": "Kineto's daemon mode", "NSYS_PROFILING_SESSION_I
           "CUDA_INJECTION64_PATH": "an injected tool",
           "NVTX_INJECTION64_PATH": "an injected tool", "PROTON_PROFILE": "Proton"}
 MOST_PROC = 1 << 20
+OWN_INJECTION = "ridgepoint_injection.so"       # starts this agent
 SAMPLED = ("ranks", "hosts", "runs")
 
 
@@ -64,7 +65,8 @@ def _first(environ: Mapping[str, str], names: Sequence[str]) -> str:
 
 def owner(environ: Mapping[str, str] = os.environ) -> str:
     """Return which other profiler the environment names, "" for none."""
-    return next((f"{word} ({name})" for name, word in OWNERS.items() if environ.get(name, "0") not in ("", "0")), "")
+    return next((f"{word} ({name})" for name, word in OWNERS.items() if environ.get(name, "0") not in ("", "0")
+                 and os.path.basename(environ[name]) != OWN_INJECTION), "")
 
 
 def torch_profiles() -> bool:
@@ -81,6 +83,11 @@ def framework() -> str:
         if version:
             return f"{name} {version}"[:MOST_WORD]
     return ""
+
+
+def rocm() -> str:
+    """Return the HIP version of a torch that is built for AMD's GPUs, "" where none is loaded."""
+    return str(getattr(sys.modules.get("torch.version"), "hip", None) or "")
 
 
 def not_sampled(identity: Identity, wanted: str, seed: str = "") -> str:

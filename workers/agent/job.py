@@ -20,7 +20,8 @@ from workers.agent.controller import Limits
 from workers.agent.identity import Identity, not_sampled, read_identity
 from workers.agent.launches import Window
 from workers.agent.link import Link, socket_path, window_message
-from workers.agent.progress import Steps
+from workers.agent.progress import Ranges, Steps
+from workers.agent.residue.given import read_residues
 
 ON = ("1", "true", "yes", "on")
 _lock = threading.Lock()
@@ -36,7 +37,8 @@ class Job:
         self.steps = Steps()
         self.collecting = Collecting(identity, limits, self._sink, self.steps,
                                      environ.get("RIDGEPOINT_AGENT_DETACH", "") in ON,
-                                     environ.get("RIDGEPOINT_AGENT_GRAPHS", "") in ON)
+                                     environ.get("RIDGEPOINT_AGENT_GRAPHS", "") in ON, residues=read_residues(environ),
+                                     ranges=read_ranges(environ.get("RIDGEPOINT_AGENT_RANGES", "")))
         self.link = Link(socket_path(environ), self.state)
 
     def start(self) -> None:
@@ -59,6 +61,13 @@ class Job:
     def _sink(self, windows: list[Window]) -> None:
         for window in windows:
             self.link.put(window_message(window))
+
+
+def read_ranges(asked: str) -> Ranges | None:
+    """Return what notes ranges: of all names ("1"), of those in a list ("train,eval"), None where nothing is asked for."""
+    if asked.lower() in ("", "0", "false", "no", "off"):
+        return None
+    return Ranges(frozenset() if asked.lower() in ON else frozenset(filter(None, (each.strip() for each in asked.split(",")))))
 
 
 def start(environ: Mapping[str, str] = os.environ) -> Job | None:

@@ -60,13 +60,18 @@ def context_is_made() -> bool:
 
 def used_gpus() -> list[str]:
     """Return the UUIDs of the devices that this process has a context on."""
+    return [uuid for uuid, _ in used_devices()]
+
+
+def used_devices() -> list[tuple[str, str]]:
+    """Return (UUID, model) of the devices that this process has a context on."""
     library, count = cuda(), ctypes.c_int()
     if library is None or library.cuDeviceGetCount(ctypes.byref(count)):
         return []
     flags, active, found = ctypes.c_uint(), ctypes.c_int(), []
     for device in range(count.value):
         if not library.cuDevicePrimaryCtxGetState(device, ctypes.byref(flags), ctypes.byref(active)) and active.value:
-            found.append(gpu_of(device)[0])
+            found.append(gpu_of(device))
     return found
 
 

@@ -200,7 +200,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = asked.parse_args(arguments)
     if options.what == "engine":
         try:
-            return _tell({"why": "", "answer": ask_engine(options.engine, options.address, options.steps or Budget.steps)})
+            answer = ask_engine(options.engine, options.address, options.steps or Budget.steps,
+                                key=os.environ.get("RIDGEPOINT_ENGINE_KEY", ""))
+            return _tell({"why": "", "answer": answer})
         except EngineRefused as refused:
             return _tell({"why": str(refused)})
     if options.what != "run":

@@ -1,4 +1,4 @@
-"""How far the job is: moments at which its steps ended, and what a window cost of them.
+"""How far the job is: moments at which its steps ended, what a window cost of them, and which range it was in.
 
 A step is what the job marks (`step()`); where it marks nothing, the end of an optimizer's step or the replay of a CUDA graph, both
 counted where torch is loaded already. Without any of these nothing is known of the job's speed, and the controller says so.
@@ -7,6 +7,7 @@ counted where torch is loaded already. Without any of these nothing is known of 
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from array import array
 from collections.abc import Callable
@@ -16,8 +17,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from workers.agent.launches import MOST_WORD
+
 RING = 1 << 17                      # moments that are kept
 FEWEST_STEPS = 3                    # on each side of a window
+MOST_OPEN, MOST_LABELS = 64, 32     # ranges within each other; different labels of a process
 HICCUP = 20.0                       # times the median: such a step is a checkpoint or a pause, and its window is set aside
 
 
@@ -25,7 +29,7 @@ class Steps:
     """The last RING moments, written by the job's thread, read by the agent's."""
 
     def __init__(self, clock_ns: Callable[[], int] = time.perf_counter_ns) -> None:
-        self.count = self.replays = 0           # replays: of CUDA graphs
+        self.count = self.replays = self.updates = 0        # replays of CUDA graphs, steps of optimizers
         self.source = ""            # who counts: "job", "optimizer", "graph replay"
         self._times = array("q", bytes(8 * RING))
         self._clock_ns = clock_ns
@@ -101,24 +105,114 @@ def block_means(times_ns: npt.NDArray[np.int64], block_s: float) -> list[float]:
     return [float(mean) for mean in np.add.reduceat(took_ns[fine], edges) / counts]
 
 
+class Ranges:
+    """Which ranges of the main thread stay open: `record_function` and `torch.cuda.nvtx`, by a list entry each, none a launch.
+
+    `wanted`: names that are told, all where it is empty. Names that differ every time (a step's number) end at MOST_LABELS.
+    """
+
+    def __init__(self, wanted: frozenset[str] = frozenset(), clock_ns: Callable[[], int] = time.perf_counter_ns) -> None:
+        self.wanted = wanted
+        self.labels: set[str] = set()
+        self._open: list[tuple[object, str, int]] = []          # key, name, since
+        self._clock_ns, self._thread = clock_ns, threading.main_thread().ident
+
+    def enter(self, key: object, name: str) -> None:
+        if threading.get_ident() == self._thread and len(self._open) < MOST_OPEN:
+            self._open.append((key, name, self._clock_ns()))
+
+    def leave(self, key: object) -> None:
+        if threading.get_ident() != self._thread:
+            return
+        for at in range(len(self._open) - 1, -1, -1):
+            if self._open[at][0] == key:
+                del self._open[at]
+                return
+
+    def label(self, opened_ns: int) -> str:
+        """Return the ranges that have been open since a moment, as "train/forward"; "" where none was, or there are too many."""
+        names = [str(name) for _, name, since_ns in list(self._open) if since_ns <= opened_ns]
+        label = "/".join(name for name in names if not self.wanted or name in self.wanted)[:MOST_WORD]
+        if label and label not in self.labels:
+            if len(self.labels) >= MOST_LABELS:
+                return ""
+            self.labels.add(label)
+        return label
+
+
+def watch_ranges(ranges: Ranges) -> list[str]:
+    """Note ranges that Python opens where torch is loaded; return what is noted. Those of C++ are not seen.
+
+    Called again, as by the agent of a forked child, it notes them in the ranges that were given last.
+    """
+    watched = []
+    recorded: Any = getattr(sys.modules.get("torch.autograd.profiler"), "record_function", None)
+    if recorded is not None and hasattr(recorded, "_ridgepoint_agent"):
+        recorded._ridgepoint_agent = ranges
+    elif recorded is not None:
+        enter, leave = recorded.__enter__, recorded.__exit__
+
+        def entered(self: Any) -> Any:
+            found = enter(self)
+            recorded._ridgepoint_agent.enter(id(self), self.name)
+            return found
+
+        def left(self: Any, *error: Any) -> Any:
+            recorded._ridgepoint_agent.leave(id(self))
+            return leave(self, *error)
+
+        recorded.__enter__, recorded.__exit__, recorded._ridgepoint_agent = entered, left, ranges
+        watched.append("record_function")
+    nvtx: Any = sys.modules.get("torch.cuda.nvtx")
+    if nvtx is not None and hasattr(nvtx, "_ridgepoint_agent"):
+        nvtx._ridgepoint_agent = ranges
+    elif nvtx is not None:
+        push, pop = nvtx.range_push, nvtx.range_pop
+
+        def pushed(msg: Any) -> Any:
+            found = push(msg)
+            nvtx._ridgepoint_agent.enter("nvtx", msg)
+            return found
+
+        def popped() -> Any:
+            nvtx._ridgepoint_agent.leave("nvtx")
+            return pop()
+
+        nvtx.range_push, nvtx.range_pop, nvtx._ridgepoint_agent = pushed, popped, ranges
+        watched.append("nvtx")
+    return watched
+
+
 def watch_torch(steps: Steps) -> list[str]:
-    """Count steps of optimizers and replays of CUDA graphs where torch is loaded; return what is counted."""
+    """Count steps of optimizers and replays of CUDA graphs where torch is loaded; return what is counted.
+
+    Called again, as by the agent of a forked child, it counts in the steps that were given last.
+    """
     watched = []
     optimizers: Any = sys.modules.get("torch.optim.optimizer")
     register = getattr(optimizers, "register_optimizer_step_post_hook", None)
-    if register is not None and not getattr(optimizers, "_ridgepoint_agent", False):
-        register(lambda *_: steps.step("optimizer"))
-        optimizers._ridgepoint_agent = True
+    if register is not None and hasattr(optimizers, "_ridgepoint_agent"):
+        optimizers._ridgepoint_agent = steps
+    elif register is not None:
+        def updated(*_: Any) -> None:
+            optimizers._ridgepoint_agent.updates += 1
+            optimizers._ridgepoint_agent.step("optimizer")
+
+        register(updated)
+        optimizers._ridgepoint_agent = steps
         watched.append("optimizer")
     graph: Any = getattr(sys.modules.get("torch.cuda.graphs"), "CUDAGraph", None)
     replay = getattr(graph, "replay", None)
-    if replay is not None and not hasattr(replay, "_ridgepoint_agent"):
+    if replay is not None and hasattr(replay, "_ridgepoint_agent"):
+        replay._ridgepoint_agent = steps
+    elif replay is not None:
         def counted(self: Any) -> None:
             replay(self)
-            steps.replays += 1
-            steps.step("graph replay")
+            own: Steps = counted._ridgepoint_agent      # type: ignore[attr-defined]
+            own.replays += 1
+            own.step("graph replay")
 
-        counted._ridgepoint_agent = True        # type: ignore[attr-defined]
+        counted._ridgepoint_agent = steps       # type: ignore[attr-defined]
         graph.replay = counted
         watched.append("graph replay")
     return watched

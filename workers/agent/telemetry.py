@@ -111,8 +111,9 @@ class Telemetry:
     def _read(self, number: int, handle: Any) -> dict[str, float]:
         nvml = self._nvml
         memory = _ask(lambda: nvml.nvmlDeviceGetMemoryInfo(handle))
-        reasons_of = getattr(nvml, "nvmlDeviceGetCurrentClocksEventReasons", None) or nvml.nvmlDeviceGetCurrentClocksThrottleReasons
-        reasons = _ask(lambda: reasons_of(handle))
+        reasons = _ask(lambda: nvml.nvmlDeviceGetCurrentClocksEventReasons(handle))
+        if reasons is None:                     # drivers before 535 have the older word
+            reasons = _ask(lambda: nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle))
         return {"busy_pct": _number(lambda: nvml.nvmlDeviceGetUtilizationRates(handle).gpu),
                 "power_w": _number(lambda: nvml.nvmlDeviceGetPowerUsage(handle) / 1000),
                 "sm_mhz": _number(lambda: nvml.nvmlDeviceGetClockInfo(handle, 1)),

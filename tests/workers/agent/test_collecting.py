@@ -17,7 +17,7 @@ from workers.agent.controller import Limits
 from workers.agent.cupti import CuptiError, Seen
 from workers.agent.identity import Identity, not_sampled, owner
 from workers.agent.launches import KernelSum, KernelSums, Signature, Window
-from workers.agent.progress import Steps
+from workers.agent.progress import Ranges, Steps
 
 LAUNCH_NS = 20_000
 
@@ -133,7 +133,7 @@ def test_an_error_switches_it_off_for_good(quick: None, fails: str, why: str) ->
 
 def test_anything_a_sink_raises_stays_in_the_agent(quick: None) -> None:
     own, _ = start(SimulatedCupti())
-    own.sink = lambda windows: 1 // 0           # type: ignore[assignment,return-value]
+    own.sink = lambda windows: 1 // 0           # type: ignore[assignment]
     until(own, lambda: own.state == "off")
     assert "ZeroDivisionError" in own.why
 
@@ -144,6 +144,15 @@ def test_a_torch_profiler_takes_over(quick: None, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setitem(sys.modules, "torch.autograd.profiler", SimpleNamespace(_is_profiler_enabled=True))
     until(own, lambda: own.state == "off")
     assert "torch profiler" in own.why
+
+
+def test_a_job_on_amd_is_told_what_is_missing(quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch.version", SimpleNamespace(hip="6.3.42131", cuda=None))
+    simulated = SimulatedCupti()
+    own, windows = start(simulated)
+    own.join(10)
+    assert own.state == "off" and "HIP 6.3.42131" in own.why and "rocprofiler-sdk" in own.why
+    assert not simulated.attached and not windows and not own.is_alive()
 
 
 def test_held_jobs_have_no_windows_and_offers_bound_them(quick: None) -> None:
@@ -161,6 +170,18 @@ def test_held_jobs_have_no_windows_and_offers_bound_them(quick: None) -> None:
     own.offer(5.0)
     until(own, lambda: len(windows) > count)
     finish(own)
+
+
+def test_windows_are_named_by_the_range_that_is_open(quick: None) -> None:
+    ranges = Ranges()
+    ranges.enter("a", "eval")
+    own, windows = start(SimulatedCupti(), ranges=ranges)
+    until(own, lambda: windows)
+    ranges.leave("a")
+    count = len(windows)
+    until(own, lambda: len(windows) > count + 1)
+    finish(own)
+    assert windows[0].context.model == "m · eval" and windows[-1].context.model == "m"
 
 
 def test_who_is_sampled_is_the_same_on_every_start_and_one_of_n() -> None:

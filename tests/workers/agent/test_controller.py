@@ -105,6 +105,20 @@ def test_what_stays_while_attached_is_counted_first() -> None:
     assert 100 * job.lost_s / job.now_s <= 0.25
 
 
+def test_a_residue_that_was_measured_before_counts_at_its_upper_end() -> None:
+    own, given = (Controller(Limits(), 0.0, residue_pct=(0.2, 0.55)) for _ in range(2))
+    given.residue_is_given = True
+    assert own.plan(1.0) is not None
+    assert given.plan(1.0) is None and "0.55 %" in given.report(1.0).why
+    job = SimulatedJob(0.0023, 0.035)
+    narrow = Controller(Limits(), 0.0, residue_pct=(0.1, 0.2))
+    narrow.residue_is_given = True
+    job.drive(narrow, MINUTES)
+    told = narrow.report(job.now_s)
+    assert told.state == "collecting" and told.coverage_pct > 1
+    assert told.loss_high_pct <= 0.52 and 100 * job.lost_s / job.now_s <= 0.3
+
+
 def test_time_in_which_the_job_is_held_earns_nothing() -> None:
     job = SimulatedJob(0.0023, 0.035)
     controller = Controller(Limits(), 0.0)

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+import threading
+import time
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
-from workers.agent.progress import RING, Steps, block_means, time_lost
+from workers.agent.job import read_ranges
+from workers.agent.progress import MOST_LABELS, RING, Ranges, Steps, block_means, time_lost, watch_torch
 
 MS = 1_000_000
 
@@ -70,3 +78,108 @@ def test_block_means() -> None:
     means = block_means(moments((500, 2.0), (1, 500.0), (500, 3.0)), 0.25)
     assert means[0] == pytest.approx(2.0 * MS) and means[-1] == pytest.approx(3.0 * MS) and max(means) < 3.1 * MS
     assert block_means(moments(), 0.25) == []
+
+
+def test_a_window_is_named_by_the_ranges_that_stay_open() -> None:
+    clock = iter(range(1000))
+    ranges = Ranges(clock_ns=lambda: next(clock))
+    ranges.enter("a", "train")          # 0
+    ranges.enter("nvtx", "epoch 3")     # 1
+    ranges.enter("b", "step")           # 2
+    assert ranges.label(5) == "train/epoch 3/step" and ranges.label(1) == "train/epoch 3" and ranges.label(-1) == ""
+    ranges.leave("b")
+    ranges.enter("b", "step")           # 3: opened again while the window was open
+    assert ranges.label(2) == "train/epoch 3"
+    ranges.leave("nvtx")
+    ranges.leave("nvtx")                # one too many
+    assert ranges.label(9) == "train/step"
+    other = threading.Thread(target=lambda: ranges.enter("c", "data"))
+    other.start()
+    other.join()
+    assert "data" not in ranges.label(9)
+
+
+def test_names_of_ranges_are_chosen_and_bounded() -> None:
+    ranges = read_ranges(" train, eval")
+    assert ranges is not None and read_ranges("") is None and read_ranges("0") is None
+    ranges.enter("a", "outer")
+    ranges.enter("b", "eval")
+    assert ranges.label(time.perf_counter_ns()) == "eval"
+    every = read_ranges("1")
+    assert every is not None
+    told = []
+    for number in range(MOST_LABELS + 5):
+        every.enter("n", f"step {number}")
+        told.append(every.label(time.perf_counter_ns()))
+        every.leave("n")
+    assert told[0] == "step 0" and told[MOST_LABELS:] == [""] * 5
+    for _ in range(100):                # pushed and never popped
+        every.enter("nvtx", "x" * 50)
+    assert len(every.label(time.perf_counter_ns())) <= 200
+
+
+RANGES = """
+import torch, torch.cuda.nvtx as nvtx
+from torch.profiler import record_function
+from workers.agent.progress import Ranges, watch_ranges
+import time
+from types import SimpleNamespace
+nvtx.range_push, nvtx.range_pop = lambda msg: 7, lambda: 8       # a CPU build has none
+ranges = Ranges()
+assert watch_ranges(ranges) == ["record_function", "nvtx"] and watch_ranges(ranges) == []
+with record_function("train"):
+    with nvtx.range("forward"):
+        assert nvtx.range_push("inner") == 7
+        x = torch.ones(3) + 1
+        print(ranges.label(time.perf_counter_ns()))
+        assert nvtx.range_pop() == 8
+    try:
+        with record_function("fails"):
+            raise KeyError
+    except KeyError:
+        print(ranges.label(time.perf_counter_ns()))
+@record_function("decorated")
+def own():
+    return ranges.label(time.perf_counter_ns())
+print(own(), repr(ranges.label(time.perf_counter_ns())))
+with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+    with record_function("seen by torch"):
+        pass
+print(any(event.name == "seen by torch" for event in profile.events()))
+from workers.agent.progress import Steps, watch_torch
+first, second, last = Steps(), Steps(), Ranges()
+weight = torch.nn.Parameter(torch.ones(2))
+optimizer = torch.optim.SGD([weight], 0.1)
+weight.grad = torch.ones(2)
+assert "optimizer" in watch_torch(first)
+optimizer.step()
+watch_torch(second), watch_ranges(last)         # the agent of a forked child
+optimizer.step()
+with record_function("child"):
+    print(first.updates, first.count, second.updates, second.count, last.label(time.perf_counter_ns()),
+          repr(ranges.label(time.perf_counter_ns())))
+"""
+
+
+@pytest.mark.process
+def test_ranges_of_torch() -> None:
+    said = subprocess.run([sys.executable, "-c", RANGES], capture_output=True, text=True, timeout=120, check=True,
+                          env={**os.environ, "PYTHONPATH": os.getcwd()})
+    assert said.stdout.splitlines() == ["train/forward/inner", "train", "decorated ''", "True", "1 1 1 1 child ''"]
+
+
+def test_replays_count_for_the_agent_that_watched_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Graph:                        # of torch.cuda.graphs, whose replay needs a GPU
+        replayed = 0
+
+        def replay(self) -> None:
+            self.replayed += 1
+
+    monkeypatch.setitem(sys.modules, "torch.cuda.graphs", SimpleNamespace(CUDAGraph=Graph))
+    monkeypatch.delitem(sys.modules, "torch.optim.optimizer", raising=False)
+    first, second, graph = Steps(), Steps(), Graph()
+    assert watch_torch(first) == ["graph replay"]
+    graph.replay()
+    assert watch_torch(second) == []
+    graph.replay()
+    assert (graph.replayed, first.replays, second.replays, second.count, second.source) == (2, 1, 1, 1, "graph replay")
