@@ -15,8 +15,22 @@ from typing import Any
 
 import numpy as np
 
-from profiles.fleet.clickhouse_tables import ORDER, columns_of, create_sql, pairs_of, sketch_columns, sketch_name, staged
-from profiles.fleet.days import DAY_HOURS, date_of, extent, lock_day, mark_summed, mark_written, spans
+from profiles.fleet.clickhouse_tables import ORDER, columns_of, create_sql, pairs_of, roll_up_sql, sketch_columns, sketch_name
+from profiles.fleet.days import (
+    DAY_HOURS,
+    coarsest_of,
+    day_number,
+    extent,
+    forget_days,
+    lock_day,
+    lock_month,
+    mark_month_summed,
+    mark_summed,
+    mark_written,
+    month_end,
+    month_of,
+    spans,
+)
 from profiles.fleet.merge import Hours, Merged
 from profiles.fleet.models import FleetContext, FleetDay, FleetGpu, FleetSignature
 from profiles.fleet.naming import write_names
@@ -24,7 +38,7 @@ from profiles.fleet.store import Coverage, Forgotten, Question, SumRow, Window, 
 from profiles.fleet.tables import BY_NAME, LEVELS, TABLES, FactTable, table_name
 
 INSERT_ROWS = 500_000               # of one insert: one block, which is there whole or not at all
-DAYS_DROPPED = 32                   # days are forgotten by so many, as PostgreSQL's partitions are
+DROPPED = {"hour": 1, "day": 32, "month": 128}      # partitions are forgotten by so many, as PostgreSQL's are
 HALF = 2**32
 _SETTINGS = {"async_insert": 0, "insert_deduplicate": 1, "max_query_size": 64 << 20, "max_partitions_per_insert_block": 0}
 _ON_CONTEXT = ("build", "job", "model", "gpu_model")
@@ -118,12 +132,13 @@ class ClickHouseStore:
     def over_time(self, question: Question, keys: Sequence[Any], step_hours: int) -> list[tuple[int, Any, int, int, float]]:
         table = answering_table(question)
         key, words = self._key(table, question)
+        coarsest = coarsest_of(step_hours, question.window)
         numbers = keys if words is None else [number for number, word in enumerate(words) if word in set(keys)]
         if not numbers:
             return []
         about = "sum(estimate_ns)" if table.least else "sum(toFloat64(total_ns))"
         found = self._answer(f"SELECT intDiv(hour, {int(step_hours)}) * {int(step_hours)} AS step, key, sum(launches), "
-                             f"{_whole('total_ns')}, {about} FROM ({self._rows(table, question, key)}) "
+                             f"{_whole('total_ns')}, {about} FROM ({self._rows(table, question, key, coarsest=coarsest)}) "
                              f"WHERE key IN ({_listed(numbers)}) GROUP BY step, key ORDER BY step, key")
         return [(step, _word(group, words), launches, _number(total), estimate)
                 for step, group, launches, total, estimate in found]
@@ -131,21 +146,23 @@ class ClickHouseStore:
     def watched(self, question: Question, step_hours: int | None = None) -> list[tuple[int, Any, Coverage, int, float]]:
         table = watching_table(question)
         key, words = self._key(table, question)
+        rows = self._rows(table, question, key, coarsest=coarsest_of(step_hours, question.window))
         found = self._answer(f"SELECT {_step(question, step_hours)} AS step, key, sum(windows), {_whole('observed_ns')}, "
                              f"{_whole('wall_ns')}, {_whole('total_ns')}, sum(estimate_ns) "
-                             f"FROM ({self._rows(table, question, key)}) GROUP BY step, key ORDER BY step, key")
+                             f"FROM ({rows}) GROUP BY step, key ORDER BY step, key")
         return [(step, _word(group, words), Coverage(windows, _number(observed), _number(wall)), _number(total), estimate)
                 for step, group, windows, observed, wall, total, estimate in found]
 
     def telemetry(self, question: Question, step_hours: int | None = None) -> list[tuple[int, int, dict[str, float]]]:
         table = BY_NAME["telemetry"]
         sums = ", ".join(f"sum({name})" for name in table.sums)
+        rows = self._rows(table, question, "gpu", coarsest=coarsest_of(step_hours, question.window))
         found = self._answer(f"SELECT {_step(question, step_hours)} AS step, key, {sums} "
-                             f"FROM ({self._rows(table, question, 'gpu')}) GROUP BY step, key ORDER BY step, key")
+                             f"FROM ({rows}) GROUP BY step, key ORDER BY step, key")
         return [(step, gpu, dict(zip(table.sums, map(float, each), strict=True))) for step, gpu, *each in found]
 
     def gpu_hours(self, question: Question) -> list[tuple[int, int, int, int, int, int, float]]:
-        rows = self._rows(BY_NAME["gpu_kernels"], question, "0", hours_only=True)
+        rows = self._rows(BY_NAME["gpu_kernels"], question, "0", coarsest="hour")
         return [tuple(row) for row in self._answer(
             f"SELECT hour, gpu, signature, context, sum(launches), sum(total_ns), sum(log_sum) FROM ({rows}) "
             f"GROUP BY hour, gpu, signature, context ORDER BY hour, gpu, signature, context")]
@@ -162,23 +179,22 @@ class ClickHouseStore:
         for day in map(int, days):
             with transaction.atomic():
                 lock_day(day)
-                for table in TABLES:
-                    for (hour, columns), (whole, _) in zip(pairs_of(table, "hour"), pairs_of(table, "day"), strict=True):
-                        self._sum_day(table, hour, whole, columns, day)
+                self._sum_level("hour", "day", day, (day * DAY_HOURS, (day + 1) * DAY_HOURS))
                 mark_summed(day)
 
-    def _sum_day(self, table: FactTable, hour: str, whole: str, columns: dict[str, str], day: int) -> None:
-        keys = [*ORDER[table.name], *(["bucket"] if "bucket" in columns else [])]
-        values = {name: f"{'min' if name in table.least else 'max' if name in table.most else 'sum'}({name})"
-                  for name in columns if name not in ("at", *keys)}
-        command = self.client.command
-        command(f"ALTER TABLE {staged(whole)} DROP PARTITION {day}")        # of a worker that died in between
-        command(f"INSERT INTO {staged(whole)} (at, {', '.join([*keys, *values])}) "
-                f"SELECT {day}, {', '.join([*keys, *values.values()])} "
-                f"FROM {hour} WHERE at >= {day * DAY_HOURS} AND at < {(day + 1) * DAY_HOURS} GROUP BY {', '.join(keys)}")
-        command(f"ALTER TABLE {whole} REPLACE PARTITION {day} FROM {staged(whole)}")
-        command(f"ALTER TABLE {staged(whole)} DROP PARTITION {day}")
-        command(f"OPTIMIZE TABLE {hour} PARTITION {day} FINAL")             # parts of one key become one row, as ClickHouse merges
+    def roll_up_months(self, months: Sequence[int]) -> None:
+        from django.db import transaction
+
+        for month in map(int, months):
+            with transaction.atomic():
+                if lock_month(month):
+                    self._sum_level("day", "month", month, (month, month_end(month)))
+                    mark_month_summed(month)
+
+    def _sum_level(self, finer: str, level: str, at: int, span: tuple[int, int]) -> None:
+        for table in TABLES:
+            for sql in roll_up_sql(table, finer, level, at, span):
+                self.client.command(sql)
 
     def drop_before(self, level: str, at: int) -> None:
         for table in TABLES:
@@ -186,13 +202,13 @@ class ClickHouseStore:
                 parts = self._answer("SELECT DISTINCT partition FROM system.parts WHERE active AND database = currentDatabase() "
                                      f"AND table = '{name}'")
                 for number in sorted(int(part) for (part,) in parts):
-                    end = (number + 1) * DAY_HOURS if level == "hour" else (number // DAYS_DROPPED + 1) * DAYS_DROPPED
-                    if end <= at:
+                    end = (number // DROPPED[level] + 1) * DROPPED[level]
+                    if (end * DAY_HOURS if level == "hour" else end) <= at:
                         self.client.command(f"ALTER TABLE {name} DROP PARTITION {number}")
 
     def forget(self, contexts: Sequence[int], gpu_model_keys: Sequence[int]) -> Forgotten:
         gpus, signatures = self._only_of("gpus", "gpu", contexts), self._only_of("kernels", "signature", contexts)
-        rows, days = 0, set[int]()
+        rows, days, months = 0, set[int](), set[int]()
         for table in TABLES:
             column, keys = ("context", contexts) if "context" in table.keys else ("gpu_model", gpu_model_keys) \
                 if "gpu_model" in table.keys else ("gpu", gpus)
@@ -202,9 +218,11 @@ class ClickHouseStore:
                         condition = f"{column} IN ({_listed(keys)})"
                         rows += self._answer(f"SELECT count() FROM {name} WHERE {condition}")[0][0]
                         self.client.command(f"ALTER TABLE {name} DELETE WHERE {condition} SETTINGS mutations_sync = 2")
-                    day = "at" if level == "day" else f"intDiv(at, {DAY_HOURS})"
-                    days |= {int(each) for (each,) in self._answer(f"SELECT DISTINCT {day} FROM {name}")}
-        FleetDay.objects.exclude(day__in=[date_of(day) for day in days]).delete()
+                    day = f"intDiv(at, {DAY_HOURS})" if level == "hour" else "at"
+                    (months if level == "month" else days).update(
+                        int(each) for (each,) in self._answer(f"SELECT DISTINCT {day} FROM {name}"))
+        every = map(day_number, FleetDay.objects.values_list("day", flat=True))
+        forget_days([day for day in every if day not in days and month_of(day) not in months])
         return Forgotten(rows, gpus, signatures)
 
     def _only_of(self, table: str, column: str, contexts: Sequence[int]) -> list[int]:
@@ -243,7 +261,7 @@ class ClickHouseStore:
         return f"transform({column}, [{_listed(ids)}], [{_listed(numbers)}], -1)", words
 
     @staticmethod
-    def _rows(table: FactTable, question: Question, key: str, sketch: bool = False, *, hours_only: bool = False) -> str:
+    def _rows(table: FactTable, question: Question, key: str, sketch: bool = False, *, coarsest: str = "month") -> str:
         conditions = ""
         for column, keys in question.where.items():
             name = {"gpu_model_key": "gpu_model"}.get(column, column)
@@ -254,7 +272,7 @@ class ClickHouseStore:
                 kernels = FleetSignature.objects.filter(id__in=list(keys)).values_list("kernel_id", flat=True).distinct()
                 conditions += f" AND kernel IN ({_listed(kernels)})" if kernels else " AND 0"
         parts = []
-        for level, low, high in spans(question.window, hours_only=hours_only):
+        for level, low, high in spans(question.window, coarsest):
             name = sketch_name(table, level) if sketch else table_name(table, level)
             hour = "at" if level == "hour" else f"at * {DAY_HOURS}"
             parts.append(f"SELECT {key} AS key, {hour} AS hour, * FROM {name} WHERE at >= {low} AND at < {high}{conditions}")

@@ -1,7 +1,8 @@
-"""The fleet's tables in ClickHouse: SummingMergeTree by day; a sketch is rows of (bucket, count), so that merging is SUM.
+"""The fleet's tables in ClickHouse: SummingMergeTree by day or month; a sketch is rows of (bucket, count), so that merging is SUM.
 
 A signature's kernel is a number of its own in each row: what PostgreSQL joins is read here. Rows are kept once per token
-(`insert_deduplication_token`); rows of days come through a staged table, whose partition takes the place of the day's in one step.
+(`insert_deduplication_token`); rows of days and months come through a staged table, whose partition takes the place of theirs in
+one step.
 """
 
 from __future__ import annotations
@@ -58,3 +59,19 @@ def create_sql() -> list[str]:
                     out.append(f"CREATE TABLE IF NOT EXISTS {each} ({typed}) ENGINE = SummingMergeTree "
                                f"PARTITION BY {part} ORDER BY ({order}){kept}")
     return out
+
+
+def roll_up_sql(table: FactTable, finer: str, level: str, at: int, span: tuple[int, int]) -> Iterator[str]:
+    """Yield what makes the rows of one day or month anew of the finer rows in a span: staged, then in place in one step."""
+    for (source, columns), (whole, _) in zip(pairs_of(table, finer), pairs_of(table, level), strict=True):
+        keys = [*ORDER[table.name], *(["bucket"] if "bucket" in columns else [])]
+        values = {name: f"{'min' if name in table.least else 'max' if name in table.most else 'sum'}({name})"
+                  for name in columns if name not in ("at", *keys)}
+        yield f"ALTER TABLE {staged(whole)} DROP PARTITION {at}"            # of a worker that died in between
+        yield (f"INSERT INTO {staged(whole)} (at, {', '.join([*keys, *values])}) "
+               f"SELECT {at}, {', '.join([*keys, *values.values()])} "
+               f"FROM {source} WHERE at >= {span[0]} AND at < {span[1]} GROUP BY {', '.join(keys)}")
+        yield f"ALTER TABLE {whole} REPLACE PARTITION {at} FROM {staged(whole)}"
+        yield f"ALTER TABLE {staged(whole)} DROP PARTITION {at}"
+        if finer == "hour":                     # parts of one key become one row, as ClickHouse merges
+            yield f"OPTIMIZE TABLE {source} PARTITION {at} FINAL"

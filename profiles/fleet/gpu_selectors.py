@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from profiles.fleet.days import too_coarse
 from profiles.fleet.models import FleetGpu
-from profiles.fleet.selectors import moment, question_of, span
+from profiles.fleet.selectors import gap_words, moment, question_of, span
 from profiles.fleet.slow_gpus import DEVIATIONS, LEAST_PCT, Level, judge_gpus
 from profiles.fleet.store import Window
 from profiles.fleet.stores import fleet_store
@@ -35,9 +36,11 @@ class GpuRow:
 class SlowGpus:
     window: Window | None
     rows: list[GpuRow]
+    gaps: tuple[str, ...] = ()          # parts of the window whose hours are not kept any more
 
     def as_json(self) -> dict[str, Any]:
-        return {**span(self.window), "least_pct": LEAST_PCT, "deviations": DEVIATIONS, "rows": [asdict(row) for row in self.rows]}
+        return {**span(self.window), "least_pct": LEAST_PCT, "deviations": DEVIATIONS, "gaps": list(self.gaps),
+                "rows": [asdict(row) for row in self.rows]}
 
 
 def slow_gpus(asked: Mapping[str, str]) -> SlowGpus:
@@ -49,7 +52,8 @@ def slow_gpus(asked: Mapping[str, str]) -> SlowGpus:
     rows = fleet_store().gpu_hours(type(question)(window, "gpu", question.where, None))
     gpus = {gpu.id: gpu for gpu in FleetGpu.objects.filter(id__in={row[1] for row in rows})}
     levels = judge_gpus(rows, {key: gpu.model for key, gpu in gpus.items()})
-    return SlowGpus(window, [_row(level, gpus[level.gpu]) for level in levels if level.gpu in gpus])
+    return SlowGpus(window, [_row(level, gpus[level.gpu]) for level in levels if level.gpu in gpus],
+                    gap_words(too_coarse(window, "hour")))
 
 
 def _row(level: Level, gpu: FleetGpu) -> GpuRow:

@@ -141,6 +141,18 @@ class FleetDay(models.Model):
     written = models.DateTimeField()                        # when rows of hours last came
     compacted = models.BigIntegerField(default=0)           # its hours before this one (since 1970) hold one row a key
     rolled = models.DateTimeField(null=True)                # when the day was last summed of its hours; None: never
+    closed = models.DateTimeField(null=True)                # from when on rows of it are refused: its hours are forgotten soon
 
     def __str__(self) -> str:
         return self.day.isoformat()
+
+
+class FleetMonth(models.Model):
+    """Months that were summed of their days; whether the sum still holds follows from `FleetDay`."""
+
+    month = models.DateField(primary_key=True)              # its first day
+    rolled = models.DateTimeField()                         # when it was last summed
+    closed = models.DateTimeField(null=True)                # from when on rows of it are refused: its days are forgotten soon
+
+    def __str__(self) -> str:
+        return f"{self.month:%Y-%m}"

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from django.db.models import Q, QuerySet
 
+from profiles.fleet.days import too_coarse
 from profiles.fleet.merge import key_of
 from profiles.fleet.models import FleetContext, FleetGpu, FleetKernel, FleetSignature
 from profiles.fleet.store import GROUPS, Coverage, Question, SumRow, Window
@@ -64,12 +65,13 @@ class Top:
     estimate_ns: float
     coverage: Coverage
     simulated: bool
+    gaps: tuple[str, ...] = ()          # parts of the window that its sums leave out
 
     def as_json(self) -> dict[str, Any]:
         return {**span(self.window), "group": self.group, "launches": self.launches, "total_ns": self.total_ns,
                 "estimate_ns": self.estimate_ns,
                 "observed_ns": self.coverage.observed_ns, "wall_ns": self.coverage.wall_ns, "windows": self.coverage.windows,
-                "complete": self.coverage.share >= COMPLETE, "simulated": self.simulated,
+                "complete": self.coverage.share >= COMPLETE, "simulated": self.simulated, "gaps": list(self.gaps),
                 "rows": [row.as_json() for row in self.rows]}
 
 
@@ -80,6 +82,16 @@ def span(window: Window | None) -> dict[str, str | None]:
 
 def moment(hour: int) -> str:
     return datetime.fromtimestamp(hour * HOUR_S, UTC).isoformat().replace("+00:00", "Z")
+
+
+def gap_words(parts: Sequence[tuple[str, Window]]) -> tuple[str, ...]:
+    """Say which parts of a window are left out, and why; `parts` of `days.too_coarse`."""
+    return tuple(f"{_minute(part.from_hour)} to {_minute(part.to_hour)} UTC is left out: only sums of whole {level}s are kept of it"
+                 for level, part in parts)
+
+
+def _minute(hour: int) -> str:
+    return f"{datetime.fromtimestamp(hour * HOUR_S, UTC):%Y-%m-%d %H:%M}"
 
 
 def hour_of(text: str, *, up: bool = False) -> int:
@@ -166,7 +178,8 @@ def top_of(question: Question, simulated: bool = False) -> Top:
     coverage = store.coverage(question)
     names = names_of(question.group, [row.key for row in rows])
     lines = [_row(row, whole, coverage, names.get(row.key, {})) for row in rows]
-    return Top(question.window, question.group, lines, whole.launches, whole.total_ns, whole.estimate_ns, coverage, simulated)
+    return Top(question.window, question.group, lines, whole.launches, whole.total_ns, whole.estimate_ns, coverage, simulated,
+               gap_words(too_coarse(question.window)))
 
 
 def names_of(group: str, keys: Sequence[Any]) -> dict[Any, dict[str, Any]]:

@@ -113,7 +113,10 @@ class FleetStore(Protocol):
         """Return what was watched."""
 
     def over_time(self, question: Question, keys: Sequence[Any], step_hours: int) -> list[tuple[int, Any, int, int, float]]:
-        """Return (first hour of a step, key, launches, total_ns, estimate_ns) of some groups."""
+        """Return (first hour of a step, key, launches, total_ns, estimate_ns) of some groups.
+
+        A row of a day or month that reaches beyond a step does not count: `days.too_coarse` tells where that leaves a gap.
+        """
 
     def watched(self, question: Question, step_hours: int | None = None) -> list[tuple[int, Any, Coverage, int, float]]:
         """Return (first hour of a step, group, coverage, total_ns, estimate_ns) of each group's GPUs; one step without its length.
@@ -136,8 +139,11 @@ class FleetStore(Protocol):
     def roll_up(self, days: Sequence[int]) -> None:
         """Sum the hours of days (numbers since 1970) to days, and parts of one key to one row."""
 
+    def roll_up_months(self, months: Sequence[int]) -> None:
+        """Sum the days of months (the number of their first day) to months, of those whose days are all summed."""
+
     def drop_before(self, level: str, at: int) -> None:
-        """Forget what is older, in hours or days as the level counts."""
+        """Forget what is older, in hours or days as the level counts; by whole partitions."""
 
     def forget(self, contexts: Sequence[int], gpu_model_keys: Sequence[int]) -> Forgotten:
         """Remove the sums of contexts, those of all their jobs by GPU model, and the sensors of GPUs that nothing else ran on."""

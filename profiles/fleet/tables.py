@@ -1,13 +1,14 @@
 """The sums of the fleet: one description of each table, for PostgreSQL and ClickHouse alike.
 
-A row is a part: several of one key add up (merging is SUM, of sketches by bucket). Times are the begins of hours or days, UTC.
+A row is a part; several of one key add up (merging is SUM, of sketches by bucket). `at` is the begin of an hour (in hours since
+1970), of a day or of a month (both in days since 1970), UTC.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-LEVELS = ("hour", "day")
+LEVELS = ("hour", "day", "month")      # the finest first
 
 
 @dataclass(frozen=True)
