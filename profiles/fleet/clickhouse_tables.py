@@ -7,10 +7,13 @@ one step.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
-from profiles.fleet.tables import LEVELS, TABLES, FactTable, table_name
+from profiles.fleet.store import SAMPLED
+from profiles.fleet.tables import BY_NAME, LEVELS, TABLES, FactTable, table_name
 
+HALF = 2**32
 REMEMBERED_BLOCKS = 10_000          # tokens that a table knows; an unfinished merge is resumed before a new one is begun
 _KINDS = {"i": "Int64", "f": "Float64"}
 # the sort key of each table: what is filtered most first
@@ -61,6 +64,18 @@ def create_sql() -> list[str]:
     return out
 
 
+def upgrade_sql() -> list[str]:
+    """Return what gives tables of before their newer columns: rows without an estimate are taken as they were seen."""
+    out = []
+    for level in LEVELS:
+        name = table_name(BY_NAME["gpu_kernels"], level)
+        for each in (name,) if level == "hour" else (name, staged(name)):
+            for column, value in (("estimate_launches", "launches"), ("estimate_ns", "total_ns"), ("square", "total_ns")):
+                kind = f"Float64 DEFAULT toFloat64({value})" + (f" * toFloat64({value})" if column == "square" else "")
+                out.append(f"ALTER TABLE {each} ADD COLUMN IF NOT EXISTS {column} {kind}")
+    return out
+
+
 def roll_up_sql(table: FactTable, finer: str, level: str, at: int, span: tuple[int, int]) -> Iterator[str]:
     """Yield what makes the rows of one day or month anew of the finer rows in a span: staged, then in place in one step."""
     for (source, columns), (whole, _) in zip(pairs_of(table, finer), pairs_of(table, level), strict=True):
@@ -75,3 +90,29 @@ def roll_up_sql(table: FactTable, finer: str, level: str, at: int, span: tuple[i
         yield f"ALTER TABLE {staged(whole)} DROP PARTITION {at}"
         if finer == "hour":                     # parts of one key become one row, as ClickHouse merges
             yield f"OPTIMIZE TABLE {source} PARTITION {at} FINAL"
+
+
+def whole_sum(column: str, where: str = "1") -> str:
+    """Sum what may pass 2^63 over a fleet and months (10,000 GPUs fill it in ten days): high and low halves apart."""
+    return f"(sumIf(intDiv({column}, {HALF}), {where}), sumIf({column} % {HALF}, {where}))"
+
+
+def whole_number(halves: Sequence[int]) -> int:
+    return halves[0] * HALF + halves[1]
+
+
+def listed(keys: Iterable[Any]) -> str:
+    return ", ".join(str(int(key)) for key in keys)
+
+
+def inserted_type(kind: str) -> str:
+    return "Int64" if kind.startswith("Simple") else kind
+
+
+def numpy_type(kind: str) -> str:
+    return {"Float64": "f8", "Int32": "i4", "Int16": "i2"}.get(kind, "i8")
+
+
+# windows, time watched and time of them; then the same of rows that were not watched whole
+COVERAGE = ", ".join(f"sumIf(windows, {part}), {whole_sum('observed_ns', part)}, {whole_sum('wall_ns', part)}"
+                     for part in ("1", f"toFloat64(wall_ns) > toFloat64(observed_ns) * {SAMPLED}"))

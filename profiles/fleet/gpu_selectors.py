@@ -21,6 +21,7 @@ class GpuRow:
     gpu_uuid: str
     gpu_model: str
     host: str
+    simulated: bool
     verdict: str
     slower_pct: float | None
     since: str | None
@@ -64,5 +65,5 @@ def _row(level: Level, gpu: FleetGpu) -> GpuRow:
         text = f"{level.slower_pct:.1f} % slower than the others at {level.signatures} signatures, since {since}"
     else:
         text = f"{level.slower_pct:+.1f} % beside the others (slower is above {level.limit_pct or 0:.1f} %)"
-    return GpuRow(gpu.uuid, gpu.model, gpu.host, level.verdict, level.slower_pct, since, level.limit_pct, level.hours,
-                  level.launches, level.signatures, level.why, text)
+    return GpuRow(gpu.uuid, gpu.model, gpu.host, gpu.simulated, level.verdict, level.slower_pct, since, level.limit_pct,
+                  level.hours, level.launches, level.signatures, level.why, text)

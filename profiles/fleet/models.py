@@ -128,6 +128,7 @@ class FleetGpu(models.Model):
     uuid = models.CharField(max_length=200, db_index=True)
     model = models.CharField(max_length=200)
     host = models.CharField(max_length=200, db_index=True)
+    simulated = models.BooleanField(default=False)          # a simulated job was seen on it
     first_seen = models.DateTimeField(auto_now_add=True)
 
     def __str__(self) -> str:

@@ -26,9 +26,11 @@ from profiles.fleet.days import (
 from profiles.fleet.merge import Hours, Merged
 from profiles.fleet.naming import write_names
 from profiles.fleet.postgres_tables import LOCK, PARTITION, make_partitions
-from profiles.fleet.store import Coverage, Forgotten, Question, SumRow, Window, answering_table, sum_row, watching_table
+from profiles.fleet.store import SAMPLED, Coverage, Forgotten, Question, SumRow, Window, answering_table, sum_row, watching_table
 from profiles.fleet.tables import BY_NAME, LEVELS, TABLES, FactTable, table_name
 
+_COVERAGE = ", ".join(f"coalesce(sum({name}) {part}, 0)" for part in (
+    "", f"FILTER (WHERE wall_ns > observed_ns::float8 * {SAMPLED}::float8)") for name in ("windows", "observed_ns", "wall_ns"))
 # group -> the expression that tells its rows apart, and what is joined for it
 _CONTEXT = "JOIN profiles_fleetcontext c ON c.id = f.context"
 _GROUPS = {
@@ -55,10 +57,9 @@ class PostgresStore:
 
     def top(self, question: Question) -> tuple[list[SumRow], SumRow]:
         table, rows, given = self._sums(question)
-        columns = ("sum(launches), sum(total_ns), sum(estimate_launches), sum(estimate_ns) AS about, sum(square), min(min_ns), "
-                   "max(max_ns)")
-        if not table.least:
-            columns = "sum(launches), sum(total_ns), sum(launches), sum(total_ns) AS about, 0, NULL, NULL"
+        sampled = f"FILTER (WHERE estimate_ns > total_ns::float8 * {SAMPLED}::float8)"
+        columns = (f"sum(launches), sum(total_ns), sum(estimate_launches), sum(estimate_ns) AS about, sum(estimate_ns) {sampled}, "
+                   f"sum(square) {sampled}, {'min(min_ns), max(max_ns)' if table.least else 'NULL, NULL'}")
         limit = "" if question.limit is None else f" LIMIT {int(question.limit) + 1}"
         with connection.cursor() as cursor:                 # one scan: the sum of all groups is its first row
             cursor.execute(f"SELECT key, {columns} FROM ({rows}) r GROUP BY GROUPING SETS ((key), ()) "
@@ -81,15 +82,13 @@ class PostgresStore:
     def coverage(self, question: Question) -> Coverage:
         rows, given = self._rows(watching_table(question), question, "0", "")
         with connection.cursor() as cursor:
-            cursor.execute(f"SELECT coalesce(sum(windows), 0), coalesce(sum(observed_ns), 0), coalesce(sum(wall_ns), 0) "
-                           f"FROM ({rows}) r", given)
-            return Coverage(*(int(value) for value in cursor.fetchone()))
+            cursor.execute(f"SELECT {_COVERAGE} FROM ({rows}) r", given)
+            return _coverage(cursor.fetchone())
 
     def over_time(self, question: Question, keys: Sequence[Any], step_hours: int) -> list[tuple[int, Any, int, int, float]]:
-        table, rows, given = self._sums(question, coarsest_of(step_hours, question.window))
-        estimate = "sum(estimate_ns)" if table.least else "sum(total_ns)"
+        _, rows, given = self._sums(question, coarsest_of(step_hours, question.window))
         with connection.cursor() as cursor:
-            cursor.execute(f"SELECT hour / %s * %s, key, sum(launches), sum(total_ns), {estimate} FROM ({rows}) r "
+            cursor.execute(f"SELECT hour / %s * %s, key, sum(launches), sum(total_ns), sum(estimate_ns) FROM ({rows}) r "
                            f"WHERE key = ANY(%s) GROUP BY 1, 2 ORDER BY 1, 2", [step_hours, step_hours, *given, list(keys)])
             return [(int(hour), key, int(launches), int(total), float(about))
                     for hour, key, launches, total, about in cursor.fetchall()]
@@ -99,11 +98,11 @@ class PostgresStore:
         rows, given = self._rows(watching_table(question), question, key, join, coarsest_of(step_hours, question.window))
         step = step_hours or question.window.to_hour + 1
         with connection.cursor() as cursor:
-            cursor.execute(f"SELECT greatest(hour / %s * %s, %s), key, sum(windows), sum(observed_ns), sum(wall_ns), "
-                           f"sum(total_ns), sum(estimate_ns) FROM ({rows}) r GROUP BY 1, 2 ORDER BY 1, 2",
+            cursor.execute(f"SELECT greatest(hour / %s * %s, %s), key, sum(total_ns), sum(estimate_ns), {_COVERAGE} "
+                           f"FROM ({rows}) r GROUP BY 1, 2 ORDER BY 1, 2",
                            [step, step, question.window.from_hour, *given])
-            return [(int(hour), key, Coverage(int(windows), int(observed), int(wall)), int(total), float(estimate))
-                    for hour, key, windows, observed, wall, total, estimate in cursor.fetchall()]
+            return [(int(hour), key, _coverage(watched), int(total), float(estimate))
+                    for hour, key, total, estimate, *watched in cursor.fetchall()]
 
     def telemetry(self, question: Question, step_hours: int | None = None) -> list[tuple[int, int, dict[str, float]]]:
         table = BY_NAME["telemetry"]
@@ -192,6 +191,7 @@ class PostgresStore:
         parts = []
         conditions = ""
         wanted: list[Any] = []
+        columns = ", ".join(f"f.{name}" for name in table.columns)
         for column, keys in question.where.items():
             name = {"gpu_model_key": "gpu_model"}.get(column, column)
             if name == "kernel" and "kernel" not in table.keys and "signature" in table.keys:
@@ -203,10 +203,15 @@ class PostgresStore:
             wanted.append(list(keys))
         for level, low, high in spans(question.window, coarsest):
             hour = "f.at" if level == "hour" else f"f.at * {DAY_HOURS}"
-            parts.append(f"SELECT {key} AS key, {hour} AS hour, f.* FROM {table_name(table, level)} f {join} "
+            parts.append(f"SELECT {key} AS key, {hour} AS hour, {columns} FROM {table_name(table, level)} f {join} "
                          f"WHERE f.at >= %s AND f.at < %s{conditions}")
             given += [low, high, *wanted]
         return " UNION ALL ".join(parts), given
+
+
+def _coverage(numbers: Sequence[Any]) -> Coverage:
+    windows, observed, wall, *sampled = map(int, numbers)
+    return Coverage(windows, observed, wall, Coverage(sampled[0], sampled[1], sampled[2]))
 
 
 def _only_of(cursor: Any, table: str, column: str, contexts: Sequence[int]) -> list[int]:

@@ -24,8 +24,9 @@ FACTS = (
     'CREATE INDEX fleet_gpus_month_context ON fleet_gpus_month (context, at)',
     'CREATE INDEX fleet_gpus_month_at ON fleet_gpus_month USING brin (at)',
     'CREATE TABLE fleet_gpu_kernels_month (at integer NOT NULL, gpu bigint NOT NULL, signature bigint NOT NULL, context '
-    'bigint NOT NULL, launches bigint NOT NULL DEFAULT 0, total_ns bigint NOT NULL DEFAULT 0, log_sum double precision NOT '
-    'NULL DEFAULT 0) PARTITION BY RANGE (at)',
+    'bigint NOT NULL, launches bigint NOT NULL DEFAULT 0, total_ns bigint NOT NULL DEFAULT 0, estimate_launches double '
+    'precision NOT NULL DEFAULT 0, estimate_ns double precision NOT NULL DEFAULT 0, square double precision NOT NULL '
+    'DEFAULT 0, log_sum double precision NOT NULL DEFAULT 0) PARTITION BY RANGE (at)',
     'CREATE INDEX fleet_gpu_kernels_month_gpu ON fleet_gpu_kernels_month (gpu, at)',
     'CREATE INDEX fleet_gpu_kernels_month_signature ON fleet_gpu_kernels_month (signature, at)',
     'CREATE INDEX fleet_gpu_kernels_month_context ON fleet_gpu_kernels_month (context, at)',
@@ -58,6 +59,19 @@ FACTS = (
     'estimate_launches, estimate_ns, square, windows, observed_ns, wall_ns, min_ns, max_ns)',
 )
 
+_ESTIMATES = ("estimate_launches", "estimate_ns", "square")
+# kernels of single GPUs: estimates by how their GPU was watched in that hour or day; the square is the largest that it can be
+SCALED = tuple(sql for level in ("hour", "day") for sql in (
+    f"ALTER TABLE fleet_gpu_kernels_{level} "
+    + ", ".join(f"ADD COLUMN {name} double precision NOT NULL DEFAULT 0" for name in _ESTIMATES),
+    f"UPDATE fleet_gpu_kernels_{level} SET estimate_launches = launches, estimate_ns = total_ns, square = total_ns::double precision ^ 2",
+    f"UPDATE fleet_gpu_kernels_{level} k SET estimate_launches = w * launches, estimate_ns = w * total_ns, square = (w * total_ns) ^ 2 "
+    f"FROM (SELECT at, gpu, context, sum(wall_ns)::double precision / sum(observed_ns) AS w FROM fleet_gpus_{level} "
+    f"GROUP BY at, gpu, context HAVING sum(observed_ns) > 0) g WHERE g.at = k.at AND g.gpu = k.gpu AND g.context = k.context"))
+
+SIMULATED = tuple(f"UPDATE profiles_fleetgpu SET simulated = true WHERE id IN (SELECT gpu FROM fleet_gpus_{level} f "
+                  "JOIN profiles_fleetcontext c ON c.id = f.context WHERE c.simulated)" for level in ("hour", "day"))
+
 
 class Migration(migrations.Migration):
 
@@ -66,6 +80,8 @@ class Migration(migrations.Migration):
     ]
 
     operations = [
+        migrations.RunSQL(list(SCALED), [f"ALTER TABLE fleet_gpu_kernels_{level} DROP COLUMN {name}"
+                                         for level in ("hour", "day") for name in _ESTIMATES]),
         migrations.CreateModel(
             name='FleetMonth',
             fields=[
@@ -74,6 +90,12 @@ class Migration(migrations.Migration):
                 ('closed', models.DateTimeField(null=True)),
             ],
         ),
+        migrations.AddField(
+            model_name='fleetgpu',
+            name='simulated',
+            field=models.BooleanField(default=False),
+        ),
+        migrations.RunSQL(list(SIMULATED), migrations.RunSQL.noop),
         migrations.AddField(
             model_name='fleetday',
             name='closed',

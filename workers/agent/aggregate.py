@@ -159,7 +159,7 @@ class Aggregator:
             "estimate_launches": window.weight * one.launches, "estimate_ns": estimate_ns}
         squares = {**columns, "square": estimate_ns * np.bincount(kernel, estimate_ns)[kernel]}
         minute.kernels.add(key, squares, np.repeat(key, one.buckets) * _STEP + one.bucket, one.count)
-        minute.gpu_kernels.add(place * PLACE + key, columns)
+        minute.gpu_kernels.add(place * PLACE + key, squares)
         per_bucket = np.zeros(_STEP, np.int64)
         np.add.at(per_bucket, one.bucket, one.count)
         held = np.flatnonzero(per_bucket)

@@ -64,6 +64,7 @@ class GpuUse:
     source: str
     memory_used_bytes: float | None
     memory_bytes: float | None
+    simulated: bool
 
     @property
     def memory_pct(self) -> float | None:
@@ -190,5 +191,5 @@ def _uses(ids: set[object], by_gpu: Watched, means: Mapping[int, Mapping[str, fl
         else:
             busy, source = mine.get("busy_pct"), "sensor"
         out.append(GpuUse(gpu.uuid, gpu.model, gpu.host, coverage.wall_ns / 3.6e12 if coverage.wall_ns else None, busy, source,
-                          mine.get("memory_used_bytes"), mine.get("memory_bytes")))
+                          mine.get("memory_used_bytes"), mine.get("memory_bytes"), gpu.simulated))
     return out

@@ -159,7 +159,7 @@ def test_the_endpoint_says_why_and_asks_to_wait(api: Any, alice: Any, bob: Any, 
         assert answer.status_code == 400 and len(answer.content) > 20, name
     assert client.post(PATH, good(), content_type="application/json").status_code in (400, 415)
     assert api(bob).post(PATH, good(), content_type=KIND).status_code == 403
-    assert client.post(PATH, good(), content_type=KIND).json() == {"sequence": 1, "rows": 41, "duplicate": False}
+    assert client.post(PATH, good(), content_type=KIND).json() == {"sequence": 1, "rows": 41, "duplicate": False, "orders": []}
     monkeypatch.setattr(services, "MOST_WAITING_BYTES", 10)
     answer = client.post(PATH, good(sequence=2), content_type=KIND)
     assert answer.status_code == 429 and int(answer.headers["Retry-After"]) > 0 and "wait" in answer.json()["detail"]
