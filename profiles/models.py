@@ -20,14 +20,15 @@ from profiles.fleet.models import (
     FleetDay,
     FleetGpu,
     FleetKernel,
+    FleetMonth,
     FleetSignature,
 )
 from workers.leases import Leases
 
 __all__ = ["AdviceDecision", "BuildChange", "BuildPair", "Capture", "CaptureTarget", "CeilingRun", "FamilyEdit", "FamilyNote",
            "FamilyRule", "Finding", "FleetAgent", "FleetBatch", "FleetCapture", "FleetContext", "FleetDay", "FleetGpu",
-           "FleetKernel", "FleetSignature", "KernelFamily", "KernelShape", "KernelStat", "LaunchCounters", "Profile", "SavedQuery",
-           "TimelineNote", "first_uploads"]
+           "FleetKernel", "FleetMonth", "FleetSignature", "KernelFamily", "KernelShape", "KernelStat", "LaunchCounters", "Profile",
+           "SavedQuery", "TimelineNote", "first_uploads"]
 
 
 class Profile(models.Model):

@@ -4,7 +4,8 @@ DATABASE_URL, REDIS_URL    servers to use; `manage.py` starts private ones and s
 RIDGEPOINT_HOME            data folder of the private servers and the object store (default: var/ beside this project)
 RIDGEPOINT_S3_BUCKET       object store in a bucket in place of the folder (AWS_* variables name endpoint and keys)
 RIDGEPOINT_FLEET_URL       ClickHouse for the fleet's sums, clickhouse://user:password@host:8443/database; PostgreSQL without it
-RIDGEPOINT_FLEET_HOURS     days that the fleet's hours are kept (90); its days: RIDGEPOINT_FLEET_DAYS (800)
+RIDGEPOINT_FLEET_HOURS     days that the fleet's hours are kept (90); its days: RIDGEPOINT_FLEET_DAYS (800),
+                           its months: RIDGEPOINT_FLEET_MONTHS (3650)
 RIDGEPOINT_GPU_HOUR_PRICE  what an hour of a GPU costs, and its currency: "3.20 USD" (none: no money is shown)
 RIDGEPOINT_METRICS_TOKEN   lets a scraper of another machine read /metrics (loopback needs none); OTEL_EXPORTER_OTLP_ENDPOINT sends
                            the same by OpenTelemetry. RIDGEPOINT_GRAFANA_URL: address of the dashboard, for links to it
@@ -233,6 +234,7 @@ USE_I18N = False
 FLEET_URL = os.environ.get("RIDGEPOINT_FLEET_URL", "")
 FLEET_KEEP_HOURS_DAYS = int(os.environ.get("RIDGEPOINT_FLEET_HOURS", "90"))
 FLEET_KEEP_DAYS_DAYS = int(os.environ.get("RIDGEPOINT_FLEET_DAYS", "800"))
+FLEET_KEEP_MONTHS_DAYS = int(os.environ.get("RIDGEPOINT_FLEET_MONTHS", "3650"))
 METRICS_TOKEN = os.environ.get("RIDGEPOINT_METRICS_TOKEN", "")
 GRAFANA_URL = os.environ.get("RIDGEPOINT_GRAFANA_URL", "").rstrip("/")
 GPU_HOUR_PRICE = os.environ.get("RIDGEPOINT_GPU_HOUR_PRICE", "")

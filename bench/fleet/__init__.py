@@ -143,7 +143,7 @@ def _processor_s() -> float:
 def _copy_days(day: int) -> None:
     from django.db import connection
 
-    from profiles.fleet.postgres_store import make_partitions
+    from profiles.fleet.postgres_tables import make_partitions
     from profiles.fleet.tables import TABLES, table_name
 
     with connection.cursor() as cursor:
@@ -185,5 +185,5 @@ def _empty() -> None:
         for table in TABLES:
             for level in LEVELS:
                 cursor.execute(f"TRUNCATE {table_name(table, level)}")
-        cursor.execute("TRUNCATE profiles_fleetagent, profiles_fleetbatch, profiles_fleetday, profiles_fleetkernel, "
-                       "profiles_fleetsignature, profiles_fleetcontext, profiles_fleetgpu CASCADE")
+        cursor.execute("TRUNCATE profiles_fleetagent, profiles_fleetbatch, profiles_fleetday, profiles_fleetmonth, "
+                       "profiles_fleetkernel, profiles_fleetsignature, profiles_fleetcontext, profiles_fleetgpu CASCADE")

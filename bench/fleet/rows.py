@@ -68,14 +68,16 @@ def _batch(host: int, job: int, signatures: list[Signature], minute: int, chance
     gpu_sums = _sums(np.full(GPUS_OF_HOST, of_gpu), np.full(GPUS_OF_HOST, 450), np.full(GPUS_OF_HOST, 120), chance)
     rows = GPUS_OF_HOST * KERNELS_OF_GPU
     most = np.tile(np.arange(KERNELS_OF_GPU), GPUS_OF_HOST)
-    few = np.maximum(1, launches[most] // GPUS_OF_HOST)
+    few, weight = np.maximum(1, launches[most] // GPUS_OF_HOST), MINUTE_NS / (WINDOWS * WINDOW_NS)
     tables: dict[str, dict[str, Any]] = {
         "kernels": {"minute": minute, "context": 0, "signature": np.arange(SIGNATURES_OF_HOST), **kernels[0]},
         "on_gpus": {"minute": minute, "context": 0, "gpu": np.arange(GPUS_OF_HOST),
                     "rank": np.arange(GPUS_OF_HOST) + host * GPUS_OF_HOST,
                     "windows": WINDOWS, "observed_ns": WINDOWS * WINDOW_NS, "wall_ns": MINUTE_NS, **gpu_sums[0]},
         "gpu_kernels": {"minute": minute, "context": 0, "gpu": np.repeat(np.arange(GPUS_OF_HOST), KERNELS_OF_GPU),
-                        "signature": most, "launches": few, "total_ns": few * 20_000, "log_sum": few * np.log(20_000)},
+                        "signature": most, "launches": few, "total_ns": few * 20_000, "log_sum": few * np.log(20_000),
+                        "estimate_launches": weight * few, "estimate_ns": weight * few * 20_000.0,
+                        "square": (weight * few * 20_000.0) ** 2 / WINDOWS},
         "telemetry": {"minute": minute, "gpu": np.arange(GPUS_OF_HOST), "samples": 60,
                       "sm_pct": chance.uniform(20, 95, GPUS_OF_HOST), "power_w": chance.uniform(300, 700, GPUS_OF_HOST),
                       "temperature_c": 61.0, "sm_mhz": 1980.0}}

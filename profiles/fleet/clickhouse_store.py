@@ -9,25 +9,52 @@ not inserted again.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
-from profiles.fleet.clickhouse_tables import ORDER, columns_of, create_sql, pairs_of, sketch_columns, sketch_name, staged
-from profiles.fleet.days import DAY_HOURS, date_of, extent, lock_day, mark_summed, mark_written, spans
+from profiles.fleet.clickhouse_tables import (
+    COVERAGE,
+    ORDER,
+    columns_of,
+    create_sql,
+    inserted_type,
+    listed,
+    numpy_type,
+    pairs_of,
+    roll_up_sql,
+    sketch_columns,
+    sketch_name,
+    upgrade_sql,
+    whole_number,
+    whole_sum,
+)
+from profiles.fleet.days import (
+    DAY_HOURS,
+    coarsest_of,
+    day_number,
+    extent,
+    forget_days,
+    lock_day,
+    lock_month,
+    mark_month_summed,
+    mark_summed,
+    mark_written,
+    month_end,
+    month_of,
+    spans,
+)
 from profiles.fleet.merge import Hours, Merged
-from profiles.fleet.models import FleetContext, FleetDay, FleetGpu, FleetSignature
-from profiles.fleet.naming import write_names
-from profiles.fleet.store import Coverage, Forgotten, Question, SumRow, Window, answering_table, sum_row, watching_table
+from profiles.fleet.models import FleetDay, FleetSignature
+from profiles.fleet.naming import numbered, write_names
+from profiles.fleet.store import SAMPLED, Coverage, Forgotten, Question, SumRow, Window, answering_table, sum_row, watching_table
 from profiles.fleet.tables import BY_NAME, LEVELS, TABLES, FactTable, table_name
 
 INSERT_ROWS = 500_000               # of one insert: one block, which is there whole or not at all
-DAYS_DROPPED = 32                   # days are forgotten by so many, as PostgreSQL's partitions are
-HALF = 2**32
+DROPPED = {"hour": 1, "day": 32, "month": 128}      # partitions are forgotten by so many, as PostgreSQL's are
 _SETTINGS = {"async_insert": 0, "insert_deduplicate": 1, "max_query_size": 64 << 20, "max_partitions_per_insert_block": 0}
-_ON_CONTEXT = ("build", "job", "model", "gpu_model")
 
 
 @lru_cache(maxsize=4)
@@ -36,7 +63,7 @@ def _client(url: str, process: int) -> Any:
     import clickhouse_connect  # an extra: only who has ClickHouse installs it
 
     client = clickhouse_connect.get_client(dsn=url, autogenerate_session_id=False, settings=_SETTINGS)
-    for sql in create_sql():
+    for sql in (*create_sql(), *upgrade_sql()):
         client.command(sql)
     return client
 
@@ -77,31 +104,31 @@ class ClickHouseStore:
 
     def _insert(self, name: str, kinds: dict[str, str], columns: dict[str, Any], level: str, token: str) -> None:
         day = columns["at"] // DAY_HOURS if level == "hour" else columns["at"]
-        whole = {column: np.asarray(columns[column], _dtype(kind)) for column, kind in kinds.items()}
+        whole = {column: np.asarray(columns[column], numpy_type(kind)) for column, kind in kinds.items()}
         for number in np.unique(day).tolist():
             own = np.flatnonzero(day == number)
             for piece, first in enumerate(range(0, own.size, INSERT_ROWS)):
                 rows = own[first:first + INSERT_ROWS]
                 self.client.insert(name, [values[rows] for values in whole.values()], column_names=list(kinds),
-                                   column_type_names=[_plain(kind) for kind in kinds.values()], column_oriented=True,
+                                   column_type_names=[inserted_type(kind) for kind in kinds.values()], column_oriented=True,
                                    settings={"insert_deduplication_token": f"{token}.{number}.{piece}"} if token else {})
 
     def top(self, question: Question) -> tuple[list[SumRow], SumRow]:
         table = answering_table(question)
         key, words = self._key(table, question)
         rows = self._rows(table, question, key)
-        about = "sum(estimate_launches), sum(estimate_ns) AS about, sum(square), min(min_ns), max(max_ns)"
-        if not table.least:
-            about = "toFloat64(sum(launches)), sum(toFloat64(total_ns)) AS about, 0, NULL, NULL"
-        columns = f"sum(launches), {_whole('total_ns')}, {about}"
+        sampled = f"estimate_ns > toFloat64(total_ns) * {SAMPLED}"
+        about = (f"sum(estimate_launches), sum(estimate_ns) AS about, sumIf(estimate_ns, {sampled}), sumIf(square, {sampled}), "
+                 + ("min(min_ns), max(max_ns)" if table.least else "NULL, NULL"))
+        columns = f"sum(launches), {whole_sum('total_ns')}, {about}"
         whole = _sums(self._answer(f"SELECT NULL, {columns} FROM ({rows})")[0], None)
         limit = "" if question.limit is None else f" LIMIT {int(question.limit)}"
         found = self._answer(f"SELECT key, {columns} FROM ({rows}) GROUP BY key ORDER BY about DESC, key{limit}")
         sketches: dict[int, dict[int, int]] = {}
         if table.has_sketch and found:
-            listed = _listed([row[0] for row in found])
+            kept = listed([row[0] for row in found])
             pairs = self._answer(f"SELECT key, bucket, sum(count) FROM ({self._rows(table, question, key, sketch=True)}) "
-                                 f"WHERE key IN ({listed}) GROUP BY key, bucket ORDER BY key, bucket")
+                                 f"WHERE key IN ({kept}) GROUP BY key, bucket ORDER BY key, bucket")
             for group, bucket, count in pairs:
                 sketches.setdefault(group, {})[bucket] = count
         out = []
@@ -112,40 +139,41 @@ class ClickHouseStore:
 
     def coverage(self, question: Question) -> Coverage:
         rows = self._rows(watching_table(question), question, "0")
-        windows, *ns = self._answer(f"SELECT sum(windows), {_whole('observed_ns')}, {_whole('wall_ns')} FROM ({rows})")[0]
-        return Coverage(windows, *map(_number, ns))
+        return _coverage(self._answer(f"SELECT {COVERAGE} FROM ({rows})")[0])
 
     def over_time(self, question: Question, keys: Sequence[Any], step_hours: int) -> list[tuple[int, Any, int, int, float]]:
         table = answering_table(question)
         key, words = self._key(table, question)
+        coarsest = coarsest_of(step_hours, question.window)
         numbers = keys if words is None else [number for number, word in enumerate(words) if word in set(keys)]
         if not numbers:
             return []
-        about = "sum(estimate_ns)" if table.least else "sum(toFloat64(total_ns))"
         found = self._answer(f"SELECT intDiv(hour, {int(step_hours)}) * {int(step_hours)} AS step, key, sum(launches), "
-                             f"{_whole('total_ns')}, {about} FROM ({self._rows(table, question, key)}) "
-                             f"WHERE key IN ({_listed(numbers)}) GROUP BY step, key ORDER BY step, key")
-        return [(step, _word(group, words), launches, _number(total), estimate)
+                             f"{whole_sum('total_ns')}, sum(estimate_ns) "
+                             f"FROM ({self._rows(table, question, key, coarsest=coarsest)}) "
+                             f"WHERE key IN ({listed(numbers)}) GROUP BY step, key ORDER BY step, key")
+        return [(step, _word(group, words), launches, whole_number(total), estimate)
                 for step, group, launches, total, estimate in found]
 
     def watched(self, question: Question, step_hours: int | None = None) -> list[tuple[int, Any, Coverage, int, float]]:
         table = watching_table(question)
         key, words = self._key(table, question)
-        found = self._answer(f"SELECT {_step(question, step_hours)} AS step, key, sum(windows), {_whole('observed_ns')}, "
-                             f"{_whole('wall_ns')}, {_whole('total_ns')}, sum(estimate_ns) "
-                             f"FROM ({self._rows(table, question, key)}) GROUP BY step, key ORDER BY step, key")
-        return [(step, _word(group, words), Coverage(windows, _number(observed), _number(wall)), _number(total), estimate)
-                for step, group, windows, observed, wall, total, estimate in found]
+        rows = self._rows(table, question, key, coarsest=coarsest_of(step_hours, question.window))
+        found = self._answer(f"SELECT {_step(question, step_hours)} AS step, key, {whole_sum('total_ns')}, sum(estimate_ns), "
+                             f"{COVERAGE} FROM ({rows}) GROUP BY step, key ORDER BY step, key")
+        return [(step, _word(group, words), _coverage(watched), whole_number(total), estimate)
+                for step, group, total, estimate, *watched in found]
 
     def telemetry(self, question: Question, step_hours: int | None = None) -> list[tuple[int, int, dict[str, float]]]:
         table = BY_NAME["telemetry"]
         sums = ", ".join(f"sum({name})" for name in table.sums)
+        rows = self._rows(table, question, "gpu", coarsest=coarsest_of(step_hours, question.window))
         found = self._answer(f"SELECT {_step(question, step_hours)} AS step, key, {sums} "
-                             f"FROM ({self._rows(table, question, 'gpu')}) GROUP BY step, key ORDER BY step, key")
+                             f"FROM ({rows}) GROUP BY step, key ORDER BY step, key")
         return [(step, gpu, dict(zip(table.sums, map(float, each), strict=True))) for step, gpu, *each in found]
 
     def gpu_hours(self, question: Question) -> list[tuple[int, int, int, int, int, int, float]]:
-        rows = self._rows(BY_NAME["gpu_kernels"], question, "0", hours_only=True)
+        rows = self._rows(BY_NAME["gpu_kernels"], question, "0", coarsest="hour")
         return [tuple(row) for row in self._answer(
             f"SELECT hour, gpu, signature, context, sum(launches), sum(total_ns), sum(log_sum) FROM ({rows}) "
             f"GROUP BY hour, gpu, signature, context ORDER BY hour, gpu, signature, context")]
@@ -162,23 +190,22 @@ class ClickHouseStore:
         for day in map(int, days):
             with transaction.atomic():
                 lock_day(day)
-                for table in TABLES:
-                    for (hour, columns), (whole, _) in zip(pairs_of(table, "hour"), pairs_of(table, "day"), strict=True):
-                        self._sum_day(table, hour, whole, columns, day)
+                self._sum_level("hour", "day", day, (day * DAY_HOURS, (day + 1) * DAY_HOURS))
                 mark_summed(day)
 
-    def _sum_day(self, table: FactTable, hour: str, whole: str, columns: dict[str, str], day: int) -> None:
-        keys = [*ORDER[table.name], *(["bucket"] if "bucket" in columns else [])]
-        values = {name: f"{'min' if name in table.least else 'max' if name in table.most else 'sum'}({name})"
-                  for name in columns if name not in ("at", *keys)}
-        command = self.client.command
-        command(f"ALTER TABLE {staged(whole)} DROP PARTITION {day}")        # of a worker that died in between
-        command(f"INSERT INTO {staged(whole)} (at, {', '.join([*keys, *values])}) "
-                f"SELECT {day}, {', '.join([*keys, *values.values()])} "
-                f"FROM {hour} WHERE at >= {day * DAY_HOURS} AND at < {(day + 1) * DAY_HOURS} GROUP BY {', '.join(keys)}")
-        command(f"ALTER TABLE {whole} REPLACE PARTITION {day} FROM {staged(whole)}")
-        command(f"ALTER TABLE {staged(whole)} DROP PARTITION {day}")
-        command(f"OPTIMIZE TABLE {hour} PARTITION {day} FINAL")             # parts of one key become one row, as ClickHouse merges
+    def roll_up_months(self, months: Sequence[int]) -> None:
+        from django.db import transaction
+
+        for month in map(int, months):
+            with transaction.atomic():
+                if lock_month(month):
+                    self._sum_level("day", "month", month, (month, month_end(month)))
+                    mark_month_summed(month)
+
+    def _sum_level(self, finer: str, level: str, at: int, span: tuple[int, int]) -> None:
+        for table in TABLES:
+            for sql in roll_up_sql(table, finer, level, at, span):
+                self.client.command(sql)
 
     def drop_before(self, level: str, at: int) -> None:
         for table in TABLES:
@@ -186,25 +213,27 @@ class ClickHouseStore:
                 parts = self._answer("SELECT DISTINCT partition FROM system.parts WHERE active AND database = currentDatabase() "
                                      f"AND table = '{name}'")
                 for number in sorted(int(part) for (part,) in parts):
-                    end = (number + 1) * DAY_HOURS if level == "hour" else (number // DAYS_DROPPED + 1) * DAYS_DROPPED
-                    if end <= at:
+                    end = (number // DROPPED[level] + 1) * DROPPED[level]
+                    if (end * DAY_HOURS if level == "hour" else end) <= at:
                         self.client.command(f"ALTER TABLE {name} DROP PARTITION {number}")
 
     def forget(self, contexts: Sequence[int], gpu_model_keys: Sequence[int]) -> Forgotten:
         gpus, signatures = self._only_of("gpus", "gpu", contexts), self._only_of("kernels", "signature", contexts)
-        rows, days = 0, set[int]()
+        rows, days, months = 0, set[int](), set[int]()
         for table in TABLES:
             column, keys = ("context", contexts) if "context" in table.keys else ("gpu_model", gpu_model_keys) \
                 if "gpu_model" in table.keys else ("gpu", gpus)
             for level in LEVELS:
                 for name, _ in pairs_of(table, level):
                     if keys:
-                        condition = f"{column} IN ({_listed(keys)})"
+                        condition = f"{column} IN ({listed(keys)})"
                         rows += self._answer(f"SELECT count() FROM {name} WHERE {condition}")[0][0]
                         self.client.command(f"ALTER TABLE {name} DELETE WHERE {condition} SETTINGS mutations_sync = 2")
-                    day = "at" if level == "day" else f"intDiv(at, {DAY_HOURS})"
-                    days |= {int(each) for (each,) in self._answer(f"SELECT DISTINCT {day} FROM {name}")}
-        FleetDay.objects.exclude(day__in=[date_of(day) for day in days]).delete()
+                    day = f"intDiv(at, {DAY_HOURS})" if level == "hour" else "at"
+                    (months if level == "month" else days).update(
+                        int(each) for (each,) in self._answer(f"SELECT DISTINCT {day} FROM {name}"))
+        every = map(day_number, FleetDay.objects.values_list("day", flat=True))
+        forget_days([day for day in every if day not in days and month_of(day) not in months])
         return Forgotten(rows, gpus, signatures)
 
     def _only_of(self, table: str, column: str, contexts: Sequence[int]) -> list[int]:
@@ -213,7 +242,7 @@ class ClickHouseStore:
             return []
         rows = " UNION ALL ".join(f"SELECT {column}, context FROM {table_name(BY_NAME[table], level)}" for level in LEVELS)
         return [int(value) for (value,) in self._answer(
-            f"SELECT {column} FROM ({rows}) GROUP BY {column} HAVING min(context IN ({_listed(contexts)})) = 1")]
+            f"SELECT {column} FROM ({rows}) GROUP BY {column} HAVING min(context IN ({listed(contexts)})) = 1")]
 
     def _answer(self, sql: str) -> list[Any]:
         rows: list[Any] = self.client.query(sql).result_rows
@@ -225,53 +254,40 @@ class ClickHouseStore:
         group = question.group
         if group in ("kernel", "signature", "gpu"):
             return group, None
-        pairs: Iterable[tuple[int, str]]
-        if group == "host":
-            pairs = FleetGpu.objects.order_by("host").values_list("id", "host")
-        else:
-            pairs = FleetContext.objects.order_by(group).values_list("id", group)
-        words: list[str] = []
-        ids, numbers = [], []
-        for key, word in pairs:
-            if not words or words[-1] != word:
-                words.append(word)
-            ids.append(key)
-            numbers.append(len(words) - 1)
+        ids, numbers, words = numbered(group)
         if not ids:
             return "-1", words
         column = "gpu" if group == "host" else "context"
-        return f"transform({column}, [{_listed(ids)}], [{_listed(numbers)}], -1)", words
+        return f"transform({column}, [{listed(ids)}], [{listed(numbers)}], -1)", words
 
     @staticmethod
-    def _rows(table: FactTable, question: Question, key: str, sketch: bool = False, *, hours_only: bool = False) -> str:
+    def _rows(table: FactTable, question: Question, key: str, sketch: bool = False, *, coarsest: str = "month") -> str:
         conditions = ""
         for column, keys in question.where.items():
             name = {"gpu_model_key": "gpu_model"}.get(column, column)
             if name not in ORDER[table.name]:
                 continue
-            conditions += f" AND {name} IN ({_listed(keys)})" if keys else " AND 0"
+            conditions += f" AND {name} IN ({listed(keys)})" if keys else " AND 0"
             if name == "signature" and "kernel" in ORDER[table.name]:      # rows lie in the order of kernels
                 kernels = FleetSignature.objects.filter(id__in=list(keys)).values_list("kernel_id", flat=True).distinct()
-                conditions += f" AND kernel IN ({_listed(kernels)})" if kernels else " AND 0"
+                conditions += f" AND kernel IN ({listed(kernels)})" if kernels else " AND 0"
+        columns = ", ".join(sketch_columns(table) if sketch else columns_of(table))
         parts = []
-        for level, low, high in spans(question.window, hours_only=hours_only):
+        for level, low, high in spans(question.window, coarsest):
             name = sketch_name(table, level) if sketch else table_name(table, level)
             hour = "at" if level == "hour" else f"at * {DAY_HOURS}"
-            parts.append(f"SELECT {key} AS key, {hour} AS hour, * FROM {name} WHERE at >= {low} AND at < {high}{conditions}")
+            parts.append(f"SELECT {key} AS key, {hour} AS hour, {columns} FROM {name} "
+                         f"WHERE at >= {low} AND at < {high}{conditions}")
         return " UNION ALL ".join(parts)
 
 
-def _whole(column: str) -> str:
-    """Sum what may pass 2^63 over a fleet and months (10,000 GPUs fill it in ten days): high and low halves apart."""
-    return f"(sum(intDiv({column}, {HALF})), sum({column} % {HALF}))"
-
-
-def _number(halves: Sequence[int]) -> int:
-    return halves[0] * HALF + halves[1]
-
-
 def _sums(row: Sequence[Any], words: list[str] | None) -> SumRow:
-    return sum_row((_word(row[0], words) if row[0] is not None else None, row[1], _number(row[2]), *row[3:]))
+    return sum_row((_word(row[0], words) if row[0] is not None else None, row[1], whole_number(row[2]), *row[3:]))
+
+
+def _coverage(numbers: Sequence[Any]) -> Coverage:
+    every, sampled = ((each[0], whole_number(each[1]), whole_number(each[2])) for each in (numbers[:3], numbers[3:]))
+    return Coverage(*every, Coverage(*sampled))
 
 
 def _step(question: Question, step_hours: int | None) -> str:
@@ -281,15 +297,3 @@ def _step(question: Question, step_hours: int | None) -> str:
 
 def _word(key: Any, words: list[str] | None) -> Any:
     return key if words is None else words[key]
-
-
-def _listed(keys: Iterable[Any]) -> str:
-    return ", ".join(str(int(key)) for key in keys)
-
-
-def _plain(kind: str) -> str:
-    return "Int64" if kind.startswith("Simple") else kind
-
-
-def _dtype(kind: str) -> str:
-    return {"Float64": "f8", "Int32": "i4", "Int16": "i2"}.get(kind, "i8")

@@ -1,15 +1,19 @@
-"""The fleet's tables in ClickHouse: SummingMergeTree by day; a sketch is rows of (bucket, count), so that merging is SUM.
+"""The fleet's tables in ClickHouse: SummingMergeTree by day or month; a sketch is rows of (bucket, count), so that merging is SUM.
 
 A signature's kernel is a number of its own in each row: what PostgreSQL joins is read here. Rows are kept once per token
-(`insert_deduplication_token`); rows of days come through a staged table, whose partition takes the place of the day's in one step.
+(`insert_deduplication_token`); rows of days and months come through a staged table, whose partition takes the place of theirs in
+one step.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
-from profiles.fleet.tables import LEVELS, TABLES, FactTable, table_name
+from profiles.fleet.store import SAMPLED
+from profiles.fleet.tables import BY_NAME, LEVELS, TABLES, FactTable, table_name
 
+HALF = 2**32
 REMEMBERED_BLOCKS = 10_000          # tokens that a table knows; an unfinished merge is resumed before a new one is begun
 _KINDS = {"i": "Int64", "f": "Float64"}
 # the sort key of each table: what is filtered most first
@@ -58,3 +62,57 @@ def create_sql() -> list[str]:
                     out.append(f"CREATE TABLE IF NOT EXISTS {each} ({typed}) ENGINE = SummingMergeTree "
                                f"PARTITION BY {part} ORDER BY ({order}){kept}")
     return out
+
+
+def upgrade_sql() -> list[str]:
+    """Return what gives tables of before their newer columns: rows without an estimate are taken as they were seen."""
+    out = []
+    for level in LEVELS:
+        name = table_name(BY_NAME["gpu_kernels"], level)
+        for each in (name,) if level == "hour" else (name, staged(name)):
+            for column, value in (("estimate_launches", "launches"), ("estimate_ns", "total_ns"), ("square", "total_ns")):
+                kind = f"Float64 DEFAULT toFloat64({value})" + (f" * toFloat64({value})" if column == "square" else "")
+                out.append(f"ALTER TABLE {each} ADD COLUMN IF NOT EXISTS {column} {kind}")
+    return out
+
+
+def roll_up_sql(table: FactTable, finer: str, level: str, at: int, span: tuple[int, int]) -> Iterator[str]:
+    """Yield what makes the rows of one day or month anew of the finer rows in a span: staged, then in place in one step."""
+    for (source, columns), (whole, _) in zip(pairs_of(table, finer), pairs_of(table, level), strict=True):
+        keys = [*ORDER[table.name], *(["bucket"] if "bucket" in columns else [])]
+        values = {name: f"{'min' if name in table.least else 'max' if name in table.most else 'sum'}({name})"
+                  for name in columns if name not in ("at", *keys)}
+        yield f"ALTER TABLE {staged(whole)} DROP PARTITION {at}"            # of a worker that died in between
+        yield (f"INSERT INTO {staged(whole)} (at, {', '.join([*keys, *values])}) "
+               f"SELECT {at}, {', '.join([*keys, *values.values()])} "
+               f"FROM {source} WHERE at >= {span[0]} AND at < {span[1]} GROUP BY {', '.join(keys)}")
+        yield f"ALTER TABLE {whole} REPLACE PARTITION {at} FROM {staged(whole)}"
+        yield f"ALTER TABLE {staged(whole)} DROP PARTITION {at}"
+        if finer == "hour":                     # parts of one key become one row, as ClickHouse merges
+            yield f"OPTIMIZE TABLE {source} PARTITION {at} FINAL"
+
+
+def whole_sum(column: str, where: str = "1") -> str:
+    """Sum what may pass 2^63 over a fleet and months (10,000 GPUs fill it in ten days): high and low halves apart."""
+    return f"(sumIf(intDiv({column}, {HALF}), {where}), sumIf({column} % {HALF}, {where}))"
+
+
+def whole_number(halves: Sequence[int]) -> int:
+    return halves[0] * HALF + halves[1]
+
+
+def listed(keys: Iterable[Any]) -> str:
+    return ", ".join(str(int(key)) for key in keys)
+
+
+def inserted_type(kind: str) -> str:
+    return "Int64" if kind.startswith("Simple") else kind
+
+
+def numpy_type(kind: str) -> str:
+    return {"Float64": "f8", "Int32": "i4", "Int16": "i2"}.get(kind, "i8")
+
+
+# windows, time watched and time of them; then the same of rows that were not watched whole
+COVERAGE = ", ".join(f"sumIf(windows, {part}), {whole_sum('observed_ns', part)}, {whole_sum('wall_ns', part)}"
+                     for part in ("1", f"toFloat64(wall_ns) > toFloat64(observed_ns) * {SAMPLED}"))

@@ -75,7 +75,7 @@ def merge(batches: Sequence[Batch]) -> Merged:
         table = batch.tables["gpu_kernels"]
         parts["gpu_kernels"].append(Hours({
             "at": table["minute"] // MINUTES, **{column: ids[column][table[column]] for column in ("gpu", "signature", "context")},
-            "launches": table["launches"], "total_ns": table["total_ns"], "log_sum": table["log_sum"]}))
+            **{column: table[column] for column in BY_NAME["gpu_kernels"].sums}}))
         parts["telemetry"].append(_telemetry(batch, ids["gpu"]))
     merged.tables = {name: add_up(BY_NAME[name], every) for name, every in parts.items() if any(each.rows for each in every)}
     return merged

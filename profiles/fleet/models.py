@@ -128,6 +128,7 @@ class FleetGpu(models.Model):
     uuid = models.CharField(max_length=200, db_index=True)
     model = models.CharField(max_length=200)
     host = models.CharField(max_length=200, db_index=True)
+    simulated = models.BooleanField(default=False)          # a simulated job was seen on it
     first_seen = models.DateTimeField(auto_now_add=True)
 
     def __str__(self) -> str:
@@ -141,6 +142,18 @@ class FleetDay(models.Model):
     written = models.DateTimeField()                        # when rows of hours last came
     compacted = models.BigIntegerField(default=0)           # its hours before this one (since 1970) hold one row a key
     rolled = models.DateTimeField(null=True)                # when the day was last summed of its hours; None: never
+    closed = models.DateTimeField(null=True)                # from when on rows of it are refused: its hours are forgotten soon
 
     def __str__(self) -> str:
         return self.day.isoformat()
+
+
+class FleetMonth(models.Model):
+    """Months that were summed of their days; whether the sum still holds follows from `FleetDay`."""
+
+    month = models.DateField(primary_key=True)              # its first day
+    rolled = models.DateTimeField()                         # when it was last summed
+    closed = models.DateTimeField(null=True)                # from when on rows of it are refused: its days are forgotten soon
+
+    def __str__(self) -> str:
+        return f"{self.month:%Y-%m}"

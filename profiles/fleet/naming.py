@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
+import numpy as np
 from django.db.models import Model
 
 from profiles.analysis.core.names import short_name
@@ -19,7 +21,18 @@ def write_names(merged: Merged) -> None:
     _add(FleetSignature, {key: {"kernel_id": kernel, "grid": list(one.grid), "block": list(one.block),
                                 "shared_bytes": one.shared_bytes} for key, (kernel, one) in merged.signatures.items()})
     _add(FleetContext, {key: one._asdict() for key, one in merged.contexts.items()})
-    _add(FleetGpu, {key: one._asdict() for key, one in merged.gpus.items()})
+    simulated = _simulated_gpus(merged)
+    _add(FleetGpu, {key: {**one._asdict(), "simulated": key in simulated} for key, one in merged.gpus.items()})
+    if simulated:
+        FleetGpu.objects.filter(pk__in=simulated, simulated=False).update(simulated=True)
+
+
+def _simulated_gpus(merged: Merged) -> set[int]:
+    contexts = [key for key, context in merged.contexts.items() if context.simulated]
+    if not contexts or "gpus" not in merged.tables:
+        return set()
+    columns = merged.tables["gpus"].columns
+    return set(columns["gpu"][np.isin(columns["context"], contexts)].tolist())
 
 
 def _add(model: type[Model], rows: dict[int, dict[str, Any]]) -> None:
@@ -32,3 +45,20 @@ def _add(model: type[Model], rows: dict[int, dict[str, Any]]) -> None:
         for key in new:
             rows[key]["short_name"] = short_name(rows[key]["name"])
     rows_of.bulk_create([model(pk=key, **rows[key]) for key in new], ignore_conflicts=True, batch_size=PIECE)
+
+
+def numbered(group: str) -> tuple[list[int], list[int], list[str]]:
+    """Return the keys of GPUs ("host") or contexts, the number of each one's word, and the words in PostgreSQL's order."""
+    pairs: Iterable[tuple[int, str]]
+    if group == "host":
+        pairs = FleetGpu.objects.order_by("host").values_list("id", "host")
+    else:
+        pairs = FleetContext.objects.order_by(group).values_list("id", group)
+    words: list[str] = []
+    ids, numbers = [], []
+    for key, word in pairs:
+        if not words or words[-1] != word:
+            words.append(word)
+        ids.append(key)
+        numbers.append(len(words) - 1)
+    return ids, numbers, words

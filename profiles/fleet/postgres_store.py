@@ -2,21 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from django.db import connection, transaction
 
 from profiles.fleet.copy_rows import packed_rows
-from profiles.fleet.days import DAY_HOURS, extent, lock_day, mark_compacted, mark_summed, mark_written, spans
+from profiles.fleet.days import (
+    DAY_HOURS,
+    coarsest_of,
+    extent,
+    forget_days,
+    lock_day,
+    lock_month,
+    mark_compacted,
+    mark_month_summed,
+    mark_summed,
+    mark_written,
+    month_end,
+    spans,
+)
 from profiles.fleet.merge import Hours, Merged
 from profiles.fleet.naming import write_names
-from profiles.fleet.store import Coverage, Forgotten, Question, SumRow, Window, answering_table, sum_row, watching_table
+from profiles.fleet.postgres_tables import LOCK, PARTITION, make_partitions
+from profiles.fleet.store import SAMPLED, Coverage, Forgotten, Question, SumRow, Window, answering_table, sum_row, watching_table
 from profiles.fleet.tables import BY_NAME, LEVELS, TABLES, FactTable, table_name
 
-PARTITION = {"hour": DAY_HOURS, "day": 32}          # `at` per partition: a day of hours, a month or so of days
-_LOCK = 0x7269646765                                # of writers that make partitions
+_COVERAGE = ", ".join(f"coalesce(sum({name}) {part}, 0)" for part in (
+    "", f"FILTER (WHERE wall_ns > observed_ns::float8 * {SAMPLED}::float8)") for name in ("windows", "observed_ns", "wall_ns"))
 # group -> the expression that tells its rows apart, and what is joined for it
 _CONTEXT = "JOIN profiles_fleetcontext c ON c.id = f.context"
 _GROUPS = {
@@ -43,10 +57,9 @@ class PostgresStore:
 
     def top(self, question: Question) -> tuple[list[SumRow], SumRow]:
         table, rows, given = self._sums(question)
-        columns = ("sum(launches), sum(total_ns), sum(estimate_launches), sum(estimate_ns) AS about, sum(square), min(min_ns), "
-                   "max(max_ns)")
-        if not table.least:
-            columns = "sum(launches), sum(total_ns), sum(launches), sum(total_ns) AS about, 0, NULL, NULL"
+        sampled = f"FILTER (WHERE estimate_ns > total_ns::float8 * {SAMPLED}::float8)"
+        columns = (f"sum(launches), sum(total_ns), sum(estimate_launches), sum(estimate_ns) AS about, sum(estimate_ns) {sampled}, "
+                   f"sum(square) {sampled}, {'min(min_ns), max(max_ns)' if table.least else 'NULL, NULL'}")
         limit = "" if question.limit is None else f" LIMIT {int(question.limit) + 1}"
         with connection.cursor() as cursor:                 # one scan: the sum of all groups is its first row
             cursor.execute(f"SELECT key, {columns} FROM ({rows}) r GROUP BY GROUPING SETS ((key), ()) "
@@ -69,32 +82,31 @@ class PostgresStore:
     def coverage(self, question: Question) -> Coverage:
         rows, given = self._rows(watching_table(question), question, "0", "")
         with connection.cursor() as cursor:
-            cursor.execute(f"SELECT coalesce(sum(windows), 0), coalesce(sum(observed_ns), 0), coalesce(sum(wall_ns), 0) "
-                           f"FROM ({rows}) r", given)
-            return Coverage(*(int(value) for value in cursor.fetchone()))
+            cursor.execute(f"SELECT {_COVERAGE} FROM ({rows}) r", given)
+            return _coverage(cursor.fetchone())
 
     def over_time(self, question: Question, keys: Sequence[Any], step_hours: int) -> list[tuple[int, Any, int, int, float]]:
-        table, rows, given = self._sums(question)
-        estimate = "sum(estimate_ns)" if table.least else "sum(total_ns)"
+        _, rows, given = self._sums(question, coarsest_of(step_hours, question.window))
         with connection.cursor() as cursor:
-            cursor.execute(f"SELECT hour / %s * %s, key, sum(launches), sum(total_ns), {estimate} FROM ({rows}) r "
+            cursor.execute(f"SELECT hour / %s * %s, key, sum(launches), sum(total_ns), sum(estimate_ns) FROM ({rows}) r "
                            f"WHERE key = ANY(%s) GROUP BY 1, 2 ORDER BY 1, 2", [step_hours, step_hours, *given, list(keys)])
             return [(int(hour), key, int(launches), int(total), float(about))
                     for hour, key, launches, total, about in cursor.fetchall()]
 
     def watched(self, question: Question, step_hours: int | None = None) -> list[tuple[int, Any, Coverage, int, float]]:
-        rows, given = self._rows(watching_table(question), question, *_GROUPS[question.group])
+        key, join = _GROUPS[question.group]
+        rows, given = self._rows(watching_table(question), question, key, join, coarsest_of(step_hours, question.window))
         step = step_hours or question.window.to_hour + 1
         with connection.cursor() as cursor:
-            cursor.execute(f"SELECT greatest(hour / %s * %s, %s), key, sum(windows), sum(observed_ns), sum(wall_ns), "
-                           f"sum(total_ns), sum(estimate_ns) FROM ({rows}) r GROUP BY 1, 2 ORDER BY 1, 2",
+            cursor.execute(f"SELECT greatest(hour / %s * %s, %s), key, sum(total_ns), sum(estimate_ns), {_COVERAGE} "
+                           f"FROM ({rows}) r GROUP BY 1, 2 ORDER BY 1, 2",
                            [step, step, question.window.from_hour, *given])
-            return [(int(hour), key, Coverage(int(windows), int(observed), int(wall)), int(total), float(estimate))
-                    for hour, key, windows, observed, wall, total, estimate in cursor.fetchall()]
+            return [(int(hour), key, _coverage(watched), int(total), float(estimate))
+                    for hour, key, total, estimate, *watched in cursor.fetchall()]
 
     def telemetry(self, question: Question, step_hours: int | None = None) -> list[tuple[int, int, dict[str, float]]]:
         table = BY_NAME["telemetry"]
-        rows, given = self._rows(table, question, "f.gpu", "")
+        rows, given = self._rows(table, question, "f.gpu", "", coarsest_of(step_hours, question.window))
         step = step_hours or question.window.to_hour + 1
         with connection.cursor() as cursor:
             cursor.execute(f"SELECT greatest(hour / %s * %s, %s), key, {', '.join(f'sum({name})' for name in table.sums)} "
@@ -103,7 +115,7 @@ class PostgresStore:
                     for hour, gpu, *sums in cursor.fetchall()]
 
     def gpu_hours(self, question: Question) -> list[tuple[int, int, int, int, int, int, float]]:
-        rows, given = self._rows(BY_NAME["gpu_kernels"], question, "0", "", hours_only=True)
+        rows, given = self._rows(BY_NAME["gpu_kernels"], question, "0", "", "hour")
         with connection.cursor() as cursor:
             cursor.execute(f"SELECT hour, gpu, signature, context, sum(launches)::bigint, sum(total_ns)::bigint, sum(log_sum) "
                            f"FROM ({rows}) r GROUP BY 1, 2, 3, 4 ORDER BY 1, 2, 3, 4", given)
@@ -127,16 +139,20 @@ class PostgresStore:
             with transaction.atomic(), connection.cursor() as cursor:
                 lock_day(day)
                 for table in TABLES:
-                    make_partitions(table, "day", [day])
-                    whole = table_name(table, "day")
-                    cursor.execute(f"DELETE FROM {whole} WHERE at = %s", [day])
-                    cursor.execute(_sum_sql(table, table_name(table, "hour"), whole, f"at / {DAY_HOURS}"),
-                                   [day * DAY_HOURS, (day + 1) * DAY_HOURS] * 2)
+                    _sum_level(cursor, table, "hour", "day", day, (day * DAY_HOURS, (day + 1) * DAY_HOURS))
                 mark_summed(day)
+
+    def roll_up_months(self, months: Sequence[int]) -> None:
+        for month in months:
+            with transaction.atomic(), connection.cursor() as cursor:
+                if lock_month(month):
+                    for table in TABLES:
+                        _sum_level(cursor, table, "day", "month", month, (month, month_end(month)))
+                    mark_month_summed(month)
 
     def drop_before(self, level: str, at: int) -> None:
         with transaction.atomic(), connection.cursor() as cursor:
-            cursor.execute("SELECT pg_advisory_xact_lock(%s)", [_LOCK])
+            cursor.execute("SELECT pg_advisory_xact_lock(%s)", [LOCK])
             for table in TABLES:
                 name = table_name(table, level)
                 cursor.execute("SELECT relname FROM pg_inherits JOIN pg_class ON oid = inhrelid "
@@ -156,23 +172,26 @@ class PostgresStore:
                 for level in LEVELS:
                     cursor.execute(f"DELETE FROM {table_name(table, level)} WHERE {column} = ANY(%s)", [list(keys)])
                     rows += cursor.rowcount
-            hours, days = (" UNION ".join(f"SELECT at FROM {table_name(table, level)}" for table in TABLES) for level in LEVELS)
-            cursor.execute(f"DELETE FROM profiles_fleetday WHERE day - DATE '1970-01-01' NOT IN "
-                           f"(SELECT at / {DAY_HOURS} FROM ({hours}) h UNION SELECT at FROM ({days}) d)")
+            some = {level: " UNION ".join(f"SELECT at FROM {table_name(table, level)}" for table in TABLES) for level in LEVELS}
+            cursor.execute(f"SELECT day - DATE '1970-01-01' FROM profiles_fleetday WHERE day - DATE '1970-01-01' NOT IN "
+                           f"(SELECT at / {DAY_HOURS} FROM ({some['hour']}) h UNION SELECT at FROM ({some['day']}) d) "
+                           f"AND date_trunc('month', day)::date - DATE '1970-01-01' NOT IN (SELECT at FROM ({some['month']}) m)")
+            forget_days([day for (day,) in cursor.fetchall()])
         return Forgotten(rows, gpus, signatures)
 
-    def _sums(self, question: Question) -> tuple[FactTable, str, list[Any]]:
+    def _sums(self, question: Question, coarsest: str = "month") -> tuple[FactTable, str, list[Any]]:
         """The table that answers a question, its rows with a `key` and an `hour`, and their arguments."""
         table = answering_table(question)
         key, join = ("f.kernel", "") if table.name == "totals" else _GROUPS[question.group]
-        return (table, *self._rows(table, question, key, join))
+        return (table, *self._rows(table, question, key, join, coarsest))
 
     @staticmethod
-    def _rows(table: FactTable, question: Question, key: str, join: str, *, hours_only: bool = False) -> tuple[str, list[Any]]:
+    def _rows(table: FactTable, question: Question, key: str, join: str, coarsest: str = "month") -> tuple[str, list[Any]]:
         given: list[Any] = []
         parts = []
         conditions = ""
         wanted: list[Any] = []
+        columns = ", ".join(f"f.{name}" for name in table.columns)
         for column, keys in question.where.items():
             name = {"gpu_model_key": "gpu_model"}.get(column, column)
             if name == "kernel" and "kernel" not in table.keys and "signature" in table.keys:
@@ -182,12 +201,17 @@ class PostgresStore:
             else:
                 continue
             wanted.append(list(keys))
-        for level, low, high in spans(question.window, hours_only=hours_only):
+        for level, low, high in spans(question.window, coarsest):
             hour = "f.at" if level == "hour" else f"f.at * {DAY_HOURS}"
-            parts.append(f"SELECT {key} AS key, {hour} AS hour, f.* FROM {table_name(table, level)} f {join} "
+            parts.append(f"SELECT {key} AS key, {hour} AS hour, {columns} FROM {table_name(table, level)} f {join} "
                          f"WHERE f.at >= %s AND f.at < %s{conditions}")
             given += [low, high, *wanted]
         return " UNION ALL ".join(parts), given
+
+
+def _coverage(numbers: Sequence[Any]) -> Coverage:
+    windows, observed, wall, *sampled = map(int, numbers)
+    return Coverage(windows, observed, wall, Coverage(sampled[0], sampled[1], sampled[2]))
 
 
 def _only_of(cursor: Any, table: str, column: str, contexts: Sequence[int]) -> list[int]:
@@ -195,20 +219,6 @@ def _only_of(cursor: Any, table: str, column: str, contexts: Sequence[int]) -> l
     rows = " UNION ALL ".join(f"SELECT {column}, context FROM {table_name(BY_NAME[table], level)}" for level in LEVELS)
     cursor.execute(f"SELECT {column} FROM ({rows}) r GROUP BY {column} HAVING bool_and(context = ANY(%s))", [list(contexts)])
     return [int(value) for (value,) in cursor.fetchall()]
-
-
-def make_partitions(table: FactTable, level: str, at: Iterable[int]) -> None:
-    name, size = table_name(table, level), PARTITION[level]
-    wanted = sorted({each // size for each in at})
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT relname FROM pg_inherits JOIN pg_class ON oid = inhrelid WHERE inhparent = %s::regclass", [name])
-        there = {part for (part,) in cursor.fetchall()}
-        missing = [number for number in wanted if f"{name}_{number}" not in there]
-        if missing:
-            cursor.execute("SELECT pg_advisory_xact_lock(%s)", [_LOCK])
-        for number in missing:
-            cursor.execute(f"CREATE TABLE IF NOT EXISTS {name}_{number} PARTITION OF {name} "
-                           f"FOR VALUES FROM ({number * size}) TO ({(number + 1) * size})")
 
 
 def _copy(table: FactTable, hours: Hours) -> None:
@@ -232,6 +242,14 @@ def _join_parts(cursor: Any, table: FactTable, first: int, last: int) -> None:
         cursor.execute("DROP TABLE parts")
 
 
+def _sum_level(cursor: Any, table: FactTable, finer: str, level: str, at: int, span: tuple[int, int]) -> None:
+    """Make the rows of one day or month anew of the finer rows in a span."""
+    make_partitions(table, level, [at])
+    whole = table_name(table, level)
+    cursor.execute(f"DELETE FROM {whole} WHERE at = %s", [at])
+    cursor.execute(_sum_sql(table, table_name(table, finer), whole, f"(at * 0 + {at})"), [*span, *span])
+
+
 def _sum_sql(table: FactTable, source: str, target: str, at: str) -> str:
     """Sum the rows of `source` in a span of `at` by key into `target`; takes the span twice."""
     keys = ", ".join(table.keys)
@@ -252,26 +270,3 @@ def _sum_sql(table: FactTable, source: str, target: str, at: str) -> str:
         INSERT INTO {target} (at, {keys}, {names}, bucket, count)
         SELECT at, {keys}, {names}, coalesce(bucket, '{{}}'), coalesce(count, '{{}}')
         FROM whole LEFT JOIN lists USING (at, {keys})"""
-
-
-def create_sql() -> list[str]:
-    """The tables, as the migration makes them."""
-    out = []
-    for table in TABLES:
-        kinds: Mapping[str, str] = {"i": "bigint", "f": "double precision"}
-        columns = ["at integer NOT NULL", *(f"{name} bigint NOT NULL" for name in table.keys),
-                   *(f"{name} {kinds[kind]} NOT NULL DEFAULT 0" for name, kind in table.sums.items()),
-                   *(f"{name} bigint NOT NULL" for name in (*table.least, *table.most)),
-                   *(["bucket smallint[] NOT NULL", "count bigint[] NOT NULL"] if table.has_sketch else [])]
-        for level in LEVELS:
-            name = table_name(table, level)
-            out.append(f"CREATE TABLE {name} ({', '.join(columns)}) PARTITION BY RANGE (at)")
-            for key in table.keys:
-                if key in ("context", "signature", "kernel", "gpu"):
-                    out.append(f"CREATE INDEX {name}_{key} ON {name} ({key}, at)")
-            out.append(f"CREATE INDEX {name}_at ON {name} USING brin (at)")
-    for name in ("totals", "contexts"):             # lists are read of these alone, without the sketches beside the sums
-        table = BY_NAME[name]
-        sums = ", ".join([*table.sums, *table.least, *table.most])
-        out.append(f"CREATE INDEX fleet_{name}_day_sums ON fleet_{name}_day (at, {', '.join(table.keys)}) INCLUDE ({sums})")
-    return out

@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 from django.db.models import Q, QuerySet
 
+from profiles.fleet.days import too_coarse
 from profiles.fleet.merge import key_of
 from profiles.fleet.models import FleetContext, FleetGpu, FleetKernel, FleetSignature
-from profiles.fleet.store import GROUPS, Coverage, Question, SumRow, Window
+from profiles.fleet.store import GROUPS, ON_CONTEXTS, ON_GPUS, Coverage, Question, SumRow, Window
 from profiles.fleet.stores import fleet_store
 from workers.agent.sketch import quantiles
 
@@ -64,12 +65,13 @@ class Top:
     estimate_ns: float
     coverage: Coverage
     simulated: bool
+    gaps: tuple[str, ...] = ()          # parts of the window that its sums leave out
 
     def as_json(self) -> dict[str, Any]:
         return {**span(self.window), "group": self.group, "launches": self.launches, "total_ns": self.total_ns,
                 "estimate_ns": self.estimate_ns,
                 "observed_ns": self.coverage.observed_ns, "wall_ns": self.coverage.wall_ns, "windows": self.coverage.windows,
-                "complete": self.coverage.share >= COMPLETE, "simulated": self.simulated,
+                "complete": self.coverage.share >= COMPLETE, "simulated": self.simulated, "gaps": list(self.gaps),
                 "rows": [row.as_json() for row in self.rows]}
 
 
@@ -80,6 +82,16 @@ def span(window: Window | None) -> dict[str, str | None]:
 
 def moment(hour: int) -> str:
     return datetime.fromtimestamp(hour * HOUR_S, UTC).isoformat().replace("+00:00", "Z")
+
+
+def gap_words(parts: Sequence[tuple[str, Window]]) -> tuple[str, ...]:
+    """Say which parts of a window are left out, and why; `parts` of `days.too_coarse`."""
+    return tuple(f"{_minute(part.from_hour)} to {_minute(part.to_hour)} UTC is left out: only sums of whole {level}s are kept of it"
+                 for level, part in parts)
+
+
+def _minute(hour: int) -> str:
+    return f"{datetime.fromtimestamp(hour * HOUR_S, UTC):%Y-%m-%d %H:%M}"
 
 
 def hour_of(text: str, *, up: bool = False) -> int:
@@ -165,8 +177,11 @@ def top_of(question: Question, simulated: bool = False) -> Top:
     rows, whole = store.top(question)
     coverage = store.coverage(question)
     names = names_of(question.group, [row.key for row in rows])
-    lines = [_row(row, whole, coverage, names.get(row.key, {})) for row in rows]
-    return Top(question.window, question.group, lines, whole.launches, whole.total_ns, whole.estimate_ns, coverage, simulated)
+    # of a GPU, a host or a job its own windows are the sample
+    own = {key: each for _, key, each, _, _ in store.watched(question)} if question.group in (*ON_GPUS, *ON_CONTEXTS) else {}
+    lines = [_row(row, whole, own.get(row.key, coverage), names.get(row.key, {})) for row in rows]
+    return Top(question.window, question.group, lines, whole.launches, whole.total_ns, whole.estimate_ns, coverage, simulated,
+               gap_words(too_coarse(question.window)))
 
 
 def names_of(group: str, keys: Sequence[Any]) -> dict[Any, dict[str, Any]]:
@@ -178,9 +193,12 @@ def names_of(group: str, keys: Sequence[Any]) -> dict[Any, dict[str, Any]]:
                           "shared_bytes": each.shared_bytes}
                 for each in FleetSignature.objects.filter(id__in=keys).select_related("kernel")}
     if group == "gpu":
-        return {each.id: {"name": each.uuid, "gpu_uuid": each.uuid, "gpu_model": each.model, "host": each.host}
-                for each in FleetGpu.objects.filter(id__in=keys)}
-    return {key: {"name": key, group: key} for key in keys}
+        return {each.id: {"name": each.uuid, "gpu_uuid": each.uuid, "gpu_model": each.model, "host": each.host,
+                          "simulated": each.simulated} for each in FleetGpu.objects.filter(id__in=keys)}
+    made_up: QuerySet[FleetGpu] | QuerySet[FleetContext] = FleetGpu.objects.filter(simulated=True) if group == "host" else \
+        FleetContext.objects.filter(simulated=True)
+    simulated = set(made_up.filter(**{f"{group}__in": list(keys)}).values_list(group, flat=True))
+    return {key: {"name": key, group: key, "simulated": key in simulated} for key in keys}
 
 
 def _row(row: SumRow, whole: SumRow, coverage: Coverage, named: Mapping[str, Any]) -> TopRow:
@@ -201,12 +219,13 @@ def interval_pct(row: SumRow, coverage: Coverage) -> float | None:
 
     Windows are a sample of the time, each standing for the time since the one before: the variance of their sum is
     n/(n-1) · (Σy² - (Σy)²/n) · (1-c), y what a window stands for, c the share of the time watched (Cochran, "Sampling Techniques",
-    section 2.6, with the finite population correction).
+    section 2.6, with the finite population correction). What was watched whole adds to the estimate and not to the interval.
     """
-    n, c = coverage.windows, coverage.share
-    if c >= COMPLETE or not row.estimate_ns:
+    sampled = coverage.sampled or coverage
+    n, c = sampled.windows, sampled.share
+    if c >= COMPLETE or not row.sampled_ns:
         return None
     if n < 2:
-        return 100.0
-    spread = max(0.0, row.square - row.estimate_ns ** 2 / n) * n / (n - 1) * (1.0 - c)
+        return 100.0 * row.sampled_ns / row.estimate_ns
+    spread = max(0.0, row.square - row.sampled_ns ** 2 / n) * n / (n - 1) * (1.0 - c)
     return 100.0 * Z95 * math.sqrt(spread) / row.estimate_ns

@@ -1,4 +1,5 @@
-"""Batches come in, are acknowledged once they are stored, and merged into hours by a worker; days are summed of hours.
+"""Batches come in, are acknowledged once they are stored, and merged into hours by a worker; days are summed of hours, months
+of days.
 
 Nothing counts twice: a batch is a row (agent, sequence), and the transaction that writes its sums takes its payload away. Nothing
 acknowledged is lost: the payload stays until then. Where the sums are in another database, that transaction cannot hold both:
@@ -11,17 +12,29 @@ import json
 import logging
 import time
 from collections.abc import Collection, Mapping
-from datetime import date, timedelta
+from datetime import timedelta
 from typing import Any
 
 import numpy as np
 from django.conf import settings
 from django.db import transaction
-from django.db.models import F, Q, QuerySet, Sum
+from django.db.models import F, QuerySet, Sum
 from django.db.models.functions import Length
 from django.utils import timezone
 
 from profiles.fleet.capture_services import exchange
+from profiles.fleet.days import (
+    DAY_HOURS,
+    UNSUMMED,
+    close_before,
+    closed_before,
+    closed_days,
+    date_of,
+    day_number,
+    forget_days,
+    month_of,
+    months_to_sum,
+)
 from profiles.fleet.merge import merge
 from profiles.fleet.models import FleetAgent, FleetBatch, FleetDay
 from profiles.fleet.stores import fleet_store
@@ -43,7 +56,6 @@ MERGE_AFTER_S, MERGE_BUSY_AFTER_S = 10, 30          # of waiting: many hosts' mi
 BUSY_ROWS = 50_000
 SETTLED = timedelta(minutes=10)     # after the last row of a day came, its day is summed
 TASK = "fleet"
-_EPOCH = date(1970, 1, 1)
 
 
 class FleetBusy(Exception):
@@ -63,6 +75,7 @@ def batch_accept(payload: bytes) -> dict[str, Any]:
     """
     batch = unpack(payload)
     check_batch(batch)
+    check_days(batch)
     waiting = FleetBatch.objects.filter(payload__isnull=False).aggregate(bytes=Sum(Length("payload")))["bytes"] or 0
     if waiting > MOST_WAITING_BYTES:
         raise FleetBusy(RETRY_S)
@@ -110,6 +123,20 @@ def check_batch(batch: Batch) -> None:
             raise BatchRefused(f"its state is longer than {MOST_STATE:,} characters")
     except TypeError as error:
         raise BatchRefused(f"its state is no JSON: {error}") from error
+
+
+def check_days(batch: Batch) -> None:
+    """Refuse rows of days whose finer rows are forgotten: their sum could not be made anew with these.
+
+    Raises:
+        BatchRefused: it holds such rows.
+    """
+    minutes = [table["minute"] for table in batch.tables.values() if table["minute"].size]
+    days = np.unique(np.concatenate(minutes) // (DAY_HOURS * 60)).tolist() if minutes else []
+    closed = closed_days(days)
+    if closed:
+        raise BatchRefused(f"it holds minutes of {date_of(closed[0])}: only the sum of that day or its month is kept by now "
+                           "(RIDGEPOINT_FLEET_HOURS, RIDGEPOINT_FLEET_DAYS), and nothing can be added to it")
 
 
 def _levels(state: Any) -> int:
@@ -180,7 +207,7 @@ def _take_named() -> list[FleetBatch]:
 
 
 def wake_fleet(queued: Collection[int]) -> list[int]:
-    """Enqueue a merge where batches waited long enough, or days are to be summed; return the batch that woke it (0: a day)."""
+    """Enqueue a merge where batches waited long enough, or days or months are to be summed; return the batch that woke it, or 0."""
     if queued:
         return []
     waiting = _waiting()
@@ -191,7 +218,7 @@ def wake_fleet(queued: Collection[int]) -> list[int]:
         if waited_s >= (MERGE_BUSY_AFTER_S if busy else MERGE_AFTER_S):
             jobs.enqueue("ingest", TASK, oldest.pk)
             return [oldest.pk]
-    elif days_to_sum():
+    elif days_to_sum() or months_to_sum(day_number(timezone.now().date())):
         jobs.enqueue("ingest", TASK, 0)
         return [0]
     return []
@@ -200,25 +227,50 @@ def wake_fleet(queued: Collection[int]) -> list[int]:
 def days_to_sum(now: Any = None) -> list[int]:
     """Return days whose rows changed since they were summed, and rest since SETTLED."""
     before = (now or timezone.now()) - SETTLED
-    found = FleetDay.objects.filter(Q(rolled=None) | Q(rolled__lt=F("written")), written__lt=before)
-    return [(day - _EPOCH).days for day in found.order_by("day").values_list("day", flat=True)]
+    found = FleetDay.objects.filter(UNSUMMED, written__lt=before)
+    return [day_number(day) for day in found.order_by("day").values_list("day", flat=True)]
 
 
 def fleet_tend() -> list[int]:
-    """Sum days that rest, join parts of hours that ended, forget what is older than kept; return the days that were summed."""
-    days = days_to_sum()
+    """Sum days and months that rest, join parts of hours that ended, forget what is older than kept; return the days summed."""
+    days, store = days_to_sum(), fleet_store()
     if days:
-        fleet_store().roll_up(days)
+        store.roll_up(days)
+    today = day_number(timezone.now().date())
+    months = months_to_sum(today)
+    if months:
+        store.roll_up_months(months)
     ended = int((timezone.now() - SETTLED).timestamp()) // 3600         # hours that still fill stay as they are
-    for row in FleetDay.objects.filter(Q(rolled=None) | Q(rolled__lt=F("written")), compacted__lt=ended).order_by("day"):
-        day = (row.day - _EPOCH).days
-        if row.compacted < min(ended, (day + 1) * 24) and ended > day * 24:
-            fleet_store().compact(day, ended)
-    today = (timezone.now().date() - _EPOCH).days
-    # a day that was fed late is kept as long as one of today: what counts is when its rows came
-    kept = FleetDay.objects.filter(written__gte=timezone.now() - timedelta(days=settings.FLEET_KEEP_HOURS_DAYS)).order_by("day")
-    first = kept.values_list("day", flat=True).first()
-    fleet_store().drop_before("hour", min(today - settings.FLEET_KEEP_HOURS_DAYS, (first - _EPOCH).days if first else today) * 24)
-    fleet_store().drop_before("day", today - settings.FLEET_KEEP_DAYS_DAYS)
-    FleetBatch.objects.filter(payload=None, received__lt=timezone.now() - timedelta(days=settings.FLEET_KEEP_HOURS_DAYS)).delete()
+    for row in FleetDay.objects.filter(UNSUMMED, compacted__lt=ended).order_by("day"):
+        day = day_number(row.day)
+        if row.compacted < min(ended, (day + 1) * DAY_HOURS) and ended > day * DAY_HOURS:
+            store.compact(day, ended)
+    _forget_old(today)
     return days
+
+
+def _forget_old(today: int) -> None:
+    """Forget hours and days that coarser sums hold, and months: each level once no row can come that its sum would need.
+
+    A day is closed first, and its hours go in a later turn, when every batch that was accepted before is merged.
+    """
+    now, store = timezone.now(), fleet_store()
+    waits = FleetBatch.objects.filter(payload__isnull=False, error="", received__lt=now - SETTLED).exists()
+    keep_hours = settings.FLEET_KEEP_HOURS_DAYS                         # a coarser level is kept as long at least
+    keep_days = max(keep_hours, settings.FLEET_KEEP_DAYS_DAYS)
+    for level, keep in (("hour", keep_hours), ("day", keep_days)):
+        until = _kept_from(today, keep)
+        close_before(level, until, now)
+        if not waits:
+            store.drop_before(level, closed_before(level, until, now - SETTLED) * (DAY_HOURS if level == "hour" else 1))
+    until = month_of(_kept_from(today, max(keep_days, settings.FLEET_KEEP_MONTHS_DAYS)))
+    store.drop_before("month", until)
+    forget_days(map(day_number, FleetDay.objects.filter(day__lt=date_of(until)).values_list("day", flat=True)))
+    FleetBatch.objects.filter(payload=None, received__lt=now - timedelta(days=keep_hours)).delete()
+
+
+def _kept_from(today: int, keep: int) -> int:
+    """Return the first day that is kept: one that was fed late is kept as long as one of today."""
+    kept = FleetDay.objects.filter(written__gte=timezone.now() - timedelta(days=keep)).order_by("day")
+    first = kept.values_list("day", flat=True).first()
+    return min(today - keep, day_number(first) if first else today)

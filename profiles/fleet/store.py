@@ -11,6 +11,7 @@ from profiles.fleet.tables import BY_NAME, FactTable
 
 GROUPS = ("kernel", "signature", "build", "job", "model", "gpu_model", "gpu", "host")
 ON_CONTEXTS = ("build", "job", "model", "gpu_model")
+SAMPLED = 1.001                         # a row's estimate ÷ what was seen of it: above, its windows did not watch everything
 ON_GPUS = ("gpu", "host")               # groups that come from the sums of GPUs, not from those of kernels
 
 
@@ -34,13 +35,17 @@ class Question:
 
 @dataclass(frozen=True)
 class SumRow:
-    """`key`: a number for "kernel", "signature", "gpu", words for the other groups. `sketch`: bucket -> launches."""
+    """`key`: a number for "kernel", "signature", "gpu", words for the other groups. `sketch`: bucket -> launches.
+
+    `sampled_ns`: the part of `estimate_ns` from rows of windows that did not watch everything; `square` is of it alone.
+    """
 
     key: Any
     launches: int
     total_ns: int
     estimate_launches: float
     estimate_ns: float
+    sampled_ns: float
     square: float
     min_ns: int | None
     max_ns: int | None
@@ -49,11 +54,15 @@ class SumRow:
 
 @dataclass(frozen=True)
 class Coverage:
-    """Of the GPUs that a question is about: windows, how long they watched, and of how long."""
+    """Of the GPUs that a question is about: windows, how long they watched, and of how long.
+
+    `sampled`: the same of rows alone whose windows did not watch everything.
+    """
 
     windows: int = 0
     observed_ns: int = 0
     wall_ns: int = 0
+    sampled: Coverage | None = None
 
     @property
     def share(self) -> float:
@@ -82,9 +91,10 @@ def watching_table(question: Question) -> FactTable:
 
 
 def sum_row(row: Sequence[Any]) -> SumRow:
-    """Return the row of (key, launches, total_ns, estimate_launches, estimate_ns, square, min_ns, max_ns) as a database says it."""
-    key, launches, total, more, estimate, square, least, most = row
-    return SumRow(key, int(launches or 0), int(total or 0), float(more or 0), float(estimate or 0), float(square or 0),
+    """Return the row whose columns are SumRow's, as a database says them."""
+    key, launches, total, more, estimate, sampled, square, least, most = row
+    return SumRow(key, int(launches or 0), int(total or 0), float(more or 0), float(estimate or 0), float(sampled or 0),
+                  float(square or 0),
                   None if least is None or not launches else int(least), None if most is None or not launches else int(most))
 
 
@@ -113,7 +123,10 @@ class FleetStore(Protocol):
         """Return what was watched."""
 
     def over_time(self, question: Question, keys: Sequence[Any], step_hours: int) -> list[tuple[int, Any, int, int, float]]:
-        """Return (first hour of a step, key, launches, total_ns, estimate_ns) of some groups."""
+        """Return (first hour of a step, key, launches, total_ns, estimate_ns) of some groups.
+
+        A row of a day or month that reaches beyond a step does not count: `days.too_coarse` tells where that leaves a gap.
+        """
 
     def watched(self, question: Question, step_hours: int | None = None) -> list[tuple[int, Any, Coverage, int, float]]:
         """Return (first hour of a step, group, coverage, total_ns, estimate_ns) of each group's GPUs; one step without its length.
@@ -136,8 +149,11 @@ class FleetStore(Protocol):
     def roll_up(self, days: Sequence[int]) -> None:
         """Sum the hours of days (numbers since 1970) to days, and parts of one key to one row."""
 
+    def roll_up_months(self, months: Sequence[int]) -> None:
+        """Sum the days of months (the number of their first day) to months, of those whose days are all summed."""
+
     def drop_before(self, level: str, at: int) -> None:
-        """Forget what is older, in hours or days as the level counts."""
+        """Forget what is older, in hours or days as the level counts; by whole partitions."""
 
     def forget(self, contexts: Sequence[int], gpu_model_keys: Sequence[int]) -> Forgotten:
         """Remove the sums of contexts, those of all their jobs by GPU model, and the sensors of GPUs that nothing else ran on."""

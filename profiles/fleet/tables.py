@@ -1,13 +1,14 @@
 """The sums of the fleet: one description of each table, for PostgreSQL and ClickHouse alike.
 
-A row is a part: several of one key add up (merging is SUM, of sketches by bucket). Times are the begins of hours or days, UTC.
+A row is a part; several of one key add up (merging is SUM, of sketches by bucket). `at` is the begin of an hour (in hours since
+1970), of a day or of a month (both in days since 1970), UTC.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-LEVELS = ("hour", "day")
+LEVELS = ("hour", "day", "month")      # the finest first
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ TABLES: tuple[FactTable, ...] = (
     FactTable("gpus", ("gpu", "context", "rank"), {**_SUMS, **_WATCHED},
               ("min_ns",), ("max_ns",), has_sketch=True),
     # of each GPU the kernels with most time: what a slow one is told by
-    FactTable("gpu_kernels", ("gpu", "signature", "context"), {"launches": "i", "total_ns": "i", "log_sum": "f"}),
+    FactTable("gpu_kernels", ("gpu", "signature", "context"), {**_SUMS, "log_sum": "f"}),
     # sums of events and of a minute's means; `n_…` says of how many minutes each was known
     FactTable("telemetry", ("gpu",), {"minutes": "i", **dict.fromkeys(EVENTS, "f"), **{f"sum_{name}": "f" for name in TELEMETRY},
                                       **{f"n_{name}": "i" for name in (*TELEMETRY, *EVENTS)}}),

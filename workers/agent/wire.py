@@ -34,12 +34,14 @@ Column = npt.NDArray[Any]
 Table = dict[str, Column]
 _SUMS = {"launches": "<i8", "total_ns": "<i8", "min_ns": "<i8", "max_ns": "<i8", "estimate_launches": "<f8", "estimate_ns": "<f8",
          "square": "<f8", "buckets": "<i4"}
+# columns of "gpu_kernels" that agents send since they scale them; of those before, the server makes them (`_scale`)
+ESTIMATES = {"estimate_launches": "<f8", "estimate_ns": "<f8", "square": "<f8"}
 TABLES: dict[str, dict[str, str]] = {
     "kernels": {"minute": "<i8", "context": "<i4", "signature": "<i4", **_SUMS},
     "on_gpus": {"minute": "<i8", "context": "<i4", "gpu": "<i4", "rank": "<i4", "windows": "<i8", "observed_ns": "<i8",
                 "wall_ns": "<i8", **_SUMS},
     "gpu_kernels": {"minute": "<i8", "context": "<i4", "gpu": "<i4", "signature": "<i4", "launches": "<i8", "total_ns": "<i8",
-                    "log_sum": "<f8"},
+                    "log_sum": "<f8", **ESTIMATES},
     # means over the minute; NaN is unknown
     "telemetry": {"minute": "<i8", "gpu": "<i4", "samples": "<i4", "sm_pct": "<f4", "tensor_pct": "<f4", "dram_pct": "<f4",
                   "busy_pct": "<f4", "power_w": "<f4", "sm_mhz": "<f4", "memory_mhz": "<f4", "temperature_c": "<f4",
@@ -232,14 +234,33 @@ def unpack(data: bytes) -> Batch:
     tables, pairs = {}, {}
     for name, columns in TABLES.items():
         given: dict[str, bytes] = getattr(document, name)
+        if name == "gpu_kernels" and not any(column in given for column in ESTIMATES):
+            columns = {column: kind for column, kind in columns.items() if column not in ESTIMATES}
         tables[name] = table = _columns(name, columns, given)
         _check_rows(name, table, lengths)
         if name in SKETCHES:
             pairs[name] = _pairs(name, table, given)
+    if "square" not in tables["gpu_kernels"]:
+        tables["gpu_kernels"] |= _scale(tables["gpu_kernels"], tables["on_gpus"])
     return Batch(document.agent[:MOST_WORD], document.sequence, document.sent_ns, [Context(*each) for each in document.contexts],
                  [Gpu(*each) for each in document.gpus],
                  [Signature(each[0], each[1:4], each[4:7], each[7]) for each in document.signatures], tables, pairs,
                  document.state)
+
+
+def _scale(kernels: Table, on_gpus: Table) -> Table:
+    """Return estimates of a GPU's kernels by how its minute was watched.
+
+    How windows differ is not known then: the square is that of one window, the largest that it can be, and so is the interval.
+    """
+    places = [np.stack([table[name].astype(np.int64) for name in ("minute", "context", "gpu")], axis=1)
+              for table in (kernels, on_gpus)]
+    _, number = np.unique(np.concatenate(places), axis=0, return_inverse=True)
+    of_kernel, of_gpu = np.split(number.reshape(-1), [len(places[0])])
+    observed, wall = (np.bincount(of_gpu, on_gpus[name].astype(np.float64), number.size) for name in ("observed_ns", "wall_ns"))
+    weight = np.divide(wall, observed, out=np.ones_like(wall), where=observed > 0)[of_kernel]
+    estimate_ns = weight * kernels["total_ns"]
+    return {"estimate_launches": weight * kernels["launches"], "estimate_ns": estimate_ns, "square": estimate_ns ** 2}
 
 
 def _check_names(document: _Document) -> None:

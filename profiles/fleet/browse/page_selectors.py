@@ -138,7 +138,7 @@ class FleetPage:
     recoverable_ns: float | None        # of the lines, as far as it is known
     trend_why: str                      # why there is no trend, "" where there is
     before_wall_hours: float | None     # GPU-hours with a job in the window before
-    sampled_part: bool                  # sums of single GPUs: without quantiles and estimates
+    of_gpus: bool                       # sums of single GPUs: of the kernels with most time, without quantiles
 
     @property
     def listed_pct(self) -> float:
@@ -181,7 +181,7 @@ def fleet_page(view: View) -> FleetPage:
 
 
 def from_gpu_sums(question: Question) -> bool:
-    """Return whether the sums of single GPUs answer: of the kernels with most time, as they were seen, without quantiles."""
+    """Return whether the sums of single GPUs answer: of the kernels with most time, without quantiles."""
     where = set(question.where)
     return bool(where & {"signature", "kernel"}) if question.group in ON_GPUS else bool(where & {"gpu", "host"})
 

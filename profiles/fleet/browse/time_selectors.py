@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 from profiles.fleet.browse.addresses import DAY_HOURS, View
-from profiles.fleet.selectors import question_of
-from profiles.fleet.store import Coverage, Question, Window
+from profiles.fleet.days import too_coarse
+from profiles.fleet.selectors import gap_words, question_of
+from profiles.fleet.store import Coverage, Question
 from profiles.fleet.stores import fleet_store
 
 HOURLY_HOURS = 48                   # a longer window is drawn by days
@@ -39,6 +39,7 @@ class OverTime:
     groups: int
     coverage: Coverage | None
     busy_ns: float
+    gaps: tuple[str, ...] = ()          # what cannot be drawn in these steps
 
     @property
     def has_values(self) -> bool:
@@ -61,12 +62,11 @@ def over_time(view: View, by: str) -> OverTime | None:
     windows, observed_ns, wall_ns = 0, 0, 0
     of_kernels = bool(set(question.where) & {"kernel", "signature"})
     keys = [row.key for row in fleet_store().top(Question(question.window, by, question.where, None))[0]] if of_kernels else []
-    for piece in _pieces(question.window, step):
-        asked = Question(piece, by, question.where, None)
-        if of_kernels:
-            for hour, key, _, _, estimate_ns in fleet_store().over_time(asked, keys, step):
-                values[hour, key] += estimate_ns
-            continue
+    asked = Question(question.window, by, question.where, None)
+    if of_kernels:
+        for hour, key, _, _, estimate_ns in fleet_store().over_time(asked, keys, step):
+            values[hour, key] += estimate_ns
+    else:
         for hour, key, coverage, _, estimate_ns in fleet_store().watched(asked, step):
             values[hour // step * step, key] += estimate_ns
             windows += coverage.windows
@@ -81,19 +81,8 @@ def over_time(view: View, by: str) -> OverTime | None:
     if len(ranked) > DRAWN:
         series.append(Series(None, _rest(values, starts, ranked[DRAWN:])))
     return OverTime(step, starts, tuple(series), len(ranked), None if of_kernels else Coverage(windows, observed_ns, wall_ns),
-                    sum(totals.values()))
+                    sum(totals.values()), gap_words(too_coarse(question.window, "day" if step == DAY_HOURS else "hour")))
 
 
 def _rest(values: dict[tuple[int, str], float], starts: Sequence[int], keys: Sequence[str]) -> tuple[float, ...]:
     return tuple(sum(values.get((start, key), 0.0) for key in keys) / HOUR_NS for start in starts)
-
-
-def _pieces(window: Window, step_hours: int) -> Iterator[Window]:
-    """A day that lies whole within a window is answered from its sum, which knows no hours: hours are asked by half days."""
-    if step_hours >= DAY_HOURS:
-        yield window
-        return
-    half = DAY_HOURS // 2
-    edges = [window.from_hour, *range((window.from_hour // half + 1) * half, window.to_hour, half), window.to_hour]
-    for first, last in pairwise(edges):
-        yield Window(first, last)

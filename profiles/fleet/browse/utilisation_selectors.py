@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 
 from profiles.fleet.browse.addresses import View
 from profiles.fleet.browse.sensor_selectors import known_median, telemetry_by_gpu
-from profiles.fleet.selectors import question_of
+from profiles.fleet.days import too_coarse
+from profiles.fleet.selectors import gap_words, question_of
 from profiles.fleet.store import Coverage, Question, Window
 from profiles.fleet.stores import fleet_store
 from profiles.models import FleetContext, FleetGpu
@@ -63,6 +64,7 @@ class GpuUse:
     source: str
     memory_used_bytes: float | None
     memory_bytes: float | None
+    simulated: bool
 
     @property
     def memory_pct(self) -> float | None:
@@ -87,6 +89,7 @@ class Utilisation:
     half_count: int = 0
     unused_bytes: float = 0.0
     memory_known: int = 0                       # GPUs that tell their memory
+    gaps: tuple[str, ...] = ()                  # parts of the window that are left out
 
 
 def _memory_pct(used: float | None, whole: float | None) -> float | None:
@@ -121,7 +124,7 @@ def utilisation(view: View) -> Utilisation:
     return Utilisation(question.window, jobs, max(0, len(by_job) - MOST_JOBS), len(in_scope), max(0, known - len(in_scope)),
                        100.0 * sum(ns for _, ns in by_gpu.values()) / wall_ns if wall_ns else None, idle[:MOST_GPUS], len(idle),
                        half[:MOST_GPUS], len(half), sum(use.unused_bytes for use in half),
-                       sum(use.memory_pct is not None for use in uses))
+                       sum(use.memory_pct is not None for use in uses), gap_words(too_coarse(question.window)))
 
 
 Watched = dict[object, tuple[Coverage, float]]
@@ -188,5 +191,5 @@ def _uses(ids: set[object], by_gpu: Watched, means: Mapping[int, Mapping[str, fl
         else:
             busy, source = mine.get("busy_pct"), "sensor"
         out.append(GpuUse(gpu.uuid, gpu.model, gpu.host, coverage.wall_ns / 3.6e12 if coverage.wall_ns else None, busy, source,
-                          mine.get("memory_used_bytes"), mine.get("memory_bytes")))
+                          mine.get("memory_used_bytes"), mine.get("memory_bytes"), gpu.simulated))
     return out

@@ -15,7 +15,7 @@ from django.core.management import call_command
 
 from profiles.fleet.clickhouse_store import ClickHouseStore
 from profiles.fleet.clickhouse_tables import create_sql, sketch_name
-from profiles.fleet.days import day_number
+from profiles.fleet.days import day_number, month_end, month_of, spans
 from profiles.fleet.feed import Read, batches
 from profiles.fleet.merge import Merged, key_of, merge
 from profiles.fleet.models import FleetContext, FleetDay, FleetGpu, FleetKernel, FleetSignature
@@ -66,6 +66,19 @@ def fill(tmp_path: Path, *stores: Any) -> None:
         for store in stores:
             for number, each in enumerate((merged, sampled(seed))):
                 store.write(each, f"{seed}-{number}")
+
+
+def fill_months(tmp_path: Path, *stores: Any) -> tuple[int, int]:
+    """Records and windows of two months; return the months."""
+    for seed, days in ((1, 0), (2, 31), (3, 24)):
+        path = write_records(tmp_path / f"{seed}.jsonl.gz", make_records(3000, seed=seed, hours=HOURS))
+        for number, merged in enumerate((merge(list(batches(path, Read()))), sampled(seed))):
+            for hours in merged.tables.values():
+                hours.columns["at"] = hours.columns["at"] - 24 * days       # type: ignore[operator]
+            for store in stores:
+                store.write(merged, f"{seed}-{number}")
+    last = month_of(HOUR // 24)
+    return month_of(last - 1), last
 
 
 def questions(part: int = 0, of: int = 1) -> list[Question]:
@@ -144,6 +157,40 @@ def test_every_answer_is_postgresqls(tmp_path: Path, clickhouse: ClickHouseStore
     asked = questions(*{"hours": (0, 3), "days": (1, 3)}.get(summed, (0, 1)))
     assert sum(compare(postgres, clickhouse, each) for each in asked) > 2 * len(asked)
     assert FleetKernel.objects.count() == 5
+
+
+@pytest.mark.parametrize("state", ["both", "one written again", "days forgotten"])
+def test_every_answer_from_months_is_postgresqls(tmp_path: Path, clickhouse: ClickHouseStore, state: str) -> None:
+    both = (PostgresStore(), clickhouse)
+    first, last = fill_months(tmp_path, *both)
+    begin, end = 24 * first, 24 * month_end(last)
+    windows = [Window(begin, end), Window(begin - 5, HOUR + 30), Window(begin + 75, end)]
+    asked = [Question(window, group, where, None) for window in windows for where, group in [
+        *(({}, group) for group in GROUPS), ({"kernel": [key_of("kernel", "rms_norm")]}, "build"),
+        ({"gpu": list(FleetGpu.objects.order_by("id").values_list("id", flat=True)[:3])}, "signature")]]
+    of_hours = [both[0].top(each)[1].launches for each in asked]
+    assert of_hours[0] == 9000 and 0 < of_hours[10] < of_hours[0]
+    days = sorted(map(day_number, FleetDay.objects.values_list("day", flat=True)))
+    for store in both:
+        store.roll_up(days)
+        store.roll_up_months([first, last])
+        store.roll_up_months([first])
+    assert [level for level, _, _ in spans(windows[0])] == ["month"]
+    assert [level for level, _, _ in spans(windows[0], "day")].count("day") > 1
+    if state == "one written again":
+        more = merge(list(batches(write_records(tmp_path / "more.jsonl.gz", make_records(500, seed=9, hours=20)), Read())))
+        for store in both:
+            store.write(more, "more")
+        assert spans(windows[0])[0] == ("month", first, last) and "hour" in {level for level, _, _ in spans(windows[0])}
+    if state == "days forgotten":
+        for store in both:
+            store.drop_before("hour", 24 * month_end(last))
+            store.drop_before("day", (last // 32 + 2) * 32)
+    answered = [both[0].top(each)[1].launches for each in asked]
+    if state == "both":
+        assert answered == of_hours
+    assert answered[:len(GROUPS)] == [each + 500 * (state == "one written again") for each in of_hours[:len(GROUPS)]]
+    assert sum(compare(*both, each) for each in asked) > len(asked)
 
 
 def test_what_is_older_is_forgotten_alike(tmp_path: Path, clickhouse: ClickHouseStore) -> None:

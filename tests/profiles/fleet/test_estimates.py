@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -11,7 +13,7 @@ from profiles.fleet.selectors import interval_pct
 from profiles.fleet.store import Coverage, SumRow
 from workers.agent.aggregate import Aggregator
 from workers.agent.launches import Context, Gpu, Signature, Window, sum_durations
-from workers.agent.wire import make_batch, pack, unpack
+from workers.agent.wire import ESTIMATES, make_batch, pack, unpack
 
 SECOND_NS = 1_000_000_000
 KERNEL = [Signature("k", (1, 1, 1), (128, 1, 1), 0), Signature("k", (2, 1, 1), (128, 1, 1), 0)]
@@ -35,8 +37,9 @@ def estimate(chance: np.random.Generator, stretches: int, slots: int) -> tuple[S
     merged = merge([unpack(pack(make_batch("a", 0, 0, aggregator.take())))])
     total, gpu = merged.tables["totals"].columns, merged.tables["gpus"].columns
     row = SumRow("k", int(total["launches"].sum()), int(total["total_ns"].sum()), float(total["estimate_launches"].sum()),
-                 float(total["estimate_ns"].sum()), float(total["square"].sum()), None, None)
-    return row, Coverage(*(int(gpu[name].sum()) for name in ("windows", "observed_ns", "wall_ns"))), truth
+                 float(total["estimate_ns"].sum()), float(total["estimate_ns"].sum()), float(total["square"].sum()), None, None)
+    windows, observed_ns, wall_ns = (int(gpu[name].sum()) for name in ("windows", "observed_ns", "wall_ns"))
+    return row, Coverage(windows, observed_ns, wall_ns), truth
 
 
 def test_the_interval_holds_the_truth_as_often_as_it_says() -> None:
@@ -65,3 +68,19 @@ def test_events_that_no_sensor_told_are_unknown_and_not_none() -> None:
     found = means_of(sums)
     assert (found["xid_errors"], found["throttle_pct"]) == (0.0, 50.0)
     assert found["ecc_errors"] is None and found["thermal_pct"] is None and found["power_w"] is None
+
+
+def test_a_batch_of_an_agent_that_does_not_scale_its_gpus_kernels_is_scaled_here() -> None:
+    aggregator = Aggregator()
+    for at in range(6):
+        durations = np.full(5 + at, 1000, np.int64)
+        aggregator.add(Window(Context("job"), Gpu("G"), at * SECOND_NS, SECOND_NS, 4 * SECOND_NS,
+                              sum_durations(np.zeros(durations.size, np.int64), durations, KERNEL)))
+    new = make_batch("a", 0, 0, aggregator.take())
+    own = new.tables["gpu_kernels"]
+    old = replace(new, tables={**new.tables, "gpu_kernels": {name: own[name] for name in own if name not in ESTIMATES}})
+    read, scaled = (unpack(pack(each)).tables["gpu_kernels"] for each in (new, old))
+    assert read["estimate_ns"][0] == pytest.approx(4 * 45_000) and read["square"][0] == pytest.approx(
+        sum((4000 * (5 + at)) ** 2 for at in range(6)))
+    assert scaled["estimate_ns"][0] == pytest.approx(4 * 45_000) and scaled["estimate_launches"][0] == pytest.approx(4 * 45)
+    assert scaled["square"][0] >= read["square"][0]

@@ -139,6 +139,15 @@ def test_simulated_records_are_labelled_on_every_page(visitor: Client, tmp_path:
         assert '<span class="recorded">simulated</span>' in text_of(visitor, name)
     feed(tmp_path, make_records(900, seed=2))
     assert "partly simulated" in text_of(visitor, "fleet")
+    feed(tmp_path, [{**each, "gpu_uuid": f"SIM-{each['rank']}", "host": "simulated host", "job": "made up"}
+                    for each in make_records(800, seed=3)], "--simulated")
+    for group, named in (("gpu", "SIM-3"), ("host", "simulated host"), ("job", "made up")):
+        labels = {row["name"]: row["simulated"] for row in visitor.get(reverse("api-fleet-top"), {
+            "group": group, "limit": "50"}).json()["rows"]}
+        assert labels[named], group
+        html = text_of(visitor, "fleet", f"?group={group}&window=all&simulated=yes")
+        cell = re.search(rf'<td class="name" data-value="{named}">(.*?)</td>', html)
+        assert cell and '<span class="recorded">simulated</span>' in cell[1]
     only = text_of(visitor, "fleet", "?simulated=no")
     assert "partly simulated" not in only and '<span class="recorded">simulated</span>' not in only
 
@@ -204,6 +213,28 @@ def sampled(windows: int = 20) -> list[bytes]:
                   "loss_high_pct": 0.42, "coverage_pct": 10.0, "records": 12_345},
                  {"job": "job-1", "pid": 12, "state": "not collected", "why": "launch-bound: 7 % of its step time"}]}
     return [pack(make_batch("agent-1", 0, START_NS + windows * 60 * 10**9, minutes, telemetry, state))]
+
+
+def test_kernels_of_one_gpu_are_scaled_by_its_windows_and_complete_ones_have_no_interval(visitor: Client, tmp_path: Path) -> None:
+    for payload in sampled():
+        services.batch_accept(payload)
+    services.merge_waiting()
+    whole = {row["name"]: row for row in visitor.get(reverse("api-fleet-top"), {"group": "gpu"}).json()["rows"]}
+    for query in ({"gpu": "GPU-2"}, {"gpu": "GPU-2", "group": "signature"}, {"kernel": "ampere_gemm", "group": "gpu"}):
+        rows = {row["name"]: row for row in visitor.get(reverse("api-fleet-top"), query).json()["rows"]}
+        row = rows["GPU-2" if query.get("group") == "gpu" else "ampere_gemm"]
+        assert row["estimate_ns"] == pytest.approx(whole["GPU-2"]["estimate_ns"]) == pytest.approx(10 * row["total_ns"])
+        assert row["estimate_launches"] == pytest.approx(10 * row["launches"]) and 0 < row["interval_pct"] < 20
+    assert "not scaled" not in (html := text_of(visitor, "fleet", "?gpu=GPU-2")) and "±" in html.split("<tbody>")[1]
+
+    feed(tmp_path, [{**each, "gpu_uuid": "GPU-whole", "host": "watched", "kernel": "ampere_gemm"} for each in make_records(
+        400, hours=1)])
+    rows = {row["name"]: row for row in visitor.get(reverse("api-fleet-top"), {"group": "gpu"}).json()["rows"]}
+    assert rows["GPU-whole"]["interval_pct"] is None and rows["GPU-2"]["interval_pct"] == pytest.approx(
+        whole["GPU-2"]["interval_pct"], rel=1e-6)
+    kernel = visitor.get(reverse("api-fleet-top")).json()["rows"][0]       # of both: the complete part makes it no less certain
+    alone = sum(row["estimate_ns"] for row in whole.values())
+    assert kernel["estimate_ns"] == pytest.approx(alone + rows["GPU-whole"]["total_ns"]) and kernel["interval_pct"] > 0
 
 
 def test_a_sampled_fleet_is_an_estimate_with_its_interval(visitor: Client) -> None:

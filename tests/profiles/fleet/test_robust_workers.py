@@ -173,6 +173,9 @@ def test_what_is_older_than_kept_is_forgotten_and_what_came_late_is_not(tmp_path
     holds(1, total_ns)                                       # fed just now: kept, however old its launches are
     FleetDay.objects.update(written=timezone.now() - timedelta(days=4))
     FleetBatch.objects.update(received=timezone.now() - timedelta(days=4))
+    services.fleet_tend()                                    # closes the days; their hours go once what was accepted is merged
+    holds(1, total_ns)
+    FleetDay.objects.update(closed=timezone.now() - timedelta(minutes=11))
     services.fleet_tend()
     old = sum(date_of(day) < timezone.now().date() - timedelta(days=3) for day in map(day_number, FleetDay.objects.values_list(
         "day", flat=True)))
