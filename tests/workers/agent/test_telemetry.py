@@ -82,7 +82,7 @@ def told(folder: Path, texts: list[str], *flags: str) -> dict[str, Any]:
     subprocess.run([COMPILER, "-shared", "-fPIC", *flags, STANDIN, "-o", folder / "libnvidia-ml.so.1"], check=True, timeout=120)
     at = folder / "values"
     at.write_text(texts[0])
-    command = [sys.executable, "-c", CHILD, at, json.dumps(texts)]
+    command = [sys.executable, "-c", CHILD, str(at), json.dumps(texts)]
     said = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False,
                           env={**os.environ, "LD_LIBRARY_PATH": str(folder), "STANDIN_NVML": str(at), "PYTHONPATH": os.getcwd(),
                                "PATH": "/usr/bin:/bin"})
