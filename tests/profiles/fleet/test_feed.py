@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 from collections import Counter
@@ -10,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from django.core.management import call_command
+from django.core.management import CommandError, call_command
 from django.db import connection
 
 from profiles.fleet import services
@@ -116,6 +117,19 @@ def test_lines_that_are_no_records_are_counted_and_named(tmp_path: Path) -> None
     assert said["records"] == 10 and said["rejected"] == len(bad)
     assert sum(each["lines"] for each in said["reasons"]) == len(bad) and all(each["first_line"] > 5 for each in said["reasons"])
     agrees(run("top", "--limit", "0")["rows"], truth(good, "kernel"), "kernel")
+
+
+@pytest.mark.parametrize(("content", "kind"), [
+    (bytes(range(128, 256)) * 4000, r"binary data \(80 81 82"), (b"\0\n{}x\n" * 50, "binary data"),
+    (b"SQLite format 3\0" + bytes(9000), "SQLite"),
+    (b"ts_ns,dur_ns,kernel\n1,2,k\n", "the text 'ts_ns,dur_ns,kernel'"), (b'[\n  {"ts_ns": 1,\n "dur_ns": 2}\n]', "a JSON array")])
+@pytest.mark.parametrize("packed", [False, True], ids=["plain", "gzip"])
+def test_a_file_of_something_else_is_refused_in_one_sentence(tmp_path: Path, content: bytes, kind: str, packed: bool) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(gzip.compress(content) if packed else content)
+    with pytest.raises(CommandError, match=f"no JSON lines: it begins with .*{kind}"):
+        run("feed", str(path))
+    assert not FleetBatch.objects.exists()
 
 
 def test_a_file_that_ends_early_keeps_what_came(tmp_path: Path) -> None:
