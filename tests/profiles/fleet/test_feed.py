@@ -164,6 +164,18 @@ def test_gpus_that_are_slower_are_told_and_since_when(tmp_path: Path, summed: bo
     assert {row["verdict"] for row in rows.values()} == {"OK"} and len(rows) == 7
 
 
+def test_of_many_gpus_the_last_hours_with_data_are_judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("profiles.fleet.gpu_selectors.MOST_GPU_HOURS", 8 * 5)
+    records = make_records(20_000, hours=20, slow={5: (1.2, 0)})
+    feed(tmp_path, records)
+    found = run("gpus")
+    last = max(each["ts_ns"] for each in records) // HOUR_NS + 1
+    moments = [np.datetime64(found[name].removesuffix("Z"), "h").astype(int) for name in ("from", "to")]
+    assert moments == [last - 5, last]
+    own = sum(each["ts_ns"] // HOUR_NS >= last - 5 for each in records)
+    assert sum(row["launches"] for row in found["rows"]) <= own and found["rows"][0]["verdict"] == "SLOWER"
+
+
 def test_gpus_without_others_to_compare_are_unknown(tmp_path: Path) -> None:
     feed(tmp_path, make_records(3000, gpus=2))
     rows = run("gpus")["rows"]
