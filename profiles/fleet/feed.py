@@ -22,8 +22,16 @@ CHUNK = 200_000                     # records that are held at once
 MOST_LINE = 64 << 10
 MOST_REASONS = 20
 DAY_MINUTES = 1440
+_KINDS = (
+    (b"SQLite format 3", "an SQLite file"), (b"NVR\0", "an Nsight Compute report"), (b"PK\x03\x04", "a zip file"),
+    (b"\x1f\x8b", "gzip within gzip"), (b"\x28\xb5\x2f\xfd", "zstd data"), (b"\xfd7zXZ", "xz data"), (b"PAR1", "a Parquet file"),
+    (b"ARROW1", "an Arrow file"), (b"\x7fELF", "an ELF program"), (b"\x89PNG", "a PNG picture"), (b"%PDF", "a PDF document"))
 _Size = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
 _Word = Annotated[str, msgspec.Meta(max_length=MOST_WORD)]
+
+
+class NoJsonLines(ValueError):
+    """A file holds something else than records: what."""
 
 
 class Record(msgspec.Struct):
@@ -70,8 +78,10 @@ def batches(path: Path, read: Read, simulated: bool = False) -> Iterator[Batch]:
     Records are complete: each minute of a GPU was watched from its begin to its end.
 
     Raises:
+        NoJsonLines: its begin holds no JSON object.
         OSError, EOFError, zlib.error: the file cannot be read on; what came before it is in batches already.
     """
+    check_head(path)
     read.name = f"file-{_digest(path)}"
     sequence, watched = 0, set[tuple[object, ...]]()
     for records in _chunks(path, read):
@@ -87,6 +97,43 @@ def batches(path: Path, read: Read, simulated: bool = False) -> Iterator[Batch]:
         for day, minute in newest.items():              # a batch spans no more than a day
             yield make_batch(read.name, sequence, (minute + 1) * MINUTE_NS, [summed], days=(day, day + 1))
             sequence += 1
+
+
+def check_head(path: Path) -> None:
+    """Look at the begin of a file: one without any JSON object on a line is not read line by line.
+
+    Raises:
+        NoJsonLines: it has none.
+    """
+    with _opened(path) as file:
+        try:
+            head = file.read(MOST_LINE)
+        except (OSError, EOFError, zlib.error):         # told where it is read, with what came before it
+            return
+    if head.strip() and not any(_may_be_object(line) for line in head.splitlines()):
+        raise NoJsonLines(f"no JSON lines: it begins with {_kind(head)}; a record is one JSON object a line")
+
+
+def _may_be_object(line: bytes) -> bool:
+    try:
+        return isinstance(msgspec.json.decode(line), dict)
+    except (msgspec.DecodeError, ValueError, RecursionError):
+        return len(line) > MOST_LINE // 2 and line.lstrip().startswith(b"{")        # cut off where the head ends
+
+
+def _kind(head: bytes) -> str:
+    for begin, kind in _KINDS:
+        if head.startswith(begin):
+            return kind
+    if head.lstrip().startswith(b"["):
+        return "a JSON array"
+    try:
+        text = head[:40].decode("ascii")
+    except UnicodeDecodeError:
+        text = ""
+    if text and all(each.isprintable() or each.isspace() for each in text):
+        return f"the text {text.splitlines()[0]!r}"
+    return f"binary data ({head[:8].hex(' ')})"
 
 
 def windows(records: list[Record], simulated: bool = False) -> Iterator[Window]:

@@ -6,14 +6,15 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from profiles.fleet.days import too_coarse
+from profiles.fleet.days import DAY_HOURS, too_coarse
 from profiles.fleet.models import FleetGpu
 from profiles.fleet.selectors import gap_words, moment, question_of, span
 from profiles.fleet.slow_gpus import DEVIATIONS, LEAST_PCT, Level, judge_gpus
-from profiles.fleet.store import Window
+from profiles.fleet.store import Question, Window
 from profiles.fleet.stores import fleet_store
 
 MOST_HOURS = 24 * 14                # of the window that is looked at, its last
+MOST_GPU_HOURS = 50_000             # fewer of them where there are many GPUs: a GPU's hour is up to 32 rows in memory
 
 
 @dataclass(frozen=True)
@@ -45,16 +46,26 @@ class SlowGpus:
 
 
 def slow_gpus(asked: Mapping[str, str]) -> SlowGpus:
-    """Return every GPU of the window, judged over its last MOST_HOURS hours."""
+    """Return every GPU of the window, judged over its last hours: MOST_HOURS, and MOST_GPU_HOURS of all GPUs together."""
     question = question_of({**asked, "group": "gpu"}, None)
     if question is None:
         return SlowGpus(None, [])
-    window = Window(max(question.window.from_hour, question.window.to_hour - MOST_HOURS), question.window.to_hour)
+    gpus_known = len(question.where["gpu"]) if "gpu" in question.where else FleetGpu.objects.count()
+    most_hours = max(2, min(MOST_HOURS, MOST_GPU_HOURS // max(1, gpus_known)))
+    end = question.window.to_hour if most_hours == MOST_HOURS else _last_hour(question.window) + 1
+    window = Window(max(question.window.from_hour, end - most_hours), end)
     rows = fleet_store().gpu_hours(type(question)(window, "gpu", question.where, None))
     gpus = {gpu.id: gpu for gpu in FleetGpu.objects.filter(id__in={row[1] for row in rows})}
     levels = judge_gpus(rows, {key: gpu.model for key, gpu in gpus.items()})
     return SlowGpus(window, [_row(level, gpus[level.gpu]) for level in levels if level.gpu in gpus],
                     gap_words(too_coarse(window, "hour")))
+
+
+def _last_hour(window: Window) -> int:
+    """Return the last hour of a window with data, as far as its last day knows."""
+    last_day = Window(max(window.from_hour, window.to_hour - DAY_HOURS), window.to_hour)
+    found = fleet_store().watched(Question(last_day, "gpu_model", {}, None), 1)
+    return max((hour for hour, _, coverage, _, _ in found if coverage.wall_ns), default=window.to_hour - 1)
 
 
 def _row(level: Level, gpu: FleetGpu) -> GpuRow:

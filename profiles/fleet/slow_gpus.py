@@ -66,14 +66,19 @@ def _judge_model(table: Ints, logs: Floats) -> list[Level]:
     mean = logs / table[:, 4]
     excess, shared = _excess(table, mean)
     gpus = np.unique(table[:, 1])
-    scores = {int(gpu): _scores(table[shared & (table[:, 1] == gpu)], excess[shared & (table[:, 1] == gpu)]) for gpu in gpus}
+    table, excess = table[shared], excess[shared]
+    order = np.argsort(table[:, 1], kind="stable")          # rows of one GPU lie together: none is looked for in those of all
+    table, excess = table[order], excess[order]
+    own_rows = {int(gpu): slice(first, end) for gpu, first, end in zip(
+        gpus, np.searchsorted(table[:, 1], gpus), np.searchsorted(table[:, 1], gpus, "right"), strict=True)}
+    scores = {gpu: _scores(table[rows], excess[rows]) for gpu, rows in own_rows.items()}
     noise = _hour_noise([values for _, values in scores.values()])
     stretches = {gpu: _last_stretch(values, noise) for gpu, (_, values) in scores.items() if values.size}
     levels = {gpu: float(np.median(scores[gpu][1][first:])) for gpu, first in stretches.items()}
     between = _spread(np.array(list(levels.values())))
     out = []
     for gpu in gpus.tolist():
-        mine = table[shared & (table[:, 1] == gpu)]
+        mine = table[own_rows[gpu]]
         launches, signatures = int(mine[:, 4].sum()), int(np.unique(mine[:, 2]).size)
         if gpu not in levels or launches < LEAST_LAUNCHES:
             why = (f"no kernel of it ran on {LEAST_GPUS - 1} other GPUs of its model in the same hour" if gpu not in levels

@@ -97,7 +97,7 @@ def view_of(query: Mapping[str, str]) -> View:
     if words.get("window", DEFAULT_WINDOW) not in WINDOWS:
         words.pop("window")
     try:
-        window = _window(words, extent) if extent else None
+        window = _window(words, extent)
     except QuestionRefused as refused:
         error, window = str(refused), None
     filters = {name: words[name] for name in FILTERS if name in words}
@@ -110,13 +110,17 @@ def view_of(query: Mapping[str, str]) -> View:
     return View(words, asked, window, extent, error, tuple(shown))
 
 
-def _window(words: Mapping[str, str], extent: Window) -> Window | None:
+def _window(words: Mapping[str, str], extent: Window | None) -> Window | None:
     """The hours of an address: `from` and `to`, else the last days before now, or before the end of what there is."""
+    given_first = hour_of(words["from"]) if words.get("from") else None
+    given_last = hour_of(words["to"], up=True) if words.get("to") else None
+    if extent is None:
+        return None
     now = int(timezone.now().timestamp() // HOUR_S) + 1
     end = now if extent.from_hour < now < extent.to_hour else extent.to_hour
-    last = hour_of(words["to"], up=True) if words.get("to") else end
-    if words.get("from"):
-        first = hour_of(words["from"])
+    last = end if given_last is None else given_last
+    if given_first is not None:
+        first = given_first
     else:
         days = _DAYS.get(words.get("window", DEFAULT_WINDOW))
         first = extent.from_hour if days is None else last - DAY_HOURS if days == 1 else \

@@ -18,9 +18,10 @@ from profiles.families.selectors import TUNED_OPS
 from profiles.families.share_selectors import Share, known_families, recoverable_shares
 from profiles.fleet import selectors
 from profiles.fleet.browse.addresses import GROUP_WORDS, NEXT, View, dims_words, shape_words
+from profiles.fleet.browse.trend_selectors import Trend, trend
 from profiles.fleet.selectors import Top, TopRow, question_of
 from profiles.fleet.shape_selectors import KnownShape, known_shapes
-from profiles.fleet.store import ON_GPUS, Question, Window
+from profiles.fleet.store import ON_GPUS, Question
 from profiles.fleet.stores import fleet_store
 from profiles.models import FleetContext
 
@@ -83,6 +84,7 @@ class Line:
     drill: str                          # address of what lies below; "" for an unknown name
     drill_word: str
     op: str = ""
+    now_ns: float | None = None         # of the time that is compared
     before_ns: float | None = None
     recoverable: Recoverable | None = None
     actions: Actions = field(default_factory=Actions)
@@ -97,8 +99,8 @@ class Line:
 
     @property
     def trend(self) -> float | None:
-        """Return the ratio of its GPU time to that of the window before."""
-        return self.row.estimate_ns / self.before_ns if self.before_ns else None
+        """Return the ratio of its GPU time to that of the window before, over the time compared."""
+        return self.now_ns / self.before_ns if self.before_ns and self.now_ns is not None else None
 
     @property
     def before_hours(self) -> float | None:
@@ -106,7 +108,7 @@ class Line:
 
     @property
     def is_new(self) -> bool:
-        return self.before_ns == 0
+        return self.before_ns == 0 and bool(self.now_ns)
 
     @property
     def shape(self) -> str:
@@ -136,8 +138,7 @@ class FleetPage:
     lines: list[Line]
     price: Price | None
     recoverable_ns: float | None        # of the lines, as far as it is known
-    trend_why: str                      # why there is no trend, "" where there is
-    before_wall_hours: float | None     # GPU-hours with a job in the window before
+    compared: Trend                     # what the column of trends rests on
     of_gpus: bool                       # sums of single GPUs: of the kernels with most time, without quantiles
 
     @property
@@ -167,35 +168,23 @@ def fleet_page(view: View) -> FleetPage:
     question = view.question
     cost = price()
     if question is None or view.window is None:
-        return FleetPage(top, [], cost, None, "", None, False)
-    before, wall_hours, why = _before(question, view, [row.key for row in top.rows])
+        return FleetPage(top, [], cost, None, Trend(), False)
+    keys = [row.key for row in top.rows]
+    compared = trend(question, keys, {row.key: row.estimate_ns for row in top.rows})
     named = {row.kernel for row in top.rows if row.kernel and view.group in ("kernel", "signature")}
     families = known_families(named)
     recoverable = _recoverable(question, view, top.rows, families)
-    shapes = known_shapes([row.key for row in top.rows]) if view.group == "signature" else {}
-    lines = [_line(view, row, families, None if before is None else before.get(row.key, 0.0), recoverable.get(row.key), cost,
+    shapes = known_shapes(keys) if view.group == "signature" else {}
+    lines = [_line(view, row, families, compared, recoverable.get(row.key), cost,
                    shapes.get(row.key, [])) for row in top.rows]
     known = [line.recoverable.ns for line in lines if line.recoverable]
-    return FleetPage(top, lines, cost, sum(known) if known else None, why, wall_hours,
-                     from_gpu_sums(question))
+    return FleetPage(top, lines, cost, sum(known) if known else None, compared, from_gpu_sums(question))
 
 
 def from_gpu_sums(question: Question) -> bool:
     """Return whether the sums of single GPUs answer: of the kernels with most time, without quantiles."""
     where = set(question.where)
     return bool(where & {"signature", "kernel"}) if question.group in ON_GPUS else bool(where & {"gpu", "host"})
-
-
-def _before(question: Question, view: View, keys: Sequence[Any]) -> tuple[dict[Any, float] | None, float | None, str]:
-    """GPU time of groups in the window before, in ns, and its GPU-hours with a job; None and why where it is not whole."""
-    window = question.window
-    length = window.to_hour - window.from_hour
-    earlier = Window(window.from_hour - length, window.from_hour)
-    if view.extent is None or earlier.from_hour < view.extent.from_hour:
-        return None, None, f"no data of the whole window before ({length:,} h)"
-    asked = Question(earlier, question.group, question.where, None)
-    found = fleet_store().over_time(asked, keys, window.to_hour + 1)
-    return {key: estimate for _, key, _, _, estimate in found}, fleet_store().coverage(asked).wall_ns / HOUR_NS, ""
 
 
 def _recoverable(question: Question, view: View, rows: Sequence[TopRow], families: Mapping[str, int]) -> dict[Any, Recoverable]:
@@ -237,14 +226,15 @@ def _on_gpu_model(question: Question, view: View, model: str, keys: Sequence[Any
     return {key: estimate for _, key, _, _, estimate in found}
 
 
-def _line(view: View, row: TopRow, families: Mapping[str, int], before_ns: float | None, recoverable: Recoverable | None,
+def _line(view: View, row: TopRow, families: Mapping[str, int], compared: Trend, recoverable: Recoverable | None,
           cost: Price | None, shapes: Sequence[KnownShape]) -> Line:
     key = row.name if view.group in ("gpu", "host", "build", "job", "model", "gpu_model") else str(row.key)
     below = NEXT[view.group]
     drill = view.link(**{view.group: key, "group": below}) if key else ""
     what = identity(row.kernel) if row.kernel else None
     hours = row.estimate_ns / HOUR_NS
-    return Line(row, row.name, drill, GROUP_WORDS[below], what.op if what else "", before_ns, recoverable,
+    return Line(row, row.name, drill, GROUP_WORDS[below], what.op if what else "", compared.now_ns.get(row.key),
+                compared.before_ns.get(row.key), recoverable,
                 _actions(row.kernel, view, families.get(row.kernel)) if row.kernel else Actions(),
                 cost.number(hours) if cost else "", hours * cost.amount if cost else None,
                 cost.of(recoverable.ns / HOUR_NS) if cost and recoverable else "", shapes)

@@ -14,7 +14,7 @@ from django.core.management.base import BaseCommand, CommandError
 
 from profiles.fleet import capture_services, selectors
 from profiles.fleet.browse import capture_selectors
-from profiles.fleet.feed import Read, batches
+from profiles.fleet.feed import NoJsonLines, Read, batches
 from profiles.fleet.services import FleetBusy, batch_accept, merge_waiting
 from profiles.fleet.store import GROUPS
 from profiles.management.fleet_demo import add_demo_arguments, run_demo, run_forget
@@ -90,7 +90,7 @@ class Command(BaseCommand):
                 receipt = batch_accept(pack(batch))
                 duplicates += receipt["duplicate"]
                 accepted += not receipt["duplicate"]
-        except (OSError, EOFError, zlib.error) as error:
+        except (NoJsonLines, OSError, EOFError, zlib.error) as error:
             if not read.records:
                 raise CommandError(f"{options['file']}: {error}") from error
             ended = f"the file ends early ({error}): what came before counts"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 from collections import Counter
@@ -10,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from django.core.management import call_command
+from django.core.management import CommandError, call_command
 from django.db import connection
 
 from profiles.fleet import services
@@ -118,6 +119,19 @@ def test_lines_that_are_no_records_are_counted_and_named(tmp_path: Path) -> None
     agrees(run("top", "--limit", "0")["rows"], truth(good, "kernel"), "kernel")
 
 
+@pytest.mark.parametrize(("content", "kind"), [
+    (bytes(range(128, 256)) * 4000, r"binary data \(80 81 82"), (b"\0\n{}x\n" * 50, "binary data"),
+    (b"SQLite format 3\0" + bytes(9000), "SQLite"),
+    (b"ts_ns,dur_ns,kernel\n1,2,k\n", "the text 'ts_ns,dur_ns,kernel'"), (b'[\n  {"ts_ns": 1,\n "dur_ns": 2}\n]', "a JSON array")])
+@pytest.mark.parametrize("packed", [False, True], ids=["plain", "gzip"])
+def test_a_file_of_something_else_is_refused_in_one_sentence(tmp_path: Path, content: bytes, kind: str, packed: bool) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(gzip.compress(content) if packed else content)
+    with pytest.raises(CommandError, match=f"no JSON lines: it begins with .*{kind}"):
+        run("feed", str(path))
+    assert not FleetBatch.objects.exists()
+
+
 def test_a_file_that_ends_early_keeps_what_came(tmp_path: Path) -> None:
     path = write_records(tmp_path / "cut.jsonl.gz", make_records(5000))
     path.write_bytes(path.read_bytes()[:-2000])
@@ -148,6 +162,18 @@ def test_gpus_that_are_slower_are_told_and_since_when(tmp_path: Path, summed: bo
     since = np.datetime64(slow["since"].removesuffix("Z"), "h").astype(int) - START_NS // HOUR_NS
     assert abs(since - 18) <= 1
     assert {row["verdict"] for row in rows.values()} == {"OK"} and len(rows) == 7
+
+
+def test_of_many_gpus_the_last_hours_with_data_are_judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("profiles.fleet.gpu_selectors.MOST_GPU_HOURS", 8 * 5)
+    records = make_records(20_000, hours=20, slow={5: (1.2, 0)})
+    feed(tmp_path, records)
+    found = run("gpus")
+    last = max(each["ts_ns"] for each in records) // HOUR_NS + 1
+    moments = [np.datetime64(found[name].removesuffix("Z"), "h").astype(int) for name in ("from", "to")]
+    assert moments == [last - 5, last]
+    own = sum(each["ts_ns"] // HOUR_NS >= last - 5 for each in records)
+    assert sum(row["launches"] for row in found["rows"]) <= own and found["rows"][0]["verdict"] == "SLOWER"
 
 
 def test_gpus_without_others_to_compare_are_unknown(tmp_path: Path) -> None:

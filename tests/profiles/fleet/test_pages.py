@@ -175,18 +175,47 @@ def test_hours_over_time_add_up(visitor: Client, tmp_path: Path, summed: bool) -
 
 
 def test_the_trend_is_that_of_the_window_before(visitor: Client, tmp_path: Path) -> None:
-    records = make_records(4000, hours=48)
+    records = make_records(4000, hours=72)
     feed(tmp_path, records)
-    first = START_NS // HOUR_NS // 24 + 1
+    first = START_NS // HOUR_NS // 24 + 2                   # it and the day before are whole
     day, after = (str(np.datetime64(each, "D")) for each in (first, first + 1))
-    shown = {cells[0]: cells for cells in rows_of(text_of(visitor, "fleet", f"?from={day}&to={after}"), "fleet")}
-    sums = {}
+    html = text_of(visitor, "fleet", f"?from={day}&to={after}")
+    sums: dict[tuple[str, int], int] = {}
     for each in records:
         at = each["ts_ns"] // HOUR_NS // 24 - first
         sums[each["kernel"], at] = sums.get((each["kernel"], at), 0) + each["dur_ns"]
-    for kernel, cells in shown.items():
-        assert float(cells[3]) == pytest.approx(sums[kernel, 0] / sums[kernel, -1])
-    assert "no data of the whole window before" in text_of(visitor, "fleet", "?window=all")
+    shown = rows_of(html, "fleet")
+    assert len(shown) == 5 and "that both windows hold data for" not in html
+    for cells in shown:
+        assert float(cells[3]) == pytest.approx(sums[cells[0], 0] / sums[cells[0], -1])
+    assert "no data of the window before" in text_of(visitor, "fleet", "?window=all")
+
+
+def test_the_trend_compares_only_time_that_both_windows_hold(visitor: Client, tmp_path: Path) -> None:
+    records = make_records(4000, hours=60)
+    feed(tmp_path, records)
+    begin = max(START_NS // HOUR_NS, min(each["ts_ns"] for each in records) // HOUR_NS)
+    first = begin // 24 * 24 + 24                           # the day before has data from its afternoon on
+    both = first + begin % 24, first + 24
+    html = text_of(visitor, "fleet", f"?from={first * 3600}&to={(first + 24) * 3600}")
+    sums: dict[tuple[str, bool], int] = {}
+    for each in records:
+        hour = each["ts_ns"] // HOUR_NS
+        for shift in (0, 24):
+            if both[0] - shift <= hour < both[1] - shift:
+                sums[each["kernel"], bool(shift)] = sums.get((each["kernel"], bool(shift)), 0) + each["dur_ns"]
+    shown = rows_of(html, "fleet")
+    assert len(shown) == 5
+    for cells in shown:
+        assert float(cells[3]) == pytest.approx(sums[cells[0], False] / sums[cells[0], True])
+    assert f"Trend: {both[1] - both[0]} of 24 hours, those that both windows hold data for" in html
+
+
+def test_an_address_that_cannot_be_read_is_an_error_on_an_empty_fleet_too(visitor: Client) -> None:
+    for name in PAGES:
+        assert "is no moment" in text_of(visitor, name, "?from=nonsense", 400)
+        assert "is no moment" in text_of(visitor, name, "?to=nonsense", 400)
+    assert visitor.get(reverse("api-fleet-top"), {"from": "nonsense"}).status_code == 400
 
 
 def sampled(windows: int = 20) -> list[bytes]:
