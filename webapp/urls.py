@@ -5,6 +5,7 @@ from django.urls import include, path
 from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitView
 
 from webapp import accounts, kernels, metrics, pages
+from webapp.frame import api as frame_api
 
 handler400, handler403, handler404, handler500 = (
     f"webapp.errors.{name}" for name in ("bad_request", "forbidden", "not_found", "server_error"))
@@ -27,6 +28,7 @@ urlpatterns = [
     path("accounts/", include(accounts.urlpatterns)),                              # sign in and out, tokens
     path("admin/", admin.site.urls),
     # API
+    path("api/activity/", frame_api.ActivityApi.as_view(), name="api-activity"),
     path("api/workers/", pages.WorkersApi.as_view(), name="api-workers"),
     path("api/schema/", SpectacularAPIView.as_view(), name="api-schema"),
     path("api/docs/", SpectacularSwaggerSplitView.as_view(url_name="api-schema"), name="api-docs"),

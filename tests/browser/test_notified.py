@@ -10,7 +10,7 @@ from tests.browser.visit import shows
 def test_a_place_is_added_tested_and_its_messages_follow(watched: Any, server_url: str) -> None:
     page = watched
     page.goto(f"{server_url}/gates/")
-    page.get_by_role("link", name="Notifications").click()
+    page.get_by_role("link", name="Channels", exact=True).click()
     page.get_by_label("How", exact=True).select_option("email")
     page.get_by_label("Address", exact=True).fill("kernels@team.example")
     page.keyboard.press("Enter")

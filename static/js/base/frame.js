@@ -1,5 +1,6 @@
 // The frame of every page: theme switch, keys, search box, live indicator, enhanced tables, times in words.
 
+import { start as startActivity } from "./activity.js";
 import { start as startKernelNames } from "../lib/kernel_names.js";
 import { bind, showHelp } from "../lib/keys.js";
 import { onConnection } from "../lib/live.js";
@@ -22,10 +23,8 @@ bind("/", "Search", () => {
   (own ?? search)?.select();
 }, "Everywhere");
 bind("?", "Show the keys", showHelp, "Everywhere");
-for (const [key, path, name] of [["h", "/", "Home"], ["p", "/profiles/", "Profiles"], ["k", "/kernels/", "Kernels"], ["f", "/fleet/", "Fleet"], ["c", "/compare/", "Compare"],
-  ["b", "/builds/", "Builds"], ["t", "/tune/", "Tune"], ["a", "/cache/", "Cache"], ["r", "/captures/", "Captures"], ["w", "/workers/", "Workers"], ["s", "/sql/", "SQL"], ["o", "/occupancy/", "Occupancy calculator"]]) {
-  bind(`g ${key}`, `Go to ${name}`, () => location.assign(path), "Everywhere");
-}
+const entries = JSON.parse(document.getElementById("entries")?.textContent ?? "[]");
+for (const { keys, url, title } of entries) if (keys) bind(`g ${keys}`, `Go to ${title}`, () => location.assign(url), "Everywhere");
 
 document.querySelector(".nav [aria-current]")?.scrollIntoView({ inline: "center", block: "nearest" }); // of a phone's row of pages
 
@@ -68,4 +67,5 @@ function makeGrids() {
 }
 makeGrids();
 startKernelNames();
+startActivity();
 document.addEventListener("refreshed", () => { tellTimes(); makeGrids(); });

@@ -1,0 +1,157 @@
+"""The sections of the product, their tabs and actions: what the bar, the tabs, the keys and the palette are made of."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Protocol
+
+from django.urls import reverse
+
+NO_TABS = re.compile(r"/(?:profiles/\d|timelines/)|/fleet/(?!regressions/)")      # pages that have tabs of their own
+
+
+class Allowed(Protocol):
+    """Who asks: a person of Django's, or nobody."""
+
+    def has_perm(self, perm: str) -> bool: ...
+
+
+@dataclass(frozen=True)
+class Page:
+    """One address: `keys` open it after "g", `needs` is the permission without which it is not offered."""
+
+    title: str
+    route: str
+    keys: str = ""
+    needs: str = ""
+    words: str = ""                     # what else people call it
+    also: tuple[str, ...] = ()          # other addresses that light this tab
+
+    @property
+    def url(self) -> str:
+        return reverse(self.route)
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of the bar; its first page is where its name leads."""
+
+    title: str
+    pages: tuple[Page, ...]
+
+    @property
+    def url(self) -> str:
+        return self.pages[0].url
+
+
+SECTIONS = (
+    Section("Overview", (Page("Overview", "home", "h", words="home start"),)),
+    Section("Profiles", (
+        Page("Profiles", "profile-list", "p", words="traces reports", also=("/timelines/",)),
+        Page("Compare", "compare", "c", words="diff two builds progress"),
+        Page("SQL", "sql", "s", words="query duckdb"),
+        Page("Captures", "capture-list", "r", words="nsys ncu record"),
+    )),
+    Section("Kernels", (
+        Page("Kernels", "kernel-list", "k", words="families"),
+        Page("Roofline", "rooflines", words="ceilings intensity"),
+        Page("Occupancy", "occupancy", "o", words="calculator registers warps"),
+        Page("Ceilings", "ceilings", words="peak bandwidth measured GPU"),
+        Page("Audit log", "advice", words="advice decisions"),
+    )),
+    Section("Fleet", (
+        Page("Kernels", "fleet", "f", words="hours production"),
+        Page("Slow GPUs", "fleet-gpus", words="outliers"),
+        Page("Utilisation", "fleet-utilisation", words="busy"),
+        Page("Regressions", "production-list", words="production change points"),
+        Page("Captures", "fleet-captures", words="deep capture"),
+        Page("Agents", "fleet-agents", words="hosts"),
+    )),
+    Section("Tune", (
+        Page("Jobs", "tune-list", "t", words="tune autotune trials"),
+        Page("Configs", "cache-list", "a", words="cache winners served"),
+    )),
+    Section("Guard", (
+        Page("Builds", "build-list", "b", words="commits trend bisect"),
+        Page("Gates", "gate-list", words="verdicts CI"),
+        Page("Suites", "suite-list", words="benchmarks"),
+        Page("Regressions", "regression-list", words="slower"),
+        Page("Environments", "environments", words="driver toolkit CUDA stale"),
+        Page("Channels", "notified", words="notifications webhook slack mail"),
+    )),
+)
+SETTINGS = Section("Settings", (
+    Page("Workers", "workers", "w", words="queues GPUs jobs"),
+    Page("Operators", "operators", words="packages team kernels"),
+    Page("Capture targets", "capture-targets", needs="profiles.add_capturetarget", words="scripts programs"),
+    Page("API tokens", "tokens", words="CI authorization"),
+))
+FURTHER = (                             # of a section's pages, without a tab
+    Page("Search methods", "leaderboard", words="strategies scores leaderboard"),
+    Page("Quarantine", "quarantine-list", words="failed configurations"),
+    Page("Configs: why this one", "cache-why", words="resolution rules"),
+    Page("Configs: portability", "cache-portability", words="other GPUs"),
+    Page("Configs: shape buckets", "cache-buckets"),
+    Page("Configs: served", "cache-served", words="launches"),
+    Page("Configs: revalidations", "cache-revalidations", words="stale"),
+    Page("API reference", "api-docs", words="REST openapi swagger"),
+    Page("People and roles", "admin:index", needs="auth.view_user", words="administration users owners"),
+)
+ACTIONS = (
+    Page("Import a profile", "profile-upload", needs="profiles.add_profile", words="upload drop trace file"),
+    Page("New capture", "capture-new", needs="profiles.add_capture", words="record nsys ncu"),
+    Page("New tune job", "tune-new", needs="tuner.add_tunejob", words="autotune start"),
+    Page("New suite", "suite-new", needs="tuner.add_suite", words="benchmark watch kernels"),
+    Page("Start a gate", "gate-new", needs="tuner.add_gate", words="new check build CI"),
+    Page("Compare two profiles", "compare", words="diff builds"),
+    Page("Order a capture from the fleet", "fleet-capture-order", needs="profiles.add_fleetcapture", words="deep agent"),
+    Page("Measure ceilings of a GPU", "ceilings", needs="profiles.add_capture", words="peak bandwidth"),
+    Page("Import or export configs", "cache-exchange", words="file"),
+    Page("Add a channel", "notified", needs="tuner.add_notified", words="webhook mail notifications"),
+    Page("New API token", "tokens", words="make authorization"),
+)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a page lies: its section, and the tab of it that is lit."""
+
+    section: Section
+    page: Page
+
+
+@cache
+def _prefixes() -> list[tuple[str, Place]]:
+    found = [(prefix, Place(section, page)) for section in (*SECTIONS, SETTINGS) for page in section.pages
+             for prefix in (page.url, *page.also) if prefix != "/"]
+    return sorted(found, key=lambda each: -len(each[0]))
+
+
+def place_of(path: str) -> Place | None:
+    """Return where an address lies, by the longest prefix; None for search, documents and what belongs nowhere."""
+    if path == "/":
+        return Place(SECTIONS[0], SECTIONS[0].pages[0])
+    return next((place for prefix, place in _prefixes() if path.startswith(prefix)), None)
+
+
+def tabs_of(path: str) -> tuple[Page, ...]:
+    """Return the tabs of an address; none where its section has one page or the page has its own."""
+    place = place_of(path)
+    return place.section.pages if place and len(place.section.pages) > 1 and not NO_TABS.match(path) else ()
+
+
+def allowed(pages: tuple[Page, ...], user: Allowed | None) -> list[Page]:
+    """Return the pages that this person may open."""
+    return [page for page in pages if not page.needs or (user is not None and user.has_perm(page.needs))]
+
+
+def entries(user: Allowed | None) -> list[dict[str, Any]]:
+    """Return what the palette and the keys know at once: pages and actions that this person may open."""
+    pages = [{"kind": "page", "title": page.title if section.title in (page.title, "Settings") else f"{section.title}: {page.title}",
+              "url": page.url, "words": page.words, "keys": page.keys}
+             for section in (*SECTIONS, SETTINGS) for page in allowed(section.pages, user)]
+    more = [{"kind": kind, "title": page.title, "url": page.url, "words": page.words, "keys": page.keys}
+            for kind, table in (("page", FURTHER), ("action", ACTIONS)) for page in allowed(table, user)]
+    return pages + more
