@@ -29,6 +29,7 @@ urlpatterns = [
     path("admin/", admin.site.urls),
     # API
     path("api/activity/", frame_api.ActivityApi.as_view(), name="api-activity"),
+    path("api/search/", frame_api.SearchApi.as_view(), name="api-search"),                  # ?q=
     path("api/workers/", pages.WorkersApi.as_view(), name="api-workers"),
     path("api/schema/", SpectacularAPIView.as_view(), name="api-schema"),
     path("api/docs/", SpectacularSwaggerSplitView.as_view(url_name="api-schema"), name="api-docs"),

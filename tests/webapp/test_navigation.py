@@ -56,7 +56,8 @@ def test_every_address_has_its_section() -> None:
 
 @pytest.mark.parametrize(("path", "section", "tab"), [
     ("/", "Overview", "Overview"), ("/profiles/upload/", "Profiles", "Profiles"), ("/timelines/1/2/", "Profiles", "Profiles"),
-    ("/captures/3/", "Profiles", "Captures"), ("/captures/targets/", "Settings", "Capture targets"), ("/occupancy/", "Kernels", "Occupancy"),
+    ("/captures/3/", "Profiles", "Captures"), ("/captures/targets/", "Settings", "Capture targets"),
+    ("/occupancy/", "Kernels", "Occupancy"),
     ("/fleet/regressions/3/", "Fleet", "Regressions"), ("/regressions/3/", "Guard", "Regressions"), ("/tune/3/", "Tune", "Jobs"),
     ("/tune/operators/", "Settings", "Operators"), ("/cache/why/", "Tune", "Configs"), ("/notified/", "Guard", "Channels"),
 ])

@@ -149,9 +149,11 @@ def allowed(pages: tuple[Page, ...], user: Allowed | None) -> list[Page]:
 
 def entries(user: Allowed | None) -> list[dict[str, Any]]:
     """Return what the palette and the keys know at once: pages and actions that this person may open."""
-    pages = [{"kind": "page", "title": page.title if section.title in (page.title, "Settings") else f"{section.title}: {page.title}",
-              "url": page.url, "words": page.words, "keys": page.keys}
-             for section in (*SECTIONS, SETTINGS) for page in allowed(section.pages, user)]
-    more = [{"kind": kind, "title": page.title, "url": page.url, "words": page.words, "keys": page.keys}
-            for kind, table in (("page", FURTHER), ("action", ACTIONS)) for page in allowed(table, user)]
-    return pages + more
+    tables = [(section.pages, "page", section.title) for section in (*SECTIONS, SETTINGS)]
+    tables += [(FURTHER, "page", ""), (ACTIONS, "action", "")]
+    return [{"kind": kind, "title": _full_title(page, section), "url": page.url, "words": page.words, "keys": page.keys}
+            for pages, kind, section in tables for page in allowed(pages, user)]
+
+
+def _full_title(page: Page, section: str) -> str:
+    return page.title if section in ("", page.title, SETTINGS.title) else f"{section}: {page.title}"
