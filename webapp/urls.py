@@ -6,6 +6,7 @@ from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitVie
 
 from webapp import accounts, kernels, metrics, pages
 from webapp.frame import api as frame_api
+from webapp.frame import pages as frame_pages
 
 handler400, handler403, handler404, handler500 = (
     f"webapp.errors.{name}" for name in ("bad_request", "forbidden", "not_found", "server_error"))
@@ -22,6 +23,9 @@ urlpatterns = [
     path("examples/guard/", pages.examples_guard, name="examples-guard"),          # POST: a suite over recorded runs
     path("search/", pages.search, name="search"),
     path("workers/", pages.workers, name="workers"),
+    path("docs/", frame_pages.document_list, name="document-list"),
+    path("docs/<slug:name>/", frame_pages.document, name="document"),
+    path("docs/<slug:name>/<path:file>", frame_pages.document_file, name="document-file"),
     # profiles
     path("kernels/<int:pk>/", kernels.family, name="family"),
     # people

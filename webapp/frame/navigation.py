@@ -9,6 +9,8 @@ from typing import Any, Protocol
 
 from django.urls import reverse
 
+from webapp.frame.documents import titles
+
 NO_TABS = re.compile(r"/(?:profiles/\d|timelines/)|/fleet/(?!regressions/)")      # pages that have tabs of their own
 
 
@@ -28,6 +30,7 @@ class Page:
     needs: str = ""
     words: str = ""                     # what else people call it
     also: tuple[str, ...] = ()          # other addresses that light this tab
+    docs: tuple[str, ...] = ()          # documents that explain it
 
     @property
     def url(self) -> str:
@@ -47,46 +50,46 @@ class Section:
 
 
 SECTIONS = (
-    Section("Overview", (Page("Overview", "home", "h", words="home start"),)),
+    Section("Overview", (Page("Overview", "home", "h", words="home start", docs=("features",)),)),
     Section("Profiles", (
-        Page("Profiles", "profile-list", "p", words="traces reports", also=("/timelines/",)),
-        Page("Compare", "compare", "c", words="diff two builds progress"),
-        Page("SQL", "sql", "s", words="query duckdb"),
-        Page("Captures", "capture-list", "r", words="nsys ncu record"),
+        Page("Profiles", "profile-list", "p", words="traces reports", also=("/timelines/",), docs=("formats", "causes", "storage")),
+        Page("Compare", "compare", "c", words="diff two builds progress", docs=("builds",)),
+        Page("SQL", "sql", "s", words="query duckdb", docs=("sql",)),
+        Page("Captures", "capture-list", "r", words="nsys ncu record", docs=("formats",)),
     )),
     Section("Kernels", (
-        Page("Kernels", "kernel-list", "k", words="families"),
-        Page("Roofline", "rooflines", words="ceilings intensity"),
+        Page("Kernels", "kernel-list", "k", words="families", docs=("features", "causes")),
+        Page("Roofline", "rooflines", words="ceilings intensity", docs=("features",)),
         Page("Occupancy", "occupancy", "o", words="calculator registers warps"),
         Page("Ceilings", "ceilings", words="peak bandwidth measured GPU"),
         Page("Audit log", "advice", words="advice decisions"),
     )),
     Section("Fleet", (
-        Page("Kernels", "fleet", "f", words="hours production"),
+        Page("Kernels", "fleet", "f", words="hours production", docs=("fleet", "fleet-store", "fleet-loss")),
         Page("Slow GPUs", "fleet-gpus", words="outliers"),
-        Page("Utilisation", "fleet-utilisation", words="busy"),
-        Page("Regressions", "production-list", words="production change points"),
+        Page("Utilisation", "fleet-utilisation", words="busy", docs=("fleet", "fleet-monitoring")),
+        Page("Regressions", "production-list", words="production change points", docs=("fleet-regressions",)),
         Page("Captures", "fleet-captures", words="deep capture"),
-        Page("Agents", "fleet-agents", words="hosts"),
+        Page("Agents", "fleet-agents", words="hosts", docs=("fleet-agent", "fleet-loss")),
     )),
     Section("Tune", (
-        Page("Jobs", "tune-list", "t", words="tune autotune trials"),
-        Page("Configs", "cache-list", "a", words="cache winners served"),
+        Page("Jobs", "tune-list", "t", words="tune autotune trials", docs=("tuning", "measurement", "tuner-bench")),
+        Page("Configs", "cache-list", "a", words="cache winners served", docs=("config-cache", "client")),
     )),
     Section("Guard", (
-        Page("Builds", "build-list", "b", words="commits trend bisect"),
-        Page("Gates", "gate-list", words="verdicts CI"),
-        Page("Suites", "suite-list", words="benchmarks"),
-        Page("Regressions", "regression-list", words="slower"),
-        Page("Environments", "environments", words="driver toolkit CUDA stale"),
-        Page("Channels", "notified", words="notifications webhook slack mail"),
+        Page("Builds", "build-list", "b", words="commits trend bisect", docs=("builds",)),
+        Page("Gates", "gate-list", words="verdicts CI", docs=("gate", "gate-ci", "gate-bench")),
+        Page("Suites", "suite-list", words="benchmarks", docs=("suites", "baselines")),
+        Page("Regressions", "regression-list", words="slower", docs=("builds", "gate")),
+        Page("Environments", "environments", words="driver toolkit CUDA stale", docs=("environments",)),
+        Page("Channels", "notified", words="notifications webhook slack mail", docs=("gate-ci",)),
     )),
 )
 SETTINGS = Section("Settings", (
-    Page("Workers", "workers", "w", words="queues GPUs jobs"),
-    Page("Operators", "operators", words="packages team kernels"),
+    Page("Workers", "workers", "w", words="queues GPUs jobs", docs=("tuning",)),
+    Page("Operators", "operators", words="packages team kernels", docs=("operators", "client")),
     Page("Capture targets", "capture-targets", needs="profiles.add_capturetarget", words="scripts programs"),
-    Page("API tokens", "tokens", words="CI authorization"),
+    Page("API tokens", "tokens", words="CI authorization", docs=("gate-ci",)),
 ))
 FURTHER = (                             # of a section's pages, without a tab
     Page("Search methods", "leaderboard", words="strategies scores leaderboard"),
@@ -96,6 +99,7 @@ FURTHER = (                             # of a section's pages, without a tab
     Page("Configs: shape buckets", "cache-buckets"),
     Page("Configs: served", "cache-served", words="launches"),
     Page("Configs: revalidations", "cache-revalidations", words="stale"),
+    Page("Docs", "document-list", "d", words="documentation manual help"),
     Page("API reference", "api-docs", words="REST openapi swagger"),
     Page("People and roles", "admin:index", needs="auth.view_user", words="administration users owners"),
 )
@@ -151,8 +155,10 @@ def entries(user: Allowed | None) -> list[dict[str, Any]]:
     """Return what the palette and the keys know at once: pages and actions that this person may open."""
     tables = [(section.pages, "page", section.title) for section in (*SECTIONS, SETTINGS)]
     tables += [(FURTHER, "page", ""), (ACTIONS, "action", "")]
-    return [{"kind": kind, "title": _full_title(page, section), "url": page.url, "words": page.words, "keys": page.keys}
-            for pages, kind, section in tables for page in allowed(pages, user)]
+    found = [{"kind": kind, "title": _full_title(page, section), "url": page.url, "words": page.words, "keys": page.keys}
+             for pages, kind, section in tables for page in allowed(pages, user)]
+    return found + [{"kind": "document", "title": title, "url": reverse("document", args=[name]), "words": "", "keys": ""}
+                    for name, title in titles().items()]
 
 
 def _full_title(page: Page, section: str) -> str:

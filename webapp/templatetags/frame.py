@@ -8,6 +8,7 @@ from django import template
 from django.template.context import Context
 
 from webapp.frame import navigation
+from webapp.frame.documents import titles
 
 register = template.Library()
 
@@ -26,6 +27,7 @@ def frame(context: Context) -> dict[str, Any]:
                  for page in navigation.allowed(navigation.tabs_of(path), user)],
         "settings": [{"title": page.title, "url": page.url, "lit": place is not None and place.page is page}
                      for page in navigation.allowed(navigation.SETTINGS.pages, user)],
+        "docs": [{"name": name, "title": titles()[name]} for name in (place.page.docs if place else ()) if name in titles()],
         "entries": navigation.entries(user),
         "person": user.get_username() if user is not None and user.is_authenticated else "",
     }

@@ -19,7 +19,7 @@ const entries = JSON.parse(document.getElementById("entries")?.textContent ?? "[
 const box = document.getElementById("search-open");
 const openPalette = box && startPalette([...entries,
   { kind: "action", title: "Switch light or dark", url: "", words: "theme", run: toggle },
-  { kind: "action", title: "Show the keys of this page", url: "", words: "shortcuts help", keys: "", run: showHelp }], box);
+  { kind: "action", title: "Help and keys of this page", url: "", words: "shortcuts help", keys: "", run: showHelp }], box);
 if (box && /Mac|iP/.test(navigator.platform)) box.querySelector("kbd").textContent = "⌘ K";
 rememberPage();
 bind("Ctrl K", "Search or jump", null, "Everywhere");
@@ -29,7 +29,7 @@ bind("/", "Search", () => {
   const own = /** @type {HTMLInputElement|null} */ (document.querySelector("[data-page-search]"));
   if (own) { own.focus(); own.select(); } else openPalette?.();
 }, "Everywhere");
-bind("?", "Show the keys", showHelp, "Everywhere");
+bind("?", "Help and keys", showHelp, "Everywhere");
 for (const { keys, url, title } of entries) if (keys) bind(`g ${keys}`, `Go to ${title}`, () => location.assign(url), "Everywhere");
 
 document.querySelector(".nav [aria-current]")?.scrollIntoView({ inline: "center", block: "nearest" }); // of a phone's row of pages

@@ -7,7 +7,7 @@ import { recent, remember } from "./recent.js";
 /** @typedef {import("./palette_model.js").Entry} Entry */
 
 const WAIT_MS = 120;
-const KINDS = { page: "page", action: "action", search: "" };
+const KINDS = { page: "page", document: "docs", action: "action", search: "" };
 
 /** @param {string} tag @param {Record<string, string>} attributes @param {...(Node|string)} children */
 function make(tag, attributes, ...children) {
