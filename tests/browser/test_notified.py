@@ -36,4 +36,4 @@ def test_a_place_is_added_tested_and_its_messages_follow(watched: Any, server_ur
         row.locator("summary").press("Enter")                            # asked again before it goes
         row.get_by_role("button", name=f"Remove {address} and its messages").press("Enter")
         page.locator(".notice", has_text="It is told no more.").wait_for()
-    shows(page.locator(".answer"), "Nobody is told")
+    shows(page.locator(".answer"), "No channel yet")
