@@ -119,3 +119,14 @@ def test_live_connection_is_shown_and_comes_back(product: Product, page: Any) ->
     poll(page, "() => document.querySelector('#live-state').dataset.state === 'lost'")
     page.context.set_offline(False)
     poll(page, "() => document.querySelector('#live-state').dataset.state === 'live'")
+
+
+def test_help_explains_the_page_and_leads_to_its_documents(product: Product, watched: Any) -> None:
+    watched.goto("/gates/")
+    watched.locator("#keys-help").click()
+    panel = watched.locator("dialog[open]")
+    shows(panel, "a slowdown of the target is ruled out")
+    shows(panel, "Search or jump")
+    panel.get_by_role("link", name="The gate: how a verdict comes about").click()
+    watched.wait_for_url("**/docs/gate/")
+    shows(watched.locator("article"), "exact rank test")
