@@ -230,6 +230,7 @@ PACKAGES = {
     "google": ("profiles.ingest.*",),
     "isal": ("profiles.ingest.*", "profiles.downloads.*", "profiles.sql.*", "profiles.timeline.*"),
     "knox": ("webapp.*",),
+    "markdown_it": ("webapp.frame.documents",),
     "msgspec": ("profiles.ingest.*", "profiles.exports.*", "profiles.store.*", "profiles.fleet.feed", "workers.agent.*"),
     "ncu_report": ("profiles.ingest.ncu.ncu_child",),
     "numpy": ("profiles.*", "tuner.*", "workers.*", "webapp.examples.*"),

@@ -95,8 +95,8 @@ class TokenForm(forms.Form):
 
     name = forms.CharField(max_length=80, label="Name", help_text="What will use it: “CI of model X”.")
     scope = forms.ChoiceField(choices=[("write", "read and write: what you may do"), ("read", "read only")], initial="write")
-    days = forms.IntegerField(min_value=1, max_value=3660, required=False, initial=90, label="Days until it ends",
-                              help_text="Empty: it does not end.")
+    days = forms.IntegerField(min_value=1, max_value=3660, required=False, initial=90, label="Expires in (days)",
+                              help_text="Empty: never.")
 
 
 @require_safe

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from django.db.models import Count, Q
+from django.urls import reverse
 from rq import Queue
 
 from profiles.families import home_selectors
@@ -85,6 +86,18 @@ class ActiveJob:
     @property
     def topic(self) -> str:
         return f"suite.{self.row.suite_id}" if self.kind == "suite" else f"{self.kind}.{self.row.pk}"
+
+    @property
+    def title(self) -> str:
+        return str(self.row)
+
+    @property
+    def url(self) -> str:
+        if self.kind == "suite" and self.row.reason == "revalidate":
+            return reverse("cache-revalidation", args=[self.row.pk])
+        if self.kind == "suite":
+            return reverse("suite", args=[self.row.suite_id])
+        return reverse("ceiling-run" if self.kind == "ceilings" else self.kind, args=[self.row.pk])
 
 
 def in_progress(limit: int = 20) -> list[ActiveJob]:

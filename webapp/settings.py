@@ -89,7 +89,7 @@ TEMPLATES = [{
             "django.contrib.auth.context_processors.auth",
             "django.contrib.messages.context_processors.messages",
         ],
-        "builtins": ["webapp.templatetags.numbers", "webapp.templatetags.kernels"],
+        "builtins": ["webapp.templatetags.numbers", "webapp.templatetags.kernels", "webapp.templatetags.frame"],
     },
 }]
 

@@ -5,6 +5,8 @@ from django.urls import include, path
 from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitView
 
 from webapp import accounts, kernels, metrics, pages
+from webapp.frame import api as frame_api
+from webapp.frame import pages as frame_pages
 
 handler400, handler403, handler404, handler500 = (
     f"webapp.errors.{name}" for name in ("bad_request", "forbidden", "not_found", "server_error"))
@@ -21,12 +23,17 @@ urlpatterns = [
     path("examples/guard/", pages.examples_guard, name="examples-guard"),          # POST: a suite over recorded runs
     path("search/", pages.search, name="search"),
     path("workers/", pages.workers, name="workers"),
+    path("docs/", frame_pages.document_list, name="document-list"),
+    path("docs/<slug:name>/", frame_pages.document, name="document"),
+    path("docs/<slug:name>/<path:file>", frame_pages.document_file, name="document-file"),
     # profiles
     path("kernels/<int:pk>/", kernels.family, name="family"),
     # people
     path("accounts/", include(accounts.urlpatterns)),                              # sign in and out, tokens
     path("admin/", admin.site.urls),
     # API
+    path("api/activity/", frame_api.ActivityApi.as_view(), name="api-activity"),
+    path("api/search/", frame_api.SearchApi.as_view(), name="api-search"),                  # ?q=
     path("api/workers/", pages.WorkersApi.as_view(), name="api-workers"),
     path("api/schema/", SpectacularAPIView.as_view(), name="api-schema"),
     path("api/docs/", SpectacularSwaggerSplitView.as_view(url_name="api-schema"), name="api-docs"),

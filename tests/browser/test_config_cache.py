@@ -16,7 +16,7 @@ def test_a_vllm_file_comes_in_serves_and_leaves_as_it_came(watched: Any, server_
     page = watched
     page.set_viewport_size({"width": 1000, "height": 900})
     page.goto(f"{server_url}/cache/")
-    page.get_by_role("link", name="Import and export").first.click()
+    page.get_by_role("link", name="Import / export").first.click()
     text = json.dumps({"triton_version": "3.6.0", "1": THEIRS, "64": THEIRS}, indent=4) + "\n"
     (tmp_path / MOE).write_text(text)
     page.get_by_label("File", exact=True).set_input_files(str(tmp_path / MOE))

@@ -59,8 +59,8 @@ def test_the_toolkit_is_named_and_the_build_is_not(page: Any, gemm: str) -> None
     page.wait_for_url("**kernel=gemm+CUDA**")
     shows(page.locator("p.answer").first, "of it")
     shows(page.locator("p.answer").first, "−2.76 %")
-    page.get_by_role("button", name="Measure by itself").click()
-    assert poll(page, "document.body.innerText.includes('measured again by themselves now')")
-    page.get_by_role("button", name="Only when asked").click()
-    assert poll(page, "document.body.innerText.includes('when somebody asks')")
+    page.get_by_role("button", name="Auto-revalidate").click()
+    assert poll(page, "document.body.innerText.includes('Auto-revalidate is on')")
+    page.get_by_role("button", name="Switch off").click()
+    assert poll(page, "document.body.innerText.includes('Auto-revalidate is off')")
     assert said == []

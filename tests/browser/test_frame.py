@@ -6,7 +6,7 @@ from typing import Any
 
 from playwright.sync_api import expect
 
-from tests.browser.visit import eventually, poll, shows
+from tests.browser.visit import H200, eventually, poll, shows, uploaded
 from tests.product import Product
 
 
@@ -32,10 +32,79 @@ def test_keys_jump_search_and_explain(product: Product, watched: Any) -> None:
     watched.keyboard.press("t")
     watched.wait_for_url("**/tune/")
     watched.keyboard.press("/")
-    watched.keyboard.type("g p")
-    expect(watched.locator("#search").first).to_have_value("g p")
+    watched.keyboard.type("no such thing")
     watched.keyboard.press("Enter")
-    watched.wait_for_url("**/search/?q=g+p")
+    watched.wait_for_url("**/search/?q=no%20such%20thing")
+
+
+def test_palette_finds_pages_at_once_and_objects_from_the_server(
+        product: Product, watched: Any, playwright: Any, server_url: str) -> None:
+    run = uploaded(playwright, server_url, H200 / "kineto_train.json.gz", name="palette-run-42")
+    watched.goto("/workers/")
+    watched.keyboard.press("Control+k")
+    box, options = watched.get_by_role("combobox", name="Search or jump"), watched.locator(".palette [role=option]")
+    expect(box).to_be_focused()
+    shows(watched.locator(".palette"), "Import a profile")
+    box.fill("guard gates")
+    expect(options.first).to_have_attribute("aria-selected", "true")
+    shows(options.first, "Guard: Gates")
+    expect(box).to_have_attribute("aria-activedescendant", "palette-option-0")
+    watched.keyboard.press("Escape")
+    expect(watched.locator(".palette")).to_be_hidden()
+
+    watched.locator("#search-open").click()
+    box.fill("palette-run")
+    found = options.filter(has_text="palette-run-42")
+    expect(found).to_have_count(1)
+    while found.get_attribute("aria-selected") != "true":
+        watched.keyboard.press("ArrowDown")
+    watched.keyboard.press("Enter")
+    watched.wait_for_url(f"**/profiles/{run}/")
+
+    watched.goto("/workers/")
+    watched.keyboard.press("Control+k")
+    shows(options.first, "palette-run-42")          # what was opened last comes first
+    watched.keyboard.press("Control+k")
+    expect(watched.locator(".palette")).to_be_hidden()
+
+
+def test_palette_runs_actions_and_keeps_its_size(product: Product, watched: Any) -> None:
+    watched.goto("/workers/")
+    before = watched.evaluate("() => document.documentElement.dataset.theme")
+    watched.keyboard.press("Control+k")
+    box, frame = watched.get_by_role("combobox", name="Search or jump"), watched.locator(".palette")
+    size = frame.bounding_box()
+    box.fill("switch light")
+    assert frame.bounding_box() == size
+    watched.keyboard.press("Enter")
+    eventually(lambda: watched.evaluate("() => document.documentElement.dataset.theme") != before)
+
+
+def test_palette_shows_the_answer_to_the_last_question(product: Product, page: Any) -> None:
+    def late(route: Any) -> None:
+        answer = {"groups": [{"kind": "profiles", "more": False, "hits": [
+            {"title": f"answer to {route.request.url.rpartition('=')[2]}", "detail": "", "url": "/profiles/1/"}]}]}
+        page.wait_for_timeout(600 if route.request.url.endswith("=a") else 10)
+        route.fulfill(json=answer)
+    page.goto("/workers/")
+    page.route("**/api/search/**", late)
+    page.keyboard.press("Control+k")
+    box = page.get_by_role("combobox", name="Search or jump")
+    with page.expect_request("**/api/search/?q=a"):
+        box.fill("a")
+    box.fill("ab")
+    shows(page.locator(".palette"), "answer to ab")
+    page.wait_for_timeout(700)
+    shows(page.locator(".palette"), "answer to ab")
+    expect(page.locator(".palette").get_by_text("answer to a", exact=True)).to_have_count(0)
+
+
+def test_activity_names_the_jobs_in_progress(product: Product, watched: Any) -> None:
+    watched.goto("/workers/")
+    poll(watched, "() => document.querySelector('#activity-count').textContent !== ''")
+    watched.locator("#activity > summary").click()
+    watched.locator("#activity").get_by_role("link", name="All jobs and workers").click()
+    watched.wait_for_url("**/workers/#live-busy")
 
 
 def test_live_connection_is_shown_and_comes_back(product: Product, page: Any) -> None:
@@ -50,3 +119,14 @@ def test_live_connection_is_shown_and_comes_back(product: Product, page: Any) ->
     poll(page, "() => document.querySelector('#live-state').dataset.state === 'lost'")
     page.context.set_offline(False)
     poll(page, "() => document.querySelector('#live-state').dataset.state === 'live'")
+
+
+def test_help_explains_the_page_and_leads_to_its_documents(product: Product, watched: Any) -> None:
+    watched.goto("/gates/")
+    watched.locator("#keys-help").click()
+    panel = watched.locator("dialog[open]")
+    shows(panel, "a slowdown of the target is ruled out")
+    shows(panel, "Search or jump")
+    panel.get_by_role("link", name="The gate: how a verdict comes about").click()
+    watched.wait_for_url("**/docs/gate/")
+    shows(watched.locator("article"), "exact rank test")

@@ -10,7 +10,7 @@ from tests.browser.visit import shows
 def test_a_place_is_added_tested_and_its_messages_follow(watched: Any, server_url: str) -> None:
     page = watched
     page.goto(f"{server_url}/gates/")
-    page.get_by_role("link", name="Notifications").click()
+    page.get_by_role("link", name="Channels", exact=True).click()
     page.get_by_label("How", exact=True).select_option("email")
     page.get_by_label("Address", exact=True).fill("kernels@team.example")
     page.keyboard.press("Enter")
@@ -36,4 +36,4 @@ def test_a_place_is_added_tested_and_its_messages_follow(watched: Any, server_ur
         row.locator("summary").press("Enter")                            # asked again before it goes
         row.get_by_role("button", name=f"Remove {address} and its messages").press("Enter")
         page.locator(".notice", has_text="It is told no more.").wait_for()
-    shows(page.locator(".answer"), "Nobody is told")
+    shows(page.locator(".answer"), "No channel yet")

@@ -1,5 +1,8 @@
 // The frame of every page: theme switch, keys, search box, live indicator, enhanced tables, times in words.
 
+import { start as startActivity } from "./activity.js";
+import { start as startPalette } from "./palette.js";
+import { rememberPage } from "./recent.js";
 import { start as startKernelNames } from "../lib/kernel_names.js";
 import { bind, showHelp } from "../lib/keys.js";
 import { onConnection } from "../lib/live.js";
@@ -12,20 +15,22 @@ const STATES = { live: "live", connecting: "connecting…", lost: "not live: rec
 document.getElementById("theme-switch")?.addEventListener("click", toggle);
 document.getElementById("keys-help")?.addEventListener("click", showHelp);
 
-const search = /** @type {HTMLInputElement|null} */ (document.getElementById("search"));
-search?.addEventListener("keydown", (event) => { if (event.key === "Escape") search.blur(); });
+const entries = JSON.parse(document.getElementById("entries")?.textContent ?? "[]");
+const box = document.getElementById("search-open");
+const openPalette = box && startPalette([...entries,
+  { kind: "action", title: "Switch light or dark", url: "", words: "theme", run: toggle },
+  { kind: "action", title: "Help and keys of this page", url: "", words: "shortcuts help", keys: "", run: showHelp }], box);
+if (box && /Mac|iP/.test(navigator.platform)) box.querySelector("kbd").textContent = "⌘ K";
+rememberPage();
+bind("Ctrl K", "Search or jump", null, "Everywhere");
 
 // A page may take "/" for its own search (the timeline): it marks the field with data-page-search.
 bind("/", "Search", () => {
   const own = /** @type {HTMLInputElement|null} */ (document.querySelector("[data-page-search]"));
-  (own ?? search)?.focus();
-  (own ?? search)?.select();
+  if (own) { own.focus(); own.select(); } else openPalette?.();
 }, "Everywhere");
-bind("?", "Show the keys", showHelp, "Everywhere");
-for (const [key, path, name] of [["h", "/", "Home"], ["p", "/profiles/", "Profiles"], ["k", "/kernels/", "Kernels"], ["f", "/fleet/", "Fleet"], ["c", "/compare/", "Compare"],
-  ["b", "/builds/", "Builds"], ["t", "/tune/", "Tune"], ["a", "/cache/", "Cache"], ["r", "/captures/", "Captures"], ["w", "/workers/", "Workers"], ["s", "/sql/", "SQL"], ["o", "/occupancy/", "Occupancy calculator"]]) {
-  bind(`g ${key}`, `Go to ${name}`, () => location.assign(path), "Everywhere");
-}
+bind("?", "Help and keys", showHelp, "Everywhere");
+for (const { keys, url, title } of entries) if (keys) bind(`g ${keys}`, `Go to ${title}`, () => location.assign(url), "Everywhere");
 
 document.querySelector(".nav [aria-current]")?.scrollIntoView({ inline: "center", block: "nearest" }); // of a phone's row of pages
 
@@ -68,4 +73,5 @@ function makeGrids() {
 }
 makeGrids();
 startKernelNames();
+startActivity();
 document.addEventListener("refreshed", () => { tellTimes(); makeGrids(); });

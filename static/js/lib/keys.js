@@ -55,12 +55,21 @@ function kbds(keys) {
   });
 }
 
+/** The panel at the right: what the page says of itself (`#page-help`), then its keys. */
 export function showHelp() {
   const open = document.querySelector("dialog.keys-dialog");
   if (open) { open.remove(); return; }
   const dialog = document.createElement("dialog");
   dialog.className = "keys-dialog";
-  dialog.setAttribute("aria-label", "Keys");
+  dialog.setAttribute("aria-label", "Help");
+  const close = document.createElement("button"), about = document.getElementById("page-help");
+  close.type = "button";
+  close.className = "icon-btn help-close";
+  close.setAttribute("aria-label", "Close");
+  close.textContent = "✕";
+  close.addEventListener("click", () => dialog.close());
+  dialog.append(close);
+  if (about instanceof HTMLTemplateElement) dialog.append(about.content.cloneNode(true));
   for (const [group, entries] of listed()) {
     const list = document.createElement("dl");
     list.className = "keys";

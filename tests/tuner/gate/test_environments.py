@@ -299,13 +299,13 @@ def test_nothing_is_queued_by_itself_unless_the_switch_is_on(client_of, django_c
     assert len(told["doubtful"]) == 1 and told["seconds"] > 0
     alice, olga = client_of("alice"), client_of("olga")
     page = alice.get(reverse("environments")).content.decode()
-    assert "1 winner of tune jobs was measured under something older" in page and "Nothing is measured by itself" in page
-    assert "The hottest takes about" in page and "Measure it again" in page and "Measure by itself" not in page
+    assert "<b>1 stale</b>, measured under an older toolkit" in page and "Auto-revalidate: off." in page
+    assert "The hottest takes about" in page and "Measure it again" in page and ">Auto-revalidate<" not in page
     assert alice.post(reverse("environments-policy"), {"by_itself": "1"}).status_code == 403
     with django_capture_on_commit_callbacks(execute=True):
         olga.post(reverse("environments-policy"), {"by_itself": "1", "most_entries": "3", "most_seconds": "600"})
     assert (RevalidationPolicy.objects.get().most_entries, SuiteJob.objects.filter(reason="revalidate").count()) == (3, 1)
-    assert "measured by themselves" in alice.get(reverse("environments")).content.decode()
+    assert "Auto-revalidate: on" in alice.get(reverse("environments")).content.decode()
 
 
 def test_a_person_queues_them_from_the_page_the_api_and_the_command(client_of):

@@ -486,7 +486,7 @@ def test_a_hostile_body_is_answered_with_its_field(api, olga, body):
 def test_the_page_says_who_is_told_and_what_stands_in_the_way(client, olga, bob, woken, settings):
     settings.EMAIL_BACKEND = sending_services.KEPT_IN_FILES
     client.force_login(olga)
-    assert "Nobody is told when a build gets slower" in client.get(reverse("notified")).content.decode()
+    assert "No channel yet" in client.get(reverse("notified")).content.decode()
     asked = {"kind": "webhook", "address": "https://chat.example/hook", "verdicts": ["SLOWER"]}
     page = client.post(reverse("notified-create"), asked)
     text = page.content.decode()

@@ -72,8 +72,8 @@ def policy(request: HttpRequest) -> HttpResponse:
     except Refusal as error:
         messages.error(request, str(error))
     else:
-        messages.success(request, "Doubtful winners are measured again by themselves now." if now.by_itself else
-                         "Doubtful winners are measured again when somebody asks.")
+        messages.success(request, "Auto-revalidate is on." if now.by_itself else
+                         "Auto-revalidate is off.")
     return redirect("environments")
 
 

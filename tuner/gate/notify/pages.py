@@ -31,7 +31,7 @@ class PlaceForm(forms.Form):
     suite = forms.ChoiceField(required=False)
     verdicts = forms.MultipleChoiceField(choices=[(name, WORDS[name]) for name in services.EVENTS], required=False,
                                          initial=list(services.DEFAULT_EVENTS),
-                                         label="Of what", widget=forms.CheckboxSelectMultiple)
+                                         label="Events", widget=forms.CheckboxSelectMultiple)
     secret = forms.CharField(max_length=120, required=False, label="Secret of the signature",
                              help_text="Webhooks only. Empty: we make one and show it once.",
                              widget=forms.TextInput(attrs={"autocomplete": "off", "spellcheck": "false"}))

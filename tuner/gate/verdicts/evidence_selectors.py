@@ -181,7 +181,7 @@ def evidence_links(row: GateKernel, baseline: str, candidate: str) -> dict[str, 
         "baseline": EvidenceLink("History of the baseline", reverse("suite-baselines", args=[row.gate.suite_id])),
         "environments": EvidenceLink("Build or environment?", f"{reverse('environments')}?" + urlencode(
             {"suite": row.gate.suite.name, "kernel": kernel.key})),
-        "series": EvidenceLink("Its series over builds", f"{reverse('build-list')}?" + urlencode(
+        "series": EvidenceLink("Trend", f"{reverse('build-list')}?" + urlencode(
             {"suite": row.gate.suite.name, "kernel": kernel.key, "gpu": row.gate.gpu})),
     }
 

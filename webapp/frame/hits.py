@@ -1,0 +1,55 @@
+"""Hits of the search as lines: a title, what tells it from others, and its address."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from django.urls import reverse
+from django.utils.http import urlencode
+
+from webapp import finder
+from webapp.finder import HitGroup
+from webapp.templatetags.numbers import shape
+
+PER_GROUP = 5
+
+
+def _joined(*parts: object) -> str:
+    return " · ".join(str(part) for part in parts if part)
+
+
+def _kernel(hit: dict[str, Any]) -> tuple[str, str, str]:
+    kernel = hit["kernel"]
+    address = reverse("family", args=[kernel.family_id]) if kernel.family_id else reverse(
+        "kernel", args=[kernel.profile_id, kernel.pk])
+    return hit["short_name"], f"{hit['profiles']} profile{'s' if hit['profiles'] != 1 else ''}", address
+
+
+def _build(hit: dict[str, Any]) -> tuple[str, str, str]:
+    profiles = f"{reverse('profile-list')}?{urlencode({'build': hit['build']})}"
+    return hit["build"], hit["title"], reverse("build", args=[hit["build"]]) if hit["page"] else profiles
+
+
+LINES: dict[str, Callable[[Any], tuple[str, str, str]]] = {
+    "profiles": lambda row: (row.name, _joined(row.build, row.gpu), reverse("profile", args=[row.pk])),
+    "kernels": _kernel,
+    "builds": _build,
+    "suites": lambda row: (row.name, row.title, reverse("suite", args=[row.pk])),
+    "gates": lambda row: (f"#{row.pk} {row.build.name} in {row.suite.name}", _joined(row.verdict or row.status, row.gpu),
+                          reverse("gate", args=[row.pk])),
+    "tune jobs": lambda row: (f"#{row.pk} {row.operator} {row.dtype} {shape(row.shape)}", row.status,
+                              reverse("tune", args=[row.pk])),
+    "captures": lambda row: (f"#{row.pk} {row.tool} of {row.target.name}", row.status, reverse("capture", args=[row.pk])),
+    "configurations": lambda row: (f"{row.operator} {row.dtype} {row.shape_bucket}", row.gpu, reverse("cache", args=[row.pk])),
+    "agents": lambda row: (row.name, row.host, f"{reverse('fleet-agents')}?{urlencode({'q': row.name})}"),
+}
+
+
+def _lines(group: HitGroup) -> list[dict[str, str]]:
+    return [dict(zip(("title", "detail", "url"), LINES[group.kind](hit), strict=True)) for hit in group.hits]
+
+
+def find_lines(query: str) -> list[dict[str, Any]]:
+    """Return groups of at most five lines, in the order of the search page; none for an empty query."""
+    return [{"kind": group.kind, "hits": _lines(group), "more": group.more} for group in finder.find(query, PER_GROUP)]

@@ -1,0 +1,165 @@
+"""The sections of the product, their tabs and actions: what the bar, the tabs, the keys and the palette are made of."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Protocol
+
+from django.urls import reverse
+
+from webapp.frame.documents import titles
+
+NO_TABS = re.compile(r"/(?:profiles/\d|timelines/)|/fleet/(?!regressions/)")      # pages that have tabs of their own
+
+
+class Allowed(Protocol):
+    """Who asks: a person of Django's, or nobody."""
+
+    def has_perm(self, perm: str) -> bool: ...
+
+
+@dataclass(frozen=True)
+class Page:
+    """One address: `keys` open it after "g", `needs` is the permission without which it is not offered."""
+
+    title: str
+    route: str
+    keys: str = ""
+    needs: str = ""
+    words: str = ""                     # what else people call it
+    also: tuple[str, ...] = ()          # other addresses that light this tab
+    docs: tuple[str, ...] = ()          # documents that explain it
+
+    @property
+    def url(self) -> str:
+        return reverse(self.route)
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of the bar; its first page is where its name leads."""
+
+    title: str
+    pages: tuple[Page, ...]
+
+    @property
+    def url(self) -> str:
+        return self.pages[0].url
+
+
+SECTIONS = (
+    Section("Overview", (Page("Overview", "home", "h", words="home start", docs=("features",)),)),
+    Section("Profiles", (
+        Page("Profiles", "profile-list", "p", words="traces reports", also=("/timelines/",), docs=("formats", "causes", "storage")),
+        Page("Compare", "compare", "c", words="diff two builds progress", docs=("builds",)),
+        Page("SQL", "sql", "s", words="query duckdb", docs=("sql",)),
+        Page("Captures", "capture-list", "r", words="nsys ncu record", docs=("formats",)),
+    )),
+    Section("Kernels", (
+        Page("Kernels", "kernel-list", "k", words="families", docs=("features", "causes")),
+        Page("Roofline", "rooflines", words="ceilings intensity", docs=("features",)),
+        Page("Occupancy", "occupancy", "o", words="calculator registers warps"),
+        Page("Ceilings", "ceilings", words="peak bandwidth measured GPU"),
+        Page("Audit log", "advice", words="advice decisions"),
+    )),
+    Section("Fleet", (
+        Page("Kernels", "fleet", "f", words="hours production", docs=("fleet", "fleet-store", "fleet-loss")),
+        Page("Slow GPUs", "fleet-gpus", words="outliers"),
+        Page("Utilisation", "fleet-utilisation", words="busy", docs=("fleet", "fleet-monitoring")),
+        Page("Regressions", "production-list", words="production change points", docs=("fleet-regressions",)),
+        Page("Captures", "fleet-captures", words="deep capture"),
+        Page("Agents", "fleet-agents", words="hosts", docs=("fleet-agent", "fleet-loss")),
+    )),
+    Section("Tune", (
+        Page("Jobs", "tune-list", "t", words="tune autotune trials", docs=("tuning", "measurement", "tuner-bench")),
+        Page("Configs", "cache-list", "a", words="cache winners served", docs=("config-cache", "client")),
+    )),
+    Section("Guard", (
+        Page("Builds", "build-list", "b", words="commits trend bisect", docs=("builds",)),
+        Page("Gates", "gate-list", words="verdicts CI", docs=("gate", "gate-ci", "gate-bench")),
+        Page("Suites", "suite-list", words="benchmarks", docs=("suites", "baselines")),
+        Page("Regressions", "regression-list", words="slower", docs=("builds", "gate")),
+        Page("Environments", "environments", words="driver toolkit CUDA stale", docs=("environments",)),
+        Page("Channels", "notified", words="notifications webhook slack mail", docs=("gate-ci",)),
+    )),
+)
+SETTINGS = Section("Settings", (
+    Page("Workers", "workers", "w", words="queues GPUs jobs", docs=("tuning",)),
+    Page("Operators", "operators", words="packages team kernels", docs=("operators", "client")),
+    Page("Capture targets", "capture-targets", needs="profiles.add_capturetarget", words="scripts programs"),
+    Page("API tokens", "tokens", words="CI authorization", docs=("gate-ci",)),
+))
+FURTHER = (                             # of a section's pages, without a tab
+    Page("Search methods", "leaderboard", words="strategies scores leaderboard"),
+    Page("Quarantine", "quarantine-list", words="failed configurations"),
+    Page("Configs: why this one", "cache-why", words="resolution rules"),
+    Page("Configs: portability", "cache-portability", words="other GPUs"),
+    Page("Configs: shape buckets", "cache-buckets"),
+    Page("Configs: served", "cache-served", words="launches"),
+    Page("Configs: revalidations", "cache-revalidations", words="stale"),
+    Page("Docs", "document-list", "d", words="documentation manual help"),
+    Page("API reference", "api-docs", words="REST openapi swagger"),
+    Page("People and roles", "admin:index", needs="auth.view_user", words="administration users owners"),
+)
+ACTIONS = (
+    Page("Import a profile", "profile-upload", needs="profiles.add_profile", words="upload drop trace file"),
+    Page("New capture", "capture-new", needs="profiles.add_capture", words="record nsys ncu"),
+    Page("New tune job", "tune-new", needs="tuner.add_tunejob", words="autotune start"),
+    Page("New suite", "suite-new", needs="tuner.add_suite", words="benchmark watch kernels"),
+    Page("Start a gate", "gate-new", needs="tuner.add_gate", words="new check build CI"),
+    Page("Compare two profiles", "compare", words="diff builds"),
+    Page("Order a capture from the fleet", "fleet-capture-order", needs="profiles.add_fleetcapture", words="deep agent"),
+    Page("Measure ceilings of a GPU", "ceilings", needs="profiles.add_capture", words="peak bandwidth"),
+    Page("Import or export configs", "cache-exchange", words="file"),
+    Page("Add a channel", "notified", needs="tuner.add_notified", words="webhook mail notifications"),
+    Page("New API token", "tokens", words="make authorization"),
+)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a page lies: its section, and the tab of it that is lit."""
+
+    section: Section
+    page: Page
+
+
+@cache
+def _prefixes() -> list[tuple[str, Place]]:
+    found = [(prefix, Place(section, page)) for section in (*SECTIONS, SETTINGS) for page in section.pages
+             for prefix in (page.url, *page.also) if prefix != "/"]
+    return sorted(found, key=lambda each: -len(each[0]))
+
+
+def place_of(path: str) -> Place | None:
+    """Return where an address lies, by the longest prefix; None for search, documents and what belongs nowhere."""
+    if path == "/":
+        return Place(SECTIONS[0], SECTIONS[0].pages[0])
+    return next((place for prefix, place in _prefixes() if path.startswith(prefix)), None)
+
+
+def tabs_of(path: str) -> tuple[Page, ...]:
+    """Return the tabs of an address; none where its section has one page or the page has its own."""
+    place = place_of(path)
+    return place.section.pages if place and len(place.section.pages) > 1 and not NO_TABS.match(path) else ()
+
+
+def allowed(pages: tuple[Page, ...], user: Allowed | None) -> list[Page]:
+    """Return the pages that this person may open."""
+    return [page for page in pages if not page.needs or (user is not None and user.has_perm(page.needs))]
+
+
+def entries(user: Allowed | None) -> list[dict[str, Any]]:
+    """Return what the palette and the keys know at once: pages and actions that this person may open."""
+    tables = [(section.pages, "page", section.title) for section in (*SECTIONS, SETTINGS)]
+    tables += [(FURTHER, "page", ""), (ACTIONS, "action", "")]
+    found = [{"kind": kind, "title": _full_title(page, section), "url": page.url, "words": page.words, "keys": page.keys}
+             for pages, kind, section in tables for page in allowed(pages, user)]
+    return found + [{"kind": "document", "title": title, "url": reverse("document", args=[name]), "words": "", "keys": ""}
+                    for name, title in titles().items()]
+
+
+def _full_title(page: Page, section: str) -> str:
+    return page.title if section in ("", page.title, SETTINGS.title) else f"{section}: {page.title}"
