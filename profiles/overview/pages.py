@@ -119,6 +119,25 @@ def _ready_context(profile: Profile, asked: str) -> dict[str, Any]:
     return {**context, "launches": selectors_counters.launch_rows(profile)}
 
 
+@require_safe
+def profile_kernels(request: HttpRequest, pk: int) -> HttpResponse:
+    """Which kernels ran? `?kernels=all` all of them, `shapes` a row per shape, `all-shapes` both."""
+    profile = get_object_or_404(Profile, pk=pk, status=Profile.Status.READY)
+    return render(request, "profiles/kernels.html", {
+        "profile": profile, **_kernels_context(profile, request.GET.get("kernels", ""))})
+
+
+def _kernels_context(profile: Profile, asked: str) -> dict[str, Any]:
+    most = None if asked in ("all", "all-shapes") else KERNELS
+    shapes = selectors_profile.shape_rows(profile).count()
+    by_shape = asked in ("shapes", "all-shapes") and bool(shapes)
+    return {
+        "kernels": [] if by_shape else selectors_profile.kernel_table(profile, most), "kernel_count": profile.kernels.count(),
+        "by_shape": by_shape, "shape_count": shapes,
+        "shape_lines": selectors_profile.shape_table(profile, most) if by_shape else [],
+    }
+
+
 def _edit(request: HttpRequest, profile: Profile) -> HttpResponse:
     if not request.user.has_perm("profiles.change_profile"):
         return HttpResponse("Editing needs the role engineer.", status=403)

@@ -43,6 +43,38 @@ def topic_lines(profile: Profile) -> list[TopicLine]:
     return lines
 
 
+MOST_KNOWN = 4_000              # answers to "does this analysis apply?" that a process remembers
+_applies: dict[tuple[int, str, int, int], bool] = {}
+
+
+def topics_of(profile: Profile) -> list[Topic]:
+    """Return the topics that have something to say of a trace, and those that are not made yet; those without GPU work that are.
+
+    A made document says the same for ever, unless it rests on facts of the database: those are read each time.
+    """
+    if profile.kind != Profile.Kind.TRACE:
+        return []
+    try:
+        written = int(timeline(profile.pk).document["written"])
+    except FileNotFoundError:
+        return []
+    has_gpu = bool(profile.summary.get("devices"))
+    return [topic for topic in TOPICS if _topic_applies(profile, topic, written, unmade=has_gpu)]
+
+
+def _topic_applies(profile: Profile, topic: Topic, written: int, unmade: bool) -> bool:
+    key = (profile.pk, topic.name, topic.version, written)
+    if topic.given is None and key in _applies:
+        return _applies[key]
+    document = topic_read(profile.pk, topic.name, topic.version, written)
+    if document is None:
+        return unmade
+    if len(_applies) >= MOST_KNOWN:
+        _applies.clear()
+    _applies[key] = bool(document.get("applies", True) and document.get("answer"))
+    return _applies[key]
+
+
 def topic_findings(profile: Profile, topic: Topic, document: dict[str, Any]) -> list[Finding]:
     """Return a topic's findings: those that are kept as rows, then those that the account says, as details of this page."""
     rows = [row for row in finding_rows(profile) if row.source == topic.name]
