@@ -89,7 +89,7 @@ def profile_detail(request: HttpRequest, pk: int) -> HttpResponse | FileResponse
     context: dict[str, Any] = {
         "profile": profile, "row": selectors_profile.profile_row(profile), "uploads": selectors_profile.uploads(profile),
         "duplicates": selectors_profile.duplicates(profile)[:5],
-        "integrity": selectors_profile.integrity_card(profile), "choices": selectors.filter_choices(),
+        "integrity": selectors_profile.integrity_card(profile), "builds": selectors_profile.known_builds(),
         "command": selectors_profile.command(profile),
     }
     if profile.status == Profile.Status.READY:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -28,9 +29,14 @@ class BusyLanes:
 def busy_lanes(profile: Profile) -> BusyLanes | None:
     """Return None where no timeline is stored, or none with GPU work."""
     try:
-        stored = timeline(profile.pk)
+        return _lanes(profile.pk, timeline(profile.pk).etag)
     except FileNotFoundError:
         return None
+
+
+@lru_cache(maxsize=256)
+def _lanes(profile_id: int, key: str) -> BusyLanes | None:
+    stored = timeline(profile_id)
     groups: dict[str, list[int]] = {}
     for number, track in enumerate(stored.tracks):
         if track["kind"] == "stream":
@@ -41,4 +47,4 @@ def busy_lanes(profile: Profile) -> BusyLanes | None:
     bins = max(1, min(-(-end_ns // made.bin_ns), made.share.shape[1]))
     lanes = [busy_lane(label, made.share[np.array(tracks), :bins], made.category[np.array(tracks), :bins], COLUMNS)
              for label, tracks in list(groups.items())[:MOST_GPUS]]
-    return BusyLanes(stored.etag, bins * made.bin_ns, lanes, max(0, len(groups) - MOST_GPUS))
+    return BusyLanes(key, bins * made.bin_ns, lanes, max(0, len(groups) - MOST_GPUS))

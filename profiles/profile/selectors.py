@@ -399,5 +399,10 @@ def comparable_profiles(profile: Profile) -> QuerySet[Profile]:
     return Profile.objects.filter(status=Profile.Status.READY, kind=profile.kind).exclude(pk=profile.pk).order_by("-created")
 
 
+def known_builds() -> list[str]:
+    """Return builds that a form proposes."""
+    return list(Profile.objects.exclude(build="").order_by("build").values_list("build", flat=True).distinct()[:200])
+
+
 def captures_of(profile: Profile) -> QuerySet[Capture]:
     return profile.captures.select_related("target")
