@@ -28,6 +28,7 @@ from profiles.library import selectors
 from profiles.models import KernelStat, Profile
 from profiles.profile import selectors as selectors_profile
 from profiles.profile.busy import busy_lanes
+from profiles.profile.top_kernels import sort_columns, time_by_bound, top_kernels
 from profiles.topics.selectors import topic_lines
 from profiles.topics.time import overview as time_overview
 from profiles.trace import TraceError
@@ -104,8 +105,8 @@ def _ready_context(profile: Profile, sort: str) -> dict[str, Any]:
     findings = selectors_profile.finding_lines(profile)
     context: dict[str, Any] = {
         "answer": selectors_profile.answer(profile, findings), "findings": findings, "first_findings": findings[:FIRST_FINDINGS],
-        "top": selectors_profile.top_kernels(profile, sort, TOP_KERNELS), "kernel_count": profile.kernels.count(),
-        "columns": selectors_profile.sort_columns(sort), "metadata": selectors_profile.metadata_rows(profile),
+        "top": top_kernels(profile, sort, TOP_KERNELS), "kernel_count": profile.kernels.count(),
+        "columns": sort_columns(sort), "metadata": selectors_profile.metadata_rows(profile),
     }
     if profile.kind == Profile.Kind.TRACE:
         tables = selectors_profile.summary_tables(profile, PAGE_TABLE_ROWS) if not profile.launches else []
@@ -125,7 +126,7 @@ def _ready_context(profile: Profile, sort: str) -> dict[str, Any]:
     if profile.kind == Profile.Kind.SUMMARY:
         return {**context, "tables": selectors_profile.summary_tables(profile, PAGE_TABLE_ROWS)}
     return {**context, "launches": selectors_counters.launch_rows(profile), "strip": charts_strip.counters_strip(
-        profile.gpu_time_ns, profile.launches, selectors_profile.time_by_bound(profile))}
+        profile.gpu_time_ns, profile.launches, time_by_bound(profile))}
 
 
 def _minimap(profile: Profile) -> dict[str, Any] | None:
