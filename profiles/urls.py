@@ -50,6 +50,7 @@ urlpatterns = [
     path("timelines/<int:a>/<int:b>/", timeline_pages.timelines, name="timelines"),
     path("profiles/<int:pk>/roofline/", rooflines_pages.roofline, name="roofline"),
     path("profiles/<int:pk>/roofline/typed/", rooflines_pages.typed_work, name="roofline-typed"),      # POST
+    path("profiles/<int:pk>/kernels/", overview_pages.profile_kernels, name="profile-kernels"),  # ?kernels=all|shapes|all-shapes
     path("profiles/<int:pk>/kernels/<int:kernel_pk>/", overview_pages.kernel_detail, name="kernel"),
     path("profiles/<int:pk>/kernels/<int:kernel_pk>/source/", source_pages.source, name="source"),        # ?launch=0&metric=…
     path("profiles/<int:pk>/kernels/<int:kernel_pk>/sampling/", source_pages.sampling, name="sampling"),  # ?launch=0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -61,6 +61,11 @@ def cause_parts(numbers: Mapping[str, Any]) -> dict[int, list[Part]]:
     wall = max(1, numbers.get("wall_ns") or 0)
     return {gpu: [Part(looks(cause), CAUSES[cause].label, mine[cause], 100 * mine[cause] / wall, CAUSES[cause].means)
                   for cause in CAUSES if mine.get(cause)] for gpu, mine in sums.items()}
+
+
+def leading(lines: Sequence[CauseLine], most: int) -> list[CauseLine]:
+    """Return the first causes that a change to the run could touch: not what lies before the first and after the last work."""
+    return [line for line in lines if CAUSES[line.cause].side != "outside"][:most]
 
 
 def cause_lines(numbers: Mapping[str, Any]) -> list[CauseLine]:

@@ -12,15 +12,23 @@ from django.core.files.uploadedfile import UploadedFile
 from django.core.paginator import Paginator
 from django.http import FileResponse, Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
+from django.urls import reverse
+from django.utils.http import urlencode
 from django.views.decorators.http import require_http_methods, require_safe
 
 from profiles.advice.selectors import advice_lines, people
 from profiles.charts import counters as charts_counters
+from profiles.charts import strip as charts_strip
 from profiles.charts import trace as charts_trace
+from profiles.charts.causes import leading
+from profiles.charts.figure_cache import cached_figure
+from profiles.charts.minimap import lane_pictures
 from profiles.counters import selectors as selectors_counters
 from profiles.library import selectors
 from profiles.models import KernelStat, Profile
 from profiles.profile import selectors as selectors_profile
+from profiles.profile.busy import busy_lanes
+from profiles.profile.top_kernels import sort_columns, time_by_bound, top_kernels
 from profiles.topics.selectors import topic_lines
 from profiles.topics.time import overview as time_overview
 from profiles.trace import TraceError
@@ -28,6 +36,7 @@ from profiles.upload import services
 
 PAGE_ROWS = 200
 KERNELS = 300               # rows of a profile's kernels; all of them with ?kernels=all
+TOP_KERNELS, LEADING, FIRST_FINDINGS = 12, 3, 4         # on the overview
 PAGE_TABLE_ROWS = 500       # of each table of sums; the whole table is a file
 FIGURES_KEPT_S = 3600
 _UPLOAD_FIELDS = ("build", "model", "tags", "notes")
@@ -81,27 +90,23 @@ def profile_detail(request: HttpRequest, pk: int) -> HttpResponse | FileResponse
     context: dict[str, Any] = {
         "profile": profile, "row": selectors_profile.profile_row(profile), "uploads": selectors_profile.uploads(profile),
         "duplicates": selectors_profile.duplicates(profile)[:5],
-        "integrity": selectors_profile.integrity_card(profile), "choices": selectors.filter_choices(),
+        "integrity": selectors_profile.integrity_card(profile), "builds": selectors_profile.known_builds(),
         "command": selectors_profile.command(profile),
     }
     if profile.status == Profile.Status.READY:
-        context |= _ready_context(profile, request.GET.get("kernels", ""))
+        if "kernels" in request.GET:                    # where the whole table stood before it had a page
+            return redirect(f"{reverse('profile-kernels', args=[pk])}?{urlencode({'kernels': request.GET['kernels']})}")
+        context |= _ready_context(profile, request.GET.get("sort", ""))
     return render(request, "profiles/detail.html", context)
 
 
-def _ready_context(profile: Profile, asked: str) -> dict[str, Any]:
-    """What a ready profile's page shows beyond its row. `asked` of the kernels: "all", "shapes" (a row per shape), "all-shapes"."""
-    most = None if asked in ("all", "all-shapes") else KERNELS
-    by_shape = asked in ("shapes", "all-shapes")
-    shapes = selectors_profile.shape_rows(profile).count()
+def _ready_context(profile: Profile, sort: str) -> dict[str, Any]:
+    """What a ready profile's page shows beyond its row. Strip, bars and causes are of one reading of the account."""
     findings = selectors_profile.finding_lines(profile)
-    context = {
-        "answer": selectors_profile.answer(profile, findings), "findings": findings,
-        "kernels": selectors_profile.kernel_table(profile, most), "kernel_count": profile.kernels.count(),
-        "by_shape": by_shape, "shape_count": shapes,
-        "shape_lines": selectors_profile.shape_table(profile, most) if by_shape else [],
-        "metadata": selectors_profile.metadata_rows(profile),
-        "others": selectors_profile.comparable_profiles(profile)[:50],
+    context: dict[str, Any] = {
+        "answer": selectors_profile.answer(profile, findings), "findings": findings, "first_findings": findings[:FIRST_FINDINGS],
+        "top": top_kernels(profile, sort, TOP_KERNELS), "kernel_count": profile.kernels.count(),
+        "columns": sort_columns(sort), "metadata": selectors_profile.metadata_rows(profile),
     }
     if profile.kind == Profile.Kind.TRACE:
         tables = selectors_profile.summary_tables(profile, PAGE_TABLE_ROWS) if not profile.launches else []
@@ -109,14 +114,46 @@ def _ready_context(profile: Profile, asked: str) -> dict[str, Any]:
         account = next((line for line in lines if line.topic.name == "causes"), None)
         numbers = account.numbers if account else {}
         context["account_waits"] = bool(account and not account.answer and profile.summary.get("devices"))
+        context |= {"strip": charts_strip.trace_strip(profile.summary, numbers, profile.steps or 0), "minimap": _minimap(profile)}
         context |= time_overview(profile, numbers) if profile.summary.get("devices") else {
             "time": None if tables else charts_trace.time_bars(profile.summary)}
+        context["leading"] = leading(context.get("causes", []), LEADING)
+        if context["leading"]:
+            context["first_findings"] = findings[:FIRST_FINDINGS - 1]
         if not profile.summary.get("devices"):          # most analyses are of GPU work: those that found something
             return {**context, "tables": tables, "topics": [line for line in lines if line.answer and line.applies]}
         return {**context, "tables": tables, "topics": [line for line in lines if line.topic.name != "causes"]}
     if profile.kind == Profile.Kind.SUMMARY:
-        return {**context, "others": [], "tables": selectors_profile.summary_tables(profile, PAGE_TABLE_ROWS)}
-    return {**context, "launches": selectors_counters.launch_rows(profile)}
+        return {**context, "tables": selectors_profile.summary_tables(profile, PAGE_TABLE_ROWS)}
+    return {**context, "launches": selectors_counters.launch_rows(profile), "strip": charts_strip.counters_strip(
+        profile.gpu_time_ns, profile.launches, time_by_bound(profile))}
+
+
+def _minimap(profile: Profile) -> dict[str, Any] | None:
+    lanes = busy_lanes(profile)
+    if lanes is None:
+        return None
+    return {"end_ns": lanes.end_ns, "more": lanes.more, **(cached_figure(
+        ("minimap", lanes.key), lambda: {"lanes": lane_pictures(lanes.lanes)}) or {})}
+
+
+@require_safe
+def profile_kernels(request: HttpRequest, pk: int) -> HttpResponse:
+    """Which kernels ran? `?kernels=all` all of them, `shapes` a row per shape, `all-shapes` both."""
+    profile = get_object_or_404(Profile, pk=pk, status=Profile.Status.READY)
+    return render(request, "profiles/kernels.html", {
+        "profile": profile, **_kernels_context(profile, request.GET.get("kernels", ""))})
+
+
+def _kernels_context(profile: Profile, asked: str) -> dict[str, Any]:
+    most = None if asked in ("all", "all-shapes") else KERNELS
+    shapes = selectors_profile.shape_rows(profile).count()
+    by_shape = asked in ("shapes", "all-shapes") and bool(shapes)
+    return {
+        "kernels": [] if by_shape else selectors_profile.kernel_table(profile, most), "kernel_count": profile.kernels.count(),
+        "by_shape": by_shape, "shape_count": shapes,
+        "shape_lines": selectors_profile.shape_table(profile, most) if by_shape else [],
+    }
 
 
 def _edit(request: HttpRequest, profile: Profile) -> HttpResponse:

@@ -115,8 +115,11 @@ class KernelLine:
 
 def kernel_table(profile: Profile, most: int | None = None) -> list[KernelLine]:
     """Return at most `most` kernels, most time first."""
+    return kernel_lines(profile, list(kernel_rows(profile)[:most]))
+
+
+def kernel_lines(profile: Profile, stats: Sequence[KernelStat]) -> list[KernelLine]:
     calculated = profile.summary.get("calculated_occupancy") or {}
-    stats = list(kernel_rows(profile)[:most])
     counted = counted_kernels(profile, stats)
     return [KernelLine(stat, operator_of(stat.name), stat.name[:300], calculated.get(stat.name), counted.get(stat.family_id or 0))
             for stat in stats]
@@ -350,6 +353,11 @@ def _flat(metadata: dict[str, Any], above: str = "") -> Iterator[tuple[str, str]
 def comparable_profiles(profile: Profile) -> QuerySet[Profile]:
     """Ready profiles of the same kind, newest first; same model and GPU lead."""
     return Profile.objects.filter(status=Profile.Status.READY, kind=profile.kind).exclude(pk=profile.pk).order_by("-created")
+
+
+def known_builds() -> list[str]:
+    """Return builds that a form proposes."""
+    return list(Profile.objects.exclude(build="").order_by("build").values_list("build", flat=True).distinct()[:200])
 
 
 def captures_of(profile: Profile) -> QuerySet[Capture]:

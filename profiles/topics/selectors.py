@@ -24,7 +24,12 @@ class TopicLine:
     topic: Topic
     answer: list[tuple[str, bool]]
     applies: bool
-    numbers: dict[str, Any]         # of the document, {} while it is not made
+    numbers: dict[str, Any]         # of the document, for NUMBERS_OF; {} while it is not made
+
+
+MOST_KNOWN = 1_000              # lines that a process remembers
+NUMBERS_OF = ("causes",)        # topics whose numbers the profile page draws; those of others are megabytes in large traces
+_known: dict[tuple[int, str, int, int], TopicLine] = {}
 
 
 def topic_lines(profile: Profile) -> list[TopicLine]:
@@ -35,12 +40,30 @@ def topic_lines(profile: Profile) -> list[TopicLine]:
         written = int(timeline(profile.pk).document["written"])
     except FileNotFoundError:
         return []
-    lines = []
-    for topic in TOPICS:
-        document = topic_read(profile.pk, topic.name, topic.version, written) or {}
-        lines.append(TopicLine(topic, code_pieces(document.get("answer", "")), document.get("applies", True),
-                               document.get("numbers", {})))
-    return lines
+    return [_topic_line(profile.pk, topic, written) for topic in TOPICS]
+
+
+def _topic_line(profile_id: int, topic: Topic, written: int) -> TopicLine:
+    """A made document says the same for ever, unless it rests on facts of the database: those are read each time."""
+    key = (profile_id, topic.name, topic.version, written)
+    if key in _known:
+        return _known[key]
+    document = topic_read(profile_id, topic.name, topic.version, written)
+    if document is None:
+        return TopicLine(topic, [], True, {})
+    numbers = document.get("numbers", {}) if topic.name in NUMBERS_OF else {}
+    line = TopicLine(topic, code_pieces(document.get("answer", "")), document.get("applies", True), numbers)
+    if topic.given is None:
+        if len(_known) >= MOST_KNOWN:
+            _known.clear()
+        _known[key] = line
+    return line
+
+
+def topics_of(profile: Profile) -> list[Topic]:
+    """Return the topics that have something to say of a trace, and, where GPUs worked, those that are not made yet."""
+    has_gpu = bool(profile.summary.get("devices"))
+    return [line.topic for line in topic_lines(profile) if line.applies and (line.answer or has_gpu)]
 
 
 def topic_findings(profile: Profile, topic: Topic, document: dict[str, Any]) -> list[Finding]:
