@@ -64,6 +64,12 @@ def processes(job: str = "", host: str = "") -> list[Process]:
     return sorted(wanted, key=lambda each: (each.job, each.agent.host, -1 if each.rank is None else each.rank, each.pid))
 
 
+def are_there(job: str = "") -> bool:
+    """Return whether any process (of a job) can be captured, without reading them."""
+    asking = {"state__asking__contains": [{"job": job}]} if job else {"state__asking__0__isnull": False}
+    return FleetAgent.objects.filter(last_seen__gte=timezone.now() - SILENT, **asking).exists()
+
+
 def order(keys: Collection[str], steps: int | None, milliseconds: int | None, user: Any, why: str = "") -> list[FleetCapture]:
     """Order captures of processes by `Process.key`: so many steps, or a time. Several begin at one moment, and record a time.
 

@@ -110,7 +110,7 @@ ACTIONS = (
     Page("New suite", "suite-new", needs="tuner.add_suite", words="benchmark watch kernels"),
     Page("Start a gate", "gate-new", needs="tuner.add_gate", words="new check build CI"),
     Page("Compare two profiles", "compare", words="diff builds"),
-    Page("Order a capture from the fleet", "fleet-capture-order", needs="profiles.add_fleetcapture", words="deep agent"),
+    Page("Capture running jobs", "fleet-captures", needs="profiles.add_fleetcapture", words="deep agent"),
     Page("Measure ceilings of a GPU", "ceilings", needs="profiles.add_capture", words="peak bandwidth"),
     Page("Import or export configs", "cache-exchange", words="file"),
     Page("Add a channel", "notified", needs="tuner.add_notified", words="webhook mail notifications"),

@@ -19,6 +19,7 @@ from profiles.families.share_selectors import Share, known_families, recoverable
 from profiles.fleet import selectors
 from profiles.fleet.browse.addresses import GROUP_WORDS, NEXT, View, dims_words, shape_words
 from profiles.fleet.browse.trend_selectors import Trend, trend
+from profiles.fleet.capture_services import are_there
 from profiles.fleet.selectors import Top, TopRow, question_of
 from profiles.fleet.shape_selectors import KnownShape, known_shapes
 from profiles.fleet.store import ON_GPUS, Question
@@ -175,8 +176,9 @@ def fleet_page(view: View) -> FleetPage:
     families = known_families(named)
     recoverable = _recoverable(question, view, top.rows, families)
     shapes = known_shapes(keys) if view.group == "signature" else {}
+    running = _running(view) if named else ""
     lines = [_line(view, row, families, compared, recoverable.get(row.key), cost,
-                   shapes.get(row.key, [])) for row in top.rows]
+                   shapes.get(row.key, []), running) for row in top.rows]
     known = [line.recoverable.ns for line in lines if line.recoverable]
     return FleetPage(top, lines, cost, sum(known) if known else None, compared, from_gpu_sums(question))
 
@@ -227,7 +229,7 @@ def _on_gpu_model(question: Question, view: View, model: str, keys: Sequence[Any
 
 
 def _line(view: View, row: TopRow, families: Mapping[str, int], compared: Trend, recoverable: Recoverable | None,
-          cost: Price | None, shapes: Sequence[KnownShape]) -> Line:
+          cost: Price | None, shapes: Sequence[KnownShape], running: str) -> Line:
     key = row.name if view.group in ("gpu", "host", "build", "job", "model", "gpu_model") else str(row.key)
     below = NEXT[view.group]
     drill = view.link(**{view.group: key, "group": below}) if key else ""
@@ -235,12 +237,19 @@ def _line(view: View, row: TopRow, families: Mapping[str, int], compared: Trend,
     hours = row.estimate_ns / HOUR_NS
     return Line(row, row.name, drill, GROUP_WORDS[below], what.op if what else "", compared.now_ns.get(row.key),
                 compared.before_ns.get(row.key), recoverable,
-                _actions(row.kernel, view, families.get(row.kernel)) if row.kernel else Actions(),
+                _actions(row.kernel, view, families.get(row.kernel), running) if row.kernel else Actions(),
                 cost.number(hours) if cost else "", hours * cost.amount if cost else None,
                 cost.of(recoverable.ns / HOUR_NS) if cost and recoverable else "", shapes)
 
 
-def _actions(kernel: str, view: View, family: int | None) -> Actions:
+def _running(view: View) -> str:
+    """Where running processes (of the job that is looked at) are captured, "" where none can be."""
+    job = view.words.get("job", "")
+    query = f"?{urlencode({'job': job})}" if job else ""
+    return reverse("fleet-captures") + query if are_there(job) else ""
+
+
+def _actions(kernel: str, view: View, family: int | None, running: str) -> Actions:
     """Where to go from a kernel: the forms ask for what the fleet does not know (the program, the shape)."""
     place = {name: view.words[name] for name in ("build", "model") if name in view.words}
     operator = operator_of(kernel)
@@ -249,7 +258,7 @@ def _actions(kernel: str, view: View, family: int | None) -> Actions:
     deep = {"tool": "torch", **place}
     counters = {"tool": "ncu", "kernel": re.escape(bare(kernel)), **place}
     return Actions(
-        f"{reverse('capture-new')}?{urlencode(deep)}",
+        running or f"{reverse('capture-new')}?{urlencode(deep)}",
         # replaying a collective on one rank waits for the others for good
         "" if is_collective(kernel) else f"{reverse('capture-new')}?{urlencode(counters)}",
         f"{reverse('tune-new')}?{urlencode({'operator': operator})}" if operator else "",

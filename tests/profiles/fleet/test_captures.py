@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from datetime import timedelta
 from typing import Any
 
+import numpy as np
 import pytest
 from django.test import Client
 from django.urls import reverse
@@ -12,8 +14,10 @@ from django.utils import timezone
 
 from profiles.fleet import capture_services as services
 from profiles.fleet.browse import capture_selectors
-from profiles.fleet.services import batch_accept
+from profiles.fleet.services import batch_accept, merge_waiting
 from profiles.models import FleetAgent, FleetCapture, Profile
+from workers.agent.aggregate import Sums
+from workers.agent.launches import Context, Gpu, Signature, Window, sum_durations
 from workers.agent.wire import make_batch, pack
 
 pytestmark = pytest.mark.django_db
@@ -122,3 +126,17 @@ def test_what_agents_say_is_not_believed(visitor: Client, asking: Any) -> None:
     send(1, asking=asking)
     assert services.processes() == []
     assert visitor.get(reverse("fleet-captures")).status_code == 200
+
+
+def test_a_kernel_of_the_fleet_leads_to_the_job_that_runs(visitor: Client) -> None:
+    sums = Sums()
+    sums.add(Window(Context("serve", "b", "NVIDIA H200"), Gpu("GPU-1", "NVIDIA H200", "h"), int(time.time() * 1e9), 10**9, 10**9,
+                    sum_durations(np.zeros(9, np.int64), np.full(9, 10**6), [Signature("some_kernel", (1, 1, 1), (1, 1, 1), 0)])))
+    batch_accept(pack(make_batch("other", 1, 0, [sums.summed()])))
+    merge_waiting()
+    link = reverse("fleet-captures") + "?job=serve"
+    assert link not in visitor.get(reverse("fleet"), {"job": "serve"}).content.decode()
+    send(1)
+    assert link in visitor.get(reverse("fleet"), {"job": "serve"}).content.decode()
+    send(2, asking=[])
+    assert link not in visitor.get(reverse("fleet"), {"job": "serve"}).content.decode()
