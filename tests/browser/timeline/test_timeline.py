@@ -77,11 +77,11 @@ def query(page: Any) -> dict[str, list[str]]:
 
 
 def test_a_load_asks_for_few_files(timeline: Any) -> None:
-    """The page, its scripts, styles and icon: at most 12; what it asks the API comes beside."""
+    """The page, its scripts, styles and icon: at most 13; what it asks the API comes beside."""
     asked = timeline.evaluate("['navigation', 'resource'].flatMap((type) => performance.getEntriesByType(type)).map((e) => e.name)")
     files = [url for url in asked if "/api/" not in url]
     assert any("/js/timeline/main.js" in url for url in files) and any(".css" in url for url in files)
-    assert len(files) <= 12, files
+    assert len(files) <= 13, files
     assert all("/static/bundles/" in url for url in files[1:]), files
 
 

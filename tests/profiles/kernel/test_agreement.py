@@ -73,7 +73,7 @@ def test_pages_say_the_same(tmp_store, sign_in_mode, alice):
     client.force_login(alice)
     points = {point["kernel_id"]: point for point in client.get(f"/api/profiles/{profile.pk}/roofline/").json()["points"]}
     assert sum(point["time_ns"] for point in points.values()) == pytest.approx(profile.gpu_time_ns, rel=1e-6)
-    shown = client.get(f"/profiles/{profile.pk}/").content.decode()
+    shown = client.get(f"/profiles/{profile.pk}/kernels/").content.decode()
     for kernel in profile.kernels.all():
         row = re.search(rf'<td class="name"[^>]*><a href="/profiles/{profile.pk}/kernels/{kernel.pk}/">.*?</tr>', shown, re.DOTALL)
         cell = re.search(r'<td data-value="(\w*)" title', row[0]) if row else None
@@ -99,4 +99,4 @@ def test_time_and_counters_of_a_kernel_stand_in_one_row(tmp_store, sign_in_mode,
         said = text(page(alice, f"/profiles/{profile.pk}/kernels/{kernel.pk}/"))
         row = said.split("Time and counters", 1)[1].split("The same kernel family")[0]
         assert trace.name in row and report.name in row and counted.bound in row
-    assert f'href="/profiles/{report.pk}/kernels/{counted.pk}/">report</a>' in page(alice, f"/profiles/{trace.pk}/")
+    assert f'href="/profiles/{report.pk}/kernels/{counted.pk}/">report</a>' in page(alice, f"/profiles/{trace.pk}/kernels/")

@@ -119,7 +119,7 @@ def test_page_files_api_and_findings_of_a_recorded_trace(topic: Topic, fitting: 
     page = get(alice, url).content.decode()
     shown = text_of(page)
     assert text_of(html.escape(document["answer"])).replace("`", "") in shown and topic.question in shown
-    assert page.count('aria-current="page"') >= 2 and all(f"/analysis/{each.name}/" in page for each in TOPICS)
+    assert f'href="{url}" aria-current="page"' in page and all(f"/analysis/{each.name}/" in page for each in TOPICS)
     for image in re.findall(r"<svg[^>]*>|<[^>]*role=\"img\"[^>]*>", page):       # a picture has a text
         assert "aria-label" in image or "aria-hidden" in image or "aria-labelledby" in image, image
     api = f"/api/profiles/{fitting.pk}/analysis/{topic.name}/"
