@@ -13,7 +13,7 @@ from typing import Any
 from django.db.models import Q
 
 from profiles.advice.selectors import AdviceLine, advice_lines
-from profiles.analysis.compare.counter_changes import counter_changes
+from profiles.analysis.compare.counter_changes import CounterChange, counter_changes
 from profiles.analysis.compare.why import WANTED, Why, why
 from profiles.analysis.core.naming.capture_names import capture_name
 from profiles.analysis.core.sentences import pct_text, si_text, time_text
@@ -44,14 +44,8 @@ class ReportedKernel:
     others: int = 0                          # further GPU kernels of the same launch
 
 
-@dataclass(frozen=True)
-class CounterChange:
-    """One counter of both builds: medians over the launches. None: the report does not hold it."""
-
-    name: str
-    unit: str
-    old: float | None
-    new: float | None
+class CountedChange(CounterChange):
+    """One counter of both builds, with its change in words. None: the report does not hold it."""
 
     @property
     def pct(self) -> float | None:
@@ -79,7 +73,7 @@ class CounterChange:
 class CounterComparison:
     old: ReportedKernel | None
     new: ReportedKernel | None
-    numbers: list[CounterChange] = field(default_factory=list)
+    numbers: list[CountedChange] = field(default_factory=list)
     why: Why | None = None
     advice: list[AdviceLine] = field(default_factory=list)          # on the newer one
 
@@ -153,12 +147,12 @@ def compare_counters(old: ReportedKernel | None, new: ReportedKernel | None) -> 
     """Return the counters of both builds, and why the kernel changed."""
     facts = [_facts(side) for side in (old, new)]
     raw = [_raw(side) for side in (old, new)]
-    numbers = [CounterChange("Time under ncu", "ns", *(side.duration_ns if side else None for side in (old, new)))]
-    numbers += [CounterChange(each.name, each.unit, each.old, each.new) for each in counter_changes(facts[0], facts[1], COUNTERS)]
+    numbers = [CountedChange("Time under ncu", "ns", *(side.duration_ns if side else None for side in (old, new)))]
+    numbers += [CountedChange(each.name, each.unit, each.old, each.new) for each in counter_changes(facts[0], facts[1], COUNTERS)]
     tensor = [_median(sum(values.values()) for each in side if (values := each.get("tensor_instructions"))) for side in facts]
-    numbers.append(CounterChange("Tensor-core operations", "FLOP", *tensor))
+    numbers.append(CountedChange("Tensor-core operations", "FLOP", *tensor))
     for unit, named in (("B", BYTES), ("%", TENSOR), ("", LOCAL)):
-        numbers += [CounterChange(name, unit, *(_median(each[metric] for each in side if metric in each) for side in raw))
+        numbers += [CountedChange(name, unit, *(_median(each[metric] for each in side if metric in each) for side in raw))
                     for metric, name in named.items()]
     told = [each for each in numbers if each.old is not None or each.new is not None]
     return CounterComparison(old, new, told, why(*raw) if old and new else None, advice_lines(new.kernel)[:ADVICE] if new else [])
