@@ -1,53 +1,50 @@
 """The thread of a job that opens windows: waits for CUDA, asks the controller, collects, measures, hands windows on.
 
-Nothing here may harm the job: whatever goes wrong switches collecting off for good, with the reason in the state. CUPTI stays
-attached once it is (see `cupti`), so it is attached only to a job that keeps its GPU busy and whose speed is known: what stays
-between windows is measured against the time before the first."""
+Nothing here may harm the job: whatever goes wrong switches collecting off for good, with the reason in the state. CUPTI is in the
+process during a window only, and taken out at the end of one of the job's CUDA calls. Of jobs with CUDA graphs that is not possible
+(`docs/fleet-loss.md`): they are not attached to, and a job that is about to capture its first waits until CUPTI is out."""
 
 from __future__ import annotations
 
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from workers.agent.activity import sm_pct
 from workers.agent.controller import Controller, Limits, Outcome, State
-from workers.agent.cupti import Collector, CuptiError, Seen, cupti_version
+from workers.agent.cupti import Collector, CuptiError, Seen
 from workers.agent.identity import Identity, framework, owner, rocm, torch_profiles
 from workers.agent.launches import MOST_WORD, Context, Gpu, Window
-from workers.agent.libraries import driver_version, used_devices, used_gpus
+from workers.agent.libraries import call_driver, driver_version, used_gpus
 from workers.agent.progress import FEWEST_STEPS, Ranges, Steps, block_means, time_lost, watch_ranges, watch_torch
-from workers.agent.residue.given import Residue, find_residue, kind_of
 
 LOOK_S, LOOK_AGAIN_S = 1.0, 30.0    # for a CUDA context; at a job that may not be attached to
 SLICE_S = 0.01                      # within a window: how soon it closes when a profiler starts
 OFFER_RESERVE_S = 0.12              # of an offered time: to drain
-RETRY_S = 0.2
-LEAST_SM_PCT = 30.0                 # a job whose SMs are less active may be bound by its launches
+OUT_WAIT_S, RETRY_S = 2.0, 1.0      # for a launch of the job in which CUPTI is taken out
 CALM_S, BLOCK_S = 10.0, 0.25         # before the first window, and what is compared with what comes after
 MOST_CALM, FEWEST_CALM = 80, 30      # blocks
-MOST_DRIFT_PCT = 3.5                # that steps of an untouched job grew longer by themselves (docs/fleet-loss.md)
+CAPTURE_WAIT_S, EXIT_WAIT_S = 3.0, 2.0      # until CUPTI is out: of a job that captures a graph in a window, or that ends
+CALL_AGAIN_S, CALLS = 0.005, 10
+GRAPHS = ("it replays CUDA graphs: while CUPTI is attached a decode loop on an H200 takes 7 to 9 % longer, and taking CUPTI out "
+          "ends such a job")
 Sink = Callable[[list[Window]], None]
 
 
 class Collecting(threading.Thread):
-    """`sink` takes the windows of a cycle, one a GPU. `detaches`: take CUPTI out after each window, an experiment
-    that ended jobs. `graphs`: collect from jobs that replay CUDA graphs. `residues`: what stays while attached,
-    as measured before. `ranges`: name windows by what stays open in them."""
+    """`sink` takes the windows of a cycle, one a GPU. `graphs`: attach to jobs that replay CUDA graphs as well, and stay: what that
+    costs is measured against the time before. `ranges`: name windows by what stays open in them."""
 
-    def __init__(self, identity: Identity, limits: Limits, sink: Sink, steps: Steps | None = None, detaches: bool = False,
-                 graphs: bool = False, make_collector: Callable[[], Any] = Collector,
-                 sms: Callable[[list[str]], float | None] = sm_pct, residues: Sequence[Residue] = (),
-                 ranges: Ranges | None = None) -> None:
+    def __init__(self, identity: Identity, limits: Limits, sink: Sink, steps: Steps | None = None, graphs: bool = False,
+                 make_collector: Callable[[], Any] = Collector, ranges: Ranges | None = None) -> None:
         super().__init__(name="ridgepoint-agent", daemon=True)
         self.identity, self.limits, self.sink = identity, limits, sink
         self.steps = steps or Steps()
-        self.detaches, self.graphs = detaches, graphs
+        self.graphs, self.ranges = graphs, ranges
         self.state, self.why = "starting", ""
         self.collector: Any = None
         self.controller: Controller | None = None
@@ -55,9 +52,8 @@ class Collecting(threading.Thread):
         self.set_aside: dict[str, int] = {}         # why a window's cost is unknown -> how often
         self.calm_ns: list[float] = []              # a step before the first window: means of blocks
         self.quiet_ns: deque[float] = deque(maxlen=MOST_CALM)       # and between windows
-        self.residues, self.ranges = residues, ranges
-        self.given: Residue | None = None           # of these the one for this job
-        self._make_collector, self._sms = make_collector, sms
+        self._make_collector = make_collector
+        self._attaching = threading.Lock()          # or about to capture
         self._ended = threading.Event()
         self._free = threading.Event()              # cleared: the job asks for no windows
         self._free.set()
@@ -82,6 +78,12 @@ class Collecting(threading.Thread):
         for each in (self._ended, self._offered, self._free):
             each.set()
 
+    def leave(self) -> None:
+        """End it, in a thread of the job that ends as well: CUPTI must not call back into an interpreter that is gone."""
+        self.end()
+        if self.collector is not None and self.is_alive():
+            self._call_until_out(EXIT_WAIT_S)
+
     def report(self) -> State | None:
         """Return the controller's numbers, None before the first."""
         found = self.controller.report(time.monotonic()) if self.controller else None
@@ -90,12 +92,13 @@ class Collecting(threading.Thread):
     # ---- the thread
 
     def run(self) -> None:
-        try:
-            self._work()
-        except CuptiError as error:
-            self._off(f"another profiler owns CUPTI ({error})" if error.busy else str(error))
-        except BaseException as error:              # it must not end the job, whatever it is
-            self._off(f"{type(error).__name__}: {error}")
+        for do in (self._work, self._finish):
+            try:
+                do()
+            except CuptiError as error:
+                self._off(f"another profiler owns CUPTI ({error})" if error.busy else str(error))
+            except BaseException as error:              # it must not end the job, whatever it is
+                self._off(f"{type(error).__name__}: {error}")
 
     def _off(self, why: str) -> None:
         self.state, self.why = "off", why
@@ -111,15 +114,27 @@ class Collecting(threading.Thread):
             return
         self.collector = self._make_collector()
         self.controller = Controller(self.limits, time.monotonic())
+        self.steps.before_capture = self._leave
         while not self._ended.is_set():
             self._watch()
-            self.controller.residue_pct, self.controller.residue_is_given = self._residue()
+            if self._made_graphs():
+                self._off(f"{GRAPHS}: it is left alone from now on")
+                return
+            self.controller.residue_pct = self.residue_pct()
             plan = self.controller.plan(time.monotonic())
             self.state, self.why = self.controller.state, self.controller.why
             if plan is None:
                 self._ended.wait(LOOK_S)
             elif self._wait_until(plan.at_s):
                 self._cycle(plan.window_s)
+
+    def _finish(self) -> None:
+        """Leave the process as it was, however the work ended."""
+        if self.collector is not None and self.collector.attached and not self.collector.broken:
+            if self.collector.is_open:
+                self.collector.close()
+                self.collector.drain()
+            self._take_out(EXIT_WAIT_S)
 
     def _may_attach(self) -> bool:
         """Return whether the job made a context, marks steps, keeps its GPU busy, and its speed before CUPTI is known now."""
@@ -137,9 +152,8 @@ class Collecting(threading.Thread):
         if self.steps.count < FEWEST_STEPS:
             self.state, self.why = "not collected", "the job marks no steps: what collecting costs could not be measured"
             return False
-        why = self._too_costly(gpus)
-        if why:
-            self.state, self.why = "not collected", why
+        if self._made_graphs():
+            self.state, self.why = "not collected", f"{GRAPHS} (RIDGEPOINT_AGENT_GRAPHS=1 attaches all the same, and stays)"
             self._ended.wait(LOOK_AGAIN_S)
             return False
         self.state, self.why = "starting", "steps are measured before the first window"
@@ -157,52 +171,37 @@ class Collecting(threading.Thread):
         if self.ranges is not None:
             watch_ranges(self.ranges)
 
-    def _too_costly(self, gpus: list[str]) -> str:
-        """Return why this job would lose too much once CUPTI is attached, "" where it would not."""
-        graphs = self.steps.replays and not self.graphs
-        refused = ("it replays CUDA graphs: on an H200 an attached CUPTI alone cost a decode loop 5.8 % of a step "
-                   "(RIDGEPOINT_AGENT_GRAPHS=1 collects all the same)")
-        if graphs and not self.residues:
-            return refused
-        active_pct = self._sms(gpus)
-        if self.residues:
-            kind = kind_of(self.steps.replays, self.steps.updates, active_pct, LEAST_SM_PCT)
-            models = [model for _, model in used_devices()]
-            self.given = find_residue(self.residues, models, driver_version(), cupti_version(), kind)
-        if self.given is not None:
-            return "" if self.given.high_pct < self.limits.loss_pct else (
-                f"an attached CUPTI takes {self.given.low_pct:.2f} to {self.given.high_pct:.2f} % of {self.given.kind} jobs, as "
-                f"measured for this GPU, driver and CUPTI; the limit is {self.limits.loss_pct:g} %")
-        if graphs:
-            return refused
-        if active_pct is None:
-            return "no GPM metrics say whether launches bound this job (nvidia-ml-py, Hopper or later)"
-        return "" if active_pct >= LEAST_SM_PCT else (
-            f"its SMs are {active_pct:.0f} % active: idle, or launch-bound, where CUPTI costs 7 to 13 % while it is attached")
+    def _made_graphs(self) -> bool:
+        return bool(self.steps.captures or self.steps.replays) and not self.graphs
+
+    def _leave(self) -> None:
+        """In the job's thread, before it captures a CUDA graph: wait until CUPTI is out. No graph made under it outlives that."""
+        with self._attaching:
+            collector = self.collector
+            if self.graphs or collector is None or not collector.attached:
+                return
+        self._call_until_out(CAPTURE_WAIT_S)
+
+    def _call_until_out(self, wait_s: float) -> None:
+        """Make calls of the driver that CUPTI is taken out in."""
+        end_s = time.monotonic() + wait_s
+        while self.collector.attached and not self.collector.broken and time.monotonic() < end_s:
+            for _ in range(CALLS):
+                call_driver()
+            time.sleep(CALL_AGAIN_S)
 
     def residue_pct(self) -> tuple[float, float]:
-        """Return (estimate, upper end of its 95 % interval) of what is lost while attached but off, in % of a step."""
-        return self._residue()[0]
-
-    def _residue(self) -> tuple[tuple[float, float], bool]:
-        """Return the residue, and whether it is one that was measured before: the job's own drift is not in it.
-
-        Such a row is left where the job grew slower than it and any drift explain: the row is not of this kind of job then.
-        """
-        low_pct, own_pct, high_pct = self._own_residue()
-        given = self.given
-        if given is not None and low_pct <= given.high_pct + MOST_DRIFT_PCT:
-            return (max(0.0, given.loss_pct), max(0.0, given.high_pct)), True
-        return (max(0.0, own_pct), max(0.0, high_pct)), False
-
-    def _own_residue(self) -> tuple[float, float, float]:
-        """Return (low, estimate, high) against the steps before the first window; a drift of the job counts as well."""
-        if self.detaches or len(self.quiet_ns) < FEWEST_CALM:
-            return 0.0, 0.0, 0.0
+        """Return (estimate, upper end of its 95 % interval) of what is lost where CUPTI stays attached between windows, in % of a
+        step: against the steps before the first window, so a drift of the job counts as well."""
+        if not self._stays() or len(self.quiet_ns) < FEWEST_CALM:
+            return 0.0, 0.0
         before, now = np.array(self.calm_ns), np.array(self.quiet_ns)
         half = 2.1 * float(np.sqrt(before.var(ddof=1) / before.size + now.var(ddof=1) / now.size))
         more, scale = float(now.mean() - before.mean()), 100 / float(before.mean())
-        return (more - half) * scale, more * scale, (more + half) * scale
+        return max(0.0, more * scale), max(0.0, (more + half) * scale)
+
+    def _stays(self) -> bool:
+        return self.graphs and bool(self.steps.captures or self.steps.replays or (self.collector and self.collector.saw_graphs))
 
     def _is_profiled(self) -> bool:
         if torch_profiles():
@@ -213,8 +212,10 @@ class Collecting(threading.Thread):
         """Return whether a window may open; False where the plan is to be made anew."""
         assert self.controller is not None
         while not self._is_profiled():
-            if self.detaches and self.collector.attached:       # the job made no CUDA call when the window closed
-                self.collector.detach(RETRY_S)
+            if self.collector.attached:         # the job made no CUDA call when the window closed
+                self._take_out(RETRY_S)
+            if self._made_graphs():
+                return False
             now = time.monotonic()
             if not self._free.is_set():
                 self._free.wait()
@@ -237,17 +238,20 @@ class Collecting(threading.Thread):
         if self._closed_ns:
             self.quiet_ns.extend(block_means(self.steps.since(max(self._closed_ns, opened_ns - int(2e9))), BLOCK_S))
         until_s = min(opened_s + window_s, self._offer_until_s - OFFER_RESERVE_S) if self._offers else opened_s + window_s
-        collector.open()
-        begun_ns = time.time_ns()
-        while time.monotonic() < until_s and self._free.is_set() and not self._is_profiled():
+        with self._attaching:
+            if self._made_graphs():
+                return
+            collector.open()
+        begun_ns, captures = time.time_ns(), self.steps.captures
+        while time.monotonic() < until_s and self._free.is_set() and self.steps.captures == captures and not self._is_profiled():
             time.sleep(min(SLICE_S, max(0.0, until_s - time.monotonic())))
         closed_ns, cut = time.time_ns(), time.monotonic() < until_s or self._offers
         label = self.ranges.label(opened_ns) if self.ranges is not None else ""
         collector.close()
         drained = collector.drain()
         seen: Seen = collector.sums()
-        if drained and self.detaches:
-            collector.detach()
+        if drained:
+            self._take_out()
         held_s, close_ns = time.monotonic() - opened_s, time.perf_counter_ns()
         observed_ns = max(0, closed_ns - max(begun_ns, seen.first_ns)) if seen.records else 0
         self._ended.wait(min(10.0, held_s * 1.2))       # steps beside the window come after it as well
@@ -255,12 +259,21 @@ class Collecting(threading.Thread):
         self._closed_ns = close_ns
         if lost.seconds is None:
             self.set_aside[lost.why] = self.set_aside.get(lost.why, 0) + 1
-        outcome = Outcome(opened_s, held_s, observed_ns / 1e9, lost.seconds, seen.records, seen.busy_ns, seen.in_graphs, lost.why,
-                          cut)
+        outcome = Outcome(opened_s, held_s, observed_ns / 1e9, lost.seconds, seen.records, lost.why, cut)
         self.controller.tell(outcome)
         self.outcomes.append(outcome)
         if seen.records:
             self.sink(self._windows(seen, observed_ns, label))
+
+    def _take_out(self, wait_s: float = OUT_WAIT_S) -> None:
+        """Take CUPTI out after a window, unless graphs ran in it or a profiler has come."""
+        if self._stays() or torch_profiles():
+            return
+        if self.collector.saw_graphs or self.steps.replays:
+            self._off("CUDA graphs ran in a window: CUPTI stays attached until the process ends, because taking it out would end "
+                      "the job; graphs take some 7 to 9 % longer")
+        else:
+            self.collector.detach(wait_s)
 
     def _windows(self, seen: Seen, observed_ns: int, label: str = "") -> list[Window]:
         now_ns = time.time_ns()

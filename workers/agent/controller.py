@@ -14,14 +14,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-FIRST_WINDOWS, START_DEBT_S = 8, 2.0
+FIRST_WINDOWS, START_DEBT_S = 8, 0.5
 MOST_KEPT = 200                     # windows whose costs are compared; older ones are forgotten with their time
 SHORTEST_S, LONGEST_S = 0.1, 1.6    # a window
 MOST_WAIT_S = 120.0                 # a job whose windows would be rarer is not collected
 LOOK_AGAIN_S = 1800.0               # at a job that is not collected
 MOST_EMPTY = 5                      # windows without a record, each twice as long as the one before
-# a job that keeps its GPU idle by launching: what CUPTI adds to a launch is added to its time
-BOUND_LAUNCHES_PER_S, BOUND_MEAN_NS, BOUND_BUSY_PCT, BOUND_GRAPH_SHARE = 20_000, 20_000, 70.0, 0.5
 # 97.5 % quantiles of Student's t by degrees of freedom 1..30
 _T = (12.71, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101,
       2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042)
@@ -46,8 +44,6 @@ class Outcome:
     observed_s: float
     lost_s: float | None
     records: int = 0
-    busy_ns: int = 0
-    in_graphs: int = 0
     why: str = ""                   # of lost_s None
     cut: bool = False               # it closed before its time: its length says nothing
 
@@ -76,14 +72,10 @@ class State:
 
 
 class Controller:
-    """`residue_pct`: (estimate, upper end) of what is lost between windows where CUPTI stays attached.
-
-    One that was measured before (`residue_is_given`) counts at its upper end, the job's own at its estimate: its noise is large.
-    """
+    """`residue_pct`: (estimate, upper end) of what is lost between windows where CUPTI stays attached; its estimate counts."""
 
     def __init__(self, limits: Limits, now_s: float, residue_pct: tuple[float, float] = (0.0, 0.0)) -> None:
         self.limits, self.start_s, self.residue_pct = limits, now_s, residue_pct
-        self.residue_is_given = False
         self.window_s = limits.window_s
         self.windows = self.empty = 0
         self.state, self.why = "starting", ""
@@ -100,7 +92,7 @@ class Controller:
             return Plan(now_s, self.window_s)
         allowed = self._allowed()
         if allowed <= 0:
-            self._stop(now_s, f"what stays while CUPTI is attached, {self._residue_taken():.2f} %, is above the limit "
+            self._stop(now_s, f"what stays while CUPTI is attached, {self.residue_pct[0]:.2f} %, is above the limit "
                               f"of {self.limits.loss_pct:g} %; it stays until the process ends")
             return None
         costs = self._costs()
@@ -131,16 +123,11 @@ class Controller:
         if not outcome.records:
             self.empty += 1
             if self.empty >= MOST_EMPTY:
-                self._stop(now_s, f"no records in {self.empty} windows of up to {self.window_s:.1f} s: nothing runs, or CUPTI does "
-                                  "not see CUDA graphs that were made before it came")
+                self._stop(now_s, f"no records in {self.empty} windows of up to {self.window_s:.1f} s: nothing runs")
             elif self.window_s < LONGEST_S:
                 self._resize(min(LONGEST_S, self.window_s * 2))
             return
         self.empty = 0
-        bound = launch_bound(outcome)
-        if bound:
-            self._stop(now_s, bound)
-            return
         if outcome.observed_s < 0.5 * self.window_s and self.window_s < LONGEST_S:
             self._resize(min(LONGEST_S, self.window_s * 2))         # records began late: most of the window was for nothing
         self.state, self.why = ("calibrating" if self._is_starting() else "collecting"), ""
@@ -164,10 +151,7 @@ class Controller:
                      100 * seen_s / span_s, self.windows, measured, self.window_s)
 
     def _allowed(self) -> float:
-        return (self.limits.loss_pct - self._residue_taken()) / 100
-
-    def _residue_taken(self) -> float:
-        return self.residue_pct[1 if self.residue_is_given else 0]
+        return (self.limits.loss_pct - self.residue_pct[0]) / 100
 
     def _is_starting(self) -> bool:
         return self.windows < FIRST_WINDOWS
@@ -206,19 +190,6 @@ class Controller:
 
     def _stop(self, now_s: float, why: str) -> None:
         self.state, self.why, self._again_s = "not collected", why, now_s + LOOK_AGAIN_S
-
-
-def launch_bound(outcome: Outcome) -> str:
-    """Return why a job is bound by its launches, "" where it is not: many short ones, outside of graphs, on a GPU often idle."""
-    if not outcome.records or outcome.observed_s <= 0:
-        return ""
-    per_s, mean_ns = outcome.records / outcome.observed_s, outcome.busy_ns / outcome.records
-    busy_pct = outcome.busy_ns / outcome.observed_s / 1e7
-    if per_s < BOUND_LAUNCHES_PER_S or mean_ns > BOUND_MEAN_NS or busy_pct > BOUND_BUSY_PCT or \
-            outcome.in_graphs > BOUND_GRAPH_SHARE * outcome.records:
-        return ""
-    return (f"launch-bound: {per_s:,.0f} launches/s of {mean_ns / 1e3:.1f} µs keep the GPU {busy_pct:.0f} % busy; what CUPTI adds "
-            "to a launch is added to the job's time")
 
 
 def _t(freedom: int) -> float:

@@ -1,17 +1,15 @@
 """Collect kernel records of this process through CUPTI's activity buffers, by ctypes.
 
 attach → open → close → drain → sums → detach. Between open and close the library writes records; whole buffers come back and are
-summed by numpy. CUPTI stays attached: `detach` is an experiment. It calls `cuptiFinalize` in the exit callback of a CUDA call of
-the job, as NVIDIA's manual asks, once records have stopped coming. On an H200 (CUDA 13.0, torch 2.11) that ended every job it
-was tried on all the same: the graph with "unspecified launch failure", matrix products and training by SIGABRT
-(docs/fleet-loss.md). It refuses where graphs were seen."""
+summed by numpy. `detach` takes CUPTI out of the process: `cuptiFinalize` in the exit callback of a CUDA call, as NVIDIA's manual
+asks (CUPTI, "Dynamic attach and detach"). Of a job that replayed CUDA graphs while CUPTI was attached that is not possible: on an
+H200 (CUDA 13.0) the next replay ends it with "unspecified launch failure" (docs/fleet-loss.md)."""
 
 from __future__ import annotations
 
 import ctypes
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,7 +22,11 @@ from workers.agent.records import CONCURRENT_KERNEL, RecordsRefused, decode, gro
 
 BUFFER_BYTES = 1 << 20
 MOST_WAITING = 32                   # full buffers that are held until the window closes; further ones are summed where they come
-DRIVER_API, RUNTIME_API, API_EXIT = 1, 2, 1
+DRIVER_API, RUNTIME_API, API_EXIT, UNSEEN = 1, 2, 1, 8
+# Calls that CUPTI is taken out in. The callback waits for Python's lock, so no call that is made under a lock of the job's which a
+# thread that holds Python's may wait for, as cudaMalloc and cudaEventQuery are under the lock of torch's allocator.
+LAUNCHES = ("cudaLaunchKernel", "cudaLaunchCooperativeKernel", "cuLaunchKernel", "cuLaunchCooperativeKernel")
+OWN_CALL, MOST_CALLS = "cuDriverGetVersion", 2048        # of `libraries.call_driver`; numbers of calls that are looked at
 FLUSH_FORCED = 1
 POLL_S, QUIET_POLLS, MOST_DRAIN_S = 0.02, 3, 5.0
 MULTIPLE_SUBSCRIBERS = 39
@@ -88,6 +90,9 @@ class Collector:
         self._lock = threading.Lock()
         self._finalize = False              # the next exit of a CUDA call takes CUPTI out
         self._finalized = threading.Event()
+        self._depths: dict[int, int] = {}   # thread -> CUDA calls that it is in; none: not known yet
+        self._calls: list[tuple[int, int]] = []         # (domain, number) of LAUNCHES and OWN_CALL
+        self._kept_back: list[npt.NDArray[np.uint64]] = []
         self._subscriber = ctypes.c_void_p()
         self._demangle = Demangler()
         # callbacks live as long as the process: CUPTI may hold their addresses
@@ -122,8 +127,22 @@ class Collector:
         except BaseException as error:
             self.broken = self.broken or f"records cannot be read: {error}"
 
-    def _exit(self, _data: Any, _domain: int, _call: int, info: Any) -> None:
-        if not self._finalize or info[0] != API_EXIT:
+    def _exit(self, _data: Any, domain: int, _call: int, info: Any) -> None:
+        """Take CUPTI out at the end of an outermost CUDA call: the runtime calls the driver, and is in CUPTI's hands until it ends.
+
+        A call that was under way when callbacks came began unseen: a thread is believed once it left the runtime, or after
+        UNSEEN calls of the driver alone.
+        """
+        thread = threading.get_ident()
+        depth = self._depths.get(thread, -UNSEEN)
+        if info[0] != API_EXIT:
+            self._depths[thread] = depth + (1 if depth >= 0 else 0)
+            return
+        if depth <= 0:
+            self._depths[thread] = 0 if domain == RUNTIME_API else min(0, depth + 1)
+            return
+        self._depths[thread] = depth - 1
+        if depth > 1 or not self._finalize:
             return
         with self._lock:
             mine, self._finalize = self._finalize, False
@@ -204,24 +223,23 @@ class Collector:
             self.dropped += dropped.value
         return seen
 
-    def detach(self, wait_s: float = 2.0, touch: Callable[[], None] | None = None) -> bool:
-        """Take CUPTI out of the process at the end of the job's next CUDA call; return whether that came within `wait_s`.
+    def detach(self, wait_s: float = 2.0) -> bool:
+        """Take CUPTI out of the process at the end of one of the job's next launches; return whether that came within `wait_s`.
 
-        `touch` makes a CUDA call, for where the job makes none.
+        A job that launches nothing calls `libraries.call_driver`. The callbacks are there before the first call may take CUPTI out:
+        a call of ours at that moment would race with it.
         """
-        if not self.attached or self.broken or self.saw_graphs:
+        if not self.attached or self.broken:
             return not self.attached
+        self._depths = {}
         self._ask("cuptiSubscribe", ctypes.byref(self._subscriber), self._called, None)
+        self._calls = self._calls or self._find_calls()
+        for domain, number in self._calls:
+            self._ask("cuptiEnableCallback", 1, self._subscriber, domain, number)
+        self._ask("cuptiActivityFlushAll", FLUSH_FORCED)
         self._names.clear()                     # their addresses end with CUPTI
         self._finalized.clear()
         self._finalize = True
-        for domain in (RUNTIME_API, DRIVER_API):
-            error = 0 if self._finalized.is_set() else self._library.cuptiEnableDomain(1, self._subscriber, domain)
-            if error and self._finalize:            # else a call ended in between, and CUPTI with it
-                self.broken = f"cuptiEnableDomain: {_say(error)}"
-                return False
-        if touch is not None:
-            touch()
         if not self._finalized.wait(wait_s):
             with self._lock:
                 pending, self._finalize = self._finalize, False
@@ -232,9 +250,8 @@ class Collector:
         self.attached, self._subscriber = False, ctypes.c_void_p()
         self._dtype = None
         self.detaches += 1
-        self._free += list(self._live.values())     # CUPTI has let go of them
+        self._kept_back += list(self._live.values())     # a late buffer of CUPTI's may still come back
         self._live.clear()
-        del self._free[4:]
         return True
 
     def gpu(self, device: int) -> tuple[str, str]:
@@ -242,6 +259,18 @@ class Collector:
         if device not in self._gpus:
             self._gpus[device] = gpu_of(device)
         return self._gpus[device]
+
+    def _find_calls(self) -> list[tuple[int, int]]:
+        """Return (domain, number) of the calls that CUPTI may be taken out in, by their names: numbers differ between versions."""
+        name, found = ctypes.c_char_p(), []
+        for domain in (RUNTIME_API, DRIVER_API):
+            for number in range(1, MOST_CALLS):
+                if self._library.cuptiGetCallbackName(domain, number, ctypes.byref(name)) or not name.value:
+                    continue
+                said = name.value.decode(errors="replace")
+                if (said.startswith(LAUNCHES) and "MultiDevice" not in said) or said == OWN_CALL:
+                    found.append((domain, number))
+        return found
 
     def _probe(self) -> None:
         """Look whether another profiler has subscribed: only one may. The place is given back, so that one can come later."""

@@ -9,6 +9,7 @@ survives."""
 
 from __future__ import annotations
 
+import atexit
 import os
 import threading
 from collections.abc import Mapping
@@ -21,7 +22,6 @@ from workers.agent.identity import Identity, not_sampled, read_identity
 from workers.agent.launches import Window
 from workers.agent.link import Link, socket_path, window_message
 from workers.agent.progress import Ranges, Steps
-from workers.agent.residue.given import read_residues
 
 ON = ("1", "true", "yes", "on")
 _lock = threading.Lock()
@@ -36,8 +36,7 @@ class Job:
         self.identity, self.environ, self.refused = identity, environ, why
         self.steps = Steps()
         self.collecting = Collecting(identity, limits, self._sink, self.steps,
-                                     environ.get("RIDGEPOINT_AGENT_DETACH", "") in ON,
-                                     environ.get("RIDGEPOINT_AGENT_GRAPHS", "") in ON, residues=read_residues(environ),
+                                     environ.get("RIDGEPOINT_AGENT_GRAPHS", "") in ON,
                                      ranges=read_ranges(environ.get("RIDGEPOINT_AGENT_RANGES", "")))
         self.link = Link(socket_path(environ), self.state)
 
@@ -87,6 +86,7 @@ def start(environ: Mapping[str, str] = os.environ) -> Job | None:
                 os.write(2, f"ridgepoint-agent: not started: {error}\n".encode(errors="replace"))
         if not _is_hooked:
             os.register_at_fork(after_in_child=_after_fork)
+            atexit.register(_leave)
             _is_hooked = True
         return _job
 
@@ -106,6 +106,11 @@ def offer(seconds: float) -> None:
 def state() -> dict[str, Any]:
     """Return the agent's state, {} where none runs."""
     return _job.state() if _job is not None else {}
+
+
+def _leave() -> None:
+    if _job is not None:
+        _job.collecting.leave()
 
 
 def _after_fork() -> None:

@@ -29,7 +29,8 @@ class Steps:
     """The last RING moments, written by the job's thread, read by the agent's."""
 
     def __init__(self, clock_ns: Callable[[], int] = time.perf_counter_ns) -> None:
-        self.count = self.replays = self.updates = 0        # replays of CUDA graphs, steps of optimizers
+        self.count = self.replays = self.captures = 0       # of CUDA graphs
+        self.before_capture: Callable[[], None] = _nothing  # called by the thread that is about to capture one
         self.source = ""            # who counts: "job", "optimizer", "graph replay"
         self._times = array("q", bytes(8 * RING))
         self._clock_ns = clock_ns
@@ -50,6 +51,10 @@ class Steps:
         # of a full ring the oldest may be overwritten meanwhile
         kept = times[:count] if count <= RING else np.roll(times, -(count % RING))[64:]
         return kept[np.searchsorted(kept, moment_ns):]
+
+
+def _nothing() -> None:
+    pass
 
 
 _ORDER = ["job", "optimizer", "graph replay"]
@@ -184,7 +189,7 @@ def watch_ranges(ranges: Ranges) -> list[str]:
 
 
 def watch_torch(steps: Steps) -> list[str]:
-    """Count steps of optimizers and replays of CUDA graphs where torch is loaded; return what is counted.
+    """Count steps of optimizers, captures and replays of CUDA graphs where torch is loaded; return what is counted.
 
     Called again, as by the agent of a forked child, it counts in the steps that were given last.
     """
@@ -195,7 +200,6 @@ def watch_torch(steps: Steps) -> list[str]:
         optimizers._ridgepoint_agent = steps
     elif register is not None:
         def updated(*_: Any) -> None:
-            optimizers._ridgepoint_agent.updates += 1
             optimizers._ridgepoint_agent.step("optimizer")
 
         register(updated)
@@ -214,5 +218,19 @@ def watch_torch(steps: Steps) -> list[str]:
 
         counted._ridgepoint_agent = steps       # type: ignore[attr-defined]
         graph.replay = counted
+        _watch_captures(graph, counted)
         watched.append("graph replay")
     return watched
+
+
+def _watch_captures(graph: Any, counted: Any) -> None:
+    """Tell of a graph before it is captured."""
+    begin = graph.capture_begin
+
+    def began(self: Any, *words: Any, **named: Any) -> Any:
+        own: Steps = counted._ridgepoint_agent
+        own.captures += 1
+        own.before_capture()
+        return begin(self, *words, **named)
+
+    graph.capture_begin = began

@@ -21,5 +21,4 @@ class WithStart(build_py):
         return [*super().get_outputs(include_bytecode), str(Path(self.build_lib, START))]
 
 
-setup(packages=["workers.agent", "workers.agent.residue"], package_dir={"workers.agent": "."},
-      package_data={"workers.agent.residue": ["*.jsonl"]}, cmdclass={"build_py": WithStart})
+setup(packages=["workers.agent"], package_dir={"workers.agent": "."}, cmdclass={"build_py": WithStart})

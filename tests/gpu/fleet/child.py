@@ -1,7 +1,6 @@
 """One process of a measurement: a workload and what is done beside it, phase by phase, a JSON line each on standard output.
 
-    python -m tests.gpu.fleet.child WORKLOAD SECONDS        all but what may end the process
-    python -m tests.gpu.fleet.child WORKLOAD SECONDS churn  CUPTI taken out again and again
+    python -m tests.gpu.fleet.child WORKLOAD SECONDS [GPU]      SECONDS of the agent by itself
 """
 
 from __future__ import annotations
@@ -20,12 +19,10 @@ import torch
 
 from tests.gpu.fleet import workloads
 from workers.agent import collecting
-from workers.agent.activity import sm_pct
 from workers.agent.collecting import Collecting
 from workers.agent.controller import Limits, _t
 from workers.agent.cupti import Collector
 from workers.agent.identity import Identity
-from workers.agent.libraries import used_gpus
 from workers.agent.progress import Steps
 
 BLOCK_S = 0.075
@@ -80,8 +77,7 @@ class Child:
         halves = np.array_split(self.first, 2)
         noise_pct = 100 * self.first.std() / self.first.mean()
         return {"step_ms": self.first.mean() * 1e3, "block_noise_pct": noise_pct, "blocks": self.first.size,
-                "drift": compare(halves[1], halves[0]),
-                "sm_pct": sm_pct(used_gpus(), 0.5), "torch": torch.__version__, "gpu": torch.cuda.get_device_name()}
+                "drift": compare(halves[1], halves[0]), "torch": torch.__version__, "gpu": torch.cuda.get_device_name()}
 
     def attached(self) -> dict[str, Any]:
         """CUPTI is registered, nothing was ever asked for."""
@@ -147,10 +143,21 @@ class Child:
         self.collector.from_ns = 0
         return {"steps": COUNTED[self.name], "records": seen.records, "per_step": seen.records / COUNTED[self.name]}
 
+    def take_out(self) -> dict[str, Any]:
+        """CUPTI is taken out at a launch of this thread; then blocks against those before CUPTI came."""
+        done: list[bool] = []
+        began = time.perf_counter()
+        thread = threading.Thread(target=lambda: done.append(self.collector.detach()))
+        thread.start()
+        while thread.is_alive():
+            self.step()
+        out_ms = 1e3 * (time.perf_counter() - began)
+        return {"against": "untouched", "done": done[0], "out_ms": out_ms, **compare(self.blocks(5.0), self.first)}
+
     def controlled(self, seconds: float) -> dict[str, Any]:
         """The agent by itself, in segments of 1.5 s; beside each one in which it holds."""
         windows: list[Any] = []
-        agent = Collecting(Identity("loss", "", "", "here", 0, ""), Limits(), windows.extend, self.steps, graphs=True)
+        agent = Collecting(Identity("loss", "", "", "here", 0, ""), Limits(), windows.extend, self.steps)
         agent.start()
         end, with_agent, without = time.perf_counter() + seconds, [], []
         while agent.controller is None and agent.state != "off" and time.perf_counter() < end:
@@ -162,39 +169,49 @@ class Child:
             agent.hold()
             self.run(0.05)
             without.append(self.run(0.75).mean())
+        agent.release()
+        self.run(0.5)
         a, b = np.array(with_agent), np.array(without)
         beside = (b + np.roll(b, 1))[1:] / 2 if b.size > 2 else b[1:]
         found = paired(a[1:], beside) if a.size > 3 else {}
         state = agent.report()
-        residue = agent.residue_pct()
-        agent.end()
-        agent.join(20)
+        self.end(agent)
         report = {} if state is None else {f"own_{name}": value for name, value in asdict(state).items()}
         outcomes = [[round(each.held_s, 4), round(each.observed_s, 4), each.lost_s and round(each.lost_s, 5), each.records]
                     for each in agent.outcomes]
         return {"against": "held segments beside", **found, "state": agent.state, "why": agent.why, "waited_s": waited_s, **report,
-                "residue_pct": residue, "set_aside": agent.set_aside, "windows_sent": len(windows), "outcomes": outcomes}
+                "set_aside": agent.set_aside, "windows_sent": len(windows), "outcomes": outcomes,
+                "attached": bool(agent.collector and agent.collector.attached),
+                "taken_out": agent.collector.detaches if agent.collector else 0}
+
+    def end(self, agent: Collecting) -> None:
+        """The agent takes CUPTI out as it ends: at a launch of this thread."""
+        agent.end()
+        end = time.perf_counter() + 20
+        while agent.is_alive() and time.perf_counter() < end:
+            self.run(0.05)
 
     def tails(self) -> dict[str, Any]:
         """p50 and p99 of a step: with nothing open, with windows at any moment, with windows in offers of 0.6 s every 3 s."""
         found: dict[str, Any] = {}
-        agent = Collecting(Identity("loss", "", "", "here", 0, ""), Limits(), lambda windows: None, self.steps, graphs=True)
+        agent = Collecting(Identity("loss", "", "", "here", 0, ""), Limits(), lambda windows: None, self.steps)
         found["off"] = tail(self.run(5.0))
         agent.start()
         while agent.controller is None and agent.is_alive() and time.monotonic() - self.began < 600:
             self.run(0.1)
         found["any moment"] = tail(self.run(8.0))
         agent.offer(0)
+        self.run(1.0)
         outside, inside = [], []
-        for _ in range(4):
+        for _ in range(5):
             outside.append(self.run(2.4))
             agent.offer(0.6)
             inside.append(self.run(0.6))
         found["offered, outside of offers"] = tail(np.concatenate(outside))
         found["offered, all"] = tail(np.concatenate(outside + inside))
         found["windows"], found["state"] = len(agent.outcomes), agent.state
-        agent.end()
-        agent.join(20)
+        self.end(agent)
+        found["off again"] = tail(self.run(5.0))
         return found
 
     def kineto(self) -> dict[str, Any]:
@@ -213,32 +230,6 @@ class Child:
         base = float(before.mean())
         return {"steps": count, "kernels": kernels, "per_step": kernels / count, "start_s": start_s, "stop_s": stop_s,
                 "during_pct": 100 * (float(during.mean()) / base - 1), "after_pct": 100 * (float(after.mean()) / base - 1)}
-
-    def churn(self) -> dict[str, Any]:
-        """Windows by a thread while steps run, CUPTI taken out after each in a CUDA call of this thread."""
-        self.first = self.blocks(3.0)
-        records, detached, failed = [], [], []
-        self.collector = Collector()
-
-        def work() -> None:
-            try:
-                for _ in range(8):
-                    self.collector.open()
-                    time.sleep(0.2)
-                    self.collector.close()
-                    self.collector.drain()
-                    records.append(self.collector.sums().records)
-                    detached.append(self.collector.detach())
-                    time.sleep(0.05)
-            except BaseException as error:
-                failed.append(repr(error))
-
-        thread = threading.Thread(target=work)
-        thread.start()
-        while thread.is_alive():
-            self.run(0.05)
-        return {"records": records, "detached": sum(detached), "failed": failed, "against": "before",
-                **compare(self.blocks(3.0), self.first)}
 
 
 def compare(now: np.ndarray, before: np.ndarray) -> dict[str, float]:
@@ -267,23 +258,19 @@ def main() -> None:
     name, seconds = sys.argv[1], float(sys.argv[2])
     collecting.LOOK_AGAIN_S = 3.0
     child = Child(name)
-    if sys.argv[3:] == ["churn"]:
-        child.phase("churn (experiment)", child.churn)
-        return
     child.phase("untouched", child.untouched)
-    if name == "graph":                     # where what stays comes from
-        child.phase("attached", child.attached)
-        child.phase("after an empty window", child.empty)
-    child.phase("controller", lambda: child.controlled(15.0 if name == "eager" else seconds / 2))
+    if name == "graph":                     # never attached to: what attaching costs it is measured all the same
+        child.phase("controller", lambda: child.controlled(20.0))
+    else:
+        child.phase("controller", lambda: child.controlled(seconds))
+        child.phase("tails", child.tails)
     child.phase("attached", child.attached)
     child.phase("on and off in turn", child.on_and_off)
     child.phase("always on", child.always_on)
     child.phase("attached, off", child.off)
     child.phase("counted", child.counted)
-    if name == "graph":
-        child.phase("tails", child.tails)
-        child.step = workloads.make(name)
-        child.phase("attached, off, a new graph", child.off)
+    if name != "graph":
+        child.phase("taken out", child.take_out)
     child.phase("kineto", child.kineto)
 
 

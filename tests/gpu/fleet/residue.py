@@ -4,7 +4,7 @@ Of each workload one process a variant (`residue_child.VARIANTS`), two untouched
 gets a turn of steps, in random order, so a drift of the machine meets all alike. After some rounds all end and a new generation
 starts: what differs from process to process is in the interval as well. One JSON line a result:
 
-    residue     a variant against untouched processes; agents can be given these lines as RIDGEPOINT_AGENT_RESIDUE
+    residue     a variant against untouched processes
     same        untouched against untouched: its interval should hold 0
     alone       untouched once others had attached, against before: what CUPTI does to the whole GPU (a drift is in it)
     died, refused, missing
@@ -134,6 +134,10 @@ class Workload:
                 self._keep(number, process)
             if not process.why:
                 process.end()
+        for process in living:
+            if process.variant.startswith("out"):
+                self.tell({"result": "windows", **self._place(), "variant": process.variant,
+                           **{name: process.facts.get(name) for name in ("records", "out_ms")}})
         beside = [float(each.mean()) for process in untouched for each in process.turns]
         if alone and beside:
             self.tell({"result": "alone", **self._place(), "against": "the same processes once the others had attached",
@@ -169,7 +173,7 @@ class Workload:
     def _died(self, process: Process) -> bool:
         refused = process.why.startswith("refused")
         self.deaths[process.variant] = MOST_DEATHS if refused else self.deaths.get(process.variant, 0) + 1
-        words = process.log.read_text(errors="replace")[-600:] if process.log.exists() else ""
+        words = process.log.read_text(errors="replace")[:1500] if process.log.exists() else ""
         self.tell({"result": "refused" if refused else "died", **self._place(), "variant": process.variant, "why": process.why,
                    "words": words})
         return False
@@ -199,7 +203,7 @@ def _as_base(cells: Sequence[Cell]) -> list[Cell]:
 
 def main() -> None:
     asked = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    own = [name for name in VARIANTS if name != BASE]
+    own = [name for name, variant in VARIANTS.items() if name != BASE and not variant.later]
     asked.add_argument("--minutes", type=float, default=9.0, help="in all (default: %(default)s)")
     asked.add_argument("--only", nargs="*", default=NAMES, choices=NAMES)
     asked.add_argument("--variants", nargs="*", default=own, choices=own)

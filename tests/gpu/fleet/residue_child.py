@@ -18,9 +18,12 @@ import numpy as np
 
 from workers.agent.cupti import Collector, CuptiError, cupti_version
 from workers.agent.identity import torch_profiles
+from workers.agent.libraries import call_driver
 from workers.agent.records import CONCURRENT_KERNEL, KERNEL
 
 WINDOWS, WINDOW_S, SETTLE_S = 3, 0.2, 0.1
+OUT_WINDOWS = 8
+COLLECT = "collect"
 DIES_WITH_PARENT = 1                # PR_SET_PDEATHSIG
 # CUpti_ActivityAttribute of cupti_activity.h, CUDA 13.0
 DEVICE_BUFFER_SIZE, PRE_ALLOCATE, HOST_PINNED, PER_THREAD = 0, 6, 8, 9
@@ -37,6 +40,8 @@ class Variant:
     in_context: bool = False        # cuptiActivityEnableContext instead of cuptiActivityEnable
     hardware: bool = False          # timestamps by the Hardware Event System (Blackwell)
     flush_ms: int = 0
+    out: str = ""                   # CUPTI is taken out after each window: OUT says how
+    later: bool = False             # windows when COLLECT asks for them
     agent_thread: bool = False      # only a thread of Python that wakes as the agent's does
     flags: dict[int, int] = field(default_factory=dict)        # attributes of one byte
     sizes: dict[int, int] = field(default_factory=dict)         # attributes of size_t
@@ -55,6 +60,10 @@ VARIANTS = {
                            sizes={DEVICE_BUFFER_SIZE: 400_000, PRE_ALLOCATE: 1}),
     "early, pinned": Variant("early", flags={HOST_PINNED: 1}),
     "early, hardware": Variant("early", hardware=True),
+    "out, at a step": Variant(out="step", windows=OUT_WINDOWS),
+    "out, at any call": Variant(out="call", windows=OUT_WINDOWS),
+    "out, between steps": Variant(out="direct", windows=OUT_WINDOWS),
+    "out, later": Variant(out="call", windows=OUT_WINDOWS, later=True),
     "agent's thread": Variant("never", agent_thread=True),
 }
 
@@ -80,6 +89,15 @@ class Attached(Collector):
         if self.variant.flush_ms:
             self._ask("cuptiActivityFlushPeriod", ctypes.c_uint32(self.variant.flush_ms))
 
+    def finalize(self) -> None:
+        """Take CUPTI out in no CUDA call."""
+        self._ask("cuptiActivityFlushAll", 1)
+        self._names.clear()
+        self._ask("cuptiFinalize")
+        self.attached, self._dtype = False, None
+        self._kept_back += list(self._live.values())
+        self._live.clear()
+
     def _set(self, attribute: int, value: Any) -> None:
         self._ask("cuptiActivitySetAttribute", ctypes.c_int(attribute), ctypes.byref(ctypes.c_size_t(ctypes.sizeof(value))),
                   ctypes.byref(value))
@@ -98,7 +116,8 @@ class Attached(Collector):
 
 
 def serve(connection: Connection, workload: str, name: str, log: str) -> None:
-    """Attach, warm up, say {"ready"}; then a float asks for steps of so many seconds, None ends it. Never returns."""
+    """Attach, warm up, say {"ready"}; then a float asks for steps of so many seconds, COLLECT for windows, None ends it. Never
+    returns."""
     ctypes.CDLL(None).prctl(DIES_WITH_PARENT, signal.SIGKILL)
     with open(log, "ab") as errors:
         os.dup2(errors.fileno(), 2)
@@ -127,25 +146,59 @@ def work(connection: Connection, workload: str, variant: Variant) -> None:
         collector.attach()
     step = workloads.make(workload)
     run(step, 0.5)
-    if collector is not None:
+    records: list[int] = []
+    took_ms: list[float] = []
+
+    def collect() -> None:
+        assert collector is not None
         collector.attach()
         for _ in range(variant.windows):
             collector.open()
             run(step, WINDOW_S)
             collector.close()
             collector.drain()
-            collector.sums()
+            records.append(collector.sums().records)
+            run(step, WINDOW_S / 4 if variant.out else WINDOW_S)
+            began_s = time.perf_counter()
+            if variant.out:
+                take_out(collector, variant.out, step)
+            took_ms.append(round(1e3 * (time.perf_counter() - began_s), 1))
             run(step, WINDOW_S)
+
+    if collector is not None and not variant.later:
+        collect()
     if variant.agent_thread:
         threading.Thread(target=wake, daemon=True).start()
     gc.collect()
     gc.freeze()
-    records = collector.records if collector else 0
     connection.send({"ready": True, "gpu": torch.cuda.get_device_name(), "driver": driver_version(), "torch": torch.__version__,
-                     "cupti": cupti_version(), "records": records})
+                     "cupti": cupti_version(), "records": records, "out_ms": took_ms})
     while (seconds := connection.recv()) is not None:
+        if seconds == COLLECT:
+            collect()
+            connection.send([records, took_ms])
+            continue
         run(step, SETTLE_S)
         connection.send(run(step, seconds))
+
+
+def take_out(collector: Collector, how: str, step: Any) -> None:
+    """"step": in a call of this thread that does nothing, the GPU idle. "call": in any launch of a thread that goes on with its
+    steps, as the agent does. "direct": by this thread in no call, the GPU idle."""
+    if how != "call":
+        ctypes.CDLL("libcuda.so.1").cuCtxSynchronize()
+    if how == "direct":
+        collector.finalize()
+        done = True
+    else:
+        found: list[bool] = []
+        thread = threading.Thread(target=lambda: found.append(collector.detach()))
+        thread.start()
+        while thread.is_alive():
+            (call_driver if how == "step" else step)()
+        done = bool(found and found[0])
+    if not done:
+        raise RuntimeError(f"CUPTI was not taken out: {collector.broken or 'no call came'}")
 
 
 def run(step: Any, seconds: float) -> np.ndarray:

@@ -1,14 +1,20 @@
-"""Window after window in a job with graphs, streams, threads and forks: `python -m tests.gpu.fleet.soak --minutes 60`.
+"""Window after window in a job with streams, threads, backward passes, forks and at last graphs: `python -m tests.gpu.fleet.soak`.
 
-A line a minute: memory of the process and of the GPU, windows, records, results that were checked, and those that were wrong. The
-last line says whether it stood: no death, no wrong result, no dropped record, no window without records, no growth of memory after
-the second minute. CUPTI stays attached; the windows are the agent's own, without its controller, so that there are many."""
+    --minutes 60 --processes 1 --out FILE
+
+The agent itself runs in it, its limit so wide that windows follow each other; CUPTI is taken out after each. For the last fifth of
+the time the job captures CUDA graphs and replays them: the agent has to step aside. A line a minute and process: memory of the
+process and of the GPU, windows, records, results that were checked, and those that were wrong. The last line of a process says
+whether it stood: no death, no hang, no wrong result, no dropped record, no window without records, no growth of memory after the
+second minute."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import os
+import random
+import signal
 import subprocess
 import sys
 import threading
@@ -18,20 +24,20 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-WINDOW_S, BETWEEN_S, FORK_EVERY_S, LINE_EVERY_S = 0.2, 0.3, 5.0, 60.0
-THREADS, STREAMS = 2, 3
-MOST_GROWTH_MB = 32.0               # from the end of the second minute to the last line
+FORK_EVERY_S, LINE_EVERY_S, HANGS_S = 5.0, 60.0, 90.0
+THREADS, STREAMS, GRAPHS_FROM = 2, 3, 0.8
+MOST_GROWTH_MB = 32.0               # from the end of the second minute to the last line before graphs
 
 
 @dataclass
 class Tally:
-    windows: int = 0
-    empty_windows: int = 0
-    undrained: int = 0
+    windows: int = 0                # with records
+    taken_out: int = 0
     records: int = 0
     dropped: int = 0
     checked: int = 0
     wrong: int = 0
+    replays: int = 0
     forks: int = 0
     bad_forks: int = 0
     failed: str = ""                # the first error of a thread
@@ -53,56 +59,119 @@ def soak(seconds: float, tell: Callable[[dict[str, Any]], None]) -> bool:
     """Run all of it for a time; return whether it stood."""
     import torch
 
-    from tests.gpu.fleet import workloads
-
     tally, began_s, memory = Tally(), time.monotonic(), []
-    graph = graph_step(torch, workloads, tally)
+    step = backward_step(torch, tally)
     threads = [threading.Thread(target=tally.guard(each), daemon=True)
-               for each in (*(stream_step(torch, tally, seed) for seed in range(THREADS)), window_step(tally))]
+               for each in (*(stream_step(torch, tally, seed) for seed in range(THREADS)), allocate_step(torch))]
+    agent = start_agent(tally)
     for thread in threads:
         thread.start()
-    next_fork_s, next_line_s = began_s + FORK_EVERY_S, began_s + LINE_EVERY_S
+    next_fork_s, next_line_s, graphs = began_s + FORK_EVERY_S, began_s + LINE_EVERY_S, False
     while not tally.ended and time.monotonic() - began_s < seconds:
-        graph()
+        if not graphs and time.monotonic() - began_s > GRAPHS_FROM * seconds:
+            step, graphs = graph_step(torch, tally), True
+        step()
+        agent.steps.step()
         if time.monotonic() > next_fork_s:
             next_fork_s += FORK_EVERY_S
             fork(tally)
         if time.monotonic() > next_line_s:
             next_line_s += LINE_EVERY_S
-            memory.append(rss_mb())
-            tell({"result": "minute", "at_s": round(time.monotonic() - began_s), "rss_mb": memory[-1], "gpu_mb": gpu_mb(torch),
-                  **asdict(tally)})
+            count(agent, tally)
+            if not graphs:
+                memory.append(rss_mb())
+            tell({"result": "minute", "pid": os.getpid(), "at_s": round(time.monotonic() - began_s), "rss_mb": rss_mb(),
+                  "gpu_mb": gpu_mb(torch), "state": agent.state, **asdict(tally)})
     tally.ended = True
     for thread in threads:
         thread.join(30)
+    count(agent, tally)
     growth_mb = round(memory[-1] - memory[1], 1) if len(memory) > 2 else None
-    stood = not (tally.failed or tally.wrong or tally.dropped or tally.bad_forks or tally.empty_windows
-                 or any(thread.is_alive() for thread in threads) or (growth_mb or 0) > MOST_GROWTH_MB) and tally.windows > 0
-    tell({"result": "soak", "stood": stood, "minutes": round((time.monotonic() - began_s) / 60, 1), "growth_mb": growth_mb,
-          "gpu": torch.cuda.get_device_name(), "torch": torch.__version__, **asdict(tally)})
+    harmed = bool(tally.failed or tally.wrong or tally.dropped or tally.bad_forks or (growth_mb or 0) > MOST_GROWTH_MB)
+    stepped_aside = tally.taken_out >= tally.windows > 0 and agent.state == "off" and "CUDA graphs" in agent.why
+    stood = stepped_aside and not harmed and not any(thread.is_alive() for thread in threads)
+    tell({"result": "soak", "pid": os.getpid(), "stood": stood, "minutes": round((time.monotonic() - began_s) / 60, 1),
+          "growth_mb": growth_mb, "state": agent.state, "why": agent.why, "gpu": torch.cuda.get_device_name(),
+          "torch": torch.__version__, **asdict(tally)})
     return stood
 
 
-def graph_step(torch: Any, workloads: Any, tally: Tally) -> Callable[[], None]:
-    """Replays of a graph that was made before CUPTI came, its output compared with that of the first."""
-    weights = [torch.randn(4096, 4096, device="cuda", dtype=torch.bfloat16) / 64 for _ in range(4)]
-    hidden = torch.randn(8, 4096, device="cuda", dtype=torch.bfloat16)
+def start_agent(tally: Tally) -> Any:
+    from workers.agent.collecting import Collecting
+    from workers.agent.controller import Limits
+    from workers.agent.identity import Identity
+
+    def sink(windows: list[Any]) -> None:
+        tally.windows += 1
+
+    limits = Limits(loss_pct=90.0, coverage_pct=80.0, shortest_wait_s=0.05)
+    agent = Collecting(Identity("soak", "", "", "here", 0, ""), limits, sink)
+    agent.start()
+    return agent
+
+
+def count(agent: Any, tally: Tally) -> None:
+    if agent.collector is not None:
+        tally.taken_out, tally.records, tally.dropped = (agent.collector.detaches, agent.collector.records, agent.collector.dropped)
+    if agent.state == "off" and "CUDA graphs" not in agent.why:
+        tally.failed = tally.failed or f"the agent: {agent.why}"
+
+
+def backward_step(torch: Any, tally: Tally) -> Callable[[], None]:
+    """Forward and backward, whose second half runs in a thread of autograd's; gradients compared with those of the first."""
+    torch.manual_seed(1)
+    weights = [torch.randn(512, 512, device="cuda", requires_grad=True) for _ in range(6)]
+    x = torch.randn(256, 512, device="cuda")
+
+    def gradients() -> list[Any]:
+        hidden = x
+        for weight in weights:
+            hidden = torch.nn.functional.silu(hidden @ weight / 23)
+        for weight in weights:
+            weight.grad = None
+        hidden.square().mean().backward()
+        torch.cuda.current_stream().synchronize()
+        return [weight.grad for weight in weights]
+
+    gradients()
+    expected = [each.clone() for each in gradients()]
+
+    def step() -> None:
+        found = gradients()
+        tally.checked += 1
+        tally.wrong += not all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
+
+    return step
+
+
+def graph_step(torch: Any, tally: Tally) -> Callable[[], None]:
+    """Replays of a graph that is captured now, its output compared with that of the first."""
+    weights = [torch.randn(1024, 1024, device="cuda", dtype=torch.bfloat16) / 32 for _ in range(4)]
+    hidden = torch.randn(8, 1024, device="cuda", dtype=torch.bfloat16)
+
+    def run() -> Any:
+        found = hidden
+        for _ in range(8):
+            found = torch.nn.functional.silu(torch.nn.functional.rms_norm(found, (1024,)) @ weights[0] @ weights[1])
+        return found
+
     side = torch.cuda.Stream()
     with torch.cuda.stream(side):
         for _ in range(3):
-            workloads._decode(hidden, weights)
-    torch.cuda.synchronize()
+            run()
+    torch.cuda.current_stream().wait_stream(side)
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        out = workloads._decode(hidden, weights)
+    with torch.cuda.graph(graph, capture_error_mode="thread_local"):       # other threads go on
+        out = run()
     graph.replay()
-    torch.cuda.synchronize()
+    torch.cuda.current_stream().synchronize()
     expected = out.clone()
 
     def step() -> None:
         for _ in range(20):
             graph.replay()
         torch.cuda.current_stream().synchronize()
+        tally.replays += 20
         tally.checked += 1
         tally.wrong += not torch.equal(out, expected)
 
@@ -130,22 +199,19 @@ def stream_step(torch: Any, tally: Tally, seed: int) -> Callable[[], None]:
     return step
 
 
-def window_step(tally: Tally) -> Callable[[], None]:
-    """The agent's windows, as its thread opens them."""
-    from workers.agent.cupti import Collector
-
-    collector = Collector()
+def allocate_step(torch: Any) -> Callable[[], None]:
+    """Allocations and frees, now and then of the device's memory itself: calls of CUDA under the lock of torch's allocator."""
+    chance = random.Random(0)
+    kept: list[Any] = []
 
     def step() -> None:
-        collector.open()
-        time.sleep(WINDOW_S)
-        collector.close()
-        tally.undrained += not collector.drain()
-        seen = collector.sums()
-        tally.windows += 1
-        tally.records, tally.dropped = collector.records, collector.dropped
-        tally.empty_windows += not seen.records and tally.windows > 1       # the first may miss all (fleet-loss.md)
-        time.sleep(BETWEEN_S)
+        kept.append(torch.empty(chance.randrange(1 << 10, 1 << 24), device="cuda", dtype=torch.uint8))
+        if len(kept) > 20:
+            del kept[chance.randrange(20)]
+        if chance.random() < 0.02:
+            kept.clear()
+            torch.cuda.empty_cache()
+        time.sleep(0.001)
 
     return step
 
@@ -173,31 +239,59 @@ def say(line: dict[str, Any]) -> None:
     sys.stdout.flush()
 
 
+def watch(child: subprocess.Popen[str], seconds: float, tell: Callable[[dict[str, Any]], None]) -> bool:
+    """Pass on what a child says; a death and a hang are lines too. Return whether it stood."""
+    errors: list[str] = []
+    assert child.stdout and child.stderr
+    reading = threading.Thread(target=lambda: errors.append(child.stderr.read()[-3000:] if child.stderr else ""))
+    reading.start()
+    hung = threading.Timer(seconds + HANGS_S, lambda: child.send_signal(signal.SIGABRT))        # faulthandler says where
+    hung.start()
+    stood = ended = False
+    for line in child.stdout:
+        if line.startswith("{"):
+            said = json.loads(line)
+            ended, stood = ended or said["result"] == "soak", stood or bool(said.get("stood"))
+            tell(said)
+    status = child.wait()
+    is_hung = not hung.is_alive()
+    hung.cancel()
+    reading.join(10)
+    if not ended or status not in (0, 1):
+        tell({"result": "hung" if is_hung else "died", "status": status, "words": "".join(errors)})
+        return False
+    return stood
+
+
 def main() -> int:
     asked = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     asked.add_argument("--minutes", type=float, default=60)
+    asked.add_argument("--processes", type=int, default=1, help="at once; GPUs are given in turn")
+    asked.add_argument("--gpus", type=int, default=1)
+    asked.add_argument("--out", type=Path, help="lines are added to this file as well")
     asked.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     options = asked.parse_args()
     if options.child:
         os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"           # equal bits on several streams, as cuBLAS's manual says
         return 0 if soak(options.minutes * 60, say) else 1
-    child = subprocess.Popen([sys.executable, "-X", "faulthandler", "-m", "tests.gpu.fleet.soak", "--child", "--minutes",
-                              str(options.minutes)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    errors: list[str] = []
-    assert child.stdout and child.stderr
-    reading = threading.Thread(target=lambda: errors.append(child.stderr.read()[-1000:] if child.stderr else ""))
-    reading.start()
-    ended = False
-    for line in child.stdout:
-        if line.startswith("{"):
-            ended = ended or json.loads(line)["result"] == "soak"
-            sys.stdout.write(line)
-            sys.stdout.flush()
-    status = child.wait()
-    reading.join(10)
-    if not ended:
-        say({"result": "died", "status": status, "words": "".join(errors)})
-    return 0 if ended and not status else 1
+
+    def tell(line: dict[str, Any]) -> None:
+        say(line)
+        if options.out:
+            with options.out.open("a") as file:
+                file.write(json.dumps(line) + "\n")
+
+    command = [sys.executable, "-X", "faulthandler", "-m", "tests.gpu.fleet.soak", "--child", "--minutes", str(options.minutes)]
+    stood: list[bool] = []
+    watchers = []
+    for number in range(options.processes):
+        own = {**os.environ, "CUDA_VISIBLE_DEVICES": str(number % options.gpus)} if options.gpus > 1 else dict(os.environ)
+        child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=own)
+        watchers.append(threading.Thread(target=lambda child=child: stood.append(watch(child, options.minutes * 60, tell))))
+        watchers[-1].start()
+    for each in watchers:
+        each.join()
+    return 0 if len(stood) == options.processes and all(stood) else 1
 
 
 if __name__ == "__main__":

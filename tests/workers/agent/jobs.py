@@ -17,15 +17,13 @@ class SimulatedJob:
     step_s: float
     slower: float
     launches_per_s: float = 100_000.0
-    mean_ns: float = 5_000.0
-    in_graphs: bool = True
     noise: float = 0.0
     attach_s: float = 0.002
     marks: bool = True
     chance: np.random.Generator = field(default_factory=lambda: np.random.default_rng(0))
     now_s: float = 0.0
     lost_s: float = 0.0
-    seen_s: float = 0.0
+    windows: list[tuple[float, float, float]] = field(default_factory=list)     # in s: opened, seen, lost before
     times_ns: list[int] = field(default_factory=list)
 
     def run(self, until_s: float, factor: float = 1.0) -> None:
@@ -34,6 +32,15 @@ class SimulatedJob:
             self.now_s += usual * factor
             self.lost_s += usual * (factor - 1)
             self.times_ns.append(int(self.now_s * 1e9))
+
+    def seen_pct(self, from_s: float = 0.0) -> float:
+        """Return the share of the time since a moment that windows saw, in %."""
+        return 100 * sum(seen_s for opened_s, seen_s, _ in self.windows if opened_s >= from_s) / (self.now_s - from_s)
+
+    def lost_pct(self, from_s: float = 0.0) -> float:
+        """Return the share of the time since a moment that was lost, in %."""
+        before_s = next((lost_s for opened_s, _, lost_s in self.windows if opened_s >= from_s), self.lost_s)
+        return 100 * (self.lost_s - before_s) / (self.now_s - from_s)
 
     def drive(self, controller: Controller, seconds: float) -> None:
         """Let the controller open windows for a time."""
@@ -44,7 +51,7 @@ class SimulatedJob:
                 self.run(min(end_s, self.now_s + 60) if plan is None else end_s)
                 continue
             self.run(plan.at_s)
-            opened_s = self.now_s
+            opened_s, lost_before_s = self.now_s, self.lost_s
             self.now_s += self.attach_s
             self.lost_s += self.attach_s
             self.run(opened_s + plan.window_s, 1 + self.slower)
@@ -53,11 +60,10 @@ class SimulatedJob:
             held_s = self.now_s - opened_s
             self.run(self.now_s + held_s * 1.2)
             observed_s = max(0.0, open_s - 0.02)
-            self.seen_s += observed_s
+            self.windows.append((opened_s, observed_s, lost_before_s))
             del self.times_ns[:-60_000]
             times = np.array(self.times_ns, np.int64)
             times = times[times > int((opened_s - 12) * 1e9)]
             lost = time_lost(times, int(opened_s * 1e9), int((opened_s + held_s) * 1e9)).seconds if self.marks else None
             records = int(observed_s * self.launches_per_s)
-            controller.tell(Outcome(opened_s, held_s, observed_s, lost, records, int(records * self.mean_ns),
-                                    records if self.in_graphs else 0))
+            controller.tell(Outcome(opened_s, held_s, observed_s, lost, records))

@@ -23,18 +23,21 @@ LAUNCH_NS = 20_000
 
 
 class SimulatedCupti:
-    """A launch of 15 µs every 20 µs while a window is open."""
+    """A launch of 15 µs every 20 µs while a window is open. `outs`: how often it was taken out."""
 
     def __init__(self) -> None:
-        self.attached, self.records, self.dropped, self.fails = False, 0, 0, ""
+        self.attached, self.is_open, self.records, self.dropped, self.fails, self.broken = False, False, 0, 0, "", ""
+        self.saw_graphs, self.launches = False, True
+        self.waits_s: list[float] = []
+        self.outs = 0
 
     def open(self) -> None:
         if self.fails:
             raise CuptiError(self.fails, busy="owns" in self.fails)
-        self.attached, self.opened_ns = True, time.time_ns()
+        self.attached, self.is_open, self.opened_ns = True, True, time.time_ns()
 
     def close(self) -> None:
-        self.closed_ns = time.time_ns()
+        self.is_open, self.closed_ns = False, time.time_ns()
 
     def drain(self) -> bool:
         return True
@@ -45,6 +48,17 @@ class SimulatedCupti:
         one = KernelSum(Signature("k", (1, 1, 1), (1, 1, 1), 0), count, count * 15_000, 15_000, 15_000, 0.0, np.array([480]),
                         np.array([count]))
         return Seen(self.opened_ns, self.closed_ns, count, 0, count * 15_000, {0: KernelSums.of([one])})
+
+    def detach(self, wait_s: float) -> bool:
+        """A launch is where it is taken out."""
+        self.waits_s.append(wait_s)
+        end_s = time.monotonic() + wait_s
+        while not self.launches and time.monotonic() < end_s:
+            time.sleep(0.002)
+        if self.launches:
+            self.attached = False
+            self.outs += 1
+        return self.launches
 
     def gpu(self, device: int) -> tuple[str, str]:
         return "GPU-1", "simulated"
@@ -59,10 +73,11 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
 
 
-def start(cupti: SimulatedCupti, sms: float | None = 90.0, steps: bool = True, **more: Any) -> tuple[Collecting, list[Window]]:
+def start(cupti: SimulatedCupti, steps: bool = True, steps_seen: Steps | None = None,
+          **more: Any) -> tuple[Collecting, list[Window]]:
     windows: list[Window] = []
     own = Collecting(Identity("j", "b", "m", "h", 0, ""), Limits(loss_pct=50.0, window_s=0.1, shortest_wait_s=0.1), windows.extend,
-                     Steps(), make_collector=lambda: cupti, sms=lambda gpus: sms, **more)
+                     steps_seen or Steps(), make_collector=lambda: cupti, **more)
     own.start()
     if steps:
         def run() -> None:
@@ -96,27 +111,94 @@ def test_windows_come_with_what_they_stand_for(quick: None) -> None:
     assert sum(one.launches for one in windows[0].kernels) == pytest.approx(windows[0].observed_ns / LAUNCH_NS, rel=0.2)
 
 
-@pytest.mark.parametrize("cupti, sms, steps, why", [
-    ("", 3.0, True, "3 % active"), ("", None, True, "no GPM metrics"), ("", 90.0, False, "marks no steps")])
-def test_jobs_that_are_not_attached_to(quick: None, cupti: str, sms: float | None, steps: bool, why: str) -> None:
+def test_a_job_that_marks_no_steps_is_not_attached_to(quick: None) -> None:
     simulated = SimulatedCupti()
-    own, windows = start(simulated, sms, steps)
-    until(own, lambda: why in own.why)
+    own, windows = start(simulated, steps=False)
+    until(own, lambda: "marks no steps" in own.why)
     assert own.state == "not collected" and not simulated.attached and not windows
     finish(own)
 
 
-def test_jobs_with_cuda_graphs_are_not_attached_to_unless_asked(quick: None) -> None:
+def test_cupti_is_taken_out_after_every_window(quick: None) -> None:
     simulated = SimulatedCupti()
+    own, windows = start(simulated)
+    until(own, lambda: len(windows) >= 3)
+    until(own, lambda: not simulated.attached)
+    finish(own)
+    assert simulated.outs >= 3 and len(windows) - simulated.outs in (0, 1)
+
+
+def test_a_job_that_launches_nothing_is_asked_again_until_cupti_is_out(quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(collecting, "OUT_WAIT_S", 0.05)
+    monkeypatch.setattr(collecting, "RETRY_S", 0.05)
+    simulated = SimulatedCupti()
+    simulated.launches = False
+    own, windows = start(simulated)
+    until(own, lambda: len(simulated.waits_s) >= 4)
+    count = len(windows)
+    assert simulated.attached and own.state != "off"
+    simulated.launches = True
+    until(own, lambda: simulated.outs)
+    until(own, lambda: len(windows) > count)            # and goes on
+    finish(own)
+
+
+@pytest.mark.parametrize("graphs", ["replays", "captures"])
+def test_jobs_with_cuda_graphs_are_not_attached_to_unless_asked(quick: None, graphs: str) -> None:
+    simulated, steps = SimulatedCupti(), Steps()
+    setattr(steps, graphs, 1)
+    own, windows = start(simulated, steps_seen=steps)
+    until(own, lambda: "replays CUDA graphs" in own.why)
+    assert own.state == "not collected" and own.collector is None and not windows
+    finish(own)
+    simulated, steps = SimulatedCupti(), Steps()
+    setattr(steps, graphs, 1)
+    own, windows = start(simulated, steps_seen=steps, graphs=True)
+    until(own, lambda: len(windows) >= 2)
+    finish(own)
+    assert simulated.attached and not simulated.outs            # it stays, and what that costs is told
+    assert own.residue_pct()[1] > 0
+
+
+def test_a_job_waits_until_cupti_is_out_before_it_captures_a_graph(quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    simulated = SimulatedCupti()
+    simulated.launches = False
+    calls: list[int] = []
+
+    def call() -> None:             # of the job's thread, in which CUPTI is taken out
+        calls.append(1)
+        simulated.launches = True
+
+    monkeypatch.setattr(collecting, "call_driver", call)
     own, _ = start(simulated)
-    own.steps.replays = 1
-    until(own, lambda: "replays CUDA graphs" in own.why or own.collector is not None)
-    assert own.collector is not None or own.state == "not collected"
-    finish(own)
-    own, windows = start(SimulatedCupti(), graphs=True)
-    own.steps.replays = 1
-    until(own, lambda: windows)
-    finish(own)
+    until(own, lambda: simulated.attached)
+    own.steps.captures += 1
+    own.steps.before_capture()
+    assert not simulated.attached and calls
+    until(own, lambda: own.state == "off")
+    assert "left alone from now on" in own.why and simulated.outs == 1
+
+
+def test_graphs_that_ran_in_a_window_keep_cupti_where_it_is(quick: None) -> None:
+    simulated = SimulatedCupti()
+    own, windows = start(simulated)
+    until(own, lambda: simulated.attached)
+    simulated.saw_graphs = True             # replayed by C++, so no hook told of them
+    until(own, lambda: own.state == "off")
+    own.join(10)
+    assert simulated.attached and "stays attached until the process ends" in own.why and windows
+
+
+def test_a_job_that_ends_waits_until_cupti_is_out(quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    simulated = SimulatedCupti()
+    simulated.launches = False
+    monkeypatch.setattr(collecting, "call_driver", lambda: setattr(simulated, "launches", True))
+    own, _ = start(simulated)
+    until(own, lambda: simulated.attached)
+    own.leave()
+    assert not simulated.attached
+    own.join(10)
+    assert not own.is_alive()
 
 
 @pytest.mark.parametrize("fails, why", [("cuptiSubscribe: another profiler owns CUPTI", "another profiler owns CUPTI"),
@@ -132,10 +214,12 @@ def test_an_error_switches_it_off_for_good(quick: None, fails: str, why: str) ->
 
 
 def test_anything_a_sink_raises_stays_in_the_agent(quick: None) -> None:
-    own, _ = start(SimulatedCupti())
+    simulated = SimulatedCupti()
+    own, _ = start(simulated)
     own.sink = lambda windows: 1 // 0           # type: ignore[assignment]
     until(own, lambda: own.state == "off")
-    assert "ZeroDivisionError" in own.why
+    own.join(10)
+    assert "ZeroDivisionError" in own.why and not simulated.attached
 
 
 def test_a_torch_profiler_takes_over(quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
