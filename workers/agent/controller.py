@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 FIRST_WINDOWS, START_DEBT_S = 8, 0.5
+UNMEASURED, UNMEASURED_DEBT_S = 3, 1.0      # windows until a cost is measured; until then each counts as lost altogether
 MOST_KEPT = 200                     # windows whose costs are compared; older ones are forgotten with their time
 SHORTEST_S, LONGEST_S = 0.1, 1.6    # a window
 MOST_WAIT_S = 120.0                 # a job whose windows would be rarer is not collected
@@ -98,7 +99,8 @@ class Controller:
         costs = self._costs()
         next_s = self._next_cost(costs)
         spent_s = sum(upper for _, _, upper in costs)
-        debt_s = START_DEBT_S if self._is_starting() and (self.windows < 3 or self._measured()[0] is not None) else 0.0
+        measured = self._measured()[0] is not None
+        debt_s = UNMEASURED_DEBT_S if self.windows < UNMEASURED else START_DEBT_S if self._is_starting() and measured else 0.0
         earned_at_s = self.start_s + (spent_s + next_s - debt_s) / allowed
         apart_s = max(self.limits.shortest_wait_s, self.window_s / (self.limits.coverage_pct / 100) - self.window_s)
         at_s = max(earned_at_s, self._last_s + (apart_s if self.windows else 0.0))
@@ -165,7 +167,7 @@ class Controller:
 
     def _measured(self) -> tuple[float | None, float]:
         lost = np.array([each.lost_s for each in self._kept if each.lost_s is not None])
-        if lost.size < 3:
+        if lost.size < UNMEASURED:
             return None, 0.0
         half = _t(lost.size - 1) * float(lost.std(ddof=1)) / math.sqrt(lost.size)
         return float(lost.mean()), half

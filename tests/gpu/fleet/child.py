@@ -1,6 +1,6 @@
 """One process of a measurement: a workload and what is done beside it, phase by phase, a JSON line each on standard output.
 
-    python -m tests.gpu.fleet.child WORKLOAD SECONDS [GPU]      SECONDS of the agent by itself
+    python -m tests.gpu.fleet.child WORKLOAD SECONDS [brief]    SECONDS of the agent by itself; brief: nothing else
 """
 
 from __future__ import annotations
@@ -263,6 +263,8 @@ def main() -> None:
         child.phase("controller", lambda: child.controlled(20.0))
     else:
         child.phase("controller", lambda: child.controlled(seconds))
+        if sys.argv[3:] == ["brief"]:
+            return
         child.phase("tails", child.tails)
     child.phase("attached", child.attached)
     child.phase("on and off in turn", child.on_and_off)

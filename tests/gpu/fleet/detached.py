@@ -1,6 +1,6 @@
 """What is lost after CUPTI was taken out: `python -m tests.gpu.fleet.detached WORKLOAD [--seconds 60] [--gpu 0] [--out FILE]`.
 
-Three processes of a workload take turns of a third of a second: one that will be collected from, and two that never are. Then the
+Three processes of a workload take turns of a quarter of a second: one that will be collected from, and two that never are. Then the
 first has windows, CUPTI taken out after each, and the turns go on. Each process is compared with itself before and beside the
 others, so neither what differs between processes nor a drift of the machine counts. Lines after each series of windows: `detached`,
 the collected one beside both others; `same`, one untouched beside the other, whose interval should hold 0."""
@@ -22,7 +22,7 @@ from tests.gpu.fleet.residue import BASE, Process
 from tests.gpu.fleet.residue_child import COLLECT
 from workers.agent.controller import _t
 
-TURN_S, SERIES, PARTS, WINDOWS_S = 0.33, 3, 20, 60.0
+TURN_S, SERIES, PARTS, WINDOWS_S = 0.25, 3, 20, 60.0
 NAMES = ("collected", "untouched", "untouched again")
 
 

@@ -20,16 +20,16 @@ LIMIT_S = 120.0
 class Case:
     """Graphs of a decode step and a collector, used in the order that a case says."""
 
-    def __init__(self) -> None:
+    def __init__(self, size: int = 1024, layers: int = 8) -> None:
         import torch
 
-        from tests.gpu.fleet import workloads
         from workers.agent.cupti import Collector
 
-        self.torch, self.decode = torch, workloads._decode
+        self.torch = torch
         torch.manual_seed(0)
-        self.weights = [torch.randn(1024, 1024, device="cuda", dtype=torch.bfloat16) / 32 for _ in range(4)]
-        self.hidden = torch.randn(8, 1024, device="cuda", dtype=torch.bfloat16)
+        self.layers = layers
+        self.weights = [torch.randn(size, size, device="cuda", dtype=torch.bfloat16) / size ** 0.5 for _ in range(4)]
+        self.hidden = torch.randn(8, size, device="cuda", dtype=torch.bfloat16)
         side = torch.cuda.Stream()
         with torch.cuda.stream(side):
             for _ in range(3):
@@ -41,7 +41,7 @@ class Case:
 
     def _run(self) -> Any:
         hidden = self.hidden
-        for _ in range(8):
+        for _ in range(self.layers):
             residual = hidden
             query, key = hidden @ self.weights[0], hidden @ self.weights[1]
             hidden = self.torch.softmax(query.float(), -1).to(hidden.dtype) * key
@@ -157,19 +157,30 @@ def captured_under_the_agent(case: Case) -> None:
                                  "attached": agent.collector.attached}) + "\n")
 
 
+def replayed_in_many_windows(case: Case) -> None:
+    replay = case.make()
+    for _ in range(5):
+        replay()
+        case.window(replay)
+        case.out()
+        replay()
+
+
 CASES = {each.__name__: each for each in (made_before_and_idle, made_afterwards, made_in_a_window, replayed_while_attached,
-                                           replayed_in_a_window, captured_under_the_agent)}
+                                           replayed_in_a_window, replayed_in_many_windows, captured_under_the_agent)}
+LARGE = " (480 kernels)"            # of cases with a graph as `workloads` has it
+RUNS = [*CASES, *(name + LARGE for name in ("made_before_and_idle", "replayed_in_a_window", "replayed_in_many_windows"))]
 
 
 def main() -> int:
     if sys.argv[1:]:
-        case = Case()
-        CASES[sys.argv[1]](case)
+        case = Case(4096, 53) if LARGE in sys.argv[1] else Case()
+        CASES[sys.argv[1].removesuffix(LARGE)](case)
         sys.stdout.write(json.dumps({"checked": case.checked, "wrong": case.wrong, "records": case.records,
                                      "detaches": case.collector.detaches, "gpu": case.torch.cuda.get_device_name()}) + "\n")
         return 0
     children = {name: subprocess.Popen([sys.executable, "-X", "faulthandler", "-m", "tests.gpu.fleet.graph_cases", name], text=True,
-                                       stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=dict(os.environ)) for name in CASES}
+                                       stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=dict(os.environ)) for name in RUNS}
     for name, child in children.items():
         try:
             out, errors = child.communicate(timeout=LIMIT_S)
