@@ -48,7 +48,6 @@ def measures(page: Mapping[str, Any]) -> dict[str, Measure]:
     add("launches", "time:launches", "Launches", kernel.launches, "")
     if whole is None:
         return found
-    add("", "head:time", "Mean time", (whole.point.duration_ns or 0.0) / page["counted"] if page.get("counted") else None, "ns")
     add("", "head:roof", "Of its roof", whole.point.roof_pct, "pct")
     add("", "head:occupancy", "Occupancy", whole.occupancy.achieved_pct, "pct")
     for bar in page["sol"]:

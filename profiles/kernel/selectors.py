@@ -21,8 +21,7 @@ def page_of(kernel: KernelStat, params: Mapping[str, str]) -> dict[str, Any]:
     page = kernel_page(kernel, params)
     if page["whole"] is None:
         return page | {"rules_at": {}, "rules": []}
-    known = sum(not row.incomplete for row in page["launches"])
-    return page | {"counted": 1 if page["single"] else known, "rules_at": rules_at(page["rules"])}
+    return page | {"rules_at": rules_at(page["rules"])}
 
 
 def rules_for(kernel: KernelStat, part: str) -> list[Mapping[str, Any]]:
@@ -83,8 +82,8 @@ def frame(kernel: KernelStat, current: str, params: Mapping[str, str]) -> dict[s
     chosen = baseline_of(params)
     find = params.get("find", "")[:200]
     launches = list(kernel.counter_launches.filter(incomplete="").only("index", "duration_ns", "kernel_id"))
-    return {"kernel": kernel, "profile": kernel.profile, "tabs": tabs.tabs(kernel, current, given), "chosen": chosen, "given": given,
-            "candidates": candidates(kernel, find), "find": find, "moved": tabs.MOVED, "here": tabs.address(kernel, current),
+    return {"kernel": kernel, "profile": kernel.profile, "tabs": tabs.tabs(kernel, current, given), "chosen": chosen,
+            "given": given, "candidates": candidates(kernel, find), "find": find, "moved": tabs.MOVED, "here": tabs.address(kernel, current),
             "own_launches": launches_offered({"kernel": kernel, "launches": launches}) if len(launches) > 1 else []}
 
 
