@@ -13,6 +13,7 @@ ROW, TOP, BOX = 50, 12, 38               # height of a row, above the first, hei
 ALWAYS = ("global", "local", "shared")   # the other spaces only where the kernel uses them
 IN_L1 = ("global", "local", "texture", "surface", "ldgsts")
 UNITS = {"inst": "inst", "req": "req", "wavefronts": "wavefronts"}
+MANY_TIMES = 10.0                        # from here a change says how often, not how many percent
 HEATS = (10.0, 30.0, 60.0, 80.0)         # % of a link's peak: the borders between the five colours
 
 
@@ -111,8 +112,10 @@ def _arrow(link: Link, x1: float, x2: float, y: float) -> dict[str, Any]:
 def _versus(link: Link, old: Link | None, y: float) -> dict[str, Any]:
     if old is None or link.amount is None or old.amount is None or not (link.amount or old.amount):
         return {}
-    change = f" {100.0 * (link.amount / old.amount - 1.0):+.3g} %" if old.amount else ""
-    return {"versus": f"was {amount_text(old)}{change}", "base_y": y + 11}
+    ratio = link.amount / old.amount if old.amount else None
+    change = "" if ratio is None else f" × {ratio:.3g}" if ratio >= MANY_TIMES else f" {100.0 * (ratio - 1.0):+.3g} %"
+    before = si_text(old.amount, "B" if link.unit == "B" else "").strip()        # its unit stands above it
+    return {"versus": f"{before}{change}", "base_y": y + 11}
 
 
 def amount_text(link: Link) -> str:

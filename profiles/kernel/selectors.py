@@ -83,7 +83,8 @@ def frame(kernel: KernelStat, current: str, params: Mapping[str, str]) -> dict[s
     find = params.get("find", "")[:200]
     launches = list(kernel.counter_launches.filter(incomplete="").only("index", "duration_ns", "kernel_id"))
     return {"kernel": kernel, "profile": kernel.profile, "tabs": tabs.tabs(kernel, current, given), "chosen": chosen,
-            "given": given, "candidates": candidates(kernel, find), "find": find, "moved": tabs.MOVED, "here": tabs.address(kernel, current),
+            "given": given, "candidates": candidates(kernel, find), "find": find, "moved": tabs.MOVED,
+            "here": tabs.address(kernel, current),
             "own_launches": launches_offered({"kernel": kernel, "launches": launches}) if len(launches) > 1 else []}
 
 

@@ -52,7 +52,7 @@ def test_a_searched_baseline_lies_over_every_tab(watched: Any, address: str) -> 
     for tab, inside in (("Memory", ".memory-chart text.base"), ("Warps", "#pipes .sol-ghost"), ("Raw", "#details .versus")):
         page.click(f".kernel-tabs a >> text={tab}")
         expect(page.locator(".kernel-tabs [aria-current]")).to_have_text(tab)
-        eventually(lambda: page.locator(inside).count() > 0)
+        expect(page.locator(inside).first).to_be_attached()
         assert "baseline=" in page.url
     page.locator("#metrics").scroll_into_view_if_needed()
     poll(page, "document.querySelectorAll('#metrics-grid .tabulator-row').length > 5")
