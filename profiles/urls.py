@@ -19,6 +19,8 @@ from profiles.families import pages as families_pages
 from profiles.fleet import api as fleet_api
 from profiles.fleet.browse import capture_pages as fleet_capture_pages
 from profiles.fleet.browse import pages as fleet_pages
+from profiles.kernel import api as kernel_api
+from profiles.kernel import pages as kernel_pages
 from profiles.notes import api as notes_api
 from profiles.occupancy import api as occupancy_api
 from profiles.occupancy import pages as occupancy_pages
@@ -51,7 +53,7 @@ urlpatterns = [
     path("profiles/<int:pk>/roofline/", rooflines_pages.roofline, name="roofline"),
     path("profiles/<int:pk>/roofline/typed/", rooflines_pages.typed_work, name="roofline-typed"),      # POST
     path("profiles/<int:pk>/kernels/", overview_pages.profile_kernels, name="profile-kernels"),  # ?kernels=all|shapes|all-shapes
-    path("profiles/<int:pk>/kernels/<int:kernel_pk>/", overview_pages.kernel_detail, name="kernel"),
+    path("profiles/<int:pk>/kernels/<int:kernel_pk>/", kernel_pages.kernel, name="kernel"),
     path("profiles/<int:pk>/kernels/<int:kernel_pk>/source/", source_pages.source, name="source"),        # ?launch=0&metric=…
     path("profiles/<int:pk>/kernels/<int:kernel_pk>/sampling/", source_pages.sampling, name="sampling"),  # ?launch=0
     path("profiles/<int:pk>/kernels/<int:kernel_pk>/tune/", actions_pages.kernel_tune, name="kernel-tune"),            # → form
@@ -61,6 +63,7 @@ urlpatterns = [
     path("profiles/<int:pk>/advice/", advice_pages.advice_decide, name="advice-decide-run"),  # POST
     path("advice/", advice_pages.advice_list, name="advice"),                      # ?show=open|verified|refuted|dismissed
     path("profiles/<int:pk>/analysis/<slug:name>/", topics_pages.topic_page, name="topic"),
+    path("profiles/<int:pk>/kernels/<int:kernel_pk>/<slug:tab>/", kernel_pages.kernel, name="kernel-tab"),     # memory, warps, …
     path("profiles/<int:pk>/delete/", overview_pages.profile_delete, name="profile-delete"),  # POST
     path("kernels/", families_pages.kernel_list, name="kernel-list"),
     path("kernels/shapes/<int:pk>/", families_pages.family_shape, name="family-shape"),
@@ -99,6 +102,9 @@ urlpatterns = [
     path("api/profiles/<int:pk>/kernel-shapes/", overview_api.KernelShapeListApi.as_view(), name="api-kernel-shapes"),
     path("api/profiles/<int:pk>/counters/", overview_api.CounterListApi.as_view(), name="api-counters"),
     path("api/profiles/<int:pk>/kernels/<int:kernel_pk>/anatomy/", anatomy_api.AnatomyApi.as_view(), name="api-anatomy"),
+    path("api/profiles/<int:pk>/kernels/<int:kernel_pk>/baselines/", kernel_api.BaselineListApi.as_view(),
+         name="api-kernel-baselines"),
+    path("api/profiles/<int:pk>/kernels/<int:kernel_pk>/overlay/", kernel_api.OverlayApi.as_view(), name="api-kernel-overlay"),
     path("api/profiles/<int:pk>/tables/", overview_api.TableListApi.as_view(), name="api-tables"),
     path("api/profiles/<int:pk>/roofline/", rooflines_api.RooflineApi.as_view(), name="api-roofline"),
     path("api/profiles/<int:pk>/source/<int:launch>/", source_api.SourceApi.as_view(), name="api-source"),

@@ -123,7 +123,9 @@ ARROWS = {
     "profiles.notes": "profiles.models workers.jobs profiles.rows profiles.timeline",
     "profiles.overview":
         "profiles.trace profiles.analysis.core profiles.charts profiles.models profiles.library profiles.compare "
-        "profiles.exports profiles.advice profiles.profile profiles.upload profiles.counters profiles.topics",
+        "profiles.exports profiles.profile profiles.upload profiles.counters profiles.topics",
+    "profiles.kernel":
+        "profiles.charts profiles.models profiles.advice profiles.counters profiles.source",
     "tuner.models": "workers.jobs",
     "tuner.trial": "",
     "tuner.cache.formats": "tuner.trial",

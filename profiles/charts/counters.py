@@ -13,11 +13,14 @@ from profiles.charts.roofline import roofline_figure
 from profiles.charts.words import time_text
 from profiles.theme import PALETTE, figure, follows, item
 
-__all__ = ["kernel_figures", "stall_figure", "time_text"]
+__all__ = ["stall_figure", "tab_figures", "time_text"]
 
 
-def stall_figure(stalls: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
-    """Cycles a warp spends in each state between two instructions, longest on top; shares where no cycles are known."""
+def stall_figure(stalls: Sequence[Mapping[str, Any]], baseline: Sequence[Mapping[str, Any]] = ()) -> dict[str, Any] | None:
+    """Cycles a warp spends in each state between two instructions, longest on top; shares where no cycles are known.
+
+    The baseline's are hollow bars.
+    """
     chosen = [stall for stall in stalls if stall["share_pct"] >= 0.1][:12]
     if not chosen:
         return None
@@ -36,19 +39,40 @@ def stall_figure(stalls: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
     labels = plot.text("cycles", "name", text="text", source=source, x_offset=5, y_offset=0, text_baseline="middle",
                        text_font_size="11px")
     follows(labels.glyph, text_color="--text")
+    unit = "cycles" if known else "share_pct"
+    before = {each["reason"]: each[unit] for each in baseline if each[unit] is not None}
+    hollow = [(stall["known"].title, before[stall["reason"]]) for stall in chosen if stall["reason"] in before]
+    if hollow:
+        old = plot.hbar(y=[name for name, _ in hollow], right=[size for _, size in hollow], height=0.9, fill_color=None,
+                        line_width=1.5, line_dash="dashed", name="baseline")
+        follows(old.glyph, line_color="--text")
+        plot.hover.renderers = [plot.renderers[0]]
     plot.x_range.start = 0
-    plot.x_range.end = 1.12 * max(sizes)
+    plot.x_range.end = 1.12 * max([*sizes, *(size for _, size in hollow)])
     plot.ygrid.grid_line_color = None
     return item(plot)
 
 
-def kernel_figures(page: Mapping[str, Any]) -> dict[str, Any]:
-    """The figures of a kernel page made by `selectors_counters.kernel_page`."""
+def tab_figures(page: Mapping[str, Any], tab: str) -> dict[str, Any]:
+    """The figures of one tab of a kernel, with the baseline's values where the page has one (`baseline`)."""
     if page["whole"] is None:
         return {}
-    return {
-        "chart": memory_chart(page["anatomy"].chart),
-        "roofline_figure": cached_figure((page["version"], "roofline"), lambda: roofline_figure(
-            page["points"], page["ceilings"], height=420, tap=False)),
-        "stall_figure": cached_figure((page["version"], "stalls"), lambda: stall_figure(page["stalls"])),
-    }
+    base = page["baseline"]["page"] if page["baseline"] and page["baseline"]["page"]["whole"] else None
+    version = (page["version"], base["version"] if base else None)
+    if tab == "memory":
+        return {"chart": memory_chart(page["anatomy"].chart, base["anatomy"].chart if base else None)}
+    if tab == "warps":
+        return {"stall_figure": cached_figure((version, "stalls"), lambda: stall_figure(
+            page["stalls"], base["stalls"] if base else ()))}
+    return {"roofline_figure": cached_figure((version, "roofline"), lambda: _roofline(page, base))} if tab == "" else {}
+
+
+def _roofline(page: Mapping[str, Any], base: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """Dots of the launches; of a baseline too, joined by an arrow from its longest launch to the longest one here."""
+    points = list(page["points"])
+    if base is None or not points or not base["points"]:
+        return roofline_figure(points, page["ceilings"], height=420, tap=False)
+    old = max(base["points"], key=lambda point: point["time_ns"] or 0.0)
+    new = max(range(len(points)), key=lambda at: points[at]["time_ns"] or 0.0)
+    return roofline_figure([*points, {**old, "short_name": "baseline"}], page["ceilings"], height=420, tap=False,
+                           pairs=[(len(points), new)])

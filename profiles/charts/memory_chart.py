@@ -13,11 +13,15 @@ ROW, TOP, BOX = 50, 12, 38               # height of a row, above the first, hei
 ALWAYS = ("global", "local", "shared")   # the other spaces only where the kernel uses them
 IN_L1 = ("global", "local", "texture", "surface", "ldgsts")
 UNITS = {"inst": "inst", "req": "req", "wavefronts": "wavefronts"}
+MANY_TIMES = 10.0                        # from here a change says how often, not how many percent
 HEATS = (10.0, 30.0, 60.0, 80.0)         # % of a link's peak: the borders between the five colours
 
 
-def memory_chart(chart: Chart) -> dict[str, Any] | None:
-    """Return the chart's boxes and arrows with places, None where the report holds none."""
+def memory_chart(chart: Chart, baseline: Chart | None = None) -> dict[str, Any] | None:
+    """Return the chart's boxes and arrows with places, None where the report holds none.
+
+    An arrow that the baseline has too says its amount there and the change.
+    """
     if not chart.collected:
         return None
     link = {(each.source, each.target): each for each in chart.links}
@@ -53,6 +57,10 @@ def memory_chart(chart: Chart) -> dict[str, Any] | None:
             arrows.append(_arrow(link["l2", "fabric"], _right(L2), FAR_X[0], centre))
         else:
             arrows += _both(link[key, "l2"], link["l2", key], L2, FAR_X, centre)
+    old = {(each.source, each.target): each for each in baseline.links} if baseline else {}
+    for arrow in arrows:
+        if arrow and arrow.get("link"):
+            arrow |= _versus(arrow["link"], old.get((arrow["link"].source, arrow["link"].target)), arrow["y"])
     unused = [SPACES[key][0].lower() for key in SPACES if key not in used]
     return {"width": _right(FAR_X) + 8, "height": height, "boxes": boxes, "arrows": [each for each in arrows if each],
             "unused": ", ".join(unused), "through_l1": link["l1", "smem"], "text": text(chart), "rows": rows(chart)}
@@ -98,7 +106,16 @@ def _arrow(link: Link, x1: float, x2: float, y: float) -> dict[str, Any]:
     share = f" {pct_text(link.pct)} of peak." if link.pct is not None else ""
     return {"x1": x1, "x2": x2, "y": y, "label_y": y - 5, "label": label, "middle": (x1 + x2) / 2, "heat": heat(link.pct),
             "idle": not link.amount, "unknown": link.amount is None,
-            "tip": 1 if x2 > x1 else -1, "title": f"{label}.{share} {' + '.join(link.metrics)}"}
+            "tip": 1 if x2 > x1 else -1, "link": link, "title": f"{label}.{share} {' + '.join(link.metrics)}"}
+
+
+def _versus(link: Link, old: Link | None, y: float) -> dict[str, Any]:
+    if old is None or link.amount is None or old.amount is None or not (link.amount or old.amount):
+        return {}
+    ratio = link.amount / old.amount if old.amount else None
+    change = "" if ratio is None else f" × {ratio:.3g}" if ratio >= MANY_TIMES else f" {100.0 * (ratio - 1.0):+.3g} %"
+    before = si_text(old.amount, "B" if link.unit == "B" else "").strip()        # its unit stands above it
+    return {"versus": f"{before}{change}", "base_y": y + 11}
 
 
 def amount_text(link: Link) -> str:

@@ -44,7 +44,8 @@ def anatomy_page(kernel: KernelStat, launch: LaunchCounters) -> dict[str, Any]:
         "sides": [{"side": side, "first": side.parts[:SHOWN_PARTS], "rest": side.parts[SHOWN_PARTS:]} for side in parts.sides],
         "memory_tables": [{
             "name": table.title, "number": number, "columns": table.columns,
-            "rows": [[(value, column.unit, column.text) for value, column in zip(row, table.columns, strict=True)]
+            "rows": [[(value, column.unit, column.text, f"table:{table.title}:{row[0]}:{column.name}")
+                      for value, column in zip(row, table.columns, strict=True)]
                      for row in table.rows]} for number, table in enumerate(parts.tables)],
         "opcodes": parts.mix.opcodes[:SHOWN_OPCODES] if parts.mix else [],
         "more_opcodes": parts.mix.opcodes[SHOWN_OPCODES:] if parts.mix else [],

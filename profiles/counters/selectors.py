@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -58,12 +58,11 @@ def kernel_page(kernel: KernelStat, params: Mapping[str, str]) -> dict[str, Any]
         return page
     page |= anatomy_page(kernel, one) | {"single": single}
     measured = measured_gpus()
-    listed = rules.merge_launch_rules([(row.duration_ns, row.rules) for row in rows if not row.incomplete])
     return page | {
         "longest": whole.index, "sol": _sol(whole), "judged": judge(whole),
         "headroom": headroom(whole, whole.point.duration_ns or 0.0),
         "limits": _limits(whole), "limiter": limiter_words(whole.occupancy),
-        "stalls": _stalls(whole), "parameters": _parameters(whole), "rules": [_rule(rule) for rule in listed],
+        "stalls": _stalls(whole), "parameters": _parameters(whole), "rules": rule_rows([row for row in rows if not row.incomplete]),
         "points": [point_of(kernel, [facts], f"#{facts.index}", kernel.profile, kernel.profile.name, measured) for facts in known],
         "ladder": [asdict(rung) for rung in rungs(known, measured)],
         "ceilings": [each.as_json() for each in ceilings(known, by_device(known, measured))], "thresholds": counters.THRESHOLDS,
@@ -132,6 +131,11 @@ def _work(whole: LaunchFacts) -> list[dict[str, Any]]:
     return [{"name": gpus.PRECISIONS.get(precision, precision), "flop": flop, "peak": whole.roofs.compute.get(precision),
              "source": whole.roofs.source.get(precision, "")}
             for precision, flop in sorted(whole.point.by_precision.items(), key=lambda pair: -pair[1])]
+
+
+def rule_rows(rows: Iterable[LaunchCounters]) -> list[dict[str, Any]]:
+    """Return NVIDIA's rules of these launches, the largest estimate first."""
+    return [_rule(rule) for rule in rules.merge_launch_rules([(row.duration_ns, row.rules) for row in rows])]
 
 
 def _rule(rule: Mapping[str, Any]) -> dict[str, Any]:

@@ -16,8 +16,6 @@ from django.urls import reverse
 from django.utils.http import urlencode
 from django.views.decorators.http import require_http_methods, require_safe
 
-from profiles.advice.selectors import advice_lines, people
-from profiles.charts import counters as charts_counters
 from profiles.charts import strip as charts_strip
 from profiles.charts import trace as charts_trace
 from profiles.charts.causes import leading
@@ -25,7 +23,7 @@ from profiles.charts.figure_cache import cached_figure
 from profiles.charts.minimap import lane_pictures
 from profiles.counters import selectors as selectors_counters
 from profiles.library import selectors
-from profiles.models import KernelStat, Profile
+from profiles.models import Profile
 from profiles.profile import selectors as selectors_profile
 from profiles.profile.busy import busy_lanes
 from profiles.profile.top_kernels import sort_columns, time_by_bound, top_kernels
@@ -190,11 +188,3 @@ def profile_delete(request: HttpRequest, pk: int) -> HttpResponse:
         messages.success(request, f"Deleted {profile.name}.")
         return redirect("profile-list")
     return render(request, "profiles/confirm_delete.html", {"profile": profile, "captures": selectors_profile.captures_of(profile)})
-
-
-@require_safe
-def kernel_detail(request: HttpRequest, pk: int, kernel_pk: int) -> HttpResponse:
-    """Why is this kernel slow?"""
-    kernel = get_object_or_404(KernelStat.objects.select_related("profile"), pk=kernel_pk, profile_id=pk)
-    page = selectors_counters.kernel_page(kernel, request.GET) | {"advice": advice_lines(kernel), "people": people()}
-    return render(request, "profiles/kernel/detail.html", page | charts_counters.kernel_figures(page))

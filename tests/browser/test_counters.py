@@ -57,6 +57,7 @@ def test_every_metric_of_a_launch_is_there_to_search(watched: Any, server_url: s
     poll(page, "document.querySelectorAll('#roofline-rows .tabulator-row').length === 9")      # the grid replaces the table
     page.click("#roofline-rows .tabulator-row a >> text=nvjet_sm90_tst_256x128")
     page.wait_for_url("**/kernels/*/")
+    page.click(".kernel-tabs a >> text=Raw")
     page.locator("#metrics").scroll_into_view_if_needed()
     poll(page, "document.querySelectorAll('#metrics-grid .tabulator-row').length > 5")
     page.fill("#metrics-grid input[type=search]", "gpu__time_duration.sum")
@@ -70,8 +71,13 @@ def test_the_calculator_answers_while_one_types_and_keeps_the_address(watched: A
     page.goto(f"{server_url}/profiles/{report_id}/")
     poll(page, "document.querySelector('a[href*=\"/kernels/\"]') !== null")
     follow(page, "a[href*='/kernels/'] >> text=nvjet_sm90_tst_256x128", "**/kernels/*/")
+    summary = page.url
+    page.goto(f"{summary}#memory")                        # an address of the page that had no tabs
+    page.reload()
+    page.wait_for_url("**/memory/#memory")
     poll(page, "document.querySelectorAll('.memory-chart .box').length >= 8")
     fits(page)
+    page.goto(summary)
     page.click("text=Occupancy: what if?")
     page.wait_for_url("**/occupancy/?kernel=*")
     shows(page.locator(".answer").first, "holds 1 block")

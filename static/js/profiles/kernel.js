@@ -21,6 +21,20 @@ const COLUMNS = [
   { field: "unit", title: "Base unit", type: "text", width: 90 },
 ];
 
+const VERSUS = [
+  { field: "baseline", title: "Baseline", type: "number", format: (value, row) => shown(value, row.unit) },
+  { field: "change", title: "Change", type: "number", format: (value) => typeof value === "number" ? `${value > 0 ? "+" : ""}${Number(value.toPrecision(3))} %` : "—" },
+];
+
+/** Puts the baseline's value and the change into each row. @param {any[]} rows @param {any[]} others */
+function beside(rows, others) {
+  const known = new Map(others.map((each) => [each.metric, each.value]));
+  for (const row of rows) {
+    row.baseline = known.get(row.metric) ?? null;
+    row.change = typeof row.value === "number" && typeof row.baseline === "number" && row.baseline ? 100 * (row.value / row.baseline - 1) : null;
+  }
+}
+
 function metrics(element) {
   const select = /** @type {HTMLSelectElement} */ (document.getElementById("metrics-launch"));
   let grid = null;
@@ -28,8 +42,10 @@ function metrics(element) {
     const address = `${element.dataset.url}?launch=${select.value}`;
     try {
       const { metrics: rows } = await getJson(address);
+      const columns = element.dataset.baseline ? [...COLUMNS, ...VERSUS] : COLUMNS;
+      if (element.dataset.baseline) beside(rows, (await getJson(element.dataset.baseline)).metrics);
       if (grid) grid.setRows(rows);
-      else grid = gridFrom(element, COLUMNS, rows, { name: "metrics", api: address, index: "metric", empty: "No metrics are stored" });
+      else grid = gridFrom(element, columns, rows, { name: "metrics", api: address, index: "metric", empty: "No metrics are stored" });
     } catch (error) {
       element.replaceChildren(Object.assign(document.createElement("p"), { className: "notice notice-error", textContent: `The metrics could not be fetched: ${error.message}` }));
       grid = null;
@@ -44,7 +60,12 @@ function metrics(element) {
 }
 
 for (const select of document.querySelectorAll("select[data-submits]")) {
-  select.addEventListener("change", () => { location.href = select.value === "" ? location.pathname : `?${select.name}=${select.value}`; });
+  select.addEventListener("change", () => {
+    const url = new URL(location.href);
+    if (select.value === "") url.searchParams.delete(select.name);
+    else url.searchParams.set(select.name, select.value);
+    location.assign(url);
+  });
 }
 enhanceAll();
 const element = document.getElementById("metrics-grid");

@@ -205,16 +205,19 @@ def kernels(alice: Any, tmp_store: Path) -> dict[str, KernelStat]:
 def test_the_page_shows_every_part_and_one_launch_when_asked(kernels: dict[str, KernelStat], client: Client) -> None:
     kernel = kernels["softmax_row"]
     address = f"/profiles/{kernel.profile_id}/kernels/{kernel.pk}/"
-    html = client.get(address).content.decode()
-    for part in ("speed", "occupancy", "roofline-part", "memory", "stalls-part", "pipes", "rules", "launches", "details",
-                 "metrics"):
-        assert f'id="{part}"' in html and f'href="#{part}"' in html, part
-    assert '<svg class="memory-chart"' in html and 'aria-label="Memory chart.' in html
-    assert "What makes memory" in html and "As ncu prints it" in html
-    one = client.get(f"{address}?launch=8").content.decode()
+    parts = {"": ("speed", "roofline-part", "advice"), "memory/": ("memory",), "warps/": ("occupancy", "stalls-part", "pipes"),
+             "launches/": ("launches",), "rules/": ("rules",), "raw/": ("details", "metrics")}
+    pages = {tab: client.get(f"{address}{tab}").content.decode() for tab in parts}
+    for tab, names in parts.items():
+        assert all(f'id="{name}"' in pages[tab] for name in names), tab
+        assert all(f'href="{address}{other}"' in pages[tab] for other in parts), tab
+    assert '<svg class="memory-chart"' in pages["memory/"] and 'aria-label="Memory chart.' in pages["memory/"]
+    assert "What makes memory" in pages[""] and "As ncu prints it" in pages["raw/"]
+    one = client.get(f"{address}raw/?launch=8").content.decode()
     assert '<option value="8" selected>' in one and "launch=8&amp;table=details" in one
     wrong = client.get(f"{address}?launch=99999")
     assert wrong.status_code == 200 and "selected>all together" in wrong.content.decode()
+    assert client.get(f"{address}nothing/").status_code == 404
 
 
 def test_api_and_every_table_as_a_file(kernels: dict[str, KernelStat], client: Client) -> None:

@@ -97,7 +97,7 @@ def test_the_kernel_page_leads_there_and_findings_name_the_line(matmul: Profile)
     kernel = matmul.kernels.get()
     address = f"/profiles/{matmul.pk}/kernels/{kernel.pk}"
     page = Client().get(f"{address}/").content.decode()
-    assert f"{address}/source/?launch=0" in page and f"{address}/sampling/?launch=0" in page
+    assert f'href="{address}/source/"' in page and f'href="{address}/sampling/"' in page
     found = kernel.findings.get(rule="source.wait")
     assert " of matmul.py holds " in found.title and found.numbers["share_pct"] > 20
     assert found.title.removeprefix("matmul: ") in text_of(Client().get(f"{address}/source/"))

@@ -1,0 +1,38 @@
+"""JSON of what lies over a kernel's page: results to choose from, and every number beside the baseline's."""
+
+from __future__ import annotations
+
+from django.shortcuts import get_object_or_404
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter, extend_schema
+from rest_framework.exceptions import NotFound
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from profiles.kernel import selectors
+from profiles.models import KernelStat
+
+
+def _kernel(pk: int, kernel_pk: int) -> KernelStat:
+    return get_object_or_404(KernelStat.objects.select_related("profile"), pk=kernel_pk, profile_id=pk)
+
+
+class BaselineListApi(APIView):
+    @extend_schema(operation_id="kernel_baselines", responses=OpenApiTypes.OBJECT, parameters=[
+        OpenApiParameter("q", str, description="words of kernel, profile, build or GPU")])
+    def get(self, request: Request, pk: int, kernel_pk: int) -> Response:
+        """Results that may be the baseline of this kernel, the same kernel first."""
+        return Response({"baselines": selectors.candidates(_kernel(pk, kernel_pk), request.query_params.get("q", "")[:200])})
+
+
+class OverlayApi(APIView):
+    @extend_schema(operation_id="kernel_overlay", responses=OpenApiTypes.OBJECT, parameters=[
+        OpenApiParameter("baseline", str, required=True, description="KERNEL, or KERNEL-LAUNCH for one launch"),
+        OpenApiParameter("launch", int, description="of this kernel; else all together")])
+    def get(self, request: Request, pk: int, kernel_pk: int) -> Response:
+        """Every number of the kernel's page beside the baseline's, with the difference in percent of the baseline."""
+        document = selectors.overlay_json(_kernel(pk, kernel_pk), request.query_params)
+        if document is None:
+            raise NotFound("baseline must name a kernel of a ready profile: KERNEL or KERNEL-LAUNCH")
+        return Response(document)

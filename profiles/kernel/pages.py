@@ -1,0 +1,28 @@
+"""HTML of one kernel, a tab at a time."""
+
+from __future__ import annotations
+
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, render
+from django.views.decorators.http import require_safe
+
+from profiles.advice.selectors import advice_lines, people
+from profiles.charts import counters as charts
+from profiles.kernel import selectors, tabs
+from profiles.models import KernelStat
+
+VIEWS = ("", "memory", "warps", "launches", "rules", "raw")        # tabs of this page; Source and Over time have their own
+
+
+@require_safe
+def kernel(request: HttpRequest, pk: int, kernel_pk: int, tab: str = "") -> HttpResponse:
+    """Why is this kernel slow? `?launch=INDEX` one launch, `?baseline=KERNEL` or `KERNEL-LAUNCH` lays another result over it."""
+    if tab not in VIEWS:
+        raise Http404("no such tab")
+    row = get_object_or_404(KernelStat.objects.select_related("profile"), pk=kernel_pk, profile_id=pk)
+    page = selectors.with_baseline(selectors.page_of(row, request.GET), request.GET)
+    title = next(each.title for each in tabs.TABS if each.name == tab)
+    page |= {"tab": tab, "tab_title": title}
+    if tab == "":
+        page |= {"advice": advice_lines(row), "people": people()}
+    return render(request, f"profiles/kernel/tab_{tab or 'summary'}.html", page | charts.tab_figures(page, tab))

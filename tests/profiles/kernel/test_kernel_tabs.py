@@ -1,0 +1,126 @@
+"""The tabs of a kernel, NVIDIA's rules at their charts, and a baseline's numbers beside those of a page."""
+
+from __future__ import annotations
+
+import io
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.files.base import File
+from django.test import Client
+
+from profiles.kernel import tabs
+from profiles.kernel.rules_at import part_of
+from profiles.models import KernelStat, Profile
+from profiles.upload import services
+
+DATA = Path(__file__).resolve().parents[2] / "data" / "h200"
+
+
+def read(owner: Any, name: str) -> Profile:
+    made = services.profile_create(owner=owner, file=File(io.BytesIO((DATA / name).read_bytes()), name=name), name=name)
+    return services.profile_ingest(made.pk, "test")
+
+
+@pytest.fixture
+def builds(alice: Any, tmp_store: Path) -> tuple[KernelStat, KernelStat]:
+    """The same softmax of two builds."""
+    first, second = (read(alice, f"build{name}.ncu-rep.gz").kernels.get(short_name="softmax_row") for name in "AB")
+    return first, second
+
+
+def address(kernel: KernelStat, tab: str = "") -> str:
+    return f"/profiles/{kernel.profile_id}/kernels/{kernel.pk}/{tab}"
+
+
+def overlay(client: Client, kernel: KernelStat, baseline: str) -> dict[str, dict[str, Any]]:
+    answer = client.get(f"/api{address(kernel)}overlay/?baseline={baseline}")
+    assert answer.status_code == 200
+    return {each["key"]: each for each in answer.json()["measures"]}
+
+
+def test_the_overlays_numbers_are_those_of_the_baselines_own_page(builds: tuple[KernelStat, KernelStat], client: Client) -> None:
+    old, new = builds
+    over, own = overlay(client, new, str(old.pk)), overlay(client, old, str(old.pk))
+    assert len(over) > 200 and {each["tab"] for each in over.values()} == {"summary", "memory", "warps", "launches", "raw"}
+    for key, each in over.items():
+        assert each["baseline"] == own[key]["value"] == own[key]["baseline"], key
+        assert own[key]["change_pct"] in (0.0, None), key
+        if each["baseline"]:
+            assert each["change_pct"] == pytest.approx(100 * (each["value"] / each["baseline"] - 1)), key
+        else:
+            assert each["change_pct"] is None, key
+    assert over["time:mean_ns"]["baseline"] == old.mean_ns != over["time:mean_ns"]["value"] == new.mean_ns
+    launch = max(old.counter_launches.all(), key=lambda row: row.duration_ns or 0.0)
+    said = client.get(f"/api{address(old)}anatomy/?launch={launch.index}").json()
+    assert {f"pipe:{pipe['name']}": pipe["pct"] for pipe in said["pipes"]} == {
+        key: each["baseline"] for key, each in over.items() if key.startswith("pipe:")}
+    assert {(link["source"], link["target"]): link["amount"] for link in said["chart"]["links"] if link["amount"] is not None} == {
+        tuple(key.split(":")[1:]): each["baseline"] for key, each in over.items() if key.startswith("link:")}
+
+
+def test_pages_show_the_baseline_on_every_tab_and_keep_it_in_their_links(builds: tuple[KernelStat, KernelStat],
+                                                                        client: Client) -> None:
+    old, new = builds
+    over = overlay(client, new, str(old.pk))
+    for tab, most in (("", 10), ("memory/", 10), ("warps/", 10), ("launches/", 5), ("raw/", 50)):
+        plain, page = (client.get(address(new, tab) + query).content.decode() for query in ("", f"?baseline={old.pk}"))
+        assert 'class="versus"' not in plain and "sol-ghost" not in plain, tab
+        shown = re.findall(r'class="versus" data-key="([^"]+)"', page)
+        assert len(set(shown)) >= most and set(shown) <= set(over), tab
+        for other in ("", "memory/", "warps/", "raw/"):
+            assert f'href="{address(new, other)}?baseline={old.pk}"' in page, (tab, other)
+    bar = re.search(r'class="sol-ghost" style="width:([\d.]+)%', client.get(f"{address(new)}?baseline={old.pk}").content.decode())
+    assert bar is not None and float(bar[1]) == pytest.approx(over["sol:Compute (SM)"]["baseline"], abs=0.006)
+
+
+def test_one_launch_is_a_baseline_and_what_is_unknown_is_none(builds: tuple[KernelStat, KernelStat], client: Client) -> None:
+    old, new = builds
+    launch = min(old.counter_launches.all(), key=lambda row: row.index)
+    over = overlay(client, new, f"{old.pk}-{launch.index}")
+    assert over["sol:DRAM"]["baseline"] == launch.facts["sol"]["dram_pct"]
+    for wrong in ("", "x", "999999", f"-{launch.index}", "9" * 40):
+        assert client.get(f"/api{address(new)}overlay/?baseline={wrong}").status_code == 404, wrong
+        assert client.get(f"{address(new)}?baseline={wrong}").status_code == 200, wrong
+
+
+def test_the_list_of_baselines_is_searched_and_begins_with_the_same_kernel(builds: tuple[KernelStat, KernelStat],
+                                                                          client: Client) -> None:
+    old, new = builds
+    listed = client.get(f"/api{address(new)}baselines/").json()["baselines"]
+    assert listed[0]["baseline"] == str(old.pk) and listed[0]["is_same"]
+    assert str(new.pk) not in {each["baseline"] for each in listed} and len(listed) > 3
+    found = client.get(f"/api{address(new)}baselines/?q=matmul buildA").json()["baselines"]
+    assert {(each["kernel"], each["profile"]) for each in found} == {("matmul", "buildA.ncu-rep.gz")}
+    assert client.get(f"/api{address(new)}baselines/?q=nowhere").json() == {"baselines": []}
+
+
+def test_each_rule_stands_at_its_chart_and_all_under_rules(builds: tuple[KernelStat, KernelStat], client: Client) -> None:
+    kernel = builds[0]
+    rules = [rule for row in kernel.counter_launches.filter(incomplete="") for rule in row.rules]
+    assert rules
+    every = client.get(address(kernel, "rules/")).content.decode()
+    tab_of = {"memory": "memory/", "stalls": "warps/", "occupancy": "warps/", "pipes": "warps/", "speed": "", "roofline": "",
+              "source": "source/", "sampling": "sampling/"}
+    placed = set()
+    for rule in rules:
+        assert f"<b>{rule['title']}</b>" in every, rule["identifier"]
+        part = part_of(rule["section"])
+        assert part, rule["section"]
+        page = client.get(address(kernel, tab_of[part])).content.decode()
+        assert f"<b>{rule['title']}</b>" in page, (part, rule["title"])
+        placed.add(part)
+    assert len(placed) >= 3
+
+
+def test_tabs_without_data_are_absent_and_their_addresses_say_why(alice: Any, tmp_store: Path, client: Client) -> None:
+    kernel = read(alice, "kineto_layer.json.gz").kernels.all()[0]
+    page = client.get(address(kernel)).content.decode()
+    bar = page[page.index("kernel-tabs"):]
+    bar = bar[:bar.index("</nav>")]
+    assert re.findall(r">([A-Z][\w ]*)</a>", bar) == ["Summary", "Launches"]
+    for tab in (each.name for each in tabs.TABS if each.name not in ("", "launches")):
+        answer = client.get(address(kernel, f"{tab}/"))
+        assert answer.status_code == 200 and "unknown" in answer.content.decode().lower(), tab
