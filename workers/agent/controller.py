@@ -18,6 +18,7 @@ FIRST_WINDOWS, START_DEBT_S = 8, 0.5
 UNMEASURED, UNMEASURED_DEBT_S = 3, 1.0      # windows until a cost is measured; until then each counts as lost altogether
 MOST_KEPT = 200                     # windows whose costs are compared; older ones are forgotten with their time
 SHORTEST_S, LONGEST_S = 0.1, 1.6    # a window
+SPENT = 0.8                         # of the limit: not all that a window costs lies in the steps that are compared (fleet-loss.md)
 MOST_WAIT_S = 120.0                 # a job whose windows would be rarer is not collected
 LOOK_AGAIN_S = 1800.0               # at a job that is not collected
 MOST_EMPTY = 5                      # windows without a record, each twice as long as the one before
@@ -99,8 +100,11 @@ class Controller:
         costs = self._costs()
         next_s = self._next_cost(costs)
         spent_s = sum(upper for _, _, upper in costs)
-        measured = self._measured()[0] is not None
-        debt_s = UNMEASURED_DEBT_S if self.windows < UNMEASURED else START_DEBT_S if self._is_starting() and measured else 0.0
+        debt_s = 0.0
+        if self._measured()[0] is None:
+            debt_s = UNMEASURED_DEBT_S if self.windows < 2 * UNMEASURED else 0.0
+        elif self._is_starting():
+            debt_s = START_DEBT_S
         earned_at_s = self.start_s + (spent_s + next_s - debt_s) / allowed
         apart_s = max(self.limits.shortest_wait_s, self.window_s / (self.limits.coverage_pct / 100) - self.window_s)
         at_s = max(earned_at_s, self._last_s + (apart_s if self.windows else 0.0))
@@ -153,7 +157,7 @@ class Controller:
                      100 * seen_s / span_s, self.windows, measured, self.window_s)
 
     def _allowed(self) -> float:
-        return (self.limits.loss_pct - self.residue_pct[0]) / 100
+        return SPENT * (self.limits.loss_pct - self.residue_pct[0]) / 100
 
     def _is_starting(self) -> bool:
         return self.windows < FIRST_WINDOWS

@@ -154,10 +154,9 @@ def test_jobs_with_cuda_graphs_are_not_attached_to_unless_asked(quick: None, gra
     simulated, steps = SimulatedCupti(), Steps()
     setattr(steps, graphs, 1)
     own, windows = start(simulated, steps_seen=steps, graphs=True)
-    until(own, lambda: len(windows) >= 2)
+    until(own, lambda: len(windows) >= 2 and len(own.quiet_ns) >= collecting.FEWEST_CALM)       # what that costs is measured
     finish(own)
-    assert simulated.attached and not simulated.outs            # it stays, and what that costs is told
-    assert own.residue_pct()[1] > 0
+    assert simulated.attached and not simulated.outs            # it stays
 
 
 def test_a_job_waits_until_cupti_is_out_before_it_captures_a_graph(quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
