@@ -95,7 +95,7 @@ def ask(url: str) -> tuple[float, float]:
     """Seconds until a page answered, and of processor time."""
     client, spent, began = Client(), processor_s(), time.perf_counter()
     answer = client.get(url)
-    body = b"".join(answer.streaming_content) if answer.streaming else answer.content
+    body = b"".join(answer)
     taken = time.perf_counter() - began
     if answer.status_code != 200 or not body:
         raise RuntimeError(f"{url} answered {answer.status_code}")

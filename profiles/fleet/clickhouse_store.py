@@ -46,7 +46,7 @@ from profiles.fleet.days import (
     month_of,
     spans,
 )
-from profiles.fleet.gpu_hours import PACKED, GpuHours
+from profiles.fleet.gpu_hours import KINDS, GpuHours
 from profiles.fleet.merge import Hours, Merged
 from profiles.fleet.models import FleetDay, FleetSignature
 from profiles.fleet.naming import numbered, write_names
@@ -177,7 +177,7 @@ class ClickHouseStore:
         rows = self._rows(BY_NAME["gpu_kernels"], question, "0", coarsest="hour")
         found = self.client.query_np(f"SELECT hour, gpu, signature, context, sum(launches) AS launches, sum(total_ns) AS total_ns, "
                                      f"sum(log_sum) AS log_sum FROM ({rows}) GROUP BY hour, gpu, signature, context")
-        return GpuHours(*(np.array(found[name], kind[1:]) for name, kind in PACKED.descr)) if len(found) else GpuHours.of_rows([])
+        return GpuHours(*(np.array(found[name], kind) for name, kind in KINDS.items())) if len(found) else GpuHours.of_rows([])
 
     def extent(self) -> Window | None:
         return extent()

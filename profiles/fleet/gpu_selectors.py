@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import numpy as np
-
 from profiles.fleet.days import DAY_HOURS, too_coarse
+from profiles.fleet.gpu_hours import numbered
 from profiles.fleet.models import FleetGpu
 from profiles.fleet.selectors import gap_words, moment, question_of, span
 from profiles.fleet.slow_gpus import DEVIATIONS, LEAST_PCT, Level, judge_gpus
@@ -57,7 +56,7 @@ def slow_gpus(asked: Mapping[str, str]) -> SlowGpus:
     end = question.window.to_hour if most_hours == MOST_HOURS else _last_hour(question.window) + 1
     window = Window(max(question.window.from_hour, end - most_hours), end)
     hours = fleet_store().gpu_hours(type(question)(window, "gpu", question.where, None))
-    gpus = FleetGpu.objects.in_bulk(np.unique(hours.gpu).tolist())
+    gpus = FleetGpu.objects.in_bulk(numbered(hours.gpu)[0].tolist())
     levels = judge_gpus(hours, {key: gpu.model for key, gpu in gpus.items()})
     return SlowGpus(window, [_row(level, gpus[level.gpu]) for level in levels if level.gpu in gpus],
                     gap_words(too_coarse(window, "hour")))

@@ -25,7 +25,7 @@ from profiles.fleet.days import (
     month_end,
     spans,
 )
-from profiles.fleet.gpu_hours import PACKED, GpuHours
+from profiles.fleet.gpu_hours import KINDS, GpuHours
 from profiles.fleet.merge import Hours, Merged
 from profiles.fleet.naming import write_names
 from profiles.fleet.postgres_tables import LOCK, PARTITION, make_partitions
@@ -126,7 +126,7 @@ class PostgresStore:
             if not joined:                  # of an hour that is still written, a minute's parts each: PostgreSQL adds them up
                 rows = (f"SELECT hour, gpu, signature, context, sum(launches)::bigint AS launches, "
                         f"sum(total_ns)::bigint AS total_ns, sum(log_sum) AS log_sum FROM ({rows}) r GROUP BY 1, 2, 3, 4")
-            packed = " || ".join(f"{'float8send' if kind == '>f8' else 'int8send'}({name})" for name, kind in PACKED.descr)
+            packed = " || ".join(f"{'float8send' if kind == 'f8' else 'int8send'}({name})" for name, kind in KINDS.items())
             with connection.cursor() as cursor:
                 cursor.execute(f"SELECT string_agg({packed}, ''::bytea) FROM ({rows}) r GROUP BY hour, mod(gpu, {FIELDS_OF_HOUR})",
                                given)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from profiles.fleet.gpu_hours import Floats, GpuHours, Ints
+from profiles.fleet.gpu_hours import Floats, GpuHours, Ints, numbered
 
 LEAST_PCT = 2.0                     # slower than that: less is what one GPU differs from another
 DEVIATIONS = 5.5                    # of the spread between GPUs and hours
@@ -49,10 +49,10 @@ def judge_gpus(hours: GpuHours, models: dict[int, str] | None = None) -> list[Le
         models: GPU -> model; only GPUs of one model are compared.
     """
     out: list[Level] = []
-    gpus, at = np.unique(hours.gpu, return_inverse=True)
-    of_gpu = np.array([(models or {}).get(gpu, "") for gpu in gpus.tolist()], object)
-    for model in sorted(set(of_gpu.tolist())):
-        out += _judge_model(hours.take((of_gpu == model)[at]))
+    gpus, at = numbered(hours.gpu)
+    of_gpu = [(models or {}).get(gpu, "") for gpu in gpus.tolist()]
+    for model in sorted(set(of_gpu)):
+        out += _judge_model(hours.take(np.array([its == model for its in of_gpu])[at]))
     order = {"SLOWER": 0, "UNKNOWN": 2, "OK": 1}
     return sorted(out, key=lambda each: (order[each.verdict], -(each.slower_pct or 0.0), each.gpu))
 
@@ -61,14 +61,14 @@ def _judge_model(hours: GpuHours) -> list[Level]:
     hours = hours.take(hours.launches > 0)
     if not hours.hour.size:
         return []
-    gpus, gpu = np.unique(hours.gpu, return_inverse=True)
-    numbers, hour = np.unique(hours.hour, return_inverse=True)
-    names, signature = np.unique(hours.signature, return_inverse=True)
-    contexts, context = np.unique(hours.context, return_inverse=True)
+    gpus, gpu = numbered(hours.gpu)
+    numbers, hour = numbered(hours.hour)
+    names, signature = numbered(hours.signature)
+    contexts, context = numbered(hours.context)
     excess, shared = _excess((hour * names.size + signature) * contexts.size + context, hours.log_sum / hours.launches)
     gpu, hour, signature, excess = gpu[shared], hour[shared], signature[shared], excess[shared]
     launches = _sums(gpu, hours.launches[shared], gpus.size)
-    signatures = np.bincount(np.unique(gpu * names.size + signature) // names.size, minlength=gpus.size)
+    signatures = np.bincount(numbered(gpu * names.size + signature)[0] // names.size, minlength=gpus.size)
     of_gpu_hour, scores = _scores(gpu * numbers.size + hour, excess, hours.total_ns[shared])
     size = np.bincount(of_gpu_hour // numbers.size, minlength=gpus.size)        # hours that each GPU has a score of
     begin = np.cumsum(size) - size

@@ -72,11 +72,10 @@ def gpus(request: HttpRequest) -> HttpResponse:
                      PAGE_GPUS).get_page(request.GET.get("page"))
     slow = [row for row in rows[:DRAWN] if row.verdict == "SLOWER"]
     lines = gpu_lines(found.window, [*slow, *page.object_list]) if found and found.window else []
-    page.object_list = lines[len(slow):]
     return _page(request, "fleet-gpus", view, {
         "found": found, "slow": lines[:len(slow)], "more_slow": max(0, counts["SLOWER"] - DRAWN), "counts": counts,
         "verdicts": [(name, word, view.link(verdict=name), name == verdict) for name, word in VERDICTS],
-        "page": page, "judged_window": window_text(found.window)
+        "page": page, "lines": lines[len(slow):], "judged_window": window_text(found.window)
         if found and found.window else "", "rule": {"least_pct": LEAST_PCT, "deviations": DEVIATIONS, "gpus": LEAST_GPUS,
                                                     "launches": LEAST_LAUNCHES, "false_alarms": FALSE_ALARMS}})
 
