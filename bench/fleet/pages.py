@@ -1,8 +1,8 @@
 """The fleet's pages over a day of 10,000 simulated GPUs, as they are answered from hours: the day is not summed yet.
 
 One minute of the whole fleet (bench.fleet.rows) is written and merged through the store as one hour, and its rows are copied to the
-23 others. Each page is asked once cold (its process just began, nothing of it kept) and twice again. What counts is the time to the
-last byte, and the processor time of this process and PostgreSQL's beside it, which holds on a busy machine too.
+23 others. Each page is asked three times; its rows are in the system's memory from the start. What counts is the time to the last
+byte, and the processor time of this process and PostgreSQL's beside it, which holds on a busy machine too.
 RIDGEPOINT_BENCH_QUICK: a tenth of the hosts.
 """
 
