@@ -40,7 +40,7 @@ in memory. Pages show the documents so made."""),
 `python -m bench guard` fills a database with rows of a generator: a suite of 3,000 kernels with 15 runs of one build and 5 of the
 next, 500 builds × 60 kernels × 5 runs, 2,000 gates, 5,000 regressions. Figures of two quiet runs of one day differed by up to 2.5
 times; the CPU time is the answering process's own and holds anywhere."""),
-    "The fleet, simulated": (("fleet",), """\
+    "The fleet, simulated": (("fleet", "fleet.pages"), """\
 1,250 hosts of 8 GPUs, 500 kernels a host and minute with a heavy tail. One minute of the whole fleet stands for a day of each
 series; the other 29 days are copies of it at day level."""),
 }

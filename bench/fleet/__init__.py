@@ -29,12 +29,12 @@ LEAST_GPUS, TOP_MS, SERIES_MS, MEMORY_RATIO = 5000, 300, 200, 1.1
 
 def run() -> list[dict[str, Any]]:
     fleet = Fleet(125, 60) if "RIDGEPOINT_BENCH_QUICK" in os.environ else Fleet()
-    _empty()
+    empty()
     batches = fleet_batches(fleet, START_MINUTE)
     try:
         return [*_ingest(fleet, batches), *_history(fleet, batches)]
     finally:
-        _empty()
+        empty()
 
 
 def _ingest(fleet: Fleet, batches: list[Batch]) -> list[dict[str, Any]]:
@@ -44,14 +44,14 @@ def _ingest(fleet: Fleet, batches: list[Batch]) -> list[dict[str, Any]]:
     for minute in range(ROUNDS):
         payloads = [pack(batch) for batch in later(batches, minute)]
         size = sum(map(len, payloads))
-        spent, began = _processor_s(), time.perf_counter()
+        spent, began = processor_s(), time.perf_counter()
         for payload in payloads:
             services.batch_accept(payload)
         between = time.perf_counter()
         merged = services.merge_waiting()
         merge_s.append(time.perf_counter() - between)
         accept_s.append(between - began)
-        spent_s.append(_processor_s() - spent)
+        spent_s.append(processor_s() - spent)
         peaks.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
         assert merged == len(payloads)
     spent, flat = statistics.median(spent_s[1:]), peaks[-1] / peaks[1]
@@ -76,7 +76,7 @@ def _history(fleet: Fleet, batches: list[Batch]) -> list[dict[str, Any]]:
     from profiles.fleet.stores import fleet_store
 
     store, day = fleet_store(), START_MINUTE // 1440 - DAYS
-    _empty()
+    empty()
     moved = [*later(batches, (day - START_MINUTE // 1440) * 1440)]
     pieces = [merge(moved[first:first + 500]) for first in range(0, len(moved), 500)]
     for piece in pieces:
@@ -127,7 +127,7 @@ def _timed(call: Callable[[], Any], times: int) -> tuple[float, float]:
     return taken[int(0.95 * (len(taken) - 1) + 0.5)], statistics.median(taken)
 
 
-def _processor_s() -> float:
+def processor_s() -> float:
     """Of this process and of PostgreSQL's, those that ended included."""
     own, home = time.process_time(), str(Path(os.environ["RIDGEPOINT_HOME"]).resolve())
     for process in psutil.process_iter(["name"]):
@@ -176,7 +176,7 @@ def _bytes(level: str) -> int:
         return int(cursor.fetchone()[0])
 
 
-def _empty() -> None:
+def empty() -> None:
     from django.db import connection
 
     from profiles.fleet.tables import LEVELS, TABLES, table_name

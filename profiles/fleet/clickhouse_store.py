@@ -46,6 +46,7 @@ from profiles.fleet.days import (
     month_of,
     spans,
 )
+from profiles.fleet.gpu_hours import KINDS, GpuHours
 from profiles.fleet.merge import Hours, Merged
 from profiles.fleet.models import FleetDay, FleetSignature
 from profiles.fleet.naming import numbered, write_names
@@ -172,11 +173,11 @@ class ClickHouseStore:
                              f"FROM ({rows}) GROUP BY step, key ORDER BY step, key")
         return [(step, gpu, dict(zip(table.sums, map(float, each), strict=True))) for step, gpu, *each in found]
 
-    def gpu_hours(self, question: Question) -> list[tuple[int, int, int, int, int, int, float]]:
+    def gpu_hours(self, question: Question) -> GpuHours:
         rows = self._rows(BY_NAME["gpu_kernels"], question, "0", coarsest="hour")
-        return [tuple(row) for row in self._answer(
-            f"SELECT hour, gpu, signature, context, sum(launches), sum(total_ns), sum(log_sum) FROM ({rows}) "
-            f"GROUP BY hour, gpu, signature, context ORDER BY hour, gpu, signature, context")]
+        found = self.client.query_np(f"SELECT hour, gpu, signature, context, sum(launches) AS launches, sum(total_ns) AS total_ns, "
+                                     f"sum(log_sum) AS log_sum FROM ({rows}) GROUP BY hour, gpu, signature, context")
+        return GpuHours(*(np.array(found[name], kind) for name, kind in KINDS.items())) if len(found) else GpuHours.of_rows([])
 
     def extent(self) -> Window | None:
         return extent()

@@ -90,6 +90,18 @@ def mark_compacted(day: int, before: int) -> None:
     FleetDay.objects.filter(day=date_of(day)).update(compacted=before)
 
 
+def joined_parts(window: Window) -> list[tuple[Window, bool]]:
+    """Return the days of a window, in up to two parts each: hours that are joined to (nearly) one row a key, and the others."""
+    first, last = window.from_hour // DAY_HOURS, (window.to_hour - 1) // DAY_HOURS
+    days = FleetDay.objects.filter(day__gte=date_of(first), day__lte=date_of(last)).order_by("day").values_list("day", "compacted")
+    out = []
+    for day, compacted in days:
+        begin, end = max(window.from_hour, day_number(day) * DAY_HOURS), min(window.to_hour, (day_number(day) + 1) * DAY_HOURS)
+        middle = min(max(begin, compacted), end)
+        out += [(Window(low, high), joined) for low, high, joined in ((begin, middle, True), (middle, end, False)) if low < high]
+    return out
+
+
 def months_to_sum(today: int) -> list[int]:
     """Return months that ended, whose days are all summed, some of them after the month."""
     summed = dict(FleetMonth.objects.values_list("month", "rolled"))

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from profiles.fleet.days import DAY_HOURS, too_coarse
+from profiles.fleet.gpu_hours import numbered
 from profiles.fleet.models import FleetGpu
 from profiles.fleet.selectors import gap_words, moment, question_of, span
 from profiles.fleet.slow_gpus import DEVIATIONS, LEAST_PCT, Level, judge_gpus
@@ -54,9 +55,9 @@ def slow_gpus(asked: Mapping[str, str]) -> SlowGpus:
     most_hours = max(2, min(MOST_HOURS, MOST_GPU_HOURS // max(1, gpus_known)))
     end = question.window.to_hour if most_hours == MOST_HOURS else _last_hour(question.window) + 1
     window = Window(max(question.window.from_hour, end - most_hours), end)
-    rows = fleet_store().gpu_hours(type(question)(window, "gpu", question.where, None))
-    gpus = {gpu.id: gpu for gpu in FleetGpu.objects.filter(id__in={row[1] for row in rows})}
-    levels = judge_gpus(rows, {key: gpu.model for key, gpu in gpus.items()})
+    hours = fleet_store().gpu_hours(type(question)(window, "gpu", question.where, None))
+    gpus = FleetGpu.objects.in_bulk(numbered(hours.gpu)[0].tolist())
+    levels = judge_gpus(hours, {key: gpu.model for key, gpu in gpus.items()})
     return SlowGpus(window, [_row(level, gpus[level.gpu]) for level in levels if level.gpu in gpus],
                     gap_words(too_coarse(window, "hour")))
 

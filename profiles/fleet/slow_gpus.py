@@ -9,11 +9,13 @@ absolute deviation", JASA 1993, section 3): slow GPUs hardly move it, up to half
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+
+from profiles.fleet.gpu_hours import Floats, GpuHours, Ints, numbered
 
 LEAST_PCT = 2.0                     # slower than that: less is what one GPU differs from another
 DEVIATIONS = 5.5                    # of the spread between GPUs and hours
@@ -22,9 +24,6 @@ LEAST_GPUS = 4                      # that share a signature in an hour
 LEAST_LAUNCHES = 20                 # of a GPU that could be compared
 MOST_SPLITS = 4
 MOST_PAIRED = 1000                  # GPUs whose levels are compared pair by pair
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -42,65 +41,73 @@ class Level:
     why: str = ""
 
 
-def judge_gpus(rows: Sequence[tuple[int, int, int, int, int, int, float]], models: dict[int, str] | None = None) -> list[Level]:
+def judge_gpus(hours: GpuHours, models: dict[int, str] | None = None) -> list[Level]:
     """Return the level of every GPU, the slowest first.
 
     Args:
-        rows: (hour, GPU, signature, context, launches, total_ns, log_sum), `FleetStore.gpu_hours`.
+        hours: `FleetStore.gpu_hours`.
         models: GPU -> model; only GPUs of one model are compared.
     """
     out: list[Level] = []
-    table = np.array([row[:6] for row in rows], np.int64).reshape(-1, 6)
-    logs = np.array([row[6] for row in rows], np.float64)
-    of_gpu = np.array([(models or {}).get(int(gpu), "") for gpu in table[:, 1]], object)
-    for model in sorted(set(of_gpu.tolist())):
-        chosen = of_gpu == model
-        out += _judge_model(table[chosen], logs[chosen])
+    gpus, at = numbered(hours.gpu)
+    of_gpu = [(models or {}).get(gpu, "") for gpu in gpus.tolist()]
+    for model in sorted(set(of_gpu)):
+        out += _judge_model(hours.take(np.array([its == model for its in of_gpu])[at]))
     order = {"SLOWER": 0, "UNKNOWN": 2, "OK": 1}
     return sorted(out, key=lambda each: (order[each.verdict], -(each.slower_pct or 0.0), each.gpu))
 
 
-def _judge_model(table: Ints, logs: Floats) -> list[Level]:
-    kept = table[:, 4] > 0
-    table, logs = table[kept], logs[kept]
-    mean = logs / table[:, 4]
-    excess, shared = _excess(table, mean)
-    gpus = np.unique(table[:, 1])
-    table, excess = table[shared], excess[shared]
-    order = np.argsort(table[:, 1], kind="stable")          # rows of one GPU lie together: none is looked for in those of all
-    table, excess = table[order], excess[order]
-    own_rows = {int(gpu): slice(first, end) for gpu, first, end in zip(
-        gpus, np.searchsorted(table[:, 1], gpus), np.searchsorted(table[:, 1], gpus, "right"), strict=True)}
-    scores = {gpu: _scores(table[rows], excess[rows]) for gpu, rows in own_rows.items()}
-    noise = _hour_noise([values for _, values in scores.values()])
-    stretches = {gpu: _last_stretch(values, noise) for gpu, (_, values) in scores.items() if values.size}
-    levels = {gpu: float(np.median(scores[gpu][1][first:])) for gpu, first in stretches.items()}
-    between = _spread(np.array(list(levels.values())))
+def _judge_model(hours: GpuHours) -> list[Level]:
+    hours = hours.take(hours.launches > 0)
+    if not hours.hour.size:
+        return []
+    gpus, gpu = numbered(hours.gpu)
+    numbers, hour = numbered(hours.hour)
+    names, signature = numbered(hours.signature)
+    contexts, context = numbered(hours.context)
+    excess, shared = _excess((hour * names.size + signature) * contexts.size + context, hours.log_sum / hours.launches)
+    gpu, hour, signature, excess = gpu[shared], hour[shared], signature[shared], excess[shared]
+    launches = _sums(gpu, hours.launches[shared], gpus.size)
+    signatures = np.bincount(numbered(gpu * names.size + signature)[0] // names.size, minlength=gpus.size)
+    of_gpu_hour, scores = _scores(gpu * numbers.size + hour, excess, hours.total_ns[shared])
+    size = np.bincount(of_gpu_hour // numbers.size, minlength=gpus.size)        # hours that each GPU has a score of
+    begin = np.cumsum(size) - size
+    steps = np.diff(scores)[np.diff(of_gpu_hour // numbers.size) == 0]
+    noise = 1.4826 * float(np.median(np.abs(steps))) / np.sqrt(2.0) if steps.size else 0.0
+    first = _last_stretches(scores, begin, size, noise)
+    level = np.full(gpus.size, np.nan)
+    for own, rows, values in _by_size(scores, begin + first, size - first):
+        if own:
+            level[rows] = np.median(values, axis=1)
+    between = _spread(level[size > 0])
+    own_hours = size - first
+    spread = np.hypot(between, 1.2533 * noise / np.sqrt(np.maximum(own_hours, 1)))   # a median's error is that of a mean × √(π/2)
+    limit = np.maximum(np.log1p(LEAST_PCT / 100), DEVIATIONS * spread)
     out = []
-    for gpu in gpus.tolist():
-        mine = table[own_rows[gpu]]
-        launches, signatures = int(mine[:, 4].sum()), int(np.unique(mine[:, 2]).size)
-        if gpu not in levels or launches < LEAST_LAUNCHES:
-            why = (f"no kernel of it ran on {LEAST_GPUS - 1} other GPUs of its model in the same hour" if gpu not in levels
-                   else f"{launches} launches could be compared; {LEAST_LAUNCHES} are needed")
-            out.append(Level(gpu, "UNKNOWN", None, None, 0, launches, signatures, None, why))
+    for at, number in enumerate(gpus.tolist()):
+        mine, kinds = int(launches[at]), int(signatures[at])
+        if not size[at] or mine < LEAST_LAUNCHES:
+            why = (f"no kernel of it ran on {LEAST_GPUS - 1} other GPUs of its model in the same hour" if not size[at]
+                   else f"{mine} launches could be compared; {LEAST_LAUNCHES} are needed")
+            out.append(Level(number, "UNKNOWN", None, None, 0, mine, kinds, None, why))
             continue
-        hours, values = scores[gpu]
-        own = values[stretches[gpu]:]
-        spread = np.hypot(between, 1.2533 * noise / np.sqrt(own.size))       # a median's error is that of a mean × √(π/2)
-        limit = max(np.log1p(LEAST_PCT / 100), DEVIATIONS * spread)
-        slower = levels[gpu] > limit
-        out.append(Level(gpu, "SLOWER" if slower else "OK", 100 * float(np.expm1(levels[gpu])),
-                         int(hours[stretches[gpu]]) if slower else None, int(own.size), launches, signatures,
-                         100 * float(np.expm1(limit))))
+        slower = bool(level[at] > limit[at])
+        since = int(numbers[of_gpu_hour[begin[at] + first[at]] % numbers.size]) if slower else None
+        out.append(Level(number, "SLOWER" if slower else "OK", 100 * float(np.expm1(level[at])), since, int(own_hours[at]), mine,
+                         kinds, 100 * float(np.expm1(limit[at]))))
     return out
 
 
-def _excess(table: Ints, mean: Floats) -> tuple[Floats, npt.NDArray[np.bool_]]:
-    """How much longer than the median of its hour each row is, as a logarithm, and whether enough GPUs ran it."""
-    order = np.lexsort((mean, table[:, 3], table[:, 2], table[:, 0]))
-    key = table[order][:, [0, 2, 3]]
-    edges = np.flatnonzero(np.append(True, np.any(key[1:] != key[:-1], axis=1))) if order.size else np.empty(0, np.int64)
+def _sums(group: Ints, values: Ints, groups: int) -> Ints:
+    out = np.zeros(groups, np.int64)
+    np.add.at(out, group, values)
+    return out
+
+
+def _excess(key: Ints, mean: Floats) -> tuple[Floats, npt.NDArray[np.bool_]]:
+    """How much longer than the median of its key each row is, as a logarithm, and whether enough GPUs ran it."""
+    order = np.lexsort((mean, key))
+    edges = _edges(key[order])
     ends = np.append(edges[1:], order.size)
     size = ends - edges
     low, high = edges + (size - 1) // 2, edges + size // 2
@@ -112,16 +119,24 @@ def _excess(table: Ints, mean: Floats) -> tuple[Floats, npt.NDArray[np.bool_]]:
     return excess, shared
 
 
-def _scores(table: Ints, excess: Floats) -> tuple[Ints, Floats]:
-    """Hours of a GPU and its score in each: the median over signatures, weighted by time."""
-    hours = np.unique(table[:, 0])
-    scores = np.empty(hours.size)
-    for at, hour in enumerate(hours.tolist()):
-        mine = table[:, 0] == hour
-        order = np.argsort(excess[mine], kind="stable")
-        weight = np.cumsum(table[mine][order, 5].astype(np.float64) + 1.0)
-        scores[at] = excess[mine][order][np.searchsorted(weight, weight[-1] / 2)]
-    return hours, scores
+def _edges(ordered: Ints) -> Ints:
+    """Where each value of a row in order begins."""
+    return np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1])) if ordered.size else np.empty(0, np.int64)
+
+
+def _scores(key: Ints, excess: Floats, total_ns: Ints) -> tuple[Ints, Floats]:
+    """Keys in order, each a GPU and an hour, and the score of each: the median over signatures, weighted by time."""
+    order = np.lexsort((excess, key))
+    edges = _edges(key[order])
+    if not edges.size:
+        return edges, np.empty(0)
+    size = np.diff(np.append(edges, order.size))
+    weight = total_ns[order] + 1
+    whole = np.add.reduceat(weight, edges)
+    before = np.cumsum(weight) - weight
+    own = before - np.repeat(before[edges], size) + weight          # whole numbers: exact, even where the sum of all GPUs wraps
+    middle = edges + np.add.reduceat((2 * own < np.repeat(whole, size)).astype(np.int64), edges)
+    return key[order][edges], excess[order][middle]
 
 
 def _spread(values: Floats) -> float:
@@ -137,11 +152,27 @@ def _spread(values: Floats) -> float:
     return 2.2219 * small * float(apart[half * (half - 1) // 2 - 1])
 
 
-def _hour_noise(series: Sequence[Floats]) -> float:
-    """Spread of scores from one hour to the next, over all GPUs."""
-    steps = [np.diff(values) for values in series if values.size > 1]
-    joined = np.concatenate(steps) if steps else np.empty(0)
-    return 1.4826 * float(np.median(np.abs(joined))) / np.sqrt(2.0) if joined.size else 0.0
+def _by_size(values: Floats, begin: Ints, size: Ints) -> Iterator[tuple[int, Ints, Floats]]:
+    """Yield stretches of one length together: it, which stretches, and their values, one row each."""
+    for length in np.unique(size).tolist():
+        rows = np.flatnonzero(size == length)
+        yield length, rows, values[begin[rows][:, None] + np.arange(length)]
+
+
+def _last_stretches(scores: Floats, begin: Ints, size: Ints, noise: float) -> Ints:
+    """`_last_stretch` of many GPUs at once; most have none to split, and only those that may are looked at one by one."""
+    out = np.zeros(size.size, np.int64)
+    for length, rows, values in _by_size(scores, begin, size):
+        if length < 2:
+            continue
+        count = np.arange(1, length)
+        sums = np.cumsum(values, axis=1)
+        apart = np.abs((sums[:, -1:] - sums[:, :-1]) / (length - count) - sums[:, :-1] / count)
+        error = max(noise, 1e-4) * np.sqrt(1 / count + 1 / (length - count))
+        limit = 0.999 * np.maximum(SPLIT_DEVIATIONS * error, np.log1p(LEAST_PCT / 100))        # rounding must not lose one
+        for at in np.flatnonzero((apart >= limit).any(axis=1)).tolist():
+            out[rows[at]] = _last_stretch(values[at], noise)
+    return out
 
 
 def _last_stretch(values: Floats, noise: float) -> int:

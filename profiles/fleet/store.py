@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from profiles.fleet.gpu_hours import GpuHours
 from profiles.fleet.merge import Merged
 from profiles.fleet.tables import BY_NAME, FactTable
 
@@ -137,8 +138,8 @@ class FleetStore(Protocol):
     def telemetry(self, question: Question, step_hours: int | None = None) -> list[tuple[int, int, dict[str, float]]]:
         """Return (first hour of a step, GPU, sums of each column of the table "telemetry") of GPUs; one step without its length."""
 
-    def gpu_hours(self, question: Question) -> list[tuple[int, int, int, int, int, int, float]]:
-        """Return (hour, GPU, signature, context, launches, total_ns, log_sum) of the kernels that GPUs spend most time in."""
+    def gpu_hours(self, question: Question) -> GpuHours:
+        """Return the kernels that GPUs spend most time in, by hour."""
 
     def extent(self) -> Window | None:
         """Return the first and the last hour with rows, None where there is none."""

@@ -21,8 +21,9 @@ from profiles.fleet.browse.addresses import (
     view_of,
     window_text,
 )
-from profiles.fleet.browse.sensor_selectors import DRAWN, judged
+from profiles.fleet.browse.sensor_selectors import DRAWN, gpu_lines
 from profiles.fleet.browse.utilisation_selectors import HALF_PCT, IDLE_PCT, utilisation
+from profiles.fleet.gpu_selectors import slow_gpus
 from profiles.fleet.slow_gpus import DEVIATIONS, LEAST_GPUS, LEAST_LAUNCHES, LEAST_PCT
 from profiles.fleet.store import GROUPS
 from profiles.models import FleetAgent, FleetGpu
@@ -63,15 +64,18 @@ def gpus(request: HttpRequest) -> HttpResponse:
     hours = view.window.to_hour - view.window.from_hour if view.window else 0
     if "whole" not in request.GET and FleetGpu.objects.count() * hours > LARGE_GPU_HOURS:
         return _page(request, "fleet-gpus", view, _waiting())
-    found, lines = judged(view.asked) if view.window else (None, [])
+    found = slow_gpus(view.asked) if view.window else None
+    rows = found.rows if found else []
     verdict = request.GET.get("verdict", "")
-    counts = {name: sum(line.row.verdict == name for line in lines) for name in ("SLOWER", "OK", "UNKNOWN")}
-    shown = [line for line in lines if verdict not in counts or line.row.verdict == verdict]
-    slow = [line for line in lines if line.row.verdict == "SLOWER"]
+    counts = {name: sum(row.verdict == name for row in rows) for name in ("SLOWER", "OK", "UNKNOWN")}
+    page = Paginator([row for row in rows if verdict not in counts or row.verdict == verdict],
+                     PAGE_GPUS).get_page(request.GET.get("page"))
+    slow = [row for row in rows[:DRAWN] if row.verdict == "SLOWER"]
+    lines = gpu_lines(found.window, [*slow, *page.object_list]) if found and found.window else []
     return _page(request, "fleet-gpus", view, {
-        "found": found, "slow": slow[:DRAWN], "more_slow": max(0, len(slow) - DRAWN), "counts": counts,
+        "found": found, "slow": lines[:len(slow)], "more_slow": max(0, counts["SLOWER"] - DRAWN), "counts": counts,
         "verdicts": [(name, word, view.link(verdict=name), name == verdict) for name, word in VERDICTS],
-        "page": Paginator(shown, PAGE_GPUS).get_page(request.GET.get("page")), "judged_window": window_text(found.window)
+        "page": page, "lines": lines[len(slow):], "judged_window": window_text(found.window)
         if found and found.window else "", "rule": {"least_pct": LEAST_PCT, "deviations": DEVIATIONS, "gpus": LEAST_GPUS,
                                                     "launches": LEAST_LAUNCHES, "false_alarms": FALSE_ALARMS}})
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from profiles.fleet.gpu_selectors import GpuRow, SlowGpus, slow_gpus
+from profiles.fleet.gpu_selectors import GpuRow
 from profiles.fleet.store import Question, Window
 from profiles.fleet.stores import fleet_store
 from profiles.fleet.tables import EVENTS, TELEMETRY
@@ -85,23 +85,23 @@ def known_median(values: Iterable[float | None]) -> float | None:
     return median(known) if known else None
 
 
-def judged(asked: Mapping[str, str]) -> tuple[SlowGpus, list[GpuLine]]:
-    """Return every GPU's verdict with its sensors, in the order of the verdicts."""
-    found = slow_gpus(asked)
-    if found.window is None:
-        return found, []
-    means = telemetry_by_gpu(found.window)
-    gpus = {(gpu.uuid, gpu.host): gpu for gpu in FleetGpu.objects.filter(uuid__in=[row.gpu_uuid for row in found.rows])}
-    models = dict(FleetGpu.objects.filter(id__in=means).values_list("id", "model"))
-    medians: dict[str, dict[str, float | None]] = {}
-    for model in set(models.values()):
-        own = [means[gpu] for gpu, its in models.items() if its == model]
-        medians[model] = {name: known_median(each[name] for each in own) for name in SENSORS}
+def gpu_lines(window: Window, rows: Sequence[GpuRow]) -> list[GpuLine]:
+    """Return GPUs with their sensors over a window, beside the medians of all GPUs of their models."""
+    if not rows:
+        return []
+    means = telemetry_by_gpu(window)
+    gpus = {(uuid, host): pk for pk, uuid, host in
+            FleetGpu.objects.filter(uuid__in=[row.gpu_uuid for row in rows]).values_list("id", "uuid", "host")}
+    of_model: dict[str, list[int]] = defaultdict(list)
+    for gpu, model in FleetGpu.objects.values_list("id", "model"):
+        if gpu in means:
+            of_model[model].append(gpu)
+    medians = {model: {name: known_median(means[gpu][name] for gpu in of_model[model]) for name in SENSORS}
+               for model in {row.gpu_model for row in rows}}
     lines = []
-    for row in found.rows:
-        gpu = gpus.get((row.gpu_uuid, row.host))
-        mine = means.get(gpu.id, {}) if gpu else {}
-        beside = medians.get(row.gpu_model, {})
+    for row in rows:
+        mine = means.get(gpus.get((row.gpu_uuid, row.host), -1), {})
+        beside = medians[row.gpu_model]
         lines.append(GpuLine(row, [Sensor(name, label, unit, mine.get(name), beside.get(name))
                                    for name, (label, unit) in SENSORS.items()]))
-    return found, lines
+    return lines

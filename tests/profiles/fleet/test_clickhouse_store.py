@@ -133,7 +133,7 @@ def compare(one: Any, other: Any, asked: Question) -> int:
     if asked.group == "gpu":
         for step in (None, 24):
             assert same(one.telemetry(asked, step), other.telemetry(asked, step))
-        assert same([list(row) for row in one.gpu_hours(asked)], [list(row) for row in other.gpu_hours(asked)])
+        assert same(one.gpu_hours(asked).rows(), other.gpu_hours(asked).rows())
     return seen
 
 

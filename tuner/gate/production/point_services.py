@@ -75,7 +75,7 @@ def _points_of(day: date) -> list[ProductionPoint]:
     levels: dict[tuple[int, int], dict[int, float]] = defaultdict(dict)
     sums: dict[tuple[int, int], list[int]] = defaultdict(lambda: [0, 0, 0])
     for hour in range(24):          # by the hour: a day of a large fleet's GPUs does not fit
-        rows = fleet_store().gpu_hours(Question(Window(first + hour, first + hour + 1), "gpu", {}, None))
+        rows = fleet_store().gpu_hours(Question(Window(first + hour, first + hour + 1), "gpu", {}, None)).rows()
         for key, (level, launches, total_ns, gpus) in hour_levels(rows, group_of).items():
             levels[key][hour] = level
             whole = sums[key]
