@@ -41,7 +41,9 @@ def test_a_job_is_watched_and_its_fast_trials_are_found(watched: Any, server_url
     page, pk = watched, tuner("/api/tune/", **MATMUL, shape=SHAPE, budget_trials=40)["id"]
     page.goto(f"{server_url}/tune/{pk}/")
     poll(page, "document.querySelector('#parallel .pc-s0')?.getAttribute('d')")                 # lines while it runs
-    poll(page, "/^Fastest/.test(document.querySelector('#tune-answer').innerText)", 60_000)
+    poll(page, r"/\bFastest: /.test(document.querySelector('#tune-answer').innerText)", 60_000)
+    outcome = tuner.get(f"/api/tune/{pk}/")["outcome"]
+    assert page.inner_text("#tune-answer").lower().startswith(outcome["text"] or "fastest")
     poll(page, "document.querySelectorAll('#slices figure').length >= 4 && document.querySelector('#tune-effects-part p')")
     trials = tuner.get(f"/api/tune/{pk}/trials/")["trials"]
     assert len(trials) == 40

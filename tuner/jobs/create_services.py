@@ -17,7 +17,7 @@ from tuner.measure.landscape import LandscapeError
 from tuner.measure.policy import KINDS
 from tuner.models import TuneGroup, TuneJob
 from tuner.operators import all_operators, find
-from tuner.search.strategies import STRATEGIES
+from tuner.search.strategies import STRATEGIES, plateau_of
 from tuner.trial import Config, storable
 from workers import jobs
 
@@ -77,7 +77,7 @@ def tune_create(*, owner: Any, operator: str, shape: Mapping[str, int], dtype: s
     if preset is not None:
         budget_trials = preset.trials if budget_trials is None else budget_trials
         budget_seconds = preset.seconds if budget_seconds is None else budget_seconds
-        plateau = preset.plateau if plateau is None else plateau
+        plateau = plateau_of(strategy, preset.plateau) if plateau is None else plateau
     if only is not None:
         budget_trials = len(only) + 1              # and the default configuration, which they are compared with
     problems = {
@@ -86,6 +86,7 @@ def tune_create(*, owner: Any, operator: str, shape: Mapping[str, int], dtype: s
         **({} if 0 <= seed < 2**63 else {"seed": "must be 0 or a positive whole number"}),
         **({} if strategy in STRATEGIES else {"strategy": f"choose one of {', '.join(STRATEGIES)}"}),
         **({} if effort in ("", *EFFORTS) else {"effort": f"choose one of {', '.join(EFFORTS)}"}),
+        **_plateau_problems(strategy, plateau),
         **_timing_problems(timing, device),
         **_listed_problems("only", only), **_listed_problems("first", first),
     }
@@ -118,6 +119,12 @@ def publish_status(job: TuneJob) -> None:
     """Publish the job's status to pages that watch it."""
     jobs.publish(f"tune.{job.pk}", "status", selectors.job_json(job))
     jobs.publish("home", "tune", {"id": job.pk, "status": job.status})
+
+
+def _plateau_problems(strategy: str, plateau: int | None) -> dict[str, str]:
+    if plateau == plateau_of(strategy, plateau):
+        return {}
+    return {"plateau": f"leave it empty: {strategy} search ends with the space or its budget only"}
 
 
 def _timing_problems(timing: str, device: str) -> dict[str, str]:

@@ -10,7 +10,7 @@ from django import forms
 from tuner.jobs.create_services import DEFAULT_EFFORT, EFFORTS
 from tuner.measure.policy import TITLES
 from tuner.operators import all_operators
-from tuner.search.strategies import DEFAULT, STRATEGIES
+from tuner.search.strategies import DEFAULT, STRATEGIES, plateau_of
 
 MAX_LINES = 200
 OWN = ""                 # no effort by name: the numbers below it
@@ -71,6 +71,8 @@ class BudgetForm(forms.Form):
         """Take own numbers where given, else the effort's; without both the default's."""
         data = super().clean() or self.cleaned_data
         preset = EFFORTS.get(data.get("effort") or "")
+        if plateau_of(str(data.get("strategy")), 1) is None:
+            data["plateau"] = None               # an effort's number: it does not end this search
         numbers = (data.get("budget_trials"), data.get("budget_seconds"), data.get("plateau"))
         if preset is not None and any(given not in (None, of) for given, of in
                                       zip(numbers, (preset.trials, preset.seconds, preset.plateau), strict=True)):

@@ -15,6 +15,7 @@ from tuner.jobs import selectors
 from tuner.jobs.comparison import best_shared_config, carried_losses
 from tuner.jobs.control_services import tune_pause, tune_resume, tune_stop
 from tuner.jobs.create_services import TuneError, tune_create
+from tuner.jobs.outcomes import job_outcome
 from tuner.jobs.selectors import ENDED
 from tuner.models import TuneGroup, TuneJob
 from tuner.texts import config_in_order, in_order
@@ -81,7 +82,7 @@ LIVE_STATUSES = (TuneJob.Status.QUEUED, TuneJob.Status.RUNNING, TuneJob.Status.P
 def group_rows(group: TuneGroup) -> list[dict[str, Any]]:
     """Return the group's jobs in order, as rows."""
     jobs = selectors.job_list().filter(group=group).order_by("group_place", "id")
-    return [{"job": job, "shape": texts.in_order(job.operator, job.shape), **selectors.speedups(job),
+    return [{"job": job, "shape": texts.in_order(job.operator, job.shape), "outcome": job_outcome(job), **selectors.speedups(job),
              "rate": texts.rate(job, job.best_ms), "progress": selectors.progress(job, job.n_trials),
              "config": texts.config_in_order(job.best_config) if job.best_config else None} for job in jobs]
 

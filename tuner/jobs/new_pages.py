@@ -102,7 +102,8 @@ def _render_form(request: HttpRequest, form: BudgetForm, places: list[devices.De
         "operators": {op.name: {"dtypes": op.dtypes, "presets": [shape_text(dict(s)) for s in op.presets],
                                 "dims": [{"name": d.name, "meaning": d.meaning} for d in op.dims]} for op in known.values()},
         "devices": {device.value: _device_facts(device) for device in places},
-        "efforts": {name: asdict(effort) for name, effort in EFFORTS.items()}, **new_services.trial_seconds(),
+        "efforts": {name: asdict(effort) for name, effort in EFFORTS.items()},
+        "whole_space": [name for name, method in STRATEGIES.items() if method.whole_space], **new_services.trial_seconds(),
     }
     return render(request, "tuner/job/new.html", {
         "form": form, "devices": places, "facts": facts, "profiles": new_services.profile_choices(),

@@ -11,6 +11,7 @@ from django.utils import timezone
 
 from tuner import devices, texts
 from tuner.jobs import control_services, insight, selectors
+from tuner.jobs.outcomes import job_outcome
 from tuner.models import TrialRow, TuneGroup, TuneJob
 from tuner.trial import Trial
 
@@ -18,7 +19,7 @@ FASTEST = 12             # rows of the table that stands before the script fills
 LEVELS_SHOWN = 12        # values of one parameter in the table of effects
 QUEUE_SHOWN = 100
 ENDED_BY = {"trials": "all trials of the budget were used", "seconds": "the seconds of the budget ended it",
-            "plateau": "it ended because many trials in a row won nothing", "space": "the whole space was tried"}
+            "plateau": "ended by its plateau: many trials in a row won nothing", "space": "the whole space was tried"}
 
 
 @dataclass(frozen=True)
@@ -111,7 +112,7 @@ def job_detail(job: TuneJob, trials: Sequence[Trial]) -> dict[str, Any]:
         "insight": insights, "effects_text": effects_text(insights), "levels_shown": LEVELS_SHOWN,
         "effects": [[effect.name, effect.share] for effect in insights.effects],
         "saved": job_savings(job, trials), "members": member_rows(job), "clocks": clock_range(trials),
-        "ended": ENDED_BY.get(job.ended_by, ""),
+        "ended": ENDED_BY.get(job.ended_by, ""), "outcome": job_outcome(job),
         "ahead": jobs_ahead(job), "others": comparable_jobs(job)}
 
 

@@ -16,7 +16,9 @@ from django.views.decorators.http import require_POST, require_safe
 
 from tuner import texts
 from tuner.jobs import charts, comparison, control_services, create_services, groups, page_selectors, quarantine, selectors
+from tuner.jobs.outcomes import job_outcome
 from tuner.models import Quarantine, TuneGroup, TuneJob
+from tuner.search.strategies import plateau_of
 from tuner.texts import config_in_order, in_order
 
 LIST_LIMIT = 500
@@ -38,7 +40,7 @@ def tune_list(request: HttpRequest) -> HttpResponse:
     if status in TuneJob.Status.values:
         jobs = jobs.filter(status=status)
     rows: list[dict[str, Any]] = [{"job": job, "shape": texts.in_order(job.operator, job.shape), **selectors.speedups(job),
-             "rate": texts.rate(job, job.best_ms), "progress": selectors.progress(job, job.n_trials)}
+             "rate": texts.rate(job, job.best_ms), "progress": selectors.progress(job, job.n_trials), "outcome": job_outcome(job)}
             for job in jobs[:LIST_LIMIT]]
     done = [row for row in rows if row["job"].status == TuneJob.Status.DONE and row["default"]]
     queue = page_selectors.queue_rows()
@@ -65,7 +67,8 @@ def tune_detail(request: HttpRequest, pk: int) -> HttpResponse:
     return render(request, "tuner/job/detail.html", {
         **page_selectors.job_detail(job, trials), "figure": figure, "log": log, "by_seconds": by_seconds,
         "state": {"id": job.pk, "last": trials[-1].number if trials else -1, "budget_trials": job.budget_trials,
-                  "budget_seconds": job.budget_seconds, "plateau": job.plateau, "status": job.status, "by_seconds": by_seconds}})
+                  "budget_seconds": job.budget_seconds, "status": job.status, "by_seconds": by_seconds,
+                  "plateau": plateau_of(job.strategy, job.plateau)}})
 
 
 def _render_live(request: HttpRequest, job: TuneJob) -> HttpResponse:

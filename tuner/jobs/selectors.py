@@ -8,7 +8,9 @@ from typing import Any
 from django.db.models import Count, F, Func, JSONField, Q, QuerySet, Value
 
 from tuner.devices import GPU
+from tuner.jobs.outcomes import job_outcome
 from tuner.models import TrialRow, TuneJob, TuneMember
+from tuner.search.strategies import plateau_of
 from tuner.texts import config_in_order, in_order, rate
 from tuner.trial import Measured, Outcome, Reason, Rejected, Trial
 
@@ -71,10 +73,12 @@ def job_json(job: TuneJob) -> dict[str, Any]:
     ordered = {"shape": in_order(job.operator, job.shape),
                "best_config": config_in_order(job.best_config) if job.best_config else None}
     counts = Counter(job.trials.values_list("outcome", flat=True))
+    outcome = job_outcome(job)
     return {**{name: getattr(job, name) for name in names}, **ordered, **dates, "trials": sum(counts.values()),
             "rejected": counts["rejected"], "group": job.group_id,
             "members": [member_json(one) for one in members(job)], "owner": job.owner.get_username() if job.owner else None,
-            "rate": rate(job, job.best_ms)}
+            "rate": rate(job, job.best_ms), "plateau": plateau_of(job.strategy, job.plateau),
+            "outcome": {"kind": outcome.kind, "text": outcome.text} if outcome else None}
 
 
 def members(job: TuneJob) -> QuerySet[TuneMember]:

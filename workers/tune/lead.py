@@ -19,7 +19,7 @@ from tuner.measure.runner import CompilingRunner, Runner, Session
 from tuner.models import TUNE_LEASES, TrialRow, TuneJob
 from tuner.search.finalists import measure_finalists
 from tuner.search.loop import Budget, Progress, tune
-from tuner.search.strategies import STRATEGIES, Strategy
+from tuner.search.strategies import STRATEGIES, Strategy, plateau_of
 from tuner.search.strategies.fixed_order import ListedConfigs
 from tuner.space import Space
 from tuner.trial import Config, Rejected, Trial, config_key
@@ -116,7 +116,7 @@ class Lead:
         with SharingThreads(shared, create_services.queue_of(job)):
             while True:
                 before = len(history)
-                budget = Budget(job.budget_trials, job.budget_seconds, job.plateau)
+                budget = Budget(job.budget_trials, job.budget_seconds, plateau_of(job.strategy, job.plateau))
                 for trial in tune(space, shared, self.runner, budget, job.seed, history, self.stop, others=shared.others,
                                   elapsed_s=self.clock()):
                     self._record(trial)
@@ -161,7 +161,8 @@ def _spent_budget(job: TuneJob, history: list[Trial], elapsed_s: float) -> str:
         return "trials"
     if elapsed_s >= job.budget_seconds:
         return "seconds"
-    return "plateau" if job.plateau is not None and progress.without_gain >= job.plateau else ""
+    plateau = plateau_of(job.strategy, job.plateau)
+    return "plateau" if plateau is not None and progress.without_gain >= plateau else ""
 
 
 class QuarantineCheck:

@@ -18,6 +18,9 @@ const ticked = () => /** @type {HTMLInputElement[]} */ ([...form.querySelectorAl
 const number = (name) => field(name).value.trim() === "" || Number.isNaN(Number(field(name).value)) ? null : Number(field(name).value);
 const numbers = () => ({ trials: number("budget_trials"), seconds: number("budget_seconds"), plateau: number("plateau") });
 
+/** Whether trials without a gain may end the search: not one of the whole space. */
+const endsByPlateau = () => !facts.whole_space.includes(field("strategy").value);
+
 /** @returns {Operator} */
 const operator = () => facts.operators[field("operator").value];
 /** @returns {Device} */
@@ -74,11 +77,12 @@ function markPresets() {
 
 /** What ends a search, and what it takes. */
 function predicted() {
+  field("plateau").disabled = !endsByPlateau();
   const note = document.getElementById("predicted"), chosen = device(), shapes = typed ? shapesOf(field("shape").value) : ticked().map(({ value }) => value);
   const one = (shape) => {
     const recorded = chosen?.shapes.find((each) => canonical(each.shape) === canonical(shape)), name = typed ? field("operator").value : shape.split(" ")[0];
     const trial_s = recorded?.trial_s ?? (chosen?.operator ? null : facts.gpu_trial_by_operator[name] ?? facts.gpu_trial_s);
-    return trial_s ? { ...predict(numbers(), trial_s, recorded?.valid ?? Infinity), trial_s, valid: recorded?.valid } : null;
+    return trial_s ? { ...predict({ ...numbers(), ...(endsByPlateau() ? {} : { plateau: null }) }, trial_s, recorded?.valid ?? Infinity), trial_s, valid: recorded?.valid } : null;
   };
   const found = shapes.map(one), known = found.filter((each) => each !== null);
   note.hidden = !chosen || !known.length || !Number.isFinite(known[0].most_s) || known.length < found.length;
@@ -141,6 +145,7 @@ if (typed) {
 field("device").addEventListener("change", show);
 for (const box of form.querySelectorAll("[name=hot]")) box.addEventListener("change", () => { predicted(); tellWorth(); });
 for (const radio of form.querySelectorAll("[name=effort]")) radio.addEventListener("change", takeEffort);
+for (const radio of form.querySelectorAll("[name=strategy]")) radio.addEventListener("change", predicted);
 for (const name of ["budget_trials", "budget_seconds", "plateau"]) field(name).addEventListener("input", () => { field("effort").value = effortOf(facts.efforts, numbers()); tellEffort(); predicted(); });
 form.addEventListener("submit", () => { /** @type {HTMLButtonElement} */ (document.getElementById("start")).disabled = true; });
 addEventListener("pageshow", () => { /** @type {HTMLButtonElement} */ (document.getElementById("start")).disabled = false; });

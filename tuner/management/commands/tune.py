@@ -221,5 +221,7 @@ def _line(row: dict[str, Any]) -> str:
     best = f"{row['best_ms']:.6g} ms" if row["best_ms"] else "—"
     gain = f", {row['default_ms'] / row['best_ms']:.2f}× the default" if row["best_ms"] and row["default_ms"] else ""
     trials = f"{row['trials']:5} trials  " if "trials" in row else ""
+    outcome = row.get("outcome") or {}
+    gain += f"; {outcome['text']}" if outcome.get("text") else ""
     error = f"  {row['error']['what']} {row['error']['hint']}" if row.get("error") else ""
     return f"{row['id']:5}  {row['status']:8} {trials}{row['operator']} {row['dtype']} {shape}  {best}{gain}{error}"

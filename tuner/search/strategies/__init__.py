@@ -44,6 +44,7 @@ class Method:
     explanation: str
     maker: Callable[[Space, np.random.Generator, PriorKnowledge], Strategy]
     transfers: bool = False            # learns from `Known.past` itself; others may be given its winners to start from
+    whole_space: bool = False          # ends with the space or its budget: a plateau says nothing about what is left
 
     def make(self, space: Space, rng: np.random.Generator, known: PriorKnowledge | None = None) -> Strategy:
         """Return a new strategy over `space`."""
@@ -98,7 +99,14 @@ STRATEGIES: dict[str, Method] = {
         RandomSearch),
     "exhaustive": Method(
         "Exhaustive",
-        "Every valid configuration, in order. Sure, and slow: give it a budget as large as the space.",
-        ExhaustiveSearch),
+        "Every valid configuration, in order. Sure, and slow: give it a budget as large as the space. "
+        "Trials without a gain do not end it.",
+        ExhaustiveSearch, whole_space=True),
 }
 DEFAULT = "default"
+
+
+def plateau_of(strategy: str, plateau: int | None) -> int | None:
+    """Return the trials without a gain that end a search by `strategy`; None where they do not."""
+    method = STRATEGIES.get(strategy)
+    return None if method is not None and method.whole_space else plateau

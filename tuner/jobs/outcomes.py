@@ -1,0 +1,70 @@
+"""What a finished job found, compared with the default configuration and the vendor library."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tuner.models import TuneJob
+
+LEAST_GAIN = 0.01        # a best that is faster by less is no gain, as in tuner.search.loop
+TITLES = {"faster": "done", "default": "no gain", "tie": "no gain", "library": "library wins", "unknown": "done"}
+
+
+@dataclass(frozen=True)
+class JobOutcome:
+    """`kind` is a key of TITLES; `text` says it in words, "" where the times say it."""
+
+    kind: str
+    text: str = ""
+
+    @property
+    def title(self) -> str:
+        """Return the word that stands in place of "done"."""
+        return TITLES[self.kind]
+
+    @property
+    def is_gain(self) -> bool:
+        """Return whether the best is faster than everything that it was compared with."""
+        return self.kind == "faster"
+
+    @property
+    def mark(self) -> str:
+        """Return the CSS class of the word: green for a gain only."""
+        return "mark-ok" if self.is_gain else "" if self.kind == "unknown" else "mark-warn"
+
+
+def job_outcome(job: TuneJob) -> JobOutcome | None:
+    """Return what a job that is done found; None for every other state.
+
+    Against the default the paired rounds of the finalists decide; without them, and against the library, a gain is 1 % or more.
+    """
+    if job.status != TuneJob.Status.DONE or not job.best_ms:
+        return None
+    if job.default_ms is None and job.library_ms is None:
+        return JobOutcome("unknown", "neither the default configuration nor a library was measured to compare with")
+    if kind := _default_stands(job):
+        words = {"default": "nothing faster than the default configuration found",
+                 "tie": "nothing found that can be told apart from the default configuration"}[kind]
+        return JobOutcome(kind, words)
+    gain = job.library_ms / job.best_ms - 1 if job.library_ms else None
+    if gain is not None and gain < LEAST_GAIN:
+        behind = job.best_ms / job.library_ms if job.library_ms else 1.0
+        return JobOutcome("library", f"keep the vendor library: {behind:.2f}× faster than the best found" if gain <= -LEAST_GAIN
+                          else "no faster than the vendor library (within 1 %)")
+    return JobOutcome("faster")
+
+
+def _default_stands(job: TuneJob) -> str:
+    """Return "default" or "tie" where the default configuration was not beaten, else ""."""
+    winner, default = _finalist(job.finalists[:1]), _finalist(job.finalists)
+    if winner is not None:
+        return "default"
+    if default is not None:
+        return "tie" if default.get("tie") else ""
+    return "default" if job.default_ms is not None and job.best_ms and job.best_ms > job.default_ms * (1 - LEAST_GAIN) else ""
+
+
+def _finalist(finalists: list[dict[str, Any]]) -> dict[str, Any] | None:
+    """Return the default configuration among finalists that were measured."""
+    return next((one for one in finalists if one.get("default") and not one.get("reason")), None)
