@@ -10,6 +10,7 @@ from django.db.models import Count
 from django.utils import timezone
 
 from tuner import devices, texts
+from tuner.cache.default_check import check_library, library_gain
 from tuner.jobs import control_services, insight, selectors
 from tuner.models import TrialRow, TuneGroup, TuneJob
 from tuner.trial import Trial
@@ -111,8 +112,18 @@ def job_detail(job: TuneJob, trials: Sequence[Trial]) -> dict[str, Any]:
         "insight": insights, "effects_text": effects_text(insights), "levels_shown": LEVELS_SHOWN,
         "effects": [[effect.name, effect.share] for effect in insights.effects],
         "saved": job_savings(job, trials), "members": member_rows(job), "clocks": clock_range(trials),
+        "keep": texts.keep_library_text(job.operator, library_won(job)),
         "ended": ENDED_BY.get(job.ended_by, ""),
         "ahead": jobs_ahead(job), "others": comparable_jobs(job)}
+
+
+def library_won(job: TuneJob) -> float | None:
+    """Return how many times as fast the library is as what a finished job found; None where it is not surely faster."""
+    if job.status != TuneJob.Status.DONE or not job.best_ms:
+        return None
+    first = next((each for each in job.finalists if each.get("median_ms")), {"median_ms": job.best_ms})
+    check = check_library(first, job.library_ms)
+    return library_gain(check.as_json()) if check else None
 
 
 def comparable_jobs(job: TuneJob, limit: int = 20) -> list[TuneJob]:
