@@ -10,8 +10,10 @@ from django.utils import timezone
 
 from profiles.models import KernelFamily, KernelShape, KernelStat, Profile
 from tuner.cache.entries import services as config_services
+from tuner.gate.builds.services import ensure_build
+from tuner.gate.suites.run_services import run_record
 from tuner.measure.runner import Session
-from tuner.models import CachedConfig, Suite, SuiteKernel, TuneJob
+from tuner.models import CachedConfig, Regression, Suite, SuiteKernel, TuneJob
 from tuner.operators import OPERATORS, limits
 from tuner.search.finalists import Finalist
 from tuner.trial import Measured
@@ -135,6 +137,28 @@ def test_guard_makes_one_entry_and_keeps_those_that_are_there(alice: Client) -> 
         (64, "bf16", "cache"), (1024, "bf16", "cache")]
     page = text(alice, PROBLEM.url)
     assert "no run yet" in state(page, "guarded") and "--suite problems-nvidia-h200" in page and "http://testserver" in page
+
+
+def test_a_regression_shows_its_chart_and_the_guard_its_run(alice: Client) -> None:
+    """Of just this kernel on this GPU: the same suite's other kernels, and the same kernel elsewhere, have none here."""
+    kernel = services.guard(PROBLEM, None)
+    other = services.guard(address.Problem("matmul", "bf16", {**SHAPE, "M": 64}, GPU), None)
+    where = {"gpu": GPU, "toolkit": "cuda 13.0", "driver": "580", "recorded": "recorded on NVIDIA H200"}
+    builds = [ensure_build(name) for name in ("good-1", "bad-2")]
+    for build, us in zip(builds, (20.0, 26.0), strict=True):
+        for number in range(5):
+            for each in (kernel, other):
+                run_record(None, each, build.name, number=number, run=f"run {number}", us=[us + number / 10] * 5, environment={},
+                           **where)
+    for key, gpu, build in ((kernel.key, GPU, builds[1]), (other.key, GPU, builds[0]), (kernel.key, "NVIDIA A100", builds[1])):
+        Regression.objects.create(suite=kernel.suite, family="matmul", build=build, good=builds[0], kernels=[key], ratio=1.3,
+                                  found_by="series", **{**where, "gpu": gpu})
+    page = text(alice, PROBLEM.url)
+    mine = Regression.objects.get(kernels=[kernel.key], gpu=GPU)
+    figures = re.findall(r'data-figure="(regression-[0-9]+)"', page)
+    assert figures == [f"regression-{mine.pk}"] and f'id="regression-{mine.pk}"' in page and "watched-json" in page
+    guarded = state(page, "guarded")
+    assert "bad-2" in guarded and "26.2" in guarded and "recorded" in guarded
 
 
 def test_a_reader_may_look_and_change_nothing(client: Client, bob: Any) -> None:

@@ -10,10 +10,12 @@ from tuner import devices, texts
 from tuner.cache.entries import selectors as configs
 from tuner.cache.rules import Rule
 from tuner.cache.serve import selectors as served_selectors
+from tuner.gate.builds.selectors import ENVIRONMENT
 from tuner.gate.history import charts, series_selectors
 from tuner.gate.suites.selectors import suite_environments
 from tuner.jobs import page_selectors as job_selectors
 from tuner.jobs.selectors import ENDED
+from tuner.measure.landscape import LandscapeError
 from tuner.models import CachedConfig, GateKernel, KernelRun, Regression, Suite, SuiteKernel, TuneJob
 from webapp.problem.address import Problem
 
@@ -59,7 +61,7 @@ def gpu_of_recording(device: devices.Device) -> str:
     """Return the GPU that a recorded landscape was measured on; "" where it cannot be read."""
     try:
         return devices.load_landscape(device.value.removeprefix(devices.REPLAY)).gpu
-    except devices.LandscapeError:
+    except LandscapeError:
         return ""
 
 
@@ -146,7 +148,7 @@ def regressions(problem: Problem) -> list[dict[str, Any]]:
         op=problem.operator, dtype=problem.dtype, shape=dict(problem.shape))}
     rows = (Regression.objects.filter(suite__in={suite for suite, _ in kernels}, gpu=problem.gpu)
             .select_related("suite", "build", "good").order_by("-created", "-id"))
-    found = []
+    found: list[dict[str, Any]] = []
     for row in rows:
         key = next((key for key in row.kernels if (row.suite_id, key) in kernels), None)
         if key is not None and len(found) < MOST_REGRESSIONS:
@@ -163,7 +165,7 @@ def watched_figure(state: Guarded) -> dict[str, Any] | None:
 
 
 def _figure(suite: Suite, where: Any, key: str) -> dict[str, Any] | None:
-    environment = {name: getattr(where, name) for name in series_selectors.ENVIRONMENT}
+    environment = {name: getattr(where, name) for name in ENVIRONMENT}
     if environment not in [{name: each[name] for name in environment} for each in suite_environments(suite)]:
         return None
     found = series_selectors.load_series(suite, environment, keys=[key])

@@ -27,9 +27,10 @@ def kineto(folder: Path) -> Path:
             {"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": 1, "tid": 1, "ts": start, "dur": 60, "args": {
                 "External id": at + 1, "Input Dims": [[SIZE, SIZE], [SIZE, SIZE]],
                 "Input type": ["c10::BFloat16", "c10::BFloat16"]}},
-            {"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "pid": 1, "tid": 1, "ts": start + 10, "dur": 8, "args": one},
-            {"ph": "X", "cat": "kernel", "name": "nvjet_tst_64x64_64x16_1x2_h_bz_NNT", "pid": 0, "tid": 7, "ts": start + 30, "dur": 40,
-             "args": {**one, "device": 0, "stream": 7, "grid": [256, 1, 1], "block": [128, 1, 1]}}]
+            {"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "pid": 1, "tid": 1, "ts": start + 10, "dur": 8,
+             "args": one},
+            {"ph": "X", "cat": "kernel", "name": "nvjet_tst_64x64_64x16_1x2_h_bz_NNT", "pid": 0, "tid": 7, "ts": start + 30,
+             "dur": 40, "args": {**one, "device": 0, "stream": 7, "grid": [256, 1, 1], "block": [128, 1, 1]}}]
     made = folder / "loop.pt.trace.json"
     made.write_text(json.dumps({"schemaVersion": 1, "deviceProperties": [{"id": 0, "name": "NVIDIA H200", "computeMajor": 9,
                                 "computeMinor": 0, "numSms": 132}], "traceEvents": events}))
@@ -68,8 +69,9 @@ def test_from_slow_to_served_and_guarded_in_six_clicks_and_no_typing(counted: An
     assert 0 < done["clicks"] <= MOST_CLICKS and done["typed"] == 0, done
     suite = page.request.get(f"{server_url}/api/suites/problems-nvidia-h200/").json()
     assert any(each["dtype"] == "bf16" and each["shape"] == {"M": SIZE, "N": SIZE, "K": SIZE} for each in suite["kernels"])
-    entries = page.request.get(f"{server_url}/api/configs/best/?operator=matmul&dtype=bf16&gpu=NVIDIA%20H200&M={SIZE}&N={SIZE}&K={SIZE}")
-    assert entries.json()["rule"] == "exact" and "NVIDIA H200" in entries.json()["entry"]["recorded"]
+    asked = {"operator": "matmul", "dtype": "bf16", "gpu": "NVIDIA H200", "M": SIZE, "N": SIZE, "K": SIZE}
+    best = page.request.get(f"{server_url}/api/configs/best/", params=asked).json()
+    assert best["rule"] == "exact" and "NVIDIA H200" in best["entry"]["recorded"]
     for width in (1440, 1000, 390):
         page.set_viewport_size({"width": width, "height": 900})
         fits(page)
