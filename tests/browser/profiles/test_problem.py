@@ -14,8 +14,9 @@ pytestmark = pytest.mark.browser
 MOST_CLICKS = 6
 SIZE = 1024
 # what a person does, as the browser tells it: trusted clicks and keys, over all pages of the visit
-COUNT = """addEventListener("click", (event) => { if (event.isTrusted) sessionStorage.clicks = +(sessionStorage.clicks ?? 0) + 1; }, true);
-addEventListener("keydown", (event) => { if (event.isTrusted) sessionStorage.typed = +(sessionStorage.typed ?? 0) + 1; }, true);"""
+COUNT = """const add = (name) => (event) => { if (event.isTrusted) sessionStorage[name] = +(sessionStorage[name] ?? 0) + 1; };
+addEventListener("click", add("clicks"), true);
+addEventListener("keydown", add("typed"), true);"""
 
 
 def kineto(folder: Path) -> Path:
