@@ -9,6 +9,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.http import require_safe
 
+from profiles.analysis.core.tunable import tuned_operator
 from profiles.charts import families as charts
 from profiles.families import page_selectors
 from profiles.families.selectors import Line
@@ -47,7 +48,7 @@ def _bar_widths(line: Line | None) -> dict[str, float]:
 def tuned_configs(shapes: Iterable[page_selectors.ShapeLine]) -> dict[str, Any]:
     """Return configurations of the family's operator, those of its GPUs and buckets first, and jobs."""
     lines = list(shapes)
-    operator = next((line.actions.tuned for line in lines if line.actions.tuned), "")
+    operator = next((name for line in lines if (name := tuned_operator(line.shape.kernel.name))), "")
     if not operator:
         return {"operator": "", "configs": [], "jobs": []}
     gpus = {line.shape.kernel.profile.gpu for line in lines}

@@ -7,6 +7,7 @@ from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitVie
 from webapp import accounts, kernels, metrics, pages
 from webapp.frame import api as frame_api
 from webapp.frame import pages as frame_pages
+from webapp.problem import pages as problem_pages
 
 handler400, handler403, handler404, handler500 = (
     f"webapp.errors.{name}" for name in ("bad_request", "forbidden", "not_found", "server_error"))
@@ -28,6 +29,9 @@ urlpatterns = [
     path("docs/<slug:name>/<path:file>", frame_pages.document_file, name="document-file"),
     # profiles
     path("kernels/<int:pk>/", kernels.family, name="family"),
+    path("kernels/problem/", problem_pages.problem, name="problem"),      # ?operator=&dtype=&gpu=&M=… or ?shape= ?kernel= ?family=
+    path("kernels/problem/tune/", problem_pages.problem_tune, name="problem-tune"),         # POST, as the next
+    path("kernels/problem/guard/", problem_pages.problem_guard, name="problem-guard"),
     # people
     path("accounts/", include(accounts.urlpatterns)),                              # sign in and out, tokens
     path("admin/", admin.site.urls),

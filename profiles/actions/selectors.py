@@ -13,7 +13,7 @@ from django.utils.http import urlencode
 from profiles.analysis.core.frame import Frame
 from profiles.analysis.core.representative import operators_around, representative_launch
 from profiles.analysis.core.sentences import plural, time_text
-from profiles.analysis.core.tunable import tunable
+from profiles.analysis.core.tunable import is_problem, tunable
 from profiles.capture.selectors import bare_name
 from profiles.models import KernelStat, Profile
 from profiles.store.frame import frame_read
@@ -30,20 +30,16 @@ class Action:
 
 
 def tune(kernel: KernelStat) -> Action:
-    """Operator by the kernel's name; shape and type of the launches that own most of its time."""
+    """Operator by the kernel's name; shape and type of the launches that own most of its time. No form where one is unknown."""
     frame = _frame(kernel.profile)
     around, launches, ns = operators_around(frame, kernel.name) if frame is not None else ([], 0, 0)
     candidate = tunable(kernel.name, around)
-    if not candidate.operator:
+    fields = {"operator": candidate.operator, **candidate.shape, "dtype": candidate.dtype}
+    if not is_problem(fields):
         return Action("", candidate.why, {})
-    fields = {"operator": candidate.operator, **candidate.shape, **({"dtype": candidate.dtype} if candidate.dtype else {})}
-    said = f"Filled in for {kernel.short_name} of {kernel.profile.name}: "
-    if candidate.shape:
-        said += (f"the shape of {candidate.source}, {plural(launches, 'launch')}, {time_text(ns)} of its "
-                 f"{time_text(kernel.total_ns or 0)}.")
-    else:
-        said += f"only the operator {candidate.operator}."
-    return Action(_url("tune-new", fields), f"{said} {candidate.why}".strip(), fields)
+    said = (f"Filled in for {kernel.short_name} of {kernel.profile.name}: the shape of {candidate.source}, "
+            f"{plural(launches, 'launch')}, {time_text(ns)} of its {time_text(kernel.total_ns or 0)}.")
+    return Action(_url("tune-new", fields), said, fields)
 
 
 def capture(kernel: KernelStat) -> Action:

@@ -9,8 +9,8 @@ from typing import Any
 from django.db.models import QuerySet
 
 from profiles.analysis.core import gpus
-from profiles.analysis.core.names import operator_of
 from profiles.analysis.core.result import SEVERITIES
+from profiles.analysis.core.tunable import tuned_operator
 from profiles.analysis.kernel import counters, rules, stalls
 from profiles.analysis.kernel.advising.advice import headroom
 from profiles.analysis.kernel.advising.judged import judge
@@ -49,7 +49,7 @@ def kernel_page(kernel: KernelStat, params: Mapping[str, str]) -> dict[str, Any]
     whole = counters.combine_launches([facts for facts in known if not single or (one is not None and facts.index == one.index)])
     page: dict[str, Any] = {
         "kernel": kernel, "profile": kernel.profile, "launches": rows, "whole": whole,
-        "operator": operator_of(kernel.name), "elsewhere": _elsewhere(kernel), "findings": _findings(kernel),
+        "operator": tuned_operator(kernel.name), "elsewhere": _elsewhere(kernel), "findings": _findings(kernel),
         "beside": beside(kernel),
         "calculated_pct": (kernel.profile.summary.get("calculated_occupancy") or {}).get(kernel.name),
         "version": ("kernel", kernel.pk, kernel.profile.sha256, kernel.total_ns, one.index if one else None, single),

@@ -11,9 +11,9 @@ from django.db.models import BooleanField, Count, ExpressionWrapper, F, Max, Q, 
 from django.urls import reverse
 from django.utils.http import urlencode
 
-from profiles.analysis.core.names import operator_of
 from profiles.analysis.core.sentences import pct_text, time_text
 from profiles.analysis.core.shapes import bare
+from profiles.analysis.core.tunable import TUNED_OPS, is_problem
 from profiles.analysis.kernel.worth import (
     COMMUNICATION,
     FLOOR_TOLERANCE,
@@ -31,8 +31,6 @@ from profiles.families.kept_selectors import cached_answer
 from profiles.library.selectors import fleet, fleet_kind
 from profiles.models import KernelFamily, KernelShape, KernelStat, Profile
 
-TUNED_OPS = {"matmul": "matmul", "softmax": "softmax", "layernorm": "norm", "rmsnorm": "norm", "add_rmsnorm": "norm",
-             "silu_mul": "elementwise", "attention": "attention"}                     # operator -> operation
 UNREAD = tuple(f"kernel__profile__{name}" for name in ("integrity", "summary", "metadata", "notes", "error"))    # long JSON
 MOST, LONGEST = 5_000, 12            # lines of one answer; families of most time that the page draws
 FILTERS = ("q", "build", "model", "gpu", "owner", "tag", "kind", "op", "dtype", "window", "since", "until")
@@ -296,8 +294,8 @@ def shape_actions(shape: KernelShape) -> Actions:
 
 
 def _tune(query: Mapping[str, Any], kernel: KernelStat) -> tuple[str, str]:
-    operator = query.get("operator") or operator_of(kernel.name)
-    if not operator or kernel.family is None or kernel.family.op != TUNED_OPS[operator]:     # a convolution's name may say gemm
+    operator = query.get("operator", "")
+    if not is_problem(query) or kernel.family is None or kernel.family.op != TUNED_OPS[operator]:  # a convolution may say gemm
         return "", ""
     return f"{reverse('tune-new')}?{urlencode({**query, 'operator': operator})}", operator
 

@@ -10,9 +10,9 @@ from typing import Any
 from django.db.models import QuerySet
 
 from profiles.advice.selectors import run_decisions
-from profiles.analysis.core.names import operator_of
 from profiles.analysis.core.result import SEVERITIES
 from profiles.analysis.core.sentences import pct_text, plural, time_text
+from profiles.analysis.core.tunable import tuned_operator
 from profiles.models import AdviceDecision, Capture, Finding, KernelShape, KernelStat, Profile
 from profiles.store import summary as store_summary
 
@@ -121,8 +121,8 @@ def kernel_table(profile: Profile, most: int | None = None) -> list[KernelLine]:
 def kernel_lines(profile: Profile, stats: Sequence[KernelStat]) -> list[KernelLine]:
     calculated = profile.summary.get("calculated_occupancy") or {}
     counted = counted_kernels(profile, stats)
-    return [KernelLine(stat, operator_of(stat.name), stat.name[:300], calculated.get(stat.name), counted.get(stat.family_id or 0))
-            for stat in stats]
+    return [KernelLine(stat, tuned_operator(stat.name), stat.name[:300], calculated.get(stat.name),
+                       counted.get(stat.family_id or 0)) for stat in stats]
 
 
 def counted_kernels(profile: Profile, stats: Sequence[KernelStat]) -> dict[int, KernelStat]:
@@ -207,7 +207,7 @@ def finding_lines(profile: Profile, findings: list[Finding] | None = None) -> li
     """Return findings, `finding_rows` unless some are given, as lines, those that were dismissed last."""
     decided = run_decisions(profile)
     lines = [FindingLine(finding, code_pieces(finding.title), code_pieces(finding.advice), _numbers(finding.numbers),
-                         operator_of(finding.kernel.name) if finding.kernel else "",
+                         tuned_operator(finding.kernel.name) if finding.kernel else "",
                          None if finding.kernel else decided.get(finding.rule))
              for finding in (finding_rows(profile) if findings is None else findings)]
     return sorted(lines, key=lambda line: line.dismissed)

@@ -7,7 +7,7 @@ from typing import Any
 
 from django.urls import reverse
 
-from profiles.analysis.core.names import operator_of
+from profiles.analysis.core.tunable import tuned_operator
 from profiles.analysis.kernel import counters
 from profiles.models import Finding, KernelStat, Profile
 from profiles.profile import selectors as selectors_profile
@@ -133,7 +133,7 @@ def _actions(kernel: KernelStat, address: Address) -> dict[str, str]:
     """Addresses of the kernel's page and of forms that open filled in."""
     where = [kernel.profile_id, kernel.pk]
     addresses = {"page": address(reverse("kernel", args=where)), "capture": address(reverse("kernel-capture", args=where))}
-    return addresses | ({"tune": address(reverse("kernel-tune", args=where))} if operator_of(kernel.name) else {})
+    return addresses | ({"tune": address(reverse("kernel-tune", args=where))} if tuned_operator(kernel.name) else {})
 
 
 def _with_backticks(pieces: list[tuple[str, bool]]) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from django.db.models import F
 
-from profiles.analysis.core.names import operator_of
+from profiles.analysis.core.tunable import tuned_operator
 from profiles.analysis.kernel import instructions as code
 from profiles.analysis.kernel import stalls
 from profiles.analysis.kernel.instructions import SAMPLES, THREADS, Instructions, Line, Measure
@@ -130,7 +130,7 @@ def source_page(kernel: KernelStat, params: Mapping[str, str]) -> dict[str, Any]
         "sampled": instructions.has(SAMPLES), "has_lines": any(each.line is not None for each in launch.lines),
         "has_text": any(file.text for file in launch.files),
         "checks": checked, "wrong": [each for each in checked if not each.agrees], "marks": mark_rows(launch),
-        "findings": finding_rows(kernel), "operator": operator_of(kernel.name),
+        "findings": finding_rows(kernel), "operator": tuned_operator(kernel.name),
         "has_sectors": instructions.has(EXCESS_SECTORS), "has_wavefronts": instructions.has(EXCESS_WAVEFRONTS),
     }
 

@@ -11,7 +11,7 @@ from django.urls import reverse
 from django.utils.http import urlencode
 
 from profiles.analysis.core.names import family
-from profiles.analysis.core.tunable import tunable
+from profiles.analysis.core.tunable import is_problem, tunable
 from profiles.analysis.kernel import counters
 from profiles.capture.selectors import bare_name
 from profiles.models import KernelStat, Profile
@@ -94,8 +94,8 @@ def _capture(profile: Profile, name: str, skip: int) -> str:
 
 def _tune(name: str, around: list[tuple[str, dict[str, Any]]]) -> dict[str, Any]:
     made = tunable(name, around)
-    if not made.operator:
+    query: dict[str, str | int] = {"operator": made.operator, **made.shape, "dtype": made.dtype}
+    if not is_problem(query):
         return {"operator": "", "url": None, "why": made.why}
-    query: dict[str, str | int] = {"operator": made.operator, **made.shape, **({"dtype": made.dtype} if made.dtype else {})}
     return {"operator": made.operator, "shape": made.shape, "dtype": made.dtype, "source": made.source, "why": made.why,
             "url": f"{reverse('tune-new')}?{urlencode(query)}"}

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from profiles.analysis.core.names import operator_of, short_name
+from profiles.analysis.core.names import short_name
+from profiles.analysis.core.tunable import tuned_operator
 from profiles.analysis.trace.account.covered import COVERED
 from profiles.models import Finding, Profile
 from profiles.profile.selectors import code_pieces, finding_rows
@@ -94,7 +95,7 @@ def shown_tables(profile: Profile, document: dict[str, Any], more: bool = False)
     def cell(value: Any, column: dict[str, Any]) -> tuple[Any, str, bool]:
         if column["unit"] == "kernel" and value is not None:
             pk, label = kernels.get(value) or (None, short_name(value))
-            value = KernelCell(value, label, pk, bool(operator_of(value)))
+            value = KernelCell(value, label, pk, bool(tuned_operator(value)))
         return value, column["unit"], column["text"]
 
     return [{

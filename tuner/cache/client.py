@@ -51,12 +51,17 @@ OPTIONS = {"num_warps", "num_stages", "num_ctas", "maxnreg"}     # of a launch, 
 
 
 class Served:
-    """Answer for a shape; `config` is None when nothing fits and the caller gave no default."""
+    """Answer for a shape; `config` is None when nothing fits and the caller gave no default.
 
-    __slots__ = ("bucket", "config", "dtype", "entry", "launches", "operator", "plain", "rule", "why")
+    library   the vendor library was measured so many times as fast as `config` at this bucket: keep calling it. Else None
+    """
+
+    __slots__ = ("bucket", "config", "dtype", "entry", "launches", "library", "operator", "plain", "rule", "why")
 
     def __init__(self, operator: str, dtype: str, bucket: str, rule: str, why: str, entry: int | None,
-                 config: Mapping[str, Any] | None, plain: Mapping[str, Any] | None = None) -> None:
+                 config: Mapping[str, Any] | None, plain: Mapping[str, Any] | None = None,
+                 library: float | None = None) -> None:
+        self.library = library
         self.plain = plain                   # of the entry, for kernels that do not take its newer parameters
         self.operator, self.dtype, self.bucket, self.rule, self.why = operator, dtype, bucket, rule, why
         self.entry, self.config, self.launches = entry, config, 0
@@ -110,7 +115,8 @@ class Snapshot:
         _, _, _, rule, entry = best
         if not entry:
             return None
-        return Served(operator, dtype, wanted, rule, self.whys.get(rule, rule), entry["id"], entry["config"], entry.get("plain"))
+        return Served(operator, dtype, wanted, rule, self.whys.get(rule, rule), entry["id"], entry["config"], entry.get("plain"),
+                      entry.get("library") if rule == "exact" else None)
 
 
 Listed = tuple[int, dict[str, Any]]                          # where an entry stands in the list, and the entry

@@ -66,6 +66,22 @@ def check_default(winner: Mapping[str, Any], default: Mapping[str, Any] | None, 
                     f"medians only; {100 * MEDIANS_FLOOR:g} % is taken for what two processes may differ by")
 
 
+def check_library(best: Mapping[str, Any], library_ms: float | None) -> DefaultCheck | None:
+    """Compare the best found with the vendor library of the same session; None where that was not measured.
+
+    best  {"median_ms", "round_ms"?, "library_round_ms"?}, flat or in its "facts". SLOWER: the library, by the whole interval
+    """
+    if not _is_positive(library_ms) or not _is_positive(best.get("median_ms")):
+        return None
+    theirs = {"median_ms": library_ms, "round_ms": _times(best, "library_round_ms")}
+    return check_default({"median_ms": best["median_ms"], "round_ms": _times(best, "round_ms")}, theirs)
+
+
+def library_gain(check: Mapping[str, Any] | None) -> float | None:
+    """Return how many times as fast the library is as the best found, by a stored `check_library`; None where it is not surely."""
+    return 1 / check["ratio"] if check and check.get("verdict") == Verdict.SLOWER and check.get("ratio") else None
+
+
 def winner_is_default() -> DefaultCheck:
     """Return the check of a winner that is the default itself."""
     return DefaultCheck(Verdict.EQUAL, 1.0, 1.0, 1.0, "the default configuration is the fastest that was found")

@@ -114,6 +114,7 @@ class Entry:
     origin: Origin = Origin.TUNE
     shape: Mapping[str, int] = field(default_factory=dict)    # at which it was measured
     gain: float | None = None                # at least so much faster than the default where it was measured (0.1: 10 %)
+    library: float | None = None             # the vendor library is so many times as fast as the best found: keep it; else None
 
     @property
     def off_centre(self) -> float:

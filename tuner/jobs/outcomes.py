@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from tuner import texts
+from tuner.cache.default_check import check_library, library_gain
 from tuner.models import TuneJob
 
 LEAST_GAIN = 0.01        # a best that is faster by less is no gain, as in tuner.search.loop
@@ -37,7 +39,7 @@ class JobOutcome:
 def job_outcome(job: TuneJob) -> JobOutcome | None:
     """Return what a job that is done found; None for every other state.
 
-    Against the default the paired rounds of the finalists decide; without them, and against the library, a gain is 1 % or more.
+    The paired rounds of the finalists decide; without them a gain is 1 % or more.
     """
     if job.status != TuneJob.Status.DONE or not job.best_ms:
         return None
@@ -47,12 +49,20 @@ def job_outcome(job: TuneJob) -> JobOutcome | None:
         words = {"default": "nothing faster than the default configuration found",
                  "tie": "nothing found that can be told apart from the default configuration"}[kind]
         return JobOutcome(kind, words)
-    gain = job.library_ms / job.best_ms - 1 if job.library_ms else None
-    if gain is not None and gain < LEAST_GAIN:
-        behind = job.best_ms / job.library_ms if job.library_ms else 1.0
-        return JobOutcome("library", f"keep the vendor library: {behind:.2f}× faster than the best found" if gain <= -LEAST_GAIN
-                          else "no faster than the vendor library (within 1 %)")
+    if won := library_won(job):
+        return JobOutcome("library", texts.keep_library_text(job.operator, won))
+    if job.library_ms and job.library_ms / job.best_ms - 1 < LEAST_GAIN:
+        return JobOutcome("tie", f"no faster than {texts.library_name(job.operator)}")
     return JobOutcome("faster")
+
+
+def library_won(job: TuneJob) -> float | None:
+    """Return how many times as fast the library is as what a finished job found; None where it is not surely faster."""
+    if job.status != TuneJob.Status.DONE or not job.best_ms:
+        return None
+    first = next((each for each in job.finalists if each.get("median_ms")), {"median_ms": job.best_ms})
+    check = check_library(first, job.library_ms)
+    return library_gain(check.as_json()) if check else None
 
 
 def _default_stands(job: TuneJob) -> str:

@@ -94,7 +94,7 @@ def problem_of(tune: Mapping[str, Any]) -> tuple[str, str, dict[str, int]] | Non
     if operator is None:
         return None
     shape = {dim.name: tune[dim.name] for dim in operator.dims if isinstance(tune.get(dim.name), int)}
-    dtype = str(tune.get("dtype") or operator.dtypes[0])
+    dtype = str(tune.get("dtype", ""))              # unknown: no problem, rather than the operator's first type
     return None if operator.problems(shape, dtype) else (operator.name, dtype, shape)
 
 

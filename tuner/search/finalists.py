@@ -40,7 +40,7 @@ class Finalist:
         outcome = self.outcome
         if isinstance(outcome, Rejected):
             return {"config": dict(self.config), "tie": False, "reason": str(outcome.reason), "message": outcome.message[:500]}
-        names = ("registers", "spills", "smem_bytes", "round_ms", "clocks", "throttled", "library_ms")
+        names = ("registers", "spills", "smem_bytes", "round_ms", "clocks", "throttled", "library_ms", "library_round_ms")
         return {"config": dict(self.config), "tie": self.tie, "why": self.why, "slower_by": self.slower_by, "p": self.p,
                 "library": self.library, "median_ms": outcome.median_ms, "min_ms": outcome.min_ms, "p90_ms": outcome.p90_ms,
                 "n": outcome.n, **{name: outcome.facts[name] for name in names if name in outcome.facts}}

@@ -276,7 +276,8 @@ def _tune(frame: Frame, row: int, kernel: str) -> dict[str, Any]:
     around = [(frame.text(each), frame.arguments(each)) for each in (frame.path(operator) if operator >= 0 else [])
               if frame["category"][each] == Category.CPU_OP][:12]
     made = tunable.tunable(kernel, around)
-    return {"operator": made.operator, **made.shape, **({"dtype": made.dtype} if made.dtype else {})} if made.operator else {}
+    fields = {"operator": made.operator, **made.shape, "dtype": made.dtype}
+    return fields if tunable.is_problem(fields) else {}
 
 
 def _text(value: Any, limit: int) -> str:

@@ -1,18 +1,26 @@
 """What the tuner could tune in place of a kernel: the operator by the kernel's name, the problem by the framework operator
-around its launch (`record_shapes=True` of torch.profiler)."""
+around its launch (`record_shapes=True` of torch.profiler). Where operation, type or shape do not fit there is no operator: a job
+of another type would answer another question."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
+from profiles.analysis.core.identity import identity
 from profiles.analysis.core.names import operator_of
 
 Dims = list[Any]
-_TYPES = {"c10::BFloat16": "bf16", "BFloat16": "bf16", "c10::Half": "fp16", "Half": "fp16"}
+Reader = Callable[[Dims, Dims], dict[str, int] | None]
+# operator -> operation as kernels' identities say it
+TUNED_OPS = {"matmul": "matmul", "softmax": "softmax", "layernorm": "norm", "rmsnorm": "norm", "add_rmsnorm": "norm",
+             "silu_mul": "elementwise", "attention": "attention"}
+TYPES = {name: ("bf16", "fp16", "fp8") if name == "matmul" else ("bf16", "fp16") for name in TUNED_OPS}    # that each takes
+_TYPES = {"c10::BFloat16": "bf16", "BFloat16": "bf16", "c10::Half": "fp16", "Half": "fp16", "float": "fp32", "double": "fp64",
+          "c10::Float8_e4m3fn": "fp8"}
 
 
 @dataclass(frozen=True)
@@ -29,24 +37,52 @@ class Tunable:
 def tunable(kernel: str, around: Sequence[tuple[str, dict[str, Any]]]) -> Tunable:
     """Return the operator and problem that the tuner could tune in place of a kernel.
 
-    `around`: names and arguments of the operators around the launch, innermost first.
+    `around`: names and arguments of the operators around the launch, innermost first. What they say of the type goes before the
+    kernel's name.
     """
     operator = operator_of(kernel)
     if not operator:
         return Tunable("", why=f"No operator of the tuner matches this kernel's name; it has {', '.join(_READERS)}.")
+    named = identity(kernel)
+    if named.op not in ("", TUNED_OPS[operator]):              # a convolution's name may say gemm
+        return Tunable("", why=f"Its name says {named.op}; the tuner's {operator} is another operation.")
     shaped = False
     for name, arguments in around:
         dims, types = as_list(arguments.get("Input Dims")), as_list(arguments.get("Input type"))
         shaped |= bool(dims)
-        reader = next((read for word, read in _READERS[operator] if word in name), None)
-        shape = reader(dims, as_list(arguments.get("Concrete Inputs"))) if reader else None
+        read, tensors = next(((read, tensors) for word, read, tensors in _READERS[operator] if word in name), (None, ()))
+        shape = read(dims, as_list(arguments.get("Concrete Inputs"))) if read else None
         if shape and all(isinstance(value, int) and value >= 0 for value in shape.values()):
-            dtype = next((_TYPES[kind] for kind in types if kind in _TYPES), "")
-            why = "" if dtype else "The data type is not one that the tuner takes (fp16, bf16): choose one."
+            told = {_TYPES.get(types[at], str(types[at])) for at in tensors if at < len(types) and types[at]}
+            wrong = sorted(told - set(TYPES[operator])) or (sorted(told) if len(told) > 1 else [])
+            if wrong:
+                return _other_type(operator, " and ".join(wrong))
+            dtype = next(iter(told), "") or named.dtype
+            if dtype and dtype not in TYPES[operator]:
+                return _other_type(operator, dtype)
+            why = "" if dtype else f"The trace does not tell the data type ({', '.join(TYPES[operator])} can be tuned)."
             return Tunable(operator, shape, dtype, name, why)
+    if named.dtype and named.dtype not in TYPES[operator]:
+        return _other_type(operator, named.dtype)
     if shaped:
         return Tunable(operator, why="The operators around the launch have no shape that this operator of the tuner takes.")
     return Tunable(operator, why="The trace holds no input shapes: record with record_shapes=True to have them filled in.")
+
+
+def _other_type(operator: str, dtype: str) -> Tunable:
+    return Tunable("", why=f"It computes in {dtype}; the tuner's {operator} takes {', '.join(TYPES[operator])}.")
+
+
+def tuned_operator(kernel: str) -> str:
+    """Return the operator whose operation and types a kernel's name does not speak against; "" where none is."""
+    return tunable(kernel, ()).operator
+
+
+def is_problem(query: Mapping[str, Any]) -> bool:
+    """Tell whether fields of a tune job state operator, type and shape: only then is a job offered."""
+    operator, sizes = query.get("operator"), [value for name, value in query.items() if name not in ("operator", "dtype")]
+    return operator in TUNED_OPS and query.get("dtype") in TYPES[operator] and bool(sizes) and all(
+        isinstance(value, int) for value in sizes)
 
 
 def as_list(value: Any) -> list[Any]:
@@ -65,7 +101,7 @@ def _of(dims: Dims, at: int, length: int) -> list[int] | None:
     return sizes if whole else None
 
 
-def _product(first: int) -> Callable[[Dims, Dims], dict[str, int] | None]:
+def _product(first: int) -> Reader:
     """A [M, K] at `first`, B [K, N] behind it."""
     def read(dims: Dims, _: Dims) -> dict[str, int] | None:
         a, b = _of(dims, first, 2), _of(dims, first + 1, 2)
@@ -93,7 +129,7 @@ def _layernorm(dims: Dims, concrete: Dims) -> dict[str, int] | None:
     return {"R": prod(rows[:-inner]), "C": prod(rows[-inner:])}
 
 
-def _attention(causal_at: int, heads_second: bool) -> Callable[[Dims, Dims], dict[str, int] | None]:
+def _attention(causal_at: int, heads_second: bool) -> Reader:
     """Query [B, H, N, D], or [B, N, H, D]."""
     def read(dims: Dims, concrete: Dims) -> dict[str, int] | None:
         query = _of(dims, 0, 4)
@@ -105,15 +141,18 @@ def _attention(causal_at: int, heads_second: bool) -> Callable[[Dims, Dims], dic
     return read
 
 
-_READERS: dict[str, tuple[tuple[str, Callable[[Dims, Dims], dict[str, int] | None]], ...]] = {
-    "matmul": (("aten::addmm", _product(1)), ("aten::_addmm_activation", _product(1)), ("aten::mm", _product(0)),
-               ("aten::matmul", _product(0)), ("aten::linear", _linear)),
-    "softmax": (("softmax", _rows),),
-    "layernorm": (("layer_norm", _layernorm),),
-    "rmsnorm": (("rms_norm", _rows),),                     # aten::_fused_rms_norm; vLLM's writes into its first argument
-    "add_rmsnorm": (("add_rms_norm", _rows),),
-    "silu_mul": (("silu_and_mul", _rows),),                # its first argument is the result
-    "attention": (("_scaled_dot_product_flash", _attention(4, True)), ("_scaled_dot_product_cudnn", _attention(6, True)),
-                  ("_scaled_dot_product_efficient", _attention(6, True)), ("scaled_dot_product_attention", _attention(5, True)),
-                  ("_flash_attention_forward", _attention(8, False))),
+# operator -> (part of the framework operator's name, reader of its shape, arguments whose type the kernel computes in)
+_READERS: dict[str, tuple[tuple[str, Reader, tuple[int, ...]], ...]] = {
+    "matmul": (("aten::addmm", _product(1), (1, 2)), ("aten::_addmm_activation", _product(1), (1, 2)),
+               ("aten::mm", _product(0), (0, 1)), ("aten::matmul", _product(0), (0, 1)), ("aten::linear", _linear, (0, 1))),
+    "softmax": (("softmax", _rows, (0,)),),
+    "layernorm": (("layer_norm", _layernorm, (0,)),),
+    "rmsnorm": (("rms_norm", _rows, (0,)),),                     # aten::_fused_rms_norm; vLLM's writes into its first argument
+    "add_rmsnorm": (("add_rms_norm", _rows, (0,)),),
+    "silu_mul": (("silu_and_mul", _rows, (0,)),),                # its first argument is the result
+    "attention": (("_scaled_dot_product_flash", _attention(4, True), (0,)),
+                  ("_scaled_dot_product_cudnn", _attention(6, True), (0,)),
+                  ("_scaled_dot_product_efficient", _attention(6, True), (0,)),
+                  ("scaled_dot_product_attention", _attention(5, True), (0,)),
+                  ("_flash_attention_forward", _attention(8, False), (0,))),
 }

@@ -12,9 +12,9 @@ from django.urls import reverse
 from django.utils.http import urlencode
 
 from profiles.analysis.core.identity import identity
-from profiles.analysis.core.names import is_collective, operator_of
+from profiles.analysis.core.names import is_collective
 from profiles.analysis.core.shapes import bare
-from profiles.families.selectors import TUNED_OPS
+from profiles.analysis.core.tunable import tuned_operator
 from profiles.families.share_selectors import Share, known_families, recoverable_shares
 from profiles.fleet import selectors
 from profiles.fleet.browse.addresses import GROUP_WORDS, NEXT, View, dims_words, shape_words
@@ -252,9 +252,7 @@ def _running(view: View) -> str:
 def _actions(kernel: str, view: View, family: int | None, running: str) -> Actions:
     """Where to go from a kernel: the forms ask for what the fleet does not know (the program, the shape)."""
     place = {name: view.words[name] for name in ("build", "model") if name in view.words}
-    operator = operator_of(kernel)
-    if operator and identity(kernel).op != TUNED_OPS[operator]:     # a convolution's name may say gemm
-        operator = ""
+    operator = tuned_operator(kernel)
     deep = {"tool": "torch", **place}
     counters = {"tool": "ncu", "kernel": re.escape(bare(kernel)), **place}
     return Actions(

@@ -173,7 +173,7 @@ def test_two_builds_name_exactly_the_three_regressions_and_worth_agrees_with_the
     assert pair.row.verdicts["faster"] == 1 and pair.row.verdicts["unchanged"] == 1
     page = shown(client, "/")
     slower = page.split("Got slower")[1].split("Latest profiles")[0]
-    assert slower.count("▲") == 3 and all(f"▸ tune {op}" in slower for op in ("matmul", "softmax", "layernorm"))
+    assert slower.count("▲") == 3 and "▸ tune" not in slower       # counter reports state no shape: nothing to fill a job with
     assert f"/compare/?a={pair.row.old_profiles[0]}&b={pair.row.new_profiles[0]}" in slower
 
     # the worth of a family, from each launch's own facts: time × (1 − achieved / roof)

@@ -8,12 +8,13 @@ import pytest
 from django.urls import reverse
 
 from profiles import ingest
-from profiles.analysis.core.tunable import tunable
+from profiles.analysis.core.tunable import TUNED_OPS, TYPES, is_problem, tunable
 from profiles.models import KernelStat, LaunchCounters, Profile
 from profiles.trace import Category, Trace
 from tests.builders import trace
 from tests.profiles.ingest.corpus import H200
 from tests.profiles.timeline.test_timeline_api import profile_of
+from tuner.operators import OPERATORS
 
 pytestmark = pytest.mark.django_db
 
@@ -75,7 +76,7 @@ def test_a_launch_knows_its_place_and_its_forms(get):
     assert parse_qs(urlsplit(told["capture"]).query) == {
         "tool": ["ncu"], "kernel": ["gemm_k"], "launch_skip": ["2"], "launch_count": ["1"], "build": ["4f2c1e"], "model": ["gpt"],
         "profile": [str(profile.pk)]}                                                            # the form asks for its program
-    assert told["tune"]["operator"] == "matmul" and "record_shapes" in told["tune"]["why"]
+    assert told["tune"]["url"] is None and "fp32" in told["tune"]["why"]                      # gemm_k<float>
     relu = get("slice-kernel", profile.pk, one(get, profile.pk, "relu_k")["id"])
     assert relu["tune"] == {"operator": "", "url": None, "why": relu["tune"]["why"]} and "No operator" in relu["tune"]["why"]
 
@@ -127,5 +128,42 @@ def test_a_recording_fills_the_tune_form(get):
     ("gemm", "aten::mm", {"Input Dims": [[8, "x"], None]}, {}), ("gemm", "aten::mm", {"Input Dims": "]["}, {}),
 ])
 def test_shapes_of_operators(kernel, operator, arguments, shape):
-    made = tunable(kernel, [("cudaLaunch", {}), (operator, {**arguments, "Input type": ["c10::Half"]})])
+    made = tunable(kernel, [("cudaLaunch", {}), (operator, {**arguments, "Input type": ["c10::Half"] * 3})])
     assert made.shape == shape and (made.dtype == "fp16" if shape else made.why)
+
+
+GEMV = ("void gemv2T_kernel_val<int, int, double, double, double, double, 128, 16, 4, 4, false, false, "
+        "cublasGemvParamsEx<int, cublasGemvTensorStridedBatched<double const>, double> >(cublasGemvParamsEx<int, double>)")
+NORM = "void at::native::(anonymous namespace)::vectorized_layer_norm_kernel<float, float, false>(int, float, float const*)"
+ROWS = {"Input Dims": [[512, 1024], [], [1024], [1024], []], "Concrete Inputs": ["", "[1024]", "", "", "1e-05"]}
+
+
+@pytest.mark.parametrize(("kernel", "around", "why"), [
+    (GEMV, [], "fp64"),
+    (GEMV, [("aten::mm", {"Input Dims": [[64, 512], [512, 1]], "Input type": ["double", "double"]})], "fp64"),
+    (NORM, [], "fp32"),
+    (NORM, [("aten::native_layer_norm", {**ROWS, "Input type": ["float", "ScalarList", "float", "float", "Scalar"]})], "fp32"),
+    ("gemm", [("aten::mm", {"Input Dims": [[8, 16], [16, 32]], "Input type": ["c10::BFloat16", "c10::Half"]})], "bf16 and fp16"),
+    ("cudnn_convolve_implicit_gemm_f16", [], "conv"),
+])
+def test_no_operator_stands_in_for_another_type_or_operation(kernel, around, why):
+    made = tunable(kernel, around)
+    assert (made.operator, made.shape) == ("", {}) and why in made.why
+
+
+def test_the_arguments_type_goes_before_the_names():
+    """A float accumulator in the name of a kernel that reads bf16; what only a weight's type would say does not count."""
+    types = {"Input type": ["c10::BFloat16", "ScalarList", "float", "float", "Scalar"]}
+    made = tunable(NORM, [("aten::native_layer_norm", {**ROWS, **types})])
+    assert (made.operator, made.shape, made.dtype) == ("layernorm", {"R": 512, "C": 1024}, "bf16")
+
+
+def test_an_unknown_type_is_no_problem_to_tune():
+    made = tunable("gemm", [("aten::mm", {"Input Dims": [[8, 16], [16, 32]]})])
+    fields = {"operator": made.operator, **made.shape, "dtype": made.dtype}
+    assert made.shape and made.why and not is_problem(fields) and is_problem({**fields, "dtype": "bf16"})
+    assert not is_problem({"operator": "matmul", "dtype": "bf16"}) and not is_problem({**fields, "dtype": "fp64"})
+
+
+def test_types_are_those_that_the_operators_take():
+    assert {name: set(TYPES[name]) for name in TUNED_OPS} == {name: set(OPERATORS[name].dtypes) for name in TUNED_OPS}

@@ -14,12 +14,14 @@ from django.utils import timezone
 from tests.tuner.jobs.test_tune_pages import seen as ran
 from tuner.cache import rules
 from tuner.cache.buckets import Buckets
+from tuner.cache.client import Snapshot
 from tuner.cache.entries import portability_selectors, selectors, services
 from tuner.cache.entries import services as state_services
 from tuner.cache.exchange import export_selectors
 from tuner.cache.exchange import services as exchange_services
 from tuner.cache.formats import fused_moe, helion
 from tuner.cache.formats.document import FormatError
+from tuner.cache.serve.services import snapshot_view, take_snapshot
 from tuner.measure.runner import Session
 from tuner.models import CachedConfig, GpuEnvironment, ImportedFile, Quarantine, SuiteJob, TrialRow, TuneJob
 from tuner.operators import OPERATORS, limits
@@ -63,6 +65,44 @@ def put(config=FAST, ms=0.2, default_ms=0.3, shape=SHAPE, gpu=GPU, environment=E
     session = Session(gpu=gpu, compute_capability="9.0", environment=environment, policy={"kind": "cold"}, recorded=recorded)
     finalists = [Finalist(config, measured(ms)), Finalist(DEFAULT, measured(default_ms))]
     return services.config_put(job, session, measured(ms), source, finalists=finalists, default=DEFAULT)
+
+
+# ---- the library wins ----
+
+def library_job(best_ms, library_ms, rounds=None):
+    """A job whose finalist was timed beside the library: in rounds, or by medians alone."""
+    facts = {"round_ms": [best_ms * each for each in rounds], "library_round_ms": [library_ms * each for each in rounds]} \
+        if rounds else {}
+    outcome = Measured(best_ms, best_ms, best_ms, 20, facts)
+    finalist = Finalist(FAST, outcome)
+    job = TuneJob.objects.create(
+        operator="matmul", shape=SHAPE, dtype="bf16", device="gpu", strategy="local", budget_trials=9, budget_seconds=9,
+        status="done", gpu=GPU, environment=ENVIRONMENT, best_ms=best_ms, best_config=FAST, default_ms=9.0,
+        library_ms=library_ms, finalists=[finalist.as_json()], finished=timezone.now())
+    session = Session(gpu=GPU, compute_capability="9.0", environment=ENVIRONMENT, policy={"kind": "cold"})
+    services.config_put(job, session, outcome, "ab12", finalists=[finalist], default=DEFAULT)
+    return job
+
+
+DRIFT = [1.0, 1.3, 0.9, 1.1, 1.2, 0.8, 1.05, 0.95, 1.15, 1.25]
+
+
+@pytest.mark.parametrize(("best_ms", "library_ms", "rounds", "gain"), [
+    (1.04, 1.0, DRIFT, 1.04), (1.04, 1.0, None, 1.04), (1.005, 1.0, None, None), (0.9, 1.0, DRIFT, None), (1.0, None, None, None)])
+def test_a_library_that_wins_is_kept_on_the_jobs_page_and_by_the_cache(client, alice, best_ms, library_ms, rounds, gain):
+    """Only by the whole interval; medians alone are 1 % apart at least."""
+    job = library_job(best_ms, library_ms, rounds)
+    answer = selectors.config_best("matmul", "bf16", GPU, SHAPE)
+    assert answer["rule"] == "exact" and answer["library"] == (pytest.approx(gain) if gain else None)
+    name = take_snapshot()
+    view = snapshot_view(name, GPU, "9.0", "cuda 13.0, triton 3.6.0")
+    served = Snapshot(view).find("matmul", "bf16", SHAPE)
+    assert served.library == answer["library"] and served.config == FAST
+    near = Snapshot(view).find("matmul", "bf16", {**SHAPE, "M": 2 * SHAPE["M"]})
+    assert near is None or near.library is None                      # what another shape's library does is unknown
+    client.force_login(alice)
+    for page in (f"/tune/{job.pk}/", f"/cache/{job.cached.get().pk}/"):
+        assert ("Keep cuBLAS: 1.04× faster than the best found" in client.get(page).content.decode()) == bool(gain)
 
 
 # ---- never worse than the default ----

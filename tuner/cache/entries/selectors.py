@@ -13,6 +13,7 @@ from django.db.models import Count, Max, QuerySet
 from tuner import operators
 from tuner.cache import buckets, rules
 from tuner.cache.buckets import BUCKETS, Buckets
+from tuner.cache.default_check import check_library, library_gain
 from tuner.cache.formats import triton_text
 from tuner.cache.portability import (
     Cell,
@@ -171,7 +172,18 @@ def as_entry(row: CachedConfig, banned: frozenset[tuple[str, str, str, str]] = f
     guard = row.evidence.get("guard") or {}
     low = guard.get("low") if guard.get("verdict") == "faster" else None
     return rules.Entry(row.pk, key, row.config, bool(row.recorded), state, rules.Origin(row.origin), row.shape,
-                       None if low is None else low - 1)
+                       None if low is None else low - 1, kept_library(row))
+
+
+def kept_library(row: CachedConfig) -> float | None:
+    """Return how many times as fast the library is as what the search found; None where it is not surely faster.
+
+    Of an entry that was written before this was kept, by its medians alone.
+    """
+    check = row.evidence.get("library")
+    if check is None and (judged := check_library({"median_ms": row.median_ms}, row.library_ms)):
+        check = judged.as_json()
+    return library_gain(check)
 
 
 # ---- what a launch gets ----
@@ -200,13 +212,13 @@ def config_best(operator: str, dtype: str, gpu: str, shape: Mapping[str, int], t
     if served is None:
         rule = rules.Rule.DEFAULT
         answer |= {"rule": rule, "why": rules.WHY[rule], "config": default_config(operator, dtype, gpu, shape), "entry": None,
-                   "expected_loss": None, "differs": [], "distance": None}
+                   "library": None, "expected_loss": None, "differs": [], "distance": None}
     else:
         same = dict(served.entry.shape) in ({}, dict(shape))
         expected_loss = served.loss if same or served.rule != rules.Rule.EXACT else bucket_loss(operator, policy)
         answer |= {"rule": served.rule, "why": served.why, "config": config_in_order(served.entry.config),
                    "entry": config_json(rows[served.entry.id]), "expected_loss": expected_loss, "differs": list(served.differs),
-                   "distance": served.distance}
+                   "distance": served.distance, "library": served.entry.library if served.rule == rules.Rule.EXACT else None}
     if why:
         answer["considered"] = [
             _considered_row(entry, rows[entry.id], rules.match_entry(entry, wanted, exact, policy, expected), served)

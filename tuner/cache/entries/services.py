@@ -16,7 +16,7 @@ from django.utils import timezone
 from tuner import operators
 from tuner.cache import buckets, rules
 from tuner.cache.buckets import Buckets
-from tuner.cache.default_check import DefaultCheck, Verdict, check_default, winner_is_default
+from tuner.cache.default_check import DefaultCheck, Verdict, check_default, check_library, winner_is_default
 from tuner.cache.entries.selectors import bucket, exact_dims
 from tuner.measure.runner import Session
 from tuner.models import BucketPolicy, CachedConfig, GpuEnvironment, ImportedFile, TuneJob
@@ -135,7 +135,9 @@ def config_put(job: TuneJob, session: Session, winner: Measured, source_hash: st
         entry.save(update_fields=["evidence", "updated"])
         return None
     check, config, median_ms = _choose_never_worse(job, winner, finalists, default)
+    library = check_library(_times(winner), job.library_ms)
     evidence = {
+        **({"library": library.as_json()} if library else {}),
         "shape": job.shape, "n": winner.n, "min_ms": winner.min_ms, "p90_ms": winner.p90_ms,
         "facts": {name: value for name, value in winner.facts.items() if name not in ("samples_ms", "round_ms")},
         "guard": check.as_json(), "trials": job.trials.count(), "valid_size": job.valid_size, "strategy": job.strategy,

@@ -111,7 +111,7 @@ def _row_json(entry: Entry, home: Match | None, away: tuple[Match, float] | None
     return {"id": entry.id, "operator": entry.key.operator, "dtype": entry.key.dtype, "bucket": entry.key.bucket,
             "home": [_PLACES[entry.origin, home.rule], str(home.rule)] if home else None,
             "away": [_PLACES[entry.origin, away[0].rule], str(away[0].rule), away[1]] if away else None,
-            "config": dict(entry.config)}
+            "config": dict(entry.config), "library": entry.library}
 
 
 def _list_order(entry: Entry) -> tuple[float, ...]:

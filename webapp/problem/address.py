@@ -1,0 +1,77 @@
+"""What a kernel problem is: an operator, its shape and type on one GPU model; its address, and the problem of a kernel's rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from django.urls import reverse
+from django.utils.http import urlencode
+
+from profiles.analysis.core.tunable import is_problem
+from profiles.models import KernelShape, KernelStat, Profile
+from tuner.operators import find
+from tuner.texts import in_order
+
+
+@dataclass(frozen=True)
+class Problem:
+    """`gpu` is a model, "" where a file names none."""
+
+    operator: str
+    dtype: str
+    shape: Mapping[str, int] = field(hash=False)
+    gpu: str = ""
+
+    @property
+    def shape_text(self) -> str:
+        return " ".join(f"{name}={value}" for name, value in self.shape.items())
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """Return the problem as a query says it."""
+        return {"operator": self.operator, "dtype": self.dtype, **self.shape, "gpu": self.gpu}
+
+    @property
+    def url(self) -> str:
+        return f"{reverse('problem')}?{urlencode(self.fields)}"
+
+
+def make(operator: str, dtype: str, shape: Mapping[str, Any], gpu: str) -> Problem | None:
+    """Return the problem; None where no operator takes this type and shape."""
+    known = find(operator)
+    if known is None or known.problems(shape, dtype):
+        return None
+    return Problem(operator, dtype, in_order(operator, shape), gpu)
+
+
+def read(query: Mapping[str, str]) -> Problem | None:
+    """Return the problem that ?operator=&dtype=&gpu=&M=… names; None where it names no whole one."""
+    known = find(query.get("operator", ""))
+    if known is None:
+        return None
+    shape = {dim.name: int(query[dim.name]) for dim in known.dims if query.get(dim.name, "").isdecimal()
+             and len(query[dim.name]) < 12}
+    return make(known.name, query.get("dtype", ""), shape, query.get("gpu", "")[:120])
+
+
+def of_shape(shape: KernelShape) -> Problem | None:
+    """Return the problem of the launches of one shape; None where the trace does not tell it, or no operator takes it."""
+    if not is_problem(shape.tune):
+        return None
+    dims = {name: value for name, value in shape.tune.items() if name not in ("operator", "dtype")}
+    return make(shape.tune["operator"], shape.tune["dtype"], dims, shape.kernel.profile.gpu)
+
+
+def shapes(**where: Any) -> list[KernelShape]:
+    """Return the shapes of a kernel or family, traces first, then most time."""
+    rows = (KernelShape.objects.filter(kernel__profile__status=Profile.Status.READY, **where)
+            .select_related("kernel__profile", "kernel__family").order_by("-total_ns", "id")[:200])
+    return sorted(rows, key=lambda row: row.kernel.profile.kind != Profile.Kind.TRACE)
+
+
+def stats(**where: Any) -> list[KernelStat]:
+    """Return the kernels without regard to shapes, most time first."""
+    return list(KernelStat.objects.filter(profile__status=Profile.Status.READY, **where)
+                .select_related("profile", "family").order_by("-total_ns", "id")[:1])

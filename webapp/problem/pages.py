@@ -1,0 +1,111 @@
+"""One page per kernel problem: profiled, tuned, served, guarded; its two buttons that change something."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import messages
+from django.contrib.auth.decorators import permission_required
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_POST, require_safe
+
+from profiles.actions import selectors as actions
+from profiles.charts import families as charts
+from profiles.models import KernelShape
+from tuner.gate.errors import Refusal
+from tuner.jobs.create_services import TuneError
+from webapp.problem import address, pipelines, profiled, services, states
+from webapp.problem.address import Problem
+
+
+@require_safe
+def problem(request: HttpRequest) -> HttpResponse:
+    """?operator=&dtype=&gpu=&M=… of a problem; ?shape=, ?kernel= or ?family= (ids) lead to the one of most time."""
+    if named := address.read(request.GET):
+        return _problem_page(request, named)
+    if request.GET.get("operator"):
+        raise Http404("No operator of the tuner takes this type and shape.")
+    where = {name: int(request.GET[key]) for key, name in (("shape", "pk"), ("kernel", "kernel"), ("family", "kernel__family"))
+             if request.GET.get(key, "").isdecimal() and len(request.GET[key]) < 19}
+    if not where:
+        raise Http404("A problem is named by operator, type, shape and GPU, or by a kernel.")
+    rows = address.shapes(**where)
+    matching = next((made for row in rows if (made := address.of_shape(row))), None)
+    if matching:
+        return redirect(matching.url)
+    return _kernel_page(request, rows[0] if rows else None, where)
+
+
+def _problem_page(request: HttpRequest, one: Problem) -> HttpResponse:
+    seen, tuned, guarded = profiled.of_problem(one), states.tuned(one), states.guarded(one)
+    device, server = states.job_device(one), request.build_absolute_uri("/").rstrip("/")
+    figures = [*({"id": f"regression-{each['row'].pk}", **each} for each in states.regressions(one))]
+    watched = states.watched_figure(guarded)
+    suite = guarded.kernel.suite.name if guarded.kernel else services.suite_name(one.gpu)
+    return render(request, "problem/detail.html", {
+        "problem": one, "title": f"{one.operator} {one.dtype}", "fields": one.fields, "profiled": seen, "tuned": tuned,
+        "served": states.served(one), "guarded": guarded, "device": device, "regressions": figures, "watched": watched,
+        "has_figures": bool(watched or any(each["figure"] for each in figures)),
+        "pipelines": pipelines.pipelines(server, suite), **_history(seen, one)})
+
+
+def _history(seen: profiled.Profiled, one: Problem | None) -> dict[str, Any]:
+    points = profiled.trend(seen)
+    return {"trend": charts.series_figure(points), "points": points[::-1], "changes": profiled.changes(seen),
+            "siblings": profiled.siblings(seen, one), "kernels": _kernels(seen)}
+
+
+def _kernels(seen: profiled.Profiled) -> list[KernelShape]:
+    """Return one row for each kernel that computed it, newest profile first."""
+    return list({(row.kernel.profile_id, row.kernel_id): row for row in reversed(seen.rows)}.values())[::-1][:20]
+
+
+def _kernel_page(request: HttpRequest, shape: KernelShape | None, where: dict[str, int]) -> HttpResponse:
+    """A kernel that no operator of the tuner matches, or whose shape is unknown."""
+    if shape is None:
+        found = address.stats(**{{"kernel": "pk", "kernel__family": "family"}.get(name, "pk"): pk
+                                 for name, pk in where.items() if name != "pk"}) if "pk" not in where else []
+        if not found:
+            raise Http404("No profile has this kernel any more.")
+        kernel, seen = found[0], profiled.of_kernel(found[0])
+    else:
+        kernel, seen = shape.kernel, profiled.of_shape(shape)
+    return render(request, "problem/detail.html", {
+        "problem": None, "title": kernel.short_name, "kernel": kernel, "shape": shape, "profiled": seen,
+        "why": actions.tune(kernel).said, **_history(seen, None)})
+
+
+def _posted(request: HttpRequest) -> Problem:
+    named = address.read(request.POST)
+    if named is None:
+        raise Http404("No operator of the tuner takes this type and shape.")
+    return named
+
+
+@require_POST
+@permission_required("tuner.add_tunejob", raise_exception=True)
+def problem_tune(request: HttpRequest) -> HttpResponse:
+    """Start a search of the problem."""
+    one = _posted(request)
+    try:
+        services.start_job(one, request.user)
+    except TuneError as error:
+        messages.error(request, f"No job was made: {error}")
+    return redirect(one.url)
+
+
+@require_POST
+@permission_required("tuner.add_suite", raise_exception=True)
+def problem_guard(request: HttpRequest) -> HttpResponse:
+    """Make the problem an entry of its GPU's suite."""
+    one = _posted(request)
+    try:
+        kernel = services.guard(one, request.user)
+    except Refusal as refused:
+        messages.error(request, f"Not guarded: {refused}")
+    else:
+        messages.success(request, f"{kernel.key} is an entry of {kernel.suite.name}.")
+    return redirect(one.url)
+
+
