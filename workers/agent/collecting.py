@@ -1,8 +1,9 @@
 """The thread of a job that opens windows: waits for CUDA, asks the controller, collects, measures, hands windows on.
 
 Nothing here may harm the job: whatever goes wrong switches collecting off for good, with the reason in the state. CUPTI is in the
-process during a window only, and taken out at the end of one of the job's CUDA calls. Of jobs with CUDA graphs that is not possible
-(`docs/fleet-loss.md`): they are not attached to, and a job that is about to capture its first waits until CUPTI is out."""
+process during a window only: the job's own thread takes it out as it marks its next step. Of jobs with CUDA graphs or several
+threads that may call CUDA that is not safe (`docs/fleet-loss.md`): they are not attached to, and a job that is about to capture its
+first graph waits until CUPTI is out."""
 
 from __future__ import annotations
 
@@ -13,38 +14,37 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
 from workers.agent.controller import Controller, Limits, Outcome, State
 from workers.agent.cupti import Collector, CuptiError, Seen
-from workers.agent.identity import Identity, framework, owner, rocm, torch_profiles
+from workers.agent.identity import Identity, framework, other_threads, owner, rocm, torch_profiles
 from workers.agent.launches import MOST_WORD, Context, Gpu, Window
-from workers.agent.libraries import call_driver, driver_version, used_gpus
-from workers.agent.progress import FEWEST_STEPS, Ranges, Steps, block_means, time_lost, watch_ranges, watch_torch
+from workers.agent.libraries import driver_version, used_gpus
+from workers.agent.progress import FEWEST_STEPS, Ranges, Steps, block_means, slower_pct, time_lost, watch_ranges, watch_torch
 
 LOOK_S, LOOK_AGAIN_S = 1.0, 30.0    # for a CUDA context; at a job that may not be attached to
 SLICE_S = 0.01                      # within a window: how soon it closes when a profiler starts
 OFFER_RESERVE_S = 0.12              # of an offered time: to drain
-OUT_WAIT_S, RETRY_S = 2.0, 1.0      # for a launch of the job in which CUPTI is taken out
+OUT_WAIT_S = 30.0                   # for the job's next step, at which CUPTI is taken out
 CALM_S, BLOCK_S = 10.0, 0.25         # before the first window, and what is compared with what comes after
 MOST_CALM, FEWEST_CALM = 80, 30      # blocks
 CAPTURE_WAIT_S, EXIT_WAIT_S = 3.0, 2.0      # until CUPTI is out: of a job that captures a graph in a window, or that ends
-CALL_AGAIN_S, CALLS = 0.005, 10
-GRAPHS = ("it replays CUDA graphs: while CUPTI is attached a decode loop on an H200 takes 7 to 9 % longer, and taking CUPTI out "
-          "ends such a job")
+POLL_S = 0.005
+GRAPHS = ("it replays CUDA graphs: with CUPTI attached a decode loop on an H200 takes 7 to 9 % longer, and taking CUPTI out may "
+          "end it")
+THREADS = ("several threads may call CUDA ({}): taking CUPTI out meanwhile ended 2 of 12 such processes on an H200")
 Sink = Callable[[list[Window]], None]
 
 
 class Collecting(threading.Thread):
-    """`sink` takes the windows of a cycle, one a GPU. `graphs`: attach to jobs that replay CUDA graphs as well, and stay: what that
-    costs is measured against the time before. `ranges`: name windows by what stays open in them."""
+    """`sink` takes the windows of a cycle, one a GPU. `stay`: attach to jobs of which CUPTI cannot be taken out as well, and stay:
+    what that costs is measured against the time before. `ranges`: name windows by what stays open in them."""
 
-    def __init__(self, identity: Identity, limits: Limits, sink: Sink, steps: Steps | None = None, graphs: bool = False,
+    def __init__(self, identity: Identity, limits: Limits, sink: Sink, steps: Steps | None = None, stay: bool = False,
                  make_collector: Callable[[], Any] = Collector, ranges: Ranges | None = None) -> None:
         super().__init__(name="ridgepoint-agent", daemon=True)
         self.identity, self.limits, self.sink = identity, limits, sink
         self.steps = steps or Steps()
-        self.graphs, self.ranges = graphs, ranges
+        self.stay, self.ranges = stay, ranges
         self.state, self.why = "starting", ""
         self.collector: Any = None
         self.controller: Controller | None = None
@@ -53,7 +53,8 @@ class Collecting(threading.Thread):
         self.calm_ns: list[float] = []              # a step before the first window: means of blocks
         self.quiet_ns: deque[float] = deque(maxlen=MOST_CALM)       # and between windows
         self._make_collector = make_collector
-        self._attaching = threading.Lock()          # or about to capture
+        self._attaching = threading.Lock()          # or taking out, or about to capture
+        self._out = threading.Event()
         self._ended = threading.Event()
         self._free = threading.Event()              # cleared: the job asks for no windows
         self._free.set()
@@ -61,7 +62,6 @@ class Collecting(threading.Thread):
         self._last_ns, self._closed_ns = time.time_ns(), 0
 
     # ---- what the job may say
-
     def hold(self) -> None:
         """Open no window until `release`; that time earns none either."""
         self._free.clear()
@@ -82,7 +82,7 @@ class Collecting(threading.Thread):
         """End it, in a thread of the job that ends as well: CUPTI must not call back into an interpreter that is gone."""
         self.end()
         if self.collector is not None and self.is_alive():
-            self._call_until_out(EXIT_WAIT_S)
+            self._wait_until_out(EXIT_WAIT_S)
 
     def report(self) -> State | None:
         """Return the controller's numbers, None before the first."""
@@ -90,7 +90,6 @@ class Collecting(threading.Thread):
         return replace(found, state=self.state, why=self.why) if found and self.state == "off" else found
 
     # ---- the thread
-
     def run(self) -> None:
         for do in (self._work, self._finish):
             try:
@@ -105,8 +104,7 @@ class Collecting(threading.Thread):
         self._ended.set()
 
     def _work(self) -> None:
-        named = owner()
-        if named:
+        if named := owner():
             self._off(f"{named} owns CUPTI in this process")
         while not self._ended.is_set() and not self._may_attach():
             self._ended.wait(LOOK_S)
@@ -117,8 +115,8 @@ class Collecting(threading.Thread):
         self.steps.before_capture = self._leave
         while not self._ended.is_set():
             self._watch()
-            if self._made_graphs():
-                self._off(f"{GRAPHS}: it is left alone from now on")
+            if why := self._unsafe():
+                self._off(f"{why}: it is left alone from now on")
                 return
             self.controller.residue_pct = self.residue_pct()
             plan = self.controller.plan(time.monotonic())
@@ -130,10 +128,11 @@ class Collecting(threading.Thread):
 
     def _finish(self) -> None:
         """Leave the process as it was, however the work ended."""
-        if self.collector is not None and self.collector.attached and not self.collector.broken:
-            if self.collector.is_open:
-                self.collector.close()
-                self.collector.drain()
+        own = self.collector
+        if own is not None and own.attached and not own.broken:
+            if own.is_open:
+                own.close()
+                own.drain()
             self._take_out(EXIT_WAIT_S)
 
     def _may_attach(self) -> bool:
@@ -143,8 +142,7 @@ class Collecting(threading.Thread):
             self._off(f"an AMD GPU (HIP {rocm()}): its kernel records come from rocprofiler-sdk's buffered dispatch tracing, which "
                       "has to be set up before HIP starts; this agent speaks CUPTI only")
             return False
-        gpus = used_gpus()
-        if not gpus:
+        if not used_gpus():
             self.state, self.why = "waiting", "the job made no CUDA context yet"
             return False
         if self._is_profiled():
@@ -152,8 +150,8 @@ class Collecting(threading.Thread):
         if self.steps.count < FEWEST_STEPS:
             self.state, self.why = "not collected", "the job marks no steps: what collecting costs could not be measured"
             return False
-        if self._made_graphs():
-            self.state, self.why = "not collected", f"{GRAPHS} (RIDGEPOINT_AGENT_GRAPHS=1 attaches all the same, and stays)"
+        if why := self._unsafe():
+            self.state, self.why = "not collected", f"{why} (RIDGEPOINT_AGENT_STAY=1 attaches all the same, and stays)"
             self._ended.wait(LOOK_AGAIN_S)
             return False
         self.state, self.why = "starting", "steps are measured before the first window"
@@ -171,37 +169,46 @@ class Collecting(threading.Thread):
         if self.ranges is not None:
             watch_ranges(self.ranges)
 
-    def _made_graphs(self) -> bool:
-        return bool(self.steps.captures or self.steps.replays) and not self.graphs
+    def _unsafe(self) -> str:
+        """Return why CUPTI could not be taken out of this job, "" where nothing is known that speaks against it."""
+        if self.stay:
+            return ""
+        if self.steps.captures or self.steps.replays:
+            return GRAPHS
+        names = other_threads(self.steps.thread)
+        return THREADS.format(", ".join(names[:3])) if names else ""
 
     def _leave(self) -> None:
         """In the job's thread, before it captures a CUDA graph: wait until CUPTI is out. No graph made under it outlives that."""
         with self._attaching:
-            collector = self.collector
-            if self.graphs or collector is None or not collector.attached:
-                return
-        self._call_until_out(CAPTURE_WAIT_S)
+            attached = not self.stay and self.collector is not None and self.collector.attached
+        if attached:
+            self._wait_until_out(CAPTURE_WAIT_S)
 
-    def _call_until_out(self, wait_s: float) -> None:
-        """Make calls of the driver that CUPTI is taken out in."""
+    def _wait_until_out(self, wait_s: float) -> None:
+        """In the job's thread, between two of its CUDA calls as a step's end is."""
         end_s = time.monotonic() + wait_s
         while self.collector.attached and not self.collector.broken and time.monotonic() < end_s:
-            for _ in range(CALLS):
-                call_driver()
-            time.sleep(CALL_AGAIN_S)
+            do, self.steps.at_step = self.steps.at_step, None
+            if do is not None:
+                do()
+            time.sleep(POLL_S)
+
+    def _out_here(self) -> None:
+        """In the job's thread: take CUPTI out, whatever happens without harm to it."""
+        try:
+            with self._attaching:
+                if not (self.collector.is_open or self.steps.replays or other_threads(self.steps.thread)):
+                    self.collector.take_out()
+        except BaseException as error:
+            self._off(f"{type(error).__name__}: {error}")
+        self._out.set()
 
     def residue_pct(self) -> tuple[float, float]:
         """Return (estimate, upper end of its 95 % interval) of what is lost where CUPTI stays attached between windows, in % of a
         step: against the steps before the first window, so a drift of the job counts as well."""
-        if not self._stays() or len(self.quiet_ns) < FEWEST_CALM:
-            return 0.0, 0.0
-        before, now = np.array(self.calm_ns), np.array(self.quiet_ns)
-        half = 2.1 * float(np.sqrt(before.var(ddof=1) / before.size + now.var(ddof=1) / now.size))
-        more, scale = float(now.mean() - before.mean()), 100 / float(before.mean())
-        return max(0.0, more * scale), max(0.0, (more + half) * scale)
-
-    def _stays(self) -> bool:
-        return self.graphs and bool(self.steps.captures or self.steps.replays or (self.collector and self.collector.saw_graphs))
+        known = self.stay and len(self.quiet_ns) >= FEWEST_CALM
+        return slower_pct(self.calm_ns, self.quiet_ns) if known else (0.0, 0.0)
 
     def _is_profiled(self) -> bool:
         if torch_profiles():
@@ -212,9 +219,7 @@ class Collecting(threading.Thread):
         """Return whether a window may open; False where the plan is to be made anew."""
         assert self.controller is not None
         while not self._is_profiled():
-            if self.collector.attached:         # the job made no CUDA call when the window closed
-                self._take_out(RETRY_S)
-            if self._made_graphs():
+            if self.steps.captures and not self.stay:
                 return False
             now = time.monotonic()
             if not self._free.is_set():
@@ -239,8 +244,9 @@ class Collecting(threading.Thread):
             self.quiet_ns.extend(block_means(self.steps.since(max(self._closed_ns, opened_ns - int(2e9))), BLOCK_S))
         until_s = min(opened_s + window_s, self._offer_until_s - OFFER_RESERVE_S) if self._offers else opened_s + window_s
         with self._attaching:
-            if self._made_graphs():
+            if self._unsafe():
                 return
+            self.steps.at_step = None           # CUPTI is there yet: the job marked no step since the last window
             collector.open()
         begun_ns, captures = time.time_ns(), self.steps.captures
         while time.monotonic() < until_s and self._free.is_set() and self.steps.captures == captures and not self._is_profiled():
@@ -251,7 +257,7 @@ class Collecting(threading.Thread):
         drained = collector.drain()
         seen: Seen = collector.sums()
         if drained:
-            self._take_out()
+            self._take_out(OUT_WAIT_S)
         held_s, close_ns = time.monotonic() - opened_s, time.perf_counter_ns()
         observed_ns = max(0, closed_ns - max(begun_ns, seen.first_ns)) if seen.records else 0
         self._ended.wait(min(10.0, held_s * 1.2))       # steps beside the window come after it as well
@@ -265,15 +271,21 @@ class Collecting(threading.Thread):
         if seen.records:
             self.sink(self._windows(seen, observed_ns, label))
 
-    def _take_out(self, wait_s: float = OUT_WAIT_S) -> None:
-        """Take CUPTI out after a window, unless graphs ran in it or a profiler has come."""
-        if self._stays() or torch_profiles():
-            return
-        if self.collector.saw_graphs or self.steps.replays:
-            self._off("CUDA graphs ran in a window: CUPTI stays attached until the process ends, because taking it out would end "
-                      "the job; graphs take some 7 to 9 % longer")
+    def _take_out(self, wait_s: float) -> None:
+        """Have CUPTI taken out at the job's next step, unless graphs ran in the window, threads or a profiler have come."""
+        if self.stay or torch_profiles():
+            pass
+        elif self.collector.saw_graphs or self.steps.replays:
+            self._off(f"CUDA graphs ran in a window, so CUPTI stays attached until the process ends: {GRAPHS}")
+        elif names := other_threads(self.steps.thread):
+            self._off(f"{THREADS.format(', '.join(names[:3]))}: CUPTI stays attached until the process ends")
         else:
-            self.collector.detach(wait_s)
+            self._out.clear()
+            self.steps.at_step = self._out_here
+            end_s = time.monotonic() + wait_s
+            while not self._out.wait(4 * POLL_S) and time.monotonic() < end_s:
+                if self._ended.is_set() and wait_s > EXIT_WAIT_S:
+                    return              # `_finish` asks once more
 
     def _windows(self, seen: Seen, observed_ns: int, label: str = "") -> list[Window]:
         now_ns = time.time_ns()

@@ -1,9 +1,10 @@
 """Collect kernel records of this process through CUPTI's activity buffers, by ctypes.
 
-attach → open → close → drain → sums → detach. Between open and close the library writes records; whole buffers come back and are
-summed by numpy. `detach` takes CUPTI out of the process: `cuptiFinalize` in the exit callback of a CUDA call, as NVIDIA's manual
-asks (CUPTI, "Dynamic attach and detach"). Of a job that replayed CUDA graphs while CUPTI was attached that is not possible: on an
-H200 (CUDA 13.0) the next replay ends it with "unspecified launch failure" (docs/fleet-loss.md)."""
+attach → open → close → drain → sums → take_out. Between open and close the library writes records; whole buffers come back and are
+summed by numpy. `take_out` takes CUPTI out of the process: `cuptiFinalize` in the exit callback of a CUDA call, as NVIDIA's manual
+asks (CUPTI, "Dynamic attach and detach"), in a call of the job's own thread between two steps. While other threads launched it
+ended 2 of 12 processes on an H200 (CUDA 13.0) within 3,700 times, and a loop that replays CUDA graphs at its next replay
+(docs/fleet-loss.md): who calls it sees to both."""
 
 from __future__ import annotations
 
@@ -17,15 +18,12 @@ import numpy as np
 import numpy.typing as npt
 
 from workers.agent.launches import MOST_NAME, KernelSums, Signature, sum_durations
-from workers.agent.libraries import Demangler, find_cupti, gpu_of
+from workers.agent.libraries import Demangler, call_driver, find_cupti, gpu_of
 from workers.agent.records import CONCURRENT_KERNEL, RecordsRefused, decode, group, layout
 
 BUFFER_BYTES = 1 << 20
 MOST_WAITING = 32                   # full buffers that are held until the window closes; further ones are summed where they come
-DRIVER_API, RUNTIME_API, API_EXIT, UNSEEN = 1, 2, 1, 8
-# Calls that CUPTI is taken out in. The callback waits for Python's lock, so no call that is made under a lock of the job's which a
-# thread that holds Python's may wait for, as cudaMalloc and cudaEventQuery are under the lock of torch's allocator.
-LAUNCHES = ("cudaLaunchKernel", "cudaLaunchCooperativeKernel", "cuLaunchKernel", "cuLaunchCooperativeKernel")
+DRIVER_API, API_EXIT = 1, 1
 OWN_CALL, MOST_CALLS = "cuDriverGetVersion", 2048        # of `libraries.call_driver`; numbers of calls that are looked at
 FLUSH_FORCED = 1
 POLL_S, QUIET_POLLS, MOST_DRAIN_S = 0.02, 3, 5.0
@@ -59,7 +57,7 @@ class Seen:
 
 
 class Collector:
-    """One for a process. Methods are called from one thread; CUPTI calls back from any."""
+    """One for a process. Methods are called from one thread at a time; CUPTI calls back from any."""
 
     def __init__(self, path: str | None = None, buffer_bytes: int = BUFFER_BYTES) -> None:
         path = path or find_cupti()
@@ -88,10 +86,8 @@ class Collector:
         self._names: dict[int, str] = {}
         self._gpus: dict[int, tuple[str, str]] = {}
         self._lock = threading.Lock()
-        self._finalize = False              # the next exit of a CUDA call takes CUPTI out
-        self._finalized = threading.Event()
-        self._depths: dict[int, int] = {}   # thread -> CUDA calls that it is in; none: not known yet
-        self._calls: list[tuple[int, int]] = []         # (domain, number) of LAUNCHES and OWN_CALL
+        self._leaving = 0                   # the thread whose next call takes CUPTI out
+        self._own_call = 0                  # the number of OWN_CALL
         self._kept_back: list[npt.NDArray[np.uint64]] = []
         self._subscriber = ctypes.c_void_p()
         self._demangle = Demangler()
@@ -127,31 +123,14 @@ class Collector:
         except BaseException as error:
             self.broken = self.broken or f"records cannot be read: {error}"
 
-    def _exit(self, _data: Any, domain: int, _call: int, info: Any) -> None:
-        """Take CUPTI out at the end of an outermost CUDA call: the runtime calls the driver, and is in CUPTI's hands until it ends.
-
-        A call that was under way when callbacks came began unseen: a thread is believed once it left the runtime, or after
-        UNSEEN calls of the driver alone.
-        """
-        thread = threading.get_ident()
-        depth = self._depths.get(thread, -UNSEEN)
-        if info[0] != API_EXIT:
-            self._depths[thread] = depth + (1 if depth >= 0 else 0)
+    def _exit(self, _data: Any, _domain: int, _call: int, info: Any) -> None:
+        if info[0] != API_EXIT or self._leaving != threading.get_ident():
             return
-        if depth <= 0:
-            self._depths[thread] = 0 if domain == RUNTIME_API else min(0, depth + 1)
-            return
-        self._depths[thread] = depth - 1
-        if depth > 1 or not self._finalize:
-            return
-        with self._lock:
-            mine, self._finalize = self._finalize, False
-        if mine:
-            self._library.cuptiUnsubscribe(self._subscriber)
-            error = self._library.cuptiFinalize()
-            if error:
-                self.broken = self.broken or f"cuptiFinalize: {_say(error)}"
-            self._finalized.set()
+        self._leaving = 0
+        self._library.cuptiUnsubscribe(self._subscriber)
+        error = self._library.cuptiFinalize()
+        if error:
+            self.broken = self.broken or f"cuptiFinalize: {_say(error)}"
 
     # ---- what the agent's thread calls
 
@@ -223,30 +202,25 @@ class Collector:
             self.dropped += dropped.value
         return seen
 
-    def detach(self, wait_s: float = 2.0) -> bool:
-        """Take CUPTI out of the process at the end of one of the job's next launches; return whether that came within `wait_s`.
+    def take_out(self) -> bool:
+        """Take CUPTI out of the process, in a CUDA call of the calling thread; return whether it is out.
 
-        A job that launches nothing calls `libraries.call_driver`. The callbacks are there before the first call may take CUPTI out:
-        a call of ours at that moment would race with it.
+        The calling thread is in no CUDA call, and no other one of the job makes one meanwhile: both are the caller's to know.
         """
         if not self.attached or self.broken:
             return not self.attached
-        self._depths = {}
-        self._ask("cuptiSubscribe", ctypes.byref(self._subscriber), self._called, None)
-        self._calls = self._calls or self._find_calls()
-        for domain, number in self._calls:
-            self._ask("cuptiEnableCallback", 1, self._subscriber, domain, number)
         self._ask("cuptiActivityFlushAll", FLUSH_FORCED)
+        self._ask("cuptiSubscribe", ctypes.byref(self._subscriber), self._called, None)
+        self._own_call = self._own_call or self._find_call()
+        self._ask("cuptiEnableCallback", 1, self._subscriber, DRIVER_API, self._own_call)
         self._names.clear()                     # their addresses end with CUPTI
-        self._finalized.clear()
-        self._finalize = True
-        if not self._finalized.wait(wait_s):
-            with self._lock:
-                pending, self._finalize = self._finalize, False
-            if pending:                         # no call came: stay attached, without callbacks
-                self._library.cuptiUnsubscribe(self._subscriber)
-                return False
-            self._finalized.wait(wait_s)
+        self._leaving = threading.get_ident()
+        call_driver()
+        if self._leaving:                       # no callback came
+            self._leaving = 0
+            self._library.cuptiUnsubscribe(self._subscriber)
+            self.broken = self.broken or f"{OWN_CALL} was not called back: CUPTI stays attached"
+            return False
         self.attached, self._subscriber = False, ctypes.c_void_p()
         self._dtype = None
         self.detaches += 1
@@ -260,17 +234,14 @@ class Collector:
             self._gpus[device] = gpu_of(device)
         return self._gpus[device]
 
-    def _find_calls(self) -> list[tuple[int, int]]:
-        """Return (domain, number) of the calls that CUPTI may be taken out in, by their names: numbers differ between versions."""
-        name, found = ctypes.c_char_p(), []
-        for domain in (RUNTIME_API, DRIVER_API):
-            for number in range(1, MOST_CALLS):
-                if self._library.cuptiGetCallbackName(domain, number, ctypes.byref(name)) or not name.value:
-                    continue
-                said = name.value.decode(errors="replace")
-                if (said.startswith(LAUNCHES) and "MultiDevice" not in said) or said == OWN_CALL:
-                    found.append((domain, number))
-        return found
+    def _find_call(self) -> int:
+        """Return the number of OWN_CALL: numbers differ between versions."""
+        name = ctypes.c_char_p()
+        for number in range(1, MOST_CALLS):
+            if not self._library.cuptiGetCallbackName(DRIVER_API, number, ctypes.byref(name)) and name.value == OWN_CALL.encode():
+                return number
+        self.broken = self.broken or f"this CUPTI names no {OWN_CALL}"
+        raise CuptiError(self.broken)
 
     def _probe(self) -> None:
         """Look whether another profiler has subscribed: only one may. The place is given back, so that one can come later."""

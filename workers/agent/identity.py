@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import socket
 import sys
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +24,7 @@ OWNERS = {"KINETO_USE_DAEMON": "Kineto's daemon mode", "NSYS_PROFILING_SESSION_I
           "CUDA_INJECTION64_PATH": "an injected tool",
           "NVTX_INJECTION64_PATH": "an injected tool", "PROTON_PROFILE": "Proton"}
 MOST_PROC = 1 << 20
+_HARMLESS = ("QueueFeederThread",)              # feeds a pipe
 OWN_INJECTION = "ridgepoint_injection.so"       # starts this agent
 SAMPLED = ("ranks", "hosts", "runs")
 
@@ -73,6 +76,19 @@ def torch_profiles() -> bool:
     """Return whether a torch profiler runs, or Kineto was used, in this process; torch is not imported for it."""
     profiler = sys.modules.get("torch.autograd.profiler")
     return bool(getattr(profiler, "_is_profiler_enabled", False))
+
+
+def other_threads(own: int) -> list[str]:
+    """Return names of threads that may call CUDA beside the one with this identifier: of Python all but the agent's own, of torch
+    the watchdog of NCCL. Threads of autograd wait while the thread that marks steps does."""
+    found = [thread.name for thread in threading.enumerate()
+             if thread.ident != own and not thread.name.startswith(("ridgepoint-", *_HARMLESS))]
+    for path in Path("/proc/self/task").glob("*/comm"):
+        with contextlib.suppress(OSError):
+            name = path.read_text().strip()
+            if name.startswith("pt_nccl"):
+                found.append(name)
+    return sorted(set(found))
 
 
 def framework() -> str:

@@ -36,7 +36,7 @@ class Job:
         self.identity, self.environ, self.refused = identity, environ, why
         self.steps = Steps()
         self.collecting = Collecting(identity, limits, self._sink, self.steps,
-                                     environ.get("RIDGEPOINT_AGENT_GRAPHS", "") in ON,
+                                     environ.get("RIDGEPOINT_AGENT_STAY", "") in ON,
                                      ranges=read_ranges(environ.get("RIDGEPOINT_AGENT_RANGES", "")))
         self.link = Link(socket_path(environ), self.state)
 

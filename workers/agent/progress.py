@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,6 +31,8 @@ class Steps:
     def __init__(self, clock_ns: Callable[[], int] = time.perf_counter_ns) -> None:
         self.count = self.replays = self.captures = 0       # of CUDA graphs
         self.before_capture: Callable[[], None] = _nothing  # called by the thread that is about to capture one
+        self.at_step: Callable[[], None] | None = None      # called once by the thread that marks steps, between two of them
+        self.thread = 0             # which that is
         self.source = ""            # who counts: "job", "optimizer", "graph replay"
         self._times = array("q", bytes(8 * RING))
         self._clock_ns = clock_ns
@@ -43,6 +45,10 @@ class Steps:
             self.source, self.count = source, 0
         self._times[self.count % RING] = self._clock_ns()
         self.count += 1
+        self.thread = threading.get_ident()
+        if self.at_step is not None:
+            do, self.at_step = self.at_step, None
+            do()
 
     def since(self, moment_ns: int) -> npt.NDArray[np.int64]:
         """Return the moments from one on, in order."""
@@ -108,6 +114,14 @@ def block_means(times_ns: npt.NDArray[np.int64], block_s: float) -> list[float]:
         return []
     counts = np.diff(np.append(edges, int(fine.sum())))
     return [float(mean) for mean in np.add.reduceat(took_ns[fine], edges) / counts]
+
+
+def slower_pct(before_ns: Sequence[float], now_ns: Sequence[float]) -> tuple[float, float]:
+    """Return by how many % means of blocks grew, and the upper end of that in a 95 % interval; less than 0 is 0."""
+    before, now = np.array(before_ns), np.array(now_ns)
+    half = 2.1 * float(np.sqrt(before.var(ddof=1) / before.size + now.var(ddof=1) / now.size))
+    more, scale = float(now.mean() - before.mean()), 100 / float(before.mean())
+    return max(0.0, more * scale), max(0.0, (more + half) * scale)
 
 
 class Ranges:

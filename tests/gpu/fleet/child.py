@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import sys
-import threading
 import time
 import traceback
 from collections.abc import Callable
@@ -144,15 +143,11 @@ class Child:
         return {"steps": COUNTED[self.name], "records": seen.records, "per_step": seen.records / COUNTED[self.name]}
 
     def take_out(self) -> dict[str, Any]:
-        """CUPTI is taken out at a launch of this thread; then blocks against those before CUPTI came."""
-        done: list[bool] = []
+        """CUPTI is taken out between two steps; then blocks against those before CUPTI came."""
         began = time.perf_counter()
-        thread = threading.Thread(target=lambda: done.append(self.collector.detach()))
-        thread.start()
-        while thread.is_alive():
-            self.step()
+        done = self.collector.take_out()
         out_ms = 1e3 * (time.perf_counter() - began)
-        return {"against": "untouched", "done": done[0], "out_ms": out_ms, **compare(self.blocks(5.0), self.first)}
+        return {"against": "untouched", "done": done, "out_ms": out_ms, **compare(self.blocks(5.0), self.first)}
 
     def controlled(self, seconds: float) -> dict[str, Any]:
         """The agent by itself, in segments of 1.5 s; beside each one in which it holds."""
@@ -185,7 +180,7 @@ class Child:
                 "taken_out": agent.collector.detaches if agent.collector else 0}
 
     def end(self, agent: Collecting) -> None:
-        """The agent takes CUPTI out as it ends: at a launch of this thread."""
+        """The agent has CUPTI taken out as it ends, at a step."""
         agent.end()
         end = time.perf_counter() + 20
         while agent.is_alive() and time.perf_counter() < end:

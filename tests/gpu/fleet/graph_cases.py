@@ -9,7 +9,6 @@ import json
 import os
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -76,12 +75,7 @@ class Case:
         self.records += self.collector.sums().records
 
     def out(self) -> None:
-        found: list[bool] = []
-        thread = threading.Thread(target=lambda: found.append(self.collector.detach()))
-        thread.start()
-        while thread.is_alive():
-            self._run()
-        if not found[0]:
+        if not self.collector.take_out():
             raise RuntimeError(f"not taken out: {self.collector.broken}")
 
 

@@ -18,7 +18,6 @@ import numpy as np
 
 from workers.agent.cupti import Collector, CuptiError, cupti_version
 from workers.agent.identity import torch_profiles
-from workers.agent.libraries import call_driver
 from workers.agent.records import CONCURRENT_KERNEL, KERNEL
 
 WINDOWS, WINDOW_S, SETTLE_S = 3, 0.2, 0.1
@@ -61,9 +60,8 @@ VARIANTS = {
     "early, pinned": Variant("early", flags={HOST_PINNED: 1}),
     "early, hardware": Variant("early", hardware=True),
     "out, at a step": Variant(out="step", windows=OUT_WINDOWS),
-    "out, at any call": Variant(out="call", windows=OUT_WINDOWS),
     "out, between steps": Variant(out="direct", windows=OUT_WINDOWS),
-    "out, later": Variant(out="call", windows=OUT_WINDOWS, later=True),
+    "out, later": Variant(out="step", windows=OUT_WINDOWS, later=True),
     "agent's thread": Variant("never", agent_thread=True),
 }
 
@@ -161,7 +159,7 @@ def work(connection: Connection, workload: str, variant: Variant) -> None:
             run(step, WINDOW_S / 4 if variant.out else WINDOW_S)
             began_s = time.perf_counter()
             if variant.out:
-                take_out(collector, variant.out, step)
+                take_out(collector, variant.out)
             took_ms.append(round(1e3 * (time.perf_counter() - began_s), 1))
             run(step, WINDOW_S)
 
@@ -182,21 +180,15 @@ def work(connection: Connection, workload: str, variant: Variant) -> None:
         connection.send(run(step, seconds))
 
 
-def take_out(collector: Collector, how: str, step: Any) -> None:
-    """"step": in a call of this thread that does nothing, the GPU idle. "call": in any launch of a thread that goes on with its
-    steps, as the agent does. "direct": by this thread in no call, the GPU idle."""
-    if how != "call":
-        ctypes.CDLL("libcuda.so.1").cuCtxSynchronize()
+def take_out(collector: Attached, how: str) -> None:
+    """"step": in a call of this thread that does nothing, between two steps, as the agent does. "direct": in no call, the GPU
+    idle."""
     if how == "direct":
+        ctypes.CDLL("libcuda.so.1").cuCtxSynchronize()
         collector.finalize()
         done = True
     else:
-        found: list[bool] = []
-        thread = threading.Thread(target=lambda: found.append(collector.detach()))
-        thread.start()
-        while thread.is_alive():
-            (call_driver if how == "step" else step)()
-        done = bool(found and found[0])
+        done = collector.take_out()
     if not done:
         raise RuntimeError(f"CUPTI was not taken out: {collector.broken or 'no call came'}")
 

@@ -1,12 +1,12 @@
-"""Window after window in a job with streams, threads, backward passes, forks and at last graphs: `python -m tests.gpu.fleet.soak`.
+"""Window after window in a job with streams, backward passes, forks and at last graphs: `python -m tests.gpu.fleet.soak`.
 
-    --minutes 60 --processes 1 --out FILE
+    --minutes 60 --processes 1 [--often] --out FILE
 
-The agent itself runs in it, its limit so wide that windows follow each other; CUPTI is taken out after each. For the last fifth of
-the time the job captures CUDA graphs and replays them: the agent has to step aside. A line a minute and process: memory of the
-process and of the GPU, windows, records, results that were checked, and those that were wrong. The last line of a process says
-whether it stood: no death, no hang, no wrong result, no dropped record, no window without records, no growth of memory after the
-second minute."""
+The agent itself runs in it, its limit so wide that windows follow each other; CUPTI is taken out after each (`--often`: of 20 ms,
+some five a second). For the last fifth of the time the job captures CUDA graphs and replays them: the agent has to step aside. A
+line a minute and process: memory of the process and of the GPU, windows, records, results that were checked, and those that were
+wrong. The last line of a process says whether it stood: no death, no hang, no wrong result, no dropped record, no growth of memory
+after the second minute."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 FORK_EVERY_S, LINE_EVERY_S, HANGS_S = 5.0, 60.0, 90.0
-THREADS, STREAMS, GRAPHS_FROM = 2, 3, 0.8
+STREAMS, GRAPHS_FROM = 3, 0.8
 MOST_GROWTH_MB = 32.0               # from the end of the second minute to the last line before graphs
 
 
@@ -41,33 +41,25 @@ class Tally:
     forks: int = 0
     bad_forks: int = 0
     failed: str = ""                # the first error of a thread
-    ended: bool = False
-
-    def guard(self, work: Callable[[], None]) -> Callable[[], None]:
-        def run() -> None:
-            try:
-                while not self.ended:
-                    work()
-            except BaseException as error:
-                self.failed = self.failed or f"{work.__qualname__}: {type(error).__name__}: {error}"[:300]
-                self.ended = True
-
-        return run
 
 
-def soak(seconds: float, tell: Callable[[dict[str, Any]], None]) -> bool:
+def in_turn(*steps: Callable[[], None]) -> Callable[[], None]:
+    def step() -> None:
+        for each in steps:
+            each()
+
+    return step
+
+
+def soak(seconds: float, often: bool, tell: Callable[[dict[str, Any]], None]) -> bool:
     """Run all of it for a time; return whether it stood."""
     import torch
 
     tally, began_s, memory = Tally(), time.monotonic(), []
-    step = backward_step(torch, tally)
-    threads = [threading.Thread(target=tally.guard(each), daemon=True)
-               for each in (*(stream_step(torch, tally, seed) for seed in range(THREADS)), allocate_step(torch))]
-    agent = start_agent(tally)
-    for thread in threads:
-        thread.start()
+    step = in_turn(backward_step(torch, tally), stream_step(torch, tally, 0), allocate_step(torch))
+    agent = start_agent(tally, often)
     next_fork_s, next_line_s, graphs = began_s + FORK_EVERY_S, began_s + LINE_EVERY_S, False
-    while not tally.ended and time.monotonic() - began_s < seconds:
+    while not tally.failed and time.monotonic() - began_s < seconds:
         if not graphs and time.monotonic() - began_s > GRAPHS_FROM * seconds:
             step, graphs = graph_step(torch, tally), True
         step()
@@ -82,21 +74,18 @@ def soak(seconds: float, tell: Callable[[dict[str, Any]], None]) -> bool:
                 memory.append(rss_mb())
             tell({"result": "minute", "pid": os.getpid(), "at_s": round(time.monotonic() - began_s), "rss_mb": rss_mb(),
                   "gpu_mb": gpu_mb(torch), "state": agent.state, **asdict(tally)})
-    tally.ended = True
-    for thread in threads:
-        thread.join(30)
     count(agent, tally)
     growth_mb = round(memory[-1] - memory[1], 1) if len(memory) > 2 else None
     harmed = bool(tally.failed or tally.wrong or tally.dropped or tally.bad_forks or (growth_mb or 0) > MOST_GROWTH_MB)
     stepped_aside = tally.taken_out >= tally.windows > 0 and agent.state == "off" and "CUDA graphs" in agent.why
-    stood = stepped_aside and not harmed and not any(thread.is_alive() for thread in threads)
+    stood = stepped_aside and not harmed
     tell({"result": "soak", "pid": os.getpid(), "stood": stood, "minutes": round((time.monotonic() - began_s) / 60, 1),
           "growth_mb": growth_mb, "state": agent.state, "why": agent.why, "gpu": torch.cuda.get_device_name(),
           "torch": torch.__version__, **asdict(tally)})
     return stood
 
 
-def start_agent(tally: Tally) -> Any:
+def start_agent(tally: Tally, often: bool) -> Any:
     from workers.agent.collecting import Collecting
     from workers.agent.controller import Limits
     from workers.agent.identity import Identity
@@ -104,7 +93,7 @@ def start_agent(tally: Tally) -> Any:
     def sink(windows: list[Any]) -> None:
         tally.windows += 1
 
-    limits = Limits(loss_pct=90.0, coverage_pct=80.0, shortest_wait_s=0.05)
+    limits = Limits(loss_pct=99.0, coverage_pct=90.0, window_s=0.02 if often else 0.2, shortest_wait_s=0.01 if often else 0.05)
     agent = Collecting(Identity("soak", "", "", "here", 0, ""), limits, sink)
     agent.start()
     return agent
@@ -179,7 +168,7 @@ def graph_step(torch: Any, tally: Tally) -> Callable[[], None]:
 
 
 def stream_step(torch: Any, tally: Tally, seed: int) -> Callable[[], None]:
-    """Products on several streams of a thread, joined by events, compared with those of before CUPTI came."""
+    """Products on several streams, joined by events, compared with those of before CUPTI came."""
     own = torch.Generator(device="cuda").manual_seed(seed)
     x = torch.randn(1024, 1024, device="cuda", generator=own)
     streams = [torch.cuda.Stream() for _ in range(STREAMS)]
@@ -211,7 +200,6 @@ def allocate_step(torch: Any) -> Callable[[], None]:
         if chance.random() < 0.02:
             kept.clear()
             torch.cuda.empty_cache()
-        time.sleep(0.001)
 
     return step
 
@@ -267,13 +255,14 @@ def main() -> int:
     asked = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     asked.add_argument("--minutes", type=float, default=60)
     asked.add_argument("--processes", type=int, default=1, help="at once; GPUs are given in turn")
+    asked.add_argument("--often", action="store_true")
     asked.add_argument("--gpus", type=int, default=1)
     asked.add_argument("--out", type=Path, help="lines are added to this file as well")
     asked.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     options = asked.parse_args()
     if options.child:
         os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"           # equal bits on several streams, as cuBLAS's manual says
-        return 0 if soak(options.minutes * 60, say) else 1
+        return 0 if soak(options.minutes * 60, options.often, say) else 1
 
     def tell(line: dict[str, Any]) -> None:
         say(line)
@@ -281,7 +270,8 @@ def main() -> int:
             with options.out.open("a") as file:
                 file.write(json.dumps(line) + "\n")
 
-    command = [sys.executable, "-X", "faulthandler", "-m", "tests.gpu.fleet.soak", "--child", "--minutes", str(options.minutes)]
+    command = [sys.executable, "-X", "faulthandler", "-m", "tests.gpu.fleet.soak", "--child", "--minutes", str(options.minutes),
+               *(["--often"] if options.often else [])]
     stood: list[bool] = []
     watchers = []
     for number in range(options.processes):

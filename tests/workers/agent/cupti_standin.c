@@ -55,7 +55,6 @@ static void tell(int domain, uint32_t number, int site) {
 void in_driver(uint32_t number) { tell(DRIVER, number, ENTER); tell(DRIVER, number, EXIT); }
 void launch(void) { tell(RUNTIME, 211, ENTER); in_driver(307); tell(RUNTIME, 211, EXIT); }
 void allocate(void) { tell(RUNTIME, 20, ENTER); in_driver(5); tell(RUNTIME, 20, EXIT); }
-void end_of_launch(void) { tell(DRIVER, 307, EXIT); tell(RUNTIME, 211, EXIT); }     // one that was under way
 int count_finalized(void) { return finalized; }
 int count_callbacks(void) { return callbacks; }
 int where_finalized(void) { return finalized_domain; }

@@ -15,7 +15,7 @@ from workers.agent import collecting
 from workers.agent.collecting import Collecting
 from workers.agent.controller import Limits
 from workers.agent.cupti import CuptiError, Seen
-from workers.agent.identity import Identity, not_sampled, owner
+from workers.agent.identity import Identity, not_sampled, other_threads, owner
 from workers.agent.launches import KernelSum, KernelSums, Signature, Window
 from workers.agent.progress import Ranges, Steps
 
@@ -23,13 +23,12 @@ LAUNCH_NS = 20_000
 
 
 class SimulatedCupti:
-    """A launch of 15 µs every 20 µs while a window is open. `outs`: how often it was taken out."""
+    """A launch of 15 µs every 20 µs while a window is open. `taken_by`: threads that took it out."""
 
     def __init__(self) -> None:
         self.attached, self.is_open, self.records, self.dropped, self.fails, self.broken = False, False, 0, 0, "", ""
-        self.saw_graphs, self.launches = False, True
-        self.waits_s: list[float] = []
-        self.outs = 0
+        self.saw_graphs = False
+        self.taken_by: list[int] = []
 
     def open(self) -> None:
         if self.fails:
@@ -49,16 +48,10 @@ class SimulatedCupti:
                         np.array([count]))
         return Seen(self.opened_ns, self.closed_ns, count, 0, count * 15_000, {0: KernelSums.of([one])})
 
-    def detach(self, wait_s: float) -> bool:
-        """A launch is where it is taken out."""
-        self.waits_s.append(wait_s)
-        end_s = time.monotonic() + wait_s
-        while not self.launches and time.monotonic() < end_s:
-            time.sleep(0.002)
-        if self.launches:
-            self.attached = False
-            self.outs += 1
-        return self.launches
+    def take_out(self) -> bool:
+        self.taken_by.append(threading.get_ident())
+        self.attached = False
+        return True
 
     def gpu(self, device: int) -> tuple[str, str]:
         return "GPU-1", "simulated"
@@ -69,6 +62,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {"CALM_S": 0.3, "BLOCK_S": 0.02, "FEWEST_CALM": 4, "LOOK_S": 0.02, "LOOK_AGAIN_S": 0.02}.items():
         monkeypatch.setattr(collecting, name, value)
     monkeypatch.setattr(collecting, "used_gpus", lambda: ["GPU-1"])
+    monkeypatch.setattr(collecting, "other_threads", lambda own: [])
     for name in ("KINETO_USE_DAEMON", "CUDA_INJECTION64_PATH"):
         monkeypatch.delenv(name, raising=False)
 
@@ -119,28 +113,64 @@ def test_a_job_that_marks_no_steps_is_not_attached_to(quick: None) -> None:
     finish(own)
 
 
-def test_cupti_is_taken_out_after_every_window(quick: None) -> None:
+def test_the_jobs_own_thread_takes_cupti_out_after_every_window(quick: None) -> None:
     simulated = SimulatedCupti()
     own, windows = start(simulated)
     until(own, lambda: len(windows) >= 3)
     until(own, lambda: not simulated.attached)
     finish(own)
-    assert simulated.outs >= 3 and len(windows) - simulated.outs in (0, 1)
+    assert set(simulated.taken_by) == {own.steps.thread} and own.steps.thread not in (own.ident, threading.get_ident())
+    assert len(windows) - len(simulated.taken_by) in (0, 1)
 
 
-def test_a_job_that_launches_nothing_is_asked_again_until_cupti_is_out(quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_whose_steps_are_rare_keeps_cupti_until_the_next(quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(collecting, "OUT_WAIT_S", 0.05)
-    monkeypatch.setattr(collecting, "RETRY_S", 0.05)
     simulated = SimulatedCupti()
-    simulated.launches = False
-    own, windows = start(simulated)
-    until(own, lambda: len(simulated.waits_s) >= 4)
-    count = len(windows)
+    own, _ = start(simulated, steps=False)
+    while not simulated.attached:
+        time.sleep(0.002)
+        own.steps.step()
+    until(own, lambda: own.steps.at_step is not None)
     assert simulated.attached and own.state != "off"
-    simulated.launches = True
-    until(own, lambda: simulated.outs)
-    until(own, lambda: len(windows) > count)            # and goes on
+    own.steps.step()
+    assert not simulated.attached and simulated.taken_by == [threading.get_ident()]
     finish(own)
+
+
+def test_jobs_with_other_threads_are_not_attached_to_unless_asked(quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(collecting, "other_threads", lambda own: ["loader", "pt_nccl_watchdg"])
+    simulated = SimulatedCupti()
+    own, windows = start(simulated)
+    until(own, lambda: "(loader, pt_nccl_watchdg)" in own.why)
+    assert own.state == "not collected" and own.collector is None and not windows
+    finish(own)
+    own, windows = start(simulated, stay=True)
+    until(own, lambda: len(windows) >= 2)
+    finish(own)
+    assert simulated.attached and not simulated.taken_by
+
+
+def test_a_thread_that_comes_later_ends_it(quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    simulated = SimulatedCupti()
+    own, windows = start(simulated)
+    until(own, lambda: windows and not simulated.attached)
+    monkeypatch.setattr(collecting, "other_threads", lambda own: ["late"])
+    until(own, lambda: own.state == "off")
+    assert "(late)" in own.why
+
+
+def test_which_threads_may_call_cuda() -> None:
+    ended = threading.Event()
+    thread = threading.Thread(target=ended.wait, name="loader")
+    agents = threading.Thread(target=ended.wait, name="ridgepoint-agent-link")
+    for each in (thread, agents):
+        each.start()
+    own = threading.get_ident()
+    assert "loader" in other_threads(own) and "ridgepoint-agent-link" not in other_threads(own)
+    assert "MainThread" not in other_threads(own) and "MainThread" in other_threads(thread.ident or 0)
+    ended.set()
+    thread.join()
+    assert "loader" not in other_threads(own)
 
 
 @pytest.mark.parametrize("graphs", ["replays", "captures"])
@@ -153,29 +183,23 @@ def test_jobs_with_cuda_graphs_are_not_attached_to_unless_asked(quick: None, gra
     finish(own)
     simulated, steps = SimulatedCupti(), Steps()
     setattr(steps, graphs, 1)
-    own, windows = start(simulated, steps_seen=steps, graphs=True)
+    own, windows = start(simulated, steps_seen=steps, stay=True)
     until(own, lambda: len(windows) >= 2 and len(own.quiet_ns) >= collecting.FEWEST_CALM)       # what that costs is measured
     finish(own)
-    assert simulated.attached and not simulated.outs            # it stays
+    assert simulated.attached and not simulated.taken_by            # it stays
 
 
-def test_a_job_waits_until_cupti_is_out_before_it_captures_a_graph(quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_waits_until_cupti_is_out_before_it_captures_a_graph(quick: None) -> None:
     simulated = SimulatedCupti()
-    simulated.launches = False
-    calls: list[int] = []
-
-    def call() -> None:             # of the job's thread, in which CUPTI is taken out
-        calls.append(1)
-        simulated.launches = True
-
-    monkeypatch.setattr(collecting, "call_driver", call)
-    own, _ = start(simulated)
-    until(own, lambda: simulated.attached)
+    own, _ = start(simulated, steps=False)
+    while not simulated.attached:
+        time.sleep(0.002)
+        own.steps.step()
     own.steps.captures += 1
     own.steps.before_capture()
-    assert not simulated.attached and calls
+    assert not simulated.attached and simulated.taken_by == [threading.get_ident()]
     until(own, lambda: own.state == "off")
-    assert "left alone from now on" in own.why and simulated.outs == 1
+    assert "left alone from now on" in own.why
 
 
 def test_graphs_that_ran_in_a_window_keep_cupti_where_it_is(quick: None) -> None:
@@ -185,15 +209,15 @@ def test_graphs_that_ran_in_a_window_keep_cupti_where_it_is(quick: None) -> None
     simulated.saw_graphs = True             # replayed by C++, so no hook told of them
     until(own, lambda: own.state == "off")
     own.join(10)
-    assert simulated.attached and "stays attached until the process ends" in own.why and windows
+    assert simulated.attached and "stays attached until the process ends" in own.why and windows and not simulated.taken_by
 
 
-def test_a_job_that_ends_waits_until_cupti_is_out(quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_that_ends_takes_cupti_out(quick: None) -> None:
     simulated = SimulatedCupti()
-    simulated.launches = False
-    monkeypatch.setattr(collecting, "call_driver", lambda: setattr(simulated, "launches", True))
-    own, _ = start(simulated)
-    until(own, lambda: simulated.attached)
+    own, _ = start(simulated, steps=False)
+    while not simulated.attached:
+        time.sleep(0.002)
+        own.steps.step()
     own.leave()
     assert not simulated.attached
     own.join(10)
