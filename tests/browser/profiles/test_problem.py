@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.browser.visit import eventually, fits, poll, shows, uploaded
+from tests.product import Product
 
 pytestmark = pytest.mark.browser
 MOST_CLICKS = 6
@@ -39,8 +41,19 @@ def kineto(folder: Path) -> Path:
 
 
 @pytest.fixture
-def counted(watched: Any, playwright: Any, server_url: str, tmp_path: Path) -> Any:
-    uploaded(playwright, server_url, kineto(tmp_path), build="loop-1", model="loop")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A product of its own: other tests tune the same shape and bring kernels of the same family."""
+    started = Product(tmp_path_factory.mktemp("walk"))
+    try:
+        started.wait_until_up()
+        yield started.url
+    finally:
+        started.stop()
+
+
+@pytest.fixture
+def counted(watched: Any, playwright: Any, address: str, tmp_path: Path) -> Any:
+    uploaded(playwright, address, kineto(tmp_path), build="loop-1", model="loop")
     watched.context.grant_permissions(["clipboard-read", "clipboard-write"])
     watched.add_init_script(COUNT)
     watched.set_viewport_size({"width": 1440, "height": 900})
@@ -48,9 +61,9 @@ def counted(watched: Any, playwright: Any, server_url: str, tmp_path: Path) -> A
 
 
 @pytest.mark.timeout(300)
-def test_from_slow_to_served_and_guarded_in_six_clicks_and_no_typing(counted: Any, server_url: str) -> None:
+def test_from_slow_to_served_and_guarded_in_six_clicks_and_no_typing(counted: Any, address: str) -> None:
     page = counted
-    page.goto(f"{server_url}/?model=loop")
+    page.goto(f"{address}/?model=loop")
     page.locator("#live-fixes li a.what").first.click()                                  # 1: the slow kernel
     shows(page.locator("#state-profiled"), "1 profile")
     page.get_by_role("button", name="Tune", exact=True).click()                          # 2: a recorded landscape serves here
@@ -63,15 +76,15 @@ def test_from_slow_to_served_and_guarded_in_six_clicks_and_no_typing(counted: An
     page.get_by_role("button", name="Guard this").click()                                # 5
     shows(page.locator("#state-guarded"), "problems-nvidia-h200")
     page.locator("#pipelines summary", has_text="GitLab").click()                        # 6: the file is finished
-    shows(page.locator("#pipelines"), f"{server_url}")
+    shows(page.locator("#pipelines"), f"{address}")
     shows(page.locator("#pipelines"), "--suite problems-nvidia-h200")
 
     done = page.evaluate("({clicks: +(sessionStorage.clicks ?? 0), typed: +(sessionStorage.typed ?? 0)})")
     assert 0 < done["clicks"] <= MOST_CLICKS and done["typed"] == 0, done
-    suite = page.request.get(f"{server_url}/api/suites/problems-nvidia-h200/").json()
+    suite = page.request.get(f"{address}/api/suites/problems-nvidia-h200/").json()
     assert any(each["dtype"] == "bf16" and each["shape"] == {"M": SIZE, "N": SIZE, "K": SIZE} for each in suite["kernels"])
     asked = {"operator": "matmul", "dtype": "bf16", "gpu": "NVIDIA H200", "M": SIZE, "N": SIZE, "K": SIZE}
-    best = page.request.get(f"{server_url}/api/configs/best/", params=asked).json()
+    best = page.request.get(f"{address}/api/configs/best/", params=asked).json()
     assert best["rule"] == "exact" and "NVIDIA H200" in best["entry"]["recorded"]
     for width in (1440, 1000, 390):
         page.set_viewport_size({"width": width, "height": 900})

@@ -151,10 +151,11 @@ def test_from_runs_to_exit_code_and_every_report(live_server, tmp_path, capsys, 
 def pipelines():
     """Each step of the documentation's examples, as the CI system hands it to a shell."""
     text = (PROJECT / "docs" / "gate-ci.md").read_text()
-    github, gitlab = (yaml.safe_load(block) for block in re.findall(r"```yaml\n(.*?)```", text, re.DOTALL))
+    github, gitlab, buildkite = (yaml.safe_load(block) for block in re.findall(r"```yaml\n(.*?)```", text, re.DOTALL))
     jenkins = re.search(r"```groovy\n(.*?)```", text, re.DOTALL)[1]
     job = github["jobs"]["kernels"]
-    return {"GitHub": [step["run"] for step in job["steps"]], "GitLab": gitlab["kernels"]["script"],
+    return {"GitHub": [step["run"] for step in job["steps"] if "run" in step], "GitLab": gitlab["kernels"]["script"],
+            "Buildkite": buildkite["steps"][0]["command"].replace("$$", "$").splitlines(),
             "Jenkins": re.findall(r"(?:sh |script: )'([^']*)'", jenkins), "by hand": re.search(
                 r"```sh\n[^\n]*RIDGEPOINT_TOKEN=[^\n]*\n(.*?)```", text, re.DOTALL)[1].splitlines()}
 
@@ -175,7 +176,8 @@ def test_the_documented_pipelines_do_what_they_say(live_server, tmp_path, alice)
     environ = {"PATH": f"{tools}:{os.environ['PATH']}", "RIDGEPOINT_URL": live_server.url, "HOME": str(tmp_path), "SHA": SHA,
                "RIDGEPOINT_TOKEN": ApiToken.objects.create(alice, name="CI")[1], "GITHUB_REPOSITORY": "team/kernels",
                "GITHUB_STEP_SUMMARY": "summary.md", "CI_COMMIT_SHA": SHA, "CI_PIPELINE_URL": "https://git.example/p/7",
-               "GIT_COMMIT": SHA, "BUILD_URL": "https://ci.example/7/"}
+               "GIT_COMMIT": SHA, "BUILD_URL": "https://ci.example/7/",
+               "BUILDKITE_BUILD_URL": "https://buildkite.example/7"}
     for name, steps in pipelines().items():
         folder = tmp_path / name
         folder.mkdir()
@@ -191,7 +193,7 @@ def test_the_documented_pipelines_do_what_they_say(live_server, tmp_path, alice)
     assert said == ["pr comment 7 --repo team/kernels --edit-last --create-if-none --body-file gate.md",
                     "api repos/team/kernels/check-runs --input check.json"]
     assert json.loads((tmp_path / "GitHub" / "check.json").read_text())["conclusion"] == "failure"
-    for name, file in (("GitLab", "gate.xml"), ("Jenkins", "gate.xml"), ("by hand", "gate.xml")):
+    for name, file in (("GitLab", "gate.xml"), ("Jenkins", "gate.xml"), ("Buildkite", "gate.xml"), ("by hand", "gate.xml")):
         assert ET.parse(tmp_path / name / file).getroot().find("testsuite").get("failures") == "1"
 
 
