@@ -125,7 +125,7 @@ ARROWS = {
         "profiles.trace profiles.analysis.core profiles.charts profiles.models profiles.library profiles.compare "
         "profiles.exports profiles.profile profiles.upload profiles.counters profiles.topics",
     "profiles.kernel":
-        "profiles.charts profiles.models profiles.advice profiles.counters profiles.source",
+        "profiles.charts profiles.models profiles.advice profiles.counters profiles.overview profiles.source",
     "tuner.models": "workers.jobs",
     "tuner.trial": "",
     "tuner.cache.formats": "tuner.trial",

@@ -9,18 +9,10 @@ from django.urls import reverse
 from django.utils.http import urlencode
 
 from profiles.models import KernelStat
+from profiles.overview.workspace import Tab
 from profiles.source.selectors import launches_inside
 
 KEPT = ("launch", "baseline")            # what the address keeps from tab to tab
-
-
-@dataclass(frozen=True)
-class Tab:
-    """A tab of the bar."""
-
-    title: str
-    url: str
-    is_current: bool = False
 
 
 @dataclass(frozen=True)

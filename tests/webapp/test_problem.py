@@ -86,6 +86,23 @@ def test_kernels_and_families_lead_to_their_problem_of_most_time(alice: Client) 
         assert alice.get(f"/kernels/problem/?{query}")["Location"] == PROBLEM.url
 
 
+def test_a_family_leads_to_the_problem_of_the_profiles_that_overview_shows(alice: Client) -> None:
+    row = launches(build="b1")
+    hotter = launches(build="b2", mean_ns=90_000, tune={**TUNE, "M": 2048})
+    assert hotter.kernel.family_id == row.kernel.family_id
+    family = f"/kernels/problem/?family={row.kernel.family_id}"
+    assert "M=2048" in alice.get(family)["Location"]
+    assert alice.get(f"{family}&build=b1")["Location"] == PROBLEM.url
+    assert f"family={row.kernel.family_id}&amp;build=b1" in text(alice, "/?build=b1")
+
+
+def test_a_backward_kernel_that_was_stored_as_the_operators_is_not_counted(alice: Client) -> None:
+    launches(build="b1")
+    stored = launches("matmul_backward_kernel", build="b2", mean_ns=90_000)
+    assert re.search(r">10<.{0,9} launches", text(alice, PROBLEM.url))
+    assert "backward pass" in text(alice, f"/kernels/problem/?shape={stored.pk}")
+
+
 @pytest.mark.parametrize("query", ["", "operator=matmul", "operator=matmul&dtype=fp64&M=8&N=8&K=8&gpu=x", "shape=99999",
                                    "kernel=x", "operator=matmul&dtype=bf16&M=0&N=8&K=8", "family=" + "9" * 30])
 def test_what_names_no_problem_is_not_found(alice: Client, query: str) -> None:

@@ -45,12 +45,12 @@ def job_outcome(job: TuneJob) -> JobOutcome | None:
         return None
     if job.default_ms is None and job.library_ms is None:
         return JobOutcome("unknown", "neither the default configuration nor a library was measured to compare with")
+    if won := library_won(job):
+        return JobOutcome("library", texts.keep_library_text(job.operator, won))
     if kind := _default_stands(job):
         words = {"default": "nothing faster than the default configuration found",
                  "tie": "nothing found that can be told apart from the default configuration"}[kind]
         return JobOutcome(kind, words)
-    if won := library_won(job):
-        return JobOutcome("library", texts.keep_library_text(job.operator, won))
     if job.library_ms and job.library_ms / job.best_ms - 1 < LEAST_GAIN:
         return JobOutcome("tie", f"no faster than {texts.library_name(job.operator)}")
     return JobOutcome("faster")

@@ -9,7 +9,7 @@ from typing import Any
 from django.urls import reverse
 from django.utils.http import urlencode
 
-from profiles.analysis.core.tunable import is_problem
+from profiles.analysis.core.tunable import is_problem, tuned_operator
 from profiles.models import KernelShape, KernelStat, Profile
 from tuner.operators import find
 from tuner.texts import in_order
@@ -56,9 +56,14 @@ def read(query: Mapping[str, str]) -> Problem | None:
     return make(known.name, query.get("dtype", ""), shape, query.get("gpu", "")[:120])
 
 
+def is_told_right(shape: KernelShape) -> bool:
+    """Return whether the kernel's name still leads to the operator: rows keep what was found when their profile was read."""
+    return bool(tuned_operator(shape.kernel.name) == shape.tune.get("operator"))
+
+
 def of_shape(shape: KernelShape) -> Problem | None:
     """Return the problem of the launches of one shape; None where the trace does not tell it, or no operator takes it."""
-    if not is_problem(shape.tune):
+    if not is_problem(shape.tune) or not is_told_right(shape):
         return None
     dims = {name: value for name, value in shape.tune.items() if name not in ("operator", "dtype")}
     return make(shape.tune["operator"], shape.tune["dtype"], dims, shape.kernel.profile.gpu)
@@ -71,7 +76,8 @@ def shapes(**where: Any) -> list[KernelShape]:
     return sorted(rows, key=lambda row: row.kernel.profile.kind != Profile.Kind.TRACE)
 
 
-def stats(**where: Any) -> list[KernelStat]:
-    """Return the kernels without regard to shapes, most time first."""
-    return list(KernelStat.objects.filter(profile__status=Profile.Status.READY, **where)
-                .select_related("profile", "family").order_by("-total_ns", "id")[:1])
+def hottest_kernel(where: Mapping[str, int]) -> KernelStat | None:
+    """Return the kernel of most time of `kernel` or `kernel__family`; shapes, as a file of sums has none, are not looked at."""
+    named = {{"kernel": "pk", "kernel__family": "family"}[name]: pk for name, pk in where.items() if name != "pk"}
+    rows = KernelStat.objects.filter(profile__status=Profile.Status.READY, **named) if named else KernelStat.objects.none()
+    return rows.select_related("profile", "family").order_by("-total_ns", "id").first()

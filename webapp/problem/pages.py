@@ -12,16 +12,19 @@ from django.views.decorators.http import require_POST, require_safe
 
 from profiles.actions import selectors as actions
 from profiles.charts import families as charts
+from profiles.library.selectors import fleet
 from profiles.models import KernelShape
 from tuner.gate.errors import Refusal
 from tuner.jobs.create_services import TuneError
+from webapp.overview import scope_of
 from webapp.problem import address, pipelines, profiled, services, states
 from webapp.problem.address import Problem
 
 
 @require_safe
 def problem(request: HttpRequest) -> HttpResponse:
-    """?operator=&dtype=&gpu=&M=… of a problem; ?shape=, ?kernel= or ?family= (ids) lead to the one of most time."""
+    """?operator=&dtype=&gpu=&M=… of a problem; ?shape=, ?kernel= or ?family= (ids) lead to the one of most time, of the profiles
+    that the filters of Overview leave."""
     if named := address.read(request.GET):
         return _problem_page(request, named)
     if request.GET.get("operator"):
@@ -30,7 +33,8 @@ def problem(request: HttpRequest) -> HttpResponse:
              if request.GET.get(key, "").isdecimal() and len(request.GET[key]) < 19}
     if not where:
         raise Http404("A problem is named by operator, type, shape and GPU, or by a kernel.")
-    rows = address.shapes(**where)
+    scope = scope_of(request.GET)
+    rows = address.shapes(**where, **({"kernel__profile__in": fleet(scope).order_by().values("pk")} if scope else {}))
     matching = next((made for row in rows if (made := address.of_shape(row))), None)
     if matching:
         return redirect(matching.url)
@@ -63,14 +67,10 @@ def _kernels(seen: profiled.Profiled) -> list[KernelShape]:
 
 def _kernel_page(request: HttpRequest, shape: KernelShape | None, where: dict[str, int]) -> HttpResponse:
     """A kernel that no operator of the tuner matches, or whose shape is unknown."""
-    if shape is None:
-        found = address.stats(**{{"kernel": "pk", "kernel__family": "family"}.get(name, "pk"): pk
-                                 for name, pk in where.items() if name != "pk"}) if "pk" not in where else []
-        if not found:
-            raise Http404("No profile has this kernel any more.")
-        kernel, seen = found[0], profiled.of_kernel(found[0])
-    else:
-        kernel, seen = shape.kernel, profiled.of_shape(shape)
+    kernel = shape.kernel if shape else address.hottest_kernel(where)
+    if kernel is None:
+        raise Http404("No profile has this kernel any more.")
+    seen = profiled.of_shape(shape) if shape else profiled.of_kernel(kernel)
     return render(request, "problem/detail.html", {
         "problem": None, "title": kernel.short_name, "kernel": kernel, "shape": shape, "profiled": seen,
         "why": actions.tune(kernel).said, **_history(seen, None)})

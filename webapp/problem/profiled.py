@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,7 +35,7 @@ class Profiled:
 def of_problem(problem: Problem) -> Profiled:
     """Traces count; where none has the problem, counter reports. A file that was uploaded twice counts once."""
     where = {"operator": problem.operator, "dtype": problem.dtype, **problem.shape}
-    return _sum(KernelShape.objects.filter(tune__contains=where, kernel__profile__gpu=problem.gpu))
+    return _sum(KernelShape.objects.filter(tune__contains=where, kernel__profile__gpu=problem.gpu), address.is_told_right)
 
 
 def of_shape(shape: KernelShape) -> Profiled:
@@ -49,10 +50,11 @@ def of_kernel(stat: KernelStat) -> Profiled:
     return Profiled([], stat.launches, stat.total_ns or 0)
 
 
-def _sum(rows: Any) -> Profiled:
+def _sum(rows: Any, counts: Callable[[KernelShape], bool] = lambda row: True) -> Profiled:
     counted = first_uploads(Profile.objects.filter(status=Profile.Status.READY)).order_by().values("pk")
-    found = list(rows.filter(kernel__profile__in=counted).select_related("kernel__profile", "kernel__family")
-                 .order_by("-kernel__profile__created", "-kernel__profile_id", "-total_ns")[:MOST_ROWS])
+    newest = (rows.filter(kernel__profile__in=counted).select_related("kernel__profile", "kernel__family")
+              .order_by("-kernel__profile__created", "-kernel__profile_id", "-total_ns")[:MOST_ROWS])
+    found = [row for row in newest if counts(row)]
     traces = [row for row in found if row.kernel.profile.kind == Profile.Kind.TRACE] or found
     return Profiled(traces, sum(row.launches for row in traces), sum(row.total_ns for row in traces))
 

@@ -14,7 +14,7 @@ from tuner.gate.builds.selectors import ENVIRONMENT
 from tuner.gate.history import charts, series_selectors
 from tuner.gate.suites.selectors import suite_environments
 from tuner.jobs import page_selectors as job_selectors
-from tuner.jobs.outcomes import library_won
+from tuner.jobs.outcomes import job_outcome
 from tuner.jobs.selectors import ENDED
 from tuner.measure.landscape import LandscapeError
 from tuner.models import CachedConfig, GateKernel, KernelRun, Regression, Suite, SuiteKernel, TuneJob
@@ -46,7 +46,8 @@ def tuned(problem: Problem) -> Tuned:
     jobs = [job for job in same.order_by("-id")[:100] if _gpu_of(job) in (problem.gpu, "")][:MOST_JOBS]
     done = next((job for job in jobs if job.status == TuneJob.Status.DONE), None)
     active = next((job for job in jobs if job.status not in ENDED), None)
-    return Tuned(done, active, jobs, texts.keep_library_text(problem.operator, library_won(done)) if done else "",
+    found = job_outcome(done) if done else None
+    return Tuned(done, active, jobs, found.text if found and found.kind == "library" else "",
                  job_selectors.why_waiting(active) if active else "", active.trials.count() if active else 0)
 
 

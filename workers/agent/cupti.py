@@ -52,7 +52,6 @@ class Seen:
     last_ns: int = 0
     records: int = 0
     in_graphs: int = 0
-    busy_ns: int = 0                # sum of durations: of launches that overlap twice
     kernels: dict[int, KernelSums] = field(default_factory=dict)
 
 
@@ -296,7 +295,7 @@ class Collector:
             kernels[number] = sum_durations(key[own], dur_ns[own], signatures)
         self.saw_graphs = self.saw_graphs or bool(records["graph"].any())
         return Seen(int(records["start_ns"].min()), int(records["end_ns"].max()), records.size,
-                    int(np.count_nonzero(records["graph"])), int(dur_ns.sum()), kernels)
+                    int(np.count_nonzero(records["graph"])), kernels)
 
     def _signature(self, record: Any) -> Signature:
         pointer, launch = int(record["name"]), record["launch"].tolist()

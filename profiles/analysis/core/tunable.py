@@ -5,6 +5,7 @@ of another type would answer another question."""
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
@@ -21,6 +22,10 @@ TUNED_OPS = {"matmul": "matmul", "softmax": "softmax", "layernorm": "norm", "rms
 TYPES = {name: ("bf16", "fp16", "fp8") if name == "matmul" else ("bf16", "fp16") for name in TUNED_OPS}    # that each takes
 _TYPES = {"c10::BFloat16": "bf16", "BFloat16": "bf16", "c10::Half": "fp16", "Half": "fp16", "float": "fp32", "double": "fp64",
           "c10::Float8_e4m3fn": "fp8"}
+
+
+# the tuner's operators compute forward passes; a product of a backward pass is one like any other
+_BACKWARD = re.compile(r"backward|bwd|bprop|grad(?![a-z])|fmha_cutlassB", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -46,11 +51,15 @@ def tunable(kernel: str, around: Sequence[tuple[str, dict[str, Any]]]) -> Tunabl
     named = identity(kernel)
     if named.op not in ("", TUNED_OPS[operator]):              # a convolution's name may say gemm
         return Tunable("", why=f"Its name says {named.op}; the tuner's {operator} is another operation.")
+    if _BACKWARD.search(kernel):
+        return _backward(operator)
     shaped = False
     for name, arguments in around:
         dims, types = as_list(arguments.get("Input Dims")), as_list(arguments.get("Input type"))
         shaped |= bool(dims)
         read, tensors = next(((read, tensors) for word, read, tensors in _READERS[operator] if word in name), (None, ()))
+        if read and _BACKWARD.search(name):
+            return _backward(operator)
         shape = read(dims, as_list(arguments.get("Concrete Inputs"))) if read else None
         if shape and all(isinstance(value, int) and value >= 0 for value in shape.values()):
             told = {_TYPES.get(types[at], str(types[at])) for at in tensors if at < len(types) and types[at]}
@@ -67,6 +76,10 @@ def tunable(kernel: str, around: Sequence[tuple[str, dict[str, Any]]]) -> Tunabl
     if shaped:
         return Tunable(operator, why="The operators around the launch have no shape that this operator of the tuner takes.")
     return Tunable(operator, why="The trace holds no input shapes: record with record_shapes=True to have them filled in.")
+
+
+def _backward(operator: str) -> Tunable:
+    return Tunable("", why=f"It computes a backward pass; the tuner's {operator} is the forward one.")
 
 
 def _other_type(operator: str, dtype: str) -> Tunable:

@@ -134,6 +134,8 @@ def test_shapes_of_operators(kernel, operator, arguments, shape):
 
 GEMV = ("void gemv2T_kernel_val<int, int, double, double, double, double, 128, 16, 4, 4, false, false, "
         "cublasGemvParamsEx<int, cublasGemvTensorStridedBatched<double const>, double> >(cublasGemvParamsEx<int, double>)")
+QUERY = {"Input Dims": [[2, 8, 512, 64]], "Input type": ["c10::Half"]}
+BPROP = "cudnn_generated_fort_native_sdpa_sm90_flash_bprop_wgmma_f16_knob_26_64x64x64_1x4x1"
 NORM = "void at::native::(anonymous namespace)::vectorized_layer_norm_kernel<float, float, false>(int, float, float const*)"
 ROWS = {"Input Dims": [[512, 1024], [], [1024], [1024], []], "Concrete Inputs": ["", "[1024]", "", "", "1e-05"]}
 
@@ -142,6 +144,10 @@ ROWS = {"Input Dims": [[512, 1024], [], [1024], [1024], []], "Concrete Inputs": 
     (GEMV, [], "fp64"),
     (GEMV, [("aten::mm", {"Input Dims": [[64, 512], [512, 1]], "Input type": ["double", "double"]})], "fp64"),
     (NORM, [], "fp32"),
+    (BPROP, [("aten::_scaled_dot_product_cudnn_attention_backward", QUERY)], "backward pass"),
+    ("flash_kernel", [("aten::_scaled_dot_product_flash_attention_backward", QUERY)], "backward pass"),
+    ("softmax_warp_backward<c10::BFloat16>", [], "backward pass"),
+    ("layer_norm_grad_input_kernel_vectorized<c10::BFloat16>", [], "backward pass"),
     (NORM, [("aten::native_layer_norm", {**ROWS, "Input type": ["float", "ScalarList", "float", "float", "Scalar"]})], "fp32"),
     ("gemm", [("aten::mm", {"Input Dims": [[8, 16], [16, 32]], "Input type": ["c10::BFloat16", "c10::Half"]})], "bf16 and fp16"),
     ("cudnn_convolve_implicit_gemm_f16", [], "conv"),

@@ -60,7 +60,7 @@ def test_sums_are_those_of_the_records(size: int) -> None:
         assert (one.launches, one.total_ns) == (len(durations), sum(durations))
         assert (one.min_ns, one.max_ns) == (min(durations), max(durations))
         assert int(one.count.sum()) == len(durations)
-    assert seen.records == 4000 and seen.busy_ns == sum(map(sum, expected.values()))
+    assert seen.records == 4000 == sum(each.launches for each in got.values())
     assert seen.in_graphs == int(np.count_nonzero(found["graph"])) and own.saw_graphs
     assert (seen.first_ns, seen.last_ns) == (int(found["start_ns"].min()), int(found["end_ns"].max()))
     assert raw.ctypes.data in [each.ctypes.data for each in own._free]          # the buffer goes round
