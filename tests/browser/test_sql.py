@@ -10,6 +10,7 @@ from playwright.sync_api import expect
 from tests.browser.visit import H200, eventually, poll, shows, uploaded
 
 RECORDING = H200 / "kineto_train.json.gz"
+EDITOR = "#sql .cm-content"
 APP = "document.getElementById('timeline').timeline"
 
 
@@ -38,13 +39,14 @@ def refusing(page: Any, server_url: str, profile_id: int) -> Any:
 
 
 def write(page: Any, sql: str) -> None:
-    page.locator("#sql-text").fill(sql)
+    page.locator(EDITOR).fill(sql)
+    expect(page.locator("#sql-text")).to_have_value(sql)
 
 
 def ran(page: Any) -> str:
     """Ctrl+Enter, and what the page says then."""
     page.evaluate("document.getElementById('sql-answer').textContent = ''")
-    page.locator("#sql-text").press("Control+Enter")
+    page.locator(EDITOR).press("Control+Enter")
     return str(poll(page, "document.getElementById('sql').getAttribute('aria-busy') === 'false' "
                           "&& document.getElementById('sql-answer').textContent"))
 
@@ -67,10 +69,8 @@ def test_an_error_is_shown_where_it_is(refusing: Any) -> None:
     write(refusing, "SELECT name,\n       nosuch\nFROM slices")
     ran(refusing)
     shows(refusing.locator("#sql-error"), "line 2, column 8")
-    chosen = refusing.evaluate("(() => { const f = document.getElementById('sql-text'); "
-                              "return f.value.slice(f.selectionStart, f.selectionEnd); })()")
-    assert chosen == "nosuch"
-    expect(refusing.locator("#sql-text")).to_have_attribute("aria-invalid", "true")
+    eventually(lambda: refusing.evaluate("getSelection().toString()") == "nosuch")
+    expect(refusing.locator(EDITOR)).to_have_attribute("aria-invalid", "true")
     write(refusing, "SELECT 1 AS a")
     ran(refusing)
     expect(refusing.locator("#sql-error")).to_be_hidden()
@@ -91,19 +91,59 @@ def test_keys_of_the_editor(console: Any) -> None:
         write(console, sql)
         ran(console)
     write(console, "draft")
-    field = console.locator("#sql-text")
-    field.press("Control+ArrowUp")
-    field.press("Control+ArrowUp")
+    editor, field = console.locator(EDITOR), console.locator("#sql-text")
+    editor.press("Control+ArrowUp")
+    editor.press("Control+ArrowUp")
     expect(field).to_have_value("SELECT 1 AS one")
     for _ in range(2):
-        field.press("Control+ArrowDown")
+        editor.press("Control+ArrowDown")
     expect(field).to_have_value("draft")
-    field.press("Home")
-    field.press("Tab")
+    editor.press("Home")
+    editor.press("Tab")
     expect(field).to_have_value("  draft")
-    field.press("Escape")
-    field.press("Tab")
+    editor.press("Escape")
+    editor.press("Tab")
     eventually(lambda: console.evaluate("document.activeElement.id") == "sql-run")
+
+
+def test_tables_and_columns_are_completed_and_coloured(console: Any) -> None:
+    """Typed key by key; `watched` fails the test on a violation of the CSP."""
+    write(console, "")
+    editor, offered = console.locator(EDITOR), console.locator(".cm-tooltip-autocomplete li[aria-selected]")
+    editor.press_sequentially("select count(*) as n from slic")
+    shows(offered, "slices")
+    console.wait_for_timeout(150)                   # a list just opened takes no key, so that none is taken by chance
+    editor.press("Tab")
+    expect(console.locator("#sql-text")).to_have_value("select count(*) as n from slices")
+    editor.press_sequentially(" where dur_n")
+    shows(offered, "dur_ns")
+    console.wait_for_timeout(150)
+    editor.press("Tab")
+    expect(console.locator("#sql-text")).to_have_value("select count(*) as n from slices where dur_ns")
+    editor.press_sequentially(" is null or true")
+    expect(console.locator(f"{EDITOR} .tok-keyword").first).to_have_text("select")
+    keyword, plain = (console.locator(f"{EDITOR} {part}").first.evaluate("e => getComputedStyle(e).color")
+                      for part in (".tok-keyword", ".cm-line"))
+    assert keyword != plain
+    assert "1 row of asked" in ran(console)
+
+
+def test_without_its_library_the_field_is_plain(page: Any, server_url: str, profile_id: int) -> None:
+    page.route("**/codemirror.min*.js", lambda route: route.abort())
+    opened(page, server_url, profile_id)
+    field = page.locator("#sql-text")
+    field.fill("SELECT 7 AS seven")
+    field.press("Control+Enter")
+    shows(page.locator("#sql-table .tabulator-row").first, "7")
+
+
+def test_wide_results_scroll_in_their_own_box(console: Any) -> None:
+    console.set_viewport_size({"width": 1000, "height": 900})
+    write(console, "SELECT " + ", ".join(f"repeat('wide ', 20) AS column_{i}" for i in range(12)))
+    ran(console)
+    console.locator("#sql-table .tabulator-row").first.wait_for()
+    assert console.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    assert console.evaluate("(e => e.scrollWidth > e.clientWidth)(document.querySelector('#sql-table .tabulator-tableholder'))")
 
 
 def test_an_example_is_a_chart(console: Any) -> None:

@@ -70,6 +70,10 @@ export class Editor {
     this.field.scrollTop = this.field.scrollLeft = 0;
   }
 
+  focus() { this.field.focus(); }
+
+  unmark() { this.field.removeAttribute("aria-invalid"); }
+
   /** As many lines as the query has, within reason. */
   fit() { this.field.rows = Math.min(Math.max(this.text.split("\n").length + 1, LEAST_LINES), MOST_LINES); }
 

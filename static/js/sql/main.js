@@ -17,7 +17,8 @@ const [runButton, stopButton, progress, elapsed, told, answer, track] = ["sql-ru
 let running = null;             // {name, controller, timer}
 let lastRun = null;             // what the shown result was asked with
 
-const editor = new Editor(find("sql-text"), { run });
+const field = find("sql-text");
+const editor = await import("./code.js").then(({ CodeEditor }) => new CodeEditor(field, { run }, data.tables), () => new Editor(field, { run }));
 const scope = new Scope(root, data.chosen, writeUrl);
 const saved = new Saved(root, data, { open: (entry) => { openEntry(entry); if (!scope.isEmpty) run(); } });
 const result = new Result(root, { chart: (asked) => postJson(root.dataset.run, { ...lastRun, chart: asked }) });
@@ -53,7 +54,7 @@ async function run() {
   tick();
   working(true);
   told.hidden = true;
-  editor.field.removeAttribute("aria-invalid");
+  editor.unmark();
   const asked = { ...scope.request(), query: editor.text, rows: Number(find("sql-rows").value), seconds: Number(find("sql-seconds").value) };
   try {
     const found = await postJson(root.dataset.run, { ...asked, run: name, fresh: true }, { signal: controller.signal });
@@ -155,5 +156,5 @@ showPast();
 const parameters = new URL(location.href).searchParams, entry = saved.named(parameters);
 if (entry) openEntry(entry);
 else if (parameters.get("q")) editor.set(parameters.get("q"), false);
-if (editor.text && !scope.isEmpty) run(); else editor.field.focus();
+if (editor.text && !scope.isEmpty) run(); else editor.focus();
 root.dataset.ready = "1";
