@@ -224,7 +224,7 @@ class Collector:
         self._dtype = None
         self.detaches += 1
         # CUPTI keeps a buffer that it asked for and did not give back. A thread of its own may write into it for a moment longer,
-        # so it is used again after the next time only. Kept for good they cost 80 kB a window (14 processes on an H200)
+        # so it is used again after the next time only
         self._free += self._kept_back
         self._kept_back = list(self._live.values())
         self._live.clear()
