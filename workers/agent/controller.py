@@ -21,6 +21,7 @@ SHORTEST_S, LONGEST_S = 0.1, 1.6    # a window
 SPENT = 0.8                         # of the limit: not all that a window costs lies in the steps that are compared (fleet-loss.md)
 MOST_WAIT_S = 120.0                 # a job whose windows would be rarer is not collected
 LOOK_AGAIN_S = 1800.0               # at a job that is not collected
+RARE_S = 60.0                       # between windows after the first `Limits.often`
 MOST_EMPTY = 5                      # windows without a record, each twice as long as the one before
 # 97.5 % quantiles of Student's t by degrees of freedom 1..30
 _T = (12.71, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101,
@@ -29,12 +30,14 @@ _T = (12.71, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.20
 
 @dataclass(frozen=True)
 class Limits:
-    """`loss_pct`: of step or token time. `coverage_pct`: of time that windows may be open at most."""
+    """`loss_pct`: of step or token time. `coverage_pct`: of time that windows may be open at most. `often`: windows before they are
+    RARE_S apart, because the process grows by 83 kB each time CUPTI is taken out (H200, CUDA 13.0, docs/fleet-loss.md)."""
 
     loss_pct: float = 0.5
     coverage_pct: float = 25.0
     window_s: float = 0.2
     shortest_wait_s: float = 1.0
+    often: int = 120
 
 
 @dataclass(frozen=True)
@@ -107,6 +110,8 @@ class Controller:
             debt_s = START_DEBT_S
         earned_at_s = self.start_s + (spent_s + next_s - debt_s) / allowed
         apart_s = max(self.limits.shortest_wait_s, self.window_s / (self.limits.coverage_pct / 100) - self.window_s)
+        if self.windows >= self.limits.often:
+            apart_s = max(apart_s, RARE_S)
         at_s = max(earned_at_s, self._last_s + (apart_s if self.windows else 0.0))
         rarest_s = max(MOST_WAIT_S, SHORTEST_S / allowed * 1.25)
         if not self._is_starting() and next_s / allowed > rarest_s:

@@ -223,7 +223,10 @@ class Collector:
         self.attached, self._subscriber = False, ctypes.c_void_p()
         self._dtype = None
         self.detaches += 1
-        self._kept_back += list(self._live.values())     # a late buffer of CUPTI's may still come back
+        # CUPTI keeps a buffer that it asked for and did not give back. A thread of its own may write into it for a moment longer,
+        # so it is used again after the next time only
+        self._free += self._kept_back
+        self._kept_back = list(self._live.values())
         self._live.clear()
         return True
 

@@ -93,7 +93,8 @@ def start_agent(tally: Tally, often: bool) -> Any:
     def sink(windows: list[Any]) -> None:
         tally.windows += 1
 
-    limits = Limits(loss_pct=99.0, coverage_pct=90.0, window_s=0.02 if often else 0.2, shortest_wait_s=0.01 if often else 0.05)
+    limits = Limits(loss_pct=99.0, coverage_pct=90.0, window_s=0.02 if often else 0.2, shortest_wait_s=0.01 if often else 0.05,
+                    often=1 << 30)
     agent = Collecting(Identity("soak", "", "", "here", 0, ""), limits, sink)
     agent.start()
     return agent

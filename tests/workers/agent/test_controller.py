@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from tests.workers.agent.jobs import SimulatedJob
-from workers.agent.controller import MOST_EMPTY, START_DEBT_S, Controller, Limits, Outcome
+from workers.agent.controller import MOST_EMPTY, RARE_S, START_DEBT_S, Controller, Limits, Outcome
 
 MINUTES = 8 * 60.0
 
@@ -21,7 +21,7 @@ MINUTES = 8 * 60.0
     (SimulatedJob(0.004, 0.124), 0.5),
 ], ids=["graph", "gemm", "training", "long steps", "noisy", "slow in windows", "graph of 1 µs"])
 def test_the_true_loss_stays_below_the_limit(job: SimulatedJob, least_coverage_pct: float) -> None:
-    controller = Controller(Limits(), job.now_s)
+    controller = Controller(Limits(often=1 << 30), job.now_s)
     job.run(5.0)
     job.drive(controller, MINUTES)
     told = controller.report(job.now_s)
@@ -31,6 +31,17 @@ def test_the_true_loss_stays_below_the_limit(job: SimulatedJob, least_coverage_p
     assert told.loss_high_pct <= 0.55
     assert job.seen_pct() >= least_coverage_pct
     assert told.coverage_pct == pytest.approx(job.seen_pct(controller.start_s), rel=0.1)
+
+
+def test_windows_become_rare_as_the_process_grows_with_each() -> None:
+    job, limits = SimulatedJob(0.0005, 0.001, launches_per_s=38_000), Limits(often=30)
+    controller = Controller(limits, 0.0)
+    job.drive(controller, MINUTES)
+    assert limits.often <= controller.windows <= limits.often + MINUTES / RARE_S
+    began_s, before = job.now_s, controller.windows
+    job.drive(controller, 20 * RARE_S)
+    assert (job.now_s - began_s) / RARE_S - 3 <= controller.windows - before <= (job.now_s - began_s) / RARE_S
+    assert controller.report(job.now_s).state == "collecting"
 
 
 def test_a_job_without_marks_is_bounded_by_the_time_of_its_windows() -> None:
