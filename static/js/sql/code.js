@@ -1,8 +1,9 @@
 // The query in CodeMirror: colours, completion of tables and columns. The textarea stays behind it and holds the same text.
 
 import {
-  acceptCompletion, autocompletion, bracketMatching, classHighlighter, closeBrackets, closeBracketsKeymap, completionKeymap, EditorState,
-  EditorView, ifNotIn, indentUnit, indentWithTab, keymap, lineNumbers, minimalSetup, placeholder, PostgreSQL, Prec, sql, syntaxHighlighting,
+  acceptCompletion, autocompletion, bracketMatching, classHighlighter, closeBrackets, closeBracketsKeymap, completionKeymap,
+  EditorState, EditorView, ifNotIn, indentUnit, indentWithTab, keymap, lineNumbers, minimalSetup, placeholder, PostgreSQL, Prec, sql,
+  syntaxHighlighting,
 } from "../../vendor/codemirror/codemirror.min.js";
 import { columnOptions, schemaOf } from "./complete.js";
 import { History } from "./editor.js";
@@ -10,6 +11,8 @@ import { History } from "./editor.js";
 const WORD = /[\w$]+/;
 const ELSEWHERE = /(\.|\b(from|join|as)\s+)$/i;            // a table comes here, a column of one table, or a new name
 const IN_TEXT = ["String", "LineComment", "BlockComment"];
+
+const SELECTED = ["&", "&.cm-focused"];
 
 /** The page's own colours: they change with its theme. */
 const THEME = EditorView.theme({
@@ -19,9 +22,9 @@ const THEME = EditorView.theme({
   ".cm-cursor, .cm-dropCursor": { borderLeftColor: "var(--text)" },
   ".cm-gutters": { color: "var(--muted)", backgroundColor: "var(--panel)", borderRight: "1px solid var(--line)" },
   ".cm-placeholder": { color: "var(--muted)" },
-  "& > .cm-scroller > .cm-selectionLayer .cm-selectionBackground, &.cm-focused > .cm-scroller > .cm-selectionLayer .cm-selectionBackground": { background: "var(--accent-soft)" },
+  [SELECTED.map((part) => `${part} > .cm-scroller > .cm-selectionLayer .cm-selectionBackground`).join()]: { background: "var(--accent-soft)" },
   "&.cm-focused .cm-matchingBracket": { backgroundColor: "var(--accent-soft)" },
-  ".cm-tooltip": { color: "var(--text)", backgroundColor: "var(--panel)", border: "1px solid var(--line-strong)", boxShadow: "var(--shadow)" },
+  ".cm-tooltip": { color: "var(--text)", backgroundColor: "var(--panel)", borderColor: "var(--line-strong)", boxShadow: "var(--shadow)" },
   ".cm-tooltip.cm-tooltip-autocomplete > ul > li[aria-selected]": { color: "var(--text)", backgroundColor: "var(--accent-soft)" },
   ".cm-completionDetail": { color: "var(--muted)", fontStyle: "normal" },
   ".cm-completionMatchedText": { textDecoration: "none", fontWeight: "600" },
@@ -52,12 +55,12 @@ export class CodeEditor {
           { key: "Mod-Enter", run: () => { run(); return true; } },
           { key: "Mod-ArrowUp", run: past(1) }, { key: "Mod-ArrowDown", run: past(-1) }, { key: "Tab", run: acceptCompletion },
         ])),
-        minimalSetup, lineNumbers(), bracketMatching(), closeBrackets(), autocompletion(), indentUnit.of("  "),
+        minimalSetup, lineNumbers(), bracketMatching(), closeBrackets(), autocompletion({ icons: false }), indentUnit.of("  "),
         keymap.of([...closeBracketsKeymap, ...completionKeymap, indentWithTab]),
         sql({ dialect: PostgreSQL, schema: schemaOf(tables), upperCaseKeywords: true }),
         PostgreSQL.language.data.of({ autocomplete: ifNotIn(IN_TEXT, columns) }),
         syntaxHighlighting(classHighlighter), THEME, placeholder(field.placeholder),
-        EditorState.changeFilter.of((change) => this.longest < 0 || change.newDoc.length <= Math.max(this.longest, change.startState.doc.length)),
+        EditorState.changeFilter.of(({ newDoc, startState }) => this.longest < 0 || newDoc.length <= Math.max(this.longest, startState.doc.length)),
         EditorView.editorAttributes.of({ class: "sql-code" }),
         EditorView.contentAttributes.of({ "aria-label": "SQL query", "aria-describedby": field.getAttribute("aria-describedby") ?? "" }),
         EditorView.updateListener.of((update) => { if (update.docChanged) field.value = update.state.doc.toString(); }),
@@ -70,7 +73,8 @@ export class CodeEditor {
   get text() { return this.view.state.doc.toString(); }
 
   set(text, focus = true) {
-    this.view.dispatch({ changes: { from: 0, to: this.view.state.doc.length, insert: text }, selection: { anchor: 0 }, scrollIntoView: true });
+    const changes = { from: 0, to: this.view.state.doc.length, insert: text };
+    this.view.dispatch({ changes, selection: { anchor: 0 }, scrollIntoView: true });
     this.mark(null);
     if (focus) this.focus();
   }
@@ -88,10 +92,12 @@ export class CodeEditor {
 
   /** Where an error is: its word is selected, or (null) nothing is wrong. */
   mark(position) {
-    const content = this.view.contentDOM;
-    for (const part of [this.field, content]) { if (position === null) part.removeAttribute("aria-invalid"); else part.setAttribute("aria-invalid", "true"); }
+    for (const part of [this.field, this.view.contentDOM]) {
+      if (position === null) part.removeAttribute("aria-invalid"); else part.setAttribute("aria-invalid", "true");
+    }
     if (position === null) return;
-    const anchor = Math.min(position, this.text.length), word = /^[\w$]+|^"[^"]*"|^'[^']*'|^./s.exec(this.text.slice(anchor))?.[0] ?? "";
+    const anchor = Math.min(position, this.text.length);
+    const word = /^[\w$]+|^"[^"]*"|^'[^']*'|^./s.exec(this.text.slice(anchor))?.[0] ?? "";
     this.view.dispatch({ selection: { anchor, head: anchor + word.length }, scrollIntoView: true });
     this.focus();
   }

@@ -6,7 +6,8 @@ const option = ({ name, type, about }) => ({ label: name, type: "property", deta
 
 /** As the dialect's completion takes it. @param {Table[]} tables */
 export function schemaOf(tables) {
-  return Object.fromEntries(tables.map((table) => [table.name, { self: { label: table.name, type: "class", info: table.about }, children: table.columns.map(option) }]));
+  const entry = ({ name, about, columns }) => ({ self: { label: name, type: "class", info: about }, children: columns.map(option) });
+  return Object.fromEntries(tables.map((table) => [table.name, entry(table)]));
 }
 
 /** Columns of the tables that the query names, of all while it names none; each once. @param {Table[]} tables @param {string} text */
