@@ -37,7 +37,7 @@ export class Grid {
 
   /** Columns in view and the raw values of the selected rows, else of all that pass the filters. Headings say the unit. */
   extract() {
-    const shown = this.columns.filter((column) => this.shows(column.field)), selected = this.selected();
+    const shown = this.columns.filter((column) => column.title && this.shows(column.field)), selected = this.selected();
     const rows = (selected.length ? selected : this.active()).map((row) => shown.map((column) => this.value(row, column) ?? null));
     const title = ({ title, unit, field }) => (unit && !title.includes(`(${unit})`) ? `${title || field} (${unit})` : title || field);
     return { columns: shown.map((column) => ({ ...column, title: title(column) })), rows: rows.map((row) => row.map((value) => (value === "" ? null : value))), selected: selected.length };

@@ -15,7 +15,7 @@ export function headColumns(head) {
     let field = th.dataset.field ?? fieldName(title, index);
     if (seen.has(field)) field += `_${index}`;
     seen.add(field);
-    return { field, title, type: /** @type {any} */ (th.dataset.type ?? (th.classList.contains("num") ? "number" : "text")), unit: th.dataset.unit ?? "", hidden: "hidden" in th.dataset };
+    return { field, title: th.classList.contains("actions") ? "" : title, type: /** @type {any} */ (th.dataset.type ?? (th.classList.contains("num") ? "number" : "text")), unit: th.dataset.unit ?? "", hidden: "hidden" in th.dataset };
   });
 }
 
