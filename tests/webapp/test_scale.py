@@ -15,7 +15,7 @@ SHEETS = sorted(path for path in CSS.rglob("*.css") if "timeline" not in path.pa
 SIZES = re.compile(r"inherit|0|var\(--(?:title|section|body|label)\)|calc\(var\(--label\) \* [\d /]+\)")
 FONT = re.compile(r"inherit|var\(--body\)(?:/\S+)? var\(--(?:font|mono)\)")
 COLOUR = re.compile(r"#[0-9a-fA-F]{3,8}\b|\b(?:rgb|hsl)a?\(")
-SPACE = re.compile(r"-?1px|0|auto|-?[\d.]+(?:em|ch|%|vh|vw)|var\(--(?:half|u\d+|[a-z]+-[a-z-]+)\)|!important")
+SPACE = re.compile(r"-?1px|0|auto|-?[\d.]+(?:em|ch|%|vh|vw)|var\(--(?:half|u\d+|before|[a-z]+-[a-z-]+)\)|!important")
 
 
 def _declarations(sheet: Path) -> Iterator[tuple[str, str]]:
@@ -43,7 +43,7 @@ def test_space_is_of_the_grid(sheet: Path) -> None:
     strays = []
     for name, value in _declarations(sheet):
         if re.fullmatch(r"(?:padding|margin)(?:-[a-z-]+)?|(?:row-|column-)?gap", name):
-            parts = re.sub(r"calc\(-1 \* (var\(--\w+\))\)", r"\1", value).split()
+            parts = re.sub(r"calc\(-1 \* (var\(--[a-z-]*\w+\))\)", r"\1", value).split()
             strays += [f"{name}: {value}"] if not all(SPACE.fullmatch(part) for part in parts) else []
     assert strays == []
 
