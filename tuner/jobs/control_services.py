@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection
+from datetime import timedelta
 
 from django.db import transaction
 from django.db.models import F, Q, QuerySet
+from django.db.models.functions import Now
 
 from tuner.devices import GPU
 from tuner.jobs.create_services import MAX_SECONDS, MAX_TRIALS, TuneError, enqueue_job, publish_status
@@ -18,12 +20,22 @@ from tuner.models import TUNE_LEASES, TuneJob
 from workers import jobs
 
 Status = TuneJob.Status
+SILENT_AFTER = timedelta(seconds=5)         # a worker that missed two heartbeats is not waited for
+
+
+def is_silent() -> Q:
+    """Match running jobs whose worker does not follow a stop or a pause.
+
+    Sooner than a lease is lost: should the worker live after all, it finds the row no longer its own and ends its child, and
+    nothing that it still writes is taken.
+    """
+    return Q(status=Status.RUNNING) & (Q(heartbeat=None) | Q(heartbeat__lt=Now() - SILENT_AFTER))
 
 
 def tune_stop(job: TuneJob) -> TuneJob:
-    """Ask a job to end; one that no living worker holds ends at once, a running one within 1 s."""
+    """Ask a job to end: a running one does within 1 s, one that no living worker holds at once. Asking again does no harm."""
     TuneJob.objects.filter(pk=job.pk, status__in=[Status.QUEUED, Status.RUNNING, Status.PAUSED]).update(stop_requested=True)
-    unheld = Q(status__in=[Status.QUEUED, Status.PAUSED]) | TUNE_LEASES.is_lost()
+    unheld = Q(status__in=[Status.QUEUED, Status.PAUSED]) | is_silent()
     TuneJob.objects.filter(unheld, pk=job.pk).update(
         status=Status.STOPPED, ended_by="stopped", **TUNE_LEASES.ended(), stop_requested=False,
         pause_requested=False)
@@ -33,7 +45,7 @@ def tune_stop(job: TuneJob) -> TuneJob:
 def tune_pause(job: TuneJob) -> TuneJob:
     """Free the job's worker and keep its trials; a running job rests within 1 s."""
     TuneJob.objects.filter(pk=job.pk, status__in=[Status.QUEUED, Status.RUNNING]).update(pause_requested=True)
-    unheld = TUNE_LEASES.is_free()
+    unheld = Q(status=Status.QUEUED) | is_silent()
     TuneJob.objects.filter(unheld, pk=job.pk).update(
         status=Status.PAUSED, worker="", heartbeat=None, pause_requested=False)
     return _refresh_and_publish(job)

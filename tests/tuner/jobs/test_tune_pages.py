@@ -2,12 +2,14 @@
 
 import json
 import re
+from datetime import timedelta
 
 import pytest
 from django.core.cache import cache
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
+from django.utils import timezone
 
 from profiles.models import KernelShape, KernelStat, Profile
 from tuner.jobs import page_selectors, selectors, worth_selectors
@@ -163,16 +165,106 @@ def test_the_page_tells_effects_time_and_failures(person, bob):
     assert reverse("tune-stop", args=[made.pk]) not in person.get(reverse("tune", args=[made.pk])).content.decode()
 
 
-def test_live_parts_are_rendered_once_a_second_however_many_ask(person):
+def snapshot(person, made, **query):
+    return person.get(reverse("tune-snapshot", args=[made.pk]), query).json()
+
+
+def test_a_snapshot_says_the_same_in_every_part_and_is_made_twice_a_second_however_many_ask(person):
     made = job(status="running", best_ms=1.0, best_config={"BM": 128, "num_warps": 4}, trials=TRIALS)
-    url = f"{reverse('tune', args=[made.pk])}?part=live"
-    first = person.get(url)
-    assert first.status_code == 200 and b"tune-figure" not in first.content and b'id="tune-answer"' in first.content
+    first = snapshot(person, made)
+    assert [trial["number"] for trial in first["trials"]] == [0, 1, 2, 3, 4] and first["last"] == 4 and not first["more"]
+    assert "after <" in first["parts"]["answer"] and ">5</span> trials" in first["parts"]["answer"]
+    assert "5 of 100 trials" in first["parts"]["progress"]
+    TrialRow.objects.create(job=made, number=5, config={"BM": 8}, config_key="later", at_s=9.0, outcome="measured", median_ms=0.5,
+                            min_ms=0.5, p90_ms=0.5, n=1, facts={})
     with CaptureQueriesContext(connection) as queries:
-        assert person.get(url).content == first.content
-    assert not any("tuner_trialrow" in query["sql"] and "facts" in query["sql"] for query in queries)
+        second = snapshot(person, made, after=3, stamp=first["stamp"])
+    assert [trial["number"] for trial in second["trials"]] == [4] and "parts" not in second       # not yet: its words say 5
+    assert len(queries) < 12
     TuneJob.objects.filter(pk=made.pk).update(status="done")
-    assert b"Fastest" in person.get(url).content                       # a change of state is never kept back
+    third = snapshot(person, made, after=4, stamp=first["stamp"])                  # a change of state is never kept back
+    assert "Fastest" in third["parts"]["answer"] and ">6</span> trials" in third["parts"]["answer"]
+    assert [trial["number"] for trial in third["trials"]] == [5] and third["state"]["ended"]
+    assert third["version"] > first["version"]
+    assert person.get(reverse("tune-snapshot", args=[10**9])).status_code == 404
+    assert len(snapshot(person, made, after="1 or 1=1")["trials"]) == 6
+
+
+def test_every_change_of_a_job_counts_its_version(person):
+    made = job(status="queued", device="replay:matmul")
+    seen_versions = [TuneJob.objects.get(pk=made.pk).version]
+    for change in ({"status": "running"}, {"heartbeat": timezone.now()}, {"elapsed_s": 3.0}):
+        TuneJob.objects.filter(pk=made.pk).update(**change)
+        seen_versions.append(TuneJob.objects.get(pk=made.pk).version)
+    made.save()                                                     # a stale row does not set it back
+    seen_versions.append(TuneJob.objects.get(pk=made.pk).version)
+    assert seen_versions == [0, 1, 2, 3, 4]
+
+
+def test_a_stop_is_said_in_every_part_and_carried_out_where_the_worker_is_silent(person):
+    now = timezone.now()
+    made = job(status="running", worker="w", heartbeat=now, best_ms=1.0, best_config={"BM": 128, "num_warps": 4}, trials=TRIALS)
+    stop, pause = reverse("api-tune-stop", args=[made.pk]), reverse("api-tune-pause", args=[made.pk])
+    person.post(pause)
+    assert snapshot(person, made)["state"]["asked"] == "pause"
+    person.post(stop)
+    told = snapshot(person, made)
+    assert (told["state"]["asked"], told["state"]["status"]) == ("stop", "running")
+    assert "Stopping…" in told["parts"]["answer"] and "stopping…" in told["parts"]["progress"]
+    assert "stopping…" in person.get(reverse("tune-list")).content.decode()
+    TuneJob.objects.filter(pk=made.pk).update(heartbeat=now - timedelta(seconds=6))        # its worker was killed
+    cache.clear()
+    assert "no sign of its worker" in snapshot(person, made)["parts"]["progress"]
+    person.post(stop)
+    told = snapshot(person, made)
+    assert told["state"]["status"] == "stopped" and "Stopped" in told["parts"]["answer"] and "stopped" in told["parts"]["progress"]
+
+
+@pytest.mark.parametrize(("fields", "words"), [
+    ({"ended_by": "plateau", "plateau": 40}, "ended on its plateau: the last 40 trials gained less than 1 %"),
+    ({"ended_by": "trials", "budget_trials": 5, "valid_size": 602}, "ended by its budget of 5 trials"),
+    ({"ended_by": "trials", "budget_trials": 5, "valid_size": 5}, "the whole space was tried"),
+    ({"ended_by": "seconds"}, "ended by its budget of 60 s"),
+    ({"ended_by": "space", "valid_size": 5}, "the whole space was tried"),
+    ({"ended_by": "space", "valid_size": 9, "strategy": "evolutionary"}, "evolutionary search had nothing more to propose"),
+    ({"ended_by": "space", "only": [{"BM": 1}]}, "all that was listed has been measured"),
+])
+def test_a_job_says_why_it_ended(person, fields, words):
+    made = job(best_ms=1.0, best_config={"BM": 128, "num_warps": 4}, trials=TRIALS, **fields)
+    assert words in snapshot(person, made)["parts"]["answer"]
+
+
+def test_progress_counts_trials_without_a_gain_as_the_loop_does():
+    def count(*times):
+        made = job(trials=[(at, 4, ms) for at, ms in enumerate(times)])
+        return page_selectors.trials_without_gain(selectors.lean_trials(made))
+
+    assert count("spills", "spills", 5.0) == 0
+    assert count(5.0, "spills", 6.0, 4.99) == 3
+    assert count(5.0, 4.97, 4.94, 4.93) == 1                               # two small gains add up to one per cent
+    raced = job(trials=[(0, 4, 5.0), (1, 4, 3.0, {"ended": "raced"})])
+    assert page_selectors.trials_without_gain(selectors.lean_trials(raced)) == 1
+
+
+@pytest.mark.parametrize(("fields", "words"), [
+    ({"elapsed_s": 0.0, "trials": ()}, "0 of 10 trials · 0 of 60 s"),
+    ({"elapsed_s": 10.0}, "5 of 10 trials · 10 of 60 s · 0.5 trials/s · 2 of 40 without a gain · at most 10 s left"),
+    ({"elapsed_s": 58.5, "budget_trials": 1000, "plateau": None},
+     "5 of 1,000 trials · 58 of 60 s · 0.085 trials/s · about 2 s left"),
+    ({"elapsed_s": 10.0, "valid_size": 6, "plateau": None}, "5 of 6 trials · 10 of 60 s · 0.5 trials/s · about 2 s left"),
+])
+def test_progress_says_how_far_how_fast_and_how_long(fields, words):
+    made = job(status="running", **{"trials": TRIALS, "budget_trials": 10, "plateau": 40, **fields})
+    assert page_selectors.progress_text(made, selectors.lean_trials(made)) == words
+
+
+def test_each_tab_is_an_address(person):
+    made = job(best_ms=1.0, best_config={"BM": 128, "num_warps": 4}, trials=TRIALS)
+
+    def shown(query):
+        return re.findall(r'id="tab-(\w+)">', person.get(reverse("tune", args=[made.pk]), query).content.decode())
+
+    assert shown({}) == ["trials"] and shown({"tab": "saved"}) == ["saved"] and shown({"tab": "<script>"}) == ["trials"]
 
 
 def test_buttons_pause_resume_extend_and_say_what_is_wrong(person):
