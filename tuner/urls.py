@@ -23,7 +23,7 @@ from tuner.gate.verdicts import api, pages
 from tuner.gate.verdicts import api as verdicts_api
 from tuner.gate.verdicts import pages as verdicts_pages
 from tuner.jobs import api as jobs_api
-from tuner.jobs import control_api, new_pages, snapshot_pages
+from tuner.jobs import check_api, control_api, new_pages, snapshot_pages
 from tuner.jobs import pages as jobs_pages
 from tuner.revalidation import pages as revalidation_pages
 from tuner.search.scores import api as scores_api
@@ -132,6 +132,7 @@ urlpatterns = [
     path("api/leaderboard/", scores_api.LeaderboardApi.as_view(), name="api-leaderboard"),
     path("api/tune/<int:pk>/", jobs_api.TuneApi.as_view(), name="api-tune"),
     path("api/tune/compare/", jobs_api.TuneCompareApi.as_view(), name="api-tune-compare"),
+    path("api/tune/check/", check_api.TuneCheckApi.as_view(), name="api-tune-check"),      # POST, makes nothing
     path("api/tune/worth/", jobs_api.TuneWorthApi.as_view(), name="api-tune-worth"),
     path("api/tune/<int:pk>/insight/", jobs_api.TuneInsightApi.as_view(), name="api-tune-insight"),
     path("api/tune/<int:pk>/trials/", jobs_api.TrialListApi.as_view(), name="api-trials"),

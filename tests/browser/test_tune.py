@@ -113,6 +113,23 @@ def test_a_job_is_watched_and_its_fast_trials_are_found(watched: Any, server_url
     poll(page, f"document.querySelector('#space-says').textContent.startsWith('{len(both)} of 40')")
 
 
+def test_the_form_is_checked_while_one_types_and_keeps_what_was_typed(watched: Any, server_url: str) -> None:
+    page = watched
+    page.goto(f"{server_url}/tune/new/?operator=matmul&device=replay:matmul&M=1024&N=1024&K=1024")
+    poll(page, "document.querySelector('#queue-state').textContent.length > 10")
+    page.fill("[name=shape]", "M=77 N=1 K=1")
+    poll(page, "document.querySelector('.field:has([name=shape]) .field-error')?.textContent.includes('not recorded')")
+    assert page.get_attribute("[name=shape]", "aria-invalid") == "true"
+    page.click("#start")                                            # nothing is sent, and the field has the focus
+    assert page.url.endswith("K=1024") and page.evaluate("document.activeElement.name") == "shape"
+    assert page.input_value("[name=shape]") == "M=77 N=1 K=1"
+    page.locator("#presets button").first.click()
+    poll(page, "!document.querySelector('.field-error') && !document.querySelector('[aria-invalid]')")
+    page.select_option("[name=device]", "gpu")                      # no worker has a GPU here
+    poll(page, "/^No living worker can take it/.test(document.querySelector('#queue-state').textContent)")
+    assert page.inner_text("#start") == "Queue it anyway"
+
+
 def test_the_queue_is_ordered_by_keys_and_by_drag_and_a_job_rests(watched: Any, server_url: str, tuner: Any) -> None:
     page = watched
     running = tuner("/api/tune/", **MATMUL, shape=SHAPE, budget_trials=602)["id"]

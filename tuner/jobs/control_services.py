@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection
+from dataclasses import dataclass
 from datetime import timedelta
 
 from django.db import transaction
 from django.db.models import F, Q, QuerySet
 from django.db.models.functions import Now
 
+from tuner import devices
 from tuner.devices import GPU
 from tuner.jobs.create_services import MAX_SECONDS, MAX_TRIALS, TuneError, enqueue_job, publish_status
 from tuner.models import TUNE_LEASES, TuneJob
@@ -119,6 +121,43 @@ def can_run(name: str, models: Collection[str]) -> Q:
     if name != GPU:
         return Q(device__startswith="replay:")
     return Q(device=GPU) | Q(device__in=[f"{GPU}:{model}" for model in models])
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """What a job would meet that is queued now; `why_not` says why no living worker can take it, "" where one can."""
+
+    why_not: str
+    ahead: int           # waiting jobs of its workers that stand before it
+    running: int         # jobs that these workers run now
+    idle: int            # of these workers, those that do nothing
+
+    @property
+    def text(self) -> str:
+        """Return it in a sentence."""
+        if self.why_not:
+            return f"No living worker can take it: {self.why_not}. It would wait until one is there."
+        if self.idle and not self.ahead:
+            return "Starts at once: a worker is idle."
+        jobs_ahead = f"{self.ahead} job{'s' * (self.ahead != 1)}" if self.ahead else "no job"
+        return f"Queue: {jobs_ahead} before it, {self.running} running."
+
+
+def queue_outlook(device: str, worth_s: float | None) -> Outlook:
+    """Return what a new job for `device` (as `TuneJob.device`) would meet; `worth_s` decides its place in the queue."""
+    on_gpu, model = devices.is_gpu(device), devices.gpu_model(device) if devices.is_gpu(device) else ""
+    serving = [worker for worker in jobs.workers() if (GPU if on_gpu else "replay") in worker.get("queues", [])]
+    if on_gpu:
+        serving = [worker for worker in serving if any(model in ("", gpu.get("name")) for gpu in worker.get("gpus") or [])]
+    same = TuneJob.objects.filter(can_run(GPU if on_gpu else "replay", [model])) if model or not on_gpu else (
+        TuneJob.objects.filter(device__startswith=GPU))
+    before = Q() if worth_s is None else Q(priority__isnull=False) | Q(worth_s__gte=worth_s)        # without a worth: the last
+    why_not = ""
+    if not serving:
+        missing = [one.why_not for one in devices.list_devices() if one.value == device and one.why_not]
+        why_not = missing[0] if missing else "no worker with this GPU is running"
+    return Outlook(why_not, same.filter(before, status=Status.QUEUED).count(), same.filter(status=Status.RUNNING).count(),
+                   sum(worker.get("busy") is None for worker in serving))
 
 
 def queue_move(job: TuneJob, before: TuneJob | None = None, after: TuneJob | None = None) -> list[int]:

@@ -3,11 +3,12 @@
 import json
 import re
 from datetime import timedelta
+from urllib.parse import urlencode
 
 import pytest
 from django.core.cache import cache
 from django.db import connection
-from django.test.utils import CaptureQueriesContext
+from django.test.utils import CaptureQueriesContext, override_settings
 from django.urls import reverse
 from django.utils import timezone
 
@@ -104,6 +105,58 @@ def test_an_effort_gives_its_numbers_and_own_numbers_are_kept(person):
     assert (own.effort, own.budget_trials, own.budget_seconds, own.plateau) == ("", 31, 90, None)
     person.post(reverse("tune-new"), FORM)
     assert TuneJob.objects.latest("pk").effort == "normal"
+
+
+def check(person, query="", **typed):
+    return person.post(f"{reverse('api-tune-check')}{query}", {"form": urlencode({**FORM, "seed": "0", **typed}, doseq=True)},
+                       content_type="application/json")
+
+
+def test_a_form_is_checked_before_it_is_sent(person, bob):
+    fine = check(person).json()
+    assert (fine["fields"], fine["jobs"], fine["queue"]["text"]) == ({}, 1, "Starts at once: a worker is idle.")
+    wrong = check(person, shape="M=3 N=3 K=3", budget_trials="0").json()["fields"]
+    assert "not recorded; this landscape holds: M=4096" in wrong["shape"] and "between 1 and" in wrong["budget_trials"]
+    assert "is not understood" in check(person, shape="4096x4096").json()["fields"]["shape"]
+    assert "whole number" in check(person, budget_trials="many").json()["fields"]["budget_trials"]
+    assert check(person, shape="M=0 N=4 K=4", device="gpu").json()["fields"]["shape"].startswith("M: ")
+    assert "choices" in check(person, device="tpu").json()["fields"]["device"]
+    assert not TuneJob.objects.exists()
+    for hostile in ({"form": "x=1&" * 5000}, {"form": "a" * 200_000}, {}, {"form": {"a": 1}}):
+        assert person.post(reverse("api-tune-check"), hostile, content_type="application/json").status_code == 400
+    assert check(person, query="?profile=999999").status_code == 400
+    person.force_login(bob)
+    with override_settings(LOCAL_MODE=False):
+        assert check(person).status_code == 403
+
+
+def test_the_state_of_the_queue_is_named_before_a_job_is_in_it(person):
+    job(status="queued", device="replay:softmax")
+    job(status="running", device="replay:matmul")
+    jobs.announce("replay@test", {"queues": ["replay"], "gpus": [], "busy": "tune-1"})
+    assert check(person).json()["queue"]["text"] == "Queue: 1 job before it, 1 running."
+    nobody = check(person, device="gpu").json()["queue"]
+    assert "No living worker can take it: no gpu worker is running" in nobody["text"] and nobody["why_not"]
+    jobs.retire("replay@test")
+    assert "no replay worker is running" in check(person).json()["queue"]["why_not"]
+    assert "(no worker)</option>" in person.get(reverse("tune-new")).content.decode()
+
+
+def test_shapes_of_a_profile_run_where_a_worker_serves(person):
+    profile = seen(1_000_000, gpu="NVIDIA A100-SXM4-80GB")
+    device = lambda: person.get(reverse("tune-new"), {"profile": profile.pk}).context["form"]["device"].value()      # noqa: E731
+    assert device() == "gpu:NVIDIA A100-SXM4-80GB"                         # nobody serves any GPU: it waits for its own
+    jobs.announce("gpu@test", {"queues": ["gpu"], "gpus": [{"name": "NVIDIA H200"}]})
+    try:
+        assert device() == "gpu"
+        jobs.announce("gpu@other", {"queues": ["gpu"], "gpus": [{"name": "NVIDIA A100-SXM4-80GB"}]})
+        assert device() == "gpu:NVIDIA A100-SXM4-80GB"
+        told = check(person, query=f"?profile={profile.pk}", hot=["matmul bf16 M=1024 N=1024 K=1024"], device=device()).json()
+        assert (told["fields"], told["jobs"]) == ({}, 1)
+        assert "Pick at least one" in check(person, query=f"?profile={profile.pk}", hot=[]).json()["fields"]["hot"]
+    finally:
+        jobs.retire("gpu@test")
+        jobs.retire("gpu@other")
 
 
 def test_many_shapes_become_a_group_all_or_none(person):
