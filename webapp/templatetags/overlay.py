@@ -13,7 +13,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from profiles.kernel import tabs
-from profiles.kernel.measures import Versus
+from profiles.kernel.measures import Overlay, Versus
 from webapp.templatetags import numbers
 
 register = template.Library()
@@ -23,8 +23,8 @@ STEADY_PCT = 0.05                # a change that three digits do not show has no
 
 
 def _found(context: Context, key: tuple[Any, ...]) -> Versus | None:
-    found: Versus | None = (context.get("overlay") or {}).get(":".join(str(part) for part in key))
-    return found
+    overlay: Overlay | None = context.get("overlay")
+    return overlay.get(":".join(str(part) for part in key)) if overlay else None
 
 
 def value_text(value: float, unit: str) -> SafeString:

@@ -11,6 +11,7 @@ import pytest
 from django.core.files.base import File
 from django.test import Client
 
+from profiles.analysis.kernel.anatomy import Anatomy
 from profiles.kernel import tabs
 from profiles.kernel.rules_at import part_of
 from profiles.models import KernelStat, Profile
@@ -124,3 +125,31 @@ def test_tabs_without_data_are_absent_and_their_addresses_say_why(alice: Any, tm
     for tab in (each.name for each in tabs.TABS if each.name not in ("", "launches")):
         answer = client.get(address(kernel, f"{tab}/"))
         assert answer.status_code == 200 and "unknown" in answer.content.decode().lower(), tab
+
+
+def test_a_tab_computes_only_what_it_shows(builds: tuple[KernelStat, KernelStat], client: Client,
+                                           monkeypatch: pytest.MonkeyPatch) -> None:
+    """A part that a tab does not show may not even be asked for, of the kernel or of its baseline."""
+    old, new = builds
+    shows = {"chart": {"memory/"}, "mix": {"warps/"}, "sections": {"raw/"}, "sides": {""}, "issue": {"warps/"}}
+    asked: set[str] = set()
+    for name in shows:
+        known = vars(Anatomy)[name].func
+
+        def asking(parts: Anatomy, name: str = name, known: Any = known) -> Any:
+            asked.add(name)
+            return known(parts)
+        monkeypatch.setattr(Anatomy, name, property(asking))
+    for tab in ("", "memory/", "warps/", "launches/", "rules/", "raw/"):
+        for query in ("", f"?baseline={old.pk}"):
+            asked.clear()
+            assert client.get(address(new, tab) + query).status_code == 200
+            assert asked == {name for name, tabs_of in shows.items() if tab in tabs_of}, (tab, query)
+
+
+def test_source_and_over_time_show_the_baselines_times_in_their_header(builds: tuple[KernelStat, KernelStat],
+                                                                      client: Client) -> None:
+    old, new = builds
+    for tab in ("source/", "sampling/"):
+        page = client.get(f"{address(new, tab)}?baseline={old.pk}").content.decode()
+        assert {"time:mean_ns", "time:total_ns"} <= set(re.findall(r'class="versus" data-key="([^"]+)"', page)), tab
