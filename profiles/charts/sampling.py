@@ -70,7 +70,8 @@ def _panel(panel: str, series: Sequence[Series], axis: Range1d, window: Window |
     for at, each in enumerate(series):              # behind all that is of this kernel
         if old := behind.get((each.panel, each.name)):
             time, values = thin(old)
-            source = ColumnDataSource({"time": (time - base_start_ns) / 1e3, "value": values, "unit": [old.unit or ""] * len(values)})
+            units = [old.unit or ""] * len(values)
+            source = ColumnDataSource({"time": (time - base_start_ns) / 1e3, "value": values, "unit": units})
             plot.step("time", "value", source=source, mode="after", line_width=1.2, line_color=SERIES[at % len(SERIES)],
                       line_dash=(2, 3), line_alpha=0.8, name=f"baseline: {each.label}")
     for at, each in enumerate(series):

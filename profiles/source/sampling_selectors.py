@@ -43,9 +43,12 @@ def _beside(page: Mapping[str, Any], params: Mapping[str, str]) -> dict[str, Any
         return {"base": None, "base_missing": "The baseline’s report holds no periodic samples of its kernel"}
     known = {(row["name"], row["unit"]): row["mean"] for row in base["rows"]}
     rows = [row | {"base_mean": known.get((row["name"], row["unit"]))} for row in page["rows"]]
-    return {"base": base | {"index": index, "kernel": kernel}, "base_missing": "", "rows": [
-        row | {"change_pct": 100.0 * (row["mean"] / row["base_mean"] - 1.0) if row["base_mean"] and row["mean"] is not None else None}
-        for row in rows]}
+    return {"base": base | {"index": index, "kernel": kernel}, "base_missing": "",
+            "rows": [row | {"change_pct": _change_pct(row["mean"], row["base_mean"])} for row in rows]}
+
+
+def _change_pct(mean: float | None, before: float | None) -> float | None:
+    return 100.0 * (mean / before - 1.0) if before and mean is not None else None
 
 
 def launch_samples(profile: Profile, index: int) -> dict[str, Any]:
