@@ -1,9 +1,10 @@
 """Visit every kind of page of a running Ridgepoint: `python -m tests.tour FOLDER [--widths 1440 1000 390] [--axe] [--pictures]`.
 
 Pages are found by following links from the start page; one of each kind (the address with its numbers taken out, and its tab).
-Where no `--at` names a server, one is started in a folder of its own, with the examples loaded. FOLDER/tour.jsonl has a line a page,
-width and theme: words a person sees without opening anything, kB that it weighs beside Bokeh, time to the first paint and until
-nothing changes any more, layout shift, tasks over 50 ms, whether it scrolls sideways, console errors, and what axe-core objects to.
+Where no `--at` names a server, one is started in a folder of its own, with the examples loaded. FOLDER/tour.jsonl has a line a
+page, width and theme: words a person sees without opening anything, kB that it weighs beside Bokeh, time to the first paint and
+until nothing changes any more, layout shift, tasks over 50 ms, whether it scrolls sideways, console errors, and what axe-core
+objects to.
 `--pictures` keeps a screenshot of each."""
 
 from __future__ import annotations
@@ -162,8 +163,8 @@ def visit(browser: Browser, url: str, pages: dict[str, str], width: int, theme: 
         line = {"page": name, "address": address, "width": width, "theme": theme, **page.evaluate(TELL), "errors": list(errors)}
         if axe is not None:
             found = axe.run(page, options={"resultTypes": ["violations"]}).response["violations"]
-            line["axe"] = [{"rule": each["id"], "count": len(each["nodes"]), "nodes": [node["target"] for node in each["nodes"][:5]]}
-                           for each in found]
+            line["axe"] = [{"rule": each["id"], "count": len(each["nodes"]),
+                            "nodes": [node["target"] for node in each["nodes"][:5]]} for each in found]
         if folder is not None:
             page.screenshot(path=str(folder / f"{file_name(name)}-{width}-{theme}.png"))
         yield line
@@ -181,8 +182,9 @@ def objections(line: dict[str, Any]) -> list[str]:
 
 
 def say(line: dict[str, Any]) -> None:
-    sys.stdout.write(f"{line['width']:5} {line['theme']:5} {line['words']:5} words {line['kb']:5} kB {line['first_paint_ms'] or 0:5} ms "
-                     f"{line['complete_ms']:6} ms  shift {line['shift']:.3f}  {line['page']}  {'; '.join(objections(line))}\n")
+    sys.stdout.write(f"{line['width']:5} {line['theme']:5} {line['words']:5} words {line['kb']:5} kB "
+                     f"{line['first_paint_ms'] or 0:5} ms {line['complete_ms']:6} ms  shift {line['shift']:.3f}  {line['page']}  "
+                     f"{'; '.join(objections(line))}\n")
     sys.stdout.flush()
 
 

@@ -35,7 +35,7 @@ function states(model, chosen) {
     return node("tr", {}, node("td", {}, node("b", { textContent: state.title })), node("td", {}, node("span", { className: "meter" }, bar)),
       node("td", { className: "num", textContent: pct(100 * samples / total) }), node("td", { className: "num", textContent: count(samples) }), node("td", { className: "muted", textContent: `${state.meaning} ${state.fix}` }));
   });
-  const head = node("tr", {}, ...["Warps here are", "", "Share", "Samples", "What it means, usual fix"].map((text, at) => node("th", { textContent: text, className: at === 2 || at === 3 ? "num" : "" })));
+  const head = node("tr", {}, ...["Warps here are", "", "Share", "Samples", "What it means, usual fix"].map((text, at) => node(text ? "th" : "td", { textContent: text, className: at === 2 || at === 3 ? "num" : "" })));
   return node("table", { className: "plain states" }, node("thead", {}, head), node("tbody", {}, ...rows));
 }
 
