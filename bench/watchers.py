@@ -1,4 +1,4 @@
-"""A job that a hundred browsers watch, against the same job alone: each holds a WebSocket and asks for the page's live parts.
+"""A job that a hundred browsers watch, against the same job alone: each holds a WebSocket and asks for snapshots.
 
 The job is a replay at its page's pace (at least 80 ms a trial), so what slows it is what storing and publishing a trial costs
 beside the browsers. They run on the same machine as the server, the worker and the database: a fleet's would not.
@@ -22,7 +22,7 @@ from django.conf import settings
 
 from bench.browser import ROOT, server
 
-BROWSERS, TRIALS, REFRESH_EVERY_S = 100, 100, 1.5
+BROWSERS, TRIALS, REFRESH_EVERY_S = 100, 100, 1.0
 BUDGET = 1.05
 
 
@@ -118,7 +118,7 @@ async def _crowd(address: str, job: int, seen: Seen, told: threading.Event, done
 
 
 async def _browser(address: str, job: int, seen: Seen, ready: asyncio.Semaphore) -> None:
-    """What the page of a running job does: follow the socket, and render the server's parts again every 1.5 s."""
+    """What the page of a running job does: follow the socket, and ask for a snapshot every second."""
     from websockets.asyncio.client import connect
 
     arrived = _arrived.setdefault(job, [])
@@ -134,8 +134,8 @@ async def _browser(address: str, job: int, seen: Seen, ready: asyncio.Semaphore)
                 continue
             arrived += [(trial["number"], time.time()) for trial in message["data"]["trials"]]
             if time.monotonic() - asked_at > REFRESH_EVERY_S and (refresh is None or refresh.done()):
-                asked_at = time.monotonic()
-                refresh = asyncio.create_task(_get(address, f"/tune/{job}/?part=live"))
+                asked_at, after = time.monotonic(), len(arrived) - 1
+                refresh = asyncio.create_task(_get(address, f"/tune/{job}/snapshot/?after={after}"))
                 seen.pages += 1
 
 

@@ -78,15 +78,36 @@ def list_devices() -> list[Device]:
         "no replay worker is running; start one: manage.py worker replay")
     devices = [Device(GPU, f"GPU: {', '.join(gpus)}" if gpus else "GPU", why_not=_why_no_gpu(gpu_workers, gpus))]
     devices += [Device(f"{GPU}:{model}", f"Only {model}") for model in gpus]
-    for stem in landscape_paths():
+    for stem, path in landscape_paths().items():
         try:
-            one = load_landscape(stem)
+            known = _describe_landscape(path, path.stat().st_mtime_ns)
         except LandscapeError as error:
             devices.append(Device(REPLAY + stem, stem, why_not=str(error)))
             continue
-        devices.append(Device(REPLAY + stem, f"Replay of {stem}, {one.recorded}", one.recorded, one.operator,
-                              tuple(dict(s.shape) for s in one.shapes), landscape_dtype(one), no_replay))
+        devices.append(Device(REPLAY + stem, f"Replay of {stem}, {known.recorded}", known.recorded, known.operator,
+                              tuple(fact["shape"] for fact in known.shapes), known.dtype, no_replay))
     return devices
+
+
+@dataclass(frozen=True)
+class LandscapeFacts:
+    """What a form needs to know of a recorded landscape, without its outcomes in memory."""
+
+    recorded: str
+    operator: str
+    dtype: str
+    shapes: tuple[Mapping[str, Any], ...]      # {"shape", "valid": configurations, "trial_s": mean seconds of a trial | None}
+
+
+@lru_cache(maxsize=256)
+def _describe_landscape(path: Path, changed_ns: int) -> LandscapeFacts:
+    one = _read_landscape(path, changed_ns)
+    facts = []
+    for recorded in one.shapes:
+        paces = [replay_cost_s(outcome, SPEED) for _, outcome in recorded.outcomes.values()]
+        trial_s = sum(paces) / len(paces) if paces else None
+        facts.append({"shape": dict(recorded.shape), "valid": len(paces), "trial_s": trial_s})
+    return LandscapeFacts(one.recorded, one.operator, landscape_dtype(one), tuple(facts))
 
 
 def _why_no_gpu(gpu_workers: Sequence[Mapping[str, Any]], gpus: Sequence[str]) -> str:
@@ -99,13 +120,8 @@ def _why_no_gpu(gpu_workers: Sequence[Mapping[str, Any]], gpus: Sequence[str]) -
 
 def replay_facts(device: Device) -> list[dict[str, Any]]:
     """Return, per shape of a recorded landscape, valid configurations and seconds per trial."""
+    path = landscape_paths().get(device.value.removeprefix(REPLAY))
     try:
-        one = load_landscape(device.value.removeprefix(REPLAY))
+        return [dict(fact) for fact in _describe_landscape(path, path.stat().st_mtime_ns).shapes] if path else []
     except LandscapeError:
         return []
-    facts = []
-    for recorded in one.shapes:
-        paces = [replay_cost_s(outcome, SPEED) for _, outcome in recorded.outcomes.values()]
-        trial_s = sum(paces) / len(paces) if paces else None
-        facts.append({"shape": dict(recorded.shape), "valid": len(paces), "trial_s": trial_s})
-    return facts

@@ -68,6 +68,7 @@ class TuneJob(models.Model):
     worker = models.CharField(max_length=120, blank=True)
     heartbeat = models.DateTimeField(null=True)
     attempts = models.IntegerField(default=0)
+    version = models.BigIntegerField(db_default=0, editable=False)         # changes of the row so far, counted by a trigger
 
     class Meta:
         ordering = ["-created", "-id"]

@@ -23,7 +23,7 @@ from tuner.gate.verdicts import api, pages
 from tuner.gate.verdicts import api as verdicts_api
 from tuner.gate.verdicts import pages as verdicts_pages
 from tuner.jobs import api as jobs_api
-from tuner.jobs import control_api, new_pages
+from tuner.jobs import check_api, control_api, new_pages, snapshot_pages
 from tuner.jobs import pages as jobs_pages
 from tuner.revalidation import pages as revalidation_pages
 from tuner.search.scores import api as scores_api
@@ -87,7 +87,8 @@ urlpatterns = [
     path("tune/groups/<int:pk>/", jobs_pages.tune_group, name="tune-group"),
     path("tune/groups/<int:pk>/act/", jobs_pages.tune_group_act, name="tune-group-act"),  # POST
     path("tune/methods/", scores_pages.leaderboard, name="leaderboard"),
-    path("tune/<int:pk>/", jobs_pages.tune_detail, name="tune"),
+    path("tune/<int:pk>/", snapshot_pages.tune_detail, name="tune"),
+    path("tune/<int:pk>/snapshot/", snapshot_pages.tune_snapshot, name="tune-snapshot"),         # ?after=&stamp=
     path("tune/<int:pk>/stop/", jobs_pages.tune_stop, name="tune-stop"),  # POST
     path("tune/<int:pk>/pause/", jobs_pages.tune_pause, name="tune-pause"),  # POST
     path("tune/<int:pk>/resume/", jobs_pages.tune_resume, name="tune-resume"),  # POST
@@ -131,6 +132,7 @@ urlpatterns = [
     path("api/leaderboard/", scores_api.LeaderboardApi.as_view(), name="api-leaderboard"),
     path("api/tune/<int:pk>/", jobs_api.TuneApi.as_view(), name="api-tune"),
     path("api/tune/compare/", jobs_api.TuneCompareApi.as_view(), name="api-tune-compare"),
+    path("api/tune/check/", check_api.TuneCheckApi.as_view(), name="api-tune-check"),      # POST, makes nothing
     path("api/tune/worth/", jobs_api.TuneWorthApi.as_view(), name="api-tune-worth"),
     path("api/tune/<int:pk>/insight/", jobs_api.TuneInsightApi.as_view(), name="api-tune-insight"),
     path("api/tune/<int:pk>/trials/", jobs_api.TrialListApi.as_view(), name="api-trials"),

@@ -79,22 +79,25 @@ class CaptureListApi(APIView):
 
 
 class CapturePreviewApi(APIView):
-    """What would run, or what is wrong; nothing is queued."""
+    """What would run, or what is wrong, and the state of the queue; nothing is queued."""
 
     write_permission = "profiles.add_capture"
 
     @extend_schema(operation_id="captures_preview", request=CaptureSerializer, responses=inline_serializer("CapturePreview", {
-        "command": serializers.CharField(), "argv": serializers.ListField(), "fields": serializers.DictField()}))
+        "command": serializers.CharField(), "argv": serializers.ListField(), "fields": serializers.DictField(),
+        "able": serializers.BooleanField(), "queue": serializers.CharField()}))
     def post(self, request: Request) -> Response:
         asked = CaptureSerializer(data=request.data)
         asked.is_valid(raise_exception=True)
         given: dict[str, Any] = asked.validated_data
         target = CaptureTarget.objects.filter(pk=given["target"]).first()
         fields = services.capture_problems(target=target, tool=given["tool"], options=given["options"])
-        if fields or target is None:
-            return Response({"command": "", "argv": [], "fields": fields})
-        argv = capture_command.build_command(CAPTURE_TOOLS[given["tool"]].options.parse(given["options"]), target.argv)
-        return Response({"command": capture_command.shell_text(argv), "argv": argv, "fields": {}})
+        able = selectors.ability()[given["tool"]]
+        told: dict[str, Any] = {"command": "", "argv": [], "fields": fields, "able": able.able, "queue": selectors.queue_text(able)}
+        if not fields and target is not None:
+            argv = capture_command.build_command(CAPTURE_TOOLS[given["tool"]].options.parse(given["options"]), target.argv)
+            told |= {"command": capture_command.shell_text(argv), "argv": argv}
+        return Response(told)
 
 
 class CaptureApi(APIView):

@@ -78,9 +78,9 @@ def _show_errors(errors: dict[str, str], *candidates: forms.Form) -> None:
 
 def _new_page(request: HttpRequest, what: WhatForm, tools: Mapping[str, ToolForm], tool: str, *,
               status: int = 200) -> HttpResponse:
-    """Draw the form with `tool` chosen: the first of the table where that is none."""
-    tool = tool if tool in tools else next(iter(tools))
+    """Draw the form with `tool` chosen: where that is none, the first that a living worker has."""
     targets, able = list(selectors.targets()), selectors.ability()
+    tool = tool if tool in tools else next((name for name in tools if able[name].able), next(iter(tools)))
     return render(request, "profiles/capture/new.html", {
         "what": what, "tools": tools, "tool": tool, "chosen": able[tool], "answer": selectors.ability_sentence(able),
         "choices": [(CAPTURE_TOOLS[name], one) for name, one in able.items()],

@@ -69,6 +69,18 @@ def _tool(worker: Mapping[str, Any], tool: str) -> Mapping[str, str]:
     return worker.get("tools", {}).get(tool) or {"missing": "it did not say"}
 
 
+def queue_text(able: Ability) -> str:
+    """Return what a capture would meet that is asked for now: why nobody can run it, who is idle, or what stands before it."""
+    if not able.able:
+        return f"No living worker can run it. {able.why}"
+    idle = [worker for worker in jobs.workers() if worker["name"] in able.workers and worker.get("busy") is None]
+    ahead = Capture.objects.filter(status=Capture.Status.QUEUED).count()
+    if idle and not ahead:
+        return "Starts at once: a worker is idle."
+    before = f"{ahead} capture{'s' * (ahead != 1)}" if ahead else "no capture"
+    return f"Queue: {before} before it; {'a worker is idle' if idle else 'every worker that could run it is busy'}."
+
+
 def captures(filters: Mapping[str, str] | None = None) -> QuerySet[Capture]:
     """Newest first; `status`, `tool`, `target` (id) narrow it. The log stays behind."""
     rows = Capture.objects.select_related("target", "owner", "profile").defer("log")

@@ -37,10 +37,46 @@ def tuner(playwright: Any, server_url: str) -> Iterator[Any]:
     client.dispose()
 
 
+# At each frame: how many trials the headline, the bar and the table say there are. Also how far what stands there was moved.
+LOOK = r"""(() => {
+  const found = window.found = { differ: [], seen: [], moved: 0 };
+  const moved = (list) => { for (const entry of list.getEntries()) if (!entry.hadRecentInput) found.moved += entry.value; };
+  new PerformanceObserver(moved).observe({ type: "layout-shift" });
+  const number = (id, words) => words.exec(document.querySelector(id)?.innerText ?? "")?.[1];
+  const look = () => {
+    const bar = number("#tune-progress", /(\d+) of \d+ trials/) ?? number("#tune-progress", /(\d+) trials in/);
+    const told = [number("#tune-answer", /after (\d+) trial/), bar, number("#trials .grid-count", /(\d+) row/)]
+      .filter((each) => each !== undefined);
+    if (new Set(told).size > 1) found.differ.push(told.join());
+    if (told.length && found.seen.at(-1) !== told[0]) found.seen.push(told[0]);
+    requestAnimationFrame(look);
+  };
+  look();
+})()"""
+
+
+def test_headline_bar_and_table_never_disagree_and_nothing_moves(watched: Any, server_url: str, tuner: Any) -> None:
+    page, pk = watched, tuner("/api/tune/", **MATMUL, shape=SHAPE, budget_trials=602)["id"]
+    page.goto(f"{server_url}/tune/{pk}/")
+    poll(page, "document.querySelector('#trials .grid-count')")
+    poll(page, "/after \\d+ trial/.test(document.querySelector('#tune-answer').innerText)")
+    page.evaluate(LOOK)
+    poll(page, "window.found.seen.length >= 6")
+    page.get_by_role("button", name="Pause").click()
+    poll(page, "/^Paused/.test(document.querySelector('#tune-answer').innerText)")
+    assert page.inner_text("#tune-progress").startswith("paused") and page.is_visible("#resume") and not page.is_visible("#pause")
+    page.wait_for_timeout(300)
+    found = page.evaluate("window.found")
+    assert found["differ"] == [] and found["moved"] < 0.05, found
+
+
 def test_a_job_is_watched_and_its_fast_trials_are_found(watched: Any, server_url: str, tuner: Any) -> None:
     page, pk = watched, tuner("/api/tune/", **MATMUL, shape=SHAPE, budget_trials=40)["id"]
     page.goto(f"{server_url}/tune/{pk}/")
+    poll(page, "document.querySelector('#curve .curve-best')?.getAttribute('d')")
+    page.get_by_role("link", name="Parameters").click()
     poll(page, "document.querySelector('#parallel .pc-s0')?.getAttribute('d')")                 # lines while it runs
+    poll(page, "location.search === '?tab=parameters'")
     poll(page, r"/\bFastest: /.test(document.querySelector('#tune-answer').innerText)", 60_000)
     outcome = tuner.get(f"/api/tune/{pk}/")["outcome"]
     assert page.inner_text("#tune-answer").lower().startswith((outcome["text"] or "fastest").lower())
@@ -56,14 +92,17 @@ def test_a_job_is_watched_and_its_fast_trials_are_found(watched: Any, server_url
     mine = [trial for trial in trials if str(trial["config"][name]) == value]
     assert mine
     poll(page, f"document.querySelector('#space-says').textContent.startsWith('{len(mine)} of 40 trials are picked')")
-    poll(page, f"document.querySelector('#trials').innerText.includes('{len(mine)} row')")
+    poll(page, f"document.querySelector('#trials').textContent.includes('{len(mine)} row')")
+    page.get_by_role("link", name="Trials").click()
+    assert f"{len(mine)} of 40 trials are picked" in page.inner_text("#trials-picked")
+    page.go_back()
     poll(page, f"location.search.includes('pick={name}')")
 
     # the same page from its address, then everything again
     page.reload()
     poll(page, f"document.querySelector('#space-says').textContent.startsWith('{len(mine)} of 40 trials are picked')")
     page.locator("#space-clear").click()
-    poll(page, "!location.search.includes('pick=') && document.querySelector('#trials').innerText.includes('40 row')")
+    poll(page, "!location.search.includes('pick=') && document.querySelector('#trials').textContent.includes('40 row')")
 
     # a pair of the heat map holds just the trials that the API has of it
     x, y = page.input_value("#heat-x"), page.input_value("#heat-y")
@@ -72,6 +111,23 @@ def test_a_job_is_watched_and_its_fast_trials_are_found(watched: Any, server_url
     pair = dict(part.split("=") for part in chosen.split(":")[0].split(" "))
     both = [trial for trial in trials if all(str(trial["config"][each]) == pair[each] for each in (x, y))]
     poll(page, f"document.querySelector('#space-says').textContent.startsWith('{len(both)} of 40')")
+
+
+def test_the_form_is_checked_while_one_types_and_keeps_what_was_typed(watched: Any, server_url: str) -> None:
+    page = watched
+    page.goto(f"{server_url}/tune/new/?operator=matmul&device=replay:matmul&M=1024&N=1024&K=1024")
+    poll(page, "document.querySelector('#queue-state').textContent.length > 10")
+    page.fill("[name=shape]", "M=77 N=1 K=1")
+    poll(page, "document.querySelector('.field:has([name=shape]) .field-error')?.textContent.includes('not recorded')")
+    assert page.get_attribute("[name=shape]", "aria-invalid") == "true"
+    page.click("#start")                                            # nothing is sent, and the field has the focus
+    assert page.url.endswith("K=1024") and page.evaluate("document.activeElement.name") == "shape"
+    assert page.input_value("[name=shape]") == "M=77 N=1 K=1"
+    page.locator("#presets button").first.click()
+    poll(page, "!document.querySelector('.field-error') && !document.querySelector('[aria-invalid]')")
+    page.select_option("[name=device]", "gpu")                      # no worker has a GPU here
+    poll(page, "/^No living worker can take it/.test(document.querySelector('#queue-state').textContent)")
+    assert page.inner_text("#start") == "Queue it anyway"
 
 
 def test_the_queue_is_ordered_by_keys_and_by_drag_and_a_job_rests(watched: Any, server_url: str, tuner: Any) -> None:

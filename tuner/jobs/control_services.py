@@ -8,22 +8,36 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import timedelta
 
 from django.db import transaction
 from django.db.models import F, Q, QuerySet
+from django.db.models.functions import Now
 
+from tuner import devices
 from tuner.devices import GPU
 from tuner.jobs.create_services import MAX_SECONDS, MAX_TRIALS, TuneError, enqueue_job, publish_status
 from tuner.models import TUNE_LEASES, TuneJob
 from workers import jobs
 
 Status = TuneJob.Status
+SILENT_AFTER = timedelta(seconds=5)         # a worker that missed two heartbeats is not waited for
+
+
+def is_silent() -> Q:
+    """Match running jobs whose worker does not follow a stop or a pause.
+
+    Sooner than a lease is lost: should the worker live after all, it finds the row no longer its own and ends its child, and
+    nothing that it still writes is taken.
+    """
+    return Q(status=Status.RUNNING) & (Q(heartbeat=None) | Q(heartbeat__lt=Now() - SILENT_AFTER))
 
 
 def tune_stop(job: TuneJob) -> TuneJob:
-    """Ask a job to end; one that no living worker holds ends at once, a running one within 1 s."""
+    """Ask a job to end: a running one does within 1 s, one that no living worker holds at once. Asking again does no harm."""
     TuneJob.objects.filter(pk=job.pk, status__in=[Status.QUEUED, Status.RUNNING, Status.PAUSED]).update(stop_requested=True)
-    unheld = Q(status__in=[Status.QUEUED, Status.PAUSED]) | TUNE_LEASES.is_lost()
+    unheld = Q(status__in=[Status.QUEUED, Status.PAUSED]) | is_silent()
     TuneJob.objects.filter(unheld, pk=job.pk).update(
         status=Status.STOPPED, ended_by="stopped", **TUNE_LEASES.ended(), stop_requested=False,
         pause_requested=False)
@@ -33,7 +47,7 @@ def tune_stop(job: TuneJob) -> TuneJob:
 def tune_pause(job: TuneJob) -> TuneJob:
     """Free the job's worker and keep its trials; a running job rests within 1 s."""
     TuneJob.objects.filter(pk=job.pk, status__in=[Status.QUEUED, Status.RUNNING]).update(pause_requested=True)
-    unheld = TUNE_LEASES.is_free()
+    unheld = Q(status=Status.QUEUED) | is_silent()
     TuneJob.objects.filter(unheld, pk=job.pk).update(
         status=Status.PAUSED, worker="", heartbeat=None, pause_requested=False)
     return _refresh_and_publish(job)
@@ -107,6 +121,43 @@ def can_run(name: str, models: Collection[str]) -> Q:
     if name != GPU:
         return Q(device__startswith="replay:")
     return Q(device=GPU) | Q(device__in=[f"{GPU}:{model}" for model in models])
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """What a job would meet that is queued now; `why_not` says why no living worker can take it, "" where one can."""
+
+    why_not: str
+    ahead: int           # waiting jobs of its workers that stand before it
+    running: int         # jobs that these workers run now
+    idle: int            # of these workers, those that do nothing
+
+    @property
+    def text(self) -> str:
+        """Return it in a sentence."""
+        if self.why_not:
+            return f"No living worker can take it: {self.why_not}. It would wait until one is there."
+        if self.idle and not self.ahead:
+            return "Starts at once: a worker is idle."
+        jobs_ahead = f"{self.ahead} job{'s' * (self.ahead != 1)}" if self.ahead else "no job"
+        return f"Queue: {jobs_ahead} before it, {self.running} running."
+
+
+def queue_outlook(device: str, worth_s: float | None) -> Outlook:
+    """Return what a new job for `device` (as `TuneJob.device`) would meet; `worth_s` decides its place in the queue."""
+    on_gpu, model = devices.is_gpu(device), devices.gpu_model(device) if devices.is_gpu(device) else ""
+    serving = [worker for worker in jobs.workers() if (GPU if on_gpu else "replay") in worker.get("queues", [])]
+    if on_gpu:
+        serving = [worker for worker in serving if any(model in ("", gpu.get("name")) for gpu in worker.get("gpus") or [])]
+    same = TuneJob.objects.filter(can_run(GPU if on_gpu else "replay", [model])) if model or not on_gpu else (
+        TuneJob.objects.filter(device__startswith=GPU))
+    before = Q() if worth_s is None else Q(priority__isnull=False) | Q(worth_s__gte=worth_s)        # without a worth: the last
+    why_not = ""
+    if not serving:
+        missing = [one.why_not for one in devices.list_devices() if one.value == device and one.why_not]
+        why_not = missing[0] if missing else "no worker with this GPU is running"
+    return Outlook(why_not, same.filter(before, status=Status.QUEUED).count(), same.filter(status=Status.RUNNING).count(),
+                   sum(worker.get("busy") is None for worker in serving))
 
 
 def queue_move(job: TuneJob, before: TuneJob | None = None, after: TuneJob | None = None) -> list[int]:

@@ -73,6 +73,28 @@ def tune_create(*, owner: Any, operator: str, shape: Mapping[str, int], dtype: s
     timing   a name of policy.KINDS: with a cold L2, a warm one, or as a graph of launches
     worth_s  GPU-seconds of the profiles here that a winner is expected to save; None: as worth_selectors estimates, if it can
     """
+    columns, problems = tune_problems(
+        operator=operator, shape=shape, dtype=dtype, device=device, strategy=strategy, budget_trials=budget_trials,
+        budget_seconds=budget_seconds, seed=seed, effort=effort, plateau=plateau, only=only, first=first, timing=timing)
+    if problems:
+        raise TuneError(problems)
+    if worth_s is None:
+        worth_s = search_worth(operator, dtype, shape, devices.gpu_model(device)).seconds
+    with transaction.atomic():
+        job = TuneJob.objects.create(**columns, owner=owner, worth_s=worth_s, group=group, group_place=group_place)
+        enqueue_job(job)
+    publish_status(job)
+    return job
+
+
+def tune_problems(*, operator: str, shape: Mapping[str, int], dtype: str, device: str, strategy: str,
+                  budget_trials: int | None = None, budget_seconds: float | None = None, seed: int = 0, effort: str = "",
+                  plateau: int | None = None, only: Sequence[Config] | None = None, first: Sequence[Config] | None = None,
+                  timing: str = "cold") -> tuple[dict[str, Any], dict[str, str]]:
+    """Return the columns of the job that is asked for, with what its effort fills in, and field -> what is wrong with it.
+
+    Parameters as of `tune_create`, which takes the columns only where nothing is wrong; forms ask while somebody types.
+    """
     preset = EFFORTS.get(effort)
     if preset is not None:
         budget_trials = preset.trials if budget_trials is None else budget_trials
@@ -90,19 +112,12 @@ def tune_create(*, owner: Any, operator: str, shape: Mapping[str, int], dtype: s
         **_timing_problems(timing, device),
         **_listed_problems("only", only), **_listed_problems("first", first),
     }
-    if problems or budget_trials is None or budget_seconds is None:        # `budget_problems` names what is None
-        raise TuneError(problems)
-    if worth_s is None:
-        worth_s = search_worth(operator, dtype, shape, devices.gpu_model(device)).seconds
-    with transaction.atomic():
-        job = TuneJob.objects.create(
-            owner=owner, operator=operator, shape=dict(shape), dtype=dtype, device=device, strategy=strategy, seed=seed,
-            effort=effort, budget_trials=budget_trials, budget_seconds=budget_seconds, plateau=plateau, worth_s=worth_s,
-            timing=timing, only=None if only is None else [dict(config) for config in only],
-            first=[dict(config) for config in first or ()], group=group, group_place=group_place)
-        enqueue_job(job)
-    publish_status(job)
-    return job
+    columns = {
+        "operator": operator, "shape": dict(shape), "dtype": dtype, "device": device, "strategy": strategy, "seed": seed,
+        "effort": effort, "budget_trials": budget_trials, "budget_seconds": budget_seconds, "plateau": plateau, "timing": timing,
+        "only": None if only is None or "only" in problems else [dict(config) for config in only],
+        "first": [] if "first" in problems else [dict(config) for config in first or ()]}
+    return columns, problems
 
 
 def enqueue_job(job: TuneJob) -> None:

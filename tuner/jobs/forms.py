@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from django import forms
 
+from tuner.devices import Device
 from tuner.jobs.create_services import DEFAULT_EFFORT, EFFORTS
 from tuner.measure.policy import TITLES
 from tuner.operators import all_operators
@@ -115,3 +117,20 @@ class HotForm(BudgetForm):
     def __init__(self, *args: Any, problems: list[str], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         cast(forms.ChoiceField, self.fields["hot"]).choices = [(problem, problem) for problem in problems]
+
+
+def job_form(places: Sequence[Device], hot: Sequence[Mapping[str, Any]] | None = None, typed: Any = None,
+             initial: Mapping[str, Any] | None = None) -> BudgetForm:
+    """Return the form of a new job, or of the `hot` shapes of a profile."""
+    options = [(place.value, f"{place.title} (no worker)" if place.why_not else place.title) for place in places]
+    if hot is not None:
+        return HotForm(typed, initial=initial, devices=options, problems=[each["problem"] for each in hot])
+    return TuneForm(typed, initial=initial, devices=options,
+                    operators=[(operator.name, operator.title) for operator in all_operators().values()])
+
+
+def at_fields(form: BudgetForm, problems: Mapping[str, str]) -> dict[str, str]:
+    """Return problems by the form's fields; one of a dimension stands at the shapes."""
+    shapes = "shape" if "shape" in form.fields else "hot"
+    return {(name if name in form.fields else shapes): (text if name in form.fields else f"{name}: {text}")
+            for name, text in problems.items()}

@@ -13,7 +13,7 @@ from django.views.decorators.http import require_http_methods
 from tuner import devices
 from tuner.jobs import create_services, new_services
 from tuner.jobs.create_services import DEFAULT_EFFORT, EFFORTS
-from tuner.jobs.forms import BudgetForm, HotForm, TuneForm, shape_text
+from tuner.jobs.forms import BudgetForm, job_form, shape_text
 from tuner.operators import all_operators
 from tuner.search.strategies import DEFAULT, STRATEGIES
 
@@ -27,10 +27,9 @@ def tune_new(request: HttpRequest) -> HttpResponse:
     places = new_services.device_choices()
     if request.GET.get("profile"):
         return _tune_from_profile(request, places)
-    choices = {"devices": _device_options(places), "operators": [(op.name, op.title) for op in all_operators().values()]}
     if request.method != "POST":
-        return _render_form(request, TuneForm(initial=_initial_fields(request, places), **choices), places)
-    form = TuneForm(request.POST, **choices)
+        return _render_form(request, job_form(places, initial=_initial_fields(request, places)), places)
+    form = job_form(places, typed=request.POST)
     if form.is_valid():
         try:
             made = new_services.create_jobs(request.user, dict(form.cleaned_data))
@@ -46,11 +45,10 @@ def _tune_from_profile(request: HttpRequest, places: list[devices.Device]) -> Ht
     if problems is None:
         return redirect("tune-new")
     profile, hot = problems
-    choices = {"devices": _device_options(places), "problems": [each["problem"] for each in hot]}
-    gpu = next((device for device in places if device.operator is None and profile.gpu and profile.gpu in device.value), places[0])
+    gpu = new_services.serving_device(places, profile.gpu)
     suggested = [each["problem"] for each in hot if each["suggested"]]
     initial = {"device": gpu.value, "strategy": DEFAULT, **_effort_fields(DEFAULT_EFFORT), "hot": suggested}
-    form = HotForm(request.POST, **choices) if request.method == "POST" else HotForm(initial=initial, **choices)
+    form = job_form(places, hot, request.POST if request.method == "POST" else None, initial)
     if request.method == "POST" and form.is_valid():
         try:
             destination = new_services.create_hot_group(request.user, profile, hot, dict(form.cleaned_data))
@@ -67,10 +65,6 @@ def _add_errors(form: BudgetForm, error: create_services.TuneError) -> None:
     for name, problem in error.fields.items():
         field = name if name in form.fields else "shape" if "shape" in form.fields else None
         form.add_error(field, problem if field == name else f"{name}: {problem}" if field is None or "[" in name else problem)
-
-
-def _device_options(places: list[devices.Device]) -> list[tuple[str, str]]:
-    return [(device.value, device.title) for device in places]
 
 
 def _effort_fields(name: str) -> dict[str, Any]:

@@ -7,13 +7,14 @@ from typing import Any
 
 from profiles.models import Profile
 from tuner import devices
-from tuner.jobs import create_services, groups, selectors, worth_selectors
+from tuner.jobs import control_services, create_services, groups, selectors, worth_selectors
 from tuner.models import TuneJob
 from tuner.operators import find
 
 ASSUMED_TRIAL_S = 1.5    # on a GPU where no job has run yet
 MODELS = 10              # GPU models of profiles that a job can be kept for
 SUGGESTED = 8            # hot shapes that are ticked at first
+BUDGET = ("strategy", "effort", "budget_trials", "budget_seconds", "plateau", "seed", "timing")      # fields of `tune_problems`
 SUGGESTED_LEAST_PCT = 1  # … of the profile's GPU time, each
 Destination = tuple[str, int]   # the page to go to: its name and the id
 
@@ -58,6 +59,40 @@ def profile_problems(text: str) -> tuple[Profile, list[dict[str, Any]]] | None:
 def problem_text(operator: str, dtype: str, shape: Mapping[str, int]) -> str:
     """Return a problem as "operator dtype M=… N=…"."""
     return f"{operator} {dtype} {' '.join(f'{name}={value}' for name, value in shape.items())}"
+
+
+def asked_problems(given: Mapping[str, Any], hot: Sequence[Mapping[str, Any]] | None = None) -> list[dict[str, Any]]:
+    """Return operator, dtype and shape of each job that a form asks for, as far as it is filled in."""
+    if hot is not None:
+        picked = [row["hot"] for row in hot if row["problem"] in set(given.get("hot", ()))]
+        return [{"operator": each.operator, "dtype": each.dtype, "shape": dict(each.shape)} for each in picked]
+    if "operator" not in given or "dtype" not in given:
+        return []
+    return [{"operator": given["operator"], "dtype": given["dtype"], "shape": shape} for shape in given.get("shape", ())]
+
+
+def asked_errors(problems: Sequence[Mapping[str, Any]], given: Mapping[str, Any]) -> dict[str, str]:
+    """Return field -> what is wrong with the jobs of `problems` on the device and with the budget that is `given`."""
+    wrong: dict[str, str] = {}
+    for problem in problems:
+        asked: dict[str, Any] = {**problem, **{name: given.get(name) for name in ("device", *BUDGET)}}
+        wrong |= create_services.tune_problems(**asked)[1]
+    return wrong
+
+
+def asked_outlook(problems: Sequence[Mapping[str, Any]], device: str) -> control_services.Outlook:
+    """Return what the first of the jobs would meet in its queue."""
+    first: list[dict[str, Any]] = [dict(problem) for problem in problems[:1] if _is_valid(**problem)]
+    worths = [worth_selectors.search_worth(**problem, gpu=gpu_of_device(device)).seconds for problem in first]
+    return control_services.queue_outlook(device, next(iter(worths), None))
+
+
+def serving_device(places: Sequence[devices.Device], gpu: str) -> devices.Device:
+    """Return where shapes of a profile run: on its GPU model where a worker has one, else where any GPU worker is."""
+    on_gpus = [place for place in places if devices.is_gpu(place.value)]
+    own = [place for place in on_gpus if gpu and devices.gpu_model(place.value) == gpu]
+    served = [place for place in (*own, *on_gpus) if not place.why_not]
+    return next(iter(served or own or on_gpus), places[0])
 
 
 def create_jobs(owner: Any, given: dict[str, Any]) -> Destination:

@@ -13,13 +13,14 @@ from tuner import devices, texts
 from tuner.jobs import control_services, insight, selectors
 from tuner.jobs.outcomes import job_outcome
 from tuner.models import TrialRow, TuneGroup, TuneJob
+from tuner.search.loop import PLATEAU_GAIN, Progress
+from tuner.search.strategies import plateau_of
 from tuner.trial import Trial
 
 FASTEST = 12             # rows of the table that stands before the script fills it
 LEVELS_SHOWN = 12        # values of one parameter in the table of effects
 QUEUE_SHOWN = 100
-ENDED_BY = {"trials": "all trials of the budget were used", "seconds": "the seconds of the budget ended it",
-            "plateau": "ended by its plateau: many trials in a row won nothing", "space": "the whole space was tried"}
+LEAST_RATED_S = 0.5      # job time before a rate is said
 
 
 @dataclass(frozen=True)
@@ -98,22 +99,71 @@ def effects_text(insights: insight.Insight) -> str:
             "combine, and noise.")
 
 
+def ended_text(job: TuneJob, trials: int) -> str:
+    """Return why a search that is done ended; "" for every other job."""
+    plateau = plateau_of(job.strategy, job.plateau)
+    if job.ended_by == "trials" and job.only is not None:
+        return "all that was listed has been measured"
+    if job.ended_by == "plateau" and plateau is not None:
+        return f"ended on its plateau: the last {plateau} trials gained less than {100 * PLATEAU_GAIN:.0f} %"
+    if job.ended_by in ("trials", "space") and job.only is None and job.valid_size and trials >= job.valid_size:
+        return "the whole space was tried"
+    if job.ended_by == "trials":
+        return f"ended by its budget of {job.budget_trials:,} trial{'s' * (job.budget_trials != 1)}"
+    if job.ended_by == "seconds":
+        return f"ended by its budget of {job.budget_seconds:,.0f} s"
+    if job.ended_by != "space":
+        return ""
+    return "all that was listed has been measured" if job.only is not None else f"{job.strategy} search had nothing more to propose"
+
+
+def progress_text(job: TuneJob, trials: Sequence[Trial]) -> str:
+    """Return how far a job is, as "41 of 100 trials · 12 of 180 s · 3.4 trials/s · 7 of 40 without a gain · at most 30 s left"."""
+    now, plateau = selectors.progress(job, len(trials)), plateau_of(job.strategy, job.plateau)
+    parts = [f"{len(trials):,} of {now['most']:,} trials", f"{job.elapsed_s:.0f} of {job.budget_seconds:.0f} s"]
+    if job.elapsed_s > LEAST_RATED_S:
+        parts.append(f"{len(trials) / job.elapsed_s:.2g} trials/s")
+    if plateau is not None and (idle := trials_without_gain(trials)) > 1:
+        parts.append(f"{idle} of {plateau} without a gain")
+    if (left_s := now["left_s"]) is not None:
+        left = f"{left_s:.0f} s" if left_s < 90 else f"{left_s / 60:.0f} min"
+        parts.append("about to end" if left_s < 1 else f"{'at most' if plateau is not None else 'about'} {left} left")
+    return " · ".join(parts)
+
+
+def trials_without_gain(trials: Sequence[Trial]) -> int:
+    """Return what a plateau counts: trials in a row that gained less than 1 %."""
+    counted = Progress()
+    for trial in trials:
+        counted.add(trial)
+    return counted.without_gain
+
+
 def job_detail(job: TuneJob, trials: Sequence[Trial]) -> dict[str, Any]:
-    """Return everything that the page shows but its figure."""
+    """Return everything that the page shows but its pictures, all of it of this row and these trials."""
     insights = insight.explain_trials(trials)
     return {
         "job": job, "shape": texts.in_order(job.operator, job.shape), "n_trials": len(trials),
         "measured_with": texts.measured_with(job),
         "finalists": [{**each, "config": texts.config_in_order(each["config"])} for each in job.finalists],
         "fastest": sorted((t for t in trials if t.median_ms is not None), key=lambda t: t.median_ms or 0)[:FASTEST],
-        "failures": selectors.failures_by_reason(job), "progress": selectors.progress(job, len(trials)),
+        "failures": selectors.count_failures(trials), "progress": selectors.progress(job, len(trials)),
+        "progress_text": progress_text(job, trials), "asked": selectors.asked_of(job), "silent_s": silent_seconds(job),
         "speedups": selectors.speedups(job), "rate": texts.rate(job, job.best_ms), "triton": texts.triton_config(job.best_config),
         "active": job.status not in selectors.ENDED, "no_worker": why_waiting(job), "cached": job.cached.first(),
         "insight": insights, "effects_text": effects_text(insights), "levels_shown": LEVELS_SHOWN,
         "effects": [[effect.name, effect.share] for effect in insights.effects],
         "saved": job_savings(job, trials), "members": member_rows(job), "clocks": clock_range(trials),
-        "ended": ENDED_BY.get(job.ended_by, ""), "outcome": job_outcome(job),
+        "ended": ended_text(job, len(trials)), "outcome": job_outcome(job),
         "ahead": jobs_ahead(job), "others": comparable_jobs(job)}
+
+
+def silent_seconds(job: TuneJob) -> float | None:
+    """Return how long the worker of a running job gave no sign of life, in s; None while it does."""
+    if job.status != TuneJob.Status.RUNNING or job.heartbeat is None:
+        return None
+    silent = timezone.now() - job.heartbeat
+    return silent.total_seconds() if silent > control_services.SILENT_AFTER else None
 
 
 def comparable_jobs(job: TuneJob, limit: int = 20) -> list[TuneJob]:

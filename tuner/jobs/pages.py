@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any
 
 from django.contrib import messages
 from django.contrib.auth.decorators import permission_required
-from django.core.cache import cache
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
@@ -18,15 +16,11 @@ from tuner import texts
 from tuner.jobs import charts, comparison, control_services, create_services, groups, page_selectors, quarantine, selectors
 from tuner.jobs.outcomes import job_outcome
 from tuner.models import Quarantine, TuneGroup, TuneJob
-from tuner.search.strategies import plateau_of
 from tuner.texts import config_in_order, in_order
 
 LIST_LIMIT = 500
 CHOICES = 200            # jobs to compare with
 PAIRS_SHOWN = 100
-PARTS_FRESH_S = 1.0      # a hundred pages that watch one job are answered by one rendering a second …
-PARTS_SHARE = 10         # … and by one that took long for ten times as long: a tenth of one core at most
-PARTS_KEPT_S = 60        # an older answer serves while the next is made
 
 # The buttons of a job's page may be pressed by whoever may change jobs.
 changes_jobs = permission_required("tuner.change_tunejob", raise_exception=True)
@@ -51,42 +45,6 @@ def tune_list(request: HttpRequest) -> HttpResponse:
         "queue": queue, "queue_worth_s": page_selectors.total_worth(queue), "by_hand": any(row["by_hand"] for row in queue),
         "groups": page_selectors.recent_groups(), "done": len(done),
         "best": max(done, key=lambda row: row["default"], default=None)})
-
-
-@require_safe
-def tune_detail(request: HttpRequest, pk: int) -> HttpResponse:
-    """Show one job."""
-    job = get_object_or_404(selectors.job_list().select_related("group"), pk=pk)
-    if request.GET.get("part") == "live":
-        return _render_live(request, job)
-    trials = selectors.lean_trials(job)
-    log, by_seconds = request.GET.get("scale") != "linear", request.GET.get("over") == "seconds"
-    figure = charts.progress_figure(trials, budget_trials=min(job.budget_trials, job.valid_size or job.budget_trials),
-                                    default_ms=job.default_ms, library_ms=job.library_ms, log=log,
-                                    budget_seconds=page_selectors.seconds_axis(job) if by_seconds else None)
-    return render(request, "tuner/job/detail.html", {
-        **page_selectors.job_detail(job, trials), "figure": figure, "log": log, "by_seconds": by_seconds,
-        "state": {"id": job.pk, "last": trials[-1].number if trials else -1, "budget_trials": job.budget_trials,
-                  "budget_seconds": job.budget_seconds, "status": job.status, "by_seconds": by_seconds,
-                  "plateau": plateau_of(job.strategy, job.plateau)}})
-
-
-def _render_live(request: HttpRequest, job: TuneJob) -> HttpResponse:
-    """Render what changes while a job runs; cached briefly, so rows are not read for each page.
-
-    A change of the job's state has a key of its own, so it shows at once.
-    """
-    user: Any = request.user
-    may = f"{user.has_perm('tuner.add_tunejob')}{user.has_perm('tuner.change_tunejob')}"
-    key = f"tune-live:{job.pk}:{may}:{job.status}{job.stop_requested}{job.pause_requested}{len(job.finalists)}"
-    body = cache.get(key)
-    if body is not None and not cache.add(f"{key}:fresh", True, PARTS_FRESH_S):
-        return HttpResponse(body)
-    began = time.monotonic()
-    body = render(request, "tuner/job/live.html", page_selectors.job_detail(job, selectors.lean_trials(job))).content
-    cache.set(key, body, PARTS_KEPT_S)
-    cache.set(f"{key}:fresh", True, max(PARTS_FRESH_S, PARTS_SHARE * (time.monotonic() - began)))
-    return HttpResponse(body)
 
 
 # ---- what a person does to a job: POST, then the job's page ----

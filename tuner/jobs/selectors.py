@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
-from django.db.models import Count, F, Func, JSONField, Q, QuerySet, Value
+from django.db.models import Count, F, Func, JSONField, OuterRef, Q, QuerySet, Subquery, Value
+from django.db.models.functions import Coalesce
 
 from tuner.devices import GPU
 from tuner.jobs.outcomes import job_outcome
@@ -39,11 +41,25 @@ def make_trial(row: TrialRow) -> Trial:
     return Trial(row.number, config_in_order(row.config), _make_outcome(row, row.facts), row.at_s)
 
 
-def lean_trials(job: TuneJob) -> list[Trial]:
-    """Return the job's trials in order without raw samples: the database leaves them out, they are most of a row."""
-    lean = Func(F("facts"), Value("samples_ms"), template="(%(expressions)s)", arg_joiner=" - ", output_field=JSONField())
-    rows = job.trials.order_by("number").defer("facts", "created").annotate(lean=lean)
+def lean_trials(job: TuneJob, last: int | None = None) -> list[Trial]:
+    """Return the job's trials in order, up to number `last`, without raw samples."""
+    rows = lean_rows(job) if last is None else lean_rows(job).filter(number__lte=last)
     return [Trial(row.number, config_in_order(row.config), _make_outcome(row, row.lean), row.at_s) for row in rows]
+
+
+def lean_rows(job: TuneJob, after: int = -1) -> QuerySet[Any]:
+    """Return trials after a number with `lean` for their facts: the database leaves out the samples, most of a row."""
+    lean = Func(F("facts"), Value("samples_ms"), template="(%(expressions)s)", arg_joiner=" - ", output_field=JSONField())
+    return trial_list(job, after).defer("facts", "created").annotate(lean=lean)
+
+
+def job_with_last(pk: int) -> TuneJob | None:
+    """Return a job with `last`, the number of its newest trial (-1: none), as one statement of the database saw both.
+
+    Trials are only added, and never without a change of the job's row: the row and the trials up to `last` say the same.
+    """
+    last = TrialRow.objects.filter(job=OuterRef("pk")).order_by("-number").values("number")[:1]
+    return TuneJob.objects.select_related("owner", "group").annotate(last=Coalesce(Subquery(last), -1)).filter(pk=pk).first()
 
 
 def _make_outcome(row: TrialRow, facts: dict[str, Any]) -> Outcome:
@@ -59,6 +75,13 @@ def trial_json(row: TrialRow) -> dict[str, Any]:
     facts = {name: value for name, value in row.facts.items() if name != "samples_ms"}
     return {"id": row.number, "config": config_in_order(row.config), **{name: getattr(row, name) for name in names},
             "facts": facts}
+
+
+def page_trial(row: Any) -> dict[str, Any]:
+    """Return a row of `lean_rows` as the job's page needs it: of the facts the plain numbers and words."""
+    names = ("number", "outcome", "reason", "message", "median_ms", "min_ms", "p90_ms", "n", "at_s")
+    facts = {name: value for name, value in row.lean.items() if isinstance(value, int | float | str)}
+    return {**{name: getattr(row, name) for name in names}, "config": config_in_order(row.config), "facts": facts}
 
 
 def job_json(job: TuneJob) -> dict[str, Any]:
@@ -96,7 +119,17 @@ def member_json(member: TuneMember) -> dict[str, Any]:
 def failures_by_reason(job: TuneJob) -> list[dict[str, Any]]:
     """Return rejected trials by reason, most frequent first, each with one message."""
     rejected = list(job.trials.filter(outcome="rejected").order_by("-number").values_list("reason", "message"))
-    first = dict(rejected)                   # one query: a running job finds new reasons between two
+    return _count_reasons(rejected)          # one query: a running job finds new reasons between two
+
+
+def count_failures(trials: Sequence[Trial]) -> list[dict[str, Any]]:
+    """Return what `failures_by_reason` does, of trials that were read already."""
+    return _count_reasons([(str(trial.outcome.reason), trial.outcome.message) for trial in reversed(trials)
+                           if isinstance(trial.outcome, Rejected)])
+
+
+def _count_reasons(rejected: Sequence[tuple[str, str]]) -> list[dict[str, Any]]:
+    first = dict(rejected)
     counts = Counter(reason for reason, _ in rejected)
     return [{"reason": reason, "count": count, "message": first[reason]}
             for reason, count in sorted(counts.items(), key=lambda item: (-item[1], item[0]))]
@@ -118,6 +151,13 @@ def progress(job: TuneJob, trials: int) -> dict[str, Any]:
     if trials and job.elapsed_s:
         left = max(0.0, min((most - trials) * job.elapsed_s / trials, job.budget_seconds - job.elapsed_s))
     return {"trials": trials, "most": most, "share_pct": min(100.0, 100 * max(by_trials, by_seconds)), "left_s": left}
+
+
+def asked_of(job: TuneJob) -> str:
+    """Return "stop" or "pause" where a person asked for it and the job's worker has not followed yet, else ""."""
+    if job.status != TuneJob.Status.RUNNING:
+        return ""
+    return "stop" if job.stop_requested else "pause" if job.pause_requested else ""
 
 
 def speedups(job: TuneJob) -> dict[str, float | None]:

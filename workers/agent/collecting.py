@@ -2,8 +2,9 @@
 
 Nothing here may harm the job: whatever goes wrong switches collecting off for good, with the reason in the state. CUPTI is in the
 process during a window only: the job's own thread takes it out as it marks its next step. Of jobs with CUDA graphs or several
-threads that may call CUDA that is not safe (`docs/fleet-loss.md`): they are not attached to, and a job that is about to capture its
-first graph waits until CUPTI is out."""
+threads that may call CUDA that is not safe (`docs/fleet-loss.md`). With several threads CUPTI comes and stays where the GPU is busy
+all the time, so that being attached costs nothing that could be measured; a job that launches too slowly is not attached to, nor is
+one with graphs, and one that is about to capture its first graph waits until CUPTI is out."""
 
 from __future__ import annotations
 
@@ -15,11 +16,22 @@ from dataclasses import replace
 from typing import Any
 
 from workers.agent.controller import Controller, Limits, Outcome, State
-from workers.agent.cupti import Collector, CuptiError, Seen
-from workers.agent.identity import Identity, framework, other_threads, owner, rocm, torch_profiles
+from workers.agent.cupti.collector import Collector, CuptiError, Seen
+from workers.agent.identity import Identity, framework, owner, rocm, torch_profiles
 from workers.agent.launches import MOST_WORD, Context, Gpu, Window
 from workers.agent.libraries import driver_version, used_gpus
-from workers.agent.progress import FEWEST_STEPS, Ranges, Steps, block_means, slower_pct, time_lost, watch_ranges, watch_torch
+from workers.agent.progress import (
+    FEWEST_STEPS,
+    Ranges,
+    Residue,
+    Steps,
+    block_means,
+    slower_pct,
+    time_lost,
+    watch_ranges,
+    watch_torch,
+)
+from workers.agent.safety import GRAPHS, Safety
 
 LOOK_S, LOOK_AGAIN_S = 1.0, 30.0    # for a CUDA context; at a job that may not be attached to
 SLICE_S = 0.01                      # within a window: how soon it closes when a profiler starts
@@ -29,29 +41,28 @@ CALM_S, BLOCK_S = 10.0, 0.25         # before the first window, and what is comp
 MOST_CALM, FEWEST_CALM = 80, 30      # blocks
 CAPTURE_WAIT_S, EXIT_WAIT_S = 3.0, 2.0      # until CUPTI is out: of a job that captures a graph in a window, or that ends
 POLL_S = 0.005
-GRAPHS = ("it replays CUDA graphs: with CUPTI attached a decode loop on an H200 takes 7 to 9 % longer, and taking CUPTI out may "
-          "end it")
-THREADS = ("several threads may call CUDA ({}): taking CUPTI out meanwhile ended 2 of 12 such processes on an H200")
+NEVER_RARE = 1 << 62                # of Limits.often
 Sink = Callable[[list[Window]], None]
 
 
 class Collecting(threading.Thread):
-    """`sink` takes the windows of a cycle, one a GPU. `stay`: attach to jobs of which CUPTI cannot be taken out as well, and stay:
-    what that costs is measured against the time before. `ranges`: name windows by what stays open in them."""
+    """`sink` takes the windows of a cycle, one a GPU. `stay`: attach to jobs of which CUPTI cannot be taken out as well, and stay
+    (None: where the GPU is busy all the time); what that costs is measured against the time before. `ranges`: name windows by what
+    stays open in them."""
 
-    def __init__(self, identity: Identity, limits: Limits, sink: Sink, steps: Steps | None = None, stay: bool = False,
+    def __init__(self, identity: Identity, limits: Limits, sink: Sink, steps: Steps | None = None, stay: bool | None = None,
                  make_collector: Callable[[], Any] = Collector, ranges: Ranges | None = None) -> None:
         super().__init__(name="ridgepoint-agent", daemon=True)
         self.identity, self.limits, self.sink = identity, limits, sink
         self.steps = steps or Steps()
-        self.stay, self.ranges = stay, ranges
+        self.safety, self.ranges = Safety(self.steps, stay), ranges
         self.state, self.why = "starting", ""
         self.collector: Any = None
         self.controller: Controller | None = None
         self.outcomes: deque[Outcome] = deque(maxlen=256)
         self.set_aside: dict[str, int] = {}         # why a window's cost is unknown -> how often
         self.calm_ns: list[float] = []              # a step before the first window: means of blocks
-        self.quiet_ns: deque[float] = deque(maxlen=MOST_CALM)       # and between windows
+        self.quiet_ns: list[float] = []             # and between the first windows
         self._make_collector = make_collector
         self._attaching = threading.Lock()          # or taking out, or about to capture
         self._out = threading.Event()
@@ -106,21 +117,30 @@ class Collecting(threading.Thread):
     def _work(self) -> None:
         if named := owner():
             self._off(f"{named} owns CUPTI in this process")
-        while not self._ended.is_set() and not self._may_attach():
-            self._ended.wait(LOOK_S)
-        if self._ended.is_set():
-            return
-        self.collector = self._make_collector()
-        self.controller = Controller(self.limits, time.monotonic())
+        while not self._ended.is_set():
+            if self._may_attach():
+                self._collect()
+            else:
+                self._ended.wait(LOOK_S)
+
+    def _collect(self) -> None:
+        """Window after window, until it ends or threads have come that CUPTI cannot be taken out beside."""
+        self.collector = self.collector or self._make_collector()
+        self.controller = self.controller or Controller(self.limits, time.monotonic())
         self.steps.before_capture = self._leave
         while not self._ended.is_set():
             self._watch()
-            if why := self._unsafe():
-                self._off(f"{why}: it is left alone from now on")
-                return
-            self.controller.residue_pct = self.residue_pct()
+            if why := self.safety.why_not():
+                if self.safety.has_graphs():
+                    self._off(f"{why}: it is left alone from now on")
+                elif self.collector.attached:
+                    self._keep(why)
+                else:
+                    return
+                continue
+            self.controller.residue = self.residue()
             plan = self.controller.plan(time.monotonic())
-            self.state, self.why = self.controller.state, self.controller.why
+            self.state, self.why = self.controller.state, self.controller.why or self.safety.stays
             if plan is None:
                 self._ended.wait(LOOK_S)
             elif self._wait_until(plan.at_s):
@@ -136,7 +156,7 @@ class Collecting(threading.Thread):
             self._take_out(EXIT_WAIT_S)
 
     def _may_attach(self) -> bool:
-        """Return whether the job made a context, marks steps, keeps its GPU busy, and its speed before CUPTI is known now."""
+        """Return whether the job made a context, marks steps, CUPTI may come, and its speed before that is known now."""
         self._watch()
         if rocm():
             self._off(f"an AMD GPU (HIP {rocm()}): its kernel records come from rocprofiler-sdk's buffered dispatch tracing, which "
@@ -150,38 +170,61 @@ class Collecting(threading.Thread):
         if self.steps.count < FEWEST_STEPS:
             self.state, self.why = "not collected", "the job marks no steps: what collecting costs could not be measured"
             return False
-        if why := self._unsafe():
-            self.state, self.why = "not collected", f"{why} (RIDGEPOINT_AGENT_STAY=1 attaches all the same, and stays)"
-            self._ended.wait(LOOK_AGAIN_S)
-            return False
+        safety = self.safety
+        why = safety.why_not()
+        if why and (safety.has_graphs() or not safety.may_stay):
+            return self._wait(f"{why} (RIDGEPOINT_AGENT_STAY=1 attaches all the same, and stays)")
         self.state, self.why = "starting", "steps are measured before the first window"
-        began_ns = time.perf_counter_ns()
+        self.calm_ns, safety.busy_pct = self._measure_calm()
+        if len(self.calm_ns) < FEWEST_CALM or self._is_profiled():
+            return False
+        if why and not safety.is_busy():
+            return self._wait(f"{why}, and it is launch-bound: {safety.say_busy()} (RIDGEPOINT_AGENT_STAY=1 attaches all the same)")
+        if why or safety.asked:
+            self._stay(why)
+        return True
+
+    def _wait(self, why: str) -> bool:
+        self.state, self.why = "not collected", why
+        self._ended.wait(LOOK_AGAIN_S)
+        return False
+
+    def _measure_calm(self) -> tuple[list[float], float | None]:
+        """Return what a step takes before CUPTI comes, means of blocks in ns, and how busy the GPU is, in %."""
+        busy, began_ns, looked_s = self.safety.make_busy(used_gpus()), time.perf_counter_ns(), 0.0
         while not self._ended.is_set() and time.perf_counter_ns() - began_ns < CALM_S * 1e9:
             self._ended.wait(0.1)
             if not self._free.is_set():
                 self._free.wait()
                 began_ns = time.perf_counter_ns()
-        self.calm_ns = block_means(self.steps.since(began_ns), BLOCK_S)
-        return len(self.calm_ns) >= FEWEST_CALM and not self._is_profiled()
+            if time.monotonic() - looked_s > CALM_S / 12:
+                looked_s = time.monotonic()
+                busy.look()
+        return block_means(self.steps.since(began_ns), BLOCK_S), busy.pct()
+
+    def _stay(self, why: str) -> None:
+        """From now on CUPTI is not taken out, and leaves nothing behind."""
+        self.safety.stay(why)
+        self.limits = replace(self.limits, often=NEVER_RARE)
+        if self.controller is not None:
+            self.controller.limits = self.limits
+
+    def _keep(self, why: str) -> None:
+        """CUPTI is attached and cannot be taken out any more."""
+        if self.safety.may_stay and self.safety.is_busy():
+            self._stay(why)
+        else:
+            self._off(f"{why}: CUPTI stays attached until the process ends")
 
     def _watch(self) -> None:
         watch_torch(self.steps)
         if self.ranges is not None:
             watch_ranges(self.ranges)
 
-    def _unsafe(self) -> str:
-        """Return why CUPTI could not be taken out of this job, "" where nothing is known that speaks against it."""
-        if self.stay:
-            return ""
-        if self.steps.captures or self.steps.replays:
-            return GRAPHS
-        names = other_threads(self.steps.thread)
-        return THREADS.format(", ".join(names[:3])) if names else ""
-
     def _leave(self) -> None:
         """In the job's thread, before it captures a CUDA graph: wait until CUPTI is out. No graph made under it outlives that."""
         with self._attaching:
-            attached = not self.stay and self.collector is not None and self.collector.attached
+            attached = not self.safety.stays and self.collector is not None and self.collector.attached
         if attached:
             self._wait_until_out(CAPTURE_WAIT_S)
 
@@ -198,17 +241,17 @@ class Collecting(threading.Thread):
         """In the job's thread: take CUPTI out, whatever happens without harm to it."""
         try:
             with self._attaching:
-                if not (self.collector.is_open or self.steps.replays or other_threads(self.steps.thread)):
+                if not (self.collector.is_open or self.steps.replays or self.safety.threads()):
                     self.collector.take_out()
         except BaseException as error:
             self._off(f"{type(error).__name__}: {error}")
         self._out.set()
 
-    def residue_pct(self) -> tuple[float, float]:
-        """Return (estimate, upper end of its 95 % interval) of what is lost where CUPTI stays attached between windows, in % of a
-        step: against the steps before the first window, so a drift of the job counts as well."""
-        known = self.stay and len(self.quiet_ns) >= FEWEST_CALM
-        return slower_pct(self.calm_ns, self.quiet_ns) if known else (0.0, 0.0)
+    def residue(self) -> Residue:
+        """Return what is lost where CUPTI stays attached, in % of a step: the time between the first windows against that before,
+        so a drift of the job meanwhile counts as well."""
+        known = self.safety.stays and len(self.quiet_ns) >= FEWEST_CALM
+        return slower_pct(self.calm_ns, self.quiet_ns) if known else Residue()
 
     def _is_profiled(self) -> bool:
         if torch_profiles():
@@ -219,7 +262,7 @@ class Collecting(threading.Thread):
         """Return whether a window may open; False where the plan is to be made anew."""
         assert self.controller is not None
         while not self._is_profiled():
-            if self.steps.captures and not self.stay:
+            if self.steps.captures and not self.safety.asked:
                 return False
             now = time.monotonic()
             if not self._free.is_set():
@@ -240,11 +283,11 @@ class Collecting(threading.Thread):
         """Open one window, tell the controller and the sink of it."""
         assert self.controller is not None
         collector, opened_s, opened_ns = self.collector, time.monotonic(), time.perf_counter_ns()
-        if self._closed_ns:
+        if self._closed_ns and len(self.quiet_ns) < MOST_CALM:
             self.quiet_ns.extend(block_means(self.steps.since(max(self._closed_ns, opened_ns - int(2e9))), BLOCK_S))
         until_s = min(opened_s + window_s, self._offer_until_s - OFFER_RESERVE_S) if self._offers else opened_s + window_s
         with self._attaching:
-            if self._unsafe():
+            if self.safety.why_not():
                 return
             self.steps.at_step = None           # CUPTI is there yet: the job marked no step since the last window
             collector.open()
@@ -273,12 +316,12 @@ class Collecting(threading.Thread):
 
     def _take_out(self, wait_s: float) -> None:
         """Have CUPTI taken out at the job's next step, unless graphs ran in the window, threads or a profiler have come."""
-        if self.stay or torch_profiles():
+        if self.safety.stays or torch_profiles():
             pass
         elif self.collector.saw_graphs or self.steps.replays:
             self._off(f"CUDA graphs ran in a window, so CUPTI stays attached until the process ends: {GRAPHS}")
-        elif names := other_threads(self.steps.thread):
-            self._off(f"{THREADS.format(', '.join(names[:3]))}: CUPTI stays attached until the process ends")
+        elif why := self.safety.threads():
+            self._keep(why)
         else:
             self._out.clear()
             self.steps.at_step = self._out_here

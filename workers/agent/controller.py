@@ -14,6 +14,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from workers.agent.progress import Residue
+
 FIRST_WINDOWS, START_DEBT_S = 8, 0.5
 UNMEASURED, UNMEASURED_DEBT_S = 3, 1.0      # windows until a cost is measured; until then each counts as lost altogether
 MOST_KEPT = 200                     # windows whose costs are compared; older ones are forgotten with their time
@@ -77,10 +79,11 @@ class State:
 
 
 class Controller:
-    """`residue_pct`: (estimate, upper end) of what is lost between windows where CUPTI stays attached; its estimate counts."""
+    """`residue`: what is lost between windows where CUPTI stays attached. What is proved of it, the low end, is taken off what
+    windows may cost: steps vary by more than the limit, and fewer windows do not bring CUPTI out. All of it is told."""
 
-    def __init__(self, limits: Limits, now_s: float, residue_pct: tuple[float, float] = (0.0, 0.0)) -> None:
-        self.limits, self.start_s, self.residue_pct = limits, now_s, residue_pct
+    def __init__(self, limits: Limits, now_s: float, residue: Residue | None = None) -> None:
+        self.limits, self.start_s, self.residue = limits, now_s, residue or Residue()
         self.window_s = limits.window_s
         self.windows = self.empty = 0
         self.state, self.why = "starting", ""
@@ -97,8 +100,8 @@ class Controller:
             return Plan(now_s, self.window_s)
         allowed = self._allowed()
         if allowed <= 0:
-            self._stop(now_s, f"what stays while CUPTI is attached, {self.residue_pct[0]:.2f} %, is above the limit "
-                              f"of {self.limits.loss_pct:g} %; it stays until the process ends")
+            self._stop(now_s, f"what CUPTI costs while attached, {self.residue.pct:.2f} % (at least {self.residue.low_pct:.2f} %), "
+                              f"is above the limit of {self.limits.loss_pct:g} %; it stays until the process ends")
             return None
         costs = self._costs()
         next_s = self._next_cost(costs)
@@ -156,13 +159,13 @@ class Controller:
         costs = self._costs()
         mean, low, high = (100 * sum(each[at] for each in costs) / span_s for at in (0, 1, 2))
         measured = self._measured()[0] is not None
-        residue, upper = self.residue_pct
         seen_s = sum(each.observed_s for each in self._kept)
-        return State(self.state, self.why, max(0.0, mean) + residue if measured else None, max(0.0, low), max(0.0, high) + upper,
+        return State(self.state, self.why, max(0.0, mean) + self.residue.pct if measured else None,
+                     max(0.0, low) + self.residue.low_pct, max(0.0, high) + self.residue.high_pct,
                      100 * seen_s / span_s, self.windows, measured, self.window_s)
 
     def _allowed(self) -> float:
-        return SPENT * (self.limits.loss_pct - self.residue_pct[0]) / 100
+        return SPENT * (self.limits.loss_pct - self.residue.low_pct) / 100
 
     def _is_starting(self) -> bool:
         return self.windows < FIRST_WINDOWS

@@ -13,7 +13,6 @@ import atexit
 import os
 import threading
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from workers.agent import VERSION
@@ -25,7 +24,6 @@ from workers.agent.link import Link, socket_path, window_message
 from workers.agent.progress import Ranges, Steps
 
 ON = ("1", "true", "yes", "on")
-NEVER_RARE = 1 << 62                # CUPTI that stays leaves nothing behind
 _lock = threading.Lock()
 _job: Job | None = None
 _is_hooked = False
@@ -37,10 +35,8 @@ class Job:
     def __init__(self, identity: Identity, limits: Limits, environ: Mapping[str, str], why: str = "") -> None:
         self.identity, self.environ, self.refused = identity, environ, why
         self.steps = Steps()
-        stay = environ.get("RIDGEPOINT_AGENT_STAY", "") in ON
-        if stay:
-            limits = replace(limits, often=NEVER_RARE)
-        self.collecting = Collecting(identity, limits, self._sink, self.steps, stay,
+        stay = environ.get("RIDGEPOINT_AGENT_STAY", "").lower()
+        self.collecting = Collecting(identity, limits, self._sink, self.steps, stay in ON if stay else None,
                                      ranges=read_ranges(environ.get("RIDGEPOINT_AGENT_RANGES", "")))
         self.link = Link(socket_path(environ), self.state)
 

@@ -116,12 +116,21 @@ def block_means(times_ns: npt.NDArray[np.int64], block_s: float) -> list[float]:
     return [float(mean) for mean in np.add.reduceat(took_ns[fine], edges) / counts]
 
 
-def slower_pct(before_ns: Sequence[float], now_ns: Sequence[float]) -> tuple[float, float]:
-    """Return by how many % means of blocks grew, and the upper end of that in a 95 % interval; less than 0 is 0."""
+@dataclass(frozen=True)
+class Residue:
+    """By how many % steps are longer, with a 95 % interval; less than 0 is 0."""
+
+    low_pct: float = 0.0
+    pct: float = 0.0
+    high_pct: float = 0.0
+
+
+def slower_pct(before_ns: Sequence[float], now_ns: Sequence[float]) -> Residue:
+    """Return by how many % means of blocks grew."""
     before, now = np.array(before_ns), np.array(now_ns)
     half = 2.1 * float(np.sqrt(before.var(ddof=1) / before.size + now.var(ddof=1) / now.size))
     more, scale = float(now.mean() - before.mean()), 100 / float(before.mean())
-    return max(0.0, more * scale), max(0.0, (more + half) * scale)
+    return Residue(*(max(0.0, each * scale) for each in (more - half, more, more + half)))
 
 
 class Ranges:

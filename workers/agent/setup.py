@@ -21,4 +21,5 @@ class WithStart(build_py):
         return [*super().get_outputs(include_bytecode), str(Path(self.build_lib, START))]
 
 
-setup(packages=["workers.agent"], package_dir={"workers.agent": "."}, cmdclass={"build_py": WithStart})
+FOLDERS = {"workers.agent": ".", "workers.agent.cupti": "cupti"}
+setup(packages=list(FOLDERS), package_dir=FOLDERS, cmdclass={"build_py": WithStart})

@@ -4,6 +4,8 @@
 /** @type {AbortController|null} */
 let running = null;
 let again = 0;
+let due = 0; // when a page may be asked for again
+const LEAST_MS = 500; // a page is painted twice a second at most
 
 /**
  * What a part says, without what differs each time the server writes the same: the token of a form, ids that Bokeh counts up,
@@ -19,9 +21,48 @@ export function said(html) {
 const written = new WeakMap();
 if (typeof document !== "undefined") for (const part of document.querySelectorAll("[data-live]")) written.set(part, said(part.innerHTML));
 
-/** Skip a part in which somebody is typing or has a menu open. @param {Element} part */
+/** The part that the pointer is pressed on: a button that is replaced meanwhile would lose the click. @type {Element|null} */
+let pressed = null;
+/** Parts that are in use, and what they are to say as soon as they are not. @type {Map<Element, Element>} */
+const waiting = new Map();
+
+/** Whether somebody types or walks in a part, has a menu of it open or presses on it. @param {Element} part */
 function inUse(part) {
-  return part.contains(document.activeElement) && document.activeElement !== document.body || part.querySelector("details.menu[open], details[open]:not([id]), dialog[open]") !== null;
+  const focus = document.activeElement, types = focus?.matches("input:not([type=checkbox], [type=radio]), textarea, select, [contenteditable]") && part.contains(focus);
+  const walks = focus?.closest(".grid-wrap") && part.contains(focus);        // by keys through the rows of a table
+  return types || walks || pressed === part || part.querySelector("details.menu[open], details[open]:not([id]), dialog[open]") !== null;
+}
+
+if (typeof document !== "undefined") {
+  document.addEventListener("pointerdown", (event) => { pressed = /** @type {Element} */ (event.target).closest?.("[data-live]") ?? null; }, true);
+  const later = () => setTimeout(() => { pressed = null; for (const [part, next] of [...waiting]) put(part, next); }); // after the click
+  for (const event of ["pointerup", "pointercancel", "focusout", "toggle"]) document.addEventListener(event, later, true);
+}
+
+/** What can have the focus in a part, in order. @param {Element} part @returns {HTMLElement[]} */
+const focusable = (part) => [...part.querySelectorAll("a[href], button, summary, input, [tabindex]")];
+
+/** A part says what `next` does, now or when it is not in use any more. @param {Element} part @param {Element} next of the same id */
+function put(part, next) {
+  waiting.delete(part);
+  const now = said(next.innerHTML);
+  if (now === written.get(part)) return;
+  if (inUse(part)) { waiting.set(part, next); return; }
+  const focus = focusable(part).indexOf(/** @type {any} */ (document.activeElement));
+  written.set(part, now);
+  keepState(part, next);
+  part.replaceChildren(...next.childNodes);
+  if (focus >= 0) focusable(part)[focus]?.focus({ preventScroll: true }); // the keyboard stays where it was
+}
+
+/** Parts of one snapshot, all at once. @param {Record<string, string>} parts HTML of a [data-live] part each, by whatever name */
+export function putParts(parts) {
+  const page = new DOMParser().parseFromString(Object.values(parts).join(""), "text/html");
+  for (const part of document.querySelectorAll("[data-live][id]")) {
+    const next = page.getElementById(part.id);
+    if (next) put(part, next);
+  }
+  document.dispatchEvent(new Event("refreshed"));
 }
 
 /** What a person did to a part outlives it; a figure takes the room of the one it replaces until it is drawn, so that nothing jumps. */
@@ -43,6 +84,7 @@ function keepState(part, next) {
  */
 export async function refresh(after = () => {}, url = location.href) {
   running?.abort();
+  due = performance.now() + LEAST_MS;
   const mine = running = new AbortController();
   try {
     const response = await fetch(url, { credentials: "same-origin", signal: mine.signal, headers: { Accept: "text/html" } });
@@ -50,11 +92,7 @@ export async function refresh(after = () => {}, url = location.href) {
     const page = new DOMParser().parseFromString(await response.text(), "text/html");
     for (const part of document.querySelectorAll("[data-live]")) {
       const next = page.getElementById(part.id);
-      const now = next && said(next.innerHTML);
-      if (!next || inUse(part) || now === written.get(part)) continue;
-      written.set(part, now);
-      keepState(part, next);
-      part.replaceChildren(...next.childNodes);
+      if (next) put(part, next);
     }
     const missing = [...page.querySelectorAll("[data-live][id]")].some((part) => !document.getElementById(part.id));
     if (missing) document.dispatchEvent(new Event("reshaped")); // the page has parts now that it had not when it was opened
@@ -74,5 +112,5 @@ export function refreshSoon(after = () => {}, wait_ms = 250) {
   again ||= setTimeout(() => {
     again = 0;
     if (running) refreshSoon(after, wait_ms); else refresh(after);
-  }, wait_ms);
+  }, Math.max(wait_ms, due - performance.now()));
 }

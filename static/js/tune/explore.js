@@ -16,14 +16,14 @@ const COMMON_SHOWN = 5;
 const by = (id) => /** @type {any} */ (document.getElementById(id));
 
 /**
- * @param {() => Trial[]} trialsNow @param {(picked: Picks, trials: Trial[]) => void} onPicks @param {(trial: Trial) => void} onChoose
- * @returns {{update: () => void, picks: Picks}}
+ * @param {() => Trial[]} trialsNow @param {() => void} onPicks @param {(trial: Trial) => void} onChoose
+ * @returns {{update: () => void, clear: () => void, picks: Picks}}
  */
 export function explore(trialsNow, onPicks, onChoose) {
   const query = new URL(location.href).searchParams;
   const picks = Picks.fromText(query.get("pick") ?? ""), shown = new Set((query.get("facts") ?? "").split(",").filter(Boolean));
   let heat = (query.get("heat") ?? "").split(","), timer = 0, later = 0;
-  const changed = () => { remember(); draw(); onPicks(picks, trialsNow()); };
+  const changed = () => { remember(); draw(); onPicks(); };
   const parallel = new Parallel(by("parallel"), by("parallel-tip"), {
     pick: (name, pick) => { if (name) picks.set(name, pick); else picks.clear(); changed(); },
     toggle: (name, value) => { picks.toggle(name, value); changed(); },
@@ -46,6 +46,7 @@ export function explore(trialsNow, onPicks, onChoose) {
   function draw() {
     clearTimeout(timer);
     timer = 0;
+    if (by("space").closest("[hidden]")) return; // on a tab that nobody sees: drawn when it is shown
     const trials = trialsNow(), values = parameters(trials), time = timeAxis(trials), best_ms = bestOf(trials);
     by("space-empty").hidden = values.length > 0;
     by("space-body").hidden = values.length === 0;
@@ -135,7 +136,7 @@ export function explore(trialsNow, onPicks, onChoose) {
   }
   by("space-clear").addEventListener("click", () => { picks.clear(); changed(); });
   new ResizeObserver(() => { if (!timer) timer = setTimeout(draw, 60); }).observe(by("parallel").parentElement);
-  return { picks, update() { timer ||= setTimeout(draw, REDRAW_MS); } };
+  return { picks, update() { timer ||= setTimeout(draw, REDRAW_MS); }, clear() { picks.clear(); changed(); } };
 }
 
 /** @param {string[]} known @param {string} name */

@@ -1,6 +1,7 @@
 // The form of a new job: presets, types and devices that fit the operator, efforts, how long it takes and what it is worth.
 // Works without too.
 
+import { checkForm } from "../lib/check_form.js";
 import { getJson } from "../lib/http.js";
 import { ns } from "../lib/units.js";
 import { canonical, duration, effortOf, fits, predict, shapesOf } from "./new_model.js";
@@ -49,6 +50,7 @@ function press(shape, more) {
   const shapes = shapesOf(field("shape").value), rest = shapes.filter((one) => canonical(one) !== canonical(shape));
   field("shape").value = (more ? rest.length < shapes.length && rest.length ? rest : [...rest, shape] : [shape]).join("\n");
   show();
+  checker.check();
 }
 
 function showPresets() {
@@ -91,7 +93,7 @@ function predicted() {
   const range = duration(least) === duration(most) ? `about ${duration(most)}` : `between ${duration(least)} and ${duration(most)}`;
   const why = chosen.operator ? "replayed faster than it was recorded" : facts.gpu_trial_known ? "from the jobs that ran" : "assumed: no job has run on a GPU here";
   const trials = Number.isFinite(first.trials) ? `${first.trials} trial${first.trials === 1 ? "" : "s"} at most` : "";
-  note.textContent = `Takes ${range}${known.length > 1 ? ` for ${known.length} shapes on one worker` : ""}: ${trials}${first.valid ? ` of ${first.valid} valid configurations` : ""}, ${first.trial_s.toPrecision(2)} s each (${why})${first.by === "seconds" ? "; the seconds end it first" : ""}${first.least_s < first.most_s ? "; less when nothing is won any more" : ""}.${chosen.label ? ` Numbers are ${chosen.label}.` : ""}${chosen.why_not ? ` It waits first: ${chosen.why_not}.` : ""}`;
+  note.textContent = `Takes ${range}${known.length > 1 ? ` for ${known.length} shapes on one worker` : ""}: ${trials}${first.valid ? ` of ${first.valid} valid configurations` : ""}, ${first.trial_s.toPrecision(2)} s each (${why})${first.by === "seconds" ? "; the seconds end it first" : ""}${first.least_s < first.most_s ? "; less when nothing is won any more" : ""}.${chosen.label ? ` Numbers are ${chosen.label}.` : ""}`;
 }
 
 /** An effort fills in its numbers; numbers of one's own choose "own". */
@@ -111,11 +113,7 @@ let worthTimer = 0;
 function tellWorth() {
   clearTimeout(worthTimer);
   const note = document.getElementById("worth");
-  if (!note) {
-    const known = ticked().map((box) => box.dataset.worth).filter(Boolean).map(Number), start = /** @type {HTMLButtonElement} */ (document.getElementById("start"));
-    start.textContent = ticked().length ? `Start ${ticked().length} job${ticked().length === 1 ? "" : "s"}${known.some((each) => each > 0) ? `, worth ${ns(1e9 * known.reduce((a, b) => a + b, 0))} of recorded GPU time` : ""}` : "Start tuning";
-    return;
-  }
+  if (!note) { nameStart(); return; }
   worthTimer = setTimeout(async () => {
     const shapes = shapesOf(field("shape").value).filter((shape) => fits(shape, operator().dims));
     if (shapes.length !== 1) { note.hidden = true; return; }
@@ -128,6 +126,26 @@ function tellWorth() {
         : `Worth ${ns(told.seconds * 1e9)} of the ${ns(told.fleet_s * 1e9)} of GPU time that ${told.profiles} profile${told.profiles === 1 ? "" : "s"} saw in this shape: ${(100 * told.gain).toFixed(0)} % expected gain (${told.why}).`;
     } catch { note.hidden = true; }
   }, WORTH_WAIT_MS);
+}
+
+let waits = false; // no living worker can take it
+
+/** What the button does: start, or put into a queue that nobody serves now. */
+function nameStart() {
+  const known = ticked().map((box) => box.dataset.worth).filter(Boolean).map(Number), jobs = typed ? shapesOf(field("shape").value).length : ticked().length;
+  const worth = known.some((each) => each > 0) ? `, worth ${ns(1e9 * known.reduce((a, b) => a + b, 0))} of recorded GPU time` : "";
+  const what = typed && jobs < 2 ? "" : ` ${jobs} job${jobs === 1 ? "" : "s"}`;
+  document.getElementById("start").textContent = jobs ? `${waits ? "Queue" : "Start"}${what || (waits ? " it anyway" : " tuning")}${worth}` : "Start tuning";
+}
+
+/** @param {{queue: {text: string, why_not: string}|null}} answer */
+function tellQueue({ queue }) {
+  const note = document.getElementById("queue-state");
+  waits = Boolean(queue?.why_not);
+  note.hidden = !queue;
+  note.textContent = queue?.text ?? "";
+  note.classList.toggle("notice-warn", waits);
+  nameStart();
 }
 
 function show() {
@@ -147,7 +165,8 @@ for (const box of form.querySelectorAll("[name=hot]")) box.addEventListener("cha
 for (const radio of form.querySelectorAll("[name=effort]")) radio.addEventListener("change", takeEffort);
 for (const radio of form.querySelectorAll("[name=strategy]")) radio.addEventListener("change", predicted);
 for (const name of ["budget_trials", "budget_seconds", "plateau"]) field(name).addEventListener("input", () => { field("effort").value = effortOf(facts.efforts, numbers()); tellEffort(); predicted(); });
-form.addEventListener("submit", () => { /** @type {HTMLButtonElement} */ (document.getElementById("start")).disabled = true; });
+const checker = checkForm(form, { url: form.dataset.check, body: () => ({ form: new URLSearchParams(/** @type {any} */ (new FormData(form))).toString() }), onAnswer: tellQueue });
+form.addEventListener("submit", (event) => { /** @type {HTMLButtonElement} */ (document.getElementById("start")).disabled = !event.defaultPrevented; });
 addEventListener("pageshow", () => { /** @type {HTMLButtonElement} */ (document.getElementById("start")).disabled = false; });
 document.getElementById("from-profile")?.addEventListener("change", (event) => { /** @type {HTMLSelectElement} */ (event.target).form.requestSubmit(); });
 show();

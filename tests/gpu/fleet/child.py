@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Callable
@@ -18,10 +19,12 @@ import torch
 
 from tests.gpu.fleet import workloads
 from workers.agent import collecting
+from workers.agent.activity import Busy
 from workers.agent.collecting import Collecting
 from workers.agent.controller import Limits, _t
-from workers.agent.cupti import Collector
+from workers.agent.cupti.collector import Collector
 from workers.agent.identity import Identity
+from workers.agent.libraries import used_gpus
 from workers.agent.progress import Steps
 
 BLOCK_S = 0.075
@@ -72,10 +75,20 @@ class Child:
 
     def untouched(self) -> dict[str, Any]:
         self.run(2.0)
+        busy = Busy(used_gpus())
+
+        def watch() -> None:
+            for _ in range(8):
+                time.sleep(0.9)
+                busy.look()
+
+        watched = threading.Thread(target=watch)
+        watched.start()
         self.first = self.blocks(8.0)
+        watched.join()
         halves = np.array_split(self.first, 2)
         noise_pct = 100 * self.first.std() / self.first.mean()
-        return {"step_ms": self.first.mean() * 1e3, "block_noise_pct": noise_pct, "blocks": self.first.size,
+        return {"step_ms": self.first.mean() * 1e3, "busy_pct": busy.pct(), "block_noise_pct": noise_pct, "blocks": self.first.size,
                 "drift": compare(halves[1], halves[0]), "torch": torch.__version__, "gpu": torch.cuda.get_device_name()}
 
     def attached(self) -> dict[str, Any]:
@@ -176,7 +189,7 @@ class Child:
                     for each in agent.outcomes]
         return {"against": "held segments beside", **found, "state": agent.state, "why": agent.why, "waited_s": waited_s, **report,
                 "set_aside": agent.set_aside, "windows_sent": len(windows), "outcomes": outcomes,
-                "attached": bool(agent.collector and agent.collector.attached),
+                "attached": bool(agent.collector and agent.collector.attached), "busy_pct": agent.safety.busy_pct,
                 "taken_out": agent.collector.detaches if agent.collector else 0}
 
     def end(self, agent: Collecting) -> None:
@@ -219,7 +232,7 @@ class Child:
             torch.cuda.synchronize()
             began = time.perf_counter()
         stop_s, after = time.perf_counter() - began, self.run(1.0)
-        events = profiler.profiler.kineto_results.events()      # type: ignore[union-attr]
+        events = profiler.profiler.kineto_results.events()
         kernels = sum(1 for event in events if event.device_type() == torch.autograd.DeviceType.CUDA
                       and not event.name().startswith(("Memcpy", "Memset")))
         base = float(before.mean())

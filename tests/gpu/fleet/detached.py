@@ -18,8 +18,9 @@ from typing import Any
 
 import numpy as np
 
-from tests.gpu.fleet.residue import BASE, Process
+from tests.gpu.fleet.residue import Process
 from tests.gpu.fleet.residue_child import COLLECT
+from tests.gpu.fleet.residue_stats import BASE
 from workers.agent.controller import _t
 
 TURN_S, SERIES, PARTS, WINDOWS_S = 0.25, 3, 20, 60.0

@@ -22,7 +22,7 @@ class Case:
     def __init__(self, size: int = 1024, layers: int = 8) -> None:
         import torch
 
-        from workers.agent.cupti import Collector
+        from workers.agent.cupti.collector import Collector
 
         self.torch = torch
         torch.manual_seed(0)

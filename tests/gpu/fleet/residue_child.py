@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from workers.agent.cupti import Collector, CuptiError, cupti_version
+from workers.agent.cupti.collector import Collector, CuptiError, cupti_version
+from workers.agent.cupti.records import CONCURRENT_KERNEL, KERNEL
 from workers.agent.identity import torch_profiles
-from workers.agent.records import CONCURRENT_KERNEL, KERNEL
 
 WINDOWS, WINDOW_S, SETTLE_S = 3, 0.2, 0.1
 OUT_WINDOWS = 8

@@ -1,9 +1,11 @@
 """Window after window in a job with streams, backward passes, forks and at last graphs: `python -m tests.gpu.fleet.soak`.
 
-    --minutes 60 --processes 1 [--often] --out FILE
+    --minutes 60 --processes 1 [--often] [--stay] [--spaced] --out FILE
 
 The agent itself runs in it, its limit so wide that windows follow each other; CUPTI is taken out after each (`--often`: of 20 ms,
-some five a second). For the last fifth of the time the job captures CUDA graphs and replays them: the agent has to step aside. A
+some five a second). For the last fifth of the time the job captures CUDA graphs and replays them: the agent has to step aside.
+`--stay`: three more threads launch and allocate, CUPTI is never taken out, and windows go on while graphs are replayed.
+`--spaced`: after 120 windows they are a minute apart, as by default. A
 line a minute and process: memory of the process and of the GPU, windows, records, results that were checked, and those that were
 wrong. The last line of a process says whether it stood: no death, no hang, no wrong result, no dropped record, no growth of memory
 after the second minute."""
@@ -41,6 +43,18 @@ class Tally:
     forks: int = 0
     bad_forks: int = 0
     failed: str = ""                # the first error of a thread
+    ended: bool = False
+
+    def guard(self, work: Callable[[], None]) -> Callable[[], None]:
+        """Return what a thread does over and over until the end."""
+        def run() -> None:
+            try:
+                while not self.ended:
+                    work()
+            except BaseException as error:
+                self.failed = self.failed or f"{work.__qualname__}: {type(error).__name__}: {error}"[:300]
+
+        return run
 
 
 def in_turn(*steps: Callable[[], None]) -> Callable[[], None]:
@@ -51,13 +65,17 @@ def in_turn(*steps: Callable[[], None]) -> Callable[[], None]:
     return step
 
 
-def soak(seconds: float, often: bool, tell: Callable[[dict[str, Any]], None]) -> bool:
+def soak(seconds: float, often: bool, stay: bool, spaced: bool, tell: Callable[[dict[str, Any]], None]) -> bool:
     """Run all of it for a time; return whether it stood."""
     import torch
 
     tally, began_s, memory = Tally(), time.monotonic(), []
     step = in_turn(backward_step(torch, tally), stream_step(torch, tally, 0), allocate_step(torch))
-    agent = start_agent(tally, often)
+    others = (stream_step(torch, tally, 1), stream_step(torch, tally, 2), allocate_step(torch)) if stay else ()
+    threads = [threading.Thread(target=tally.guard(each), name="launches", daemon=True) for each in others]
+    agent = start_agent(tally, often, stay, spaced)
+    for thread in threads:
+        thread.start()
     next_fork_s, next_line_s, graphs = began_s + FORK_EVERY_S, began_s + LINE_EVERY_S, False
     while not tally.failed and time.monotonic() - began_s < seconds:
         if not graphs and time.monotonic() - began_s > GRAPHS_FROM * seconds:
@@ -74,18 +92,23 @@ def soak(seconds: float, often: bool, tell: Callable[[dict[str, Any]], None]) ->
                 memory.append(rss_mb())
             tell({"result": "minute", "pid": os.getpid(), "at_s": round(time.monotonic() - began_s), "rss_mb": rss_mb(),
                   "gpu_mb": gpu_mb(torch), "state": agent.state, **asdict(tally)})
+    tally.ended = True
+    for thread in threads:
+        thread.join(30)
     count(agent, tally)
     growth_mb = round(memory[-1] - memory[1], 1) if len(memory) > 2 else None
     harmed = bool(tally.failed or tally.wrong or tally.dropped or tally.bad_forks or (growth_mb or 0) > MOST_GROWTH_MB)
     stepped_aside = tally.taken_out >= tally.windows > 0 and agent.state == "off" and "CUDA graphs" in agent.why
-    stood = stepped_aside and not harmed
+    stayed = tally.taken_out == 0 < tally.windows and agent.state != "off" and not any(thread.is_alive() for thread in threads)
+    stood = (stayed if stay else stepped_aside) and not harmed
     tell({"result": "soak", "pid": os.getpid(), "stood": stood, "minutes": round((time.monotonic() - began_s) / 60, 1),
+          "threads": len(threads),
           "growth_mb": growth_mb, "state": agent.state, "why": agent.why, "gpu": torch.cuda.get_device_name(),
           "torch": torch.__version__, **asdict(tally)})
     return stood
 
 
-def start_agent(tally: Tally, often: bool) -> Any:
+def start_agent(tally: Tally, often: bool, stay: bool, spaced: bool) -> Any:
     from workers.agent.collecting import Collecting
     from workers.agent.controller import Limits
     from workers.agent.identity import Identity
@@ -94,8 +117,8 @@ def start_agent(tally: Tally, often: bool) -> Any:
         tally.windows += 1
 
     limits = Limits(loss_pct=99.0, coverage_pct=90.0, window_s=0.02 if often else 0.2, shortest_wait_s=0.01 if often else 0.05,
-                    often=1 << 30)
-    agent = Collecting(Identity("soak", "", "", "here", 0, ""), limits, sink)
+                    often=Limits().often if spaced else 1 << 30)
+    agent = Collecting(Identity("soak", "", "", "here", 0, ""), limits, sink, stay=stay)
     agent.start()
     return agent
 
@@ -257,13 +280,15 @@ def main() -> int:
     asked.add_argument("--minutes", type=float, default=60)
     asked.add_argument("--processes", type=int, default=1, help="at once; GPUs are given in turn")
     asked.add_argument("--often", action="store_true")
+    asked.add_argument("--stay", action="store_true", help="with more threads, CUPTI never taken out")
+    asked.add_argument("--spaced", action="store_true", help="windows become rare, as by default")
     asked.add_argument("--gpus", type=int, default=1)
     asked.add_argument("--out", type=Path, help="lines are added to this file as well")
     asked.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     options = asked.parse_args()
     if options.child:
         os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"           # equal bits on several streams, as cuBLAS's manual says
-        return 0 if soak(options.minutes * 60, options.often, say) else 1
+        return 0 if soak(options.minutes * 60, options.often, options.stay, options.spaced, say) else 1
 
     def tell(line: dict[str, Any]) -> None:
         say(line)
@@ -272,7 +297,7 @@ def main() -> int:
                 file.write(json.dumps(line) + "\n")
 
     command = [sys.executable, "-X", "faulthandler", "-m", "tests.gpu.fleet.soak", "--child", "--minutes", str(options.minutes),
-               *(["--often"] if options.often else [])]
+               *(f"--{name}" for name in ("often", "stay", "spaced") if getattr(options, name))]
     stood: list[bool] = []
     watchers = []
     for number in range(options.processes):

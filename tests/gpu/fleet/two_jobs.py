@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -126,6 +127,8 @@ def wait_for(true: Callable[[], bool], seconds: float) -> bool:
 
 def count_gpus() -> int:
     """Return how many GPUs the driver lists, without a CUDA context in this process."""
+    if shutil.which("nvidia-smi") is None:
+        return 0
     said = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=False)
     return sum(line.startswith("GPU ") for line in said.stdout.splitlines())
 

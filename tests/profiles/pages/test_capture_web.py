@@ -183,7 +183,9 @@ def test_api_preview_create_follow_stop(api, alice, target, worker):
         and "regex:matmul" in preview["argv"]
         and preview["argv"][-3:] == ["python", "-m", "train"]
     )
+    assert preview["able"] and preview["queue"] == "Starts at once: a worker is idle."
     made = client.post(reverse("api-captures"), asked, format="json")
+    assert "1 capture before it" in client.post(reverse("api-capture-preview"), asked, format="json").json()["queue"]
     assert (
         made.status_code == 201 and made.json()["status"] == "queued" and made.json()["command"] == preview["command"]
     )

@@ -2,12 +2,15 @@
 
 import json
 import re
+from datetime import timedelta
+from urllib.parse import urlencode
 
 import pytest
 from django.core.cache import cache
 from django.db import connection
-from django.test.utils import CaptureQueriesContext
+from django.test.utils import CaptureQueriesContext, override_settings
 from django.urls import reverse
+from django.utils import timezone
 
 from profiles.models import KernelShape, KernelStat, Profile
 from tuner.jobs import page_selectors, selectors, worth_selectors
@@ -104,6 +107,58 @@ def test_an_effort_gives_its_numbers_and_own_numbers_are_kept(person):
     assert TuneJob.objects.latest("pk").effort == "normal"
 
 
+def check(person, query="", **typed):
+    return person.post(f"{reverse('api-tune-check')}{query}", {"form": urlencode({**FORM, "seed": "0", **typed}, doseq=True)},
+                       content_type="application/json")
+
+
+def test_a_form_is_checked_before_it_is_sent(person, bob):
+    fine = check(person).json()
+    assert (fine["fields"], fine["jobs"], fine["queue"]["text"]) == ({}, 1, "Starts at once: a worker is idle.")
+    wrong = check(person, shape="M=3 N=3 K=3", budget_trials="0").json()["fields"]
+    assert "not recorded; this landscape holds: M=4096" in wrong["shape"] and "between 1 and" in wrong["budget_trials"]
+    assert "is not understood" in check(person, shape="4096x4096").json()["fields"]["shape"]
+    assert "whole number" in check(person, budget_trials="many").json()["fields"]["budget_trials"]
+    assert check(person, shape="M=0 N=4 K=4", device="gpu").json()["fields"]["shape"].startswith("M: ")
+    assert "choices" in check(person, device="tpu").json()["fields"]["device"]
+    assert not TuneJob.objects.exists()
+    for hostile in ({"form": "x=1&" * 5000}, {"form": "a" * 200_000}, {}, {"form": {"a": 1}}):
+        assert person.post(reverse("api-tune-check"), hostile, content_type="application/json").status_code == 400
+    assert check(person, query="?profile=999999").status_code == 400
+    person.force_login(bob)
+    with override_settings(LOCAL_MODE=False):
+        assert check(person).status_code == 403
+
+
+def test_the_state_of_the_queue_is_named_before_a_job_is_in_it(person):
+    job(status="queued", device="replay:softmax")
+    job(status="running", device="replay:matmul")
+    jobs.announce("replay@test", {"queues": ["replay"], "gpus": [], "busy": "tune-1"})
+    assert check(person).json()["queue"]["text"] == "Queue: 1 job before it, 1 running."
+    nobody = check(person, device="gpu").json()["queue"]
+    assert "No living worker can take it: no gpu worker is running" in nobody["text"] and nobody["why_not"]
+    jobs.retire("replay@test")
+    assert "no replay worker is running" in check(person).json()["queue"]["why_not"]
+    assert "(no worker)</option>" in person.get(reverse("tune-new")).content.decode()
+
+
+def test_shapes_of_a_profile_run_where_a_worker_serves(person):
+    profile = seen(1_000_000, gpu="NVIDIA A100-SXM4-80GB")
+    device = lambda: person.get(reverse("tune-new"), {"profile": profile.pk}).context["form"]["device"].value()      # noqa: E731
+    assert device() == "gpu:NVIDIA A100-SXM4-80GB"                         # nobody serves any GPU: it waits for its own
+    jobs.announce("gpu@test", {"queues": ["gpu"], "gpus": [{"name": "NVIDIA H200"}]})
+    try:
+        assert device() == "gpu"
+        jobs.announce("gpu@other", {"queues": ["gpu"], "gpus": [{"name": "NVIDIA A100-SXM4-80GB"}]})
+        assert device() == "gpu:NVIDIA A100-SXM4-80GB"
+        told = check(person, query=f"?profile={profile.pk}", hot=["matmul bf16 M=1024 N=1024 K=1024"], device=device()).json()
+        assert (told["fields"], told["jobs"]) == ({}, 1)
+        assert "Pick at least one" in check(person, query=f"?profile={profile.pk}", hot=[]).json()["fields"]["hot"]
+    finally:
+        jobs.retire("gpu@test")
+        jobs.retire("gpu@other")
+
+
 def test_many_shapes_become_a_group_all_or_none(person):
     lines = "M=4096 N=4096 K=4096\nM=1024, N=1024, K=1024\n\nK=1024 M=1024 N=1024"
     wrong = person.post(reverse("tune-new"), {**FORM, "shape": lines + "\nM=3 N=3 K=3"})
@@ -163,16 +218,106 @@ def test_the_page_tells_effects_time_and_failures(person, bob):
     assert reverse("tune-stop", args=[made.pk]) not in person.get(reverse("tune", args=[made.pk])).content.decode()
 
 
-def test_live_parts_are_rendered_once_a_second_however_many_ask(person):
+def snapshot(person, made, **query):
+    return person.get(reverse("tune-snapshot", args=[made.pk]), query).json()
+
+
+def test_a_snapshot_says_the_same_in_every_part_and_is_made_twice_a_second_however_many_ask(person):
     made = job(status="running", best_ms=1.0, best_config={"BM": 128, "num_warps": 4}, trials=TRIALS)
-    url = f"{reverse('tune', args=[made.pk])}?part=live"
-    first = person.get(url)
-    assert first.status_code == 200 and b"tune-figure" not in first.content and b'id="tune-answer"' in first.content
+    first = snapshot(person, made)
+    assert [trial["number"] for trial in first["trials"]] == [0, 1, 2, 3, 4] and first["last"] == 4 and not first["more"]
+    assert "after <" in first["parts"]["answer"] and ">5</span> trials" in first["parts"]["answer"]
+    assert "5 of 100 trials" in first["parts"]["progress"]
+    TrialRow.objects.create(job=made, number=5, config={"BM": 8}, config_key="later", at_s=9.0, outcome="measured", median_ms=0.5,
+                            min_ms=0.5, p90_ms=0.5, n=1, facts={})
     with CaptureQueriesContext(connection) as queries:
-        assert person.get(url).content == first.content
-    assert not any("tuner_trialrow" in query["sql"] and "facts" in query["sql"] for query in queries)
+        second = snapshot(person, made, after=3, stamp=first["stamp"])
+    assert [trial["number"] for trial in second["trials"]] == [4] and "parts" not in second       # not yet: its words say 5
+    assert len(queries) < 12
     TuneJob.objects.filter(pk=made.pk).update(status="done")
-    assert b"Fastest" in person.get(url).content                       # a change of state is never kept back
+    third = snapshot(person, made, after=4, stamp=first["stamp"])                  # a change of state is never kept back
+    assert "Fastest" in third["parts"]["answer"] and ">6</span> trials" in third["parts"]["answer"]
+    assert [trial["number"] for trial in third["trials"]] == [5] and third["state"]["ended"]
+    assert third["version"] > first["version"]
+    assert person.get(reverse("tune-snapshot", args=[10**9])).status_code == 404
+    assert len(snapshot(person, made, after="1 or 1=1")["trials"]) == 6
+
+
+def test_every_change_of_a_job_counts_its_version(person):
+    made = job(status="queued", device="replay:matmul")
+    seen_versions = [TuneJob.objects.get(pk=made.pk).version]
+    for change in ({"status": "running"}, {"heartbeat": timezone.now()}, {"elapsed_s": 3.0}):
+        TuneJob.objects.filter(pk=made.pk).update(**change)
+        seen_versions.append(TuneJob.objects.get(pk=made.pk).version)
+    made.save()                                                     # a stale row does not set it back
+    seen_versions.append(TuneJob.objects.get(pk=made.pk).version)
+    assert seen_versions == [0, 1, 2, 3, 4]
+
+
+def test_a_stop_is_said_in_every_part_and_carried_out_where_the_worker_is_silent(person):
+    now = timezone.now()
+    made = job(status="running", worker="w", heartbeat=now, best_ms=1.0, best_config={"BM": 128, "num_warps": 4}, trials=TRIALS)
+    stop, pause = reverse("api-tune-stop", args=[made.pk]), reverse("api-tune-pause", args=[made.pk])
+    person.post(pause)
+    assert snapshot(person, made)["state"]["asked"] == "pause"
+    person.post(stop)
+    told = snapshot(person, made)
+    assert (told["state"]["asked"], told["state"]["status"]) == ("stop", "running")
+    assert "Stopping…" in told["parts"]["answer"] and "stopping…" in told["parts"]["progress"]
+    assert "stopping…" in person.get(reverse("tune-list")).content.decode()
+    TuneJob.objects.filter(pk=made.pk).update(heartbeat=now - timedelta(seconds=6))        # its worker was killed
+    cache.clear()
+    assert "no sign of its worker" in snapshot(person, made)["parts"]["progress"]
+    person.post(stop)
+    told = snapshot(person, made)
+    assert told["state"]["status"] == "stopped" and "Stopped" in told["parts"]["answer"] and "stopped" in told["parts"]["progress"]
+
+
+@pytest.mark.parametrize(("fields", "words"), [
+    ({"ended_by": "plateau", "plateau": 40}, "ended on its plateau: the last 40 trials gained less than 1 %"),
+    ({"ended_by": "trials", "budget_trials": 5, "valid_size": 602}, "ended by its budget of 5 trials"),
+    ({"ended_by": "trials", "budget_trials": 5, "valid_size": 5}, "the whole space was tried"),
+    ({"ended_by": "seconds"}, "ended by its budget of 60 s"),
+    ({"ended_by": "space", "valid_size": 5}, "the whole space was tried"),
+    ({"ended_by": "space", "valid_size": 9, "strategy": "evolutionary"}, "evolutionary search had nothing more to propose"),
+    ({"ended_by": "space", "only": [{"BM": 1}]}, "all that was listed has been measured"),
+])
+def test_a_job_says_why_it_ended(person, fields, words):
+    made = job(best_ms=1.0, best_config={"BM": 128, "num_warps": 4}, trials=TRIALS, **fields)
+    assert words in snapshot(person, made)["parts"]["answer"]
+
+
+def test_progress_counts_trials_without_a_gain_as_the_loop_does():
+    def count(*times):
+        made = job(trials=[(at, 4, ms) for at, ms in enumerate(times)])
+        return page_selectors.trials_without_gain(selectors.lean_trials(made))
+
+    assert count("spills", "spills", 5.0) == 0
+    assert count(5.0, "spills", 6.0, 4.99) == 3
+    assert count(5.0, 4.97, 4.94, 4.93) == 1                               # two small gains add up to one per cent
+    raced = job(trials=[(0, 4, 5.0), (1, 4, 3.0, {"ended": "raced"})])
+    assert page_selectors.trials_without_gain(selectors.lean_trials(raced)) == 1
+
+
+@pytest.mark.parametrize(("fields", "words"), [
+    ({"elapsed_s": 0.0, "trials": ()}, "0 of 10 trials · 0 of 60 s"),
+    ({"elapsed_s": 10.0}, "5 of 10 trials · 10 of 60 s · 0.5 trials/s · 2 of 40 without a gain · at most 10 s left"),
+    ({"elapsed_s": 58.5, "budget_trials": 1000, "plateau": None},
+     "5 of 1,000 trials · 58 of 60 s · 0.085 trials/s · about 2 s left"),
+    ({"elapsed_s": 10.0, "valid_size": 6, "plateau": None}, "5 of 6 trials · 10 of 60 s · 0.5 trials/s · about 2 s left"),
+])
+def test_progress_says_how_far_how_fast_and_how_long(fields, words):
+    made = job(status="running", **{"trials": TRIALS, "budget_trials": 10, "plateau": 40, **fields})
+    assert page_selectors.progress_text(made, selectors.lean_trials(made)) == words
+
+
+def test_each_tab_is_an_address(person):
+    made = job(best_ms=1.0, best_config={"BM": 128, "num_warps": 4}, trials=TRIALS)
+
+    def shown(query):
+        return re.findall(r'id="tab-(\w+)">', person.get(reverse("tune", args=[made.pk]), query).content.decode())
+
+    assert shown({}) == ["trials"] and shown({"tab": "saved"}) == ["saved"] and shown({"tab": "<script>"}) == ["trials"]
 
 
 def test_buttons_pause_resume_extend_and_say_what_is_wrong(person):

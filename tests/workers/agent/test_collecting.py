@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from workers.agent import collecting
+from workers.agent import collecting, safety
 from workers.agent.collecting import Collecting
 from workers.agent.controller import Limits
-from workers.agent.cupti import CuptiError, Seen
+from workers.agent.cupti.collector import CuptiError, Seen
 from workers.agent.identity import Identity, not_sampled, other_threads, owner
 from workers.agent.launches import KernelSum, KernelSums, Signature, Window
 from workers.agent.progress import Ranges, Steps
@@ -62,16 +62,17 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {"CALM_S": 0.3, "BLOCK_S": 0.02, "FEWEST_CALM": 4, "LOOK_S": 0.02, "LOOK_AGAIN_S": 0.02}.items():
         monkeypatch.setattr(collecting, name, value)
     monkeypatch.setattr(collecting, "used_gpus", lambda: ["GPU-1"])
-    monkeypatch.setattr(collecting, "other_threads", lambda own: [])
+    monkeypatch.setattr(safety, "other_threads", lambda own: [])
     for name in ("KINETO_USE_DAEMON", "CUDA_INJECTION64_PATH"):
         monkeypatch.delenv(name, raising=False)
 
 
-def start(cupti: SimulatedCupti, steps: bool = True, steps_seen: Steps | None = None,
+def start(cupti: SimulatedCupti, steps: bool = True, steps_seen: Steps | None = None, busy: Any = None,
           **more: Any) -> tuple[Collecting, list[Window]]:
     windows: list[Window] = []
     own = Collecting(Identity("j", "b", "m", "h", 0, ""), Limits(loss_pct=50.0, window_s=0.1, shortest_wait_s=0.1), windows.extend,
                      steps_seen or Steps(), make_collector=lambda: cupti, **more)
+    own.safety.make_busy = busy or own.safety.make_busy
     own.start()
     if steps:
         def run() -> None:
@@ -137,26 +138,86 @@ def test_a_job_whose_steps_are_rare_keeps_cupti_until_the_next(quick: None, monk
     finish(own)
 
 
-def test_jobs_with_other_threads_are_not_attached_to_unless_asked(quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(collecting, "other_threads", lambda own: ["loader", "pt_nccl_watchdg"])
+class SimulatedBusy:
+    """NVML's answers, one a look."""
+
+    def __init__(self, pct: float | None) -> None:
+        self.answer = pct
+        self.looks = 0
+
+    def __call__(self, uuids: list[str]) -> SimulatedBusy:
+        assert uuids == ["GPU-1"]
+        return self
+
+    def look(self) -> None:
+        self.looks += 1
+
+    def pct(self) -> float | None:
+        return self.answer
+
+
+@pytest.mark.parametrize("stay, busy_pct, why", [(None, 60.0, "runs 60 % of the time"), (None, None, "NVML does not say"),
+                                                 (False, 99.0, "RIDGEPOINT_AGENT_STAY=1")])
+def test_launch_bound_jobs_with_other_threads_are_not_attached_to(quick: None, monkeypatch: pytest.MonkeyPatch, stay: bool | None,
+                                                                  busy_pct: float | None, why: str) -> None:
+    monkeypatch.setattr(safety, "other_threads", lambda own: ["loader", "pt_nccl_watchdg"])
     simulated = SimulatedCupti()
-    own, windows = start(simulated)
-    until(own, lambda: "(loader, pt_nccl_watchdg)" in own.why)
+    own, windows = start(simulated, stay=stay, busy=SimulatedBusy(busy_pct))
+    until(own, lambda: "(loader, pt_nccl_watchdg)" in own.why and why in own.why)
     assert own.state == "not collected" and own.collector is None and not windows
     finish(own)
-    own, windows = start(simulated, stay=True)
-    until(own, lambda: len(windows) >= 2)
+
+
+@pytest.mark.parametrize("stay, busy_pct", [(True, None), (None, 98.0)])
+def test_cupti_stays_in_jobs_with_other_threads_that_keep_the_gpu_busy_or_ask_for_it(
+        quick: None, monkeypatch: pytest.MonkeyPatch, stay: bool | None, busy_pct: float | None) -> None:
+    monkeypatch.setattr(safety, "other_threads", lambda own: ["pt_nccl_watchdg"])
+    simulated, busy = SimulatedCupti(), SimulatedBusy(busy_pct)
+    own, windows = start(simulated, stay=stay, busy=busy)
+    until(own, lambda: len(windows) >= 2 and len(own.quiet_ns) >= collecting.FEWEST_CALM)
+    assert "stays attached" in own.why and own.controller.limits.often > 1e9        # type: ignore[union-attr]
+    assert own.residue().high_pct >= own.residue().pct >= own.residue().low_pct >= 0
     finish(own)
-    assert simulated.attached and not simulated.taken_by
+    assert simulated.attached and not simulated.taken_by and busy.looks
 
 
-def test_a_thread_that_comes_later_ends_it(quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    simulated = SimulatedCupti()
-    own, windows = start(simulated)
+def test_a_thread_that_comes_between_windows_has_it_decided_anew(quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    simulated, busy = SimulatedCupti(), SimulatedBusy(50.0)
+    own, windows = start(simulated, busy=busy)
     until(own, lambda: windows and not simulated.attached)
-    monkeypatch.setattr(collecting, "other_threads", lambda own: ["late"])
+    monkeypatch.setattr(safety, "other_threads", lambda own: ["late"])
+    until(own, lambda: own.state == "not collected" or own.state == "off")
+    if own.state == "not collected":            # else it came while a window was open
+        assert "(late)" in own.why and not simulated.attached
+        busy.answer = 99.0
+        count = len(windows)
+        until(own, lambda: len(windows) > count + 1)
+        assert simulated.attached and "stays attached" in own.why
+    finish(own)
+
+
+@pytest.mark.parametrize("busy_pct, state", [(99.0, "collecting"), (50.0, "off")])
+def test_a_thread_that_comes_in_a_window_keeps_cupti_there(quick: None, monkeypatch: pytest.MonkeyPatch, busy_pct: float,
+                                                           state: str) -> None:
+    simulated = SimulatedCupti()
+    own, windows = start(simulated, busy=SimulatedBusy(busy_pct))
+    until(own, lambda: simulated.is_open)
+    monkeypatch.setattr(safety, "other_threads", lambda own: ["late"])
+    until(own, lambda: own.state == "off" if state == "off" else len(windows) >= 3)
+    assert "(late)" in own.why and simulated.attached and not simulated.taken_by
+    finish(own)
+
+
+def test_a_graph_ends_it_where_cupti_stays(quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(safety, "other_threads", lambda own: ["loader"])
+    simulated, steps = SimulatedCupti(), Steps()
+    own, windows = start(simulated, steps_seen=steps, busy=SimulatedBusy(99.0))
+    until(own, lambda: windows)
+    steps.captures += 1
+    own.steps.before_capture()                  # waits for nothing
     until(own, lambda: own.state == "off")
-    assert "(late)" in own.why
+    own.join(10)
+    assert "CUDA graphs" in own.why and simulated.attached and not simulated.is_open
 
 
 def test_which_threads_may_call_cuda() -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from tests.workers.agent.jobs import SimulatedJob
 from workers.agent.controller import MOST_EMPTY, RARE_S, START_DEBT_S, Controller, Limits, Outcome
+from workers.agent.progress import Residue
 
 MINUTES = 8 * 60.0
 
@@ -99,14 +100,23 @@ def test_what_costs_too_much_is_narrowed_and_then_not_collected() -> None:
 
 
 def test_what_stays_while_attached_is_counted_first() -> None:
-    controller = Controller(Limits(), 0.0, residue_pct=(0.6, 0.7))
-    assert controller.plan(1.0) is None and "0.60 %" in controller.report(1.0).why
+    controller = Controller(Limits(), 0.0, Residue(0.6, 0.7, 0.8))
+    assert controller.plan(1.0) is None and "0.70 % (at least 0.60 %)" in controller.report(1.0).why
     job = SimulatedJob(0.0023, 0.035)
-    half = Controller(Limits(), 0.0, residue_pct=(0.25, 0.3))
+    half = Controller(Limits(), 0.0, Residue(0.25, 0.25, 0.3))
     job.drive(half, MINUTES)
     told = half.report(job.now_s)
     assert told.loss_pct is not None and 0.25 < told.loss_pct <= 0.5
     assert job.lost_pct() <= 0.25
+
+
+def test_what_is_not_proved_to_be_lost_is_told_and_keeps_no_window_closed() -> None:
+    job = SimulatedJob(0.0023, 0.035)
+    controller = Controller(Limits(), 0.0, Residue(0.0, 0.8, 2.5))      # the job's steps vary by several %
+    job.drive(controller, MINUTES)
+    told = controller.report(job.now_s)
+    assert told.state == "collecting" and told.coverage_pct > 0
+    assert told.loss_pct is not None and told.loss_pct > 0.8 and told.loss_low_pct < 0.5 and told.loss_high_pct > 2.5
 
 
 def test_time_in_which_the_job_is_held_earns_nothing() -> None:

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from workers.agent import cupti
-from workers.agent.cupti import DRIVER_API, Collector
+from workers.agent.cupti import collector as cupti
+from workers.agent.cupti.collector import DRIVER_API, Collector
 
 COMPILER = shutil.which("cc") or shutil.which("gcc")
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="the stand-in is C: a compiler is needed")

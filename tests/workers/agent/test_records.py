@@ -8,10 +8,11 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from workers.agent import libraries, records
-from workers.agent.cupti import Collector, CuptiError
+from workers.agent import libraries
+from workers.agent.cupti import records
+from workers.agent.cupti.collector import Collector, CuptiError
+from workers.agent.cupti.records import SIZES, RecordsRefused, decode, group, layout
 from workers.agent.launches import Signature
-from workers.agent.records import SIZES, RecordsRefused, decode, group, layout
 
 NAMES = [ctypes.create_string_buffer(name) for name in (b"_ZN2at6native3addIfEEvPT_", b"nvjet_sm90_tst_128x64", b"_attn_fwd")]
 

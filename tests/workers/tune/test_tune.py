@@ -8,7 +8,7 @@ from django.conf import settings
 from django.db import connection
 
 from tuner import devices
-from tuner.jobs import control_services, create_services, worker_services
+from tuner.jobs import control_services, create_services, page_selectors, selectors, worker_services
 from tuner.models import CachedConfig, TrialRow, TuneJob
 from workers.tune import lead, runner
 
@@ -156,3 +156,23 @@ def test_trials_reach_the_pages_in_batches(monkeypatch):
     assert sorted(trial["number"] for batch in batches for trial in batch) == list(range(120))
     assert len(batches) <= 2 + seconds / 0.2               # a watched job costs messages by the second, not by the trial
     assert all("samples_ms" not in trial["facts"] for batch in batches for trial in batch)
+
+
+SOFTMAX = {"operator": "softmax", "shape": {"R": 8192, "C": 4096}, "dtype": "fp16", "device": "replay:softmax"}
+
+
+def test_exhaustive_search_ends_with_the_space_or_its_budget_and_never_on_a_plateau():
+    whole = run(make(**SOFTMAX, strategy="exhaustive", budget_trials=None, budget_seconds=None, effort="thorough"))
+    assert whole.valid_size == whole.trials.count() <= whole.budget_trials
+    assert page_selectors.ended_text(whole, whole.trials.count()) == "the whole space was tried"
+    part = run(make(**SOFTMAX, strategy="exhaustive", budget_trials=7, effort="quick"))
+    assert (part.ended_by, part.trials.count(), part.plateau) == ("trials", 7, None)
+    with pytest.raises(create_services.TuneError, match="ends with the space or its budget only"):
+        make(**SOFTMAX, strategy="exhaustive", plateau=3)
+
+
+def test_evolution_that_ends_on_its_plateau_says_so():
+    job = run(make(strategy="evolutionary", budget_trials=600, plateau=10))
+    assert job.ended_by == "plateau" and job.trials.count() < 600
+    assert page_selectors.trials_without_gain(selectors.lean_trials(job)) >= 10
+    assert page_selectors.ended_text(job, job.trials.count()) == "ended on its plateau: the last 10 trials gained less than 1 %"

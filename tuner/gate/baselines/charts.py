@@ -48,6 +48,19 @@ class SpreadPlot:
     top: int = TOP_PX - 10
     unlisted: int = 0
 
+    @property
+    def more(self) -> int:
+        """Pixels by which all rows grow where each has its name above it."""
+        return 14 * len(self.rows)
+
+    @property
+    def grow(self) -> float:
+        return round(1 + self.more / self.deep, 4)
+
+    @property
+    def deep(self) -> int:
+        return self.axis_y - self.top
+
 
 def spread_plot(kernels: Sequence[Spread], most: int = 40) -> SpreadPlot | None:
     """None without runs."""

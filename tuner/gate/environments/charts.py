@@ -36,6 +36,19 @@ class Plot:
     bottom: int
     height: int
 
+    @property
+    def more(self) -> int:
+        """Pixels by which all rows grow where each has its name above it."""
+        return 14 * len(self.rows)
+
+    @property
+    def grow(self) -> float:
+        return round(1 + self.more / self.deep, 4)
+
+    @property
+    def deep(self) -> int:
+        return self.bottom - self.top
+
 
 def effect_plot(effects: Sequence[tuple[str, Effect]], most: int = 40) -> Plot | None:
     """Named effects in the order given, those that can be told; None where there is none."""

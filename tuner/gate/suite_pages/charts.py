@@ -65,6 +65,19 @@ class Strips:
     top: int = TOP_PX
     zero_at: float | None = None
 
+    @property
+    def more(self) -> int:
+        """Pixels by which all rows grow where each has its name above it."""
+        return 14 * len(self.rows)
+
+    @property
+    def grow(self) -> float:
+        return round(1 + self.more / self.deep, 4)
+
+    @property
+    def deep(self) -> int:
+        return self.axis_y - self.top
+
 
 def relative_strips(rows: Sequence[Row]) -> Strips | None:
     """Many kernels on one axis: how far each run's median lies from the kernel's median, in per cent."""

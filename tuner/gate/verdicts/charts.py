@@ -37,6 +37,7 @@ class Point:
     floor: float = Rule.floor
     target: float = Rule.target
     reason: str = ""
+    pk: int = 0                                # of its row, where a page marks the one that is chosen
 
 
 @dataclass(frozen=True)
@@ -112,6 +113,15 @@ class IntervalPlot:
     @property
     def deep(self) -> int:
         return self.axis_y - self.top
+
+    @property
+    def more(self) -> int:
+        """Pixels by which all rows grow where each has its name above it."""
+        return 14 * len(self.lines)
+
+    @property
+    def grow(self) -> float:
+        return round(1 + self.more / self.deep, 4)
 
     @property
     def between_width(self) -> float:

@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from workers.agent.cupti.records import CONCURRENT_KERNEL, RecordsRefused, decode, group, layout
 from workers.agent.launches import MOST_NAME, KernelSums, Signature, sum_durations
 from workers.agent.libraries import Demangler, call_driver, find_cupti, gpu_of
-from workers.agent.records import CONCURRENT_KERNEL, RecordsRefused, decode, group, layout
 
 BUFFER_BYTES = 1 << 20
 MOST_WAITING = 32                   # full buffers that are held until the window closes; further ones are summed where they come

@@ -1,0 +1,55 @@
+"""What a new job would meet, asked while somebody fills in its form: what is wrong, and the state of its queue."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+from django.core.exceptions import SuspiciousOperation
+from django.http import QueryDict
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter, extend_schema
+from rest_framework import serializers
+from rest_framework.exceptions import ValidationError
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from tuner.jobs import new_services
+from tuner.jobs.forms import at_fields, job_form
+
+MAX_FORM_CHARACTERS = 100_000
+
+
+class TuneCheckRequest(serializers.Serializer[None]):
+    form = serializers.CharField(max_length=MAX_FORM_CHARACTERS, help_text="the form's fields, as a browser would send them")
+
+
+class TuneCheckApi(APIView):
+    write_permission = "tuner.add_tunejob"
+
+    @extend_schema(operation_id="tune_check", request=TuneCheckRequest, responses=OpenApiTypes.OBJECT, parameters=[
+        OpenApiParameter("profile", int, description="whose hot shapes the form offers")])
+    def post(self, request: Request) -> Response:
+        """`fields`: name -> what is wrong; `queue`: what the job would meet. Nothing is made."""
+        asked = TuneCheckRequest(data=request.data)
+        asked.is_valid(raise_exception=True)
+        hot = None
+        if text := request.query_params.get("profile"):
+            found = new_services.profile_problems(text)
+            if found is None:
+                raise ValidationError({"profile": ["there is no such profile"]})
+            hot = found[1]
+        try:
+            typed = QueryDict(asked.validated_data["form"])
+        except SuspiciousOperation as error:                # more fields than DATA_UPLOAD_MAX_NUMBER_FIELDS
+            raise ValidationError({"form": [str(error)]}) from error
+        form = job_form(new_services.device_choices(), hot, typed)
+        wrong = {name: " ".join(map(str, errors)) for name, errors in form.errors.items()}
+        given, queue = form.cleaned_data, None
+        problems = new_services.asked_problems(given, hot)
+        if not wrong:
+            wrong = at_fields(form, new_services.asked_errors(problems, given))
+        if given.get("device"):
+            outlook = new_services.asked_outlook(problems, given["device"])
+            queue = {**asdict(outlook), "text": outlook.text}
+        return Response({"fields": wrong, "jobs": len(problems), "queue": queue})
