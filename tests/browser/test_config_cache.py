@@ -35,7 +35,7 @@ def test_a_vllm_file_comes_in_serves_and_leaves_as_it_came(watched: Any, server_
     shows(page.locator("main").first, "never measured here")
 
     page.goto(f"{server_url}/cache/buckets/?operator=grouped_matmul")
-    page.get_by_label("Nearest").select_option("0")
+    page.get_by_label("Nearest", exact=True).select_option("0")
     page.get_by_role("button", name="Round like this").click()
     shows(page.locator("main").first, "Every shape is its own bucket")
     shows(page.locator("main").first, "edited")

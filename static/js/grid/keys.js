@@ -7,10 +7,11 @@ import { copyText } from "./tools.js";
 const STEPS = { j: 1, k: -1, ArrowDown: 1, ArrowUp: -1, PageDown: 15, PageUp: -15, Home: -Infinity, End: Infinity };
 let listed = false;
 
-/** @param {any} grid @param {HTMLElement} holder what scrolls, and takes the focus */
-export function addKeys(grid, holder = grid.scroller) {
+/** @param {any} grid @param {HTMLElement} holder what scrolls, and takes the focus @param {string} role what it is beside the rest of the table */
+export function addKeys(grid, holder = grid.scroller, role = "group") {
   holder.tabIndex = 0;
-  holder.setAttribute("role", "group");
+  holder.dataset.rows = "";
+  holder.setAttribute("role", role);
   holder.setAttribute("aria-label", `Rows${grid.name ? ` of ${grid.name}` : ""}: j and k move, Enter opens, Space selects`);
   let current = null;
   let anchor = -1;
@@ -56,7 +57,7 @@ export function addKeys(grid, holder = grid.scroller) {
   for (const [keys, what] of [["j k", "Next, previous row (Shift extends)"], ["Enter", "Open the row"], ["Ctrl+C", "Copy the selected rows"]]) bind(keys, what, null, "In a table");
   document.addEventListener("keydown", (event) => {
     if (event.target !== document.body || !["j", "k"].includes(event.key) || event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented) return;
-    const first = document.querySelector(".grid-wrap [role=group][tabindex='0']");
+    const first = document.querySelector(".grid-wrap [data-rows]");
     if (!(first instanceof HTMLElement) || document.querySelector(".tl, dialog[open]")) return; // a timeline has keys of its own
     first.focus();
     first.dispatchEvent(new KeyboardEvent("keydown", { key: event.key, bubbles: true, cancelable: true }));
