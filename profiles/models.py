@@ -19,6 +19,7 @@ from profiles.fleet.models import (
     FleetContext,
     FleetDay,
     FleetGpu,
+    FleetHour,
     FleetKernel,
     FleetMonth,
     FleetSignature,
@@ -26,7 +27,7 @@ from profiles.fleet.models import (
 from workers.leases import Leases
 
 __all__ = ["AdviceDecision", "BuildChange", "BuildPair", "Capture", "CaptureTarget", "CeilingRun", "FamilyEdit", "FamilyNote",
-           "FamilyRule", "Finding", "FleetAgent", "FleetBatch", "FleetCapture", "FleetContext", "FleetDay", "FleetGpu",
+           "FamilyRule", "Finding", "FleetAgent", "FleetBatch", "FleetCapture", "FleetContext", "FleetDay", "FleetGpu", "FleetHour",
            "FleetKernel", "FleetMonth", "FleetSignature", "KernelFamily", "KernelShape", "KernelStat", "LaunchCounters", "Profile",
            "SavedQuery", "TimelineNote", "first_uploads"]
 

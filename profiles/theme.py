@@ -12,7 +12,7 @@ from typing import Any
 
 from bokeh.embed import json_item
 from bokeh.model import Model
-from bokeh.models import HoverTool, TapTool
+from bokeh.models import Column, HoverTool, Row, TapTool
 from bokeh.models.annotations import Legend
 from bokeh.plotting import figure as bokeh_figure
 from bokeh.themes import Theme
@@ -119,11 +119,20 @@ def follows(model: Model, **properties: str) -> Model:
 def item(model: Model) -> dict[str, Any]:
     """Return what a template hands to `json_script`: the themed model without a target.
 
-    Legends hide what is clicked.
+    Legends hide what is clicked. ``room`` is its height in CSS pixels: the page keeps it before the figure is drawn.
     """
     for legend in model.select({"type": Legend}):
         if isinstance(legend, Legend) and legend.click_policy == "none":
             legend.click_policy = "hide"
     embedded: dict[str, Any] = dict(json_item(model, theme=THEME))
     embedded.pop("target_id", None)
-    return embedded
+    return embedded | {"room": _height_px(model)}
+
+
+def _height_px(model: Model) -> int:
+    """Return how high a figure stands, 0 where only the browser knows."""
+    if isinstance(model, Column):
+        return sum(_height_px(child) for child in model.children if isinstance(child, Model))
+    if isinstance(model, Row):
+        return max((_height_px(child) for child in model.children if isinstance(child, Model)), default=0)
+    return int(getattr(model, "height", None) or 0)

@@ -266,7 +266,8 @@ CORE = (          # plain Python without Django, servers or GPUs: it runs anywhe
     "tuner.cache.client", "tuner.cache.listener", "tuner.cache.serve.resolve", "tuner.gate.stats*", "tuner.gate.reports*",
     "tuner.gate.production.series",
     "tuner.gate.client", "tuner.gate.errors", "tuner.gate.options", "workers.fresh.processes", "workers.agent*",
-    "profiles.fleet.demo", "profiles.fleet.feed", "profiles.fleet.gpu_hours", "profiles.fleet.merge", "profiles.fleet.slow_gpus",
+    "profiles.fleet.demo", "profiles.fleet.feed", "profiles.fleet.merge", "profiles.fleet.slow.compared",
+    "profiles.fleet.slow.gpu_hours", "profiles.fleet.slow.slow_gpus",
     "profiles.fleet.store", "profiles.fleet.tables")
 PAGES = ("*.pages", "*_pages", "*.api", "*_api", "*.forms")         # what people and programs see: only its like imports it
 

@@ -17,6 +17,7 @@ from typing import Any
 from django.conf import settings
 from django.test import Client
 from django.urls import reverse
+from django.utils import timezone
 from django.utils.http import urlencode
 
 from bench.fleet import START_MINUTE, empty, processor_s
@@ -43,6 +44,7 @@ def fill(fleet: Fleet) -> int:
     from profiles.fleet.days import mark_compacted, mark_written
     from profiles.fleet.merge import merge
     from profiles.fleet.postgres_tables import make_partitions
+    from profiles.fleet.slow.compared_services import compare_rested
     from profiles.fleet.stores import fleet_store
     from profiles.fleet.tables import TABLES, table_name
 
@@ -62,6 +64,7 @@ def fill(fleet: Fleet) -> int:
                     cursor.execute(f"INSERT INTO {name} (at, {rest}) SELECT %s, {rest} FROM {name} WHERE at = %s", [hour, written])
         mark_written(hours)
         mark_compacted(day, hours.stop)             # as workers leave hours that ended
+        compare_rested(hours.stop, timezone.now())
         cursor.execute("VACUUM ANALYZE")
         cursor.execute("SELECT count(*) FROM fleet_gpu_kernels_hour")
         return int(cursor.fetchone()[0])

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any, Protocol
 
 from bokeh.models import ColumnDataSource
 
+from profiles.analysis.kernel.anatomy import Anatomy
 from profiles.charts.figure_cache import cached_figure
 from profiles.charts.memory_chart import memory_chart
 from profiles.charts.roofline import roofline_figure
@@ -53,26 +54,40 @@ def stall_figure(stalls: Sequence[Mapping[str, Any]], baseline: Sequence[Mapping
     return item(plot)
 
 
-def tab_figures(page: Mapping[str, Any], tab: str) -> dict[str, Any]:
-    """The figures of one tab of a kernel, with the baseline's values where the page has one (`baseline`)."""
-    if page["whole"] is None:
-        return {}
-    base = page["baseline"]["page"] if page["baseline"] and page["baseline"]["page"]["whole"] else None
-    version = (page["version"], base["version"] if base else None)
+class Shown(Protocol):
+    """What the figures take of a kernel's page; each is computed when it is asked for."""
+
+    @property
+    def version(self) -> Hashable: ...
+    @property
+    def measured_version(self) -> Hashable: ...
+    @property
+    def anatomy(self) -> Anatomy: ...
+    @property
+    def stalls(self) -> Sequence[Mapping[str, Any]]: ...
+    @property
+    def points(self) -> Sequence[Mapping[str, Any]]: ...
+    @property
+    def ceilings(self) -> Sequence[Mapping[str, Any]]: ...
+
+
+def tab_figures(page: Shown, base: Shown | None, tab: str) -> dict[str, Any]:
+    """The figures of one tab of a kernel, with the baseline's values where there is one."""
+    version = (page.version, base.version if base else None)
     if tab == "memory":
-        return {"chart": memory_chart(page["anatomy"].chart, base["anatomy"].chart if base else None)}
+        return {"chart": memory_chart(page.anatomy.chart, base.anatomy.chart if base else None)}
     if tab == "warps":
-        return {"stall_figure": cached_figure((version, "stalls"), lambda: stall_figure(
-            page["stalls"], base["stalls"] if base else ()))}
-    return {"roofline_figure": cached_figure((version, "roofline"), lambda: _roofline(page, base))} if tab == "" else {}
+        return {"stall_figure": cached_figure((version, "stalls"), lambda: stall_figure(page.stalls, base.stalls if base else ()))}
+    return {"roofline_figure": cached_figure((version, page.measured_version, "roofline"),
+                                             lambda: _roofline(page, base))} if tab == "" else {}
 
 
-def _roofline(page: Mapping[str, Any], base: Mapping[str, Any] | None) -> dict[str, Any] | None:
+def _roofline(page: Shown, base: Shown | None) -> dict[str, Any] | None:
     """Dots of the launches; of a baseline too, joined by an arrow from its longest launch to the longest one here."""
-    points = list(page["points"])
-    if base is None or not points or not base["points"]:
-        return roofline_figure(points, page["ceilings"], height=420, tap=False)
-    old = max(base["points"], key=lambda point: point["time_ns"] or 0.0)
+    points = list(page.points)
+    if base is None or not points or not base.points:
+        return roofline_figure(points, page.ceilings, height=420, tap=False)
+    old = max(base.points, key=lambda point: point["time_ns"] or 0.0)
     new = max(range(len(points)), key=lambda at: points[at]["time_ns"] or 0.0)
-    return roofline_figure([*points, {**old, "short_name": "baseline"}], page["ceilings"], height=420, tap=False,
+    return roofline_figure([*points, {**old, "short_name": "baseline"}], page.ceilings, height=420, tap=False,
                            pairs=[(len(points), new)])

@@ -10,6 +10,7 @@ from profiles.analysis.kernel.memory_chart import FAR, SPACES, Chart, Link, Plac
 # columns: left edge and width
 KERNEL, SPACE, LEVEL, L2, FAR_X = (8, 84), (214, 168), (524, 132), (826, 112), (1098, 134)
 ROW, TOP, BOX = 50, 12, 38               # height of a row, above the first, height of a small box
+ROWS, ROWS_BESIDE = 5, 7                 # at least; beside a baseline each arrow has a second number below it
 ALWAYS = ("global", "local", "shared")   # the other spaces only where the kernel uses them
 IN_L1 = ("global", "local", "texture", "surface", "ldgsts")
 UNITS = {"inst": "inst", "req": "req", "wavefronts": "wavefronts"}
@@ -28,12 +29,16 @@ def memory_chart(chart: Chart, baseline: Chart | None = None) -> dict[str, Any] 
     used = [key for key in SPACES if key in ALWAYS or (link["kernel", key].amount or 0) > 0]
     upper, lower = [key for key in used if key in IN_L1], [key for key in used if key not in IN_L1]
     y = {key: TOP + ROW * index for index, key in enumerate([*upper, *lower])}
-    height = TOP + ROW * max(len(used), 5)
+    height = TOP + ROW * max(len(used), ROWS_BESIDE if baseline else ROWS)
     split = TOP + ROW * len(upper)
-    boxes = [_box(chart.places["kernel"], KERNEL, TOP, height - TOP - 12)]
-    boxes += [_box(chart.places[key], SPACE, y[key], BOX) for key in used]
-    boxes += [_box(chart.places["l1"], LEVEL, TOP, split - TOP - 12), _box(chart.places["smem"], LEVEL, split, height - split - 12),
-              _box(chart.places["l2"], L2, TOP, height - TOP - 12)]
+    before = baseline.places if baseline else {}
+
+    def box(place: Place, *where: Any) -> dict[str, Any]:
+        return _box(place, before.get(place.key), *where)
+    boxes = [box(chart.places["kernel"], KERNEL, TOP, height - TOP - 12)]
+    boxes += [box(chart.places[key], SPACE, y[key], BOX) for key in used]
+    boxes += [box(chart.places["l1"], LEVEL, TOP, split - TOP - 12), box(chart.places["smem"], LEVEL, split, height - split - 12),
+              box(chart.places["l2"], L2, TOP, height - TOP - 12)]
     arrows = [_arrow(link["kernel", key], _right(KERNEL), SPACE[0], y[key] + BOX / 2) for key in used]
     arrows += [_arrow(link[key, "l1"], _right(SPACE), LEVEL[0], y[key] + BOX / 2) for key in upper]
     arrows.append(_arrow(link["shared", "smem"], _right(SPACE), LEVEL[0], y["shared"] + BOX / 2))
@@ -51,7 +56,7 @@ def memory_chart(chart: Chart, baseline: Chart | None = None) -> dict[str, Any] 
     step = (height - TOP - 12) / len(far)
     for index, key in enumerate(far):
         top = TOP + step * index
-        boxes.append(_box(chart.places[key], FAR_X, top, min(step - 10, 62)))
+        boxes.append(box(chart.places[key], FAR_X, top, min(step - 10, 62)))
         centre = top + min(step - 10, 62) / 2
         if key == "fabric":
             arrows.append(_arrow(link["l2", "fabric"], _right(L2), FAR_X[0], centre))
@@ -70,19 +75,19 @@ def _right(column: tuple[int, int]) -> int:
     return column[0] + column[1]
 
 
-def _box(place: Place, column: tuple[int, int], y: float, height: float) -> dict[str, Any]:
-    lines = []
-    if place.hit_pct is not None:
-        lines.append(f"{pct_text(place.hit_pct)} hit")
-    if place.pct is not None:
-        lines.append(f"{pct_text(place.pct)} of peak")
-    if place.note:
-        lines += _wrap(place.note, 15)
-    title = _wrap(place.title, max(10, column[1] // 8))
-    first = y + height / 2 - 7.5 * (len(title) + len(lines) - 1) + 4
+def _box(place: Place, old: Place | None, column: tuple[int, int], y: float, height: float) -> dict[str, Any]:
+    """A box with its title, how full it is, and below that what the baseline's is, in its own kind of line."""
+    title = [(words, "strong") for words in _wrap(place.title, max(10, column[1] // 8))]
+    facts = [(f"{pct_text(place.hit_pct)} hit", "")] if place.hit_pct is not None else []
+    facts += [(f"{pct_text(place.pct)} of peak", "")] if place.pct is not None else []
+    facts += [(words, "") for words in _wrap(place.note, 15)] if place.note else []
+    shown = [f"{pct_text(old.hit_pct)} hit"] if old and old.hit_pct is not None and place.hit_pct is not None else []
+    shown += [pct_text(old.pct)] if old and old.pct is not None and place.pct is not None else []
+    lines = [*title, *facts, *([(f"was {', '.join(shown)}", "base")] if shown else [])]
+    first = y + height / 2 - 7.5 * (len(lines) - 1) + 4
     return {"x": column[0], "y": y, "width": column[1], "height": height, "heat": heat(place.pct),
-            "middle": column[0] + column[1] / 2, "lines": [{"text": words, "y": first + 15 * index, "strong": index < len(title)}
-                      for index, words in enumerate([*title, *lines])]}
+            "middle": column[0] + column[1] / 2, "lines": [{"text": words, "y": first + 15 * index, "css": css}
+                                                           for index, (words, css) in enumerate(lines)]}
 
 
 def _wrap(words: str, letters: int) -> list[str]:
@@ -96,7 +101,7 @@ def _wrap(words: str, letters: int) -> list[str]:
 
 def _both(inwards: Link, outwards: Link, left: tuple[int, int], right: tuple[int, int], y: float) -> list[dict[str, Any]]:
     """Data to the left above, data to the right below."""
-    return [_arrow(inwards, right[0], _right(left), y - 11), _arrow(outwards, _right(left), right[0], y + 17)]
+    return [_arrow(inwards, right[0], _right(left), y - 13), _arrow(outwards, _right(left), right[0], y + 19)]
 
 
 def _arrow(link: Link, x1: float, x2: float, y: float) -> dict[str, Any]:

@@ -24,39 +24,56 @@ def sampling_figures(page: Mapping[str, Any]) -> dict[str, Any]:
     """The figure of a page made by `source.sampling_selectors.sampling_page`."""
     if not page["series"]:
         return {}
-    return {"figure": cached_figure(page["version"], lambda: sampling_figure(page["series"], page["window"]))}
+    base = page["base"]
+    return {"figure": cached_figure((page["version"], base["version"] if base else None), lambda: sampling_figure(
+        page["series"], page["window"], base["series"] if base else (), base["window"] if base else None))}
 
 
-def sampling_figure(series: Sequence[Series], window: Window | None) -> dict[str, Any] | None:
+def sampling_figure(series: Sequence[Series], window: Window | None, base: Sequence[Series] = (),
+                    base_window: Window | None = None) -> dict[str, Any] | None:
     """Return panels with the same time axis, None where no series has a panel.
 
-    The window in which the kernel ran is light.
+    The window in which the kernel ran is light. A baseline's series lie behind those of the same name, thin and dotted, each
+    from its own kernel's first sample on.
     """
     shown = [each for each in series if each.panel and each.values.any()]
     if not shown:
         return None
     last = max(int(each.time_ns[-1]) for each in shown)
     left, right = (window.start_ns, window.end_ns) if window else (0, last)
+    base_start = base_window.start_ns if base_window else 0
+    if base_window and window:
+        right = max(right, window.start_ns + base_window.length_ns)
     margin = 0.04 * (right - left) or 1.0
     start = window.start_ns if window else 0
     axis = Range1d(start=(left - margin - start) / 1e3, end=(right + margin - start) / 1e3,
                    bounds=(min(-start, left - margin - start) / 1e3, max(last - start, right + margin - start) / 1e3))
+    behind = {(each.panel, each.name): each for each in base}
     panels = [panel for panel in PANELS if any(each.panel == panel for each in shown)]
-    plots = [_panel(panel, [each for each in shown if each.panel == panel], axis, window, start, panel == panels[-1])
-             for panel in panels]
+    plots = [_panel(panel, [each for each in shown if each.panel == panel], axis, window, start, panel == panels[-1],
+                    behind, base_start) for panel in panels]
     return item(column(*plots, sizing_mode="stretch_width"))
 
 
-def _panel(panel: str, series: Sequence[Series], axis: Range1d, window: Window | None, start_ns: int, last: bool) -> Any:
+def _panel(panel: str, series: Sequence[Series], axis: Range1d, window: Window | None, start_ns: int, last: bool,
+           behind: Mapping[tuple[str, str], Series], base_start_ns: int) -> Any:
     percent = all(each.unit == "%" for each in series)
+    olds = [old for each in series if (old := behind.get((each.panel, each.name)))]
     plot = figure(hover=[("", "$name"), ("time", "@time{0.0} µs"), ("value", "@value{0.0} @unit")], height=HEIGHT_PX[panel],
                   x_range=axis, title=TITLES[panel], tools="xpan,xwheel_zoom,xbox_zoom,reset,save",
                   x_axis_label="µs since the kernel's first sample" if last else None,
                   y_axis_label="% of peak" if percent and panel != "Hit rates" else "%" if percent else "per sample")
     if percent:
-        plot.y_range = Range1d(start=0, end=max(104.0, 1.04 * max(float(each.values.max()) for each in series)))
+        plot.y_range = Range1d(start=0, end=max(104.0, 1.04 * max(float(each.values.max()) for each in [*series, *olds])))
     else:
         plot.y_range.start = 0
+    for at, each in enumerate(series):              # behind all that is of this kernel
+        if old := behind.get((each.panel, each.name)):
+            time, values = thin(old)
+            units = [old.unit or ""] * len(values)
+            source = ColumnDataSource({"time": (time - base_start_ns) / 1e3, "value": values, "unit": units})
+            plot.step("time", "value", source=source, mode="after", line_width=1.2, line_color=SERIES[at % len(SERIES)],
+                      line_dash=(2, 3), line_alpha=0.8, name=f"baseline: {each.label}")
     for at, each in enumerate(series):
         time, values = thin(each)
         source = ColumnDataSource({"time": (time - start_ns) / 1e3, "value": values, "unit": [each.unit or ""] * len(values)})

@@ -6,11 +6,9 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from profiles.analysis.kernel import occupancy
 from profiles.analysis.kernel.anatomy import Anatomy, anatomy
 from profiles.analysis.kernel.occupancy import waves, waves_sentence
 from profiles.models import KernelStat, LaunchCounters, Profile
-from profiles.occupancy.selectors import question_of
 from profiles.rows import json_safe
 from profiles.store.counters import metrics_of
 
@@ -36,33 +34,29 @@ def anatomy_of(profile: Profile, launch: int) -> tuple[Anatomy, dict[str, str]]:
     return parts, {row["metric"]: row["unit"] for row in rows}
 
 
-def anatomy_page(kernel: KernelStat, launch: LaunchCounters) -> dict[str, Any]:
-    """Return what the parts of the page show; the figures are made of the same values."""
-    parts, units = anatomy_of(kernel.profile, launch.index)
-    return {
-        "launch": launch, "anatomy": parts, "say": parts.sentences,
-        "sides": [{"side": side, "first": side.parts[:SHOWN_PARTS], "rest": side.parts[SHOWN_PARTS:]} for side in parts.sides],
-        "memory_tables": [{
-            "name": table.title, "number": number, "columns": table.columns,
-            "rows": [[(value, column.unit, column.text, f"table:{table.title}:{row[0]}:{column.name}")
-                      for value, column in zip(row, table.columns, strict=True)]
-                     for row in table.rows]} for number, table in enumerate(parts.tables)],
-        "opcodes": parts.mix.opcodes[:SHOWN_OPCODES] if parts.mix else [],
-        "more_opcodes": parts.mix.opcodes[SHOWN_OPCODES:] if parts.mix else [],
-        "issue_steps": _steps(parts), "waves": _waves(launch), "what_if": occupancy.answer(question_of(launch, kernel)),
-        "shares": [{"share": share, "active_pct": 100.0 * share.average / share.elapsed if share.elapsed else None}
-                   for share in parts.shares],
-        "detail_sections": [
-            {"name": section.name, "lines": [{"line": line, "unit": units.get(line.metric, ""), "text": _text(line.value)}
-                                             for line in section.lines]} for section in parts.sections],
-    }
+def side_rows(anatomy: Anatomy) -> list[dict[str, Any]]:
+    return [{"side": side, "first": side.parts[:SHOWN_PARTS], "rest": side.parts[SHOWN_PARTS:]} for side in anatomy.sides]
+
+
+def memory_rows(anatomy: Anatomy) -> list[dict[str, Any]]:
+    """Return the tables; each cell: value, unit, whether it is text, the key under which a baseline has it."""
+    return [{
+        "name": table.title, "number": number, "columns": table.columns,
+        "rows": [[(value, column.unit, column.text, f"table:{table.title}:{row[0]}:{column.name}")
+                  for value, column in zip(row, table.columns, strict=True)]
+                 for row in table.rows]} for number, table in enumerate(anatomy.tables)]
+
+
+def section_rows(anatomy: Anatomy, units: Mapping[str, str]) -> list[dict[str, Any]]:
+    return [{"name": section.name, "lines": [{"line": line, "unit": units.get(line.metric, ""), "text": _text(line.value)}
+                                             for line in section.lines]} for section in anatomy.sections]
 
 
 def _text(value: float | str) -> str:
     return value if isinstance(value, str) else f"{value:,.10g}"
 
 
-def _waves(launch: LaunchCounters) -> dict[str, Any] | None:
+def wave_bars(launch: LaunchCounters) -> dict[str, Any] | None:
     """The waves of the grid as bars, the middle ones left out where there are many."""
     facts = launch.facts
     blocks, per_sm = facts["launch"].get("grid_size"), facts["occupancy"].get("blocks_per_sm")
@@ -81,11 +75,11 @@ def _waves(launch: LaunchCounters) -> dict[str, Any] | None:
     return {"sentence": waves_sentence(grid, int(blocks), per_sm * int(sms), launch.duration_ns), "shown": [*bars, last]}
 
 
-def _steps(parts: Anatomy) -> list[dict[str, Any]]:
-    steps = parts.issue.ladder
-    most = steps[0][1] if steps else 0.0
+def steps(parts: Anatomy) -> list[dict[str, Any]]:
+    rungs = parts.issue.ladder
+    most = rungs[0][1] if rungs else 0.0
     return [{"name": name, "warps": value, "meaning": meaning, "pct": 100.0 * value / most if most else 0.0}
-            for name, value, meaning in steps]
+            for name, value, meaning in rungs]
 
 
 def anatomy_json(kernel: KernelStat, params: Mapping[str, str]) -> dict[str, Any] | None:

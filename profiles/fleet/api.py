@@ -14,8 +14,9 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from profiles.fleet import capture_services, gpu_selectors, selectors, services
+from profiles.fleet import capture_services, selectors, services
 from profiles.fleet.browse import capture_selectors
+from profiles.fleet.slow import gpu_selectors
 from profiles.models import FleetCapture
 from workers.agent.wire import MOST_BYTES, BatchRefused
 

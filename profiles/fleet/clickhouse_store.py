@@ -46,10 +46,10 @@ from profiles.fleet.days import (
     month_of,
     spans,
 )
-from profiles.fleet.gpu_hours import KINDS, GpuHours
 from profiles.fleet.merge import Hours, Merged
 from profiles.fleet.models import FleetDay, FleetSignature
 from profiles.fleet.naming import numbered, write_names
+from profiles.fleet.slow.gpu_hours import KINDS, GpuHours
 from profiles.fleet.store import SAMPLED, Coverage, Forgotten, Question, SumRow, Window, answering_table, sum_row, watching_table
 from profiles.fleet.tables import BY_NAME, LEVELS, TABLES, FactTable, table_name
 
@@ -165,13 +165,19 @@ class ClickHouseStore:
         return [(step, _word(group, words), _coverage(watched), whole_number(total), estimate)
                 for step, group, total, estimate, *watched in found]
 
-    def telemetry(self, question: Question, step_hours: int | None = None) -> list[tuple[int, int, dict[str, float]]]:
+    def watched_gpus(self, question: Question) -> list[tuple[int, int, Coverage, float]]:
+        found = self._answer("SELECT key, context, sum(windows), sum(observed_ns), sum(wall_ns), sum(estimate_ns) FROM "
+                             f"({self._rows(BY_NAME['gpus'], question, 'gpu')}) GROUP BY key, context ORDER BY key, context")
+        return [(gpu, context, Coverage(*watched), estimate) for gpu, context, *watched, estimate in found]
+
+    def telemetry(self, question: Question, step_hours: int | None = None,
+                  columns: Sequence[str] = tuple(BY_NAME["telemetry"].sums)) -> list[tuple[int, int, dict[str, float]]]:
         table = BY_NAME["telemetry"]
-        sums = ", ".join(f"sum({name})" for name in table.sums)
+        sums = ", ".join(f"sum({name})" for name in columns)
         rows = self._rows(table, question, "gpu", coarsest=coarsest_of(step_hours, question.window))
         found = self._answer(f"SELECT {_step(question, step_hours)} AS step, key, {sums} "
                              f"FROM ({rows}) GROUP BY step, key ORDER BY step, key")
-        return [(step, gpu, dict(zip(table.sums, map(float, each), strict=True))) for step, gpu, *each in found]
+        return [(step, gpu, dict(zip(columns, map(float, each), strict=True))) for step, gpu, *each in found]
 
     def gpu_hours(self, question: Question) -> GpuHours:
         rows = self._rows(BY_NAME["gpu_kernels"], question, "0", coarsest="hour")

@@ -14,7 +14,7 @@ from django.db import connection
 from django.db.models import Count, F, Max, Q
 from django.db.models.functions import TruncMonth
 
-from profiles.fleet.models import FleetDay, FleetMonth
+from profiles.fleet.models import FleetDay, FleetHour, FleetMonth
 from profiles.fleet.store import Window
 
 DAY_HOURS = 24
@@ -24,6 +24,8 @@ UNSUMMED = Q(rolled=None) | Q(rolled__lt=F("written"))
 _WRITTEN = """INSERT INTO profiles_fleetday AS d (day, written, compacted) VALUES (%s, clock_timestamp(), 0)
 ON CONFLICT (day) DO UPDATE SET written = greatest(clock_timestamp(), coalesce(d.rolled, d.written) + interval '1 microsecond'),
     compacted = least(d.compacted, %s), closed = NULL"""
+_HOURS_WRITTEN = """INSERT INTO profiles_fleethour (hour, written) SELECT hour, clock_timestamp() FROM unnest(%s::bigint[]) hour
+ON CONFLICT (hour) DO UPDATE SET written = excluded.written, compared = NULL"""
 _MONTH_SUMMED = """INSERT INTO profiles_fleetmonth (month, rolled)
 SELECT %s, greatest(clock_timestamp(), max(rolled)) FROM profiles_fleetday WHERE day >= %s AND day < %s
 ON CONFLICT (month) DO UPDATE SET rolled = excluded.rolled"""
@@ -50,11 +52,13 @@ def month_end(month: int) -> int:
 def mark_written(hours: Iterable[int]) -> None:
     """Note that rows of hours came; call it after them, in the transaction that keeps them. In order: no two wait crosswise."""
     first: dict[int, int] = {}
-    for hour in sorted(hours):
+    ordered = sorted(set(hours))
+    for hour in ordered:
         first.setdefault(hour // DAY_HOURS, hour)
     with connection.cursor() as cursor:
         for day, hour in sorted(first.items()):
             cursor.execute(_WRITTEN, [date_of(day), hour])
+        cursor.execute(_HOURS_WRITTEN, [ordered])
     months = {date_of(month_of(day)) for day in first}
     FleetMonth.objects.filter(month__in=months, closed__isnull=False).update(closed=None)
 
@@ -182,8 +186,10 @@ def _summed_months(window: Window) -> list[int]:
 
 
 def forget_days(days: Iterable[int]) -> None:
-    """Remove days without a row, and months without a day."""
-    FleetDay.objects.filter(day__in=[date_of(day) for day in days]).delete()
+    """Remove days without a row with their hours, and months without a day."""
+    dates = {date_of(day): day for day in days}
+    FleetDay.objects.filter(day__in=list(dates)).delete()
+    FleetHour.objects.filter(hour__in=[day * DAY_HOURS + hour for day in dates.values() for hour in range(DAY_HOURS)]).delete()
     months = FleetDay.objects.annotate(month=TruncMonth("day")).values("month")
     FleetMonth.objects.exclude(month__in=months).delete()
 

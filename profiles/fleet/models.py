@@ -148,6 +148,20 @@ class FleetDay(models.Model):
         return self.day.isoformat()
 
 
+class FleetHour(models.Model):
+    """Hours with data, and what their GPUs are told from once they rest: `compared` (docs/fleet.md, "Slow GPUs")."""
+
+    hour = models.BigIntegerField(primary_key=True)         # since 1970
+    written = models.DateTimeField()                        # when rows of it last came
+    compared = models.BinaryField(null=True)                # `compared.packed`; None: rows came since, or it is too old to be kept
+
+    class Meta:
+        indexes = [models.Index(fields=["hour"], name="fleethour_compared", condition=models.Q(compared__isnull=False))]
+
+    def __str__(self) -> str:
+        return f"{self.hour}"
+
+
 class FleetMonth(models.Model):
     """Months that were summed of their days; whether the sum still holds follows from `FleetDay`."""
 

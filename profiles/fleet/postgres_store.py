@@ -25,10 +25,10 @@ from profiles.fleet.days import (
     month_end,
     spans,
 )
-from profiles.fleet.gpu_hours import KINDS, GpuHours
 from profiles.fleet.merge import Hours, Merged
 from profiles.fleet.naming import write_names
 from profiles.fleet.postgres_tables import LOCK, PARTITION, make_partitions
+from profiles.fleet.slow.gpu_hours import KINDS, GpuHours
 from profiles.fleet.store import SAMPLED, Coverage, Forgotten, Question, SumRow, Window, answering_table, sum_row, watching_table
 from profiles.fleet.tables import BY_NAME, LEVELS, TABLES, FactTable, table_name
 
@@ -108,15 +108,22 @@ class PostgresStore:
             return [(int(hour), key, _coverage(watched), int(total), float(estimate))
                     for hour, key, total, estimate, *watched in cursor.fetchall()]
 
-    def telemetry(self, question: Question, step_hours: int | None = None) -> list[tuple[int, int, dict[str, float]]]:
+    def watched_gpus(self, question: Question) -> list[tuple[int, int, Coverage, float]]:
+        rows, given = self._rows(BY_NAME["gpus"], question, "f.gpu", "")
+        with connection.cursor() as cursor:         # a GPU's sums stay far below 2^63
+            cursor.execute("SELECT key, context, sum(windows)::bigint, sum(observed_ns)::bigint, sum(wall_ns)::bigint, "
+                           f"sum(estimate_ns) FROM ({rows}) r GROUP BY 1, 2 ORDER BY 1, 2", given)
+            return [(gpu, context, Coverage(*watched), estimate) for gpu, context, *watched, estimate in cursor.fetchall()]
+
+    def telemetry(self, question: Question, step_hours: int | None = None,
+                  columns: Sequence[str] = tuple(BY_NAME["telemetry"].sums)) -> list[tuple[int, int, dict[str, float]]]:
         table = BY_NAME["telemetry"]
         rows, given = self._rows(table, question, "f.gpu", "", coarsest_of(step_hours, question.window))
         step = step_hours or question.window.to_hour + 1
         with connection.cursor() as cursor:
-            cursor.execute(f"SELECT greatest(hour / %s * %s, %s), key, {', '.join(f'sum({name})' for name in table.sums)} "
+            cursor.execute(f"SELECT greatest(hour / %s * %s, %s), key, {', '.join(f'sum({name})::float8' for name in columns)} "
                            f"FROM ({rows}) r GROUP BY 1, 2 ORDER BY 1, 2", [step, step, question.window.from_hour, *given])
-            return [(int(hour), int(gpu), dict(zip(table.sums, map(float, sums), strict=True)))
-                    for hour, gpu, *sums in cursor.fetchall()]
+            return [(hour, gpu, dict(zip(columns, sums, strict=True))) for hour, gpu, *sums in cursor.fetchall()]
 
     def gpu_hours(self, question: Question) -> GpuHours:
         """Rows are sent packed, some thousand to a field: one at a time, sending takes three times as long."""

@@ -37,6 +37,7 @@ from profiles.fleet.days import (
 )
 from profiles.fleet.merge import merge
 from profiles.fleet.models import FleetAgent, FleetBatch, FleetDay
+from profiles.fleet.slow.compared_services import compare_rested
 from profiles.fleet.stores import fleet_store
 from profiles.rows import json_safe
 from workers import jobs
@@ -232,7 +233,10 @@ def days_to_sum(now: Any = None) -> list[int]:
 
 
 def fleet_tend() -> list[int]:
-    """Sum days and months that rest, join parts of hours that ended, forget what is older than kept; return the days summed."""
+    """Sum days and months that rest, join parts of hours that ended, compare their GPUs, forget what is older than kept.
+
+    Returns the days summed.
+    """
     days, store = days_to_sum(), fleet_store()
     if days:
         store.roll_up(days)
@@ -245,6 +249,7 @@ def fleet_tend() -> list[int]:
         day = day_number(row.day)
         if row.compacted < min(ended, (day + 1) * DAY_HOURS) and ended > day * DAY_HOURS:
             store.compact(day, ended)
+    compare_rested(ended, timezone.now() - SETTLED)
     _forget_old(today)
     return days
 

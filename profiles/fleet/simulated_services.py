@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.db import transaction
 
 from profiles.fleet.merge import key_of
-from profiles.fleet.models import FleetAgent, FleetContext, FleetGpu, FleetKernel, FleetSignature
+from profiles.fleet.models import FleetAgent, FleetContext, FleetGpu, FleetHour, FleetKernel, FleetSignature
 from profiles.fleet.services import merge_waiting
 from profiles.fleet.stores import fleet_store
 
@@ -19,6 +19,7 @@ def forget_simulated() -> dict[str, int]:
         agents.delete()
         contexts = dict(FleetContext.objects.filter(simulated=True).values_list("id", "gpu_model"))
         gone = fleet_store().forget(list(contexts), [key_of("gpu_model", model, True) for model in set(contexts.values())])
+        FleetHour.objects.update(compared=None)         # other GPUs are compared with those that are left
         counts["rows of sums"] = gone.rows
         counts["GPUs"] = FleetGpu.objects.filter(id__in=gone.gpus).delete()[0]
         signatures = FleetSignature.objects.filter(id__in=gone.signatures)

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from profiles.fleet.gpu_hours import GpuHours
 from profiles.fleet.merge import Merged
+from profiles.fleet.slow.gpu_hours import GpuHours
 from profiles.fleet.tables import BY_NAME, FactTable
 
 GROUPS = ("kernel", "signature", "build", "job", "model", "gpu_model", "gpu", "host")
@@ -135,8 +135,12 @@ class FleetStore(Protocol):
         Any group but "kernel" and "signature".
         """
 
-    def telemetry(self, question: Question, step_hours: int | None = None) -> list[tuple[int, int, dict[str, float]]]:
-        """Return (first hour of a step, GPU, sums of each column of the table "telemetry") of GPUs; one step without its length."""
+    def watched_gpus(self, question: Question) -> list[tuple[int, int, Coverage, float]]:
+        """Return (GPU, context, coverage, estimate_ns) of a window; `sampled` is left out of the coverage."""
+
+    def telemetry(self, question: Question, step_hours: int | None = None,
+                  columns: Sequence[str] = tuple(BY_NAME["telemetry"].sums)) -> list[tuple[int, int, dict[str, float]]]:
+        """Return (first hour of a step, GPU, sums of columns of the table "telemetry") of GPUs; one step without its length."""
 
     def gpu_hours(self, question: Question) -> GpuHours:
         """Return the kernels that GPUs spend most time in, by hour."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
+
+from profiles.counters.kernel_page import KernelPage
 
 
 @dataclass(frozen=True)
@@ -33,81 +35,220 @@ class Versus:
         return f"{min(100.0, max(0.0, self.baseline)):.2f}"
 
 
-def measures(page: Mapping[str, Any]) -> dict[str, Measure]:
-    """Return the numbers of a page made by `counters.selectors.kernel_page`."""
-    found: dict[str, Measure] = {}
+Found = Iterator[tuple[str, str, Any, str]]      # what follows the kind in the key, label, value, unit
 
-    def add(tab: str, key: str, label: str, value: Any, unit: str) -> None:
-        if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
-            found.setdefault(key, Measure(key, tab, label, float(value), unit))
 
-    kernel, whole = page["kernel"], page["whole"]
+def _time(page: KernelPage) -> Found:
     for name, label in (("total_ns", "Total"), ("mean_ns", "Mean"), ("p50_ns", "p50"), ("p95_ns", "p95"), ("min_ns", "Shortest"),
                         ("max_ns", "Longest")):
-        add("launches", f"time:{name}", label, getattr(kernel, name), "ns")
-    add("launches", "time:launches", "Launches", kernel.launches, "")
-    if whole is None:
-        return found
-    add("", "head:roof", "Of its roof", whole.point.roof_pct, "pct")
-    add("", "head:occupancy", "Occupancy", whole.occupancy.achieved_pct, "pct")
-    for bar in page["sol"]:
-        add("", f"sol:{bar['label']}", bar["label"], bar["pct"], "pct")
-    for each in page["sides"]:
-        for part in each["side"].parts:
-            add("", f"part:{part.metric}", part.title, part.pct, "pct")
-    for each in page["judged"]:
-        add("", f"judged:{each.measure.metric}", each.measure.label, each.value, "pct")
-    for part in page["work"]:
-        add("", f"work:{part['name']}", part["name"], part["flop"], "FLOP")
-    add("", "work:dram", "DRAM traffic", whole.point.dram_bytes, "bytes")
-    add("", "work:sm_clock", "SM clock", whole.sm_clock_hz, "Hz")
-    _memory(page, add)
-    _warps(page, add)
-    for each in page["parameters"]:
-        add("launches", f"parameter:{each['label']}", each["label"], each["value"], "bytes" if each["unit"] == "B" else "")
-    for section in page["detail_sections"]:
-        for each in section["lines"]:
-            add("raw", f"detail:{each['line'].metric}", each["line"].label, each["line"].value, each["unit"])
-    return found
+        yield name, label, getattr(page.kernel, name), "ns"
+    yield "launches", "Launches", page.kernel.launches, ""
 
 
-def _memory(page: Mapping[str, Any], add: Any) -> None:
-    for link in page["anatomy"].chart.links:
-        add("memory", f"link:{link.source}:{link.target}", f"{link.source} to {link.target}", link.amount,
-            "bytes" if link.unit == "B" else link.unit)
-    for name, place in page["anatomy"].chart.places.items():
-        add("memory", f"place:{name}", place.title, place.pct, "pct")
-        add("memory", f"hit:{name}", f"{place.title} hit rate", place.hit_pct, "pct")
-    for table in page["memory_tables"]:
+def _head(page: KernelPage) -> Found:
+    if page.whole is not None:
+        yield "roof", "Of its roof", page.whole.point.roof_pct, "pct"
+        yield "occupancy", "Occupancy", page.whole.occupancy.achieved_pct, "pct"
+
+
+def _sol(page: KernelPage) -> Found:
+    for bar in page.sol:
+        yield bar["label"], bar["label"], bar["pct"], "pct"
+
+
+def _part(page: KernelPage) -> Found:
+    for side in page.anatomy.sides:
+        for part in side.parts:
+            yield part.metric, part.title, part.pct, "pct"
+
+
+def _judged(page: KernelPage) -> Found:
+    for each in page.judged:
+        yield each.measure.metric, each.measure.label, each.value, "pct"
+
+
+def _work(page: KernelPage) -> Found:
+    for part in page.work:
+        yield part["name"], part["name"], part["flop"], "FLOP"
+    if page.whole is not None:
+        yield "dram", "DRAM traffic", page.whole.point.dram_bytes, "bytes"
+        yield "sm_clock", "SM clock", page.whole.sm_clock_hz, "Hz"
+
+
+def _link(page: KernelPage) -> Found:
+    for link in page.anatomy.chart.links:
+        yield (f"{link.source}:{link.target}", f"{link.source} to {link.target}", link.amount,
+               "bytes" if link.unit == "B" else link.unit)
+
+
+def _link_rate(page: KernelPage) -> Found:
+    for link in page.anatomy.chart.links:
+        yield f"{link.source}:{link.target}", f"{link.source} to {link.target}, rate", link.rate, (
+            "byte/s" if link.unit == "B" else f"{link.unit}/s")
+
+
+def _link_pct(page: KernelPage) -> Found:
+    for link in page.anatomy.chart.links:
+        yield f"{link.source}:{link.target}", f"{link.source} to {link.target}, of peak", link.pct, "pct"
+
+
+def _place(page: KernelPage) -> Found:
+    for name, place in page.anatomy.chart.places.items():
+        yield name, place.title, place.pct, "pct"
+
+
+def _hit(page: KernelPage) -> Found:
+    for name, place in page.anatomy.chart.places.items():
+        yield name, f"{place.title} hit rate", place.hit_pct, "pct"
+
+
+def _waste(page: KernelPage) -> Found:
+    for waste in page.anatomy.wastes:
+        yield waste.what, f"{waste.what}, more than needed", waste.excess_pct, "pct"
+
+
+def _table(page: KernelPage) -> Found:
+    for table in page.memory_tables:
         for row in table["rows"]:
             for value, unit, is_text, key in row:
                 if not is_text:
-                    add("memory", key, key.removeprefix("table:").replace(":", ", "), value, unit)
+                    rest = key.removeprefix("table:")
+                    yield rest, rest.replace(":", ", "), value, unit
 
 
-def _warps(page: Mapping[str, Any], add: Any) -> None:
-    whole, anatomy = page["whole"], page["anatomy"]
-    add("warps", "occupancy:theoretical", "Occupancy at most", whole.occupancy.theoretical_pct, "pct")
-    for limit in page["limits"]:
-        add("warps", f"limit:{limit['name']}", limit["name"], limit["blocks"], "")
-    for each in page["shares"]:
-        add("warps", f"share:{each['share'].unit}", f"{each['share'].unit} active", each["active_pct"], "pct")
-    for step in page["issue_steps"]:
-        add("warps", f"step:{step['name']}", step["name"], step["warps"], "")
-    for stall in page["stalls"]:
-        add("warps", f"stall:{stall['reason']}", stall["known"].title, stall["cycles"], "")
-        add("warps", f"stallshare:{stall['reason']}", stall["known"].title, stall["share_pct"], "pct")
-    for pipe in anatomy.pipes:
-        add("warps", f"pipe:{pipe.name}", pipe.name, pipe.pct, "pct")
-    if anatomy.mix:
-        for opcode in anatomy.mix.opcodes:
-            add("warps", f"opcode:{opcode.name}", opcode.name, opcode.warps, "")
-        for group, _, share in anatomy.mix.groups:
-            add("warps", f"group:{group}", group, share, "pct")
+def _occupancy(page: KernelPage) -> Found:
+    if page.whole is not None:
+        yield "theoretical", "Occupancy at most", page.whole.occupancy.theoretical_pct, "pct"
+        yield "waves", "Waves", page.whole.occupancy.waves, ""
+        yield "tail", "Last wave full", page.whole.occupancy.tail_pct, "pct"
 
 
-def versus(page: Mapping[str, Any], baseline: Mapping[str, Any]) -> dict[str, Versus]:
-    """Return every number that both results have, with the change from the baseline."""
-    mine, other = measures(page), measures(baseline)
-    return {key: Versus(each, other[key].value, 100.0 * (each.value / other[key].value - 1.0) if other[key].value else None)
-            for key, each in mine.items() if key in other}
+def _limit(page: KernelPage) -> Found:
+    for limit in page.limits:
+        yield limit["name"], limit["name"], limit["blocks"], ""
+
+
+def _share(page: KernelPage) -> Found:
+    for each in page.shares:
+        yield each["share"].unit, f"{each['share'].unit} active", each["active_pct"], "pct"
+
+
+def _spread(page: KernelPage) -> Found:
+    for each in page.anatomy.shares:
+        for name in ("average", "least", "most"):
+            yield f"{each.unit}:{name}", f"{each.unit} active cycles, {name}", getattr(each, name), ""
+        yield f"{each.unit}:spread", f"{each.unit} spread", each.spread_pct, "pct"
+
+
+def _step(page: KernelPage) -> Found:
+    for step in page.issue_steps:
+        yield step["name"], step["name"], step["warps"], ""
+
+
+def _scheduler(page: KernelPage) -> Found:
+    if page.whole is not None:
+        yield "ipc", "Instructions per SM and cycle", page.whole.scheduler.ipc, ""
+
+
+def _stall(page: KernelPage) -> Found:
+    for stall in page.stalls:
+        yield stall["reason"], stall["known"].title, stall["cycles"], ""
+
+
+def _stall_share(page: KernelPage) -> Found:
+    for stall in page.stalls:
+        yield stall["reason"], stall["known"].title, stall["share_pct"], "pct"
+
+
+def _stall_sampled(page: KernelPage) -> Found:
+    for stall in page.stalls:
+        yield stall["reason"], f"{stall['known'].title}, sampled", stall["samples_pct"], "pct"
+
+
+def _pipe(page: KernelPage) -> Found:
+    for pipe in page.anatomy.pipes:
+        yield pipe.name, pipe.name, pipe.pct, "pct"
+
+
+def _mix(page: KernelPage) -> Found:
+    if page.anatomy.mix:
+        yield "total", "Warp instructions", page.anatomy.mix.total, ""
+        yield "active", "Active threads", page.anatomy.mix.active_threads, ""
+        yield "predicated", "Active threads, not predicated off", page.anatomy.mix.predicated_threads, ""
+
+
+def _opcode(page: KernelPage) -> Found:
+    for opcode in page.anatomy.mix.opcodes if page.anatomy.mix else ():
+        yield opcode.name, opcode.name, opcode.warps, ""
+
+
+def _opcode_share(page: KernelPage) -> Found:
+    for opcode in page.anatomy.mix.opcodes if page.anatomy.mix else ():
+        yield opcode.name, f"{opcode.name}, share", opcode.share_pct, "pct"
+
+
+def _group(page: KernelPage) -> Found:
+    for group, _, share in page.anatomy.mix.groups if page.anatomy.mix else ():
+        yield group, group, share, "pct"
+
+
+def _parameter(page: KernelPage) -> Found:
+    for each in page.parameters:
+        yield each["label"], each["label"], each["value"], "bytes" if each["unit"] == "B" else ""
+
+
+def _detail(page: KernelPage) -> Found:
+    for section in page.detail_sections:
+        for each in section["lines"]:
+            yield each["line"].metric, each["line"].label, each["line"].value, each["unit"]
+
+
+# kind, with which a key begins -> the tab that it stands on, what finds it. All but "time" are of counters.
+KINDS: dict[str, tuple[str, Callable[[KernelPage], Found]]] = {
+    "time": ("launches", _time), "head": ("", _head), "sol": ("", _sol), "part": ("", _part), "judged": ("", _judged),
+    "work": ("", _work),
+    "link": ("memory", _link), "linkrate": ("memory", _link_rate), "linkpct": ("memory", _link_pct), "place": ("memory", _place),
+    "hit": ("memory", _hit), "waste": ("memory", _waste), "table": ("memory", _table),
+    "occupancy": ("warps", _occupancy), "limit": ("warps", _limit), "share": ("warps", _share), "spread": ("warps", _spread),
+    "step": ("warps", _step), "scheduler": ("warps", _scheduler), "stall": ("warps", _stall), "stallshare": ("warps", _stall_share),
+    "stallsampled": ("warps", _stall_sampled), "pipe": ("warps", _pipe), "mix": ("warps", _mix), "opcode": ("warps", _opcode),
+    "opcodeshare": ("warps", _opcode_share), "group": ("warps", _group),
+    "parameter": ("launches", _parameter), "detail": ("raw", _detail),
+}
+
+
+def measures(page: KernelPage, kind: str) -> dict[str, Measure]:
+    """Return the numbers of one kind, by key; none where nothing was counted."""
+    if kind not in KINDS or (kind != "time" and page.whole is None):
+        return {}
+    tab, find = KINDS[kind]
+    found: dict[str, Measure] = {}
+    for rest, label, value, unit in find(page):
+        if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
+            found.setdefault(f"{kind}:{rest}", Measure(f"{kind}:{rest}", tab, label, float(value), unit))
+    return found
+
+
+class Overlay:
+    """The numbers that two results both have, with the change; a kind is computed when one of its keys is asked for."""
+
+    def __init__(self, page: KernelPage, baseline: KernelPage) -> None:
+        self._page, self._baseline = page, baseline
+        self._kinds: dict[str, dict[str, Versus]] = {}
+
+    def get(self, key: str) -> Versus | None:
+        return self.kind(key.partition(":")[0]).get(key)
+
+    def kind(self, kind: str) -> dict[str, Versus]:
+        if kind not in self._kinds:
+            mine, other = measures(self._page, kind), measures(self._baseline, kind)
+            self._kinds[kind] = {key: Versus(each, other[key].value, _change_pct(each.value, other[key].value))
+                                 for key, each in mine.items() if key in other}
+        return self._kinds[kind]
+
+    def all(self) -> list[Versus]:
+        return [each for kind in KINDS for each in self.kind(kind).values()]
+
+
+def _change_pct(value: float, baseline: float) -> float | None:
+    return 100.0 * (value / baseline - 1.0) if baseline else None

@@ -8,7 +8,10 @@ from django.views.decorators.http import require_safe
 
 from profiles.advice.selectors import advice_lines, people
 from profiles.charts import counters as charts
+from profiles.counters.kernel_page import KernelPage
 from profiles.kernel import selectors, tabs
+from profiles.kernel.measures import Overlay
+from profiles.kernel.rules_at import rules_at
 from profiles.models import KernelStat
 
 VIEWS = ("", "memory", "warps", "launches", "rules", "raw")        # tabs of this page; Source and Over time have their own
@@ -20,9 +23,12 @@ def kernel(request: HttpRequest, pk: int, kernel_pk: int, tab: str = "") -> Http
     if tab not in VIEWS:
         raise Http404("no such tab")
     row = get_object_or_404(KernelStat.objects.select_related("profile"), pk=kernel_pk, profile_id=pk)
-    page = selectors.with_baseline(selectors.page_of(row, request.GET), request.GET)
-    title = next(each.title for each in tabs.TABS if each.name == tab)
-    page |= {"tab": tab, "tab_title": title}
+    page, baseline = KernelPage(row, request.GET), selectors.baseline_page(request.GET)
+    shown = page.context() | {
+        "tab": tab, "tab_title": next(each.title for each in tabs.TABS if each.name == tab), "baseline": baseline,
+        "overlay": Overlay(page, baseline.page) if baseline else None, "rules_at": lambda: rules_at(page.rules)}
     if tab == "":
-        page |= {"advice": advice_lines(row), "people": people()}
-    return render(request, f"profiles/kernel/tab_{tab or 'summary'}.html", page | charts.tab_figures(page, tab))
+        shown |= {"advice": advice_lines(row), "people": people()}
+    if page.whole is not None:
+        shown |= charts.tab_figures(page, baseline.page if baseline and baseline.page.whole else None, tab)
+    return render(request, f"profiles/kernel/tab_{tab or 'summary'}.html", shown)

@@ -3,54 +3,43 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from django.db.models import Q
 
-from profiles.counters.selectors import kernel_page, rule_rows
+from profiles.counters.kernel_page import KernelPage
+from profiles.counters.rules import rule_rows
 from profiles.kernel import tabs
-from profiles.kernel.measures import versus
+from profiles.kernel.measures import Overlay
 from profiles.kernel.rules_at import rules_at
 from profiles.models import KernelStat, Profile
+from profiles.source.baseline import baseline_of
 
 OFFERED = 30                             # results in the list of baselines
 
 
-def page_of(kernel: KernelStat, params: Mapping[str, str]) -> dict[str, Any]:
-    """Return what a kernel shows, of all launches or of one."""
-    page = kernel_page(kernel, params)
-    if page["whole"] is None:
-        return page | {"rules_at": {}, "rules": []}
-    return page | {"rules_at": rules_at(page["rules"])}
+@dataclass(frozen=True)
+class Baseline:
+    """The result that lies over a page. `launch`: its number, "" for all together."""
+
+    kernel: KernelStat
+    launch: str
+    page: KernelPage
+
+
+def baseline_page(params: Mapping[str, str]) -> Baseline | None:
+    """Return the result that the address asks for, None without."""
+    chosen = baseline_of(params)
+    if chosen is None:
+        return None
+    kernel, launch = chosen
+    return Baseline(kernel, launch, KernelPage(kernel, {"launch": launch} if launch else {}))
 
 
 def rules_for(kernel: KernelStat, part: str) -> list[Mapping[str, Any]]:
     """Return the rules that stand at one part, for the pages of a kernel that are not made of its counters."""
     return rules_at(rule_rows(kernel.counter_launches.filter(incomplete="")))[part]
-
-
-def baseline_of(params: Mapping[str, str]) -> tuple[KernelStat, str] | None:
-    """Return the result that `?baseline=KERNEL` or `KERNEL-LAUNCH` names: the kernel and the launch, "" for all."""
-    number, _, launch = params.get("baseline", "").partition("-")
-    if not (number.isascii() and number.isdecimal() and len(number) < 18):
-        return None
-    kernel = KernelStat.objects.select_related("profile").filter(
-        pk=int(number), profile__status=Profile.Status.READY).first()
-    if kernel is None:
-        return None
-    is_launch = launch.isascii() and launch.isdecimal() and len(launch) < 10
-    known = is_launch and kernel.counter_launches.filter(incomplete="", index=int(launch)).exists()
-    return (kernel, launch if known else "")
-
-
-def with_baseline(page: dict[str, Any], params: Mapping[str, str]) -> dict[str, Any]:
-    """Return the page with the overlay that the address asks for."""
-    chosen = baseline_of(params)
-    if chosen is None:
-        return page | {"baseline": None, "overlay": {}}
-    kernel, launch = chosen
-    base = page_of(kernel, {"launch": launch} if launch else {})
-    return page | {"baseline": {"kernel": kernel, "launch": launch, "page": base}, "overlay": versus(page, base)}
 
 
 def candidates(kernel: KernelStat, find: str) -> list[dict[str, Any]]:
@@ -69,31 +58,27 @@ def candidates(kernel: KernelStat, find: str) -> list[dict[str, Any]]:
             for number, each in enumerate([*first, *more])]
 
 
-def launches_offered(page: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Other launches of the same kernel, which may lie over one that is shown alone."""
-    kernel = page["kernel"]
-    return [{"baseline": f"{kernel.pk}-{row.index}", "index": row.index, "duration_ns": row.duration_ns}
-            for row in page.get("launches", []) if hasattr(row, "incomplete") and not row.incomplete][:OFFERED]
-
-
 def frame(kernel: KernelStat, current: str, params: Mapping[str, str]) -> dict[str, Any]:
     """Return what the pinned header and the tabs of every page of a kernel show."""
     given = {name: params[name] for name in tabs.KEPT if params.get(name)}
     chosen = baseline_of(params)
     find = params.get("find", "")[:200]
-    launches = list(kernel.counter_launches.filter(incomplete="").only("index", "duration_ns", "kernel_id"))
-    return {"kernel": kernel, "profile": kernel.profile, "tabs": tabs.tabs(kernel, current, given), "chosen": chosen,
+    holds = tabs.holdings(kernel)
+    own = [{"baseline": f"{kernel.pk}-{index}", "index": index, "duration_ns": duration_ns}
+           for index, duration_ns in holds.complete.items()][:OFFERED]
+    return {"kernel": kernel, "profile": kernel.profile, "tabs": tabs.tabs(kernel, holds, current, given), "chosen": chosen,
             "given": given, "candidates": candidates(kernel, find), "find": find, "moved": tabs.MOVED,
-            "here": tabs.address(kernel, current),
-            "own_launches": launches_offered({"kernel": kernel, "launches": launches}) if len(launches) > 1 else []}
+            "here": tabs.address(kernel, current), "own_launches": own if len(own) > 1 else [],
+            "overlay": Overlay(KernelPage(kernel, params), KernelPage(chosen[0], {})) if chosen else None}
 
 
 def overlay_json(kernel: KernelStat, params: Mapping[str, str]) -> dict[str, Any] | None:
     """Return every number of the page beside the baseline's; None where no known baseline is named."""
-    page = with_baseline(page_of(kernel, params), params)
-    if page["baseline"] is None:
+    baseline = baseline_page(params)
+    if baseline is None:
         return None
-    return {"kernel": kernel.pk, "baseline": page["baseline"]["kernel"].pk, "baseline_launch": page["baseline"]["launch"] or None,
-            "measures": [{"key": key, "tab": each.measure.tab or "summary", "label": each.measure.label, "unit": each.measure.unit,
-                          "value": each.measure.value, "baseline": each.baseline, "change_pct": each.change_pct}
-                         for key, each in page["overlay"].items()]}
+    return {"kernel": kernel.pk, "baseline": baseline.kernel.pk, "baseline_launch": baseline.launch or None,
+            "measures": [{"key": each.measure.key, "tab": each.measure.tab or "summary", "label": each.measure.label,
+                          "unit": each.measure.unit, "value": each.measure.value, "baseline": each.baseline,
+                          "change_pct": each.change_pct}
+                         for each in Overlay(KernelPage(kernel, params), baseline.page).all()]}

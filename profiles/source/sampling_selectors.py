@@ -7,6 +7,7 @@ from typing import Any
 
 from profiles.analysis.kernel import sampling
 from profiles.models import KernelStat, Profile
+from profiles.source.baseline import baseline_of
 from profiles.source.selectors import chosen_index, launches_inside
 from profiles.store import source as store
 from profiles.store.counters import metrics_of
@@ -23,7 +24,31 @@ def sampling_page(kernel: KernelStat, params: Mapping[str, str]) -> dict[str, An
                             "has_source": bool(launches_inside(kernel, "instructions"))}
     if index is None:
         return page
-    return page | launch_samples(kernel.profile, index)
+    page |= launch_samples(kernel.profile, index)
+    return page | _beside(page, params)
+
+
+def _beside(page: Mapping[str, Any], params: Mapping[str, str]) -> dict[str, Any]:
+    """Return the samples of the result that lies over the page, and its means in the rows.
+
+    `base_missing` says why there are none where a baseline is chosen.
+    """
+    chosen = baseline_of(params)
+    if chosen is None or not page["series"]:
+        return {"base": None, "base_missing": ""}
+    kernel, launch = chosen
+    index = chosen_index(launches_inside(kernel, "samples"), {"launch": launch})
+    base = launch_samples(kernel.profile, index) if index is not None else {"series": []}
+    if index is None or not base["series"]:
+        return {"base": None, "base_missing": "The baseline’s report holds no periodic samples of its kernel"}
+    known = {(row["name"], row["unit"]): row["mean"] for row in base["rows"]}
+    rows = [row | {"base_mean": known.get((row["name"], row["unit"]))} for row in page["rows"]]
+    return {"base": base | {"index": index, "kernel": kernel}, "base_missing": "",
+            "rows": [row | {"change_pct": _change_pct(row["mean"], row["base_mean"])} for row in rows]}
+
+
+def _change_pct(mean: float | None, before: float | None) -> float | None:
+    return 100.0 * (mean / before - 1.0) if before and mean is not None else None
 
 
 def launch_samples(profile: Profile, index: int) -> dict[str, Any]:

@@ -84,13 +84,19 @@ def launch_of(profile: Profile, index: int) -> Launch | None:
     return Launch(profile, row, files, inside.get(index, store.Inside()), Instructions(table))
 
 
+def what_is_inside(profile_id: int) -> Mapping[int, store.Inside]:
+    """Return what is stored of which launch of a report."""
+    return store.index_read(profile_id)[1]
+
+
 def launches_inside(kernel: KernelStat, kind: str) -> list[dict[str, Any]]:
     """Return the launches of a kernel that hold `kind`, the longest first.
 
     `kind`: "instructions" | "samples". Each: index, duration_ns, grid.
     """
-    _, index = store.index_read(kernel.profile_id)
-    rows = [row for row in kernel.counter_launches.all() if getattr(index.get(row.index, store.Inside()), kind)]
+    index = what_is_inside(kernel.profile_id)
+    launches = kernel.counter_launches.only("index", "duration_ns", "grid", "kernel_id")
+    rows = [row for row in launches if getattr(index.get(row.index, store.Inside()), kind)]
     rows.sort(key=lambda row: -(row.duration_ns or 0.0))
     return [{"index": row.index, "duration_ns": row.duration_ns, "grid": row.grid} for row in rows]
 

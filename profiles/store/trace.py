@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 from django.conf import settings
 from django.core.files import File
@@ -141,6 +142,7 @@ class Facts:
 def _document(trace: Trace, top: int, end_ns: int, facts: Facts, digest: Digest) -> dict[str, Any]:
     """timeline.json: everything about the timeline that is small."""
     samples = np.bincount(numbers(trace.samples, "track"), minlength=len(trace.tracks))
+    extents = _extents(numbers(trace.samples, "value"), samples.tolist())
     return {
         "version": VERSION, "written": time.time_ns(), "end_ns": end_ns, "last_ns": facts.last_ns or end_ns, "levels": top + 1,
         "tile_bins": tiles.BINS, "base_ns": trace.base_ns, "categories": [each.name.lower() for each in Category],
@@ -151,10 +153,24 @@ def _document(trace: Trace, top: int, end_ns: int, facts: Facts, digest: Digest)
             "id": i, "kind": each.kind, "name": each.name, "group": each.group, "pid": each.pid, "tid": each.tid,
             "device": each.device, "stream": each.stream, "unit": each.unit, "depths": int(facts.depths[i]),
             "slices": int(facts.slices[i]), "samples": int(samples[i]), "sort": each.sort, "busy_ns": int(facts.busy_ns[i]),
+            **extents[i],
         } for i, each in enumerate(trace.tracks)],
         "steps": [{"name": name, "start_ns": start, "end_ns": end} for name, start, end in digest.steps()],
+        "step_tracks": digest.step_tracks(),
         "integrity": trace.integrity.as_json(),
     }
+
+
+def _extents(value: npt.NDArray[np.float64], counts: list[int]) -> list[dict[str, float]]:
+    """Return of each track, whose samples follow each other, the least and greatest value; of one without values nothing."""
+    extents: list[dict[str, float]] = []
+    at = 0
+    for count in counts:
+        known = value[at:at + count]
+        known = known[np.isfinite(known)]
+        extents.append({"least": float(known.min()), "greatest": float(known.max())} if known.size else {})
+        at += count
+    return extents
 
 
 def local_path(name: str) -> Path:

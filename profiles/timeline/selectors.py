@@ -16,6 +16,7 @@ from profiles.store.density import density
 from profiles.store.search import Scan, scan
 from profiles.store.terms import MODES as MODES
 from profiles.store.timeline import ALL_DEPTHS, Timeline, Unit, timeline
+from profiles.timeline.tracks import described
 from profiles.trace import Category
 
 MAX_HITS = 1000
@@ -47,11 +48,13 @@ def document(profile: Profile) -> dict[str, Any]:
     Tracks, levels, steps and the integrity report.
     """
     opened = timeline_open(profile)
-    shown = {**opened.document, "tracks": opened.tracks}
+    ranks = profile.metadata.get("ranks") or {}
+    shown = {**opened.document, "tracks": described(opened.tracks, list(ranks), profile.format)}
     return {"id": profile.pk, "name": profile.name, "start_ns": 0, "recorded": profile.recorded,
             **{key: shown[key] for key in ("end_ns", "levels", "tile_bins", "base_ns", "tracks", "categories", "steps",
                                            "integrity", "slices")},
-            "last_ns": shown.get("last_ns"), "colours": shown.get("colours") or {}}
+            "last_ns": shown.get("last_ns"), "colours": shown.get("colours") or {},
+            "step_tracks": shown.get("step_tracks") or []}
 
 
 def tile_gzip(timeline: Timeline, level: int, index: int, units: Sequence[Unit]) -> bytes:

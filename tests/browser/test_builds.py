@@ -71,11 +71,11 @@ def test_from_the_answer_to_the_build_and_back(watched: Any, series: str) -> Non
     page.go_back()
     page.locator("#series tbody").get_by_role("link", name="both builds").click()
     page.wait_for_url(re.compile(r"/builds/br07/\?against=br06"))
-    shows(page.locator("#kernels .tabulator-row").first, "gemm 0")
+    shows(page.locator("#kernels tbody tr").first, "gemm 0")
     shows(page.locator("#regressions").first, "New")
     page.locator("#against").select_option("baseline")
     page.wait_for_url(re.compile("against=baseline"))
-    reads(page.locator("#kernels .tabulator-row").first.locator(".chip"), "▲ SLOWER")
+    reads(page.locator("#kernels tbody tr").first.locator(".chip"), "▲ SLOWER")
 
 
 def test_a_regression_is_answered_and_the_page_of_builds_follows(watched: Any, series: str) -> None:

@@ -39,7 +39,7 @@ def test_from_all_kernels_to_a_launch_on_the_timeline(watched: Any, layer: int, 
     assert "An estimate from its shapes" in answer
     eventually(lambda: "is without counters" in page.locator(".worth").get_attribute("aria-label"))
     fits(page)          # tables scroll by themselves
-    poll(page, "document.querySelectorAll('#shapes .tabulator-row').length >= 4")        # a click before the grid stands is lost
+    poll(page, "document.querySelectorAll('#shapes tbody tr').length >= 4")
     page.locator("#shapes").get_by_role("link", name="launches").first.click()
     page.wait_for_url(re.compile(r"/kernels/shapes/\d+/$"))
     shows(page.locator(".answer"), "8 launches with grid 2×66×1")

@@ -45,8 +45,8 @@ def test_from_all_kernels_down_to_a_gpu(watched: Any, fed: None, server_url: str
     poll(page, "document.querySelector('[data-figure]').dataset.state === 'ready'")
     fits(page)
     for group in ("signature", "build", "host", "gpu"):
-        poll(page, "document.querySelectorAll('#table-fleet .tabulator-row').length > 0")
-        follow(page, "#table-fleet .tabulator-row a >> nth=0", f"**/fleet/?*group={group}*")
+        poll(page, "document.querySelectorAll('#table-fleet tbody tr').length > 0")
+        follow(page, "#table-fleet tbody tr a >> nth=0", f"**/fleet/?*group={group}*")
         assert f"job={JOB}" in page.url and "window=all" in page.url
     assert page.locator(".fleet-path .chip").count() == 5
     page.locator(".fleet-path .chip", has_text="build").click()
@@ -62,8 +62,8 @@ def test_the_slow_gpu_and_the_way_to_its_counters(watched: Any, fed: None, serve
     page.get_by_role("link", name="its kernels").click()
     page.wait_for_url("**/fleet/?gpu=GPU-0005*")
     page.goto(f"{server_url}/fleet/?window=all&job={JOB}")
-    poll(page, "document.querySelectorAll('#table-fleet .tabulator-row').length > 0")
-    page.locator("#table-fleet .tabulator-row", has_text="_attn_fwd").get_by_role("link", name="counters").click()
+    poll(page, "document.querySelectorAll('#table-fleet tbody tr').length > 0")
+    page.locator("#table-fleet tbody tr", has_text="_attn_fwd").get_by_role("link", name="counters").click()
     page.wait_for_url("**/captures/new/?*")
     assert "tool=ncu" in page.url and "kernel=_attn_fwd" in page.url
 

@@ -79,6 +79,20 @@ def test_a_slower_build_is_caught_and_its_evidence_leads_on(watched: Any, server
         what => [what, svg.querySelector(what).getBoundingClientRect().x]))""")
     assert across[".v-slower .iv-dot"] > across[".iv-target"] > across[".v-pass .iv-dot"]
 
+    # beside the plot stands the evidence of the worst; pointing at another row shows that row's, and the address says which
+    shows(page.locator("#evidence"), KEY)
+    picture.locator(".iv-row").nth(1).hover()
+    other = picture.locator(".iv-row").nth(1).get_attribute("href").rstrip("/").rsplit("/", 1)[1]
+    expect(page.locator("#evidence")).to_have_attribute("data-kernel", other)
+    assert f"at={other}" in page.url
+    # on a phone the whole axis is in view, each row's name above it
+    page.set_viewport_size({"width": 390, "height": 844})
+    fits(page)
+    seen = picture.evaluate("""svg => [...svg.querySelectorAll('.iv-tick, .iv-dot, .iv-name, .iv-number')].map(
+        each => each.getBoundingClientRect()).every(box => box.left >= -6 && box.right <= innerWidth + 6)""")
+    assert seen
+    page.set_viewport_size({"width": 1440, "height": 900})
+
     # by keyboard from the picture to the evidence, from a dot to its run
     picture.locator(".iv-row").first.focus()
     page.keyboard.press("Enter")

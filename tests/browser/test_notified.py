@@ -24,7 +24,7 @@ def test_a_place_is_added_tested_and_its_messages_follow(watched: Any, server_ur
 
     page.get_by_label("How", exact=True).select_option("webhook")
     page.get_by_label("Address", exact=True).fill("http://127.0.0.1:9/hook")
-    page.get_by_role("button", name="Add").click()
+    page.get_by_role("button", name="Add", exact=True).click()
     secret = page.locator("#new-secret").inner_text()
     page.get_by_role("button", name="Send a test", exact=True).click()
     failed = page.locator("#live-messages tr", has_text="✕ failed")      # an address inside this network

@@ -93,7 +93,7 @@ def test_from_an_analysis_to_a_filled_in_form(watched: Any, server_url: str, tra
     """With the keyboard: the tree's first box, then a kernel's tune link."""
     page = watched
     page.goto(f"{server_url}/profiles/{trace_id}/analysis/operators/")
-    poll(page, "document.querySelectorAll('.tabulator-row').length > 10")
+    poll(page, "document.querySelectorAll('table[data-enhanced] tbody tr').length > 10")
     eventually(lambda: page.locator(".icicle .box").count() >= 5)
     eventually(lambda: page.locator(".owner-bars").get_attribute("aria-label"))
     page.locator(".icicle .box").first.focus()

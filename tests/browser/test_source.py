@@ -66,5 +66,5 @@ def test_the_course_of_the_kernel_is_drawn(watched: Any, address: str) -> None:
     page.goto(f"{address}/sampling/")
     poll(page, "window.Bokeh && document.querySelector('#sampling')?.dataset.state === 'ready'")
     eventually(lambda: page.locator("#sampling .bk-Figure").count() >= 3)
-    poll(page, "document.querySelectorAll('.tabulator-row').length > 10")
+    poll(page, "document.querySelectorAll('table[data-enhanced] tbody tr').length > 10")
     shows(page.locator(".answer").first, "Tensor pipe")

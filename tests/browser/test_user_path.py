@@ -105,11 +105,11 @@ def test_every_page_has_its_answer_and_breaks_no_rule(visitor: Any, fresh: Produ
 @pytest.mark.usefixtures("examples")
 def test_a_table_sorts_filters_and_keeps_both_in_the_url(visitor: Any, fresh: Product) -> None:
     visitor.goto(fresh.url + "/kernels/")
-    poll(visitor, "() => document.querySelector('.tabulator-row')")
+    poll(visitor, "() => document.querySelector('table[data-enhanced]')")
     wrap = visitor.locator(".grid-wrap").first
-    wrap.locator(".tabulator-col.num").first.click()
+    wrap.locator("th[data-type=number] .grid-sort").first.click()
     poll(visitor, "() => location.search.includes('.sort=share')")
-    texts = wrap.locator(".tabulator-row .tabulator-cell.num:nth-child(3)").all_inner_texts()
+    texts = wrap.locator("tbody td.num:nth-child(3)").all_inner_texts()
     shares = [float(each.split()[0].lstrip("<")) for each in texts]
     assert len(shares) > 3 and shares == sorted(shares, reverse="desc" in visitor.url)
     eventually(lambda: ".sort=" in visitor.url)

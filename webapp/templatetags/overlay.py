@@ -13,7 +13,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from profiles.kernel import tabs
-from profiles.kernel.measures import Versus
+from profiles.kernel.measures import Overlay, Versus
 from webapp.templatetags import numbers
 
 register = template.Library()
@@ -23,8 +23,8 @@ STEADY_PCT = 0.05                # a change that three digits do not show has no
 
 
 def _found(context: Context, key: tuple[Any, ...]) -> Versus | None:
-    found: Versus | None = (context.get("overlay") or {}).get(":".join(str(part) for part in key))
-    return found
+    overlay: Overlay | None = context.get("overlay")
+    return overlay.get(":".join(str(part) for part in key)) if overlay else None
 
 
 def value_text(value: float, unit: str) -> SafeString:
@@ -32,9 +32,10 @@ def value_text(value: float, unit: str) -> SafeString:
     return _AS[unit](value) if unit in _AS else numbers.si(value, _RATES.get(unit, ""))
 
 
-def change_text(change_pct: float | None) -> str:
+def change_text(found: Versus) -> str:
+    change_pct = found.change_pct
     if change_pct is None:
-        return "from 0"
+        return "from 0" if found.measure.value else "= 0 %"
     if abs(change_pct) < STEADY_PCT:
         return "= 0 %"
     return f"{'▲ +' if change_pct > 0 else '▼ −'}{numbers.three_digits(abs(change_pct))} %"
@@ -47,7 +48,7 @@ def versus(context: Context, *key: Any) -> SafeString:
     if found is None:
         return SafeString("")
     return format_html('<span class="versus" data-key="{}" title="baseline, and the change from it">{} <b>{}</b></span>',
-                       found.measure.key, value_text(found.baseline, found.measure.unit), change_text(found.change_pct))
+                       found.measure.key, value_text(found.baseline, found.measure.unit), change_text(found))
 
 
 @register.simple_tag(takes_context=True)

@@ -33,7 +33,7 @@ def workspace_tabs(context: Context, profile: Profile) -> dict[str, Any]:
 def kernel_frame(context: Context, kernel: KernelStat, tab: str) -> dict[str, Any]:
     """Return the pinned header and the tabs of a kernel's pages."""
     request = context["request"]
-    return kernel_selectors.frame(kernel, tab, request.GET) | {"request": request, "overlay": context.get("overlay")}
+    return kernel_selectors.frame(kernel, tab, request.GET) | {"request": request}
 
 
 @register.inclusion_tag("profiles/kernel/_rules_here.html")

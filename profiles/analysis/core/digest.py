@@ -67,7 +67,8 @@ class Digest:
         self._calls.write(record)
         steps = np.flatnonzero((category == Category.ANNOTATION) & self._step_names[columns["name"]])
         if steps.size:
-            self._steps.append(np.stack([start[steps], end[steps], columns["name"][steps].astype(np.int64)]))
+            names, tracks = (columns[each][steps].astype(np.int64) for each in ("name", "track"))
+            self._steps.append(np.stack([start[steps], end[steps], names, tracks]))
         rows = self._nesting.add(columns, np.flatnonzero(~is_work), window.next_ns)
         self.host.write(rows)
         self._waits.append(rows[rows["kind"] == Nesting.WAIT])
@@ -105,7 +106,11 @@ class Digest:
 
     def steps(self) -> list[tuple[str, int, int]]:
         """Return (name, start, end) of every ProfilerStep#N, in order of start."""
-        return [(self.names[name], start, end) for part in self._steps for start, end, name in part.T.tolist()]
+        return [(self.names[name], start, end) for part in self._steps for start, end, name, _ in part.T.tolist()]
+
+    def step_tracks(self) -> list[int]:
+        """Return the track of each of `steps`: whose steps they are."""
+        return [track for part in self._steps for track in part[3].tolist()]
 
     def host_rows(self) -> Iterator[Array]:
         """Yield `host` in pieces."""

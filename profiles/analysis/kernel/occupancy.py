@@ -231,6 +231,13 @@ def answer(question: Question) -> Answer:
     return Answer(question, result, spread, curves(question), rungs, _sentence(question, result), _step(question, result, rungs))
 
 
+def next_step(question: Question) -> str:
+    """Return what the next block per SM takes, "" where there is none: `Answer.step` alone."""
+    result = occupancy_of(question)
+    more = result.blocks_per_sm + 1
+    return _step(question, result, [_rung(question, more, 0)] if more <= _most_blocks(question, question.gpu) else [])
+
+
 def occupancy_of(question: Question, **changed: int) -> Occupancy:
     asked = replace(question, **changed) if changed else question              # type: ignore[arg-type]
     return occupancy(asked.gpu, asked.threads, asked.registers, asked.smem_bytes, barriers=asked.barriers,
@@ -263,16 +270,24 @@ def ladder(question: Question) -> list[Rung]:
 
     From one to as many as this block size allows at all; the driver may enlarge the shared memory's split.
     """
+    gpu, now = question.gpu, occupancy_of(question).blocks_per_sm
+    return [_rung(question, count, now) for count in range(1, _most_blocks(question, gpu) + 1)]
+
+
+def _most_blocks(question: Question, gpu: gpus.Limits) -> int:
+    """Blocks per SM that this block size allows, whatever else they use."""
+    return min(gpu.blocks_per_sm, gpu.warps_per_sm // -(-question.threads // gpu.warp_threads))
+
+
+def _rung(question: Question, count: int, now: int) -> Rung:
     gpu, warps = question.gpu, -(-question.threads // question.gpu.warp_threads)
-    now = occupancy_of(question).blocks_per_sm
     question = replace(question, smem_config_bytes=None)
-    return [Rung(
+    return Rung(
         blocks=count, warps=count * warps, pct=100.0 * count * warps / gpu.warps_per_sm,
         registers=_most(question, "registers", count, gpu.registers_per_thread, 1),
         smem_bytes=_most(question, "smem_bytes", count, gpu.smem_bytes_per_block, 0),
         barriers=_most(question, "barriers", count, FIELDS["barriers"][2], 0),
-        here=count == now,
-    ) for count in range(1, min(gpu.blocks_per_sm, gpu.warps_per_sm // warps) + 1)]
+        here=count == now)
 
 
 _LIMIT = {"registers": "registers", "smem_bytes": "shared_mem", "barriers": "barriers"}

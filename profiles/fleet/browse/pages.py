@@ -23,8 +23,9 @@ from profiles.fleet.browse.addresses import (
 )
 from profiles.fleet.browse.sensor_selectors import DRAWN, gpu_lines
 from profiles.fleet.browse.utilisation_selectors import HALF_PCT, IDLE_PCT, utilisation
-from profiles.fleet.gpu_selectors import slow_gpus
-from profiles.fleet.slow_gpus import DEVIATIONS, LEAST_GPUS, LEAST_LAUNCHES, LEAST_PCT
+from profiles.fleet.slow.compared import LEAST_GPUS
+from profiles.fleet.slow.gpu_selectors import slow_gpus
+from profiles.fleet.slow.slow_gpus import DEVIATIONS, LEAST_LAUNCHES, LEAST_PCT
 from profiles.fleet.store import GROUPS
 from profiles.models import FleetAgent, FleetGpu
 

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from profiles.fleet.gpu_selectors import GpuRow
+from profiles.fleet.slow.gpu_selectors import GpuRow
 from profiles.fleet.store import Question, Window
 from profiles.fleet.stores import fleet_store
-from profiles.fleet.tables import EVENTS, TELEMETRY
+from profiles.fleet.tables import BY_NAME, EVENTS, TELEMETRY
 from profiles.models import FleetGpu
 
 MINUTE_S = 60.0
@@ -59,10 +59,12 @@ def _text(value: float | None, unit: str) -> str:
     return f"{value:,.{digits}f} {unit}".strip()
 
 
-def means_of(sums: Mapping[str, float]) -> dict[str, float | None]:
-    """Return the mean of each sensor and the events of a row of `FleetStore.telemetry`; None where no minute knew it."""
+def means_of(sums: Mapping[str, float], names: Sequence[str] = TELEMETRY) -> dict[str, float | None]:
+    """Return means of a row of `FleetStore.telemetry`, with all sensors its events too; None where no minute knew it."""
     out: dict[str, float | None] = {
-        name: sums[f"sum_{name}"] / sums[f"n_{name}"] if sums[f"n_{name}"] else None for name in TELEMETRY}
+        name: sums[f"sum_{name}"] / sums[f"n_{name}"] if sums[f"n_{name}"] else None for name in names}
+    if names != TELEMETRY:
+        return out
     out |= {name: sums[name] if sums[f"n_{name}"] else None for name in EVENTS}
     for name in ("throttle", "thermal"):
         seconds, minutes = sums[f"{name}_s"], sums[f"n_{name}_s"]
@@ -70,14 +72,17 @@ def means_of(sums: Mapping[str, float]) -> dict[str, float | None]:
     return out
 
 
-def telemetry_by_gpu(window: Window, gpus: Sequence[int] | None = None) -> dict[int, dict[str, float | None]]:
-    """Return GPU -> means over a window; GPUs without a minute are left out."""
-    where = {} if gpus is None else {"gpu": list(gpus)}
-    sums: dict[int, dict[str, float]] = defaultdict(lambda: defaultdict(float))
-    for _, gpu, values in fleet_store().telemetry(Question(window, "gpu", where, None)):
-        for name, value in values.items():
-            sums[gpu][name] += value
-    return {gpu: means_of(values) for gpu, values in sums.items()}
+def telemetry_by_gpu(window: Window, gpus: Sequence[int] | None = None,
+                     names: Sequence[str] = TELEMETRY) -> dict[int, dict[str, float | None]]:
+    """Return GPU -> means over a window, with all sensors their events too; GPUs without a minute are left out."""
+    question = Question(window, "gpu", {} if gpus is None else {"gpu": list(gpus)}, None)
+    columns = [f"{part}_{name}" for name in names for part in ("sum", "n")]
+    columns = list(BY_NAME["telemetry"].sums) if names == TELEMETRY else columns
+    sums: dict[int, dict[str, float]] = {}
+    for _, gpu, values in fleet_store().telemetry(question, None, columns):
+        before = sums.get(gpu)
+        sums[gpu] = values if before is None else {name: before[name] + value for name, value in values.items()}
+    return {gpu: means_of(values, names) for gpu, values in sums.items()}
 
 
 def known_median(values: Iterable[float | None]) -> float | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from profiles.fleet.browse.addresses import View
 from profiles.fleet.browse.sensor_selectors import known_median, telemetry_by_gpu
@@ -21,6 +22,7 @@ OWN_SHARE = 0.95                    # of a GPU's time that is a job's: its senso
 SENSORS: dict[str, tuple[str, str]] = {
     "busy_pct": ("Kernels run", "%"), "sm_pct": ("SM", "%"), "tensor_pct": ("Tensor", "%"), "dram_pct": ("DRAM", "%"),
     "power_w": ("Power", "W"), "memory_pct": ("Memory", "%")}
+TOLD = ("busy_pct", "sm_pct", "tensor_pct", "dram_pct", "power_w", "memory_used_bytes", "memory_bytes")
 
 
 @dataclass(frozen=True)
@@ -106,14 +108,15 @@ def utilisation(view: View) -> Utilisation:
     of_job: dict[str, list[FleetContext]] = defaultdict(list)
     for context in contexts:
         of_job[context.job].append(context)
-    means = telemetry_by_gpu(question.window, question.where.get("gpu"))
+    means = telemetry_by_gpu(question.window, question.where.get("gpu"), TOLD)
     for each in means.values():
         each["memory_pct"] = _memory_pct(each["memory_used_bytes"], each["memory_bytes"])
-    by_gpu = _watched(question, "gpu", question.where)
-    by_job = sorted(_watched(question, "job", question.where).items(), key=lambda pair: -pair[1][0].wall_ns)
-    drafts = [_draft(question, str(job), whole, of_job.get(str(job), []), means, by_gpu) for job, whole in by_job[:MOST_JOBS]]
+    by_gpu, gpus_of = _watched_gpus(question, {context.id: context.job for context in contexts})
+    by_job = sorted(_watched(question).items(), key=lambda pair: -pair[1][0].wall_ns)
+    drafts = [_draft(str(job), whole, of_job.get(str(job), []), gpus_of.get(str(job), {}), means, by_gpu)
+              for job, whole in by_job[:MOST_JOBS]]
     jobs = [_line(draft, drafts) for draft in drafts]
-    in_scope: set[object] = {*by_gpu} if "context" in question.where else {*means, *by_gpu}        # of one job alone its GPUs
+    in_scope: set[int] = {*by_gpu} if "context" in question.where else {*means, *by_gpu}        # of one job alone its GPUs
     uses = _uses(in_scope, by_gpu, means)
     idle = [use for use in uses if use.busy_pct is not None and use.busy_pct < IDLE_PCT]
     idle.sort(key=lambda use: -(use.hours or 0.0))
@@ -127,17 +130,28 @@ def utilisation(view: View) -> Utilisation:
                        sum(use.memory_pct is not None for use in uses), gap_words(too_coarse(question.window)))
 
 
-Watched = dict[object, tuple[Coverage, float]]
+Watched = dict[Any, tuple[Coverage, float]]
 
 
-def _watched(question: Question, group: str, where: Mapping[str, Sequence[int]]) -> Watched:
-    """Return group -> what was watched, and the time in kernels in ns."""
-    out: Watched = {}
-    for _, key, coverage, _, estimate_ns in fleet_store().watched(Question(question.window, group, where, None)):
-        before, ns = out.get(key, (Coverage(), 0.0))
-        out[key] = (Coverage(before.windows + coverage.windows, before.observed_ns + coverage.observed_ns,
-                             before.wall_ns + coverage.wall_ns), ns + estimate_ns)
-    return out
+def _watched(question: Question) -> Watched:
+    """Return job -> what was watched, and the time in kernels in ns."""
+    return {key: (coverage, estimate_ns) for _, key, coverage, _, estimate_ns in
+            fleet_store().watched(Question(question.window, "job", question.where, None))}
+
+
+def _watched_gpus(question: Question, job_of: Mapping[int, str]) -> tuple[Watched, dict[str, dict[int, int]]]:
+    """Return the same by GPU, and job -> GPU -> the ns of it that its windows stand for."""
+    by_gpu: Watched = {}
+    of_job: dict[str, dict[int, int]] = defaultdict(dict)
+    for gpu, context, coverage, estimate_ns in fleet_store().watched_gpus(question):
+        known = by_gpu.get(gpu)
+        by_gpu[gpu] = (coverage, estimate_ns) if known is None else (
+            Coverage(known[0].windows + coverage.windows, known[0].observed_ns + coverage.observed_ns,
+                     known[0].wall_ns + coverage.wall_ns), known[1] + estimate_ns)
+        if context in job_of:
+            mine = of_job[job_of[context]]
+            mine[gpu] = mine.get(gpu, 0) + coverage.wall_ns
+    return by_gpu, of_job
 
 
 @dataclass(frozen=True)
@@ -151,23 +165,20 @@ class _Draft:
     values: dict[str, float | None]
 
 
-def _draft(question: Question, job: str, whole: tuple[Coverage, float], contexts: Sequence[FleetContext],
+def _draft(job: str, whole: tuple[Coverage, float], contexts: Sequence[FleetContext], weights: Mapping[int, int],
            means: Mapping[int, Mapping[str, float | None]], by_gpu: Watched) -> _Draft:
-    mine = _watched(question, "gpu", {**question.where, "context": [each.id for each in contexts]})
     kinds = Counter((each.model, each.gpu_model) for each in contexts)
-    weights = {gpu: coverage.wall_ns for gpu, (coverage, _) in mine.items()}
     coverage, busy_ns = whole
     values: dict[str, float | None] = {name: _mean(name, weights, means) for name in SENSORS if name != "busy_pct"}
     values["busy_pct"] = 100.0 * busy_ns / coverage.wall_ns if coverage.wall_ns else None
     shared = sum(own < OWN_SHARE * by_gpu[gpu][0].wall_ns for gpu, own in weights.items() if gpu in by_gpu)
-    return _Draft(job, kinds.most_common(1)[0][0] if kinds else ("", ""), len(mine), shared, coverage.wall_ns / 3.6e12,
+    return _Draft(job, kinds.most_common(1)[0][0] if kinds else ("", ""), len(weights), shared, coverage.wall_ns / 3.6e12,
                   any(each.simulated for each in contexts), values)
 
 
-def _mean(name: str, weights: Mapping[object, float], means: Mapping[int, Mapping[str, float | None]]) -> float | None:
+def _mean(name: str, weights: Mapping[int, int], means: Mapping[int, Mapping[str, float | None]]) -> float | None:
     """Over the GPUs that tell it, each by its time in the job."""
-    pairs = [(weight, value) for gpu, weight in weights.items()
-             if isinstance(gpu, int) and (value := means.get(gpu, {}).get(name)) is not None]
+    pairs = [(weight, value) for gpu, weight in weights.items() if (value := means.get(gpu, {}).get(name)) is not None]
     whole = sum(weight for weight, _ in pairs)
     return sum(weight * value for weight, value in pairs) / whole if whole else None
 
@@ -180,16 +191,18 @@ def _line(draft: _Draft, drafts: Sequence[_Draft]) -> JobLine:
     return JobLine(draft.job, model, gpu_model, draft.gpus, draft.shared, draft.hours, len(others), draft.simulated, values)
 
 
-def _uses(ids: set[object], by_gpu: Watched, means: Mapping[int, Mapping[str, float | None]]) -> list[GpuUse]:
+def _uses(ids: set[int], by_gpu: Watched, means: Mapping[int, Mapping[str, float | None]]) -> list[GpuUse]:
     out = []
-    for gpu in FleetGpu.objects.filter(id__in=[each for each in ids if isinstance(each, int)]):
-        coverage, busy_ns = by_gpu.get(gpu.id, (Coverage(), 0.0))
-        mine = means.get(gpu.id, {})
+    for key, uuid, model, host, simulated in FleetGpu.objects.values_list("id", "uuid", "model", "host", "simulated"):
+        if key not in ids:              # most are asked for: naming each takes longer than reading all
+            continue
+        coverage, busy_ns = by_gpu.get(key, (Coverage(), 0.0))
+        mine = means.get(key, {})
         if coverage.wall_ns and coverage.observed_ns:
             busy: float | None = 100.0 * busy_ns / coverage.wall_ns
             source = "kernels"
         else:
             busy, source = mine.get("busy_pct"), "sensor"
-        out.append(GpuUse(gpu.uuid, gpu.model, gpu.host, coverage.wall_ns / 3.6e12 if coverage.wall_ns else None, busy, source,
-                          mine.get("memory_used_bytes"), mine.get("memory_bytes"), gpu.simulated))
+        out.append(GpuUse(uuid, model, host, coverage.wall_ns / 3.6e12 if coverage.wall_ns else None, busy, source,
+                          mine.get("memory_used_bytes"), mine.get("memory_bytes"), simulated))
     return out

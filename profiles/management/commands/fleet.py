@@ -150,7 +150,7 @@ class Command(BaseCommand):
         return found.as_json()
 
     def gpus(self, options: dict[str, Any]) -> dict[str, Any]:
-        from profiles.fleet.gpu_selectors import slow_gpus
+        from profiles.fleet.slow.gpu_selectors import slow_gpus
 
         found = slow_gpus({name: options[name] for name in ("from", "to", *selectors.FILTERS)})
         if not options["json"]:

@@ -3,6 +3,7 @@
 import { start as startActivity } from "./activity.js";
 import { start as startPalette } from "./palette.js";
 import { rememberPage } from "./recent.js";
+import { enhanceAll } from "../grid/table.js";
 import { start as startKernelNames } from "../lib/kernel_names.js";
 import { bind, showHelp } from "../lib/keys.js";
 import { onConnection } from "../lib/live.js";
@@ -67,11 +68,7 @@ function tellTimes() {
 tellTimes();
 setInterval(tellTimes, 15000);
 
-// The table library is fetched only where there is a table.
-function makeGrids() {
-  if (document.querySelector("table[data-grid]:not([data-enhanced])")) import("../grid/grid.js").then(({ enhanceAll }) => enhanceAll());
-}
-makeGrids();
+enhanceAll(); // of tables that the server wrote; those of JSON fetch the library that draws them
 startKernelNames();
 startActivity();
-document.addEventListener("refreshed", () => { tellTimes(); makeGrids(); });
+document.addEventListener("refreshed", () => { tellTimes(); enhanceAll(); });

@@ -21,6 +21,25 @@ export function parseQuantity(text, unit = "") {
   return number * FACTORS[suffix] / scale;
 }
 
+const SCALES = { f: 1e-15, p: 1e-12, n: 1e-9, "µ": 1e-6, "μ": 1e-6, m: 1e-3, k: 1e3, K: 1e3, M: 1e6, G: 1e9, T: 1e12, P: 1e15, E: 1e18 };
+const SI_UNITS = /^(B|B\/s|FLOP|FLOP\/s|FLOP\/B|Hz|W|J|bit\/s|inst\/s)$/;
+
+/**
+ * The first number of a text as people read it, in the base of its unit: "▲ +1.50 ms, of 3" -> 1500000 ns, "−7.3 %" -> -7.3 %,
+ * "1.2 TFLOP/s" -> 1.2e12 FLOP/s; a bare "45.1 k" -> 45100. @param {string} text @returns {{value: number, unit: string}|null}
+ */
+export function quantity(text) {
+  const match = /([+\-−]?)\s?(\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?)[ \u00a0]?([A-Za-zµμ%×°]+(?:\/[A-Za-z]+)?)?/.exec(text);
+  if (!match) return null;
+  const value = Number(match[2].replace(/,/g, "")) * (match[1] && match[1] !== "+" ? -1 : 1), unit = match[3] ?? "";
+  if (!Number.isFinite(value)) return null;
+  if (TIME_SUFFIX.test(unit)) return { value: value * FACTORS[unit], unit: "ns" };
+  if (/^[KMGT]iB$/.test(unit)) return { value: value * FACTORS[unit.toLowerCase()], unit: "B" };
+  if (unit.length === 1 && "kMGTPE".includes(unit)) return { value: value * SCALES[unit], unit: "" };
+  if (unit[0] in SCALES && SI_UNITS.test(unit.slice(1))) return { value: value * SCALES[unit[0]], unit: unit.slice(1) };
+  return { value, unit: SI_UNITS.test(unit) || unit === "%" || unit === "×" || unit === "°C" ? unit : "" };
+}
+
 /**
  * A test for one column's filter: ">1ms", "<=5", "10..20", "=3"; else the words must all occur. "!word" must not.
  * @param {string} query @param {Column} column

@@ -1,6 +1,8 @@
-// The line above a table: filter box, how many rows, filters per column, columns, copy, export.
+// What is done with a table: filter box, how many rows, filters per column, columns, copy, export.
 
 import { convert } from "../lib/http.js";
+
+const SMALL = 8; // rows that a person overlooks: nothing to filter; css/base/grid.css keeps the room for more
 
 /** @param {string} tag @param {Record<string, any>} properties @param {(Node|string)[]} children */
 function make(tag, properties = {}, ...children) {
@@ -37,32 +39,28 @@ const download = (name, type, text) => save(name, new Blob([text], { type }));
 
 /** @param {string} title @param {...HTMLElement} body */
 function menu(title, ...body) {
-  return make("details", { className: "menu" }, make("summary", { className: "btn btn-small" }, `${title} ▾`), make("div", { className: "menu-body" }, ...body));
+  return make("details", { className: "menu" }, make("summary", { className: "btn btn-small" }, title), make("div", { className: "menu-body" }, ...body));
 }
 
-/** Which columns are shown is remembered per table. */
-function columnMenu(grid) {
+/** A box for each column; which are shown is remembered per table. */
+function columnBoxes(grid) {
   const key = `ridgepoint.columns.${grid.name}`;
-  let hidden = null;
-  try { hidden = JSON.parse(localStorage.getItem(key) ?? "null"); } catch { /* nothing remembered */ }
-  if (Array.isArray(hidden) && grid.name) {
-    for (const column of grid.columns) if (hidden.includes(column.field)) grid.table.hideColumn(column.field); else grid.table.showColumn(column.field);
-  }
-  const boxes = grid.columns.map((column) => {
-    const box = make("input", { type: "checkbox", checked: grid.table.getColumn(column.field).isVisible() });
+  let hidden = grid.columns.filter((column) => column.hidden).map(({ field }) => field);
+  try { hidden = JSON.parse(localStorage.getItem(key) ?? "null") ?? hidden; } catch { /* nothing remembered */ }
+  for (const { field } of grid.columns) if (hidden.includes(field) === grid.shows(field)) grid.show(field, !hidden.includes(field));
+  return grid.columns.filter((column) => column.title).map((column) => {
+    const box = make("input", { type: "checkbox", checked: grid.shows(column.field) });
     box.addEventListener("change", () => {
-      grid.table.toggleColumn(column.field);
-      grid.table.redraw();
-      const now = grid.columns.filter(({ field }) => !grid.table.getColumn(field).isVisible()).map(({ field }) => field);
-      try { localStorage.setItem(key, JSON.stringify(now)); } catch { /* lasts for this page */ }
+      grid.show(column.field, box.checked);
+      const now = grid.columns.filter(({ field }) => !grid.shows(field)).map(({ field }) => field);
+      try { if (grid.name) localStorage.setItem(key, JSON.stringify(now)); } catch { /* lasts for this page */ }
     });
-    return make("label", {}, box, column.title || "(no title)");
+    return make("label", {}, box, column.title);
   });
-  return menu("Columns", ...boxes);
 }
 
 /** The rows in view as a file: texts made here, Parquet and Arrow by the server of the very same cells. */
-function exportMenu(grid) {
+function exportItems(grid) {
   const file = grid.options.file || grid.name || "table";
   const said = make("p", { className: "muted", hidden: true });
   said.setAttribute("role", "status");
@@ -78,12 +76,23 @@ function exportMenu(grid) {
       say(`${error.message}. ${error.hint ?? ""}`);
     }
   };
-  return menu("Export", item("CSV", () => download(`${file}.csv`, "text/csv", grid.csv())), item("JSON", () => download(`${file}.json`, "application/json", grid.json())),
-    item("Parquet", made("parquet")), item("Arrow", made("arrow")), said, ...(grid.options.api ? [make("a", { href: grid.options.api }, "This data in the API")] : []));
+  return [item("CSV", () => download(`${file}.csv`, "text/csv", grid.csv())), item("JSON", () => download(`${file}.json`, "application/json", grid.json())),
+    item("Parquet", made("parquet")), item("Arrow", made("arrow")), said, ...(grid.options.api ? [make("a", { href: grid.options.api }, "Data (API)")] : [])];
 }
 
-/** @param {any} grid */
+/** A line above the table; of a table of few rows a button at its corner, that takes no room. @param {any} grid */
 export function addTools(grid) {
+  const small = grid.all() <= SMALL && !grid.options.grows;
+  const copy = make("button", { type: "button", className: small ? "" : "btn btn-small", title: "Copy the selected rows, else all rows shown, with exact values" }, "Copy");
+  copy.addEventListener("click", () => copyText(grid.tsv(), copy));
+  grid.copyButton = copy;
+  if (small) {
+    const corner = menu("⋯", copy, make("hr"), ...exportItems(grid), make("hr"), ...columnBoxes(grid));
+    corner.classList.add("grid-corner");
+    corner.firstElementChild.setAttribute("aria-label", `Copy, export, columns${grid.name ? ` of ${grid.name}` : ""}`);
+    grid.wrap.prepend(corner);
+    return;
+  }
   const filter = make("input", { type: "search", placeholder: "Filter", className: "grid-filter", maxLength: 200, autocomplete: "off" });
   filter.setAttribute("aria-label", `Filter rows${grid.name ? ` of ${grid.name}` : ""}`);
   let timer = 0;
@@ -93,23 +102,17 @@ export function addTools(grid) {
   const count = make("span", { className: "grid-count muted" });
   count.setAttribute("role", "status");
   grid.onCount = (left) => {
-    const all = grid.table.getDataCount(), active = left ?? grid.table.getDataCount("active"), selected = grid.table.getSelectedRows().length;
+    const all = grid.all(), active = left ?? grid.active().length, selected = grid.selected().length;
     count.textContent = `${active === all ? all.toLocaleString("en") : `${active.toLocaleString("en")} of ${all.toLocaleString("en")}`} row${all === 1 ? "" : "s"}${selected ? `, ${selected} selected` : ""}`;
-    grid.wrap.classList.toggle("grid-small", all <= 8);
   };
-  grid.table.on("rowSelectionChanged", () => grid.onCount());
 
   const each = make("button", { type: "button", className: "btn btn-small grid-each", title: "Filter by column: words, > 1ms, 10..20, !without" }, "Column filters");
   each.setAttribute("aria-pressed", "false");
   each.addEventListener("click", () => {
     const on = grid.wrap.classList.toggle("with-filters");
     each.setAttribute("aria-pressed", String(on));
-    if (!on) grid.table.clearHeaderFilter();
-    grid.table.redraw(true);
+    grid.columnFilters(on);
   });
-  const copy = make("button", { type: "button", className: "btn btn-small", title: "Copy the selected rows, else all rows shown, with exact values" }, "Copy");
-  copy.addEventListener("click", () => copyText(grid.tsv(), copy));
-  const tools = make("div", { className: "grid-tools" }, filter, count, make("span", { className: "push" }), each, columnMenu(grid), copy, exportMenu(grid));
-  grid.wrap.prepend(tools);
-  grid.copyButton = copy;
+  grid.wrap.prepend(make("div", { className: "grid-tools" }, filter, count, make("span", { className: "push" }), each, menu("Columns ▾", ...columnBoxes(grid)), copy, menu("Export ▾", ...exportItems(grid))));
+  grid.onCount();
 }

@@ -47,6 +47,14 @@ function png(image, width, height) {
   return new Promise((resolve, reject) => { canvas.toBlob((blob) => (blob ? resolve(blob) : reject(new Error("no picture"))), "image/png"); });
 }
 
+const WIDE = 760; // px: a picture that rearranges itself where it has no room is saved as it is where it has
+
+/** How large a drawing is saved. @param {SVGSVGElement|HTMLElement} drawing @returns {{width: number, height: number}} CSS pixels */
+function extent(drawing) {
+  const { width, height } = drawing.getBoundingClientRect();
+  return drawing.closest(".picture") ? { width: Math.max(width, WIDE), height: Number(drawing.getAttribute("height")) || height } : { width, height };
+}
+
 /** The picture as an SVG that needs no style sheet. @param {SVGSVGElement|HTMLElement} drawing */
 function standalone(drawing) {
   if (!(drawing instanceof SVGSVGElement)) return paintedSvg(drawing);
@@ -56,7 +64,7 @@ function standalone(drawing) {
     const style = getComputedStyle(element);
     for (const name of STYLES) to[at].setAttribute(name, style.getPropertyValue(name));
   });
-  const box = drawing.getBoundingClientRect();
+  const box = extent(drawing);
   copy.setAttribute("xmlns", SVG);
   copy.setAttribute("width", String(Math.round(box.width)));
   copy.setAttribute("height", String(Math.round(box.height)));
@@ -67,7 +75,7 @@ function standalone(drawing) {
 /** @param {SVGSVGElement|HTMLElement} drawing @returns {Promise<Blob>} */
 async function drawingPng(drawing) {
   const image = new Image();
-  const box = drawing.getBoundingClientRect();
+  const box = extent(drawing);
   image.src = `data:image/svg+xml;charset=utf-8,${encodeURIComponent(standalone(drawing))}`;
   await image.decode();
   return png(image, Math.round(box.width * SCALE), Math.round(box.height * SCALE));

@@ -1,6 +1,6 @@
 // The kernel page: its tables, and every raw metric of a launch, fetched when the section comes near.
 
-import { enhanceAll, gridFrom } from "../grid/grid.js";
+import { gridFrom } from "../grid/grid.js";
 import { getJson } from "../lib/http.js";
 import { bytes, ns, pct, si } from "../lib/units.js";
 
@@ -67,6 +67,5 @@ for (const select of document.querySelectorAll("select[data-submits]")) {
     location.assign(url);
   });
 }
-enhanceAll();
 const element = document.getElementById("metrics-grid");
 if (element) metrics(element);

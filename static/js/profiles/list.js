@@ -5,14 +5,12 @@ import { watch } from "../lib/live.js";
 import { count, ns, pct } from "../lib/units.js";
 
 const SHOWN = { gpu: (x) => x || "", steps: count, wall_ns: ns, busy_pct: pct, launches: count, gpu_time_ns: ns, top_kernel: (x) => x };
-// What the grid calls these columns
-const FIELD = { gpu: "gpu", steps: "steps", wall_ns: "wall", busy_pct: "busy", launches: "launches", gpu_time_ns: "kernel_time", top_kernel: "top_kernel" };
 const MARKS = { ready: ["mark-ok", "ready"], failed: ["mark-bad", "✕ failed"], deleted: ["muted", "deleted"], uploaded: ["muted", "waiting"] };
 
 const GRADES = { ok: "✓ whole", warn: "! see report", bad: "✕ loss" };
 
 const ids = new Set([...document.querySelectorAll("[data-live]")].map((row) => Number(row.dataset.live)));
-/** @param {number} id cells are looked up each time: the grid moves them and draws only the rows in view */
+/** @param {number} id cells are looked up each time: a long table holds only the rows in view */
 const status = (id) => document.querySelector(`[data-status="${id}"]`);
 
 function mark(id, name, title = "") {
@@ -43,13 +41,13 @@ async function refresh(id) {
   mark(id, row.status, row.error?.what ?? "");
   if (row.status === "uploaded") return;
   ids.delete(id);
-  const cells = status(id)?.closest("tr, .tabulator-row");
+  const cells = status(id)?.closest("tr");
   for (const [name, show] of Object.entries(SHOWN)) {
-    const cell = cells?.querySelector(`[data-cell="${name}"], [tabulator-field="${FIELD[name]}"] .cell`);
+    const cell = cells?.querySelector(`[data-cell="${name}"]`);
     if (cell) cell.textContent = show(row[name]);
   }
   const [grade, why] = row.integrity_mark;
-  const cell = cells?.querySelector('[data-cell="mark"], [tabulator-field="integrity"] .cell');
+  const cell = cells?.querySelector('[data-cell="mark"]');
   if (cell && grade) cell.replaceChildren(Object.assign(document.createElement("span"), { className: `mark-${grade}`, title: why, textContent: GRADES[grade] }));
   recount();
 }

@@ -1,6 +1,5 @@
 // The source page: source and SASS side by side, line linked to instruction, with the stalls of what is chosen.
 
-import { enhanceAll } from "../grid/grid.js";
 import { getJson } from "../lib/http.js";
 import { bind } from "../lib/keys.js";
 import { count, pct, si } from "../lib/units.js";
@@ -177,7 +176,6 @@ document.getElementById("source-launch")?.addEventListener("change", () => {
   url.searchParams.set("launch", /** @type {HTMLSelectElement} */ (document.getElementById("source-launch")).value);
   location.assign(url);
 });
-enhanceAll();
 try {
   const shown = new SourceView(new SourceModel(await getJson(view.dataset.url)));
   const byLine = () => shown.source !== null && document.activeElement !== shown.sass.list;

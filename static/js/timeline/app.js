@@ -94,6 +94,7 @@ export class App {
       const { units: shown, near } = this.stage.visibleUnits();
       this.tiles.want(viewport.level(this.timeline.topLevel), viewport.start, viewport.end, shown, near);
     }
+    if (due.tracks) this.actions.rehover();
     this.due = {};
     this.stage.paint(this.scene(), due, this.view);
     if (this.search.query && (due.tracks || due.ruler)) this.hitsPainter.paint(this.scene(), this.search);

@@ -10,8 +10,8 @@ reorder(() => refresh());
 
 // Two selected rows of the table can be compared.
 const offer = document.getElementById("compare-picked");
-const selected = () => [...document.querySelectorAll("#table-jobs .tabulator-row.tabulator-selected")].map((row) => /(\d+)\/$/.exec(row.querySelector("a[href]")?.getAttribute("href") ?? "")?.[1]).filter(Boolean);
+const selected = () => [...document.querySelectorAll("#table-jobs tr[aria-selected]")].map((row) => /(\d+)\/$/.exec(row.querySelector("a[href]")?.getAttribute("href") ?? "")?.[1]).filter(Boolean);
 if (offer) {
-  new MutationObserver(() => { offer.hidden = selected().length !== 2; }).observe(document.getElementById("content"), { subtree: true, attributes: true, attributeFilter: ["class"] });
+  document.addEventListener("rowselect", () => { offer.hidden = selected().length !== 2; });
   offer.querySelector("button").addEventListener("click", () => { const [a, b] = selected(); location.href = `/tune/compare/?a=${a}&b=${b}`; });
 }

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { columnTest, compareValues, parseQuantity, toCsv, toJson, toTsv, wordsTest } from "../../../static/js/grid/query.js";
+import { columnTest, compareValues, parseQuantity, toCsv, toJson, toTsv, wordsTest, quantity } from "../../../static/js/grid/query.js";
 
 const time = { field: "total", title: "Total", type: "number", unit: "ns" };
 const name = { field: "name", title: "Kernel", type: "text" };
@@ -42,4 +42,16 @@ test("exports quote, keep exact values and do not become formulas", () => {
   assert.equal(toCsv([name, time], rows), 'Kernel,Total\r\n"a,b",1.5\r\n\'=cmd(),\r\n"say ""x""",1e-7\r\n');
   assert.equal(toTsv([name, time], [["a\tb", 2]]), "Kernel\tTotal\na b\t2");
   assert.deepEqual(JSON.parse(toJson([name, time], rows))[1], { Kernel: "=cmd()", Total: null });
+});
+
+test("a quantity is read as people write it, in the base of its unit", () => {
+  for (const [text, value, unit] of [
+    ["41.2 µs", 41200, "ns"], ["▲ +1.50 ms, of 3", 1500000, "ns"], ["−7.3 %", -7.3, "%"], ["+7.3 %", 7.3, "%"], ["1.04×", 1.04, "×"],
+    ["1,234 ns", 1234, "ns"], ["45.1 k", 45100, ""], ["2.00 MiB", 2097152, "B"], ["1.2 TFLOP/s", 1.2e12, "FLOP/s"], ["3.35 TB/s", 3.35e12, "B/s"],
+    ["12 launches", 12, ""], ["1980 MHz", 1.98e9, "Hz"], ["59.2 min", 3552e9, "ns"],
+  ]) {
+    const read = quantity(text);
+    assert.ok(read && Math.abs(read.value - value) <= Math.abs(value) * 1e-12 && read.unit === unit, `${text}: ${JSON.stringify(read)}`);
+  }
+  for (const text of ["—", "", "none"]) assert.equal(quantity(text), null);
 });

@@ -7,8 +7,8 @@ import { metaOf } from "./fixture.js";
 const view = (changes = {}) => ({ pinned: new Set(), hidden: new Set(), moves: [], filter: "", ...changes });
 const shown = (changes) => arrange(new Timeline(metaOf()), view(changes)).groups.map(({ group, shown: tracks }) => [group.name, ...tracks.map((t) => t.id)]);
 
-test("as the file has them without a wish", () => {
-  assert.deepEqual(shown(), [["python (1)", 0], ["GPU 0", 1, 2, 3]]);
+test("GPUs stand above threads without a wish", () => {
+  assert.deepEqual(shown(), [["GPU 0", 1, 2, 3], ["python (1)", 0]]);
 });
 
 test("hidden tracks are left out and counted; a group without tracks goes too", () => {
@@ -19,7 +19,7 @@ test("hidden tracks are left out and counted; a group without tracks goes too", 
 
 test("a filter is words, or a pattern where it looks like one", () => {
   assert.deepEqual(shown({ filter: "GPU stream" }), [["GPU 0", 1, 2]]);
-  assert.deepEqual(shown({ filter: "stream [78]|^thread" }), [["python (1)", 0], ["GPU 0", 1, 2]]);
+  assert.deepEqual(shown({ filter: "stream [78]|^thread" }), [["GPU 0", 1, 2], ["python (1)", 0]]);
   assert.deepEqual(shown({ filter: "/STREAM 8/" }), [["GPU 0", 2]]);
   assert.equal(arrange(new Timeline(metaOf()), view({ filter: "stream 8" })).byFilter, 3);
 });
@@ -38,9 +38,9 @@ test("a pattern that is none, or would take for ever, filters nothing and says w
 });
 
 test("tracks move within their group, groups among each other", () => {
-  assert.deepEqual(shown({ moves: [["t3", "t1"]] }), [["python (1)", 0], ["GPU 0", 3, 1, 2]]);
-  assert.deepEqual(shown({ moves: [["t1", ""]] }), [["python (1)", 0], ["GPU 0", 2, 3, 1]]);
-  assert.deepEqual(shown({ moves: [["g1", "g0"]] }), [["GPU 0", 1, 2, 3], ["python (1)", 0]]);
+  assert.deepEqual(shown({ moves: [["t3", "t1"]] }), [["GPU 0", 3, 1, 2], ["python (1)", 0]]);
+  assert.deepEqual(shown({ moves: [["t1", ""]] }), [["GPU 0", 2, 3, 1], ["python (1)", 0]]);
+  assert.deepEqual(shown({ moves: [["g0", "g1"]] }), [["python (1)", 0], ["GPU 0", 1, 2, 3]]);
   assert.deepEqual(shown({ moves: [["t1", "t0"], ["t9", "t1"], ["g0", "t1"], ["g7", ""]] }), shown());
 });
 

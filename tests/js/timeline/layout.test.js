@@ -9,23 +9,24 @@ const keys = (rows) => rows.rows.map((row) => row.key);
 
 test("groups and tracks follow each other without gaps", () => {
   const { main, pinned } = layout(new Timeline(metaOf()), view());
-  assert.deepEqual(keys(main), ["g:python (1)", "t:0", "g:GPU 0", "t:1", "t:2", "t:3"]);
+  assert.deepEqual(keys(main), ["g:GPU 0", "t:1", "t:2", "t:3", "g:python (1)", "t:0"]);
   assert.equal(pinned.rows.length, 0);
   main.rows.reduce((y, row) => { assert.equal(row.y, y); return y + row.height; }, 0);
   assert.equal(main.height, main.rows.at(-1).y + main.rows.at(-1).height);
-  assert.equal(main.rows[1].lanes, 3);
+  assert.equal(main.rows[5].lanes, 3);
 });
 
 test("a folded group stands for its tracks", () => {
   const timeline = new Timeline(metaOf());
-  const { main } = layout(timeline, view({ folded: new Set([groupKey(timeline.groups[1])]) }));
-  assert.deepEqual(keys(main), ["g:python (1)", "t:0", "g:GPU 0"]);
-  assert.equal(main.byTrack.get(2), main.rows[2]);
+  const { main } = layout(timeline, view({ folded: new Set([groupKey(timeline.groups[0])]) }));
+  assert.deepEqual(keys(main), ["g:GPU 0", "g:python (1)", "t:0"]);
+  assert.equal(main.byTrack.get(2), main.rows[0]);
 });
 
 test("a folded track is as high as one lane", () => {
   const timeline = new Timeline(metaOf());
-  const open = layout(timeline, view()).main.rows[1], shut = layout(timeline, view({ folded: new Set([trackKey(timeline.tracks.get(0))]) })).main.rows[1];
+  const thread = (folded) => layout(timeline, view({ folded })).main.byTrack.get(0);
+  const open = thread(new Set()), shut = thread(new Set([trackKey(timeline.tracks.get(0))]));
   assert.ok(shut.height < open.height && shut.folded);
 });
 
@@ -50,7 +51,7 @@ test("tracks without slices are left out", () => {
 
 test("a height leads to its row and depth", () => {
   const { main } = layout(new Timeline(metaOf()), view());
-  const row = main.rows[1];
+  const row = main.byTrack.get(0);
   for (let depth = 0; depth < 3; depth++) assert.equal(depthAt(row, laneTop(row, depth) + LANE / 2), depth);
   assert.equal(depthAt(row, row.y), null);
   assert.deepEqual(rowsBetween(main, row.y + 1, row.y + 2), [row]);

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import test from "node:test";
-import { category, decodeTile, firstEndingAfter, groupTracks, hashText, INSTANT, lowerBound, MERGED, Timeline } from "../../../static/js/timeline/model/model.js";
-import { shortened } from "../../../static/js/timeline/model/shortened.js";
+import { category, decodeTile, firstEndingAfter, hashText, INSTANT, lowerBound, MERGED, Timeline } from "../../../static/js/timeline/model/model.js";
+import { cutAt, shortened } from "../../../static/js/timeline/model/shortened.js";
 import { encodeTile, metaOf } from "./fixture.js";
 
 test("a tile is decoded into columns per track", () => {
@@ -32,11 +32,6 @@ test("what is no tile is refused", () => {
 test("the levels are those of the server", () => {
   assert.equal(new Timeline(metaOf(48_660_453)).topLevel, 8);
   assert.equal(new Timeline(metaOf(1)).topLevel, 0);
-});
-
-test("tracks stand under their process or GPU in the file's order", () => {
-  const groups = groupTracks([{ id: 0, group: "b", sort: 5 }, { id: 1, group: "a", sort: 9 }, { id: 2, group: "b", sort: 1 }]);
-  assert.deepEqual(groups.map((g) => [g.name, g.tracks.map((t) => t.id)]), [["b", [2, 0]], ["a", [1]]]);
 });
 
 test("names match without regard to case", () => {
@@ -90,6 +85,21 @@ test("what tells a kernel from its siblings stays longest where there is little 
   assert.deepEqual([10, 8].map((room) => shortened(label, room)), ["cl…<PdV_k…", "clover:…"]);
   assert.equal(shortened("aten::convolution_backward", 10), "aten::con…");
   for (let room = 2; room < 60; room++) assert.ok(shortened(label, room).length <= room);
+});
+
+test("a name is never cut within a number, which would be another number", () => {
+  assert.equal(shortened("ProfilerStep#128", 15), "ProfilerStep#…");
+  assert.equal(shortened("thread 1934010688 (python)", 14), "thread …");
+  assert.equal(shortened("thread 1934010688 (python)", 20), "thread 1934010688 (…");
+  assert.equal(shortened("copy<float, 128, 12.5>", 14), "cop…<float, …");
+  assert.deepEqual([cutAt("1,024 B", 4), cutAt("1,024 B", 6), cutAt("12", 0)], ["…", "1,024…", "…"]);
+});
+
+test("the axis ends with the last slice, or at a mark behind it where the window reaches there", () => {
+  const timeline = new Timeline(metaOf(1_000_000, { last_ns: 400_000 }));
+  assert.equal(timeline.axisEnd({ end: timeline.opening[1] }), 400_000);
+  assert.equal(timeline.axisEnd({ end: 900_000 }), 1_000_000);
+  assert.equal(new Timeline(metaOf()).axisEnd({ end: 1_000_000 }), 1_000_000);
 });
 
 test("a mark far behind the last slice does not shrink the first picture", () => {

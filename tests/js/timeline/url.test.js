@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import test from "node:test";
 import { foreignEntries, fromQuery, parseRanges, ranges, registered, registerKey, toQuery } from "../../../static/js/timeline/model/url.js";
 
-const EMPTY = { window: null, slice: null, area: null, query: "", filter: "", pinned: [], hidden: [], moves: [], folded: null, marks: [], scroll: 0, pinnedScroll: 0, extra: {} };
+const EMPTY = { by: "rank", window: null, slice: null, area: null, query: "", filter: "", pinned: [], hidden: [], moves: [], folded: null, marks: [], scroll: 0, pinnedScroll: 0, extra: {} };
 
 test("the usual view has no query", () => {
   assert.equal(toQuery(EMPTY), "");
@@ -11,7 +11,7 @@ test("the usual view has no query", () => {
 
 test("a view comes back from its URL", () => {
   const view = {
-    window: [1234.5, 99999999999.125], slice: 0, area: { start: 5, end: 50, tracks: [0, 1, 2, 9] }, query: "a&b=c #1 ü", filter: "GPU 0",
+    by: "stream", window: [1234.5, 99999999999.125], slice: 0, area: { start: 5, end: 50, tracks: [0, 1, 2, 9] }, query: "a&b=c #1 ü", filter: "GPU 0",
     pinned: [7, 3], hidden: [1, 2, 3, 9], moves: [["t5", "t3"], ["g2", ""]], folded: ["g:python (1)", "t:4", "g:a,b"], marks: [{ start: 1, end: 2 }, { start: 3, end: 3 }], scroll: 120, pinnedScroll: 4, extra: {},
   };
   assert.deepEqual(fromQuery(toQuery(view)), view);

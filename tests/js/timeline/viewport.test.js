@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import test from "node:test";
-import { between, clock, exactNs, ticks, Viewport } from "../../../static/js/timeline/model/viewport.js";
+import { between, clock, exactNs, ticks, tipPlace, Viewport } from "../../../static/js/timeline/model/viewport.js";
 
 function viewport(end = 1e9, width = 1000) {
   const v = new Viewport(0, end);
@@ -71,6 +71,18 @@ test("a glide begins and ends exactly", () => {
   assert.ok(Math.abs(end.start - to.start) < 1e-3 && Math.abs(end.end - to.end) < 1e-3);
   const pan = between({ start: 0, end: 10 }, { start: 100, end: 110 }, 0.5);
   assert.deepEqual(pan, { start: 50, end: 60 });
+});
+
+test("a tip follows the pointer and never leaves the view", () => {
+  const view = { width: 400, height: 200 }, tip = { width: 120, height: 50 };
+  assert.deepEqual(tipPlace({ x: 50, y: 40 }, tip, view), [64, 54]);                  // below and right
+  assert.deepEqual(tipPlace({ x: 380, y: 190 }, tip, view), [246, 126]);              // above and left at the far corner
+  for (const size of [tip, { width: 390, height: 190 }, { width: 400, height: 200 }]) {
+    for (const x of [0, 5, 130, 399]) for (const y of [0, 100, 199]) {
+      const [left, top] = tipPlace({ x, y }, size, view);
+      assert.ok(left >= 0 && top >= 0 && left + size.width <= view.width && top + size.height <= view.height, `${x} ${y} ${size.width}`);
+    }
+  }
 });
 
 test("times are exact in words", () => {

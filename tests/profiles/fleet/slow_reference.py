@@ -1,4 +1,4 @@
-"""`profiles.fleet.slow_gpus` a GPU and an hour at a time, as it was before it took all of them at once: it must say the same."""
+"""`profiles.fleet.slow.slow_gpus` a GPU and an hour at a time, as it was before it took all at once: it must say the same."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from profiles.fleet.gpu_hours import Floats, Ints, Row
-from profiles.fleet.slow_gpus import DEVIATIONS, LEAST_GPUS, LEAST_LAUNCHES, LEAST_PCT, Level, _last_stretch, _spread
+from profiles.fleet.slow.gpu_hours import Floats, Ints, Row
+from profiles.fleet.slow.slow_gpus import DEVIATIONS, LEAST_GPUS, LEAST_LAUNCHES, LEAST_PCT, Level, _last_stretch, _spread
 
 
 def judge_rows(rows: Sequence[Row], models: dict[int, str] | None = None) -> list[Level]:

@@ -165,7 +165,7 @@ def test_gpus_that_are_slower_are_told_and_since_when(tmp_path: Path, summed: bo
 
 
 def test_of_many_gpus_the_last_hours_with_data_are_judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("profiles.fleet.gpu_selectors.MOST_GPU_HOURS", 8 * 5)
+    monkeypatch.setattr("profiles.fleet.slow.compared_services.MOST_GPU_HOURS", 8 * 5)
     records = make_records(20_000, hours=20, slow={5: (1.2, 0)})
     feed(tmp_path, records)
     found = run("gpus")

@@ -11,9 +11,12 @@ import pytest
 from django.core.files.base import File
 from django.test import Client
 
+from profiles.analysis.kernel.anatomy import Anatomy
+from profiles.charts.sampling import sampling_figures
 from profiles.kernel import tabs
 from profiles.kernel.rules_at import part_of
 from profiles.models import KernelStat, Profile
+from profiles.source.sampling_selectors import sampling_page
 from profiles.upload import services
 
 DATA = Path(__file__).resolve().parents[2] / "data" / "h200"
@@ -124,3 +127,64 @@ def test_tabs_without_data_are_absent_and_their_addresses_say_why(alice: Any, tm
     for tab in (each.name for each in tabs.TABS if each.name not in ("", "launches")):
         answer = client.get(address(kernel, f"{tab}/"))
         assert answer.status_code == 200 and "unknown" in answer.content.decode().lower(), tab
+
+
+def test_a_tab_computes_only_what_it_shows(builds: tuple[KernelStat, KernelStat], client: Client,
+                                           monkeypatch: pytest.MonkeyPatch) -> None:
+    """A part that a tab does not show may not even be asked for, of the kernel or of its baseline."""
+    old, new = builds
+    shows = {"chart": {"memory/"}, "mix": {"warps/"}, "sections": {"raw/"}, "sides": {""}, "issue": {"warps/"}}
+    asked: set[str] = set()
+    for name in shows:
+        known = vars(Anatomy)[name].func
+
+        def asking(parts: Anatomy, name: str = name, known: Any = known) -> Any:
+            asked.add(name)
+            return known(parts)
+        monkeypatch.setattr(Anatomy, name, property(asking))
+    for tab in ("", "memory/", "warps/", "launches/", "rules/", "raw/"):
+        for query in ("", f"?baseline={old.pk}"):
+            asked.clear()
+            assert client.get(address(new, tab) + query).status_code == 200
+            assert asked == {name for name, tabs_of in shows.items() if tab in tabs_of}, (tab, query)
+
+
+def test_source_and_over_time_show_the_baselines_times_in_their_header(builds: tuple[KernelStat, KernelStat],
+                                                                      client: Client) -> None:
+    old, new = builds
+    for tab in ("source/", "sampling/"):
+        page = client.get(f"{address(new, tab)}?baseline={old.pk}").content.decode()
+        assert {"time:mean_ns", "time:total_ns"} <= set(re.findall(r'class="versus" data-key="([^"]+)"', page)), tab
+
+
+def test_every_number_of_memory_and_warps_has_the_baselines_beside_it(builds: tuple[KernelStat, KernelStat],
+                                                                     client: Client) -> None:
+    old, new = builds
+    over = overlay(client, new, str(old.pk))
+    for tab in ("memory", "warps"):
+        page = client.get(f"{address(new, tab)}/?baseline={old.pk}").content.decode()
+        shown = set(re.findall(r'class="versus" data-key="([^"]+)"', page))
+        in_pictures = ("place:", "hit:", "group:")             # said by the picture itself
+        missing = {key for key, each in over.items() if each["tab"] == tab and not key.startswith(in_pictures)} - shown
+        assert missing <= {"occupancy:tail"} | {key for key in over if over[key]["value"] == 0}, (tab, missing)
+    assert "waves-base" in page and "mix-base" in page
+    memory = client.get(f"{address(new)}memory/?baseline={old.pk}").content.decode()
+    for key, words in (("hit:l2", "hit"), ("place:device", "")):
+        assert re.search(rf'class="base">was [^<]*{round(over[key]["baseline"])} %', memory), (key, words)
+
+
+def test_over_time_draws_the_baseline_behind(builds: tuple[KernelStat, KernelStat], client: Client) -> None:
+    old, new = builds
+    rows = sampling_page(new, {"baseline": str(old.pk)})
+    own = {row["name"]: row["mean"] for row in sampling_page(old, {})["rows"]}
+    assert len(rows["rows"]) > 20 and all(row["base_mean"] == own.get(row["name"]) for row in rows["rows"])
+    figure = str(sampling_figures(rows))
+    assert figure.count("baseline: ") >= 8 and "baseline: " not in str(sampling_figures(sampling_page(new, {})))
+    page = client.get(f"{address(new)}sampling/?baseline={old.pk}").content.decode()
+    assert "Baseline’s mean" in page and "from its own first sample" in page
+
+
+def test_over_time_says_why_a_baseline_has_no_curves(alice: Any, builds: tuple[KernelStat, KernelStat], client: Client) -> None:
+    other = read(alice, "kineto_layer.json.gz").kernels.all()[0]
+    page = client.get(f"{address(builds[1])}sampling/?baseline={other.pk}").content.decode()
+    assert "holds no periodic samples" in page and "Baseline’s mean" not in page

@@ -50,6 +50,8 @@ def test_document(get, profile):
     assert [(t["id"], t["kind"], t["name"], t["depths"], t["slices"]) for t in found["tracks"]] == [
         (0, "thread", "main", 3, 5), (1, "stream", "stream 7", 2, 2), (2, "counter", "memory", 0, 0)]
     assert found["steps"] == [{"name": "ProfilerStep#0", "start_ns": 0, "end_ns": 100_000}]
+    assert found["step_tracks"] == [0]
+    assert [(track["rank"], track["aside"]) for track in found["tracks"]] == [(None, None)] * 3
     assert found["categories"][:2] == ["compute", "communication"]
     assert found["integrity"]["records_kept"] == 7
 

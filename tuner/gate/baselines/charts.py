@@ -48,6 +48,10 @@ class SpreadPlot:
     top: int = TOP_PX - 10
     unlisted: int = 0
 
+    @property
+    def deep(self) -> int:
+        return self.axis_y - self.top
+
 
 def spread_plot(kernels: Sequence[Spread], most: int = 40) -> SpreadPlot | None:
     """None without runs."""

@@ -36,6 +36,10 @@ class Plot:
     bottom: int
     height: int
 
+    @property
+    def deep(self) -> int:
+        return self.bottom - self.top
+
 
 def effect_plot(effects: Sequence[tuple[str, Effect]], most: int = 40) -> Plot | None:
     """Named effects in the order given, those that can be told; None where there is none."""

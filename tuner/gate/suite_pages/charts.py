@@ -65,6 +65,10 @@ class Strips:
     top: int = TOP_PX
     zero_at: float | None = None
 
+    @property
+    def deep(self) -> int:
+        return self.axis_y - self.top
+
 
 def relative_strips(rows: Sequence[Row]) -> Strips | None:
     """Many kernels on one axis: how far each run's median lies from the kernel's median, in per cent."""

@@ -37,6 +37,7 @@ class Point:
     floor: float = Rule.floor
     target: float = Rule.target
     reason: str = ""
+    pk: int = 0                                # of its row, where a page marks the one that is chosen
 
 
 @dataclass(frozen=True)

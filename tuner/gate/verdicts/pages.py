@@ -66,6 +66,8 @@ def gate_detail(request: HttpRequest, pk: int) -> HttpResponse:
     drawn = list(page_selectors.kernel_rows(gate)[:PICTURE_ROWS])
     for row in (*page, *drawn):
         row.kernel.suite = gate.suite
+    at = request.GET.get("at", "")
+    chosen = next((row for row in drawn if str(row.pk) == at), drawn[0] if drawn else None)
     rule, tally, builds = page_selectors.gate_rule(gate), page_selectors.verdict_tally(gate), page_selectors.baseline_builds(gate)
     lines, count = [page_selectors.KernelLine(row) for row in page], sum(tally.values())
     return render(request, "gate/verdicts/detail.html", {
@@ -80,7 +82,22 @@ def gate_detail(request: HttpRequest, pk: int) -> HttpResponse:
         "picture_says": _plot_description(drawn, count), "build_url": reverse("build", args=[gate.build.name]),
         "most_runs": MOST_RUNS, "more_runs": page_selectors.runs_to_offer(gate),
         "full_sha": _FULL_SHA.fullmatch(gate.build.name) is not None,
-        "regressions": gate.kernels.filter(regression__isnull=False).exists()})
+        "regressions": gate.kernels.filter(regression__isnull=False).exists(),
+        "chosen": chosen and _evidence(chosen, evidence_selectors.run_rows(chosen), f"kernels/{chosen.pk}/")})
+
+
+def _evidence(row: GateKernel, runs: list[evidence_selectors.RunRow], page: str = "") -> dict[str, Any]:
+    """What a kernel's verdict rests on: its two sides, the strips of their run medians, what else changed.
+
+    `page` is the address of the page with the table of runs, "" on that page.
+    """
+    sides, rule = evidence_selectors.compared_sides(runs), page_selectors.kernel_rule(row)
+    return {
+        "row": row, "sides": sides, "shift": _shift(row), "strips_say": _strips_description(sides, row), "page": page,
+        "changes": evidence_selectors.metric_changes(row, runs), "strips": charts.strip_plot([(side.name, ", ".join(side.builds[:2]), [
+            charts.RunMedian(each.run.p50_us, _run_title(each), f"{page}#run-{each.run.pk}") for each in runs
+            if each.side == side.name and each.run.p50_us]) for side in sides], rule.floor, rule.target,
+            (row.low, row.high) if row.low and row.high else None)}
 
 
 def _compare_with(gate: Gate, builds: list[str]) -> str:
@@ -101,7 +118,7 @@ def _point(row: GateKernel) -> charts.Point:
     rule = page_selectors.kernel_rule(row)
     p95 = row.ratio_p95
     return charts.Point(row.kernel.key, row.verdict, f"kernels/{row.pk}/", row.ratio_p50, row.low, row.high, p95, row.detectable,
-                        rule.floor, rule.target, row.reason)
+                        rule.floor, rule.target, row.reason, row.pk)
 
 
 @require_safe
@@ -110,26 +127,22 @@ def gate_kernel(request: HttpRequest, pk: int, kernel_pk: int) -> HttpResponse:
     row = get_object_or_404(GateKernel.objects.select_related(
         "gate__suite", "gate__build", "gate__against", "kernel__suite", "regression__build"), pk=kernel_pk, gate_id=pk)
     runs = evidence_selectors.run_rows(row)
-    sides = evidence_selectors.compared_sides(runs)
+    evidence = _evidence(row, runs)
+    sides = evidence["sides"]
     baseline, candidate = sides
     rule = page_selectors.kernel_rule(row)
     samples = [run_charts.RunSamples(each.side, each.run.build.name, each.label, each.order, each.run.us, each.run.sm_clock_mhz)
                for each in runs if each.run.us and each.run.p50_us]
     old = row.gate.against.name if row.gate.against else next(iter(baseline.builds), "")
-    return render(request, "gate/verdicts/kernel.html", {
+    return render(request, "gate/verdicts/kernel.html", evidence | {
         "gate": row.gate, "row": row, "kernel": row.kernel, "title": evidence_selectors.kernel_title(row), "runs": runs,
-        "sides": sides,
         "baseline": baseline, "candidate": candidate, "rule": rule, "old": old,
         "counters": counter_services.verdict_counters(row, old),
         "ask": reverse("gate-kernel-counters", args=[pk, kernel_pk]), "arriving": evidence_selectors.round_under_way(row),
-        "more_runs": page_selectors.runs_to_offer(row.gate, [row]), "shift": _shift(row),
-        "strips": charts.strip_plot([(side.name, ", ".join(side.builds[:2]), [
-            charts.RunMedian(each.run.p50_us, _run_title(each), f"#run-{each.run.pk}") for each in runs
-            if each.side == side.name and each.run.p50_us]) for side in sides], rule.floor, rule.target,
-            (row.low, row.high) if row.low and row.high else None),
-        "strips_say": _strips_description(sides, row), "order": run_charts.order_figure(samples),
+        "more_runs": page_selectors.runs_to_offer(row.gate, [row]),
+        "order": run_charts.order_figure(samples),
         "samples": run_charts.samples_figure(samples),
-        "changes": evidence_selectors.metric_changes(row, runs), "configs": evidence_selectors.config_rows(sides),
+        "configs": evidence_selectors.config_rows(sides),
         "unknown_counters": evidence_selectors.unknown_counters(runs),
         "ways": evidence_selectors.evidence_links(row, old, row.gate.build.name),
         "profiles": [(side, evidence_selectors.build_profiles(row, side.builds or [name]))

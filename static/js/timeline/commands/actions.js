@@ -6,7 +6,7 @@ import { overviewNs, overviewPart } from "../draw/ruler.js";
 import { rowsBetween } from "../model/layout.js";
 import { category, MERGED } from "../model/model.js";
 import { sayView } from "./summary.js";
-import { clock, exactNs } from "../model/viewport.js";
+import { clock, exactNs, tipPlace } from "../model/viewport.js";
 
 const PAGE_SHARE = 0.85;        // of the pane that PageDown scrolls
 const CURSORS = { start: "ew-resize", end: "ew-resize", window: "grab", new: "crosshair" };
@@ -62,6 +62,12 @@ export class Actions {
   }
 
   hover(point) {
+    this.pointed = point;
+    this.pointAt(point);
+    this.app.changed("overlay");
+  }
+
+  pointAt(point) {
     const { app } = this;
     const hit = point && !point.ruler ? app.stage.hit(point) : null, place = point && !point.ruler ? app.stage.at(point.y) : null;
     app.cursorX = point ? point.x : null;
@@ -69,7 +75,6 @@ export class Actions {
     app.hover = hit?.entry ? { track: hit.track.id, depth: hit.entry.depth, start_ns: hit.entry.start, dur_ns: hit.entry.dur } : null;
     app.measure.show(point);
     this.tip(point, hit);
-    app.changed("overlay");
   }
 
   tip(point, hit) {
@@ -78,9 +83,15 @@ export class Actions {
     tip.hidden = !lines;
     if (!lines) return;
     tip.replaceChildren(el("b", { class: "mono" }, lines[0]), el("span", {}, lines[1]), el("span", { class: "muted" }, lines[2]));
-    const box = stage.root.getBoundingClientRect(), below = point.y - box.top + 18;
-    tip.style.left = `${Math.max(Math.min(point.x + stage.labelWidth + 14, box.width - tip.offsetWidth - 8), 0)}px`;
-    tip.style.top = `${below + tip.offsetHeight > box.height ? below - tip.offsetHeight - 30 : below}px`;
+    const box = stage.root.getBoundingClientRect(), [left, top] = tipPlace(
+      { x: point.x + stage.labelPx, y: point.y - box.top }, { width: tip.offsetWidth, height: tip.offsetHeight }, box);
+    tip.style.left = `${left}px`;
+    tip.style.top = `${top}px`;
+  }
+
+  /** The view moved under a pointer that rests: what is under it now is another slice. */
+  rehover() {
+    if (this.pointed && !this.pointed.ruler) this.pointAt(this.pointed);
   }
 
   sliceLines(entry) {
@@ -106,6 +117,7 @@ export class Actions {
   area(a, b, done, isRuler) {
     const { stage, chosen, measure } = this.app;
     const tracks = isRuler ? stage.shownTracks() : stage.tracksBetween(a.y, b.y);
+    this.pointed = null;
     this.tip(null, null);
     a.ns ??= measure.at(a, isRuler);        // where the drag began stays, whatever is loaded or scrolled meanwhile
     chosen.selectArea(measure.span(a.ns, b, isRuler, tracks), done);

@@ -24,7 +24,7 @@ export class History {
   view(window) {
     const { app } = this, { viewport, view, stage } = app, shown = window ?? viewport;
     return {
-      window: app.isOpening(shown) ? null : [shown.start, shown.end],
+      by: view.by, window: app.isOpening(shown) ? null : [shown.start, shown.end],
       slice: app.chosen.slice?.id ?? null, area: app.chosen.area, query: app.search.query, filter: view.filter,
       pinned: [...view.pinned], hidden: [...view.hidden], moves: view.moves, folded: view.foldedByHand ? [...view.folded] : null,
       marks: app.marks, scroll: stage.main.scroll, pinnedScroll: stage.pinned.scroll,
@@ -52,9 +52,10 @@ export class History {
     if (url !== location.pathname + location.search) history[push ? "pushState" : "replaceState"](null, "", url);
   }
 
-  restore(animate) {
+  async restore(animate) {
     clearTimeout(this.timer);
     const { app } = this, { stage, viewport } = app, view = fromQuery(location.search, this.prefix);
+    if (view.by === "kernel" && !app.timeline.kernels && !(await app.tracks.kernels())) view.by = "rank";
     app.tracks.restore(view);
     app.marks = view.marks;
     for (const [key, { set }] of registered) set(app, view.extra[key]);

@@ -14,22 +14,54 @@ export class Tracks {
 
   /** A view without anything done to it. */
   static view() {
-    return { folded: new Set(), foldedByHand: false, pinned: new Set(), hidden: new Set(), moves: [], filter: "" };
+    return { by: "rank", folded: new Set(), foldedByHand: false, pinned: new Set(), hidden: new Set(), moves: [], filter: "" };
   }
 
   /** @param {import("../model/url.js").View} view */
   restore(view) {
-    const { tracks } = this.app.timeline, known = (ids) => new Set(ids.filter((id) => tracks.has(id)));
+    const { timeline } = this.app, { tracks } = timeline, known = (ids) => new Set(ids.filter((id) => tracks.has(id)));
+    timeline.group(view.by);
     this.app.view = {
-      folded: new Set(view.folded ?? this.usuallyFolded()), foldedByHand: view.folded !== null, filter: view.filter,
+      by: view.by, folded: new Set(view.folded ?? this.usuallyFolded()), foldedByHand: view.folded !== null, filter: view.filter,
       pinned: known(view.pinned), hidden: known(view.hidden), moves: view.moves,
     };
   }
 
   usuallyFolded() {
-    const { groups, tracks } = this.app.timeline;
-    if (tracks.size <= MANY_TRACKS) return [];
-    return groups.filter((g) => !g.tracks.some((t) => t.kind === "stream") && g.tracks.length > MANY_THREADS).map(groupKey);
+    const { groups, meta } = this.app.timeline, many = meta.tracks.length > MANY_TRACKS;
+    return groups.filter((g) => g.startsFolded || (many && !g.tracks.some((t) => t.kind === "stream") && g.tracks.length > MANY_THREADS)).map(groupKey);
+  }
+
+  /** Put the tracks in other groups. What was folded or moved by hand was of the groups before. @param {"rank"|"stream"|"kernel"} by */
+  async groupBy(by) {
+    const { app } = this, { timeline, view } = app;
+    if (by === "kernel" && !(await this.kernels())) return app.controls.showGrouping(view.by);
+    Object.assign(view, { by, moves: [], foldedByHand: false });
+    timeline.group(by);
+    view.folded = new Set(this.usuallyFolded());
+    app.controls.showGrouping(by);
+    this.relayout();
+    app.stage.main.element.scrollTop = app.stage.main.scroll = 0;
+    app.history.remember(true);
+    return undefined;
+  }
+
+  /** The tracks of kernels, asked for once. @returns {Promise<boolean>} whether they are here */
+  async kernels() {
+    const { app } = this;
+    if (app.timeline.kernels) return true;
+    app.say("Sorting launches by kernel…", true);
+    try {
+      this.asking ??= app.api.kernelTracks();
+      app.timeline.setKernels((await this.asking).tracks);
+      app.say("");
+      return true;
+    } catch (error) {
+      app.say(`The launches could not be grouped by kernel: ${error.message}. ${error.hint ?? ""}`, true);
+      return false;
+    } finally {
+      this.asking = null;
+    }
   }
 
   relayout() {
@@ -104,7 +136,7 @@ export class Tracks {
 
   /** Put a track or group before another of its kind; null: at the end. */
   move(thing, before) {
-    const { view, timeline } = this.app, key = (it) => (it ? moveKey(timeline, it) : "");
+    const { view } = this.app, key = (it) => (it ? moveKey(it) : "");
     view.moves = withMove(view.moves, key(thing), key(before));
     this.changed();
   }

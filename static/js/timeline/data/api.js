@@ -17,6 +17,7 @@ export class Api {
 
   timeline() { return this.getJson(this.url("timeline/")); }
   names(ids = undefined) { return this.getJson(this.url("names/", { ids: ids?.join(",") })); }
+  kernelTracks() { return this.getJson(this.url("kernel-tracks/")); }
   density(signal) { return this.bytes("density/", {}, signal); }
   /** @param {?{start: number, end: number}} view of many linked slices, those nearest to it are told */
   slice(id, signal, view = null) {

@@ -5,6 +5,7 @@ import { lowerBound } from "../model/model.js";
 
 const TOP_PX = 5, BOTTOM_PX = 4;
 const SCALE_MIN_PX = 34;
+const SCALE_PX = 12;            // height of a value of the scale
 const BYTES = new Set(["bytes", "B", "byte"]);
 
 /** @param {CanvasRenderingContext2D} context @param {import("./tracks.js").Scene} scene */
@@ -15,14 +16,15 @@ export function counter(context, scene, row, top) {
   const bottom = top + row.height - BOTTOM_PX, tall = row.height - TOP_PX - BOTTOM_PX;
   const y = (value) => bottom - ((value - range.min) / (range.max - range.min || 1)) * tall;
   const steps = columns(scene, track.id);
-  if (steps.count) area(context, palette, viewport, steps, y, y(Math.max(range.min, Math.min(0, range.max))));
+  const end = Math.min(viewport.x(timeline.axisEnd(viewport)), viewport.width);
+  if (steps.count) area(context, palette, end, steps, y, y(Math.max(range.min, Math.min(0, range.max))));
   if (row.height < COUNTER) return;
   grid(context, scene, row, range, y);
 }
 
 /** Pixel after pixel: the value that holds at its left, and the least and greatest on it. From a NaN on nothing is known. */
-function area(context, palette, viewport, { count, x, low, high, last }, y, floor) {
-  const right = (i) => (i + 1 < count ? x[i + 1] : viewport.width);
+function area(context, palette, end, { count, x, low, high, last }, y, floor) {
+  const right = (i) => (i + 1 < count ? x[i + 1] : Math.max(end, x[i]));
   const known = (i) => i >= 0 && i < count && !Number.isNaN(last[i]);
   context.beginPath();
   for (let i = 0; i < count; i++) {
@@ -51,19 +53,26 @@ function area(context, palette, viewport, { count, x, low, high, last }, y, floo
   context.stroke();
 }
 
-function grid(context, { viewport, palette, font, units }, row, range, y) {
+function grid(context, { viewport, palette, font, units, charPx }, row, range, y) {
   const unit = row.track.unit ?? "";
   context.fillStyle = palette.line;
   context.fillRect(0, Math.round(y(range.max)), viewport.width, 1);
   if (range.min < 0) context.fillRect(0, Math.round(y(0)), viewport.width, 1);
   context.font = font;
-  context.fillStyle = palette.muted;
-  context.textBaseline = "top";
   const text = (value) => (BYTES.has(unit) ? units.bytes(value) : units.si(value, unit));
-  context.fillText(text(range.max), 4, y(range.max) + 2);
-  if (row.height < SCALE_MIN_PX) return;
-  context.textBaseline = "bottom";
-  context.fillText(text(range.min), 4, y(range.min) + 1);
+  if (range.max > range.min || range.max > 0) scale(context, palette, charPx, text(range.max), y(range.max) + 2);
+  if (row.height >= SCALE_MIN_PX && (range.min < range.max || range.max <= 0)) scale(context, palette, charPx, text(range.min), y(range.min) - SCALE_PX);
+}
+
+/** A value of the scale, on a ground of its own: the line may pass behind it. */
+function scale(context, palette, charPx, text, y) {
+  context.globalAlpha = 0.8;
+  context.fillStyle = palette.panel;
+  context.fillRect(2, y, text.length * charPx + 4, SCALE_PX);
+  context.globalAlpha = 1;
+  context.fillStyle = palette.muted;
+  context.textBaseline = "middle";
+  context.fillText(text, 4, y + SCALE_PX / 2);
 }
 
 /** Least and greatest value of a counter (zero included): as the track says, else from its coarsest tile, which keeps both. */

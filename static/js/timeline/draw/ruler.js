@@ -1,6 +1,7 @@
 // Paints what stands above the tracks: the overview of the whole trace and the ruler with its steps and marks.
 
-import { firstStep, fit } from "./tracks.js";
+import { stepBands } from "./steps.js";
+import { fit } from "./tracks.js";
 import { mix, pixel, rgb, slot, EXACT } from "../model/palette.js";
 import { ticks } from "../model/viewport.js";
 
@@ -9,7 +10,6 @@ export const TICK_BAND = 22;
 export const STEP_BAND = 17;
 export const rulerHeight = (timeline) => TICK_BAND + (timeline.steps.length ? STEP_BAND : 0);
 const HANDLE_PX = 6;
-const MOST_STEPS = 600;         // drawn in a frame
 const GPU_LINES = 24;
 const SINGLE_LINES = 8;         // with more lines than this all processes share one
 
@@ -77,7 +77,7 @@ export class OverviewPainter {
 
 /** Groups worth a line of the overview: every GPU (the first of very many), then the processes: each its own, or one for all where they are many. */
 export function overviewGroups(timeline) {
-  const useful = timeline.groups.filter((g) => g.tracks.some((t) => t.slices > 0));
+  const useful = timeline.wholeGroups.filter((g) => g.tracks.some((t) => t.slices > 0));
   const gpus = useful.filter((g) => g.tracks.some((t) => t.kind === "stream")).slice(0, GPU_LINES), others = useful.filter((g) => !gpus.includes(g));
   if (!others.length || gpus.length + others.length <= SINGLE_LINES) return [...gpus, ...others];
   return [...gpus, { name: `${others.length} processes`, tracks: others.flatMap((g) => g.tracks) }];
@@ -110,8 +110,8 @@ export class RulerPainter {
     this.context = canvas.getContext("2d", { alpha: false });
   }
 
-  /** @returns {number} ns that the labels count from; 0 is the trace's start */
-  paint(scene) {
+  /** @param {?string} owner whose steps stand in the band @returns {number} ns that the labels count from; 0 is the trace's start */
+  paint(scene, owner = null) {
     const { context } = this, { viewport, palette, timeline, dpr } = scene;
     const height = rulerHeight(timeline);
     fit(this.canvas, viewport.width, height, dpr);
@@ -121,7 +121,7 @@ export class RulerPainter {
     context.font = scene.font;
     const scaleMarks = ticks(viewport);
     this.ticks(scene, scaleMarks);
-    if (timeline.steps.length) this.steps(scene);
+    if (timeline.steps.length) stepBands(context, scene, timeline.stepsOf(owner), TICK_BAND, STEP_BAND - 2);
     for (const mark of scene.marks) this.span(scene, mark.start, mark.end, palette.warn);
     const area = scene.selection.area;
     if (area) this.span(scene, area.start, area.end, palette.accent);
@@ -130,43 +130,26 @@ export class RulerPainter {
     return scaleMarks.base;
   }
 
-  ticks({ viewport, palette }, { ticks: list, minor, step }) {
-    const { context } = this;
+  /** Up to the end of the trace; a label stands whole, at the left of its tick where the view ends, or not at all. */
+  ticks({ viewport, palette, timeline, charPx }, { ticks: list, minor, step }) {
+    const { context } = this, axisEnd = timeline.axisEnd(viewport);
     context.fillStyle = palette.line;
     const minorPx = minor / viewport.nsPerPx;
     const count = Math.round(step / minor);
     if (minorPx >= 5) {
       const first = (list[0]?.ns ?? viewport.start) - step;
-      for (let i = 0; i < (list.length + 2) * count; i++) context.fillRect(Math.round(viewport.x(first + i * minor)), TICK_BAND - 4, 1, 4);
+      for (let i = 0; i < (list.length + 2) * count && first + i * minor <= axisEnd; i++) context.fillRect(Math.round(viewport.x(first + i * minor)), TICK_BAND - 4, 1, 4);
     }
     context.textBaseline = "middle";
+    context.fillStyle = palette.muted;
+    let free = 0;
     for (const tick of list) {
-      context.fillStyle = palette.muted;
-      context.fillRect(Math.round(tick.x), TICK_BAND - 9, 1, 9);
-      context.fillText(tick.label, Math.round(tick.x) + 4, TICK_BAND / 2 - 2);
-    }
-  }
-
-  steps({ viewport, palette, timeline, charPx }) {
-    const { context } = this;
-    context.textBaseline = "middle";
-    const first = Math.max(firstStep(timeline.steps, viewport.start) - 1, 0), last = firstStep(timeline.steps, viewport.end);
-    const crowd = Math.max(Math.ceil((last - first) / MOST_STEPS), 1);
-    for (let i = first, free = -Infinity; i < last; i += crowd) {
-      const step = timeline.steps[i];
-      if (step.start_ns < free) continue;           // of several ranks: the steps of the one that came first
-      free = step.end_ns;
-      const a = Math.max(viewport.x(step.start_ns), 0), b = Math.min(viewport.x(step.end_ns), viewport.width);
-      if (b <= 0 || a >= viewport.width || b - a < 0.5) continue;
-      context.globalAlpha = i % 2 ? 0.16 : 0.3;
-      context.fillStyle = palette.accent;
-      context.fillRect(a, TICK_BAND, Math.max(b - a - 1, 1), STEP_BAND - 2);
-      context.globalAlpha = 1;
-      const room = Math.floor((b - a - 8) / charPx);
-      if (room < 2) continue;
-      const text = step.name.length <= room ? step.name : shortStep(step.name, room);
-      context.fillStyle = palette.text;
-      context.fillText(text, a + 4, TICK_BAND + STEP_BAND / 2 - 1);
+      if (tick.ns > axisEnd) break;
+      const x = Math.round(tick.x), wide = tick.label.length * charPx + 4, left = x + wide <= viewport.width ? x + 4 : x - wide;
+      context.fillRect(x, TICK_BAND - 9, 1, 9);
+      if (left < free) continue;
+      context.fillText(tick.label, left, TICK_BAND / 2 - 2);
+      free = left + wide;
     }
   }
 
@@ -189,11 +172,4 @@ export class RulerPainter {
     context.fillStyle = palette["accent-ink"];
     context.fillText(text, x, TICK_BAND / 2 - 1.5);
   }
-}
-
-/** "ProfilerStep#12" in few characters: its number says most. */
-export function shortStep(name, room) {
-  const number = /#?\d+$/.exec(name)?.[0] ?? "";
-  if (number && number.length <= room && number.length + 3 > room) return number;
-  return number && number.length + 3 <= room ? `${name.slice(0, room - number.length - 1)}…${number}` : `${name.slice(0, room - 1)}…`;
 }

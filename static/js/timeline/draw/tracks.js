@@ -7,11 +7,12 @@
 
 import { counter } from "./counter.js";
 import { SliceNames } from "./names.js";
-import { GROUP_DEPTHS, laneHeight, laneTop, rowsBetween } from "../model/layout.js";
+import { draws, GROUP_DEPTHS, laneHeight, laneTop, rowsBetween } from "../model/layout.js";
 import { ANNOTATIONS, CATEGORIES, firstEndingAfter, INSTANT, MERGED, OVERFLOW, SHADES } from "../model/model.js";
 import { DIM, DIM_SOFT, EXACT, ownSlot, soft } from "../model/palette.js";
 import { BAND } from "../data/tiles.js";
 import { ticks } from "../model/viewport.js";
+import { firstStep, stepBands } from "./steps.js";
 
 const OWN_FROM = CATEGORIES.findIndex((category) => !category.gpu);      // what a GPU runs keeps the colour of its category
 const LABEL_MIN_PX = 28;
@@ -64,19 +65,35 @@ export class TrackPainter {
   }
 
   background(scene, rows, scroll, height) {
-    const { context } = this, { viewport, palette, timeline } = scene;
+    const { context } = this, { viewport, palette, timeline } = scene, axisEnd = timeline.axisEnd(viewport);
+    if (viewport.end > axisEnd) {               // behind the end of the trace there is nothing
+      context.fillStyle = palette.bg;
+      context.fillRect(viewport.x(axisEnd), 0, viewport.width, height);
+    }
     context.fillStyle = palette.raised;
     for (const row of rows) if (row.kind === "group") context.fillRect(0, row.y - scroll, viewport.width, row.height);
     context.fillStyle = palette.line;
     context.globalAlpha = 0.55;
-    for (const tick of ticks(viewport).ticks) context.fillRect(Math.round(tick.x), 0, 1, height);
+    for (const tick of ticks(viewport).ticks) if (tick.ns <= axisEnd) context.fillRect(Math.round(tick.x), 0, 1, height);
     context.globalAlpha = 1;
     for (const row of rows) context.fillRect(0, row.y - scroll + row.height - 1, viewport.width, 1);
-    this.steps(viewport, timeline.steps, palette, height);
+    this.steps(scene, rows, scroll);
+  }
+
+  /** Steps over the rows of those who took them; on the first row of each of several, their bands with their names. */
+  steps(scene, rows, scroll) {
+    const { timeline } = scene;
+    for (let from = 0, to; from < rows.length; from = to) {
+      const owner = timeline.rowOwner(rows[from]), steps = timeline.stepsOf(owner), row = rows[from];
+      for (to = from + 1; to < rows.length && timeline.rowOwner(rows[to]) === owner;) to++;
+      const last = rows[to - 1];
+      this.stepLines(scene.viewport, steps, scene.palette, row.y - scroll, last.y + last.height - row.y);
+      if (owner && row.kind === "group" && !row.folded) stepBands(this.context, scene, steps, row.y - scroll + 4, row.height - 8);
+    }
   }
 
   /** Where steps begin; not when they stand so close that they would be a curtain. */
-  steps(viewport, steps, palette, height) {
+  stepLines(viewport, steps, palette, y, height) {
     const { context } = this, first = firstStep(steps, viewport.start);
     let drawn = 0;
     context.fillStyle = palette.accent;
@@ -85,7 +102,7 @@ export class TrackPainter {
       const x = Math.round(viewport.x(steps[i].start_ns));
       if (x < 0 || x - last < 3 || steps[i].start_ns < free) continue;       // of several ranks: those of the one that came first
       free = steps[i].end_ns;
-      context.fillRect(x, 0, 1, height);
+      context.fillRect(x, y, 1, height);
       last = x;
       drawn++;
     }
@@ -105,7 +122,7 @@ export class TrackPainter {
     const { viewport, tiles, timeline } = scene;
     const level = viewport.level(timeline.topLevel);
     if (row.kind === "group") {
-      if (!row.folded) return;
+      if (!draws(row)) return;
       const line = this.newLine(laneTop(row, 0) - scroll, laneHeight(row));
       for (const track of row.tracks) {
         if (track.kind === "counter") continue;
@@ -230,16 +247,6 @@ export class TrackPainter {
       context.fill();
     }
   }
-}
-
-/** First step that begins at or after a time. */
-export function firstStep(steps, ns) {
-  let lo = 0, hi = steps.length;
-  while (lo < hi) {
-    const mid = (lo + hi) >>> 1;
-    if (steps[mid].start_ns < ns) lo = mid + 1; else hi = mid;
-  }
-  return lo;
 }
 
 const patterns = new Map();

@@ -23,6 +23,7 @@ export function pointer(target, isRuler, local, on) {
     if (gesture.mode === "pinch") pinch(touches, event.pointerId, at, on);
     touches.set(event.pointerId, at);
     if (!gesture.moved && Math.hypot(at.x - gesture.from.x, at.y - gesture.from.y) < DRAG_PX) return undefined;
+    if (!gesture.moved && gesture.mode !== "press") on.hover(null);
     gesture.moved = true;
     if (gesture.mode === "press") gesture.mode = "area";
     if (gesture.mode === "area") on.area(gesture.from, at, false, isRuler);

@@ -56,13 +56,13 @@ export function arrange(timeline, view) {
 export const hasContent = (track) => track.slices > 0 || track.kind === "counter";
 
 /** Key of a group or track in moves and URLs: "g2" is the third group of the file, "t5" the track 5. */
-export const moveKey = (timeline, thing) => (thing.tracks ? `g${timeline.groups.indexOf(thing)}` : `t${thing.id}`);
+export const moveKey = (thing) => (thing.tracks ? `g${thing.number}` : `t${thing.id}`);
 
 function order(timeline, moves) {
   const groups = [...timeline.groups], tracks = new Map(groups.map((group) => [group, group.tracks]));
   if (!moves.length) return { groups, tracks };
   const groupOf = new Map(groups.flatMap((group) => group.tracks.map((track) => [track.id, group])));
-  const find = (key) => (key[0] === "g" ? timeline.groups[Number(key.slice(1))] : timeline.tracks.get(Number(key.slice(1))));
+  const find = (key) => (key[0] === "g" ? groups.find((group) => group.number === Number(key.slice(1))) : timeline.tracks.get(Number(key.slice(1))));
   for (const [what, before] of moves) {
     const thing = find(what), other = before ? find(before) : null;
     if (!thing || (before && (!other || what[0] !== before[0]))) continue;

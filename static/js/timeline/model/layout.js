@@ -57,6 +57,9 @@ function stack(rows) {
   return { rows, height: y, byTrack };
 }
 
+/** Whether a row draws slices: an open group's own row does not, nor a folded one that stands aside. */
+export const draws = (row) => row.kind !== "group" || (row.folded && !row.group.isAside);
+
 /** Rows that touch [y0, y1). */
 export function rowsBetween(rows, y0, y1) {
   let lo = 0, hi = rows.rows.length;

@@ -2,6 +2,8 @@
 //
 // Times are nanoseconds since trace start in doubles: exact up to 2^53 ns (104 days).
 
+import { grouped, stepOwners } from "./grouping.js";
+
 export const TILE_MAGIC = 0x32545052;   // "RPT2"
 export const DENSITY_MAGIC = 0x31445052;     // "RPD1"
 export const INSTANT = 1;
@@ -47,7 +49,8 @@ export function hashText(text) {
 
 /**
  * @typedef {{id: number, kind: string, name: string, group: string, device: ?number, stream: ?number, unit: ?string,
- *   depths: number, slices: number, sort: number}} Track
+ *   depths: number, slices: number, sort: number, rank: ?string, aside: ?string}} Track
+ *   rank: of a joined job; aside: why it stands in the last, folded group ("profiler", "empty")
  */
 export class Timeline {
   /** @param {object} meta answer of GET …/timeline/ */
@@ -58,12 +61,20 @@ export class Timeline {
     // The window that opens: up to the last slice or sample. A mark of the profiler's (Record Window End) may lie far behind it.
     const last = meta.last_ns > 0 ? Math.min(Math.ceil(meta.last_ns + (meta.last_ns - this.startNs) * OPENING_AIR), this.endNs) : this.endNs;
     this.opening = [this.startNs, this.endNs - last > (this.endNs - this.startNs) * OPENING_AIR ? last : this.endNs];
+    /** End of the last slice or sample; behind it there may be marks. */
+    this.lastNs = meta.last_ns > 0 ? Math.min(meta.last_ns, this.endNs) : this.endNs;
     this.tileBins = meta.tile_bins ?? 1024;
     this.topLevel = meta.levels - 1;    // one tile of this level covers the trace
     /** @type {Map<number, Track>} */
     this.tracks = new Map(meta.tracks.map((track) => [track.id, track]));
-    this.groups = groupTracks(meta.tracks);
-    this.steps = meta.steps ?? [];
+    /** Tracks of kernels, once they were asked for. @type {?Track[]} */
+    this.kernels = null;
+    this.group("rank");
+    /** Groups as the overview shows them, whatever the tracks below are grouped by. */
+    this.wholeGroups = this.groups.filter((group) => !group.isAside);
+    const takenOn = (meta.step_tracks ?? []).map((id) => this.tracks.get(id));
+    this.ownerOf = stepOwners(takenOn);
+    this.steps = (meta.steps ?? []).map((step, at) => ({ ...step, owner: takenOn[at] ? this.ownerOf(takenOn[at]) : null }));
     this.density = null;
     this.namesMissing = new Set();      // ids whose names were wanted and are to be asked for
     this.names = null;
@@ -76,6 +87,41 @@ export class Timeline {
     this.own = new Uint16Array(given.reduce((most, [id]) => Math.max(most, Number(id) + 1), 0));
     const numbers = new Map(this.ownColours.map((colour, at) => [colour, at + 1]));
     for (const [id, colour] of given) this.own[id] = numbers.get(colour) ?? 0;
+  }
+
+  /** Put the tracks in groups. By kernel only once the tracks of kernels are known, until then by rank. @param {"rank"|"stream"|"kernel"} by */
+  group(by) {
+    this.groups = grouped(this.meta.tracks, by, this.kernels);
+  }
+
+  /** @param {Track[]} tracks lanes of kernels, each `of` a stream */
+  setKernels(tracks) {
+    this.kernels = tracks;
+    for (const track of tracks) this.tracks.set(track.id, track);
+  }
+
+  /** The lane of a kernel on which a stream's slice stands too. @param {{track: number, name_id?: number}} slice @returns {?Track} */
+  kernelLane(slice) {
+    return this.kernels?.find((track) => track.of === slice.track && track.name_id === slice.name_id) ?? null;
+  }
+
+  /** Where the axis ends: at the last slice, or at the last mark behind it where the window reaches there. @param {{end: number}} viewport */
+  axisEnd(viewport) { return viewport.end > this.opening[1] * (1 + 1e-9) ? this.endNs : this.lastNs; }
+
+  /** Whose steps a row shows: its track's owner; of a group the owner of all its tracks, "" where they have several. */
+  rowOwner(row) {
+    const owner = this.ownerOf(row.tracks[0]);
+    return row.track || row.tracks.every((track) => this.ownerOf(track) === owner) ? owner : "";
+  }
+
+  /** Steps that a track shows, in order of start; of a track without an owner all. */
+  stepsOf(owner) {
+    if (owner === null || owner === undefined) return this.steps;
+    if (!this.stepsByOwner) {
+      this.stepsByOwner = new Map();
+      for (const step of this.steps) this.stepsByOwner.set(step.owner, [...(this.stepsByOwner.get(step.owner) ?? []), step]);
+    }
+    return this.stepsByOwner.get(owner) ?? [];
   }
 
   /** Number of a name's own colour, 0: it has none. */
@@ -138,20 +184,6 @@ export class Timeline {
     const wanted = text.toLowerCase();
     return Uint8Array.from(this.names, (name) => (name.toLowerCase().includes(wanted) ? 1 : 0));
   }
-}
-
-/** Tracks by the process or GPU they belong to; groups and tracks ordered by sort, then as the file has them. */
-export function groupTracks(tracks) {
-  const groups = new Map();
-  for (const track of tracks) {
-    if (!groups.has(track.group)) groups.set(track.group, { name: track.group, tracks: [], sort: Infinity });
-    const group = groups.get(track.group);
-    group.tracks.push(track);
-    group.sort = Math.min(group.sort, track.sort ?? 0);
-  }
-  const ordered = [...groups.values()].sort((a, b) => a.sort - b.sort);
-  for (const group of ordered) group.tracks.sort((a, b) => (a.sort ?? 0) - (b.sort ?? 0));
-  return ordered;
 }
 
 /**

@@ -1,8 +1,10 @@
 // The view as a query string and back: window, selection, search, what is done to tracks, marks, and what other modules
 // register. Knows no DOM.
 
+import { BY } from "./grouping.js";
+
 /**
- * @typedef {{window: ?[number, number], slice: ?number, area: ?{start: number, end: number, tracks: number[]}, query: string,
+ * @typedef {{by: "rank"|"stream"|"kernel", window: ?[number, number], slice: ?number, area: ?{start: number, end: number, tracks: number[]}, query: string,
  *   filter: string, pinned: number[], hidden: number[], moves: [string, string][], folded: ?string[],
  *   marks: {start: number, end: number}[], scroll: number, pinnedScroll: number, extra: Object<string, ?string>}} View
  *   folded null: as the page decides; extra: what modules registered, by their keys, null where the URL says nothing
@@ -19,7 +21,7 @@ export function registerKey(key, { get, set }) {
   registered.set(key, { get, set });
 }
 
-const OWN = new Set(["w", "s", "a", "q", "f", "pin", "hide", "mv", "fold", "m", "y", "py"]);
+const OWN = new Set(["by", "w", "s", "a", "q", "f", "pin", "hide", "mv", "fold", "m", "y", "py"]);
 
 /** Entries of a query that are no timeline's: they stay as they are. @param {string[]} prefixes of the timelines of the page @param {string[]} others that are written anew, too */
 export function foreignEntries(text, prefixes, others = []) {
@@ -31,6 +33,7 @@ export function foreignEntries(text, prefixes, others = []) {
 export function toEntries(view) {
   const entries = [];
   const add = (key, value) => { if (value !== null && value !== undefined && value !== "") entries.push([key, String(value)]); };
+  add("by", view.by === "rank" ? null : view.by);
   if (view.window) add("w", span(...view.window));
   add("s", view.slice);
   if (view.area) add("a", `${span(view.area.start, view.area.end)}@${ranges(view.area.tracks)}`);
@@ -66,6 +69,7 @@ export function fromQuery(text, prefix = "") {
   const area = parseSpan(areaSpan);
   const slice = get("s");
   return {
+    by: BY.some(([key]) => key === get("by")) ? get("by") : "rank",
     window: parseSpan(get("w")),
     slice: slice !== null && /^\d+$/.test(slice) ? Number(slice) : null,
     area: area && areaTracks !== undefined ? { start: area[0], end: area[1], tracks: parseRanges(areaTracks) } : null,

@@ -93,6 +93,21 @@ export function ticks(viewport, gapPx = 110) {
   return { base, step, minor, ticks: list };
 }
 
+const TIP_PX = 14, TIP_EDGE_PX = 6;       // from the pointer; from the edge of the view
+
+/**
+ * Where a tip stands: below and right of the pointer, above or left of it where the view ends, and never beyond its edge.
+ * @param {{x: number, y: number}} point @param {{width: number, height: number}} tip @param {{width: number, height: number}} view @returns {[number, number]} left, top
+ */
+export function tipPlace(point, tip, view) {
+  const along = (at, size, whole) => {
+    const after = at + TIP_PX, before = at - TIP_PX - size;
+    const wanted = after + size + TIP_EDGE_PX <= whole || before < TIP_EDGE_PX ? after : before;
+    return Math.max(Math.min(wanted, whole - size - TIP_EDGE_PX), Math.min(TIP_EDGE_PX, whole - size));
+  };
+  return [along(point.x, tip.width, view.width), along(point.y, tip.height, view.height)];
+}
+
 const UNITS = [[1e9, "s"], [1e6, "ms"], [1e3, "µs"], [1, "ns"]];
 
 /** Exact nanoseconds with thousands separated: "12,416 ns". */

@@ -26,6 +26,7 @@ export class Controls {
     filterField.addEventListener("input", () => this.filter(filterField.value));
     filterField.addEventListener("keydown", (event) => { if (event.key === "Escape") { this.filter(""); app.focus(); } });
     const press = (id, run) => this.part(id).addEventListener("click", run);
+    this.part("tl-by").addEventListener("change", (event) => app.tracks.groupBy(event.target.value));
     press("tl-zoom-in", () => this.zoom(0.5));
     press("tl-zoom-out", () => this.zoom(2));
     press("tl-fold-all", () => app.tracks.foldAll());
@@ -43,7 +44,10 @@ export class Controls {
   show(view) {
     this.search.field.value = view.query;
     this.filterField.value = view.filter;
+    this.showGrouping(view.by);
   }
+
+  showGrouping(by) { this.part("tl-by").value = by; }
 
   lookFor(text) { this.search.lookFor(text); }
   step(direction) { return this.search.step(direction); }
@@ -128,7 +132,7 @@ export class Controls {
     const said = this.part("tl-said");
     said.textContent = text;
     said.classList.toggle("tl-said-long", long);
-    said.hidden = false;
+    said.hidden = !text;
     clearTimeout(this.sayTimer);
     this.sayTimer = setTimeout(() => { said.hidden = true; said.textContent = ""; }, long ? LONG_SAY_MS : SAY_MS);
   }
@@ -146,6 +150,7 @@ export class Controls {
     mark.hidden = !lost && !integrity?.truncated_at;
     mark.textContent = integrity?.truncated_at ? `file is truncated${lost ? `, ${records}` : ""}` : records;
     mark.title = lostBy.map(([reason, n]) => `${n} × ${reason}`).join("\n");
+    this.part("tl-by").hidden = !timeline.hasGpuWork;
     this.part("tl-no-gpu").hidden = timeline.hasGpuWork || !timeline.hasSlices;
     this.part("tl-empty").hidden = timeline.hasSlices;
   }

@@ -5,6 +5,7 @@ import { groupKey, rowsBetween, trackKey } from "../model/layout.js";
 import { shareText } from "../data/utilisation.js";
 
 const MARGIN_PX = 400;
+const NUMBERS = /(\d[\d.,]*)/;
 
 export class Labels {
   /**
@@ -61,30 +62,30 @@ export class Labels {
   }
 
   group(row) {
-    const slices = row.tracks.reduce((sum, t) => sum + t.slices, 0);
-    return el("div", { class: "tl-label tl-label-group", draggable: "true" },
+    const slices = row.tracks.reduce((sum, t) => sum + t.slices, 0), { group } = row, tracks = row.tracks.length === 1 ? "1 track" : `${row.tracks.length} tracks`;
+    return el("div", { class: `tl-label tl-label-group${group.isAside ? " tl-label-aside" : ""}`, draggable: "true" },
       el("button", {
         class: "tl-fold", type: "button", "data-part": "fold", "aria-expanded": String(!row.folded),
-        title: `${row.group.name}: ${row.tracks.length} tracks, ${slices.toLocaleString("en-US")} slices`,
-        onclick: () => this.actions.fold(groupKey(row.group)),
-      }, icon("chevron"), el("span", { class: "tl-name" }, row.group.name), el("span", { class: "tl-count" }, String(row.tracks.length))),
+        title: `${group.name}: ${group.note ? `${group.note}, ` : ""}${tracks}, ${slices.toLocaleString("en-US")} slices`,
+        onclick: () => this.actions.fold(groupKey(group)),
+      }, icon("chevron"), this.words(group.name, group.note || String(row.tracks.length))),
       el("button", {
-        class: "tl-pin tl-hide", type: "button", "data-part": "hide", "aria-label": `Hide ${row.group.name}`, title: "Hide the group (H)",
-        onclick: () => this.actions.hide(row.group.tracks.map((track) => track.id)),
+        class: "tl-pin tl-hide", type: "button", "data-part": "hide", "aria-label": `Hide ${group.name}`, title: "Hide the group (H)",
+        onclick: () => this.actions.hide(group.tracks.map((track) => track.id)),
       }, icon("hide")));
   }
 
   track(row, view) {
-    const { track } = row, pinned = view.pinned.has(track.id);
+    const { track } = row, pinned = view.pinned.has(track.id), name = this.named ? `${track.group} / ${track.name}` : row.group.nameOf(track);
     const facts = track.kind === "counter" ? track.unit ?? "counter" : `${track.slices.toLocaleString("en-US")} ${track.slices === 1 ? "slice" : "slices"}`;
     const foldable = track.depths > 1 || track.kind === "counter";
     return el("div", { class: `tl-label tl-label-${track.kind}`, "data-track": track.id, draggable: "true" },
       el(foldable ? "button" : "span", {
         class: "tl-fold", type: foldable ? "button" : null, "data-part": "fold",
-        "aria-expanded": foldable ? String(!row.folded) : null, title: `${row.group.name} / ${track.name}: ${facts}`,
+        "aria-expanded": foldable ? String(!row.folded) : null, title: `${track.group} / ${track.name}: ${facts}`,
         ...(foldable ? { onclick: () => this.actions.fold(trackKey(track)) } : {}),
-      }, foldable ? icon("chevron") : el("i", { class: "tl-icon" }), el("span", { class: "tl-name" }, this.named ? `${row.group.name} / ${track.name}` : track.name),
-      el("span", { class: "tl-count" }, facts), track.kind === "counter" ? null : el("span", { class: "tl-use num", "data-use": track.id })),
+      }, foldable ? icon("chevron") : el("i", { class: "tl-icon" }), this.words(name, facts),
+      track.kind === "counter" ? null : el("span", { class: "tl-use num", "data-use": track.id })),
       el("button", {
         class: "tl-pin", type: "button", "data-part": "pin", "aria-pressed": String(pinned),
         "aria-label": `${pinned ? "Unpin" : "Pin"} ${track.name}`, title: pinned ? "Unpin" : "Pin to the top",
@@ -94,5 +95,11 @@ export class Labels {
         class: "tl-pin tl-hide", type: "button", "data-part": "hide", "aria-label": `Hide ${track.name}`, title: "Hide (H)",
         onclick: () => this.actions.hide([track.id]),
       }, icon("hide")));
+  }
+
+  /** A name, which lines break before its numbers and never within, and beside it what stands there where it has the room, whole. */
+  words(name, facts) {
+    const parts = name.split(NUMBERS).flatMap((part, at) => (at % 2 ? [el("wbr"), part] : [part]));
+    return el("span", { class: "tl-words" }, el("span", { class: "tl-name" }, ...parts), el("span", { class: "tl-count" }, facts));
   }
 }

@@ -5,7 +5,7 @@ import { OverlayPainter } from "../draw/overlay.js";
 import { el, part } from "../widgets/dom.js";
 import { OVERVIEW_PX, overviewGroups, OverviewPainter, RulerPainter, rulerHeight } from "../draw/ruler.js";
 import { Labels } from "./labels.js";
-import { depthAt, depthsBetween, entryAt, groupEntryAt, rowsBetween, valueAt } from "../model/layout.js";
+import { depthAt, depthsBetween, draws, entryAt, groupEntryAt, rowsBetween, valueAt } from "../model/layout.js";
 import { BAND, unitOf } from "../data/tiles.js";
 import { busyShare } from "../data/utilisation.js";
 import { clock } from "../model/viewport.js";
@@ -26,6 +26,7 @@ export class Stage {
     this.ruler = new RulerPainter(find(".tl-ruler"));
     this.overlay = new OverlayPainter(find(".tl-overlay"));
     this.base = find(".tl-base");
+    this.stepsOf = find(".tl-steps-of");
     this.nothing = part(root.closest(".tl"), "tl-none");
     const groups = overviewGroups(timeline);
     if (groups.length > 1 && groups.length <= NAMED_LINES) find(".tl-overview-names").replaceChildren(...groups.map((g) => el("span", {}, g.name)));
@@ -50,6 +51,16 @@ export class Stage {
   topTrack() {
     const inView = (pane) => rowsBetween(pane.rows, pane.scroll, pane.scroll + pane.height);
     return this.panes.flatMap(inView).flatMap((row) => (row.kind === "track" || row.folded ? row.tracks : [])).find((t) => t.slices > 0)?.id;
+  }
+
+  /** Whose steps the ruler shows: of the uppermost track in view that has some. */
+  topOwner() {
+    const { timeline, main } = this, has = (owner) => timeline.stepsOf(owner).length > 0;
+    for (const { tracks } of rowsBetween(main.rows, main.scroll, main.scroll + main.height)) {
+      const owner = tracks.map(timeline.ownerOf).find(has);
+      if (owner !== undefined) return owner;
+    }
+    return timeline.steps[0]?.owner ?? null;
   }
 
   /** Take new rows; the panes keep their scroll positions. */
@@ -127,7 +138,9 @@ export class Stage {
       this.overview.paint(scene);
     }
     if (due.tracks || due.ruler) {
-      const base = this.ruler.paint(scene);
+      const owner = this.topOwner(), base = this.ruler.paint(scene, owner);
+      const whose = owner && this.timeline.steps.length ? `steps of ${owner}` : "";
+      if (this.stepsOf.textContent !== whose) this.stepsOf.textContent = this.stepsOf.title = whose;
       const text = base ? `${clock(base)} +` : "";
       if (this.base.textContent !== text) this.base.textContent = text;
     }
@@ -152,7 +165,7 @@ export class Stage {
     const place = this.at(y);
     if (!place) return null;
     const row = rowsBetween(place.pane.rows, place.y, place.y + 1)[0];
-    if (!row || (row.kind === "group" && !row.folded)) return null;
+    if (!row || !draws(row)) return null;
     const depth = depthAt(row, place.y), { viewport } = this, ns = viewport.ns(x);
     const reach = (row.kind === "group" ? 1 : HIT_PX) * viewport.nsPerPx;
     for (const track of row.tracks) {
@@ -197,7 +210,7 @@ export class Stage {
 
 function unitsBetween(rows, y0, y1, into) {
   for (const row of rowsBetween(rows, y0, y1)) {
-    if (row.kind === "group" && !row.folded) continue;
+    if (!draws(row)) continue;
     const [first, last] = depthsBetween(row, y0, y1);
     for (const track of row.tracks) for (let depth = first - (first % BAND); depth <= last; depth += BAND) into.add(unitOf(track.id, depth));
   }

@@ -14,13 +14,15 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 
-from profiles.fleet.gpu_hours import Floats, GpuHours, Ints, numbered
+from profiles.fleet.slow.compared import LEAST_GPUS, compare, edges_of, named
+from profiles.fleet.slow.gpu_hours import Floats, GpuHours, Ints
 
 LEAST_PCT = 2.0                     # slower than that: less is what one GPU differs from another
 DEVIATIONS = 5.5                    # of the spread between GPUs and hours
 SPLIT_DEVIATIONS = 5.0              # by which the means of two stretches of hours must differ
-LEAST_GPUS = 4                      # that share a signature in an hour
 LEAST_LAUNCHES = 20                 # of a GPU that could be compared
 MOST_SPLITS = 4
 MOST_PAIRED = 1000                  # GPUs whose levels are compared pair by pair
@@ -48,95 +50,86 @@ def judge_gpus(hours: GpuHours, models: dict[int, str] | None = None) -> list[Le
         hours: `FleetStore.gpu_hours`.
         models: GPU -> model; only GPUs of one model are compared.
     """
+    return judge_compared(compare(hours, models), models)
+
+
+def judge_compared(rows: pa.Table, models: dict[int, str] | None = None) -> list[Level]:
+    """Return the same of rows that were compared with those of their hours (`compared.COMPARED`, hour after hour)."""
     out: list[Level] = []
-    gpus, at = numbered(hours.gpu)
+    gpus, at = named(rows, "gpu")
+    present = np.zeros(gpus.size, np.bool_)
+    present[at] = True
     of_gpu = [(models or {}).get(gpu, "") for gpu in gpus.tolist()]
-    for model in sorted(set(of_gpu)):
-        out += _judge_model(hours.take(np.array([its == model for its in of_gpu])[at]))
+    for model in sorted({its for its, here in zip(of_gpu, present.tolist(), strict=True) if here}):
+        chosen = np.array([its == model for its in of_gpu])
+        out += _judge_model(rows if (chosen | ~present).all() else rows.filter(pa.array(chosen[at])))
     order = {"SLOWER": 0, "UNKNOWN": 2, "OK": 1}
     return sorted(out, key=lambda each: (order[each.verdict], -(each.slower_pct or 0.0), each.gpu))
 
 
-def _judge_model(hours: GpuHours) -> list[Level]:
-    hours = hours.take(hours.launches > 0)
-    if not hours.hour.size:
-        return []
-    gpus, gpu = numbered(hours.gpu)
-    numbers, hour = numbered(hours.hour)
-    names, signature = numbered(hours.signature)
-    contexts, context = numbered(hours.context)
-    excess, shared = _excess((hour * names.size + signature) * contexts.size + context, hours.log_sum / hours.launches)
-    gpu, hour, signature, excess = gpu[shared], hour[shared], signature[shared], excess[shared]
-    launches = _sums(gpu, hours.launches[shared], gpus.size)
-    signatures = np.bincount(numbered(gpu * names.size + signature)[0] // names.size, minlength=gpus.size)
-    of_gpu_hour, scores = _scores(gpu * numbers.size + hour, excess, hours.total_ns[shared])
-    size = np.bincount(of_gpu_hour // numbers.size, minlength=gpus.size)        # hours that each GPU has a score of
+def _judge_model(rows: pa.Table) -> list[Level]:
+    names, place = named(rows, "gpu")
+    present = np.zeros(names.size, np.bool_)
+    present[place] = True
+    gpus = np.sort(names[present])                          # without those of other models
+    number = np.searchsorted(gpus, names)
+    excess = rows["excess"].to_numpy()
+    shared = ~np.isnan(excess)
+    gpu, hour, excess = number[place][shared], rows["hour"].to_numpy()[shared].astype(np.int64), excess[shared]
+    signatures = _signatures(rows, gpu, shared, gpus.size)
+    edges = edges_of(hour * gpus.size + gpu)
+    scores = _scores(edges, excess, rows["total_ns"].to_numpy()[shared])
+    launches = np.zeros(gpus.size, np.int64)
+    if edges.size:
+        np.add.at(launches, gpu[edges], np.add.reduceat(rows["launches"].to_numpy()[shared], edges))
+    order = np.lexsort((hour[edges], gpu[edges]))           # of each GPU one hour after the other
+    of_gpu, of_hour, scores = gpu[edges][order], hour[edges][order], scores[order]
+    size = np.bincount(of_gpu, minlength=gpus.size)         # hours that each GPU has a score of
     begin = np.cumsum(size) - size
-    steps = np.diff(scores)[np.diff(of_gpu_hour // numbers.size) == 0]
+    steps = np.diff(scores)[np.diff(of_gpu) == 0]
     noise = 1.4826 * float(np.median(np.abs(steps))) / np.sqrt(2.0) if steps.size else 0.0
     first = _last_stretches(scores, begin, size, noise)
     level = np.full(gpus.size, np.nan)
-    for own, rows, values in _by_size(scores, begin + first, size - first):
+    for own, chosen, values in _by_size(scores, begin + first, size - first):
         if own:
-            level[rows] = np.median(values, axis=1)
+            level[chosen] = np.median(values, axis=1)
     between = _spread(level[size > 0])
     own_hours = size - first
     spread = np.hypot(between, 1.2533 * noise / np.sqrt(np.maximum(own_hours, 1)))   # a median's error is that of a mean × √(π/2)
     limit = np.maximum(np.log1p(LEAST_PCT / 100), DEVIATIONS * spread)
     out = []
-    for at, number in enumerate(gpus.tolist()):
+    for at, gpu_key in enumerate(gpus.tolist()):
         mine, kinds = int(launches[at]), int(signatures[at])
         if not size[at] or mine < LEAST_LAUNCHES:
             why = (f"no kernel of it ran on {LEAST_GPUS - 1} other GPUs of its model in the same hour" if not size[at]
                    else f"{mine} launches could be compared; {LEAST_LAUNCHES} are needed")
-            out.append(Level(number, "UNKNOWN", None, None, 0, mine, kinds, None, why))
+            out.append(Level(gpu_key, "UNKNOWN", None, None, 0, mine, kinds, None, why))
             continue
         slower = bool(level[at] > limit[at])
-        since = int(numbers[of_gpu_hour[begin[at] + first[at]] % numbers.size]) if slower else None
-        out.append(Level(number, "SLOWER" if slower else "OK", 100 * float(np.expm1(level[at])), since, int(own_hours[at]), mine,
+        since = int(of_hour[begin[at] + first[at]]) if slower else None
+        out.append(Level(gpu_key, "SLOWER" if slower else "OK", 100 * float(np.expm1(level[at])), since, int(own_hours[at]), mine,
                          kinds, 100 * float(np.expm1(limit[at]))))
     return out
 
 
-def _sums(group: Ints, values: Ints, groups: int) -> Ints:
-    out = np.zeros(groups, np.int64)
-    np.add.at(out, group, values)
-    return out
+def _signatures(rows: pa.Table, gpu: Ints, shared: npt.NDArray[np.bool_], gpus: int) -> Ints:
+    """How many signatures of each GPU could be compared in any hour."""
+    names, place = named(rows, "signature")
+    pairs = pc.unique(pa.array(gpu * names.size + place[shared])).to_numpy()
+    return np.bincount(pairs // max(1, names.size), minlength=gpus)
 
 
-def _excess(key: Ints, mean: Floats) -> tuple[Floats, npt.NDArray[np.bool_]]:
-    """How much longer than the median of its key each row is, as a logarithm, and whether enough GPUs ran it."""
-    order = np.lexsort((mean, key))
-    edges = _edges(key[order])
-    ends = np.append(edges[1:], order.size)
-    size = ends - edges
-    low, high = edges + (size - 1) // 2, edges + size // 2
-    ranked = mean[order]
-    middle = (ranked[low] + ranked[high]) / 2
-    excess, shared = np.empty(order.size), np.empty(order.size, np.bool_)
-    excess[order] = ranked - np.repeat(middle, size)
-    shared[order] = np.repeat(size >= LEAST_GPUS, size)
-    return excess, shared
-
-
-def _edges(ordered: Ints) -> Ints:
-    """Where each value of a row in order begins."""
-    return np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1])) if ordered.size else np.empty(0, np.int64)
-
-
-def _scores(key: Ints, excess: Floats, total_ns: Ints) -> tuple[Ints, Floats]:
-    """Keys in order, each a GPU and an hour, and the score of each: the median over signatures, weighted by time."""
-    order = np.lexsort((excess, key))
-    edges = _edges(key[order])
+def _scores(edges: Ints, excess: Floats, total_ns: Ints) -> Floats:
+    """The score of each GPU and hour, whose rows begin at `edges` in the order of `excess`: the median, weighted by time."""
     if not edges.size:
-        return edges, np.empty(0)
-    size = np.diff(np.append(edges, order.size))
-    weight = total_ns[order] + 1
+        return np.empty(0)
+    size = np.diff(np.append(edges, excess.size))
+    weight = total_ns + 1
     whole = np.add.reduceat(weight, edges)
     before = np.cumsum(weight) - weight
     own = before - np.repeat(before[edges], size) + weight          # whole numbers: exact, even where the sum of all GPUs wraps
     middle = edges + np.add.reduceat((2 * own < np.repeat(whole, size)).astype(np.int64), edges)
-    return key[order][edges], excess[order][middle]
+    return excess[middle]
 
 
 def _spread(values: Floats) -> float:

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from itertools import groupby
 from typing import Any
 
+import pyarrow as pa
+
 from profiles.fleet.days import DAY_HOURS, too_coarse
-from profiles.fleet.gpu_hours import numbered
-from profiles.fleet.models import FleetGpu
+from profiles.fleet.models import FleetGpu, FleetHour
 from profiles.fleet.selectors import gap_words, moment, question_of, span
-from profiles.fleet.slow_gpus import DEVIATIONS, LEAST_PCT, Level, judge_gpus
+from profiles.fleet.slow.compared import joined, of_contexts, unpacked
+from profiles.fleet.slow.compared_services import MOST_HOURS, compared_now, judged_hours
+from profiles.fleet.slow.slow_gpus import DEVIATIONS, LEAST_PCT, Level, judge_compared
 from profiles.fleet.store import Question, Window
 from profiles.fleet.stores import fleet_store
 
-MOST_HOURS = 24 * 14                # of the window that is looked at, its last
-MOST_GPU_HOURS = 50_000             # fewer of them where there are many GPUs: a GPU's hour is up to 32 rows in memory
+WITHIN_HOURS = {"context", "gpu_model_key"}         # filters that change no comparison: of a context and of a model each is its own
 
 
 @dataclass(frozen=True)
@@ -51,22 +54,44 @@ def slow_gpus(asked: Mapping[str, str]) -> SlowGpus:
     question = question_of({**asked, "group": "gpu"}, None)
     if question is None:
         return SlowGpus(None, [])
-    gpus_known = len(question.where["gpu"]) if "gpu" in question.where else FleetGpu.objects.count()
-    most_hours = max(2, min(MOST_HOURS, MOST_GPU_HOURS // max(1, gpus_known)))
+    most_hours = judged_hours(len(question.where["gpu"]) if "gpu" in question.where else FleetGpu.objects.count())
     end = question.window.to_hour if most_hours == MOST_HOURS else _last_hour(question.window) + 1
     window = Window(max(question.window.from_hour, end - most_hours), end)
-    hours = fleet_store().gpu_hours(type(question)(window, "gpu", question.where, None))
-    gpus = FleetGpu.objects.in_bulk(numbered(hours.gpu)[0].tolist())
-    levels = judge_gpus(hours, {key: gpu.model for key, gpu in gpus.items()})
+    rows = _compared(replace(question, window=window))
+    # most GPUs have rows: naming each takes longer than reading all
+    gpus = {gpu.id: gpu for gpu in (FleetGpu.objects.filter(id__in=question.where["gpu"]) if "gpu" in question.where
+                                    else FleetGpu.objects.all())}
+    levels = judge_compared(rows, {key: gpu.model for key, gpu in gpus.items()})
     return SlowGpus(window, [_row(level, gpus[level.gpu]) for level in levels if level.gpu in gpus],
                     gap_words(too_coarse(window, "hour")))
 
 
 def _last_hour(window: Window) -> int:
-    """Return the last hour of a window with data, as far as its last day knows."""
+    """Return the last hour of a window with data, as far as its last day knows: one that rests, where there is one.
+
+    The parts of an hour that is still written are many where GPUs are: adding them up takes longer than all hours that rest.
+    """
     last_day = Window(max(window.from_hour, window.to_hour - DAY_HOURS), window.to_hour)
     found = fleet_store().watched(Question(last_day, "gpu_model", {}, None), 1)
-    return max((hour for hour, _, coverage, _, _ in found if coverage.wall_ns), default=window.to_hour - 1)
+    hours = {hour for hour, _, coverage, _, _ in found if coverage.wall_ns}
+    rest = FleetHour.objects.filter(hour__in=hours, compared__isnull=False).order_by("-hour").values_list("hour", flat=True).first()
+    return rest if rest is not None else max(hours, default=window.to_hour - 1)
+
+
+def _compared(question: Question) -> pa.Table:
+    """What GPUs are judged by: hours that rest as they were compared, the others (where GPUs are chosen, all) now."""
+    known = list(FleetHour.objects.filter(hour__gte=question.window.from_hour, hour__lt=question.window.to_hour).order_by("hour")
+                 .values_list("hour", "compared"))
+    parts = []
+    for is_kept, run in groupby(known, lambda row: row[1] is not None and set(question.where) <= WITHIN_HOURS):
+        hours = list(run)
+        if is_kept:
+            parts += [unpacked(bytes(kept or b"")) for _, kept in hours]
+        else:
+            span_of = Window(hours[0][0], hours[-1][0] + 1)
+            parts.append(compared_now(Question(span_of, "gpu", question.where, None)))
+    rows = joined(parts)
+    return of_contexts(rows, question.where["context"]) if "context" in question.where else rows
 
 
 def _row(level: Level, gpu: FleetGpu) -> GpuRow:

@@ -1,0 +1,216 @@
+"""Live registers of each SASS instruction, and who wrote what an instruction reads.
+
+A register is live at an instruction where it holds a value that a path on from there reads before writing it, or where the
+instruction itself writes it: what `nvdisasm --print-life-ranges` and the source page of Nsight Compute count. Solved backwards
+over the control flow (`flow`) until nothing changes; who wrote, forwards.
+
+How things count:
+- Predicates: a guarded instruction (`@P0 …`) reads its predicate, and as it may not run, what it writes keeps its earlier value
+  alive as well (nvdisasm does the same). Predicates and uniform registers are counted apart: they take no general register.
+- 64-bit values take the pair that the opcode says (`.64`, `.WIDE`, doubles, addresses `[R2.64]`), 128-bit ones four, matrix
+  operands as many as their shape has.
+- Uniform registers belong to the warp; an operand `desc[UR4]` reads a pair of them.
+- R1 is the stack's and live from where it is set to the end. A call out of the listing changes the scratch registers; what it
+  reads is not known and not counted.
+
+Approximate: calls are not told apart by caller (what any caller needs is live in the function), targets of indirect jumps are
+guessed (`flow`), an accumulator that a predicate switches off counts as read, blocks of uniform registers that TMA instructions
+read count their first alone, and an opcode that nobody has written down here counts with one register per operand. Registers
+that hardware holds for a write under way are not counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from profiles.analysis.kernel.sass.flow import Flow, flow
+from profiles.analysis.kernel.sass.operands import (
+    GENERAL_BITS,
+    PREDICATE_BITS,
+    UNIFORM_BITS,
+    Instruction,
+    parse,
+    span,
+)
+
+MOST_ROWS = 40_000                       # a longer program is not analysed
+MOST_ROUNDS = 200                        # per block, until nothing changes: compiled code takes a handful
+MOST_WRITERS = 64                        # kept of those of one register, the last ones in the listing
+STACK = span("R", 1)
+
+
+@dataclass(frozen=True)
+class Registers:
+    """Of each row, the registers that are live there, by kind."""
+
+    general: tuple[int, ...]
+    uniform: tuple[int, ...]
+    predicates: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Program:
+    """A kernel's SASS, read."""
+
+    code: tuple[Instruction, ...]
+    flow: Flow
+
+
+class Tangled(ValueError):
+    """Control flow that does not settle within MOST_ROUNDS: no compiler made it."""
+
+
+def program(sass: Sequence[str], offsets: Sequence[int]) -> Program | None:
+    """Return the program of SASS lines with targets as offsets ("BRA +0x40"), None where it has more than MOST_ROWS."""
+    if len(sass) > MOST_ROWS:
+        return None
+    code = tuple(parse(line) for line in sass)
+    return Program(code, flow(code, offsets))
+
+
+def live_registers(found: Program) -> Registers:
+    """Return how many registers are live at each row. Raises Tangled."""
+    sets = live_sets(found)
+    return Registers(tuple((each & GENERAL_BITS).bit_count() for each in sets),
+                     tuple((each & UNIFORM_BITS).bit_count() for each in sets),
+                     tuple((each & PREDICATE_BITS).bit_count() for each in sets))
+
+
+def live_sets(found: Program) -> list[int]:
+    """Return the registers that are live at each row, as bits: read later, or written there."""
+    code, blocks, follows = found.code, found.flow.blocks, found.flow.follows
+    at = {first: number for number, (first, _) in enumerate(blocks)}
+    after = [[at[row] for row in follows[last - 1]] for _, last in blocks]
+    before: list[list[int]] = [[] for _ in blocks]
+    for number, goes in enumerate(after):
+        for each in goes:
+            before[each].append(number)
+    ends = STACK if any(each.writes & STACK for each in code) else 0
+    use, kill = [0] * len(blocks), [0] * len(blocks)
+    for number, (first, last) in enumerate(blocks):
+        use[number] = _backwards(code, first, last, 0, None)
+        for row in range(first, last):
+            kill[number] |= code[row].writes if not code[row].conditional else 0
+    live_in, live_out = [0] * len(blocks), [0] * len(blocks)
+    waiting = list(range(len(blocks)))
+    queued, left = set(waiting), MOST_ROUNDS * len(blocks)
+    while waiting:
+        number, left = waiting.pop(), _less(left)
+        queued.discard(number)
+        out = ends
+        for each in after[number]:
+            out |= live_in[each]
+        live_out[number] = out
+        entering = use[number] | (out & ~kill[number])
+        if entering != live_in[number]:
+            live_in[number] = entering
+            for each in before[number]:
+                if each not in queued:
+                    queued.add(each)
+                    waiting.append(each)
+    sets = [0] * len(code)
+    for number, (first, last) in enumerate(blocks):
+        _backwards(code, first, last, live_out[number], sets)
+    return sets
+
+
+def _backwards(code: Sequence[Instruction], first: int, last: int, live: int, sets: list[int] | None) -> int:
+    """Return what is live at a block's beginning, where `live` is at its end; `sets` takes what is at each row."""
+    for row in range(last - 1, first - 1, -1):
+        each = code[row]
+        if not each.never:
+            live = (live if each.guard else live & ~each.writes) | each.reads
+        if sets is not None:
+            sets[row] = live | (0 if each.never else each.writes)
+    return live
+
+
+def _bit(literal: str) -> int:
+    return span("UP" if "U" in literal else "P", int(literal[-1]))
+
+
+def writers(found: Program) -> list[list[int]]:
+    """Return of each row the rows that may have written what it reads, in order: the last ones on every path there.
+
+    Raises Tangled.
+
+    A guarded write does not hide an earlier one, but from what is read under the same predicate in its block.
+    """
+    code, blocks, follows = found.code, found.flow.blocks, found.flow.follows
+    at = {first: number for number, (first, _) in enumerate(blocks)}
+    known: list[dict[int, frozenset[int]]] = [{} for _ in blocks]      # register -> rows, at a block's beginning
+    waiting, queued = list(range(len(blocks) - 1, -1, -1)), set(range(len(blocks)))
+    left = MOST_ROUNDS * len(blocks)
+    while waiting:
+        number, left = waiting.pop(), _less(left)
+        queued.discard(number)
+        leaving = dict(known[number])
+        first, last = blocks[number]
+        for row in range(first, last):
+            _write(code[row], row, leaving)
+        for goes in follows[last - 1]:
+            other = at[goes]
+            entering, changed = known[other], False
+            for register, rows in leaving.items():
+                have = entering.get(register, _NOBODY)
+                if rows is not have and (both := _latest(have | rows)) != have:
+                    entering[register] = both
+                    changed = True
+            if changed and other not in queued:
+                queued.add(other)
+                waiting.append(other)
+    found_rows: list[list[int]] = [[] for _ in code]
+    for number, (first, last) in enumerate(blocks):
+        now, under = dict(known[number]), dict[tuple[str, int], int]()
+        for row in range(first, last):
+            each, sources = code[row], set[int]()
+            for register in bits(each.reads):
+                same = under.get((each.literal, register)) if each.literal else None
+                sources |= {same} if same is not None else now.get(register, _NOBODY)
+            found_rows[row] = sorted(sources)
+            _write(each, row, now)
+            _remember(each, row, under)
+    return found_rows
+
+
+_NOBODY: frozenset[int] = frozenset()
+
+
+def _less(left: int) -> int:
+    if not left:
+        raise Tangled("its jumps do not settle")
+    return left - 1
+
+
+def _latest(rows: frozenset[int]) -> frozenset[int]:
+    return rows if len(rows) <= MOST_WRITERS else frozenset(sorted(rows)[-MOST_WRITERS:])
+
+
+def _write(each: Instruction, row: int, known: dict[int, frozenset[int]]) -> None:
+    if each.never:
+        return
+    mine = frozenset((row,))
+    for register in bits(each.writes):
+        known[register] = _latest(known.get(register, _NOBODY) | mine) if each.guard else mine
+
+
+def _remember(each: Instruction, row: int, under: dict[tuple[str, int], int]) -> None:
+    """Keep which row last wrote a register under a predicate, as long as both stay as they are."""
+    if each.never or not each.writes:
+        return
+    for key in [key for key in under if each.writes >> key[1] & 1 or each.writes & _bit(key[0])]:
+        del under[key]
+    if each.literal:
+        for register in bits(each.writes):
+            under[each.literal, register] = row
+
+
+def bits(registers: int) -> list[int]:
+    """Return the numbers of the bits that are set, rising."""
+    found = []
+    while registers:
+        lowest = registers & -registers
+        found.append(lowest.bit_length() - 1)
+        registers ^= lowest
+    return found

@@ -1,0 +1,290 @@
+"""What the page of a kernel shows, part by part: a tab costs what it shows, and a baseline what lies over that tab."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from functools import cached_property, partial
+from typing import Any
+
+from profiles.analysis.core import gpus
+from profiles.analysis.core.tunable import tuned_operator
+from profiles.analysis.kernel import counters, stalls
+from profiles.analysis.kernel.advising.advice import Headroom, headroom
+from profiles.analysis.kernel.advising.judged import judge
+from profiles.analysis.kernel.anatomy import SAYS, Anatomy
+from profiles.analysis.kernel.ceilings import ceilings
+from profiles.analysis.kernel.counters import LAUNCH_PARAMETERS, LaunchFacts, limiter_words
+from profiles.analysis.kernel.measured import MeasuredCeilings
+from profiles.analysis.kernel.occupancy import LIMITER_WORDS, next_step, waves_text
+from profiles.ceilings.selectors import measured_gpus
+from profiles.counters import anatomy_selectors as parts
+from profiles.counters.beside import Beside, beside
+from profiles.counters.rules import rule_rows
+from profiles.models import KernelStat, LaunchCounters, Profile
+from profiles.occupancy.selectors import question_of
+from profiles.rooflines.selectors import by_device, point_of, rungs
+
+UNITS = {"smem_static_bytes": "B", "smem_dynamic_bytes": "B", "smem_driver_bytes": "B", "smem_config_bytes": "B",
+         "stack_bytes": "B"}
+
+
+class KernelPage:
+    """A kernel, of all its launches together or of `?launch=INDEX`; each part is computed when it is first asked for, once.
+
+    `whole` is None where nothing was counted (a trace); the parts that are made of counters are then not to be asked for.
+    """
+
+    def __init__(self, kernel: KernelStat, params: Mapping[str, str]) -> None:
+        self.kernel, self.profile = kernel, kernel.profile
+        self._params = params
+
+    def context(self) -> dict[str, Any]:
+        """Return every part under its name, as a template calls it when it comes to it."""
+        made: dict[str, Callable[[], Any]] = {
+            name: partial(getattr, self, name) for name, value in vars(KernelPage).items()
+            if isinstance(value, cached_property) and not name.startswith("_")}
+        return {"kernel": self.kernel, "profile": self.profile} | made
+
+    # which launches
+
+    @cached_property
+    def launches(self) -> list[LaunchCounters]:
+        return list(self.kernel.counter_launches.defer("rules"))
+
+    @cached_property
+    def known(self) -> list[LaunchFacts]:
+        """What was counted of each complete launch."""
+        return [counters.from_json(row.facts) for row in self.launches if not row.incomplete]
+
+    @cached_property
+    def _asked(self) -> LaunchCounters | None:
+        return parts.chosen_launch(self.launches, self._params) if "launch" in self._params else None
+
+    @cached_property
+    def single(self) -> bool:
+        return self._asked is not None
+
+    @cached_property
+    def launch(self) -> LaunchCounters | None:
+        """The one that is asked for, else the longest: the parts that are of one launch are of this one."""
+        return self._asked or parts.chosen_launch(self.launches, {})
+
+    @cached_property
+    def whole(self) -> LaunchFacts | None:
+        one = self.launch
+        return counters.combine_launches([facts for facts in self.known
+                                          if not self.single or (one is not None and facts.index == one.index)])
+
+    @cached_property
+    def longest(self) -> int | None:
+        return self.whole.index if self.whole else None
+
+    @cached_property
+    def version(self) -> tuple[Any, ...]:
+        """What names everything that a figure of this page is made of."""
+        return ("kernel", self.kernel.pk, self.profile.sha256, self.kernel.total_ns, self.launch.index if self.launch else None,
+                self.single)
+
+    # summary
+
+    @cached_property
+    def operator(self) -> str:
+        return tuned_operator(self.kernel.name)
+
+    @cached_property
+    def elsewhere(self) -> list[KernelStat]:
+        return _elsewhere(self.kernel)
+
+    @cached_property
+    def beside(self) -> list[Beside]:
+        return beside(self.kernel)
+
+    @cached_property
+    def calculated_pct(self) -> float | None:
+        found: float | None = (self.profile.summary.get("calculated_occupancy") or {}).get(self.kernel.name)
+        return found
+
+    @cached_property
+    def rules(self) -> list[dict[str, Any]]:
+        return rule_rows(self.kernel.counter_launches.filter(incomplete="").only("duration_ns", "rules", "kernel_id"))
+
+    @cached_property
+    def sol(self) -> list[dict[str, Any]]:
+        return _sol(self._whole)
+
+    @cached_property
+    def judged(self) -> list[Any]:
+        return judge(self._whole)
+
+    @cached_property
+    def headroom(self) -> Headroom | None:
+        return headroom(self._whole, self._whole.point.duration_ns or 0.0)
+
+    @cached_property
+    def work(self) -> list[dict[str, Any]]:
+        return _work(self._whole)
+
+    @cached_property
+    def thresholds(self) -> Mapping[str, float]:
+        return counters.THRESHOLDS
+
+    @cached_property
+    def _measured(self) -> list[MeasuredCeilings]:
+        return measured_gpus()
+
+    @cached_property
+    def measured_version(self) -> tuple[Any, ...]:
+        return tuple(sorted((device, one.label, one.url) for device, one in by_device(self.known, self._measured).items()))
+
+    @cached_property
+    def points(self) -> list[dict[str, Any]]:
+        return [point_of(self.kernel, [facts], f"#{facts.index}", self.profile, self.profile.name, self._measured)
+                for facts in self.known]
+
+    @cached_property
+    def ceilings(self) -> list[dict[str, Any]]:
+        return [each.as_json() for each in ceilings(self.known, by_device(self.known, self._measured))]
+
+    @cached_property
+    def ladder(self) -> list[dict[str, Any]]:
+        return [asdict(rung) for rung in rungs(self.known, self._measured)]
+
+    # one launch, taken apart
+
+    @cached_property
+    def _taken_apart(self) -> tuple[Anatomy, dict[str, str]]:
+        return parts.anatomy_of(self.profile, self._launch.index)
+
+    @cached_property
+    def anatomy(self) -> Anatomy:
+        return self._taken_apart[0]
+
+    @cached_property
+    def say(self) -> Mapping[str, Any]:
+        return {name: partial(self.anatomy.sentence, name) for name in SAYS}
+
+    @cached_property
+    def sides(self) -> list[dict[str, Any]]:
+        return parts.side_rows(self.anatomy)
+
+    @cached_property
+    def memory_tables(self) -> list[dict[str, Any]]:
+        return parts.memory_rows(self.anatomy)
+
+    @cached_property
+    def opcodes(self) -> Sequence[Any]:
+        return self.anatomy.mix.opcodes[:parts.SHOWN_OPCODES] if self.anatomy.mix else []
+
+    @cached_property
+    def more_opcodes(self) -> Sequence[Any]:
+        return self.anatomy.mix.opcodes[parts.SHOWN_OPCODES:] if self.anatomy.mix else []
+
+    @cached_property
+    def issue_steps(self) -> list[dict[str, Any]]:
+        return parts.steps(self.anatomy)
+
+    @cached_property
+    def waves(self) -> dict[str, Any] | None:
+        return parts.wave_bars(self._launch)
+
+    @cached_property
+    def next_step(self) -> str:
+        """What the next block per SM takes."""
+        return next_step(question_of(self._launch, self.kernel))
+
+    @cached_property
+    def shares(self) -> list[dict[str, Any]]:
+        return [{"share": share, "active_pct": 100.0 * share.average / share.elapsed if share.elapsed else None}
+                for share in self.anatomy.shares]
+
+    @cached_property
+    def detail_sections(self) -> list[dict[str, Any]]:
+        return parts.section_rows(*self._taken_apart)
+
+    # warps and launches
+
+    @cached_property
+    def limits(self) -> list[dict[str, Any]]:
+        return _limits(self._whole)
+
+    @cached_property
+    def limiter(self) -> str:
+        return limiter_words(self._whole.occupancy)
+
+    @cached_property
+    def stalls(self) -> list[dict[str, Any]]:
+        return _stalls(self._whole)
+
+    @cached_property
+    def parameters(self) -> list[dict[str, Any]]:
+        return _parameters(self.whole) if self.whole else []
+
+    @cached_property
+    def same_shape(self) -> bool:
+        return len({(str(each.grid), str(each.block)) for each in self.known}) == 1
+
+    @property
+    def _whole(self) -> LaunchFacts:
+        if self.whole is None:
+            raise ValueError("nothing was counted of this kernel")
+        return self.whole
+
+    @property
+    def _launch(self) -> LaunchCounters:
+        if self.launch is None:
+            raise ValueError("no launch of this kernel was measured")
+        return self.launch
+
+
+def _elsewhere(kernel: KernelStat) -> list[KernelStat]:
+    """The same short name in other profiles, those with counters first: where else to look."""
+    others = KernelStat.objects.filter(short_name=kernel.short_name).exclude(profile=kernel.profile)
+    ready = others.filter(profile__status=Profile.Status.READY).select_related("profile").order_by("-profile__created")[:20]
+    return sorted(ready, key=lambda each: each.profile.kind != Profile.Kind.COUNTERS)[:8]
+
+
+def _sol(whole: LaunchFacts) -> list[dict[str, Any]]:
+    """Speed-of-light bars: share of peak, with what the share stands for."""
+    point, sol = whole.point, whole.sol
+    return [
+        {"label": "Compute (SM)", "pct": sol.sm_pct, "css": "compute", "metric": "sm__throughput", "rate": point.flop_s,
+         "unit": "FLOP/s"},
+        {"label": "Memory", "pct": sol.memory_pct, "css": "memory", "metric": "gpu__compute_memory_throughput"},
+        {"label": "DRAM", "pct": sol.dram_pct, "css": "memory", "metric": "gpu__dram_throughput", "rate": point.dram_bytes_s,
+         "unit": "B/s", "peak": point.dram_roof},
+        {"label": "L2", "pct": sol.l2_pct, "css": "memory", "metric": "lts__throughput"},
+        {"label": "L1 / TEX", "pct": sol.l1_pct, "css": "memory", "metric": "l1tex__throughput"},
+    ]
+
+
+def _limits(whole: LaunchFacts) -> list[dict[str, Any]]:
+    occupancy = whole.occupancy
+    return [{"name": LIMITER_WORDS.get(name, name), "blocks": blocks, "limits": name in occupancy.limiters}
+            for name, blocks in sorted(occupancy.limits.items(), key=lambda pair: pair[1])]
+
+
+def _stalls(whole: LaunchFacts) -> list[dict[str, Any]]:
+    total = sum(whole.samples.values())
+    return [{
+        "reason": stall.reason, "cycles": stall.cycles, "share_pct": stall.share_pct, "known": stalls.explain(stall.reason),
+        "samples_pct": 100.0 * whole.samples[stall.reason] / total if total and stall.reason in whole.samples else None,
+        "look": [(anchor, stalls.PLACES[anchor]) for anchor in stalls.LOOK.get(stall.reason, ())],
+    } for stall in whole.stalls if stall.share_pct > 0]
+
+
+def _parameters(whole: LaunchFacts) -> list[dict[str, Any]]:
+    return [{"label": label, "value": whole.launch[key], "unit": UNITS.get(key, ""), "metric": metric,
+             "is_number": isinstance(whole.launch[key], int | float), "text": _parameter_text(key, whole.launch[key])}
+            for key, (metric, label) in LAUNCH_PARAMETERS.items() if key in whole.launch]
+
+
+def _parameter_text(key: str, value: float | str) -> str:
+    """Of what has a form of its own: waves, as everywhere."""
+    return waves_text(value) if key == "waves_per_sm" and isinstance(value, int | float) else ""
+
+
+def _work(whole: LaunchFacts) -> list[dict[str, Any]]:
+    return [{"name": gpus.PRECISIONS.get(precision, precision), "flop": flop, "peak": whole.roofs.compute.get(precision),
+             "source": whole.roofs.source.get(precision, "")}
+            for precision, flop in sorted(whole.point.by_precision.items(), key=lambda pair: -pair[1])]
