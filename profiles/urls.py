@@ -37,8 +37,8 @@ from profiles.sql import api as sql_api
 from profiles.sql import pages as sql_pages
 from profiles.sql import track_api
 from profiles.timeline import api as timeline_api
+from profiles.timeline import kernel_lanes_api, selection_api
 from profiles.timeline import pages as timeline_pages
-from profiles.timeline import selection_api
 from profiles.timeline import selection_api as path_api
 from profiles.topics import api as topics_api
 from profiles.topics import pages as topics_pages
@@ -109,6 +109,8 @@ urlpatterns = [
     path("api/profiles/<int:pk>/tables/", overview_api.TableListApi.as_view(), name="api-tables"),
     path("api/profiles/<int:pk>/roofline/", rooflines_api.RooflineApi.as_view(), name="api-roofline"),
     path("api/profiles/<int:pk>/source/<int:launch>/", source_api.SourceApi.as_view(), name="api-source"),
+    path("api/profiles/<int:pk>/source/<int:launch>/program/", source_api.ProgramApi.as_view(), name="api-program"),
+    path("api/profiles/<int:pk>/source/<int:launch>/beside/", source_api.SourceBesideApi.as_view(), name="api-source-beside"),
     path("api/profiles/<int:pk>/sampling/<int:launch>/", source_api.SamplingApi.as_view(), name="api-sampling"),
     path("api/profiles/<int:pk>/kernels/<int:kernel_pk>/advice/", advice_api.KernelAdviceApi.as_view(), name="api-kernel-advice"),
     path("api/profiles/<int:pk>/advice/", advice_api.RunAdviceApi.as_view(), name="api-run-advice"),  # POST
@@ -122,6 +124,9 @@ urlpatterns = [
     path("api/profiles/<int:pk>/critical-path/", path_api.CriticalPathApi.as_view(), name="api-critical-path"),
     path("api/profiles/<int:pk>/names/", timeline_api.NamesApi.as_view(), name="api-names"),
     path("api/profiles/<int:pk>/density/", timeline_api.DensityApi.as_view(), name="api-density"),
+    path("api/profiles/<int:pk>/kernel-tracks/", kernel_lanes_api.KernelTracksApi.as_view(), name="api-kernel-tracks"),
+    path("api/profiles/<int:pk>/kernel-tiles/<int:level>/<int:index>/", kernel_lanes_api.KernelTileApi.as_view(),
+         name="api-kernel-tile"),
     path("api/profiles/<int:pk>/tiles/<int:level>/<int:index>/", timeline_api.TileApi.as_view(), name="api-tile"),
     path("api/profiles/<int:pk>/slices/", timeline_api.SliceSearchApi.as_view(), name="api-slices"),
     path("api/profiles/<int:pk>/hits/", timeline_api.HitsApi.as_view(), name="api-hits"),

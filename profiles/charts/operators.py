@@ -47,6 +47,7 @@ class Box:
     left: str
     width: str
     hue: int                        # 0 to 5
+    full_name: str                  # of its node, as the tree has it
 
 
 def bars(rows: Sequence[Mapping[str, Any]], gpu_ns: int) -> list[Bar]:
@@ -63,10 +64,10 @@ def legend(rows: Sequence[Mapping[str, Any]]) -> list[Part]:
     return [Part(label, css, ns, _pct(ns, total)) for label, css, ns in sums if ns]
 
 
-def boxes(nodes: Sequence[Mapping[str, Any]], gpu_ns: int) -> list[Box]:
+def boxes(nodes: Sequence[Mapping[str, Any]], gpu_ns: int, *, chained_from: int = 0) -> list[Box]:
     """Return boxes side by side in order of time, a node's children below it.
 
-    A chain without time of its own is one box.
+    A chain without time of its own is one box where it begins in row `chained_from` or below.
     """
     below: dict[int, list[int]] = {}
     for at, node in enumerate(nodes):
@@ -77,12 +78,12 @@ def boxes(nodes: Sequence[Mapping[str, Any]], gpu_ns: int) -> list[Box]:
     while waiting:
         beside, left_ns, row = waiting.pop()
         for at in sorted(beside, key=lambda each: -nodes[each]["total_ns"]):
-            inner, chain = _chain(nodes, below, at)
+            inner, chain = _chain(nodes, below, at) if row >= chained_from else (at, [_bare(nodes[at]["name"])])
             node = nodes[inner]
             if _pct(node["total_ns"], gpu_ns) >= LEAST_PCT and row < ROWS:
                 made.append(Box(_bare(node["name"]), " › ".join(chain), row, node["total_ns"], node["own_ns"], node["count"],
                                 _pct(node["total_ns"], gpu_ns), f"{_pct(left_ns, gpu_ns):.4f}",
-                                f"{_pct(node['total_ns'], gpu_ns):.4f}", sum(node["name"].encode()) % 6))
+                                f"{_pct(node['total_ns'], gpu_ns):.4f}", sum(node["name"].encode()) % 6, node["name"]))
                 waiting.append((below.get(inner, []), left_ns, row + 1))
             left_ns += nodes[at]["total_ns"]
     return sorted(made, key=lambda box: (box.row, float(box.left)))

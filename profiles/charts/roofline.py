@@ -26,6 +26,7 @@ KEYS = {"precision": "precision_label", "profile": "profile_label", "build": "bu
 SIZES_PX = (9.0, 34.0)           # of the shortest and the longest dot, by the square root of time
 ENTRIES = 14                     # of dots in the legend; the rest of many groups share one
 REGIONS = 6                      # families with a region of their own, the longest times first
+BEYOND = 1.03                    # a dot beyond the axis stands so far within its edge
 ALL_LEVELS = 12                  # up to so many dots, their traffic at L1 and L2 shows at once
 HOVER = [("kernel", "@name"), ("profile", "@profile_text"), ("time", "@time_text"), ("launches", "@launches"),
          ("rate", "@rate_text"), ("intensity", "@intensity_text"), ("of its roof", "@roof_text"), ("traffic", "@dram_text"),
@@ -94,7 +95,7 @@ def roofline_figure(points: Sequence[Mapping[str, Any]], ceilings: Sequence[Mapp
         follows(shown.hover_glyph, line_color="--text")
     if hierarchy:
         for level in ("l2", "l1"):
-            _level_dots(made, dots, columns, level, numbers)
+            _level_dots(made, dots, columns, level, numbers, (frame.left, frame.right))
     _pair_arrows(made, columns, [(list(kept).index(a), list(kept).index(b)) for a, b in pairs if a in kept and b in kept], numbers)
     made.hover.renderers = [each for each in made.renderers if each.name == "dots"]
     from_shapes = any(dot.get("basis", "counters") != "counters" for dot in dots)
@@ -106,8 +107,12 @@ def _source(columns: Mapping[str, list[Any]], rows: Sequence[int], name: str, **
     return ColumnDataSource({key: [values[i] for i in rows] for key, values in columns.items()} | more, name=name)
 
 
-def _level_dots(made: Any, dots: Sequence[Mapping[str, Any]], columns: Mapping[str, list[Any]], level: str, numbers: Any) -> None:
-    """The same work over the traffic at another level: hollow, at the same height, tied to the dot of the DRAM."""
+def _level_dots(made: Any, dots: Sequence[Mapping[str, Any]], columns: Mapping[str, list[Any]], level: str, numbers: Any,
+                ends: tuple[float, float]) -> None:
+    """The same work over the traffic at another level: hollow, at the same height, tied to the dot of the DRAM.
+
+    What lies beyond the axis, whose `ends` are given, is marked at its edge and says its number on hover.
+    """
     rows = [i for i, dot in enumerate(dots) if dot.get("levels", {}).get(level, {}).get("intensity")]
     if not rows:
         return
@@ -115,12 +120,16 @@ def _level_dots(made: Any, dots: Sequence[Mapping[str, Any]], columns: Mapping[s
     said = [f"{LEVELS[level]}: {si_text(each['bytes'], 'B')}, {si_text(each['bytes_s'] or 0, 'B/s')}"
             + (f", {each['roof_pct']:.1f} % of its bandwidth" if each["roof_pct"] is not None else "") for each in levels]
     source = _source(columns, rows, f"points-{next(numbers)}", dram_text=said, tied=[dots[i]["intensity"] for i in rows],
-                     x=[each["intensity"] for each in levels],
+                     x=[min(max(each["intensity"], ends[0] * BEYOND), ends[1] / BEYOND) for each in levels],
+                     beyond=["◂" if each["intensity"] < ends[0] else "▸" if each["intensity"] > ends[1] else "" for each in levels],
                      intensity_text=[si_text(each["intensity"], "FLOP/B") for each in levels])
     shown, label = len(dots) <= ALL_LEVELS, f"traffic at {LEVELS[level]}"
     ties = made.segment("x", "y", "tied", "y", source=source, line_width=1, line_dash="dotted", legend_label=label, visible=shown)
     hollow = made.scatter("x", "y", size=8, marker={"l2": "diamond", "l1": "star"}[level], source=source, fill_alpha=0.0,
                           line_width=1.5, legend_label=label, name="dots", visible=shown)
+    edge = made.text("x", "y", text="beyond", source=source, x_offset=-12, text_baseline="middle", text_align="center",
+                     text_font_size="11px", legend_label=label, visible=shown)
+    follows(edge.glyph, text_color="--text")
     follows(ties.glyph, line_color="--muted")
     follows(hollow.glyph, line_color="--text")
 

@@ -14,6 +14,7 @@ from profiles.theme import figure, follows
 WIDTH_PX = 640                   # of the plane on a page of some 1100 px, for placing names
 LETTER_PX = 6.2                  # of 11 px text, on average
 NAMED = 14                       # dots with their name beside them; the rest say it on hover
+SLOPE_PX = (4, 17)               # above the end of a slope stands its name, in two rows
 SLOPES = ("dram", "l2", "l1")
 # A line stands for what the report states at its clock, what was measured on a GPU of the model, or its data sheet.
 DASHES = {"stated": "solid", "measured": "dashed", "sheet": "dotdash", "other": "dotted"}
@@ -96,31 +97,37 @@ def plane(dots: Sequence[Mapping[str, Any]], ceilings: Sequence[Mapping[str, Any
 
 
 def plot(frame: Frame, ceilings: Sequence[Mapping[str, Any]], height: int, tap: bool, hover: Sequence[tuple[str, str]]) -> Any:
-    """Return axes and roofs.
+    """Return axes and roofs, each with its name on its line.
 
-    What the reports state shows at once; the other lines wait in the legend, measured ones are dashed.
+    What the reports state shows at once; the legend holds only the groups that can be shown beside it, measured ones are dashed.
     """
     made = figure(height=height, hover=hover, tap=tap, x_axis_type="log", y_axis_type="log",
                   x_range=Range1d(start=frame.left, end=frame.right), y_range=Range1d(start=frame.bottom, end=frame.top),
                   x_axis_label="arithmetic intensity (FLOP per byte of traffic)", y_axis_label="FLOP/s")
     _ticks(made.xaxis[0], range(-6, 9), "")
     _ticks(made.yaxis[0], range(3, 19), "FLOP/s")
-    labels = _level_labels(frame, ceilings)
+    slopes = 0
+    labels, first = _level_labels(frame, ceilings), _first_origin(ceilings)
     for index, each in enumerate(ceilings):
         origin = each.get("origin", "stated")
         # the database gives large rates back as whole numbers, which a script cannot hold
         xs, ys = (list(map(float, ends)) for ends in zip(*_line(each, ceilings, frame), strict=True))
-        # the rate of a level stands at its line, that of a slope in the legend
-        entry = ENTRIES.get(origin) or (each["label"] if each["kind"] != "compute" else each["name"])
-        is_first = origin == _first_origin(ceilings)
-        shown = is_first or origin == "measured"
+        is_first = origin == first
+        group = {} if is_first else {"legend_label": ENTRIES.get(origin, origin)}
         drawn = made.line(xs, ys, line_width=2.0 if is_first else 1.4, line_dash="solid" if is_first else DASHES[origin],
-                          legend_label=entry, line_alpha=0.85, visible=shown)
+                          line_alpha=0.85, visible=is_first or origin == "measured", **group)
         follows(drawn.glyph, line_color="--accent" if origin == "measured" else "--muted")
         if index in labels:
-            name = made.text([xs[1]], [ys[1]], text=[each["label"]], x_offset=labels[index], y_offset=-3, text_align="right",
-                             text_baseline="bottom", text_font_size="11px", legend_label=entry)
-            follows(name.glyph, text_color="--muted")
+            text, shift = labels[index]
+            name = made.text([xs[1]], [ys[1]], text=[text], x_offset=shift, y_offset=-3, text_align="right",
+                             text_baseline="bottom", text_font_size="11px")
+        elif is_first and each["kind"] != "compute":
+            slopes += 1          # ends of neighbours lie closer than their names are wide
+            name = made.text([xs[1]], [ys[1]], text=[each["label"]], y_offset=-SLOPE_PX[slopes % 2], text_align="center",
+                             text_baseline="bottom", text_font_size="11px")
+        else:
+            continue
+        follows(name.glyph, text_color="--muted")
     return made
 
 
@@ -130,17 +137,28 @@ def _first_origin(ceilings: Sequence[Mapping[str, Any]]) -> str:
     return next((origin for origin in ("stated", "sheet") if origin in origins), "measured")
 
 
-def _level_labels(frame: Frame, ceilings: Sequence[Mapping[str, Any]]) -> dict[int, float]:
-    """Pixels from the right edge where the name of each level ends: levels close together put theirs side by side."""
-    places: dict[int, float] = {}
+def _level_labels(frame: Frame, ceilings: Sequence[Mapping[str, Any]]) -> dict[int, tuple[str, float]]:
+    """The name of each level and how many pixels left of the right edge it ends.
+
+    Levels of one rate share a line and its name; those close together put theirs side by side, then below each other.
+    """
+    places: dict[int, tuple[str, float]] = {}
     levels = sorted((each["value"], index) for index, each in enumerate(ceilings)
                     if each["kind"] == "compute" and each.get("origin", "stated") == _first_origin(ceilings))
-    last_y, shift = -math.inf, -4.0
+    shared: list[list[int]] = []
     for value, index in levels:
-        _, y = frame.at(frame.right, value)
-        shift = shift - LETTER_PX * (len(ceilings[index]["label"]) + 3) if y - last_y < 14 else -4.0
-        if shift > 0.4 * -frame.width_px:                 # further left the line has not begun
-            places[index] = shift
+        if shared and value < 1.01 * ceilings[shared[-1][0]]["value"]:
+            shared[-1].append(index)
+        else:
+            shared.append([index])
+    last_y, shift = -math.inf, -4.0
+    for group in shared:
+        text = " · ".join([*(str(ceilings[index].get("name", "")) for index in group[:-1]), str(ceilings[group[-1]]["label"])])
+        _, y = frame.at(frame.right, ceilings[group[0]]["value"])
+        shift = shift - LETTER_PX * len(text) - 16 if y - last_y < 14 else -4.0
+        if shift < 0.6 * -frame.width_px:                 # further left the line has not begun
+            shift = -4.0
+        places[group[0]] = (text, shift)
         last_y = y
     return places
 
@@ -167,11 +185,16 @@ def legend(made: Any, columns: int = 4) -> None:
 
 
 def roof_boxes(frame: Frame, ceilings: Sequence[Mapping[str, Any]]) -> list[tuple[float, float, float, float]]:
-    """Return where the names of the levels stand, so that dots put theirs elsewhere."""
+    """Return where the names of the roofs stand, so that dots put theirs elsewhere."""
     boxes = []
-    for index, shift in _level_labels(frame, ceilings).items():
+    for index, (text, shift) in _level_labels(frame, ceilings).items():
         x, y = frame.at(frame.right, ceilings[index]["value"])
-        boxes.append((x + shift - LETTER_PX * len(ceilings[index]["label"]), y, x + shift, y + 16))
+        boxes.append((x + shift - LETTER_PX * len(text), y, x + shift, y + 16))
+    for each in ceilings:
+        if each["kind"] != "compute" and each.get("origin", "stated") == _first_origin(ceilings):
+            x, y = frame.at(*_line(each, ceilings, frame)[1])
+            half = LETTER_PX * len(each["label"]) / 2
+            boxes.append((x - half, y, x + half, y + 32))
     return boxes
 
 

@@ -16,7 +16,7 @@ from rest_framework.views import APIView
 from profiles.exports.api import FILE, FORMAT, asked_format
 from profiles.exports.responses import rows_response
 from profiles.models import Profile
-from profiles.source import sampling_selectors, selectors
+from profiles.source import program_selectors, sampling_selectors, selectors
 
 TABLES = ("instructions", "lines")
 
@@ -27,9 +27,7 @@ class SourceApi(APIView):
     def get(self, request: Request, pk: int, launch: int) -> Response | HttpResponse:
         """Instructions of one launch with their counters, the source lines they belong to, NVIDIA's marks, and the check of
         every metric's sum. As a file: every instruction with every metric, or every line."""
-        inside = selectors.launch_of(get_object_or_404(Profile, pk=pk, kind=Profile.Kind.COUNTERS), launch)
-        if inside is None:
-            raise NotFound(f"the report holds no instructions of launch {launch}")
+        inside = _inside(pk, launch)
         kind = asked_format(request)
         asked = request.query_params.get("table", "")
         if asked and asked not in TABLES:
@@ -40,6 +38,31 @@ class SourceApi(APIView):
         if not kind:
             return Response({"columns": columns, "rows": rows})
         return rows_response(kind, f"profile-{pk}-launch-{launch}-{asked or TABLES[0]}", columns, rows)
+
+
+class ProgramApi(APIView):
+    @extend_schema(operation_id="profile_program", responses=OpenApiTypes.OBJECT)
+    def get(self, request: Request, pk: int, launch: int) -> Response:
+        """Live registers of each instruction of one launch, the row that it jumps to, the rows that wrote what it reads."""
+        return Response(program_selectors.program_json(_inside(pk, launch)))
+
+
+class SourceBesideApi(APIView):
+    @extend_schema(operation_id="profile_source_beside", responses=OpenApiTypes.OBJECT, parameters=[
+        OpenApiParameter("baseline", str, required=True, description="KERNEL, or KERNEL-LAUNCH for one launch")])
+    def get(self, request: Request, pk: int, launch: int) -> Response:
+        """Another result's counters at the instructions and lines that both have; where there are none, why."""
+        inside, chosen = _inside(pk, launch), program_selectors.baseline_launch(request.query_params)
+        if chosen is None:
+            raise NotFound("baseline must name a kernel of a ready profile: KERNEL or KERNEL-LAUNCH")
+        return Response(program_selectors.beside_json(inside, *chosen))
+
+
+def _inside(pk: int, launch: int) -> selectors.Launch:
+    inside = selectors.launch_of(get_object_or_404(Profile, pk=pk, kind=Profile.Kind.COUNTERS), launch)
+    if inside is None:
+        raise NotFound(f"the report holds no instructions of launch {launch}")
+    return inside
 
 
 class SamplingApi(APIView):

@@ -9,6 +9,7 @@ from django.views.decorators.http import require_safe
 from profiles.charts import sampling as charts_sampling
 from profiles.models import KernelStat
 from profiles.source import sampling_selectors, selectors
+from profiles.source.baseline import baseline_of
 
 
 def _kernel(pk: int, kernel_pk: int) -> KernelStat:
@@ -18,7 +19,8 @@ def _kernel(pk: int, kernel_pk: int) -> KernelStat:
 @require_safe
 def source(request: HttpRequest, pk: int, kernel_pk: int) -> HttpResponse:
     """Which line is it?"""
-    return render(request, "profiles/kernel/source.html", selectors.source_page(_kernel(pk, kernel_pk), request.GET))
+    return render(request, "profiles/kernel/source.html", selectors.source_page(_kernel(pk, kernel_pk), request.GET) | {
+        "baseline": request.GET.get("baseline", "") if baseline_of(request.GET) else ""})
 
 
 @require_safe

@@ -31,9 +31,9 @@ MOST_IDS = 2000
 YEAR_NS = 366 * 86_400 * 10**9
 JSON = {200: OpenApiTypes.OBJECT, 404: OpenApiTypes.OBJECT, 409: OpenApiTypes.OBJECT}
 
-_BYTES = {(200, "application/octet-stream"): OpenApiTypes.BINARY,
-          304: OpenApiResponse(description="What the client holds is current."),
-          404: OpenApiTypes.OBJECT, 409: OpenApiTypes.OBJECT}
+TILE = {(200, "application/octet-stream"): OpenApiTypes.BINARY,
+        304: OpenApiResponse(description="What the client holds is current."),
+        404: OpenApiTypes.OBJECT, 409: OpenApiTypes.OBJECT}
 
 
 class TimelineView(APIView):
@@ -157,7 +157,7 @@ class TileApi(TimelineView):
         operation_id="profiles_tile", summary="One tile of the timeline, as little-endian columns", parameters=[
             OpenApiParameter("tracks", str, description="Track numbers separated by commas; all if absent."),
             OpenApiParameter("lanes", str, description="Depths of tracks, 0:0-7,3:8-15, in place of tracks.")],
-        responses=_BYTES)
+        responses=TILE)
     def get(self, request: Request, pk: int, level: int, index: int) -> HttpResponse | Response:
         _, timeline = self.open(pk)
         if not selectors.tile_exists(timeline, level, index):
@@ -165,17 +165,17 @@ class TileApi(TimelineView):
         query = parse_query(TileQuery, request, timeline)
         tracks = selectors.every_track(timeline) if query["tracks"] is None else query["tracks"]
         units = selectors.whole(tracks) if query["lanes"] is None else query["lanes"]
-        return _unchanging(request, timeline, lambda: selectors.tile_gzip(timeline, level, index, units))
+        return unchanging(request, timeline, lambda: selectors.tile_gzip(timeline, level, index, units))
 
 
 class DensityApi(TimelineView):
-    @extend_schema(operation_id="profiles_density", summary="How busy each track is along the trace, as bytes", responses=_BYTES)
+    @extend_schema(operation_id="profiles_density", summary="How busy each track is along the trace, as bytes", responses=TILE)
     def get(self, request: Request, pk: int) -> HttpResponse | Response:
         _, timeline = self.open(pk)
-        return _unchanging(request, timeline, lambda: selectors.density_gzip(timeline))
+        return unchanging(request, timeline, lambda: selectors.density_gzip(timeline))
 
 
-def _unchanging(request: Request, timeline: Timeline, body: Callable[[], bytes]) -> HttpResponse:
+def unchanging(request: Request, timeline: Timeline, body: Callable[[], bytes]) -> HttpResponse:
     """Compressed bytes that stay what they are for as long as the stored trace does."""
     tag = f'"{timeline.etag}"'
     answer: HttpResponse

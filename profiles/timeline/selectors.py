@@ -10,7 +10,7 @@ import numpy.typing as npt
 from django.db.models import F
 from isal import igzip
 
-from profiles.analysis.core.tile_bytes import pack
+from profiles.analysis.core.tile_bytes import TileRows, pack
 from profiles.models import Profile
 from profiles.store.density import density
 from profiles.store.search import Scan, scan
@@ -48,8 +48,7 @@ def document(profile: Profile) -> dict[str, Any]:
     Tracks, levels, steps and the integrity report.
     """
     opened = timeline_open(profile)
-    ranks = profile.metadata.get("ranks") or {}
-    shown = {**opened.document, "tracks": described(opened.tracks, list(ranks), profile.format)}
+    shown = {**opened.document, "tracks": tracks(profile, opened)}
     return {"id": profile.pk, "name": profile.name, "start_ns": 0, "recorded": profile.recorded,
             **{key: shown[key] for key in ("end_ns", "levels", "tile_bins", "base_ns", "tracks", "categories", "steps",
                                            "integrity", "slices")},
@@ -57,9 +56,19 @@ def document(profile: Profile) -> dict[str, Any]:
             "step_tracks": shown.get("step_tracks") or []}
 
 
+def tracks(profile: Profile, timeline: Timeline) -> list[dict[str, Any]]:
+    """Return the tracks as a page hears of them: with their rank, and why those that stand aside do."""
+    return described(timeline.tracks, list(profile.metadata.get("ranks") or {}), profile.format)
+
+
 def tile_gzip(timeline: Timeline, level: int, index: int, units: Sequence[Unit]) -> bytes:
     """Return the tile's bytes, compressed. `units` ascending."""
-    packed: bytes = igzip.compress(pack(units, timeline.tile(level, index, units)), compresslevel=1)
+    return packed_gzip(units, timeline.tile(level, index, units))
+
+
+def packed_gzip(units: Sequence[Unit], rows: TileRows) -> bytes:
+    """Return the bytes of a tile's rows, compressed."""
+    packed: bytes = igzip.compress(pack(units, rows), compresslevel=1)
     return packed
 
 

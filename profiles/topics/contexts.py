@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 from profiles.analysis.trace.communication.advice import LIMITS
+from profiles.analysis.trace.operators.topic import DRAWN_SHARE
 from profiles.charts import operators as charts
 from profiles.charts.causes import cause_parts
 from profiles.charts.communication import bandwidth_figure, cause_bars, matrix, rank_bars, waits_figure
@@ -14,6 +15,7 @@ from profiles.charts.critical import MOST_BARS, path_bars
 from profiles.charts.figure_cache import cached_figure
 from profiles.charts.launching import delay_figure, queue_figure
 from profiles.charts.memory import peak_bars, timeline_figure
+from profiles.charts.sandwich import functions, sandwich
 from profiles.models import Profile
 from profiles.topics import time
 from profiles.topics.table import Topic
@@ -77,7 +79,8 @@ TREES = {"stacks": "call stacks", "modules": "modules"}
 def operators_context(profile: Profile, document: dict[str, Any], params: Mapping[str, str]) -> dict[str, Any]:
     """Return the figures of the operators' page.
 
-    `?tree=stacks` or `modules` chooses the tree that is drawn; modules where they are recorded.
+    `?tree=stacks` or `modules` chooses the tree that is drawn; modules where they are recorded. `?of=NAME`: the callers and
+    callees of one function of it.
     """
     if not document["applies"]:
         return {}
@@ -88,11 +91,14 @@ def operators_context(profile: Profile, document: dict[str, Any], params: Mappin
     chosen = params.get("tree", "")
     if chosen not in trees:
         chosen = "modules" if numbers["module_kind"] == "module" else "stacks"
+    nodes = numbers[chosen] if chosen in trees else []
     boxes = charts.boxes(numbers[chosen], numbers["gpu_ns"]) if chosen in trees else []
     return {
         "bars": charts.bars(numbers["bars"], numbers["gpu_ns"]), "legend": charts.legend(numbers["bars"]),
         "gpu_ns": numbers["gpu_ns"], "kind": numbers["kind"],
         "boxes": boxes, "trees": trees, "tree": chosen, "tree_words": trees.get(chosen, ""),
+        "functions": functions(nodes), "least_pct": 100 * DRAWN_SHARE, "of": params.get("of", "")[:400],
+        "sandwich": sandwich(nodes, params.get("of", "")) if params.get("of") else None,
         "rows": 1 + max((box.row for box in boxes), default=0),
         "missed": next((at for at, table in enumerate(document["tables"]) if table["title"].startswith("Could tensor")), None)}
 

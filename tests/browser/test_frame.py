@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
 
 from tests.browser.visit import H200, eventually, poll, shows, uploaded
 from tests.product import Product
 
+PAGES = (
+    "/", "/profiles/", "/kernels/", "/fleet/", "/fleet/agents/", "/tune/", "/tune/new/", "/captures/new/", "/gates/new/", "/cache/",
+    "/workers/", "/docs/formats/", "/profiles/{trace}/", "/profiles/{trace}/kernels/", "/profiles/{trace}/analysis/causes/",
+    "/profiles/{trace}/timeline/", "/profiles/{report}/", "/profiles/{report}/roofline/")
 
 def test_theme_is_right_at_first_paint_and_remembered(product: Product, context: Any) -> None:
     page = context.new_page()
@@ -130,3 +136,18 @@ def test_help_explains_the_page_and_leads_to_its_documents(product: Product, wat
     panel.get_by_role("link", name="The gate: how a verdict comes about").click()
     watched.wait_for_url("**/docs/gate/")
     shows(watched.locator("article"), "exact rank test")
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_axe_objects_to_nothing(product: Product, page: Any, playwright: Any, server_url: str, theme: str) -> None:
+    """`python -m tests.tour --axe` visits all pages."""
+    axe, found = Axe(), []
+    ids = {"trace": uploaded(playwright, server_url, H200 / "kineto_train.json.gz"),
+           "report": uploaded(playwright, server_url, H200 / "full.ncu-rep.gz")}
+    page.emulate_media(color_scheme=theme)
+    for address in (each.format(**ids) for each in PAGES):
+        page.goto(address)
+        page.wait_for_load_state("networkidle")
+        answer = axe.run(page, options={"resultTypes": ["violations"]}).response
+        found += [(address, each["id"], each["nodes"][0]["target"]) for each in answer["violations"]]
+    assert found == []

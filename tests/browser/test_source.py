@@ -10,7 +10,8 @@ import pytest
 from tests.browser.visit import eventually, poll, reads, shows, uploaded
 
 REPORT = Path(__file__).parents[1] / "data" / "captured" / "matmul_full.ncu-rep.gz"
-READY = "document.getElementById('source-view')?.dataset.state === 'ready'"
+READY = "document.getElementById('source-view')?.dataset.state !== undefined"
+WHOLE = "document.getElementById('source-view')?.dataset.state === 'whole'"
 CHOSEN = """[...document.querySelectorAll('.source-pane')].map(
     pane => pane.querySelector('[aria-selected=true] .code-text')?.textContent ?? '')"""
 
@@ -68,3 +69,41 @@ def test_the_course_of_the_kernel_is_drawn(watched: Any, address: str) -> None:
     eventually(lambda: page.locator("#sampling .bk-Figure").count() >= 3)
     poll(page, "document.querySelectorAll('table[data-enhanced] tbody tr').length > 10")
     shows(page.locator(".answer").first, "Tensor pipe")
+
+
+def test_columns_are_chosen_and_remembered(watched: Any, address: str) -> None:
+    page = watched
+    page.goto(f"{address}/source/")
+    poll(page, WHOLE)
+    names = page.locator(".source-pane").nth(1).locator(".code-name")
+    assert names.all_inner_texts() == ["Samples", "Live regs", "Warp inst", "Offset"]
+    page.click("#source-columns > summary")
+    page.check("#source-columns input[value=threads_per_warp]")
+    page.uncheck("#source-columns input[value=inst_executed]")
+    eventually(lambda: names.all_inner_texts() == ["Samples", "Live regs", "Threads", "Offset"])
+    eventually(lambda: "columns=live%2Cthreads_per_warp" in page.url)
+    page.goto(f"{address}/source/")                                        # an address without columns: those remembered
+    poll(page, WHOLE)
+    assert names.all_inner_texts() == ["Samples", "Live regs", "Threads", "Offset"]
+
+
+def test_dependencies_and_jumps_of_an_instruction_are_shown(watched: Any, address: str) -> None:
+    page = watched
+    page.set_viewport_size({"width": 1440, "height": 1000})
+    profile = address.split("/profiles/")[1].split("/")[0]
+    program = page.request.get(f"{address.split('/profiles/')[0]}/api/profiles/{profile}/source/0/program/").json()
+    row = next(row for row, each in enumerate(program["writers"]) if any(2 < row - other < 8 for other in each))
+    page.goto(f"{address}/source/?at={16 * row}")
+    poll(page, WHOLE)
+    sass = page.locator(".source-pane").nth(1)
+    near = [other for other in program["writers"][row] if 0 < row - other < 8]
+    row_of = "document.querySelectorAll('.source-pane')[1].querySelector"
+    for other in near:
+        poll(page, f"""{row_of}('[data-index="{other}"]').classList.contains('is-writer')""")
+    shows(page.locator("#source-detail").first, f"{program['general'][row]} registers live")
+    sass.locator(f'[data-index="{near[0]}"]').hover()                      # now those of the one under the pointer
+    poll(page, f"""{row_of}('[data-index="{row}"]').classList.contains('is-reader')""")
+    jump = next(row for row, to in enumerate(program["targets"]) if to is not None and to != row)
+    page.goto(f"{address}/source/?at={16 * jump}")
+    poll(page, WHOLE)
+    poll(page, "document.querySelectorAll('.code-margin .jump.is-chosen').length === 1")

@@ -179,7 +179,7 @@ def a_tune_job_watched_to_its_end(page: Any, fresh: Product) -> None:
     page.fill("[name=budget_trials]", "40")
     page.get_by_role("button", name="Start tuning").click()
     page.wait_for_url(re.compile(r"/tune/\d+/$"))
-    page.wait_for_selector("#tune-figure .bk-Figure")
+    page.wait_for_selector("#curve .curve-best")
     page.locator("#tune-answer", has_text="Fastest").wait_for(timeout=120_000)
     assert "Best so far" in page.evaluate("window.said")          # it was live: the page was never reloaded
     shows(page.locator("body").first, "recorded on NVIDIA H200")

@@ -6,11 +6,22 @@ from typing import Any
 
 from django import template
 from django.template.context import Context
+from django.utils.safestring import mark_safe
 
 from webapp.frame import navigation
 from webapp.frame.documents import titles
 
 register = template.Library()
+
+
+SITE = " · Ridgepoint"
+
+
+@register.simple_block_tag(takes_context=True)
+def keep_title(context: Context, content: str) -> str:
+    """Keep what the page is called, without the site's name, as `page_title`: its heading for who does not see its tabs."""
+    context["page_title"] = mark_safe(content.removesuffix(SITE))        # escaped where the title was written
+    return content
 
 
 @register.simple_tag(takes_context=True)

@@ -43,6 +43,10 @@ class JsonGrid extends Grid {
       for (const column of this.table.getColumns()) { // the library's filter fields have no name of their own
         column.getElement().querySelector(".tabulator-header-filter input")?.setAttribute("aria-label", `Filter by ${column.getDefinition().title}`);
       }
+      // the library's box that scrolls takes the keys: it is the group of rows, what lies in it is not
+      const [scrolls, inner] = [".tabulator-tableholder", ".tabulator-table"].map((name) => this.holder.querySelector(name));
+      scrolls?.setAttribute("role", "rowgroup");
+      inner?.setAttribute("role", "presentation");
       if (options.tools !== false) addTools(this);
       addKeys(this, this.holder.querySelector(".tabulator-tableholder"));
       if (options.onPick) this.table.on("rowClick", (_, row) => options.onPick(row.getData()));

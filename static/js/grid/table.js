@@ -61,7 +61,7 @@ export class TableGrid extends Grid {
 
   /** A heading sorts: the button is the heading's own words. */
   dressHead(th, column) {
-    th.scope = "col";
+    if (th.tagName === "TH") th.scope = "col";
     if (th.querySelector("a, button, input, select") || !column.title) return;
     th.setAttribute("aria-sort", "none");
     const button = document.createElement("button");

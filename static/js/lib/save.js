@@ -64,6 +64,7 @@ function standalone(drawing) {
     const style = getComputedStyle(element);
     for (const name of STYLES) to[at].setAttribute(name, style.getPropertyValue(name));
   });
+  for (const each of copy.querySelectorAll(".pic-row, .pic-frame, .pic-axis")) each.removeAttribute("transform"); // of narrow pages
   const box = extent(drawing);
   copy.setAttribute("xmlns", SVG);
   copy.setAttribute("width", String(Math.round(box.width)));

@@ -11,7 +11,7 @@ function node(name, properties = {}, ...children) {
 
 /**
  * @param {HTMLElement} target @param {import("./source_model.js").SourceModel} model
- * @param {{row: number|null, file: number|null, line: number|null, rows: number[], marks: any[]}} chosen
+ * @param {{row: number|null, file: number|null, line: number|null, rows: number[], marks: any[], program: import("./source_program.js").Program|null}} chosen
  * @param {(row: number) => void} go
  */
 export function detail(target, model, chosen, go) {
@@ -35,8 +35,21 @@ function states(model, chosen) {
     return node("tr", {}, node("td", {}, node("b", { textContent: state.title })), node("td", {}, node("span", { className: "meter" }, bar)),
       node("td", { className: "num", textContent: pct(100 * samples / total) }), node("td", { className: "num", textContent: count(samples) }), node("td", { className: "muted", textContent: `${state.meaning} ${state.fix}` }));
   });
-  const head = node("tr", {}, ...["Warps here are", "", "Share", "Samples", "What it means, usual fix"].map((text, at) => node("th", { textContent: text, className: at === 2 || at === 3 ? "num" : "" })));
+  const head = node("tr", {}, ...["Warps here are", "", "Share", "Samples", "What it means, usual fix"].map((text, at) => node(text ? "th" : "td", { textContent: text, className: at === 2 || at === 3 ? "num" : "" })));
   return node("table", { className: "plain states" }, node("thead", {}, head), node("tbody", {}, ...rows));
+}
+
+const LISTED = 8;
+
+/** Buttons to rows. @param {import("./source_model.js").SourceModel} model @param {number[]} rows @param {(row: number) => void} go @param {string} none */
+function rowLinks(model, rows, go, none) {
+  if (!rows.length) return [node("span", { className: "muted", textContent: none })];
+  const made = rows.slice(0, LISTED).map((row) => {
+    const link = node("button", { type: "button", className: "btn btn-small mono", textContent: `${model.code.offset[row].toString(16).padStart(4, "0")} ${model.code.sass[row]}` });
+    link.addEventListener("click", () => go(row));
+    return link;
+  });
+  return rows.length > LISTED ? [...made, node("span", { className: "muted", textContent: `${count(rows.length - LISTED)} more` })] : made;
 }
 
 /** Counters of what is chosen, and where an instruction comes from and waits for. */
@@ -63,6 +76,11 @@ function counters(model, chosen, go) {
   } else {
     const file = model.code.file[row];
     if (file !== null) put("Line", node("span", { className: "mono", textContent: `${model.files[file]?.name ?? "?"}:${model.code.line[row]}` }));
+    if (chosen.program?.known) {
+      put("Live registers", chosen.program.words(row));
+      put("◀ Written by", ...rowLinks(model, chosen.program.writers(row), go, "nothing: it reads no register that was set before"));
+      put("▶ Read by", ...rowLinks(model, chosen.program.readers(row), go, "nothing: it writes no register that is read"));
+    }
     const ptx = model.found.ptx[model.code.ptx[row]];
     if (ptx) put("PTX", node("code", { textContent: ptx }));
   }

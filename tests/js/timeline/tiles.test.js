@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import test from "node:test";
-import { BAND, Tiles, unitDepth, unitOf, unitTrack } from "../../../static/js/timeline/data/tiles.js";
+import { BAND, FIRST_KERNEL_LANE, Tiles, unitDepth, unitOf, unitTrack } from "../../../static/js/timeline/data/tiles.js";
 import { encodeTile } from "./fixture.js";
 
 const settle = (ms) => new Promise((resolve) => { setTimeout(resolve, ms); });
@@ -127,4 +127,11 @@ test("a request takes as many units as fit in some 80 kB", async () => {
   tiles.want(1, 0, 1000, of(...tracks.keys()));
   await quiet(tiles);
   assert.ok(asked.filter((r) => r.level === 1).every((r) => r.units.length === 40));
+});
+
+test("lanes of kernels have requests of their own", async () => {
+  const { tiles, asked } = server();
+  tiles.want(1, 0, 8000, of(0, 5, FIRST_KERNEL_LANE, FIRST_KERNEL_LANE + 1));
+  await quiet(tiles);
+  assert.deepEqual(new Set(asked.map(({ units }) => units.map(unitTrack).join())), new Set(["0,5", `${FIRST_KERNEL_LANE},${FIRST_KERNEL_LANE + 1}`]));
 });

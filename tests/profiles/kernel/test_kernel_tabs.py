@@ -188,3 +188,6 @@ def test_over_time_says_why_a_baseline_has_no_curves(alice: Any, builds: tuple[K
     other = read(alice, "kineto_layer.json.gz").kernels.all()[0]
     page = client.get(f"{address(builds[1])}sampling/?baseline={other.pk}").content.decode()
     assert "holds no periodic samples" in page and "Baseline’s mean" not in page
+    for tab in tabs.NAMES:                                 # its times are all that lies over the other tabs
+        answer = client.get(f"{address(builds[1], f'{tab}/' if tab else '')}?baseline={other.pk}")
+        assert answer.status_code == 200 and "time:mean_ns" in answer.content.decode(), tab

@@ -9,7 +9,9 @@ import pytest
 from profiles.analysis.kernel.instructions import Instructions
 from profiles.analysis.kernel.sass import liveness
 from profiles.analysis.kernel.sass.liveness import Program, bits, live_registers, live_sets, program, writers
+from profiles.analysis.kernel.sass.matched import match_lines, why_other_code
 from profiles.analysis.kernel.sass.operands import PREDICATE, UNIFORM, parse, span
+from profiles.trace import SourceFile
 from tests.profiles.kernel.reports import DATA, launches
 
 PLANTED = "causes/causes_planted.ncu-rep.gz"
@@ -131,3 +133,30 @@ def test_a_program_that_is_too_long_or_broken_is_no_error(monkeypatch: pytest.Mo
 def test_many_guarded_writers_are_bounded() -> None:
     found = made(*["@P0 MOV R2, R4"] * 3000, "FADD R3, R2, R2", "EXIT")
     assert writers(found)[3000] == list(range(3000 - liveness.MOST_WRITERS, 3000))
+
+
+def file(name: str, *lines: str) -> SourceFile:
+    return SourceFile(name, "\n".join(lines) or None)
+
+
+def test_lines_go_with_those_of_the_same_text() -> None:
+    mine = file("/a/k.py", "def k():", "  x = 1", "  y = 2", "  z = 3")
+    other = file("/b/k.py", "import t", "def k():", "  x = 1", "  y = 5", "  z = 3")
+    found = match_lines([mine], [file("/b/other.py", "def k():"), other], [(0, 1), (0, 2), (0, 3), (0, 4)])
+    assert found.lines == {(0, 1): (1, 2), (0, 2): (1, 3), (0, 4): (1, 5)} and found.reasons == {}
+    assert match_lines([file("k.py")], [file("k.py")], [(0, 7)]).lines == {(0, 7): (0, 7)}       # without text the number must do
+
+
+def test_lines_without_a_counterpart_say_why() -> None:
+    gone = match_lines([file("k.py", "a")], [file("x.py", "a")], [(0, 1)])
+    assert gone.lines == {} and gone.reasons == {0: "the baseline has no file k.py"}
+    two = match_lines([file("k.py", "a")], [file("/a/k.py", "a"), file("/b/k.py", "a")], [(0, 1)])
+    assert two.reasons == {0: "the baseline has no file k.py"}                                   # which of the two is unknown
+    changed = match_lines([file("k.py", "a")], [file("k.py", "b")], [(0, 1)])
+    assert changed.reasons == {0: "no line of k.py is as it was in the baseline"}
+
+
+def test_other_machine_code_says_how_much_of_it_is_other() -> None:
+    assert why_other_code(["A", "B"], ["A", "B"]) == ""
+    assert why_other_code(["A", "B"], ["A", "C"]) == "other machine code: 1 of 2 instructions differ"
+    assert why_other_code(["A"] * 1500, ["A"]) == "other machine code: 1,500 instructions here, 1 in the baseline"

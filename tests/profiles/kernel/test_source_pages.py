@@ -178,3 +178,51 @@ def test_counters_survive_where_the_code_inside_kills_the_reader(tmp_path: Path,
     (launch,) = report.launches
     assert launch.metrics["gpu__time_duration.sum"] and launch.instructions is None
     assert any("Instructions and source could not be read" in note and "signal 11" in note for note in report.integrity.notes)
+
+
+def test_the_program_of_a_launch_over_http(matmul: Profile) -> None:
+    found = Client().get(f"/api/profiles/{matmul.pk}/source/0/program/").json()
+    code = Client().get(f"/api/profiles/{matmul.pk}/source/0/").json()["instructions"]
+    rows = len(code["sass"])
+    assert all(len(found[name]) == rows for name in ("general", "uniform", "predicates", "targets", "writers"))
+    assert 0.66 * found["registers_per_thread"] < max(found["general"]) <= found["registers_per_thread"] and found["missing"] == ""
+    for row, to in enumerate(found["targets"]):
+        if to is not None:
+            assert f"+0x{code['offset'][to]:x}" in code["sass"][row]
+    row = next(row for row, text in enumerate(code["sass"]) if text.startswith("HGMMA"))
+    assert found["writers"][row] and all("R24" in code["sass"][each] or "UR" in code["sass"][each] or "CS2R" in code["sass"][each]
+                                         for each in found["writers"][row])
+    assert Client().get(f"/api/profiles/{matmul.pk}/source/7/program/").status_code == 404
+
+
+def test_a_baselines_counters_stand_beside_lines_and_instructions(alice: Any, tmp_store: Path) -> None:
+    old, new = (ingested(alice, f"h200/build{name}.ncu-rep.gz") for name in "AB")
+    mine, other = (profile.kernels.get(short_name="softmax_row") for profile in (new, old))
+    index = mine.counter_launches.order_by("-duration_ns")[0].index
+    address = f"/api/profiles/{new.pk}/source/{index}/beside/"
+    found = Client().get(f"{address}?baseline={other.pk}").json()
+    assert found["instructions"] == {} and "404 in the baseline" in found["instructions_missing"]
+    theirs = selectors.launch_of(old, found["launch"])
+    assert theirs is not None and found["totals"]["samples"] == theirs.instructions.values("samples").sum()
+    lines = {(line.file, line.line): line.values["samples"] for line in theirs.lines}
+    document = Client().get(f"/api/profiles/{new.pk}/source/{index}/").json()
+    texts = [file["text"].splitlines() if file["text"] else [] for file in document["files"]]
+    compared = 0
+    for key, values in found["lines"].items():
+        number, line = (int(part) for part in key.split(":"))
+        there = next(at for at, file in enumerate(theirs.files) if file.name == document["files"][number]["name"])
+        at = theirs.files[there].text.splitlines().index(texts[number][line - 1]) + 1        # type: ignore[union-attr]
+        if texts[number].count(texts[number][line - 1]) == 1:
+            assert values["samples"] == lines.get((there, at), 0.0), key
+            compared += values["samples"] > 0
+    assert compared >= 5
+    launches = sorted(row.index for row in mine.counter_launches.all())
+    same = Client().get(f"{address}?baseline={mine.pk}-{launches[0] if launches[0] != index else launches[1]}").json()
+    assert same["instructions_missing"] == "" and len(same["instructions"]["samples"]) == len(document["instructions"]["sass"])
+    assert Client().get(f"{address}?baseline=x").status_code == 404
+
+
+def test_a_baseline_without_instructions_says_so(alice: Any, matmul: Profile) -> None:
+    trace = ingested(alice, "h200/kineto_layer.json.gz").kernels.all()[0]
+    found = Client().get(f"/api/profiles/{matmul.pk}/source/0/beside/?baseline={trace.pk}").json()
+    assert "no counters of single instructions" in found["instructions_missing"] and found["lines"] == {}

@@ -49,6 +49,15 @@ class SpreadPlot:
     unlisted: int = 0
 
     @property
+    def more(self) -> int:
+        """Pixels by which all rows grow where each has its name above it."""
+        return 14 * len(self.rows)
+
+    @property
+    def grow(self) -> float:
+        return round(1 + self.more / self.deep, 4)
+
+    @property
     def deep(self) -> int:
         return self.axis_y - self.top
 

@@ -37,6 +37,15 @@ class Plot:
     height: int
 
     @property
+    def more(self) -> int:
+        """Pixels by which all rows grow where each has its name above it."""
+        return 14 * len(self.rows)
+
+    @property
+    def grow(self) -> float:
+        return round(1 + self.more / self.deep, 4)
+
+    @property
     def deep(self) -> int:
         return self.bottom - self.top
 

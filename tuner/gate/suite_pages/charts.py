@@ -66,6 +66,15 @@ class Strips:
     zero_at: float | None = None
 
     @property
+    def more(self) -> int:
+        """Pixels by which all rows grow where each has its name above it."""
+        return 14 * len(self.rows)
+
+    @property
+    def grow(self) -> float:
+        return round(1 + self.more / self.deep, 4)
+
+    @property
     def deep(self) -> int:
         return self.axis_y - self.top
 

@@ -115,6 +115,15 @@ class IntervalPlot:
         return self.axis_y - self.top
 
     @property
+    def more(self) -> int:
+        """Pixels by which all rows grow where each has its name above it."""
+        return 14 * len(self.lines)
+
+    @property
+    def grow(self) -> float:
+        return round(1 + self.more / self.deep, 4)
+
+    @property
     def between_width(self) -> float:
         return round(self.target.at - self.floor.at, 3)
 

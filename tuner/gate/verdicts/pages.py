@@ -94,7 +94,8 @@ def _evidence(row: GateKernel, runs: list[evidence_selectors.RunRow], page: str 
     sides, rule = evidence_selectors.compared_sides(runs), page_selectors.kernel_rule(row)
     return {
         "row": row, "sides": sides, "shift": _shift(row), "strips_say": _strips_description(sides, row), "page": page,
-        "changes": evidence_selectors.metric_changes(row, runs), "strips": charts.strip_plot([(side.name, ", ".join(side.builds[:2]), [
+        "changes": evidence_selectors.metric_changes(row, runs),
+        "strips": charts.strip_plot([(side.name, ", ".join(side.builds[:2]), [
             charts.RunMedian(each.run.p50_us, _run_title(each), f"{page}#run-{each.run.pk}") for each in runs
             if each.side == side.name and each.run.p50_us]) for side in sides], rule.floor, rule.target,
             (row.low, row.high) if row.low and row.high else None)}

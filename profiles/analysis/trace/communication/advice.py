@@ -61,7 +61,7 @@ def _find_late_ranks(facts: CommunicationFacts) -> list[Finding]:
         named = late.kernels if late.cause == "computing" else late.host if late.cause == "host_late" else []
         what = " (`" + "`, `".join(short_name(name) for name, _ in named) + "`)" if named else ""
         severity = "high" if share >= LIMITS["late_high_pct"] else "medium"
-        verb = "lags behind, not slower:" if late.cause == "behind" else "keeps"
+        verb = "is late:" if late.cause == "behind" else "keeps"
         out.append(Finding(
             "straggler", "info" if late.cause == "behind" else severity,
             f"{upper(label)} {verb} the other ranks {'wait' if late.cause == 'behind' else 'waiting'} {time_text(late.cost_ns)} "

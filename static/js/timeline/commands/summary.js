@@ -21,7 +21,7 @@ export async function sayView(app) {
   const { viewport, timeline, stage } = app, tracks = stage.shownTracks();
   const window = { start: Math.max(Math.floor(viewport.start), timeline.startNs), end: Math.min(Math.ceil(viewport.end), timeline.endNs) };
   try {
-    const answer = await app.api.selection({ ...window, tracks: tracks.length < timeline.tracks.size ? tracks.join(",") : undefined });
+    const answer = await app.api.selection({ ...window, tracks: tracks.length < timeline.meta.tracks.length ? tracks.join(",") : undefined });
     app.say(summaryText(answer, tracks.some((id) => timeline.tracks.get(id)?.kind === "stream")), true);
   } catch (error) {
     app.controls.fail(error);

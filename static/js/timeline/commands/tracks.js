@@ -1,6 +1,7 @@
 // What may be done to tracks: fold, pin, hide, move, filter; and finding them again. The rows follow from the view.
 
 import { moveKey, withMove } from "../model/arrange.js";
+import { count, ns } from "../../lib/units.js";
 import { groupKey, layout, trackKey } from "../model/layout.js";
 
 const MANY_TRACKS = 60;         // beyond this, processes with many threads start folded
@@ -53,7 +54,8 @@ export class Tracks {
     app.say("Sorting launches by kernel…", true);
     try {
       this.asking ??= app.api.kernelTracks();
-      app.timeline.setKernels((await this.asking).tracks);
+      const { tracks } = await this.asking;
+      app.timeline.setKernels(tracks.map((track) => ({ ...track, note: ns(track.kernel_ns), facts: `${ns(track.kernel_ns)} in ${count(track.kernel_launches)} launches` })));
       app.say("");
       return true;
     } catch (error) {
@@ -112,7 +114,7 @@ export class Tracks {
   /** Hide everything but these. */
   only(ids) {
     const { timeline, view } = this.app;
-    view.hidden = new Set([...timeline.tracks.keys()].filter((id) => !ids.includes(id)));
+    view.hidden = new Set(timeline.meta.tracks.map((track) => track.id).filter((id) => !ids.includes(id)));
     this.changed();
   }
 

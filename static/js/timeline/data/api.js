@@ -1,6 +1,6 @@
 // The only module that talks to the server: addresses of one profile's timeline and the two ways to read them.
 
-import { BAND, unitDepth, unitTrack } from "./tiles.js";
+import { BAND, FIRST_KERNEL_LANE, isKernelLane, unitDepth, unitTrack } from "./tiles.js";
 
 /** Addresses of one profile's timeline API and the two ways to read them. */
 export class Api {
@@ -30,12 +30,20 @@ export class Api {
   selection(parameters, signal) { return this.getJson(this.url("selection/", parameters), { signal }); }
 
   /** Whole tracks of a tile. @param {number[]} tracks @returns {Promise<ArrayBuffer>} */
-  tile(level, index, tracks, signal) { return this.bytes(`tiles/${level}/${index}/`, { tracks: tracks.join(",") }, signal); }
+  tile(level, index, tracks, signal) {
+    if (isKernelLane(tracks[0])) return this.kernels(level, index, tracks, signal);
+    return this.bytes(`tiles/${level}/${index}/`, { tracks: tracks.join(",") }, signal);
+  }
 
   /** Some units of a tile. @param {number[]} units ascending @returns {Promise<ArrayBuffer>} */
   units(level, index, units, signal) {
+    if (isKernelLane(unitTrack(units[0]))) return this.kernels(level, index, units.map(unitTrack), signal);
     const lanes = units.map((unit) => `${unitTrack(unit)}:${unitDepth(unit)}-${unitDepth(unit) + BAND - 1}`).join(",");
     return this.bytes(`tiles/${level}/${index}/`, { lanes }, signal);
+  }
+
+  kernels(level, index, tracks, signal) {
+    return this.bytes(`kernel-tiles/${level}/${index}/`, { kernels: tracks.map((track) => track - FIRST_KERNEL_LANE).join(",") }, signal);
   }
 
   async bytes(path, parameters, signal) {

@@ -16,6 +16,10 @@ const COARSER = 2;              // levels: what is fetched around the window in 
 export const BAND = 4;                 // depths of a unit
 const BANDS = 2 ** 14;
 
+/** Tracks from this number on are lanes of kernels: other addresses answer for them, so no request holds both kinds. */
+export const FIRST_KERNEL_LANE = 2 ** 20;
+export const isKernelLane = (track) => track >= FIRST_KERNEL_LANE;
+
 /** Number of the unit that holds a depth of a track, and what a unit stands for. */
 export const unitOf = (track, depth) => track * BANDS + Math.floor(depth / BAND);
 export const unitTrack = (unit) => Math.floor(unit / BANDS);
@@ -100,7 +104,8 @@ export class Tiles {
     for (const unit of units) {
       if (held?.has(unit) || this.isUnderWay(cell, unit)) continue;
       const more = this.likelyRows(level, unit);
-      if (!request || rows + more > ROWS_PER_REQUEST || request.units.length >= UNITS_PER_REQUEST) {
+      const isOther = request && isKernelLane(unitTrack(unit)) !== isKernelLane(unitTrack(request.units[0]));
+      if (!request || isOther || rows + more > ROWS_PER_REQUEST || request.units.length >= UNITS_PER_REQUEST) {
         request = { level, index, cell, units: [] };
         rows = 0;
         this.queue.push(request);

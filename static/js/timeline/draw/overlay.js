@@ -83,7 +83,7 @@ export class OverlayPainter {
     for (const pane of panes) {
       for (const row of rowsBetween(pane.rows, pane.scroll, pane.scroll + pane.height)) {
         if (row.kind === "group" && !row.folded) continue;
-        if (!row.tracks.some((track) => chosen.has(track.id))) continue;
+        if (!row.tracks.some((track) => chosen.has(track.of ?? track.id))) continue;
         const top = Math.max(row.y - pane.scroll, 0), bottom = Math.min(row.y - pane.scroll + row.height, pane.height);
         context.fillRect(a, pane.top + top, b - a, bottom - top);
       }
@@ -92,13 +92,13 @@ export class OverlayPainter {
     this.edges(scene, area.start, area.end, palette.accent, height);
   }
 
-  outline({ viewport, palette }, pane, slice, colour, lineWidth) {
-    const row = pane.rows.byTrack.get(slice.track);
+  outline({ viewport, palette, timeline }, pane, slice, colour, lineWidth) {
+    const { row, depth } = rowOf(timeline, pane, slice);
     if (!row || row.kind === "counter") return;
     const { context } = this;
     const x0 = Math.max(viewport.x(slice.start_ns), -4), x1 = Math.min(viewport.x(slice.start_ns + slice.dur_ns), viewport.width + 4);
     if (x1 < -4 || x0 > viewport.width + 4) return;
-    const y = pane.top + laneTop(row, slice.depth) - pane.scroll, h = laneHeight(row);
+    const y = pane.top + laneTop(row, depth) - pane.scroll, h = laneHeight(row);
     const w = Math.max(x1 - x0, 3);
     context.strokeStyle = palette.panel;
     context.lineWidth = lineWidth + 2;
@@ -114,7 +114,7 @@ export class OverlayPainter {
    */
   arrow(scene, panes, kind, from, to, far) {
     const { viewport } = scene, { width } = viewport;
-    const a = place(panes, from), b = place(panes, to);
+    const a = place(scene.timeline, panes, from), b = place(scene.timeline, panes, to);
     if (!a || !b || (kind === "operator" && from.track === to.track)) return;
     const leave = kind === "operator" ? from.start_ns : Math.max(Math.min(from.start_ns + from.dur_ns, to.start_ns), from.start_ns);
     const x0 = viewport.x(leave), x1 = viewport.x(to.start_ns);
@@ -182,12 +182,18 @@ function highlightsIn({ highlights, viewport }) {
   return highlights?.length ? highlights.filter((slice) => slice.start_ns <= viewport.end && slice.start_ns + slice.dur_ns >= viewport.start) : [];
 }
 
+/** Row and depth of a slice in a pane: of a launch the lane of its kernel, where there are such. */
+function rowOf(timeline, pane, slice) {
+  const lane = timeline.kernelLane(slice), row = lane && pane.rows.byTrack.get(lane.id);
+  return row ? { row, depth: 0 } : { row: pane.rows.byTrack.get(slice.track), depth: slice.depth };
+}
+
 /** Where a slice stands on the overlay: in the pinned pane if its track is there; at the pane's edge if scrolled away. */
-function place(panes, slice) {
+function place(timeline, panes, slice) {
   for (const pane of panes) {
-    const row = pane.rows.byTrack.get(slice.track);
+    const { row, depth } = rowOf(timeline, pane, slice);
     if (!row || !pane.height) continue;
-    const y = laneTop(row, slice.depth) - pane.scroll + laneHeight(row) / 2;
+    const y = laneTop(row, depth) - pane.scroll + laneHeight(row) / 2;
     return { y: pane.top + Math.min(Math.max(y, 0), pane.height) };
   }
   return null;

@@ -76,13 +76,16 @@ export function drag(target, start, move, end) {
   });
 }
 
-/** A bar that resizes its neighbours by mouse or arrow keys. */
+/** A bar that resizes its neighbours by mouse or arrow keys; where it stands is told to who does not see it. */
 export function separator(element, axis, resize) {
-  drag(element, () => {}, (event) => resize(axis === "x" ? event.clientX : event.clientY, false), () => {});
+  const tell = () => element.setAttribute("aria-valuenow", String(Math.round(axis === "x" ? element.offsetLeft : element.offsetTop)));
+  tell();
+  drag(element, () => {}, (event) => resize(axis === "x" ? event.clientX : event.clientY, false), tell);
   element.addEventListener("keydown", (event) => {
     const by = { ArrowLeft: -16, ArrowUp: -16, ArrowRight: 16, ArrowDown: 16 }[event.key];
     if (!by) return;
     event.preventDefault();
     resize(by, true);
+    tell();
   });
 }

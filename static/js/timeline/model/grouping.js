@@ -6,8 +6,8 @@ export const ASIDE = "Profiler’s own tracks and empty counters";
 
 /**
  * @typedef {{name: string, number: number, tracks: object[], sort: number, rank: ?string, isGpu: boolean, isAside: boolean,
- *   startsFolded: boolean, note: string, nameOf: (track: object) => string}} Group
- *   number: its place in the file's order, which links name it by; note: what stands beside its name
+ *   startsFolded: boolean, note: string, facts: string, nameOf: (track: object) => string}} Group
+ *   number: its place in the file's order, which links name it by; note: what stands beside its name, facts: what its title says
  */
 
 const isOfGpu = (track) => track.kind === "stream" || (track.device ?? null) !== null;
@@ -47,7 +47,7 @@ function byKernel(tracks, kernels) {
   const groups = new Map();
   for (const track of kernels) put(groups, track.group, track);
   const made = finish(groups, () => 0);
-  for (const each of made) Object.assign(each, { startsFolded: true, note: each.tracks[0].note ?? "" });
+  for (const each of made) Object.assign(each, { startsFolded: true, note: each.tracks[0].note ?? "", facts: each.tracks[0].facts ?? "" });
   const rest = byRank(tracks);
   for (const each of rest) if (each.isGpu) each.startsFolded = true;
   return numbered([...made, ...rest]);
@@ -55,7 +55,7 @@ function byKernel(tracks, kernels) {
 
 const group = (name, tracks) => ({
   name, tracks, number: 0, sort: Math.min(...tracks.map((track) => track.sort ?? 0)), rank: tracks[0].rank ?? null, isGpu: tracks.some(isOfGpu),
-  isAside: false, startsFolded: false, note: "", nameOf: (track) => track.name,
+  isAside: false, startsFolded: false, note: "", facts: "", nameOf: (track) => track.name,
 });
 
 function put(groups, name, track) {

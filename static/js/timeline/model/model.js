@@ -91,19 +91,24 @@ export class Timeline {
 
   /** Put the tracks in groups. By kernel only once the tracks of kernels are known, until then by rank. @param {"rank"|"stream"|"kernel"} by */
   group(by) {
+    this.by = by;
     this.groups = grouped(this.meta.tracks, by, this.kernels);
   }
 
-  /** @param {Track[]} tracks lanes of kernels, each `of` a stream */
+  /** @param {Track[]} tracks lanes of kernels, each `of` a stream, of most time first */
   setKernels(tracks) {
     this.kernels = tracks;
     for (const track of tracks) this.tracks.set(track.id, track);
   }
 
-  /** The lane of a kernel on which a stream's slice stands too. @param {{track: number, name_id?: number}} slice @returns {?Track} */
-  kernelLane(slice) {
-    return this.kernels?.find((track) => track.of === slice.track && track.name_id === slice.name_id) ?? null;
+  /** Where tracks are grouped by kernel, the lane on which a stream's slice stands. @param {{track: number, name?: string}} slice @returns {?Track} */
+  kernelLane({ track, name }) {
+    if (this.by !== "kernel" || !name) return null;
+    return this.kernels?.find((lane) => lane.of === track && (lane.kernel ?? name) === name) ?? null;
   }
+
+  /** The trace's own tracks that some tracks stand for: of a kernel's lane its stream. @param {number[]} ids @returns {number[]} */
+  ownTracks(ids) { return [...new Set(ids.map((id) => this.tracks.get(id)?.of ?? id))]; }
 
   /** Where the axis ends: at the last slice, or at the last mark behind it where the window reaches there. @param {{end: number}} viewport */
   axisEnd(viewport) { return viewport.end > this.opening[1] * (1 + 1e-9) ? this.endNs : this.lastNs; }

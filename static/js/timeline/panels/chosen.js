@@ -91,7 +91,7 @@ export class Chosen {
 
   /** Every slice of one name in the whole trace, as a selection whose row it is. */
   selectName(slice) {
-    const { app } = this, tracks = [...app.timeline.tracks.values()].filter((track) => track.slices > 0).map((track) => track.id);
+    const { app } = this, tracks = app.timeline.meta.tracks.filter((track) => track.slices > 0).map((track) => track.id);
     Object.assign(this.areaPanel.state, { tab: "histogram", row: [slice.name_key], range: null });
     this.areaPanel.rowName = slice.name;
     return this.selectArea({ start: app.timeline.startNs, end: app.timeline.endNs + 1, tracks }, true, true, true);
@@ -137,7 +137,8 @@ export class Chosen {
   /** Bring a slice into view without selecting it. */
   bring(slice) {
     const { app } = this, { viewport } = app, end = slice.start_ns + slice.dur_ns;
-    app.tracks.uncover(slice.track);
+    const lane = app.timeline.kernelLane(slice);
+    app.tracks.uncover(lane?.id ?? slice.track);
     const tooSmall = slice.dur_ns / viewport.nsPerPx < 3;
     if (slice.dur_ns > 0.9 * viewport.span) app.go(...viewport.around(slice.start_ns, end), false);
     else if (tooSmall || slice.start_ns < viewport.start || end > viewport.end) {
@@ -145,7 +146,12 @@ export class Chosen {
       const middle = slice.start_ns + slice.dur_ns / 2;
       app.go(middle - span / 2, middle + span / 2, false);
     }
-    app.stage.reveal(slice.track, slice.depth);
+    this.reveal(slice);
+  }
+
+  reveal(slice) {
+    const { app } = this, lane = app.timeline.kernelLane(slice);
+    app.stage.reveal(lane?.id ?? slice.track, lane ? 0 : slice.depth);
   }
 
   /** Select a slice and bring it into view; `push` makes it a step of the browser's history. */
@@ -154,7 +160,7 @@ export class Chosen {
     this.bring(slice);
     const full = await this.select(slice, push);
     if (!push) app.history.remember();
-    app.stage.reveal(slice.track, slice.depth);     // the panel may have opened over it
+    this.reveal(full ?? slice);                     // the panel may have opened over it
     app.changed("tracks");
     return full;
   }

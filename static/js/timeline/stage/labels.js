@@ -66,9 +66,9 @@ export class Labels {
     return el("div", { class: `tl-label tl-label-group${group.isAside ? " tl-label-aside" : ""}`, draggable: "true" },
       el("button", {
         class: "tl-fold", type: "button", "data-part": "fold", "aria-expanded": String(!row.folded),
-        title: `${group.name}: ${group.note ? `${group.note}, ` : ""}${tracks}, ${slices.toLocaleString("en-US")} slices`,
+        title: `${group.name}: ${group.facts ? `${group.facts}, ` : ""}${tracks}, ${slices.toLocaleString("en-US")} slices`,
         onclick: () => this.actions.fold(groupKey(group)),
-      }, icon("chevron"), this.words(group.name, group.note || String(row.tracks.length))),
+      }, icon("chevron"), this.words(group.name, group.note || String(row.tracks.length), Boolean(group.note))),
       el("button", {
         class: "tl-pin tl-hide", type: "button", "data-part": "hide", "aria-label": `Hide ${group.name}`, title: "Hide the group (H)",
         onclick: () => this.actions.hide(group.tracks.map((track) => track.id)),
@@ -97,9 +97,9 @@ export class Labels {
       }, icon("hide")));
   }
 
-  /** A name, which lines break before its numbers and never within, and beside it what stands there where it has the room, whole. */
-  words(name, facts) {
+  /** A name, which lines break before its numbers and never within, and beside it what stands there where it has the room, whole; `always`: the name yields. */
+  words(name, facts, always = false) {
     const parts = name.split(NUMBERS).flatMap((part, at) => (at % 2 ? [el("wbr"), part] : [part]));
-    return el("span", { class: "tl-words" }, el("span", { class: "tl-name" }, ...parts), el("span", { class: "tl-count" }, facts));
+    return el("span", { class: always ? "tl-words tl-words-both" : "tl-words" }, el("span", { class: "tl-name" }, ...parts), el("span", { class: "tl-count" }, facts));
   }
 }

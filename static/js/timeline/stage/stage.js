@@ -45,7 +45,7 @@ export class Stage {
   textWidth(font, text) { return textWidth(this.overlay.context, font, text); }
 
   /** Tracks that a row stands for, folded or not. */
-  shownTracks() { return [...this.main.rows.byTrack.keys()]; }
+  shownTracks() { return this.timeline.ownTracks([...this.main.rows.byTrack.keys()]); }
 
   /** Uppermost track with slices that the panes show. */
   topTrack() {
@@ -192,7 +192,7 @@ export class Stage {
         for (const track of row.tracks) if (row.kind !== "group" || row.folded || row.y >= from - pane.top + pane.scroll) ids.add(track.id);
       }
     }
-    return [...ids];
+    return this.timeline.ownTracks([...ids]);
   }
 
   /** Scroll so that a depth of a track can be seen. */

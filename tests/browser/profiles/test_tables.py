@@ -1,4 +1,4 @@
-"""The table of every page: the server's rows in their place, sorted, filtered, chosen, driven by keys; long ones draw what is in view."""
+"""The table of every page: the server's rows in their place, sorted, filtered, driven by keys; long ones draw what is in view."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ def _of_many(page: Any, address: str, times: int) -> None:
     """The page as a profile of so many times the kernels would have it: its rows repeated, numbers and all."""
     def many(route: Any) -> None:
         answer = route.fetch()
-        text = re.sub(r"(<tbody>)(.*?)(</tbody>)", lambda found: found[1] + found[2] * times + found[3], answer.text(), count=1, flags=re.S)
+        text = re.sub(r"(<tbody>)(.*?)(</tbody>)", lambda found: found[1] + found[2] * times + found[3], answer.text(), count=1,
+                      flags=re.S)
         route.fulfill(response=answer, body=text)
     page.route(address, many)
 
@@ -51,7 +52,8 @@ def test_nothing_moves_and_few_rows_are_drawn_of_many(watched: Any, kernels: str
     poll(page, "location.search.includes('kernels.sort=mean%3Adesc')")
     page.locator(".grid-filter").fill("nvjet")
     poll(page, "/ of /.test(document.querySelector('.grid-count').textContent)")
-    eventually(lambda: all("nvjet" in (each.get_attribute("data-value") or "") for each in page.locator(f"{ROWS} td:first-child").all()))
+    eventually(lambda: all("nvjet" in (each.get_attribute("data-value") or "")
+                           for each in page.locator(f"{ROWS} td:first-child").all()))
     fits(page)
 
 
