@@ -32,9 +32,10 @@ SECTIONS: dict[str, tuple[tuple[str, ...], str]] = {
     "Ingest, tiles, timeline": (("ingest", "tiles", "frames"), """\
 The timeline is that of 50 million slices (26 GB of JSON); more about it: [scale.md](scale.md). The server's tiles and the memory
 of the page change from run to run by a fifth."""),
-    "Analyses and pages": (("analyses", "pages"), """\
+    "Analyses and pages": (("analyses", "pages", "visits"), """\
 *Alone*: nothing of the profile is in memory. *Frame shared*: as the worker makes them after an ingest, with what all of them read
-in memory. Pages show the documents so made."""),
+in memory. Pages show the documents so made. *Complete*: the last change of a page in Chromium at 1440 × 900, after a first
+visit."""),
     "Tuner": (("client", "racing", "watchers"), ""),
     "The guard of a large team": (("guard",), """\
 `python -m bench guard` fills a database with rows of a generator: a suite of 3,000 kernels with 15 runs of one build and 5 of the

@@ -19,7 +19,7 @@ import tempfile
 import time
 import urllib.parse
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,8 @@ from playwright.sync_api import Browser, Page, sync_playwright
 from tests.product import Product
 
 EXAMPLES = ("/examples/", "/examples/environments/", "/examples/guard/")
+# a recorded space, searched by a replay worker
+JOB = {"operator": "matmul", "shape": {"M": 4096, "N": 4096, "K": 4096}, "dtype": "bf16", "device": "replay:matmul"}
 EXAMPLES_WITHIN_S, SETTLED_MS, SETTLES_WITHIN_S = 300.0, 300, 30.0
 MOST_PAGES, MOST_KINDS = 1500, 200
 HEIGHTS = {1440: 900, 1000: 800, 390: 844}
@@ -46,7 +48,8 @@ WATCH = """() => {
   new PerformanceObserver((list) => { for (const each of list.getEntries()) own.tasks.push(Math.round(each.duration)); })
     .observe({ type: "longtask", buffered: true });
   const note = () => { own.changed = performance.now(); };
-  new MutationObserver(note).observe(document, { subtree: true, childList: true, characterData: true });
+  const what = { subtree: true, childList: true, characterData: true, attributeFilter: ["data-state"] };
+  new MutationObserver(note).observe(document, what);
 }"""
 TELL = """() => {
   const own = window.tourSeen, page = performance.getEntriesByType("navigation")[0];
@@ -61,9 +64,9 @@ TELL = """() => {
     shift: Math.round(own.shift * 1000) / 1000, long_tasks_ms: own.tasks, kb: kb([page, ...files]) - kb(bokeh), bokeh_kb: kb(bokeh),
     height: document.documentElement.scrollHeight, sideways: document.documentElement.scrollWidth > innerWidth };
 }"""
-# How long nothing has changed or come.
-QUIET_MS = """() => performance.now() - Math.max(window.tourSeen.changed, ...performance.getEntriesByType("resource")
-  .map((each) => each.responseEnd))"""
+# How long nothing has changed or come, and no figure is about to be drawn.
+QUIET_MS = """() => document.querySelector("[data-state=loading]") ? 0 : performance.now() - Math.max(window.tourSeen.changed,
+  ...performance.getEntriesByType("resource").map((each) => each.responseEnd))"""
 
 
 def kind(address: str) -> str:
@@ -112,6 +115,8 @@ def load_examples(url: str, session: requests.Session) -> None:
     for address in EXAMPLES:
         token = session.cookies.get("csrftoken") or ""
         session.post(url + address, data={"csrfmiddlewaretoken": token}, headers={"Referer": url + "/"}, timeout=300)
+    headers = {"Referer": url + "/", "X-CSRFToken": session.cookies["csrftoken"]}
+    session.post(url + "/api/tune/", json=JOB, headers=headers, timeout=60).raise_for_status()
     end_s = time.monotonic() + EXAMPLES_WITHIN_S
     while time.monotonic() < end_s:
         waiting = [each for what in ("profiles", "gates", "tune") for each in rows(session, f"{url}/api/{what}/")
@@ -120,6 +125,17 @@ def load_examples(url: str, session: requests.Session) -> None:
             return
         time.sleep(1)
     raise TimeoutError("the examples were not read in time")
+
+
+@contextmanager
+def chromium() -> Iterator[Browser]:
+    found = next((path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None)
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=found, args=list(ARGUMENTS))
+        try:
+            yield browser
+        finally:
+            browser.close()
 
 
 @contextmanager
@@ -147,16 +163,16 @@ def settle(page: Page) -> None:
         page.wait_for_timeout(50)
 
 
-def visit(browser: Browser, url: str, pages: dict[str, str], width: int, theme: Any, axe: Any,
+def visit(browser: Browser, url: str, pages: Iterable[tuple[str, str]], width: int, theme: Any, axe: Any,
           folder: Path | None) -> Iterator[dict[str, Any]]:
-    """Open every page; yield what is seen of it. `folder`: where screenshots go."""
+    """Open every (kind, address), one after the other in one window; yield what is seen of it. `folder`: where screenshots go."""
     context = browser.new_context(viewport={"width": width, "height": HEIGHTS.get(width, 900)}, color_scheme=theme, base_url=url)
     context.add_init_script(f"({WATCH})()")
     page = context.new_page()
     errors: list[str] = []
     page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
     page.on("pageerror", lambda error: errors.append(str(error)))
-    for name, address in pages.items():
+    for name, address in pages:
         errors.clear()
         page.goto(address)
         settle(page)
@@ -204,18 +220,15 @@ def main() -> int:
         from axe_playwright_python.sync_playwright import Axe
 
         axe = Axe()
-    chromium = next((found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None)
     wrong = 0
-    with product(options.at) as url, sync_playwright() as playwright, (options.folder / "tour.jsonl").open("w") as file:
+    with product(options.at) as url, chromium() as browser, (options.folder / "tour.jsonl").open("w") as file:
         pages = {name: each for name, each in find_pages(url, requests.Session()).items() if options.only in each}
-        browser = playwright.chromium.launch(executable_path=chromium, args=list(ARGUMENTS))
         for width, theme in itertools.product(options.widths, options.themes):
-            for line in visit(browser, url, pages, width, theme, axe, options.folder if options.pictures else None):
+            for line in visit(browser, url, pages.items(), width, theme, axe, options.folder if options.pictures else None):
                 file.write(json.dumps(line) + "\n")
                 file.flush()
                 wrong += bool(objections(line))
                 say(line)
-        browser.close()
     return int(wrong > 0)
 
 
