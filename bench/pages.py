@@ -12,8 +12,11 @@ from django.urls import reverse
 
 from profiles.models import LaunchCounters, Profile
 from profiles.upload.services import profile_ingest
+from tuner.jobs import create_services
+from tuner.models import TuneJob
 from webapp import accounts
 from webapp.examples import profiles
+from workers.tune import lead
 
 REQUESTS, BUDGET_MS = 30, 200.0
 
@@ -56,6 +59,18 @@ def _pages() -> Iterator[tuple[str, str]]:
     yield "kernels", reverse("kernel-list")
     yield "workers", reverse("workers")
     yield "tune", reverse("tune-list")
+    job = _tune_job()
+    yield f"tune job of {job.trials.count()} trials", reverse("tune", args=[job.pk])
+    yield "its snapshot", f"{reverse('tune-snapshot', args=[job.pk])}?after=-1"
+    yield "compare", reverse("compare")
+
+
+def _tune_job() -> TuneJob:
+    """A whole recorded space, replayed at once."""
+    job = create_services.tune_create(owner=None, operator="matmul", shape={"M": 4096, "N": 4096, "K": 4096}, dtype="bf16",
+                                      device="replay:matmul", strategy="exhaustive", effort="full")
+    lead.run(job.pk, "bench", replay_speed=0)
+    return job
 
 
 def _p95_ms(client: Client, url: str) -> float:

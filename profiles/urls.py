@@ -10,6 +10,7 @@ from profiles.capture import api as capture_api
 from profiles.capture import pages as capture_pages
 from profiles.ceilings import api as ceilings_api
 from profiles.ceilings import pages as ceilings_pages
+from profiles.compare import api as compare_api
 from profiles.compare import pages as compare_pages
 from profiles.counters import anatomy_api
 from profiles.downloads import api as downloads_api
@@ -159,6 +160,7 @@ urlpatterns = [
     path("api/kernels/edits/", families_api.FamilyEditsApi.as_view(), name="api-family-edits"),
     path("api/kernels/edits/<int:pk>/undo/", families_api.FamilyUndoApi.as_view(), name="api-family-undo"),
     path("api/roofline/", rooflines_api.RooflinesApi.as_view(), name="api-rooflines"),
+    path("api/compare/choices/", compare_api.CompareChoicesApi.as_view(), name="api-compare-choices"),
     path("api/compare/", overview_api.CompareApi.as_view(), name="api-compare"),
     path("api/progress/", overview_api.ProgressApi.as_view(), name="api-progress"),
     path("api/captures/", capture_api.CaptureListApi.as_view(), name="api-captures"),

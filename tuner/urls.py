@@ -131,6 +131,7 @@ urlpatterns = [
     path("api/tune/", jobs_api.TuneListApi.as_view(), name="api-tune-list"),
     path("api/leaderboard/", scores_api.LeaderboardApi.as_view(), name="api-leaderboard"),
     path("api/tune/<int:pk>/", jobs_api.TuneApi.as_view(), name="api-tune"),
+    path("api/tune/choices/", jobs_api.TuneChoicesApi.as_view(), name="api-tune-choices"),
     path("api/tune/compare/", jobs_api.TuneCompareApi.as_view(), name="api-tune-compare"),
     path("api/tune/check/", check_api.TuneCheckApi.as_view(), name="api-tune-check"),      # POST, makes nothing
     path("api/tune/worth/", jobs_api.TuneWorthApi.as_view(), name="api-tune-worth"),

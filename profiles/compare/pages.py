@@ -10,7 +10,7 @@ from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
 from profiles.compare import charts as charts_compare
-from profiles.compare import line_selectors, progress_selectors, selectors
+from profiles.compare import choice_selectors, line_selectors, progress_selectors, selectors
 from profiles.library.selectors import query_without
 from profiles.models import Profile
 from profiles.trace import TraceError
@@ -24,7 +24,7 @@ SHOWN = 300                 # rows of most change on the page; files hold them a
 def compare(request: HttpRequest) -> HttpResponse:
     """What changed? Without a question, the form to ask it."""
     query = {name: request.GET.get(name, "") for name in ("a", "b", "build_a", "build_b", "kind", "per", "rows")}
-    context: dict[str, Any] = {"query": query, "choices": selectors.choices()}
+    context: dict[str, Any] = {"query": query, "choices": choice_selectors.form_choices(query)}
     if any(query[name] for name in ("a", "b", "build_a", "build_b")):
         try:
             compared = selectors.comparison(query)

@@ -256,9 +256,3 @@ def _flat(row: Row) -> dict[str, Any]:
                  f"{which}_registers": side.registers_per_thread if side else None, f"{which}_name": side.name if side else None}
     return flat
 
-
-def choices() -> dict[str, Any]:
-    """Return what can be put side by side: ready profiles (newest first) and builds."""
-    ready = Profile.objects.filter(status=Profile.Status.READY).exclude(kind=Profile.Kind.UNKNOWN)
-    return {"profiles": list(ready[:500]), "builds": list(
-        ready.exclude(build="").order_by("build").values_list("build", flat=True).distinct()[:500])}

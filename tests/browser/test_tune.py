@@ -163,3 +163,37 @@ def test_the_queue_is_ordered_by_keys_and_by_drag_and_a_job_rests(watched: Any, 
     page.get_by_role("button", name="Stop").click()
     poll(page, "/^Stopped/.test(document.querySelector('#tune-answer').innerText)")
     assert tuner.get(f"/api/tune/{running}/")["trials"] >= rested
+
+
+def test_two_jobs_are_chosen_from_a_searchable_list_by_keys(watched: Any, server_url: str, tuner: Any) -> None:
+    page = watched
+    random, local = (tuner("/api/tune/", **{**MATMUL, "strategy": each}, shape=SHAPE, budget_trials=3)["id"]
+                     for each in ("random", "local"))
+    for pk in (random, local):
+        for _ in range(600):
+            if tuner.get(f"/api/tune/{pk}/")["status"] == "done":
+                break
+            page.wait_for_timeout(100)
+    page.goto(f"{server_url}/tune/compare/")
+    first, second = page.get_by_role("combobox", name="First"), page.get_by_role("combobox", name="Second")
+    first.focus()
+    page.keyboard.press("ArrowDown")                                # without a word: the newest first
+    poll(page, "document.querySelectorAll('[role=option]').length >= 2")
+    assert first.get_attribute("aria-expanded") == "true"
+    page.keyboard.press("Escape")
+    poll(page, "document.querySelector('[role=combobox]').getAttribute('aria-expanded') === 'false'")
+    first.fill(f"{random} random")
+    poll(page, "document.querySelectorAll('#combobox-1-list [role=option]').length === 1")
+    assert first.get_attribute("aria-activedescendant") == "combobox-1-0"
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.querySelector('#job-a').value") == str(random)
+    second.fill("nothing has this")
+    poll(page, "document.querySelector('#combobox-2-list').textContent.includes('Nothing has')")
+    page.keyboard.press("Tab")                                      # what is not in the list is not chosen
+    assert second.input_value() == "" and page.evaluate("document.querySelector('#job-b').value") == ""
+    second.fill(f"{local} local")
+    poll(page, "document.querySelectorAll('#combobox-2-list [role=option]').length === 1")
+    page.keyboard.press("Enter")
+    page.get_by_role("button", name="Compare").click()
+    page.wait_for_url(f"**/tune/compare/?a={random}&b={local}")
+    assert "local" in page.inner_text("main")

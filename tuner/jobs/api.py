@@ -15,7 +15,16 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from tuner import texts
-from tuner.jobs import comparison, control_services, create_services, new_services, page_selectors, selectors, worth_selectors
+from tuner.jobs import (
+    choice_selectors,
+    comparison,
+    control_services,
+    create_services,
+    new_services,
+    page_selectors,
+    selectors,
+    worth_selectors,
+)
 from tuner.jobs.insight import explain_trials
 from tuner.models import TuneJob
 from tuner.operators import all_operators, find
@@ -142,6 +151,16 @@ class TuneInsightApi(APIView):
         saved = asdict(page_selectors.job_savings(job, trials))
         return Response({"job": pk, "status": job.status, "text": page_selectors.effects_text(told), **asdict(told), "time": saved,
                          "clocks": page_selectors.clock_range(trials)})
+
+
+class TuneChoicesApi(APIView):
+    @extend_schema(operation_id="tune_choices", responses=JSON, parameters=[
+        OpenApiParameter("q", str, description="words of operator, shape, type, strategy, GPU or state, or a job's number"),
+        OpenApiParameter("beside", int, description="a job: those of its problem come first")])
+    def get(self, request: Request) -> Response:
+        """At most 30 jobs that have every word."""
+        query = request.query_params
+        return Response({"choices": choice_selectors.job_choices(query.get("q", ""), query.get("beside", ""))})
 
 
 class TuneCompareApi(APIView):

@@ -230,11 +230,6 @@ def winner_parameters(pair: JobPair) -> list[dict[str, Any]]:
              "differs": configs[0].get(name) != configs[1].get(name)} for name in dict.fromkeys((*configs[0], *configs[1]))]
 
 
-def job_choices(limit: int) -> list[dict[str, Any]]:
-    """Return jobs to choose from, newest first."""
-    return [{"job": job, "shape": texts.in_order(job.operator, job.shape)} for job in TuneJob.objects.order_by("-id")[:limit]]
-
-
 def comparison_json(pair: JobPair) -> dict[str, Any]:
     """Return the comparison as the API sends it."""
     return {"a": pair.a.pk, "b": pair.b.pk, "answer": answer_text(pair), "same_problem": pair.same_problem,

@@ -13,13 +13,22 @@ from django.urls import reverse
 from django.views.decorators.http import require_POST, require_safe
 
 from tuner import texts
-from tuner.jobs import charts, comparison, control_services, create_services, groups, page_selectors, quarantine, selectors
+from tuner.jobs import (
+    charts,
+    choice_selectors,
+    comparison,
+    control_services,
+    create_services,
+    groups,
+    page_selectors,
+    quarantine,
+    selectors,
+)
 from tuner.jobs.outcomes import job_outcome
 from tuner.models import Quarantine, TuneGroup, TuneJob
 from tuner.texts import config_in_order, in_order
 
 LIST_LIMIT = 500
-CHOICES = 200            # jobs to compare with
 PAIRS_SHOWN = 100
 
 # The buttons of a job's page may be pressed by whoever may change jobs.
@@ -130,7 +139,10 @@ def tune_group_act(request: HttpRequest, pk: int) -> HttpResponse:
 def tune_compare(request: HttpRequest) -> HttpResponse:
     """Compare jobs ?a=1&b=2; without both show the form."""
     chosen = [_find_job(request.GET.get(name, "")) for name in ("a", "b")]
-    context: dict[str, Any] = {"a": chosen[0], "b": chosen[1], "choices": comparison.job_choices(CHOICES)}
+    offered = choice_selectors.job_choices(limit=choice_selectors.LISTED)
+    listed = {each["value"] for each in offered}
+    offered += [choice_selectors.job_choice(job) for job in chosen if job is not None and str(job.pk) not in listed]
+    context: dict[str, Any] = {"a": chosen[0], "b": chosen[1], "choices": offered}
     if chosen[0] is None or chosen[1] is None:
         missing = request.GET.get("a") and request.GET.get("b")
         return render(request, "tuner/job/compare.html", context, status=404 if missing else 200)

@@ -80,6 +80,7 @@ class JsonGrid extends Grid {
   settings(rows) {
     return {
       data: rows, index: this.options.index ?? "id", layout: "fitColumns", maxHeight: this.options.maxHeight ?? MAX_HEIGHT, renderVertical: "virtual",
+      renderVerticalBuffer: this.options.buffer ?? 0, // 0: as much again as is in view
       columns: this.columns.map((column) => this.definition(column)), movableColumns: true, selectableRows: true,
       selectableRowsRangeMode: "click", rowHeight: this.options.wrap ? undefined : 28, headerSortTristate: true, columnHeaderVertAlign: "middle",
       placeholder: () => Object.assign(document.createElement("span"), { textContent: this.options.empty ?? "No rows" }),

@@ -39,8 +39,12 @@ if (typeof document !== "undefined") {
   for (const event of ["pointerup", "pointercancel", "focusout", "toggle"]) document.addEventListener(event, later, true);
 }
 
-/** What can have the focus in a part, in order. @param {Element} part @returns {HTMLElement[]} */
-const focusable = (part) => [...part.querySelectorAll("a[href], button, summary, input, [tabindex]")];
+/** By what the same element is known in the next words of a part, wherever it stands there. @param {Element} element */
+const nameOf = (element) => [element.tagName, element.id, element.getAttribute("aria-label"), element.getAttribute("href"), element.getAttribute("name"),
+  element.getAttribute("value"), element.hasAttribute("aria-label") ? "" : element.textContent.trim()].join("|");
+
+/** @param {Element} part @param {string} name @returns {HTMLElement|undefined} */
+const named = (part, name) => /** @type {HTMLElement[]} */ ([...part.querySelectorAll("a[href], button, summary, input, [tabindex]")]).find((each) => nameOf(each) === name);
 
 /** A part says what `next` does, now or when it is not in use any more. @param {Element} part @param {Element} next of the same id */
 function put(part, next) {
@@ -48,11 +52,11 @@ function put(part, next) {
   const now = said(next.innerHTML);
   if (now === written.get(part)) return;
   if (inUse(part)) { waiting.set(part, next); return; }
-  const focus = focusable(part).indexOf(/** @type {any} */ (document.activeElement));
+  const focus = document.activeElement, had = focus && part.contains(focus) && focus !== part ? nameOf(focus) : "";
   written.set(part, now);
   keepState(part, next);
   part.replaceChildren(...next.childNodes);
-  if (focus >= 0) focusable(part)[focus]?.focus({ preventScroll: true }); // the keyboard stays where it was
+  if (had) named(part, had)?.focus({ preventScroll: true }); // the keyboard stays where it was
 }
 
 /** Parts of one snapshot, all at once. @param {Record<string, string>} parts HTML of a [data-live] part each, by whatever name */

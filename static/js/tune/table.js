@@ -19,7 +19,7 @@ export class TrialTable {
 
   /** @param {Trial[]} trials in order */
   set(trials) {
-    this.filling = this.filling.then(() => {
+    this.filling = this.filling.then(async () => {
       if (!trials.length && !this.grid) return undefined;
       const ordered = byTime(trials), fresh = ordered.filter((trial) => !this.shown.has(trial.number));
       const adds = this.grid && fresh.length <= MOST_ADDED && this.shown.size + fresh.length === trials.length;
@@ -27,7 +27,8 @@ export class TrialTable {
       if (adds) return this.add(ordered, fresh);
       const rows = ordered.map(tableRow);
       if (this.grid) return this.grid.setRows(rows);
-      this.grid = gridFrom(this.element, tableColumns(trials[0].config), rows, { name: "trials", index: "id", empty: "No trial yet", maxHeight: "420px" });
+      await new Promise((resolve) => { setTimeout(resolve); }); // the curve is painted first: to make a grid takes as long again
+      this.grid = gridFrom(this.element, tableColumns(trials[0].config), rows, { name: "trials", index: "id", empty: "No trial yet", maxHeight: "420px", buffer: 112 });
       return this.grid.ready;
     }).catch((error) => console.error(error));
     return this.filling;
