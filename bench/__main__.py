@@ -32,7 +32,7 @@ SECTIONS: dict[str, tuple[tuple[str, ...], str]] = {
     "Ingest, tiles, timeline": (("ingest", "tiles", "frames"), """\
 The timeline is that of 50 million slices (26 GB of JSON); more about it: [scale.md](scale.md). The server's tiles and the memory
 of the page change from run to run by a fifth."""),
-    "Analyses and pages": (("analyses", "pages", "visits"), """\
+    "Analyses and pages": (("analyses", "web.pages", "web.visits"), """\
 *Alone*: nothing of the profile is in memory. *Frame shared*: as the worker makes them after an ingest, with what all of them read
 in memory. Pages show the documents so made. *Complete*: the last change of a page in Chromium at 1440 × 900, after a first
 visit."""),

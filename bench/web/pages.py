@@ -18,7 +18,7 @@ from webapp import accounts
 from webapp.examples import profiles
 from workers.tune import lead
 
-REQUESTS, BUDGET_MS = 30, 200.0
+REQUESTS, BUDGET_MS = 30, 100.0
 
 
 def run() -> list[dict[str, Any]]:
