@@ -1,7 +1,7 @@
 """The guard of a large team: thousands of kernels, builds, gates and regressions (bench.guard_rows), in a database of their own.
 
-Services are timed once, pages at the server as bench.web.pages does. Chromium shows the page of the largest gate: what it holds, and
-when it is painted. The rows are made by a generator: of Ridgepoint's speed they tell, of no GPU.
+Services are timed once, pages at the server as bench.web.pages does. Chromium shows the page of the largest gate: what it holds,
+and when it is painted. The rows are made by a generator: of Ridgepoint's speed they tell, of no GPU.
 """
 
 from __future__ import annotations
