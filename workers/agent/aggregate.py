@@ -7,7 +7,7 @@ added up when many have come, all of them in one pass over their columns.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -120,7 +120,10 @@ class Sums:
         watched.wall_ns += window.stands_for_ns
         one = window.kernels
         if len(one):
-            self._windows.append((minute, place, self._number_series(minute, window.context, one.signatures), window))
+            series = self._number_series(minute, window.context, one.signatures)
+            # the names that are known already, not those that came with this window once more
+            known = replace(one, signatures=[self.numbered.series[number][1] for number in series.tolist()])
+            self._windows.append((minute, place, series, replace(window, kernels=known)))
             self._pending_rows += len(one)
             self._pending_pairs += one.bucket.size
             held_pairs, held_rows = (self._held[0].code.size, self._held[2].key.size) if self._held else (0, 0)

@@ -183,8 +183,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     asked.add_argument("--server", default=os.environ.get("RIDGEPOINT_SERVER", ""), help="https://ridgepoint.example")
     asked.add_argument("--token-file", type=Path, default=os.environ.get("RIDGEPOINT_TOKEN_FILE"),
                        help="holds an API token; read whenever something is sent")
-    asked.add_argument("--spool", type=Path, default=Path("/var/lib/ridgepoint-agent"),
-                       help="where batches wait (default: %(default)s)")
+    asked.add_argument("--spool", type=Path, default=Path(os.environ.get("STATE_DIRECTORY") or "/var/lib/ridgepoint-agent"),
+                       help="where batches wait (default: %(default)s; systemd says where in STATE_DIRECTORY)")
     asked.add_argument("--spool-mb", type=int, default=1024, help="at most; then the oldest go, and are counted")
     asked.add_argument("--socket", default=socket_path(), help="where jobs of this host connect (default: %(default)s)")
     asked.add_argument("--host", default=os.environ.get("RIDGEPOINT_HOST") or socket.gethostname())

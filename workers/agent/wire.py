@@ -188,10 +188,15 @@ def pack(batch: Batch) -> bytes:
         "signatures": [[each.kernel, *each.grid, *each.block, each.shared_bytes] for each in batch.signatures],
         "state": batch.state}
     for name, table in batch.tables.items():
-        document[name] = {column: values.tobytes() for column, values in table.items()}
+        document[name] = {column: _seen(values) for column, values in table.items()}
     for name, (bucket, count) in batch.pairs.items():
-        document[name] |= {"bucket": bucket.tobytes(), "count": count.tobytes()}
+        document[name] |= {"bucket": _seen(bucket), "count": _seen(count)}
     return zstandard.ZstdCompressor(level=3).compress(msgspec.msgpack.encode(document))
+
+
+def _seen(values: Column) -> memoryview:
+    """The bytes of a column, not copied: a batch is made in little memory."""
+    return np.ascontiguousarray(values).view(np.uint8).data
 
 
 class _Document(msgspec.Struct):
