@@ -22,6 +22,7 @@ from profiles.analysis.trace import cpu_time, findings
 from profiles.analysis.trace.breakdown import breakdown
 from profiles.analysis.trace.merge import merge
 from profiles.analysis.trace.occupancy import calculated_occupancy
+from profiles.analysis.trace.one_job import why_not
 from profiles.analysis.trace.remarks import remark
 from profiles.ingest.core.columns import FURTHER_NAMES
 from profiles.ingest.core.source import SeveralProfiles
@@ -102,6 +103,8 @@ def _read_group(parts: Sequence[tuple[str, Path, int | None]], progress: Progres
         traces.append((name, part))
     if not traces:
         return nccl_log.join(logs)
+    if another := why_not(traces):
+        raise TraceError(another[0], f"not a rank of the same job: {another[1]}", "Load the files as profiles of their own.")
     trace = merge(traces) if len(traces) > 1 else traces[0][1]
     if logs:
         log = nccl_log.join(logs)

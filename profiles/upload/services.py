@@ -21,6 +21,7 @@ from django.utils import timezone
 from django.utils.text import get_valid_filename
 
 from profiles.analysis.trace.account.covered import COVERED
+from profiles.analysis.trace.one_job import job_name
 from profiles.families.assign_services import families_assign
 from profiles.models import INGEST_LEASES, Finding, Profile
 from profiles.progress import Progress, Superseded
@@ -58,13 +59,14 @@ def profile_create(*, owner: Any, file: File[bytes], name: str = "", build: str 
     """Store the bytes and the row, wake an ingest worker on commit.
 
     `worker`: born claimed by that worker, nobody is woken (the command line ingests in its own child).
-    `more_files`: further files of the same job (ranks); one profile holds them all.
+    `more_files`: further files of the same job (ranks); one profile holds them all, named for the job where nothing is typed.
     Where it fails, neither row nor bytes stay.
     """
-    shown = text(PurePosixPath(str(file.name or "upload").replace("\\", "/")).name or "upload", 300)
+    shown = text(_plain_name(file) or "upload", 300)
     profile = Profile(
-        name=text(name.strip(), 300) or shown, file_name=shown, owner=owner, build=text(build.strip(), 80),
-        model=text(model.strip(), 120), tags=tags_clean(tags), notes=text(notes), recorded=text(recorded, 120))
+        name=text(name.strip(), 300) or _job_name([file, *more_files]) or shown, file_name=shown, owner=owner,
+        build=text(build.strip(), 80), model=text(model.strip(), 120), tags=tags_clean(tags), notes=text(notes),
+        recorded=text(recorded, 120))
     if worker:
         profile.status, profile.worker, profile.heartbeat = Profile.Status.INGESTING, worker, timezone.now()
     with transaction.atomic():
@@ -76,6 +78,15 @@ def profile_create(*, owner: Any, file: File[bytes], name: str = "", build: str 
             jobs.enqueue_on_commit("ingest", "ingest", profile.pk)
     _publish(profile)
     return profile
+
+
+def _job_name(files: Sequence[File[bytes]]) -> str:
+    """Return what the ranks of a job are called together; "" of a single file."""
+    return text(job_name([_plain_name(each) for each in files]), 300) if len(files) > 1 else ""
+
+
+def _plain_name(file: File[bytes]) -> str:
+    return PurePosixPath(str(file.name or "upload").replace("\\", "/")).name
 
 
 @contextmanager
@@ -118,7 +129,7 @@ def _bytes_store(profile_id: int, index: int, file: File[bytes]) -> dict[str, An
             raise TraceError(str(file.name), f"more than {settings.UPLOAD_MAX_BYTES:,} bytes", "record fewer steps")
         digest.update(chunk)
     file.seek(0)
-    plain = PurePosixPath(str(file.name or "upload").replace("\\", "/")).name
+    plain = _plain_name(file)
     try:
         safe = get_valid_filename(text(plain))[-120:]
     except SuspiciousFileOperation:       # nothing valid is left of the name

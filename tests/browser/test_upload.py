@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import gzip
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,8 @@ from typing import Any
 import pytest
 from playwright.sync_api import expect
 
-from tests.browser.visit import H200, fits, poll, shows
+from tests.browser.visit import H200, fits, poll, reads, shows
+from tests.product import Product
 
 DROP = """(name) => {
   const transfer = new DataTransfer();
@@ -108,3 +110,53 @@ def test_pages_fit_at_1000_px(watched: Any, scheme: str) -> None:
     for url in ("/profiles/", "/profiles/upload/", "/kernels/", "/builds/", "/compare/"):
         page.goto(url)
         fits(page)
+
+
+DROP_FILES = """([files]) => {
+  const held = new DataTransfer();
+  for (const [name, text] of files) held.items.add(new File([Uint8Array.from(atob(text), (each) => each.charCodeAt(0))], name));
+  const event = (kind) => new DragEvent(kind, { dataTransfer: held, bubbles: true, cancelable: true });
+  for (const kind of ["dragenter", "dragover", "drop"]) document.body.dispatchEvent(event(kind));
+}"""
+
+
+def drop(page: Any, *files: tuple[str, bytes]) -> None:
+    page.evaluate(DROP_FILES, [[[name, base64.b64encode(held).decode()] for name, held in files]])
+
+
+def test_a_file_dropped_on_any_page_opens_its_timeline(product: Product, watched: Any) -> None:
+    watched.goto("/workers/")
+    drop(watched, ("dropped.json.gz", (H200 / "kineto_train.json.gz").read_bytes()))
+    watched.wait_for_url("**/timeline/**")
+    shows(watched.locator(".crumbs"), "dropped.json.gz")
+
+
+def test_dropped_ranks_are_asked_for_once_and_named_for_the_job(product: Product, watched: Any) -> None:
+    watched.goto("/tune/")
+    ranks = [(f"pretrain_rank{rank}.json.gz", (H200 / f"ddp_even_rank{rank}.json.gz").read_bytes()) for rank in (0, 1)]
+    drop(watched, *ranks)
+    expect(watched.get_by_role("button", name="Ranks of one job")).to_be_focused()
+    watched.keyboard.press("Enter")
+    watched.wait_for_url("**/timeline/**")
+    reads(watched.locator(".crumbs a").last, "pretrain")
+
+
+def test_dropped_files_of_different_jobs_say_why_and_can_be_loaded_apart(product: Product, watched: Any) -> None:
+    watched.goto("/workers/")
+    held = (H200 / "ddp_even_rank0.json.gz").read_bytes()
+    drop(watched, ("one.json.gz", held), ("two.json.gz", held))
+    expect(watched.get_by_role("button", name="Profiles of their own")).to_be_focused()
+    watched.get_by_role("button", name="Ranks of one job").click()
+    shows(watched.locator(".drop-dialog [role=alert]"), "two.json.gz: not a rank of the same job: it is rank 0, as one.json.gz is")
+    watched.get_by_role("button", name="Load as profiles of their own").click()
+    watched.wait_for_url("**/profiles/")
+    shows(watched.locator("main"), "two.json.gz")
+
+
+def test_an_empty_file_that_is_dropped_says_so_and_keeps_the_page(product: Product, watched: Any) -> None:
+    watched.goto("/workers/")
+    drop(watched, ("empty.json", b""))
+    shows(watched.locator(".drop-dialog [role=alert]"), "empty.json: the file is empty (0 bytes)")
+    watched.keyboard.press("Escape")
+    expect(watched.locator(".drop-dialog")).to_have_count(0)
+    assert watched.url.endswith("/workers/")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from django import template
+from django.conf import settings
 from django.template.context import Context
 from django.utils.safestring import mark_safe
 
@@ -40,5 +41,6 @@ def frame(context: Context) -> dict[str, Any]:
                      for page in navigation.allowed(navigation.SETTINGS.pages, user)],
         "docs": [{"name": name, "title": titles()[name]} for name in (place.page.docs if place else ()) if name in titles()],
         "entries": navigation.entries(user),
+        "upload_max_bytes": settings.UPLOAD_MAX_BYTES,
         "person": user.get_username() if user is not None and user.is_authenticated else "",
     }

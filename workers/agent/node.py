@@ -6,6 +6,8 @@ then sent until the server has acknowledged it."""
 from __future__ import annotations
 
 import argparse
+import contextlib
+import ctypes
 import json
 import os
 import signal
@@ -32,6 +34,7 @@ from workers.agent.spool import Spool
 from workers.agent.telemetry import Telemetry
 from workers.agent.wire import make_batch, pack
 
+M_TRIM_THRESHOLD, M_ARENA_MAX = -1, -8          # of glibc's malloc.h
 GRACE_NS = 5_000_000_000            # after a minute's end its last windows come
 OLDEST_NS, NEWEST_NS = 3_600_000_000_000, 300_000_000_000       # of windows that are taken, before and after now
 KEEP_JOBS_S = 300.0                 # a job that is gone is shown for so long
@@ -174,6 +177,14 @@ class Node:
             self.ended.wait(wait_s)
 
 
+def spare_memory() -> None:
+    """One heap for all threads, and what is free of it goes back to the system (glibc, `mallopt(3)`)."""
+    with contextlib.suppress(OSError, AttributeError):
+        libc = ctypes.CDLL(None)
+        libc.mallopt(M_ARENA_MAX, 1)
+        libc.mallopt(M_TRIM_THRESHOLD, 1 << 17)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the agent, or ask the one that runs."""
     asked = argparse.ArgumentParser(prog="ridgepoint-agent", description=__doc__,
@@ -198,6 +209,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     asked.add_argument("--engine", choices=ENGINES, default="vllm")
     asked.add_argument("--address", default="http://localhost:8000", help="of the engine")
     options = asked.parse_args(arguments)
+    if options.what == "run":
+        spare_memory()
     if options.what == "engine":
         try:
             answer = ask_engine(options.engine, options.address, options.steps or Budget.steps,

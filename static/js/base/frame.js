@@ -33,6 +33,21 @@ bind("/", "Search", () => {
 bind("?", "Help and keys", showHelp, "Everywhere");
 for (const { keys, url, title } of entries) if (keys) bind(`g ${keys}`, `Go to ${title}`, () => location.assign(url), "Everywhere");
 
+// A file dropped on any page is loaded; a page with an uploader of its own takes it there.
+const { upload, uploadMax } = document.body.dataset;
+if (upload && !document.querySelector("[data-uploader]")) {
+  const holds = (event) => event.dataTransfer?.types.includes("Files");
+  let drop = null;
+  addEventListener("dragenter", (event) => { if (holds(event)) drop ??= import("./drop.js").then(({ start }) => start(upload, Number(uploadMax) || Infinity)); });
+  addEventListener("dragover", (event) => { if (holds(event)) event.preventDefault(); });
+  addEventListener("drop", (event) => {
+    if (!holds(event)) return;
+    event.preventDefault();
+    const files = [...event.dataTransfer.files];
+    if (files.length && !document.querySelector("dialog[open]")) drop?.then((own) => own.take(files));
+  });
+}
+
 document.querySelector(".nav [aria-current]")?.scrollIntoView({ inline: "center", block: "nearest" }); // of a phone's row of pages
 
 const indicator = document.getElementById("live-state");

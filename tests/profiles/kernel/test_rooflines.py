@@ -106,7 +106,7 @@ def test_the_page_in_its_variants(builds: list[Profile], query: str) -> None:
     text = answer.content.decode()
     assert answer.status_code == 200
     assert "Where the rate goes" in text and "What would move them" in text and "How kernels are classified" in text
-    assert "Arrows go from five (buildA) to five (buildB)." in text and "recorded on NVIDIA H200" in text
+    assert "Arrows: five (buildA) → five (buildB)" in text and "recorded on NVIDIA H200" in text
 
 
 def test_profiles_are_chosen_and_nonsense_is_passed_over(builds: list[Profile]) -> None:

@@ -62,7 +62,7 @@ def test_dots_of_a_trace_are_one_for_each_kernel_and_shape(stored: list[Profile]
         row = rows[dot["name"], dot["shape"]]
         assert (dot["roof_pct"], dot["flop"], dot["dram_bytes"]) == (row["roof_pct"], row["flop"], row["bytes"])
     answer = Client().get(f"/profiles/{stored[0].pk}/roofline/").content.decode()
-    assert "From shapes" in answer and "Hollow: from shapes" in answer
+    assert "From shapes" in answer and "thick edge stand on shapes and least bytes" in answer
     assert Client().get(f"/api/profiles/{stored[0].pk}/roofline/?format=csv").status_code == 200
 
 

@@ -116,8 +116,9 @@ def test_the_agent_as_its_unit_starts_it_sends_what_a_job_says(command: Path, pr
     (etc / "agent.env").write_text(f"RIDGEPOINT_SERVER={product.url}\nRIDGEPOINT_HOST=unit-host\n"
                                    f"RIDGEPOINT_AGENT_SOCKET={run}/agent.sock\n")
     environment = dict(line.split("=", 1) for line in (etc / Path(unit["EnvironmentFile"][0]).name).read_text().splitlines())
-    agent = subprocess.Popen([command, *(word.replace("/etc/ridgepoint", str(etc)) for word in words)], cwd="/", text=True,
-                             env={"PATH": "/usr/bin:/bin", "STATE_DIRECTORY": str(state), "RUNTIME_DIRECTORY": str(run), **environment})
+    environment |= {"PATH": "/usr/bin:/bin", "STATE_DIRECTORY": str(state), "RUNTIME_DIRECTORY": str(run)}
+    asked = [str(command), *(word.replace("/etc/ridgepoint", str(etc)) for word in words)]
+    agent = subprocess.Popen(asked, cwd="/", env=environment)
     try:
         end = time.monotonic() + 60
         while not (run / "agent.sock").exists() and time.monotonic() < end and agent.poll() is None:
@@ -132,8 +133,7 @@ def test_the_agent_as_its_unit_starts_it_sends_what_a_job_says(command: Path, pr
         time.sleep(1)
         agent.terminate()                               # what is open goes to disk; the next start sends it
         assert agent.wait(30) == 0 and list(state.glob("*.batch"))
-        agent = subprocess.Popen(agent.args, cwd="/", text=True, env={
-            "PATH": "/usr/bin:/bin", "STATE_DIRECTORY": str(state), "RUNTIME_DIRECTORY": str(run), **environment})
+        agent = subprocess.Popen(asked, cwd="/", env=environment)
         rows: list[dict[str, object]] = []
         end = time.monotonic() + 90
         while not rows and time.monotonic() < end:
