@@ -16,6 +16,7 @@ from django.utils import timezone
 from profiles.fleet import services as fleet_services
 from profiles.fleet.models import FleetDay
 from profiles.fleet.stores import fleet_store
+from profiles.models import KernelStat, Profile
 from tuner.gate.errors import Refusal
 from tuner.gate.notify.services import add_destination
 from tuner.gate.production import series as production_series
@@ -226,6 +227,20 @@ def test_what_ci_missed_becomes_a_suite_entry_that_takes_uploaded_runs(alice: An
                gpu="NVIDIA H200")
     assert SuiteKernel.objects.count() == 1 and kernel.runs.count() == 3
     assert kernel.suite.name in client.get(reverse("production-regression", args=[row.pk])).content.decode()
+
+
+@pytest.mark.django_db
+def test_a_kernel_that_a_profile_shows_leads_to_where_it_is_tuned_and_guarded(alice: Any, client: Any) -> None:
+    fleet_days(15, slow_from=11)
+    services.watch_production()
+    row = ProductionRegression.objects.get()
+    client.force_login(alice)
+    page = reverse("production-regression", args=[row.pk])
+    assert "Tune and guard" not in client.get(page).content.decode()
+    profile = Profile.objects.create(name="deep", status=Profile.Status.READY, kind="trace", gpu="NVIDIA H200")
+    stat = KernelStat.objects.create(profile=profile, name=row.kernel, short_name=row.short_name, launches=4, total_ns=1000)
+    assert f"/kernels/problem/?kernel={stat.pk}" in client.get(page).content.decode()
+    assert row.short_name in client.get(f"/kernels/problem/?kernel={stat.pk}").content.decode()
 
 
 @pytest.mark.django_db

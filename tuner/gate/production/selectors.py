@@ -83,7 +83,8 @@ def fleet_url(row: ProductionRegression) -> str:
 
 
 def links(row: ProductionRegression) -> dict[str, str]:
-    """What explains a regression: its page, the fleet, both builds, their profiles, a deep capture of the new build."""
+    """What explains a regression: its page, the fleet, both builds, their profiles, a deep capture of the new build; and where any
+    profile shows the kernel, the page on which it is tuned and guarded with its shape."""
     found = {"page": reverse("production-regression", args=[row.pk]), "fleet": fleet_url(row)}
     both = row.from_build and row.to_build and row.from_build != row.to_build
     if row.to_build and Build.objects.filter(name=row.to_build).exists():
@@ -97,6 +98,10 @@ def links(row: ProductionRegression) -> dict[str, str]:
                 .order_by("-profile__created").values_list("profile_id", "pk").first())
         if deep:
             found["capture"] = reverse("kernel", args=deep)
+    seen = (KernelStat.objects.filter(profile__status=Profile.Status.READY, name=row.kernel)
+            .order_by("-profile__created").values_list("pk", flat=True).first())
+    if seen:
+        found["problem"] = f"{reverse('problem')}?{urlencode({'kernel': seen})}"
     return found
 
 
