@@ -12,6 +12,11 @@ from django.conf import settings
 LEADERBOARD = settings.BASE_DIR / "docs" / "leaderboard.json"
 
 
+def changed_ns() -> int:
+    """Return when the stored leaderboard changed last, 0 where there is none."""
+    return LEADERBOARD.stat().st_mtime_ns if LEADERBOARD.exists() else 0
+
+
 def leaderboard() -> dict[str, Any] | None:
     """Return the stored leaderboard as bench/tuner.py wrote it; None where nobody ran it."""
     if not LEADERBOARD.exists():
