@@ -1,6 +1,5 @@
 // The grouped table of an area: columns to group by as chips, the rows in the grid that all tables of the product are.
 
-import { gridFrom } from "../../grid/grid.js";
 import { el } from "../widgets/dom.js";
 import { basis, gridColumns, rowTitle } from "./selection.js";
 
@@ -40,7 +39,9 @@ export function groupTable(answer, { columns, chooser, dataUrl, pick }) {
   const holder = el("div", { class: "tl-groups" });
   const element = el("div", { class: "tl-area-table" }, el("div", { class: "tl-tab-bar" }, chooser, el("span", { class: "push" }), el("span", { class: "muted" }, basis(answer))), holder);
   const rows = answer.rows.map((row, id) => ({ ...row, id, title: rowTitle(row, by) }));
-  element.onShown = () => {
+  element.onShown = async () => {
+    const { gridFrom } = await import("../../grid/grid.js"); // with the library that draws it: an area is the first to need it
+    if (!element.isConnected) return; // another one was chosen meanwhile
     const room = Math.max(element.parentElement.clientHeight - holder.offsetTop + element.offsetTop - TOOLS_PX, 120);
     const grid = gridFrom(holder, gridColumns(by), rows, { name: "selection", url: false, file: "selection", api: dataUrl, maxHeight: `${room}px`, onPick: pick, empty: "Nothing ran here on the selected tracks" });
     element.grid = grid;
