@@ -136,6 +136,7 @@ export function start(url, maxBytes) {
   addEventListener("dragenter", (event) => { if (holds(event)) { inside += 1; drop.over(true); } });
   addEventListener("dragleave", (event) => { if (holds(event) && --inside <= 0) leave(); });
   addEventListener("drop", leave);
+  addEventListener("pointermove", leave);        // a pointer that moves drags no file: it left while this was loaded
   drop.over(true);
   return drop;
 }

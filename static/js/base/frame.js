@@ -38,13 +38,13 @@ const { upload, uploadMax } = document.body.dataset;
 if (upload && !document.querySelector("[data-uploader]")) {
   const holds = (event) => event.dataTransfer?.types.includes("Files");
   let drop = null;
-  addEventListener("dragenter", (event) => { if (holds(event)) drop ??= import("./drop.js").then(({ start }) => start(upload, Number(uploadMax) || Infinity)); });
+  addEventListener("dragenter", (event) => { if (holds(event)) drop ??= import("./drop.js").then(({ start }) => start(upload, Number(uploadMax) || Infinity), () => { drop = null; }); });
   addEventListener("dragover", (event) => { if (holds(event)) event.preventDefault(); });
   addEventListener("drop", (event) => {
     if (!holds(event)) return;
     event.preventDefault();
     const files = [...event.dataTransfer.files];
-    if (files.length && !document.querySelector("dialog[open]")) drop?.then((own) => own.take(files));
+    if (files.length && !document.querySelector("dialog[open]")) drop?.then((own) => own?.take(files));
   });
 }
 
