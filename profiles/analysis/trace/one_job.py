@@ -33,7 +33,7 @@ def job_name(files: Sequence[str]) -> str:
 def why_not(traces: Sequence[tuple[str, Trace]]) -> tuple[str, str] | None:
     """Return (file, reason) where a file states that it belongs to another job than those before it; None where none does.
 
-    Kineto states rank, size of the world and process groups ("distributedInfo" of Kineto's output_json.cpp).
+    Kineto states rank and size of the world ("distributedInfo" of its output_json.cpp); groups and clocks are not compared.
     """
     first_of_rank: dict[int, str] = {}
     world: tuple[str, int] | None = None
