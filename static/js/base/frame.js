@@ -48,6 +48,15 @@ if (upload && !document.querySelector("[data-uploader]")) {
   });
 }
 
+/** What scrolls is reached by the keyboard, a table or a code sample as well. */
+function reachScrolling() {
+  for (const box of document.querySelectorAll("main :is(.table-scroll, .chart-scroll, .cm-scroller, pre):not([tabindex])")) {
+    if (box.scrollWidth > box.clientWidth + 1 || box.scrollHeight > box.clientHeight + 1) box.tabIndex = 0;
+  }
+}
+requestIdleCallback(reachScrolling);
+addEventListener("resize", () => requestIdleCallback(reachScrolling));
+
 document.querySelector(".nav [aria-current]")?.scrollIntoView({ inline: "center", block: "nearest" }); // of a phone's row of pages
 
 const indicator = document.getElementById("live-state");
@@ -86,4 +95,4 @@ setInterval(tellTimes, 15000);
 enhanceAll(); // of tables that the server wrote; those of JSON fetch the library that draws them
 startKernelNames();
 startActivity();
-document.addEventListener("refreshed", () => { tellTimes(); enhanceAll(); });
+document.addEventListener("refreshed", () => { tellTimes(); enhanceAll(); requestIdleCallback(reachScrolling); });
