@@ -21,7 +21,7 @@ from profiles.capture.tools.options import (
     read_yes_or_no,
     whole_number,
 )
-from profiles.capture.tools.tool import COMMON_FAILURES, TIME_LIMIT, CaptureTool, Failure, Field, Group, Paths
+from profiles.capture.tools.tool import COMMON_FAILURES, TIME_LIMIT, CaptureTool, Failure, Field, Group, Paths, Result
 
 NCU_PLACES = ("/opt/nvidia/nsight-compute/*/ncu", "/usr/local/cuda*/bin/ncu", "/usr/local/NVIDIA-Nsight-Compute*/ncu")
 MAX_LAUNCHES = 10_000
@@ -129,7 +129,7 @@ TOOL = CaptureTool(
     name=NcuOptions.TOOL, title="Nsight Compute", heading="Counters with Nsight Compute",
     purpose="hardware counters of single kernels",
     note="Each launch is run again for every pass, 10 to 100 times slower: narrow it by name and count.",
-    options=NcuOptions, argv=build_argv, result="report.ncu-rep", installed=installed_ncu,
+    options=NcuOptions, argv=build_argv, results=(Result("report.ncu-rep"),), installed=installed_ncu,
     label=lambda options: f"ncu {options.kernel or 'all kernels'}",
     form=(
         Field("kernel", "Kernel name (regular expression)", help="Empty: every kernel. A part of the name is enough.",

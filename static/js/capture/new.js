@@ -3,6 +3,7 @@ import { checkForm } from "../lib/check_form.js";
 
 const form = /** @type {HTMLFormElement} */ (document.getElementById("capture-form"));
 const command = document.getElementById("capture-command");
+const slowdown = document.getElementById("capture-slowdown");
 const submit = /** @type {HTMLButtonElement} */ (document.getElementById("capture-submit"));
 const why = document.getElementById("capture-why");
 const locked = submit.disabled && !form.querySelector('[name="tool"]:checked[data-able="0"]'); // no right, or nothing to run
@@ -48,6 +49,8 @@ checkForm(form, {
   fieldOf: (name) => form.querySelector(`[name="${tool()}-${name}"]`) ?? form.querySelector(`[name="${name}"]`),
   onAnswer: (answer) => {
     command.textContent = answer.command || "Not yet valid: see the fields.";
+    slowdown.hidden = !answer.slowdown;
+    slowdown.textContent = `Expected: ${answer.slowdown}`;
     tellQueue(answer.able, answer.queue);
   },
   onError: (error) => { command.textContent = `${error.error} ${error.hint}`; },
