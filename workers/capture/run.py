@@ -14,7 +14,7 @@ from django.utils import timezone
 
 from profiles import scratch
 from profiles.capture import command as capture_command
-from profiles.capture.result_services import results_find, results_store
+from profiles.capture.result_services import Found, results_find, results_keep, results_store
 from profiles.capture.services import publish_capture
 from profiles.capture.tools import CAPTURE_TOOLS
 from profiles.capture.tools.options import Options, OptionsError
@@ -100,6 +100,7 @@ def _capture(capture: Capture, worker: str, folder: Path) -> None:
     after = _after(plan, text)
     found = results_find(folder, plan.tool.results)
     if not any(each.result.role == PROFILE for each in found):
+        _keep(capture, worker, found)
         raise _no_result(plan, after or ended, text)
     if ended.told:
         text.add(f"ridgepoint: ended by the {ended.told}; what it had recorded is kept")
@@ -114,6 +115,14 @@ def _capture(capture: Capture, worker: str, folder: Path) -> None:
         raise CaptureError(error.where, error.what, error.hint) from error
     if not mine:
         raise Cancelled
+
+
+def _keep(capture: Capture, worker: str, found: Sequence[Found]) -> None:
+    """Keep what there is beside a profile that could not be made; too large to keep: the capture fails all the same."""
+    try:
+        results_keep(capture, worker, found)
+    except TraceError as error:
+        log.warning("capture %s: %s", capture.pk, error)
 
 
 def _options(capture: Capture) -> Options:
@@ -162,7 +171,7 @@ def _after(plan: Plan, text: CaptureLog) -> Ended | None:
 
 
 def _shown(plan: Plan) -> str:
-    return capture_command.shell_text(plan.argv, plan.tool.environ(plan.options))
+    return capture_command.shell_text(plan.argv, plan.tool.environ(plan.options, plan.paths))
 
 
 def make_plan(capture: Capture, options: Options, folder: Path) -> Plan:
@@ -171,15 +180,17 @@ def make_plan(capture: Capture, options: Options, folder: Path) -> Plan:
     installed = {} if tool.runs_in_target else tool.installed()
     if "missing" in installed:
         raise CaptureError(tool.name, installed["missing"], f"install {tool.title} on the worker")
-    paths = Paths(installed.get("path", ""), python=sys.executable, project=str(PROJECT), folder=str(folder))
+    paths = Paths(installed.get("path", ""), python=sys.executable, project=str(PROJECT), folder=str(folder), installed=installed)
     try:
         argv = capture_command.build_command(options, target.argv, paths)
     except TargetError as error:
-        raise CaptureError(f"target {target.name}", str(error), "change the target") from error
+        where = f"target {target.name}" if error.field == "target" else error.field
+        raise CaptureError(where, str(error), "change it, and capture again") from error
     cwd = Path(target.cwd) if target.cwd else PROJECT
     if not cwd.is_dir():
         raise CaptureError(f"target {target.name}", f"the worker has no folder {cwd}", "change the target's folder")
-    environ = {**safe_environment(), "PYTHONUNBUFFERED": "1", **target.env, **_build_environment(capture), **tool.environ(options)}
+    environ = {**safe_environment(), "PYTHONUNBUFFERED": "1", **target.env, **_build_environment(capture),
+               **tool.environ(options, paths)}
     return Plan(tool, options, argv, paths, cwd, environ)
 
 
@@ -214,5 +225,6 @@ def _failure(plan: Plan, status: int, text: CaptureLog) -> CaptureError:
     for failure in (_NO_GPU, *plan.tool.failures, _NOT_STARTED):
         if re.search(failure.pattern, text.tail, re.IGNORECASE):
             return CaptureError(where, failure.what, failure.hint)
-    last = next((line for line in reversed(text.tail.splitlines()) if line.strip()), "it printed nothing")
+    last = next((line for line in reversed(text.tail.splitlines()) if line.strip() and not line.startswith("$ ")),
+                "it printed nothing")
     return CaptureError(where, f"no report was written; the last line was: {last[:300]}", "the log has the whole story")

@@ -97,6 +97,16 @@ def names_like(pattern: re.Pattern[str], example: str) -> Read:
     return read
 
 
+def text_like(pattern: re.Pattern[str], valid: str, *, empty: bool = True) -> Read:
+    """Return a reader of one text that `pattern` takes whole, without the blanks around it; `valid` says which would be."""
+    def read(value: Any) -> str:
+        text = value.strip() if isinstance(value, str) else None
+        if text is None or not (pattern.fullmatch(text) or (empty and not text)):
+            raise ValueError(valid)
+        return text
+    return read
+
+
 def read_yes_or_no(value: Any) -> bool:
     """Return a tick box or a JSON boolean as a bool; absent text is a no."""
     if value in (True, "on", "true", "1"):
