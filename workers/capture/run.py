@@ -9,12 +9,14 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NoReturn
 
 from django.utils import timezone
 
 from profiles import scratch
 from profiles.capture import command as capture_command
 from profiles.capture.result_services import Found, results_find, results_keep, results_store
+from profiles.capture.selectors import ability_for
 from profiles.capture.services import publish_capture
 from profiles.capture.tools import CAPTURE_TOOLS
 from profiles.capture.tools.options import Options, OptionsError
@@ -92,10 +94,14 @@ def _claim(capture_id: int, worker: str) -> Capture | None:
 def _capture(capture: Capture, worker: str, folder: Path) -> None:
     text = CaptureLog(capture.pk, worker)
     options = _options(capture)
-    cards = _cards(capture, worker) if CAPTURE_TOOLS[capture.tool].needs_gpu(options) else None
+    count = CAPTURE_TOOLS[capture.tool].gpus(options)
+    cards = _cards(capture, worker, options, count) if count else []
+    missing = not CAPTURE_TOOLS[capture.tool].runs_in_target and "missing" in CAPTURE_TOOLS[capture.tool].installed()
+    if missing and set(ability_for(options).workers) - {worker}:
+        _hand_on(capture, worker)
     plan = make_plan(capture, options, folder)
     text.add(f"$ {_shown(plan)}")
-    ended = _run(plan, {}, text) if cards is None else _run_on_gpu(capture, cards, plan, text)
+    ended = _run_on_gpus(capture, cards, count, plan, text) if count else _run(plan, {}, text)
     text.flush(force=True)              # of a tool that fails at once, the last lines say why
     after = _after(plan, text)
     found = results_find(folder, plan.tool.results)
@@ -133,27 +139,37 @@ def _options(capture: Capture) -> Options:
         raise CaptureError("options", str(error), "queue the capture again with valid options") from error
 
 
-def _cards(capture: Capture, worker: str) -> list[gpu.Gpu]:
+def _cards(capture: Capture, worker: str, options: Options, count: int) -> list[gpu.Gpu]:
     """Return the GPUs of this worker that it may run on. Raises CaptureError; Cancelled where another worker has them."""
     here = gpu.gpus()
+    cards = captured.capture_gpus(capture, here)
+    if len(cards) >= count:
+        return cards
+    if here and not cards:              # of a suite whose GPU another worker has
+        _hand_on(capture, worker)
+    if set(ability_for(options).workers) - {worker}:
+        _hand_on(capture, worker)
     if not here:
         raise CaptureError("GPU", "this worker sees no NVIDIA GPU", "check nvidia-smi on the worker")
-    cards = captured.capture_gpus(capture, here)
-    if not cards:
-        CAPTURE_LEASES.hand_back(worker, capture.pk)     # of a suite whose GPU another worker has: the sweep wakes that one
-        raise Cancelled
-    return cards
+    raise CaptureError("GPU", f"this worker has {len(here)} GPUs, the capture asks for {count}", "ask for fewer processes")
 
 
-def _run_on_gpu(capture: Capture, cards: Sequence[gpu.Gpu], plan: Plan, text: CaptureLog) -> Ended:
-    """Run the tool on a GPU of its own. Raises NoLease where it is stopped before one is free."""
+def _hand_on(capture: Capture, worker: str) -> NoReturn:
+    """Let another worker have it, whom the sweep wakes."""
+    CAPTURE_LEASES.hand_back(worker, capture.pk)
+    raise Cancelled
+
+
+def _run_on_gpus(capture: Capture, cards: Sequence[gpu.Gpu], count: int, plan: Plan, text: CaptureLog) -> Ended:
+    """Run the tool on GPUs of its own, leased together. Raises NoLease where it is stopped before they are free."""
     def stopped() -> bool:
         return not text.flush(force=True) or text.stop_asked
 
-    with gpu.lease(cards, should_stop=stopped) as card:
-        text.add(f"ridgepoint: on {card.name} (GPU {card.index}, driver {card.driver})")
-        return _run(plan, {"CUDA_VISIBLE_DEVICES": card.uuid,
-                           **captured.capture_environ(capture, card, Path(plan.paths.folder))}, text)
+    with gpu.lease_several(cards, count, should_stop=stopped) as held:
+        for card in held:
+            text.add(f"ridgepoint: on {card.name} (GPU {card.index}, driver {card.driver})")
+        return _run(plan, {"CUDA_VISIBLE_DEVICES": ",".join(card.uuid for card in held),
+                           **captured.capture_environ(capture, held[0], Path(plan.paths.folder))}, text)
 
 
 def _run(plan: Plan, environ: dict[str, str], text: CaptureLog) -> Ended:

@@ -3,6 +3,8 @@
     python torch_capture.py --out trace.json.gz --wait 1 --warmup 1 --active 3 -- script.py ARGUMENTS…
     python torch_capture.py … -- -m module ARGUMENTS…
 
+%q{NAME} in the trace's name stands for a variable of the process, such as its RANK.
+
 What counts as a step, first that applies:
 1. a call of `ridgepoint_step()`, which this launcher puts among the builtins, at the end of each step;
 2. a call of `step()` of any torch optimizer.
@@ -14,6 +16,7 @@ from __future__ import annotations
 import argparse
 import builtins
 import os
+import re
 import runpy
 import sys
 from typing import Any
@@ -55,7 +58,9 @@ def parse(argv: list[str]) -> argparse.Namespace:
     for name in ("--record-shapes", "--with-stack", "--profile-memory", "--end-after"):
         parser.add_argument(name, action="store_true")
     parser.add_argument("program", nargs="+")
-    return parser.parse_args(argv)
+    options = parser.parse_args(argv)
+    options.out = re.sub(r"%q\{(\w+)\}", lambda name: os.environ.get(name[1], ""), options.out)       # a file for each rank
+    return options
 
 
 def whole(argv: list[str]) -> list[str]:

@@ -39,6 +39,8 @@ REPLAY = {
     "range": "the range between profiler start and stop", "app-range": "the whole program, the range once per pass"}
 CACHE = {"all": "flushed before each pass", "none": "left as the program leaves them"}
 CLOCKS = {"none": "left alone, as in production", "base": "locked to the base clock while profiling"}
+ONE_PROCESS = ("ncu runs each kernel again for every pass, and a collective that one rank runs again waits for the others "
+               "for ever: capture one process, or the job with Nsight Systems")
 _SECTION = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,99}")
 _METRIC = re.compile(r"((group|breakdown|pmsampling):)?[A-Za-z][A-Za-z0-9_]*__[A-Za-z0-9_.]+")
 _NVTX = re.compile(r"[A-Za-z0-9_@][A-Za-z0-9_@ .:/\[\]*+-]{0,199}")
@@ -69,6 +71,7 @@ class NcuOptions(Options):
     import_source: bool = True             # source lines into the report
 
     TOOL = "ncu"
+    REFUSED = {"processes": ONE_PROCESS, "launcher": ONE_PROCESS}
     READ = {
         "kernel": read_regex, "set": choice_of(SETS), "sections": names_like(_SECTION, "SpeedOfLight"),
         "metrics": names_like(_METRIC, "dram__bytes.sum"), "launch_skip": whole_number(0, 10**9),
@@ -129,7 +132,7 @@ TOOL = CaptureTool(
     name=NcuOptions.TOOL, title="Nsight Compute", heading="Counters with Nsight Compute",
     purpose="hardware counters of single kernels",
     note="Each launch is run again for every pass, 10 to 100 times slower: narrow it by name and count.",
-    options=NcuOptions, argv=build_argv, results=(Result("report.ncu-rep"),), installed=installed_ncu,
+    one_process=ONE_PROCESS, options=NcuOptions, argv=build_argv, results=(Result("report.ncu-rep"),), installed=installed_ncu,
     label=lambda options: f"ncu {options.kernel or 'all kernels'}",
     form=(
         Field("kernel", "Kernel name (regular expression)", help="Empty: every kernel. A part of the name is enough.",

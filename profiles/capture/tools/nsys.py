@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from profiles.capture.tools.installed import program_help, program_version
+from profiles.capture.tools.launchers import PROCESS_FIELDS, READ_PROCESSES, ProcessOptions
 from profiles.capture.tools.nsys_failures import FAILURES
 from profiles.capture.tools.options import (
     TIME_LIMIT_S,
-    Options,
     choice_of,
     names_like,
     read_yes_or_no,
@@ -50,7 +50,7 @@ _STEPS = re.compile(r"[0-9]{1,9}(-[0-9]{1,9})?(,[0-9]{1,9}(-[0-9]{1,9})?){0,31}"
 
 
 @dataclass(frozen=True)
-class NsysOptions(Options):
+class NsysOptions(ProcessOptions):
     """A trace by Nsight Systems."""
 
     trace: tuple[str, ...] = ("cuda", "nvtx", "osrt")
@@ -85,7 +85,7 @@ class NsysOptions(Options):
         "gpu_metrics_frequency": whole_number(10, 200_000), "cuda_graph_trace": choice_of(GRAPHS),
         "cuda_memory_usage": read_yes_or_no, "show_output": read_yes_or_no,
         "trtllm_steps": text_like(_STEPS, "iterations such as 100-150"), "trtllm_torch_trace": read_yes_or_no,
-        "trtllm_nvtx": read_yes_or_no, "time_limit_s": whole_number(*TIME_LIMIT_S)}
+        "trtllm_nvtx": read_yes_or_no, "time_limit_s": whole_number(*TIME_LIMIT_S), **READ_PROCESSES}
 
     def problems(self) -> dict[str, str]:
         wrong = {}
@@ -248,6 +248,7 @@ TOOL = CaptureTool(
                   attrs={"class": "mono", "placeholder": "100-150"}),
             Field("trtllm_torch_trace", "Its torch trace as well (TLLM_TORCH_PROFILE_TRACE)", "yes"),
             Field("trtllm_nvtx", "More NVTX ranges (TLLM_NVTX_DEBUG)", "yes"))),
+        PROCESS_FIELDS,
         TIME_LIMIT,
     ),
 )

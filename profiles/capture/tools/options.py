@@ -31,6 +31,7 @@ class Options:
 
     TOOL: ClassVar[str] = ""                  # the tool's name in `CAPTURE_TOOLS`
     READ: ClassVar[dict[str, Read]] = {}      # field -> its reader, which raises ValueError with what would be valid
+    REFUSED: ClassVar[dict[str, str]] = {}    # field of other tools -> why this one cannot have it
 
     time_limit_s: int = 600
 
@@ -40,7 +41,8 @@ class Options:
 
         Raises OptionsError, which names every invalid field.
         """
-        errors = {name: f"unknown; there are {', '.join(cls.READ)}" for name in given if name not in cls.READ}
+        unknown = f"unknown; there are {', '.join(cls.READ)}"
+        errors = {name: cls.REFUSED.get(name, unknown) for name in given if name not in cls.READ}
         values: dict[str, Any] = {}
         for name, read in cls.READ.items():
             try:

@@ -104,7 +104,8 @@ class CaptureTool:
     note: str                                                   # below its fields; `code` between backticks
     options: type[Options]
     form: tuple[Field | Group, ...]
-    argv: Callable[[Any, Sequence[str], str, Paths], list[str]]      # of options, program, the first result's path and paths
+    argv: Callable[[Any, Sequence[str], str, Paths], list[str]]
+    # ^ of options, program, the first result's path and paths; %q{NAME} in that path stands for a variable of each process
     results: tuple[Result, ...]                                 # the first is what the capture is for
     label: Callable[[Any], str]                                 # of options: ends the profile's name
     installed: Callable[[], dict[str, str]]                     # {"version", maybe "path"} on this host, or {"missing": why}
@@ -116,6 +117,7 @@ class CaptureTool:
     needs_gpu: Callable[[Any], bool] = lambda options: True
     without_gpu: str = ""                # what it can record where there is no GPU, for people; "": nothing
     stop: Stop | None = None             # None: Stop ends it at once and nothing is kept
+    one_process: str = ""                # why it cannot record several processes of a job; "": it can
     slowdown: Callable[[Any], str] = lambda options: ""         # expected, for people: "10 to 100 times slower"
 
     @property

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from profiles.capture.tools.installed import package_version
-from profiles.capture.tools.options import TIME_LIMIT_S, Options, choice_of, read_yes_or_no, whole_number
+from profiles.capture.tools.launchers import PROCESS_FIELDS, PROGRAM, READ_PROCESSES, ProcessOptions
+from profiles.capture.tools.options import TIME_LIMIT_S, choice_of, read_yes_or_no, whole_number
 from profiles.capture.tools.tool import (
     COMMON_FAILURES,
     TIME_LIMIT,
@@ -27,7 +28,7 @@ _FLAGS = ("record_shapes", "with_stack", "profile_memory", "end_after")
 
 
 @dataclass(frozen=True)
-class TorchOptions(Options):
+class TorchOptions(ProcessOptions):
     """A trace by torch.profiler."""
 
     steps: str = "auto"
@@ -43,7 +44,8 @@ class TorchOptions(Options):
     READ = {
         "steps": choice_of(STEPS), "wait": whole_number(0, MAX_STEPS), "warmup": whole_number(0, MAX_STEPS),
         "active": whole_number(1, MAX_STEPS), "record_shapes": read_yes_or_no, "with_stack": read_yes_or_no,
-        "profile_memory": read_yes_or_no, "end_after": read_yes_or_no, "time_limit_s": whole_number(*TIME_LIMIT_S)}
+        "profile_memory": read_yes_or_no, "end_after": read_yes_or_no, **READ_PROCESSES,
+        "time_limit_s": whole_number(*TIME_LIMIT_S)}
 
     def steps_needed(self) -> int:
         """Return how many steps the program must make until the trace is written."""
@@ -52,6 +54,8 @@ class TorchOptions(Options):
 
 def build_argv(options: TorchOptions, program: Sequence[str], trace: str, paths: Paths) -> list[str]:
     """Return the command that writes `trace`: the launcher goes between the interpreter and the script. Raises TargetError."""
+    if options.processes > 1 and options.launcher == PROGRAM:
+        raise TargetError("torch.profiler records from inside each process: choose what starts them", "launcher")
     if program[0] != paths.python and not PurePosixPath(program[0]).name.startswith("python"):
         raise TargetError("torch.profiler records from inside Python: the target must begin with {python} or python")
     if len(program) < 2 or not ((program[1] == "-m" and len(program) > 2) or program[1].endswith(".py")):
@@ -77,6 +81,7 @@ TOOL = CaptureTool(
         Field("with_stack", "Python stacks (slower, larger)", "yes"),
         Field("profile_memory", "Memory allocations", "yes"),
         Field("end_after", "End the program once the trace is written", "yes"),
+        PROCESS_FIELDS,
         TIME_LIMIT,
     ),
     failures=(

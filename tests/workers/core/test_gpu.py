@@ -104,6 +104,21 @@ def test_facts_do_not_import_torch():
     assert subprocess.run([sys.executable, "-c", program]).returncode == 0
 
 
+def test_several_gpus_are_leased_together_or_not_at_all(tmp_path):
+    with gpu.lease_several([CARD, OTHER], 2, folder=tmp_path) as held:
+        assert held == [CARD, OTHER]
+        with pytest.raises(NoLease), gpu.lease([CARD, OTHER], folder=tmp_path, wait_s=0.1):
+            pass
+    with gpu.lease([OTHER], folder=tmp_path):
+        both = gpu.lease_several([CARD, OTHER], 2, folder=tmp_path, wait_s=0.1)
+        with pytest.raises(NoLease, match="2 GPUs did not become free"), both:
+            pass
+        with gpu.lease([CARD], folder=tmp_path, wait_s=0.1) as free:            # nobody holds one while it waits for two
+            assert free == CARD
+    with pytest.raises(NoLease, match="no 3 GPUs"), gpu.lease_several([CARD, OTHER], 3, folder=tmp_path):
+        pass
+
+
 def test_a_seat_is_on_an_idle_gpu_first_and_each_gpu_has_few(tmp_path):
     with gpu.seat([CARD, OTHER], folder=tmp_path) as first, gpu.seat([CARD, OTHER], folder=tmp_path) as second:
         assert (first, second) == (CARD, OTHER)
