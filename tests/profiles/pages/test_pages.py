@@ -72,7 +72,7 @@ def test_profile_page_while_waiting_and_when_failed(alice):
     assert "is being read" in page(alice, f"/profiles/{waiting.pk}/")
     failed = profile_ingest(create(upload(content=b"nonsense")).pk, "test")
     plain = text(page(alice, f"/profiles/{failed.pk}/"))
-    assert failed.error["what"] in plain and failed.error["hint"] in plain and "Upload another file" in plain
+    assert failed.error["what"] in plain and failed.error["hint"] in plain and "Import another file" in plain
 
 
 def test_names_of_files_and_kernels_are_escaped(alice):
