@@ -63,6 +63,7 @@ INSTALLED_APPS = [
 ]
 MIDDLEWARE = [
     "webapp.statics.streaming.stream_in_pieces",
+    "webapp.statics.compressed.CompressedAnswers",
     "django.middleware.security.SecurityMiddleware",
     "webapp.errors.RefuseNul",
     "webapp.errors.RedirectToForm",
