@@ -90,7 +90,8 @@ TEMPLATES = [{
             "django.contrib.auth.context_processors.auth",
             "django.contrib.messages.context_processors.messages",
         ],
-        "builtins": ["webapp.templatetags.numbers", "webapp.templatetags.kernels", "webapp.templatetags.frame"],
+        "builtins": ["webapp.templatetags.numbers", "webapp.templatetags.kernels", "webapp.templatetags.frame",
+                     "webapp.templatetags.kept"],
     },
 }]
 
