@@ -59,7 +59,7 @@ _SIZE = "a size such as 4096, several (1024,2048) or a range (1024:8192:1024)"
 
 def read_arguments(value: Any) -> tuple[str, ...]:
     """Return further arguments NAME=value, none of which names a file or is given already. Raises ValueError."""
-    arguments = _read_arguments(value)
+    arguments: tuple[str, ...] = _read_arguments(value)
     names = [each.partition("=")[0] for each in arguments]
     if taken := [name for name in names if name in _NOT_ARGUMENTS]:
         raise ValueError(f"{taken[0]} is not asked for here")
