@@ -161,7 +161,7 @@ def test_compare_and_builds_pages(bob):
     assert "3 kernels slower, 1 faster, 1 within the noise" in plain
     assert "bars-json" in shown and "arrows-json" in shown and "512 / 256 / 204 → 4096 / 128 / 64" in plain
     assert "▼ less" in text(page(bob, "/compare/", build_a="B", build_b="A"))
-    assert "+117 %" in text(page(bob, "/builds/")) and "Compare it with A" in text(page(bob, "/builds/"))
+    assert "+117 %" in text(page(bob, "/builds/")) and "compare B with A" in text(page(bob, "/builds/"))
     assert "give the ids of two ready profiles" in page(bob, "/compare/", 400, a="1", b="x").lower()
 
 

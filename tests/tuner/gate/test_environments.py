@@ -305,7 +305,8 @@ def test_nothing_is_queued_by_itself_unless_the_switch_is_on(client_of, django_c
     with django_capture_on_commit_callbacks(execute=True):
         olga.post(reverse("environments-policy"), {"by_itself": "1", "most_entries": "3", "most_seconds": "600"})
     assert (RevalidationPolicy.objects.get().most_entries, SuiteJob.objects.filter(reason="revalidate").count()) == (3, 1)
-    assert 'Auto-revalidate <span title="for each GPU model and environment">on' in alice.get(reverse("environments")).content.decode()
+    page = alice.get(reverse("environments")).content.decode()
+    assert 'Auto-revalidate <span title="for each GPU model and environment">on' in page
 
 
 def test_a_person_queues_them_from_the_page_the_api_and_the_command(client_of):
