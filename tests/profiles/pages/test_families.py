@@ -408,7 +408,7 @@ def test_sums_on_home_kernels_and_family_pages_agree_and_are_those_of_their_rows
                                ({"since": "no date", "window": "x"}, own_ns), ({"until": "2026-13-41"}, own_ns)):
         assert client.get("/api/kernels/", query).json()["total_ns"] == expected_ns, query
     assert time_text(train_ns) in shown(client, "/", model="train") and time_text(layer_ns) in shown(client, "/", owner="bob")
-    assert "No trace matches these filters" in shown(client, "/", owner="nobody")
+    assert "No trace matches" in shown(client, "/", owner="nobody")
 
 
 def test_a_profile_lists_its_kernels_by_shape(client: Client, alice: Any) -> None:
