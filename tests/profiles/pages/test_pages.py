@@ -64,7 +64,7 @@ def test_profile_page_of_counters(alice):
     profile = ready("buildA.ncu-rep.gz", build="A")
     plain = text(page(alice, f"/profiles/{profile.pk}/"))
     assert "15 launches of 4 kernels take 1.66 ms; attn_fwd takes 52 % of it, latency-bound." in plain
-    assert "Roofline" in plain and "Launches with counters" in plain
+    assert "Roofline" in plain and "Counted launches" in plain
 
 
 def test_profile_page_while_waiting_and_when_failed(alice):
