@@ -12,10 +12,12 @@ from typing import Any
 
 from bokeh.embed import json_item
 from bokeh.model import Model
-from bokeh.models import Column, HoverTool, Row, TapTool
+from bokeh.models import Column, ColumnDataSource, HoverTool, Range1d, Row, TapTool
 from bokeh.models.annotations import Legend
 from bokeh.plotting import figure as bokeh_figure
 from bokeh.themes import Theme
+
+from profiles.band import Band, band
 
 PALETTE: dict[str, str] = {
     "compute": "#2a8fd0",
@@ -114,6 +116,42 @@ def follows(model: Model, **properties: str) -> Model:
     """
     model.tags = [*model.tags, {"follows": properties}]
     return model
+
+
+MOST_TOLD = 6          # outliers with their value beside their mark; further ones say it on hover
+
+
+def fit(plot: Any, x: Sequence[Any], y: Sequence[float], texts: Sequence[str], *, marks: Sequence[float] = (),
+        zero: bool = False) -> Band:
+    """Fit the figure's upright axis to the band of `y` (`profiles.band`), and mark what lies beyond at its edge.
+
+    `texts` are the values as people read them, of each `y`. `marks` stay inside; `zero`: bars, which begin there.
+    """
+    found = band(y, marks, zero)
+    low, high = found.padded(zero=zero)
+    plot.y_range = Range1d(start=low, end=high)
+    if not found.cut:
+        return found
+    for hover in plot.select({"type": HoverTool}):
+        if hover.renderers == "auto":               # what it says is not known of the marks
+            hover.renderers = list(plot.renderers)
+    for sign, marker, edge, beyond in (("▲", "triangle", high, [at for at, value in enumerate(y) if value > found.high]),
+                                       ("▼", "inverted_triangle", low, [at for at, value in enumerate(y) if value < found.low])):
+        if not beyond:
+            continue
+        told = [f"{sign} {texts[at]}" for at in beyond]
+        inner = edge - (0.03 if sign == "▲" else -0.03) * (high - low)
+        source = ColumnDataSource({"x": [x[at] for at in beyond], "y": [inner] * len(beyond), "text": told,
+                                   "shown": [text if len(beyond) <= MOST_TOLD else "" for text in told],
+                                   "align": ["left" if at < len(x) / 2 else "right" for at in beyond],
+                                   "dx": [8 if at < len(x) / 2 else -8 for at in beyond]})
+        drawn = plot.scatter("x", "y", source=source, size=9, marker=marker, fill_alpha=0.0, line_width=1.5, name="outliers")
+        named = plot.text("x", "y", text="shown", source=source, x_offset="dx", text_align="align", text_font_size="11px",
+                          text_baseline="middle", name="outliers")
+        follows(drawn.glyph, line_color="--text")
+        follows(named.glyph, text_color="--text")
+        plot.add_tools(HoverTool(renderers=[drawn], visible=False, tooltips=[("beyond the axis", "@text")]))
+    return found
 
 
 def item(model: Model) -> dict[str, Any]:
