@@ -12,8 +12,8 @@ from typing import Any
 
 from bokeh.embed import json_item
 from bokeh.model import Model
-from bokeh.models import Column, ColumnDataSource, HoverTool, Range1d, Row, TapTool
-from bokeh.models.annotations import Legend
+from bokeh.models import Axis, Column, ColumnDataSource, HoverTool, Plot, Range1d, Row, TapTool
+from bokeh.models.annotations import Legend, Title
 from bokeh.plotting import figure as bokeh_figure
 from bokeh.themes import Theme
 
@@ -158,13 +158,29 @@ def item(model: Model) -> dict[str, Any]:
     """Return what a template hands to `json_script`: the themed model without a target.
 
     Legends hide what is clicked. ``room`` is its height in CSS pixels: the page keeps it before the figure is drawn.
+    ``said`` is what it shows in words.
     """
     for legend in model.select({"type": Legend}):
         if isinstance(legend, Legend) and legend.click_policy == "none":
             legend.click_policy = "hide"
     embedded: dict[str, Any] = dict(json_item(model, theme=THEME))
     embedded.pop("target_id", None)
-    return embedded | {"room": _height_px(model)}
+    return embedded | {"room": _height_px(model), "said": "; ".join(_said(model))}
+
+
+def _said(model: Model) -> list[str]:
+    """Return what each plot shows, for those who do not see it: its axes and what its legend names."""
+    if isinstance(model, (Column, Row)):
+        return [line for child in model.children if isinstance(child, Model) for line in _said(child)]
+    if not isinstance(model, Plot):
+        return []
+    axes = [next((str(each.axis_label) for each in side if isinstance(each, Axis) and each.axis_label), "")
+            for side in (model.left, model.below)]
+    entries: list[Any] = [each for legend in model.select({"type": Legend}) if isinstance(legend, Legend) for each in legend.items]
+    names = [str(each.label.value) for each in entries if hasattr(each.label, "value")]
+    title = str(model.title.text) if isinstance(model.title, Title) and model.title.text else ""
+    said = " over ".join(each for each in axes if each)
+    return [": ".join(each for each in (title, said) if each) + (f" ({', '.join(names[:12])})" if names else "")]
 
 
 def _height_px(model: Model) -> int:

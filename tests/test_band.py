@@ -77,3 +77,9 @@ def test_a_figure_without_outliers_shows_all_of_it() -> None:
     plot = theme.figure()
     assert not theme.fit(plot, [0, 1, 2], [1.0, 2.0, 3.0], ["", "", ""], zero=True).cut
     assert plot.y_range.start == 0 and plot.y_range.end > 3 and not plot.renderers
+
+
+def test_a_figure_says_what_it_shows() -> None:
+    plot = theme.figure(x_axis_label="build", y_axis_label="time (µs)")
+    plot.scatter([1, 2], [3, 4], legend_label="fresh run")
+    assert theme.item(plot)["said"] == "time (µs) over build (fresh run)"

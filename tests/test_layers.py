@@ -126,7 +126,8 @@ ARROWS = {
         "profiles.trace profiles.analysis.core profiles.charts profiles.models profiles.library profiles.compare "
         "profiles.exports profiles.profile profiles.upload profiles.counters profiles.topics",
     "profiles.kernel":
-        "profiles.charts profiles.models profiles.advice profiles.counters profiles.overview profiles.source",
+        "profiles.analysis.core profiles.charts profiles.models profiles.advice profiles.counters profiles.overview "
+        "profiles.source",
     "tuner.models": "workers.jobs",
     "tuner.trial": "",
     "tuner.cache.formats": "tuner.trial",
