@@ -62,9 +62,8 @@ def candidates(kernel: KernelStat, find: str) -> list[dict[str, Any]]:
 def baseline_choices(kernel: KernelStat, find: str) -> list[dict[str, str]]:
     """Return the same as lines of a searchable list: value, title and note (build, GPU, date)."""
     return [{"value": each["baseline"], "title": each["profile"], "note": " · ".join(filter(None, [
-        each["build"][:14], each["gpu"] or "GPU —", f"{each['created']:%Y-%m-%d %H:%M}",
-        "" if each["mean_ns"] is None else f"{time_text(each['mean_ns'])} mean",
-        "" if each["is_same"] else each["kernel"][:40]]))} for each in candidates(kernel, find)]
+        "" if each["is_same"] else each["kernel"][:40], each["build"][:14], each["gpu"] or "GPU —", f"{each['created']:%Y-%m-%d %H:%M}",
+        "" if each["mean_ns"] is None else f"{time_text(each['mean_ns'])} mean"]))} for each in candidates(kernel, find)]
 
 
 def frame(kernel: KernelStat, current: str, params: Mapping[str, str]) -> dict[str, Any]:
