@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bokeh.models import FixedTicker, Range1d
+from bokeh.models import ColumnDataSource, FixedTicker, Range1d
 
 from profiles.theme import figure, follows
 
@@ -112,34 +112,45 @@ def plot(frame: Frame, ceilings: Sequence[Mapping[str, Any]], height: int, tap: 
                   x_axis_label="arithmetic intensity (FLOP per byte of traffic)", y_axis_label="FLOP/s")
     _ticks(made.xaxis[0], range(-6, 9), "")
     _ticks(made.yaxis[0], range(3, 19), "FLOP/s")
-    labels, first, names = _level_labels(frame, ceilings), _first_origin(ceilings), _names(ceilings)
-    slopes = dict.fromkeys(DASHES, 0)
-    for origin in {each.get("origin", "stated") for each in ceilings} - {first, "measured"}:
-        labels |= _level_labels(frame, ceilings, origin)
-    for index, each in enumerate(ceilings):
-        origin = each.get("origin", "stated")
+    first, lines = _first_origin(ceilings), dict[str, tuple[list[list[float]], list[list[float]]]]()
+    for each in ceilings:
         # the database gives large rates back as whole numbers, which a script cannot hold
         xs, ys = (list(map(float, ends)) for ends in zip(*_line(each, ceilings, frame), strict=True))
+        across, up = lines.setdefault(each.get("origin", "stated"), ([], []))
+        across.append(xs)
+        up.append(ys)
+    for origin, (across, up) in lines.items():          # all of an origin at once: a browser takes as long for each renderer
         is_first = origin == first
         group = {} if is_first else {"legend_label": ENTRIES.get(origin, origin)}
-        drawn = made.line(xs, ys, line_width=2.0 if is_first else 1.4, line_dash="solid" if is_first else DASHES[origin],
-                          line_alpha=0.85, visible=is_first or origin == "measured", **group)
+        drawn = made.multi_line(across, up, line_width=2.0 if is_first else 1.4, line_dash="solid" if is_first else DASHES[origin],
+                                line_alpha=0.85, visible=is_first or origin == "measured", **group)
         follows(drawn.glyph, line_color="--accent" if origin == "measured" else "--muted")
-        if index in labels:
-            text, shift = labels[index]              # of the first lines above their line, of those shown on request below
-            name = made.text([xs[1]], [ys[1]], text=[text], x_offset=shift, y_offset=-3 if is_first else 3, text_align="right",
-                             text_baseline="bottom" if is_first else "top", text_font_size="11px", visible=is_first, **group)
-        elif each["kind"] != "compute" and (is_first or origin != "measured"):
-            row = SLOPE_PX[slopes[origin] % len(SLOPE_PX)]      # ends of neighbours lie closer than their names are wide
-            slopes[origin] += 1
-            # left of its end, where the line lies below it; no level begins there
-            name = made.text([xs[1]], [ys[1]], text=[names[index]], x_offset=0 if is_first else 6,
-                             y_offset=-row if is_first else row, text_align="right" if is_first else "left",
-                             text_baseline="bottom" if is_first else "top", text_font_size="11px", visible=is_first, **group)
-        else:
-            continue
-        follows(name.glyph, text_color="--muted")
+        if names := [] if origin == "measured" and not is_first else _roof_names(frame, ceilings, origin):
+            source = ColumnDataSource({name: [row[name] for row in names] for name in names[0]})
+            written = made.text("x", "y", text="text", x_offset="dx", y_offset="dy", text_align="align", source=source,
+                                text_baseline="bottom" if is_first else "top", text_font_size="11px", visible=is_first, **group)
+            follows(written.glyph, text_color="--muted")
     return made
+
+
+def _roof_names(frame: Frame, ceilings: Sequence[Mapping[str, Any]], origin: str) -> list[dict[str, Any]]:
+    """The names of one origin's roofs at the upper ends of their lines: levels at the right edge, slopes in rows above their end.
+
+    Those that are shown on request stand below their lines. Measured lines have theirs in the name of the line that they follow.
+    """
+    rows, names, labels, slopes = [], _names(ceilings), _level_labels(frame, ceilings, origin), 0
+    above = -1.0 if origin == _first_origin(ceilings) else 1.0
+    for index, each in enumerate(ceilings):
+        x, y = map(float, _line(each, ceilings, frame)[1])
+        if index in labels:
+            text, shift = labels[index]
+            rows.append({"x": x, "y": y, "text": text, "dx": shift, "dy": 3.0 * above, "align": "right"})
+        elif each["kind"] != "compute" and each.get("origin", "stated") == origin:
+            # ends of neighbours lie closer than names are wide; left of its end a slope lies below its name, and no level begins
+            rows.append({"x": x, "y": y, "text": names[index], "dx": 0.0 if above < 0 else 6.0,
+                         "dy": above * SLOPE_PX[slopes % len(SLOPE_PX)], "align": "right" if above < 0 else "left"})
+            slopes += 1
+    return rows
 
 
 def _first_origin(ceilings: Sequence[Mapping[str, Any]]) -> str:

@@ -62,7 +62,8 @@ def candidates(kernel: KernelStat, find: str) -> list[dict[str, Any]]:
 def baseline_choices(kernel: KernelStat, find: str) -> list[dict[str, str]]:
     """Return the same as lines of a searchable list: value, title and note (build, GPU, date)."""
     return [{"value": each["baseline"], "title": each["profile"], "note": " · ".join(filter(None, [
-        "" if each["is_same"] else each["kernel"][:40], each["build"][:14], each["gpu"] or "GPU —", f"{each['created']:%Y-%m-%d %H:%M}",
+        "" if each["is_same"] else each["kernel"][:40], each["build"][:14], each["gpu"] or "GPU —",
+        f"{each['created']:%Y-%m-%d %H:%M}",
         "" if each["mean_ns"] is None else f"{time_text(each['mean_ns'])} mean"]))} for each in candidates(kernel, find)]
 
 
@@ -71,7 +72,8 @@ def frame(kernel: KernelStat, current: str, params: Mapping[str, str]) -> dict[s
     given = {name: params[name] for name in tabs.KEPT if params.get(name)}
     chosen = baseline_of(params)
     holds = tabs.holdings(kernel)
-    own = [{"value": f"{kernel.pk}-{index}", "title": f"Launch #{index}", "note": f"of this kernel · {time_text(duration_ns)}"}
+    own = [{"value": f"{kernel.pk}-{index}", "title": f"Launch #{index}",
+            "note": f"of this kernel · {'time —' if duration_ns is None else time_text(duration_ns)}"}
            for index, duration_ns in holds.complete.items()][:OFFERED]
     choices = [*(own if len(own) > 1 else []), *baseline_choices(kernel, "")]
     if chosen and given["baseline"] not in {each["value"] for each in choices}:
