@@ -209,7 +209,7 @@ ARROWS = {
     "workers.metrics": "profiles.models workers.jobs profiles.fleet tuner.models",
     "workers.process":
         "profiles.ingest profiles.models workers.jobs profiles.advice profiles.families profiles.fleet profiles.upload "
-        "profiles.topics "
+        "profiles.topics profiles.capture "
         "tuner.models tuner.trial tuner.team tuner.devices tuner.gate.builds tuner.gate.suites tuner.gate.notify "
         "tuner.gate.production tuner.gate.verdicts tuner.jobs tuner.revalidation tuner.gate.history workers.core workers.tune "
         "workers.capture "

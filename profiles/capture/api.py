@@ -13,7 +13,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from profiles.capture import command as capture_command
-from profiles.capture import selectors, services
+from profiles.capture import metric_names, selectors, services
 from profiles.capture.tools import CAPTURE_TOOLS
 from profiles.models import Capture, CaptureTarget
 
@@ -85,7 +85,7 @@ class CapturePreviewApi(APIView):
 
     @extend_schema(operation_id="captures_preview", request=CaptureSerializer, responses=inline_serializer("CapturePreview", {
         "command": serializers.CharField(), "argv": serializers.ListField(), "fields": serializers.DictField(),
-        "able": serializers.BooleanField(), "queue": serializers.CharField()}))
+        "able": serializers.BooleanField(), "queue": serializers.CharField(), "metrics": serializers.ListField()}))
     def post(self, request: Request) -> Response:
         asked = CaptureSerializer(data=request.data)
         asked.is_valid(raise_exception=True)
@@ -93,10 +93,13 @@ class CapturePreviewApi(APIView):
         target = CaptureTarget.objects.filter(pk=given["target"]).first()
         fields = services.capture_problems(target=target, tool=given["tool"], options=given["options"])
         able = selectors.ability()[given["tool"]]
-        told: dict[str, Any] = {"command": "", "argv": [], "fields": fields, "able": able.able, "queue": selectors.queue_text(able)}
+        told: dict[str, Any] = {"command": "", "argv": [], "fields": fields, "able": able.able, "queue": selectors.queue_text(able),
+                                "metrics": []}
         if not fields and target is not None:
-            argv = capture_command.build_command(CAPTURE_TOOLS[given["tool"]].options.parse(given["options"]), target.argv)
-            told |= {"command": capture_command.shell_text(argv), "argv": argv}
+            options = CAPTURE_TOOLS[given["tool"]].options.parse(given["options"])
+            argv = capture_command.build_command(options, target.argv)
+            told |= {"command": capture_command.shell_text(argv), "argv": argv,
+                     "metrics": [match.as_json() for match in metric_names.matches(options, able.gpu)]}
         return Response(told)
 
 

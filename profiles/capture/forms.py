@@ -45,7 +45,7 @@ class ToolForm(forms.Form):
             group = each if isinstance(each, Group) else Group((each,))
             fields = [self[one.name] for one in group.fields]
             groups.append({"fields": fields, "summary": group.summary, "style": SIDE_BY_SIDE.get(len(fields), ""),
-                           "open": any(one.value() for one in fields)})
+                           "open": any((one.value() or "") != (one.field.initial or "") for one in fields)})
         return groups
 
     def note(self) -> SafeString:

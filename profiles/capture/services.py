@@ -9,8 +9,10 @@ from typing import Any
 from django.db import transaction
 
 from profiles.capture import command as capture_command
+from profiles.capture import metric_names
 from profiles.capture import selectors as capture_selectors
 from profiles.capture.tools import CAPTURE_TOOLS
+from profiles.capture.tools.ncu_metrics import MetricsError
 from profiles.capture.tools.options import OptionsError
 from profiles.capture.tools.tool import TargetError
 from profiles.models import CAPTURE_LEASES, Capture, CaptureTarget
@@ -63,6 +65,10 @@ def capture_problems(*, target: CaptureTarget | None, tool: str, options: Mappin
         parsed = CAPTURE_TOOLS[tool].options.parse(options)
     except OptionsError as error:
         return {**errors, **error.errors}
+    try:
+        metric_names.matches(parsed, capture_selectors.ability()[tool].gpu)
+    except MetricsError as error:
+        errors["metrics"] = str(error)
     if target is not None:
         try:
             capture_command.build_command(parsed, target.argv)

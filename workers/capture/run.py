@@ -22,7 +22,7 @@ from profiles.capture import command as capture_command
 from profiles.capture.services import publish_capture
 from profiles.capture.tools import CAPTURE_TOOLS
 from profiles.capture.tools.options import Options, OptionsError
-from profiles.capture.tools.tool import CaptureTool, Failure, Paths, TargetError
+from profiles.capture.tools.tool import CaptureTool, Failure, Paths, Resolved, TargetError
 from profiles.models import CAPTURE_LEASES, Capture
 from profiles.upload.services import profile_create
 from tuner.models import SuiteCapture
@@ -64,6 +64,7 @@ class Plan:
     result: Path
     cwd: Path
     environ: dict[str, str]
+    resolved: Resolved
 
 
 def run(capture_id: int, worker: str) -> None:
@@ -108,6 +109,10 @@ def _capture(capture: Capture, worker: str, folder: Path) -> None:
         raise Cancelled
     plan = make_plan(capture, folder)
     text.add(f"$ {capture_command.shell_text(plan.argv)}")
+    for line in plan.resolved.lines:
+        text.add(line)
+    if plan.resolved.facts:
+        Capture.objects.filter(pk=capture.pk, worker=worker).update(facts=dict(plan.resolved.facts))
     with gpu.lease(cards, should_stop=stopped) as card:
         text.add(f"ridgepoint: on {card.name} (GPU {card.index}, driver {card.driver})")
         status = execute(plan, {"CUDA_VISIBLE_DEVICES": card.uuid, **captured.capture_environ(capture, card, folder)}, text)
@@ -132,14 +137,18 @@ def make_plan(capture: Capture, folder: Path) -> Plan:
         raise CaptureError(tool.name, installed["missing"], f"install {tool.title} on the worker")
     paths = Paths(installed.get("path", ""), python=sys.executable, project=str(PROJECT), folder=str(folder))
     try:
-        argv = capture_command.build_command(options, target.argv, paths)
+        resolved = tool.resolve(options, paths)
+    except TargetError as error:
+        raise CaptureError(tool.title, str(error), "change the options and capture again") from error
+    try:
+        argv = capture_command.build_command(resolved.options, target.argv, paths)
     except TargetError as error:
         raise CaptureError(f"target {target.name}", str(error), "change the target") from error
     cwd = Path(target.cwd) if target.cwd else PROJECT
     if not cwd.is_dir():
         raise CaptureError(f"target {target.name}", f"the worker has no folder {cwd}", "change the target's folder")
     environ = {**safe_environment(), "PYTHONUNBUFFERED": "1", **target.env, **_build_environment(capture)}
-    return Plan(tool, options, argv, folder / tool.result, cwd, environ)
+    return Plan(tool, options, argv, folder / tool.result, cwd, environ, resolved)
 
 
 def _build_environment(capture: Capture) -> dict[str, str]:

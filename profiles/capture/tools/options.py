@@ -115,3 +115,21 @@ def read_regex(value: Any) -> str:
     except (re.error, RecursionError, OverflowError) as error:
         raise ValueError(f"no regular expression ({error}); a name such as matmul is one") from error
     return value.strip()
+
+
+def read_regexes(value: Any) -> str:
+    """Return one alternation of several regular expressions: a list, or text with one a line. An empty one is left out."""
+    parts = value.splitlines() if isinstance(value, str) else value
+    if not isinstance(parts, (list, tuple)) or len(parts) > MAX_NAMES:
+        raise ValueError(f"at most {MAX_NAMES} regular expressions, one a line")
+    return read_regex("|".join(dict.fromkeys(one for part in parts if (one := read_regex(part)))))
+
+
+def text_like(pattern: re.Pattern[str], example: str) -> Read:
+    """Return a reader of one text that matches as a whole, or ""."""
+    def read(value: Any) -> str:
+        text = str(value or "").strip()
+        if text and not pattern.fullmatch(text):
+            raise ValueError(f"such as {example}; no dash at its start")
+        return text
+    return read

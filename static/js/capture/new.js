@@ -4,6 +4,7 @@ import { checkForm } from "../lib/check_form.js";
 const form = /** @type {HTMLFormElement} */ (document.getElementById("capture-form"));
 const command = document.getElementById("capture-command");
 const submit = /** @type {HTMLButtonElement} */ (document.getElementById("capture-submit"));
+const metrics = document.getElementById("capture-metrics");
 const why = document.getElementById("capture-why");
 const locked = submit.disabled && !form.querySelector('[name="tool"]:checked[data-able="0"]'); // no right, or nothing to run
 
@@ -39,6 +40,12 @@ function tellQueue(able, queue) {
   why.classList.toggle("notice-warn", !able);
 }
 
+/** @param {{wildcard: string, count: number, first: string[]}[]} matches what each wildcard names on that GPU */
+function tellMetrics(matches) {
+  metrics.hidden = !matches.length;
+  metrics.textContent = matches.map(({ wildcard, count, first }) => `${wildcard}: ${count} metrics: ${first.join(", ")}${count > first.length ? " …" : ""}`).join("; ");
+}
+
 const target = /** @type {HTMLSelectElement|null} */ (form.querySelector('[name="target"]'));
 form.addEventListener("change", (event) => { if (/** @type {HTMLInputElement} */ (event.target).name === "tool") showTool(); });
 showTool();
@@ -48,6 +55,7 @@ checkForm(form, {
   fieldOf: (name) => form.querySelector(`[name="${tool()}-${name}"]`) ?? form.querySelector(`[name="${name}"]`),
   onAnswer: (answer) => {
     command.textContent = answer.command || "Not yet valid: see the fields.";
+    tellMetrics(answer.metrics ?? []);
     tellQueue(answer.able, answer.queue);
   },
   onError: (error) => { command.textContent = `${error.error} ${error.hint}`; },
