@@ -91,6 +91,7 @@ urlpatterns = [
     path("captures/new/", capture_pages.capture_new, name="capture-new"),
     path("captures/targets/", capture_pages.capture_targets, name="capture-targets"),
     path("captures/<int:pk>/", capture_pages.capture_detail, name="capture"),
+    path("captures/<int:pk>/files/<int:file_pk>/", capture_pages.capture_file, name="capture-file"),
     path("captures/<int:pk>/stop/", capture_pages.capture_stop, name="capture-stop"),  # POST
     path("ceilings/", ceilings_pages.ceiling_list, name="ceilings"),
     path("ceilings/measure/", ceilings_pages.ceiling_measure, name="ceiling-measure"),  # POST

@@ -84,7 +84,8 @@ class CapturePreviewApi(APIView):
     write_permission = "profiles.add_capture"
 
     @extend_schema(operation_id="captures_preview", request=CaptureSerializer, responses=inline_serializer("CapturePreview", {
-        "command": serializers.CharField(), "argv": serializers.ListField(), "fields": serializers.DictField(),
+        "command": serializers.CharField(), "argv": serializers.ListField(), "environ": serializers.DictField(),
+        "slowdown": serializers.CharField(), "fields": serializers.DictField(),
         "able": serializers.BooleanField(), "queue": serializers.CharField(), "metrics": serializers.ListField()}))
     def post(self, request: Request) -> Response:
         asked = CaptureSerializer(data=request.data)
@@ -93,18 +94,19 @@ class CapturePreviewApi(APIView):
         target = CaptureTarget.objects.filter(pk=given["target"]).first()
         fields = services.capture_problems(target=target, tool=given["tool"], options=given["options"])
         able = selectors.ability()[given["tool"]]
-        told: dict[str, Any] = {"command": "", "argv": [], "fields": fields, "able": able.able, "queue": selectors.queue_text(able),
-                                "metrics": []}
+        told: dict[str, Any] = {"command": "", "argv": [], "fields": fields, "environ": {}, "slowdown": "",
+                                "able": able.able, "queue": selectors.queue_text(able), "metrics": []}
         if not fields and target is not None:
-            options = CAPTURE_TOOLS[given["tool"]].options.parse(given["options"])
-            argv = capture_command.build_command(options, target.argv)
-            told |= {"command": capture_command.shell_text(argv), "argv": argv,
+            tool = CAPTURE_TOOLS[given["tool"]]
+            options = tool.options.parse(given["options"])
+            told |= {"command": selectors.preview(options, target.argv), "environ": dict(tool.environ(options)),
+                     "argv": capture_command.build_command(options, target.argv), "slowdown": tool.slowdown(options),
                      "metrics": [match.as_json() for match in metric_names.matches(options, able.gpu)]}
         return Response(told)
 
 
 class CaptureApi(APIView):
-    @extend_schema(operation_id="captures_get", responses=JSON, description="The capture with the tail of its log.")
+    @extend_schema(operation_id="captures_get", responses=JSON, description="The capture with the tail of its log and its files.")
     def get(self, request: Request, pk: int) -> Response:
         capture = get_object_or_404(Capture.objects.select_related("target", "owner"), pk=pk)
         return Response(selectors.capture_json(capture, log=True))
@@ -114,7 +116,8 @@ class CaptureStopApi(APIView):
     write_permission = "profiles.add_capture"
 
     @extend_schema(operation_id="captures_stop", request=None, responses=JSON,
-                   description="Ends a queued or running capture within a second.")
+                   description="Ends a queued or running capture within a second. A tool that can finish its report first is told "
+                               "to (`stopping`): a second stop ends it at once.")
     def post(self, request: Request, pk: int) -> Response:
         services.capture_stop(get_object_or_404(Capture, pk=pk))
         capture = get_object_or_404(Capture.objects.select_related("target", "owner"), pk=pk)

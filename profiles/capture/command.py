@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from profiles.capture.tools import CAPTURE_TOOLS
@@ -37,6 +37,6 @@ def build_command(options: Options, target: Sequence[str], paths: Paths | None =
     return tool.argv(options, program, f"{paths.folder}/{tool.result}", paths)
 
 
-def shell_text(argv: Sequence[str]) -> str:
-    """Return the command as one would type it: for reading, never for running."""
-    return shlex.join(argv)
+def shell_text(argv: Sequence[str], environ: Mapping[str, str] | None = None) -> str:
+    """Return the command as one would type it, variables first: for reading, never for running."""
+    return " ".join([*(f"{name}={shlex.quote(value)}" for name, value in (environ or {}).items()), shlex.join(argv)])

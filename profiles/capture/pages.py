@@ -9,7 +9,7 @@ from django.contrib import messages
 from django.contrib.auth.decorators import permission_required
 from django.core.exceptions import PermissionDenied
 from django.core.paginator import Paginator
-from django.http import HttpRequest, HttpResponse
+from django.http import FileResponse, Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
@@ -95,7 +95,18 @@ def capture_detail(request: HttpRequest, pk: int) -> HttpResponse:
     return render(request, "profiles/capture/detail.html", {
         "capture": capture, "live": live, "options": selectors.option_rows(capture), "command": selectors.command_text(capture),
         "name": CAPTURE_TOOLS[capture.tool].title, "ability": selectors.ability()[capture.tool],
+        "files": selectors.file_rows(capture), "can_finish": CAPTURE_TOOLS[capture.tool].stop is not None,
         "may_stop": live and request.user.has_perm("profiles.add_capture")})
+
+
+@require_safe
+def capture_file(request: HttpRequest, pk: int, file_pk: int) -> FileResponse:
+    """A file that was kept, always as an attachment: nothing that a program wrote is ever shown by the browser."""
+    try:
+        name, file = selectors.kept_file(get_object_or_404(Capture, pk=pk), file_pk)
+    except FileNotFoundError as error:
+        raise Http404("no such file") from error
+    return FileResponse(file, as_attachment=True, filename=name, content_type="application/octet-stream")
 
 
 @require_POST

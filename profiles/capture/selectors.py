@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from django.core.files.base import File
+from django.core.files.storage import default_storage
 from django.db.models import QuerySet
 
 from profiles.capture import command as capture_command
 from profiles.capture.tools import CAPTURE_TOOLS
-from profiles.capture.tools.options import OptionsError
+from profiles.capture.tools.options import Options, OptionsError
 from profiles.capture.tools.tool import TargetError
 from profiles.models import Capture, CaptureTarget
 from workers import jobs
@@ -108,11 +110,16 @@ def target_of(profile_id: str) -> str:
     return str(made.target_id) if made else ""
 
 
+def preview(options: Options, target: Sequence[str]) -> str:
+    """Return the command with its variables as a page shows it. Raises TargetError."""
+    return capture_command.shell_text(capture_command.build_command(options, target), CAPTURE_TOOLS[options.TOOL].environ(options))
+
+
 def command_text(capture: Capture) -> str:
     """The command as it was asked for; the worker puts its own paths in place of the names."""
     try:
         options = CAPTURE_TOOLS[capture.tool].options.parse(capture.options)
-        return capture_command.shell_text(capture_command.build_command(options, capture.target.argv))
+        return preview(options, capture.target.argv)
     except (OptionsError, TargetError) as error:
         return f"({error})"
 
@@ -126,6 +133,21 @@ def option_rows(capture: Capture) -> list[tuple[str, str]]:
     return [(name, text(capture.options[name])) for name in CAPTURE_TOOLS[capture.tool].options.READ if name in capture.options]
 
 
+def file_rows(capture: Capture) -> list[dict[str, Any]]:
+    """Return the files that the capture left, with what became of each; none of captures before files were rows."""
+    return [{"id": row.pk, "name": row.name, "what": row.what, "role": row.role, "bytes": row.bytes, "sha256": row.sha256,
+             "profile": row.profile_id, "profile_name": row.profile.name if row.profile else None, "kept": bool(row.key)}
+            for row in capture.files.select_related("profile")]
+
+
+def kept_file(capture: Capture, file_id: int) -> tuple[str, File[bytes]]:
+    """Return name and bytes of a kept file. Raises FileNotFoundError."""
+    row = capture.files.filter(pk=file_id).exclude(key="").first()
+    if row is None:
+        raise FileNotFoundError(f"capture {capture.pk} has no kept file {file_id}")
+    return row.name, default_storage.open(row.key, "rb")
+
+
 def capture_json(capture: Capture, log: bool = False) -> dict[str, Any]:
     """The row as the API and the page's script read it."""
     data = {
@@ -134,8 +156,9 @@ def capture_json(capture: Capture, log: bool = False) -> dict[str, Any]:
         "tags": capture.tags, "status": capture.status, "error": capture.error, "profile": capture.profile_id,
         "owner": capture.owner.get_username() if capture.owner else None, "worker": capture.worker,
         "created": capture.created, "started": capture.started, "finished": capture.finished,
+        "stopping": capture.stop_asked is not None,
     }
-    return {**data, "log": capture.log} if log else data
+    return {**data, "log": capture.log, "files": file_rows(capture)} if log else data
 
 
 def target_json(target: CaptureTarget, env: bool = False) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from django.db import transaction
+from django.db.models.functions import Now
 
 from profiles.capture import command as capture_command
 from profiles.capture import metric_names
@@ -18,6 +19,7 @@ from profiles.capture.tools.tool import TargetError
 from profiles.models import CAPTURE_LEASES, Capture, CaptureTarget
 from profiles.upload.services import tags_clean
 from workers import jobs
+from workers.leases import is_alive
 
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 EXAMPLES = (
@@ -78,8 +80,17 @@ def capture_problems(*, target: CaptureTarget | None, tool: str, options: Mappin
 
 
 def capture_stop(capture: Capture) -> bool:
-    """Stop a queued or running capture; its worker ends the tool within a second. False when it had ended already."""
-    stopped = Capture.objects.filter(pk=capture.pk, status__in=[Capture.Status.QUEUED, Capture.Status.RUNNING]).update(
+    """Stop a queued or running capture. False when it had ended already.
+
+    Its worker ends the tool within a second. Where the tool can finish its report, the first stop asks for that: the capture
+    goes on until the report is stored. A second one ends it at once.
+    """
+    tool = CAPTURE_TOOLS.get(capture.tool)
+    rows = Capture.objects.filter(pk=capture.pk)
+    stopped = 0
+    if tool is not None and tool.stop is not None:
+        stopped = rows.filter(is_alive(), status=Capture.Status.RUNNING, stop_asked=None).update(stop_asked=Now())
+    stopped = stopped or rows.filter(status__in=[Capture.Status.QUEUED, Capture.Status.RUNNING]).update(
         status=Capture.Status.CANCELLED, **CAPTURE_LEASES.ended())
     if stopped:
         publish_capture(Capture.objects.get(pk=capture.pk))
@@ -126,6 +137,6 @@ def example_targets() -> list[CaptureTarget]:
 def publish_capture(capture: Capture) -> None:
     """Tell the pages that watch it."""
     data = {"id": capture.pk, "status": capture.status, "error": capture.error, "worker": capture.worker,
-            "profile": capture.profile_id}
+            "profile": capture.profile_id, "stopping": capture.stop_asked is not None}
     jobs.publish(f"capture.{capture.pk}", "status", data)
     jobs.publish("home", "capture", {"id": capture.pk, "status": capture.status})

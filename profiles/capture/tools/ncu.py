@@ -34,6 +34,7 @@ from profiles.capture.tools.tool import (
     Group,
     Paths,
     Resolved,
+    Result,
     TargetError,
 )
 
@@ -217,7 +218,7 @@ TOOL = CaptureTool(
     name=NcuOptions.TOOL, title="Nsight Compute", heading="Counters with Nsight Compute",
     purpose="hardware counters of single kernels",
     note="Each launch is run again for every pass, 10 to 100 times slower: narrow it by name and count.",
-    options=NcuOptions, argv=build_argv, result="report.ncu-rep", installed=installed_ncu,
+    options=NcuOptions, argv=build_argv, results=(Result("report.ncu-rep"),), installed=installed_ncu,
     resolve=resolve,
     label=lambda options: f"ncu {options.kernel or 'all kernels'}",
     form=(

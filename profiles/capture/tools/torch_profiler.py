@@ -16,6 +16,7 @@ from profiles.capture.tools.tool import (
     Field,
     Group,
     Paths,
+    Result,
     TargetError,
 )
 
@@ -65,7 +66,7 @@ TOOL = CaptureTool(
     name=TorchOptions.TOOL, title="torch.profiler", heading="Trace with torch.profiler", purpose="a trace of whole steps",
     note="A step ends where the program calls `ridgepoint_step()`, which the launcher puts among Python's builtins; in a program "
          "that never does, at each `step()` of a torch optimizer. One that has neither is run again and recorded as a whole.",
-    options=TorchOptions, argv=build_argv, result="trace.json.gz", installed=lambda: package_version("torch"),
+    options=TorchOptions, argv=build_argv, results=(Result("trace*.json.gz"),), installed=lambda: package_version("torch"),
     runs_in_target=True, label=lambda options: "torch.profiler",
     form=(
         Field("steps", "Record", "choice", choices=STEPS),

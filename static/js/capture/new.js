@@ -3,6 +3,7 @@ import { checkForm } from "../lib/check_form.js";
 
 const form = /** @type {HTMLFormElement} */ (document.getElementById("capture-form"));
 const command = document.getElementById("capture-command");
+const slowdown = document.getElementById("capture-slowdown");
 const submit = /** @type {HTMLButtonElement} */ (document.getElementById("capture-submit"));
 const metrics = document.getElementById("capture-metrics");
 const why = document.getElementById("capture-why");
@@ -56,6 +57,8 @@ checkForm(form, {
   onAnswer: (answer) => {
     command.textContent = answer.command || "Not yet valid: see the fields.";
     tellMetrics(answer.metrics ?? []);
+    slowdown.hidden = !answer.slowdown;
+    slowdown.textContent = `Expected: ${answer.slowdown}`;
     tellQueue(answer.able, answer.queue);
   },
   onError: (error) => { command.textContent = `${error.error} ${error.hint}`; },

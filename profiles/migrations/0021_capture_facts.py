@@ -7,7 +7,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('profiles', '0019_fleet_hours'),
+        ('profiles', '0020_capture_files'),
     ]
 
     operations = [
