@@ -200,8 +200,8 @@ ARROWS = {
         "profiles.models profiles.capture.tools tuner.models tuner.trial tuner.cache.rules tuner.operators tuner.measure "
         "tuner.cache.entries tuner.gate.suites workers.core workers.tune",
     "workers.capture":
-        "profiles.trace profiles.models workers.jobs profiles.capture.tools profiles.capture profiles.ceilings "
-        "profiles.ceilings tuner.models workers.core workers.fresh",
+        "profiles.trace profiles.models profiles.rows workers.jobs profiles.capture.tools profiles.capture profiles.ceilings "
+        "tuner.models workers.core workers.fresh",
     "workers.gate":
         "profiles.models workers.jobs profiles.capture.tools profiles.capture tuner.models tuner.cache.rules tuner.measure "
         "tuner.devices tuner.gate.errors tuner.gate.suites tuner.gate.verdicts tuner.revalidation workers.core workers.fresh "

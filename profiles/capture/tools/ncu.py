@@ -191,6 +191,13 @@ def resolve(options: NcuOptions, paths: Paths) -> Resolved:
     return Resolved(replace(options, metrics=metrics), lines, {"metrics": found})
 
 
+def slowdown(options: NcuOptions) -> str:
+    """Return how much longer a profiled launch takes, where it was counted (docs/gpu.md: one launch, every section)."""
+    passes = "44 times with the full set on an H200" if options.set == "full" else "once for each pass"
+    limit = f"{options.launch_count:,} launches at most"
+    return f"each profiled launch runs again, {passes}, its memory restored in between; {limit}"
+
+
 def find_ncu() -> str | None:
     """Return the path of ncu: what RIDGEPOINT_NCU names, else the one on PATH, else the newest that NVIDIA installed."""
     named = os.environ.get("RIDGEPOINT_NCU")
@@ -217,9 +224,9 @@ _MONO = {"class": "mono", "spellcheck": "false"}
 TOOL = CaptureTool(
     name=NcuOptions.TOOL, title="Nsight Compute", heading="Counters with Nsight Compute",
     purpose="hardware counters of single kernels",
-    note="Each launch is run again for every pass, 10 to 100 times slower: narrow it by name and count.",
+    note="Narrow it by name and count: everything else runs on as fast as without.",
     options=NcuOptions, argv=build_argv, results=(Result("report.ncu-rep"),), installed=installed_ncu,
-    resolve=resolve,
+    resolve=resolve, slowdown=slowdown,
     label=lambda options: f"ncu {options.kernel or 'all kernels'}",
     form=(
         Field("kernel", "Kernels", "lines", "Regular expressions, one a line; a part of the name is enough. Empty: every kernel.",

@@ -200,6 +200,18 @@ def test_the_command_of_a_trace():
     ]
 
 
+def test_the_command_of_cycles_and_a_snapshot():
+    options = TorchOptions.parse({"skip_first": 10, "repeat": 2, "memory": "oom", "execution_trace": True, "all_threads": "on"})
+    argv = build_command(options, TARGET, Paths(python="/usr/bin/python3"))
+    assert shell_text(argv[argv.index("--active"):]) == (
+        "--active 3 --skip-first 10 --repeat 2 --memory oom --memory-entries 100000 --record-shapes --all-threads "
+        "--execution-trace --end-after -- -m train --lr 0.1")
+    assert options.steps_needed() == 20
+    assert "choose when" in errors(TorchOptions, steps="none")["memory"]
+    assert set(errors(TorchOptions, repeat=0, skip_first=-1, memory="always", memory_entries=1)) == {
+        "repeat", "skip_first", "memory", "memory_entries"}
+
+
 @pytest.mark.parametrize(
     "target", [["./a.out"], ["{python}", "-c", "1"], ["{python}"], ["{python}", "-m"], ["bash", "x.py"]]
 )
