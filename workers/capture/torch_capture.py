@@ -27,7 +27,8 @@ from typing import Any
 
 EXIT_NO_TRACE = 75
 STEPS_AFTER = 3         # made without the profiler before the program is ended: what a step takes without it
-SNAPSHOT, ONLY_SNAPSHOT, CYCLE, EXECUTION_TRACE = "snapshot*.pickle", "only-snapshot*.pickle", "cycle-{}*.json.gz", "execution_trace*.json"
+SNAPSHOT, ONLY_SNAPSHOT = "snapshot*.pickle", "only-snapshot*.pickle"
+CYCLE, EXECUTION_TRACE = "cycle-{}*.json.gz", "execution_trace*.json"
 FLAGS = ("--record-shapes", "--with-stack", "--profile-memory", "--with-flops", "--with-modules", "--all-threads", "--sync-events",
          "--execution-trace", "--end-after")
 
