@@ -44,6 +44,7 @@ TOP = ("webapp", "webapp.*", "*.apps", "*.urls", "*.admin", "*.management", "*.m
 # feature -> the features that it may import; each stands above it
 ARROWS = {
     "profiles.trace": "",
+    "profiles.programs": "",
     "profiles.analysis.core": "profiles.trace",
     "profiles.analysis.kernel": "profiles.trace profiles.analysis.core",
     "profiles.analysis.compare": "profiles.trace profiles.analysis.core profiles.analysis.kernel",
@@ -55,7 +56,7 @@ ARROWS = {
     "profiles.ingest.logs": "profiles.trace profiles.ingest.core",
     "profiles.ingest.nccl": "profiles.trace profiles.ingest.core profiles.ingest.logs",
     "profiles.ingest.ncu": "profiles.trace profiles.analysis.core profiles.ingest.core",
-    "profiles.ingest.nsys": "profiles.trace profiles.analysis.core profiles.ingest.core profiles.ingest.ncu",
+    "profiles.ingest.nsys": "profiles.trace profiles.programs profiles.analysis.core profiles.ingest.core profiles.ingest.ncu",
     "profiles.ingest.other": "profiles.trace profiles.analysis.core profiles.ingest.core",
     "profiles.ingest.perfetto": "profiles.trace profiles.analysis.core profiles.ingest.core profiles.ingest.chrome",
     "profiles.ingest.samplers": "profiles.trace profiles.ingest.core profiles.ingest.chrome",
@@ -87,7 +88,7 @@ ARROWS = {
         "profiles.trace profiles.analysis.core profiles.analysis.kernel profiles.analysis.compare profiles.analysis.trace "
         "profiles.ingest.core profiles.ingest.nccl profiles.ingest profiles.models workers.jobs profiles.rows profiles.store "
         "profiles.families",
-    "profiles.capture.tools": "",
+    "profiles.capture.tools": "profiles.programs",
     "profiles.capture":
         "profiles.analysis.core profiles.analysis.compare profiles.models workers.jobs profiles.store profiles.compare "
         "profiles.advice profiles.upload profiles.capture.tools",
@@ -192,7 +193,7 @@ ARROWS = {
         "tuner.texts tuner.gate.errors tuner.gate.stats tuner.gate.builds tuner.gate.suites tuner.gate.baselines "
         "tuner.gate.environments tuner.gate.notify tuner.gate.regressions tuner.gate.verdicts tuner.query_api",
     "tuner.search.scores": "profiles.theme tuner.trial tuner.measure tuner.search",
-    "workers.core": "workers.jobs profiles.ingest.nsys profiles.capture.tools tuner.trial tuner.wire tuner.team tuner.measure",
+    "workers.core": "workers.jobs profiles.programs profiles.capture.tools tuner.trial tuner.wire tuner.team tuner.measure",
     "workers.tune":
         "workers.jobs tuner.models tuner.trial tuner.cache.rules tuner.operators tuner.wire tuner.team tuner.measure "
         "tuner.search tuner.devices tuner.jobs workers.core",

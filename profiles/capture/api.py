@@ -15,6 +15,7 @@ from rest_framework.views import APIView
 from profiles.capture import command as capture_command
 from profiles.capture import metric_names, selectors, services
 from profiles.capture.tools import CAPTURE_TOOLS
+from profiles.capture.tools.tool import Paths
 from profiles.models import Capture, CaptureTarget
 
 JSON = OpenApiTypes.OBJECT
@@ -92,15 +93,16 @@ class CapturePreviewApi(APIView):
         asked.is_valid(raise_exception=True)
         given: dict[str, Any] = asked.validated_data
         target = CaptureTarget.objects.filter(pk=given["target"]).first()
-        fields = services.capture_problems(target=target, tool=given["tool"], options=given["options"])
-        able = selectors.ability()[given["tool"]]
+        fields, able = services.capture_problems(target=target, tool=given["tool"], options=given["options"])
+        able = able or selectors.ability()[given["tool"]]
         told: dict[str, Any] = {"command": "", "argv": [], "fields": fields, "environ": {}, "slowdown": "",
                                 "able": able.able, "queue": selectors.queue_text(able), "metrics": []}
         if not fields and target is not None:
-            tool = CAPTURE_TOOLS[given["tool"]]
+            tool, paths = CAPTURE_TOOLS[given["tool"]], Paths(installed=able.installed)
             options = tool.options.parse(given["options"])
-            told |= {"command": selectors.preview(options, target.argv), "environ": dict(tool.environ(options)),
-                     "argv": capture_command.build_command(options, target.argv), "slowdown": tool.slowdown(options),
+            told |= {"command": selectors.preview(options, target.argv, able.installed),
+                     "argv": capture_command.build_command(options, target.argv, paths),
+                     "environ": dict(tool.environ(options, paths)), "slowdown": tool.slowdown(options),
                      "metrics": [match.as_json() for match in metric_names.matches(options, able.gpu)]}
         return Response(told)
 

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from profiles.capture.tools import CAPTURE_TOOLS
+from profiles.capture.tools import CAPTURE_TOOLS, launchers
 from profiles.capture.tools.options import Options
 from profiles.capture.tools.tool import PYTHON, Paths, TargetError
 
@@ -34,7 +34,14 @@ def build_command(options: Options, target: Sequence[str], paths: Paths | None =
     paths = paths or Paths()
     paths = replace(paths, program=paths.program or tool.name)
     program = [paths.python if part == PYTHON else part for part in target]
-    return tool.argv(options, program, f"{paths.folder}/{tool.result}", paths)
+    several = launchers.starts_several(target)
+    if several and tool.one_process:
+        raise TargetError(f"the target starts several processes ({several}): {tool.one_process}")
+    if several and getattr(options, "launcher", launchers.PROGRAM) != launchers.PROGRAM and tool.gpus(options) > 1:
+        raise TargetError(f"the target begins with {several} itself", "launcher")
+    rank = launchers.rank_variable(options)
+    report = tool.results[0].name.replace("*", f"-rank%q{{{rank}}}" if rank else "")
+    return launchers.launch(options, tool.argv(options, program, f"{paths.folder}/{report}", paths), paths)
 
 
 def shell_text(argv: Sequence[str], environ: Mapping[str, str] | None = None) -> str:

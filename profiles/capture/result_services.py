@@ -66,6 +66,17 @@ def results_store(capture: Capture, worker: str, found: Sequence[Found], *, name
         raise
 
 
+def results_keep(capture: Capture, worker: str, found: Sequence[Found]) -> None:
+    """Keep for download what a capture left that cannot become a profile. Raises TraceError, with nothing stored."""
+    try:
+        with transaction.atomic():
+            if CAPTURE_LEASES.rows_held_by(worker).select_for_update().filter(pk=capture.pk).exists():
+                CaptureFile.objects.bulk_create([_kept(capture, each) for each in found])
+    except BaseException:
+        capture_objects_delete(capture.pk)
+        raise
+
+
 def _profile(capture: Capture, found: Sequence[Found], name: str, notes: str) -> Profile:
     with ExitStack() as opened:
         files = [File(opened.enter_context(each.path.open("rb")), name=f"capture-{capture.pk}-{each.path.name}") for each in found]
@@ -81,6 +92,7 @@ def _rows_of_profile(capture: Capture, found: Sequence[Found], profile: Profile)
 
 
 def _kept(capture: Capture, found: Found) -> CaptureFile:
+    """Store one file for download, whatever its role was to be."""
     with found.path.open("rb") as stream:
         stored = bytes_store(capture_prefix(capture.pk), File(stream, name=found.path.name))
     return CaptureFile(capture=capture, role=KEPT, what=found.result.what, **stored)

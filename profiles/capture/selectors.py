@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from django.core.files.base import File
@@ -14,7 +14,7 @@ from django.db.models import QuerySet
 from profiles.capture import command as capture_command
 from profiles.capture.tools import CAPTURE_TOOLS
 from profiles.capture.tools.options import Options, OptionsError
-from profiles.capture.tools.tool import TargetError
+from profiles.capture.tools.tool import CaptureTool, Paths, TargetError
 from profiles.models import Capture, CaptureTarget
 from workers import jobs
 
@@ -28,7 +28,8 @@ class Ability:
     able: bool
     why: str                    # a sentence for the page: what would run it, or what is missing
     workers: tuple[str, ...] = ()
-    gpu: str = ""
+    gpu: str = ""               # "": on a worker without one
+    installed: Mapping[str, str] = field(default_factory=dict)      # what the tool says of itself on the first of the workers
 
     def as_json(self) -> dict[str, Any]:
         return {"able": self.able, "why": self.why, "workers": list(self.workers), "gpu": self.gpu}
@@ -36,8 +37,14 @@ class Ability:
 
 def ability() -> dict[str, Ability]:
     """Return who can use each tool now, by tool, from what the living workers announce."""
-    serving = [worker for worker in jobs.workers() if "gpu" in worker.get("queues", ())]
-    return {tool: _ability(tool, serving) for tool in CAPTURE_TOOLS}
+    serving = _serving()
+    return {name: _ability(tool, serving, 0 if tool.without_gpu else 1) for name, tool in CAPTURE_TOOLS.items()}
+
+
+def ability_for(options: Options) -> Ability:
+    """Return who can capture with these options now: their tool, and the GPUs that they ask for."""
+    tool = CAPTURE_TOOLS[options.TOOL]
+    return _ability(tool, _serving(), tool.gpus(options))
 
 
 def ability_sentence(able: Mapping[str, Ability]) -> str:
@@ -46,25 +53,35 @@ def ability_sentence(able: Mapping[str, Ability]) -> str:
     if not ready:
         return f"Nobody can capture at the moment. {next(iter(able.values())).why}"
     lacking = next((f" {one.why}" for one in able.values() if not one.able), "")
-    return f"{able[ready[0]].gpu} can be captured now with {' and '.join(CAPTURE_TOOLS[tool].title for tool in ready)}.{lacking}"
+    what = next((able[tool].gpu for tool in ready if able[tool].gpu), "What needs no GPU")
+    return f"{what} can be captured now with {' and '.join(CAPTURE_TOOLS[tool].title for tool in ready)}.{lacking}"
 
 
-def _ability(tool: str, serving: list[dict[str, Any]]) -> Ability:
-    title = CAPTURE_TOOLS[tool].title
+def _serving() -> list[dict[str, Any]]:
+    return [worker for worker in jobs.workers() if "gpu" in worker.get("queues", ())]
+
+
+def _ability(tool: CaptureTool, serving: list[dict[str, Any]], gpus: int) -> Ability:
+    """`gpus`: how many are needed; 0 where any worker will do."""
     if not serving:
         return Ability(False, f"No gpu worker is running: {START_ONE}.")
-    with_gpu = [worker for worker in serving if worker.get("gpus")]
-    if not with_gpu:
+    fitting = [worker for worker in serving if len(worker.get("gpus") or ()) >= gpus]
+    if not fitting:
+        most = max(serving, key=lambda worker: len(worker.get("gpus") or ()))
+        if most.get("gpus"):
+            return Ability(False, f"{gpus} GPUs are asked for; the worker with most has {len(most['gpus'])} ({most.get('host')}).")
         hosts = ", ".join(sorted({str(worker.get("host")) for worker in serving}))
         return Ability(False, f"The gpu worker on {hosts} sees no NVIDIA GPU: {START_ONE}, and check nvidia-smi there.")
-    having = [worker for worker in with_gpu if "missing" not in _tool(worker, tool)]
+    having = sorted((worker for worker in fitting if "missing" not in _tool(worker, tool.name)),
+                    key=lambda worker: not worker.get("gpus"))       # with a GPU first
     if not having:
-        worker = with_gpu[0]
-        why = _tool(worker, tool)["missing"]
-        return Ability(False, f"The gpu worker on {worker.get('host')} has no {title}: {why}.")
-    card, version = having[0]["gpus"][0]["name"], _tool(having[0], tool)
-    return Ability(True, f"{title} {version.get('version', '')} on {card} ({having[0].get('host')})",
-                   tuple(str(worker["name"]) for worker in having), card)
+        why = _tool(fitting[0], tool.name)["missing"]
+        return Ability(False, f"The gpu worker on {fitting[0].get('host')} has no {tool.title}: {why}.")
+    first, said = having[0], _tool(having[0], tool.name)
+    card = first["gpus"][0]["name"] if first.get("gpus") else ""
+    where = f"on {card} ({first.get('host')})" if card else f"on {first.get('host')}, without a GPU: {tool.without_gpu}"
+    return Ability(True, f"{tool.title} {said.get('version', '')} {where}", tuple(str(worker["name"]) for worker in having),
+                   card, said)
 
 
 def _tool(worker: Mapping[str, Any], tool: str) -> Mapping[str, str]:
@@ -110,9 +127,14 @@ def target_of(profile_id: str) -> str:
     return str(made.target_id) if made else ""
 
 
-def preview(options: Options, target: Sequence[str]) -> str:
-    """Return the command with its variables as a page shows it. Raises TargetError."""
-    return capture_command.shell_text(capture_command.build_command(options, target), CAPTURE_TOOLS[options.TOOL].environ(options))
+def preview(options: Options, target: Sequence[str], installed: Mapping[str, str] | None = None) -> str:
+    """Return the command with its variables as a page shows it. `installed`: what the tool says where it would run.
+
+    Raises TargetError.
+    """
+    paths = Paths(installed=installed or {})
+    return capture_command.shell_text(capture_command.build_command(options, target, paths),
+                                      CAPTURE_TOOLS[options.TOOL].environ(options, paths))
 
 
 def command_text(capture: Capture) -> str:

@@ -12,10 +12,11 @@ from django.db.models.functions import Now
 from profiles.capture import command as capture_command
 from profiles.capture import metric_names
 from profiles.capture import selectors as capture_selectors
+from profiles.capture.selectors import Ability
 from profiles.capture.tools import CAPTURE_TOOLS
 from profiles.capture.tools.ncu_metrics import MetricsError
 from profiles.capture.tools.options import OptionsError
-from profiles.capture.tools.tool import TargetError
+from profiles.capture.tools.tool import Paths, TargetError
 from profiles.models import CAPTURE_LEASES, Capture, CaptureTarget
 from profiles.upload.services import tags_clean
 from workers import jobs
@@ -41,8 +42,7 @@ class CaptureRefused(ValueError):
 def capture_create(*, owner: Any, target: CaptureTarget | None, tool: str, options: Mapping[str, Any], build: str = "",
                    model: str = "", tags: Iterable[str] = ()) -> Capture:
     """Queue a capture; a gpu worker is woken on commit. Raises CaptureRefused with every reason at once."""
-    errors = capture_problems(target=target, tool=tool, options=options)
-    able = capture_selectors.ability().get(tool)
+    errors, able = capture_problems(target=target, tool=tool, options=options)
     if able is not None and not able.able:
         errors[""] = able.why
     if errors or target is None:        # whom `capture_problems` names
@@ -56,27 +56,29 @@ def capture_create(*, owner: Any, target: CaptureTarget | None, tool: str, optio
     return capture
 
 
-def capture_problems(*, target: CaptureTarget | None, tool: str, options: Mapping[str, Any]) -> dict[str, str]:
-    """Return what is wrong with a request, by field, and what would be valid."""
+def capture_problems(*, target: CaptureTarget | None, tool: str,
+                     options: Mapping[str, Any]) -> tuple[dict[str, str], Ability | None]:
+    """Return what is wrong with a request, by field, and what would be valid; and who could run it, where it is known what."""
     errors: dict[str, str] = {}
     if target is None or not target.enabled:
         errors["target"] = "choose one of the enabled targets"
     if tool not in CAPTURE_TOOLS:
-        return {**errors, "tool": f"one of {', '.join(CAPTURE_TOOLS)}"}
+        return {**errors, "tool": f"one of {', '.join(CAPTURE_TOOLS)}"}, None
     try:
         parsed = CAPTURE_TOOLS[tool].options.parse(options)
     except OptionsError as error:
-        return {**errors, **error.errors}
+        return {**errors, **error.errors}, capture_selectors.ability()[tool]
+    able = capture_selectors.ability_for(parsed)
     try:
-        metric_names.matches(parsed, capture_selectors.ability()[tool].gpu)
+        metric_names.matches(parsed, able.gpu)
     except MetricsError as error:
         errors["metrics"] = str(error)
     if target is not None:
         try:
-            capture_command.build_command(parsed, target.argv)
+            capture_command.build_command(parsed, target.argv, Paths(installed=able.installed))
         except TargetError as error:
-            errors["target"] = str(error)
-    return errors
+            errors[error.field] = str(error)
+    return errors, able
 
 
 def capture_stop(capture: Capture) -> bool:

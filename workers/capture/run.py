@@ -10,12 +10,14 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NoReturn
 
 from django.utils import timezone
 
 from profiles import scratch
 from profiles.capture import command as capture_command
-from profiles.capture.result_services import results_find, results_store
+from profiles.capture.result_services import Found, results_find, results_keep, results_store
+from profiles.capture.selectors import ability_for
 from profiles.capture.services import publish_capture
 from profiles.capture.tools import CAPTURE_TOOLS
 from profiles.capture.tools.options import Options, OptionsError
@@ -95,19 +97,24 @@ def _claim(capture_id: int, worker: str) -> Capture | None:
 def _capture(capture: Capture, worker: str, folder: Path) -> None:
     text = CaptureLog(capture.pk, worker)
     options = _options(capture)
-    cards = _cards(capture, worker) if CAPTURE_TOOLS[capture.tool].needs_gpu(options) else None
+    count = CAPTURE_TOOLS[capture.tool].gpus(options)
+    cards = _cards(capture, worker, options, count) if count else []
+    missing = not CAPTURE_TOOLS[capture.tool].runs_in_target and "missing" in CAPTURE_TOOLS[capture.tool].installed()
+    if missing and set(ability_for(options).workers) - {worker}:
+        _hand_on(capture, worker)
     plan = make_plan(capture, options, folder)
     text.add(f"$ {_shown(plan)}")
     for line in plan.resolved.lines:
         text.add(line)
     facts_store(capture, worker, plan.resolved.facts)
     began_s = time.monotonic()
-    ended = _run(plan, {}, text) if cards is None else _run_on_gpu(capture, cards, plan, text)
+    ended = _run_on_gpus(capture, cards, count, plan, text) if count else _run(plan, {}, text)
     facts_store(capture, worker, {"wall_s": round(time.monotonic() - began_s, 2), **said_by_tool(folder)})
     text.flush(force=True)              # of a tool that fails at once, the last lines say why
     after = _after(plan, text)
     found = results_find(folder, plan.tool.results)
     if not any(each.result.role == PROFILE for each in found):
+        _keep(capture, worker, found)
         raise _no_result(plan, after or ended, text)
     if ended.told:
         text.add(f"ridgepoint: ended by the {ended.told}; what it had recorded is kept")
@@ -124,6 +131,14 @@ def _capture(capture: Capture, worker: str, folder: Path) -> None:
         raise Cancelled
 
 
+def _keep(capture: Capture, worker: str, found: Sequence[Found]) -> None:
+    """Keep what there is beside a profile that could not be made; too large to keep: the capture fails all the same."""
+    try:
+        results_keep(capture, worker, found)
+    except TraceError as error:
+        log.warning("capture %s: %s", capture.pk, error)
+
+
 def _options(capture: Capture) -> Options:
     """Return the options, checked again. Raises CaptureError."""
     try:
@@ -132,27 +147,37 @@ def _options(capture: Capture) -> Options:
         raise CaptureError("options", str(error), "queue the capture again with valid options") from error
 
 
-def _cards(capture: Capture, worker: str) -> list[gpu.Gpu]:
+def _cards(capture: Capture, worker: str, options: Options, count: int) -> list[gpu.Gpu]:
     """Return the GPUs of this worker that it may run on. Raises CaptureError; Cancelled where another worker has them."""
     here = gpu.gpus()
+    cards = captured.capture_gpus(capture, here)
+    if len(cards) >= count:
+        return cards
+    if here and not cards:              # of a suite whose GPU another worker has
+        _hand_on(capture, worker)
+    if set(ability_for(options).workers) - {worker}:
+        _hand_on(capture, worker)
     if not here:
         raise CaptureError("GPU", "this worker sees no NVIDIA GPU", "check nvidia-smi on the worker")
-    cards = captured.capture_gpus(capture, here)
-    if not cards:
-        CAPTURE_LEASES.hand_back(worker, capture.pk)     # of a suite whose GPU another worker has: the sweep wakes that one
-        raise Cancelled
-    return cards
+    raise CaptureError("GPU", f"this worker has {len(here)} GPUs, the capture asks for {count}", "ask for fewer processes")
 
 
-def _run_on_gpu(capture: Capture, cards: Sequence[gpu.Gpu], plan: Plan, text: CaptureLog) -> Ended:
-    """Run the tool on a GPU of its own. Raises NoLease where it is stopped before one is free."""
+def _hand_on(capture: Capture, worker: str) -> NoReturn:
+    """Let another worker have it, whom the sweep wakes."""
+    CAPTURE_LEASES.hand_back(worker, capture.pk)
+    raise Cancelled
+
+
+def _run_on_gpus(capture: Capture, cards: Sequence[gpu.Gpu], count: int, plan: Plan, text: CaptureLog) -> Ended:
+    """Run the tool on GPUs of its own, leased together. Raises NoLease where it is stopped before they are free."""
     def stopped() -> bool:
         return not text.flush(force=True) or text.stop_asked
 
-    with gpu.lease(cards, should_stop=stopped) as card:
-        text.add(f"ridgepoint: on {card.name} (GPU {card.index}, driver {card.driver})")
-        return _run(plan, {"CUDA_VISIBLE_DEVICES": card.uuid,
-                           **captured.capture_environ(capture, card, Path(plan.paths.folder))}, text)
+    with gpu.lease_several(cards, count, should_stop=stopped) as held:
+        for card in held:
+            text.add(f"ridgepoint: on {card.name} (GPU {card.index}, driver {card.driver})")
+        return _run(plan, {"CUDA_VISIBLE_DEVICES": ",".join(card.uuid for card in held),
+                           **captured.capture_environ(capture, held[0], Path(plan.paths.folder))}, text)
 
 
 def _run(plan: Plan, environ: dict[str, str], text: CaptureLog) -> Ended:
@@ -170,7 +195,7 @@ def _after(plan: Plan, text: CaptureLog) -> Ended | None:
 
 
 def _shown(plan: Plan) -> str:
-    return capture_command.shell_text(plan.argv, plan.tool.environ(plan.options))
+    return capture_command.shell_text(plan.argv, plan.tool.environ(plan.options, plan.paths))
 
 
 def make_plan(capture: Capture, options: Options, folder: Path) -> Plan:
@@ -179,7 +204,7 @@ def make_plan(capture: Capture, options: Options, folder: Path) -> Plan:
     installed = {} if tool.runs_in_target else tool.installed()
     if "missing" in installed:
         raise CaptureError(tool.name, installed["missing"], f"install {tool.title} on the worker")
-    paths = Paths(installed.get("path", ""), python=sys.executable, project=str(PROJECT), folder=str(folder))
+    paths = Paths(installed.get("path", ""), python=sys.executable, project=str(PROJECT), folder=str(folder), installed=installed)
     try:
         resolved = tool.resolve(options, paths)
     except TargetError as error:
@@ -187,11 +212,13 @@ def make_plan(capture: Capture, options: Options, folder: Path) -> Plan:
     try:
         argv = capture_command.build_command(resolved.options, target.argv, paths)
     except TargetError as error:
-        raise CaptureError(f"target {target.name}", str(error), "change the target") from error
+        where = f"target {target.name}" if error.field == "target" else error.field
+        raise CaptureError(where, str(error), "change it, and capture again") from error
     cwd = Path(target.cwd) if target.cwd else PROJECT
     if not cwd.is_dir():
         raise CaptureError(f"target {target.name}", f"the worker has no folder {cwd}", "change the target's folder")
-    environ = {**safe_environment(), "PYTHONUNBUFFERED": "1", **target.env, **_build_environment(capture), **tool.environ(options)}
+    environ = {**safe_environment(), "PYTHONUNBUFFERED": "1", **target.env, **_build_environment(capture),
+               **tool.environ(options, paths)}
     return Plan(tool, options, argv, paths, cwd, environ, resolved)
 
 
@@ -226,5 +253,6 @@ def _failure(plan: Plan, status: int, text: CaptureLog) -> CaptureError:
     for failure in (_NO_GPU, *plan.tool.failures, _NOT_STARTED):
         if re.search(failure.pattern, text.tail, re.IGNORECASE):
             return CaptureError(where, failure.what, failure.hint)
-    last = next((line for line in reversed(text.tail.splitlines()) if line.strip()), "it printed nothing")
+    last = next((line for line in reversed(text.tail.splitlines()) if line.strip() and not line.startswith("$ ")),
+                "it printed nothing")
     return CaptureError(where, f"no report was written; the last line was: {last[:300]}", "the log has the whole story")

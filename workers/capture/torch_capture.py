@@ -3,6 +3,8 @@
     python torch_capture.py --out trace.json.gz --wait 1 --warmup 1 --active 3 -- script.py ARGUMENTS…
     python torch_capture.py … -- -m module ARGUMENTS…
 
+%q{NAME} in the trace's name stands for a variable of the process, such as its RANK.
+
 What counts as a step, first that applies:
 1. a call of `ridgepoint_step()`, which this launcher puts among the builtins, at the end of each step;
 2. a call of `step()` of any torch optimizer.
@@ -20,6 +22,7 @@ import gzip
 import importlib.util
 import inspect
 import os
+import re
 import shutil
 import sys
 import time
@@ -91,7 +94,9 @@ def parse(argv: list[str]) -> argparse.Namespace:
     for name in FLAGS:
         parser.add_argument(name, action="store_true")
     parser.add_argument("program", nargs="+")
-    return parser.parse_args(argv)
+    options = parser.parse_args(argv)
+    options.out = re.sub(r"%q\{(\w+)\}", lambda name: os.environ.get(name[1], ""), options.out)       # a file for each rank
+    return options
 
 
 def whole(argv: list[str]) -> list[str]:

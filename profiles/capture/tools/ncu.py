@@ -57,6 +57,8 @@ CLOCKS = {"none": "left alone, as in production", "base": "locked to the base cl
 PROCESSES = {"all": "the program and its children", "application-only": "the program alone"}
 GRAPHS = {"node": "each kernel of a CUDA graph", "graph": "a CUDA graph as one"}
 FOLDERS = "RIDGEPOINT_NCU_SECTIONS"       # on the worker: NAME=/folder, several with ":" between
+ONE_PROCESS = ("ncu runs each kernel again for every pass, and a collective that one rank runs again waits for the others "
+               "for ever: capture one process, or the job with Nsight Systems")
 _SECTION = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,99}")
 _METRIC = re.compile(r"((group|breakdown|pmsampling):)?[A-Za-z][A-Za-z0-9_]*__[A-Za-z0-9_.]+")
 _WILDCARD = re.compile(r"[A-Za-z*?][A-Za-z0-9_*?]*[A-Za-z0-9_.*?]*")
@@ -64,7 +66,7 @@ _NVTX = re.compile(r"[A-Za-z0-9_@][A-Za-z0-9_@ .:/\[\]*+-]{0,199}")
 _RANGE_FILTER = re.compile(r"(yes|no|on|off)?:[0-9\[\]|-]{0,60}:[0-9\[\]|-]{0,60}")
 _KERNEL_ID = re.compile(r"[0-9]{0,9}:[0-9]{0,9}:((regex:)?[^:\s\x00-\x1f-][^:\x00-\x1f]{0,199}:[0-9]{0,9}|:[0-9]{1,9})")
 _FOLDER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,39}")
-read_nvtx_range = text_like(_NVTX, "step/ or Domain@range/, at most 200 characters")
+read_nvtx_range = text_like(_NVTX, "such as step/ or Domain@range/, at most 200 characters, no dash at its start")
 
 
 def read_metrics(value: Any) -> tuple[str, ...]:
@@ -114,15 +116,16 @@ class NcuOptions(Options):
     import_source: bool = True             # source lines into the report
 
     TOOL = "ncu"
+    REFUSED = {"processes": ONE_PROCESS, "launcher": ONE_PROCESS}
     READ = {
         "kernel": read_regexes, "set": choice_of(SETS), "sections": names_like(_SECTION, "SpeedOfLight"),
         "metrics": read_metrics, "launch_skip": whole_number(0, 10**9),
         "launch_count": whole_number(1, MAX_LAUNCHES), "replay_mode": choice_of(REPLAY), "cache_control": choice_of(CACHE),
         "clock_control": choice_of(CLOCKS), "nvtx_include": read_nvtx_range, "nvtx_exclude": read_nvtx_range,
-        "range_filter": text_like(_RANGE_FILTER, ":2: or yes:1:[2-4]"),
-        "kernel_id": text_like(_KERNEL_ID, "::matmul:2 or :7:regex:^gemm:"),
+        "range_filter": text_like(_RANGE_FILTER, "such as :2: or yes:1:[2-4]"),
+        "kernel_id": text_like(_KERNEL_ID, "such as ::matmul:2 or :7:regex:^gemm:"),
         "target_processes": choice_of(PROCESSES), "graph_profiling": choice_of(GRAPHS),
-        "section_folder": text_like(_FOLDER, "team: a name, not a path"), "pm_sampling_interval": whole_number(0, 10**9),
+        "section_folder": text_like(_FOLDER, "such as team: a name, not a path"), "pm_sampling_interval": whole_number(0, 10**9),
         "warp_sampling_interval": read_sampling, "import_source": read_yes_or_no, "time_limit_s": whole_number(*TIME_LIMIT_S)}
 
     def problems(self) -> dict[str, str]:
@@ -225,7 +228,7 @@ TOOL = CaptureTool(
     name=NcuOptions.TOOL, title="Nsight Compute", heading="Counters with Nsight Compute",
     purpose="hardware counters of single kernels",
     note="Narrow it by name and count: everything else runs on as fast as without.",
-    options=NcuOptions, argv=build_argv, results=(Result("report.ncu-rep"),), installed=installed_ncu,
+    one_process=ONE_PROCESS, options=NcuOptions, argv=build_argv, results=(Result("report.ncu-rep"),), installed=installed_ncu,
     resolve=resolve, slowdown=slowdown,
     label=lambda options: f"ncu {options.kernel or 'all kernels'}",
     form=(

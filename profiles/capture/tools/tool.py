@@ -23,7 +23,11 @@ KEPT = "kept"                  # kept beside the capture for download
 
 
 class TargetError(ValueError):
-    """The target cannot be run by this tool; the text says why."""
+    """The target cannot be run by this tool, or not with these options (`field`: the one that is wrong); the text says why."""
+
+    def __init__(self, text: str, field: str = "target") -> None:
+        super().__init__(text)
+        self.field = field
 
 
 @dataclass(frozen=True)
@@ -34,6 +38,7 @@ class Paths:
     python: str = "python"
     project: str = ""          # Ridgepoint's folder
     folder: str = "."          # the result is written into it
+    installed: Mapping[str, str] = field(default_factory=dict)     # what the tool says of itself there; {} where nobody said
 
 
 @dataclass(frozen=True)
@@ -108,24 +113,31 @@ class CaptureTool:
     note: str                                                   # below its fields; `code` between backticks
     options: type[Options]
     form: tuple[Field | Group, ...]
-    argv: Callable[[Any, Sequence[str], str, Paths], list[str]]      # of options, program, the first result's path and paths
+    argv: Callable[[Any, Sequence[str], str, Paths], list[str]]
+    # ^ of options, program, the first result's path and paths; %q{NAME} in that path stands for a variable of each process
     results: tuple[Result, ...]                                 # the first is what the capture is for
     label: Callable[[Any], str]                                 # of options: ends the profile's name
     installed: Callable[[], dict[str, str]]                     # {"version", maybe "path"} on this host, or {"missing": why}
     failures: tuple[Failure, ...]                               # the first that the log shows is told
     resolve: Callable[[Any, Paths], Resolved] = lambda options, paths: Resolved(options)     # on the worker; raises TargetError
     runs_in_target: bool = False         # in the target's own interpreter: what the worker's lacks refuses no run
-    environ: Callable[[Any], Mapping[str, str]] = lambda options: {}       # variables beside the worker's and the target's
+    environ: Callable[[Any, Paths], Mapping[str, str]] = lambda options, paths: {}     # beside the worker's and the target's
     after: Callable[[Any, Sequence[str], Paths], list[list[str]]] = lambda options, files, paths: []
     # ^ commands that run once the program has ended, in turn, of the files' names that lie in the folder by then
     needs_gpu: Callable[[Any], bool] = lambda options: True
+    without_gpu: str = ""                # what it can record where there is no GPU, for people; "": nothing
     stop: Stop | None = None             # None: Stop ends it at once and nothing is kept
+    one_process: str = ""                # why it cannot record several processes of a job; "": it can
     slowdown: Callable[[Any], str] = lambda options: ""         # expected, for people: "10 to 100 times slower"
 
     @property
     def result(self) -> str:
         """The name of the file that the capture is for, of one process."""
         return self.results[0].plain
+
+    def gpus(self, options: Any) -> int:
+        """Return how many GPUs a capture with these options leases: one a process, or none."""
+        return int(getattr(options, "processes", 1)) if self.needs_gpu(options) else 0
 
     @property
     def fields(self) -> tuple[Field, ...]:

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from profiles.capture.tools.installed import package_version
-from profiles.capture.tools.options import TIME_LIMIT_S, Options, choice_of, read_yes_or_no, whole_number
+from profiles.capture.tools.launchers import PROCESS_FIELDS, PROGRAM, READ_PROCESSES, ProcessOptions
+from profiles.capture.tools.options import TIME_LIMIT_S, choice_of, read_yes_or_no, whole_number
 from profiles.capture.tools.tool import (
     COMMON_FAILURES,
     KEPT,
@@ -35,7 +36,7 @@ _FLAGS = ("record_shapes", "with_stack", "profile_memory", "with_flops", "with_m
 
 
 @dataclass(frozen=True)
-class TorchOptions(Options):
+class TorchOptions(ProcessOptions):
     """A trace by torch.profiler."""
 
     steps: str = "auto"
@@ -61,12 +62,12 @@ class TorchOptions(Options):
         "steps": choice_of(STEPS), "skip_first": whole_number(0, MAX_SKIPPED), "wait": whole_number(0, MAX_STEPS),
         "warmup": whole_number(0, MAX_STEPS), "active": whole_number(1, MAX_STEPS), "repeat": whole_number(1, 20),
         **dict.fromkeys(_FLAGS, read_yes_or_no), "memory": choice_of(MEMORY), "memory_entries": whole_number(1000, 5_000_000),
-        "time_limit_s": whole_number(*TIME_LIMIT_S)}
+        **READ_PROCESSES, "time_limit_s": whole_number(*TIME_LIMIT_S)}
 
     def problems(self) -> dict[str, str]:
         if self.steps == "none" and self.memory == "off":
             return {"memory": "without a trace, choose when the memory snapshot is written"}
-        return {}
+        return super().problems()
 
     def steps_needed(self) -> int:
         """Return how many steps the program must make until the last trace is written."""
@@ -75,6 +76,8 @@ class TorchOptions(Options):
 
 def build_argv(options: TorchOptions, program: Sequence[str], trace: str, paths: Paths) -> list[str]:
     """Return the command that writes `trace`: the launcher goes between the interpreter and the script. Raises TargetError."""
+    if options.processes > 1 and options.launcher == PROGRAM:
+        raise TargetError("torch.profiler records from inside each process: choose what starts them", "launcher")
     if program[0] != paths.python and not PurePosixPath(program[0]).name.startswith("python"):
         raise TargetError("torch.profiler records from inside Python: the target must begin with {python} or python")
     if len(program) < 2 or not ((program[1] == "-m" and len(program) > 2) or program[1].endswith(".py")):
@@ -133,6 +136,7 @@ TOOL = CaptureTool(
             Field("memory", "Write a snapshot", "choice", choices=MEMORY),
             Field("memory_entries", "Events kept", "number", "the allocator's last ones"))),
         Field("end_after", "End the program once the trace is written", "yes"),
+        PROCESS_FIELDS,
         TIME_LIMIT,
     ),
     failures=(

@@ -235,7 +235,11 @@ def test_every_tool_of_the_table_is_whole(tool):
     assert sorted(field.name for field in tool.fields) == sorted(tool.options.READ)
     assert sorted(tool.options.READ) == sorted(field.name for field in fields(tool.options))
     assert tool.options.parse(tool.options().as_json()) == tool.options()
-    assert f"/tmp/x/{tool.result}" in build_command(tool.options(), TARGET, Paths(folder="/tmp/x"))
+    paths = Paths(folder="/tmp/x")
+    after = tool.after(tool.options(), [each.plain for each in tool.results], paths)
+    words = [*build_command(tool.options(), TARGET, paths), *(word for argv in after for word in argv)]
+    assert any(f"/tmp/x/{tool.result}" in (word, word.partition("=")[2]) for word in words)
+    assert tool.slowdown(tool.options()) is not None and tool.gpus(tool.options()) == 1
     drawn = FORMS[tool.name]()
     assert [bound for group in drawn.groups() for bound in group["fields"]] == [drawn[field.name] for field in tool.fields]
     assert "version" in tool.installed() or tool.installed()["missing"]

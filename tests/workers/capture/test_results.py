@@ -48,7 +48,7 @@ def recorder(tmp_path, monkeypatch):
         monkeypatch.setitem(CAPTURE_TOOLS, "recorder", CaptureTool(
             name="recorder", title="Recorder", heading="", purpose="", note="", options=RecorderOptions, form=(TIME_LIMIT,),
             installed=lambda: {"path": str(program), "version": "1"}, label=lambda options: "recorder", failures=(),
-            **{"results": RESULTS, "needs_gpu": lambda options: False, "environ": lambda options: {"TRACE": str(trace)},
+            **{"results": RESULTS, "needs_gpu": lambda options: False, "environ": lambda options, paths: {"TRACE": str(trace)},
                "argv": lambda options, target, report, paths: [paths.program, paths.folder, *target], **changes}))
 
     return put
@@ -117,7 +117,8 @@ def test_a_step_that_fails_is_told(alice, recorder, tmp_store):
     recorder("echo raw > a.raw", after=lambda options, files, paths: [["sh", "-c", "echo no importer; exit 4"]])
     row = ran(queued(alice))
     assert row.status == "failed" and "no importer" in row.error["what"] and row.error["where"].endswith("exit status 4")
-    assert not row.files.exists() and not default_storage.exists(f"captures/{row.pk}")
+    kept = row.files.get()                      # what was recorded is not lost
+    assert (kept.name, kept.role) == ("a.raw", "kept") and default_storage.open(kept.key).read() == b"raw\n"
 
 
 FINISHES = "trap 'cp $TRACE trace.json; exit 0' INT; echo up; setsid sleep 84.25 & while true; do sleep 0.05; done"
