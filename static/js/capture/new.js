@@ -47,8 +47,35 @@ function tellMetrics(matches) {
   metrics.textContent = matches.map(({ wildcard, count, first }) => `${wildcard}: ${count} metrics: ${first.join(", ")}${count > first.length ? " …" : ""}`).join("; ");
 }
 
+/** The form anew for another program or another question: nothing was typed that could be lost. */
+function begin() {
+  const address = new URL(location.href);
+  if (target) address.searchParams.set("target", target.value);
+  address.searchParams.set("about", /** @type {HTMLInputElement} */ (form.querySelector('[name="about"]:checked')).value);
+  address.searchParams.delete("tool");
+  location.assign(address);
+}
+
+/** Shows the tools for what is looked at, and chooses the first that can be used. */
+function showAbout() {
+  const chosen = /** @type {HTMLInputElement} */ (form.querySelector('[name="about"]:checked')), tools = chosen.dataset.tools.split(" ");
+  document.getElementById("capture-running").hidden = !("running" in chosen.dataset);
+  const radios = /** @type {HTMLInputElement[]} */ ([...form.querySelectorAll('[name="tool"]')]);
+  for (const radio of radios) radio.closest("label").hidden = !tools.includes(radio.value);
+  const offered = tools.map((name) => radios.find((radio) => radio.value === name)).filter((radio) => radio);
+  const proposed = offered.find((radio) => radio.dataset.able === "1") ?? offered[0];
+  if (!tools.includes(tool())) { proposed.checked = true; showTool(); }
+}
+
 const target = /** @type {HTMLSelectElement|null} */ (form.querySelector('[name="target"]'));
-form.addEventListener("change", (event) => { if (/** @type {HTMLInputElement} */ (event.target).name === "tool") showTool(); });
+let edited = false;
+form.addEventListener("input", (event) => { edited ||= !["about", "tool", "target"].includes(/** @type {HTMLInputElement} */ (event.target).name); });
+form.addEventListener("change", (event) => {
+  const { name } = /** @type {HTMLInputElement} */ (event.target);
+  if (name === "tool") showTool();
+  if (!edited && ["about", "target"].includes(name)) begin(); // with what is proposed for it, as it was asked last
+  else if (name === "about") showAbout();
+});
 showTool();
 checkForm(form, {
   url: form.dataset.preview,
