@@ -209,7 +209,9 @@ class Capture(models.Model):
     status = models.CharField(max_length=12, choices=Status, default=Status.QUEUED)
     error = models.JSONField(null=True, blank=True)    # {"where", "what", "hint"}
     log = models.TextField(blank=True)                 # tail, bounded
+    facts = models.JSONField(default=dict, blank=True)      # {"metrics": {wildcard: names}, "overhead": {…}}: what the worker found
     profile = models.ForeignKey(Profile, null=True, on_delete=models.SET_NULL, related_name="captures")
+    baseline = models.ForeignKey(Profile, null=True, blank=True, on_delete=models.SET_NULL, related_name="+")   # beside the result
     owner = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL)
     created = models.DateTimeField(auto_now_add=True)
     started = models.DateTimeField(null=True)

@@ -60,6 +60,7 @@ urlpatterns = [
     path("profiles/<int:pk>/kernels/<int:kernel_pk>/sampling/", source_pages.sampling, name="sampling"),  # ?launch=0
     path("profiles/<int:pk>/kernels/<int:kernel_pk>/tune/", actions_pages.kernel_tune, name="kernel-tune"),            # → form
     path("profiles/<int:pk>/kernels/<int:kernel_pk>/capture/", actions_pages.kernel_capture, name="kernel-capture"),   # → form
+    path("profiles/<int:pk>/counters/", actions_pages.profile_counters, name="profile-counters"),                      # POST
     path("profiles/<int:pk>/report/", report_pages.report, name="report"),         # to print
     path("profiles/<int:pk>/kernels/<int:kernel_pk>/advice/", advice_pages.advice_decide, name="advice-decide"),  # POST
     path("profiles/<int:pk>/advice/", advice_pages.advice_decide, name="advice-decide-run"),  # POST

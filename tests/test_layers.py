@@ -203,7 +203,7 @@ ARROWS = {
         "profiles.models profiles.capture.tools tuner.models tuner.trial tuner.cache.rules tuner.operators tuner.measure "
         "tuner.cache.entries tuner.gate.suites workers.core workers.tune",
     "workers.capture":
-        "profiles.trace profiles.models workers.jobs profiles.capture.tools profiles.capture profiles.ceilings "
+        "profiles.trace profiles.models profiles.rows workers.jobs profiles.capture.tools profiles.capture profiles.ceilings "
         "tuner.models workers.core workers.fresh",
     "workers.gate":
         "profiles.models workers.jobs profiles.capture.tools profiles.capture tuner.models tuner.cache.rules tuner.measure "
@@ -212,7 +212,7 @@ ARROWS = {
     "workers.metrics": "profiles.models workers.jobs profiles.fleet tuner.models",
     "workers.process":
         "profiles.ingest profiles.models workers.jobs profiles.advice profiles.families profiles.fleet profiles.upload "
-        "profiles.topics "
+        "profiles.topics profiles.capture "
         "tuner.models tuner.trial tuner.team tuner.devices tuner.gate.builds tuner.gate.suites tuner.gate.notify "
         "tuner.gate.production tuner.gate.verdicts tuner.jobs tuner.revalidation tuner.gate.history workers.core workers.tune "
         "workers.capture "
@@ -252,8 +252,9 @@ PACKAGES = {
     "ruptures": ("tuner.gate.stats.*",),
     "scipy": ("tuner.gate.stats.*", "tuner.search.*"),
     "threadpoolctl": ("tuner.search.*",),
-    "torch": ("tuner.kernels.*", "tuner.measure.*", "tuner.team.*", "workers.capture.torch_capture", "workers.targets.*"),
-    "triton": ("tuner.kernels.*", "tuner.measure.*", "tuner.cache.listener"),
+    "torch": ("tuner.kernels.*", "tuner.measure.*", "tuner.team.*", "workers.capture.torch_capture",
+              "workers.capture.proton_capture", "workers.targets.*"),
+    "triton": ("tuner.kernels.*", "tuner.measure.*", "tuner.cache.listener", "workers.capture.proton_capture"),
     "uvicorn": ("webapp.*",),
     "whitenoise": ("webapp.*",),
     "setuptools": ("workers.agent.setup", "workers.agent.injection.setup"),

@@ -9,13 +9,14 @@ from typing import Any
 
 from django.core.files.base import File
 from django.core.files.storage import default_storage
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
+from django.urls import reverse
 
 from profiles.capture import command as capture_command
 from profiles.capture.tools import CAPTURE_TOOLS
 from profiles.capture.tools.options import Options, OptionsError
 from profiles.capture.tools.tool import CaptureTool, Paths, TargetError
-from profiles.models import Capture, CaptureTarget
+from profiles.models import Capture, CaptureTarget, Profile
 from workers import jobs
 
 START_ONE = "start one (manage.py worker gpu) on a machine with an NVIDIA GPU"
@@ -138,6 +139,31 @@ def preview(options: Options, target: Sequence[str], installed: Mapping[str, str
                                       CAPTURE_TOOLS[options.TOOL].environ(options, paths))
 
 
+def result_url(capture: Capture) -> str:
+    """Return the page that answers what the capture was for, beside its baseline; "" until its profile is read.
+
+    Counters: the page of the kernel that took longest. Allocations alone: memory. A trace: its overview, or what changed.
+    """
+    profile, other = capture.profile, capture.baseline
+    if profile is None or profile.status != Profile.Status.READY:
+        return ""
+    other = other if other is not None and other.status == Profile.Status.READY and other.pk != profile.pk else None
+    if profile.kind == Profile.Kind.COUNTERS:
+        kernel = profile.kernels.first()
+        if kernel is None:
+            return reverse("profile", args=[profile.pk])
+        url = reverse("kernel", args=[profile.pk, kernel.pk])
+        same = Q(short_name=kernel.short_name) | (Q(family=kernel.family_id) if kernel.family_id else Q(pk__in=[]))
+        beside = other.kernels.filter(same).first() if other is not None else None
+        return f"{url}?baseline={beside.pk}" if beside is not None else url
+    if profile.kind == Profile.Kind.TRACE and other is not None:
+        return f"{reverse('compare')}?a={other.pk}&b={profile.pk}"
+    if profile.kind == Profile.Kind.TRACE and not profile.launches:
+        snapshot = profile.format == "torch-snapshot"
+        return reverse("topic", args=[profile.pk, "memory"]) if snapshot else reverse("profile", args=[profile.pk])
+    return reverse("profile", args=[profile.pk])
+
+
 def command_text(capture: Capture) -> str:
     """The command as it was asked for; the worker puts its own paths in place of the names."""
     try:
@@ -179,9 +205,10 @@ def capture_json(capture: Capture, log: bool = False) -> dict[str, Any]:
         "tags": capture.tags, "status": capture.status, "error": capture.error, "profile": capture.profile_id,
         "owner": capture.owner.get_username() if capture.owner else None, "worker": capture.worker,
         "created": capture.created, "started": capture.started, "finished": capture.finished,
-        "stopping": capture.stop_asked is not None,
+        "stopping": capture.stop_asked is not None, "baseline": capture.baseline_id, "facts": capture.facts,
     }
-    return {**data, "log": capture.log, "files": file_rows(capture)} if log else data
+    return {**data, "log": capture.log, "files": file_rows(capture), "result": result_url(capture),
+            "profile_status": capture.profile.status if capture.profile else ""} if log else data
 
 
 def target_json(target: CaptureTarget, env: bool = False) -> dict[str, Any]:

@@ -10,12 +10,14 @@ from django.db import transaction
 from django.db.models.functions import Now
 
 from profiles.capture import command as capture_command
+from profiles.capture import metric_names
 from profiles.capture import selectors as capture_selectors
 from profiles.capture.selectors import Ability
 from profiles.capture.tools import CAPTURE_TOOLS
+from profiles.capture.tools.ncu_metrics import MetricsError
 from profiles.capture.tools.options import OptionsError
 from profiles.capture.tools.tool import Paths, TargetError
-from profiles.models import CAPTURE_LEASES, Capture, CaptureTarget
+from profiles.models import CAPTURE_LEASES, Capture, CaptureTarget, Profile
 from profiles.upload.services import tags_clean
 from workers import jobs
 from workers.leases import is_alive
@@ -38,8 +40,11 @@ class CaptureRefused(ValueError):
 
 
 def capture_create(*, owner: Any, target: CaptureTarget | None, tool: str, options: Mapping[str, Any], build: str = "",
-                   model: str = "", tags: Iterable[str] = ()) -> Capture:
-    """Queue a capture; a gpu worker is woken on commit. Raises CaptureRefused with every reason at once."""
+                   model: str = "", tags: Iterable[str] = (), baseline: Profile | None = None) -> Capture:
+    """Queue a capture; a gpu worker is woken on commit. Raises CaptureRefused with every reason at once.
+
+    `baseline`: an earlier profile; the result opens beside it.
+    """
     errors, able = capture_problems(target=target, tool=tool, options=options)
     if able is not None and not able.able:
         errors[""] = able.why
@@ -48,7 +53,8 @@ def capture_create(*, owner: Any, target: CaptureTarget | None, tool: str, optio
     with transaction.atomic():
         capture = Capture.objects.create(
             owner=owner, target=target, tool=tool, options=CAPTURE_TOOLS[tool].options.parse(options).as_json(),
-            build=build.strip()[:80], model=model.strip()[:120], tags=tags_clean(tags))
+            build=build.strip()[:80], model=model.strip()[:120], tags=tags_clean(tags),
+            baseline=baseline)
         jobs.enqueue_on_commit("gpu", "capture", capture.pk)
     publish_capture(capture)
     return capture
@@ -67,6 +73,10 @@ def capture_problems(*, target: CaptureTarget | None, tool: str,
     except OptionsError as error:
         return {**errors, **error.errors}, capture_selectors.ability()[tool]
     able = capture_selectors.ability_for(parsed)
+    try:
+        metric_names.matches(parsed, able.gpu)
+    except MetricsError as error:
+        errors["metrics"] = str(error)
     if target is not None:
         try:
             capture_command.build_command(parsed, target.argv, Paths(installed=able.installed))

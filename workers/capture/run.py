@@ -6,6 +6,7 @@ import logging
 import os
 import re
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,11 +21,12 @@ from profiles.capture.selectors import ability_for
 from profiles.capture.services import publish_capture
 from profiles.capture.tools import CAPTURE_TOOLS
 from profiles.capture.tools.options import Options, OptionsError
-from profiles.capture.tools.tool import PROFILE, CaptureTool, Failure, Paths, TargetError
+from profiles.capture.tools.tool import PROFILE, CaptureTool, Failure, Paths, Resolved, TargetError
 from profiles.models import CAPTURE_LEASES, Capture
 from profiles.trace import TraceError
 from tuner.models import SuiteCapture
 from workers.capture.execute import STOPPED, TIME_LIMIT, Cancelled, Ended, execute
+from workers.capture.facts import facts_store, said_by_tool
 from workers.capture.log import CaptureLog
 from workers.core import build_code, gpu
 from workers.core.child import SandboxError, safe_environment
@@ -59,6 +61,7 @@ class Plan:
     paths: Paths
     cwd: Path
     environ: dict[str, str]
+    resolved: Resolved
 
 
 def run(capture_id: int, worker: str) -> None:
@@ -87,7 +90,7 @@ def run(capture_id: int, worker: str) -> None:
 
 
 def _claim(capture_id: int, worker: str) -> Capture | None:
-    claimed = CAPTURE_LEASES.claim(capture_id, worker, started=timezone.now(), log="", error=None)
+    claimed = CAPTURE_LEASES.claim(capture_id, worker, started=timezone.now(), log="", error=None, facts={})
     return Capture.objects.select_related("target", "owner").get(pk=capture_id) if claimed else None
 
 
@@ -101,7 +104,12 @@ def _capture(capture: Capture, worker: str, folder: Path) -> None:
         _hand_on(capture, worker)
     plan = make_plan(capture, options, folder)
     text.add(f"$ {_shown(plan)}")
+    for line in plan.resolved.lines:
+        text.add(line)
+    facts_store(capture, worker, plan.resolved.facts)
+    began_s = time.monotonic()
     ended = _run_on_gpus(capture, cards, count, plan, text) if count else _run(plan, {}, text)
+    facts_store(capture, worker, {"wall_s": round(time.monotonic() - began_s, 2), **said_by_tool(folder)})
     text.flush(force=True)              # of a tool that fails at once, the last lines say why
     after = _after(plan, text)
     found = results_find(folder, plan.tool.results)
@@ -198,7 +206,11 @@ def make_plan(capture: Capture, options: Options, folder: Path) -> Plan:
         raise CaptureError(tool.name, installed["missing"], f"install {tool.title} on the worker")
     paths = Paths(installed.get("path", ""), python=sys.executable, project=str(PROJECT), folder=str(folder), installed=installed)
     try:
-        argv = capture_command.build_command(options, target.argv, paths)
+        resolved = tool.resolve(options, paths)
+    except TargetError as error:
+        raise CaptureError(tool.title, str(error), "change the options and capture again") from error
+    try:
+        argv = capture_command.build_command(resolved.options, target.argv, paths)
     except TargetError as error:
         where = f"target {target.name}" if error.field == "target" else error.field
         raise CaptureError(where, str(error), "change it, and capture again") from error
@@ -207,7 +219,7 @@ def make_plan(capture: Capture, options: Options, folder: Path) -> Plan:
         raise CaptureError(f"target {target.name}", f"the worker has no folder {cwd}", "change the target's folder")
     environ = {**safe_environment(), "PYTHONUNBUFFERED": "1", **target.env, **_build_environment(capture),
                **tool.environ(options, paths)}
-    return Plan(tool, options, argv, paths, cwd, environ)
+    return Plan(tool, options, argv, paths, cwd, environ, resolved)
 
 
 def _build_environment(capture: Capture) -> dict[str, str]:

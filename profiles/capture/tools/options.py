@@ -127,3 +127,11 @@ def read_regex(value: Any) -> str:
     except (re.error, RecursionError, OverflowError) as error:
         raise ValueError(f"no regular expression ({error}); a name such as matmul is one") from error
     return value.strip()
+
+
+def read_regexes(value: Any) -> str:
+    """Return one alternation of several regular expressions: a list, or text with one a line. An empty one is left out."""
+    parts = value.splitlines() if isinstance(value, str) else value
+    if not isinstance(parts, (list, tuple)) or len(parts) > MAX_NAMES:
+        raise ValueError(f"at most {MAX_NAMES} regular expressions, one a line")
+    return read_regex("|".join(dict.fromkeys(one for part in parts if (one := read_regex(part)))))

@@ -94,6 +94,15 @@ class Stop:
 
 
 @dataclass(frozen=True)
+class Resolved:
+    """What the worker makes of options before it runs them: wildcards looked up, names of folders found."""
+
+    options: Any
+    lines: Sequence[str] = ()                                   # for the log
+    facts: Mapping[str, Any] = field(default_factory=dict)      # JSON for the capture's row and page
+
+
+@dataclass(frozen=True)
 class CaptureTool:
     """One way to capture a program. `argv` raises TargetError for a program that the tool cannot run."""
 
@@ -110,6 +119,7 @@ class CaptureTool:
     label: Callable[[Any], str]                                 # of options: ends the profile's name
     installed: Callable[[], dict[str, str]]                     # {"version", maybe "path"} on this host, or {"missing": why}
     failures: tuple[Failure, ...]                               # the first that the log shows is told
+    resolve: Callable[[Any, Paths], Resolved] = lambda options, paths: Resolved(options)     # on the worker; raises TargetError
     runs_in_target: bool = False         # in the target's own interpreter: what the worker's lacks refuses no run
     environ: Callable[[Any, Paths], Mapping[str, str]] = lambda options, paths: {}     # beside the worker's and the target's
     after: Callable[[Any, Sequence[str], Paths], list[list[str]]] = lambda options, files, paths: []

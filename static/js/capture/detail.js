@@ -38,6 +38,17 @@ function show(row) {
   if (row.profile) profile.href = root.dataset.profileUrl.replace("/0/", `/${row.profile}/`);
 }
 
+/** Who watched it is led to the page that answers the question, once its profile is read.
+ * @param {{profile: number|null, profile_status: string, result: string}} row */
+function goOn(row) {
+  const answer = document.getElementById("capture-answer");
+  if (row.result) location.assign(row.result);
+  else if (row.profile && row.profile_status !== "failed") {
+    answer.textContent = "Captured. Reading the result…";
+    window.setTimeout(async () => goOn(await getJson(root.dataset.api)), 1000);
+  } else if (row.profile) answer.textContent = "Captured; the result could not be read: open it to see why.";
+}
+
 /** What it left: a profile each, or a file to download.
  * @param {{id: number, name: string, what: string, bytes: number, sha256: string, profile: number|null, profile_name: string|null, kept: boolean}[]} files */
 function showFiles(files) {
@@ -57,8 +68,8 @@ function showFiles(files) {
   }));
 }
 
-/** The row is the truth: after each (re)connection it is read again. */
-async function catchUp() {
+/** The row is the truth: after each (re)connection it is read again. @param {boolean} [ended] it ended while somebody watched */
+async function catchUp(ended = false) {
   const row = await getJson(root.dataset.api);
   show(row);
   showFiles(row.files);
@@ -67,6 +78,7 @@ async function catchUp() {
     log.textContent = row.log;
     log.scrollTop = log.scrollHeight;
   }
+  if (row.status === "done" && ended) goOn(row);
 }
 
 function tick() {
@@ -80,9 +92,9 @@ if (UNDER_WAY.includes(root.dataset.status)) {
     if (message.event === "status") {
       show(message.data);
       if (message.data.status === "running") catchUp();
-      else if (!UNDER_WAY.includes(message.data.status)) { catchUp(); handle.close(); }
+      else if (!UNDER_WAY.includes(message.data.status)) { catchUp(true); handle.close(); }
     }
-  }, (state) => { if (state === "live") catchUp(); });
+  }, (state) => { if (state === "live") catchUp(true); });
   window.setInterval(tick, 1000);
 }
 log.scrollTop = log.scrollHeight;
