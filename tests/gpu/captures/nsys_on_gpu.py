@@ -56,7 +56,7 @@ CAPTURES: dict[str, tuple[dict[str, Any], list[str]]] = {              # name ->
     "python": ({"python_sampling": True, "trace": ["cuda", "nvtx", "python-gil"]}, STEPS),
     "cpu sampling": ({"sample": "process-tree", "backtrace": "fp"}, STEPS)}
 KEPT_BYTES = 4_000_000
-LIMIT_S = 120.0
+LIMIT_S = 180.0
 
 
 def options_of(given: dict[str, Any]) -> NsysOptions:

@@ -2,11 +2,12 @@
 
 import json
 import os
+import threading
 
 import pytest
 from django.conf import settings
 
-from profiles.capture import selectors
+from profiles.capture import selectors, services
 from profiles.capture.command import build_command, shell_text
 from profiles.capture.tools.ncu import NcuOptions
 from profiles.capture.tools.nsys import NsysOptions, installed_nsys
@@ -15,6 +16,7 @@ from profiles.capture.tools.tool import Paths, TargetError
 from profiles.capture.tools.torch_profiler import TorchOptions
 from profiles.models import Capture, CaptureTarget, Profile
 from profiles.upload.services import profile_ingest
+from tests.workers.capture.test_capture import wait_for
 from tests.workers.tune import stand_ins
 from workers import jobs
 from workers.capture import run
@@ -145,3 +147,20 @@ def test_ability_counts_gpus(monkeypatch):
     assert selectors.ability()["nsys"].able and not selectors.ability()["ncu"].able
     assert selectors.ability_sentence(selectors.ability()).startswith("What needs no GPU can be captured now with Nsight Systems.")
     assert Paths().installed == {}
+
+
+@pytest.mark.skipif("missing" in installed_nsys(), reason="nsys is not installed here")
+def test_a_stop_lets_every_rank_finish_its_report(alice, two_gpus, tmp_store):
+    pytest.importorskip("torch")
+    (two_gpus / "plain.py").write_text("import time\nprint('up', flush=True)\nfor _ in range(4000):\n    time.sleep(0.05)\n")
+    target = CaptureTarget.objects.create(name="train", argv=["{python}", str(two_gpus / "plain.py")])
+    row = Capture.objects.create(target=target, tool="nsys", owner=alice,
+                                 options={"processes": 2, "trace": ["osrt"], "cpuctxsw": "none"})
+    thread = threading.Thread(target=run.run, args=(row.pk, "worker-1"))
+    thread.start()
+    wait_for(lambda: Capture.objects.get(pk=row.pk).log.splitlines().count("up") == 2)
+    assert services.capture_stop(row)
+    thread.join(180)
+    row.refresh_from_db()
+    assert row.status == "done", (row.error, row.log)
+    assert [each["name"] for each in selectors.file_rows(row)][:2] == ["report-rank0.sqlite", "report-rank1.sqlite"]
