@@ -112,7 +112,8 @@ class CaptureApi(APIView):
     @extend_schema(operation_id="captures_get", responses=JSON, description="The capture with the tail of its log and its files.")
     def get(self, request: Request, pk: int) -> Response:
         capture = get_object_or_404(Capture.objects.select_related("target", "owner", "profile", "baseline"), pk=pk)
-        return Response({**selectors.capture_json(capture, log=True), "cost": cost_selectors.cost(capture).as_json()})
+        said = selectors.capture_json(capture, log=True, owner=request.user.has_perm(selectors.OWNER))
+        return Response({**said, "cost": cost_selectors.cost(capture).as_json()})
 
 
 class CaptureStopApi(APIView):

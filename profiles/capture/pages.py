@@ -109,7 +109,8 @@ def capture_detail(request: HttpRequest, pk: int) -> HttpResponse:
         "profile_url": reverse("profile", args=[capture.profile_id]) if capture.profile_id else "",
         "options": selectors.option_rows(capture), "command": selectors.command_text(capture),
         "name": CAPTURE_TOOLS[capture.tool].title, "ability": selectors.ability()[capture.tool],
-        "files": selectors.file_rows(capture), "can_finish": CAPTURE_TOOLS[capture.tool].stop is not None,
+        "files": selectors.file_rows(capture, request.user.has_perm(selectors.OWNER)),
+        "can_finish": CAPTURE_TOOLS[capture.tool].stop is not None,
         "may_stop": live and request.user.has_perm("profiles.add_capture")})
 
 
@@ -117,7 +118,8 @@ def capture_detail(request: HttpRequest, pk: int) -> HttpResponse:
 def capture_file(request: HttpRequest, pk: int, file_pk: int) -> FileResponse:
     """A file that was kept, always as an attachment: nothing that a program wrote is ever shown by the browser."""
     try:
-        name, file = selectors.kept_file(get_object_or_404(Capture, pk=pk), file_pk)
+        capture, owner = get_object_or_404(Capture, pk=pk), request.user.has_perm(selectors.OWNER)
+        name, file = selectors.kept_file(capture, file_pk, owner)
     except FileNotFoundError as error:
         raise Http404("no such file") from error
     return FileResponse(file, as_attachment=True, filename=name, content_type="application/octet-stream")

@@ -11,7 +11,7 @@ from typing import Any
 from django.core.files.base import File
 from django.db import transaction
 
-from profiles.capture.tools.tool import KEPT, PROFILE, Result
+from profiles.capture.tools.tool import KEPT, OWNERS, PROFILE, Result
 from profiles.models import CAPTURE_LEASES, Capture, CaptureFile, Profile
 from profiles.store.objects import bytes_store, capture_objects_delete, capture_prefix, objects_delete
 from profiles.upload.services import profile_create
@@ -51,7 +51,7 @@ def results_store(capture: Capture, worker: str, found: Sequence[Found], *, name
             made.append(profile)
             rows = _rows_of_profile(capture, main, profile)
             for each in found:
-                if each.result.role == KEPT:
+                if each.result.role in (KEPT, OWNERS):
                     rows.append(_kept(capture, each))
                 elif each.result.role != PROFILE:
                     linked = _profile(capture, [each], f"{name} · {each.result.what or each.path.name}", notes)
@@ -95,4 +95,5 @@ def _kept(capture: Capture, found: Found) -> CaptureFile:
     """Store one file for download, whatever its role was to be."""
     with found.path.open("rb") as stream:
         stored = bytes_store(capture_prefix(capture.pk), File(stream, name=found.path.name))
-    return CaptureFile(capture=capture, role=KEPT, what=found.result.what, **stored)
+    role = OWNERS if found.result.role == OWNERS else KEPT
+    return CaptureFile(capture=capture, role=role, what=found.result.what, **stored)

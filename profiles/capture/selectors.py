@@ -15,10 +15,11 @@ from django.urls import reverse
 from profiles.capture import command as capture_command
 from profiles.capture.tools import CAPTURE_TOOLS
 from profiles.capture.tools.options import Options, OptionsError
-from profiles.capture.tools.tool import CaptureTool, Paths, TargetError
+from profiles.capture.tools.tool import OWNERS, CaptureTool, Paths, TargetError
 from profiles.models import Capture, CaptureTarget, Profile
 from workers import jobs
 
+OWNER = "profiles.change_capturetarget"          # the permission of those who decide what runs: they may see the worker's secrets
 START_ONE = "start one (manage.py worker gpu) on a machine with an NVIDIA GPU"
 
 
@@ -182,22 +183,26 @@ def option_rows(capture: Capture) -> list[tuple[str, str]]:
     return [(name, text(capture.options[name])) for name in CAPTURE_TOOLS[capture.tool].options.READ if name in capture.options]
 
 
-def file_rows(capture: Capture) -> list[dict[str, Any]]:
-    """Return the files that the capture left, with what became of each; none of captures before files were rows."""
+def file_rows(capture: Capture, owner: bool = False) -> list[dict[str, Any]]:
+    """Return the files that the capture left, with what became of each; none of captures before files were rows.
+
+    `kept`: it can be downloaded, by an `owner` or by everybody.
+    """
     return [{"id": row.pk, "name": row.name, "what": row.what, "role": row.role, "bytes": row.bytes, "sha256": row.sha256,
-             "profile": row.profile_id, "profile_name": row.profile.name if row.profile else None, "kept": bool(row.key)}
+             "profile": row.profile_id, "profile_name": row.profile.name if row.profile else None,
+             "kept": bool(row.key) and (owner or row.role != OWNERS)}
             for row in capture.files.select_related("profile")]
 
 
-def kept_file(capture: Capture, file_id: int) -> tuple[str, File[bytes]]:
+def kept_file(capture: Capture, file_id: int, owner: bool) -> tuple[str, File[bytes]]:
     """Return name and bytes of a kept file. Raises FileNotFoundError."""
     row = capture.files.filter(pk=file_id).exclude(key="").first()
-    if row is None:
+    if row is None or (row.role == OWNERS and not owner):
         raise FileNotFoundError(f"capture {capture.pk} has no kept file {file_id}")
     return row.name, default_storage.open(row.key, "rb")
 
 
-def capture_json(capture: Capture, log: bool = False) -> dict[str, Any]:
+def capture_json(capture: Capture, log: bool = False, owner: bool = False) -> dict[str, Any]:
     """The row as the API and the page's script read it."""
     data = {
         "id": capture.pk, "target": capture.target_id, "target_name": capture.target.name, "tool": capture.tool,
@@ -207,7 +212,7 @@ def capture_json(capture: Capture, log: bool = False) -> dict[str, Any]:
         "created": capture.created, "started": capture.started, "finished": capture.finished,
         "stopping": capture.stop_asked is not None, "baseline": capture.baseline_id, "facts": capture.facts,
     }
-    return {**data, "log": capture.log, "files": file_rows(capture), "result": result_url(capture),
+    return {**data, "log": capture.log, "files": file_rows(capture, owner), "result": result_url(capture),
             "profile_status": capture.profile.status if capture.profile else ""} if log else data
 
 

@@ -19,8 +19,8 @@ from profiles.capture.tools.options import (
     whole_number,
 )
 from profiles.capture.tools.tool import (
-    KEPT,
     LINKED,
+    OWNERS,
     TIME_LIMIT,
     CaptureTool,
     Field,
@@ -41,6 +41,7 @@ SAMPLE = {"none": "off", "process-tree": "the program and its children", "system
 BACKTRACE = {"lbr": "of Intel's branch records", "fp": "frame pointers", "dwarf": "debug information: slow, large", "none": "no"}
 RANGES = {"none": "the whole run", "cudaProfilerApi": "cudaProfilerStart to cudaProfilerStop", "nvtx": "an NVTX range"}
 GRAPHS = {"graph": "each CUDA graph as a whole", "node": "every kernel of it: slower"}
+SCRUB = "workers/capture/nsys_scrub.py"                 # below Ridgepoint's folder
 TLLM_TRACE = "trtllm-trace.json"
 _TRACE = re.compile(r"[a-z][a-z0-9-]{0,39}")
 _RANGE_END = re.compile(r"none|stop|stop-shutdown|repeat(:[1-9][0-9]{0,3})?|repeat-shutdown:[1-9][0-9]{0,3}")
@@ -174,7 +175,10 @@ def environ(options: NsysOptions, paths: Paths) -> dict[str, str]:
 
 
 def exports(options: NsysOptions, files: Sequence[str], paths: Paths) -> list[list[str]]:
-    """Return a command that exports each report; of a range that was repeated, all but the first as profiles of their own."""
+    """Return commands that export each report and take the environments of processes out of the export.
+
+    Of a range that was repeated, all but the first become profiles of their own.
+    """
     commands = []
     for name in files:
         stem = name.removesuffix(".nsys-rep")
@@ -183,8 +187,10 @@ def exports(options: NsysOptions, files: Sequence[str], paths: Paths) -> list[li
         again = re.fullmatch(r"(.+)\.([0-9]+)", stem) if options.capture_range_end.startswith("repeat") else None
         if again is not None:
             stem = again[1] if again[2] == "1" else f"range-{again[2]}-{again[1]}"
-        commands.append([paths.program, "export", "--type=sqlite", "--force-overwrite=true", "--quiet=true",
-                         f"--output={paths.folder}/{stem}.sqlite", f"{paths.folder}/{name}"])
+        raw = f"{paths.folder}/raw-{stem}.sqlite"
+        commands += [[paths.program, "export", "--type=sqlite", "--force-overwrite=true", "--quiet=true", f"--output={raw}",
+                      f"{paths.folder}/{name}"],
+                     [paths.python, f"{paths.project or '.'}/{SCRUB}", raw, f"{paths.folder}/{stem}.sqlite"]]
     return commands
 
 
@@ -218,12 +224,12 @@ def slowdown(options: NsysOptions) -> str:
 TOOL = CaptureTool(
     name=NsysOptions.TOOL, title="Nsight Systems", heading="Timeline with Nsight Systems",
     purpose="what CPU and GPU do over time, in any program",
-    note="The report is exported on the worker; the `.nsys-rep` is kept for download.",
+    note="The report is exported on the worker. The `.nsys-rep` is kept for owners: nsys notes the environment of every process.",
     options=NsysOptions, argv=build_argv, installed=installed_nsys, label=lambda options: "nsys",
     results=(Result("report*.sqlite", what="export of the report"), Result("range-*.sqlite", LINKED, "a later range"),
              Result("trtllm-*.json*", LINKED, "TensorRT-LLM's torch trace"),
-             Result("report*.nsys-rep", KEPT, "report, for Nsight Systems itself"),
-             Result("report*.qdstrm", KEPT, "raw recording that could not be made a report")),
+             Result("report*.nsys-rep", OWNERS, "report, for Nsight Systems itself"),
+             Result("report*.qdstrm", OWNERS, "raw recording that could not be made a report")),
     after=exports, environ=environ, needs_gpu=NsysOptions.needs_gpu, without_gpu="NVTX, OS runtime, MPI and Python",
     stop=Stop(grace_s=120), slowdown=slowdown, failures=FAILURES,
     form=(

@@ -20,6 +20,7 @@ PYTHON = "{python}"            # in a target: the worker's own interpreter
 PROFILE = "profile"            # ingested as the capture's profile; several: the ranks of one job, in one profile
 LINKED = "linked"              # ingested as a profile of its own, linked to the capture
 KEPT = "kept"                  # kept beside the capture for download
+OWNERS = "owners"              # so kept, for those who may change what is run: it may hold secrets of the worker
 
 
 class TargetError(ValueError):
@@ -75,7 +76,7 @@ class Result:
     """A file that a tool leaves in the capture's folder, or one per rank; ingest finds its format."""
 
     name: str                  # "report.ncu-rep"; with "*" where each rank's file is named: "trace*.json.gz"
-    role: str = PROFILE        # PROFILE, LINKED, KEPT
+    role: str = PROFILE        # PROFILE, LINKED, KEPT, OWNERS
     what: str = ""             # for people, beside its link: "report for the Nsight Systems window"
 
     @property

@@ -59,7 +59,7 @@ function showFiles(files) {
     link.className = "what";
     link.textContent = file.profile_name ?? file.name;
     link.title = `${file.name} · sha256 ${file.sha256}`;
-    link.href = file.kept ? section.dataset.download.replace("/0/", `/${file.id}/`) : root.dataset.profileUrl.replace("/0/", `/${file.profile}/`);
+    if (file.kept || file.profile) link.href = file.kept ? section.dataset.download.replace("/0/", `/${file.id}/`) : root.dataset.profileUrl.replace("/0/", `/${file.profile}/`);
     link.toggleAttribute("download", file.kept);
     said.className = "muted";
     said.textContent = [file.what, si(file.bytes, "B")].filter(Boolean).join(" · ");

@@ -46,9 +46,10 @@ def test_the_command():
         "--env-var=NSYS_NVTX_PROFILER_REGISTER_ONLY=0 --cuda-graph-trace=node --cuda-memory-usage=true "
         "--gpu-metrics-devices=0,1 --gpu-metrics-frequency=10000 --python-sampling=true --python-sampling-frequency=500 "
         "./a.out --lr 0.1")
-    assert exports(options, ["report.1.nsys-rep", "report.2.nsys-rep", "other"], paths)[1] == [
-        "/opt/nsys", "export", "--type=sqlite", "--force-overwrite=true", "--quiet=true", "--output=/tmp/x/range-2-report.sqlite",
-        "/tmp/x/report.2.nsys-rep"]
+    assert exports(options, ["report.1.nsys-rep", "report.2.nsys-rep", "other"], paths)[2:] == [
+        ["/opt/nsys", "export", "--type=sqlite", "--force-overwrite=true", "--quiet=true",
+         "--output=/tmp/x/raw-range-2-report.sqlite", "/tmp/x/report.2.nsys-rep"],
+        ["python", "./workers/capture/nsys_scrub.py", "/tmp/x/raw-range-2-report.sqlite", "/tmp/x/range-2-report.sqlite"]]
 
 
 def test_what_an_older_version_calls_otherwise_and_what_it_lacks():

@@ -63,13 +63,21 @@ def left(word):
 
 
 def test_a_report_is_exported_ingested_and_kept(alice, program, tmp_store):
-    row = ran(queued(alice, ["{python}", program, 8]))
+    secret = subprocess.Popen(["sleep", "86.25"], env={**os.environ, "PASSWORD": "hunter2-of-another"})     # another process here
+    try:
+        row = ran(queued(alice, ["{python}", program, 8]))
+    finally:
+        secret.kill()
     assert (row.status, row.error) == ("done", None), row.log
     assert "turn 7" in row.log and "export --type=sqlite" in row.log
     files = {each["name"]: each for each in selectors.file_rows(row)}
     assert set(files) == {"report.sqlite", "report.nsys-rep"}
+    assert b"hunter2-of-another" not in default_storage.open(row.profile.upload_key).read() and "environments of" in row.log
     kept = row.files.get(name="report.nsys-rep")
-    assert default_storage.open(kept.key).read(29) == b"NVIDIA Tegra Profiler Report " and files["report.nsys-rep"]["kept"]
+    assert default_storage.open(kept.key).read(29) == b"NVIDIA Tegra Profiler Report " and not files["report.nsys-rep"]["kept"]
+    assert selectors.kept_file(row, kept.pk, owner=True)[0] == "report.nsys-rep"
+    with pytest.raises(FileNotFoundError):                  # it holds what was taken out of the export
+        selectors.kept_file(row, kept.pk, owner=False)
     profile_ingest(row.profile_id, "ingest-1")
     profile = Profile.objects.get(pk=row.profile_id)
     assert profile.status == "ready" and profile.format == "nsys-sqlite" and profile.wall_ns > 8 * 50_000_000, profile.error
@@ -84,8 +92,8 @@ def test_a_range_that_is_repeated_becomes_profiles_of_their_own(alice, tmp_path,
     assert row.status == "done", row.error
     files = selectors.file_rows(row)
     assert [(each["name"], each["role"]) for each in files] == [
-        ("report.sqlite", "profile"), ("range-2-report.sqlite", "linked"), ("report.1.nsys-rep", "kept"),
-        ("report.2.nsys-rep", "kept")]
+        ("report.sqlite", "profile"), ("range-2-report.sqlite", "linked"), ("report.1.nsys-rep", "owners"),
+        ("report.2.nsys-rep", "owners")]
     assert Profile.objects.count() == 2
 
 

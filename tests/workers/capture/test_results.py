@@ -14,7 +14,7 @@ from django.core.files.storage import default_storage
 from profiles.capture import forms, selectors, services
 from profiles.capture.tools import CAPTURE_TOOLS
 from profiles.capture.tools.options import Options, whole_number
-from profiles.capture.tools.tool import KEPT, LINKED, TIME_LIMIT, CaptureTool, Result, Stop
+from profiles.capture.tools.tool import KEPT, LINKED, OWNERS, TIME_LIMIT, CaptureTool, Result, Stop
 from profiles.models import Capture, CaptureTarget, Profile
 from tests.workers.capture.test_capture import wait_for
 from tests.workers.tune import stand_ins
@@ -34,7 +34,8 @@ class RecorderOptions(Options):
     READ = {"time_limit_s": whole_number(1, 60)}
 
 
-RESULTS = (Result("trace*.json", what="timeline"), Result("more.json", LINKED, "second view"), Result("*.raw", KEPT, "as recorded"))
+RESULTS = (Result("trace*.json", what="timeline"), Result("more.json", LINKED, "second view"), Result("*.raw", KEPT, "as recorded"),
+           Result("secret.*", OWNERS, "for owners"))
 
 
 @pytest.fixture
@@ -94,6 +95,18 @@ def test_each_file_goes_where_the_tool_says(alice, recorder, tmp_store, client):
     page = client.get(f"/captures/{row.pk}/").content.decode()
     assert f"/captures/{row.pk}/files/{kept['id']}/" in page and f"/profiles/{linked['profile']}/" in page
     assert client.get(f"/api/captures/{row.pk}/").json()["files"] == rows
+
+
+def test_what_may_hold_secrets_is_for_owners(alice, olga, recorder, tmp_store, client):
+    recorder("cp $TRACE trace.json; echo password > secret.rep")
+    row = ran(queued(alice))
+    kept = row.files.get(role="owners")
+    address = f"/captures/{row.pk}/files/{kept.pk}/"
+    for person, status in ((alice, 404), (olga, 200)):
+        client.force_login(person)
+        assert client.get(address).status_code == status
+        assert (address in client.get(f"/captures/{row.pk}/").content.decode()) == (status == 200)
+        assert client.get(f"/api/captures/{row.pk}/").json()["files"][1]["kept"] == (status == 200)
 
 
 def test_files_of_ranks_become_one_profile(alice, recorder, tmp_store):
