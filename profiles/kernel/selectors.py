@@ -18,6 +18,8 @@ from profiles.models import KernelStat, Profile
 from profiles.source.baseline import baseline_of
 
 OFFERED = 30                             # results in the list of baselines
+# what the list shows of each: a profile's summary is as large as all else of the page
+CANDIDATE = ("short_name", "mean_ns", "profile__name", "profile__build", "profile__gpu", "profile__created")
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,7 @@ def candidates(kernel: KernelStat, find: str) -> list[dict[str, Any]]:
         rows = rows.filter(Q(short_name__icontains=word) | Q(profile__name__icontains=word) | Q(profile__build__icontains=word)
                            | Q(profile__gpu__icontains=word))
     same = Q(short_name=kernel.short_name) | Q(family=kernel.family_id) if kernel.family_id else Q(short_name=kernel.short_name)
+    rows = rows.only(*CANDIDATE)
     newest = "-profile__created"
     first = list(rows.filter(same).order_by(newest, "-total_ns")[:OFFERED])
     more = list(rows.exclude(pk__in=[each.pk for each in first]).order_by(newest, "-total_ns")[:OFFERED - len(first)])

@@ -2,6 +2,7 @@
 //
 // Its rows and cells stay the very nodes (links, forms, formatted numbers) and where they are, so nothing moves when this begins.
 
+import { whenNear } from "../lib/near.js";
 import { Grid } from "./base.js";
 import { cellText, cellValue, headColumns } from "./cells.js";
 import { columnTest, compareValues } from "./query.js";
@@ -225,7 +226,18 @@ export function enhance(table) {
   return new TableGrid(table, wrap, scroller);
 }
 
-/** @param {ParentNode} root */
-export function enhanceAll(root = document) {
-  return [...root.querySelectorAll("table[data-grid]")].map((table) => enhance(/** @type {HTMLTableElement} */ (table)));
+/** Whether a table shows other rows or columns than the server wrote: by the address, or as somebody chose once. @param {string} name */
+function isChanged(name) {
+  const parameters = new URL(location.href).searchParams;
+  let columns = null;
+  try { columns = localStorage.getItem(`ridgepoint.columns.${name}`); } catch { /* nothing remembered */ }
+  return columns !== null || parameters.has(`${name}.q`) || parameters.has(`${name}.sort`);
+}
+
+/** Tables that the server wrote: the page is painted first, and those below the screen wait. @param {boolean} atOnce where a part of the page was replaced */
+export function enhanceAll(atOnce) {
+  for (const table of /** @type {NodeListOf<HTMLTableElement>} */ (document.querySelectorAll("table[data-grid]:not([data-enhanced])"))) {
+    if (atOnce || (table.dataset.name && isChanged(table.dataset.name))) enhance(table);
+    else whenNear(table).then(() => { if (table.isConnected) enhance(table); });
+  }
 }
