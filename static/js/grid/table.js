@@ -1,4 +1,4 @@
-// `table[data-grid]`: the table that the server wrote, made to sort, filter, choose columns, select, copy and export, in its place.
+// `table[data-grid]`: the table that the server wrote, made to sort, filter, choose and widen columns, select, copy and export, in its place.
 //
 // Its rows and cells stay the very nodes (links, forms, formatted numbers) and where they are, so nothing moves when this begins.
 
@@ -9,6 +9,7 @@ import { columnTest, compareValues } from "./query.js";
 import { LONG, VirtualRows } from "./rows.js";
 import { addTools } from "./tools.js";
 import { addKeys } from "./keys.js";
+import { Widths } from "./widths.js";
 
 /** @typedef {{tr: HTMLTableRowElement, more: HTMLTableRowElement[], at: number}} Row `more`: rows that belong to it, as a note across all columns */
 
@@ -35,7 +36,9 @@ export class TableGrid extends Grid {
     this.view = new VirtualRows(table, this.body, scroller, this.heads.length);
     this.take();
     this.heads.forEach((th, at) => this.dressHead(th, this.columns[at]));
+    this.widths = new Widths(this);
     if (this.options.tools) addTools(this);
+    this.widths.changed();
     addKeys(this);
     this.body.addEventListener("click", (event) => this.clicked(event));
     this.body.addEventListener("pointerover", (event) => this.tell(event));
@@ -95,6 +98,8 @@ export class TableGrid extends Grid {
     if (on) this.hiddenFields.delete(field); else this.hiddenFields.add(field);
     const at = this.columns.findIndex((column) => column.field === field);
     for (const tr of [...this.table.tHead.rows, ...this.rows.map((row) => row.tr)]) if (tr.cells.length === this.heads.length) tr.cells[at].hidden = !on;
+    this.widths?.changed();
+    this.widths?.keep();
     if (this.view.on) this.view.measure();
   }
 
