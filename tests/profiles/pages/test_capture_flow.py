@@ -129,9 +129,11 @@ def test_what_recording_cost_is_shown_and_expected_of_the_next(client, api, alic
     page = client.get(reverse("capture", args=[capture.pk])).content.decode()
     assert all(words in page for words in ("a step took 1.50 times as long while it recorded", "1.50×", "15.0"))
     assert api(alice).get(reverse("api-capture", args=[capture.pk])).json()["cost"]["ratio"] == 1.5
+    Capture.objects.update(facts={"steps": {**STEPS, "after": {"n": 3, "median_ms": 10, "min_ms": 9, "max_ms": 16}}})
+    assert "within the spread of steps" in client.get(reverse("capture", args=[capture.pk])).content.decode()
     asked = {"target": target.pk, "tool": "torch", "options": {}}
     preview = api(alice).post(reverse("api-capture-preview"), asked, format="json").json()
-    assert f"a step took 1.50 times as long while it recorded (measured, capture {capture.pk})" in preview["slowdown"]
+    assert f"within the spread of steps (measured, capture {capture.pk}); steps 0 to 36 % longer" in preview["slowdown"]
     other = CaptureTarget.objects.create(name="other", argv=["{python}", "x.py"])
     assert "docs/fleet-loss.md" in cost_selectors.expected(TorchOptions(), other) and "measured" not in cost_selectors.expected(
         TorchOptions(), other)
