@@ -19,7 +19,7 @@ class About:
 
 
 ABOUT = {about.name: about for about in (
-    About("kernel", "A kernel", ("ncu", "proton"), {"ncu": {"launch_count": 1}}),
+    About("kernel", "A kernel", ("ncu", "proton", "cutlass"), {"ncu": {"launch_count": 1}}),
     About("step", "A step", ("torch", "nsys", "proton")),
     About("memory", "Memory", ("torch",), {"torch": {"memory": "end", "profile_memory": True}}),
     About("server", "A server", ("nsys", "torch"), {"torch": {"steps": "whole", "end_after": False}}, running=True),

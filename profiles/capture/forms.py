@@ -50,18 +50,23 @@ class ToolForm(forms.Form):
 
     def groups(self) -> list[dict[str, Any]]:
         """Return the bound fields in their groups: a summary to open, or a class of how many stand side by side."""
-        groups = []
+        groups, default = [], self.tool.options()
         for each in self.tool.form:
             group = each if isinstance(each, Group) else Group((each,))
             fields = [self[one.name] for one in group.fields]
             groups.append({"fields": fields, "summary": group.summary, "style": SIDE_BY_SIDE.get(len(fields), ""),
-                           "open": any((one.value() or "") != (one.field.initial or "") for one in fields)})
+                           "open": any(_text(one.value()) != _text(getattr(default, one.name)) for one in fields)})
         return groups
 
     def note(self) -> SafeString:
         """Return the tool's note with `code` between backticks marked."""
         parts = enumerate(self.tool.note.split("`"))
         return mark_safe("".join(format_html("<code>{}</code>" if at % 2 else "{}", part) for at, part in parts))
+
+
+def _text(value: Any) -> str:
+    """Return a value as text, the same whether it is an option's or was typed."""
+    return ",".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value or "")
 
 
 def _form_field(field: Field, default: Any) -> forms.Field:

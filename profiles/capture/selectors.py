@@ -72,7 +72,8 @@ def _ability(tool: CaptureTool, serving: list[dict[str, Any]], gpus: int) -> Abi
         if most.get("gpus"):
             return Ability(False, f"{gpus} GPUs are asked for; the worker with most has {len(most['gpus'])} ({most.get('host')}).")
         hosts = ", ".join(sorted({str(worker.get("host")) for worker in serving}))
-        return Ability(False, f"The gpu worker on {hosts} sees no NVIDIA GPU: {START_ONE}, and check nvidia-smi there.")
+        instead = f" Without one {tool.title} records {tool.without_gpu}." if tool.without_gpu else ""
+        return Ability(False, f"The gpu worker on {hosts} sees no NVIDIA GPU: {START_ONE}, and check nvidia-smi there.{instead}")
     having = sorted((worker for worker in fitting if "missing" not in _tool(worker, tool.name)),
                     key=lambda worker: not worker.get("gpus"))       # with a GPU first
     if not having:

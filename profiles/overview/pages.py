@@ -14,13 +14,14 @@ from django.http import FileResponse, Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
 from django.utils.http import urlencode
-from django.views.decorators.http import require_http_methods, require_safe
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from profiles.charts import strip as charts_strip
 from profiles.charts import trace as charts_trace
 from profiles.charts.causes import leading
 from profiles.charts.figure_cache import cached_figure
 from profiles.charts.minimap import lane_pictures
+from profiles.charts.scopes import tree_context
 from profiles.counters import selectors as selectors_counters
 from profiles.library import selectors
 from profiles.models import Profile
@@ -95,6 +96,8 @@ def profile_detail(request: HttpRequest, pk: int) -> HttpResponse | FileResponse
         if "kernels" in request.GET:                    # where the whole table stood before it had a page
             return redirect(f"{reverse('profile-kernels', args=[pk])}?{urlencode({'kernels': request.GET['kernels']})}")
         context |= _ready_context(profile, request.GET.get("sort", ""))
+        if profile.kind == Profile.Kind.SUMMARY:
+            context |= tree_context(selectors_profile.tables(profile), request.GET.get("of", "")[:400])
     return render(request, "profiles/detail.html", context)
 
 
@@ -188,3 +191,16 @@ def profile_delete(request: HttpRequest, pk: int) -> HttpResponse:
         messages.success(request, f"Deleted {profile.name}.")
         return redirect("profile-list")
     return render(request, "profiles/confirm_delete.html", {"profile": profile, "captures": selectors_profile.captures_of(profile)})
+
+
+@permission_required("profiles.add_profile", raise_exception=True)
+@require_POST
+def profile_apart(request: HttpRequest, pk: int) -> HttpResponse:
+    """Files that were refused as ranks of different jobs become profiles of their own."""
+    try:
+        made = services.profile_apart(get_object_or_404(Profile, pk=pk))
+    except TraceError as error:
+        messages.error(request, f"{error.what}. {error.hint}")
+        return redirect("profile", pk)
+    messages.success(request, f"{len(made)} profiles; the ingest has begun.")
+    return redirect("profile-list")

@@ -53,3 +53,23 @@ def test_the_other_tool_has_its_own_fields(form: Any) -> None:
     form.fill('[name="torch-active"]', "5")
     form.locator("#capture-command", has_text="--active 5").wait_for(timeout=WAIT_MS)
     expect(form.locator('[name="ncu-kernel"]')).to_be_hidden()
+
+
+def test_nsight_systems_refuses_what_needs_another_option(form: Any) -> None:
+    form.check('[name="tool"][value="nsys"]')
+    form.locator("#capture-command", has_text="--trace=cuda,nvtx,osrt").wait_for(timeout=WAIT_MS)
+    shows(form.locator("#capture-slowdown"), "Expected: a few percent slower")
+    form.locator("summary", has_text="TensorRT-LLM").click()
+    form.fill('[name="nsys-trtllm_steps"]', "100-150")
+    shows(form.locator('[data-field="capture_range"] .field-error'), "choose cudaProfilerApi")
+    form.select_option('[name="nsys-capture_range"]', "cudaProfilerApi")
+    form.locator("#capture-command", has_text="TLLM_PROFILE_START_STOP=100-150 nsys profile").wait_for(timeout=WAIT_MS)
+
+
+def test_a_job_of_several_processes_is_started_by_its_launcher(form: Any) -> None:
+    form.check('[name="tool"][value="torch"]')
+    form.select_option('[name="target"]', label="Example: transformer layer")
+    form.fill('[name="torch-processes"]', "4")
+    form.locator("#capture-command", has_text="--nproc-per-node 4").wait_for(timeout=WAIT_MS)
+    form.select_option('[name="torch-launcher"]', "program")
+    shows(form.locator('[data-field="launcher"] .field-error'), "choose what starts them")

@@ -6,7 +6,8 @@ does what our modules need and refuses the rest. A module becomes a function tha
     import { clock } from "./viewport.js";      const $timeline_model_viewport = once(() => {
     export function exactNs(ns) { … }      →    const { clock } = $lib_time();  …  return { exactNs };  });
 
-so names stay as they are written, lines stay lines, and modules run in the order in which a browser runs them. Exports are
+so names stay as they are written, lines stay lines (those of comments are empty: a fifth of what is sent), and modules run in the
+order in which a browser runs them. Exports are
 `export function`, `class` and one `const` each; imports are named or `* as`, from relative paths, without cycles.
 A style sheet takes in what its leading lines `@import "other.css";` name.
 """
@@ -20,6 +21,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 _COMMENT = re.compile(r"^[ \t]*//[^\n]*|/\*.*?\*/", re.M | re.S)
+_COMMENT_LINES = re.compile(r"^[ \t]*(?://[^\n]*|/\*(?:(?!\*/).)*\*/[ \t]*)$", re.M | re.S)
 _IMPORT = re.compile(r'^import (?:\{([^{}]*)\} from |\* as (\w+) from )?"(\.[^"]+)";', re.M)
 _LATER = re.compile(r'\bimport\("(\.[^"]+)"\)')
 _EXPORT = re.compile(r"^export (?=(?:(?:async )?function\*?|class|const) (\w+))", re.M)
@@ -81,7 +83,8 @@ def bundle(sources: Mapping[str, str], entries: Iterable[str]) -> dict[str, str]
     """Return the files to serve, path → text, for `sources` (path below static/ → text of .js and .css).
 
     Each of `entries` (paths of modules that pages name) stays a file at its path; what several of them need is in one file
-    per folder (js/lib.js, js/timeline.js), so that a page never runs a module twice. Raises BundleError.
+    per folder (js/lib.js, js/timeline.js), so that a page never runs a module twice. A module that takes in a vendor/ file
+    stays a file as well: who needs its neighbours alone does not fetch the vendor's. Raises BundleError.
     """
     scripts = _Scripts({name: Module(name, text) for name, text in sources.items() if name.endswith(".js")}, sorted(set(entries)))
     styles = {name: _bundle_style(name, sources) for name in sources if name.endswith(".css")}
@@ -141,7 +144,10 @@ class _Scripts:
         if not module.is_ours:
             return module.name
         roots = self.reached[module.name]
-        return next(iter(roots)) if len(roots) == 1 else f"js/{module.folder}.js"
+        if len(roots) == 1:
+            return next(iter(roots))
+        is_heavy = any(not self.modules[name].is_ours for name in module.imports)
+        return module.name if is_heavy else f"js/{module.folder}.js"
 
     def _runs_bare(self, module: Module) -> bool:
         """Return whether it is a page's own module: it ends its file and may await."""
@@ -192,6 +198,7 @@ class _Scripts:
             (_IMPORT, imported), (_LATER, imported_later), (_EXPORT, lambda match: ""),
             (_META, lambda match: f'new URL("{_relative_path(module.name, path)}", import.meta.url).href'),
         ])
+        text = _COMMENT_LINES.sub(lambda match: "\n" * match[0].count("\n"), text)
         return text if text.endswith("\n") else text + "\n"
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from profiles.capture.tools import ncu, nsys, proton, torch_profiler
+from profiles.capture.tools import cutlass, ncu, nsys, proton, torch_profiler
 from profiles.capture.tools.tool import CaptureTool
 
 CAPTURE_TOOLS: dict[str, CaptureTool] = {tool.name: tool for tool in (        # name -> tool; the form offers the first
@@ -10,4 +10,5 @@ CAPTURE_TOOLS: dict[str, CaptureTool] = {tool.name: tool for tool in (        # 
     torch_profiler.TOOL,
     nsys.TOOL,
     proton.TOOL,
+    cutlass.TOOL,
 )}

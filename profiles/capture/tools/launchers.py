@@ -14,8 +14,8 @@ from profiles.capture.tools.tool import Field, Group, Paths
 MAX_PROCESSES = 64
 PROGRAM = "program"
 LAUNCHERS = {
-    "torchrun": "RANK, WORLD_SIZE and a rendezvous for torch.distributed", "mpirun": "Open MPI", "mpiexec": "MPICH and its kin",
-    "srun": "Slurm, within an allocation", PROGRAM: "the program starts its processes itself"}
+    "torchrun": "torch.distributed", "mpirun": "Open MPI", "mpiexec": "MPICH",
+    "srun": "Slurm", PROGRAM: "it starts them itself"}
 RANK_VARIABLE = {"torchrun": "RANK", "mpirun": "OMPI_COMM_WORLD_RANK", "mpiexec": "PMI_RANK", "srun": "SLURM_PROCID"}
 _ELASTIC = ("torch.distributed.run", "torch.distributed.launch")
 

@@ -35,7 +35,7 @@ from profiles.programs import NSYS_PLACES, nsys_path
 MAX_S = 3600
 TRACES = {
     "cuda": "API calls, kernels, copies", "nvtx": "ranges", "osrt": "OS runtime: waits, files, threads", "cudnn": "", "cublas": "",
-    "nccl": "", "mpi": "", "python-gil": "who holds the interpreter's lock", "cusparse": "", "ucx": "", "openacc": "", "openmp": ""}
+    "nccl": "", "mpi": "", "python-gil": "who holds it", "cusparse": "", "ucx": "", "openacc": "", "openmp": ""}
 _NO_CUDA = frozenset(("nvtx", "osrt", "mpi", "python-gil", "ucx", "openmp", "oshmem"))       # run where there is no GPU
 SAMPLE = {"none": "off", "process-tree": "the program and its children", "system-wide": "every process; needs rights"}
 BACKTRACE = {"lbr": "of Intel's branch records", "fp": "frame pointers", "dwarf": "debug information: slow, large", "none": "no"}
@@ -224,7 +224,7 @@ TOOL = CaptureTool(
              Result("trtllm-*.json*", LINKED, "TensorRT-LLM's torch trace"),
              Result("report*.nsys-rep", KEPT, "report, for Nsight Systems itself"),
              Result("report*.qdstrm", KEPT, "raw recording that could not be made a report")),
-    after=exports, environ=environ, needs_gpu=NsysOptions.needs_gpu, without_gpu="NVTX, OS runtime, MPI, Python, no CUDA",
+    after=exports, environ=environ, needs_gpu=NsysOptions.needs_gpu, without_gpu="NVTX, OS runtime, MPI and Python",
     stop=Stop(grace_s=120), slowdown=slowdown, failures=FAILURES,
     form=(
         Field("trace", "Trace", "many", choices=TRACES),

@@ -81,7 +81,7 @@ def test_a_killed_holder_frees_its_gpu(tmp_path):
 def test_facts_name_what_is_there_and_what_is_missing_and_why():
     said = worker_facts(["gpu", "replay"])
     assert said["queues"] == ["gpu", "replay"] and said["pid"] and said["host"] and said["busy"] is None
-    assert set(said["tools"]) == {"ncu", "nsys", "torch", "triton"}
+    assert set(said["tools"]) == {"cutlass", "ncu", "nsys", "torch", "triton"}
     assert all("version" in tool or tool["missing"] for tool in said["tools"].values())
     assert "matmul" in said["replay"]
     ingests = worker_facts(["ingest"])
