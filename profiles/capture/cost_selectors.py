@@ -37,7 +37,10 @@ class Phase:
 
 @dataclass(frozen=True)
 class Cost:
-    """What one capture cost. `ratio`: a step while recording over one without; None where that is unknown, for `why`."""
+    """What one capture cost. `ratio`: a step while recording over one without; None where that is unknown, for `why`.
+
+    `apart`: no step while recording took as long as one without, or the other way round: the ratio is no chance of few steps.
+    """
 
     phases: list[Phase]
     ratio: float | None
@@ -46,12 +49,14 @@ class Cost:
     write_s: float | None
     kernels_ns: float | None            # what the profiled launches took by themselves
     launches: int
+    apart: bool = False
 
     @property
     def says(self) -> str:
         """Return the cost in a few words, "" where nothing is known."""
         if self.ratio is not None:
-            return f"a step took {self.ratio:.2f} times as long while it recorded"
+            said = f"a step took {self.ratio:.2f} times as long while it recorded"
+            return said if self.apart else f"{said}, within the spread of steps"
         if self.wall_s is not None and self.kernels_ns:
             launches = plural(self.launches, "launch")
             return f"{time_text(self.wall_s * 1e9)} in all for {launches} of {time_text(self.kernels_ns)} together"
@@ -60,8 +65,8 @@ class Cost:
     def as_json(self) -> dict[str, Any]:
         steps = {phase.name: {"n": phase.n, "median_ms": phase.median_ms, "min_ms": phase.min_ms, "max_ms": phase.max_ms}
                  for phase in self.phases}
-        return {"ratio": self.ratio, "why": self.why, "wall_s": self.wall_s, "write_s": self.write_s, "kernels_ns": self.kernels_ns,
-                "launches": self.launches, "steps": steps}
+        return {"ratio": self.ratio, "apart": self.apart, "why": self.why, "wall_s": self.wall_s, "write_s": self.write_s,
+                "kernels_ns": self.kernels_ns, "launches": self.launches, "steps": steps}
 
 
 def cost(capture: Capture) -> Cost:
@@ -70,16 +75,18 @@ def cost(capture: Capture) -> Cost:
     steps: Any = facts.get("steps")
     said = {name: _timed(each) for name, each in steps.items()} if isinstance(steps, dict) else {}
     known = {name: said[name] for name in PHASES if said.get(name)}
-    plain = next((known[name]["median_ms"] for name in ("after", "before") if name in known), None)
+    without = next((known[name] for name in ("after", "before") if name in known), None)
+    plain = without["median_ms"] if without else None
     phases = [Phase(PHASES[name], int(each["n"]), each["median_ms"], each["min_ms"], each["max_ms"],
                     each["median_ms"] / plain if plain else None) for name, each in known.items()]
     recorded = known.get("recording")
-    without = "no step was timed without recording" if recorded else "the program counts no steps"
-    why = "" if recorded and plain else without
+    unknown = "no step was timed without recording" if recorded else "the program counts no steps"
+    why = "" if recorded and plain else unknown
+    apart = bool(recorded and without and (recorded["min_ms"] > without["max_ms"] or recorded["max_ms"] < without["min_ms"]))
     profile = capture.profile if capture.tool == "ncu" else None
     return Cost(phases, recorded["median_ms"] / plain if recorded and plain else None, why, _number(facts.get("wall_s")),
                 _number(facts.get("write_s")), float(profile.gpu_time_ns) if profile and profile.gpu_time_ns else None,
-                int(profile.launches or 0) if profile else 0)
+                int(profile.launches or 0) if profile else 0, apart)
 
 
 def expected(options: Options, target: CaptureTarget) -> str:

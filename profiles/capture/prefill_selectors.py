@@ -26,6 +26,12 @@ def last_capture(owner: Any, target_id: str, tool: str) -> Capture | None:
     return rows.filter(owner=owner).first() or rows.first()
 
 
+def again(capture_id: str) -> Capture | None:
+    """Return the capture that is to be made once more."""
+    known = capture_id.isdecimal() and len(capture_id) < 19
+    return Capture.objects.select_related("target").defer("log").filter(pk=int(capture_id)).first() if known else None
+
+
 def initial(query: QueryDict, about: About, tool: str, last: Capture | None) -> dict[str, Any]:
     """Return the values of a tool's fields. Of another capture, nothing is taken that names a kernel where one is asked about."""
     fields = CAPTURE_TOOLS[tool].options.READ

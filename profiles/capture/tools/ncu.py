@@ -197,7 +197,7 @@ def resolve(options: NcuOptions, paths: Paths) -> Resolved:
 def slowdown(options: NcuOptions) -> str:
     """Return how much longer a profiled launch takes, where it was counted (docs/gpu.md: one launch, every section)."""
     passes = "44 times with the full set on an H200" if options.set == "full" else "once for each pass"
-    limit = f"{options.launch_count:,} launches at most"
+    limit = "1 launch" if options.launch_count == 1 else f"{options.launch_count:,} launches at most"
     return f"each profiled launch runs again, {passes}, its memory restored in between; {limit}"
 
 

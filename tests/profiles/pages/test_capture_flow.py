@@ -6,6 +6,8 @@ from django.core.files.base import ContentFile
 from django.urls import reverse
 
 from profiles.capture import cost_selectors
+from profiles.capture.about import ABOUT
+from profiles.capture.tools import CAPTURE_TOOLS
 from profiles.capture.tools.ncu import NcuOptions
 from profiles.capture.tools.torch_profiler import TorchOptions
 from profiles.models import Capture, CaptureTarget
@@ -57,6 +59,12 @@ def test_the_form_begins_with_what_is_looked_at(client, alice, target, about, to
     assert answer.context["tools"][tool].initial.get(field) == value
 
 
+def test_every_tool_is_proposed_for_something():
+    proposed = {tool for about in ABOUT.values() for tool in about.tools}
+    assert proposed == set(CAPTURE_TOOLS)
+    assert all(CAPTURE_TOOLS[tool].options.parse(options) for about in ABOUT.values() for tool, options in about.options.items())
+
+
 def test_the_last_options_of_a_program_come_back(client, alice, olga, target):
     done(target, olga, options={"active": 9})
     mine = done(target, alice, options={"active": 7, "with_stack": True})
@@ -66,6 +74,15 @@ def test_the_last_options_of_a_program_come_back(client, alice, olga, target):
     fresh = form(client, alice, about="step", target=target.pk, fresh=1)
     assert "active" not in fresh.context["tools"]["torch"].initial
     assert form(client, alice, about="step", target=target.pk, active=4).context["tools"]["torch"].initial["active"] == "4"
+
+
+def test_a_capture_is_made_again_as_it_was(client, alice, target):
+    first = done(target, alice, options={"active": 7}, build="b1", tags=["x", "y"])
+    done(target, alice, options={"active": 9})
+    answer = form(client, alice, again=first.pk)
+    assert answer.context["tool"] == "torch" and answer.context["tools"]["torch"].initial["active"] == 7
+    assert answer.context["what"].initial == {"target": str(target.pk), "build": "b1", "model": "", "tags": "x, y"}
+    assert form(client, alice, again="9" * 30).context["tool"] and form(client, alice, again="x").status_code == 200
 
 
 def test_a_kernel_that_is_asked_about_is_not_mixed_with_the_last_one(client, alice, target):
@@ -129,9 +146,11 @@ def test_what_recording_cost_is_shown_and_expected_of_the_next(client, api, alic
     page = client.get(reverse("capture", args=[capture.pk])).content.decode()
     assert all(words in page for words in ("a step took 1.50 times as long while it recorded", "1.50×", "15.0"))
     assert api(alice).get(reverse("api-capture", args=[capture.pk])).json()["cost"]["ratio"] == 1.5
+    Capture.objects.update(facts={"steps": {**STEPS, "after": {"n": 3, "median_ms": 10, "min_ms": 9, "max_ms": 16}}})
+    assert "within the spread of steps" in client.get(reverse("capture", args=[capture.pk])).content.decode()
     asked = {"target": target.pk, "tool": "torch", "options": {}}
     preview = api(alice).post(reverse("api-capture-preview"), asked, format="json").json()
-    assert f"a step took 1.50 times as long while it recorded (measured, capture {capture.pk})" in preview["slowdown"]
+    assert f"within the spread of steps (measured, capture {capture.pk}); steps 0 to 36 % longer" in preview["slowdown"]
     other = CaptureTarget.objects.create(name="other", argv=["{python}", "x.py"])
     assert "docs/fleet-loss.md" in cost_selectors.expected(TorchOptions(), other) and "measured" not in cost_selectors.expected(
         TorchOptions(), other)
