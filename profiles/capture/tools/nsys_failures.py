@@ -20,6 +20,8 @@ FAILURES = (
     Failure(r"ERR_NVGPUCTRPERM", "the driver does not let this user sample GPU metrics",
             "let the worker run as root or with CAP_SYS_ADMIN, set the module option NVreg_RestrictProfilingToAdminUsers=0, "
             "or set GPU metrics to none"),
+    Failure(r"Connection to Agent lost", "nsys lost its own agent process before the program ran",
+            "capture again; if it comes back, end leftover sessions on the worker: nsys sessions list, nsys shutdown"),
     Failure(r"No space left on device", "the worker's disk is full", "shorten the capture (duration, fewer traces) or free space"),
     Failure(r"(?:Generated:\s*|\A\$ .*\n(?:ridgepoint: on .*\n)?)\Z",
             "nothing was recorded: the capture range never began, or the program ended before the delay",
