@@ -31,6 +31,7 @@ from profiles.report import api as report_api
 from profiles.report import pages as report_pages
 from profiles.rooflines import api as rooflines_api
 from profiles.rooflines import pages as rooflines_pages
+from profiles.running import agents_api as running_agents_api
 from profiles.source import api as source_api
 from profiles.source import pages as source_pages
 from profiles.sql import api as sql_api
@@ -85,6 +86,7 @@ urlpatterns = [
     path("fleet/utilisation/", fleet_pages.use, name="fleet-utilisation"),
     path("fleet/captures/", fleet_capture_pages.fleet_captures, name="fleet-captures"),         # ?job=&host=
     path("fleet/captures/order/", fleet_capture_pages.fleet_capture_order, name="fleet-capture-order"),
+    path("fleet/captures/<int:pk>/stop/", fleet_capture_pages.fleet_capture_stop, name="fleet-capture-stop"),  # POST
     path("fleet/agents/", fleet_pages.agents, name="fleet-agents"),                # ?q=&state=silent
     # captures
     path("captures/", capture_pages.capture_list, name="capture-list"),
@@ -171,6 +173,9 @@ urlpatterns = [
     path("api/fleet/batches/", fleet_api.FleetBatchApi.as_view(), name="api-fleet-batches"),      # POST, of agents
     path("api/fleet/captures/", fleet_api.FleetCapturesApi.as_view(), name="api-fleet-captures"),
     path("api/fleet/captures/<int:pk>/", fleet_api.FleetCaptureApi.as_view(), name="api-fleet-capture"),
+    path("api/fleet/captures/<int:pk>/stop/", fleet_api.FleetCaptureStopApi.as_view(), name="api-fleet-capture-stop"),  # POST
+    path("api/fleet/captures/<int:pk>/trace/", running_agents_api.FleetTraceApi.as_view(), name="api-fleet-capture-trace"),  # POST
+    path("api/fleet/orders/", running_agents_api.FleetOrdersApi.as_view(), name="api-fleet-orders"),      # POST, of agents
     path("api/fleet/top/", fleet_api.FleetTopApi.as_view(), name="api-fleet-top"),
     path("api/fleet/gpus/", fleet_api.FleetGpusApi.as_view(), name="api-fleet-gpus"),
     path("api/ceilings/", ceilings_api.CeilingListApi.as_view(), name="api-ceilings"),

@@ -120,6 +120,8 @@ ARROWS = {
     "profiles.fleet":
         "profiles.analysis.core profiles.theme profiles.charts profiles.models workers.jobs workers.agent profiles.rows "
         "profiles.families",
+    "profiles.running":
+        "profiles.trace profiles.models workers.jobs profiles.upload profiles.fleet",
     "profiles.notes": "profiles.models workers.jobs profiles.rows profiles.timeline",
     "profiles.overview":
         "profiles.trace profiles.analysis.core profiles.charts profiles.models profiles.library profiles.compare "
@@ -200,8 +202,8 @@ ARROWS = {
         "profiles.models profiles.capture.tools tuner.models tuner.trial tuner.cache.rules tuner.operators tuner.measure "
         "tuner.cache.entries tuner.gate.suites workers.core workers.tune",
     "workers.capture":
-        "profiles.trace profiles.models workers.jobs profiles.upload profiles.capture.tools profiles.capture profiles.ceilings "
-        "tuner.models workers.core workers.fresh",
+        "profiles.trace profiles.models workers.jobs workers.agent profiles.upload profiles.capture.tools profiles.capture "
+        "profiles.ceilings profiles.fleet profiles.running tuner.models workers.core workers.fresh",
     "workers.gate":
         "profiles.models workers.jobs profiles.capture.tools profiles.capture tuner.models tuner.cache.rules tuner.measure "
         "tuner.devices tuner.gate.errors tuner.gate.suites tuner.gate.verdicts tuner.revalidation workers.core workers.fresh "
@@ -209,7 +211,7 @@ ARROWS = {
     "workers.metrics": "profiles.models workers.jobs profiles.fleet tuner.models",
     "workers.process":
         "profiles.ingest profiles.models workers.jobs profiles.advice profiles.families profiles.fleet profiles.upload "
-        "profiles.topics "
+        "profiles.topics profiles.running "
         "tuner.models tuner.trial tuner.team tuner.devices tuner.gate.builds tuner.gate.suites tuner.gate.notify "
         "tuner.gate.production tuner.gate.verdicts tuner.jobs tuner.revalidation tuner.gate.history workers.core workers.tune "
         "workers.capture "

@@ -44,6 +44,14 @@ def merge_fleet(batch_id: int) -> None:
     log.info("fleet (woken by batch %s): %s merged, %s days summed", batch_id, merge_waiting(), len(fleet_tend()))
 
 
+def join_captures(capture_id: int) -> None:
+    """Make one profile of the traces of ranks that were captured together."""
+    from profiles.running.join_services import join
+
+    profile = join(capture_id)
+    log.info("captures with %s: %s", capture_id, f"profile {profile.pk}" if profile else "nothing to join")
+
+
 def watch_production(day: int) -> None:
     """Look for kernels that became slower in production, after days were summed."""
     from tuner.gate.production.services import watch_production as watch  # with ruptures: 1 s that nobody else needs
