@@ -7,8 +7,13 @@ glyph or annotation that must follow the theme says so with `follows(model, line
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import hashlib
+import pickle
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
 
 from bokeh.embed import json_item
 from bokeh.model import Model
@@ -33,6 +38,9 @@ SERIES: tuple[str, ...] = ("#2a8fd0", "#e09a00", "#0aa27a", "#d5663b", "#cc79a7"
 # "Slower" and "faster" never by colour alone: give ▲ ▼ and a sign too.
 SLOWER, FASTER, NEUTRAL = "#d5663b", "#2a8fd0", "#97a1b3"
 
+KEPT_FIGURES = 32               # of each function
+P = ParamSpec("P")
+R = TypeVar("R")
 _TEXT, _MUTED, _LINE = "#171b22", "#586173", "#dadee5"
 _FONT = "system-ui, -apple-system, Segoe UI, Roboto, sans-serif"
 TOOLS = "pan,wheel_zoom,box_zoom,reset,save"
@@ -127,6 +135,31 @@ def item(model: Model) -> dict[str, Any]:
     embedded: dict[str, Any] = dict(json_item(model, theme=THEME))
     embedded.pop("target_id", None)
     return embedded | {"room": _height_px(model)}
+
+
+def kept_figure(make: Callable[P, R]) -> Callable[P, R]:
+    """Keep what a function of plain values made: Bokeh takes some 80 ms for a figure, to compare its arguments takes one.
+
+    Decorates a function whose answer its arguments alone decide. The answer is shared: nobody may change it.
+    """
+    made: OrderedDict[bytes, R] = OrderedDict()
+    lock = threading.Lock()
+
+    @wraps(make)
+    def kept(*args: P.args, **options: P.kwargs) -> R:
+        key = hashlib.sha256(pickle.dumps((args, options), protocol=5)).digest()
+        with lock:
+            if key in made:
+                made.move_to_end(key)
+                return made[key]
+        answer = make(*args, **options)
+        with lock:
+            made[key] = answer
+            while len(made) > KEPT_FIGURES:
+                made.popitem(last=False)
+        return answer
+
+    return kept
 
 
 def _height_px(model: Model) -> int:

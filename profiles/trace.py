@@ -33,6 +33,15 @@ class TraceError(Exception):
         return {"where": self.where, "what": self.what, "hint": self.hint}
 
 
+class DifferentJobs(TraceError):
+    """Files that were to be ranks of one job and are not: each can be read as a profile of its own."""
+
+    KIND = "different jobs"
+
+    def as_json(self) -> dict[str, str]:
+        return {**super().as_json(), "kind": self.KIND}
+
+
 class Category(IntEnum):
     """What a slice is. The numbers are stored (columns, tiles) and known to static/js/timeline: append only."""
 

@@ -63,6 +63,7 @@ INSTALLED_APPS = [
 ]
 MIDDLEWARE = [
     "webapp.statics.streaming.stream_in_pieces",
+    "webapp.statics.compressed.CompressedAnswers",
     "django.middleware.security.SecurityMiddleware",
     "webapp.errors.RefuseNul",
     "webapp.errors.RedirectToForm",
@@ -89,7 +90,8 @@ TEMPLATES = [{
             "django.contrib.auth.context_processors.auth",
             "django.contrib.messages.context_processors.messages",
         ],
-        "builtins": ["webapp.templatetags.numbers", "webapp.templatetags.kernels", "webapp.templatetags.frame"],
+        "builtins": ["webapp.templatetags.numbers", "webapp.templatetags.kernels", "webapp.templatetags.frame",
+                     "webapp.templatetags.kept"],
     },
 }]
 

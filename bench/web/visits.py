@@ -1,7 +1,8 @@
 """Pages in a headless Chromium, the examples loaded: when something is painted, when all is there, what it weighs and moves.
 
 A server of its own is started as `make run` does. Every kind of page is opened once, which warms the server and the browser, then
-VISITS times; medians count. "Complete" is the last change of the page or the last file, figures drawn."""
+VISITS times; medians count. "Complete" is the last change of the page or the last file, figures on the screen
+or near it drawn; what is further down waits until the page rests (static/js/lib/near.js)."""
 
 from __future__ import annotations
 

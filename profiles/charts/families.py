@@ -10,7 +10,7 @@ from bokeh.models.annotations import Whisker
 
 from profiles.analysis.core.sentences import time_text
 from profiles.charts.figure_cache import cached_figure
-from profiles.theme import SERIES, figure, follows, item
+from profiles.theme import SERIES, figure, follows, item, kept_figure
 
 MARKERS = ("circle", "square", "triangle", "diamond", "inverted_triangle", "hex")
 MOST_SERIES = 6
@@ -54,6 +54,7 @@ def _series(points: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return item(plot)
 
 
+@kept_figure
 def launches_figure(launches: Sequence[Any]) -> dict[str, Any] | None:
     """Return the duration of each launch over the time that it began at.
 

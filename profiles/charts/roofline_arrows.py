@@ -12,7 +12,7 @@ from profiles.analysis.core.sentences import si_text
 from profiles.analysis.kernel import counters
 from profiles.charts.roofline_plane import label_places, legend, plane, plot, roof_boxes
 from profiles.charts.words import time_text
-from profiles.theme import FASTER, SLOWER, follows, item
+from profiles.theme import FASTER, SLOWER, follows, item, kept_figure
 
 _HOVER = [("kernel", "@name"), ("", "@side"), ("mean time", "@time_text"), ("change", "@change"), ("rate", "@rate_text"),
           ("intensity", "@intensity_text"), ("of its roof", "@roof_text")]
@@ -34,6 +34,7 @@ def compare_point(name: str, facts: Sequence[Mapping[str, Any]]) -> dict[str, An
             "precision": gpus.PRECISIONS.get(whole.point.precision or "", "")}
 
 
+@kept_figure
 def compare_figure(old: Sequence[Mapping[str, Any] | None], new: Sequence[Mapping[str, Any] | None]) -> dict[str, Any] | None:
     """An arrow from old to new per kernel, pair by pair; None where no pair has both points.
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bokeh.models import FixedTicker, Range1d
+from bokeh.models import ColumnDataSource, FixedTicker, Range1d
 
 from profiles.theme import figure, follows
 
@@ -106,29 +106,40 @@ def plot(frame: Frame, ceilings: Sequence[Mapping[str, Any]], height: int, tap: 
                   x_axis_label="arithmetic intensity (FLOP per byte of traffic)", y_axis_label="FLOP/s")
     _ticks(made.xaxis[0], range(-6, 9), "")
     _ticks(made.yaxis[0], range(3, 19), "FLOP/s")
-    slopes = 0
-    labels, first = _level_labels(frame, ceilings), _first_origin(ceilings)
-    for index, each in enumerate(ceilings):
-        origin = each.get("origin", "stated")
+    first, lines = _first_origin(ceilings), dict[str, tuple[list[list[float]], list[list[float]]]]()
+    for each in ceilings:
         # the database gives large rates back as whole numbers, which a script cannot hold
         xs, ys = (list(map(float, ends)) for ends in zip(*_line(each, ceilings, frame), strict=True))
+        across, up = lines.setdefault(each.get("origin", "stated"), ([], []))
+        across.append(xs)
+        up.append(ys)
+    for origin, (across, up) in lines.items():          # all of an origin at once: a browser takes as long for each renderer
         is_first = origin == first
         group = {} if is_first else {"legend_label": ENTRIES.get(origin, origin)}
-        drawn = made.line(xs, ys, line_width=2.0 if is_first else 1.4, line_dash="solid" if is_first else DASHES[origin],
-                          line_alpha=0.85, visible=is_first or origin == "measured", **group)
+        drawn = made.multi_line(across, up, line_width=2.0 if is_first else 1.4, line_dash="solid" if is_first else DASHES[origin],
+                                line_alpha=0.85, visible=is_first or origin == "measured", **group)
         follows(drawn.glyph, line_color="--accent" if origin == "measured" else "--muted")
+    names = _roof_names(frame, ceilings)
+    if names:
+        source = ColumnDataSource({name: [row[name] for row in names] for name in names[0]})
+        written = made.text("x", "y", text="text", x_offset="dx", y_offset="dy", text_align="align", source=source,
+                            text_baseline="bottom", text_font_size="11px")
+        follows(written.glyph, text_color="--muted")
+    return made
+
+
+def _roof_names(frame: Frame, ceilings: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The names of the leading roofs at the upper ends of their lines: levels at the right edge, slopes in two rows above."""
+    names, labels, slopes = [], _level_labels(frame, ceilings), 0
+    for index, each in enumerate(ceilings):
+        x, y = map(float, _line(each, ceilings, frame)[1])
         if index in labels:
             text, shift = labels[index]
-            name = made.text([xs[1]], [ys[1]], text=[text], x_offset=shift, y_offset=-3, text_align="right",
-                             text_baseline="bottom", text_font_size="11px")
-        elif is_first and each["kind"] != "compute":
+            names.append({"x": x, "y": y, "text": text, "dx": shift, "dy": -3.0, "align": "right"})
+        elif each["kind"] != "compute" and each.get("origin", "stated") == _first_origin(ceilings):
             slopes += 1          # ends of neighbours lie closer than their names are wide
-            name = made.text([xs[1]], [ys[1]], text=[each["label"]], y_offset=-SLOPE_PX[slopes % 2], text_align="center",
-                             text_baseline="bottom", text_font_size="11px")
-        else:
-            continue
-        follows(name.glyph, text_color="--muted")
-    return made
+            names.append({"x": x, "y": y, "text": each["label"], "dx": 0.0, "dy": -float(SLOPE_PX[slopes % 2]), "align": "center"})
+    return names
 
 
 def _first_origin(ceilings: Sequence[Mapping[str, Any]]) -> str:

@@ -10,7 +10,7 @@ from bokeh.models import ColumnDataSource, NumeralTickFormatter
 from profiles.analysis.compare.comparison import Comparison, Row
 from profiles.analysis.core.sentences import time_text
 from profiles.charts.roofline_arrows import compare_figure, compare_point
-from profiles.theme import FASTER, NEUTRAL, SERIES, SLOWER, figure, item
+from profiles.theme import FASTER, NEUTRAL, SERIES, SLOWER, figure, item, kept_figure
 
 MOST_KERNELS = 16
 _SIGNS = {"slower": "▲", "faster": "▼", "new": "+", "gone": "−", "unchanged": "=", "unknown": "?"}
@@ -20,6 +20,7 @@ _NEW = ((("slower",), " ▲ slower", SLOWER), (("faster",), " ▼ faster", FASTE
 _LABEL_CHARS = 44
 
 
+@kept_figure
 def paired_bars(result: Comparison, old: str, new: str) -> dict[str, Any] | None:
     """Return old and new time of the kernels that take or changed most, largest first.
 

@@ -182,6 +182,37 @@ class ProfileListApi(APIView):
         return ProfileDetailSerializer(profile, context={"request": self.request}).data
 
 
+class NamesSerializer(serializers.Serializer[None]):
+    files = serializers.ListField(child=serializers.CharField(max_length=1000), max_length=1000, help_text="Names of files")
+
+
+class NamesAnswerSerializer(serializers.Serializer[None]):
+    ranks = serializers.BooleanField(help_text="The names differ in nothing but the rank")
+    job = serializers.CharField(help_text="What the job would be called; empty where the names share nothing", allow_blank=True)
+
+
+class NamesApi(APIView):
+    write_permission = "profiles.add_profile"
+
+    @extend_schema(operation_id="profiles_names", request=NamesSerializer, responses=NamesAnswerSerializer)
+    def post(self, request: Request) -> Response:
+        """Whether names of files speak for the ranks of one job; nothing is stored."""
+        fields = NamesSerializer(data=request.data)
+        fields.is_valid(raise_exception=True)
+        return Response(services.files_asked(fields.validated_data["files"]))
+
+
+class ApartApi(APIView):
+    write_permission = "profiles.add_profile"
+
+    @extend_schema(operation_id="profiles_apart", request=None, responses={201: JSON})
+    def post(self, request: Request, pk: int) -> Response:
+        """Files that were refused as ranks of different jobs: each becomes a profile, the refused one goes. 201 with
+        {"profiles": […]}."""
+        made = services.profile_apart(get_object_or_404(Profile, pk=pk))
+        return Response({"profiles": ProfileSerializer(made, many=True, context={"request": request}).data}, status=201)
+
+
 class ProfileApi(APIView):
     @property
     def write_permission(self) -> str:

@@ -14,7 +14,7 @@ from django.http import FileResponse, Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
 from django.utils.http import urlencode
-from django.views.decorators.http import require_http_methods, require_safe
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from profiles.charts import strip as charts_strip
 from profiles.charts import trace as charts_trace
@@ -188,3 +188,16 @@ def profile_delete(request: HttpRequest, pk: int) -> HttpResponse:
         messages.success(request, f"Deleted {profile.name}.")
         return redirect("profile-list")
     return render(request, "profiles/confirm_delete.html", {"profile": profile, "captures": selectors_profile.captures_of(profile)})
+
+
+@permission_required("profiles.add_profile", raise_exception=True)
+@require_POST
+def profile_apart(request: HttpRequest, pk: int) -> HttpResponse:
+    """Files that were refused as ranks of different jobs become profiles of their own."""
+    try:
+        made = services.profile_apart(get_object_or_404(Profile, pk=pk))
+    except TraceError as error:
+        messages.error(request, f"{error.what}. {error.hint}")
+        return redirect("profile", pk)
+    messages.success(request, f"{len(made)} profiles; the ingest has begun.")
+    return redirect("profile-list")

@@ -11,8 +11,6 @@ from zlib import crc32
 
 from django.http import HttpResponse
 from django.shortcuts import get_object_or_404
-from django.utils.decorators import method_decorator
-from django.views.decorators.gzip import gzip_page
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema, extend_schema_field
 from rest_framework import serializers, status
@@ -134,14 +132,12 @@ def parse_query(form: type[serializers.Serializer[Any]], request: Request, timel
     return dict(query.validated_data)
 
 
-@method_decorator(gzip_page, name="dispatch")
 class TimelineApi(TimelineView):
     @extend_schema(operation_id="profiles_timeline", summary="Tracks, levels, steps and integrity of a timeline", responses=JSON)
     def get(self, request: Request, pk: int) -> Response:
         return Response(selectors.document(get_object_or_404(Profile, pk=pk)))
 
 
-@method_decorator(gzip_page, name="dispatch")
 class NamesApi(TimelineView):
     @extend_schema(operation_id="profiles_names", summary="Names of slices by name id", parameters=[NamesQuery], responses=JSON)
     def get(self, request: Request, pk: int) -> Response:

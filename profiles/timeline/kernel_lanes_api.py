@@ -5,8 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from django.http import HttpResponse
-from django.utils.decorators import method_decorator
-from django.views.decorators.gzip import gzip_page
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework import serializers, status
 from rest_framework.exceptions import NotFound
@@ -27,7 +25,6 @@ class KernelLanesView(TimelineView):
         return super().handle_exception(exc)
 
 
-@method_decorator(gzip_page, name="dispatch")
 class KernelTracksApi(KernelLanesView):
     @extend_schema(operation_id="profiles_kernel_tracks", summary="A lane per kernel and stream, kernel of most time first",
                    responses=JSON)

@@ -20,6 +20,7 @@ from profiles.analysis.kernel import counters, findings_counters, findings_sourc
 from profiles.analysis.kernel.advising.causes import once_per_cause
 from profiles.analysis.trace import cpu_time, findings
 from profiles.analysis.trace.breakdown import breakdown
+from profiles.analysis.trace.job_names import stated_name
 from profiles.analysis.trace.merge import merge
 from profiles.analysis.trace.occupancy import calculated_occupancy
 from profiles.analysis.trace.one_job import why_not
@@ -35,7 +36,7 @@ from profiles.store import source as store_source
 from profiles.store import summary as store_summary
 from profiles.store import trace as store
 from profiles.store.launches import launches_write
-from profiles.trace import Report, Summary, Trace, TraceError
+from profiles.trace import DifferentJobs, Report, Summary, Trace, TraceError
 
 KERNEL_ROWS = 5_000        # rows of the kernel table; honest traces hold hundreds of names
 _BEYOND_TABLE = f"kernel names beyond the {KERNEL_ROWS:,} of most time: in all sums, in the table as one row, {FURTHER_NAMES}"
@@ -104,8 +105,11 @@ def _read_group(parts: Sequence[tuple[str, Path, int | None]], progress: Progres
     if not traces:
         return nccl_log.join(logs)
     if another := why_not(traces):
-        raise TraceError(another[0], f"not a rank of the same job: {another[1]}", "Load the files as profiles of their own.")
+        raise DifferentJobs(another[0], f"not a rank of the same job: {another[1]}",
+                            "Load the files as profiles of their own.")
     trace = merge(traces) if len(traces) > 1 else traces[0][1]
+    if len(traces) > 1 and (job := stated_name([each for _, each in traces])):
+        trace.metadata["job"] = job
     if logs:
         log = nccl_log.join(logs)
         trace.tables, trace.metadata["NCCL log"] = log.tables, log.metadata["headline"]

@@ -21,13 +21,13 @@ from django.utils import timezone
 from django.utils.text import get_valid_filename
 
 from profiles.analysis.trace.account.covered import COVERED
-from profiles.analysis.trace.one_job import job_name
+from profiles.analysis.trace.job_names import job_name, like_ranks
 from profiles.families.assign_services import families_assign
 from profiles.models import INGEST_LEASES, Finding, Profile
 from profiles.progress import Progress, Superseded
 from profiles.rows import json_safe, kernels_copy, text
 from profiles.store.objects import derived_delete, objects_delete
-from profiles.trace import TraceError
+from profiles.trace import DifferentJobs, TraceError
 from profiles.upload import ingest_run
 from workers import jobs
 
@@ -78,6 +78,36 @@ def profile_create(*, owner: Any, file: File[bytes], name: str = "", build: str 
             jobs.enqueue_on_commit("ingest", "ingest", profile.pk)
     _publish(profile)
     return profile
+
+
+def files_asked(names: Sequence[str]) -> dict[str, Any]:
+    """What a page that was handed several files has to ask: whether they look like ranks of one job, and that job's name."""
+    return {"ranks": like_ranks(names), "job": job_name(names)}
+
+
+def profile_apart(profile: Profile) -> list[Profile]:
+    """Load the files that were refused as ranks of one job as profiles of their own, in place of the refused row.
+
+    They are read from the store: nobody sends them again. Raises TraceError where the row was not refused for that.
+    """
+    with transaction.atomic():
+        row = Profile.objects.select_for_update().get(pk=profile.pk)
+        stored = row.metadata.get("files") or []
+        if row.status != Profile.Status.FAILED or (row.error or {}).get("kind") != DifferentJobs.KIND or len(stored) < 2:
+            raise TraceError(row.name, "these files were not refused as ranks of different jobs", "open the profile as it is")
+        made: list[Profile] = []
+        try:
+            for each in stored:
+                with default_storage.open(each["key"], "rb") as file:
+                    made.append(profile_create(
+                        owner=row.owner, file=File(file, name=each["name"]), build=row.build, model=row.model, tags=row.tags,
+                        notes=row.notes, recorded=row.recorded))
+        except BaseException:               # the rows go with the transaction, their objects with this
+            for profile in made:
+                objects_delete(profile.pk)
+            raise
+        profile_delete(row)
+    return made
 
 
 def _job_name(files: Sequence[File[bytes]]) -> str:
@@ -216,6 +246,8 @@ def _keep(profile_id: int, worker: str, result: ingest_run.IngestResult, opened_
         for field, value in result.fields.items():
             setattr(row, field, json_safe(value))
         row.metadata = {**row.metadata, **row_metadata(row.metadata, result)}
+        if len(row.metadata.get("files", [])) > 1 and row.name == row.file_name:     # neither a person nor names of files named it
+            row.name = text(str(result.metadata.get("job") or ""), 300) or row.name
         row.status, row.error, row.heartbeat = Profile.Status.READY, None, None
         row.peak_rss_bytes, row.stored_bytes = ingest_run.peak_rss_bytes(), result.stored_bytes
         row.seconds = time.monotonic() - opened_s

@@ -59,7 +59,7 @@ def test_the_slow_gpu_and_the_way_to_its_counters(watched: Any, fed: None, serve
     page.goto(f"{server_url}/fleet/gpus/?window=all&job={JOB}")
     shows(page.locator(".answer"), "1 of 8 GPUs is slower")
     shows(page.locator(".gpu-card"), "GPU-0005")
-    page.get_by_role("link", name="its kernels").click()
+    page.get_by_role("link", name="▸ kernels").click()
     page.wait_for_url("**/fleet/?gpu=GPU-0005*")
     page.goto(f"{server_url}/fleet/?window=all&job={JOB}")
     poll(page, "document.querySelectorAll('#table-fleet tbody tr').length > 0")

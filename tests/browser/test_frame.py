@@ -109,7 +109,7 @@ def test_activity_names_the_jobs_in_progress(product: Product, watched: Any) -> 
     watched.goto("/workers/")
     poll(watched, "() => document.querySelector('#activity-count').textContent !== ''")
     watched.locator("#activity > summary").click()
-    watched.locator("#activity").get_by_role("link", name="All jobs and workers").click()
+    watched.locator("#activity").get_by_role("link", name="All jobs").click()
     watched.wait_for_url("**/workers/#live-busy")
 
 

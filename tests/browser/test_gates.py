@@ -118,7 +118,7 @@ def test_a_slower_build_is_caught_and_its_evidence_leads_on(watched: Any, server
     slower = page.locator("#live-slower li", has_text=KEY)
     shows(slower, "▲")
     shows(slower, "second-build")
-    slower.get_by_role("link", name="▸ evidence").click()
+    slower.get_by_role("link", name="evidence").click()
     page.wait_for_url(f"**/gates/{pk}/kernels/{worst['id']}/")
     # somebody looks at it: the note stands with the regression
     page.locator("#decide summary").click()

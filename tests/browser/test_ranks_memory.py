@@ -49,7 +49,7 @@ def test_from_the_late_rank_to_its_longest_wait(watched: Any, server_url: str, s
     eventually(lambda: "its host launched late" in page.locator("#causes .bars").first.get_attribute("aria-label"))
     expect(page.locator("#matrix td.heat-cell")).to_have_count(1)
     fits(page)
-    link = page.get_by_role("link", name="the longest on the timeline").first
+    link = page.get_by_role("link", name="▸ longest").first
     link.focus()
     page.keyboard.press("Enter")
     page.wait_for_url("**/timeline/?w=*")

@@ -136,6 +136,7 @@ def test_dropped_ranks_are_asked_for_once_and_named_for_the_job(product: Product
     ranks = [(f"pretrain_rank{rank}.json.gz", (H200 / f"ddp_even_rank{rank}.json.gz").read_bytes()) for rank in (0, 1)]
     drop(watched, *ranks)
     expect(watched.get_by_role("button", name="Ranks of one job")).to_be_focused()
+    reads(watched.locator(".drop-dialog h2"), "2 files: pretrain")
     watched.keyboard.press("Enter")
     watched.wait_for_url("**/timeline/**")
     reads(watched.locator(".crumbs a").last, "pretrain")
@@ -151,6 +152,35 @@ def test_dropped_files_of_different_jobs_say_why_and_can_be_loaded_apart(product
     watched.get_by_role("button", name="Load as profiles of their own").click()
     watched.wait_for_url("**/profiles/")
     shows(watched.locator("main"), "two.json.gz")
+    expect(watched.locator("main tr", has_text="not a rank of the same job")).to_have_count(0)
+    expect(watched.locator("main tr", has_text="one.json.gz")).to_have_count(1)         # not the refused one beside it
+
+
+def test_a_failure_of_another_kind_offers_no_profiles_of_their_own(product: Product, watched: Any) -> None:
+    watched.goto("/workers/")
+    drop(watched, ("p_rank0.json", b"this is no trace"), ("p_rank1.json", b"nor is this"))
+    watched.get_by_role("button", name="Ranks of one job").click()
+    shows(watched.locator(".drop-dialog [role=alert]"), "unknown text content")
+    expect(watched.get_by_role("button", name="Load as profiles of their own")).to_have_count(0)
+    expect(watched.get_by_role("button", name="Close")).to_be_focused()
+
+
+def test_a_drop_waits_until_the_open_dialog_is_closed(product: Product, watched: Any) -> None:
+    watched.goto("/workers/")
+    drop(watched, ("empty.json", b""))                  # this loads what takes drops
+    expect(watched.locator(".drop-dialog")).to_be_visible()
+    watched.keyboard.press("Escape")
+    expect(watched.locator("dialog[open]")).to_have_count(0)
+    watched.keyboard.press("Control+k")
+    expect(watched.locator("dialog[open]")).to_have_count(1)
+    drop(watched, ("a.json", b"1"), ("b.json", b"2"))
+    reads(watched.locator(".drop-note"), "2 files: imported when this dialog is closed")
+    expect(watched.locator(".drop-note")).to_be_visible()
+    watched.keyboard.press("Escape")
+    expect(watched.locator(".drop-dialog h2")).to_have_text("2 files")
+    expect(watched.locator(".drop-note")).to_be_hidden()
+    drop(watched, ("empty.json", b""))                  # the question is answered by another drop
+    shows(watched.locator(".drop-dialog [role=alert]"), "empty.json: the file is empty (0 bytes)")
 
 
 def test_an_empty_file_that_is_dropped_says_so_and_keeps_the_page(product: Product, watched: Any) -> None:

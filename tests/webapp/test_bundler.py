@@ -65,6 +65,16 @@ def test_what_several_pages_need_is_one_file_per_folder() -> None:
     assert "class Counter" in files["js/lib.js"] and "Many" in files["js/tune.js"] and "Counter" not in files["js/base/frame.js"]
 
 
+def test_a_vendor_file_goes_to_those_alone_who_take_it_in() -> None:
+    """Where several pages need a module that takes in a vendor file, its neighbours' file does not fetch that for all others."""
+    needs_plain, needs_sum = ('import { plain } from "../grid/plain.js";\n', 'import { add } from "../grid/sum.js";\n')
+    site = SITE | {"js/grid/plain.js": "export const plain = 1;\n", "js/tune/two.js": needs_plain,
+                   "js/tune/three.js": needs_sum + needs_plain}
+    files = bundle(site, [*ENTRIES, "js/tune/three.js"])
+    assert "js/grid/sum.js" in files and "plus.js" in files["js/grid/sum.js"]
+    assert "plain = 1" in files["js/grid.js"] and "plus.js" not in files["js/grid.js"]
+
+
 def test_lines_stay_lines() -> None:
     """A line of a stack trace is found again: each module keeps its own, below its name."""
     lines = bundle(SITE, ENTRIES)["js/tune.js"].split("\n")

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from django.conf import settings
 from django.contrib.staticfiles.storage import staticfiles_storage
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.test import AsyncClient, override_settings
 
 from webapp.statics.bundled import BundleFinder, bundled_folder, bundled_names
-from webapp.statics.compressed import CompressedStatic, compress_file
+from webapp.statics.compressed import CompressedAnswers, CompressedStatic, compress_file
 
 SCRIPT = "js/timeline/data/tiles.js"
 
@@ -95,6 +95,26 @@ def test_a_bundle_is_made_once_for_its_sources_and_anew_for_others(tmp_path):
             assert f"globalThis.a = {number};" in (folder / "js" / "a" / "a.js").read_text()
     assert made[0] == made[1] and len({folder for folder, _ in made}) == 4
     assert len(list(made[0][0].parent.iterdir())) == 3 and made[-1][0].exists()        # old versions go
+
+
+def sent(answer):
+    """What leaves for somebody who accepts gzip."""
+    request = HttpRequest()
+    request.META["HTTP_ACCEPT_ENCODING"] = "gzip, br"
+    return CompressedAnswers(lambda request: answer)(request)
+
+
+def test_pages_and_json_go_compressed_and_streams_and_tiles_as_they_are():
+    text = "<p>kernel</p>" * 500
+    for kind in ("text/html; charset=utf-8", "application/json"):
+        packed = sent(HttpResponse(text, content_type=kind))
+        assert packed["Content-Encoding"] == "gzip" and "Accept-Encoding" in packed["Vary"]
+        assert gzip.decompress(packed.content).decode() == text and len(packed.content) < len(text) / 5
+    sizes = {len(sent(HttpResponse(text)).content) for _ in range(20)}
+    assert len(sizes) > 1                   # a length says nothing of what stands beside a secret
+    tile = sent(HttpResponse(text, content_type="application/octet-stream"))
+    stream = sent(StreamingHttpResponse(iter([text.encode()]), content_type="application/json"))
+    assert "Content-Encoding" not in tile and "Content-Encoding" not in stream and stream.streaming
 
 
 async def test_a_file_is_sent_in_pieces_and_not_read_whole_first():

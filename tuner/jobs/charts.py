@@ -7,7 +7,7 @@ from typing import Any
 
 from bokeh.models import ColumnDataSource, HoverTool
 
-from profiles.theme import PALETTE, SERIES, figure, follows, item
+from profiles.theme import PALETTE, SERIES, figure, follows, item, kept_figure
 from tuner.jobs.comparison import Pair
 from tuner.trial import Config, Trial
 
@@ -35,6 +35,7 @@ def config_text(config: Config) -> str:
     return " ".join(f"{name}={value}" for name, value in config.items())
 
 
+@kept_figure
 def progress_curves(trials: tuple[Sequence[Trial], Sequence[Trial]], labels: tuple[str, str], *,
                best_ms: tuple[float | None, float | None], same: bool, by_seconds: bool) -> dict[str, Any]:
     """Return best so far of two jobs as multiples of the best (of both for one problem, else of each)."""
@@ -53,6 +54,7 @@ def progress_curves(trials: tuple[Sequence[Trial], Sequence[Trial]], labels: tup
     return item(plot)
 
 
+@kept_figure
 def pairs_figure(pairs: Sequence[Pair], labels: tuple[str, str]) -> dict[str, Any]:
     """Return a scatter of what both jobs measured; above the line the first was faster."""
     plot = figure(height=300, x_axis_type="log", y_axis_type="log", x_axis_label=f"{labels[0]} (ms)",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from typing import Any, Protocol
 
 from django.urls import reverse
@@ -32,7 +32,7 @@ class Page:
     also: tuple[str, ...] = ()          # other addresses that light this tab
     docs: tuple[str, ...] = ()          # documents that explain it
 
-    @property
+    @cached_property
     def url(self) -> str:
         return reverse(self.route)
 
@@ -157,8 +157,13 @@ def entries(user: Allowed | None) -> list[dict[str, Any]]:
     tables += [(FURTHER, "page", ""), (ACTIONS, "action", "")]
     found = [{"kind": kind, "title": _full_title(page, section), "url": page.url, "words": page.words, "keys": page.keys}
              for pages, kind, section in tables for page in allowed(pages, user)]
-    return found + [{"kind": "document", "title": title, "url": reverse("document", args=[name]), "words": "", "keys": ""}
-                    for name, title in titles().items()]
+    return found + _document_entries()
+
+
+@cache
+def _document_entries() -> list[dict[str, Any]]:
+    return [{"kind": "document", "title": title, "url": reverse("document", args=[name]), "words": "", "keys": ""}
+            for name, title in titles().items()]
 
 
 def _full_title(page: Page, section: str) -> str:

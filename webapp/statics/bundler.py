@@ -81,7 +81,8 @@ def bundle(sources: Mapping[str, str], entries: Iterable[str]) -> dict[str, str]
     """Return the files to serve, path → text, for `sources` (path below static/ → text of .js and .css).
 
     Each of `entries` (paths of modules that pages name) stays a file at its path; what several of them need is in one file
-    per folder (js/lib.js, js/timeline.js), so that a page never runs a module twice. Raises BundleError.
+    per folder (js/lib.js, js/timeline.js), so that a page never runs a module twice. A module that takes in a vendor/ file
+    stays a file as well: who needs its neighbours alone does not fetch the vendor's. Raises BundleError.
     """
     scripts = _Scripts({name: Module(name, text) for name, text in sources.items() if name.endswith(".js")}, sorted(set(entries)))
     styles = {name: _bundle_style(name, sources) for name in sources if name.endswith(".css")}
@@ -141,7 +142,10 @@ class _Scripts:
         if not module.is_ours:
             return module.name
         roots = self.reached[module.name]
-        return next(iter(roots)) if len(roots) == 1 else f"js/{module.folder}.js"
+        if len(roots) == 1:
+            return next(iter(roots))
+        is_heavy = any(not self.modules[name].is_ours for name in module.imports)
+        return module.name if is_heavy else f"js/{module.folder}.js"
 
     def _runs_bare(self, module: Module) -> bool:
         """Return whether it is a page's own module: it ends its file and may await."""

@@ -6,6 +6,8 @@ switch (`templates/profiles/_names_switch.html`) says demangled or mangled: `sta
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from django import template
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
@@ -20,6 +22,7 @@ TAIL = 26                       # of a longer one that stay in view at its end
 
 
 @register.simple_tag
+@lru_cache(maxsize=1024)          # a page names a kernel many times, and its name never changes
 def kernel_name(name: str, label: str = "") -> SafeString:
     """Return a kernel's name for a cell or a heading; `label` is the profile's own, else that of the name alone."""
     label = label or short_name(name)

@@ -1,58 +1,144 @@
-"""Whether files are the ranks of one job, by what they state themselves, and what the job is called."""
+"""Whether traces are of the ranks of one job, by what they state themselves.
+
+Kineto states rank, size of the world, backend and process groups ("distributedInfo" of its output_json.cpp, filled in by
+torch.distributed's `_world.pg_config_info`) and the clock ("baseTimeNanoseconds").
+"""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+from profiles.analysis.core.sentences import time_text
+from profiles.analysis.trace.job_names import distributed
 from profiles.trace import Trace
 
-_RANK = re.compile(r"(?i)[-_. ]*(?:global[-_ ]?)?(?:rank|worker|node|gpu|host|proc(?:ess)?)[-_ ]?\d+(?!\d)"
-                   r"|[-_. ]\d+(?:of|[-_])\d+\b")
-_ENDS = re.compile(r"(?i)(?:\.(?:json|gz|zst|pt|trace|pftrace|nsys-rep|sqlite|db|zip|bin|txt|log))+$")
-_EDGE = "-_. ()[]"
+CLOCKS_APART_NS = 5_000_000_000     # hosts' clocks may be wrong by so much: recordings farther apart are of two runs
+MOST_GROUPS = 4096
 
 
-def job_name(files: Sequence[str]) -> str:
-    """Return what names of a job's files share, without ranks and endings: "train_rank0.json.gz", "train_rank1.json.gz" -> "train".
+@dataclass(frozen=True)
+class _Stated:
+    """What one file says; None and {} where it says nothing."""
 
-    "" where that is less than three letters.
-    """
-    stems = [_RANK.sub("", _ENDS.sub("", name)) for name in files]
-    shared = stems[0]
-    for stem in stems[1:]:
-        while shared and not stem.startswith(shared):
-            shared = shared[:-1]
-    if shared != stems[0] or len(set(stems)) > 1:
-        shared = re.sub(r"[-_. ]?\d+$", "", shared)         # first digits of a number that differs are shared by chance
-    shared = shared.strip(_EDGE)
-    return shared if sum(each.isalpha() for each in shared) >= 3 else ""
+    name: str
+    rank: int | None
+    size: int | None
+    backend: str | None
+    nccl: str | None
+    groups: dict[str, tuple[frozenset[int] | None, str | None]]        # name -> (ranks, backend)
+    span_ns: tuple[int, int] | None                                    # begin and end, since 1970
 
 
 def why_not(traces: Sequence[tuple[str, Trace]]) -> tuple[str, str] | None:
     """Return (file, reason) where a file states that it belongs to another job than those before it; None where none does.
 
-    Kineto states rank and size of the world ("distributedInfo" of its output_json.cpp); groups and clocks are not compared.
+    What only one of two files states contradicts nothing.
     """
-    first_of_rank: dict[int, str] = {}
-    world: tuple[str, int] | None = None
+    before: list[_Stated] = []
     for name, trace in traces:
-        stated = _info(trace)
-        size = stated.get("world_size")
-        if isinstance(size, int):
-            if world is not None and size != world[1]:
-                return name, f"it is of a job of {size} ranks, {world[0]} of one of {world[1]}"
-            world = world or (name, size)
-            if trace.rank is not None and trace.rank >= size:
-                return name, f"it states rank {trace.rank} of {size}"
-            if trace.rank is not None and trace.rank in first_of_rank:
-                return name, f"it is rank {trace.rank}, as {first_of_rank[trace.rank]} is: two runs, or two captures of one rank"
-        if trace.rank is not None:
-            first_of_rank.setdefault(trace.rank, name)
+        own = _stated(name, trace)
+        if why := _alone(own):
+            return name, why
+        for other in before:
+            for rule in _RULES:
+                if why := rule(own, other):
+                    return name, why
+        before.append(own)
     return None
 
 
-def _info(trace: Trace) -> dict[str, Any]:
-    found = trace.metadata.get("distributedInfo")
-    return found if isinstance(found, dict) else {}
+def _alone(own: _Stated) -> str:
+    if own.rank is not None and own.size is not None and own.rank >= own.size:
+        return f"it states rank {own.rank} of {own.size}"
+    return ""
+
+
+def _another_size(own: _Stated, other: _Stated) -> str:
+    if own.size is None or other.size is None or own.size == other.size:
+        return ""
+    return f"it is of a job of {own.size} ranks, {other.name} of one of {other.size}"
+
+
+def _the_same_rank(own: _Stated, other: _Stated) -> str:
+    """Of files that state the size of their world: Kineto writes rank 0 for a program that has none."""
+    if own.size is None or own.rank is None or own.rank != other.rank:
+        return ""
+    return f"it is rank {own.rank}, as {other.name} is: two runs, or two captures of one rank"
+
+
+def _another_backend(own: _Stated, other: _Stated) -> str:
+    if own.backend and other.backend and own.backend != other.backend:
+        return f"its ranks talk by {own.backend}, those of {other.name} by {other.backend}"
+    if own.nccl and other.nccl and own.nccl != other.nccl:       # NCCL refuses to begin with peers of another version
+        return f"it ran with NCCL {own.nccl}, {other.name} with NCCL {other.nccl}"
+    return ""
+
+
+def _other_groups(own: _Stated, other: _Stated) -> str:
+    """A group has one set of members and one backend. Groups of one name may be disjoint: those that one is split into."""
+    for name in own.groups.keys() & other.groups.keys():
+        (mine, by), (theirs, their_by) = own.groups[name], other.groups[name]
+        if mine is not None and theirs is not None and mine != theirs and mine & theirs:
+            return f"its process group {name!r} has {_members(mine)}, that of {other.name} {_members(theirs)}"
+        if mine == theirs and by and their_by and by != their_by:
+            return f"its process group {name!r} is of {by}, that of {other.name} of {their_by}"
+    return ""
+
+
+def _another_time(own: _Stated, other: _Stated) -> str:
+    if own.span_ns is None or other.span_ns is None:
+        return ""
+    apart_ns = max(own.span_ns[0] - other.span_ns[1], other.span_ns[0] - own.span_ns[1])
+    if apart_ns <= CLOCKS_APART_NS:
+        return ""
+    when = "begins after" if own.span_ns[0] > other.span_ns[1] else "ends before"
+    return f"it {when} {other.name} {'ends' if when == 'begins after' else 'begins'}, {_long(apart_ns)} apart: two runs"
+
+
+_RULES: tuple[Callable[[_Stated, _Stated], str], ...] = (
+    _another_size, _the_same_rank, _another_backend, _other_groups, _another_time)
+
+
+def _long(ns: int) -> str:
+    """Two hours and more as people say them; shorter as everywhere."""
+    hours = ns / 3.6e12
+    return time_text(ns) if hours < 2 else f"{hours:.0f} hours" if hours < 48 else f"{hours / 24:,.0f} days"
+
+
+def _members(ranks: frozenset[int]) -> str:
+    first = sorted(ranks)
+    return f"{len(first)} ranks" if len(first) > 8 else "ranks " + ", ".join(map(str, first))
+
+
+def _stated(name: str, trace: Trace) -> _Stated:
+    info = distributed(trace)
+    size, listed = info.get("world_size"), info.get("pg_config")
+    base_ns = trace.base_ns
+    return _Stated(
+        name, trace.rank, size if isinstance(size, int) and not isinstance(size, bool) else None, _text(info.get("backend")),
+        _text(info.get("nccl_version")), _groups(listed if isinstance(listed, list) else []),
+        None if base_ns is None else (base_ns, base_ns + trace.parts.end_ns))
+
+
+def _groups(listed: list[Any]) -> dict[str, tuple[frozenset[int] | None, str | None]]:
+    return {str(each["pg_name"])[:80]: (_ranks(each.get("ranks")), _text(each.get("backend_config")))
+            for each in listed[:MOST_GROUPS] if isinstance(each, dict) and "pg_name" in each}
+
+
+def _ranks(stated: Any) -> frozenset[int] | None:
+    """A list; of traces made on demand its text, which may be cut ("[0, 1, ...]"): unknown then."""
+    if isinstance(stated, str):
+        try:
+            stated = json.loads(stated[:1_000_000])
+        except ValueError:
+            return None
+    if not isinstance(stated, list) or not stated or not all(isinstance(each, int) for each in stated):
+        return None
+    return frozenset(stated)
+
+
+def _text(stated: Any) -> str | None:
+    return stated[:80] if isinstance(stated, str) and stated else None

@@ -1,11 +1,12 @@
-// Files dropped on any page: asked once whether several are ranks of one job, uploaded with progress and Stop, and opened as soon as
-// they can be. Loaded when a file is dragged over a page for the first time; pages with a form of their own (data-uploader) keep it.
+// Files dropped on any page: asked once whether several are ranks of one job (the server knows names of ranks), uploaded with progress
+// and Stop, and opened as soon as they can be. Files dropped while another dialog is open wait until it is closed. Loaded when a file is
+// dragged over a page for the first time; pages with a form of their own (data-uploader) keep it.
 
-import { upload, getJson } from "../lib/http.js";
+import { upload, getJson, postJson } from "../lib/http.js";
 import { watch } from "../lib/live.js";
 import { bytes, count } from "../lib/units.js";
 
-const RANK = /(?:rank|worker|node|gpu|host|proc)[-_ ]?\d+/i;
+const ANSWERS_WITHIN_MS = 3000;        // what names say is a help: where the server does not tell in time, nothing is suggested
 
 /** @param {string} tag @param {Record<string, any>} properties @param {...(Node|string)} children */
 function make(tag, properties = {}, ...children) {
@@ -14,47 +15,87 @@ function make(tag, properties = {}, ...children) {
   return element;
 }
 
-/** Whether names of files speak for ranks of one job. @param {string[]} names */
-export function likeRanks(names) {
-  const rest = new Set(names.map((name) => name.replace(RANK, "#")));
-  return names.length > 1 && names.every((name) => RANK.test(name)) && rest.size === 1;
+/** An address of our own as a path: a proxy may have told the server another scheme or host. @param {string} link */
+export function pathOf(link) {
+  const { pathname, search } = new URL(link, "http://host/");
+  return pathname + search;
+}
+
+/** What to do with files that are dropped now. @param {{dialog: boolean, own: boolean, busy: boolean}} state a dialog is open, it is that of a drop, it uploads */
+export function takes({ dialog, own, busy }) {
+  if (!dialog) return "now";
+  if (own) return busy ? "not" : "instead";
+  return "later";
 }
 
 class Drop {
-  /** @param {string} url where files go @param {number} maxBytes */
-  constructor(url, maxBytes) {
+  /** @param {string} url where files go @param {string} list the page of all profiles @param {number} maxBytes */
+  constructor(url, list, maxBytes) {
     this.url = url;
+    this.list = list;
     this.maxBytes = maxBytes;
+    this.abort = null;
     this.veil = make("div", { className: "drop-veil", hidden: true }, make("p", { textContent: "Drop a profile here" }));
-    document.body.append(this.veil);
+    this.note = make("p", { className: "drop-note", popover: "manual", role: "status" });
+    document.body.append(this.veil, this.note);
   }
 
   /** @param {boolean} on */
   over(on) { this.veil.hidden = !on; }
 
-  /** @param {File[]} files */
+  /** Files that were dropped. @param {File[]} files */
   take(files) {
     this.over(false);
+    const open = /** @type {HTMLDialogElement|null} */ (document.querySelector("dialog[open]"));
+    const how = takes({ dialog: open !== null, own: open !== null && open === this.dialog, busy: this.abort !== null });
+    const many = files.length === 1 ? files[0].name : `${files.length} files`;
+    if (how === "not") { this.tell(`${many} not taken: an import is in progress. Drop again when it has ended`); return; }
+    if (how === "later") {
+      this.tell(`${many}: imported when this dialog is closed`);
+      open?.addEventListener("close", () => { this.tell(""); this.take(files); }, { once: true });
+      return;
+    }
+    this.tell("");
+    if (how === "instead") this.dialog.close();
+    this.open(files);
+  }
+
+  /** Say something over everything, a dialog as well. @param {string} text "" says nothing any more */
+  tell(text) {
+    clearTimeout(this.forget);
+    this.note.textContent = text;
+    if (this.note.matches(":popover-open")) this.note.hidePopover();
+    if (!text) return;
+    this.note.showPopover();
+    this.forget = setTimeout(() => this.tell(""), 8000);
+  }
+
+  /** @param {File[]} files */
+  open(files) {
     const wrong = files.find((file) => !file.size || file.size > this.maxBytes);
-    this.dialog = make("dialog", { className: "drop-dialog" });
-    this.dialog.setAttribute("aria-label", "Import");
-    this.dialog.addEventListener("cancel", (event) => { if (this.abort) event.preventDefault(); });      // Stop ends an upload
-    this.dialog.addEventListener("close", () => { this.live?.close(); this.dialog.remove(); });
-    document.body.append(this.dialog);
-    this.dialog.showModal();
+    const dialog = this.dialog = make("dialog", { className: "drop-dialog" });
+    dialog.setAttribute("aria-label", "Import");
+    dialog.addEventListener("cancel", (event) => { if (this.abort) event.preventDefault(); });      // Stop ends an upload
+    dialog.addEventListener("close", () => { this.live?.close(); dialog.remove(); });
+    document.body.append(dialog);
+    dialog.showModal();
     if (wrong) this.failed({ where: wrong.name, what: wrong.size ? `${bytes(wrong.size)} are more than the ${bytes(this.maxBytes)} that are taken` : "the file is empty (0 bytes)", hint: wrong.size ? "compress it (.gz) or record fewer steps" : "write the trace again" });
     else if (files.length > 1) this.ask(files);
     else this.send([files]);
   }
 
   /** @param {File[]} files */
-  ask(files) {
-    const ranks = likeRanks(files.map((file) => file.name));
-    const one = make("button", { type: "button", className: ranks ? "btn btn-primary" : "btn", textContent: "Ranks of one job", onclick: () => this.send([files]) });
-    const each = make("button", { type: "button", className: ranks ? "btn" : "btn btn-primary", textContent: "Profiles of their own", onclick: () => this.send(files.map((file) => [file])) });
-    this.dialog.replaceChildren(make("h2", { textContent: `${files.length} files` }), this.names(files),
-      make("div", { className: "toolbar" }, ...(ranks ? [one, each] : [each, one]), this.closing("Cancel")));
-    (ranks ? one : each).focus();
+  async ask(files) {
+    const { dialog } = this;
+    const title = make("h2", { textContent: `${files.length} files` });
+    dialog.replaceChildren(title, this.names(files), make("div", { className: "toolbar" }, this.closing("Cancel")));
+    const said = await postJson(`${this.url}names/`, { files: files.map((file) => file.name) }, { signal: AbortSignal.timeout(ANSWERS_WITHIN_MS) }).catch(() => ({ ranks: false, job: "" }));
+    if (dialog !== this.dialog || !dialog.open) return;
+    const one = make("button", { type: "button", className: said.ranks ? "btn btn-primary" : "btn", textContent: "Ranks of one job", onclick: () => this.send([files]) });
+    const each = make("button", { type: "button", className: said.ranks ? "btn" : "btn btn-primary", textContent: "Profiles of their own", onclick: () => this.send(files.map((file) => [file])) });
+    if (said.ranks && said.job) title.append(": ", make("span", { className: "mono", textContent: said.job }));
+    dialog.lastElementChild.prepend(...(said.ranks ? [one, each] : [each, one]));
+    (said.ranks ? one : each).focus();
   }
 
   /** @param {File[]} files */
@@ -91,7 +132,7 @@ class Drop {
       return;
     }
     this.abort = null;
-    if (rows.length > 1) { location.assign("/profiles/"); return; }
+    if (rows.length > 1) { location.assign(this.list); return; }
     this.follow(rows[0], sets, bar, said, stop);
   }
 
@@ -99,10 +140,10 @@ class Drop {
   follow(row, sets, bar, said, stop) {
     bar.removeAttribute("value");
     said.textContent = "waits for an ingest worker";
-    stop.replaceWith(make("a", { className: "btn", href: `/profiles/${row.id}/`, textContent: "Open now" }), this.closing("Close"));
-    const told = ({ status, error, kind }) => {
-      if (status === "ready") location.assign(kind === "trace" ? `/profiles/${row.id}/timeline/` : `/profiles/${row.id}/`);
-      else if (status === "failed") this.failed(error ?? { what: "failed" }, sets);
+    stop.replaceWith(make("a", { className: "btn", href: pathOf(row.links.page), textContent: "Open now" }), this.closing("Close"));
+    const told = ({ status, error, links }) => {
+      if (status === "ready") location.assign(pathOf(links.timeline ?? links.page));
+      else if (status === "failed") this.failed(error ?? { what: "failed" }, sets, row);
       else if (status === "ingesting") said.textContent = "reading";
     };
     const look = () => getJson(`${this.url}${row.id}/`).then(told, () => {});
@@ -114,22 +155,36 @@ class Drop {
     }, (state) => { if (state === "live") look(); });
   }
 
-  /** @param {{error?: string, what?: string, where?: string, hint?: string}} error @param {File[][]} sets */
-  failed(error, sets = []) {
+  /**
+   * Say why nothing is loaded. Files refused as ranks of different jobs can be loaded apart: the server has them, and the refused row goes.
+   * @param {{error?: string, what?: string, where?: string, hint?: string, kind?: string}} error @param {File[][]} sets @param {any} row what the server made of them
+   */
+  failed(error, sets = [], row = null) {
     this.live?.close();
     const words = [error.where, error.what ?? error.error ?? error.message].filter(Boolean).join(": ");
-    const apart = sets.length === 1 && sets[0].length > 1
-      ? [make("button", { type: "button", className: "btn btn-primary", textContent: "Load as profiles of their own", onclick: () => this.send(sets[0].map((file) => [file])) })] : [];
+    const apart = row && error.kind === "different jobs"
+      ? [make("button", { type: "button", className: "btn btn-primary", textContent: "Load as profiles of their own", onclick: (event) => this.apart(row, event.currentTarget) })] : [];
+    const seen = row ? [make("a", { className: "btn", href: pathOf(row.links.page), textContent: "Open" })] : [];
     const close = this.closing("Close");
     this.dialog.replaceChildren(make("h2", { textContent: "Not loaded" }), make("p", { className: "notice notice-error", role: "alert", textContent: words + (error.hint ? `. ${error.hint}` : "") }),
-      make("div", { className: "toolbar" }, ...apart, close));
+      make("div", { className: "toolbar" }, ...apart, ...seen, close));
     (apart[0] ?? close).focus();
+  }
+
+  /** @param {any} row the refused one @param {HTMLButtonElement} button */
+  async apart(row, button) {
+    button.disabled = true;
+    button.textContent = "Loading…";
+    try {
+      await postJson(`${this.url}${row.id}/apart/`);
+      location.assign(this.list);
+    } catch (error) { this.failed(error); }
   }
 }
 
-/** Show where to drop, from the drag on that loads this. @param {string} url @param {number} maxBytes @returns {Drop} */
-export function start(url, maxBytes) {
-  const drop = new Drop(url, maxBytes);
+/** Show where to drop, from the drag on that loads this. @param {string} url @param {string} list @param {number} maxBytes @returns {Drop} */
+export function start(url, list, maxBytes) {
+  const drop = new Drop(url, list, maxBytes);
   let inside = 1;
   const holds = (event) => event.dataTransfer?.types.includes("Files");
   const leave = () => { inside = 0; drop.over(false); };

@@ -34,17 +34,17 @@ bind("?", "Help and keys", showHelp, "Everywhere");
 for (const { keys, url, title } of entries) if (keys) bind(`g ${keys}`, `Go to ${title}`, () => location.assign(url), "Everywhere");
 
 // A file dropped on any page is loaded; a page with an uploader of its own takes it there.
-const { upload, uploadMax } = document.body.dataset;
+const { upload, uploadMax, profiles } = document.body.dataset;
 if (upload && !document.querySelector("[data-uploader]")) {
   const holds = (event) => event.dataTransfer?.types.includes("Files");
   let drop = null;
-  addEventListener("dragenter", (event) => { if (holds(event)) drop ??= import("./drop.js").then(({ start }) => start(upload, Number(uploadMax) || Infinity), () => { drop = null; }); });
+  addEventListener("dragenter", (event) => { if (holds(event)) drop ??= import("./drop.js").then(({ start }) => start(upload, profiles, Number(uploadMax) || Infinity), () => { drop = null; }); });
   addEventListener("dragover", (event) => { if (holds(event)) event.preventDefault(); });
   addEventListener("drop", (event) => {
     if (!holds(event)) return;
     event.preventDefault();
     const files = [...event.dataTransfer.files];
-    if (files.length && !document.querySelector("dialog[open]")) drop?.then((own) => own?.take(files));
+    if (files.length) drop?.then((own) => own?.take(files));
   });
 }
 

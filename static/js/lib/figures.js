@@ -1,6 +1,9 @@
 // Embeds every [data-figure] from its json_script, in the page's colours, and repaints when the theme switches.
-// Needs the classic script bokeh/js/bokeh.min.js before it (window.Bokeh).
+//
+// The page is painted first: Bokeh (the page's <meta name="bokeh">) is fetched for the first figure that comes near the screen,
+// as it takes longer than all else of a page.
 
+import { whenNear } from "./near.js";
 import { offerFigure } from "./save.js";
 import { css, onChange } from "./theme.js";
 
@@ -18,6 +21,18 @@ const COLOURS = [
 
 /** @type {Map<Element, any>} */
 const views = new Map();
+/** @type {?Promise<void>} */
+let fetched = null;
+
+function fetchBokeh() {
+  return fetched ??= new Promise((resolve, reject) => {
+    const script = document.createElement("script");
+    script.src = document.querySelector("meta[name=bokeh]").content;
+    script.onload = () => { window.Bokeh.set_log_level("warn"); resolve(); };
+    script.onerror = () => { fetched = null; script.remove(); reject(new Error("Bokeh could not be fetched")); };
+    document.head.append(script);
+  });
+}
 /** @type {{name: string, resolve: (source: any) => void}[]} */
 let waiting = [];
 
@@ -65,12 +80,14 @@ export function source(name) {
 
 /**
  * Show a json_item in `target`, in place of what it shows now.
- * @param {HTMLElement} target @param {any} item @returns {Promise<any>} the view
+ * @param {HTMLElement} target @param {any} item @returns {Promise<any>} the view, null where the target has left the page
  */
 export async function embed(target, item) {
   views.get(target)?.model.document?.clear();
   target.replaceChildren();
   target.id ||= `figure-${Math.random().toString(36).slice(2)}`;
+  await fetchBokeh();
+  if (!target.isConnected) return null; // the page's part was replaced meanwhile
   const found = await window.Bokeh.embed.embed_item(item, target.id);
   const view = Array.isArray(found) ? found[0] : found.roots?.[0] ?? [...found][0];
   views.set(target, view);
@@ -102,9 +119,10 @@ async function embedFromPage(target) {
 
 onChange(() => { for (const view of views.values()) if (view.model.document) paintDocument(view.model.document); });
 
-export async function embedAll(root = document) {
-  if (window.Bokeh?.set_log_level) window.Bokeh.set_log_level("warn");
-  await Promise.all([...root.querySelectorAll("[data-figure]")].filter((target) => !target.dataset.state).map(embedFromPage));
+function embedAll() {
+  for (const target of document.querySelectorAll("[data-figure]:not([data-state])")) {
+    whenNear(target).then(() => { if (target.isConnected && !target.dataset.state) embedFromPage(target); });
+  }
 }
 
 embedAll();

@@ -1,6 +1,5 @@
 // The kernel page: its tables, and every raw metric of a launch, fetched when the section comes near.
 
-import { gridFrom } from "../grid/grid.js";
 import { getJson } from "../lib/http.js";
 import { bytes, ns, pct, si } from "../lib/units.js";
 
@@ -44,6 +43,7 @@ function metrics(element) {
       const { metrics: rows } = await getJson(address);
       const columns = element.dataset.baseline ? [...COLUMNS, ...VERSUS] : COLUMNS;
       if (element.dataset.baseline) beside(rows, (await getJson(element.dataset.baseline)).metrics);
+      const { gridFrom } = await import("../grid/grid.js");
       if (grid) grid.setRows(rows);
       else grid = gridFrom(element, columns, rows, { name: "metrics", api: address, index: "metric", empty: "No metrics are stored" });
     } catch (error) {

@@ -1,7 +1,7 @@
 // The roofline page: filters act on the figure's data and on the rows below it; a tapped dot opens its kernel.
 
 import { source } from "../lib/figures.js";
-import { gridFrom } from "../grid/grid.js";
+import { whenNear } from "../lib/near.js";
 import { ns, pct, si } from "../lib/units.js";
 import { passes, reduced } from "./roofline_filter.js";
 
@@ -87,8 +87,8 @@ async function start() {
   if (!script) return;
   const points = JSON.parse(script.textContent ?? "[]"), holder = document.getElementById("roofline-rows");
   points.forEach((point, index) => { point.id = index; });
-  const grid = gridFrom(holder, COLUMNS, points, { name: "dots", api: holder.dataset.api, empty: "No dot passes the filters" });
   const sources = await groups();
+  let grid = null;
   for (const { data } of sources) {
     data.selected.properties.indices.change.connect(() => {
       const [index] = data.selected.indices;
@@ -101,14 +101,16 @@ async function start() {
       const keep = whole.name.map((_, index) => passes({ name: "", short_name: whole.full_name[index], precision_label: whole.precision[index], bound: whole.bound[index], profile_id: whole.profile[index], time_ns: whole.time_ns[index] }, filter));
       data.data = reduced(whole, keep);
     }
-    grid.setRows(kept);
+    grid?.setRows(kept);
     document.getElementById("roofline-count").textContent = `${kept.length} of ${points.length} dot${points.length === 1 ? "" : "s"}`;
     history.replaceState(history.state, "", filters.url());
   };
   form.addEventListener("input", (event) => { if (!["per", "colour", "family"].includes(event.target.name)) apply(); });
   const { q, minNs, precisions, bounds, profiles } = filters.now();
-  await grid.ready;
   if (q || minNs || precisions || bounds || profiles) apply();
+  await whenNear(holder);
+  const { gridFrom } = await import("../grid/grid.js"), now = filters.now();
+  grid = gridFrom(holder, COLUMNS, points.filter((point) => passes(point, now)), { name: "dots", api: holder.dataset.api, empty: "No dot passes the filters" });
 }
 
 start();

@@ -1,7 +1,7 @@
 // Upload several files, each with its own progress, then watch each being read. Works on a form (the upload page) and on a
 // bare drop zone (the home page); without this script the form is a plain form.
 
-import { upload, getJson } from "../lib/http.js";
+import { upload, getJson, postJson } from "../lib/http.js";
 import { watch } from "../lib/live.js";
 import { bytes, count, ns, si } from "../lib/units.js";
 
@@ -207,9 +207,11 @@ class Upload {
     this.stop.remove();
     this.bar.removeAttribute("value");
     this.say("waits for an ingest worker");
-    this.name.replaceChildren(make("a", { href: `/profiles/${row.id}/`, textContent: this.title }));
+    this.page = new URL(row.links.page, location.href).pathname;
+    this.name.replaceChildren(make("a", { href: this.page, textContent: this.title }));
     if (row.duplicates?.length) {
-      this.explain("The same bytes were uploaded before: ", make("a", { href: `/profiles/${row.duplicates[0]}/`, textContent: `profile ${row.duplicates[0]}` }), ".");
+      const [before] = row.duplicates;
+      this.explain("The same bytes were uploaded before: ", make("a", { href: new URL(`../${before}/`, new URL(this.page, location.href)).pathname, textContent: `profile ${before}` }), ".");
     }
     this.owner.follow(row.id, this);
   }
@@ -226,7 +228,7 @@ class Upload {
     this.bar.remove();
     this.text.replaceChildren(make("span", { className: lost ? "mark-warn" : "mark-ok", textContent: lost ? "! ready, with loss" : "✓ ready" }),
       data.launches ? ` ${count(data.launches)} launches, ${ns(data.gpu_time_ns)} of kernel time` : ` ${count(data.records_kept ?? 0)} records, no GPU work`);
-    this.state.append(make("a", { className: "btn btn-small btn-primary", href: `/profiles/${this.id}/`, textContent: "Open" }));
+    this.state.append(make("a", { className: "btn btn-small btn-primary", href: this.page, textContent: "Open" }));
     if (lost) this.explain(`${count(lost)} of ${count(data.records_read)} records could not be kept; the profile says which.`);
   }
 
@@ -236,6 +238,20 @@ class Upload {
     this.bar.remove();
     this.text.replaceChildren(make("span", { className: "mark-bad", textContent: "✕ failed" }));
     this.explain(...ticked([error.where, error.what ?? error.error].filter(Boolean).join(": ") + (error.hint ? `. ${error.hint}` : "")));
+    if (this.id && error.kind === "different jobs") {
+      this.why.append(" ", make("button", { type: "button", className: "btn btn-small", textContent: "Load as profiles of their own", onclick: (event) => this.apart(event.currentTarget) }));
+    }
+  }
+
+  /** Of files that were refused as ranks of different jobs: each as a profile, in place of this row. */
+  async apart(button) {
+    button.disabled = true;
+    try {
+      const { profiles } = await postJson(`${this.owner.url}${this.id}/apart/`);
+      const made = profiles.map((row, at) => [new Upload([this.files[at]], this.fields, this.owner), row]);
+      this.row.replaceWith(...made.map(([each]) => each.row));
+      for (const [each, row] of made) each.taken(row);
+    } catch (error) { this.failed(error); }
   }
 
   explain(...nodes) {

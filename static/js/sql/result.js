@@ -1,7 +1,6 @@
 // Rows of a query as a table, as a chart and as a link to the timeline.
 
 import { embed } from "../lib/figures.js";
-import { gridFrom } from "../grid/grid.js";
 import { bytes, ns, pct } from "../lib/units.js";
 
 const FORMATS = [[/(^|_)ns$/, ns], [/(^|_)bytes$/, bytes], [/(^|_)pct$/, pct]];
@@ -65,7 +64,9 @@ export class Result {
       format: formatOf(column.name, column.kind) ?? undefined, ...(column.kind === "number" ? {} : { width: 240 }),
     }));
     const rows = answer.rows.map((cells, id) => Object.fromEntries([["id", id], ...cells.map((value, index) => [`c${index}`, value]) ]));
-    gridFrom(this.table, columns, rows, { name: "", file: "query", empty: "The query gave no rows" });
+    import("../grid/grid.js").then(({ gridFrom }) => { // with the library that draws it: the first answer needs it
+      if (this.answer === answer) gridFrom(this.table, columns, rows, { name: "", file: "query", empty: "The query gave no rows" });
+    });
     this.note.textContent = [answer.truncated ? `Only the first ${answer.row_count.toLocaleString("en")} rows.` : "", answer.columns.length > WIDE ? `Only the first ${WIDE} of ${answer.columns.length} columns.` : ""].filter(Boolean).join(" ");
     this.fillForm(usualChart(answer.columns, chart));
     this.drawn = null;

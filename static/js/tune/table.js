@@ -1,6 +1,5 @@
 // The table of trials, fastest first: set anew from each snapshot that brings one, or when the pictures' picks change.
 
-import { gridFrom } from "../grid/grid.js";
 import { bytes, msAsTime } from "../lib/units.js";
 import { byTime, isRaced } from "./trials.js";
 
@@ -28,6 +27,7 @@ export class TrialTable {
       const rows = ordered.map(tableRow);
       if (this.grid) return this.grid.setRows(rows);
       await new Promise((resolve) => { setTimeout(resolve); }); // the curve is painted first: to make a grid takes as long again
+      const { gridFrom } = await import("../grid/grid.js");
       this.grid = gridFrom(this.element, tableColumns(trials[0].config), rows, { name: "trials", index: "id", empty: "No trial yet", maxHeight: "420px", buffer: 112 });
       return this.grid.ready;
     }).catch((error) => console.error(error));

@@ -34,6 +34,8 @@ def test_overview_stands_still_and_leads_with_what_matters(watched: Any, server_
     page.wait_for_timeout(300)                          # what scripts still change would count
     assert page.evaluate("window.shifted") < 0.05
     assert not page.evaluate("performance.getEntriesByType('resource').some((each) => each.name.includes('bokeh'))")
+    widths = page.eval_on_selector_all(".top-kernels .kn-f", "all => all.map(each => each.getBoundingClientRect().width)")
+    assert min(widths) > 30, "each row says which function it is"
     last = page.locator("#kernels").bounding_box()
     assert last["y"] + last["height"] <= 900
     if width == 1440:

@@ -177,5 +177,5 @@ def test_the_way_there(pair: Any, server_url: str, runs: tuple[int, int]) -> Non
     pair.goto(f"{server_url}/builds/")
     pair.check("input[name=build_a][value=aaa]")
     pair.check("input[name=build_b][value=bbb]")
-    pair.click("text=Timelines of both")
+    pair.get_by_role("button", name="Timelines", exact=True).click()
     pair.wait_for_url(f"**/timelines/{runs[0]}/{runs[1]}/**")

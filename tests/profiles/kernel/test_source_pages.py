@@ -71,7 +71,7 @@ def test_from_the_report_to_the_pages_the_api_and_files(matmul: Profile) -> None
     assert whole.num_rows == len(found["instructions"]["sass"]) and "smsp__pcsamp_sample_count" in whole.column_names
 
     course = text_of(client.get(f"/profiles/{matmul.pk}/kernels/{kernel.pk}/sampling/"))
-    assert "its SMs are active" in course and "The busiest pipe is the Tensor pipe" in course
+    assert "SMs active" in course and "busiest pipe: Tensor pipe" in course
     series = client.get(f"/api/profiles/{matmul.pk}/sampling/0/").json()
     assert len(series["series"]) == 32 and series["window"]["tail_ns"] >= 0
     samples = client.get(f"/api/profiles/{matmul.pk}/sampling/0/?format=csv").content.decode().splitlines()
@@ -89,7 +89,7 @@ def test_what_is_not_there_is_said(matmul: Profile, alice: Any) -> None:
     assert "holds" in text_of(client.get(f"/profiles/{matmul.pk}/kernels/{kernel.pk}/source/?launch=99999&metric=<b>"))
     plain = ingested(alice, "corpus/ncu/esmm_a10g_output.ncu-rep")
     address = f"/profiles/{plain.pk}/kernels/{plain.kernels.all()[0].pk}"
-    assert "no counters of single instructions for this kernel" in text_of(client.get(f"{address}/source/"))
+    assert "no counters of single instructions" in text_of(client.get(f"{address}/source/"))
     assert "no periodic samples" in text_of(client.get(f"{address}/sampling/"))
 
 

@@ -239,7 +239,7 @@ def test_a_trace_beside_counters_of_the_same_kernel(client: Client, alice: Any) 
     assert len({each.grid for each in wide}) == 1 and [each.launches for each in wide] == [4, 4, 4]
     assert f"{shape.launches} launches with grid" in shown(client, f"/kernels/shapes/{shape.pk}/")
     page = shown(client, f"/kernels/{gemm.family.pk}/")
-    assert "Capture its counters" in page and "unknown: no counters" in page and "aten::addmm" in page
+    assert "Capture its counters" in page and "no counters" in page and "aten::addmm" in page
 
 
 def test_pages_lists_and_forms(client: Client, alice: Any, bob: Any) -> None:
@@ -249,7 +249,7 @@ def test_pages_lists_and_forms(client: Client, alice: Any, bob: Any) -> None:
     page = shown(client, "/kernels/", op="matmul")
     assert "cuBLAS GEMM · bf16" in page and "softmax_row" not in page.split("Share of")[1]
     assert "<b>evil</b>" not in client.get("/kernels/").content.decode()
-    assert "Split off" not in shown(client, f"/kernels/{gemm.pk}/")
+    assert "Split the chosen" not in shown(client, f"/kernels/{gemm.pk}/")
     for url in ("merge", "split", "rename", "notes"):
         assert client.post(f"/kernels/{gemm.pk}/{url}/", {}).status_code == 403
     client.force_login(alice)
@@ -408,7 +408,7 @@ def test_sums_on_home_kernels_and_family_pages_agree_and_are_those_of_their_rows
                                ({"since": "no date", "window": "x"}, own_ns), ({"until": "2026-13-41"}, own_ns)):
         assert client.get("/api/kernels/", query).json()["total_ns"] == expected_ns, query
     assert time_text(train_ns) in shown(client, "/", model="train") and time_text(layer_ns) in shown(client, "/", owner="bob")
-    assert "No trace matches these filters" in shown(client, "/", owner="nobody")
+    assert "No trace matches" in shown(client, "/", owner="nobody")
 
 
 def test_a_profile_lists_its_kernels_by_shape(client: Client, alice: Any) -> None:

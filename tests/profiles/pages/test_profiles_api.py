@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from profiles.upload.services import profile_ingest
 from tests.profiles.pages.test_services import TINY, create, recording, upload
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("tmp_store", "sign_in_mode")]
+DATA = Path(__file__).parents[2] / "data"
 URL = "/api/profiles/"
 
 
@@ -178,3 +180,59 @@ def test_files_sent_together_are_one_profile(api, alice):
     assert answer.status_code == 201, answer.json()
     assert [each["name"] for each in answer.json()["metadata"]["files"]] == ["rank0.json", "rank1.json"]
     assert Profile.objects.get().build == "4f2c1e"
+
+
+def straggler(rank: int, name: str) -> SimpleUploadedFile:
+    return sent((DATA / "ranks" / f"straggler_even_rank{rank}.json.gz").read_bytes(), name)
+
+
+def refused(client: Any) -> Profile:
+    twice = [straggler(0, "one.json.gz"), straggler(0, "two.json.gz")]
+    answer = client.post(URL, {"file": twice, "together": "true", "tags": "ci"})
+    return profile_ingest(answer.json()["id"], "test")
+
+
+def test_files_of_different_jobs_become_profiles_of_their_own_and_the_refused_one_goes(api, alice):
+    profile = refused(api(alice))
+    assert profile.status == Profile.Status.FAILED and profile.error["kind"] == "different jobs"
+    assert profile.error["what"].startswith("not a rank of the same job: it is rank 0, as one.json.gz is: two runs, or two")
+    answer = api(alice).post(f"{URL}{profile.pk}/apart/")
+    assert answer.status_code == 201
+    assert [each["name"] for each in answer.json()["profiles"]] == ["one.json.gz", "two.json.gz"]
+    rows = list(Profile.objects.order_by("pk"))
+    assert [row.name for row in rows] == ["one.json.gz", "two.json.gz"] and {row.owner for row in rows} == {alice}
+    assert all(row.tags == ["ci"] for row in rows)
+    assert profile_ingest(rows[1].pk, "test").status == Profile.Status.READY
+    assert api(alice).post(f"{URL}{profile.pk}/apart/").status_code == 404
+
+
+def test_only_what_was_refused_as_ranks_is_taken_apart(api, alice, bob):
+    profile = ready()
+    answer = api(alice).post(f"{URL}{profile.pk}/apart/")
+    assert answer.status_code == 400 and "were not refused" in answer.json()["error"]
+    assert api(bob).post(f"{URL}{profile.pk}/apart/").status_code == 403 and Profile.objects.get() == profile
+
+
+def test_a_page_takes_apart_as_well(client, alice):
+    client.force_login(alice)
+    profile = refused(client)
+    assert b"Load as profiles of their own" in client.get(f"/profiles/{profile.pk}/").content
+    assert client.post(f"/profiles/{profile.pk}/apart/").url == "/profiles/"
+    assert sorted(Profile.objects.values_list("name", flat=True)) == ["one.json.gz", "two.json.gz"]
+
+
+@pytest.mark.parametrize("files, names, name", [
+    (("a.json.gz", "b.json.gz"), {}, "2 ranks, nccl"), (("pre_rank0.json.gz", "pre_rank1.json.gz"), {}, "pre"),
+    (("a.json.gz", "b.json.gz"), {"name": "mine"}, "mine")])
+def test_a_job_whose_files_share_no_name_is_called_what_they_state(api, alice, files, names, name):
+    ranks = [straggler(rank, each) for rank, each in enumerate(files)]
+    answer = api(alice).post(URL, {"file": ranks, "together": "true", **names})
+    assert profile_ingest(answer.json()["id"], "test").name == name
+
+
+def test_names_are_asked_before_anything_is_sent(api, alice, bob):
+    asked = {"files": ["train_rank0.json.gz", "train_rank1.json.gz"]}
+    assert api(alice).post(f"{URL}names/", asked, format="json").json() == {"ranks": True, "job": "train"}
+    assert api(alice).post(f"{URL}names/", {"files": ["a.json"]}, format="json").json() == {"ranks": False, "job": ""}
+    assert api(alice).post(f"{URL}names/", {"files": ["a"] * 1001}, format="json").status_code == 400
+    assert api(bob).post(f"{URL}names/", asked, format="json").status_code == 403

@@ -321,12 +321,12 @@ def test_the_page_follows_a_job_from_the_button_to_what_serves(client: Any, alic
     assert client.post(reverse("cache-revalidate"), {"entry": entry.pk}).status_code == 403
     client.force_login(alice)
     page = client.get(reverse("cache", args=[entry.pk])).content.decode()
-    assert "the default and 2 configurations in turn" in page
+    assert "The default and 2 configurations in turn" in page
     made = client.post(reverse("cache-revalidate"), {"entry": entry.pk})
     job = SuiteJob.objects.get()
     assert made.url == reverse("cache-revalidation", args=[job.pk])
     page = client.get(made.url).content.decode()
-    assert "1 winner will be measured again" in page and "It waits: no worker has NVIDIA H200" in page and ">Stop<" in page
+    assert "1 winner will be measured again" in page and "Waiting: no worker has NVIDIA H200" in page and ">Stop<" in page
     assert reverse("cache-revalidation", args=[job.pk]) in client.get(reverse("home")).content.decode()
     assert reverse("cache-revalidation", args=[job.pk]) in client.get(reverse("workers")).content.decode()
     assert client.post(reverse("cache-revalidation-stop", args=[job.pk])).status_code == 302

@@ -173,7 +173,7 @@ def test_a_newer_toolkit_in_use_makes_entries_unverified(api, alice):
 def test_the_page_says_what_it_does_not_know(client, bob):
     client.force_login(bob)
     page = client.get(reverse("cache-served")).content.decode()
-    assert "No client has told of a launch" in page and "ridgepoint_client.py" in page
+    assert "No launch told in" in page and "ridgepoint_client.py" in page
 
 
 def test_the_files_that_jobs_copy_are_the_modules_themselves(api, bob):

@@ -147,7 +147,7 @@ def test_a_regression_is_answered_on_its_page(as_alice: Any, as_bob: Any, suite:
     as_alice.post(change, {"state": "intended", "note": "more accurate"})
     assert BaselineChange.objects.get().build.name == "b10"
     text = as_bob.get(page).content.decode()
-    assert "It is meant" in text and text.index("more accurate") > text.index("looking")
+    assert "◇ intended" in text and text.index("more accurate") > text.index("looking")
     listed = as_bob.get(reverse("regression-list")).content.decode()
     assert "Nothing is slower now: 1 regression, all taken up or fixed" in listed
     assert "intended" in as_bob.get(reverse("build-list"), {"kernel": "matmul M=4096"}).content.decode()
@@ -255,6 +255,6 @@ def test_a_wide_range_is_a_plan_and_the_command_says_the_same(as_bob: Any, suite
 
 def test_new_runs_that_nobody_looked_at_are_said(as_bob: Any, suite: Suite, measured: list[Build]) -> None:
     KernelRun.objects.create(kernel=suite.kernels.get(key="softmax M=64"), build=measured[-1], run="late", p50_us=30.0, n=1, **ENV)
-    assert "a worker does it now" in as_bob.get(reverse("build-list")).content.decode()
+    assert "Updating…" in as_bob.get(reverse("build-list")).content.decode()
     update_series(suite.pk)
-    assert "a worker does it now" not in as_bob.get(reverse("build-list")).content.decode()
+    assert "Updating…" not in as_bob.get(reverse("build-list")).content.decode()

@@ -490,12 +490,12 @@ def test_the_page_says_who_is_told_and_what_stands_in_the_way(client, olga, bob,
     asked = {"kind": "webhook", "address": "https://chat.example/hook", "verdicts": ["SLOWER"]}
     page = client.post(reverse("notified-create"), asked)
     text = page.content.decode()
-    assert unseal(Notified.objects.get().secret) in text and "A SLOWER verdict is told to 1 webhook." in text
+    assert unseal(Notified.objects.get().secret) in text and "SLOWER: 1 webhook" in text
     assert "no-store" in page["Cache-Control"]
     assert unseal(Notified.objects.get().secret) not in client.get(reverse("notified")).content.decode()
     client.post(reverse("notified-change", args=[Notified.objects.get().pk]), {"do": "test"})
     text = client.get(reverse("notified")).content.decode()
-    assert "waits" in text and "Links in messages are paths" in text and "mails become files" in text
+    assert "waits" in text and "Links have no host" in text and "mails become files" in text
     bad = client.post(reverse("notified-create"), {"kind": "email", "address": "nobody", "verdicts": ["SLOWER"]})
     assert bad.status_code == 400 and "write one mail address" in bad.content.decode()
     client.force_login(bob)

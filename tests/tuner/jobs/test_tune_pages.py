@@ -380,5 +380,5 @@ def test_a_groups_winners_carry_from_shape_to_shape(person):
             group=group, group_place=place)
     page = person.get(reverse("tune-group", args=[group.pk])).content.decode()
     assert "3.00×" in page and "4.00×" in page                          # 128 at the second, 16 at the first
-    assert re.search(r"at worst\s+2\.00× the best of a shape, 1\.48× on average", page)
+    assert re.search(r"worst\s+2\.00×, mean 1\.48×", page)
     assert "1.25×" in page

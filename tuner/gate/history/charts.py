@@ -9,12 +9,13 @@ from typing import Any
 from bokeh.models import ColumnDataSource, FixedTicker, HoverTool
 from bokeh.models.annotations import BoxAnnotation, Label, Span
 
-from profiles.theme import FASTER, PALETTE, SERIES, SLOWER, figure, follows, item
+from profiles.theme import FASTER, PALETTE, SERIES, SLOWER, figure, follows, item, kept_figure
 
 MOST_TICKS, LABEL_CHARS = 14, 12
 SMALL_WIDTH, SMALL_HEIGHT, SMALL_EDGE = 180, 30, 3
 
 
+@kept_figure
 def series_figure(points: Sequence[Any], steps: Sequence[Any], *, baseline_us: float | None = None,
                   marks: Mapping[str, str] | None = None, verdicts: Mapping[str, str] | None = None) -> dict[str, Any]:
     """Fresh runs as dots, each build's median as a line with its interval, the level between changes, the changes themselves.

@@ -10,12 +10,13 @@ from typing import Any
 from bokeh.models import ColumnDataSource, HoverTool
 from bokeh.models.annotations import Label, Span
 
-from profiles.theme import SERIES, SLOWER, figure, follows, item
+from profiles.theme import SERIES, SLOWER, figure, follows, item, kept_figure
 from tuner.models import ProductionPoint, ProductionRegression
 
 MOST_BUILDS = len(SERIES)
 
 
+@kept_figure
 def series_figure(points: Sequence[ProductionPoint], row: ProductionRegression) -> dict[str, Any] | None:
     """Blocks of each day as dots, coloured by build, the days' medians, and where the change lies; None without points."""
     if not points:

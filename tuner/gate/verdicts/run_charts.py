@@ -10,7 +10,7 @@ import numpy as np
 from bokeh.layouts import column
 from bokeh.models import ColumnDataSource, HoverTool, NumeralTickFormatter
 
-from profiles.theme import NEUTRAL, SERIES, figure, item
+from profiles.theme import NEUTRAL, SERIES, figure, item, kept_figure
 
 COLOURS = {"baseline": NEUTRAL, "candidate": SERIES[3]}
 MARKERS = {"baseline": "circle", "candidate": "diamond"}
@@ -29,6 +29,7 @@ class RunSamples:
     sm_clock_mhz: float | None
 
 
+@kept_figure
 def order_figure(runs: Sequence[RunSamples]) -> dict[str, Any] | None:
     """Median with the 5th to 95th percentile of each run over the order in which they were taken; the SM clock below."""
     if not runs:
@@ -67,6 +68,7 @@ def order_figure(runs: Sequence[RunSamples]) -> dict[str, Any] | None:
     return item(column(plot, clock, sizing_mode="stretch_width") if known else plot)
 
 
+@kept_figure
 def samples_figure(runs: Sequence[RunSamples]) -> dict[str, Any] | None:
     """The share of samples at or below each time, one line a run: how far apart identical runs lie stands beside the shift."""
     if not runs:

@@ -7,9 +7,10 @@ from typing import Any
 from bokeh.models import ColumnDataSource, FactorRange, HoverTool
 from bokeh.models.annotations import Span
 
-from profiles.theme import PALETTE, SERIES, figure, item
+from profiles.theme import PALETTE, SERIES, figure, item, kept_figure
 
 
+@kept_figure
 def score_figure(document: dict[str, Any]) -> dict[str, Any] | None:
     """Return methods from best to worst, a dot per public space and a mean; None without scores."""
     methods = [each for each in document["methods"] if each["mean_score"] is not None]

@@ -1,0 +1,17 @@
+// What stands below the screen and takes long to make waits until it comes near.
+
+const NEAR = "200px"; // below the screen and above it
+const RESTS_MS = 1500; // after the page is there: then it is made all the same, for who prints or leaps to it
+
+const loaded = new Promise((resolve) => { if (document.readyState === "complete") resolve(); else addEventListener("load", resolve, { once: true }); });
+
+/** @param {Element} element @returns {Promise<void>} once it is near the screen, the page rests, or is printed */
+export function whenNear(element) {
+  return new Promise((resolve) => {
+    const observer = new IntersectionObserver((entries) => { if (entries.some((entry) => entry.isIntersecting)) begin(); }, { rootMargin: `${NEAR} 0px` });
+    const begin = () => { observer.disconnect(); removeEventListener("beforeprint", begin); resolve(); };
+    observer.observe(element);
+    addEventListener("beforeprint", begin);
+    loaded.then(() => setTimeout(() => requestIdleCallback(begin), RESTS_MS));
+  });
+}
