@@ -34,7 +34,7 @@ MEMBERS = {
     "tuner.models": ("tuner.models", "tuner.*.models"),
     "tuner.cache.rules": ("tuner.cache.rules", "tuner.cache.buckets", "tuner.cache.default_check", "tuner.cache.portability"),
     "tuner.cache.client": ("tuner.cache.client", "tuner.cache.listener"),
-    "workers.jobs": ("workers.jobs", "workers.leases"),
+    "workers.jobs": ("workers.jobs", "workers.leases", "workers.outgoing", "workers.secret"),
     "workers.process": ("workers.process", "workers.tasks", "workers.sweep", "workers.messages", "workers.row_kinds",
                         "workers.stages", "workers.bounded_process"),
 }
@@ -157,7 +157,8 @@ ARROWS = {
     "tuner.gate.notify": "workers.jobs tuner.models tuner.trial tuner.gate.errors tuner.query_api tuner.gate.reports",
     "tuner.gate.options": "tuner.gate.client tuner.gate.reports",
     "tuner.gate.production":
-        "profiles.theme profiles.models workers.jobs profiles.fleet tuner.models tuner.trial tuner.gate.errors tuner.gate.stats "
+        "profiles.theme profiles.models workers.jobs profiles.fleet profiles.running tuner.models tuner.trial tuner.gate.errors "
+        "tuner.gate.stats "
         "tuner.gate.builds tuner.gate.suites tuner.gate.notify",
     "tuner.gate.regressions":
         "workers.jobs tuner.models tuner.trial tuner.gate.stats tuner.gate.builds tuner.gate.errors tuner.gate.baselines "
@@ -227,7 +228,7 @@ PACKAGES = {
     "bokeh": ("profiles.theme", "*charts*"),
     "channels": ("webapp.*", "workers.jobs"),
     "clickhouse_connect": ("profiles.fleet.clickhouse_store",),
-    "cryptography": ("tuner.gate.notify.secret",),
+    "cryptography": ("workers.secret",),
     "django": ROWS,
     "drf_spectacular": API,
     "duckdb": ("profiles.sql.*", "profiles.store.*"),

@@ -107,6 +107,20 @@ def run_capture(capture_id: int) -> None:
     _run(ROW_KINDS["capture"], capture_id, run)
 
 
+def run_engine_capture(capture_id: int) -> None:
+    """Capture a serving engine."""
+    from workers.capture.engine import run
+
+    _run(ROW_KINDS["engine"], capture_id, run)
+
+
+def run_schedules(schedule_id: int) -> None:
+    """Run the schedules of captures that are due, whichever woke it."""
+    from profiles.running.schedule_services import run_due
+
+    log.info("schedules (woken by %s): %s ran", schedule_id, run_due())
+
+
 def run_ceilings(run_id: int) -> None:
     """Measure a GPU's ceilings."""
     from workers.capture.ceilings import run

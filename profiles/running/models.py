@@ -19,15 +19,13 @@ class EngineServer(models.Model):
     class Results(models.TextChoices):
         FOLDER = "folder", "a folder that the worker sees"
         BUCKET = "bucket", "a folder of the object store"
-        AGENT = "agent", "an agent on its host"
 
     name = models.CharField(max_length=80, unique=True)
     kind = models.CharField(max_length=8, choices=Kind)
     address = models.CharField(max_length=500)
     token = models.CharField(max_length=500, blank=True)            # sealed (workers.secret)
     results = models.CharField(max_length=8, choices=Results, default=Results.FOLDER)
-    folder = models.CharField(max_length=400, blank=True)           # where its traces lie: at the worker, store or agent
-    agent = models.ForeignKey("profiles.FleetAgent", null=True, blank=True, on_delete=models.SET_NULL, related_name="+")
+    folder = models.CharField(max_length=400, blank=True)           # where its traces lie: as the worker sees it, or in the store
     enabled = models.BooleanField(default=True)
     version = models.CharField(max_length=80, blank=True)           # as it answered last
     asked = models.DateTimeField(null=True)                         # when it was asked for it

@@ -70,14 +70,18 @@ class Paces:
         after = _between(own, whole_s + 1, whole_s + 1 + BESIDE_S)
         if len(before) < FEWEST or len(after) < FEWEST or not during:
             return {"why": f"too few seconds with steps: {len(before)} before, {len(during)} during, {len(after)} after"}
-        base = _mean(before)
-        steps = sum(count for count, _ in during)
-        return {"before_ms": _said(before), "during_ms": _said(during), "after_ms": _said(after),
-                "during_pct": _more(before, during), "after_pct": _more(before, after),
-                "lost_s": round((sum(total for _, total in during) - steps * base) / 1e3, 3)}
+        return compare(before, during, after)
 
 
-Rows = list[tuple[int, float]]
+Rows = list[tuple[int, float]]          # of seconds: steps, their time in ms
+
+
+def compare(before: Rows, during: Rows, after: Rows) -> dict[str, Any]:
+    """Return the cost of what happened during some seconds, as `Paces.cost` says it. None of the three is empty."""
+    steps = sum(count for count, _ in during)
+    return {"before_ms": _said(before), "during_ms": _said(during), "after_ms": _said(after),
+            "during_pct": _more(before, during), "after_pct": _more(before, after),
+            "lost_s": round((sum(total for _, total in during) - steps * _mean(before)) / 1e3, 3)}
 
 
 def _between(own: Mapping[int, tuple[int, float]], low_s: float, high_s: float) -> Rows:
