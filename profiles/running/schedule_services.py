@@ -140,14 +140,24 @@ def run_due() -> list[int]:
 @transaction.atomic
 def regression_opened(gpu_model: str, model: str, build: str, why: str) -> list[int]:
     """Run the schedules that wait for regressions of production: processes of the jobs that run this build; return them."""
-    contexts = FleetContext.objects.filter(gpu_model=gpu_model, build=build).filter(Q(model=model) | Q(model=""))
-    jobs_of_build = list(contexts.values_list("job", flat=True).distinct()[:100])
+    jobs_of_build = jobs_of(gpu_model, model, build)
     ran = []
     for schedule in CaptureSchedule.objects.select_for_update(of=("self",)).filter(enabled=True, when=When.REGRESSION):
         names = [schedule.job] if schedule.job else jobs_of_build
         _note(schedule, _capture_processes(schedule, [name for name in names if name in jobs_of_build], why))
         ran.append(schedule.pk)
     return ran
+
+
+def jobs_of(gpu_model: str, model: str, build: str) -> list[str]:
+    """Return the jobs that ran a build on a model of GPU, as the fleet's sums name them."""
+    contexts = FleetContext.objects.filter(gpu_model=gpu_model, build=build).filter(Q(model=model) | Q(model="")).exclude(job="")
+    return list(contexts.order_by("job").values_list("job", flat=True).distinct()[:100])
+
+
+def job_to_capture(gpu_model: str, model: str, build: str) -> str:
+    """Return the first of those jobs with a process that can be captured, "" where there is none."""
+    return next((job for job in jobs_of(gpu_model, model, build) if capture_services.are_there(job)), "")
 
 
 def spent(schedule: CaptureSchedule) -> int:

@@ -20,6 +20,7 @@ from profiles.running.models import EngineServer
 ENDINGS = (".json", ".json.gz", ".pickle", ".hatchet", ".msgpack")
 OWN_FOLDER = "give the engine a folder of its own"
 SETTLE_S = 2.0                      # nothing grew for so long
+ANOTHERS = "capture-"               # of processes, by an agent (workers.agent.deep.captures)
 EARLY_S = 2.0                       # clocks of file servers differ
 MOST_FILES, MOST_LISTED, MOST_DEPTH = 64, 20_000, 3
 
@@ -54,8 +55,8 @@ class Results:
         raise NotImplementedError
 
     def fresh(self) -> list[tuple[str, int]]:
-        found = [(name, size) for name, size, changed_s in self.listed()
-                 if size and name not in self.known and changed_s >= self.began_s - EARLY_S]
+        found = [(name, size) for name, size, changed_s in self.listed() if size and name not in self.known
+                 and changed_s >= self.began_s - EARLY_S and not name.rsplit("/", 1)[-1].startswith(ANOTHERS)]
         own = [each for each in found if self.prefix in each[0].rsplit("/", 1)[-1]]
         return sorted(own or found)[:MOST_FILES]
 
@@ -69,6 +70,8 @@ class Results:
     def files(self, opened: ExitStack) -> list[File[bytes]]:
         """Return what came, opened. Raises EngineProblem where it is too much."""
         fresh = self.fresh()
+        if not fresh:
+            raise EngineProblem(f"its traces went away again: {self.where}", OWN_FOLDER)
         if sum(size for _, size in fresh) > settings.UPLOAD_MAX_BYTES:
             raise EngineProblem(f"its traces are above {settings.UPLOAD_MAX_BYTES:,} bytes", "record fewer steps")
         traces = [each for each in fresh if not each[0].endswith(".pickle")] or fresh

@@ -64,16 +64,22 @@ def _back(request: HttpRequest) -> HttpResponse:
     return redirect(f"{reverse('fleet-captures')}{'?' + urlencode(kept) if kept else ''}")
 
 
-def _page(request: HttpRequest, kept: dict[str, object], status: int = 200) -> HttpResponse:
+def _page(request: HttpRequest, kept: dict[str, Any], status: int = 200) -> HttpResponse:
     chosen = {name: request.GET.get(name, "")[:200] for name in CHOSEN}
     page = Paginator(capture_selectors.captures(chosen), PAGE_ROWS).get_page(request.GET.get("page"))
     lines = [capture_selectors.line_of(row) for row in page]
     every = services.processes(launchers=True)
     asking = [each for each in every if (not chosen["job"] or each.job == chosen["job"])
-              and (not chosen["host"] or each.agent.host == chosen["host"]) and (not chosen["gpu"] or each.gpu == chosen["gpu"])]
+              and (not chosen["host"] or each.agent.host == chosen["host"])]
+    on_gpu = [each for each in asking if chosen["gpu"] and each.gpu == chosen["gpu"]]
+    asking = on_gpu or asking           # where no driver says which process is on which GPU, those of the host are shown
+    if request.method != "POST" and any(chosen.values()) and not kept["process"]:
+        able = [each.key for each in asking if not each.launcher]
+        kept["process"] = able[:services.MOST_PROCESSES if on_gpu else 1]
     return render(request, "profiles/fleet/captures.html", {
         "here": "fleet-captures", "lines": lines, "page": page, "processes": asking, "more": len(every) - len(asking), "kept": kept,
-        "chosen": chosen, "any_open": any(line.is_open for line in lines), "most_steps": services.MOST_STEPS,
+        "gpu_unknown": bool(chosen["gpu"]) and not on_gpu, "chosen": chosen, "any_open": any(line.is_open for line in lines),
+        "most_steps": services.MOST_STEPS,
         "kept_query": urlencode({name: word for name, word in chosen.items() if word}),
         "most_ms": services.MOST_MS, "together_s": services.together_s(each.agent for each in asking),
         "only": sum(not each.launcher for each in asking) == 1},

@@ -52,7 +52,7 @@ def capture_config(path: str, request: str, steps: int = 0, duration_ms: int = 5
         [f"PROFILE_START_TIME={start_ms}\nACTIVITIES_DURATION_MSECS={duration_ms}"]
     lines = [f"ACTIVITIES_LOG_FILE={path}", f"REQUEST_TRACE_ID={request}", *when,
              f"PROFILE_REPORT_INPUT_SHAPES={'true' if shapes else 'false'}", f"PROFILE_WITH_STACK={'true' if stacks else 'false'}",
-             f"ACTIVITY_TYPES={activities}"]
+             f"ACTIVITY_TYPES={activities}{',python_function' if stacks else ''}"]
     return "\n".join(lines) + "\n"
 
 
