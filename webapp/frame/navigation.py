@@ -69,7 +69,8 @@ SECTIONS = (
         Page("Slow GPUs", "fleet-gpus", words="outliers"),
         Page("Utilisation", "fleet-utilisation", words="busy", docs=("fleet", "fleet-monitoring")),
         Page("Regressions", "production-list", words="production change points", docs=("fleet-regressions",)),
-        Page("Captures", "fleet-captures", words="deep capture"),
+        Page("Captures", "fleet-captures", words="deep capture vllm sglang schedules nightly",
+             docs=("captures-running", "fleet-agent")),
         Page("Agents", "fleet-agents", words="hosts", docs=("fleet-agent", "fleet-loss")),
     )),
     Section("Tune", (

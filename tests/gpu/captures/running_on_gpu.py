@@ -192,7 +192,7 @@ def two_ranks(host: Host, say: Say, beside_s: float, width: int) -> None:
     say({"what": "two ranks", "states": [(each.state, each.why) for each in own], "pids": pids, "launcher": job.pid,
          "launcher_seen": job.pid in starting, "launcher_asks": job.pid in host.daemon.processes, "traces": facts,
          "begin_apart_ms": apart_ms, "nvml": [nvml_says(pid) for pid in pids], "costs": costs,
-         "ok": all(facts) and {each["rank"] for each in facts} == {0, 1} and (apart_ms or 0) < 500
+         "ok": all(facts) and {each["rank"] for each in facts} in ({0, 1}, {None}) and (apart_ms or 0) < 500
          and (host.cpu or all(each["nccl"] for each in facts))})
     os.killpg(job.pid, signal.SIGKILL)
 
