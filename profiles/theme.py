@@ -17,10 +17,12 @@ from typing import Any, ParamSpec, TypeVar
 
 from bokeh.embed import json_item
 from bokeh.model import Model
-from bokeh.models import Column, HoverTool, Row, TapTool
-from bokeh.models.annotations import Legend
+from bokeh.models import Axis, Column, ColumnDataSource, HoverTool, Plot, Range1d, Row, TapTool
+from bokeh.models.annotations import Legend, Title
 from bokeh.plotting import figure as bokeh_figure
 from bokeh.themes import Theme
+
+from profiles.band import Band, band
 
 PALETTE: dict[str, str] = {
     "compute": "#2a8fd0",
@@ -124,17 +126,69 @@ def follows(model: Model, **properties: str) -> Model:
     return model
 
 
+MOST_TOLD = 6          # outliers with their value beside their mark; further ones say it on hover
+
+
+def fit(plot: Any, x: Sequence[Any], y: Sequence[float], texts: Sequence[str], *, marks: Sequence[float] = (),
+        zero: bool = False) -> Band:
+    """Fit the figure's upright axis to the band of `y` (`profiles.band`), and mark what lies beyond at its edge.
+
+    `texts` are the values as people read them, of each `y`. `marks` stay inside; `zero`: bars, which begin there.
+    """
+    found = band(y, marks, zero)
+    low, high = found.padded(zero=zero)
+    plot.y_range = Range1d(start=low, end=high)
+    if not found.cut:
+        return found
+    for hover in plot.select({"type": HoverTool}):
+        if hover.renderers == "auto":               # what it says is not known of the marks
+            hover.renderers = list(plot.renderers)
+    for sign, marker, edge, beyond in (("▲", "triangle", high, [at for at, value in enumerate(y) if value > found.high]),
+                                       ("▼", "inverted_triangle", low, [at for at, value in enumerate(y) if value < found.low])):
+        if not beyond:
+            continue
+        told = [f"{sign} {texts[at]}" for at in beyond]
+        inner = edge - (0.03 if sign == "▲" else -0.03) * (high - low)
+        source = ColumnDataSource({"x": [x[at] for at in beyond], "y": [inner] * len(beyond), "text": told,
+                                   "shown": [text if len(beyond) <= MOST_TOLD else "" for text in told],
+                                   "align": ["left" if at < len(x) / 2 else "right" for at in beyond],
+                                   "dx": [8 if at < len(x) / 2 else -8 for at in beyond]})
+        drawn = plot.scatter("x", "y", source=source, size=9, marker=marker, fill_alpha=0.0, line_width=1.5, name="outliers")
+        named = plot.text("x", "y", text="shown", source=source, x_offset="dx", text_align="align", text_font_size="11px",
+                          text_baseline="middle", name="outliers")
+        follows(drawn.glyph, line_color="--text")
+        follows(named.glyph, text_color="--text")
+        plot.add_tools(HoverTool(renderers=[drawn], visible=False, tooltips=[("beyond the axis", "@text")]))
+    return found
+
+
 def item(model: Model) -> dict[str, Any]:
     """Return what a template hands to `json_script`: the themed model without a target.
 
     Legends hide what is clicked. ``room`` is its height in CSS pixels: the page keeps it before the figure is drawn.
+    ``said`` is what it shows in words.
     """
     for legend in model.select({"type": Legend}):
         if isinstance(legend, Legend) and legend.click_policy == "none":
             legend.click_policy = "hide"
     embedded: dict[str, Any] = dict(json_item(model, theme=THEME))
     embedded.pop("target_id", None)
-    return embedded | {"room": _height_px(model)}
+    return embedded | {"room": _height_px(model), "said": "; ".join(_said(model))}
+
+
+def _said(model: Model) -> list[str]:
+    """Return what each plot shows, for those who do not see it: its axes and what its legend names."""
+    if isinstance(model, (Column, Row)):
+        return [line for child in model.children if isinstance(child, Model) for line in _said(child)]
+    if not isinstance(model, Plot):
+        return []
+    axes = [next((str(each.axis_label) for each in side if isinstance(each, Axis) and each.axis_label), "")
+            for side in (model.left, model.below)]
+    entries: list[Any] = [each for legend in model.select({"type": Legend}) if isinstance(legend, Legend) for each in legend.items]
+    names = [str(each.label.value) for each in entries if hasattr(each.label, "value")]
+    title = str(model.title.text) if isinstance(model.title, Title) and model.title.text else ""
+    said = " over ".join(each for each in axes if each)
+    return [": ".join(each for each in (title, said) if each) + (f" ({', '.join(names[:12])})" if names else "")]
 
 
 def kept_figure(make: Callable[P, R]) -> Callable[P, R]:

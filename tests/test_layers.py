@@ -30,6 +30,7 @@ MEMBERS = {
     "profiles.trace": ("profiles.trace", "profiles.arrow", "profiles.windows", "profiles.spool", "profiles.scratch"),
     "profiles.models": ("profiles.models", "profiles.*.models"),
     "profiles.rows": ("profiles.rows", "profiles.progress"),
+    "profiles.theme": ("profiles.theme", "profiles.band"),
     "tuner.trial": ("tuner.trial", "tuner.space"),
     "tuner.models": ("tuner.models", "tuner.*.models"),
     "tuner.cache.rules": ("tuner.cache.rules", "tuner.cache.buckets", "tuner.cache.default_check", "tuner.cache.portability"),
@@ -127,7 +128,8 @@ ARROWS = {
         "profiles.trace profiles.analysis.core profiles.charts profiles.models profiles.library profiles.compare "
         "profiles.exports profiles.profile profiles.upload profiles.counters profiles.topics",
     "profiles.kernel":
-        "profiles.charts profiles.models profiles.advice profiles.counters profiles.overview profiles.source",
+        "profiles.analysis.core profiles.charts profiles.models profiles.advice profiles.counters profiles.overview "
+        "profiles.source",
     "tuner.models": "workers.jobs",
     "tuner.trial": "",
     "tuner.cache.formats": "tuner.trial",
@@ -170,7 +172,7 @@ ARROWS = {
         "tuner.gate.notify tuner.gate.options "
         "tuner.gate.regressions tuner.query_api",
     "tuner.gate.suite_pages":
-        "profiles.models tuner.models tuner.trial tuner.operators tuner.texts tuner.gate.errors tuner.gate.stats "
+        "profiles.theme profiles.models tuner.models tuner.trial tuner.operators tuner.texts tuner.gate.errors tuner.gate.stats "
         "tuner.gate.builds tuner.gate.suites tuner.gate.verdicts tuner.query_api",
     "tuner.jobs":
         "profiles.theme profiles.models workers.jobs tuner.models tuner.trial tuner.cache.rules tuner.operators tuner.measure "

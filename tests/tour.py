@@ -64,9 +64,17 @@ TELL = """() => {
     shift: Math.round(own.shift * 1000) / 1000, long_tasks_ms: own.tasks, kb: kb([page, ...files]) - kb(bokeh), bokeh_kb: kb(bokeh),
     height: document.documentElement.scrollHeight, sideways: document.documentElement.scrollWidth > innerWidth };
 }"""
-# How long nothing has changed or come, and no figure is about to be drawn.
-QUIET_MS = """() => document.querySelector("[data-state=loading]") ? 0 : performance.now() - Math.max(window.tourSeen.changed,
-  ...performance.getEntriesByType("resource").map((each) => each.responseEnd))"""
+# How long nothing has changed or come since the page was painted, and no figure on the screen is about to be drawn.
+QUIET_MS = """() => {
+  const waits = [...document.querySelectorAll("[data-figure]:not([data-state])")].some((each) => {
+    const box = each.getBoundingClientRect();
+    return box.width && box.bottom > 0 && box.top < innerHeight;
+  });
+  const paint = performance.getEntriesByName("first-contentful-paint")[0];
+  if (waits || !paint || document.querySelector("[data-state=loading]")) return 0;
+  return performance.now() - Math.max(paint.startTime, window.tourSeen.changed,
+    ...performance.getEntriesByType("resource").map((each) => each.responseEnd));
+}"""
 
 
 def kind(address: str) -> str:

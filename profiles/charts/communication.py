@@ -11,7 +11,7 @@ from profiles.analysis.core.sentences import si_text
 from profiles.analysis.trace.communication.stragglers import CAUSES
 from profiles.charts.counters import time_text
 from profiles.charts.trace import Part
-from profiles.theme import SERIES, figure, item
+from profiles.theme import SERIES, figure, fit, item
 
 MARKERS = ("circle", "square", "triangle", "diamond", "inverted_triangle", "hex", "star", "plus", "cross", "x")
 MOST_BARS, MOST_COLOURS = 16, len(SERIES)
@@ -30,7 +30,7 @@ def bandwidth_figure(sizes: list[Mapping[str, Any]]) -> dict[str, Any] | None:
         return None
     tips = [("", "@operation of @size"), ("bus bandwidth", "@rate"), ("algorithm bandwidth", "@algorithm"), ("one takes", "@one"),
             ("launches", "@launches{0,0}"), ("", "@note")]
-    plot = figure(height=300, x_axis_type="log", y_axis_type="log", hover=tips, x_axis_label="message",
+    plot = figure(height=300, x_axis_type="log", y_axis_type="log", hover=tips, x_axis_label="message size",
                   y_axis_label="bus bandwidth (GB/s)")
     operations = list(dict.fromkeys(each["operation"] for each in known))
     for index, operation in enumerate(operations):
@@ -77,8 +77,10 @@ def waits_figure(numbers: Mapping[str, Any]) -> dict[str, Any] | None:
         options: dict[str, Any] = {"legend_label": f"last: {label}"} if index < MOST_COLOURS else {}
         plot.vbar(x="at", top="ms", bottom=0, width=span_ms / 400, source=source, color=colour, **options)
         plot.scatter("at", "ms", source=source, size=7, marker=MARKERS[index % len(MARKERS)], color=colour, **options)
-    plot.y_range.start = 0
-    plot.legend.location = "top_right"
+    fit(plot, [each["start_ns"] / 1e6 for each in series], [each["wait_ns"] / 1e6 for each in series],
+        [time_text(each["wait_ns"]) for each in series], zero=True)
+    plot.add_layout(plot.legend[0], "below")
+    plot.legend.orientation = "horizontal"
     return item(plot)
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bokeh.models import ColumnDataSource, FactorRange, Range1d
+from bokeh.models import ColumnDataSource, FactorRange
 from bokeh.models.annotations import Whisker
 
 from profiles.analysis.core.sentences import time_text
 from profiles.charts.figure_cache import cached_figure
-from profiles.theme import SERIES, figure, follows, item, kept_figure
+from profiles.theme import SERIES, figure, fit, follows, item, kept_figure
 
 MARKERS = ("circle", "square", "triangle", "diamond", "inverted_triangle", "hex")
 MOST_SERIES = 6
@@ -37,7 +37,7 @@ def _series(points: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     top_ns = max(max(point["mean_ns"], point["p95_ns"] or 0.0) for point in points)
     scale, unit = next((pair for pair in _SCALES if top_ns >= pair[0]), _SCALES[-1])
     factors = [f"{number + 1} · {_short(point['build'] or point['profile'])}" for number, point in enumerate(points)]
-    plot = figure(height=260, x_range=FactorRange(factors=factors), y_range=Range1d(start=0, end=top_ns / scale * 1.08),
+    plot = figure(height=260, x_range=FactorRange(factors=factors),
                   hover=[("profile", "@profile"), ("build", "@build"), ("GPU", "@gpu"), ("mean per launch", "@mean_text"),
                          ("p50, p95", "@spread_text"), ("launches", "@launches")])
     groups: dict[tuple[str, str], list[int]] = {}
@@ -46,6 +46,10 @@ def _series(points: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     for place, ((gpu, kind), numbers) in enumerate(groups.items()):
         _draw(plot, [points[n] for n in numbers], [factors[n] for n in numbers], scale, place % MOST_SERIES,
               f"{gpu}, {'traces' if kind == 'trace' else 'counter reports' if kind == 'counters' else 'sums'}")
+    told = [(factor, ns, word) for factor, point in zip(factors, points, strict=True)
+            for ns, word in ((point["mean_ns"], ""), (point["p95_ns"], "p95 ")) if ns is not None]
+    fit(plot, [factor for factor, *_ in told], [ns / scale for _, ns, _ in told], [word + time_text(ns) for _, ns, word in told],
+        zero=True)
     plot.yaxis.axis_label = f"time per launch ({unit})"
     plot.xaxis.axis_label = "profile, oldest left"
     if len(points) > UPRIGHT:
@@ -65,15 +69,15 @@ def launches_figure(launches: Sequence[Any]) -> dict[str, Any] | None:
         return None
     top_ns = max(launch.dur_ns for launch in timed)
     scale, unit = next((pair for pair in _SCALES if top_ns >= pair[0]), _SCALES[-1])
-    plot = figure(height=220, y_range=Range1d(start=0, end=top_ns / scale * 1.08), tap=True,
-                  hover=[("begins at", "@at"), ("takes", "@took"), ("on", "@track")])
-    data = ColumnDataSource({
-        "x": [launch.start_ns / 1e6 for launch in timed], "y": [launch.dur_ns / scale for launch in timed],
-        "at": [time_text(launch.start_ns) for launch in timed], "took": [time_text(launch.dur_ns) for launch in timed],
-        "track": [launch.track for launch in timed]})
+    plot = figure(height=220, tap=True, hover=[("begins at", "@at"), ("takes", "@took"), ("on", "@track")])
+    at_ms, durations = [launch.start_ns / 1e6 for launch in timed], [launch.dur_ns / scale for launch in timed]
+    took = [time_text(launch.dur_ns) for launch in timed]
+    data = ColumnDataSource({"x": at_ms, "y": durations, "at": [time_text(launch.start_ns) for launch in timed], "took": took,
+                             "track": [launch.track for launch in timed]})
     plot.scatter("x", "y", source=data, size=6, alpha=0.6, color=SERIES[0])
+    fit(plot, at_ms, durations, took, zero=True)
     plot.xaxis.axis_label = "begins at, since the start of the trace (ms)"
-    plot.yaxis.axis_label = f"takes ({unit})"
+    plot.yaxis.axis_label = f"duration ({unit})"
     return item(plot)
 
 

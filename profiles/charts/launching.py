@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from bokeh.models import ColumnDataSource, NumeralTickFormatter, Range1d
-from bokeh.models.annotations import Span
+from bokeh.models.annotations import Label, Span
 
 from profiles.charts.counters import time_text
 from profiles.theme import PALETTE, SERIES, figure, follows, item
@@ -28,8 +28,8 @@ def delay_figure(numbers: Mapping[str, Any]) -> dict[str, Any] | None:
         return None
     names = [_class_text(each) for each in bins]
     data = {"delay": names, **{part: [each[part] for each in bins] for part, *_ in PARTS}}
-    plot = figure(height=250, x_range=names, hover=[("delay", "@delay"), ("launches", "@$name{0,0}"), ("", "$name")],
-                  x_axis_label="from the begin of the call to the start of the kernel", y_axis_label="launches")
+    plot = figure(height=310, x_range=names, hover=[("delay", "@delay"), ("launches", "@$name{0,0}"), ("", "$name")],
+                  x_axis_label="delay, from the begin of the call to the start of the kernel", y_axis_label="launches")
     bars = plot.vbar_stack([part for part, *_ in PARTS], x="delay", width=0.92, source=ColumnDataSource(data),
                            color=[colour for _, _, colour, _ in PARTS], hatch_pattern=[hatch or " " for *_, hatch in PARTS],
                            hatch_alpha=0.35, legend_label=[text for _, text, *_ in PARTS])
@@ -38,7 +38,7 @@ def delay_figure(numbers: Mapping[str, Any]) -> dict[str, Any] | None:
     plot.xaxis.major_label_orientation = 0.9
     plot.y_range.start = 0
     plot.yaxis.formatter = NumeralTickFormatter(format="0,0")
-    plot.legend.location = "top_right"
+    _legend_below(plot)
     return item(plot)
 
 
@@ -57,7 +57,7 @@ def queue_figure(numbers: Mapping[str, Any]) -> dict[str, Any] | None:
     if not shown:
         return None
     start, end, limit = numbers["start_ns"], numbers["end_ns"], numbers["queue_limit"]
-    plot = figure(height=250, hover=[("stream", "@stream"), ("at", "@at ms"), ("waiting", "@depth{0,0}")],
+    plot = figure(height=310, hover=[("stream", "@stream"), ("at", "@at ms"), ("waiting", "@depth{0,0}")],
                   x_axis_label="ms since the trace began",
                   y_axis_label="launches waiting", x_range=Range1d(start / 1e6, end / 1e6))
     for index, queue in enumerate(shown):
@@ -67,7 +67,15 @@ def queue_figure(numbers: Mapping[str, Any]) -> dict[str, Any] | None:
                   line_dash=DASHES[index % len(DASHES)], legend_label=queue["stream"])
     if max(queue["most"] for queue in shown) > limit / 2:
         plot.add_layout(follows(Span(location=limit, dimension="width", line_dash="dashed", line_width=1.5), line_color="--muted"))
+        plot.add_layout(follows(Label(x=end / 1e6, y=limit, x_offset=-4, y_offset=2, text_align="right", text_font_size="11px",
+                                      text=f"launches that a queue holds: {limit:,}"), text_color="--muted"))
     plot.y_range.start = 0
     plot.yaxis.formatter = NumeralTickFormatter(format="0,0")
-    plot.legend.location = "top_left"
+    _legend_below(plot)
     return item(plot)
+
+
+def _legend_below(plot: Any) -> None:
+    """Within the plane it would lie on bars and lines."""
+    plot.legend.location = "left"
+    plot.add_layout(plot.legend[0], "below")

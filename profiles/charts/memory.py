@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 from bokeh.models import ColumnDataSource, HoverTool, NumeralTickFormatter
-from bokeh.models.annotations import Span
+from bokeh.models.annotations import Label, Span
 
 from profiles.analysis.core.sentences import si_text
 from profiles.analysis.trace.memory.categories import CATEGORIES
@@ -33,7 +33,7 @@ def timeline_figure(device: Mapping[str, Any]) -> dict[str, Any] | None:
     keys = [key for key in CATEGORIES if key in series["parts"]]
     for key in keys:
         data[key] = _stairs_y([max(size, 0) / 1e9 for size in series["parts"][key]])
-    plot = figure(height=320, x_axis_label="ms since the trace began", y_axis_label="GB")
+    plot = figure(height=320, x_axis_label="ms since the trace began", y_axis_label="memory (GB)")
     plot.varea_stack(keys, x="at", source=ColumnDataSource(data), color=[PALETTE[LOOK[key][0]] for key in keys],
                      fill_alpha=0.85, hatch_pattern=[LOOK[key][1] or " " for key in keys], hatch_alpha=0.3,
                      legend_label=[CATEGORIES[key] for key in keys])
@@ -50,6 +50,10 @@ def timeline_figure(device: Mapping[str, Any]) -> dict[str, Any] | None:
         follows(reserved.glyph, line_color="--muted")
     plot.add_layout(follows(Span(location=device["peak_ns"] / 1e6, dimension="height", line_dash="dotted", line_width=1.5),
                             line_color="--text"))
+    late = device["peak_ns"] > (times[0] + times[-1]) / 2             # its name stands where there is room
+    plot.add_layout(follows(Label(x=device["peak_ns"] / 1e6, y=device["peak_bytes"] / 1e9, y_offset=2, x_offset=-5 if late else 5,
+                                  text_align="right" if late else "left", text=f"peak {si_text(device['peak_bytes'], 'B')}",
+                                  text_font_size="11px"), text_color="--text"))
     plot.y_range.start = 0
     plot.yaxis.formatter = NumeralTickFormatter(format="0.[000]")
     plot.add_layout(plot.legend[0], "right")

@@ -14,7 +14,8 @@ from profiles.theme import figure, follows
 WIDTH_PX = 640                   # of the plane on a page of some 1100 px, for placing names
 LETTER_PX = 6.2                  # of 11 px text, on average
 NAMED = 14                       # dots with their name beside them; the rest say it on hover
-SLOPE_PX = (4, 17)               # above the end of a slope stands its name, in two rows
+SLOPE_PX = (17, 30, 43)          # above the end of a slope stands its name, in three rows; below them is room for a level's
+NAME_PX = 14                     # a name is so high
 SLOPES = ("dram", "l2", "l1")
 # A line stands for what the report states at its clock, what was measured on a GPU of the model, or its data sheet.
 DASHES = {"stated": "solid", "measured": "dashed", "sheet": "dotdash", "other": "dotted"}
@@ -90,6 +91,10 @@ def plane(dots: Sequence[Mapping[str, Any]], ceilings: Sequence[Mapping[str, Any
     left, right = min(xs + ridges) / 4, max(xs + ridges) * 10
     top = max([dot["flop_s"] for dot in dots] + levels) * 3
     bottom = min([dot["flop_s"] / 3 for dot in dots] + [top / 1e4])
+    rows = sum(each["kind"] != "compute" and each.get("origin", "stated") == _first_origin(ceilings) for each in drawn)
+    room_px = SLOPE_PX[min(max(rows, 1), len(SLOPE_PX)) - 1] + NAME_PX         # for names of slopes, above the highest level
+    highest = max(levels, default=top / 3)
+    top = max(top, highest * (highest / bottom) ** (room_px / (height - 170 - room_px)))
     # traffic so small that its dot would squeeze all others: the axis ends, the dot does not
     left = max(left, min(dot["intensity"] for dot in dots) / 300)
     right = min(right, max([dot["intensity"] for dot in dots] + ridges) * 300)
@@ -99,7 +104,8 @@ def plane(dots: Sequence[Mapping[str, Any]], ceilings: Sequence[Mapping[str, Any
 def plot(frame: Frame, ceilings: Sequence[Mapping[str, Any]], height: int, tap: bool, hover: Sequence[tuple[str, str]]) -> Any:
     """Return axes and roofs, each with its name on its line.
 
-    What the reports state shows at once; the legend holds only the groups that can be shown beside it, measured ones are dashed.
+    What the reports state shows at once, with what was measured in its name; the legend holds only the groups that can be shown
+    beside it, measured ones are dashed.
     """
     made = figure(height=height, hover=hover, tap=tap, x_axis_type="log", y_axis_type="log",
                   x_range=Range1d(start=frame.left, end=frame.right), y_range=Range1d(start=frame.bottom, end=frame.top),
@@ -119,27 +125,32 @@ def plot(frame: Frame, ceilings: Sequence[Mapping[str, Any]], height: int, tap: 
         drawn = made.multi_line(across, up, line_width=2.0 if is_first else 1.4, line_dash="solid" if is_first else DASHES[origin],
                                 line_alpha=0.85, visible=is_first or origin == "measured", **group)
         follows(drawn.glyph, line_color="--accent" if origin == "measured" else "--muted")
-    names = _roof_names(frame, ceilings)
-    if names:
-        source = ColumnDataSource({name: [row[name] for row in names] for name in names[0]})
-        written = made.text("x", "y", text="text", x_offset="dx", y_offset="dy", text_align="align", source=source,
-                            text_baseline="bottom", text_font_size="11px")
-        follows(written.glyph, text_color="--muted")
+        if names := [] if origin == "measured" and not is_first else _roof_names(frame, ceilings, origin):
+            source = ColumnDataSource({name: [row[name] for row in names] for name in names[0]})
+            written = made.text("x", "y", text="text", x_offset="dx", y_offset="dy", text_align="align", source=source,
+                                text_baseline="bottom" if is_first else "top", text_font_size="11px", visible=is_first, **group)
+            follows(written.glyph, text_color="--muted")
     return made
 
 
-def _roof_names(frame: Frame, ceilings: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The names of the leading roofs at the upper ends of their lines: levels at the right edge, slopes in two rows above."""
-    names, labels, slopes = [], _level_labels(frame, ceilings), 0
+def _roof_names(frame: Frame, ceilings: Sequence[Mapping[str, Any]], origin: str) -> list[dict[str, Any]]:
+    """The names of one origin's roofs at the upper ends of their lines: levels at the right edge, slopes in rows above their end.
+
+    Those that are shown on request stand below their lines. Measured lines have theirs in the name of the line that they follow.
+    """
+    rows, names, labels, slopes = [], _names(ceilings), _level_labels(frame, ceilings, origin), 0
+    above = -1.0 if origin == _first_origin(ceilings) else 1.0
     for index, each in enumerate(ceilings):
         x, y = map(float, _line(each, ceilings, frame)[1])
         if index in labels:
             text, shift = labels[index]
-            names.append({"x": x, "y": y, "text": text, "dx": shift, "dy": -3.0, "align": "right"})
-        elif each["kind"] != "compute" and each.get("origin", "stated") == _first_origin(ceilings):
-            slopes += 1          # ends of neighbours lie closer than their names are wide
-            names.append({"x": x, "y": y, "text": each["label"], "dx": 0.0, "dy": -float(SLOPE_PX[slopes % 2]), "align": "center"})
-    return names
+            rows.append({"x": x, "y": y, "text": text, "dx": shift, "dy": 3.0 * above, "align": "right"})
+        elif each["kind"] != "compute" and each.get("origin", "stated") == origin:
+            # ends of neighbours lie closer than names are wide; left of its end a slope lies below its name, and no level begins
+            rows.append({"x": x, "y": y, "text": names[index], "dx": 0.0 if above < 0 else 6.0,
+                         "dy": above * SLOPE_PX[slopes % len(SLOPE_PX)], "align": "right" if above < 0 else "left"})
+            slopes += 1
+    return rows
 
 
 def _first_origin(ceilings: Sequence[Mapping[str, Any]]) -> str:
@@ -148,14 +159,31 @@ def _first_origin(ceilings: Sequence[Mapping[str, Any]]) -> str:
     return next((origin for origin in ("stated", "sheet") if origin in origins), "measured")
 
 
-def _level_labels(frame: Frame, ceilings: Sequence[Mapping[str, Any]]) -> dict[int, tuple[str, float]]:
+def _names(ceilings: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The label of each line; one that was measured lies close below its leading line and shares that one's name.
+
+    "DRAM 4.80 TB/s, measured 4.68 TB/s".
+    """
+    first = _first_origin(ceilings)
+    measured = {(each["device"], each["kind"], each.get("precision")): str(each["label"]).removeprefix("measured ").removeprefix(
+        str(each.get("name", ""))).strip() for each in ceilings if each.get("origin") == "measured" and first != "measured"}
+    names = []
+    for each in ceilings:
+        leads = each.get("origin", "stated") == first
+        number = measured.get((each["device"], each["kind"], each.get("precision"))) if leads else None
+        names.append(f"{each['label']}, measured {number}" if number else str(each["label"]))
+    return names
+
+
+def _level_labels(frame: Frame, ceilings: Sequence[Mapping[str, Any]], origin: str = "") -> dict[int, tuple[str, float]]:
     """The name of each level and how many pixels left of the right edge it ends.
 
     Levels of one rate share a line and its name; those close together put theirs side by side, then below each other.
     """
     places: dict[int, tuple[str, float]] = {}
+    names, origin = _names(ceilings), origin or _first_origin(ceilings)
     levels = sorted((each["value"], index) for index, each in enumerate(ceilings)
-                    if each["kind"] == "compute" and each.get("origin", "stated") == _first_origin(ceilings))
+                    if each["kind"] == "compute" and each.get("origin", "stated") == origin)
     shared: list[list[int]] = []
     for value, index in levels:
         if shared and value < 1.01 * ceilings[shared[-1][0]]["value"]:
@@ -164,7 +192,7 @@ def _level_labels(frame: Frame, ceilings: Sequence[Mapping[str, Any]]) -> dict[i
             shared.append([index])
     last_y, shift = -math.inf, -4.0
     for group in shared:
-        text = " · ".join([*(str(ceilings[index].get("name", "")) for index in group[:-1]), str(ceilings[group[-1]]["label"])])
+        text = " · ".join([*(str(ceilings[index].get("name", "")) for index in group[:-1]), names[group[-1]]])
         _, y = frame.at(frame.right, ceilings[group[0]]["value"])
         shift = shift - LETTER_PX * len(text) - 16 if y - last_y < 14 else -4.0
         if shift < 0.6 * -frame.width_px:                 # further left the line has not begun
@@ -197,15 +225,14 @@ def legend(made: Any, columns: int = 4) -> None:
 
 def roof_boxes(frame: Frame, ceilings: Sequence[Mapping[str, Any]]) -> list[tuple[float, float, float, float]]:
     """Return where the names of the roofs stand, so that dots put theirs elsewhere."""
-    boxes = []
+    boxes, names = [], _names(ceilings)
     for index, (text, shift) in _level_labels(frame, ceilings).items():
         x, y = frame.at(frame.right, ceilings[index]["value"])
         boxes.append((x + shift - LETTER_PX * len(text), y, x + shift, y + 16))
-    for each in ceilings:
+    for index, each in enumerate(ceilings):
         if each["kind"] != "compute" and each.get("origin", "stated") == _first_origin(ceilings):
             x, y = frame.at(*_line(each, ceilings, frame)[1])
-            half = LETTER_PX * len(each["label"]) / 2
-            boxes.append((x - half, y, x + half, y + 32))
+            boxes.append((x - LETTER_PX * len(names[index]), y, x, y + SLOPE_PX[-1] + 14))
     return boxes
 
 

@@ -10,7 +10,7 @@ from bokeh.models import ColumnDataSource, FactorRange, HoverTool
 
 from profiles.analysis.core.sentences import time_text
 from profiles.charts.trace import Part
-from profiles.theme import PALETTE, figure, follows, item
+from profiles.theme import PALETTE, figure, fit, follows, item
 
 # How a part looks: the category whose colour it has, and a hatch where the colour is not its own (Bokeh's names).
 LOOKS: dict[str, tuple[str, str]] = {
@@ -159,7 +159,7 @@ def steps_figure(numbers: Mapping[str, Any]) -> dict[str, Any] | None:
         "counts": ["yes" if row["counts"] else f"no: {row['why']}" for row in rows], "bound": [row["bound"] or "—" for row in rows],
         **{key: [round(row["parts_ns"][key] / 1e6, 6) for row in rows] for key in drawn}}
     source = ColumnDataSource(data)
-    plot = figure(height=300, x_range=FactorRange(*factors), y_axis_label="ms", x_axis_label="step")
+    plot = figure(height=300, x_range=FactorRange(*factors), y_axis_label="time of a step (ms)", x_axis_label="step")
     hatches = [LOOKS[key][1] or " " for key in drawn]
     bars = plot.vbar_stack(drawn, x="x", width=0.86, source=source, color=[PALETTE[LOOKS[key][0]] for key in drawn],
                            fill_alpha="alpha", line_alpha=0, hatch_pattern=hatches, hatch_alpha=0.45, hatch_scale=8, hatch_weight=1,
@@ -169,7 +169,7 @@ def steps_figure(numbers: Mapping[str, Any]) -> dict[str, Any] | None:
         plot.add_tools(HoverTool(renderers=[bar], visible=False, tooltips=[
             ("step", "@name"), ("rank", "@rank"), ("took", "@took"), (names[key]["label"], f"@{key}{{0.000}} ms"),
             ("counts", "@counts"), ("bound by", "@bound")]))
-    plot.y_range.start = 0
+    fit(plot, factors, [sum(row["parts_ns"][key] for key in drawn) / 1e6 for row in rows], data["took"], zero=True)
     plot.xgrid.grid_line_color = None
     if len(rows) > 40:
         plot.xaxis.major_label_text_font_size = "0px"

@@ -31,7 +31,7 @@ def paired_bars(result: Comparison, old: str, new: str) -> dict[str, Any] | None
         return None
     labels = _labels(chosen)
     plot = figure(
-        height=90 + 40 * len(chosen), y_range=list(reversed(labels)), x_axis_label="kernel time (ms)",
+        height=150 + 40 * len(chosen), y_range=list(reversed(labels)), x_axis_label="kernel time (ms)",
         hover=[("kernel", "@kernel"), ("", "@side"), ("time", "@time"), ("launches", "@launches"),
                ("mean", "@mean"), ("change", "@change")])
     plot.hbar(y="y", right="ms", height=0.34, source=ColumnDataSource(_bars(chosen, labels, "old", old, 0.19)),
@@ -45,7 +45,8 @@ def paired_bars(result: Comparison, old: str, new: str) -> dict[str, Any] | None
     plot.x_range.start = 0
     plot.xaxis.formatter = NumeralTickFormatter(format="0,0.[000]")
     plot.ygrid.grid_line_color = None
-    plot.legend.location = "bottom_right"
+    plot.legend.location = "left"
+    plot.add_layout(plot.legend[0], "below")                # within the plane it would lie on the short bars
     return item(plot)
 
 

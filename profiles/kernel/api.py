@@ -23,7 +23,8 @@ class BaselineListApi(APIView):
         OpenApiParameter("q", str, description="words of kernel, profile, build or GPU")])
     def get(self, request: Request, pk: int, kernel_pk: int) -> Response:
         """Results that may be the baseline of this kernel, the same kernel first."""
-        return Response({"baselines": selectors.candidates(_kernel(pk, kernel_pk), request.query_params.get("q", "")[:200])})
+        kernel, find = _kernel(pk, kernel_pk), request.query_params.get("q", "")[:200]
+        return Response({"baselines": selectors.candidates(kernel, find), "choices": selectors.baseline_choices(kernel, find)})
 
 
 class OverlayApi(APIView):

@@ -8,6 +8,7 @@ from typing import Any
 
 from django.db.models import Q
 
+from profiles.analysis.core.sentences import time_text
 from profiles.counters.kernel_page import KernelPage
 from profiles.counters.rules import rule_rows
 from profiles.kernel import tabs
@@ -17,6 +18,8 @@ from profiles.models import KernelStat, Profile
 from profiles.source.baseline import baseline_of
 
 OFFERED = 30                             # results in the list of baselines
+# what the list shows of each: a profile's summary is as large as all else of the page
+CANDIDATE = ("short_name", "mean_ns", "profile__name", "profile__build", "profile__gpu", "profile__created")
 
 
 @dataclass(frozen=True)
@@ -50,6 +53,7 @@ def candidates(kernel: KernelStat, find: str) -> list[dict[str, Any]]:
         rows = rows.filter(Q(short_name__icontains=word) | Q(profile__name__icontains=word) | Q(profile__build__icontains=word)
                            | Q(profile__gpu__icontains=word))
     same = Q(short_name=kernel.short_name) | Q(family=kernel.family_id) if kernel.family_id else Q(short_name=kernel.short_name)
+    rows = rows.only(*CANDIDATE)
     newest = "-profile__created"
     first = list(rows.filter(same).order_by(newest, "-total_ns")[:OFFERED])
     more = list(rows.exclude(pk__in=[each.pk for each in first]).order_by(newest, "-total_ns")[:OFFERED - len(first)])
@@ -58,17 +62,29 @@ def candidates(kernel: KernelStat, find: str) -> list[dict[str, Any]]:
             for number, each in enumerate([*first, *more])]
 
 
+def baseline_choices(kernel: KernelStat, find: str) -> list[dict[str, str]]:
+    """Return the same as lines of a searchable list: value, title and note (build, GPU, date)."""
+    return [{"value": each["baseline"], "title": each["profile"], "note": " · ".join(filter(None, [
+        "" if each["is_same"] else each["kernel"][:40], each["build"][:14], each["gpu"] or "GPU —",
+        f"{each['created']:%Y-%m-%d %H:%M}",
+        "" if each["mean_ns"] is None else f"{time_text(each['mean_ns'])} mean"]))} for each in candidates(kernel, find)]
+
+
 def frame(kernel: KernelStat, current: str, params: Mapping[str, str]) -> dict[str, Any]:
     """Return what the pinned header and the tabs of every page of a kernel show."""
     given = {name: params[name] for name in tabs.KEPT if params.get(name)}
     chosen = baseline_of(params)
-    find = params.get("find", "")[:200]
     holds = tabs.holdings(kernel)
-    own = [{"baseline": f"{kernel.pk}-{index}", "index": index, "duration_ns": duration_ns}
+    own = [{"value": f"{kernel.pk}-{index}", "title": f"Launch #{index}",
+            "note": f"of this kernel · {'time —' if duration_ns is None else time_text(duration_ns)}"}
            for index, duration_ns in holds.complete.items()][:OFFERED]
+    choices = [*(own if len(own) > 1 else []), *baseline_choices(kernel, "")]
+    if chosen and given["baseline"] not in {each["value"] for each in choices}:
+        other = chosen[0]
+        choices = [{"value": given["baseline"], "title": other.profile.name, "note": " · ".join(filter(None, [
+            other.profile.build[:14], other.profile.gpu, f"launch #{chosen[1]}" if chosen[1] else ""]))}, *choices]
     return {"kernel": kernel, "profile": kernel.profile, "tabs": tabs.tabs(kernel, holds, current, given), "chosen": chosen,
-            "given": given, "candidates": candidates(kernel, find), "find": find, "moved": tabs.MOVED,
-            "here": tabs.address(kernel, current), "own_launches": own if len(own) > 1 else [],
+            "given": given, "choices": choices, "moved": tabs.MOVED, "here": tabs.address(kernel, current),
             "overlay": Overlay(KernelPage(kernel, params), KernelPage(chosen[0], {})) if chosen else None}
 
 

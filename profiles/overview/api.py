@@ -194,7 +194,7 @@ class NamesAnswerSerializer(serializers.Serializer[None]):
 class NamesApi(APIView):
     write_permission = "profiles.add_profile"
 
-    @extend_schema(operation_id="profiles_names", request=NamesSerializer, responses=NamesAnswerSerializer)
+    @extend_schema(operation_id="profiles_names_check", request=NamesSerializer, responses=NamesAnswerSerializer)
     def post(self, request: Request) -> Response:
         """Whether names of files speak for the ranks of one job; nothing is stored."""
         fields = NamesSerializer(data=request.data)

@@ -21,6 +21,7 @@ from profiles.charts import trace as charts_trace
 from profiles.charts.causes import leading
 from profiles.charts.figure_cache import cached_figure
 from profiles.charts.minimap import lane_pictures
+from profiles.charts.scopes import tree_context
 from profiles.counters import selectors as selectors_counters
 from profiles.library import selectors
 from profiles.models import Profile
@@ -95,6 +96,8 @@ def profile_detail(request: HttpRequest, pk: int) -> HttpResponse | FileResponse
         if "kernels" in request.GET:                    # where the whole table stood before it had a page
             return redirect(f"{reverse('profile-kernels', args=[pk])}?{urlencode({'kernels': request.GET['kernels']})}")
         context |= _ready_context(profile, request.GET.get("sort", ""))
+        if profile.kind == Profile.Kind.SUMMARY:
+            context |= tree_context(selectors_profile.tables(profile), request.GET.get("of", "")[:400])
     return render(request, "profiles/detail.html", context)
 
 

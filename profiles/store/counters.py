@@ -69,10 +69,9 @@ def metrics_of(profile_id: int, launch: int) -> list[dict[str, Any]]:
             table = pq.read_table(file, filters=pc.field("launch") == launch)
     except FileNotFoundError:
         return []
-    return [
-        {"metric": row["metric"], "unit": row["unit"], "value": row["text"] if row["value"] is None else row["value"]}
-        for row in table.to_pylist()
-    ]
+    columns = (table[name].to_pylist() for name in ("metric", "unit", "value", "text"))
+    return [{"metric": metric, "unit": unit, "value": word if value is None else value}
+            for metric, unit, value, word in zip(*columns, strict=True)]
 
 
 def metrics_by_name(profile_id: int, names: Sequence[str], launches: Sequence[int]) -> dict[int, dict[str, float]]:

@@ -86,7 +86,7 @@ def test_a_regression_is_answered_and_the_page_of_builds_follows(watched: Any, s
     page.wait_for_url(re.compile(r"/regressions/\d+/$"))
     page.get_by_label("Note").fill("<b>more accurate</b>")
     page.get_by_role("button", name="Intended").press("Enter")
-    poll(page, "document.querySelector('p.answer').innerText.includes('It is meant')")
+    poll(page, "document.querySelector('p.answer').innerText.includes('intended')")
     shows(page.locator(".history").first, "<b>more accurate</b>")
     page.get_by_role("link", name="Trend", exact=True).click()
     page.wait_for_url(re.compile("/builds/"))

@@ -60,7 +60,7 @@ def test_a_family_is_renamed_and_renamed_back_and_a_note_is_kept(watched: Any, l
     page.get_by_role("button", name="Rename").click()
     shows(page.locator(".answer"), "Our layer norm")
     page.get_by_label("New note").fill("rows of 4096: <b>see #12</b>")
-    page.get_by_role("button", name="Save").click()
+    page.get_by_role("button", name="Save", exact=True).click()
     reads(page.locator(".note-text"), "rows of 4096: <b>see #12</b>")
     page.get_by_role("button", name="Undo").click()
     expect(page.locator(".answer")).not_to_contain_text("Our layer norm", use_inner_text=True)

@@ -68,6 +68,6 @@ def test_from_the_peak_to_the_timeline(watched: Any, server_url: str, training: 
     expect(page.locator(".keys-dialog")).to_contain_text("How a category is told")
     expect(page.get_by_text("kept beyond it", exact=False).first).to_be_visible()
     page.keyboard.press("Escape")
-    page.get_by_role("link", name="on the timeline").first.click()
+    page.get_by_role("link", name="▸ peak").first.click()
     page.wait_for_url("**/timeline/?w=*")
     poll(page, "document.querySelector('#tl-canvas, .tl-body canvas, canvas') !== null")

@@ -23,7 +23,7 @@ def test_from_the_profile_to_the_step_and_the_gap(watched: Any, server_url: str,
     page.goto(f"{server_url}/profiles/{profile_id}/analysis/time/")         # makes the document where no worker has yet
     page.goto(f"{server_url}/profiles/{profile_id}/")
     shows(page.locator("#causes .leads"), "host launches too slowly")
-    page.get_by_role("link", name="per step, phase and range").click()
+    page.get_by_role("link", name="steps, phases, ranges").click()
     page.wait_for_url("**/analysis/time/")
     shows(page.locator("#class-overhead"), "holds the GPU back")
     expect(page.locator(".class-card")).to_have_count(3)
@@ -35,7 +35,7 @@ def test_from_the_profile_to_the_step_and_the_gap(watched: Any, server_url: str,
     whole = page.evaluate("document.querySelector('#gpus .bars').clientWidth")
     assert abs(sum(widths) - whole) < 3                                     # the picture is the numbers
     fits(page)
-    gap = page.get_by_role("link", name="The longest gap in the timeline")
+    gap = page.get_by_role("link", name="▸ Longest gap")
     gap.focus()
     page.keyboard.press("Enter")
     page.wait_for_url("**/timeline/?w=*")

@@ -45,7 +45,7 @@ LOOK = r"""(() => {
   const number = (id, words) => words.exec(document.querySelector(id)?.innerText ?? "")?.[1];
   const look = () => {
     const bar = number("#tune-progress", /(\d+) of \d+ trials/) ?? number("#tune-progress", /(\d+) trials in/);
-    const told = [number("#tune-answer", /after (\d+) trial/), bar, number("#trials .grid-count", /(\d+) row/)]
+    const told = [number("#tune-answer", /, (\d+) trial/), bar, number("#trials .grid-count", /(\d+) row/)]
       .filter((each) => each !== undefined);
     if (new Set(told).size > 1) found.differ.push(told.join());
     if (told.length && found.seen.at(-1) !== told[0]) found.seen.push(told[0]);
@@ -59,7 +59,7 @@ def test_headline_bar_and_table_never_disagree_and_nothing_moves(watched: Any, s
     page, pk = watched, tuner("/api/tune/", **MATMUL, shape=SHAPE, budget_trials=602)["id"]
     page.goto(f"{server_url}/tune/{pk}/")
     poll(page, "document.querySelector('#trials .grid-count')")
-    poll(page, "/after \\d+ trial/.test(document.querySelector('#tune-answer').innerText)")
+    poll(page, "/, \\d+ trial/.test(document.querySelector('#tune-answer').innerText)")
     page.evaluate(LOOK)
     poll(page, "window.found.seen.length >= 6")
     page.get_by_role("button", name="Pause").click()

@@ -79,7 +79,17 @@ def test_lines_stay_lines() -> None:
     """A line of a stack trace is found again: each module keeps its own, below its name."""
     lines = bundle(SITE, ENTRIES)["js/tune.js"].split("\n")
     begin = lines.index("// js/tune/shared.js")
-    assert lines[begin + 3] == "// import { nothing } from \"./nowhere.js\";" and lines[begin + 4].startswith("const make = ")
+    assert lines[begin + 3] == "" and lines[begin + 4].startswith("const make = ")      # a comment leaves its line
+
+
+def test_comments_stay_behind_and_code_that_looks_like_one_does_not() -> None:
+    text = ('/**\n * Says it.\n * @param {string} a\n */\nexport const say = (a) => /** @type {any} */ (a); // once\n  // twice\n'
+            'export const all = "image/*";\nexport const url = `https://x.example/*`;\n')
+    page = 'import { all, say, url } from "./x.js";\nsay(all + url);\n'
+    found = bundle({"js/a/x.js": text, "js/a/y.js": page}, ["js/a/y.js"])["js/a/y.js"]
+    assert "Says it" not in found and "twice" not in found
+    assert "\n\n\n\nconst say = (a) => /** @type {any} */ (a); // once\n\n" in found
+    assert '"image/*"' in found and "`https://x.example/*`" in found
 
 
 @pytest.mark.parametrize("text, word", [

@@ -158,7 +158,7 @@ def test_workers_page_and_api_say_who_measures_and_what_is_missing(alice: Client
 
 
 def test_nobody_measures(alice: Client) -> None:
-    assert "Nobody can measure" in text(alice, "/workers/")
+    assert "No worker</span>" in text(alice, "/workers/")
 
 
 def test_health_needs_no_sign_in(client: Client) -> None:

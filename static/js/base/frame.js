@@ -92,7 +92,7 @@ function tellTimes() {
 tellTimes();
 setInterval(tellTimes, 15000);
 
-enhanceAll(); // of tables that the server wrote; those of JSON fetch the library that draws them
+enhanceAll(false); // of tables that the server wrote; those of JSON fetch the library that draws them
 startKernelNames();
 startActivity();
-document.addEventListener("refreshed", () => { tellTimes(); enhanceAll(); requestIdleCallback(reachScrolling); });
+document.addEventListener("refreshed", () => { tellTimes(); enhanceAll(true); requestIdleCallback(reachScrolling); });

@@ -54,7 +54,7 @@ export function addKeys(grid, holder = grid.scroller, role = "group") {
   });
   if (listed) return;
   listed = true;
-  for (const [keys, what] of [["j k", "Next, previous row (Shift extends)"], ["Enter", "Open the row"], ["Ctrl+C", "Copy the selected rows"]]) bind(keys, what, null, "In a table");
+  for (const [keys, what] of [["j k", "Next, previous row (Shift extends)"], ["Enter", "Open the row"], ["Ctrl+C", "Copy the selected rows"], ["Shift ← →", "Column narrower, wider (on its heading)"]]) bind(keys, what, null, "In a table");
   document.addEventListener("keydown", (event) => {
     if (event.target !== document.body || !["j", "k"].includes(event.key) || event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented) return;
     const first = document.querySelector(".grid-wrap [data-rows]");

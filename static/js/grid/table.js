@@ -1,13 +1,15 @@
-// `table[data-grid]`: the table that the server wrote, made to sort, filter, choose columns, select, copy and export, in its place.
+// `table[data-grid]`: the table that the server wrote, made to sort, filter, choose and widen columns, select, copy and export, in its place.
 //
 // Its rows and cells stay the very nodes (links, forms, formatted numbers) and where they are, so nothing moves when this begins.
 
+import { whenNear } from "../lib/near.js";
 import { Grid } from "./base.js";
 import { cellText, cellValue, headColumns } from "./cells.js";
 import { columnTest, compareValues } from "./query.js";
 import { LONG, VirtualRows } from "./rows.js";
 import { addTools } from "./tools.js";
 import { addKeys } from "./keys.js";
+import { Widths } from "./widths.js";
 
 /** @typedef {{tr: HTMLTableRowElement, more: HTMLTableRowElement[], at: number}} Row `more`: rows that belong to it, as a note across all columns */
 
@@ -34,7 +36,9 @@ export class TableGrid extends Grid {
     this.view = new VirtualRows(table, this.body, scroller, this.heads.length);
     this.take();
     this.heads.forEach((th, at) => this.dressHead(th, this.columns[at]));
+    this.widths = new Widths(this);
     if (this.options.tools) addTools(this);
+    this.widths.changed();
     addKeys(this);
     this.body.addEventListener("click", (event) => this.clicked(event));
     this.body.addEventListener("pointerover", (event) => this.tell(event));
@@ -94,6 +98,8 @@ export class TableGrid extends Grid {
     if (on) this.hiddenFields.delete(field); else this.hiddenFields.add(field);
     const at = this.columns.findIndex((column) => column.field === field);
     for (const tr of [...this.table.tHead.rows, ...this.rows.map((row) => row.tr)]) if (tr.cells.length === this.heads.length) tr.cells[at].hidden = !on;
+    this.widths?.changed();
+    this.widths?.keep();
     if (this.view.on) this.view.measure();
   }
 
@@ -220,7 +226,18 @@ export function enhance(table) {
   return new TableGrid(table, wrap, scroller);
 }
 
-/** @param {ParentNode} root */
-export function enhanceAll(root = document) {
-  return [...root.querySelectorAll("table[data-grid]")].map((table) => enhance(/** @type {HTMLTableElement} */ (table)));
+/** Whether a table shows other rows or columns than the server wrote: by the address, or as somebody chose once. @param {string} name */
+function isChanged(name) {
+  const parameters = new URL(location.href).searchParams;
+  let columns = null;
+  try { columns = localStorage.getItem(`ridgepoint.columns.${name}`); } catch { /* nothing remembered */ }
+  return columns !== null || parameters.has(`${name}.q`) || parameters.has(`${name}.sort`);
+}
+
+/** Tables that the server wrote: the page is painted first, and those below the screen wait. @param {boolean} atOnce where a part of the page was replaced */
+export function enhanceAll(atOnce) {
+  for (const table of /** @type {NodeListOf<HTMLTableElement>} */ (document.querySelectorAll("table[data-grid]:not([data-enhanced])"))) {
+    if (atOnce || (table.dataset.name && isChanged(table.dataset.name))) enhance(table);
+    else whenNear(table).then(() => { if (table.isConnected) enhance(table); });
+  }
 }

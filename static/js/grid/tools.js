@@ -59,6 +59,9 @@ function columnBoxes(grid) {
   });
 }
 
+/** What a menu of columns holds. */
+const columnItems = (grid) => [...columnBoxes(grid), ...(grid.widths ? [make("hr"), make("button", { type: "button", onclick: () => grid.widths.reset() }, "Automatic widths")] : [])];
+
 /** The rows in view as a file: texts made here, Parquet and Arrow by the server of the very same cells. */
 function exportItems(grid) {
   const file = grid.options.file || grid.name || "table";
@@ -87,7 +90,7 @@ export function addTools(grid) {
   copy.addEventListener("click", () => copyText(grid.tsv(), copy));
   grid.copyButton = copy;
   if (small) {
-    const corner = menu("⋯", copy, make("hr"), ...exportItems(grid), make("hr"), ...columnBoxes(grid));
+    const corner = menu("⋯", copy, make("hr"), ...exportItems(grid), make("hr"), ...columnItems(grid));
     corner.classList.add("grid-corner");
     corner.firstElementChild.setAttribute("aria-label", `Copy, export, columns${grid.name ? ` of ${grid.name}` : ""}`);
     grid.wrap.prepend(corner);
@@ -113,6 +116,6 @@ export function addTools(grid) {
     each.setAttribute("aria-pressed", String(on));
     grid.columnFilters(on);
   });
-  grid.wrap.prepend(make("div", { className: "grid-tools" }, filter, count, make("span", { className: "push" }), each, menu("Columns ▾", ...columnBoxes(grid)), copy, menu("Export ▾", ...exportItems(grid))));
+  grid.wrap.prepend(make("div", { className: "grid-tools" }, filter, count, make("span", { className: "push" }), each, menu("Columns ▾", ...columnItems(grid)), copy, menu("Export ▾", ...exportItems(grid))));
   grid.onCount();
 }

@@ -93,6 +93,10 @@ export async function embed(target, item) {
   views.set(target, view);
   paintDocument(view.model.document);
   target.dataset.state = "ready";
+  if (item.said && !target.hasAttribute("aria-label")) { // its numbers stand in a table or a sentence beside it
+    target.setAttribute("role", "figure");
+    target.setAttribute("aria-label", item.said);
+  }
   offerFigure(target, view);
   waiting = waiting.filter(({ name, resolve }) => {
     const model = find(name);

@@ -3,7 +3,10 @@
 const NEAR = "200px"; // below the screen and above it
 const RESTS_MS = 1500; // after the page is there: then it is made all the same, for who prints or leaps to it
 
-const loaded = new Promise((resolve) => { if (document.readyState === "complete") resolve(); else addEventListener("load", resolve, { once: true }); });
+/** @param {() => void} act once the page is there with all its files */
+function afterLoad(act) {
+  if (document.readyState === "complete") act(); else addEventListener("load", act, { once: true });
+}
 
 /** @param {Element} element @returns {Promise<void>} once it is near the screen, the page rests, or is printed */
 export function whenNear(element) {
@@ -12,6 +15,6 @@ export function whenNear(element) {
     const begin = () => { observer.disconnect(); removeEventListener("beforeprint", begin); resolve(); };
     observer.observe(element);
     addEventListener("beforeprint", begin);
-    loaded.then(() => setTimeout(() => requestIdleCallback(begin), RESTS_MS));
+    afterLoad(() => setTimeout(() => requestIdleCallback(begin), RESTS_MS));
   });
 }

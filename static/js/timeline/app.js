@@ -153,11 +153,11 @@ export class App {
     this.history.remember();        // of another timeline that went along, too
   }
 
-  /** Glide to a window; at once where motion is not wanted. @returns {{start: number, end: number}} where it ends */
-  animate(start, end) {
+  /** Glide to a window; at once where motion is not wanted, or `glide` says so. @returns {{start: number, end: number}} where it ends */
+  animate(start, end, glide = true) {
     const { viewport } = this, to = Object.assign(new Viewport(viewport.min, viewport.max), { width: viewport.width });
     to.set(start, end);
-    const still = matchMedia("(prefers-reduced-motion: reduce)").matches;
+    const still = !glide || matchMedia("(prefers-reduced-motion: reduce)").matches;
     this.animation = still ? null : { from: { start: viewport.start, end: viewport.end }, to };
     if (still) viewport.set(to.start, to.end);
     this.changed("tracks");
@@ -165,8 +165,8 @@ export class App {
   }
 
   /** Go to a window; `push` makes it a step of the browser's history. */
-  go(start, end, push = true) {
-    this.history.remember(push, this.animate(start, end));
+  go(start, end, push = true, glide = true) {
+    this.history.remember(push, this.animate(start, end, glide));
   }
 
   /** Change the window by hand: whatever glided stops. */

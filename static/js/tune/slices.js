@@ -1,5 +1,6 @@
 // One small picture per parameter: every trial's time over the parameter's values, the best of each value, and what failed.
 
+import { band } from "../lib/band.js";
 import { msAsTime } from "../lib/units.js";
 import { placeOf, SLOWER, slices, slowness, ticks } from "./space.js";
 import { svg } from "./svg.js";
@@ -13,10 +14,11 @@ const scatter = (number) => ((number * 0.6180339887) % 1) - 0.5;
 
 /**
  * @param {HTMLElement} host @param {Trial[]} trials @param {import("./space.js").ValueAxis[]} axes in the order to show
- * @param {import("./space.js").RangeAxis} time @param {import("./space.js").Picks} picks @param {number} best_ms
+ * @param {import("./space.js").RangeAxis} whole @param {import("./space.js").Picks} picks @param {number} best_ms
  * @param {Map<string, number|null>} shares of the differences in time @param {(name: string, value: any) => void} toggle
  */
-export function drawSlices(host, trials, axes, time, picks, best_ms, shares, toggle) {
+export function drawSlices(host, trials, axes, whole, picks, best_ms, shares, toggle) {
+  const time = shown(trials, whole, best_ms);
   host.replaceChildren(...axes.map((axis) => {
     const box = document.createElement("figure"), title = document.createElement("figcaption");
     box.className = "slice";
@@ -28,9 +30,17 @@ export function drawSlices(host, trials, axes, time, picks, best_ms, shares, tog
   }));
 }
 
+/** The axis without far outliers: those stand at its slow end. @param {Trial[]} trials @param {import("./space.js").RangeAxis} time @param {number} best_ms */
+export function shown(trials, time, best_ms) {
+  const logs = trials.filter(({ median_ms }) => median_ms > 0).map(({ median_ms }) => Math.log(median_ms));
+  return { ...time, high: Math.min(time.high, Math.exp(band(logs, { marks: [Math.log(best_ms)] }).high) * 1.000001) };
+}
+
 function picture(trials, axis, time, picks, best_ms, toggle) {
   const drawing = svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, class: "slice-picture", role: "img" });
-  const column = (WIDTH - LEFT - RIGHT) / axis.values.length, y = (ms) => TOP + placeOf(time, ms) * (HEIGHT - TOP - BOTTOM);
+  const column = (WIDTH - LEFT - RIGHT) / axis.values.length, y = (ms) => TOP + Math.min(1, placeOf(time, ms)) * (HEIGHT - TOP - BOTTOM);
+  const slow = trials.filter(({ median_ms }) => median_ms > time.high).length;
+  if (slow) drawing.append(svg("text", { x: LEFT - 5, y: HEIGHT - BOTTOM, class: "slice-tick" }, `▼ ${slow}`, svg("title", {}, `${slow} slower than the axis shows, at its end`)));
   const found = slices(trials, axis), dots = new Map(["rest", ...SLOWER.map((_, at) => `s${at}`)].map((name) => [name, []]));
   for (const value of ticks(time, 4)) {
     drawing.append(svg("line", { x1: LEFT, x2: WIDTH - RIGHT, y1: y(value), y2: y(value), class: "slice-rule" }), svg("text", { x: LEFT - 5, y: y(value), class: "slice-tick" }, msAsTime(value)));

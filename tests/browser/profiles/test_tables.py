@@ -95,3 +95,40 @@ def test_columns_are_chosen_and_remembered(watched: Any, kernels: str) -> None:
     page.get_by_role("searchbox", name="Filter by Launches").fill("> 10")
     poll(page, "/ of /.test(document.querySelector('.grid-count').textContent)")
     assert all(int(each.get_attribute("data-value") or 0) > 10 for each in page.locator(f"{ROWS} td:nth-child(3)").all())
+
+
+def test_columns_are_widened_by_hand_and_by_keys_and_stay_so(watched: Any, kernels: str) -> None:
+    page = watched
+    page.set_viewport_size({"width": 1440, "height": 900})
+    page.add_init_script(SHIFTS)
+    page.goto(kernels)
+    heads = page.locator("#table-kernels thead th")
+
+    def widths() -> list[int]:
+        return [round(each.bounding_box()["width"]) for each in heads.all() if each.is_visible()]
+
+    expect(page.locator("#table-kernels .grid-edge").first).to_be_attached()
+    before = widths()
+    edge = heads.nth(0).locator(".grid-edge").bounding_box()
+    page.mouse.move(edge["x"] + 3, edge["y"] + 8)
+    page.mouse.down()
+    page.mouse.move(edge["x"] - 97, edge["y"] + 8, steps=4)
+    page.mouse.up()
+    eventually(lambda: widths()[0] == before[0] - 100)
+    assert widths()[1:] == before[1:]                                   # the others stay, nothing is sorted
+    assert "sort" not in page.url
+    heads.nth(1).locator("button").focus()
+    page.keyboard.press("Shift+ArrowRight")
+    page.keyboard.press("Shift+ArrowRight")
+    eventually(lambda: widths()[1] == before[1] + 32)
+    chosen = widths()
+    assert {round(row.bounding_box()["height"]) for row in page.locator(ROWS).all()[:5]} == {28}
+    page.reload()
+    expect(page.locator("#table-kernels .grid-edge").first).to_be_attached()
+    page.wait_for_timeout(300)
+    assert widths() == chosen and sum(page.evaluate("window.shifts")) < 0.05
+    heads.nth(0).locator(".grid-edge").dblclick()
+    eventually(lambda: widths() == before)
+    page.reload()
+    expect(page.locator("#table-kernels .grid-edge").first).to_be_attached()
+    assert widths() == before

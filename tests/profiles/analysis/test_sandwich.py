@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from pathlib import Path
 from typing import Any
 
 import pytest
+from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 
 from profiles import ingest
@@ -13,9 +15,11 @@ from profiles.analysis.core.frame import frame_of
 from profiles.analysis.trace.operators.topic import operators_result
 from profiles.charts.operators import Box
 from profiles.charts.sandwich import functions, sandwich
+from profiles.charts.scopes import tree_context
 from profiles.topics import services
 from profiles.topics.table import topic_of
 from profiles.trace import Trace
+from profiles.upload import services as services_upload
 from tests.profiles.ingest.corpus import DATA
 from tests.profiles.kernel.test_kernel_tabs import read
 
@@ -85,4 +89,49 @@ def test_the_page_shows_a_function_between_both(alice: Any, tmp_store: Any, clie
     page = client.get(address, {"tree": "stacks", "of": name}).content.decode()
     assert 'data-save="callers"' in page and 'data-save="callees"' in page and 'data-save="tree"' not in page
     page = client.get(address, {"tree": "stacks", "of": "nowhere"}).content.decode()
-    assert "No box of this tree is called “nowhere”" in page and 'data-save="tree"' in page
+    assert "No box “nowhere”" in page and 'data-save="tree"' in page
+
+
+def table(title: str, columns: list[str], rows: list[list[Any]]) -> dict[str, Any]:
+    return {"title": title, "columns": [{"name": name, "unit": "", "text": False} for name in columns], "rows": rows}
+
+
+def test_scopes_of_a_table_are_a_tree() -> None:
+    scopes = table("Scopes", ["Depth", "Scope or kernel", "Time", "Own time", "Launches"], [
+        [0, "step", 100, 0, 5], [1, "\u2003forward", 60, 10, 3], [2, "\u2003\u2003gemm", 50, 50, 2], [1, "\u2003gemm", 40, 40, 2]])
+    found = tree_context([scopes], "gemm")
+    assert [(box.full_name, box.row, box.total_ns) for box in found["boxes"]] == [
+        ("step", 0, 100), ("forward", 1, 60), ("gemm", 1, 40), ("gemm", 2, 50)]
+    assert found["functions"][0] == ("step", 100) and ("gemm", 90) in found["functions"]
+    assert found["sandwich"].total_ns == 90 and found["sandwich"].count == 4 and found["whole_ns"] == 100
+    assert {box.name for box in found["sandwich"].callers} == {"gemm", "forward", "step"}
+    assert tree_context([], "x") == {} and tree_context([scopes], "gone")["sandwich"] is None
+
+
+def test_calls_of_a_table_are_callers_and_callees() -> None:
+    every = table("Functions", ["Function", "File", "Calls", "Primitive calls", "Own", "Share", "Cumulative"], [
+        ["main", "a.py:1", 1, 1, 5, 5.0, 100], ["work", "a.py:9", 4, 4, 30, 30.0, 80], ["sleep", None, 4, 4, 50, 50.0, 50]])
+    names = ["Caller", "Callee", "Caller's file", "Callee's file", "Calls", "Primitive calls", "Own", "Cumulative"]
+    calls = table("Calls", names, [
+        ["main", "work", "a.py:1", "a.py:9", 4, 4, 30, 80], ["work", "sleep", "a.py:9", None, 4, 4, 50, 50],
+        ["main", "work", "b.py:1", "b.py:9", 1, 1, 1, 1]])
+    found = tree_context([every, calls], "work (a.py:9)")
+    assert found["boxes"] == [] and found["functions"][0] == ("main (a.py:1)", 100)
+    around = found["sandwich"]
+    assert [(box.full_name, box.row, box.total_ns) for box in around.callers] == [
+        ("work (a.py:9)", 1, 80), ("main (a.py:1)", 0, 80)]
+    assert [(box.full_name, box.row, box.width) for box in around.callees] == [
+        ("work (a.py:9)", 0, "100.0000"), ("sleep", 1, "62.5000")]
+
+
+@pytest.mark.django_db
+def test_pages_of_proton_and_of_cprofile_have_them(alice: Any, tmp_store: Any, client: Client) -> None:
+    for file, name in (("corpus/proton/tritonbench_h100_softmax.hatchet", "softmax_kernel"),
+                       ("cprofile/json_re_sleep.prof", "<built-in method time.sleep>")):
+        path = Path("tests/data") / file
+        made = services_upload.profile_create(owner=alice, file=SimpleUploadedFile(path.name, path.read_bytes()))
+        assert services_upload.profile_ingest(made.pk, "test")
+        assert "Callers and callees" in client.get(f"/profiles/{made.pk}/").content.decode()
+        page = client.get(f"/profiles/{made.pk}/", {"of": name}).content.decode()
+        assert 'data-save="callers"' in page and 'data-save="callees"' in page, file
+        assert "No box “gone”" in client.get(f"/profiles/{made.pk}/", {"of": "gone"}).content.decode()

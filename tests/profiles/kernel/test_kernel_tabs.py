@@ -97,7 +97,10 @@ def test_the_list_of_baselines_is_searched_and_begins_with_the_same_kernel(build
     assert str(new.pk) not in {each["baseline"] for each in listed} and len(listed) > 3
     found = client.get(f"/api{address(new)}baselines/?q=matmul buildA").json()["baselines"]
     assert {(each["kernel"], each["profile"]) for each in found} == {("matmul", "buildA.ncu-rep.gz")}
-    assert client.get(f"/api{address(new)}baselines/?q=nowhere").json() == {"baselines": []}
+    assert client.get(f"/api{address(new)}baselines/?q=nowhere").json() == {"baselines": [], "choices": []}
+    line = client.get(f"/api{address(new)}baselines/?q=softmax buildA").json()["choices"][0]
+    assert line["value"] == str(old.pk) and line["title"] == "buildA.ncu-rep.gz"
+    assert line["note"].startswith("NVIDIA H200 · 20") and "mean" in line["note"]          # GPU, date, time; no build was given
 
 
 def test_each_rule_stands_at_its_chart_and_all_under_rules(builds: tuple[KernelStat, KernelStat], client: Client) -> None:

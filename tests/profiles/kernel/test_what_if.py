@@ -68,7 +68,7 @@ def test_page_api_and_command_are_filled_in_from_a_kernel(gemm: KernelStat, clie
     assert page.status_code == 200
     html = page.content.decode()
     assert 'name="threads" type="number" min="1" max="1024" step="1" value="384"' in html and 'value="213188"' in html
-    assert "limited by registers and shared memory" in html and "Measured:" in html
+    assert "limited by registers and shared memory" in html and "Achieved: " in html
     said = client.get(f"/api/occupancy/?kernel={gemm.pk}").json()
     counted = gemm.counter_launches.get().facts["occupancy"]
     assert said["occupancy"]["theoretical_pct"] == counted["theoretical_pct"] == 18.75

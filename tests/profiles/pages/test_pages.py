@@ -53,7 +53,7 @@ def test_profile_page_of_a_trace(alice):
     shown = page(alice, f"/profiles/{profile.pk}/")
     plain = text(shown)
     assert "The host launches work too slowly, 2.38 ms a step, most of it in aten::copy_: 26 % of the time." in plain
-    assert "Causes" in plain and "add up to the wall time" in plain and "recorded on NVIDIA H200" in plain
+    assert "Causes" in plain and "add up to the wall time" in shown and "recorded on NVIDIA H200" in plain
     parts = [int(ns) for ns in re.findall(r'title="[^"]*?: (\d+) ns, [^"]* of 37396352 ns', shown)]
     assert sum(parts) == 37_396_352                                   # the bar's parts add up to wall time
     assert shown.count('class="step"') == 4 and "/timeline/?w=" in shown
@@ -64,7 +64,7 @@ def test_profile_page_of_counters(alice):
     profile = ready("buildA.ncu-rep.gz", build="A")
     plain = text(page(alice, f"/profiles/{profile.pk}/"))
     assert "15 launches of 4 kernels take 1.66 ms; attn_fwd takes 52 % of it, latency-bound." in plain
-    assert "Roofline" in plain and "Launches with counters" in plain
+    assert "Roofline" in plain and "Counted launches" in plain
 
 
 def test_profile_page_while_waiting_and_when_failed(alice):
@@ -95,7 +95,7 @@ def _owner() -> Any:
 def test_trace_without_gpu_work(alice):
     events = [{"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": 1, "tid": 1, "ts": 10, "dur": 5}]
     profile = profile_ingest(create(upload(content={"schemaVersion": 1, "traceEvents": events})).pk, "test")
-    assert "No GPU work in this trace" in text(page(alice, f"/profiles/{profile.pk}/"))
+    assert "No GPU work" in text(page(alice, f"/profiles/{profile.pk}/"))
 
 
 def test_list_shows_marks_and_filters(alice):
@@ -104,7 +104,7 @@ def test_list_shows_marks_and_filters(alice):
     shown = page(alice, "/profiles/")
     assert "✓ whole" in shown and 'data-live="' in shown
     assert "1 of 2 profiles match" in text(page(alice, "/profiles/", build="b1"))
-    assert "No profile matches" in text(page(alice, "/profiles/", build="none"))
+    assert "None match" in text(page(alice, "/profiles/", build="none"))
 
 
 def test_upload_form_without_scripts(alice):
@@ -161,7 +161,7 @@ def test_compare_and_builds_pages(bob):
     assert "3 kernels slower, 1 faster, 1 within the noise" in plain
     assert "bars-json" in shown and "arrows-json" in shown and "512 / 256 / 204 → 4096 / 128 / 64" in plain
     assert "▼ −853 µs" in text(page(bob, "/compare/", build_a="B", build_b="A"))
-    assert "+117 %" in text(page(bob, "/builds/")) and "Compare it with A" in text(page(bob, "/builds/"))
+    assert "+117 %" in text(page(bob, "/builds/")) and "compare B with A" in text(page(bob, "/builds/"))
     assert "give the ids of two ready profiles" in page(bob, "/compare/", 400, a="1", b="x").lower()
 
 
@@ -199,7 +199,7 @@ def test_the_kernels_of_a_profile_are_bounded(bob, monkeypatch):
     def listed(**params):
         table = page(bob, f"/profiles/{profile.pk}/kernels/", **params).split('id="kernels"')[1].split("</section>")[0]
         assert f"{len(kernels)} kernels" in text(table)
-        return [name for name in kernels if f'<span class="kn-f">{name}</span>' in table], "of most time here" in table
+        return [name for name in kernels if f'<span class="kn-f">{name}</span>' in table], "?kernels=all" in table
 
     assert listed() == (kernels[:2], True) and listed(kernels="all") == (kernels, False)
 
@@ -213,7 +213,7 @@ def test_the_list_of_all_kernels_is_bounded(client, alice, monkeypatch):
                    p50_ns=at, p95_ns=at, min_ns=at, max_ns=at, share_pct=20) for at, name in enumerate("abcde", 1)])
     families_assign(dict(KernelStat.objects.filter(profile=profile).values_list("name", "pk")))
     page = client.get("/kernels/").content.decode()
-    assert page.count("<tr>") == 3 and "more families with less to win are not listed" in page
+    assert page.count("<tr>") == 3 and "more with less headroom" in page
 
 
 def test_pages_of_counters_without_a_duration_show_the_counters_and_no_time(alice):
@@ -227,10 +227,10 @@ def test_pages_of_counters_without_a_duration_show_the_counters_and_no_time(alic
     assert re.search(r"saxpy fp32 — — 2 —", plain)                        # share, time, launches, mean
     assert re.search(r"saxpy fp32 — 2 — — — —", text(page(alice, f"/profiles/{profile.pk}/kernels/")))   # total, mean, p50, p95
     plain = text(page(alice, f"/profiles/{profile.pk}/kernels/{kernel.pk}/"))
-    assert "the report states no duration, so time, rates and shares of a roof are unknown" in plain
+    assert "no duration in the report" in plain
     plain += text(page(alice, f"/profiles/{profile.pk}/kernels/{kernel.pk}/warps/"))
     launches = text(page(alice, f"/profiles/{profile.pk}/kernels/{kernel.pk}/launches/"))
-    assert "39" in launches[launches.find("Launch parameters"):launches.find("Every launch")]        # registers per thread
+    assert "39" in launches[launches.find("Launch parameters"):launches.find("All launches")]        # registers per thread
     assert "Long scoreboard" in plain and "0 ns" not in plain + launches
     kernel_pages = [f"/profiles/{profile.pk}/kernels/{kernel.pk}/{part}" for part in ("tune/", "capture/", "?launch=1")]
     for url in ("/", "/kernels/", "/builds/", f"/profiles/{profile.pk}/roofline/", f"/profiles/{profile.pk}/report/",

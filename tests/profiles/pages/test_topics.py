@@ -217,7 +217,7 @@ def test_a_large_trace_waits_for_a_worker(train: Profile, alice: Any, monkeypatc
     monkeypatch.setattr(jobs, "waiting", lambda _: [])
     monkeypatch.setattr(jobs, "enqueue", lambda *arguments: asked.append(arguments))
     name = TOPICS[0].name
-    assert "A worker makes this analysis" in text_of(get(alice, f"/profiles/{train.pk}/analysis/{name}/").content.decode())
+    assert "Analysing: the trace is large" in text_of(get(alice, f"/profiles/{train.pk}/analysis/{name}/").content.decode())
     assert get(alice, f"/api/profiles/{train.pk}/analysis/{name}/", 202).json()["state"] == "a worker makes it"
     assert asked == [("ingest", "analyse", train.pk)] * 2
 

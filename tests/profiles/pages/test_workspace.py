@@ -86,7 +86,7 @@ def test_kernels_have_a_page_of_their_own(alice):
     assert shown.count('class="name" data-value') == profile.kernels.count() == 27
     families_follow(profile.pk)
     by_shape = page(alice, f"/profiles/{profile.pk}/kernels/", kernels="shapes")
-    assert "Worked on" in by_shape and by_shape.count('class="name" data-value') == shape_rows(profile).count() > 0
+    assert ">Shape</th>" in by_shape and by_shape.count('class="name" data-value') == shape_rows(profile).count() > 0
 
 
 def test_overview_says_the_run_in_numbers_that_agree(alice):

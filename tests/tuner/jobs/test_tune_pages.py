@@ -168,7 +168,7 @@ def test_many_shapes_become_a_group_all_or_none(person):
     assert made.url == reverse("tune-group", args=[group.pk])
     assert [each.shape["M"] for each in group.jobs.order_by("group_place")] == [4096, 1024]
     page = person.get(made.url).content.decode()
-    assert "0 of 2 shapes have ended" in re.sub(r"<[^>]+>", "", page) and "Stop all" in page
+    assert "0 of 2 shapes ended" in re.sub(r"<[^>]+>", "", page) and "Stop all" in page
     person.post(reverse("tune-group-act", args=[group.pk]), {"do": "stop"})
     assert {each.status for each in group.jobs.all()} == {"stopped"}
 
@@ -226,7 +226,7 @@ def test_a_snapshot_says_the_same_in_every_part_and_is_made_twice_a_second_howev
     made = job(status="running", best_ms=1.0, best_config={"BM": 128, "num_warps": 4}, trials=TRIALS)
     first = snapshot(person, made)
     assert [trial["number"] for trial in first["trials"]] == [0, 1, 2, 3, 4] and first["last"] == 4 and not first["more"]
-    assert "after <" in first["parts"]["answer"] and ">5</span> trials" in first["parts"]["answer"]
+    assert ">5</span> trials" in first["parts"]["answer"]
     assert "5 of 100 trials" in first["parts"]["progress"]
     TrialRow.objects.create(job=made, number=5, config={"BM": 8}, config_key="later", at_s=9.0, outcome="measured", median_ms=0.5,
                             min_ms=0.5, p90_ms=0.5, n=1, facts={})

@@ -9,7 +9,8 @@ from typing import Any
 from bokeh.models import ColumnDataSource, FixedTicker, HoverTool
 from bokeh.models.annotations import BoxAnnotation, Label, Span
 
-from profiles.theme import FASTER, PALETTE, SERIES, SLOWER, figure, follows, item, kept_figure
+from profiles.band import band
+from profiles.theme import FASTER, PALETTE, SERIES, SLOWER, figure, fit, follows, item, kept_figure
 
 MOST_TICKS, LABEL_CHARS = 14, 12
 SMALL_WIDTH, SMALL_HEIGHT, SMALL_EDGE = 180, 30, 3
@@ -37,8 +38,13 @@ def series_figure(points: Sequence[Any], steps: Sequence[Any], *, baseline_us: f
     _levels(plot, points, names, steps)
     if baseline_us:
         line = plot.line([-0.5, len(names) - 0.5], [baseline_us, baseline_us], line_dash="dashed", line_width=1.5,
-                         color=PALETTE["annotation"], legend_label="baseline")
+                         color=PALETTE["annotation"])
         follows(line.glyph, line_color="--muted")
+        plot.add_layout(follows(Label(x=-0.5, y=baseline_us, y_offset=2, text=f"baseline {baseline_us:,.4g} µs",
+                                      text_font_size="11px"), text_color="--muted"))
+    runs = [(at, us) for at, point in enumerate(points) for us in point.us]
+    fit(plot, [at for at, _ in runs], [us for _, us in runs], [f"{us:,.4g} µs" for _, us in runs],
+        marks=[*(point.median_us for point in points), *([baseline_us] if baseline_us else [])])
     for name, text in (marks or {}).items():
         if name in names:
             at = names.index(name)
@@ -108,7 +114,8 @@ def _ranges(plot: Any, names: Sequence[str], steps: Sequence[Any]) -> None:
 def small(points: Sequence[Any], steps: Sequence[Any]) -> dict[str, Any]:
     """The medians as a polyline of an SVG of SMALL_WIDTH × SMALL_HEIGHT, with a line where each change is."""
     medians = [point.median_us for point in points]
-    low, high = min(medians), max(medians)
+    seen = band(medians)
+    low, high = seen.low, seen.high
     middle: float = (low + high) / 2
     span: float = max(high - low, 0.03 * middle)                # a hair's breadth of noise must not look like a mountain
     wide, tall = SMALL_WIDTH - 2 * SMALL_EDGE, SMALL_HEIGHT - 2 * SMALL_EDGE
@@ -117,10 +124,11 @@ def small(points: Sequence[Any], steps: Sequence[Any]) -> dict[str, Any]:
         return round(SMALL_EDGE + wide * (at / max(len(medians) - 1, 1)), 1)
 
     def down(us: float) -> float:
-        return round(SMALL_EDGE + tall * (0.5 - (us - middle) / span), 1)
+        return round(SMALL_EDGE + tall * min(1.0, max(0.0, 0.5 - (us - middle) / span)), 1)
 
     names = [point.build.name for point in points]
     return {"width": SMALL_WIDTH, "height": SMALL_HEIGHT,
             "line": " ".join(f"{across(at)},{down(us)}" for at, us in enumerate(medians)),
+            "beyond": [(across(at), "▲" if us > high else "▼") for at, us in enumerate(medians) if not low <= us <= high],
             "last": (across(len(medians) - 1), down(medians[-1])),
             "steps": [{"x": across(names.index(step.build) - 0.5), "slower": step.slower} for step in steps if step.build in names]}

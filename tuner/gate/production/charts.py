@@ -10,7 +10,7 @@ from typing import Any
 from bokeh.models import ColumnDataSource, HoverTool
 from bokeh.models.annotations import Label, Span
 
-from profiles.theme import SERIES, SLOWER, figure, follows, item, kept_figure
+from profiles.theme import SERIES, SLOWER, figure, fit, follows, item, kept_figure
 from tuner.models import ProductionPoint, ProductionRegression
 
 MOST_BUILDS = len(SERIES)
@@ -21,7 +21,7 @@ def series_figure(points: Sequence[ProductionPoint], row: ProductionRegression) 
     """Blocks of each day as dots, coloured by build, the days' medians, and where the change lies; None without points."""
     if not points:
         return None
-    plot = figure(height=300, x_axis_type="datetime", x_axis_label="day (UTC)", y_axis_label="a launch (µs)")
+    plot = figure(height=300, x_axis_type="datetime", x_axis_label="day (UTC)", y_axis_label="time of a launch (µs)")
     builds = list(dict.fromkeys(point.build for point in points))
     shown = builds[-MOST_BUILDS:]
     for number, build in enumerate(shown):
@@ -35,6 +35,8 @@ def series_figure(points: Sequence[ProductionPoint], row: ProductionRegression) 
                   legend_label=build or "unknown")
         plot.add_tools(HoverTool(renderers=[dots], tooltips=[
             ("build", "@build"), ("four hours", "@us{0.00} µs"), ("GPUs", "@gpus"), ("launches of the day", "@launches{0,0}")]))
+    blocks = [(_moment(point, at), us) for point in points if point.build in shown for at, us in enumerate(point.us)]
+    fit(plot, [moment for moment, _ in blocks], [us for _, us in blocks], [f"{us:,.4g} µs" for _, us in blocks])
     since_ms = datetime(row.since.year, row.since.month, row.since.day, tzinfo=UTC).timestamp() * 1000
     plot.add_layout(Span(location=since_ms, dimension="height", line_color=SLOWER, line_dash="dashed", line_width=1.5))
     plot.add_layout(follows(Label(x=since_ms, y=8, y_units="screen", x_offset=4,

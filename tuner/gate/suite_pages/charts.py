@@ -6,6 +6,8 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from profiles.band import band
+
 ROW_PX, TOP_PX, AXIS_PX = 24, 20, 22
 LEFT, RIGHT = 33.0, 98.0                # per cent: names stand left of it
 LEAST_PCT, MOST_PCT = 1.0, 30.0         # an axis shows at least so much on either side, and at most
@@ -95,9 +97,8 @@ def time_strips(rows: Sequence[Row]) -> Strips | None:
     every = [dot.us for row in rows for dot in row.dots]
     if not every:
         return None
-    low, high = min(every), max(every)
-    pad = (high - low) * 0.05 or high * 0.01
-    return _place_rows(rows, lambda row, us: us, low - pad, high + pad, "median of each fresh run (µs)")
+    low, high = band(every, [row.median_us for row in rows if row.median_us]).padded(0.05)
+    return _place_rows(rows, lambda row, us: us, low, high, "median of each fresh run (µs)")
 
 
 def _place_rows(rows: Sequence[Row], value: Callable[[Row, float], float], low: float, high: float, unit: str,

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
+from profiles.band import band as band_of
 from tuner.gate.stats.rule import SIGN, Rule
 
 ROW_PX, TOP_PX, BOTTOM_PX = 26, 30, 24
@@ -215,6 +216,7 @@ class Dot:
     at: float
     y: int
     run: RunMedian
+    beyond: bool = False           # off the axis: drawn hollow at its end, its time on hover
 
 
 @dataclass(frozen=True)
@@ -259,19 +261,19 @@ def strip_plot(sides: Sequence[tuple[str, str, Sequence[RunMedian]]], floor: flo
     ends = [*values, *([baseline * (1 + target)] if baseline else [])]
     bounds = [ratio * baseline for ratio in interval if 0 < ratio < math.inf] if baseline and interval else []
     ends += [us for us in bounds if us < 2 * max(values)]
-    low, high = min(ends), max(ends)
-    pad = (high - low) * 0.06 or high * 0.02
-    low, high = low - pad, high + pad
+    medians = [median([run.us for run in runs]) for _, _, runs in sides if runs]
+    low, high = band_of(values, [*medians, *ends[len(values):]]).padded()
 
     def at(us: float) -> float:
-        return round(STRIP_LEFT + (STRIP_RIGHT - STRIP_LEFT) * (us - low) / (high - low), 3)
+        return round(STRIP_LEFT + (STRIP_RIGHT - STRIP_LEFT) * (min(high, max(low, us)) - low) / (high - low), 3)
 
     strips: list[Strip] = []
     for name, build, runs in sides:
         if runs:
             y = STRIP_TOP_PX + STRIP_PX * len(strips) + STRIP_PX // 2
             middle = median([run.us for run in runs])
-            strips.append(Strip(name, build, y, _swarm([(at(run.us), run) for run in runs], y), at(middle), middle))
+            strips.append(Strip(name, build, y, _swarm([(at(run.us), run, not low <= run.us <= high) for run in runs], y),
+                                at(middle), middle))
     bottom = STRIP_TOP_PX + STRIP_PX * len(strips)
     levels = [(name, Tick(at(baseline * (1 + by)), percent(1 + by))) for name, by in (("floor", floor), ("target", target))
               ] if baseline else []
@@ -283,16 +285,16 @@ def strip_plot(sides: Sequence[tuple[str, str, Sequence[RunMedian]]], floor: flo
                      bottom + STRIP_BOTTOM_PX, bottom, band)
 
 
-def _swarm(places: list[tuple[float, RunMedian]], y: int) -> list[Dot]:
+def _swarm(places: list[tuple[float, RunMedian, bool]], y: int) -> list[Dot]:
     """Dots that would cover each other are moved up and down in turn; none leaves its strip."""
     room = STRIP_PX // 2 - 10
     lanes: dict[int, float] = {}
     steps = [0, *(sign * DOT_PX * n for n in range(1, room // DOT_PX + 1) for sign in (-1, 1))]
     dots: list[Dot] = []
-    for at, run in sorted(places, key=lambda place: place[0]):
+    for at, run, beyond in sorted(places, key=lambda place: place[0]):
         step = next((step for step in steps if at - lanes.get(step, -9.0) >= DOT_SHARE), steps[len(dots) % len(steps)])
         lanes[step] = at
-        dots.append(Dot(at, y + step, run))
+        dots.append(Dot(at, y + step, run, beyond))
     return dots
 
 

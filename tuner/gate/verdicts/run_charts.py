@@ -10,7 +10,7 @@ import numpy as np
 from bokeh.layouts import column
 from bokeh.models import ColumnDataSource, HoverTool, NumeralTickFormatter
 
-from profiles.theme import NEUTRAL, SERIES, figure, item, kept_figure
+from profiles.theme import NEUTRAL, SERIES, figure, fit, item, kept_figure
 
 COLOURS = {"baseline": NEUTRAL, "candidate": SERIES[3]}
 MARKERS = {"baseline": "circle", "candidate": "diamond"}
@@ -55,9 +55,13 @@ def order_figure(runs: Sequence[RunSamples]) -> dict[str, Any] | None:
             ("SM clock", "@clock")]
     plot.add_tools(HoverTool(renderers=dots[::2], tooltips=tips))
     clock.add_tools(HoverTool(renderers=dots[1::2], tooltips=tips))
+    ordered = sorted(runs, key=lambda run: run.order)
+    ends = [(run.order, us) for run in ordered for us in np.quantile(run.us, (0.05, 0.5, 0.95)).tolist()]
+    fit(plot, [order for order, _ in ends], [us for _, us in ends], [f"{us:,.4g} µs" for _, us in ends])
     plot.xaxis.visible = False
     plot.legend.orientation = "horizontal"
     plot.add_layout(plot.legend[0], "above")
+    clock.y_range.range_padding = 0.4           # markers at the ends stay whole
     clock.yaxis.ticker.desired_num_ticks = 3
     clock.yaxis.ticker.min_interval = 1          # MHz: a steady clock would get the same label twice
     clock.yaxis.formatter = NumeralTickFormatter(format="0,0")

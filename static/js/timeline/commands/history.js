@@ -69,6 +69,6 @@ export class History {
     stage.measure();
     app.search.set(view.query, app.searchBar.mode);
     app.searched();
-    app.chosen.restore(view);
+    app.chosen.restore(view, animate);
   }
 }

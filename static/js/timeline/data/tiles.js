@@ -48,6 +48,7 @@ export class Tiles {
     this.runCache = new Map();
     this.timer = 0;
     this.wanted = null;
+    this.isHeld = false;
   }
 
   get pending() {
@@ -72,6 +73,12 @@ export class Tiles {
     this.timer = setTimeout(() => this.plan(), this.cells.size && level !== this.plannedLevel ? SETTLE_MS : 0);
   }
 
+  /** Ask for nothing but the coarsest tile while a page is about to go elsewhere. @param {boolean} on */
+  hold(on) {
+    this.isHeld = on;
+    this.wanted = null;
+  }
+
   indexOf(level, ns) {
     return Math.floor(Math.min(Math.max(ns, 0), this.endNs - 1) / this.tileSpan(level));
   }
@@ -84,6 +91,7 @@ export class Tiles {
     this.queue = [];
     this.wantedCells = new Set();
     this.ask(this.topLevel, 0, units);
+    if (this.isHeld) { this.pump(); return; }
     const middle = (first + last) / 2, order = Array.from({ length: last - first + 1 }, (_, i) => first + i).sort((a, b) => Math.abs(a - middle) - Math.abs(b - middle));
     for (const index of order) this.ask(level, index, units);
     const coarse = Math.min(level + COARSER, this.topLevel), from = Math.floor(first / 4 ** (coarse - level)), to = Math.floor(last / 4 ** (coarse - level));

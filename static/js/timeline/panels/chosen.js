@@ -97,13 +97,21 @@ export class Chosen {
     return this.selectArea({ start: app.timeline.startNs, end: app.timeline.endNs + 1, tracks }, true, true, true);
   }
 
-  async restore(view) {
+  /** @param {object} view of an address @param {boolean} glide a page that opens on a slice has nothing to glide from */
+  async restore(view, glide = true) {
     const tracks = view.area?.tracks.filter((id) => this.app.timeline.tracks.has(id));
     if (tracks?.length) return this.selectArea({ ...view.area, tracks }, true, false, true);
     if (view.slice === null) return this.select(null, false);
     if (view.slice === this.slice?.id) return undefined;
+    const { app } = this, goes = !view.window;
+    if (goes && !glide) app.tiles.hold(true); // of the whole window nothing finer will be seen
     const slice = await this.select({ id: view.slice, track: -1, depth: 0, start_ns: 0, dur_ns: 0 }, false);
-    if (slice && !view.window) await this.jump(slice, false);
+    if (slice && goes) { // its panel is open: it needs no second answer of the server
+      this.bring(slice, glide);
+      app.history.remember();
+    }
+    app.tiles.hold(false);
+    app.changed("tracks");
     return undefined;
   }
 
@@ -135,16 +143,16 @@ export class Chosen {
   }
 
   /** Bring a slice into view without selecting it. */
-  bring(slice) {
+  bring(slice, glide = true) {
     const { app } = this, { viewport } = app, end = slice.start_ns + slice.dur_ns;
     const lane = app.timeline.kernelLane(slice);
     app.tracks.uncover(lane?.id ?? slice.track);
     const tooSmall = slice.dur_ns / viewport.nsPerPx < 3;
-    if (slice.dur_ns > 0.9 * viewport.span) app.go(...viewport.around(slice.start_ns, end), false);
+    if (slice.dur_ns > 0.9 * viewport.span) app.go(...viewport.around(slice.start_ns, end), false, glide);
     else if (tooSmall || slice.start_ns < viewport.start || end > viewport.end) {
       const span = tooSmall ? Math.max(slice.dur_ns * JUMP_SPANS, JUMP_MIN_NS) : viewport.span;
       const middle = slice.start_ns + slice.dur_ns / 2;
-      app.go(middle - span / 2, middle + span / 2, false);
+      app.go(middle - span / 2, middle + span / 2, false, glide);
     }
     this.reveal(slice);
   }

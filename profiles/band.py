@@ -1,0 +1,62 @@
+"""The part of an axis worth a look: outliers are marked at its edge and do not press the rest into a line.
+
+The rule of static/js/lib/band.js as well; tests/data/bands.json holds both to it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+LEAST = 5            # of fewer values none is an outlier
+FENCE = 3.0          # quartile distances beyond the quartiles: Tukey's "far out" (Exploratory Data Analysis, 1977)
+NOISE = 0.01         # a distance of quartiles below so much of their size says nothing
+GAIN = 2.0           # an axis is cut only where what is left gets at least so much more of it
+
+
+@dataclass(frozen=True)
+class Band:
+    """From `low` to `high`; values beyond are `below` and `above`, ascending."""
+
+    low: float
+    high: float
+    below: tuple[float, ...] = ()
+    above: tuple[float, ...] = ()
+
+    @property
+    def cut(self) -> bool:
+        return bool(self.below or self.above)
+
+    def padded(self, share: float = 0.06, zero: bool = False) -> tuple[float, float]:
+        """Return the ends of an axis with air; one that begins at zero gets none there."""
+        air = share * (self.high - self.low) or share * abs(self.high) or 1.0
+        return (self.low if zero and self.low == 0 else self.low - air), self.high + air
+
+
+def band(values: Iterable[float], marks: Iterable[float] = (), zero: bool = False) -> Band:
+    """Return the band of values that hold together, with every mark (a baseline, a limit) and, if `zero`, 0 in it.
+
+    The whole range where cutting would not at least double the room of what stays. (0, 1) without a number.
+    """
+    known = sorted(float(each) for each in values if math.isfinite(each))
+    always = [float(each) for each in marks if math.isfinite(each)] + ([0.0] if zero else [])
+    if not known:
+        return Band(min(always, default=0.0), max(always, default=1.0))
+    low, high = min([known[0], *always]), max([known[-1], *always])
+    if len(known) < LEAST:
+        return Band(low, high)
+    first, third = _quantile(known, 0.25), _quantile(known, 0.75)
+    reach = FENCE * max(third - first, NOISE * max(abs(first), abs(third)))
+    inside = [each for each in known if first - reach <= each <= third + reach]
+    near, far = min([inside[0], *always]), max([inside[-1], *always])
+    if high - low < GAIN * (far - near) or high == low:
+        return Band(low, high)
+    return Band(near, far, tuple(each for each in known if each < near), tuple(each for each in known if each > far))
+
+
+def _quantile(known: list[float], share: float) -> float:
+    at = share * (len(known) - 1)
+    below = math.floor(at)
+    above = min(below + 1, len(known) - 1)
+    return known[below] + (at - below) * (known[above] - known[below])
