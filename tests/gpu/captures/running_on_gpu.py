@@ -4,7 +4,7 @@ One training loop on one GPU is captured several times through the daemon's prot
 time before, while it takes the order, records and writes, and after, each with a 95 % interval (means of seconds). Two ranks of
 torchrun, a GPU each, are captured at one moment. `--product`: the running product with a GPU worker and `manage.py capture running`
 in place of this script's own daemon (Django is needed, tests/gpu/README.md). FOLDER/running.jsonl has a line a capture and
-FOLDER/*.json.gz the smallest traces, below 2 MB together. torch and numpy are needed. Exit status 1 where a check fails."""
+FOLDER/*.json.gz the smallest traces, below 2 MB together. torch, numpy and psutil are needed. Exit status 1 where a check fails."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ import gzip
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -24,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 
 from workers.agent.deep.captures import Budget, Capture, Captures
 from workers.agent.deep.kineto import KinetoDaemon, launchers
@@ -91,12 +91,19 @@ class Host:
 
     def close(self) -> None:
         for job in self.jobs:
-            if job.poll() is None:
-                os.killpg(job.pid, signal.SIGKILL)
-            job.wait()
+            end(job)
         if hasattr(self, "daemon"):
             self.daemon.close()
         shutil.rmtree(self.sockets, ignore_errors=True)
+
+
+def end(job: subprocess.Popen[bytes]) -> None:
+    """Kill a job with all that it started: torchrun's ranks are in sessions of their own."""
+    if job.poll() is None:
+        for child in psutil.Process(job.pid).children(recursive=True):
+            child.kill()
+        job.kill()
+    job.wait()
 
 
 def trace_facts(data: bytes) -> dict[str, Any]:
@@ -163,7 +170,7 @@ def one_gpu(host: Host, say: Say, beside_s: float, width: int) -> None:
         say({"what": "one gpu", "asked": way, "state": own.state, "why": own.why, "took_s": own.took_s,
              "picked_to_whole_s": round(own.whole_s - own.picked_s, 2), "trace": found, "cost": cost,
              "ok": own.state == "uploaded" and bool(found["kinds"].get("cpu_op" if host.cpu else "kernel")) and job.poll() is None})
-    os.killpg(job.pid, signal.SIGKILL)
+    end(job)
 
 
 def two_ranks(host: Host, say: Say, beside_s: float, width: int) -> None:
@@ -194,7 +201,7 @@ def two_ranks(host: Host, say: Say, beside_s: float, width: int) -> None:
          "begin_apart_ms": apart_ms, "nvml": [nvml_says(pid) for pid in pids], "costs": costs,
          "ok": all(facts) and {each["rank"] for each in facts} in ({0, 1}, {None}) and (apart_ms or 0) < 500
          and (host.cpu or all(each["nccl"] for each in facts))})
-    os.killpg(job.pid, signal.SIGKILL)
+    end(job)
 
 
 def with_product(host: Host, say: Say, width: int) -> None:
@@ -214,7 +221,7 @@ def with_product(host: Host, say: Say, width: int) -> None:
         for name, chosen, start in (("alone", ["--pid", str(job.pid)], None), ("pair", ["--job", "pair", "--ranks", "0-1"], pair)):
             if start:
                 host.start(start, RIDGEPOINT_JOB="pair")
-                time.sleep(25)
+            time.sleep(25)              # until it trains, and asks
             done = subprocess.run([sys.executable, "manage.py", "capture", "running", *chosen, "--seconds", "0.3", "--json",
                                    "--wait", "150"], cwd=PROJECT, env=clean_env(home), capture_output=True, text=True, timeout=200)
             document = json.loads(done.stdout or "{}")

@@ -135,6 +135,24 @@ def test_a_name_that_is_another_folder_in_the_container_is_answered_here() -> No
         Path(folder).rmdir()
 
 
+def test_the_folder_that_a_job_names_is_made_for_it(daemon: KinetoDaemon, tmp_path: Path) -> None:
+    named = tmp_path / "a" / "traces"
+    child = subprocess.Popen([sys.executable, "-c", "print('up', flush=True); input()"], stdin=subprocess.PIPE,
+                             stdout=subprocess.PIPE, text=True, env={**os.environ, "KINETO_ONDEMAND_TRACE_DIR": str(named)})
+    try:
+        assert child.stdout is not None and child.stdout.readline() == "up\n"
+        daemon.answer(question(child.pid))
+        captures = Captures(daemon, tmp_path / "captures", lambda path, body, headers: b"")
+        assert captures.ask(child.pid, {"job": "a"}) == "" and named.is_dir()
+        assert captures.every[0].path.startswith(f"{named}/capture-")
+        assert f"ACTIVITIES_LOG_FILE={named}/capture-" in daemon.processes[child.pid].orders[0]
+        child.communicate("\n", timeout=20)
+        captures.poll()
+        assert captures.every[0].why == "the process ended"
+    finally:
+        child.kill()
+
+
 def test_a_launcher_is_one_that_started_others_and_holds_no_gpu(daemon: KinetoDaemon, tmp_path: Path) -> None:
     for pids in ((100,), (201, 100, 1), (202, 100, 1)):
         daemon.answer(question(*pids))

@@ -18,6 +18,7 @@ from typing import Any
 import psutil
 import pytest
 
+from tests.gpu.fleet.two_jobs import MAKE_TOKEN
 from tests.product import PROJECT, Product, clean_env, seed_database
 from tests.servers import SHARED
 
@@ -170,3 +171,39 @@ def test_a_process_that_ends_meanwhile_is_told(host: Host) -> None:
     job.wait()
     document = json.loads(running.communicate(timeout=60)[0])
     assert running.returncode == 1 and document["why"] == "the process ended"
+
+
+def test_what_a_capture_costs_is_measured_by_the_jobs_own_steps(host: Host) -> None:
+    """By a node agent, which the job tells its steps; killed and started again, it captures as before."""
+    folder = Path(tempfile.mkdtemp(prefix="ra", dir="/tmp"))
+    made = subprocess.run([sys.executable, "manage.py", "shell", "--no-imports", "-c", MAKE_TOKEN], cwd=PROJECT, text=True,
+                          env=clean_env(host.home), capture_output=True, check=True, timeout=120)
+    (folder / "token").write_text(made.stdout.split()[-1])
+    environ = {**os.environ, "PYTHONPATH": str(PROJECT), "KINETO_IPC_SOCKET_DIR": str(folder)}
+
+    def start() -> subprocess.Popen[bytes]:
+        return subprocess.Popen([sys.executable, "-m", "workers.agent.node", "--server", host.product.url, "--token-file",
+                                 str(folder / "token"), "--spool", str(folder / "spool"), "--socket", str(folder / "agent.sock"),
+                                 "--host", "agent-host", "--no-telemetry"], env=environ)
+    agent = start()
+    asks = {"KINETO_USE_DAEMON": "1", "KINETO_ONDEMAND_TRACE_DIR": str(folder / "traces"), "OMP_NUM_THREADS": "1",
+            "RIDGEPOINT_JOB": "told", "RIDGEPOINT_AGENT_SOCKET": str(folder / "agent.sock")}
+    job = subprocess.Popen([sys.executable, "-c", "import workers.agent.auto\n" + JOB], env={**environ, **asks},
+                           stdout=subprocess.DEVNULL)
+    try:
+        until(lambda: any(each["pid"] == job.pid and each["host"] == "agent-host" for each in host.processes()))
+        time.sleep(35)                                                  # steps before
+        code, document = host.manage("capture", "running", "--job", "told", "--seconds", "0.5")
+        assert (code, document["status"]) == (0, "ready"), document
+        number = document["captures"][0]["id"]
+        cost = until(lambda: host.product.get_json(f"/api/fleet/captures/{number}/")["cost"], 120)
+        assert cost["before_ms"][0] > 1 and cost["during_ms"][0] > 1 and len(cost["during_pct"]) == 3, cost
+        agent.kill()
+        agent.wait()
+        agent = start()
+        until(lambda: host.manage("capture", "running", "--job", "told", "--seconds", "0.2", "--wait", "60")[0] == 0, 120)
+    finally:
+        for each in (job, agent):
+            each.kill()
+            each.wait()
+        shutil.rmtree(folder, ignore_errors=True)

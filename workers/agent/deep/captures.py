@@ -126,6 +126,9 @@ class Captures:
         """Where Kineto of that process may write: what its environment names; unset, below /tmp; else this agent's own folder."""
         named = trace_folder(pid)
         if named:
+            if not seen_from_here(named, pid).exists():         # Kineto makes none, and writes nothing then
+                with contextlib.suppress(OSError):
+                    Path(named).mkdir(mode=0o1777, parents=True, exist_ok=True)
             return Path(named)
         if named is None or str(self.folder.resolve()).startswith("/tmp/"):
             return self.folder
@@ -166,7 +169,10 @@ class Captures:
     def _why_none(self, own: Capture) -> str:
         if own.pid not in self.daemon.processes:
             return ": the process no longer asks"
-        return "" if own.picked_s else ": it did not take the order"
+        if not own.picked_s:
+            return ": it did not take the order"
+        folder = str(Path(own.path).parent)
+        return "" if seen_from_here(folder, own.pid).exists() else f": there is no folder {folder}"
 
     def _look_at_cost(self, own: Capture) -> None:
         if not own.picked_s or time.time() > own.whole_s + COST_WAIT_S or self.paces.is_complete(own.pid, own.whole_s):
