@@ -86,7 +86,7 @@ def examples(visitor: Any, fresh: Product) -> list[dict[str, Any]]:
 def test_one_click_fills_home_without_a_reload(visitor: Any, fresh: Product, examples: list[dict[str, Any]]) -> None:
     if visitor.url == "about:blank":          # an earlier test clicked
         visitor.goto(fresh.url)
-    shows(visitor.locator("#live-fixes").first, "to win back")
+    shows(visitor.locator("#live-fixes").first, "headroom")
     shows(visitor.locator("#live-slower").first, "▲")
     with urlopen(fresh.url + "/api/workers/") as answer:
         assert {queue for worker in json.load(answer)["workers"] for queue in worker["queues"]} >= {"ingest", "replay"}

@@ -18,7 +18,7 @@ const COLUMNS = [
   { field: "precision_label", title: "Precision", type: "text", width: 110 },
   { field: "bound", title: "Bound", type: "text", width: 90 },
   { field: "basis", title: "Basis", type: "text", width: 120, format: (value, row) => (row.mark ? `${value}, ${row.mark}` : value) },
-  { field: "recoverable_ns", title: "To win (ns)", type: "number", format: (value) => ns(value) },
+  { field: "recoverable_ns", title: "Headroom (ns)", type: "number", format: (value) => ns(value) },
 ];
 
 const BOXES = ["precision", "bound", "profile"];
